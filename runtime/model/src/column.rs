@@ -1,0 +1,159 @@
+//! Columns: one measurement of every container. Counters come from the kernel as running totals; modules see differences.
+
+use crate::knob::Target;
+use crate::pod::ContainerId;
+use crate::unit::{Bytes, Micros};
+
+/// Running totals of a container's CPU use and throttling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuCounters {
+    /// CPU time used.
+    pub usage: Micros,
+    /// Enforcement periods that passed.
+    pub nr_periods: u64,
+    /// Periods in which the group was throttled.
+    pub nr_throttled: u64,
+    /// Time that its threads waited for the next period.
+    pub throttled: Micros,
+}
+
+impl CpuCounters {
+    /// What was added since `earlier`; a counter that ran backwards counts as not moved.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            usage: Micros(self.usage.0.saturating_sub(earlier.usage.0)),
+            nr_periods: self.nr_periods.saturating_sub(earlier.nr_periods),
+            nr_throttled: self.nr_throttled.saturating_sub(earlier.nr_throttled),
+            throttled: Micros(self.throttled.0.saturating_sub(earlier.throttled.0)),
+        }
+    }
+}
+
+/// A container's CPU use over a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuSample {
+    /// The container.
+    pub container: ContainerId,
+    /// What was added within the window.
+    pub delta: CpuCounters,
+}
+
+/// The CFS bandwidth in force for one cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BandwidthSample {
+    /// A pod or a container.
+    pub target: Target,
+    /// CFS quota; `None` = unlimited.
+    pub quota: Option<Micros>,
+    /// The quota beneath all leases; `None` = unlimited.
+    pub baseline_quota: Option<Micros>,
+    /// Length of the enforcement period.
+    pub period: Micros,
+}
+
+/// A container's memory now. The event counts are running totals from the kernel, differences to a module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryCounters {
+    /// All memory charged to it.
+    pub usage: Bytes,
+    /// Anonymous memory.
+    pub anon: Bytes,
+    /// Page cache.
+    pub file: Bytes,
+    /// Page cache that was not used lately.
+    pub inactive_file: Bytes,
+    /// Times it was throttled for being above `memory.high`.
+    pub high_events: u64,
+    /// Times it hit its limit.
+    pub max_events: u64,
+    /// Processes that the OOM killer ended.
+    pub oom_kills: u64,
+}
+
+impl MemoryCounters {
+    /// The sizes as they are, and the events that were added since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            high_events: self.high_events.saturating_sub(earlier.high_events),
+            max_events: self.max_events.saturating_sub(earlier.max_events),
+            oom_kills: self.oom_kills.saturating_sub(earlier.oom_kills),
+            ..self
+        }
+    }
+}
+
+/// A container's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemorySample {
+    /// The container.
+    pub container: ContainerId,
+    /// Sizes now, events within the window.
+    pub memory: MemoryCounters,
+}
+
+/// Time in which some, or all, threads of a group waited for one resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stall {
+    /// At least one thread waited.
+    pub some: Micros,
+    /// All threads waited at once.
+    pub full: Micros,
+}
+
+impl Stall {
+    /// What was added since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            some: Micros(self.some.0.saturating_sub(earlier.some.0)),
+            full: Micros(self.full.0.saturating_sub(earlier.full.0)),
+        }
+    }
+}
+
+/// Running totals, or differences, of a container's pressure stall information.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PressureCounters {
+    /// Waiting for a CPU.
+    pub cpu: Stall,
+    /// Waiting for memory.
+    pub memory: Stall,
+    /// Waiting for input or output.
+    pub io: Stall,
+}
+
+impl PressureCounters {
+    /// What was added since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            cpu: self.cpu.since(earlier.cpu),
+            memory: self.memory.since(earlier.memory),
+            io: self.io.since(earlier.io),
+        }
+    }
+}
+
+/// A container's pressure over a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PressureSample {
+    /// The container.
+    pub container: ContainerId,
+    /// What was added within the window.
+    pub delta: PressureCounters,
+}
+
+/// The node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeSample {
+    /// Logical CPUs.
+    pub cpus: u32,
+    /// Physical memory.
+    pub memory_capacity: Bytes,
+    /// What pods may have of it.
+    pub memory_allocatable: Bytes,
+    /// Size of a memory page.
+    pub page_size: Bytes,
+    /// CPU time that all CPUs spent busy within the window; `None` when not known.
+    pub cpu_usage: Option<Micros>,
+    /// `MemAvailable`; `None` when not known.
+    pub memory_available: Option<Bytes>,
+}

@@ -1,0 +1,176 @@
+//! Knobs: the kernel tunables that a policy can hold, and where.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::pod::{ContainerId, PodId, Tier};
+
+/// The cgroup that a setting is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// A tier's group.
+    Tier(Tier),
+    /// A pod's group.
+    Pod(PodId),
+    /// A container's group.
+    Container(ContainerId),
+}
+
+/// How far below the root a target stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// kubepods, burstable, besteffort.
+    Tier,
+    /// A pod.
+    Pod,
+    /// A container.
+    Container,
+}
+
+impl Target {
+    /// How far below the root it stands.
+    pub fn level(self) -> Level {
+        match self {
+            Self::Tier(_) => Level::Tier,
+            Self::Pod(_) => Level::Pod,
+            Self::Container(_) => Level::Container,
+        }
+    }
+}
+
+impl Level {
+    /// As printed.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tier => "tier",
+            Self::Pod => "pod",
+            Self::Container => "container",
+        }
+    }
+}
+
+/// A kernel tunable. Its files, encodings and rules stand in the host's knob table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Knob {
+    /// CFS quota for each period, in microseconds.
+    CfsQuota,
+    /// CFS burst, in microseconds.
+    CfsBurst,
+    /// `memory.min`, in bytes.
+    MemoryMin,
+    /// `memory.low`, in bytes.
+    MemoryLow,
+    /// `memory.high`, in bytes.
+    MemoryHigh,
+    /// `memory.wmark_ratio`, in percent.
+    WmarkRatio,
+    /// `memory.wmark_scale_factor`, in hundredths of a percent.
+    WmarkScale,
+    /// `memory.wmark_min_adj`, in percent.
+    WmarkMinAdj,
+    /// `memory.priority`.
+    OomPriority,
+    /// `memory.use_priority_oom`, 0 or 1.
+    UseOomPriority,
+    /// `memory.oom.group`, 0 or 1.
+    OomGroup,
+    /// `memory.pagecache_limit.enable`, 0 or 1.
+    PageCacheLimitEnable,
+    /// `memory.pagecache_limit.size`, in bytes.
+    PageCacheLimitSize,
+    /// `memory.pagecache_limit.sync`, 0 or 1.
+    PageCacheReclaimSync,
+}
+
+impl Knob {
+    /// All knobs.
+    pub const ALL: [Self; 14] = [
+        Self::CfsQuota,
+        Self::CfsBurst,
+        Self::MemoryMin,
+        Self::MemoryLow,
+        Self::MemoryHigh,
+        Self::WmarkRatio,
+        Self::WmarkScale,
+        Self::WmarkMinAdj,
+        Self::OomPriority,
+        Self::UseOomPriority,
+        Self::OomGroup,
+        Self::PageCacheLimitEnable,
+        Self::PageCacheLimitSize,
+        Self::PageCacheReclaimSync,
+    ];
+
+    /// The name that plans, metrics and the journal use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::CfsQuota => "cpu.quota",
+            Self::CfsBurst => "cpu.burst",
+            Self::MemoryMin => "memory.min",
+            Self::MemoryLow => "memory.low",
+            Self::MemoryHigh => "memory.high",
+            Self::WmarkRatio => "memory.wmark_ratio",
+            Self::WmarkScale => "memory.wmark_scale_factor",
+            Self::WmarkMinAdj => "memory.wmark_min_adj",
+            Self::OomPriority => "memory.priority",
+            Self::UseOomPriority => "memory.use_priority_oom",
+            Self::OomGroup => "memory.oom.group",
+            Self::PageCacheLimitEnable => "memory.pagecache_limit.enable",
+            Self::PageCacheLimitSize => "memory.pagecache_limit.size",
+            Self::PageCacheReclaimSync => "memory.pagecache_limit.sync",
+        }
+    }
+}
+
+impl fmt::Display for Knob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Not the name of a knob.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not the name of a knob")]
+pub struct UnknownKnob(pub String);
+
+impl FromStr for Knob {
+    type Err = UnknownKnob;
+
+    fn from_str(text: &str) -> Result<Self, UnknownKnob> {
+        Self::ALL.into_iter().find(|knob| knob.as_str() == text).ok_or_else(|| UnknownKnob(text.to_owned()))
+    }
+}
+
+/// What a knob holds, in the knob's own unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Value {
+    /// A number.
+    Number(i64),
+    /// No bound: the kernel's `max`, or -1 for a quota on cgroup v1. Sorts above every number.
+    Max,
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Max => f.write_str("max"),
+        }
+    }
+}
+
+/// Neither a whole number nor `max`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is neither a whole number nor `max`")]
+pub struct NotAValue(pub String);
+
+impl FromStr for Value {
+    type Err = NotAValue;
+
+    fn from_str(text: &str) -> Result<Self, NotAValue> {
+        match text {
+            "max" => Ok(Self::Max),
+            number => number.parse().map(Self::Number).map_err(|_| NotAValue(text.to_owned())),
+        }
+    }
+}

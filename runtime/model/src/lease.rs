@@ -1,0 +1,127 @@
+//! Leases: who holds which knob. Each (target, knob) has a stack; the kernel's baseline lies beneath it, the lease with the
+//! highest priority is effective, and releasing it brings back the one below.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::knob::{Knob, Target, Value};
+
+/// How strongly a policy's leases weigh; the higher wins, and of equals the policy whose name sorts first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(pub i32);
+
+/// Milliseconds since the Unix epoch; handed in, never taken from a clock here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(pub i64);
+
+/// A policy that can hold leases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Name of the policy.
+    pub policy: Arc<str>,
+    /// Weight of its leases.
+    pub priority: Priority,
+}
+
+/// One policy's hold on one knob.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Who.
+    pub holder: Holder,
+    /// The value wanted.
+    pub value: Value,
+    /// Why, in the policy's words.
+    pub reason: Arc<str>,
+    /// Since when this value is held.
+    pub since: Timestamp,
+}
+
+/// All leases of the node.
+#[derive(Clone, Debug, Default)]
+pub struct Leases {
+    stacks: HashMap<(Target, Knob), Vec<Lease>>,
+}
+
+impl Leases {
+    /// Puts a value on the stack, or replaces the holder's own. `true` if that changes the effective value.
+    pub fn hold(
+        &mut self,
+        holder: &Holder,
+        target: Target,
+        knob: Knob,
+        value: Value,
+        reason: Arc<str>,
+        now: Timestamp,
+    ) -> bool {
+        let stack = self.stacks.entry((target, knob)).or_default();
+        let before = stack.first().map(|lease| lease.value);
+        match stack.iter_mut().find(|lease| lease.holder.policy == holder.policy) {
+            Some(own) => {
+                if own.value != value {
+                    own.value = value;
+                    own.since = now;
+                }
+                own.reason = reason;
+                own.holder.priority = holder.priority;
+            }
+            None => stack.push(Lease { holder: holder.clone(), value, reason, since: now }),
+        }
+        stack.sort_by(|a, b| {
+            b.holder.priority.cmp(&a.holder.priority).then_with(|| a.holder.policy.cmp(&b.holder.policy))
+        });
+        stack.first().map(|lease| lease.value) != before
+    }
+
+    /// Takes a policy's value off the stack. `true` if that changes the effective value.
+    pub fn release(&mut self, policy: &str, target: Target, knob: Knob) -> bool {
+        let Some(stack) = self.stacks.get_mut(&(target, knob)) else { return false };
+        let before = stack.first().map(|lease| lease.value);
+        stack.retain(|lease| &*lease.holder.policy != policy);
+        let after = stack.first().map(|lease| lease.value);
+        if stack.is_empty() {
+            self.stacks.remove(&(target, knob));
+        }
+        after != before
+    }
+
+    /// Takes all of a policy's values off, and names the knobs that it held.
+    pub fn release_policy(&mut self, policy: &str) -> Vec<(Target, Knob)> {
+        let mut held: Vec<_> = self.held_by(policy).collect();
+        held.sort_unstable();
+        for &(target, knob) in &held {
+            self.release(policy, target, knob);
+        }
+        held
+    }
+
+    /// Forgets a target that is gone, and names the knobs that were held on it.
+    pub fn forget(&mut self, target: Target) -> Vec<Knob> {
+        let mut knobs: Vec<_> = self.stacks.keys().filter(|(held, _)| *held == target).map(|&(_, knob)| knob).collect();
+        knobs.sort_unstable();
+        self.stacks.retain(|(held, _), _| *held != target);
+        knobs
+    }
+
+    /// The lease that wins; `None` = the baseline is in force.
+    pub fn effective(&self, target: Target, knob: Knob) -> Option<&Lease> {
+        self.stacks.get(&(target, knob)).and_then(|stack| stack.first())
+    }
+
+    /// The whole stack, the effective lease first.
+    pub fn stack(&self, target: Target, knob: Knob) -> &[Lease] {
+        self.stacks.get(&(target, knob)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The knobs that a policy holds, in no order.
+    pub fn held_by(&self, policy: &str) -> impl Iterator<Item = (Target, Knob)> {
+        self.stacks
+            .iter()
+            .filter(move |(_, stack)| stack.iter().any(|lease| &*lease.holder.policy == policy))
+            .map(|(&key, _)| key)
+    }
+
+    /// Every knob that somebody holds, in no order.
+    pub fn held(&self) -> impl Iterator<Item = (Target, Knob, &[Lease])> {
+        self.stacks.iter().map(|(&(target, knob), stack)| (target, knob, stack.as_slice()))
+    }
+}

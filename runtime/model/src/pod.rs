@@ -1,0 +1,262 @@
+//! Pods and containers as their manifests and status tell them, and the node that they run on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::unit::{Bytes, MilliCpu};
+
+/// A pod on this node. Stable while the pod lives; never given to another pod while the agent runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodId(pub u32);
+
+/// A container on this node. A restarted container gets a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContainerId(pub u32);
+
+/// Koordinator's QoS class of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum QosClass {
+    /// Latency-sensitive, exclusive CPUs.
+    Lse,
+    /// Latency-sensitive, reserved CPUs.
+    Lsr,
+    /// Latency-sensitive.
+    Ls,
+    /// Best effort.
+    Be,
+    /// System components.
+    System,
+}
+
+impl QosClass {
+    /// Reads the value of a QoS class label. Matching is exact; anything else is no class.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "LSE" => Some(Self::Lse),
+            "LSR" => Some(Self::Lsr),
+            "LS" => Some(Self::Ls),
+            "BE" => Some(Self::Be),
+            "SYSTEM" => Some(Self::System),
+            _ => None,
+        }
+    }
+
+    /// The class as labels spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Lse => "LSE",
+            Self::Lsr => "LSR",
+            Self::Ls => "LS",
+            Self::Be => "BE",
+            Self::System => "SYSTEM",
+        }
+    }
+}
+
+/// Kubernetes' QoS of a pod; decides the tier of its cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum KubeQos {
+    /// Requests equal limits everywhere.
+    Guaranteed,
+    /// Something is requested or limited.
+    Burstable,
+    /// Nothing is.
+    BestEffort,
+}
+
+impl KubeQos {
+    /// The class that a pod without a declared one is given.
+    pub fn default_class(self) -> QosClass {
+        match self {
+            Self::Guaranteed => QosClass::Lsr,
+            Self::Burstable => QosClass::Ls,
+            Self::BestEffort => QosClass::Be,
+        }
+    }
+
+    /// The tier under which such a pod's cgroup stands.
+    pub fn tier(self) -> Tier {
+        match self {
+            Self::Guaranteed => Tier::Guaranteed,
+            Self::Burstable => Tier::Burstable,
+            Self::BestEffort => Tier::BestEffort,
+        }
+    }
+
+    /// As `status.qosClass` spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Guaranteed => "Guaranteed",
+            Self::Burstable => "Burstable",
+            Self::BestEffort => "BestEffort",
+        }
+    }
+}
+
+/// A cgroup above the pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// The kubepods group itself, parent of Guaranteed pods and of the other two tiers.
+    Guaranteed,
+    /// `burstable`.
+    Burstable,
+    /// `besteffort`.
+    BestEffort,
+}
+
+impl Tier {
+    /// All tiers, the parent of the others first.
+    pub const ALL: [Self; 3] = [Self::Guaranteed, Self::Burstable, Self::BestEffort];
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Guaranteed => "kubepods",
+            Self::Burstable => "burstable",
+            Self::BestEffort => "besteffort",
+        })
+    }
+}
+
+/// What a container is to its pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ContainerKind {
+    /// Listed under `spec.containers`.
+    Regular,
+    /// An init container that runs to its end.
+    Init,
+    /// An init container with `restartPolicy: Always`.
+    Sidecar,
+}
+
+/// Where a container is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ContainerState {
+    /// Not started.
+    Waiting,
+    /// Started.
+    Running,
+    /// Ended.
+    Terminated,
+}
+
+/// One extended resource of a container, in the unit of that resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtendedResource {
+    /// Full name, e.g. `kubernetes.io/batch-memory`.
+    pub name: String,
+    /// `None` when not said.
+    pub request: Option<u64>,
+    /// `None` when not said.
+    pub limit: Option<u64>,
+}
+
+/// Where a container's cgroup is to be found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ContainerCgroup {
+    /// By the status' container ID, `<runtime>://<id>`.
+    Runtime(String),
+    /// A path below each hierarchy's root, as the manifest binds it.
+    Bound(String),
+    /// In a directory of this name below the pod's: what the agent makes when it runs without a kubelet.
+    Named(String),
+    /// Not started yet.
+    Unknown,
+}
+
+/// A container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Container {
+    /// Name in the pod.
+    pub name: String,
+    /// What it is to its pod.
+    pub kind: ContainerKind,
+    /// Where it is in its life.
+    pub state: ContainerState,
+    /// Where its cgroup is.
+    pub cgroup: ContainerCgroup,
+    /// `requests.cpu`.
+    pub cpu_request: Option<MilliCpu>,
+    /// `limits.cpu`.
+    pub cpu_limit: Option<MilliCpu>,
+    /// `requests.memory`.
+    pub memory_request: Option<Bytes>,
+    /// `limits.memory`.
+    pub memory_limit: Option<Bytes>,
+    /// All other resources.
+    pub extended_resources: Vec<ExtendedResource>,
+}
+
+/// A pod, from a manifest or the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// The UID that the pod's cgroup is named after; for a static pod `kubernetes.io/config.hash`.
+    pub uid: String,
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.labels`.
+    pub labels: BTreeMap<String, String>,
+    /// `metadata.annotations`.
+    pub annotations: BTreeMap<String, String>,
+    /// `spec.priority`.
+    pub priority: Option<i32>,
+    /// `status.qosClass`, else computed from the specification.
+    pub kube_qos: KubeQos,
+    /// Whether the phase is Pending or Running.
+    pub active: bool,
+    /// A cgroup that the manifest binds the pod to, below each hierarchy's root; `None` = where a kubelet would put it.
+    pub cgroup: Option<String>,
+    /// In the order of the specification: init containers and sidecars, then regular ones.
+    pub containers: Vec<Container>,
+    /// `spec.overhead.cpu`.
+    pub cpu_overhead: MilliCpu,
+    /// `spec.overhead.memory`.
+    pub memory_overhead: Bytes,
+    /// `spec.resources.requests.memory`.
+    pub memory_request: Option<Bytes>,
+    /// `spec.resources.limits.memory`.
+    pub memory_limit: Option<Bytes>,
+    /// `spec.resources.limits.cpu`.
+    pub cpu_limit: Option<MilliCpu>,
+}
+
+impl Pod {
+    /// The class that the pod declares, from the first of the places that spec knows, label before annotation and
+    /// `koordinator.sh` before `alibabacloud.com`. A value that is no class counts as none and does not fall through.
+    pub fn declared_qos(&self) -> Option<QosClass> {
+        [
+            (&self.labels, "koordinator.sh/qosClass"),
+            (&self.labels, "alibabacloud.com/qosClass"),
+            (&self.annotations, "koordinator.sh/qosClass"),
+            (&self.annotations, "alibabacloud.com/qosClass"),
+            (&self.labels, "alibabacloud.com/qos"),
+        ]
+        .into_iter()
+        .find_map(|(place, key)| place.get(key))
+        .and_then(|text| QosClass::parse(text))
+    }
+
+    /// The declared class, else the one that follows from Kubernetes' QoS.
+    pub fn qos(&self) -> QosClass {
+        self.declared_qos().unwrap_or_else(|| self.kube_qos.default_class())
+    }
+
+    /// `namespace/name`.
+    pub fn key(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What is known of the node that qosm runs on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Its name; empty when not known.
+    pub name: String,
+    /// Labels, for node strategies.
+    pub labels: BTreeMap<String, String>,
+    /// `status.allocatable.memory`; `None` = all that the machine has.
+    pub memory_allocatable: Option<Bytes>,
+}

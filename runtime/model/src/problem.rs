@@ -1,0 +1,23 @@
+//! Problems: something that somebody wrote and that cannot be used. Never fatal; always told to whoever wrote it.
+
+use std::fmt;
+
+/// What is wrong with which field of which object, and the way out.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Problem {
+    /// The object, as its owner knows it: `pod default/web`, `ConfigMap kube-system/ack-slo-config`, `pods.d/web.yaml`.
+    pub object: String,
+    /// The field within it, e.g. `annotation koordinator.sh/cpuBurst: cpuBurstPercent`; `None` when the whole object is meant.
+    pub field: Option<String>,
+    /// What is wrong, what is done instead, and what to write.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.field {
+            Some(field) => write!(f, "{}: {field}: {}", self.object, self.message),
+            None => write!(f, "{}: {}", self.object, self.message),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! How pods and operators speak to one policy, as its module describes it.
+
+use serde_json::{Map, Value};
+
+/// Values that stand behind one word of the `policy` field.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Preset {
+    /// The word, e.g. `auto`.
+    pub policy: String,
+    /// The values; one object for each class where the protocol has a class field.
+    pub values: Map<String, Value>,
+    /// Whether a layer that says the word has its other fields ignored.
+    pub alone: bool,
+}
+
+/// A policy's annotations, ConfigMap keys, defaults and schema. See `interface lifecycle` of the contract.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Protocol {
+    /// Pod annotations, the most important first.
+    pub annotation_keys: Vec<String>,
+    /// Key of the cluster ConfigMap.
+    pub config_map_key: Option<String>,
+    /// The policy's field within each class of that key.
+    pub class_field: Option<String>,
+    /// Key of the ConfigMap with namespace lists.
+    pub namespace_list_key: Option<String>,
+    /// Built-in defaults, by class where there is a class field.
+    pub defaults: Map<String, Value>,
+    /// Words of the `policy` field that stand for values.
+    pub presets: Vec<Preset>,
+    /// JSON schema of the fields.
+    pub schema: Value,
+    /// Fields that an annotation cannot set.
+    pub node_only_fields: Vec<String>,
+}
+
+/// Who a module is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Description {
+    /// Lower case with dashes.
+    pub name: String,
+    /// Semantic version.
+    pub version: String,
+    /// One sentence.
+    pub summary: String,
+    /// How it is configured; `None` = it takes nothing from pods.
+    pub protocol: Option<Protocol>,
+    /// JSON schema of the policy-level configuration; `None` = it takes none.
+    pub config_schema: Option<Value>,
+    /// How often it wants to be evaluated, in milliseconds; 0 = only on changes.
+    pub interval_millis: u32,
+}
