@@ -1,1 +1,191 @@
-//! .
+//! Memory QoS: percentages of requests and limits become memcg settings on tiers, pods and containers.
+//!
+//! [`MemoryQosPolicy`] holds the node's pods; at every change the whole plan is worked out afresh from them, and what differs
+//! from the plan before is staged. Reading order: `config` (what can be asked), `resources` (what a pod requests), `formula`,
+//! `plan` (what is held where). Merging layers and checking annotations is the host's work, and so is every kernel rule.
+//!
+//! ```
+//! use memory_qos::MemoryQosPolicy;
+//! use qosm_sdk::Policy;
+//!
+//! assert_eq!(MemoryQosPolicy::describe().facts().name, "memory-qos");
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use qosm_sdk::{Description, Host, Level, Log, MemoryProtection, Pod, PodId, Policy, Rejection, Target, Tick};
+
+use crate::config::{Config, MemoryQos};
+use crate::plan::{NodeMemory, Plan, Shrink, Wish};
+use crate::reason::Size;
+
+pub mod config;
+mod draft;
+mod formula;
+mod page_cache;
+mod plan;
+mod protocol;
+mod reason;
+mod resources;
+
+/// The policy.
+#[derive(Debug, Default)]
+pub struct MemoryQosPolicy {
+    config: Config,
+    pods: BTreeMap<PodId, Pod<MemoryQos>>,
+    held: BTreeMap<Target, Wish>,
+    shrink: Option<Shrink>,
+}
+
+impl Policy for MemoryQosPolicy {
+    type Config = Config;
+    type PodConfig = MemoryQos;
+
+    fn describe() -> Description {
+        protocol::description()
+    }
+
+    fn configure<H: Host>(&mut self, _: &mut H, config: Config) -> Result<(), String> {
+        config.check()?;
+        self.config = config;
+        Ok(())
+    }
+
+    fn pods<H: Host>(&mut self, _: &mut H, upserted: Vec<Pod<MemoryQos>>, removed: &[PodId]) -> Vec<Rejection> {
+        for id in removed {
+            self.pods.remove(id);
+        }
+        let mut rejections = Vec::new();
+        for mut pod in upserted {
+            if let Some(Err(error)) = pod.config.as_ref().map(MemoryQos::check) {
+                rejections.push(Rejection { pod: pod.id, field: error.field.into(), message: error.to_string() });
+                pod.config = None;
+            }
+            self.pods.insert(pod.id, pod);
+        }
+        rejections
+    }
+
+    fn evaluate<H: Host>(&mut self, host: &mut H, _: Tick) -> Result<(), String> {
+        let node = host.node();
+        let node = NodeMemory { allocatable: node.memory_allocatable_bytes, page: node.page_size_bytes };
+        let asked = self.pods.values().filter_map(|pod| Some((&pod.facts, pod.config.as_ref()?)));
+        let plan = Plan::new(&self.config, node, asked);
+        self.stage(host, &plan.wishes);
+        self.report(host, plan.shrink);
+        self.held = plan.wishes;
+        self.shrink = plan.shrink;
+        Ok(())
+    }
+}
+
+impl MemoryQosPolicy {
+    /// Stages what differs from what is held.
+    fn stage(&self, host: &mut impl MemoryProtection, wishes: &BTreeMap<Target, Wish>) {
+        let there = self.targets();
+        for target in self.held.keys().filter(|target| !wishes.contains_key(target) && there.contains(target)) {
+            host.release_protection(*target);
+        }
+        for (target, wish) in wishes.iter().filter(|(target, wish)| self.held.get(target) != Some(wish)) {
+            host.protect(*target, &wish.protection, &wish.reason);
+        }
+    }
+
+    /// The pods and containers that the host still knows; what is held on any other was released when it vanished. Tiers
+    /// never vanish.
+    fn targets(&self) -> BTreeSet<Target> {
+        let tiers = self.held.keys().copied().filter(|target| matches!(target, Target::Tier(_)));
+        let pods = self.pods.values().flat_map(|pod| {
+            let containers = pod.containers.iter().map(|container| Target::Container(container.id));
+            containers.chain([Target::Pod(pod.id)])
+        });
+        tiers.chain(pods).collect()
+    }
+
+    /// Tells the operator when protection starts and when it stops to be more than the node can promise.
+    fn report(&self, host: &mut impl Log, shrink: Option<Shrink>) {
+        match (self.shrink, shrink) {
+            (None, Some(Shrink { total, cap })) => host.log(
+                Level::Warn,
+                &format!(
+                    "all pods ask for {} of memory.min and may have {}; every memory.min is shrunk to fit; lower \
+                     minLimitPercent, or raise minTotalPercent of this policy",
+                    Size::from(total),
+                    Size::from(cap)
+                ),
+            ),
+            (Some(_), None) => host.log(Level::Info, "memory.min of all pods fits again"),
+            _ => {}
+        }
+    }
+}
+
+qosm_sdk::export!(MemoryQosPolicy);
+
+#[cfg(test)]
+mod tests {
+    use qosm_sdk::{Container, Node as _, NodeSample, PodFacts, Session, mock};
+
+    use super::*;
+
+    fn host(allocatable: u64) -> mock::MockHost {
+        let mut host = mock::MockHost::default();
+        host.columns.node = Some(NodeSample { memory_allocatable_bytes: allocatable, ..host.node() });
+        host
+    }
+
+    fn pod(config: &str) -> PodFacts {
+        let container = Container { memory_request_bytes: Some(1 << 20), ..mock::container(1, "app") };
+        PodFacts { config: config.into(), containers: vec![container], ..mock::pod(1, "default", "web") }
+    }
+
+    #[test]
+    fn shrinking_is_reported_when_it_begins_and_when_it_ends() {
+        let mut host = host(1 << 19);
+        let mut session = Session::<MemoryQosPolicy>::default();
+        for config in [r#"{"minLimitPercent":100}"#, r#"{"minLimitPercent":90}"#, r#"{"minLimitPercent":50}"#, "{}"] {
+            session.pods(&mut host, vec![pod(config)], &[]).unwrap();
+            session.evaluate(&mut host, mock::tick(0)).unwrap();
+            host.commit();
+        }
+        let expected = [
+            (
+                Level::Warn,
+                "all pods ask for 1 MiB of memory.min and may have 512 KiB; every memory.min is shrunk to fit; \
+                 lower minLimitPercent, or raise minTotalPercent of this policy",
+            ),
+            (Level::Info, "memory.min of all pods fits again"),
+        ];
+        let log: Vec<_> = host.log.iter().map(|(level, line)| (*level, line.as_str())).collect();
+        assert_eq!(log, expected);
+    }
+
+    #[test]
+    fn a_refused_configuration_lets_go_of_what_was_held() {
+        let mut host = host(1 << 30);
+        let mut session = Session::<MemoryQosPolicy>::default();
+        for (config, refused, held) in [
+            (r#"{"wmarkRatio":95}"#, None, 2),
+            (r#"{"wmarkRatio":950}"#, Some("wmarkRatio"), 0),
+            (r#"{"wmarkRatio":90}"#, None, 2),
+        ] {
+            let rejections = session.pods(&mut host, vec![pod(config)], &[]).unwrap();
+            assert_eq!(rejections.first().map(|rejection| rejection.field.as_str()), refused, "{config}");
+            session.evaluate(&mut host, mock::tick(0)).unwrap();
+            host.commit();
+            assert_eq!(host.leases().len(), held, "{config}");
+        }
+    }
+
+    #[test]
+    fn a_target_that_vanished_is_not_released_again() {
+        let mut host = host(1 << 30);
+        let mut session = Session::<MemoryQosPolicy>::default();
+        session.pods(&mut host, vec![pod(r#"{"wmarkRatio":95}"#)], &[]).unwrap();
+        session.evaluate(&mut host, mock::tick(0)).unwrap();
+        host.commit();
+        session.pods(&mut host, Vec::new(), &[1]).unwrap();
+        session.evaluate(&mut host, mock::tick(0)).unwrap();
+        assert_eq!(host.commit(), []);
+    }
+}

@@ -1,1 +1,341 @@
 //! Effective configuration: built-in defaults, ConfigMaps, namespace lists and annotations, merged for each pod and policy.
+//!
+//! The rules are the same for every policy; a [`CompiledProtocol`] says which keys, fields and words are its own. [`Layers`] is
+//! what holds for the node, [`Layers::for_pod`] adds what is said of one pod. From the lowest layer to the highest:
+//!
+//! 1. the built-in defaults of the protocol,
+//! 2. `clusterStrategy` of the cluster ConfigMap,
+//! 3. the first of its `nodeStrategies` whose selector matches the node,
+//! 4. the namespace lists (`policy: auto` or `policy: none`),
+//! 5. the pod's annotation.
+//!
+//! A higher layer wins field by field: objects are merged to any depth, lists and everything else are replaced, `null` and
+//! absent mean *not said*, an explicit 0 or false is kept. `policy: ""` and `policy: default` are *not said* as well. A word
+//! of `policy` for which the protocol has a preset starts from the preset's values instead of from the layers beneath.
+//!
+//! Where the protocol has a class field, layers 1 to 3 are those of the pod's QoS class, and they say nothing at all unless
+//! the class is enabled: not configured means hands off. Namespace lists and annotations count all the same.
+//!
+//! Whatever cannot be used is refused as a whole (one annotation, one key of a ConfigMap) with a [`Problem`] for each wrong
+//! field, and the next lower layer, or the last good text of the key, counts instead.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use qosm_model::{layering::{CompiledProtocol, ConfigMap, Layers}, pod::Node, protocol::Protocol};
+//! use serde_json::{Map, json};
+//!
+//! let protocol = Protocol {
+//!     annotation_keys: vec!["example.com/greeting".into()],
+//!     config_map_key: Some("greeting-config".into()),
+//!     class_field: None,
+//!     namespace_list_key: None,
+//!     defaults: Map::from_iter([("times".into(), json!(1))]),
+//!     presets: vec![],
+//!     schema: json!({"properties": {"times": {"type": "integer", "maximum": 9}}}),
+//!     node_only_fields: vec![],
+//! };
+//! let protocol = Arc::new(CompiledProtocol::compile(protocol)?);
+//! let map = ConfigMap {
+//!     namespace: Some("koordinator-system".into()),
+//!     name: "slo-controller-config".into(),
+//!     data: [("greeting-config".into(), r#"{"clusterStrategy": {"times": 3}}"#.into())].into(),
+//! };
+//! let (layers, problems) = Layers::build(protocol, &[map], &Node::default(), None);
+//! assert!(problems.is_empty());
+//! assert_eq!(layers.classes()["times"], 3);
+//! # Ok::<(), qosm_model::problem::Problem>(())
+//! ```
+
+mod annotation;
+mod compiled;
+mod document;
+mod maps;
+mod merge;
+mod namespaces;
+mod schema;
+mod selector;
+mod strategy;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+pub use self::compiled::CompiledProtocol;
+use self::compiled::{POLICY, Said, Violation};
+use self::maps::GoodTexts;
+use self::merge::Layered;
+use self::namespaces::Namespaces;
+use self::strategy::{ClassLevel, Strategy};
+use crate::pod::{Node, Pod, QosClass};
+use crate::problem::Problem;
+
+/// A ConfigMap, as far as it matters here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigMap {
+    /// `metadata.namespace`; `None` where the manifest does not say it, which is accepted for every known name.
+    pub namespace: Option<String>,
+    /// `metadata.name`.
+    pub name: String,
+    /// `data`.
+    pub data: BTreeMap<String, String>,
+}
+
+impl ConfigMap {
+    /// `namespace/name`, or the name alone.
+    pub fn key(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{namespace}/{}", self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
+/// Who said a field.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Layer {
+    /// The protocol's defaults.
+    BuiltIn,
+    /// `clusterStrategy` of a ConfigMap.
+    Cluster {
+        /// `namespace/name` of the ConfigMap.
+        map: String,
+    },
+    /// One of the `nodeStrategies` of a ConfigMap.
+    NodeStrategy {
+        /// `namespace/name` of the ConfigMap.
+        map: String,
+        /// The strategy's name; `nodeStrategies[2]` for the third where it has none.
+        name: String,
+    },
+    /// A list of namespaces.
+    NamespaceList {
+        /// `namespace/name` of the ConfigMap.
+        map: String,
+    },
+    /// An annotation of the pod.
+    Annotation {
+        /// Its key.
+        key: String,
+    },
+    /// The values that a word of `policy` stands for.
+    Preset {
+        /// The word.
+        word: String,
+        /// The layer that said it.
+        by: Box<Layer>,
+    },
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BuiltIn => f.write_str("built-in default"),
+            Self::Cluster { map } => write!(f, "ConfigMap {map}: clusterStrategy"),
+            Self::NodeStrategy { map, name } => write!(f, "ConfigMap {map}: node strategy {name}"),
+            Self::NamespaceList { map } => write!(f, "ConfigMap {map}: namespace list"),
+            Self::Annotation { key } => write!(f, "annotation {key}"),
+            Self::Preset { word, by } => write!(f, "policy {word} of {by}"),
+        }
+    }
+}
+
+/// What holds for one pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Effective {
+    /// The merged fields. Empty where nobody asked for anything.
+    pub values: Map<String, Value>,
+    /// Who said each field; objects are told field by field, as `outer.inner`.
+    pub origins: BTreeMap<String, Layer>,
+    /// What cannot be used of the pod's annotation.
+    pub problems: Vec<Problem>,
+}
+
+/// What ConfigMaps say about one policy on one node.
+#[derive(Clone, Debug)]
+pub struct Layers {
+    protocol: Arc<CompiledProtocol>,
+    /// By class where the protocol has classes, else under `None`. A class that is not enabled is empty.
+    base: BTreeMap<Option<Class>, Layered>,
+    namespaces: Namespaces,
+    good: GoodTexts,
+}
+
+impl Layers {
+    /// Reads the ConfigMaps. `previous` is what was built before them: where a key's text cannot be used now, its last good
+    /// text counts on. A key or ConfigMap that is gone says nothing any more.
+    ///
+    /// The problems name the ConfigMap, the key and the field. They are the same for the same input, so that a caller who
+    /// builds the layers of several policies can tell each problem once.
+    pub fn build(
+        protocol: Arc<CompiledProtocol>,
+        maps: &[ConfigMap],
+        node: &Node,
+        previous: Option<&Self>,
+    ) -> (Self, Vec<Problem>) {
+        let nothing = GoodTexts::default();
+        let reading = maps::read(&protocol, maps, node, previous.map_or(&nothing, |layers| &layers.good));
+        let mut problems = reading.problems;
+        let mut base = BTreeMap::new();
+        let classes: Vec<Option<Class>> = match protocol.protocol().class_field {
+            Some(_) => Class::ALL.map(Some).to_vec(),
+            None => vec![None],
+        };
+        for class in classes {
+            let (layered, refused) = node_level(&protocol, class, reading.strategy.as_ref());
+            problems.extend(refused);
+            base.insert(class, layered);
+        }
+        (Self { protocol, base, namespaces: reading.namespaces, good: reading.good }, problems)
+    }
+
+    /// What holds for a pod: the node's layers, those of its namespace and its annotation.
+    pub fn for_pod(&self, pod: &Pod) -> Effective {
+        let class = self.protocol.protocol().class_field.is_some().then(|| Class::of(pod.qos()));
+        let mut layered = self.base.get(&class).cloned().unwrap_or_default();
+        if let Some((word, map)) = self.namespaces.word(&pod.namespace) {
+            let said = Said { fields: Map::new(), word: Some(word.to_owned()) };
+            apply(&mut layered, &self.protocol, class, &said, &Layer::NamespaceList { map: map.to_owned() });
+        }
+        let mut problems = Vec::new();
+        if let Some((key, said)) = annotation::read(&self.protocol, pod, &mut problems) {
+            let layer = Layer::Annotation { key: key.to_owned() };
+            if let Err(violations) = apply_checked(&mut layered, &self.protocol, class, &said, &layer) {
+                problems.extend(annotation::refusals(pod, key, violations));
+            }
+        }
+        Effective { values: layered.values, origins: layered.origins, problems }
+    }
+
+    /// The node-level result, for the module's `configure`: where the protocol has a class field, an object for each of
+    /// `lsrClass`, `lsClass`, `beClass` and `systemClass`, empty for a class that is not enabled; else the merged strategy.
+    pub fn classes(&self) -> Map<String, Value> {
+        if let Some(layered) = self.base.get(&None) {
+            return layered.values.clone();
+        }
+        self.base
+            .iter()
+            .filter_map(|(class, layered)| Some(((*class)?.name().to_owned(), Value::Object(layered.values.clone()))))
+            .collect()
+    }
+}
+
+/// A QoS class as ConfigMaps have it: LSE and LSR share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    Lsr,
+    Ls,
+    Be,
+    System,
+}
+
+impl Class {
+    const ALL: [Self; 4] = [Self::Lsr, Self::Ls, Self::Be, Self::System];
+
+    fn of(qos: QosClass) -> Self {
+        match qos {
+            QosClass::Lse | QosClass::Lsr => Self::Lsr,
+            QosClass::Ls => Self::Ls,
+            QosClass::Be => Self::Be,
+            QosClass::System => Self::System,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lsr => "lsrClass",
+            Self::Ls => "lsClass",
+            Self::Be => "beClass",
+            Self::System => "systemClass",
+        }
+    }
+}
+
+/// Defaults, cluster and node strategy of one class.
+fn node_level(
+    protocol: &CompiledProtocol,
+    class: Option<Class>,
+    chosen: Option<&maps::Chosen>,
+) -> (Layered, Vec<Problem>) {
+    let mut layered = Layered::default();
+    let mut problems = Vec::new();
+    let nothing = Strategy::default();
+    let strategy = chosen.map_or(&nothing, |chosen| &chosen.strategy);
+    let cluster = strategy.cluster.get(&class);
+    let node = strategy.node.as_ref().and_then(|(name, level)| Some((name, level.get(&class)?)));
+    let enable = |level: Option<&ClassLevel>| level.and_then(|level| level.enable);
+    let enabled = enable(node.map(|(_, level)| level)).or(enable(cluster)).unwrap_or(false);
+    if class.is_some() && !enabled {
+        return (layered, problems);
+    }
+    // The defaults' own word is not expanded: they are what every word starts from.
+    layered.put(&protocol.defaults(class), &Layer::BuiltIn);
+    let Some(maps::Chosen { map, key, .. }) = chosen else {
+        return (layered, problems);
+    };
+    let levels = [
+        cluster.map(|level| (Layer::Cluster { map: map.clone() }, level)),
+        node.map(|(name, level)| (Layer::NodeStrategy { map: map.clone(), name: name.clone() }, level)),
+    ];
+    for (layer, level) in levels.into_iter().flatten() {
+        if let Err(violations) = apply_checked(&mut layered, protocol, class, &level.said, &layer) {
+            for Violation { path, what, .. } in violations {
+                problems.push(Problem {
+                    object: format!("ConfigMap {map}"),
+                    field: Some(format!("{key}: {path}")),
+                    message: format!(
+                        "{what}, once merged with the layers beneath; what `{layer}` says is ignored here, mend it there"
+                    ),
+                });
+            }
+        }
+    }
+    (layered, problems)
+}
+
+/// Puts one layer on top.
+fn apply(layered: &mut Layered, protocol: &CompiledProtocol, class: Option<Class>, said: &Said, layer: &Layer) {
+    let mut fields = Some(&said.fields);
+    match &said.word {
+        Some(word) => {
+            if let Some((preset, values)) = protocol.preset(word, class) {
+                *layered = Layered::default();
+                layered.put(&values, &Layer::Preset { word: word.clone(), by: Box::new(layer.clone()) });
+                fields = fields.filter(|_| !preset.alone);
+            }
+            if protocol.shows_word() {
+                layered.put(&Map::from_iter([(POLICY.to_owned(), word.clone().into())]), layer);
+            }
+        }
+        None => {
+            // A word that stands alone tells all there is. With fields on top of it that is no longer true.
+            let word = layered.values.get(POLICY).and_then(Value::as_str);
+            let alone = word.and_then(|word| protocol.preset(word, class)).is_some_and(|(preset, _)| preset.alone);
+            if alone && !said.fields.is_empty() {
+                layered.remove(POLICY);
+            }
+        }
+    }
+    if let Some(fields) = fields {
+        layered.put(fields, layer);
+    }
+}
+
+/// As [`apply`], but leaves everything as it was where the sum does not fit the schema.
+fn apply_checked(
+    layered: &mut Layered,
+    protocol: &CompiledProtocol,
+    class: Option<Class>,
+    said: &Said,
+    layer: &Layer,
+) -> Result<(), Vec<Violation>> {
+    let mut sum = layered.clone();
+    apply(&mut sum, protocol, class, said, layer);
+    let violations = protocol.check(&sum.values);
+    if violations.is_empty() {
+        *layered = sum;
+        return Ok(());
+    }
+    Err(violations)
+}

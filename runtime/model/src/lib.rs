@@ -1,7 +1,7 @@
 //! What every other room of qosm talks about: pods, QoS classes, units, knobs, leases, columns and effective configuration.
 //!
 //! Plain data and pure functions: no I/O, no clock, no Wasm, no Kubernetes types. Reading order: [`pod`] (who runs here),
-//! [`knob`] (what can be turned), [`setting`] (what a policy asks for), [`lease`] (who holds what), [`column`] (what is
+//! [`knob`] (what can be turned), [`setting`] (what a policy asks for), [`lease`] (who holds what), [`column`](mod@column) (what is
 //! measured), [`protocol`] and [`layering`] (how annotations and ConfigMaps become one configuration for each pod).
 //!
 //! ```

@@ -224,19 +224,24 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// The class that the pod declares, from the first of the places that spec knows, label before annotation and
-    /// `koordinator.sh` before `alibabacloud.com`. A value that is no class counts as none and does not fall through.
-    pub fn declared_qos(&self) -> Option<QosClass> {
+    /// Where the pod declares a class, and the word that stands there: the first of the places that the protocol knows, label
+    /// before annotation and `koordinator.sh` before `alibabacloud.com`.
+    pub fn qos_word(&self) -> Option<(&'static str, &str)> {
         [
-            (&self.labels, "koordinator.sh/qosClass"),
-            (&self.labels, "alibabacloud.com/qosClass"),
-            (&self.annotations, "koordinator.sh/qosClass"),
-            (&self.annotations, "alibabacloud.com/qosClass"),
-            (&self.labels, "alibabacloud.com/qos"),
+            (&self.labels, "label koordinator.sh/qosClass"),
+            (&self.labels, "label alibabacloud.com/qosClass"),
+            (&self.annotations, "annotation koordinator.sh/qosClass"),
+            (&self.annotations, "annotation alibabacloud.com/qosClass"),
+            (&self.labels, "label alibabacloud.com/qos"),
         ]
         .into_iter()
-        .find_map(|(place, key)| place.get(key))
-        .and_then(|text| QosClass::parse(text))
+        .find_map(|(place, name)| Some((name, place.get(name.split_once(' ')?.1)?.as_str())))
+    }
+
+    /// The class that the pod declares, see [`Self::qos_word`]. A word that is no class counts as none and does not fall
+    /// through to the next place.
+    pub fn declared_qos(&self) -> Option<QosClass> {
+        self.qos_word().and_then(|(_, word)| QosClass::parse(word))
     }
 
     /// The declared class, else the one that follows from Kubernetes' QoS.

@@ -1,0 +1,282 @@
+//! What is to be held on every cgroup of the node, worked out afresh from the pods that are there.
+//!
+//! Three levels: a container from its own resources, a pod from the pod's, a tier from the sum of its pods. A group's
+//! protection always covers that of the groups in it, because the kernel grants a child no more than its parent has.
+
+use std::collections::BTreeMap;
+
+use qosm_sdk::{Bound, Container, ContainerState, KubeQos, PodFacts, Protection, Target, Tier};
+
+use crate::config::{Classes, Config, MemoryQos, PolicyConfig};
+use crate::draft::Draft;
+use crate::formula::{self, High, MOST_BYTES, share, sum, total};
+use crate::page_cache::PageCacheLimit;
+use crate::reason::{Reason, Size};
+use crate::resources::{self, Resources};
+
+/// The node, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeMemory {
+    /// `status.allocatable.memory`; 0 = not known.
+    pub(crate) allocatable: u64,
+    /// Size of a page.
+    pub(crate) page: u64,
+}
+
+/// What is wanted for one cgroup, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    /// The values; never all unset.
+    pub(crate) protection: Protection,
+    /// Where they come from.
+    pub(crate) reason: String,
+}
+
+/// Every `memory.min` shrinks so that their sum fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shrink {
+    /// What all pods together would be given.
+    pub(crate) total: u128,
+    /// What they may have.
+    pub(crate) cap: u64,
+}
+
+/// The whole node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// In the order tiers, pods, containers.
+    pub(crate) wishes: BTreeMap<Target, Wish>,
+    /// Set where the pods ask for more `memory.min` than they may have.
+    pub(crate) shrink: Option<Shrink>,
+}
+
+impl Plan {
+    /// Works out everything. Pods that have ended or for which nothing is asked do not count.
+    pub(crate) fn new<'a>(
+        config: &Config,
+        node: NodeMemory,
+        pods: impl IntoIterator<Item = (&'a PodFacts, &'a MemoryQos)>,
+    ) -> Self {
+        let mut drafts: Vec<PodDraft<'_>> = pods
+            .into_iter()
+            .filter(|(pod, qos)| pod.active && qos.asks())
+            .map(|(pod, qos)| PodDraft::new(pod, qos, &config.policy))
+            .collect();
+
+        let total = total(drafts.iter().filter_map(|draft| draft.all.min));
+        let shrink = min_cap(&config.policy, node)
+            .map(|cap| Shrink { total, cap })
+            .filter(|shrink| shrink.total > u128::from(shrink.cap));
+        for draft in &mut drafts {
+            draft.settle(shrink);
+        }
+
+        let mut wishes = BTreeMap::new();
+        let tiers = [Tier::Guaranteed, Tier::Burstable, Tier::BestEffort];
+        wishes.extend(tiers.into_iter().map(|tier| (Target::Tier(tier), tier_wish(tier, &drafts, &config.classes))));
+        for draft in &drafts {
+            draft.add_wishes(&config.policy, node, &mut wishes);
+        }
+        wishes.retain(|_, wish| wish.protection != Protection::NONE);
+        Self { wishes, shrink }
+    }
+}
+
+/// One pod on the way to its settings.
+struct PodDraft<'a> {
+    pod: &'a PodFacts,
+    qos: &'a MemoryQos,
+    resources: Resources,
+    all: Draft,
+    containers: Vec<ContainerDraft<'a>>,
+}
+
+struct ContainerDraft<'a> {
+    container: &'a Container,
+    resources: Resources,
+    draft: Draft,
+}
+
+impl<'a> PodDraft<'a> {
+    fn new(pod: &'a PodFacts, qos: &'a MemoryQos, policy: &PolicyConfig) -> Self {
+        let mut containers: Vec<_> = pod
+            .containers
+            .iter()
+            .filter(|container| container.state == ContainerState::Running)
+            .map(|container| {
+                let resources = resources::of_container(pod, container);
+                ContainerDraft { container, resources, draft: Draft::new(qos, resources, policy) }
+            })
+            .collect();
+        // No file takes more than MOST_BYTES, so what a pod can give its containers ends there.
+        let asked = total(containers.iter().filter_map(|container| container.draft.min));
+        for container in &mut containers {
+            container.draft.min = container.draft.min.map(|min| formula::scaled(min, MOST_BYTES, asked));
+        }
+        let resources = resources::of_pod(pod);
+        let mut all = Draft::new(qos, resources, policy);
+        all.cover_min(sum(containers.iter().filter_map(|container| container.draft.min)));
+        Self { pod, qos, resources, all, containers }
+    }
+
+    /// Takes what does not fit off `memory.min`, and brings `memory.low` into line with what is left.
+    fn settle(&mut self, shrink: Option<Shrink>) {
+        for container in &mut self.containers {
+            container.draft.settle(shrink);
+        }
+        self.all.settle(shrink);
+        self.all.cover_low(sum(self.containers.iter().filter_map(|container| container.draft.low)));
+    }
+
+    fn add_wishes(&self, policy: &PolicyConfig, node: NodeMemory, wishes: &mut BTreeMap<Target, Wish>) {
+        let page_cache = PageCacheLimit::new(self.qos, self.resources.limit);
+        let mut reason = Reason::default();
+        self.all.explain(&mut reason);
+        explain_statics(self.qos, &mut reason);
+        page_cache.explain(self.qos, self.resources.limit, &mut reason);
+        let protection = Protection {
+            min_bytes: self.all.min,
+            low_bytes: self.all.low,
+            page_cache_limit_enable: page_cache.enable,
+            page_cache_limit_bytes: page_cache.size,
+            page_cache_reclaim_sync: page_cache.sync,
+            ..statics(self.qos)
+        };
+        wishes.insert(Target::Pod(self.pod.id), Wish { protection, reason: reason.into_text() });
+
+        for ContainerDraft { container, resources, draft } in &self.containers {
+            let mut reason = Reason::default();
+            draft.explain(&mut reason);
+            let high = high(self.qos, *resources, draft.min, policy, node, &mut reason);
+            explain_statics(self.qos, &mut reason);
+            let protection = Protection { min_bytes: draft.min, low_bytes: draft.low, high, ..statics(self.qos) };
+            wishes.insert(Target::Container(container.id), Wish { protection, reason: reason.into_text() });
+        }
+    }
+}
+
+/// The most that all `memory.min` together may be; `None` = no bound.
+fn min_cap(policy: &PolicyConfig, node: NodeMemory) -> Option<u64> {
+    (policy.min_total_percent > 0 && node.allocatable > 0)
+        .then(|| share(node.allocatable, i64::from(policy.min_total_percent)))
+}
+
+/// A tier: the sum of its pods, all pods for the kubepods group, and the switches of the class that stands for it.
+fn tier_wish(tier: Tier, pods: &[PodDraft<'_>], classes: &Classes) -> Wish {
+    let within = || pods.iter().filter(move |draft| tier == Tier::Guaranteed || tier == tier_of(draft.pod));
+    let sum = |values: Vec<u64>| (!values.is_empty()).then(|| sum(values));
+    let mins: Vec<u64> = within().filter_map(|draft| draft.all.min).collect();
+    let lows: Vec<u64> = within().filter_map(|draft| draft.all.low).collect();
+
+    let mut reason = Reason::default();
+    for (name, count) in [("min", mins.len()), ("low", lows.len())] {
+        match count {
+            0 => {}
+            1 => reason.add(&format!("{name} of its 1 pod")),
+            count => reason.add(&format!("{name} sum of its {count} pods")),
+        }
+    }
+    let (name, class) = match tier {
+        Tier::Guaranteed => ("lsrClass", &classes.lsr_class),
+        Tier::Burstable => ("lsClass", &classes.ls_class),
+        Tier::BestEffort => ("beClass", &classes.be_class),
+    };
+    let oom = oom(class);
+    if oom != Protection::NONE {
+        let mut parts = Reason::default();
+        explain_oom(class, &mut parts);
+        reason.add(&format!("of class {name}: {}", parts.into_text()));
+    }
+    Wish { protection: Protection { min_bytes: sum(mins), low_bytes: sum(lows), ..oom }, reason: reason.into_text() }
+}
+
+fn tier_of(pod: &PodFacts) -> Tier {
+    match pod.kube_qos {
+        KubeQos::Guaranteed => Tier::Guaranteed,
+        KubeQos::Burstable => Tier::Burstable,
+        KubeQos::BestEffort => Tier::BestEffort,
+    }
+}
+
+fn high(
+    qos: &MemoryQos,
+    resources: Resources,
+    min: Option<u64>,
+    policy: &PolicyConfig,
+    node: NodeMemory,
+    reason: &mut Reason,
+) -> Option<Bound> {
+    let percent = qos.throttling_percent?;
+    let (base, base_name) = match resources.limit {
+        Some(limit) => (limit, "limit"),
+        None => (node.allocatable, "node allocatable"),
+    };
+    // Where neither a limit nor the node's memory is known, any bound would be made up.
+    if base == 0 && percent != 0 {
+        return None;
+    }
+    let wanted = formula::high(policy.high_formula, resources.request, base, percent, node.page);
+    let high = formula::high_over_min(Some(wanted), min)?;
+    let raised = if high == wanted { "" } else { ", raised to min" };
+    let base = Size::from(base);
+    match (percent, policy.high_formula) {
+        (0, _) => reason.add("high unlimited, throttling 0 %"),
+        (_, formula::HighFormula::Current) => {
+            let request = Size::from(resources.request);
+            reason.add(&format!("high {percent} % of the way from request {request} to {base_name} {base}{raised}"));
+        }
+        (_, formula::HighFormula::Legacy) => reason.add(&format!("high {percent} % of {base_name} {base}{raised}")),
+    }
+    Some(match high {
+        High::Unlimited => Bound::Unlimited,
+        High::Bytes(bytes) => Bound::Bytes(bytes),
+    })
+}
+
+/// The numbers that go into the files of a pod and its containers as they are.
+fn statics(qos: &MemoryQos) -> Protection {
+    Protection {
+        wmark_ratio_percent: qos.wmark_ratio.and_then(|percent| u32::try_from(percent).ok()),
+        wmark_scale_permyriad: qos.wmark_scale_permill.and_then(|scale| u32::try_from(scale).ok()),
+        wmark_min_adj_percent: qos.wmark_min_adj.and_then(|percent| i32::try_from(percent).ok()),
+        ..oom(qos)
+    }
+}
+
+fn explain_statics(qos: &MemoryQos, reason: &mut Reason) {
+    if let Some(percent) = qos.wmark_ratio {
+        reason.add(&format!("wmark ratio {percent} %"));
+    }
+    if let Some(scale) = qos.wmark_scale_permill {
+        reason.add(&format!("wmark scale {scale}"));
+    }
+    if let Some(percent) = qos.wmark_min_adj {
+        reason.add(&format!("wmark min adj {percent} %"));
+    }
+    explain_oom(qos, reason);
+}
+
+/// What the OOM killer heeds.
+fn oom(qos: &MemoryQos) -> Protection {
+    Protection {
+        oom_priority: qos.priority.and_then(|priority| u32::try_from(priority).ok()),
+        use_oom_priority: qos.priority_enable.map(|enable| enable != 0),
+        oom_group: qos.oom_kill_group.map(|group| group != 0),
+        ..Protection::NONE
+    }
+}
+
+fn explain_oom(qos: &MemoryQos, reason: &mut Reason) {
+    if let Some(priority) = qos.priority {
+        reason.add(&format!("OOM priority {priority}"));
+    }
+    if let Some(enable) = qos.priority_enable {
+        reason.add(if enable == 0 { "OOM priorities off" } else { "OOM priorities on" });
+    }
+    if let Some(group) = qos.oom_kill_group {
+        reason.add(if group == 0 { "OOM group off" } else { "OOM group on" });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! What holds for any pods and any configuration.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+
+use memory_qos::MemoryQosPolicy;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use qosm_sdk::{
+    Container, ContainerKind, ContainerState, ExtendedResource, KubeQos, NodeSample, PodFacts, PodId, QosClass,
+    Session, Target, Tier, mock,
+};
+
+type Leases = BTreeMap<(Target, &'static str), mock::Value>;
+
+/// Pods ask for anything that the fields can hold, sensible or not.
+fn amount() -> impl Strategy<Value = u64> {
+    prop_oneof![3 => 0..1_u64 << 34, 1 => Just(0), 1 => any::<u64>()]
+}
+
+fn kind() -> impl Strategy<Value = ContainerKind> {
+    prop_oneof![1 => Just(ContainerKind::Init), 1 => Just(ContainerKind::Sidecar), 3 => Just(ContainerKind::Regular)]
+}
+
+fn state() -> impl Strategy<Value = ContainerState> {
+    prop_oneof![1 => Just(ContainerState::Waiting), 3 => Just(ContainerState::Running), 1 => Just(ContainerState::Terminated)]
+}
+
+prop_compose! {
+    fn container()(
+        kind in kind(), state in state(), request in option::of(amount()), limit in option::of(amount()),
+        batch in option::of((option::of(amount()), option::of(amount()))),
+    ) -> Container {
+        let batch = batch.map(|(request, limit)| {
+            ExtendedResource { name: "kubernetes.io/batch-memory".into(), request, limit }
+        });
+        Container {
+            kind, state, memory_request_bytes: request, memory_limit_bytes: limit,
+            extended_resources: batch.into_iter().collect(), ..mock::container(0, "any")
+        }
+    }
+}
+
+prop_compose! {
+    /// A configuration as the host hands it over: fields within their ranges.
+    fn config()(
+        percents in (option::of(0..=100), option::of(0..=100), option::of(0..=100)),
+        wmark in (option::of(0..=100), option::of(1..=1000), option::of(-25..=50)),
+        oom in (option::of(0..=1), option::of(0..=12), option::of(0..=1)),
+        cache in (option::of(any::<bool>()), option::of(0..=100), option::of(any::<i64>()), option::of(any::<bool>())),
+        policy in option::of(prop_oneof![Just("auto"), Just("default"), Just("none"), Just("")]),
+    ) -> String {
+        let (min, low, throttling) = percents;
+        let (ratio, scale, min_adj) = wmark;
+        let (switch, priority, group) = oom;
+        let (enable, percent, size, sync) = cache;
+        serde_json::json!({
+            "policy": policy, "minLimitPercent": min, "lowLimitPercent": low, "throttlingPercent": throttling,
+            "wmarkRatio": ratio, "wmarkScalePermill": scale, "wmarkMinAdj": min_adj,
+            "priorityEnable": switch, "priority": priority, "oomKillGroup": group,
+            "pageCacheEnable": enable, "pageCacheLimitPercent": percent, "pageCacheLimitSize": size,
+            "pageCacheReclaimSync": sync,
+        })
+        .to_string()
+    }
+}
+
+prop_compose! {
+    fn pod()(
+        kube_qos in prop_oneof![Just(KubeQos::Guaranteed), Just(KubeQos::Burstable), Just(KubeQos::BestEffort)],
+        declared_qos in option::of(prop_oneof![Just(QosClass::Be), Just(QosClass::Ls)]),
+        active in prop::bool::weighted(0.9), containers in vec(container(), 0..5),
+        overhead in prop_oneof![Just(0), amount()], request in option::weighted(0.1, amount()),
+        limit in option::weighted(0.1, amount()), config in config(),
+    ) -> PodFacts {
+        PodFacts {
+            kube_qos, declared_qos, active, containers, memory_overhead_bytes: overhead, memory_request_bytes: request,
+            memory_limit_bytes: limit, config, ..mock::pod(0, "default", "any")
+        }
+    }
+}
+
+/// Gives pods and containers ids of their own: containers of pod 3 are 300, 301, …
+fn numbered(pods: Vec<PodFacts>) -> Vec<PodFacts> {
+    (1..)
+        .zip(pods)
+        .map(|(id, mut pod)| {
+            pod.id = id;
+            for (container, number) in pod.containers.iter_mut().zip(100 * id..) {
+                container.id = number;
+            }
+            pod
+        })
+        .collect()
+}
+
+struct Run {
+    host: mock::MockHost,
+    session: Session<MemoryQosPolicy>,
+}
+
+impl Run {
+    fn new(policy: &str, allocatable: u64) -> Self {
+        let mut host = mock::MockHost::default();
+        host.columns.node = Some(NodeSample {
+            cpus: 8,
+            memory_capacity_bytes: allocatable,
+            memory_allocatable_bytes: allocatable,
+            page_size_bytes: 4096,
+            cpu_usage_usec: None,
+            memory_available_bytes: None,
+        });
+        let mut session = Session::default();
+        session.configure(&mut host, &format!(r#"{{"policy":{policy}}}"#)).unwrap();
+        Self { host, session }
+    }
+
+    fn step(&mut self, upserted: Vec<PodFacts>, removed: &[PodId]) -> Vec<mock::Staged> {
+        assert_eq!(self.session.pods(&mut self.host, upserted, removed).unwrap(), []);
+        self.session.evaluate(&mut self.host, mock::tick(0)).unwrap();
+        self.host.commit()
+    }
+
+    /// The number that is held; `None` where nothing is, or no bound.
+    fn number(&self, target: Target, knob: &str) -> Option<i64> {
+        match self.host.held(target, knob)? {
+            mock::Value::Number(number) => Some(number),
+            mock::Value::Max => None,
+        }
+    }
+
+    /// What is held on tiers and on these pods.
+    fn leases_on(&self, pods: &[PodFacts]) -> Leases {
+        let known = |target: &Target| match target {
+            Target::Tier(_) => true,
+            Target::Pod(id) => pods.iter().any(|pod| pod.id == *id),
+            Target::Container(id) => pods.iter().any(|pod| pod.containers.iter().any(|container| container.id == *id)),
+        };
+        self.host.leases().iter().filter(|((target, _), _)| known(target)).map(|(key, value)| (*key, *value)).collect()
+    }
+}
+
+fn total(numbers: impl Iterator<Item = Option<i64>>) -> i64 {
+    numbers.flatten().fold(0, i64::saturating_add)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn parents_cover_children(pods in vec(pod(), 0..5), allocatable in amount(), cap in 0..=200_u32, below in 0..=100_u32) {
+        let pods = numbered(pods);
+        let policy = format!(r#"{{"minTotalPercent":{cap},"minBelowLimitPercent":{below}}}"#);
+        let mut run = Run::new(&policy, allocatable);
+        run.step(pods.clone(), &[]);
+        for knob in ["memory.min", "memory.low"] {
+            for pod in &pods {
+                let containers = total(pod.containers.iter().map(|held| run.number(Target::Container(held.id), knob)));
+                prop_assert!(run.number(Target::Pod(pod.id), knob).unwrap_or(0) >= containers, "{knob} of {pod:?}");
+            }
+            let tier = |tier| run.number(Target::Tier(tier), knob).unwrap_or(0);
+            let pods_of = |kube_qos| {
+                total(pods.iter().filter(|pod| pod.kube_qos == kube_qos).map(|pod| run.number(Target::Pod(pod.id), knob)))
+            };
+            prop_assert_eq!(tier(Tier::Burstable), pods_of(KubeQos::Burstable));
+            prop_assert_eq!(tier(Tier::BestEffort), pods_of(KubeQos::BestEffort));
+            let all = [tier(Tier::Burstable), tier(Tier::BestEffort), pods_of(KubeQos::Guaranteed)];
+            prop_assert_eq!(tier(Tier::Guaranteed), total(all.into_iter().map(Some)));
+        }
+        let root = run.number(Target::Tier(Tier::Guaranteed), "memory.min").unwrap_or(0);
+        if cap > 0 && allocatable > 0 {
+            prop_assert!(i128::from(root) <= i128::from(allocatable) * i128::from(cap) / 100);
+        }
+    }
+
+    #[test]
+    fn high_and_low_are_never_below_min(pods in vec(pod(), 0..5), allocatable in amount(), legacy: bool) {
+        let pods = numbered(pods);
+        let formula = if legacy { "legacy" } else { "current" };
+        let mut run = Run::new(&format!(r#"{{"highFormula":"{formula}"}}"#), allocatable);
+        run.step(pods.clone(), &[]);
+        let containers = pods.iter().flat_map(|pod| pod.containers.iter().map(|held| Target::Container(held.id)));
+        let targets = containers.chain(pods.iter().map(|pod| Target::Pod(pod.id)));
+        for target in targets {
+            let min = run.number(target, "memory.min").unwrap_or(0);
+            for knob in ["memory.low", "memory.high"] {
+                let value = run.number(target, knob).unwrap_or(i64::MAX);
+                prop_assert!(value == 0 || value >= min, "{knob} of {target:?}: {value} < {min}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_held_depends_on_the_pods_alone(
+        first in vec(pod(), 0..4), second in vec(pod(), 0..4), allocatable in amount(),
+    ) {
+        let (first, second) = (numbered(first), numbered(second));
+        let mut run = Run::new("{}", allocatable);
+        run.step(first.clone(), &[]);
+        prop_assert_eq!(run.step(first.clone(), &[]), [], "nothing changed, nothing is staged");
+        let gone: Vec<PodId> = first.iter().skip(second.len()).map(|pod| pod.id).collect();
+        run.step(second.clone(), &gone);
+        let mut fresh = Run::new("{}", allocatable);
+        fresh.step(second.clone(), &[]);
+        prop_assert_eq!(run.leases_on(&second), fresh.leases_on(&second));
+    }
+
+    #[test]
+    fn nothing_is_held_once_nobody_asks(pods in vec(pod(), 0..5), none in "(\\{\\})|(\\{\"policy\":\"none\"\\})") {
+        let pods = numbered(pods);
+        let mut run = Run::new("{}", 1 << 36);
+        run.step(pods.clone(), &[]);
+        let silent = pods.into_iter().map(|pod| PodFacts { config: none.clone(), ..pod }).collect();
+        run.step(silent, &[]);
+        prop_assert_eq!(run.host.leases(), &Leases::new());
+    }
+
+    #[test]
+    fn tiers_are_let_go_with_their_last_pod(pods in vec(pod(), 0..5)) {
+        let pods = numbered(pods);
+        let mut run = Run::new("{}", 1 << 36);
+        run.step(pods.clone(), &[]);
+        let all: Vec<PodId> = pods.iter().map(|pod| pod.id).collect();
+        let staged = run.step(Vec::new(), &all);
+        prop_assert!(staged.iter().all(|staged| matches!(staged.target, Target::Tier(_)) && staged.value.is_none()));
+        prop_assert_eq!(run.leases_on(&[]), Leases::new());
+    }
+
+    #[test]
+    fn any_text_is_taken_or_refused(config in ".*", policy in ".*") {
+        let mut host = mock::MockHost::default();
+        let mut session = Session::<MemoryQosPolicy>::default();
+        let _ = session.configure(&mut host, &policy);
+        let facts = PodFacts { config, ..mock::pod(1, "default", "any") };
+        session.pods(&mut host, vec![facts], &[]).unwrap();
+        session.evaluate(&mut host, mock::tick(0)).unwrap();
+    }
+}

@@ -1,0 +1,146 @@
+//! What the host needs of a file system. Two things have it: the kernel, over directories that were handed in, and a
+//! simulation in memory.
+
+use std::io;
+
+use crate::kernel::Kernel;
+use crate::mounts::Hierarchy;
+use crate::simulated::Simulation;
+
+/// One of the trees that the host sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Area {
+    /// A cgroup hierarchy, by its place in the list.
+    Cgroup(usize),
+    /// `/proc`.
+    Proc,
+    /// `/sys`.
+    Sys,
+}
+
+/// An open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FileId(pub(crate) usize);
+
+/// How a write that may take long went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlowWrite {
+    /// Done already.
+    Done,
+    /// Under way; the ticket turns up in [`Backend::finished`].
+    Queued,
+    /// Not begun: too many are under way.
+    Full,
+}
+
+/// Paths are relative to their area; an empty path is the area's root.
+pub(crate) trait Backend {
+    /// Device of the cgroup directory, to find its mount.
+    fn cgroup_device(&self) -> Option<(u32, u32)>;
+    /// Makes the hierarchies usable as areas, in this order.
+    fn bind(&mut self, hierarchies: &[Hierarchy]) -> io::Result<()>;
+    /// Reads a whole file once.
+    fn read_once(&self, area: Area, path: &str) -> io::Result<Vec<u8>>;
+    /// Names of the directories in a directory, sorted.
+    fn directories(&self, area: Area, path: &str) -> io::Result<Vec<String>>;
+    /// The inode of a directory.
+    fn inode(&self, area: Area, path: &str) -> io::Result<u64>;
+    /// Makes one directory.
+    fn make(&mut self, area: Area, path: &str) -> io::Result<()>;
+    /// Removes one directory.
+    fn remove(&mut self, area: Area, path: &str) -> io::Result<()>;
+    /// Opens a file for reading, to be kept.
+    fn open(&mut self, area: Area, path: &str) -> io::Result<FileId>;
+    /// Closes it.
+    fn close(&mut self, file: FileId);
+    /// Reads from the beginning.
+    fn read(&mut self, file: FileId, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Writes a file in one call.
+    fn write(&mut self, area: Area, path: &str, text: &str) -> io::Result<()>;
+    /// Writes a file in one call that may block for long, without blocking the caller for long.
+    fn write_slow(&mut self, area: Area, path: &str, text: &str, ticket: u64) -> io::Result<SlowWrite>;
+    /// The slow writes that ended since the last call.
+    fn finished(&mut self) -> Vec<(u64, io::Result<()>)>;
+    /// Size of a memory page in bytes.
+    fn page_size(&self) -> u64;
+    /// `USER_HZ`, the unit of `/proc/stat`.
+    fn ticks_per_second(&self) -> u64;
+    /// How many files may be kept open.
+    fn file_budget(&self) -> usize;
+    /// The process, to name a scratch cgroup after.
+    fn pid(&self) -> u32;
+}
+
+/// The two of them, so that reads on the hot path are plain calls.
+pub(crate) enum AnyBackend {
+    Kernel(Kernel),
+    Simulated(Simulation),
+}
+
+macro_rules! either {
+    ($any:expr, $backend:ident => $call:expr) => {
+        match $any {
+            AnyBackend::Kernel($backend) => $call,
+            AnyBackend::Simulated($backend) => $call,
+        }
+    };
+}
+
+impl Backend for AnyBackend {
+    fn cgroup_device(&self) -> Option<(u32, u32)> {
+        either!(self, backend => backend.cgroup_device())
+    }
+    fn bind(&mut self, hierarchies: &[Hierarchy]) -> io::Result<()> {
+        either!(self, backend => backend.bind(hierarchies))
+    }
+    fn read_once(&self, area: Area, path: &str) -> io::Result<Vec<u8>> {
+        either!(self, backend => backend.read_once(area, path))
+    }
+    fn directories(&self, area: Area, path: &str) -> io::Result<Vec<String>> {
+        either!(self, backend => backend.directories(area, path))
+    }
+    fn inode(&self, area: Area, path: &str) -> io::Result<u64> {
+        either!(self, backend => backend.inode(area, path))
+    }
+    fn make(&mut self, area: Area, path: &str) -> io::Result<()> {
+        either!(self, backend => backend.make(area, path))
+    }
+    fn remove(&mut self, area: Area, path: &str) -> io::Result<()> {
+        either!(self, backend => backend.remove(area, path))
+    }
+    fn open(&mut self, area: Area, path: &str) -> io::Result<FileId> {
+        either!(self, backend => backend.open(area, path))
+    }
+    fn close(&mut self, file: FileId) {
+        either!(self, backend => backend.close(file))
+    }
+    fn read(&mut self, file: FileId, buffer: &mut [u8]) -> io::Result<usize> {
+        either!(self, backend => backend.read(file, buffer))
+    }
+    fn write(&mut self, area: Area, path: &str, text: &str) -> io::Result<()> {
+        either!(self, backend => backend.write(area, path, text))
+    }
+    fn write_slow(&mut self, area: Area, path: &str, text: &str, ticket: u64) -> io::Result<SlowWrite> {
+        either!(self, backend => backend.write_slow(area, path, text, ticket))
+    }
+    fn finished(&mut self) -> Vec<(u64, io::Result<()>)> {
+        either!(self, backend => backend.finished())
+    }
+    fn page_size(&self) -> u64 {
+        either!(self, backend => backend.page_size())
+    }
+    fn ticks_per_second(&self) -> u64 {
+        either!(self, backend => backend.ticks_per_second())
+    }
+    fn file_budget(&self) -> usize {
+        either!(self, backend => backend.file_budget())
+    }
+    fn pid(&self) -> u32 {
+        either!(self, backend => backend.pid())
+    }
+}
+
+/// Joins a directory and a name; an empty directory is the root.
+pub(crate) fn join(directory: &str, name: &str) -> String {
+    if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
+}

@@ -1,0 +1,231 @@
+//! Facts about the node, for whoever wants to know what can be done on it.
+
+use qosm_model::knob::{Knob, Level};
+use qosm_model::pod::Tier;
+use qosm_model::unit::Bytes;
+
+use crate::Host;
+use crate::backend::{AnyBackend, Area, Backend as _, join};
+use crate::knob_table;
+use crate::knobs::Support;
+use crate::layout::{Driver, DriverSource};
+use crate::mounts::{CgroupVersion, Controller, Mount};
+use crate::parse;
+use crate::probe::{BurstRule, Proof};
+
+/// What the node has.
+#[derive(Clone, Debug)]
+pub struct HostFacts {
+    /// Each controller.
+    pub controllers: Vec<ControllerFact>,
+    /// Whether both cgroup versions are mounted.
+    pub hybrid: bool,
+    /// v2 hands protection down to children without their own (`memory_recursiveprot`).
+    pub recursive_protection: bool,
+    /// How cgroups are named.
+    pub driver: Driver,
+    /// How that came to be known.
+    pub driver_source: DriverSource,
+    /// The kubelet's `cgroupRoot`, relative to each hierarchy's root; empty = the root itself.
+    pub cgroup_root: String,
+    /// The kubepods cgroup.
+    pub kubepods: String,
+    /// Whether it is there.
+    pub has_kubepods: bool,
+    /// Logical CPUs that are online.
+    pub cpus: u32,
+    /// Physical memory; 0 if `/proc/meminfo` cannot be read.
+    pub memory: Bytes,
+    /// Size of a memory page.
+    pub page_size: Bytes,
+    /// NUMA nodes.
+    pub numa_nodes: u32,
+    /// Whether the kernel accounts pressure (`/proc/pressure`).
+    pub psi: bool,
+    /// Whether resctrl can be used: it is mounted, or can be.
+    pub resctrl: bool,
+    /// `/sys/kernel/sched_ext/state`; `None` on kernels without it. While one is enabled, quotas bind nobody that it schedules.
+    pub sched_ext: Option<String>,
+    /// Capabilities of this process that matter here.
+    pub capabilities: Capabilities,
+    /// Each knob on each level.
+    pub knobs: Vec<KnobFact>,
+    /// Whether a burst may exceed the quota.
+    pub burst_rule: BurstRule,
+    /// Why nothing was tried out; `None` = it was.
+    pub unprobed: Option<String>,
+}
+
+/// One controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControllerFact {
+    /// Which one.
+    pub controller: Controller,
+    /// Its version; `None` = not mounted.
+    pub version: Option<CgroupVersion>,
+    /// Where on the node; `None` = not mounted.
+    pub mount: Option<String>,
+    /// The part of the hierarchy that is visible; other than `/` if it was mounted from inside a container.
+    pub root: String,
+}
+
+/// Effective capabilities; see capabilities(7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// `CAP_DAC_OVERRIDE`: writing files of others.
+    pub dac_override: bool,
+    /// `CAP_SYS_ADMIN`.
+    pub sys_admin: bool,
+    /// `CAP_SYS_NICE`: moving pages of others.
+    pub sys_nice: bool,
+    /// `CAP_SYS_RESOURCE`: pressure triggers with windows below 2 s.
+    pub sys_resource: bool,
+}
+
+impl Capabilities {
+    /// Reads `/proc/self/status`. What cannot be read is not there.
+    pub(crate) fn parse(status: &str) -> Self {
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        let set = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+        let has = |bit: u32| set & (1 << bit) != 0;
+        Self { dac_override: has(1), sys_admin: has(21), sys_nice: has(23), sys_resource: has(24) }
+    }
+}
+
+/// Whether a knob can be used on a level.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnobFact {
+    /// Which knob.
+    pub knob: Knob,
+    /// On which level.
+    pub level: Level,
+    /// Whether, and why not.
+    pub support: Support,
+}
+
+/// What is read once, at the start.
+pub(crate) struct NodeFacts {
+    pub(crate) cpus: u32,
+    memory: Bytes,
+    numa_nodes: u32,
+    psi: bool,
+    resctrl: bool,
+    sched_ext: Option<String>,
+    capabilities: Capabilities,
+}
+
+impl NodeFacts {
+    pub(crate) fn read(backend: &AnyBackend, mounts: &[Mount]) -> Self {
+        let read = |area, path: &str| backend.read_once(area, path).ok();
+        let length = |path: &str| read(Area::Sys, path).and_then(|text| parse::list_length(&text));
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim().to_owned();
+        let online = length("devices/system/cpu/online").filter(|&cpus| cpus > 0);
+        let cpus = online.or_else(|| read(Area::Proc, "stat").map(|stat| cpu_lines(&stat))).unwrap_or(1).max(1);
+        Self {
+            cpus,
+            memory: read(Area::Proc, "meminfo").and_then(|text| parse::meminfo(&text)).map_or(Bytes(0), |(all, _)| all),
+            numa_nodes: length("devices/system/node/online").unwrap_or(1).max(1),
+            psi: read(Area::Proc, "pressure/cpu").is_some_and(|text| parse::pressure(&text).is_some()),
+            resctrl: mounts.iter().any(|mount| mount.kind == "resctrl")
+                || backend.inode(Area::Sys, "fs/resctrl").is_ok(),
+            sched_ext: read(Area::Sys, "kernel/sched_ext/state").map(text),
+            capabilities: Capabilities::parse(&read(Area::Proc, "self/status").map(text).unwrap_or_default()),
+        }
+    }
+}
+
+fn cpu_lines(stat: &[u8]) -> u32 {
+    let is_cpu =
+        |line: &&[u8]| line.strip_prefix(b"cpu").is_some_and(|rest| rest.first().is_some_and(u8::is_ascii_digit));
+    u32::try_from(stat.split(|&byte| byte == b'\n').filter(is_cpu).count()).unwrap_or(u32::MAX)
+}
+
+impl Host {
+    /// What the node has, and what can be done on it.
+    pub fn facts(&self) -> HostFacts {
+        let controllers = Controller::ALL
+            .into_iter()
+            .map(|controller| {
+                let tree = self.hierarchies.of(controller);
+                let hierarchy = tree.map(|tree| &self.hierarchies.list[tree]);
+                ControllerFact {
+                    controller,
+                    version: hierarchy.map(|hierarchy| hierarchy.version),
+                    mount: tree.map(|tree| self.directory_path(tree, "")),
+                    root: hierarchy.map_or_else(String::new, |hierarchy| hierarchy.root.clone()),
+                }
+            })
+            .collect();
+        let (driver, kubepods) = self.kubepods();
+        let levels = |knob: Knob| knob_table::row(knob).levels.iter().map(move |&level| (knob, level));
+        let knobs = Knob::ALL
+            .into_iter()
+            .flat_map(levels)
+            .map(|(knob, level)| KnobFact { knob, level, support: self.knob_support(knob) })
+            .collect();
+        HostFacts {
+            controllers,
+            hybrid: self.hierarchies.hybrid(),
+            recursive_protection: self.hierarchies.list.iter().any(|hierarchy| hierarchy.recursive_protection),
+            driver,
+            driver_source: if driver == self.layout.driver { self.layout.source } else { DriverSource::Directory },
+            cgroup_root: self.layout.root.clone(),
+            has_kubepods: self.exists(&kubepods),
+            kubepods,
+            cpus: self.node.cpus,
+            memory: self.node.memory,
+            page_size: self.page_size(),
+            numa_nodes: self.node.numa_nodes,
+            psi: self.node.psi,
+            resctrl: self.node.resctrl,
+            sched_ext: self.node.sched_ext.clone(),
+            capabilities: self.node.capabilities,
+            knobs,
+            burst_rule: self.probe.burst_rule,
+            unprobed: self.probe.why.clone(),
+        }
+    }
+
+    /// Whether the node has a knob: by what was tried out; where that said nothing, by the kubepods cgroup's own file.
+    fn knob_support(&self, knob: Knob) -> Support {
+        let row = knob_table::row(knob);
+        let unavailable = |why: String| Support::Unavailable { why };
+        let Some(tree) = self.hierarchies.of(row.controller) else {
+            return unavailable(format!("the controller `{}` is not mounted", row.controller));
+        };
+        if let Some(why) = self.switched_off(knob) {
+            return unavailable(why);
+        }
+        let file = row.file(self.hierarchies.list[tree].version);
+        match self.probe.knobs[knob_table::index(knob)] {
+            Proof::Works => Support::Native,
+            Proof::Refused(errno) => unavailable(format!("{file} refuses to be written: {errno}")),
+            Proof::Missing | Proof::Untried => {
+                let path = join(&self.tier_path(Tier::Guaranteed), file);
+                match self.backend.read_once(Area::Cgroup(tree), &path) {
+                    Ok(_) => Support::Native,
+                    Err(_) => unavailable(format!("there is no {file}; needs {}", row.kernel)),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_capabilities() {
+        let all = Capabilities { dac_override: true, sys_admin: true, sys_nice: true, sys_resource: true };
+        assert_eq!(Capabilities::parse("Name:\tx\nCapEff:\t000001ffffffffff\n"), all);
+        let without = Capabilities { sys_resource: false, ..all };
+        assert_eq!(Capabilities::parse("CapEff:\t000001fffeffffff\n"), without);
+        assert_eq!(Capabilities::parse("CapEff:\tnonsense"), Capabilities::default());
+    }
+
+    #[test]
+    fn counts_cpus_in_proc_stat() {
+        assert_eq!(cpu_lines(b"cpu  1 2\ncpu0 1\ncpu1 1\nctxt 5\ncpufreq 1\n"), 2);
+    }
+}

@@ -1,0 +1,244 @@
+//! The kernel, over the directories that were handed in. Nothing else is ever opened.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::time::Duration;
+
+use cap_std::fs::{Dir, MetadataExt as _, OpenOptions, OpenOptionsExt as _};
+use rustix::fs::OFlags;
+use rustix::process::{Resource, getpid, getrlimit};
+
+use crate::Directories;
+use crate::backend::{Area, Backend, FileId, SlowWrite};
+use crate::mounts::Hierarchy;
+
+/// Descriptors that are left to the rest of the process.
+const RESERVED_FILES: u64 = 256;
+
+/// Slow writes under way at once. More of them would only wait in line behind the first.
+const SLOW_WRITES: usize = 256;
+
+/// How long the caller waits for a slow write that may well be quick, before it goes on without it.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+pub(crate) struct Kernel {
+    directories: Directories,
+    hierarchies: Vec<Dir>,
+    files: Vec<Option<File>>,
+    free: Vec<usize>,
+    slow: Option<SlowWriter>,
+}
+
+impl Kernel {
+    pub(crate) fn new(directories: Directories) -> Self {
+        Self { directories, hierarchies: Vec::new(), files: Vec::new(), free: Vec::new(), slow: None }
+    }
+
+    fn area(&self, area: Area) -> io::Result<&Dir> {
+        match area {
+            Area::Cgroup(place) => self.hierarchies.get(place).ok_or_else(|| io::ErrorKind::NotFound.into()),
+            Area::Proc => Ok(&self.directories.proc),
+            Area::Sys => Ok(&self.directories.sys),
+        }
+    }
+
+    fn open_to_write(&self, area: Area, path: &str, flags: OFlags) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(i32::try_from(flags.bits()).unwrap_or(0));
+        Ok(self.area(area)?.open_with(path, &options)?.into_std())
+    }
+}
+
+fn or_dot(path: &str) -> &str {
+    if path.is_empty() { "." } else { path }
+}
+
+fn write_at_once(file: &File, text: &[u8]) -> io::Result<()> {
+    use io::Write as _;
+    loop {
+        match (&mut &*file).write(text) {
+            Ok(written) if written == text.len() => return Ok(()),
+            Ok(_) => return Err(io::ErrorKind::WriteZero.into()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+impl Backend for Kernel {
+    fn cgroup_device(&self) -> Option<(u32, u32)> {
+        let device = self.directories.cgroup.dir_metadata().ok()?.dev();
+        Some((rustix::fs::major(device), rustix::fs::minor(device)))
+    }
+
+    fn bind(&mut self, hierarchies: &[Hierarchy]) -> io::Result<()> {
+        self.hierarchies = hierarchies
+            .iter()
+            .map(|hierarchy| self.directories.cgroup.open_dir(or_dot(&hierarchy.mount)))
+            .collect::<io::Result<_>>()?;
+        Ok(())
+    }
+
+    fn read_once(&self, area: Area, path: &str) -> io::Result<Vec<u8>> {
+        self.area(area)?.read(path)
+    }
+
+    fn directories(&self, area: Area, path: &str) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in self.area(area)?.read_dir(or_dot(path))? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir()
+                && let Ok(name) = entry.file_name().into_string()
+            {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn inode(&self, area: Area, path: &str) -> io::Result<u64> {
+        let metadata = self.area(area)?.metadata(or_dot(path))?;
+        if metadata.is_dir() { Ok(metadata.ino()) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
+    fn make(&mut self, area: Area, path: &str) -> io::Result<()> {
+        self.area(area)?.create_dir(path)
+    }
+
+    fn remove(&mut self, area: Area, path: &str) -> io::Result<()> {
+        self.area(area)?.remove_dir(path)
+    }
+
+    fn open(&mut self, area: Area, path: &str) -> io::Result<FileId> {
+        let file = self.area(area)?.open(path)?.into_std();
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.files[place] = Some(file);
+                place
+            }
+            None => {
+                self.files.push(Some(file));
+                self.files.len() - 1
+            }
+        };
+        Ok(FileId(place))
+    }
+
+    fn close(&mut self, file: FileId) {
+        if self.files.get_mut(file.0).and_then(Option::take).is_some() {
+            self.free.push(file.0);
+        }
+    }
+
+    fn read(&mut self, file: FileId, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(Some(file)) = self.files.get(file.0) else { return Err(io::ErrorKind::NotFound.into()) };
+        loop {
+            match file.read_at(buffer, 0) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn write(&mut self, area: Area, path: &str, text: &str) -> io::Result<()> {
+        write_at_once(&self.open_to_write(area, path, OFlags::empty())?, text.as_bytes())
+    }
+
+    fn write_slow(&mut self, area: Area, path: &str, text: &str, ticket: u64) -> io::Result<SlowWrite> {
+        // Linux 6.16 and later skip the reclaim for such a descriptor; before, the flag means nothing and the thread waits.
+        let file = self.open_to_write(area, path, OFlags::NONBLOCK)?;
+        if self.slow.is_none() {
+            self.slow = Some(SlowWriter::start()?);
+        }
+        let Some(slow) = &mut self.slow else { return Ok(SlowWrite::Full) };
+        slow.write(Job { file, text: text.to_owned(), ticket })
+    }
+
+    fn finished(&mut self) -> Vec<(u64, io::Result<()>)> {
+        self.slow.as_mut().map(SlowWriter::finished).unwrap_or_default()
+    }
+
+    fn page_size(&self) -> u64 {
+        u64::try_from(rustix::param::page_size()).unwrap_or(4096)
+    }
+
+    fn ticks_per_second(&self) -> u64 {
+        rustix::param::clock_ticks_per_second()
+    }
+
+    fn file_budget(&self) -> usize {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        usize::try_from(limit.saturating_sub(RESERVED_FILES)).unwrap_or(usize::MAX)
+    }
+
+    fn pid(&self) -> u32 {
+        getpid().as_raw_pid().unsigned_abs()
+    }
+}
+
+struct Job {
+    file: File,
+    text: String,
+    ticket: u64,
+}
+
+/// One thread that may stall, for writes that reclaim memory in the writer: lowering `memory.high` below current use. Writes
+/// to one file keep their order. The thread ends with the host, or after the write that it is stuck in.
+struct SlowWriter {
+    jobs: SyncSender<Job>,
+    results: Receiver<(u64, io::Result<()>)>,
+    ready: Vec<(u64, io::Result<()>)>,
+    under_way: usize,
+}
+
+impl SlowWriter {
+    fn start() -> io::Result<Self> {
+        let (jobs, queue) = mpsc::sync_channel::<Job>(SLOW_WRITES);
+        let (done, results) = mpsc::channel();
+        std::thread::Builder::new().name("qosm-slow-write".to_owned()).spawn(move || {
+            for job in queue {
+                let result = write_at_once(&job.file, job.text.as_bytes());
+                if done.send((job.ticket, result)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { jobs, results, ready: Vec::new(), under_way: 0 })
+    }
+
+    fn write(&mut self, job: Job) -> io::Result<SlowWrite> {
+        let ticket = job.ticket;
+        let alone = self.under_way == 0;
+        match self.jobs.try_send(job) {
+            Ok(()) => self.under_way += 1,
+            Err(TrySendError::Full(_)) => return Ok(SlowWrite::Full),
+            Err(TrySendError::Disconnected(_)) => return Err(io::ErrorKind::BrokenPipe.into()),
+        }
+        if !alone {
+            return Ok(SlowWrite::Queued);
+        }
+        match self.results.recv_timeout(PATIENCE) {
+            Ok((of, result)) => {
+                self.under_way -= 1;
+                if of == ticket {
+                    return result.map(|()| SlowWrite::Done);
+                }
+                self.ready.push((of, result));
+                Ok(SlowWrite::Queued)
+            }
+            Err(_) => Ok(SlowWrite::Queued),
+        }
+    }
+
+    fn finished(&mut self) -> Vec<(u64, io::Result<()>)> {
+        let mut finished = std::mem::take(&mut self.ready);
+        while let Ok(result) = self.results.try_recv() {
+            self.under_way = self.under_way.saturating_sub(1);
+            finished.push(result);
+        }
+        finished
+    }
+}

@@ -1,0 +1,403 @@
+//! The knob table: for each knob the files, encoding, range, kernel and rules. Whoever wants to know what the host does with
+//! a knob reads it here; the code only carries the rows out.
+//!
+//! Sources: Linux `Documentation/admin-guide/cgroup-v2.rst` and `Documentation/scheduler/sched-bwc.rst`; Alibaba Cloud
+//! Linux' manual pages on memcg QoS for cgroup v1, backend asynchronous reclaim, global minimum watermark rating, OOM
+//! priority and page cache limit.
+
+use std::ops::RangeInclusive;
+
+use qosm_model::knob::{Knob, Level, Value};
+
+use crate::mounts::{CgroupVersion, Controller};
+
+/// How a file spells a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// Microseconds. v1: a number of its own, -1 = unlimited. v2: the first field of `cpu.max`, `max` = unlimited; writing one
+    /// field keeps the period.
+    Quota,
+    /// Microseconds, a plain number.
+    Micros,
+    /// Bytes, rounded down to a page by the kernel. v2 says `max` for unlimited, v1 the largest number of whole pages.
+    Bytes,
+    /// A plain number.
+    Integer,
+    /// 0 or 1.
+    Flag,
+}
+
+/// What the kernel, or the meaning of a value, asks between a cgroup and its ancestors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HierarchyRule {
+    /// v1 refuses (`EINVAL`) a child whose quota / period is above that of its nearest limited ancestor, whichever of the two is
+    /// written. v2 takes the minimum along the path.
+    WithinParentOnV1,
+    /// Accepted in any order, but binds only as far as every ancestor grants it.
+    CappedByAncestors,
+    /// Each cgroup for itself.
+    None,
+}
+
+/// Knobs that have an order among themselves on one cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Quota and burst. Mainline: burst ≤ quota while the quota is limited, at each write of either.
+    Bandwidth,
+    /// min ≤ low ≤ high, kept while moving; the kernel does not insist.
+    Protection,
+    /// Watermarks of background reclaim.
+    Watermark,
+    /// OOM priority and its switch.
+    Oom,
+    /// Page cache limit: size and mode before the switch.
+    PageCache,
+}
+
+/// One knob.
+#[derive(Clone, Debug)]
+pub struct KnobRow {
+    /// Which knob.
+    pub knob: Knob,
+    /// The controller whose directory holds the file.
+    pub controller: Controller,
+    /// On which levels the kernel has it.
+    pub levels: &'static [Level],
+    /// File on cgroup v1.
+    pub v1: &'static str,
+    /// File on cgroup v2.
+    pub v2: &'static str,
+    /// How it is spelled.
+    pub encoding: Encoding,
+    /// Numbers that are accepted.
+    pub range: RangeInclusive<i64>,
+    /// Whether [`Value::Max`] is accepted.
+    pub unlimited: bool,
+    /// What a new cgroup has.
+    pub default: Value,
+    /// The kernel that has it.
+    pub kernel: &'static str,
+    /// Rule between levels.
+    pub hierarchy: HierarchyRule,
+    /// Rule on one cgroup.
+    pub group: Group,
+    /// Place among the raises of one cgroup, the lowest first; lowering goes the other way.
+    pub raise_order: u8,
+    /// Whether lowering it below current use makes the writing thread reclaim, for as long as that takes.
+    pub slow: bool,
+    /// What a policy can do where it is missing. The host does nothing of its own accord.
+    pub instead: Option<&'static str>,
+}
+
+const ALL_LEVELS: &[Level] = &[Level::Tier, Level::Pod, Level::Container];
+
+/// The kernel's bound on a quota and on quota + burst: 2^44 - 1 µs.
+pub const MAX_RUNTIME_MICROS: i64 = (1 << 44) - 1;
+
+const PROTECTION: &str = "cgroup v2 since Linux 4.18, or on v1 Alibaba Cloud Linux 2 >= 4.19.91-18.al7, 3, Anolis OS";
+const BURST: &str = "Linux 5.14, or Alibaba Cloud Linux 2 >= 4.19.91-22.al7";
+const WATERMARK: &str = "Alibaba Cloud Linux 2 >= 4.19.81-17.al7 or 3 >= 5.10.134-12.al8";
+const MIN_ADJ: &str = "Alibaba Cloud Linux 2 >= 4.19.91-18.al7 or 3 >= 5.10.134-12.al8";
+const OOM: &str = "Alibaba Cloud Linux 2 >= 4.19.91-18.al7 or 3 >= 5.10.60-9.al8";
+const OOM_GROUP: &str = "cgroup v2 since Linux 4.19, or on v1 an Alibaba kernel";
+const PAGE_CACHE: &str = "Alibaba Cloud Linux 3 >= 5.10.134-14 with /sys/kernel/mm/pagecache_limit/enabled = 1";
+
+const fn alibaba(
+    knob: Knob,
+    file: &'static str,
+    encoding: Encoding,
+    range: RangeInclusive<i64>,
+    default: i64,
+    kernel: &'static str,
+    (group, raise_order): (Group, u8),
+) -> KnobRow {
+    KnobRow {
+        knob,
+        controller: Controller::Memory,
+        levels: ALL_LEVELS,
+        v1: file,
+        v2: file,
+        encoding,
+        range,
+        unlimited: false,
+        default: Value::Number(default),
+        kernel,
+        hierarchy: HierarchyRule::None,
+        group,
+        raise_order,
+        slow: false,
+        instead: None,
+    }
+}
+
+const fn protection(knob: Knob, file: &'static str, default: Value, raise_order: u8, slow: bool) -> KnobRow {
+    KnobRow {
+        knob,
+        controller: Controller::Memory,
+        levels: ALL_LEVELS,
+        v1: file,
+        v2: file,
+        encoding: Encoding::Bytes,
+        range: 0..=i64::MAX,
+        unlimited: true,
+        default,
+        kernel: PROTECTION,
+        hierarchy: HierarchyRule::CappedByAncestors,
+        group: Group::Protection,
+        raise_order,
+        slow,
+        instead: None,
+    }
+}
+
+const fn bandwidth(
+    knob: Knob,
+    v1: &'static str,
+    v2: &'static str,
+    encoding: Encoding,
+    range: RangeInclusive<i64>,
+    default: Value,
+    raise_order: u8,
+) -> KnobRow {
+    KnobRow {
+        knob,
+        controller: Controller::Cpu,
+        levels: ALL_LEVELS,
+        v1,
+        v2,
+        encoding,
+        range,
+        unlimited: matches!(default, Value::Max),
+        default,
+        kernel: "CONFIG_CFS_BANDWIDTH",
+        hierarchy: HierarchyRule::WithinParentOnV1,
+        group: Group::Bandwidth,
+        raise_order,
+        slow: false,
+        instead: None,
+    }
+}
+
+/// One row a knob, in the order of [`Knob::ALL`].
+pub static TABLE: [KnobRow; 14] = [
+    bandwidth(Knob::CfsQuota, "cpu.cfs_quota_us", "cpu.max", Encoding::Quota, 1000..=MAX_RUNTIME_MICROS, Value::Max, 0),
+    KnobRow {
+        kernel: BURST,
+        hierarchy: HierarchyRule::None,
+        instead: Some("the quota can be raised while a container is throttled"),
+        ..bandwidth(
+            Knob::CfsBurst,
+            "cpu.cfs_burst_us",
+            "cpu.max.burst",
+            Encoding::Micros,
+            0..=MAX_RUNTIME_MICROS,
+            Value::Number(0),
+            1,
+        )
+    },
+    protection(Knob::MemoryMin, "memory.min", Value::Number(0), 2, false),
+    protection(Knob::MemoryLow, "memory.low", Value::Number(0), 1, false),
+    protection(Knob::MemoryHigh, "memory.high", Value::Max, 0, true),
+    KnobRow {
+        instead: Some("memory.high throttles and reclaims on cgroup v2"),
+        ..alibaba(
+            Knob::WmarkRatio,
+            "memory.wmark_ratio",
+            Encoding::Integer,
+            0..=100,
+            0,
+            WATERMARK,
+            (Group::Watermark, 2),
+        )
+    },
+    alibaba(
+        Knob::WmarkScale,
+        "memory.wmark_scale_factor",
+        Encoding::Integer,
+        1..=1000,
+        50,
+        WATERMARK,
+        (Group::Watermark, 1),
+    ),
+    alibaba(Knob::WmarkMinAdj, "memory.wmark_min_adj", Encoding::Integer, -25..=50, 0, MIN_ADJ, (Group::Watermark, 0)),
+    alibaba(Knob::OomPriority, "memory.priority", Encoding::Integer, 0..=12, 0, OOM, (Group::Oom, 0)),
+    alibaba(Knob::UseOomPriority, "memory.use_priority_oom", Encoding::Flag, 0..=1, 0, OOM, (Group::Oom, 1)),
+    alibaba(Knob::OomGroup, "memory.oom.group", Encoding::Flag, 0..=1, 0, OOM_GROUP, (Group::Oom, 2)),
+    alibaba(
+        Knob::PageCacheLimitEnable,
+        "memory.pagecache_limit.enable",
+        Encoding::Flag,
+        0..=1,
+        0,
+        PAGE_CACHE,
+        (Group::PageCache, 2),
+    ),
+    alibaba(
+        Knob::PageCacheLimitSize,
+        "memory.pagecache_limit.size",
+        Encoding::Bytes,
+        0..=i64::MAX,
+        0,
+        PAGE_CACHE,
+        (Group::PageCache, 1),
+    ),
+    alibaba(
+        Knob::PageCacheReclaimSync,
+        "memory.pagecache_limit.sync",
+        Encoding::Flag,
+        0..=1,
+        0,
+        PAGE_CACHE,
+        (Group::PageCache, 0),
+    ),
+];
+
+/// A knob's row.
+pub fn row(knob: Knob) -> &'static KnobRow {
+    &TABLE[index(knob)]
+}
+
+/// A knob's place in [`TABLE`].
+pub(crate) fn index(knob: Knob) -> usize {
+    match knob {
+        Knob::CfsQuota => 0,
+        Knob::CfsBurst => 1,
+        Knob::MemoryMin => 2,
+        Knob::MemoryLow => 3,
+        Knob::MemoryHigh => 4,
+        Knob::WmarkRatio => 5,
+        Knob::WmarkScale => 6,
+        Knob::WmarkMinAdj => 7,
+        Knob::OomPriority => 8,
+        Knob::UseOomPriority => 9,
+        Knob::OomGroup => 10,
+        Knob::PageCacheLimitEnable => 11,
+        Knob::PageCacheLimitSize => 12,
+        Knob::PageCacheReclaimSync => 13,
+    }
+}
+
+impl KnobRow {
+    /// The file on a hierarchy of this version.
+    pub fn file(&self, version: CgroupVersion) -> &'static str {
+        match version {
+            CgroupVersion::V1 => self.v1,
+            CgroupVersion::V2 => self.v2,
+        }
+    }
+
+    /// What would be written for a value. Where [`Value::Max`] is not accepted it is spelled as the largest number.
+    pub fn encode(&self, version: CgroupVersion, value: Value) -> String {
+        match (value, self.encoding, version) {
+            (Value::Number(number), ..) => number.to_string(),
+            (Value::Max, Encoding::Quota, CgroupVersion::V1) => "-1".to_owned(),
+            (Value::Max, Encoding::Quota | Encoding::Bytes, CgroupVersion::V2) if self.unlimited => "max".to_owned(),
+            // Not every v1 kernel with these files takes the word; each takes the largest number and reads it as unlimited.
+            (Value::Max, Encoding::Bytes, _) => i64::MAX.to_string(),
+            (Value::Max, ..) => self.range.end().to_string(),
+        }
+    }
+
+    /// The value as the kernel will hold it: bytes in whole pages, and what cannot be told from unlimited as unlimited.
+    pub fn rounded(&self, value: Value, page: i64) -> Value {
+        match value {
+            Value::Number(bytes) if self.encoding == Encoding::Bytes && bytes >= 0 => {
+                if self.unlimited && bytes >= unlimited_bytes(page) {
+                    Value::Max
+                } else {
+                    Value::Number(bytes / page * page)
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// Whether a value may be written at all.
+    pub fn accepts(&self, value: Value) -> bool {
+        match value {
+            Value::Number(number) => self.range.contains(&number),
+            Value::Max => self.unlimited,
+        }
+    }
+
+    /// What may be written, in words.
+    pub fn allowed(&self) -> String {
+        let (least, most) = (self.range.start(), self.range.end());
+        match (self.unlimited, *most == i64::MAX) {
+            (true, true) => format!("{least} or more, or max"),
+            (true, false) => format!("{least} to {most}, or max"),
+            (false, true) => format!("{least} or more"),
+            (false, false) => format!("{least} to {most}"),
+        }
+    }
+}
+
+/// From this number of bytes on, a memory bound reads as unlimited: the most whole pages that a signed 64-bit number holds.
+pub(crate) fn unlimited_bytes(page: i64) -> i64 {
+    i64::MAX / page.max(1) * page.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn has_a_row_for_every_knob_in_its_place() {
+        for (place, knob) in Knob::ALL.into_iter().enumerate() {
+            assert_eq!(index(knob), place);
+            assert_eq!(row(knob).knob, knob);
+            assert!(row(knob).accepts(row(knob).default), "{knob}");
+        }
+    }
+
+    #[test]
+    fn spells_values_as_the_hierarchy_wants_them() {
+        use CgroupVersion::{V1, V2};
+        for (knob, version, value, text) in [
+            (Knob::CfsQuota, V1, Value::Max, "-1"),
+            (Knob::CfsQuota, V2, Value::Max, "max"),
+            (Knob::CfsQuota, V2, Value::Number(200_000), "200000"),
+            (Knob::CfsBurst, V1, Value::Number(0), "0"),
+            (Knob::MemoryHigh, V2, Value::Max, "max"),
+            (Knob::MemoryHigh, V1, Value::Max, "9223372036854775807"),
+            (Knob::MemoryMin, V2, Value::Number(104_857_600), "104857600"),
+            (Knob::WmarkMinAdj, V2, Value::Number(-25), "-25"),
+            (Knob::OomGroup, V2, Value::Number(1), "1"),
+        ] {
+            assert_eq!(row(knob).encode(version, value), text, "{knob} {version:?}");
+        }
+    }
+
+    #[test]
+    fn takes_what_the_kernel_takes() {
+        for (knob, value, accepted) in [
+            (Knob::CfsQuota, Value::Number(999), false),
+            (Knob::CfsQuota, Value::Number(1000), true),
+            (Knob::CfsQuota, Value::Number(-1), false),
+            (Knob::CfsQuota, Value::Max, true),
+            (Knob::CfsBurst, Value::Max, false),
+            (Knob::CfsBurst, Value::Number(-1), false),
+            (Knob::MemoryLow, Value::Number(-1), false),
+            (Knob::WmarkRatio, Value::Number(101), false),
+            (Knob::WmarkScale, Value::Number(0), false),
+            (Knob::WmarkScale, Value::Number(1000), true),
+            (Knob::WmarkMinAdj, Value::Number(-26), false),
+            (Knob::WmarkMinAdj, Value::Number(51), false),
+            (Knob::OomPriority, Value::Number(12), true),
+            (Knob::OomPriority, Value::Number(13), false),
+            (Knob::OomGroup, Value::Number(2), false),
+            (Knob::PageCacheLimitSize, Value::Max, false),
+        ] {
+            assert_eq!(row(knob).accepts(value), accepted, "{knob} {value}");
+        }
+    }
+
+    #[test]
+    fn rounds_bytes_to_pages_and_knows_unlimited() {
+        let high = row(Knob::MemoryHigh);
+        assert_eq!(high.rounded(Value::Number(8191), 4096), Value::Number(4096));
+        assert_eq!(high.rounded(Value::Number(8191), 65_536), Value::Number(0));
+        assert_eq!(high.rounded(Value::Number(9_223_372_036_854_771_712), 4096), Value::Max);
+        assert_eq!(row(Knob::CfsQuota).rounded(Value::Number(8191), 4096), Value::Number(8191));
+    }
+}

@@ -1,0 +1,327 @@
+//! One knob of one target: reading, support, and carrying out a step.
+
+use std::io;
+
+use qosm_model::knob::{Knob, Target, Value};
+use rustix::io::Errno;
+
+use crate::backend::{Area, Backend as _, SlowWrite, join};
+use crate::error::{self, HostError, errno_name};
+use crate::knob_table::{self, Encoding, Group, KnobRow};
+use crate::mounts::CgroupVersion;
+use crate::parking::Refusal;
+use crate::plan::Step;
+use crate::probe::{BurstRule, Proof};
+use crate::targets::CgroupFile;
+use crate::{Host, parse};
+
+/// Whether a knob can be turned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// By the kernel itself.
+    Native,
+    /// Not at all, or not for now.
+    Unavailable {
+        /// What is missing, or what the kernel said.
+        why: String,
+    },
+}
+
+/// A knob's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnobFile {
+    /// Its name, e.g. `cpu.max`.
+    pub file: &'static str,
+    /// Where it is on the node, e.g. `/sys/fs/cgroup/cpu/kubepods/…/cpu.cfs_quota_us`.
+    pub path: String,
+}
+
+/// How a step went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executed {
+    /// Written; the kernel now reads this.
+    Done(Value),
+    /// Being written by a thread that may stall; [`Host::finished`] tells how it ended.
+    Pending,
+}
+
+/// A slow write that is under way.
+pub(crate) struct PendingWrite {
+    target: Target,
+    knob: Knob,
+    value: Value,
+    identity: Option<u64>,
+}
+
+impl Host {
+    /// What a knob holds.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::NotAttached`], [`HostError::Gone`], [`HostError::Unsupported`], [`HostError::Parse`], [`HostError::Read`].
+    pub fn read(&mut self, target: Target, knob: Knob) -> Result<Value, HostError> {
+        let row = knob_table::row(knob);
+        let file = CgroupFile::Knob(knob);
+        let length = self.read_file(target, file)?;
+        let version = self.knob_version(row);
+        match parse::knob(row.encoding, version, self.page(), &self.buffer[..length]) {
+            Some(value) => Ok(value),
+            None => Err(self.garbled(target, file, length, knob.as_str())),
+        }
+    }
+
+    /// Whether a knob can be turned on this target: by what a write of the same value, or a read where a write is not harmless,
+    /// has proved.
+    pub fn support(&mut self, target: Target, knob: Knob) -> Support {
+        match self.prove(target, knob) {
+            Ok(()) => Support::Native,
+            Err(HostError::Unsupported { why, .. }) => Support::Unavailable { why },
+            Err(other) => Support::Unavailable { why: other.to_string() },
+        }
+    }
+
+    fn prove(&mut self, target: Target, knob: Knob) -> Result<(), HostError> {
+        self.usable(target, knob, None)?;
+        let value = self.read(target, knob)?;
+        let row = knob_table::row(knob);
+        let proof = self.probe.knobs[knob_table::index(knob)];
+        // Writing a quota hands out run time, and writing `memory.high` may reclaim, even if nothing changes.
+        if matches!(proof, Proof::Untried | Proof::Missing) && row.group != Group::Bandwidth && !row.slow {
+            let text = row.encode(self.knob_version(row), value);
+            self.write(target, knob, &text).map_err(|source| self.refused(target, knob, value, source))?;
+            self.probe.knobs[knob_table::index(knob)] = Proof::Works;
+        }
+        Ok(())
+    }
+
+    /// Refuses what is known not to work, before anything is read.
+    pub(crate) fn usable(&self, target: Target, knob: Knob, value: Option<Value>) -> Result<(), HostError> {
+        let row = knob_table::row(knob);
+        let file = CgroupFile::Knob(knob);
+        if let Some(Refusal { value, errno, plans_left }) = self.parking.refusal(target, knob, value) {
+            let path = self.file_path_or_name(target, file);
+            return Err(HostError::Parked { target, knob, value, path, errno, plans_left });
+        }
+        let what = || row.file(self.knob_version(row)).to_owned();
+        if !row.levels.contains(&target.level()) {
+            let why = format!("there is none on the level of a {}", target.level().as_str());
+            return Err(HostError::Unsupported { what: what(), why });
+        }
+        if let Some(why) = self.switched_off(knob) {
+            return Err(HostError::Unsupported { what: what(), why });
+        }
+        if let Proof::Refused(errno) = self.probe.knobs[knob_table::index(knob)] {
+            let why = format!("this kernel has the file but refuses to have it written: {errno}");
+            return Err(HostError::Unsupported { what: what(), why });
+        }
+        Ok(())
+    }
+
+    /// Why a knob that has a node-wide switch has no effect.
+    pub(crate) fn switched_off(&self, knob: Knob) -> Option<String> {
+        const SWITCH: &str = "kernel/mm/pagecache_limit/enabled";
+        if knob_table::row(knob).group != Group::PageCache {
+            return None;
+        }
+        let text = self.backend.read_once(Area::Sys, SWITCH).ok()?;
+        (parse::number(&text) == Some(0)).then(|| format!("/sys/{SWITCH} is 0: write 1 to it"))
+    }
+
+    /// A knob's file on this target; `None` when the target is not attached or the controller not mounted.
+    pub fn file(&self, target: Target, knob: Knob) -> Option<KnobFile> {
+        let row = knob_table::row(knob);
+        let path = self.file_path(target, CgroupFile::Knob(knob))?;
+        Some(KnobFile { file: row.file(self.knob_version(row)), path })
+    }
+
+    /// What would be written for a value: `-1`, `max`, `200000`; switches are `0` and `1`.
+    /// The target does not matter to it today: a controller has one version for all.
+    pub fn encode(&self, _target: Target, knob: Knob, value: Value) -> String {
+        let row = knob_table::row(knob);
+        row.encode(self.knob_version(row), value)
+    }
+
+    /// Writes one step and reads it back. Lowering `memory.high` below current use may be left to a thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Refused`] with the kernel's answer, after which the value (or the knob, where it never took any) is left alone
+    /// for a while; [`HostError::Gone`], [`HostError::Unsupported`], [`HostError::ReadOnly`], [`HostError::Busy`],
+    /// [`HostError::NotAttached`], and what [`Host::read`] has if the value cannot be read back.
+    pub fn execute(&mut self, step: &Step) -> Result<Executed, HostError> {
+        let Step { target, knob, to, .. } = *step;
+        let row = knob_table::row(knob);
+        let text = row.encode(self.knob_version(row), to);
+        let queued = self.pending.values().any(|pending| (pending.target, pending.knob) == (target, knob));
+        if queued || (row.slow && self.would_reclaim(step)) {
+            if !self.write_slowly(target, knob, to, &text)? {
+                return Ok(Executed::Pending);
+            }
+        } else {
+            self.write(target, knob, &text).map_err(|source| self.refused(target, knob, to, source))?;
+        }
+        self.accepted(target, knob, to);
+        self.read(target, knob).map(Executed::Done)
+    }
+
+    /// The slow writes that ended since the last call, with what the kernel reads now. In the simulation there are none.
+    pub fn finished(&mut self) -> Vec<(Target, Knob, Result<Value, HostError>)> {
+        let mut results = Vec::new();
+        for (ticket, result) in self.backend.finished() {
+            let Some(PendingWrite { target, knob, value, identity }) = self.pending.remove(&ticket) else { continue };
+            let result = match result {
+                _ if self.identity(target) != identity => {
+                    Err(HostError::Gone { path: self.attached_path(target).unwrap_or_default().to_owned() })
+                }
+                Ok(()) => {
+                    self.accepted(target, knob, value);
+                    self.read(target, knob)
+                }
+                Err(source) => Err(self.refused(target, knob, value, source)),
+            };
+            results.push((target, knob, result));
+        }
+        results
+    }
+
+    fn would_reclaim(&mut self, step: &Step) -> bool {
+        let Value::Number(bound) = step.to else { return false };
+        if step.to >= step.from {
+            return false;
+        }
+        let usage = self.read_number(step.target, CgroupFile::MemoryUsage, "the memory in use");
+        !usage.is_ok_and(|usage| usage <= bound.unsigned_abs())
+    }
+
+    /// Whether it is done already.
+    fn write_slowly(&mut self, target: Target, knob: Knob, value: Value, text: &str) -> Result<bool, HostError> {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let written = match self.place(target, knob) {
+            Ok((area, path)) => self.backend.write_slow(area, &path, text, ticket),
+            Err(source) => Err(source),
+        };
+        match written {
+            Ok(SlowWrite::Done) => Ok(true),
+            Ok(SlowWrite::Queued) => {
+                let identity = self.identity(target);
+                self.pending.insert(ticket, PendingWrite { target, knob, value, identity });
+                Ok(false)
+            }
+            Ok(SlowWrite::Full) => {
+                let path = self.file_path_or_name(target, CgroupFile::Knob(knob));
+                Err(HostError::Busy { target, knob, path })
+            }
+            Err(source) => Err(self.refused(target, knob, value, source)),
+        }
+    }
+
+    fn write(&mut self, target: Target, knob: Knob, text: &str) -> io::Result<()> {
+        let (area, path) = self.place(target, knob)?;
+        self.backend.write(area, &path, text)
+    }
+
+    /// Where to write: never into a cgroup that only has the name of the one that was attached.
+    fn place(&self, target: Target, knob: Knob) -> io::Result<(Area, String)> {
+        let row = knob_table::row(knob);
+        let tree = self.hierarchies.of(row.controller).ok_or(Errno::NOENT)?;
+        let attached = self.targets.get(&target).ok_or(Errno::NOENT)?;
+        if !self.is_same(target, tree) {
+            return Err(Errno::NODEV.into());
+        }
+        let file = row.file(self.hierarchies.list[tree].version);
+        Ok((Area::Cgroup(tree), join(&attached.path, file)))
+    }
+
+    fn accepted(&mut self, target: Target, knob: Knob, value: Value) {
+        self.probe.knobs[knob_table::index(knob)] = Proof::Works;
+        if self.probe.burst_rule == BurstRule::Unknown
+            && matches!(knob, Knob::CfsQuota | Knob::CfsBurst)
+            && self.burst_exceeds(target, knob, value)
+        {
+            self.probe.burst_rule = BurstRule::Unbounded;
+        }
+        if !self.parking.is_empty() {
+            self.reconsider(target, knob);
+        }
+        self.parking.accepted(target, knob);
+    }
+
+    /// A refusal may have hung on the value that has just changed: of the same group on the same cgroup, or of a cgroup above or
+    /// below.
+    fn reconsider(&mut self, target: Target, knob: Knob) {
+        let group = knob_table::row(knob).group;
+        let Some(path) = self.attached_path(target).map(str::to_owned) else { return };
+        let targets = &self.targets;
+        self.parking.reconsider(|other, of| {
+            let Some(other) = targets.get(&other) else { return true };
+            knob_table::row(of).group == group && (is_below(&other.path, &path) || is_below(&path, &other.path))
+        });
+    }
+
+    /// Whether this value of one of the two, with the other as it is now, makes the burst larger than a limited quota.
+    fn burst_exceeds(&mut self, target: Target, knob: Knob, value: Value) -> bool {
+        let (quota, burst) = match knob {
+            Knob::CfsQuota => (Ok(value), self.read(target, Knob::CfsBurst)),
+            _ => (self.read(target, Knob::CfsQuota), Ok(value)),
+        };
+        matches!((quota, burst), (Ok(Value::Number(quota)), Ok(Value::Number(burst))) if burst > quota)
+    }
+
+    fn refused(&mut self, target: Target, knob: Knob, value: Value, source: io::Error) -> HostError {
+        let row = knob_table::row(knob);
+        let file = CgroupFile::Knob(knob);
+        let Some(attached) = self.targets.get(&target) else { return HostError::NotAttached { target } };
+        let cgroup = attached.path.clone();
+        let Some(tree) = self.hierarchies.of(row.controller) else {
+            let why = format!("the controller `{}` is not mounted", row.controller);
+            return HostError::Unsupported { what: row.v2.to_owned(), why };
+        };
+        if error::is_absent(&source) {
+            if !self.is_same(target, tree) {
+                self.close_files(target);
+                return HostError::Gone { path: cgroup };
+            }
+            if error::is(&source, Errno::NOENT) {
+                let why = format!("there is no such file in cgroup `{cgroup}`; needs {}", row.kernel);
+                return HostError::Unsupported { what: row.file(self.knob_version(row)).to_owned(), why };
+            }
+        }
+        let path = self.file_path_or_name(target, file);
+        if error::is(&source, Errno::ROFS) {
+            return HostError::ReadOnly { path };
+        }
+        let learned = self.probe.burst_rule == BurstRule::Unknown
+            && error::is(&source, Errno::INVAL)
+            && matches!(knob, Knob::CfsQuota | Knob::CfsBurst)
+            && self.burst_exceeds(target, knob, value);
+        let passing = [Errno::INTR, Errno::AGAIN, Errno::BUSY, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
+        let errno = errno_name(&source);
+        if learned {
+            self.probe.burst_rule = BurstRule::BurstWithinQuota;
+        } else if !passing.iter().any(|&passing| error::is(&source, passing)) {
+            self.parking.refused(target, knob, value, errno);
+        }
+        let value = row.encode(self.knob_version(row), value);
+        HostError::Refused { target, knob, value, path, errno, source }
+    }
+
+    pub(crate) fn knob_version(&self, row: &KnobRow) -> CgroupVersion {
+        self.hierarchies.version(row.controller).unwrap_or(CgroupVersion::V2)
+    }
+
+    /// Bytes in a page, as knobs count them.
+    pub(crate) fn page(&self) -> i64 {
+        i64::try_from(self.backend.page_size()).unwrap_or(i64::MAX).max(1)
+    }
+
+    /// The value that the kernel will hold when this one is written.
+    pub(crate) fn rounded(&self, row: &KnobRow, value: Value) -> Value {
+        if row.encoding == Encoding::Bytes { row.rounded(value, self.page()) } else { value }
+    }
+}
+
+/// Whether a path is another, or below it.
+fn is_below(path: &str, above: &str) -> bool {
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}

@@ -1,0 +1,236 @@
+//! Reading what the kernel prints. Strangers' bytes: nothing here panics, allocates on the hot path, or trusts an order.
+
+use qosm_model::column::Stall;
+use qosm_model::knob::Value;
+use qosm_model::unit::{Bytes, Micros};
+
+use crate::knob_table::{Encoding, unlimited_bytes};
+use crate::mounts::CgroupVersion;
+
+/// A whole number in decimal digits, surrounded by white space at most.
+pub fn number(text: &[u8]) -> Option<u64> {
+    let text = text.trim_ascii();
+    if text.is_empty() {
+        return None;
+    }
+    let mut sum: u64 = 0;
+    for &byte in text {
+        if !byte.is_ascii_digit() {
+            return None;
+        }
+        sum = sum.checked_mul(10)?.checked_add(u64::from(byte - b'0'))?;
+    }
+    Some(sum)
+}
+
+/// A whole number that may be negative.
+pub fn signed(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text.trim_ascii()).ok()?.parse().ok()
+}
+
+/// The values of some keys in a flat keyed file (`KEY VALUE` lines, in any order). Stops at the line that has the last of them.
+pub fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) -> [Option<u64>; N] {
+    let mut values = [None; N];
+    let mut missing = N;
+    let mut rest = text;
+    while missing > 0 && !rest.is_empty() {
+        let end = rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len());
+        let line = &rest[..end];
+        rest = rest.get(end + 1..).unwrap_or_default();
+        for (key, value) in keys.iter().zip(values.iter_mut()) {
+            if value.is_none() && line.len() > key.len() && line[key.len()] == b' ' && line.starts_with(key.as_bytes())
+            {
+                *value = number(&line[key.len()..]);
+                missing -= 1;
+                break;
+            }
+        }
+    }
+    values
+}
+
+/// A pressure file: the totals of its `some` and `full` lines. Old kernels have no `full` line for the CPU; it counts as 0.
+pub fn pressure(text: &[u8]) -> Option<Stall> {
+    let mut stall = Stall::default();
+    let mut some = false;
+    for line in text.split(|&byte| byte == b'\n') {
+        let Some(at) = line.windows(6).position(|window| window == b"total=") else { continue };
+        let total = Micros(number(&line[at + 6..])?);
+        if line.starts_with(b"some ") {
+            stall.some = total;
+            some = true;
+        } else if line.starts_with(b"full ") {
+            stall.full = total;
+        }
+    }
+    some.then_some(stall)
+}
+
+/// The first line of `/proc/stat`: ticks that the CPUs were busy. Neither idle nor waiting for I/O; guest time is part of user
+/// time already.
+pub fn busy_ticks(text: &[u8]) -> Option<u64> {
+    let line = text.split(|&byte| byte == b'\n').next()?.strip_prefix(b"cpu ")?;
+    let mut fields = line.split(|&byte| byte == b' ').filter(|field| !field.is_empty()).map(number);
+    let mut next = || fields.next().flatten();
+    let (user, nice, system) = (next()?, next()?, next()?);
+    let _idle = next()?;
+    // Kernels before 2.6.11 stop earlier.
+    let (_iowait, irq, softirq, steal) = (next(), next(), next(), next());
+    [nice, system, irq.unwrap_or(0), softirq.unwrap_or(0), steal.unwrap_or(0)]
+        .into_iter()
+        .try_fold(user, u64::checked_add)
+}
+
+/// `MemTotal` and `MemAvailable` of `/proc/meminfo`, which counts in KiB.
+pub fn meminfo(text: &[u8]) -> Option<(Bytes, Bytes)> {
+    let field = |name: &[u8]| {
+        let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name))?;
+        number(line.strip_suffix(b"kB")?)?.checked_mul(1024).map(Bytes)
+    };
+    Some((field(b"MemTotal:")?, field(b"MemAvailable:")?))
+}
+
+/// Number of CPUs, or NUMA nodes, in a list such as `0-3,8`. An empty list has none.
+pub fn list_length(text: &[u8]) -> Option<u32> {
+    let text = text.trim_ascii();
+    if text.is_empty() {
+        return Some(0);
+    }
+    let mut length: u32 = 0;
+    for range in text.split(|&byte| byte == b',') {
+        let mut ends = range.splitn(2, |&byte| byte == b'-').map(number);
+        let first = u32::try_from(ends.next()??).ok()?;
+        let last = match ends.next() {
+            Some(last) => u32::try_from(last?).ok()?,
+            None => first,
+        };
+        length = length.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
+    }
+    Some(length)
+}
+
+/// The quota and period of `cpu.max`: `QUOTA PERIOD`, where `QUOTA` may be `max`.
+pub fn cpu_max(text: &[u8]) -> Option<(Option<Micros>, Micros)> {
+    let text = text.trim_ascii();
+    let space = text.iter().position(|&byte| byte == b' ')?;
+    let (quota, period) = (&text[..space], &text[space + 1..]);
+    let quota = if quota == b"max" { None } else { Some(Micros(number(quota)?)) };
+    Some((quota, Micros(number(period)?)))
+}
+
+/// The quota of `cpu.cfs_quota_us`: a negative number is no limit.
+pub fn cfs_quota(text: &[u8]) -> Option<Option<Micros>> {
+    let quota = signed(text)?;
+    Some(u64::try_from(quota).ok().map(Micros))
+}
+
+/// What a knob's file holds.
+pub fn knob(encoding: Encoding, version: CgroupVersion, page: i64, text: &[u8]) -> Option<Value> {
+    let value = |number: u64| i64::try_from(number).map_or(Value::Max, Value::Number);
+    match (encoding, version) {
+        (Encoding::Quota, CgroupVersion::V1) => Some(cfs_quota(text)?.map_or(Value::Max, |quota| value(quota.0))),
+        (Encoding::Quota, CgroupVersion::V2) => Some(cpu_max(text)?.0.map_or(Value::Max, |quota| value(quota.0))),
+        (Encoding::Bytes, _) if text.trim_ascii() == b"max" => Some(Value::Max),
+        (Encoding::Bytes, _) => Some(match value(number(text)?) {
+            Value::Number(bytes) if bytes >= unlimited_bytes(page) => Value::Max,
+            other => other,
+        }),
+        (Encoding::Micros, _) => number(text).map(value),
+        (Encoding::Integer | Encoding::Flag, _) => signed(text).map(Value::Number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn finds_keys_in_any_order_and_only_whole_ones() {
+        let text = b"nr_periods 12\nnr_throttled_other 9\nnr_throttled 3\nthrottled_time 4500\nrest";
+        assert_eq!(keyed(text, ["nr_throttled", "nr_periods", "absent"]), [Some(3), Some(12), None]);
+        assert_eq!(keyed(b"total_rss_huge 1\ntotal_rss 2\n", ["total_rss"]), [Some(2)]);
+        assert_eq!(keyed(b"key abc\n", ["key"]), [None]);
+    }
+
+    #[test]
+    fn reads_pressure_with_and_without_full() {
+        let both = b"some avg10=0.00 avg60=0.00 avg300=0.00 total=17\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n";
+        assert_eq!(pressure(both), Some(Stall { some: Micros(17), full: Micros(5) }));
+        let one = b"some avg10=0.00 avg60=0.00 avg300=0.00 total=17\n";
+        assert_eq!(pressure(one), Some(Stall { some: Micros(17), full: Micros(0) }));
+        assert_eq!(pressure(b""), None);
+    }
+
+    #[test]
+    fn counts_busy_time_once() {
+        let text = b"cpu  85411 3002 11320 185914 1789 7 172 97 40 4\ncpu0 1 1 1 1\n";
+        assert_eq!(busy_ticks(text), Some(85_411 + 3002 + 11_320 + 7 + 172 + 97));
+        assert_eq!(busy_ticks(b"cpu  1 2 3 4\n"), Some(6));
+        assert_eq!(busy_ticks(b"cpu0 1 2 3 4\n"), None);
+    }
+
+    #[test]
+    fn reads_meminfo() {
+        let text = b"MemTotal:       24684092 kB\nMemFree:        23199992 kB\nMemAvailable:   24036220 kB\n";
+        assert_eq!(meminfo(text), Some((Bytes(24_684_092 * 1024), Bytes(24_036_220 * 1024))));
+        assert_eq!(meminfo(b"MemTotal: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn counts_lists() {
+        for (text, length) in
+            [("0-1\n", Some(2)), ("0-3,8,10-11", Some(7)), ("", Some(0)), ("3-1", None), ("a", None), ("0-", None)]
+        {
+            assert_eq!(list_length(text.as_bytes()), length, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn reads_knobs() {
+        use CgroupVersion::{V1, V2};
+        for (encoding, version, text, value) in [
+            (Encoding::Quota, V1, "-1\n", Some(Value::Max)),
+            (Encoding::Quota, V1, "200000\n", Some(Value::Number(200_000))),
+            (Encoding::Quota, V2, "max 100000\n", Some(Value::Max)),
+            (Encoding::Quota, V2, "50000 100000\n", Some(Value::Number(50_000))),
+            (Encoding::Quota, V2, "50000\n", None),
+            (Encoding::Bytes, V2, "max\n", Some(Value::Max)),
+            (Encoding::Bytes, V1, "9223372036854771712\n", Some(Value::Max)),
+            (Encoding::Bytes, V1, "18446744073709551615\n", Some(Value::Max)),
+            (Encoding::Bytes, V1, "4096\n", Some(Value::Number(4096))),
+            (Encoding::Integer, V1, "-25\n", Some(Value::Number(-25))),
+            (Encoding::Flag, V2, "1\n", Some(Value::Number(1))),
+            (Encoding::Micros, V2, "", None),
+        ] {
+            assert_eq!(knob(encoding, version, 4096, text.as_bytes()), value, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn survives_any_bytes(text: Vec<u8>) {
+            let _ = (number(&text), signed(&text), keyed(&text, ["a", "nr_periods"]), pressure(&text), busy_ticks(&text));
+            let _ = (meminfo(&text), list_length(&text), cpu_max(&text), cfs_quota(&text));
+            for encoding in [Encoding::Quota, Encoding::Micros, Encoding::Bytes, Encoding::Integer, Encoding::Flag] {
+                for version in [CgroupVersion::V1, CgroupVersion::V2] {
+                    let _ = knob(encoding, version, 4096, &text);
+                }
+            }
+        }
+
+        #[test]
+        fn reads_back_what_is_written(quota in proptest::option::of(1000_u64..1 << 40), period in 1000_u64..=1_000_000) {
+            let spelled = quota.map_or_else(|| "max".to_owned(), |quota| quota.to_string());
+            let text = format!("{spelled} {period}\n");
+            prop_assert_eq!(cpu_max(text.as_bytes()), Some((quota.map(Micros), Micros(period))));
+        }
+
+        #[test]
+        fn keeps_keyed_values(values: [u64; 3]) {
+            let text = format!("x 1\nb {}\ny 2\na {}\nc {}\n", values[0], values[1], values[2]);
+            prop_assert_eq!(keyed(text.as_bytes(), ["a", "b", "c"]), [Some(values[1]), Some(values[0]), Some(values[2])]);
+        }
+    }
+}

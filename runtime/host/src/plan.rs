@@ -1,0 +1,325 @@
+//! From wanted values to steps that the kernel accepts one after the other.
+//!
+//! First everything that falls, from the leaves up, then everything that rises, from the root down; on one cgroup in the order of
+//! the knob table. So at no moment does a child have more than its parent grants, or a quota less than its burst.
+
+use std::collections::{HashMap, HashSet};
+
+use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::unit::Micros;
+
+use crate::error::HostError;
+use crate::knob_table::{self, HierarchyRule};
+use crate::mounts::{CgroupVersion, Controller};
+use crate::probe::BurstRule;
+use crate::targets::CgroupFile;
+use crate::{Host, parse};
+
+/// A value that a knob is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Whose knob.
+    pub target: Target,
+    /// Which knob.
+    pub knob: Knob,
+    /// The value.
+    pub value: Value,
+}
+
+/// One write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Whose knob.
+    pub target: Target,
+    /// Which knob.
+    pub knob: Knob,
+    /// What it holds now.
+    pub from: Value,
+    /// What is to be written.
+    pub to: Value,
+}
+
+/// A value that was cut to what the kernel takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clamp {
+    /// Whose knob.
+    pub target: Target,
+    /// Which knob.
+    pub knob: Knob,
+    /// What was asked for.
+    pub wanted: Value,
+    /// What it gets.
+    pub given: Value,
+    /// The rule.
+    pub why: String,
+}
+
+/// How the wanted values are reached.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Writes, in an order in which the kernel accepts each of them.
+    pub steps: Vec<Step>,
+    /// Values that were cut.
+    pub clamped: Vec<Clamp>,
+    /// Values that cannot be had.
+    pub refused: Vec<(Target, Knob, HostError)>,
+    /// Knobs that hold their value already.
+    pub unchanged: Vec<(Target, Knob, Value)>,
+}
+
+impl Host {
+    /// Compares wanted values with what the kernel holds, and says what to write in which order. Writes nothing.
+    ///
+    /// All wanted values of one cgroup should come in one list: a quota and a burst depend on each other. Of two values for
+    /// one knob the later counts. Memory bounds are rounded down to a page; a burst is cut to the quota that will be in force,
+    /// where the kernel has that rule.
+    pub fn plan(&mut self, wanted: &[Wanted]) -> Plan {
+        self.parking.advance();
+        let mut plan = Plan::default();
+        let mut changes = Changes::default();
+        for wanted in latest(wanted) {
+            match self.consider(wanted) {
+                Ok(change) => changes.put(change),
+                Err(refusal) => plan.refused.push((wanted.target, wanted.knob, refusal)),
+            }
+        }
+        if self.probe.burst_rule == BurstRule::BurstWithinQuota {
+            self.cut_bursts(&mut changes, &mut plan);
+        }
+        // Only now: it is the value after cutting that may have been refused before.
+        changes.keep(|change| self.allow(change, Knob::CfsBurst), &mut plan);
+        if self.probe.burst_rule == BurstRule::BurstWithinQuota {
+            let bursts: HashSet<Target> = changes.of(Knob::CfsBurst).map(|change| change.target).collect();
+            changes.keep(|change| self.burst_fits(change, &bursts), &mut plan);
+        }
+        for change in changes.list.into_iter().flatten() {
+            if change.from == change.to {
+                plan.unchanged.push((change.target, change.knob, change.to));
+            } else {
+                plan.steps.push(change);
+            }
+        }
+        self.order(&mut plan.steps);
+        plan
+    }
+
+    fn consider(&mut self, wanted: Wanted) -> Result<Step, HostError> {
+        let Wanted { target, knob, value } = wanted;
+        let row = knob_table::row(knob);
+        let from = self.read(target, knob)?;
+        let refused = |host: &Self, allowed: String| {
+            let path = host.file_path_or_name(target, CgroupFile::Knob(knob));
+            Err(HostError::Range { target, knob, value, path, allowed })
+        };
+        if !row.accepts(value) {
+            return refused(self, row.allowed());
+        }
+        let to = self.rounded(row, value);
+        if knob == Knob::PageCacheLimitSize
+            && let (Value::Number(size), Some(limit)) = (to, self.memory_limit(target)?)
+            && size > limit
+        {
+            return refused(self, format!("at most the memory limit of {limit}"));
+        }
+        let change = Step { target, knob, from, to };
+        if knob != Knob::CfsBurst {
+            self.allow(&change, knob)?;
+        }
+        Ok(change)
+    }
+
+    fn memory_limit(&mut self, target: Target) -> Result<Option<i64>, HostError> {
+        let length = match self.read_file(target, CgroupFile::MemoryLimit) {
+            Ok(length) => length,
+            Err(HostError::Unsupported { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let version = self.hierarchies.version(Controller::Memory).unwrap_or(CgroupVersion::V2);
+        let encoding = knob_table::Encoding::Bytes;
+        match parse::knob(encoding, version, self.page(), &self.buffer[..length]) {
+            Some(Value::Number(limit)) => Ok(Some(limit)),
+            Some(Value::Max) => Ok(None),
+            None => Err(self.garbled(target, CgroupFile::MemoryLimit, length, "a memory limit")),
+        }
+    }
+
+    /// Refuses a change of this knob that is known not to work.
+    fn allow(&self, change: &Step, knob: Knob) -> Result<(), HostError> {
+        if change.knob != knob || change.from == change.to {
+            return Ok(());
+        }
+        self.usable(change.target, change.knob, Some(change.to))
+    }
+
+    /// Cuts each burst to the quota that will be in force.
+    fn cut_bursts(&mut self, changes: &mut Changes, plan: &mut Plan) {
+        let bursts: Vec<Step> = changes.of(Knob::CfsBurst).copied().collect();
+        for burst in bursts {
+            let Step { target, knob, to, .. } = burst;
+            let quota = match changes.get(target, Knob::CfsQuota) {
+                Some(change) => Ok(change.to),
+                None => self.read(target, Knob::CfsQuota),
+            };
+            if let Ok(quota @ Value::Number(_)) = quota
+                && to > quota
+            {
+                let why = format!("this kernel takes no burst above the quota, which is {quota} µs");
+                plan.clamped.push(Clamp { target, knob, wanted: to, given: quota, why });
+                changes.put(Step { to: quota, ..burst });
+            }
+        }
+    }
+
+    /// Refuses a quota below a burst that nobody holds, and that therefore stays.
+    fn burst_fits(&mut self, change: &Step, bursts: &HashSet<Target>) -> Result<(), HostError> {
+        let Step { target, knob, from, to } = *change;
+        if knob != Knob::CfsQuota || from == to || bursts.contains(&target) {
+            return Ok(());
+        }
+        let (Value::Number(quota), Ok(Value::Number(burst))) = (to, self.read(target, Knob::CfsBurst)) else {
+            return Ok(());
+        };
+        if burst <= quota {
+            return Ok(());
+        }
+        let micros = |number: i64| Micros(number.unsigned_abs());
+        let path = self.attached_path(target).unwrap_or_default().to_owned();
+        Err(HostError::BurstAboveQuota { target, path, burst: micros(burst), quota: micros(quota) })
+    }
+
+    fn order(&mut self, steps: &mut [Step]) {
+        let falling = self.falling_quotas(steps);
+        let targets = &self.targets;
+        steps.sort_by_cached_key(|step| {
+            let row = knob_table::row(step.knob);
+            let falls = match falling.get(&step.target) {
+                Some(&falls) if row.hierarchy == HierarchyRule::WithinParentOnV1 => falls,
+                _ => step.to < step.from,
+            };
+            let depth = targets.get(&step.target).map_or(0, |attached| attached.path.split('/').count());
+            let level = level_rank(step.target);
+            // Falling goes the way of rising backwards.
+            let way = |rank: usize| if falls { usize::MAX - rank } else { rank };
+            let group = row.group as usize;
+            (!falls, way(level), way(depth), step.target, group, way(usize::from(row.raise_order)))
+        });
+    }
+
+    /// v1: which quotas count as falling. What a cgroup may really use is its own quota or, if that is unlimited, that of the
+    /// nearest limited cgroup above it, each in proportion to its period; and the kernel compares just these. So a container that
+    /// becomes unlimited while its pod's quota falls must go with those that fall.
+    fn falling_quotas(&mut self, steps: &[Step]) -> HashMap<Target, bool> {
+        if self.hierarchies.version(Controller::Cpu) != Some(CgroupVersion::V1) {
+            return HashMap::new();
+        }
+        let moving: HashMap<Target, Step> =
+            steps.iter().filter(|step| step.knob == Knob::CfsQuota).map(|&step| (step.target, step)).collect();
+        let mut known: HashMap<Target, (Share, Share)> = HashMap::new();
+        let mut falling = HashMap::with_capacity(moving.len());
+        for &target in moving.keys() {
+            let (mut before, mut after) = (None, None);
+            let mut path = self.attached_path(target).map(str::to_owned);
+            let mut at = Some(target);
+            loop {
+                if let Some(at) = at {
+                    let (own_before, own_after) = match known.get(&at) {
+                        Some(&shares) => shares,
+                        None => {
+                            let shares = self.shares(at, moving.get(&at));
+                            known.insert(at, shares);
+                            shares
+                        }
+                    };
+                    before = before.or(own_before);
+                    after = after.or(own_after);
+                }
+                path = path.as_deref().and_then(|path| path.rsplit_once('/')).map(|(above, _)| above.to_owned());
+                match &path {
+                    Some(above) if before.is_none() || after.is_none() => at = self.by_path.get(above).copied(),
+                    _ => break,
+                }
+            }
+            let size = |share: Share| share.unwrap_or(u128::MAX);
+            falling.insert(target, size(after) < size(before));
+        }
+        falling
+    }
+
+    /// A cgroup's own quota in proportion to its period, before and after.
+    fn shares(&mut self, target: Target, step: Option<&Step>) -> (Share, Share) {
+        let Ok(now) = self.bandwidth(target) else { return (None, None) };
+        let share = |value: Value| match value {
+            Value::Number(quota) => Some((u128::from(quota.unsigned_abs()) << 20) / u128::from(now.period.0.max(1))),
+            Value::Max => None,
+        };
+        let current = now.quota.map(|quota| (u128::from(quota.0) << 20) / u128::from(now.period.0.max(1)));
+        match step {
+            Some(step) => (share(step.from), share(step.to)),
+            None => (current, current),
+        }
+    }
+}
+
+/// Changes under consideration, found by what they change.
+#[derive(Default)]
+struct Changes {
+    list: Vec<Option<Step>>,
+    places: HashMap<(Target, Knob), usize>,
+}
+
+impl Changes {
+    fn put(&mut self, change: Step) {
+        let place = *self.places.entry((change.target, change.knob)).or_insert(self.list.len());
+        match self.list.get_mut(place) {
+            Some(slot) => *slot = Some(change),
+            None => self.list.push(Some(change)),
+        }
+    }
+
+    fn get(&self, target: Target, knob: Knob) -> Option<&Step> {
+        self.places.get(&(target, knob)).and_then(|&place| self.list[place].as_ref())
+    }
+
+    fn of(&self, knob: Knob) -> impl Iterator<Item = &Step> {
+        self.list.iter().flatten().filter(move |change| change.knob == knob)
+    }
+
+    /// Drops what is refused, and says so in the plan.
+    fn keep(&mut self, mut allow: impl FnMut(&Step) -> Result<(), HostError>, plan: &mut Plan) {
+        for slot in &mut self.list {
+            let Some(change) = slot else { continue };
+            if let Err(refusal) = allow(change) {
+                plan.refused.push((change.target, change.knob, refusal));
+                *slot = None;
+            }
+        }
+    }
+}
+
+/// Quota / period as the kernel compares it; `None` = unlimited.
+type Share = Option<u128>;
+
+fn level_rank(target: Target) -> usize {
+    use qosm_model::knob::Level;
+    match target.level() {
+        Level::Tier => 0,
+        Level::Pod => 1,
+        Level::Container => 2,
+    }
+}
+
+/// The last value for each knob, in the order in which knobs first appear.
+fn latest(wanted: &[Wanted]) -> Vec<Wanted> {
+    let mut places: HashMap<(Target, Knob), usize> = HashMap::with_capacity(wanted.len());
+    let mut latest: Vec<Wanted> = Vec::with_capacity(wanted.len());
+    for &wanted in wanted {
+        match places.get(&(wanted.target, wanted.knob)) {
+            Some(&place) => latest[place] = wanted,
+            None => {
+                places.insert((wanted.target, wanted.knob), latest.len());
+                latest.push(wanted);
+            }
+        }
+    }
+    latest
+}

@@ -1,0 +1,150 @@
+//! Trying the kernel out in a scratch cgroup: whether each knob takes a write, and whether a burst may exceed the quota. A file
+//! that exists may refuse every write, and kernels of one version number differ.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use qosm_model::knob::Knob;
+use rustix::io::Errno;
+
+use crate::backend::{Area, Backend as _, join};
+use crate::error::{self, errno_name};
+use crate::mounts::{CgroupVersion, Controller};
+use crate::{Host, knob_table, parse};
+
+/// What the kernel says to a burst above the quota.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BurstRule {
+    /// `EINVAL` while the quota is limited, on writing either of them: mainline.
+    BurstWithinQuota,
+    /// Fine: Alibaba kernels.
+    Unbounded,
+    /// Not known yet; the first such write will tell.
+    #[default]
+    Unknown,
+}
+
+/// What the scratch cgroup told about a knob.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Proof {
+    #[default]
+    Untried,
+    Missing,
+    Works,
+    Refused(&'static str),
+}
+
+#[derive(Default)]
+pub(crate) struct Probe {
+    pub(crate) burst_rule: BurstRule,
+    pub(crate) knobs: [Proof; Knob::ALL.len()],
+    pub(crate) why: Option<String>,
+}
+
+impl Probe {
+    /// Whether a scratch cgroup was made that had its controllers.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.why.is_none() && self.knobs[knob_table::index(Knob::CfsQuota)] != Proof::Missing
+    }
+}
+
+const SCRATCH: &str = "qosm-probe-";
+
+/// One process may have several hosts, in tests above all; each has its own.
+fn scratch_name(pid: u32) -> String {
+    static HOSTS: AtomicU32 = AtomicU32::new(0);
+    match HOSTS.fetch_add(1, Ordering::Relaxed) {
+        0 => format!("{SCRATCH}{pid}"),
+        number => format!("{SCRATCH}{pid}-{number}"),
+    }
+}
+
+/// The least that the kernel takes, so that it fits below whatever quota the cgroups above have.
+const QUOTA: &str = "1000";
+const MORE_THAN_QUOTA: &str = "2000";
+
+impl Host {
+    /// Makes the scratch cgroup beside kubepods, tries, and removes it.
+    pub(crate) fn probe_kernel(&mut self) {
+        let above = self.layout.kubepods.rsplit_once('/').map_or("", |(above, _)| above);
+        let above = if self.exists(above) { above.to_owned() } else { String::new() };
+        let path = join(&above, &scratch_name(self.backend.pid()));
+        let mut probe = Probe { burst_rule: self.probe.burst_rule, ..Probe::default() };
+        let trees = self.hierarchies.carrying(&[Controller::Cpu, Controller::Memory]);
+        for tree in self.trees.clone() {
+            self.sweep(tree, &above);
+        }
+        for &tree in &trees {
+            match self.backend.make(Area::Cgroup(tree), &path) {
+                Err(refusal) if refusal.kind() != io::ErrorKind::AlreadyExists => {
+                    let place = self.directory_path(tree, &path);
+                    probe.why = Some(format!("no scratch cgroup {place}: {}", errno_name(&refusal)));
+                }
+                _ => {}
+            }
+        }
+        for row in &knob_table::TABLE {
+            if let Some(tree) = self.hierarchies.of(row.controller)
+                && self.backend.inode(Area::Cgroup(tree), &path).is_ok()
+            {
+                probe.knobs[knob_table::index(row.knob)] = self.try_knob(tree, &path, row);
+            }
+        }
+        if let Some(rule) = self.try_burst(&path) {
+            probe.burst_rule = rule;
+        }
+        for &tree in &trees {
+            // Empty and ours: nothing can hold it. What cannot be removed is swept by the next start.
+            let _ = self.backend.remove(Area::Cgroup(tree), &path);
+        }
+        self.probe = probe;
+    }
+
+    /// Removes what an agent that was killed in the middle left behind.
+    fn sweep(&mut self, tree: usize, above: &str) {
+        for name in self.backend.directories(Area::Cgroup(tree), above).unwrap_or_default() {
+            let owner = name.strip_prefix(SCRATCH).and_then(|owner| owner.split('-').next());
+            let Some(pid) = owner.and_then(|pid| pid.parse::<u32>().ok()) else { continue };
+            if self.backend.inode(Area::Proc, &pid.to_string()).is_err() {
+                let _ = self.backend.remove(Area::Cgroup(tree), &join(above, &name));
+            }
+        }
+    }
+
+    /// Writes what is there already.
+    fn try_knob(&mut self, tree: usize, path: &str, row: &knob_table::KnobRow) -> Proof {
+        let version = self.hierarchies.list[tree].version;
+        let file = join(path, row.file(version));
+        let text = match self.backend.read_once(Area::Cgroup(tree), &file) {
+            Ok(text) => text,
+            Err(refusal) if error::is_absent(&refusal) => return Proof::Missing,
+            Err(refusal) => return Proof::Refused(errno_name(&refusal)),
+        };
+        let Some(value) = parse::knob(row.encoding, version, self.page(), &text) else { return Proof::Untried };
+        match self.backend.write(Area::Cgroup(tree), &file, &row.encode(version, value)) {
+            Ok(()) => Proof::Works,
+            // An agent in another PID namespace took our scratch cgroup for a left-over.
+            Err(refusal) if error::is_absent(&refusal) => Proof::Untried,
+            Err(refusal) => Proof::Refused(errno_name(&refusal)),
+        }
+    }
+
+    fn try_burst(&mut self, path: &str) -> Option<BurstRule> {
+        let tree = self.hierarchies.of(Controller::Cpu)?;
+        let version = self.hierarchies.list[tree].version;
+        let file = |knob| join(path, knob_table::row(knob).file(version));
+        let (quota, burst) = (file(Knob::CfsQuota), file(Knob::CfsBurst));
+        let unlimited = if version == CgroupVersion::V1 { "-1" } else { "max" };
+        let area = Area::Cgroup(tree);
+        self.backend.write(area, &quota, QUOTA).ok()?;
+        let within = self.backend.write(area, &burst, QUOTA);
+        let beyond = self.backend.write(area, &burst, MORE_THAN_QUOTA);
+        let _ = self.backend.write(area, &burst, "0");
+        let _ = self.backend.write(area, &quota, unlimited);
+        match (within, beyond) {
+            (Ok(()), Ok(())) => Some(BurstRule::Unbounded),
+            (Ok(()), Err(refusal)) if error::is(&refusal, Errno::INVAL) => Some(BurstRule::BurstWithinQuota),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Making a pod's cgroups as a kubelet would: for hosts that have none, and for the simulation.
+
+use qosm_model::pod::{Container, ContainerCgroup, ContainerKind, ContainerState, Pod};
+use qosm_model::unit::{Bytes, MilliCpu};
+use rustix::io::Errno;
+
+use crate::backend::{AnyBackend, Area, Backend as _, join};
+use crate::error::{self, HostError};
+use crate::layout::RuntimeId;
+use crate::mounts::{CgroupVersion, Controller};
+use crate::{Host, targets};
+
+/// The period that the kubelet uses unless it is told otherwise (`cpuCFSQuotaPeriod`), in microseconds.
+const PERIOD: u64 = 100_000;
+/// The kernel takes no shorter quota.
+const SHORTEST_QUOTA: u64 = 1000;
+
+/// What a kubelet writes for one cgroup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Bounds {
+    cpu_request: MilliCpu,
+    cpu_limit: Option<MilliCpu>,
+    memory_limit: Option<Bytes>,
+}
+
+impl Bounds {
+    fn of(container: &Container) -> Self {
+        Self {
+            cpu_request: container.cpu_request.unwrap_or_default(),
+            cpu_limit: container.cpu_limit.filter(|limit| limit.0 > 0),
+            memory_limit: container.memory_limit.filter(|limit| limit.0 > 0),
+        }
+    }
+
+    /// A pod is bounded where all that run in it are.
+    fn of_pod(pod: &Pod) -> Self {
+        let running = || pod.containers.iter().filter(|c| c.kind != ContainerKind::Init).map(Self::of);
+        let cpu: Option<u64> = running().map(|bounds| bounds.cpu_limit.map(|limit| limit.0)).sum();
+        let memory: Option<u64> = running().map(|bounds| bounds.memory_limit.map(|limit| limit.0)).sum();
+        let cpu = cpu.filter(|&sum| sum > 0).map(|sum| MilliCpu(sum.saturating_add(pod.cpu_overhead.0)));
+        let memory = memory.filter(|&sum| sum > 0).map(|sum| Bytes(sum.saturating_add(pod.memory_overhead.0)));
+        Self {
+            cpu_request: MilliCpu(running().map(|bounds| bounds.cpu_request.0).sum()),
+            cpu_limit: pod.cpu_limit.or(cpu),
+            memory_limit: pod.memory_limit.or(memory),
+        }
+    }
+
+    fn quota(self) -> Option<u64> {
+        self.cpu_limit.map(|limit| (limit.0.saturating_mul(PERIOD) / 1000).max(SHORTEST_QUOTA))
+    }
+
+    fn shares(self) -> u64 {
+        (self.cpu_request.0.saturating_mul(1024) / 1000).clamp(2, 262_144)
+    }
+}
+
+impl Host {
+    /// Makes the cgroups of a pod and of its running containers where they are not there, with the CPU and memory limits of the
+    /// specification. Groups that a manifest binds to are never made, and outside a simulation neither are those that a runtime
+    /// makes. `true` if anything was made.
+    ///
+    /// # Errors
+    ///
+    /// As [`Host::create`], and [`HostError::Bound`] where the kernel refuses a limit; what was made until then stays.
+    pub fn provision(&mut self, pod: &Pod) -> Result<bool, HostError> {
+        if !pod.active {
+            return Ok(false);
+        }
+        let mut made = false;
+        let above = self.pod_path(pod);
+        if pod.cgroup.is_none() && !self.exists(&above) && self.makes_below(pod) {
+            self.create(&above)?;
+            self.write_bounds(&above, Bounds::of_pod(pod))?;
+            made = true;
+        }
+        for container in pod.containers.iter().filter(|container| container.state == ContainerState::Running) {
+            let Some(path) = self.made_path(&above, container)? else { continue };
+            if !self.exists(&path) {
+                self.create(&path)?;
+                self.write_bounds(&path, Bounds::of(container))?;
+                made = true;
+            }
+        }
+        Ok(made)
+    }
+
+    /// Writes the limits of a specification that changed, as a kubelet does when it resizes a pod in place.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Bound`] where the kernel refuses a limit.
+    pub fn resize(&mut self, pod: &Pod) -> Result<(), HostError> {
+        let above = self.pod_path(pod);
+        if pod.cgroup.is_some() || !self.exists(&above) {
+            return Ok(());
+        }
+        // Upwards the pod goes first, downwards its containers: the kernel keeps children within their parent on v1. Which way
+        // it goes differs from knob to knob, so the pod is tried at both ends.
+        let first = self.write_bounds(&above, Bounds::of_pod(pod));
+        for container in &pod.containers {
+            if let Some(path) = self.made_path(&above, container)?
+                && self.exists(&path)
+            {
+                self.write_bounds(&path, Bounds::of(container))?;
+            }
+        }
+        match first {
+            Ok(()) => Ok(()),
+            Err(_) => self.write_bounds(&above, Bounds::of_pod(pod)),
+        }
+    }
+
+    /// Removes what [`Host::provision`] made.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Remove`] while there are processes in it.
+    pub fn deprovision(&mut self, pod: &Pod) -> Result<(), HostError> {
+        let above = self.pod_path(pod);
+        for container in &pod.containers {
+            if let Some(path) = self.made_path(&above, container)? {
+                self.remove(&path)?;
+            }
+        }
+        if pod.cgroup.is_none() { self.remove(&above) } else { Ok(()) }
+    }
+
+    fn makes_below(&self, pod: &Pod) -> bool {
+        pod.containers.iter().any(|container| match container.cgroup {
+            ContainerCgroup::Named(_) => true,
+            ContainerCgroup::Runtime(_) | ContainerCgroup::Unknown => self.is_simulated(),
+            ContainerCgroup::Bound(_) => false,
+        })
+    }
+
+    /// Where a container's cgroup would be made; `None` for those that are somebody else's to make.
+    fn made_path(&self, above: &str, container: &Container) -> Result<Option<String>, HostError> {
+        match &container.cgroup {
+            ContainerCgroup::Named(name) => targets::clean(&join(above, name)).map(Some),
+            ContainerCgroup::Bound(path) if self.is_simulated() => targets::clean(path).map(Some),
+            ContainerCgroup::Runtime(text) if self.is_simulated() => {
+                let id = RuntimeId::parse(text).map_err(|why| HostError::ContainerId {
+                    container: container.name.clone(),
+                    id: text.clone(),
+                    why,
+                })?;
+                let (driver, _) = self.kubepods();
+                Ok(id.names(driver).first().map(|name| join(above, name)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn is_simulated(&self) -> bool {
+        matches!(self.backend, AnyBackend::Simulated(_))
+    }
+
+    fn write_bounds(&mut self, path: &str, bounds: Bounds) -> Result<(), HostError> {
+        let mut files: Vec<(usize, &str, String)> = Vec::new();
+        if let Some(tree) = self.hierarchies.of(Controller::Cpu) {
+            match self.hierarchies.list[tree].version {
+                CgroupVersion::V1 => {
+                    files.push((tree, "cpu.shares", bounds.shares().to_string()));
+                    let quota = bounds.quota().map_or_else(|| "-1".to_owned(), |quota| quota.to_string());
+                    files.push((tree, "cpu.cfs_quota_us", quota));
+                }
+                CgroupVersion::V2 => {
+                    // KEP-2254: shares 2..262144 onto weights 1..10000.
+                    let weight = 1 + (bounds.shares() - 2) * 9999 / 262_142;
+                    files.push((tree, "cpu.weight", weight.to_string()));
+                    let quota = bounds.quota().map_or_else(|| "max".to_owned(), |quota| quota.to_string());
+                    files.push((tree, "cpu.max", format!("{quota} {PERIOD}")));
+                }
+            }
+        }
+        if let Some(tree) = self.hierarchies.of(Controller::Memory) {
+            let bytes = bounds.memory_limit.map(|limit| limit.0.to_string());
+            match self.hierarchies.list[tree].version {
+                CgroupVersion::V1 => {
+                    files.push((tree, "memory.limit_in_bytes", bytes.unwrap_or_else(|| "-1".to_owned())));
+                }
+                CgroupVersion::V2 => files.push((tree, "memory.max", bytes.unwrap_or_else(|| "max".to_owned()))),
+            }
+        }
+        for (tree, file, value) in files {
+            let name = join(path, file);
+            match self.backend.write(Area::Cgroup(tree), &name, &value) {
+                Ok(()) => {}
+                // A simulation may be told to lack the file.
+                Err(source) if error::is(&source, Errno::NOENT) => {}
+                Err(source) => {
+                    return Err(HostError::Bound { path: self.directory_path(tree, &name), value, source });
+                }
+            }
+        }
+        Ok(())
+    }
+}

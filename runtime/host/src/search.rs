@@ -1,0 +1,230 @@
+//! Finding cgroups: the names that a kubelet and a runtime would give, where they are there, and else a search by UID or ID.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+
+use qosm_model::pod::{Container, ContainerCgroup, ContainerState, Pod, Tier};
+
+use crate::backend::{Area, Backend as _, join};
+use crate::error::HostError;
+use crate::layout::{self, Driver, DriverSource, LayoutOptions, RuntimeId};
+use crate::{Host, targets};
+
+/// A search ends after so many directories, and so deep; a node with 300 pods has about 2000.
+const MOST_DIRECTORIES: usize = 50_000;
+const MOST_LEVELS: usize = 12;
+
+/// Searches that found nothing. A pod that has not started is asked about again and again, and each search walks the tree; the
+/// first two are at once, later ones are spaced out.
+#[derive(Default)]
+pub(crate) struct Misses {
+    seen: RefCell<HashMap<String, Miss>>,
+}
+
+#[derive(Clone, Copy)]
+struct Miss {
+    skip: u32,
+    next: u32,
+}
+
+const MOST_SKIPPED: u32 = 31;
+const MOST_MISSES: usize = 4096;
+
+impl Misses {
+    fn is_due(&self, key: &str) -> bool {
+        match self.seen.borrow_mut().get_mut(key) {
+            Some(miss) if miss.skip > 0 => {
+                miss.skip -= 1;
+                false
+            }
+            _ => true,
+        }
+    }
+
+    fn record(&self, key: &str, found: bool) {
+        let mut seen = self.seen.borrow_mut();
+        if found {
+            seen.remove(key);
+            return;
+        }
+        if seen.len() >= MOST_MISSES {
+            seen.clear();
+        }
+        let miss = seen.entry(key.to_owned()).or_insert(Miss { skip: 0, next: 0 });
+        miss.skip = miss.next;
+        miss.next = (miss.next * 2 + 1).min(MOST_SKIPPED);
+    }
+}
+
+impl Host {
+    /// A tier's cgroup, relative to each hierarchy's root. Where the driver's directory is missing and the other driver's is there,
+    /// that one.
+    pub fn tier_path(&self, tier: Tier) -> String {
+        let (driver, kubepods) = self.kubepods();
+        layout::tier(driver, &kubepods, tier)
+    }
+
+    /// A pod's cgroup, relative to each hierarchy's root: what its manifest binds it to; else where the kubelet puts it under the
+    /// driver in use; else where it would under the other driver, or any directory named after its UID. A pod whose cgroup is
+    /// nowhere gets the kubelet's usual path.
+    pub fn pod_path(&self, pod: &Pod) -> String {
+        if let Some(bound) = &pod.cgroup {
+            return targets::clean(bound).unwrap_or_else(|_| bound.clone());
+        }
+        let (driver, kubepods) = self.kubepods();
+        let tier = pod.kube_qos.tier();
+        let usual = layout::pod(driver, &kubepods, tier, &pod.uid);
+        if self.exists(&usual) {
+            return usual;
+        }
+        let other = driver.other();
+        let unusual = layout::pod(other, &layout::kubepods(other, &self.layout.root), tier, &pod.uid);
+        if self.exists(&unusual) {
+            return unusual;
+        }
+        let found =
+            self.search(&pod.uid, |name| layout::names_pod(name, &pod.uid), |name| !layout::names_some_pod(name));
+        found.unwrap_or(usual)
+    }
+
+    /// A container's cgroup, relative to each hierarchy's root; `None` when it has not started or is not there.
+    ///
+    /// A container ID is looked for below the pod, under the names that its runtime uses with either driver, and then anywhere.
+    /// The directory itself is meant even when the runtime made further ones in it.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::ContainerId`] for an ID of an unknown runtime or without a proper ID, [`HostError::Path`] for a bound path
+    /// that leads nowhere.
+    pub fn container_path(&self, pod: &Pod, container: &Container) -> Result<Option<String>, HostError> {
+        let text = match &container.cgroup {
+            ContainerCgroup::Unknown => return Ok(None),
+            ContainerCgroup::Bound(path) => {
+                let path = targets::clean(path)?;
+                return Ok(self.exists(&path).then_some(path));
+            }
+            ContainerCgroup::Named(name) => {
+                let path = targets::clean(&join(&self.pod_path(pod), name))?;
+                return Ok(self.exists(&path).then_some(path));
+            }
+            ContainerCgroup::Runtime(text) => text,
+        };
+        let id = RuntimeId::parse(text).map_err(|why| HostError::ContainerId {
+            container: container.name.clone(),
+            id: text.clone(),
+            why,
+        })?;
+        let above = self.pod_path(pod);
+        let first = if above.ends_with(".slice") { Driver::Systemd } else { Driver::Cgroupfs };
+        for driver in [first, first.other()] {
+            for name in id.names(driver) {
+                let path = join(&above, &name);
+                if self.exists(&path) {
+                    return Ok(Some(path));
+                }
+            }
+        }
+        // One that has ended is no longer anywhere, and its ID stays in the status for as long as the pod does.
+        if container.state == ContainerState::Terminated {
+            return Ok(None);
+        }
+        Ok(self.search(text, |name| id.is_named(name), |_| true))
+    }
+
+    /// Whether any hierarchy has the directory.
+    pub(crate) fn exists(&self, path: &str) -> bool {
+        !path.is_empty() && self.trees.iter().any(|&tree| self.backend.inode(Area::Cgroup(tree), path).is_ok())
+    }
+
+    /// The driver in use and its kubepods directory. Looked at again each time: kubepods may come after the agent.
+    pub(crate) fn kubepods(&self) -> (Driver, String) {
+        let crate::Layout { driver, root, kubepods, .. } = &self.layout;
+        if !self.exists(kubepods) {
+            let other = layout::kubepods(driver.other(), root);
+            if self.exists(&other) {
+                return (driver.other(), other);
+            }
+        }
+        (*driver, kubepods.clone())
+    }
+
+    pub(crate) fn find_layout(&mut self, options: &LayoutOptions) {
+        let root = options.root();
+        let candidate = |driver| layout::kubepods(driver, &root);
+        let (systemd, cgroupfs) = (candidate(Driver::Systemd), candidate(Driver::Cgroupfs));
+        let (driver, source) = match (options.configured_driver(), self.exists(&systemd), self.exists(&cgroupfs)) {
+            (Some(known), ..) => known,
+            (None, true, false) => (Driver::Systemd, DriverSource::Directory),
+            (None, false, true) => (Driver::Cgroupfs, DriverSource::Directory),
+            // Left over from before a change of drivers: the one with more pods is alive.
+            (None, true, true) if self.pods_below(&cgroupfs) > self.pods_below(&systemd) => {
+                (Driver::Cgroupfs, DriverSource::Pods)
+            }
+            (None, true, true) => (Driver::Systemd, DriverSource::Pods),
+            (None, false, false) => (Driver::Cgroupfs, DriverSource::Assumed),
+        };
+        self.layout = crate::Layout { driver, source, kubepods: candidate(driver), root };
+        if !self.exists(&systemd) && !self.exists(&cgroupfs) && self.layout.root.is_empty() {
+            self.find_nested(options.driver);
+        }
+    }
+
+    /// A kubelet with a `cgroupRoot` that nobody told us about, as in kind.
+    fn find_nested(&mut self, driver: Option<Driver>) {
+        let named = |name: &str| match name.strip_suffix(".slice") {
+            Some(slice) => slice.ends_with("-kubepods") && driver != Some(Driver::Cgroupfs),
+            None => name == "kubepods" && driver != Some(Driver::Systemd),
+        };
+        let Some(kubepods) = self.walk(named, |name| !layout::names_some_pod(name), 4) else { return };
+        self.layout.driver = if kubepods.ends_with(".slice") { Driver::Systemd } else { Driver::Cgroupfs };
+        if self.layout.source == DriverSource::Assumed {
+            self.layout.source = DriverSource::Directory;
+        }
+        self.layout.root = kubepods.rsplit_once('/').map_or("", |(root, _)| root).to_owned();
+        self.layout.kubepods = kubepods;
+    }
+
+    fn pods_below(&self, kubepods: &str) -> usize {
+        let driver = if kubepods.ends_with(".slice") { Driver::Systemd } else { Driver::Cgroupfs };
+        let Some(&tree) = self.trees.first() else { return 0 };
+        Tier::ALL
+            .into_iter()
+            .map(|tier| layout::tier(driver, kubepods, tier))
+            .filter_map(|path| self.backend.directories(Area::Cgroup(tree), &path).ok())
+            .flatten()
+            .filter(|name| layout::names_some_pod(name))
+            .count()
+    }
+
+    fn search(&self, key: &str, wanted: impl Fn(&str) -> bool, descend: impl Fn(&str) -> bool) -> Option<String> {
+        if key.is_empty() || !self.misses.is_due(key) {
+            return None;
+        }
+        let found = self.walk(wanted, descend, MOST_LEVELS);
+        self.misses.record(key, found.is_some());
+        found
+    }
+
+    /// The nearest directory that is wanted, level by level.
+    fn walk(&self, wanted: impl Fn(&str) -> bool, descend: impl Fn(&str) -> bool, levels: usize) -> Option<String> {
+        let &tree = self.trees.first()?;
+        let mut queue = VecDeque::from([(String::new(), 0)]);
+        let mut visited = 0;
+        while let Some((path, level)) = queue.pop_front() {
+            visited += 1;
+            if visited > MOST_DIRECTORIES {
+                return None;
+            }
+            // A directory may go while it is looked at.
+            for name in self.backend.directories(Area::Cgroup(tree), &path).unwrap_or_default() {
+                if wanted(&name) {
+                    return Some(join(&path, &name));
+                }
+                if level + 1 < levels && descend(&name) {
+                    queue.push_back((join(&path, &name), level + 1));
+                }
+            }
+        }
+        None
+    }
+}

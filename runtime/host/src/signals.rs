@@ -1,0 +1,276 @@
+//! Measurements. Running totals as the kernel has them; whoever wants differences takes them.
+
+use qosm_model::column::{CpuCounters, MemoryCounters, PressureCounters, Stall};
+use qosm_model::knob::{Knob, Target};
+use qosm_model::pod::ContainerId;
+use qosm_model::unit::{Bytes, Micros};
+
+use crate::backend::{Area, Backend as _, FileId};
+use crate::error::{self, HostError};
+use crate::mounts::{CgroupVersion, Controller};
+use crate::targets::CgroupFile;
+use crate::{Host, parse};
+
+/// CFS bandwidth in force for one cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// CPU time in each period; `None` = unlimited.
+    pub quota: Option<Micros>,
+    /// Length of the period, as it is; 100 ms unless someone changed it.
+    pub period: Micros,
+}
+
+/// Kept descriptors of the node's own files.
+#[derive(Default)]
+pub(crate) struct NodeFiles {
+    stat: Option<FileId>,
+    meminfo: Option<FileId>,
+}
+
+#[derive(Clone, Copy)]
+enum NodeFile {
+    Stat,
+    Meminfo,
+}
+
+impl Host {
+    /// CPU time and throttling of a container, with all cgroups below it. v1: `cpuacct.usage` and `cpu.stat`, which count
+    /// nanoseconds; v2: `cpu.stat`.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Gone`], [`HostError::NotAttached`], [`HostError::Unsupported`] without the controller, and
+    /// [`HostError::Parse`] if a counter is missing, as in a v2 cgroup that was not handed the cpu controller.
+    pub fn cpu_counters(&mut self, id: ContainerId) -> Result<CpuCounters, HostError> {
+        let target = Target::Container(id);
+        let length = self.read_file(target, CgroupFile::CpuStat)?;
+        let text = &self.buffer[..length];
+        let unified_usage = self.hierarchies.version(Controller::Cpuacct) == Some(CgroupVersion::V2);
+        if self.hierarchies.version(Controller::Cpu) == Some(CgroupVersion::V2) && unified_usage {
+            let keys = ["usage_usec", "nr_periods", "nr_throttled", "throttled_usec"];
+            let [Some(usage), Some(nr_periods), Some(nr_throttled), Some(throttled)] = parse::keyed(text, keys) else {
+                return Err(self.garbled(target, CgroupFile::CpuStat, length, "the counters of usage and throttling"));
+            };
+            return Ok(CpuCounters { usage: Micros(usage), nr_periods, nr_throttled, throttled: Micros(throttled) });
+        }
+        let throttling = match self.hierarchies.version(Controller::Cpu) {
+            Some(CgroupVersion::V2) => parse::keyed(text, ["nr_periods", "nr_throttled", "throttled_usec"]),
+            _ => {
+                let [periods, throttled, nanos] = parse::keyed(text, ["nr_periods", "nr_throttled", "throttled_time"]);
+                [periods, throttled, nanos.map(|nanos| nanos / 1000)]
+            }
+        };
+        let [Some(nr_periods), Some(nr_throttled), Some(throttled)] = throttling else {
+            return Err(self.garbled(target, CgroupFile::CpuStat, length, "the counters of throttling"));
+        };
+        let length = self.read_file(target, CgroupFile::CpuUsage)?;
+        let text = &self.buffer[..length];
+        let usage = if unified_usage {
+            parse::keyed(text, ["usage_usec"])[0]
+        } else {
+            parse::number(text).map(|nanos| nanos / 1000)
+        };
+        let Some(usage) = usage else {
+            return Err(self.garbled(target, CgroupFile::CpuUsage, length, "the CPU time used"));
+        };
+        Ok(CpuCounters { usage: Micros(usage), nr_periods, nr_throttled, throttled: Micros(throttled) })
+    }
+
+    /// Quota and period of a cgroup.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Host::cpu_counters`].
+    pub fn bandwidth(&mut self, target: Target) -> Result<Bandwidth, HostError> {
+        let file = CgroupFile::Knob(Knob::CfsQuota);
+        let length = self.read_file(target, file)?;
+        if self.hierarchies.version(Controller::Cpu) == Some(CgroupVersion::V2) {
+            return match parse::cpu_max(&self.buffer[..length]) {
+                Some((quota, period)) => Ok(Bandwidth { quota, period }),
+                None => Err(self.garbled(target, file, length, "a quota and a period")),
+            };
+        }
+        let Some(quota) = parse::cfs_quota(&self.buffer[..length]) else {
+            return Err(self.garbled(target, file, length, "a quota"));
+        };
+        let length = self.read_file(target, CgroupFile::Period)?;
+        match parse::number(&self.buffer[..length]) {
+            Some(period) => Ok(Bandwidth { quota, period: Micros(period) }),
+            None => Err(self.garbled(target, CgroupFile::Period, length, "a period")),
+        }
+    }
+
+    /// Memory of a container, with all cgroups below it. v1 has no count of throttling above `memory.high`; it is 0 there, as is
+    /// `oom_kill` on kernels before 4.13.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Host::cpu_counters`].
+    pub fn memory_counters(&mut self, id: ContainerId) -> Result<MemoryCounters, HostError> {
+        let target = Target::Container(id);
+        let unified = self.hierarchies.version(Controller::Memory) == Some(CgroupVersion::V2);
+        let usage = self.read_number(target, CgroupFile::MemoryUsage, "the memory in use")?;
+        let keys = if unified {
+            ["anon", "file", "inactive_file"]
+        } else {
+            ["total_rss", "total_cache", "total_inactive_file"]
+        };
+        let length = self.read_file(target, CgroupFile::MemoryStat)?;
+        let [Some(anon), Some(file), Some(inactive_file)] = parse::keyed(&self.buffer[..length], keys) else {
+            return Err(self.garbled(
+                target,
+                CgroupFile::MemoryStat,
+                length,
+                "the sizes of anonymous memory and page cache",
+            ));
+        };
+        let (high_events, max_events, oom_kills) = if unified {
+            let length = self.read_file(target, CgroupFile::MemoryEvents)?;
+            let [Some(high), Some(max), oom_kill] = parse::keyed(&self.buffer[..length], ["high", "max", "oom_kill"])
+            else {
+                return Err(self.garbled(target, CgroupFile::MemoryEvents, length, "the counts of events"));
+            };
+            (high, max, oom_kill.unwrap_or(0))
+        } else {
+            let failures = self.read_number(target, CgroupFile::MemoryFailures, "a count")?;
+            let length = self.read_file(target, CgroupFile::MemoryOom)?;
+            (0, failures, parse::keyed(&self.buffer[..length], ["oom_kill"])[0].unwrap_or(0))
+        };
+        Ok(MemoryCounters {
+            usage: Bytes(usage),
+            anon: Bytes(anon),
+            file: Bytes(file),
+            inactive_file: Bytes(inactive_file),
+            high_events,
+            max_events,
+            oom_kills,
+        })
+    }
+
+    /// Pressure stall totals of a container. A resource without a file counts as 0.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Host::cpu_counters`]; [`HostError::Unsupported`] where there is no pressure file at all, as on mainline v1, or
+    /// where it is turned off.
+    pub fn pressure_counters(&mut self, id: ContainerId) -> Result<PressureCounters, HostError> {
+        let target = Target::Container(id);
+        let mut there = None;
+        let mut total = |file| match self.stall(target, file) {
+            Ok(stall) => {
+                there = Some(());
+                Ok((stall, None))
+            }
+            Err(error @ HostError::Unsupported { .. }) => Ok((Stall::default(), Some(error))),
+            Err(error) => Err(error),
+        };
+        let (cpu, missing) = total(CgroupFile::CpuPressure)?;
+        let (memory, _) = total(CgroupFile::MemoryPressure)?;
+        let (io, _) = total(CgroupFile::IoPressure)?;
+        match (there, missing) {
+            (None, Some(missing)) => Err(missing),
+            _ => Ok(PressureCounters { cpu, memory, io }),
+        }
+    }
+
+    fn stall(&mut self, target: Target, file: CgroupFile) -> Result<Stall, HostError> {
+        let length = self.read_file(target, file)?;
+        match parse::pressure(&self.buffer[..length]) {
+            Some(stall) => Ok(stall),
+            None => Err(self.garbled(target, file, length, "pressure totals")),
+        }
+    }
+
+    /// CPU time that all CPUs together were busy since the start of the node: neither idle nor waiting for I/O.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Read`] or [`HostError::Parse`] for `/proc/stat`.
+    pub fn node_cpu_busy(&mut self) -> Result<Micros, HostError> {
+        let length = self.read_node_file(NodeFile::Stat)?;
+        let text = &self.buffer[..length];
+        let micros_per_tick = 1_000_000 / self.backend.ticks_per_second().max(1);
+        match parse::busy_ticks(text) {
+            Some(ticks) => Ok(Micros(ticks.saturating_mul(micros_per_tick))),
+            None => Err(garbled_node_file("/proc/stat", "the CPUs' times", text)),
+        }
+    }
+
+    /// Physical memory, and what could be given out without swapping (`MemAvailable`).
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Read`] or [`HostError::Parse`] for `/proc/meminfo`.
+    pub fn node_memory(&mut self) -> Result<(Bytes, Bytes), HostError> {
+        let length = self.read_node_file(NodeFile::Meminfo)?;
+        let text = &self.buffer[..length];
+        parse::meminfo(text).ok_or_else(|| garbled_node_file("/proc/meminfo", "MemTotal and MemAvailable", text))
+    }
+
+    /// Logical CPUs that are online; at least 1.
+    pub fn cpus(&self) -> u32 {
+        self.node.cpus
+    }
+
+    /// Size of a memory page.
+    pub fn page_size(&self) -> Bytes {
+        Bytes(self.backend.page_size())
+    }
+
+    /// Number of CPUs in a container's own cpuset. v1 reads `cpuset.cpus`, v2 `cpuset.cpus.effective`. `None` where there is no
+    /// such file, or where it is empty.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Host::cpu_counters`], except that a missing file is none.
+    pub fn cpuset_cpus(&mut self, id: ContainerId) -> Result<Option<u32>, HostError> {
+        let target = Target::Container(id);
+        let length = match self.read_file(target, CgroupFile::Cpuset) {
+            Ok(length) => length,
+            Err(HostError::Unsupported { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match parse::list_length(&self.buffer[..length]) {
+            Some(0) => Ok(None),
+            Some(cpus) => Ok(Some(cpus)),
+            None => Err(self.garbled(target, CgroupFile::Cpuset, length, "a list of CPUs")),
+        }
+    }
+
+    pub(crate) fn read_number(
+        &mut self,
+        target: Target,
+        file: CgroupFile,
+        expected: &'static str,
+    ) -> Result<u64, HostError> {
+        let length = self.read_file(target, file)?;
+        match parse::number(&self.buffer[..length]) {
+            Some(number) => Ok(number),
+            None => Err(self.garbled(target, file, length, expected)),
+        }
+    }
+
+    pub(crate) fn garbled(&self, target: Target, file: CgroupFile, length: usize, expected: &'static str) -> HostError {
+        let text = error::shortened(&self.buffer[..length]);
+        HostError::Parse { path: self.file_path_or_name(target, file), expected, text }
+    }
+
+    fn read_node_file(&mut self, file: NodeFile) -> Result<usize, HostError> {
+        let (kept, path) = match file {
+            NodeFile::Stat => (&mut self.node_files.stat, "stat"),
+            NodeFile::Meminfo => (&mut self.node_files.meminfo, "meminfo"),
+        };
+        let read = match *kept {
+            Some(id) => self.backend.read(id, &mut self.buffer),
+            None => self.backend.open(Area::Proc, path).and_then(|id| {
+                *kept = Some(id);
+                self.backend.read(id, &mut self.buffer)
+            }),
+        };
+        read.map_err(|source| HostError::Read { path: format!("/proc/{path}"), source })
+    }
+}
+
+fn garbled_node_file(path: &str, expected: &'static str, text: &[u8]) -> HostError {
+    HostError::Parse { path: path.to_owned(), expected, text: error::shortened(text) }
+}

@@ -1,0 +1,416 @@
+//! Which files a simulated kernel has, and what it does with a write.
+//!
+//! Kernel: `tg_set_cfs_bandwidth` and `tg_cfs_schedulable_down` in kernel/sched, `page_counter_memparse` in mm, and the documents
+//! named in the knob table.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use qosm_model::column::MemoryCounters;
+use rustix::io::Errno;
+
+use super::tree::{ROOT, Tree};
+use super::{Kernel, Spec, pressure_text};
+use crate::knob_table::MAX_RUNTIME_MICROS;
+use crate::mounts::{CgroupVersion, Controller};
+use crate::parse;
+
+pub(super) const SUBTREE: &str = "cgroup.subtree_control";
+pub(super) const CONTROLLERS: &str = "cgroup.controllers";
+
+/// What a file takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    /// Nothing.
+    Nothing,
+    /// Anything.
+    Anything,
+    /// A whole number between two others.
+    Number(i64, i64),
+    /// Bytes, or no bound; rounded down to a page.
+    Bound,
+    /// Bytes up to the memory limit; rounded down to a page.
+    WithinLimit,
+    /// v1 quota.
+    Quota,
+    /// v1 period.
+    Period,
+    /// Burst.
+    Burst,
+    /// v2 quota and period.
+    CpuMax,
+}
+
+/// Whose kernels have a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Has {
+    /// All, on v1.
+    V1,
+    /// All, on v2.
+    V2,
+    /// All on v2, Alibaba's on v1.
+    V2AndAlibaba,
+    /// Alibaba's, on both.
+    Alibaba,
+    /// Alibaba's, on v1.
+    AlibabaV1,
+}
+
+struct FileRule(&'static str, Option<Controller>, Has, Takes, &'static str);
+
+const CPU: Option<Controller> = Some(Controller::Cpu);
+const CPUACCT: Option<Controller> = Some(Controller::Cpuacct);
+const CPUSET: Option<Controller> = Some(Controller::Cpuset);
+const MEMORY: Option<Controller> = Some(Controller::Memory);
+const FLAG: Takes = Takes::Number(0, 1);
+
+/// Name, controller (`None` = in every cgroup), kernels, what it takes, what a new cgroup's holds. `max` stands for no bound.
+static FILES: &[FileRule] = &[
+    FileRule("cgroup.procs", None, Has::V1, Takes::Anything, ""),
+    FileRule("cgroup.procs", None, Has::V2, Takes::Anything, ""),
+    FileRule(CONTROLLERS, None, Has::V2, Takes::Nothing, ""),
+    FileRule(SUBTREE, None, Has::V2, Takes::Anything, "\n"),
+    FileRule("cpu.stat", CPU, Has::V1, Takes::Nothing, ""),
+    FileRule("cpu.stat", None, Has::V2, Takes::Nothing, ""),
+    FileRule("cpu.cfs_quota_us", CPU, Has::V1, Takes::Quota, "-1\n"),
+    FileRule("cpu.cfs_period_us", CPU, Has::V1, Takes::Period, "100000\n"),
+    FileRule("cpu.cfs_burst_us", CPU, Has::V1, Takes::Burst, "0\n"),
+    FileRule("cpu.shares", CPU, Has::V1, Takes::Number(2, 262_144), "1024\n"),
+    FileRule("cpu.max", CPU, Has::V2, Takes::CpuMax, "max 100000\n"),
+    FileRule("cpu.max.burst", CPU, Has::V2, Takes::Burst, "0\n"),
+    FileRule("cpu.weight", CPU, Has::V2, Takes::Number(1, 10_000), "100\n"),
+    FileRule("cpuacct.usage", CPUACCT, Has::V1, Takes::Nothing, "0\n"),
+    FileRule("cpu.pressure", CPUACCT, Has::AlibabaV1, Takes::Nothing, ""),
+    FileRule("memory.pressure", CPUACCT, Has::AlibabaV1, Takes::Nothing, ""),
+    FileRule("io.pressure", CPUACCT, Has::AlibabaV1, Takes::Nothing, ""),
+    FileRule("cpu.pressure", None, Has::V2, Takes::Nothing, ""),
+    FileRule("memory.pressure", None, Has::V2, Takes::Nothing, ""),
+    FileRule("io.pressure", None, Has::V2, Takes::Nothing, ""),
+    FileRule("cpuset.cpus", CPUSET, Has::V1, Takes::Anything, "\n"),
+    FileRule("cpuset.cpus", CPUSET, Has::V2, Takes::Anything, "\n"),
+    FileRule("cpuset.cpus.effective", CPUSET, Has::V2, Takes::Nothing, ""),
+    FileRule("memory.usage_in_bytes", MEMORY, Has::V1, Takes::Nothing, ""),
+    FileRule("memory.limit_in_bytes", MEMORY, Has::V1, Takes::Bound, "max"),
+    FileRule("memory.soft_limit_in_bytes", MEMORY, Has::V1, Takes::Bound, "max"),
+    FileRule("memory.failcnt", MEMORY, Has::V1, Takes::Anything, ""),
+    FileRule("memory.oom_control", MEMORY, Has::V1, Takes::Anything, ""),
+    FileRule("memory.stat", MEMORY, Has::V1, Takes::Nothing, ""),
+    FileRule("memory.stat", MEMORY, Has::V2, Takes::Nothing, ""),
+    FileRule("memory.current", MEMORY, Has::V2, Takes::Nothing, ""),
+    FileRule("memory.events", MEMORY, Has::V2, Takes::Nothing, ""),
+    FileRule("memory.max", MEMORY, Has::V2, Takes::Bound, "max"),
+    FileRule("memory.min", MEMORY, Has::V2AndAlibaba, Takes::Bound, "0"),
+    FileRule("memory.low", MEMORY, Has::V2AndAlibaba, Takes::Bound, "0"),
+    FileRule("memory.high", MEMORY, Has::V2AndAlibaba, Takes::Bound, "max"),
+    FileRule("memory.oom.group", MEMORY, Has::V2AndAlibaba, FLAG, "0\n"),
+    FileRule("memory.wmark_ratio", MEMORY, Has::Alibaba, Takes::Number(0, 100), "0\n"),
+    FileRule("memory.wmark_scale_factor", MEMORY, Has::Alibaba, Takes::Number(1, 1000), "50\n"),
+    FileRule("memory.wmark_min_adj", MEMORY, Has::Alibaba, Takes::Number(-25, 50), "0\n"),
+    FileRule("memory.priority", MEMORY, Has::Alibaba, Takes::Number(0, 12), "0\n"),
+    FileRule("memory.use_priority_oom", MEMORY, Has::Alibaba, FLAG, "0\n"),
+    FileRule("memory.pagecache_limit.enable", MEMORY, Has::Alibaba, FLAG, "0\n"),
+    FileRule("memory.pagecache_limit.size", MEMORY, Has::Alibaba, Takes::WithinLimit, "0\n"),
+    FileRule("memory.pagecache_limit.sync", MEMORY, Has::Alibaba, FLAG, "0\n"),
+];
+
+/// Files that the root of a hierarchy has, too. A v1 root has all of them and refuses to be bounded.
+const ROOT_FILES_V2: [&str; 7] =
+    ["cgroup.procs", CONTROLLERS, SUBTREE, "cpu.stat", "memory.stat", "cpuset.cpus.effective", "cpu.pressure"];
+
+#[derive(Clone, Copy)]
+struct Bandwidth {
+    quota: Option<u64>,
+    period: u64,
+    burst: u64,
+}
+
+pub(super) struct Rules {
+    kernel: Kernel,
+    page: u64,
+    cpus: u32,
+    extra: BTreeMap<String, String>,
+    missing: BTreeSet<String>,
+    refusing: BTreeSet<String>,
+}
+
+impl Rules {
+    pub(super) fn new(spec: &Spec) -> Self {
+        Self {
+            kernel: spec.kernel,
+            page: spec.page_size.0.max(1),
+            cpus: spec.cpus,
+            extra: spec.extra_files.clone(),
+            missing: spec.missing_files.clone(),
+            refusing: spec.refusing_files.clone(),
+        }
+    }
+
+    pub(super) fn page_size(&self) -> u64 {
+        self.page
+    }
+
+    pub(super) fn set_refusing(&mut self, file: &str, refusing: bool) {
+        if refusing {
+            self.refusing.insert(file.to_owned());
+        } else {
+            self.refusing.remove(file);
+        }
+    }
+
+    pub(super) fn is_known(&self, file: &str) -> bool {
+        FILES.iter().any(|rule| rule.0 == file)
+    }
+
+    fn has(&self, has: Has, version: CgroupVersion) -> bool {
+        let alibaba = self.kernel == Kernel::Alibaba;
+        match (has, version) {
+            (Has::V1, CgroupVersion::V1) | (Has::V2 | Has::V2AndAlibaba, CgroupVersion::V2) => true,
+            (Has::V2AndAlibaba | Has::AlibabaV1, CgroupVersion::V1) | (Has::Alibaba, _) => alibaba,
+            (Has::V1 | Has::AlibabaV1, CgroupVersion::V2) | (Has::V2, CgroupVersion::V1) => false,
+        }
+    }
+
+    /// The files of a new cgroup that was handed these controllers.
+    pub(super) fn new_files(&self, version: CgroupVersion, enabled: &[Controller]) -> BTreeMap<String, String> {
+        let mut files = self.extra.clone();
+        for &FileRule(name, controller, has, takes, initial) in FILES {
+            let there = self.has(has, version) && controller.is_none_or(|controller| enabled.contains(&controller));
+            if !there || self.missing.contains(name) {
+                continue;
+            }
+            let text = match name {
+                CONTROLLERS => controller_list(enabled),
+                "cpu.stat" if version == CgroupVersion::V1 => cpu_stat_v1(0, 0, 0),
+                "cpu.stat" => cpu_stat_v2(0, enabled.contains(&Controller::Cpu).then_some((0, 0, 0))),
+                "cpuset.cpus.effective" => format!("0-{}\n", self.cpus.saturating_sub(1)),
+                _ if name.ends_with(".pressure") => pressure_text(Default::default()),
+                _ if takes == Takes::Bound => self.bound(version, if initial == "max" { None } else { Some(0) }),
+                _ => initial.to_owned(),
+            };
+            files.insert(name.to_owned(), text);
+        }
+        if enabled.contains(&Controller::Memory) {
+            for (name, text) in memory_files(version, MemoryCounters::default()) {
+                if !self.missing.contains(name) {
+                    files.insert(name.to_owned(), text);
+                }
+            }
+        }
+        files
+    }
+
+    /// The files of a hierarchy's root.
+    pub(super) fn root_files(&self, version: CgroupVersion, controllers: &[Controller]) -> BTreeMap<String, String> {
+        let mut files = self.new_files(version, controllers);
+        if version == CgroupVersion::V2 {
+            files.retain(|name, _| ROOT_FILES_V2.contains(&name.as_str()));
+        }
+        files
+    }
+
+    /// Checks a write, and says what the file then reads.
+    pub(super) fn accept(&self, tree: &Tree, node: usize, file: &str, text: &str) -> Result<String, Errno> {
+        if self.refusing.contains(file) {
+            return Err(Errno::INVAL);
+        }
+        let rule = FILES.iter().find(|rule| rule.0 == file && self.has(rule.2, tree.version));
+        let Some(&FileRule(.., takes, _)) = rule else { return Ok(line(text)) };
+        if node == ROOT && !matches!(takes, Takes::Anything) {
+            return Err(Errno::INVAL);
+        }
+        match takes {
+            Takes::Nothing => Err(Errno::INVAL),
+            Takes::Anything => Ok(line(text)),
+            Takes::Number(least, most) => {
+                let number = parse::signed(text.as_bytes()).ok_or(Errno::INVAL)?;
+                if file == "memory.oom.group" && i32::try_from(number).is_err() {
+                    return Err(Errno::RANGE);
+                }
+                if (least..=most).contains(&number) { Ok(format!("{number}\n")) } else { Err(Errno::INVAL) }
+            }
+            Takes::Bound => {
+                let unlimited = text == "max" || (text == "-1" && file.ends_with("_in_bytes"));
+                let bytes = if unlimited { None } else { Some(parse::number(text.as_bytes()).ok_or(Errno::INVAL)?) };
+                Ok(self.bound(tree.version, bytes))
+            }
+            Takes::WithinLimit => {
+                let bytes = parse::number(text.as_bytes()).ok_or(Errno::INVAL)?;
+                if bytes > self.limit(tree, node) {
+                    return Err(Errno::INVAL);
+                }
+                Ok(format!("{}\n", bytes / self.page * self.page))
+            }
+            Takes::Quota | Takes::Period | Takes::Burst | Takes::CpuMax => self.bandwidth(tree, node, takes, text),
+        }
+    }
+
+    fn bound(&self, version: CgroupVersion, bytes: Option<u64>) -> String {
+        let most = i64::MAX.unsigned_abs() / self.page * self.page;
+        match (bytes.filter(|&bytes| bytes < most), version) {
+            (Some(bytes), _) => format!("{}\n", bytes / self.page * self.page),
+            (None, CgroupVersion::V1) => format!("{most}\n"),
+            (None, CgroupVersion::V2) => "max\n".to_owned(),
+        }
+    }
+
+    fn limit(&self, tree: &Tree, node: usize) -> u64 {
+        let text = tree.read(node, "memory.max").or_else(|_| tree.read(node, "memory.limit_in_bytes"));
+        text.ok().and_then(|text| parse::number(text.as_bytes())).unwrap_or(u64::MAX)
+    }
+
+    fn bandwidth(&self, tree: &Tree, node: usize, takes: Takes, text: &str) -> Result<String, Errno> {
+        let mut wanted = current(tree, node);
+        let number = |text: &str| parse::number(text.as_bytes()).ok_or(Errno::INVAL);
+        match takes {
+            Takes::Quota => {
+                let quota = parse::signed(text.as_bytes()).ok_or(Errno::INVAL)?;
+                wanted.quota = u64::try_from(quota).ok();
+            }
+            Takes::Period => wanted.period = number(text)?,
+            Takes::Burst => wanted.burst = number(text)?,
+            _ => {
+                let mut words = text.split_ascii_whitespace();
+                let quota = words.next().ok_or(Errno::INVAL)?;
+                wanted.quota = if quota == "max" { None } else { Some(number(quota)?) };
+                if let Some(period) = words.next() {
+                    wanted.period = number(period)?;
+                }
+            }
+        }
+        self.check(tree, node, wanted)?;
+        Ok(match takes {
+            Takes::Quota => wanted.quota.map_or_else(|| "-1\n".to_owned(), |quota| format!("{quota}\n")),
+            Takes::Period => format!("{}\n", wanted.period),
+            Takes::Burst => format!("{}\n", wanted.burst),
+            _ => {
+                let quota = wanted.quota.map_or_else(|| "max".to_owned(), |quota| quota.to_string());
+                format!("{quota} {}\n", wanted.period)
+            }
+        })
+    }
+
+    fn check(&self, tree: &Tree, node: usize, wanted: Bandwidth) -> Result<(), Errno> {
+        let most = MAX_RUNTIME_MICROS.unsigned_abs();
+        // Kept in nanoseconds.
+        if !(1000..=1_000_000).contains(&wanted.period) || wanted.burst > u64::MAX / 1000 {
+            return Err(Errno::INVAL);
+        }
+        if let Some(quota) = wanted.quota {
+            let runtime = quota.checked_add(wanted.burst).ok_or(Errno::INVAL)?;
+            if quota < 1000 || quota > most || runtime > most {
+                return Err(Errno::INVAL);
+            }
+            if self.kernel == Kernel::Mainline && wanted.burst > quota {
+                return Err(Errno::INVAL);
+            }
+        }
+        if tree.version == CgroupVersion::V1 {
+            let mut above = u128::MAX;
+            let mut ancestor = tree.node(node).parent;
+            while let Some(place) = ancestor {
+                above = above.min(ratio(current(tree, place)));
+                ancestor = tree.node(place).parent;
+            }
+            within(tree, node, wanted, above)?;
+        }
+        Ok(())
+    }
+}
+
+/// v1: no limited cgroup has a larger ratio than the limited ones above it.
+fn within(tree: &Tree, node: usize, bandwidth: Bandwidth, above: u128) -> Result<(), Errno> {
+    let own = ratio(bandwidth);
+    if bandwidth.quota.is_some() && own > above {
+        return Err(Errno::INVAL);
+    }
+    let below = own.min(above);
+    for &child in tree.node(node).children.values() {
+        within(tree, child, current(tree, child), below)?;
+    }
+    Ok(())
+}
+
+fn ratio(bandwidth: Bandwidth) -> u128 {
+    bandwidth.quota.map_or(u128::MAX, |quota| (u128::from(quota) << 20) / u128::from(bandwidth.period.max(1)))
+}
+
+fn current(tree: &Tree, node: usize) -> Bandwidth {
+    let read = |file: &str| tree.read(node, file).ok().map(str::as_bytes);
+    let number = |file: &str| read(file).and_then(parse::number);
+    match tree.version {
+        CgroupVersion::V1 => Bandwidth {
+            quota: read("cpu.cfs_quota_us").and_then(parse::cfs_quota).flatten().map(|quota| quota.0),
+            period: number("cpu.cfs_period_us").unwrap_or(100_000),
+            burst: number("cpu.cfs_burst_us").unwrap_or(0),
+        },
+        CgroupVersion::V2 => {
+            let max = read("cpu.max").and_then(parse::cpu_max);
+            Bandwidth {
+                quota: max.and_then(|(quota, _)| quota).map(|quota| quota.0),
+                period: max.map_or(100_000, |(_, period)| period.0),
+                burst: number("cpu.max.burst").unwrap_or(0),
+            }
+        }
+    }
+}
+
+fn line(text: &str) -> String {
+    format!("{text}\n")
+}
+
+/// Controllers as `cgroup.controllers` lists them. CPU time needs no controller there.
+pub(super) fn controller_list(controllers: &[Controller]) -> String {
+    let names: Vec<_> = controllers
+        .iter()
+        .filter(|&&controller| controller != Controller::Cpuacct)
+        .map(|controller| controller.as_str())
+        .collect();
+    line(&names.join(" "))
+}
+
+pub(super) fn cpu_stat_v1(periods: u64, throttled: u64, throttled_nanos: u64) -> String {
+    format!(
+        "nr_periods {periods}\nnr_throttled {throttled}\nthrottled_time {throttled_nanos}\nnr_bursts 0\nburst_time 0\n"
+    )
+}
+
+/// Without the cpu controller only the time used is told.
+pub(super) fn cpu_stat_v2(usage: u64, throttling: Option<(u64, u64, u64)>) -> String {
+    let base = format!("usage_usec {usage}\nuser_usec {usage}\nsystem_usec 0\nnice_usec 0\n");
+    let Some((periods, throttled, micros)) = throttling else { return base };
+    format!(
+        "{base}nr_periods {periods}\nnr_throttled {throttled}\nthrottled_usec {micros}\nnr_bursts 0\nburst_usec 0\n"
+    )
+}
+
+pub(super) fn memory_files(version: CgroupVersion, counters: MemoryCounters) -> Vec<(&'static str, String)> {
+    let MemoryCounters { usage, anon, file, inactive_file, high_events, max_events, oom_kills } = counters;
+    match version {
+        CgroupVersion::V1 => vec![
+            ("memory.usage_in_bytes", line(&usage.0.to_string())),
+            (
+                "memory.stat",
+                format!(
+                    "cache 0\nrss 0\nhierarchical_memory_limit 9223372036854771712\ntotal_cache {}\ntotal_rss {}\n\
+                     total_rss_huge 0\ntotal_inactive_file {}\ntotal_active_file 0\n",
+                    file.0, anon.0, inactive_file.0
+                ),
+            ),
+            ("memory.failcnt", line(&max_events.to_string())),
+            ("memory.oom_control", format!("oom_kill_disable 0\nunder_oom 0\noom_kill {oom_kills}\n")),
+        ],
+        CgroupVersion::V2 => vec![
+            ("memory.current", line(&usage.0.to_string())),
+            (
+                "memory.stat",
+                format!(
+                    "anon {}\nfile {}\nkernel 0\ninactive_anon 0\nactive_anon 0\ninactive_file {}\nactive_file 0\n",
+                    anon.0, file.0, inactive_file.0
+                ),
+            ),
+            (
+                "memory.events",
+                format!("low 0\nhigh {high_events}\nmax {max_events}\noom 0\noom_kill {oom_kills}\noom_group_kill 0\n"),
+            ),
+        ],
+    }
+}

@@ -1,0 +1,124 @@
+//! What to simulate.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use qosm_model::unit::Bytes;
+
+use crate::layout::Driver;
+use crate::mounts::{CgroupVersion, Controller};
+
+/// Whose kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// Upstream Linux ≥ 5.14: burst within the quota; memory QoS files on v2 only.
+    Mainline,
+    /// Alibaba Cloud Linux 3: burst beyond the quota; memory QoS, watermark, OOM priority and page cache files on both versions,
+    /// and pressure files on v1.
+    Alibaba,
+}
+
+/// Version of each controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versions {
+    /// `cpu`.
+    pub cpu: CgroupVersion,
+    /// `cpuacct`.
+    pub cpuacct: CgroupVersion,
+    /// `cpuset`.
+    pub cpuset: CgroupVersion,
+    /// `memory`.
+    pub memory: CgroupVersion,
+}
+
+impl Versions {
+    /// All on v1.
+    pub const V1: Self = Self::all(CgroupVersion::V1);
+    /// All on v2.
+    pub const V2: Self = Self::all(CgroupVersion::V2);
+
+    /// All on one version.
+    pub const fn all(version: CgroupVersion) -> Self {
+        Self { cpu: version, cpuacct: version, cpuset: version, memory: version }
+    }
+
+    pub(super) fn on(self, version: CgroupVersion) -> Vec<Controller> {
+        [
+            (Controller::Cpu, self.cpu),
+            (Controller::Cpuacct, self.cpuacct),
+            (Controller::Cpuset, self.cpuset),
+            (Controller::Memory, self.memory),
+        ]
+        .into_iter()
+        .filter(|&(_, on)| on == version)
+        .map(|(controller, _)| controller)
+        .collect()
+    }
+}
+
+/// What to simulate.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// Version of each controller.
+    pub versions: Versions,
+    /// Whether `cpu` and `cpuacct` share one v1 hierarchy.
+    pub co_mounted: bool,
+    /// The kubelet's driver; `None` = the host is to find out.
+    pub driver: Option<Driver>,
+    /// The kubelet's `cgroupRoot`.
+    pub cgroup_root: String,
+    /// Whether the root of a v2 hierarchy hands its controllers down from the start, as systemd has it.
+    pub root_delegates: bool,
+    /// Whose kernel.
+    pub kernel: Kernel,
+    /// Files that every cgroup has besides, with what they hold at first. They take whatever is written.
+    pub extra_files: BTreeMap<String, String>,
+    /// Files that this kernel lacks.
+    pub missing_files: BTreeSet<String>,
+    /// Files that are there, but refuse every write with `EINVAL`.
+    pub refusing_files: BTreeSet<String>,
+    /// Whether everything is mounted read-only.
+    pub read_only: bool,
+    /// Logical CPUs.
+    pub cpus: u32,
+    /// Physical memory.
+    pub memory: Bytes,
+    /// `MemAvailable`.
+    pub memory_available: Bytes,
+    /// Size of a page.
+    pub page_size: Bytes,
+    /// NUMA nodes.
+    pub numa_nodes: u32,
+    /// Cgroups that exist, and what their files hold where that is not the kernel's default. Parents come by themselves. No rule
+    /// is applied to these contents; a file that the kernel does not have is made.
+    pub cgroups: BTreeMap<String, BTreeMap<String, String>>,
+    /// Files below `/proc` that differ.
+    pub proc: BTreeMap<String, String>,
+    /// Files below `/sys` that differ.
+    pub sys: BTreeMap<String, String>,
+}
+
+impl Default for Spec {
+    /// Mainline, v2, 4 CPUs, 8 GiB, no cgroups.
+    fn default() -> Self {
+        Self {
+            versions: Versions::V2,
+            co_mounted: false,
+            driver: None,
+            cgroup_root: "/".to_owned(),
+            root_delegates: true,
+            kernel: Kernel::Mainline,
+            extra_files: BTreeMap::new(),
+            missing_files: BTreeSet::new(),
+            refusing_files: BTreeSet::new(),
+            read_only: false,
+            cpus: 4,
+            memory: Bytes(8 << 30),
+            memory_available: Bytes(6 << 30),
+            page_size: Bytes(4096),
+            numa_nodes: 1,
+            cgroups: BTreeMap::new(),
+            proc: BTreeMap::new(),
+            sys: BTreeMap::new(),
+        }
+    }
+}

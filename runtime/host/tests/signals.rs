@@ -1,0 +1,326 @@
+//! Measurements and attachment on simulated nodes, and opening over directories with a node's files in them.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
+use qosm_host::simulated::{Kernel, Spec, Versions};
+use qosm_host::{
+    Bandwidth, BurstRule, CgroupVersion, Controller, Directories, Host, HostError, LayoutOptions, Support,
+};
+use qosm_model::column::{CpuCounters, MemoryCounters, PressureCounters, Stall};
+use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::pod::{ContainerId, PodId};
+use qosm_model::unit::{Bytes, Micros};
+
+const ID: ContainerId = ContainerId(7);
+const TARGET: Target = Target::Container(ID);
+const PATH: &str = "kubepods/podu/c";
+
+fn every_version() -> Vec<Spec> {
+    let memory_only = Versions { memory: CgroupVersion::V2, ..Versions::V1 };
+    let cpu_only = Versions { cpu: CgroupVersion::V2, ..Versions::V1 };
+    let mut specs = Vec::new();
+    for versions in [Versions::V1, Versions::V2, memory_only, cpu_only] {
+        for co_mounted in [false, true] {
+            for kernel in [Kernel::Mainline, Kernel::Alibaba] {
+                let cgroups = BTreeMap::from([(PATH.to_owned(), BTreeMap::new())]);
+                specs.push(Spec { versions, co_mounted, kernel, cgroups, ..Spec::default() });
+            }
+        }
+    }
+    specs
+}
+
+fn attached(spec: &Spec) -> Host {
+    let mut host = Host::simulated(spec).unwrap();
+    host.attach(TARGET, PATH).unwrap();
+    host
+}
+
+#[test]
+fn reads_counters_in_every_layout() {
+    let cpu = CpuCounters { usage: Micros(5_000_001), nr_periods: 100, nr_throttled: 7, throttled: Micros(1234) };
+    let memory = MemoryCounters {
+        usage: Bytes(1 << 20),
+        anon: Bytes(4096),
+        file: Bytes(8192),
+        inactive_file: Bytes(4096),
+        high_events: 0,
+        max_events: 3,
+        oom_kills: 1,
+    };
+    for spec in every_version() {
+        let mut host = attached(&spec);
+        assert_eq!(host.cpu_counters(ID).unwrap(), CpuCounters::default(), "{spec:?}");
+        let simulation = host.simulated_mut().unwrap();
+        simulation.set_cpu_counters(PATH, cpu).unwrap();
+        simulation.set_memory_counters(PATH, memory).unwrap();
+        assert_eq!(host.memory_counters(ID).unwrap(), memory, "{spec:?}");
+        assert_eq!(host.cpu_counters(ID).unwrap(), cpu, "{spec:?}");
+    }
+}
+
+#[test]
+fn reads_quota_and_period() {
+    for spec in every_version() {
+        let mut host = attached(&spec);
+        assert_eq!(host.bandwidth(TARGET).unwrap(), Bandwidth { quota: None, period: Micros(100_000) });
+        let simulation = host.simulated_mut().unwrap();
+        if spec.versions.cpu == CgroupVersion::V1 {
+            simulation.set_file(PATH, "cpu.cfs_period_us", "50000").unwrap();
+            simulation.set_file(PATH, "cpu.cfs_quota_us", "25000").unwrap();
+        } else {
+            simulation.set_file(PATH, "cpu.max", "25000 50000").unwrap();
+        }
+        let quota = Some(Micros(25_000));
+        assert_eq!(host.bandwidth(TARGET).unwrap(), Bandwidth { quota, period: Micros(50_000) }, "{spec:?}");
+        assert_eq!(host.read(TARGET, Knob::CfsQuota).unwrap(), Value::Number(25_000));
+    }
+}
+
+#[test]
+fn reads_pressure_where_there_is_some() {
+    let pressure = PressureCounters {
+        cpu: Stall { some: Micros(10), full: Micros(0) },
+        memory: Stall { some: Micros(20), full: Micros(5) },
+        io: Stall { some: Micros(30), full: Micros(6) },
+    };
+    let v1 = |kernel| Spec {
+        versions: Versions::V1,
+        kernel,
+        cgroups: BTreeMap::from([(PATH.to_owned(), BTreeMap::new())]),
+        ..Spec::default()
+    };
+    for spec in [v1(Kernel::Alibaba), Spec { versions: Versions::V2, ..v1(Kernel::Mainline) }] {
+        let mut host = attached(&spec);
+        host.simulated_mut().unwrap().set_pressure_counters(PATH, pressure).unwrap();
+        assert_eq!(host.pressure_counters(ID).unwrap(), pressure);
+    }
+    let mut host = attached(&v1(Kernel::Mainline));
+    for _ in 0..200 {
+        assert!(matches!(host.pressure_counters(ID), Err(HostError::Unsupported { .. })));
+    }
+    // systemd's hybrid layout: the v2 tree beside the v1 ones has them.
+    let hybrid = Versions { cpuset: CgroupVersion::V2, ..Versions::V1 };
+    let mut host = attached(&Spec { versions: hybrid, ..v1(Kernel::Mainline) });
+    host.simulated_mut().unwrap().set_pressure_counters(PATH, pressure).unwrap();
+    assert_eq!(host.pressure_counters(ID).unwrap(), pressure);
+}
+
+#[test]
+fn counts_the_cpus_of_a_cpuset() {
+    for versions in [Versions::V1, Versions::V2] {
+        let cgroups = BTreeMap::from([(PATH.to_owned(), BTreeMap::new())]);
+        let mut host = attached(&Spec { versions, cgroups: cgroups.clone(), ..Spec::default() });
+        let file = if versions == Versions::V1 { "cpuset.cpus" } else { "cpuset.cpus.effective" };
+        host.simulated_mut().unwrap().overwrite(PATH, file, "0-1,3").unwrap();
+        assert_eq!(host.cpuset_cpus(ID).unwrap(), Some(3));
+        let missing_files = [file.to_owned()].into();
+        let mut host = attached(&Spec { versions, missing_files, cgroups, ..Spec::default() });
+        assert_eq!(host.cpuset_cpus(ID).unwrap(), None);
+    }
+}
+
+#[test]
+fn measures_the_node() {
+    let mut host = Host::simulated(&Spec::default()).unwrap();
+    host.simulated_mut().unwrap().set_node_cpu_busy(Micros(12_340_000));
+    assert_eq!(host.node_cpu_busy().unwrap(), Micros(12_340_000));
+    assert_eq!(host.node_memory().unwrap(), (Bytes(8 << 30), Bytes(6 << 30)));
+    host.simulated_mut().unwrap().set_memory_available(Bytes(1 << 30));
+    assert_eq!(host.node_memory().unwrap().1, Bytes(1 << 30));
+    assert_eq!((host.cpus(), host.page_size()), (4, Bytes(4096)));
+}
+
+#[test]
+fn says_gone_when_the_cgroup_is_and_does_not_mistake_a_new_one_for_it() {
+    for spec in every_version() {
+        let mut host = attached(&spec);
+        let identity = host.identity(TARGET).unwrap();
+        host.cpu_counters(ID).unwrap();
+        host.simulated_mut().unwrap().remove_cgroup(PATH).unwrap();
+        assert!(host.cpu_counters(ID).unwrap_err().is_gone());
+        host.simulated_mut().unwrap().ensure_cgroup(PATH).unwrap();
+        assert!(host.cpu_counters(ID).unwrap_err().is_gone());
+        // Neither is a file that was never opened before read, nor one written.
+        assert!(host.read(TARGET, Knob::CfsBurst).unwrap_err().is_gone());
+        let step = qosm_host::Step { target: TARGET, knob: Knob::CfsQuota, from: Value::Max, to: Value::Number(5000) };
+        assert!(host.execute(&step).unwrap_err().is_gone());
+        host.attach(TARGET, PATH).unwrap();
+        assert_ne!(host.identity(TARGET).unwrap(), identity);
+        host.cpu_counters(ID).unwrap();
+    }
+}
+
+#[test]
+fn attaches_what_is_there_and_nothing_else() {
+    let mut host = Host::simulated(&Spec::default()).unwrap();
+    assert!(host.attach(TARGET, PATH).unwrap_err().is_gone());
+    for path in ["", "/", "a/../b", "./a"] {
+        assert!(matches!(host.attach(TARGET, path), Err(HostError::Path { .. })), "{path}");
+        assert!(matches!(host.create(path), Err(HostError::Path { .. })), "{path}");
+    }
+    assert!(matches!(host.cpu_counters(ID), Err(HostError::NotAttached { .. })));
+    host.create(PATH).unwrap();
+    host.attach(TARGET, &format!("/{PATH}/")).unwrap();
+    assert_eq!(host.attached_path(TARGET), Some(PATH));
+    let identity = host.identity(TARGET);
+    host.attach(TARGET, PATH).unwrap();
+    assert_eq!(host.identity(TARGET), identity);
+    host.create(PATH).unwrap();
+    assert_eq!(host.identity(TARGET), identity);
+    let refused = host.remove("kubepods/podu").unwrap_err();
+    assert!(matches!(refused, HostError::Remove { .. }), "{refused}");
+    host.remove(PATH).unwrap();
+    host.remove(PATH).unwrap();
+    assert!(host.cpu_counters(ID).unwrap_err().is_gone());
+    host.detach(TARGET);
+    host.detach(TARGET);
+    assert_eq!(host.attached_path(TARGET), None);
+}
+
+#[test]
+fn names_what_a_file_should_have_held() {
+    let cgroups = BTreeMap::from([(PATH.to_owned(), BTreeMap::from([("cpu.max".to_owned(), "rubbish".to_owned())]))]);
+    let mut host = attached(&Spec { cgroups, ..Spec::default() });
+    let error = host.read(TARGET, Knob::CfsQuota).unwrap_err();
+    assert_eq!(error.to_string(), "/sys/fs/cgroup/kubepods/podu/c/cpu.max does not hold cpu.quota: `rubbish`");
+    assert!(matches!(host.bandwidth(TARGET), Err(HostError::Parse { .. })));
+    // A v2 cgroup that was not handed the cpu controller.
+    host.simulated_mut().unwrap().overwrite(PATH, "cpu.stat", "usage_usec 5\n").unwrap();
+    assert!(matches!(host.cpu_counters(ID), Err(HostError::Parse { .. })));
+}
+
+#[test]
+fn reads_files_larger_than_its_buffer() {
+    let mut host = attached(&every_version()[0]);
+    let long =
+        format!("{}total_cache 1\ntotal_rss 2\ntotal_inactive_file 3\n", "padding_of_this_file 1\n".repeat(1000));
+    host.simulated_mut().unwrap().overwrite(PATH, "memory.stat", &long).unwrap();
+    assert_eq!(host.memory_counters(ID).unwrap().anon, Bytes(2));
+}
+
+#[test]
+fn tells_facts() {
+    let spec = Spec { versions: Versions::V1, co_mounted: true, numa_nodes: 2, cpus: 16, ..Spec::default() };
+    let facts = Host::simulated(&spec).unwrap().facts();
+    assert_eq!(facts.controllers[0].mount.as_deref(), Some("/sys/fs/cgroup/cpu,cpuacct"));
+    assert_eq!(facts.controllers[1].mount.as_deref(), Some("/sys/fs/cgroup/cpu,cpuacct"));
+    assert_eq!((facts.cpus, facts.numa_nodes, facts.psi, facts.resctrl), (16, 2, true, false));
+    assert_eq!(facts.burst_rule, BurstRule::BurstWithinQuota);
+    assert_eq!(facts.unprobed, None);
+    let support = |knob| facts.knobs.iter().find(|fact| fact.knob == knob).map(|fact| &fact.support).unwrap();
+    assert_eq!(support(Knob::CfsQuota), &Support::Native);
+    let Support::Unavailable { why } = support(Knob::MemoryHigh) else { unreachable!("mainline v1 has none") };
+    assert!(why.contains("memory.high") && why.contains("cgroup v2"), "{why}");
+
+    let sys = BTreeMap::from([("kernel/sched_ext/state".to_owned(), "enabled\n".to_owned())]);
+    let spec = Spec { kernel: Kernel::Alibaba, sys, ..Spec::default() };
+    let facts = Host::simulated(&spec).unwrap().facts();
+    assert_eq!((facts.burst_rule, facts.sched_ext.as_deref()), (BurstRule::Unbounded, Some("enabled")));
+    assert!(facts.knobs.iter().all(|fact| fact.support == Support::Native));
+    assert!(facts.recursive_protection && facts.capabilities.sys_resource);
+}
+
+#[test]
+fn leaves_no_scratch_cgroup_behind_and_sweeps_old_ones() {
+    for versions in [Versions::V1, Versions::V2] {
+        let cgroups = BTreeMap::from([("qosm-probe-4711".to_owned(), BTreeMap::new())]);
+        let mut host = Host::simulated(&Spec { versions, cgroups, ..Spec::default() }).unwrap();
+        let simulation = host.simulated_mut().unwrap();
+        assert!(simulation.cgroups().is_empty(), "{:?}", simulation.cgroups());
+    }
+}
+
+#[test]
+fn tries_the_kernel_again_once_controllers_are_handed_down() {
+    let mut host = Host::simulated(&Spec { root_delegates: false, ..Spec::default() }).unwrap();
+    assert_eq!(host.facts().burst_rule, BurstRule::Unknown);
+    host.create(PATH).unwrap();
+    assert_eq!(host.facts().burst_rule, BurstRule::BurstWithinQuota);
+    host.attach(TARGET, PATH).unwrap();
+    assert_eq!(host.read(TARGET, Knob::MemoryHigh).unwrap(), Value::Max);
+    let simulation = host.simulated_mut().unwrap();
+    assert_eq!(simulation.read_file("kubepods", "cgroup.subtree_control").unwrap(), "cpu memory\n");
+    assert_eq!(simulation.cgroups(), ["kubepods", "kubepods/podu", "kubepods/podu/c"]);
+}
+
+#[test]
+fn names_files_as_they_are_on_the_node() {
+    for (versions, co_mounted, path) in [
+        (Versions::V1, false, "/sys/fs/cgroup/cpu/kubepods/podu/c/cpu.cfs_quota_us"),
+        (Versions::V1, true, "/sys/fs/cgroup/cpu,cpuacct/kubepods/podu/c/cpu.cfs_quota_us"),
+        (Versions::V2, false, "/sys/fs/cgroup/kubepods/podu/c/cpu.max"),
+    ] {
+        let cgroups = BTreeMap::from([(PATH.to_owned(), BTreeMap::new())]);
+        let host = attached(&Spec { versions, co_mounted, cgroups, ..Spec::default() });
+        let file = host.file(TARGET, Knob::CfsQuota).unwrap();
+        assert_eq!(file.path, path);
+        assert!(file.path.ends_with(file.file));
+        assert_eq!(host.file(Target::Pod(PodId(1)), Knob::CfsQuota), None);
+    }
+}
+
+/// A directory tree with a node's files in it, as far as it is needed to be opened.
+fn fixture(mountinfo: &str, files: &[(&str, &str)]) -> (tempfile::TempDir, Directories) {
+    let root = tempfile::tempdir().unwrap();
+    let put = |path: &str, text: &str| {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    put("proc/self/mountinfo", mountinfo);
+    put("proc/meminfo", "MemTotal: 1024 kB\nMemAvailable: 512 kB\n");
+    put("sys/devices/system/cpu/online", "0-7\n");
+    for (path, text) in files {
+        put(&format!("cgroup/{path}"), text);
+    }
+    let open = |path: &Path| Dir::open_ambient_dir(path, ambient_authority()).unwrap();
+    let cgroup = open(&root.path().join("cgroup"));
+    let directories =
+        Directories { cgroup, proc: open(&root.path().join("proc")), sys: open(&root.path().join("sys")) };
+    (root, directories)
+}
+
+#[test]
+fn opens_a_node_over_directories() {
+    let mountinfo = "\
+25 17 0:99999 / /sys/fs/cgroup ro shared:8 - tmpfs tmpfs ro,mode=755
+28 25 0:99998 / /sys/fs/cgroup/memory rw shared:10 - cgroup cgroup rw,memory
+29 25 0:99997 / /sys/fs/cgroup/cpu,cpuacct rw shared:11 - cgroup cgroup rw,cpu,cpuacct
+";
+    let directory = "cpu,cpuacct/kubepods/podu";
+    let files = [
+        (format!("{directory}/cpu.cfs_quota_us"), "-1\n"),
+        (format!("{directory}/cpu.cfs_period_us"), "100000\n"),
+        (format!("{directory}/cpu.stat"), "nr_periods 4\nnr_throttled 2\nthrottled_time 3000\n"),
+        (format!("{directory}/cpuacct.usage"), "5000\n"),
+        ("memory/memory.stat".to_owned(), ""),
+    ];
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+    let (_root, directories) = fixture(mountinfo, &files);
+    let mut host = Host::open(directories, &LayoutOptions::default()).unwrap();
+    assert_eq!(host.cpus(), 8);
+    assert_eq!(
+        host.facts().controllers.iter().find(|fact| fact.controller == Controller::Cpuset).unwrap().version,
+        None
+    );
+    host.attach(TARGET, "kubepods/podu").unwrap();
+    let counters = CpuCounters { usage: Micros(5), nr_periods: 4, nr_throttled: 2, throttled: Micros(3) };
+    assert_eq!(host.cpu_counters(ID).unwrap(), counters);
+    assert_eq!(host.bandwidth(TARGET).unwrap(), Bandwidth { quota: None, period: Micros(100_000) });
+    assert_eq!(host.cpuset_cpus(ID).unwrap(), None);
+    assert_eq!(host.node_memory().unwrap(), (Bytes(1 << 20), Bytes(512 << 10)));
+    assert!(matches!(host.memory_counters(ID), Err(HostError::Unsupported { .. })));
+}
+
+#[test]
+fn says_where_it_looked_when_there_is_no_cgroup_hierarchy() {
+    let (_root, directories) = fixture("31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n", &[("x", "")]);
+    let Err(error) = Host::open(directories, &LayoutOptions::default()) else { unreachable!("nothing is mounted") };
+    assert!(error.to_string().contains("/sys/fs/cgroup"), "{error}");
+}

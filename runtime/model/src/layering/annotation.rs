@@ -1,0 +1,95 @@
+//! The pod's annotation: the highest layer.
+
+use serde_json::Value;
+
+use super::compiled::{CompiledProtocol, Said, Violation};
+use super::document::Document;
+use super::schema::clip;
+use crate::pod::Pod;
+use crate::problem::Problem;
+
+/// Reads the first of the protocol's annotations that the pod has; `None` without one, or where it cannot be used.
+pub(super) fn read<'p>(
+    protocol: &'p CompiledProtocol,
+    pod: &Pod,
+    problems: &mut Vec<Problem>,
+) -> Option<(&'p str, Said)> {
+    let mut present = protocol
+        .protocol()
+        .annotation_keys
+        .iter()
+        .filter_map(|key| pod.annotations.get(key).map(|text| (key.as_str(), text.as_str())));
+    let (key, text) = present.next()?;
+    for (other, second) in present {
+        if !same(text, second) {
+            let message =
+                format!("ignored: annotation {key} is there too, says something else and comes first; remove one");
+            problems.push(problem(pod, other, "", message));
+        }
+    }
+    if text.trim().is_empty() {
+        problems.push(refusal(
+            pod,
+            key,
+            "it is empty",
+            r#"write a JSON object, e.g. {"policy": "default"}, or remove it"#,
+        ));
+        return None;
+    }
+    let fields = match Document::parse(text) {
+        Ok(Document::Fields(fields)) => fields,
+        Ok(other) if other.is_null() => return None,
+        Ok(other) => {
+            let what = format!("`{}` is not a JSON object", clip(&other.into_value().to_string()));
+            problems.push(refusal(pod, key, &what, "write an object in braces"));
+            return None;
+        }
+        Err(error) => {
+            problems.push(refusal(pod, key, &format!("it is not JSON ({error})"), "mend it or remove it"));
+            return None;
+        }
+    };
+    let (node_only, fields): (Vec<_>, Vec<_>) = fields.into_iter().partition(|(name, _)| protocol.is_node_only(name));
+    for (name, value) in node_only {
+        if !value.is_null() {
+            let message = "ignored: only ConfigMaps can set it, not annotations; the other fields count";
+            problems.push(problem(pod, key, &name, message.into()));
+        }
+    }
+    match protocol.read(fields) {
+        Ok((said, unknown)) => {
+            for field in unknown {
+                let message = format!("unknown field, ignored; the other fields count; {}", field.hint);
+                problems.push(problem(pod, key, &field.path, message));
+            }
+            Some((key, said))
+        }
+        Err(violations) => {
+            problems.extend(refusals(pod, key, violations));
+            None
+        }
+    }
+}
+
+/// Why the whole annotation is not used: one problem for each field.
+pub(super) fn refusals(pod: &Pod, key: &str, violations: Vec<Violation>) -> impl Iterator<Item = Problem> {
+    violations.into_iter().map(move |Violation { path, what, expected }| {
+        problem(pod, key, &path, format!("{what}; {REFUSED}; write {expected}"))
+    })
+}
+
+const REFUSED: &str = "the whole annotation is ignored and the next lower layer counts";
+
+fn refusal(pod: &Pod, key: &str, what: &str, way_out: &str) -> Problem {
+    problem(pod, key, "", format!("{what}; {REFUSED}; {way_out}"))
+}
+
+fn problem(pod: &Pod, key: &str, path: &str, message: String) -> Problem {
+    let field = if path.is_empty() { format!("annotation {key}") } else { format!("annotation {key}: {}", clip(path)) };
+    Problem { object: format!("pod {}", pod.key()), field: Some(field), message }
+}
+
+fn same(one: &str, other: &str) -> bool {
+    let parse = |text: &str| serde_json::from_str::<Value>(text).ok();
+    one == other || parse(one).is_some_and(|value| Some(value) == parse(other))
+}

@@ -1,0 +1,373 @@
+//! A protocol that was checked once, and what it makes of the objects that people write.
+
+use jsonschema::Validator;
+use jsonschema::error::ValidationErrorKind;
+use serde_json::{Map, Value};
+
+use super::Class;
+use super::document::{Document, put};
+use super::merge::join;
+use super::schema::{Shape, clip, nearest, one_of, show};
+use crate::problem::Problem;
+use crate::protocol::{Preset, Protocol};
+
+/// The word that means "as without a word": the next lower layer that says something counts.
+const DEFAULT: &str = "default";
+/// The field that holds the word.
+pub(super) const POLICY: &str = "policy";
+/// The switch of a class.
+pub(super) const ENABLE: &str = "enable";
+
+/// A protocol whose schema compiles and whose own defaults and presets fit it.
+#[derive(Debug)]
+pub struct CompiledProtocol {
+    protocol: Protocol,
+    validator: Validator,
+}
+
+/// What one layer says: its fields without `policy`, and the word of `policy` unless that is as good as not said.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Said {
+    pub(super) fields: Map<String, Value>,
+    pub(super) word: Option<String>,
+}
+
+/// A field whose value cannot be used.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Violation {
+    /// Dotted path; empty for the whole object.
+    pub(super) path: String,
+    /// What is wrong, e.g. `150 is above 100`.
+    pub(super) what: String,
+    /// What to write, e.g. `a whole number from 0 to 100`.
+    pub(super) expected: String,
+}
+
+/// A field that nobody knows.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Unknown {
+    /// Dotted path.
+    pub(super) path: String,
+    /// The way out: what was probably meant, or what there is.
+    pub(super) hint: String,
+}
+
+impl CompiledProtocol {
+    /// Compiles the schema and holds the protocol's own values against it.
+    ///
+    /// # Errors
+    ///
+    /// The first thing in the module's description that contradicts itself; `object` is `protocol`.
+    pub fn compile(protocol: Protocol) -> Result<Self, Problem> {
+        let wrong = |field: &str, message: String| Problem {
+            object: "protocol".into(),
+            field: Some(field.into()),
+            message: format!("{message}; mend the description of the module"),
+        };
+        if !protocol.schema.get("properties").is_some_and(Value::is_object) {
+            return Err(wrong("schema", "it is not an object with `properties`".into()));
+        }
+        let validator = jsonschema::validator_for(&protocol.schema)
+            .map_err(|error| wrong("schema", format!("it is no JSON schema: {}", clip(&error.to_string()))))?;
+        if protocol.annotation_keys.iter().any(String::is_empty) {
+            return Err(wrong("annotation-keys", "one of them is empty".into()));
+        }
+        let compiled = Self { protocol, validator };
+        compiled.check_values(&compiled.protocol.defaults).map_err(|message| wrong("defaults", message))?;
+        let mut words: Vec<&str> = Vec::new();
+        for preset in &compiled.protocol.presets {
+            let field = format!("presets: {}", preset.policy);
+            if preset.policy.is_empty() || preset.policy == DEFAULT {
+                return Err(wrong(
+                    &field,
+                    format!("`{}` means that nothing is said and cannot stand for values", preset.policy),
+                ));
+            }
+            if words.contains(&preset.policy.as_str()) {
+                return Err(wrong(&field, "the word is described twice".into()));
+            }
+            words.push(&preset.policy);
+            compiled.check_values(&preset.values).map_err(|message| wrong(&field, message))?;
+        }
+        if compiled.protocol.namespace_list_key.is_some() {
+            words.extend(["auto", "none"]);
+        }
+        for word in words {
+            if let Err(violation) = compiled.check_word(word) {
+                let message = format!("the schema's `policy` does not take the word `{word}`: {}", violation.what);
+                return Err(wrong("schema", message));
+            }
+        }
+        Ok(compiled)
+    }
+
+    /// The protocol as the module described it.
+    pub fn protocol(&self) -> &Protocol {
+        &self.protocol
+    }
+
+    /// The built-in defaults, of this class where there are classes.
+    pub(super) fn defaults(&self, class: Option<Class>) -> Map<String, Value> {
+        of_class(&self.protocol.defaults, class)
+    }
+
+    /// The preset behind a word, and its values for this class.
+    pub(super) fn preset(&self, word: &str, class: Option<Class>) -> Option<(&Preset, Map<String, Value>)> {
+        let preset = self.protocol.presets.iter().find(|preset| preset.policy == word)?;
+        Some((preset, of_class(&preset.values, class)))
+    }
+
+    /// Whether the module wants to see the word itself, not only what it stands for.
+    pub(super) fn shows_word(&self) -> bool {
+        self.shape().field(POLICY).is_some()
+    }
+
+    pub(super) fn shape(&self) -> Shape<'_> {
+        Shape::of(&self.protocol.schema)
+    }
+
+    /// Fields that only operators may set.
+    pub(super) fn is_node_only(&self, field: &str) -> bool {
+        let listed = self.protocol.node_only_fields.iter().any(|known| known.eq_ignore_ascii_case(field));
+        listed || (self.protocol.class_field.is_some() && field.eq_ignore_ascii_case(ENABLE))
+    }
+
+    /// Reads the fields of one layer: names in their declared spelling, `null` dropped, unknown fields dropped and told.
+    ///
+    /// # Errors
+    ///
+    /// All fields whose values cannot be used.
+    pub(super) fn read(&self, fields: Vec<(String, Document)>) -> Result<(Said, Vec<Unknown>), Vec<Violation>> {
+        let mut unknown = Vec::new();
+        let mut values = canonical(fields, &self.shape(), "", self.takes_words().then_some(POLICY), &mut unknown);
+        let mut violations = Vec::new();
+        let word = match values.remove(POLICY) {
+            Some(Value::String(word)) if word.is_empty() || word == DEFAULT => None,
+            Some(word) => match self.check_word_value(&word) {
+                Ok(()) => word.as_str().map(str::to_owned),
+                Err(violation) => {
+                    violations.push(violation);
+                    None
+                }
+            },
+            None => None,
+        };
+        violations.extend(self.check(&values));
+        if violations.is_empty() { Ok((Said { fields: values, word }, unknown)) } else { Err(violations) }
+    }
+
+    /// Holds values against the schema. A layer or a sum of layers may lack fields that the schema requires.
+    pub(super) fn check(&self, values: &Map<String, Value>) -> Vec<Violation> {
+        let mut violations = Vec::new();
+        let shape = self.shape();
+        for (name, value) in values {
+            check_whole(value, shape.field(name).as_ref(), name, &mut violations);
+        }
+        let instance = Value::Object(values.clone());
+        for error in self.validator.iter_errors(&instance) {
+            let place = Place::find(error.instance_path().as_str(), &instance, &shape);
+            if matches!(error.kind(), ValidationErrorKind::Required { .. }) && !place.in_list {
+                continue;
+            }
+            if violations.iter().any(|known| known.path == place.path) {
+                continue;
+            }
+            let kind = place.shape.as_ref().map_or("what the schema asks for", |shape| shape.kind());
+            let value = error.instance();
+            let what = match error.kind() {
+                ValidationErrorKind::Maximum { limit } => format!("{} is above {limit}", show(value)),
+                ValidationErrorKind::Minimum { limit } => format!("{} is below {limit}", show(value)),
+                ValidationErrorKind::ExclusiveMaximum { limit } => format!("{} is not below {limit}", show(value)),
+                ValidationErrorKind::ExclusiveMinimum { limit } => format!("{} is not above {limit}", show(value)),
+                ValidationErrorKind::Type { .. } => format!("{} is not {kind}", show(value)),
+                ValidationErrorKind::Enum { .. } => unknown_word(value, place.shape.as_ref()),
+                ValidationErrorKind::AnyOf { .. } | ValidationErrorKind::OneOfNotValid { .. } => {
+                    format!("{} does not fit", show(value))
+                }
+                _ => clip(&error.to_string()),
+            };
+            let expected = place.shape.as_ref().map_or_else(|| kind.to_owned(), Shape::expectation);
+            violations.push(Violation { path: place.path, what, expected });
+        }
+        violations
+    }
+
+    /// Whether `policy` is a field of this protocol at all.
+    fn takes_words(&self) -> bool {
+        self.shows_word() || !self.protocol.presets.is_empty() || self.protocol.namespace_list_key.is_some()
+    }
+
+    fn check_word(&self, word: &str) -> Result<(), Violation> {
+        self.check_word_value(&Value::String(word.to_owned()))
+    }
+
+    fn check_word_value(&self, word: &Value) -> Result<(), Violation> {
+        if self.shows_word() {
+            let values = Map::from_iter([(POLICY.to_owned(), word.clone())]);
+            let found = self.check(&values).into_iter().find(|violation| violation.path == POLICY);
+            return found.map_or(Ok(()), Err);
+        }
+        // The schema does not speak of it: then the words are those that stand for something.
+        let mut known: Vec<&str> = self.protocol.presets.iter().map(|preset| preset.policy.as_str()).collect();
+        if self.protocol.namespace_list_key.is_some() {
+            known.extend(["auto", "none"]);
+        }
+        known.push(DEFAULT);
+        known.sort_unstable();
+        known.dedup();
+        if word.as_str().is_some_and(|word| known.contains(&word)) {
+            return Ok(());
+        }
+        let what = format!("{} is not a word that is known here", show(word));
+        Err(Violation { path: POLICY.into(), what, expected: one_of(&known) })
+    }
+
+    fn check_values(&self, values: &Map<String, Value>) -> Result<(), String> {
+        let check = |values: &Map<String, Value>, above: &str| {
+            if let Some(unknown) = self.unknown_in(values) {
+                return Err(format!("`{}` is not in the schema", join(above, &unknown)));
+            }
+            match self.check(values).into_iter().next() {
+                Some(Violation { path, what, .. }) => Err(format!("{}: {what}", join(above, &path))),
+                None => Ok(()),
+            }
+        };
+        if self.protocol.class_field.is_none() {
+            return check(values, "");
+        }
+        for (class, values) in values {
+            if !Class::ALL.iter().any(|known| known.name() == class) {
+                let known: Vec<&str> = Class::ALL.iter().map(|class| class.name()).collect();
+                return Err(format!("`{class}` is not {}", one_of(&known)));
+            }
+            match values {
+                Value::Object(values) => check(values, class)?,
+                _ => return Err(format!("{class}: it is not a JSON object")),
+            }
+        }
+        Ok(())
+    }
+
+    fn unknown_in(&self, values: &Map<String, Value>) -> Option<String> {
+        let shape = self.shape();
+        values.keys().find(|name| !shape.is_open() && shape.field(name).is_none()).cloned()
+    }
+}
+
+fn of_class(values: &Map<String, Value>, class: Option<Class>) -> Map<String, Value> {
+    match class {
+        None => values.clone(),
+        Some(class) => values.get(class.name()).and_then(Value::as_object).cloned().unwrap_or_default(),
+    }
+}
+
+fn canonical(
+    fields: Vec<(String, Document)>,
+    shape: &Shape<'_>,
+    above: &str,
+    extra: Option<&'static str>,
+    unknown: &mut Vec<Unknown>,
+) -> Map<String, Value> {
+    let mut values = Map::new();
+    for (written, value) in fields {
+        let extra = extra.filter(|extra| extra.eq_ignore_ascii_case(&written));
+        let name = match shape.canonical(&written).or(extra) {
+            Some(name) => name.to_owned(),
+            None if shape.is_open() => written,
+            None => {
+                // Not said is not wrong either: `null` is the same as absent.
+                if !value.is_null() {
+                    let hint = hint(&written, &shape.names());
+                    unknown.push(Unknown { path: join(above, &clip(&written)), hint });
+                }
+                continue;
+            }
+        };
+        if value.is_null() {
+            values.remove(&name);
+            continue;
+        }
+        let below = shape.field(&name);
+        let value = match (value, below) {
+            (Document::Fields(fields), Some(below)) if below.has_fields() => {
+                Value::Object(canonical(fields, &below, &join(above, &name), None, unknown))
+            }
+            (value, _) => value.into_said(),
+        };
+        put(&mut values, name, value);
+    }
+    values
+}
+
+/// The way out for an unknown field.
+pub(super) fn hint(written: &str, known: &[&str]) -> String {
+    match nearest(written, known.iter().copied()) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None if known.is_empty() => "there are no fields here".into(),
+        None => format!("known here: {}", known.join(", ")),
+    }
+}
+
+fn unknown_word(value: &Value, shape: Option<&Shape<'_>>) -> String {
+    let words = shape.and_then(Shape::words).unwrap_or_default();
+    let meant = value.as_str().and_then(|word| nearest(word, words));
+    match meant {
+        Some(meant) => format!("{} is not known here, did you mean `{meant}`", show(value)),
+        None => format!("{} is not known here", show(value)),
+    }
+}
+
+/// Numbers as Go reads them into an integer: no fraction, no exponent, within 64 bits.
+fn check_whole(value: &Value, shape: Option<&Shape<'_>>, path: &str, violations: &mut Vec<Violation>) {
+    let Some(shape) = shape else { return };
+    match value {
+        Value::Number(number) if shape.is_whole() && !number.is_i64() => {
+            let what = if number.is_u64() { format!("is above {}", i64::MAX) } else { "is not a whole number".into() };
+            violations.push(Violation {
+                path: path.to_owned(),
+                what: format!("{} {what}", show(value)),
+                expected: shape.expectation(),
+            });
+        }
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                check_whole(value, shape.field(name).as_ref(), &join(path, name), violations);
+            }
+        }
+        Value::Array(items) => {
+            let below = shape.items();
+            for (index, item) in items.iter().enumerate() {
+                check_whole(item, below.as_ref(), &format!("{path}[{index}]"), violations);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Where in a document a JSON pointer leads, in the words of people.
+struct Place<'s> {
+    path: String,
+    shape: Option<Shape<'s>>,
+    in_list: bool,
+}
+
+impl<'s> Place<'s> {
+    fn find(pointer: &str, instance: &Value, shape: &Shape<'s>) -> Self {
+        let mut place = Self { path: String::new(), shape: Some(shape.clone()), in_list: false };
+        let mut at = Some(instance);
+        for segment in pointer.split('/').skip(1) {
+            let name = segment.replace("~1", "/").replace("~0", "~");
+            if at.is_some_and(Value::is_array) {
+                place.in_list = true;
+                place.path.push_str(&format!("[{name}]"));
+                place.shape = place.shape.and_then(|shape| shape.items());
+                at = name.parse::<usize>().ok().and_then(|index| at?.get(index));
+            } else {
+                place.path = join(&place.path, &name);
+                place.shape = place.shape.and_then(|shape| shape.field(&name));
+                at = at.and_then(|value| value.get(&name));
+            }
+        }
+        place
+    }
+}

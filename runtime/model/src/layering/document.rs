@@ -1,0 +1,158 @@
+//! JSON as it was written: in order, with repeated fields, before names are made canonical.
+//!
+//! Users write for Go's decoder, which takes field names in any letter case, lets the last of two win and merges objects that
+//! are given twice. A map type cannot show any of that.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+/// A JSON value that keeps the order of its fields and repeated names.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Document {
+    /// An object.
+    Fields(Vec<(String, Document)>),
+    /// A list.
+    Items(Vec<Document>),
+    /// Anything else.
+    Scalar(Value),
+}
+
+impl Document {
+    /// Reads JSON text. Depth is bounded by `serde_json`.
+    ///
+    /// # Errors
+    ///
+    /// Where and why the text is no JSON; the empty text is none.
+    pub(super) fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    pub(super) fn is_null(&self) -> bool {
+        matches!(self, Self::Scalar(Value::Null))
+    }
+
+    /// The plain value: of repeated names the last wins, and two objects of one name are merged.
+    pub(super) fn into_value(self) -> Value {
+        match self {
+            Self::Fields(fields) => {
+                let mut map = Map::new();
+                for (name, value) in fields {
+                    put(&mut map, name, value.into_value());
+                }
+                Value::Object(map)
+            }
+            Self::Items(items) => Value::Array(items.into_iter().map(Self::into_value).collect()),
+            Self::Scalar(value) => value,
+        }
+    }
+
+    /// As [`Self::into_value`], without the fields that are `null`: those say nothing. Lists are left as they are.
+    pub(super) fn into_said(self) -> Value {
+        match self {
+            Self::Fields(fields) => {
+                let mut map = Map::new();
+                for (name, value) in fields {
+                    if value.is_null() {
+                        map.remove(&name);
+                    } else {
+                        put(&mut map, name, value.into_said());
+                    }
+                }
+                Value::Object(map)
+            }
+            other => other.into_value(),
+        }
+    }
+}
+
+/// Takes all fields of this name, in any letter case, out of `fields`. Of several the last wins; objects are put one after the
+/// other, so that reading them in order merges them. `None` also where the last is `null`.
+pub(super) fn take(fields: &mut Vec<(String, Document)>, name: &str) -> Option<Document> {
+    let mut found: Option<Document> = None;
+    for (_, value) in fields.extract_if(.., |(key, _)| key.eq_ignore_ascii_case(name)) {
+        found = match (found, value) {
+            (Some(Document::Fields(mut old)), Document::Fields(new)) => {
+                old.extend(new);
+                Some(Document::Fields(old))
+            }
+            (_, value) => Some(value),
+        };
+    }
+    found.filter(|value| !value.is_null())
+}
+
+/// Inserts a value; an object is merged into an object that is already there.
+pub(super) fn put(map: &mut Map<String, Value>, name: String, value: Value) {
+    match (map.get_mut(&name), value) {
+        (Some(Value::Object(old)), Value::Object(new)) => {
+            for (name, value) in new {
+                put(old, name, value);
+            }
+        }
+        (_, value) => {
+            map.insert(name, value);
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Document;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Document, E> {
+        Ok(Document::Scalar(Value::Null))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Document, E> {
+        Ok(Document::Scalar(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Document, E> {
+        Ok(Document::Scalar(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Document, E> {
+        Ok(Document::Scalar(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Document, E> {
+        Ok(Document::Scalar(value.into()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Document, E> {
+        Ok(Document::Scalar(value.into()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Document, E> {
+        Ok(Document::Scalar(value.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Document, A::Error> {
+        let mut read = Vec::new();
+        while let Some(item) = items.next_element()? {
+            read.push(item);
+        }
+        Ok(Document::Items(read))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Document, A::Error> {
+        let mut read = Vec::new();
+        while let Some(field) = fields.next_entry()? {
+            read.push(field);
+        }
+        Ok(Document::Fields(read))
+    }
+}

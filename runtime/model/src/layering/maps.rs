@@ -1,0 +1,213 @@
+//! Which ConfigMaps count, and in which order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::compiled::{CompiledProtocol, Violation};
+use super::namespaces::{Lists, Namespaces};
+use super::schema::nearest;
+use super::strategy::{self, Strategy};
+use super::{ConfigMap, Layer};
+use crate::pod::Node;
+use crate::problem::Problem;
+
+/// Name and home of the cluster ConfigMaps, the one that wins first: Koordinator's own, then the product's.
+const CLUSTER: [(&str, &str); 2] = [("slo-controller-config", "koordinator-system"), ("ack-slo-config", "kube-system")];
+/// The ConfigMap of namespace lists; its documents name both namespaces.
+const LISTS: &str = "ack-slo-pod-config";
+const NAMESPACES: [&str; 2] = ["koordinator-system", "kube-system"];
+
+/// The last text of each ConfigMap and key that could be used.
+pub(super) type GoodTexts = BTreeMap<(String, String), String>;
+
+/// What was read.
+pub(super) struct Reading {
+    pub(super) strategy: Option<Chosen>,
+    pub(super) namespaces: Namespaces,
+    pub(super) good: GoodTexts,
+    pub(super) problems: Vec<Problem>,
+}
+
+/// The strategy in force, and where it stands.
+pub(super) struct Chosen {
+    pub(super) map: String,
+    pub(super) key: String,
+    pub(super) strategy: Strategy,
+}
+
+pub(super) fn read(protocol: &CompiledProtocol, maps: &[ConfigMap], node: &Node, previous: &GoodTexts) -> Reading {
+    let mut reader = Reader { protocol, node, previous, good: GoodTexts::new(), problems: Vec::new() };
+    let maps = reader.admit(maps);
+    let keys = protocol.protocol();
+    let strategy = keys.config_map_key.as_deref().and_then(|key| reader.strategy(&maps, key));
+    let namespaces = keys.namespace_list_key.as_deref().map(|key| reader.namespaces(&maps, key)).unwrap_or_default();
+    Reading { strategy, namespaces, good: reader.good, problems: reader.problems }
+}
+
+struct Reader<'r> {
+    protocol: &'r CompiledProtocol,
+    node: &'r Node,
+    previous: &'r GoodTexts,
+    good: GoodTexts,
+    problems: Vec<Problem>,
+}
+
+impl<'r> Reader<'r> {
+    /// The ConfigMaps that count, each once.
+    fn admit<'m>(&mut self, maps: &'m [ConfigMap]) -> Vec<&'m ConfigMap> {
+        let mut seen = BTreeSet::new();
+        let mut admitted = Vec::new();
+        for map in maps {
+            let home = CLUSTER.iter().find(|(name, _)| *name == map.name).map(|(_, home)| *home);
+            let known = home.is_some() || map.name == LISTS;
+            if !known {
+                let message = "ignored: no policy reads a ConfigMap of this name; known are slo-controller-config, \
+                               ack-slo-config and ack-slo-pod-config";
+                self.problem(map, None, message.into());
+            } else if let Some(namespace) = map.namespace.as_deref()
+                && !NAMESPACES.contains(&namespace)
+            {
+                let expected = home.unwrap_or("kube-system or koordinator-system");
+                self.problem(map, None, format!("ignored: expected in namespace {expected}; move it there"));
+            } else if !seen.insert(map.key()) {
+                let message = "ignored: a ConfigMap of this namespace and name was read before; remove one of them";
+                self.problem(map, None, message.into());
+            } else {
+                admitted.push(map);
+            }
+        }
+        admitted
+    }
+
+    fn strategy(&mut self, maps: &[&ConfigMap], key: &str) -> Option<Chosen> {
+        let mut chosen: Option<Chosen> = None;
+        for (name, home) in CLUSTER {
+            // Its documented namespace first, then no namespace at all, then the other one.
+            let mut named: Vec<_> = maps.iter().copied().filter(|map| map.name == name).collect();
+            named.sort_by_key(|map| match map.namespace.as_deref() {
+                Some(namespace) if namespace == home => 0,
+                None => 1,
+                Some(_) => 2,
+            });
+            for map in named {
+                let Some(text) = self.text(map, key) else { continue };
+                let Some(strategy) = self.usable_strategy(map, key, text) else { continue };
+                match &chosen {
+                    None => chosen = Some(Chosen { map: map.key(), key: key.to_owned(), strategy }),
+                    Some(first) if first.strategy == strategy => {}
+                    Some(first) => {
+                        let message = format!(
+                            "ignored: ConfigMap {} holds this key too, says something else and comes first; remove the key \
+                             from one of them",
+                            first.map
+                        );
+                        self.problem(map, Some(key.to_owned()), message);
+                    }
+                }
+            }
+        }
+        chosen
+    }
+
+    fn usable_strategy(&mut self, map: &ConfigMap, key: &str, text: &str) -> Option<Strategy> {
+        match strategy::parse(self.protocol, self.node, text) {
+            Ok((strategy, notes)) => {
+                for (path, message) in notes {
+                    self.problem(map, Some(field(key, &path)), message);
+                }
+                self.keep(map, key, text);
+                Some(strategy)
+            }
+            Err(violations) => {
+                let last = self.last_good(map, key, |text| strategy::parse(self.protocol, self.node, text).ok());
+                let consequence = consequence(last.is_some());
+                for Violation { path, what, expected } in violations {
+                    let message = format!("{what}; {consequence}; write {expected}");
+                    self.problem(map, Some(field(key, &path)), message);
+                }
+                let ((strategy, _), text) = last?;
+                self.keep(map, key, &text);
+                Some(strategy)
+            }
+        }
+    }
+
+    fn namespaces(&mut self, maps: &[&ConfigMap], key: &str) -> Namespaces {
+        let mut namespaces = Namespaces::default();
+        for map in maps.iter().copied().filter(|map| map.name == LISTS) {
+            let Some(text) = self.text(map, key) else { continue };
+            match Lists::parse(text) {
+                Ok(lists) => {
+                    for (path, hint) in &lists.unknown {
+                        self.problem(map, Some(field(key, path)), format!("unknown field, ignored; {hint}"));
+                    }
+                    self.keep(map, key, text);
+                    namespaces.add(lists, &map.key());
+                }
+                Err((path, what)) => {
+                    let last = self.last_good(map, key, |text| Lists::parse(text).ok());
+                    let message = format!(
+                        r#"{what}; {}; write {{"enabledNamespaces": [], "disabledNamespaces": []}} with names in quotes"#,
+                        consequence(last.is_some())
+                    );
+                    self.problem(map, Some(field(key, &path)), message);
+                    if let Some((lists, text)) = last {
+                        self.keep(map, key, &text);
+                        namespaces.add(lists, &map.key());
+                    }
+                }
+            }
+        }
+        let contradictions = namespaces.contradictions().map(|(namespace, enables, disables)| Problem {
+            object: format!("ConfigMap {disables}"),
+            field: Some(field(key, "disabledNamespaces")),
+            message: format!(
+                "namespace {namespace} is disabled here and enabled in {}; it counts as disabled, remove it from one of the lists",
+                Layer::NamespaceList { map: enables.to_owned() }
+            ),
+        });
+        self.problems.extend(contradictions);
+        namespaces
+    }
+
+    /// The key's text; a key that is only nearly the one is told.
+    fn text<'m>(&mut self, map: &'m ConfigMap, key: &str) -> Option<&'m str> {
+        let text = map.data.get(key);
+        if text.is_none()
+            && let Some(close) =
+                map.data.keys().find(|written| nearest(written, [key]).is_some() && is_slip(written, key))
+        {
+            self.problem(map, Some(close.clone()), format!("no policy reads this key; did you mean `{key}`?"));
+        }
+        text.map(String::as_str)
+    }
+
+    fn last_good<T>(&self, map: &ConfigMap, key: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<(T, String)> {
+        let text = self.previous.get(&(map.key(), key.to_owned()))?;
+        Some((parse(text)?, text.clone()))
+    }
+
+    fn keep(&mut self, map: &ConfigMap, key: &str, text: &str) {
+        self.good.insert((map.key(), key.to_owned()), text.to_owned());
+    }
+
+    fn problem(&mut self, map: &ConfigMap, field: Option<String>, message: String) {
+        self.problems.push(Problem { object: format!("ConfigMap {}", map.key()), field, message });
+    }
+}
+
+/// At most two letters off: keys of other features (`cpu-qos`, `memory-qos`) lie close together.
+fn is_slip(written: &str, key: &str) -> bool {
+    written.len() > 8 && strsim::osa_distance(written, key) <= 2
+}
+
+fn field(key: &str, path: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{key}: {path}") }
+}
+
+fn consequence(has_last: bool) -> &'static str {
+    if has_last {
+        "the whole key is refused and its last good text counts on"
+    } else {
+        "the whole key is refused and says nothing"
+    }
+}

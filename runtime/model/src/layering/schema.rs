@@ -1,0 +1,219 @@
+//! What a JSON schema says about one field, as far as names, kinds and help texts go. The validator judges the rest.
+
+use serde_json::Value;
+
+/// How deep references and alternatives are followed, and how many parts are looked at: more is a mistake or malice.
+const MAX_DEPTH: usize = 16;
+const MAX_PARTS: usize = 64;
+
+/// A schema together with the parts that it is made of: what `$ref` names, and the branches of `allOf`, `anyOf` and `oneOf`.
+#[derive(Clone, Debug)]
+pub(super) struct Shape<'s> {
+    root: &'s Value,
+    parts: Vec<&'s Value>,
+}
+
+impl<'s> Shape<'s> {
+    /// The shape of a whole schema.
+    pub(super) fn of(schema: &'s Value) -> Self {
+        let mut shape = Self { root: schema, parts: Vec::new() };
+        shape.add(schema, MAX_DEPTH);
+        shape
+    }
+
+    /// The declared field names, each once.
+    pub(super) fn names(&self) -> Vec<&'s str> {
+        let mut names: Vec<&str> =
+            self.objects("properties").flat_map(|properties| properties.keys().map(String::as_str)).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// The declared name that this one means: as it is, else in another letter case.
+    pub(super) fn canonical(&self, name: &str) -> Option<&'s str> {
+        let names = self.names();
+        names
+            .iter()
+            .find(|known| **known == name)
+            .or_else(|| names.iter().find(|known| known.eq_ignore_ascii_case(name)))
+            .copied()
+    }
+
+    /// Whether fields that are not declared are welcome.
+    pub(super) fn is_open(&self) -> bool {
+        let declares = self.objects("properties").next().is_some();
+        let invites = self.parts.iter().any(|part| {
+            part.get("additionalProperties").is_some_and(|more| more != &Value::Bool(false))
+                || part.get("patternProperties").is_some()
+        });
+        !declares || invites
+    }
+
+    /// Whether this is an object with declared fields.
+    pub(super) fn has_fields(&self) -> bool {
+        self.objects("properties").next().is_some()
+    }
+
+    /// The shape of a field; `None` where the schema does not speak of it.
+    pub(super) fn field(&self, name: &str) -> Option<Self> {
+        let declared = self.objects("properties").filter_map(|properties| properties.get(name));
+        let mut shape = Self { root: self.root, parts: Vec::new() };
+        for schema in declared {
+            shape.add(schema, MAX_DEPTH);
+        }
+        if shape.parts.is_empty() {
+            for more in
+                self.parts.iter().filter_map(|part| part.get("additionalProperties")).filter(|more| more.is_object())
+            {
+                shape.add(more, MAX_DEPTH);
+            }
+        }
+        (!shape.parts.is_empty()).then_some(shape)
+    }
+
+    /// The shape of a list's items.
+    pub(super) fn items(&self) -> Option<Self> {
+        let mut shape = Self { root: self.root, parts: Vec::new() };
+        for items in self.parts.iter().filter_map(|part| part.get("items")).filter(|items| items.is_object()) {
+            shape.add(items, MAX_DEPTH);
+        }
+        (!shape.parts.is_empty()).then_some(shape)
+    }
+
+    /// Whether numbers must be whole. JSON schema lets 95.0 pass as an integer; the protocol does not.
+    pub(super) fn is_whole(&self) -> bool {
+        self.has_type("integer") && !self.has_type("number")
+    }
+
+    /// The words that a field may hold; `None` where any will do.
+    pub(super) fn words(&self) -> Option<Vec<&'s str>> {
+        let values = self.parts.iter().find_map(|part| part.get("enum")?.as_array())?;
+        let words: Vec<&str> = values.iter().filter_map(Value::as_str).filter(|word| !word.is_empty()).collect();
+        (!words.is_empty()).then_some(words)
+    }
+
+    /// What to write, e.g. `a whole number from 0 to 100`.
+    pub(super) fn expectation(&self) -> String {
+        if let Some(words) = self.words() {
+            return one_of(&words);
+        }
+        if let Some(value) = self.parts.iter().find_map(|part| part.get("const")) {
+            return show(value);
+        }
+        if self.has_type("integer") || self.has_type("number") {
+            return format!("{}{}", self.kind(), self.range());
+        }
+        self.kind().to_owned()
+    }
+
+    /// The kind of value, e.g. `a whole number`.
+    pub(super) fn kind(&self) -> &'static str {
+        let kinds = [
+            ("number", "a number"),
+            ("integer", "a whole number"),
+            ("boolean", "true or false"),
+            ("string", "a string"),
+            ("array", "a list"),
+            ("object", "a JSON object"),
+        ];
+        kinds.into_iter().find(|(name, _)| self.has_type(name)).map_or("what the schema asks for", |(_, kind)| kind)
+    }
+
+    fn range(&self) -> String {
+        let bound = |keyword: &str, none: i64| {
+            let value = self.parts.iter().find_map(|part| part.get(keyword)).filter(|value| value.is_number())?;
+            (value.as_i64() != Some(none)).then_some(value)
+        };
+        let least = bound("minimum", i64::MIN);
+        let most = bound("maximum", i64::MAX);
+        match (least, most, bound("exclusiveMinimum", i64::MIN), bound("exclusiveMaximum", i64::MAX)) {
+            (Some(least), Some(most), ..) => format!(" from {least} to {most}"),
+            (Some(least), None, _, None) => format!(", at least {least}"),
+            (Some(least), None, _, Some(below)) => format!(", at least {least} and below {below}"),
+            (None, Some(most), None, _) => format!(", at most {most}"),
+            (None, Some(most), Some(above), _) => format!(" above {above}, at most {most}"),
+            (None, None, Some(above), None) => format!(" above {above}"),
+            (None, None, None, Some(below)) => format!(" below {below}"),
+            (None, None, Some(above), Some(below)) => format!(" above {above} and below {below}"),
+            (None, None, None, None) => String::new(),
+        }
+    }
+
+    fn has_type(&self, name: &str) -> bool {
+        self.parts.iter().filter_map(|part| part.get("type")).any(|kind| match kind {
+            Value::String(one) => one == name,
+            Value::Array(several) => several.iter().any(|one| one == name),
+            _ => false,
+        })
+    }
+
+    fn objects(&self, keyword: &'static str) -> impl Iterator<Item = &'s serde_json::Map<String, Value>> {
+        self.parts.iter().filter_map(move |part| part.get(keyword)?.as_object())
+    }
+
+    fn add(&mut self, schema: &'s Value, depth: usize) {
+        if depth == 0 || self.parts.len() >= MAX_PARTS {
+            return;
+        }
+        self.parts.push(schema);
+        // Only references within the document: the validator refuses to compile any other.
+        let pointer = schema.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
+        if let Some(target) = pointer.and_then(|pointer| self.root.pointer(pointer)) {
+            self.add(target, depth - 1);
+        }
+        for keyword in ["allOf", "anyOf", "oneOf"] {
+            for branch in schema.get(keyword).and_then(Value::as_array).into_iter().flatten() {
+                self.add(branch, depth - 1);
+            }
+        }
+    }
+}
+
+/// A list of words to choose from.
+pub(super) fn one_of(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    match quoted.as_slice() {
+        [one] => one.clone(),
+        _ => format!("one of {}", quoted.join(", ")),
+    }
+}
+
+/// A value for a message: numbers and switches plain, everything else as quoted JSON, clipped.
+pub(super) fn show(value: &Value) -> String {
+    match value {
+        Value::Number(_) | Value::Bool(_) => value.to_string(),
+        _ => format!("`{}`", clip(&value.to_string())),
+    }
+}
+
+/// Text that a stranger wrote, fit for a message: short, and without what would move a terminal's cursor.
+pub(super) fn clip(text: &str) -> String {
+    const MOST: usize = 80;
+    let mut clipped: String = text
+        .chars()
+        .take(MOST)
+        .map(|char| if char.is_control() { char::REPLACEMENT_CHARACTER } else { char })
+        .collect();
+    if text.chars().nth(MOST).is_some() {
+        clipped.push('…');
+    }
+    clipped
+}
+
+/// The known name that was probably meant.
+pub(super) fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    // Longer text is no slip of the hand, and the distance costs the product of both lengths.
+    const LONGEST: usize = 64;
+    if name.len() > LONGEST {
+        return None;
+    }
+    let name = name.to_lowercase();
+    let within = (name.chars().count() / 3).max(1);
+    known
+        .into_iter()
+        .map(|known| (strsim::osa_distance(&name, &known.to_lowercase()), known))
+        .filter(|(distance, _)| *distance <= within)
+        .min()
+        .map(|(_, known)| known)
+}

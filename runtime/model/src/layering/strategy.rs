@@ -1,0 +1,202 @@
+//! One key of the cluster ConfigMap: the cluster's strategy and those of groups of nodes.
+
+use std::collections::BTreeMap;
+
+use super::Class;
+use super::compiled::{CompiledProtocol, ENABLE, Said, Violation, hint};
+use super::document::{Document, take};
+use super::merge::join;
+use super::selector::Selector;
+use crate::pod::Node;
+use serde_json::Value;
+
+/// What a key says for one node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Strategy {
+    pub(super) cluster: Level,
+    /// The first strategy whose selector matches the node, and what it is called.
+    pub(super) node: Option<(String, Level)>,
+}
+
+/// One strategy: by class where the protocol has classes, else under `None`.
+pub(super) type Level = BTreeMap<Option<Class>, ClassLevel>;
+
+/// One class of a strategy.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ClassLevel {
+    pub(super) said: Said,
+    /// The class's switch; `None` when not said.
+    pub(super) enable: Option<bool>,
+}
+
+/// A remark on one field that does not stand in the way of the rest: path and message.
+pub(super) type Note = (String, String);
+
+/// Reads the text of a key.
+///
+/// # Errors
+///
+/// All fields that cannot be used: then nothing of the key is.
+pub(super) fn parse(
+    protocol: &CompiledProtocol,
+    node: &Node,
+    text: &str,
+) -> Result<(Strategy, Vec<Note>), Vec<Violation>> {
+    let whole = |what: String| {
+        vec![Violation { path: String::new(), what, expected: "a JSON object with `clusterStrategy`".into() }]
+    };
+    if text.trim().is_empty() {
+        return Err(whole("the text is empty".into()));
+    }
+    let document = Document::parse(text).map_err(|error| whole(format!("it is not JSON ({error})")))?;
+    let mut fields = match document {
+        Document::Fields(fields) => fields,
+        other if other.is_null() => Vec::new(),
+        _ => return Err(whole("it is not a JSON object".into())),
+    };
+    let mut reader = Reader { protocol, notes: Vec::new(), violations: Vec::new() };
+    let cluster = match take(&mut fields, "clusterStrategy") {
+        Some(document) => reader.level(document, "clusterStrategy"),
+        None => Level::default(),
+    };
+    let strategies = match take(&mut fields, "nodeStrategies") {
+        None => Vec::new(),
+        Some(Document::Items(strategies)) => strategies,
+        Some(_) => {
+            reader.wrong("nodeStrategies", "it is not a list", "a list of strategies");
+            Vec::new()
+        }
+    };
+    let node = reader.first_match(strategies, node);
+    for (name, value) in &fields {
+        if !value.is_null() {
+            reader.unknown(name, hint(name, &["clusterStrategy", "nodeStrategies"]));
+        }
+    }
+    let Reader { notes, violations, .. } = reader;
+    if violations.is_empty() { Ok((Strategy { cluster, node }, notes)) } else { Err(violations) }
+}
+
+struct Reader<'p> {
+    protocol: &'p CompiledProtocol,
+    notes: Vec<Note>,
+    violations: Vec<Violation>,
+}
+
+impl Reader<'_> {
+    /// Reads every strategy, so that all mistakes are found at once, and keeps the first that is for this node.
+    fn first_match(&mut self, strategies: Vec<Document>, node: &Node) -> Option<(String, Level)> {
+        let mut chosen: Option<(String, Level)> = None;
+        for (index, strategy) in strategies.into_iter().enumerate() {
+            let path = format!("nodeStrategies[{index}]");
+            let mut fields = match strategy {
+                Document::Fields(fields) => fields,
+                other if other.is_null() => continue,
+                _ => {
+                    self.wrong(&path, "it is not a JSON object", "a strategy with a `nodeSelector`");
+                    continue;
+                }
+            };
+            let name = match take(&mut fields, "name") {
+                Some(Document::Scalar(Value::String(name))) if !name.is_empty() => name,
+                _ => path.clone(),
+            };
+            let selector = take(&mut fields, "nodeSelector");
+            let level = self.level(Document::Fields(fields), &path);
+            // Without a selector it is for no node; that is the protocol's rule, and rarely what was meant.
+            let Some(selector) = selector else {
+                let message = "it has no nodeSelector and is therefore for no node; write `{}` to mean every node";
+                self.notes.push((path, message.into()));
+                continue;
+            };
+            match Selector::parse(selector) {
+                Err(what) => {
+                    let message = format!("{what}; the strategy is skipped, mend its selector");
+                    self.notes.push((format!("{path}.nodeSelector"), message));
+                }
+                Ok(selector) if selector.matches(&node.labels) => match &chosen {
+                    None => chosen = Some((name, level)),
+                    Some((first, _)) => {
+                        let message =
+                            format!("`{first}` is for this node too and comes first, so this one has no effect here");
+                        self.notes.push((format!("{path}.nodeSelector"), message));
+                    }
+                },
+                Ok(_) => {}
+            }
+        }
+        chosen
+    }
+
+    fn level(&mut self, document: Document, path: &str) -> Level {
+        let Document::Fields(mut fields) = document else {
+            self.wrong(path, "it is not a JSON object", "a strategy");
+            return Level::default();
+        };
+        let Some(field) = &self.protocol.protocol().class_field else {
+            return Level::from([(None, ClassLevel { said: self.said(fields, path), enable: None })]);
+        };
+        // Of a class object, and beside the classes, other fields belong to other features.
+        let mut level = Level::new();
+        for class in Class::ALL {
+            let path = join(path, class.name());
+            let below = match take(&mut fields, class.name()) {
+                None => continue,
+                Some(Document::Fields(mut below)) => take(&mut below, field),
+                Some(_) => {
+                    self.wrong(&path, "it is not a JSON object", "an object with one field a feature");
+                    continue;
+                }
+            };
+            let path = join(&path, field);
+            match below {
+                None => {}
+                Some(Document::Fields(mut fields)) => {
+                    let enable = self.enable(take(&mut fields, ENABLE), &path);
+                    let said = self.said(fields, &path);
+                    level.insert(Some(class), ClassLevel { said, enable });
+                }
+                Some(_) => self.wrong(&path, "it is not a JSON object", "a JSON object with `enable`"),
+            }
+        }
+        level
+    }
+
+    fn enable(&mut self, value: Option<Document>, path: &str) -> Option<bool> {
+        match value {
+            None => None,
+            Some(Document::Scalar(Value::Bool(enable))) => Some(enable),
+            Some(_) => {
+                self.wrong(&join(path, ENABLE), "it is not true or false", "true or false");
+                None
+            }
+        }
+    }
+
+    fn said(&mut self, fields: Vec<(String, Document)>, path: &str) -> Said {
+        match self.protocol.read(fields) {
+            Ok((said, unknown)) => {
+                for field in unknown {
+                    self.unknown(&join(path, &field.path), field.hint);
+                }
+                said
+            }
+            Err(violations) => {
+                self.violations.extend(
+                    violations
+                        .into_iter()
+                        .map(|violation| Violation { path: join(path, &violation.path), ..violation }),
+                );
+                Said::default()
+            }
+        }
+    }
+
+    fn unknown(&mut self, path: &str, hint: String) {
+        self.notes.push((path.to_owned(), format!("unknown field, ignored; {hint}")));
+    }
+
+    fn wrong(&mut self, path: &str, what: &str, expected: &str) {
+        self.violations.push(Violation { path: path.into(), what: what.into(), expected: expected.into() });
+    }
+}
