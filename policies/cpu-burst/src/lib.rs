@@ -1,1 +1,279 @@
-//! .
+//! CPU Burst as a qosm policy: two mechanisms against CPU throttling of containers that have a CPU limit.
+//!
+//! - **CFS burst**: the kernel lets a container save up unused quota, up to `cpuBurstPercent` of its limit.
+//! - **The quota loop**: each second the CFS quota of a throttled container is raised, up to `cfsQuotaBurstPercent` of what
+//!   its limit says, and given back later. It needs room on the node: the CPUs that pods share must be used less than
+//!   `sharePoolThresholdPercent`. `cfsQuotaBurstPeriodSeconds` bounds how long a container may live above its limit.
+//!
+//! How the loop steps is the policy-level `profile`: `koordinator` steps exactly as Koordinator's agent does, `responsive`
+//! (the default) steps by need. Bounds, limiter and protocol are the same.
+//!
+//! What is off is not held: nothing is written for a pod that nobody configured, and a pod that leaves (by `none`, by its
+//! class, by its end) gets back what it had. A quota that somebody lifted is not touched, nor is the burst beside it.
+//!
+//! Reading order: `protocol` (what is configured), `roster` (what is known), `decide` (one evaluation), `koordinator` and
+//! `responsive` (the two profiles; the latter with `market`), `pool` and `limiter` (what both obey), `bandwidth` (the arithmetic).
+//!
+//! ```
+//! use cpu_burst::CpuBurst;
+//! use qosm_sdk::{Bandwidth, Container, PodFacts, Session, Target, mock};
+//!
+//! let mut host = mock::MockHost::default();
+//! let mut policy = Session::<CpuBurst>::default();
+//! policy.configure(&mut host, "{}")?;
+//! let web = PodFacts {
+//!     config: r#"{"policy": "cpuBurstOnly"}"#.into(),
+//!     containers: vec![Container { cpu_limit_milli: Some(2000), ..mock::container(7, "app") }],
+//!     ..mock::pod(1, "default", "web")
+//! };
+//! policy.pods(&mut host, vec![web], &[])?;
+//!
+//! let app = Target::Container(7);
+//! let quota = Some(200_000);
+//! host.columns.bandwidth =
+//!     vec![Bandwidth { target: app, quota_usec: quota, baseline_quota_usec: quota, period_usec: 100_000 }];
+//! policy.evaluate(&mut host, mock::tick(1_000))?;
+//! assert_eq!(host.held(app, mock::CPU_BURST), Some(mock::Value::Number(2_000_000)));
+//! # Ok::<(), String>(())
+//! ```
+
+mod bandwidth;
+mod decide;
+mod koordinator;
+mod ledger;
+mod limiter;
+mod market;
+mod memory;
+mod pool;
+mod protocol;
+mod responsive;
+mod roster;
+mod step;
+
+use qosm_sdk::{
+    Cause, CpuBandwidth, Description, Host, Level, NodeSample, Pod, PodId, Policy, Rejection, Target, Tick,
+};
+
+use crate::decide::{Market, Round, Wanted, decide, decide_pod};
+use crate::ledger::{Change, Lease};
+use crate::memory::Tokens;
+use crate::pool::{Average, Pool};
+pub use crate::protocol::{Config, PodConfig};
+use crate::roster::{Container, Decision, Roster, Row};
+use crate::step::Why;
+
+qosm_sdk::export!(CpuBurst);
+
+/// The loop does not step more often than this, unless its interval says so: pods that come and go must not hurry it.
+const STEP_MIN_USEC: u64 = 500_000;
+/// Tokens are saved so often. They move slowly, and each time costs a write to the disk.
+const SAVE_EVERY_USEC: u64 = 30_000_000;
+/// Saved tokens wait so long for their container to show up.
+const RESTORED_KEPT_USEC: u64 = 600_000_000;
+
+/// The policy.
+#[derive(Clone, Debug, Default)]
+pub struct CpuBurst {
+    config: Config,
+    roster: Roster,
+    market: Market,
+    /// Time since the start, as the ticks tell it.
+    now_usec: u64,
+    /// Time since the loop stepped last.
+    since_step_usec: u64,
+    node_use: Average,
+    /// Tokens from before the start that no container has claimed yet.
+    restored: Vec<Tokens>,
+    is_restored: bool,
+    saved: Vec<u8>,
+    saved_at_usec: u64,
+}
+
+impl Policy for CpuBurst {
+    type Config = Config;
+    type PodConfig = PodConfig;
+
+    fn describe() -> Description {
+        protocol::description()
+    }
+
+    fn configure<H: Host>(&mut self, host: &mut H, config: Config) -> Result<(), String> {
+        config.check()?;
+        self.config = config;
+        self.restore(host);
+        Ok(())
+    }
+
+    fn pods<H: Host>(&mut self, _: &mut H, upserted: Vec<Pod<PodConfig>>, removed: &[PodId]) -> Vec<Rejection> {
+        self.roster.update(upserted, removed);
+        Vec::new()
+    }
+
+    fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
+        self.now_usec = self.now_usec.saturating_add(tick.window_usec);
+        self.since_step_usec = self.since_step_usec.saturating_add(tick.window_usec);
+        if !self.has_work() {
+            // Nothing is read for nobody. Averages start anew, since windows are missing from now on.
+            self.node_use.clear();
+            self.roster.forget_use();
+            self.roster.forget_activity();
+            return Ok(());
+        }
+        let node = host.node();
+        self.roster.observe(&host.cpu(), &host.bandwidth(), tick.window_usec);
+        let pool = self.pool(&node, tick.window_usec);
+        let steps = tick.cause == Cause::Interval || self.since_step_usec >= STEP_MIN_USEC;
+        let round = Round { config: &self.config, pool, now_usec: self.now_usec, steps };
+        decide(&round, &mut self.roster, &mut self.market, &mut self.restored);
+        self.roster.pods.iter_mut().for_each(|pod| settle(pod, host));
+        if steps {
+            self.since_step_usec = 0;
+            self.roster.forget_activity();
+            self.save(host);
+        }
+        Ok(())
+    }
+}
+
+impl CpuBurst {
+    /// Whether a pod asks for something, or may have something to give up.
+    fn has_work(&self) -> bool {
+        let settles_always = self.config.profile == protocol::Profile::Koordinator;
+        self.roster.pods.iter().any(|pod| {
+            let has_tokens =
+                settles_always && pod.config.is_some_and(|config| config.cfs_quota_burst_period_seconds >= 0);
+            pod.is_wanted() || pod.may_hold() || has_tokens
+        })
+    }
+
+    /// The share pool as of this evaluation. Where the node was not measured now, it counts as not known, whatever was
+    /// measured before.
+    fn pool(&mut self, node: &NodeSample, window_usec: u64) -> Pool {
+        let (outside_average, outside_latest) = self.roster.used_outside(self.now_usec, window_usec);
+        let reserved = self.roster.pods.iter().fold(0_u64, |sum, pod| sum.saturating_add(pod.reserved_milli));
+        let size = Pool::size(node.cpus, reserved);
+        let Some(used) = node.cpu_usage_usec.filter(|_| node.cpus > 0) else {
+            return Pool { size, average: None, latest: None };
+        };
+        self.node_use.add(self.now_usec, window_usec, used);
+        let latest = pool::rate(used, window_usec);
+        Pool {
+            size,
+            average: latest.and(self.node_use.rate(self.now_usec)).map(|rate| rate.saturating_sub(outside_average)),
+            latest: latest.map(|rate| rate.saturating_sub(outside_latest)),
+        }
+    }
+
+    fn restore<H: Host>(&mut self, host: &mut H) {
+        if std::mem::replace(&mut self.is_restored, true) {
+            return;
+        }
+        let bytes = host.load_state();
+        match memory::decode(&bytes) {
+            Some(tokens) => {
+                self.restored = tokens;
+                self.saved = bytes;
+            }
+            None => host.log(Level::Warn, "the saved burst allowances cannot be read: all containers get new ones"),
+        }
+    }
+
+    fn save<H: Host>(&mut self, host: &mut H) {
+        if self.now_usec.saturating_sub(self.saved_at_usec) < SAVE_EVERY_USEC {
+            return;
+        }
+        self.saved_at_usec = self.now_usec;
+        if self.now_usec > RESTORED_KEPT_USEC {
+            self.restored.clear();
+        }
+        let mut tokens = self.restored.clone();
+        for container in self.roster.pods.iter().flat_map(|pod| &pod.containers) {
+            if let Some(bucket) = container.bucket {
+                tokens.push(Tokens { key: container.key, tokens: bucket.tokens, capacity: bucket.capacity });
+            }
+        }
+        if tokens.is_empty() && self.saved.is_empty() {
+            return;
+        }
+        let bytes = memory::encode(&tokens);
+        if bytes != self.saved {
+            match host.save_state(&bytes) {
+                Ok(()) => self.saved = bytes,
+                Err(error) => host.log(Level::Warn, &error),
+            }
+        }
+    }
+}
+
+/// Stages what has changed for a pod and its containers.
+fn settle(pod: &mut roster::Pod, host: &mut impl CpuBandwidth) {
+    let (quota, burst) = decide_pod(pod);
+    let burst_percent = pod.config.map_or(0, |config| config.cpu_burst_percent);
+    for container in &mut pod.containers {
+        settle_container(container, burst_percent, host);
+    }
+    if !pod.is_active {
+        pod.quota.assume_free();
+        pod.burst.assume_free();
+    }
+    let target = Target::Pod(pod.id);
+    if let Wanted::Hold(quota) = quota {
+        let why = || "sum over its containers, so that it does not hold them back".into();
+        stage_quota(&mut pod.quota, pod.row, quota, target, host, why);
+    }
+    if let Wanted::Hold(burst) = burst {
+        stage_burst(&mut pod.burst, burst, target, host, || "sum over its containers".into());
+    }
+}
+
+fn settle_container(container: &mut Container, burst_percent: i64, host: &mut impl CpuBandwidth) {
+    let target = Target::Container(container.id);
+    if !container.is_running {
+        container.quota.assume_free();
+        container.burst.assume_free();
+    }
+    let (quota, burst) = match container.decision {
+        Decision::Leave => return,
+        Decision::Release => (None, 0),
+        Decision::Act { quota, burst } => (quota, burst),
+    };
+    let why = quota.map_or(Why::Bounds, |(_, why)| why);
+    let baseline = container.row.and_then(|row| row.baseline);
+    let quota = quota.map(|(quota, _)| quota).filter(|quota| Some(*quota) != baseline);
+    let burst = Some(burst).filter(|burst| *burst > 0);
+    stage_quota(&mut container.quota, container.row, quota, target, host, || why.to_string());
+    stage_burst(&mut container.burst, burst, target, host, || format!("{burst_percent} % of the CPU limit"));
+}
+
+fn stage_quota(
+    lease: &mut Lease,
+    row: Option<Row>,
+    wanted: Option<u64>,
+    target: Target,
+    host: &mut impl CpuBandwidth,
+    why: impl FnOnce() -> String,
+) {
+    // After a start there is mostly nothing to give up, and the column shows it: no need to tell the host.
+    if wanted.is_none() && row.is_some_and(|row| row.quota == row.baseline) {
+        lease.assume_free();
+    }
+    match lease.settle(wanted) {
+        Some(Change::Hold(quota)) => host.set_quota(target, Some(quota), &why()),
+        Some(Change::Release) => host.release_quota(target),
+        None => {}
+    }
+}
+
+fn stage_burst(
+    lease: &mut Lease,
+    wanted: Option<u64>,
+    target: Target,
+    host: &mut impl CpuBandwidth,
+    why: impl FnOnce() -> String,
+) {
+    match lease.settle(wanted) {
+        Some(Change::Hold(burst)) => host.set_burst(target, burst, &why()),
+        Some(Change::Release) => host.release_burst(target),
+        None => {}
+    }
+}

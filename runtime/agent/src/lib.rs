@@ -1,1 +1,37 @@
-//! .
+//! The agent: observe → evaluate → arbitrate → apply → account, one direction, one loop, one writer.
+//!
+//! [`Agent`] is the loop's body: it is handed [`Sources`] and moments, and does one [`Agent::step`] after the other; nothing in
+//! it asks a clock or waits. [`service::run`] gives it a clock. Its parts, in the order in which data passes through them:
+//! `table` and `columns` (observe), `policy` (evaluate), `arbitrate`, `apply` with the [`journal`], then `report`, `metrics`,
+//! `event` and [`record`] (account). [`drift`](crate) watches other writers; `tidy` takes over and gives back.
+//!
+//! What it leaves to others: the kernel's rules (`qosm-host`), Wasm (`qosm-engine`), manifests (`qosm-cluster`).
+
+pub mod admin;
+mod agent;
+mod apply;
+mod arbitrate;
+mod columns;
+pub mod config;
+mod drift;
+mod event;
+pub mod facts;
+mod hold;
+pub mod journal;
+pub mod load;
+mod metrics;
+mod observe;
+mod policy;
+pub mod record;
+pub mod replay;
+pub mod report;
+pub mod restore;
+pub mod service;
+mod stage;
+mod table;
+mod tidy;
+
+pub use agent::{Agent, Mode, Parts, SetUpError, Sources, Step, Unloaded};
+pub use event::AgentEvent;
+pub use metrics::Metrics;
+pub use policy::{Health, LoadedPolicy, Now};

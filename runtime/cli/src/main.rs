@@ -1,1 +1,64 @@
-fn main() {}
+//! The `qosm` binary: arguments, wiring and output. What it does stands in the crates beneath.
+
+mod agent;
+mod args;
+mod client;
+mod doctor;
+mod explain;
+mod get;
+mod host;
+mod inspect;
+mod modules;
+mod plan;
+mod print;
+mod record;
+mod replay;
+mod restore;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::args::{Cli, Command, PolicyCommand};
+
+/// The answer to what was asked.
+pub(crate) enum Answer {
+    /// Done.
+    Good,
+    /// It ran, and what it found is not good.
+    Bad,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let answer = match cli.command {
+        Command::Agent(args) => agent::run(*args),
+        Command::Plan(args) => plan::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Record(args) => record::run(&args),
+        Command::Get(args) => get::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Hold(args) => get::hold(&args),
+        Command::Restore(args) => restore::run(&args),
+        Command::Policy(PolicyCommand::Inspect(args)) => inspect::run(&args),
+        Command::Policy(PolicyCommand::Retry { policy, socket }) => get::retry(&policy, &socket),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "qosm", &mut std::io::stdout());
+            Ok(Answer::Good)
+        }
+        Command::CompileModule => return qosm_engine::compile_child_main(),
+    };
+    match answer {
+        Ok(Answer::Good) => ExitCode::SUCCESS,
+        Ok(Answer::Bad) => ExitCode::from(1),
+        Err(error) => {
+            // A reader that has seen enough (`qosm get knobs | head`) is no failure.
+            if print::is_closed_pipe(&error) {
+                return ExitCode::SUCCESS;
+            }
+            print::error(&error);
+            ExitCode::from(if error.is::<print::Usage>() { 2 } else { 1 })
+        }
+    }
+}

@@ -1,1 +1,42 @@
-//! .
+//! Where pods and configuration come from: today a folder of manifests.
+//!
+//! Reading order: [`Folder`] watches files and gives a [`Snapshot`] when something changed; [`parse_objects`] reads one text;
+//! [`pod_from_value`], [`config_map_from_value`] and [`node_from_value`] read one object each, and [`Quantity`] one amount.
+//! What is read are the types of `qosm_model`; what they mean for a policy is `qosm_model::layering`'s business.
+//!
+//! Nothing that stands in a manifest can stop the rest: whatever cannot be used is a [`Problem`] that names the file, the
+//! document and the field, or the object and the field.
+//!
+//! ```
+//! let manifest = "
+//! kind: Pod
+//! metadata: {name: web}
+//! spec:
+//!   containers:
+//!   - name: server
+//!     resources: {limits: {cpu: 500m, memory: 1Gi}}
+//! ";
+//! let objects = qosm_cluster::parse_objects(manifest, "web.yaml");
+//! assert!(objects.problems.is_empty());
+//! assert_eq!(objects.pods[0].key(), "default/web");
+//! // As the API server would have it, a request that is not said is the limit.
+//! assert_eq!(objects.pods[0].containers[0].cpu_request.map(|request| request.0), Some(500));
+//! ```
+//!
+//! [`Problem`]: qosm_model::problem::Problem
+
+mod config_map;
+mod folder;
+mod node;
+mod object;
+mod pod;
+mod quantity;
+mod text;
+mod typed;
+
+pub use self::config_map::config_map_from_value;
+pub use self::folder::{Folder, FolderError, Snapshot};
+pub use self::node::node_from_value;
+pub use self::object::{Objects, Read, parse_objects};
+pub use self::pod::{CGROUP_ANNOTATION, pod_from_value};
+pub use self::quantity::{Quantity, QuantityError, parse_bytes};

@@ -1,1 +1,58 @@
-//! .
+//! Runs policy modules: WebAssembly components that decide what containers may use.
+//!
+//! Reading order: [`Interface`] and [`Grants`] (what a module can be allowed), [`Engine`] (from bytes to [`Module`] to
+//! [`Instance`]), [`Staged`] (what a call asks for), [`CallError`] and [`EngineError`] (what can go wrong), [`Limits`],
+//! [`ModuleCache`] and [`Compiler`].
+//!
+//! A module reaches what it was granted and nothing else: there is no WASI, no clock, no file, and an interface that was not
+//! granted is not linked. A call that traps, takes too long, wants too much or breaks a rule ends with a typed error, and nothing
+//! of what it staged is left. This crate never sees a cgroup path: targets are numbers, knobs are names, and what becomes of a
+//! [`Staged`] value is the agent's affair.
+//!
+//! ```no_run
+//! use qosm_engine::{Cause, Columns, Compiler, Engine, Grants, Interface, Limits};
+//! use qosm_model::unit::Micros;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::new()?;
+//! let module = engine.load(&std::fs::read("cpu-burst.wasm")?, None, &Compiler::InProcess)?;
+//! println!("{} imports {:?}", engine.describe(&module)?.name, module.imports());
+//!
+//! let grants: Grants = [Interface::CpuStat, Interface::CpuBandwidth].into_iter().collect();
+//! let mut instance = engine.instantiate(&module, "cpu-burst", &grants, &Limits::default(), Vec::new())?;
+//! instance.configure("{}")?;
+//! let staged = instance.evaluate(Micros(0), Cause::Interval, &Columns::default())?;
+//! println!("{} settings", staged.settings.len());
+//! # Ok(())
+//! # }
+//! ```
+
+mod bindings;
+mod cache;
+mod compile;
+mod convert;
+mod description;
+mod digest;
+mod engine;
+mod error;
+mod inspect;
+mod instance;
+mod interface;
+mod limits;
+mod link;
+mod precompiled;
+mod staging;
+mod watchdog;
+
+pub use cache::ModuleCache;
+pub use compile::{Compiler, compile_child_main};
+pub use convert::PodView;
+pub use digest::{Digest, NotADigest};
+pub use engine::{Engine, Module, STACK};
+pub use error::{Breach, CallError, CompileError, EngineError, Exhausted, Export, Refusal, Rule, WasmError};
+pub use inspect::Inspection;
+pub use instance::{Cause, Instance};
+pub use interface::{CONTRACT_VERSION, Grants, Interface, UnknownInterface};
+pub use limits::Limits;
+pub use link::Columns;
+pub use staging::{LogLevel, LogLine, Rejection, Staged};

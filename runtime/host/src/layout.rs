@@ -13,6 +13,18 @@ pub enum Driver {
     Cgroupfs,
 }
 
+impl std::fmt::Display for DriverSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Given => "as given",
+            Self::KubeletConfig => "from the kubelet's configuration",
+            Self::Directory => "from the directory that is there",
+            Self::Pods => "from the directory with more pods",
+            Self::Assumed => "assumed: no kubepods here yet",
+        })
+    }
+}
+
 impl Driver {
     /// As the kubelet's configuration spells it.
     pub fn as_str(self) -> &'static str {

@@ -1,1 +1,103 @@
-fn main() {}
+//! What a Makefile line cannot say: the set-up, the modules, the test run, the VM and the demo.
+//!
+//! `cargo xtask --help` lists the verbs; the Makefile has one line for each that a person wants. Nothing here is shipped.
+
+mod command;
+mod demo;
+mod interrupt;
+mod lint;
+mod modules;
+mod privilege;
+mod setup;
+mod test;
+mod vm;
+mod wasm;
+mod workspace;
+
+use std::process::{Command, ExitCode};
+
+use clap::Parser;
+
+use crate::workspace::Workspace;
+
+/// Builds, tests and shows qosm.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Verb {
+    /// Installs what the other verbs need and this machine lacks.
+    Setup(setup::Args),
+    /// Builds the agent and the default modules.
+    Build,
+    /// Builds the default modules to `policies/<name>.wasm` in the target directory.
+    Modules(modules::Args),
+    /// Runs all tests, on this machine and in a VM with cgroup v2.
+    Test(test::Args),
+    /// Runs the benches.
+    Bench(BenchArgs),
+    /// Checks formatting, clippy's lints and the dependencies.
+    Lint,
+    /// Shows CPU Burst at work on a real web server.
+    Demo(demo::Args),
+    /// A small virtual machine with cgroup v2 and two NUMA nodes.
+    #[command(subcommand)]
+    Vm(vm::Verb),
+}
+
+/// What `cargo bench` is given.
+#[derive(clap::Args)]
+struct BenchArgs {
+    /// Handed to `cargo bench` as it is, e.g. a bench's name.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match run(Verb::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error}");
+            for cause in error.chain().skip(1) {
+                eprintln!("  because: {cause}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(verb: Verb) -> anyhow::Result<ExitCode> {
+    let workspace = Workspace::here()?;
+    match verb {
+        Verb::Setup(args) => setup::run(&workspace, &args)?,
+        Verb::Build => build(&workspace)?,
+        Verb::Modules(args) => {
+            setup::install(&workspace, &[setup::Purpose::Build])?;
+            modules::build(&workspace, args.toolchain)?;
+        }
+        Verb::Test(args) => return test::run(&workspace, &args),
+        Verb::Bench(args) => {
+            build(&workspace)?;
+            let mut bench = workspace.cargo();
+            bench.args(["bench", "--package", "qosm-benches"]).args(&args.rest);
+            command::run(bench.env("QOSM_MODULES", workspace.modules()))?;
+        }
+        Verb::Lint => lint::run(&workspace)?,
+        Verb::Demo(args) => return demo::run(&workspace, &args),
+        Verb::Vm(vm::Verb::Run(args)) => {
+            setup::install(&workspace, &[setup::Purpose::Test])?;
+            return vm::run(&workspace, &args);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Modules and binaries, both in place for whoever runs the product. All packages at once and everywhere: with fewer of them
+/// cargo would choose other features for the shared dependencies and compile the engine a second time.
+fn build(workspace: &Workspace) -> anyhow::Result<()> {
+    setup::install(workspace, &[setup::Purpose::Build])?;
+    modules::build(workspace, None)?;
+    command::heading("the agent");
+    let mut cargo: Command = workspace.cargo();
+    command::run(cargo.args(["build", "--release", "--workspace"]))?;
+    println!("    {}", workspace.binary().display());
+    Ok(())
+}

@@ -1,4 +1,4 @@
-//! Section 2: what is read of an annotation, and what is refused.
+//! What is read of an annotation, and what is refused.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn enabled() -> Layers {
     )
 }
 
-/// One row of the table in section 2.1: what a class with 95 % and `low` 7 % becomes.
+/// What a class with 95 % and `low` 7 % becomes.
 fn check(text: &str, expected: Value, problems: &[&str]) {
     let effective = enabled().for_pod(&annotated(MEMORY, text));
     let mut values =

@@ -1,4 +1,4 @@
-//! Sections 3.1, 3.2 and 3.6: names, keys, and what is done about those that cannot be used.
+//! Names, keys, and what is done about those that cannot be used.
 
 use super::*;
 

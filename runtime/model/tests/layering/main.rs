@@ -1,4 +1,4 @@
-//! Effective configuration, as `spec/protocol.md` tells it: sections 1 to 3, and the rules of merging and refusing.
+//! Effective configuration: what annotations and ConfigMaps may say, how layers are merged, and what is refused.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod annotations;

@@ -1,4 +1,4 @@
-//! Sections 3.1 and 3.3: lists of namespaces, in whichever namespace they are kept.
+//! Lists of namespaces, in whichever namespace they are kept.
 
 use super::*;
 

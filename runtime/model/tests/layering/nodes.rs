@@ -1,4 +1,4 @@
-//! Section 3.4: which strategy is for a node.
+//! Which strategy is for a node.
 
 use super::*;
 

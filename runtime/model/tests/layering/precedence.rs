@@ -1,4 +1,4 @@
-//! Section 3.5: what lies over what, what words stand for, what a disabled class means.
+//! What lies over what, what words stand for, what a disabled class means.
 
 use qosm_model::layering::Layer;
 

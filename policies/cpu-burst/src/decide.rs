@@ -1,0 +1,245 @@
+//! From what was observed to what each container and pod should hold.
+
+use qosm_sdk::ContainerKind;
+
+use crate::bandwidth::{base_quota, burst, ceiling, scale};
+use crate::limiter::{Bucket, Terms, usage_percent};
+use crate::market::{Cut, Raise, collect, share};
+use crate::memory::Tokens;
+use crate::pool::{NodeState, Pool};
+use crate::protocol::{Config, PodConfig, Profile};
+use crate::roster::{Container, Decision, Place, Pod, Roster, Row};
+use crate::step::{Situation, Why};
+use crate::{koordinator, responsive};
+
+const USEC: u64 = 1_000_000;
+
+/// What an evaluation brings along for all containers.
+pub(crate) struct Round<'a> {
+    /// The policy's configuration.
+    pub(crate) config: &'a Config,
+    /// The share pool.
+    pub(crate) pool: Pool,
+    /// The policy's clock.
+    pub(crate) now_usec: u64,
+    /// Whether the loop steps. Between two steps only the bounds, the mechanisms that are off and the bursts are seen to.
+    pub(crate) steps: bool,
+}
+
+/// Who wants more, and who has more than its base. Kept from round to round so that a tick need not allocate.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Market {
+    raises: Vec<Raise<Place>>,
+    cuts: Vec<Cut<Place>>,
+    /// What was lowered in this round, in millionths of a CPU.
+    lowered: u64,
+}
+
+/// Decides for all containers. The decisions stand in the roster.
+pub(crate) fn decide(round: &Round, roster: &mut Roster, market: &mut Market, restored: &mut Vec<Tokens>) {
+    market.raises.clear();
+    market.cuts.clear();
+    market.lowered = 0;
+    for (index, pod) in roster.pods.iter_mut().enumerate() {
+        let around = pod.config.map(|config| Around {
+            node: round.pool.state(config.share_pool_threshold_percent.into()),
+            bound: bound_by_pod(pod),
+            config,
+        });
+        for (number, container) in pod.containers.iter_mut().enumerate() {
+            container.decision = match &around {
+                Some(around) if container.is_running && container.limit_milli > 0 => {
+                    let place = Place { pod: index, container: number };
+                    decide_one(round, around, place, container, market, restored)
+                }
+                _ => Decision::Release,
+            };
+        }
+    }
+    collect(&market.cuts, &round.pool, market.lowered, |place, less| {
+        if let Some(container) = roster.container_mut(place) {
+            container.memory.cut();
+            container.decision.change_quota(|quota| (quota.saturating_sub(less), Why::Overload));
+        }
+    });
+    share(&market.raises, &round.pool, |place, more| {
+        if let Some(container) = roster.container_mut(place) {
+            container.memory.raised();
+            let percent = container.activity.map_or(0, |activity| activity.throttled_percent());
+            container.decision.change_quota(|quota| (quota.saturating_add(more), Why::Throttled(percent)));
+        }
+    });
+}
+
+/// What all containers of a pod share.
+struct Around {
+    config: PodConfig,
+    node: NodeState,
+    /// What no container may exceed.
+    bound: Option<Row>,
+}
+
+fn decide_one(
+    round: &Round,
+    around: &Around,
+    place: Place,
+    container: &mut Container,
+    market: &mut Market,
+    restored: &mut Vec<Tokens>,
+) -> Decision {
+    let config = &around.config;
+    let refused = round.steps && is_refused(round, config, container, restored);
+    let Some(row) = container.row else { return Decision::Leave };
+    let Some((current, _)) = row.limited() else { return Decision::Release };
+    let burst = if config.policy.has_burst() {
+        burst(container.limit_milli, config.cpu_burst_percent, row.period_usec)
+    } else {
+        0
+    };
+    if !config.policy.has_loop() {
+        return Decision::Act { quota: None, burst };
+    }
+    let base = base_quota(container.limit_milli, row.period_usec);
+    let room = around.bound.and_then(|bound| bound.quota.map(|quota| scale(quota, row.period_usec, bound.period_usec)));
+    let ceil = ceiling(base, config.cfs_quota_burst_percent).min(room.unwrap_or(u64::MAX)).max(base);
+    let threshold_percent = u64::from(config.share_pool_threshold_percent);
+    let situation = Situation {
+        current,
+        base,
+        ceil,
+        period_usec: row.period_usec,
+        activity: container.activity,
+        refused,
+        node: around.node,
+    };
+    let quota = match round.config.profile {
+        _ if !round.steps => (situation.bounded(current), Why::Bounds),
+        Profile::Koordinator => koordinator::step(&situation),
+        Profile::Responsive => {
+            let wish = responsive::wish(&mut container.memory, &situation, round.config);
+            offer(market, &wish, &situation, place, threshold_percent);
+            (wish.quota, wish.why)
+        }
+    };
+    Decision::Act { quota: Some(quota), burst }
+}
+
+/// Enters a container among those who want more, or who could do with less.
+fn offer(market: &mut Market, wish: &responsive::Wish, situation: &Situation, place: Place, threshold_percent: u64) {
+    let period_usec = situation.period_usec;
+    let lowered = situation.current.saturating_sub(wish.quota);
+    market.lowered = market.lowered.saturating_add(scale(lowered, USEC, period_usec));
+    if wish.raise > 0 {
+        let throttled_usec = situation.activity.map_or(0, |activity| activity.throttled_usec);
+        market.raises.push(Raise { id: place, wanted: wish.raise, period_usec, throttled_usec, threshold_percent });
+    }
+    if wish.quota > situation.base {
+        let (base, activity) = (situation.base, situation.activity);
+        market.cuts.push(Cut { id: place, quota: wish.quota, base, period_usec, activity, threshold_percent });
+    }
+}
+
+/// Settles the container's tokens, where it has any, and says whether it has to come down.
+///
+/// Koordinator's agent settles them even while the loop is off; the other profile only while there is something to pay for.
+fn is_refused(round: &Round, config: &PodConfig, container: &mut Container, restored: &mut Vec<Tokens>) -> bool {
+    let Ok(period_secs) = u64::try_from(config.cfs_quota_burst_period_seconds) else { return false };
+    let Some(percent) = u64::try_from(config.cfs_quota_burst_percent).ok().filter(|percent| *percent >= 100) else {
+        return true;
+    };
+    if !config.policy.has_loop() && round.config.profile == Profile::Responsive {
+        return false;
+    }
+    let (terms, now) = (Terms { period_secs, percent }, round.now_usec);
+    if container.bucket.is_some_and(|bucket| bucket.is_stale(terms, now)) {
+        container.bucket = Some(Bucket::new(terms, now));
+    }
+    let key = container.key;
+    let bucket = container.bucket.get_or_insert_with(|| {
+        let fresh = Bucket::new(terms, now);
+        let saved = restored.iter().position(|saved| saved.key == key).map(|index| restored.swap_remove(index));
+        let saved = saved.filter(|saved| saved.capacity == fresh.capacity);
+        Bucket { tokens: saved.map_or(fresh.tokens, |saved| saved.tokens), ..fresh }
+    });
+    let usage = container
+        .activity
+        .and_then(|activity| usage_percent(activity.usage_usec, activity.window_usec, container.limit_milli));
+    bucket.settle(usage, now);
+    usage.is_none() || !bucket.allows()
+}
+
+/// The pod's row, where the pod is limited to what this policy will not raise: then no container gets more than the pod has.
+fn bound_by_pod(pod: &Pod) -> Option<Row> {
+    pod.row.filter(|row| row.quota.is_some() && !is_raisable(pod))
+}
+
+/// Whether the pod's quota follows from its containers' (all that may run are limited), or from a limit of its own.
+fn is_raisable(pod: &Pod) -> bool {
+    pod.row.is_some_and(|row| row.limited().is_some())
+        && (pod.limit_milli.is_some()
+            || pod.containers.iter().all(|container| {
+                let counts = container.kind != ContainerKind::Init || container.is_running;
+                let is_lifted = container.row.is_some_and(|row| row.limited().is_none());
+                !counts || (container.limit_milli > 0 && !is_lifted)
+            }))
+}
+
+/// What is wanted of one knob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Leave it as it is: a quota that matters could not be read.
+    Leave,
+    /// Hold this; `None` = nothing.
+    Hold(Option<u64>),
+}
+
+/// The pod's quota and burst, computed anew from those of its containers, never by what changed: so they cannot drift.
+pub(crate) fn decide_pod(pod: &Pod) -> (Wanted, Wanted) {
+    let (mut burst, mut is_changed) = (0_u64, false);
+    for container in &pod.containers {
+        match (container.decision, container.row) {
+            (Decision::Leave, _) => return (Wanted::Leave, Wanted::Leave),
+            (Decision::Act { quota, burst: own }, Some(row)) => {
+                burst = burst.saturating_add(own);
+                is_changed |= quota.is_some_and(|(quota, _)| Some(quota) != row.baseline);
+            }
+            _ => {}
+        }
+    }
+    let burst = Wanted::Hold(Some(burst).filter(|burst| *burst > 0));
+    let Some(config) = pod.config.filter(|config| config.policy.has_loop()) else {
+        return (Wanted::Hold(None), burst);
+    };
+    let Some(row) = pod.row else { return (Wanted::Leave, burst) };
+    let quota = (is_changed && is_raisable(pod)).then(|| match pod.limit_milli {
+        Some(limit) => widened(pod, &config, limit, row.period_usec),
+        None => summed(pod, row.period_usec),
+    });
+    (Wanted::Hold(quota.filter(|quota| Some(*quota) != row.baseline)), burst)
+}
+
+/// The sum over its containers. Those that do not run count with their base, so that they can start (on cgroup v1 a child
+/// may not exceed its parent); for the same reason it is never less than what a kubelet would give.
+fn summed(pod: &Pod, period_usec: u64) -> u64 {
+    let sum = pod.containers.iter().fold(scale(pod.overhead_milli, period_usec, 1_000), |sum, container| {
+        sum.saturating_add(match (container.decision, container.row) {
+            (Decision::Act { quota: Some((quota, _)), .. }, Some(row)) => scale(quota, period_usec, row.period_usec),
+            _ if container.kind == ContainerKind::Regular => base_quota(container.limit_milli, period_usec),
+            _ => 0,
+        })
+    });
+    sum.max(base_quota(pod.computed_limit_milli, period_usec))
+}
+
+/// The pod's own limit, wider by what its containers got, and within the same percentage.
+fn widened(pod: &Pod, config: &PodConfig, limit_milli: u64, period_usec: u64) -> u64 {
+    let base = base_quota(limit_milli, period_usec);
+    let wider = pod.containers.iter().fold(base, |sum, container| match (container.decision, container.row) {
+        (Decision::Act { quota: Some((quota, _)), .. }, Some(row)) => {
+            let more = quota.saturating_sub(base_quota(container.limit_milli, row.period_usec));
+            sum.saturating_add(scale(more, period_usec, row.period_usec))
+        }
+        _ => sum,
+    });
+    wider.min(ceiling(base, config.cfs_quota_burst_percent))
+}

@@ -1,0 +1,188 @@
+//! The share pool: the CPUs that nobody has for himself, and how much of them is in use.
+
+use std::collections::VecDeque;
+
+use crate::bandwidth::scale;
+
+/// Uses are averages over so much time.
+const AVERAGED_USEC: u64 = 5_000_000;
+/// Below this share of the threshold the node is idle.
+const COOLING_PERCENT: u64 = 90;
+
+const USEC: u64 = 1_000_000;
+
+/// How busy the share pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeState {
+    /// Below nine tenths of the threshold.
+    Idle,
+    /// From there to the threshold.
+    Cooling,
+    /// At the threshold or above.
+    Overload,
+    /// Not measured.
+    Unknown,
+}
+
+/// A use over the last seconds. In millionths of a CPU, as everything in this module.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Average {
+    /// Clock, window and CPU time of each measurement.
+    measured: VecDeque<(u64, u64, u64)>,
+}
+
+impl Average {
+    /// Adds what was used in the window that ends now. An empty window says nothing.
+    pub(crate) fn add(&mut self, now_usec: u64, window_usec: u64, usage_usec: u64) {
+        if window_usec > 0 {
+            self.measured.push_back((now_usec, window_usec, usage_usec));
+        }
+    }
+
+    /// The average now; `None` when nothing was measured lately.
+    pub(crate) fn rate(&mut self, now_usec: u64) -> Option<u64> {
+        while self.measured.front().is_some_and(|(at, ..)| now_usec.saturating_sub(*at) >= AVERAGED_USEC) {
+            self.measured.pop_front();
+        }
+        let (window, usage) = self.measured.iter().fold((0_u64, 0_u64), |(windows, usages), (_, window, usage)| {
+            (windows.saturating_add(*window), usages.saturating_add(*usage))
+        });
+        rate(usage, window)
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.measured.clear();
+    }
+}
+
+/// CPU time over wall time; `None` for an empty window.
+pub(crate) fn rate(usage_usec: u64, window_usec: u64) -> Option<u64> {
+    (window_usec > 0).then(|| scale(usage_usec, USEC, window_usec))
+}
+
+/// The share pool at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pool {
+    /// CPUs in it.
+    pub(crate) size: u64,
+    /// Use over the last seconds; `None` = not known.
+    pub(crate) average: Option<u64>,
+    /// Use in the last window; `None` = not known.
+    pub(crate) latest: Option<u64>,
+}
+
+impl Pool {
+    /// CPUs of the node less those that are reserved.
+    pub(crate) fn size(cpus: u32, reserved_milli: u64) -> u64 {
+        (u64::from(cpus) * USEC).saturating_sub(reserved_milli.saturating_mul(1_000))
+    }
+
+    /// The state at which the specification arrives: by the average use.
+    pub(crate) fn state(&self, threshold_percent: u64) -> NodeState {
+        self.average.map_or(NodeState::Unknown, |usage| self.state_at(usage, threshold_percent))
+    }
+
+    /// The state if so much were used. A pool without CPUs counts as fully used.
+    fn state_at(&self, usage: u64, threshold_percent: u64) -> NodeState {
+        let (usage, size) = if self.size == 0 { (1, 1) } else { (usage, self.size) };
+        let threshold = threshold_percent.saturating_mul(size);
+        if usage.saturating_mul(100) >= threshold {
+            NodeState::Overload
+        } else if usage.saturating_mul(10_000) >= threshold.saturating_mul(COOLING_PERCENT) {
+            NodeState::Cooling
+        } else {
+            NodeState::Idle
+        }
+    }
+
+    /// What may still be given out. Nothing, unless the pool is idle both now and on average, so that a raise is never made
+    /// on the strength of one quiet second.
+    pub(crate) fn free(&self, threshold_percent: u64) -> u64 {
+        match (self.average, self.latest) {
+            (Some(average), Some(latest)) => {
+                let usage = average.max(latest);
+                match self.state_at(usage, threshold_percent) {
+                    NodeState::Idle => self.threshold(threshold_percent).saturating_sub(usage),
+                    _ => 0,
+                }
+            }
+            _ => 0,
+        }
+    }
+
+    /// By how much the pool is above its threshold, now and on average; `None` unless both are. What was taken in the last
+    /// second shows at once in the one and only later in the other, so it is not taken twice.
+    pub(crate) fn excess(&self, threshold_percent: u64) -> Option<u64> {
+        let usage = self.average?.min(self.latest?);
+        match self.state_at(usage, threshold_percent) {
+            NodeState::Overload => Some(usage.saturating_sub(self.threshold(threshold_percent))),
+            _ => None,
+        }
+    }
+
+    fn threshold(&self, percent: u64) -> u64 {
+        scale(self.size, percent, 100)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(cpus: u32, reserved_milli: u64, usage: u64) -> Pool {
+        Pool { size: Pool::size(cpus, reserved_milli), average: Some(usage), latest: Some(usage) }
+    }
+
+    #[test]
+    fn the_state_follows_the_threshold() {
+        for (cpus, reserved, usage, threshold, state) in [
+            (16, 8_000, 3_000_000, 50, NodeState::Idle),
+            (16, 8_000, 5_000_000, 50, NodeState::Overload),
+            (16, 8_000, 3_750_000, 50, NodeState::Cooling),
+            (16, 8_000, 4_000_000, 50, NodeState::Overload),
+            (16, 8_000, 3_999_999, 50, NodeState::Cooling),
+            (16, 8_000, 3_600_000, 50, NodeState::Cooling),
+            (16, 8_000, 3_599_999, 50, NodeState::Idle),
+            (16, 0, 0, 0, NodeState::Overload),
+            (16, 0, 15_999_999, 100, NodeState::Cooling),
+            (16, 16_000, 0, 50, NodeState::Overload),
+            (16, 20_000, 0, 100, NodeState::Overload),
+        ] {
+            let pool = used(cpus, reserved, usage);
+            assert_eq!(pool.state(threshold), state, "{usage} of {} at {threshold} %", pool.size);
+        }
+    }
+
+    #[test]
+    fn nothing_measured_is_unknown_and_gives_nothing() {
+        let pool = Pool { size: 8_000_000, average: None, latest: None };
+        assert_eq!(pool.state(50), NodeState::Unknown);
+        assert_eq!(pool.free(50), 0);
+        assert_eq!(pool.excess(50), None);
+    }
+
+    #[test]
+    fn a_raise_needs_now_and_average_and_a_cut_does_too() {
+        let busy_now = Pool { size: 8_000_000, average: Some(1_000_000), latest: Some(5_000_000) };
+        assert_eq!((busy_now.free(50), busy_now.excess(50)), (0, None));
+        let calm_now = Pool { size: 8_000_000, average: Some(5_000_000), latest: Some(1_000_000) };
+        assert_eq!((calm_now.free(50), calm_now.excess(50)), (0, None));
+        assert_eq!(used(8, 0, 1_000_000).free(50), 3_000_000);
+        assert_eq!(used(8, 0, 5_000_000).excess(50), Some(1_000_000));
+        assert_eq!(used(8, 0, 4_000_000).excess(50), Some(0));
+    }
+
+    #[test]
+    fn only_the_last_five_seconds_count() {
+        let mut average = Average::default();
+        for second in 1..=20 {
+            average.add(second * USEC, USEC, if second > 15 { 2 * USEC } else { 9 * USEC });
+        }
+        assert_eq!(average.rate(20 * USEC), Some(2_000_000));
+        assert_eq!(average.rate(24 * USEC), Some(2_000_000));
+        assert_eq!(average.rate(25 * USEC), None);
+        average.add(26 * USEC, 0, 5);
+        assert_eq!(average.rate(26 * USEC), None);
+    }
+}

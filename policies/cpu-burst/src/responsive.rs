@@ -1,0 +1,281 @@
+//! The profile `responsive`: the bounds and the limiter of the other profile, but steps by need.
+//!
+//! - **Raise.** A throttled container is given what it was short of: the time that its threads waited in a throttled period,
+//!   more of it the more periods were throttled (work that had to wait is still there), and a least step of
+//!   `minRaisePercent`. Raises share what the pool has free, the longest waiting first.
+//! - **Lower.** After `calmWindows` steps without throttling, by `lowerPercent` at a time, down to `headroomPercent` above what
+//!   is used, and to the base in the end. A container that is then throttled again gets back at once what had sufficed, and is
+//!   left alone twice as long the next time, up to `calmWindowsMax`: a load that comes in bursts keeps its quota. So long
+//!   without throttling at the base, and that is forgotten.
+//! - **Overload.** Just as much as the pool is over its threshold is taken, first from those who were not throttled and use
+//!   least of their quota.
+
+use crate::bandwidth::scale;
+use crate::protocol::Config;
+use crate::step::{Activity, Situation, Why};
+
+/// A quota is lowered so many times within the calm that had to come before the first time.
+const LOWERINGS_PER_CALM: u32 = 5;
+
+/// What is remembered of a container from step to step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// Steps without throttling.
+    calm: u32,
+    /// How many times the calm that is waited for was doubled.
+    relapses: u32,
+    /// Whether the last change was a lowering.
+    was_lowered: bool,
+    /// The quota that had sufficed before it was lowered; 0 unless it was.
+    sufficed: u64,
+}
+
+impl Memory {
+    /// More was given; what had sufficed is no longer owed.
+    pub(crate) fn raised(&mut self) {
+        self.sufficed = 0;
+    }
+
+    /// Something was taken for the node's sake, which says nothing about what is needed.
+    pub(crate) fn cut(&mut self) {
+        self.sufficed = 0;
+        self.was_lowered = false;
+    }
+}
+
+/// What one container's own situation asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    /// Its quota if nothing is given or taken.
+    pub(crate) quota: u64,
+    /// How much more it needs; 0 = none.
+    pub(crate) raise: u64,
+    /// Why.
+    pub(crate) why: Why,
+}
+
+/// Looks at one container.
+pub(crate) fn wish(memory: &mut Memory, situation: &Situation, config: &Config) -> Wish {
+    let current = situation.bounded(situation.current);
+    let keep = Wish { quota: current, raise: 0, why: Why::Bounds };
+    if situation.refused {
+        memory.cut();
+        memory.calm = 0;
+        let quota = situation.bounded(lowered(current, config));
+        return Wish { quota, why: if quota < situation.current { Why::AllowanceUsed } else { Why::Bounds }, ..keep };
+    }
+    let Some(activity) = situation.activity else { return keep };
+    if activity.is_throttled() {
+        memory.relapses = memory.relapses.saturating_add(memory.was_lowered.into());
+        memory.was_lowered = false;
+        memory.calm = 0;
+        let needed = current.saturating_add(shortfall(&activity, current, config)).max(memory.sufficed);
+        let raise = situation.bounded(needed) - current;
+        return Wish { raise, why: Why::Throttled(activity.throttled_percent()), ..keep };
+    }
+    memory.calm = memory.calm.saturating_add(1);
+    let patience = patience(memory, config);
+    if memory.calm < patience {
+        return keep;
+    }
+    let floor = situation.bounded(in_use(&activity, situation.period_usec, config));
+    if current > floor {
+        memory.sufficed = current;
+        memory.was_lowered = true;
+        memory.calm = patience - (patience / LOWERINGS_PER_CALM).max(1);
+        return Wish { quota: lowered(current, config).max(floor), why: Why::Calm, ..keep };
+    }
+    if current == situation.base && memory.calm >= config.calm_windows_max {
+        *memory = Memory { calm: memory.calm, ..Memory::default() };
+    }
+    keep
+}
+
+fn lowered(quota: u64, config: &Config) -> u64 {
+    scale(quota, u64::from(100_u32.saturating_sub(config.lower_percent)), 100)
+}
+
+/// By how much the quota was too small, judged from throttled periods and waiting time.
+fn shortfall(activity: &Activity, quota: u64, config: &Config) -> u64 {
+    let throttled = activity.nr_throttled.min(activity.nr_periods);
+    let waited = activity.throttled_usec / throttled.max(1);
+    let piled_up = scale(waited, throttled, activity.nr_periods);
+    // Kernels that do not count waiting time leave the ratio to go by.
+    let by_ratio = scale(quota, throttled, activity.nr_periods.saturating_mul(2));
+    let least = scale(quota, config.min_raise_percent.into(), 100);
+    waited.saturating_add(piled_up).max(by_ratio).max(least)
+}
+
+/// What is used of a period, and some headroom.
+fn in_use(activity: &Activity, period_usec: u64, config: &Config) -> u64 {
+    let used = scale(activity.usage_usec, period_usec, activity.window_usec);
+    scale(used, 100 + u64::from(config.headroom_percent), 100)
+}
+
+fn patience(memory: &Memory, config: &Config) -> u32 {
+    let doubled = 1_u32.checked_shl(memory.relapses).and_then(|times| config.calm_windows.checked_mul(times));
+    doubled.map_or(config.calm_windows_max, |calm| calm.min(config.calm_windows_max))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::pool::NodeState;
+
+    const USEC: u64 = 1_000_000;
+    const BASE: u64 = 200_000;
+    const CEIL: u64 = 600_000;
+
+    fn situation(current: u64, activity: Activity) -> Situation {
+        Situation {
+            current,
+            base: BASE,
+            ceil: CEIL,
+            period_usec: 100_000,
+            activity: Some(activity),
+            refused: false,
+            node: NodeState::Idle,
+        }
+    }
+
+    fn throttled(nr_throttled: u64, throttled_usec: u64) -> Activity {
+        Activity { window_usec: USEC, usage_usec: 1_500_000, nr_periods: 10, nr_throttled, throttled_usec }
+    }
+
+    fn calm(usage_usec: u64) -> Activity {
+        Activity { window_usec: USEC, usage_usec, nr_periods: 10, ..Activity::default() }
+    }
+
+    #[test]
+    fn a_raise_is_as_large_as_the_shortage() {
+        for (activity, raise) in [
+            // The least step, where little was waited.
+            (throttled(1, 1_000), 40_000),
+            // 300 ms in 3 periods are 100 ms a period; and three tenths of it on top, for what had piled up.
+            (throttled(3, 300_000), 130_000),
+            (throttled(10, 1_000_000), 200_000),
+            // Up to the ceiling at once.
+            (throttled(10, 9_000_000), 400_000),
+            // No waiting time known: half the quota if all periods were throttled.
+            (throttled(10, 0), 100_000),
+            (throttled(4, 0), 40_000),
+            // More throttled periods than periods is a slip of the counters.
+            (throttled(20, 1_000_000), 200_000),
+        ] {
+            let wish = wish(&mut Memory::default(), &situation(BASE, activity), &Config::default());
+            assert_eq!((wish.quota, wish.raise), (BASE, raise), "{activity:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_sample_nothing_moves_but_into_the_bounds() {
+        for (current, quota) in [(BASE, BASE), (300_000, 300_000), (900_000, CEIL), (50_000, BASE)] {
+            let blind = Situation { activity: None, ..situation(current, calm(0)) };
+            let wish = wish(&mut Memory::default(), &blind, &Config::default());
+            assert_eq!((wish.quota, wish.raise), (quota, 0));
+        }
+    }
+
+    #[test]
+    fn a_used_up_allowance_brings_the_quota_down_throttled_or_not() {
+        for activity in [Some(throttled(10, 1_000_000)), Some(calm(0)), None] {
+            let refused = Situation { refused: true, activity, ..situation(CEIL, calm(0)) };
+            let wish = wish(&mut Memory::default(), &refused, &Config::default());
+            assert_eq!((wish.quota, wish.raise, wish.why), (480_000, 0, Why::AllowanceUsed));
+        }
+    }
+
+    /// Plays a load that needs `need` of each period, and is throttled below it; returns each step's quota.
+    fn play(memory: &mut Memory, mut quota: u64, need: impl Fn(usize) -> u64, steps: usize) -> Vec<u64> {
+        let mut quotas = Vec::new();
+        for index in 0..steps {
+            let short = need(index).saturating_sub(quota);
+            let activity = if short > 0 { throttled(5, short * 5) } else { calm(need(index) * 2) };
+            let wish = wish(memory, &situation(quota, activity), &Config::default());
+            quota = wish.quota + wish.raise;
+            quotas.push(quota);
+        }
+        quotas
+    }
+
+    #[test]
+    fn a_quota_is_lowered_to_the_base_after_a_few_calm_windows() {
+        let quotas = play(&mut Memory::default(), CEIL, |_| 10_000, 10);
+        assert_eq!(quotas, [600_000, 600_000, 600_000, 600_000, 480_000, 384_000, 307_200, 245_760, 200_000, 200_000]);
+    }
+
+    #[test]
+    fn a_quota_in_use_is_kept_with_headroom() {
+        let mut memory = Memory::default();
+        let mut quota = CEIL;
+        for _ in 0..100 {
+            // 300 ms of each 100 ms period are used.
+            quota = wish(&mut memory, &situation(quota, calm(3_000_000)), &Config::default()).quota;
+        }
+        assert_eq!(quota, 375_000);
+    }
+
+    #[test]
+    fn a_load_that_comes_back_gets_what_had_sufficed_and_is_left_alone_longer() {
+        // One window in twenty asks for the ceiling; between them the container is all but idle.
+        let mut memory = Memory::default();
+        let quotas = play(&mut memory, BASE, |step| if step % 20 == 0 { 550_000 } else { 1_000 }, 400);
+        let throttled =
+            |steps: std::ops::Range<usize>| steps.filter(|step| step % 20 == 0 && quotas[step - 1] < 550_000).count();
+        assert!(throttled(20..120) >= 3, "it learns by being throttled: {quotas:?}");
+        assert!(throttled(300..400) <= 2, "and then is mostly left alone: {quotas:?}");
+        // Once the load is gone for good, so is the quota.
+        let last = quotas[quotas.len() - 1];
+        assert_eq!(play(&mut memory, last, |_| 0, 300).last(), Some(&BASE));
+        assert_eq!(memory.relapses, 0);
+    }
+
+    fn any_activity() -> impl Strategy<Value = Option<Activity>> {
+        proptest::option::of((0..1_u64 << 40, 0..1_u64 << 40, 0..100_u64, 0..100_u64, 0..1_u64 << 40).prop_map(
+            |(window_usec, usage_usec, nr_periods, nr_throttled, throttled_usec)| Activity {
+                window_usec,
+                usage_usec,
+                nr_periods,
+                nr_throttled,
+                throttled_usec,
+            },
+        ))
+    }
+
+    proptest! {
+        #[test]
+        fn a_wish_stays_within_the_bounds(
+            steps in proptest::collection::vec((any_activity(), any::<bool>()), 1..50),
+            start: u64, base in 1_000_u64..1 << 40, more in 0_u64..1 << 40,
+        ) {
+            let mut memory = Memory::default();
+            let mut current = start;
+            for (activity, refused) in steps {
+                let situation =
+                    Situation { current, base, ceil: base + more, activity, refused, ..situation(0, calm(0)) };
+                let wish = wish(&mut memory, &situation, &Config::default());
+                prop_assert!(wish.quota >= base && wish.quota + wish.raise <= base + more);
+                current = wish.quota + wish.raise;
+            }
+        }
+
+        #[test]
+        fn whatever_was_before_an_idle_container_ends_at_its_base(
+            steps in proptest::collection::vec(any_activity(), 0..50),
+        ) {
+            let mut memory = Memory::default();
+            let mut current = BASE;
+            for activity in steps {
+                let situation = Situation { activity, ..situation(current, calm(0)) };
+                let wish = wish(&mut memory, &situation, &Config::default());
+                current = wish.quota + wish.raise;
+            }
+            for _ in 0..400 {
+                current = wish(&mut memory, &situation(current, calm(0)), &Config::default()).quota;
+            }
+            prop_assert_eq!(current, BASE);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What the two profiles have in common: what they look at, and what they say.
+
+use std::fmt;
+
+use crate::pool::NodeState;
+
+/// What a container did since the last step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Activity {
+    /// How long that is.
+    pub(crate) window_usec: u64,
+    /// CPU time used.
+    pub(crate) usage_usec: u64,
+    /// Enforcement periods.
+    pub(crate) nr_periods: u64,
+    /// Those in which it was throttled.
+    pub(crate) nr_throttled: u64,
+    /// Time that its threads waited for the next period.
+    pub(crate) throttled_usec: u64,
+}
+
+impl Activity {
+    /// Adds another window.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.window_usec = self.window_usec.saturating_add(other.window_usec);
+        self.usage_usec = self.usage_usec.saturating_add(other.usage_usec);
+        self.nr_periods = self.nr_periods.saturating_add(other.nr_periods);
+        self.nr_throttled = self.nr_throttled.saturating_add(other.nr_throttled);
+        self.throttled_usec = self.throttled_usec.saturating_add(other.throttled_usec);
+    }
+
+    /// Whether it was throttled at all. Without periods there is no ratio, and none counts as 0.
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.nr_periods > 0 && self.nr_throttled > 0
+    }
+
+    /// Throttled periods in percent, rounded up so that what is throttled never reads 0.
+    pub(crate) fn throttled_percent(&self) -> u64 {
+        if self.is_throttled() {
+            self.nr_throttled.min(self.nr_periods).saturating_mul(100).div_ceil(self.nr_periods)
+        } else {
+            0
+        }
+    }
+}
+
+/// What there is to decide from, for one container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Situation {
+    /// Quota in force.
+    pub(crate) current: u64,
+    /// Quota that follows from the CPU limit.
+    pub(crate) base: u64,
+    /// Highest quota allowed; not below `base`.
+    pub(crate) ceil: u64,
+    /// Enforcement period.
+    pub(crate) period_usec: u64,
+    /// What it did; `None` when that is not known.
+    pub(crate) activity: Option<Activity>,
+    /// Whether its allowance is used up.
+    pub(crate) refused: bool,
+    /// How busy the node is.
+    pub(crate) node: NodeState,
+}
+
+impl Situation {
+    /// `quota` within the bounds.
+    pub(crate) fn bounded(&self, quota: u64) -> u64 {
+        quota.min(self.ceil).max(self.base)
+    }
+}
+
+/// Why a quota is what it is. Made into words only when a setting is staged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Nothing speaks for a change, or only the bounds do.
+    #[default]
+    Bounds,
+    /// Throttled in so many percent of the periods.
+    Throttled(u64),
+    /// Not throttled any more.
+    Calm,
+    /// The limiter has no tokens left.
+    AllowanceUsed,
+    /// The node is too busy.
+    Overload,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bounds => f.write_str("kept between the quota of the CPU limit and the configured ceiling"),
+            Self::Throttled(percent) => write!(f, "throttled in {percent} % of the periods, and the node has room"),
+            Self::Calm => f.write_str("not throttled lately"),
+            Self::AllowanceUsed => f.write_str("burst allowance of cfsQuotaBurstPeriodSeconds used up"),
+            Self::Overload => f.write_str("shared CPUs are used beyond sharePoolThresholdPercent"),
+        }
+    }
+}

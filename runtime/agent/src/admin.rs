@@ -1,0 +1,217 @@
+//! The agent's two doors: metrics and health over HTTP for the node's monitoring, and the admin API on a unix socket for root.
+//! tokio lives here and nowhere else in this crate.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use qosm_model::lease::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::oneshot;
+
+use crate::metrics::Metrics;
+use crate::service::Request;
+
+/// Which pod.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PodQuery {
+    /// `namespace/name`, or the name alone where it is unique.
+    pub pod: String,
+}
+
+/// A hold to put or lift.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HoldRequest {
+    /// `namespace/name`.
+    pub pod: String,
+    /// Lift it instead.
+    #[serde(default)]
+    pub lift: bool,
+    /// When it ends, in milliseconds since the epoch; `None` = when it is lifted.
+    #[serde(default)]
+    pub until_millis: Option<i64>,
+}
+
+/// Which policy.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PolicyQuery {
+    /// Its name.
+    pub policy: String,
+}
+
+#[derive(Clone)]
+struct Loop(Sender<Request>);
+
+impl Loop {
+    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Result<T, Response> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || (StatusCode::SERVICE_UNAVAILABLE, "the agent is ending").into_response();
+        self.0.send(request(reply)).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())
+    }
+
+    async fn json<T: Serialize>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Response {
+        match self.ask(request).await {
+            Ok(answer) => Json(answer).into_response(),
+            Err(response) => response,
+        }
+    }
+}
+
+/// Serves `/metrics`, `/healthz` (the loop answers) and `/readyz` (it does, and every policy runs).
+///
+/// # Errors
+///
+/// When the listener fails for good.
+pub async fn serve_metrics(listener: TcpListener, metrics: Arc<Metrics>, requests: Sender<Request>) -> std::io::Result<()> {
+    let router = Router::new()
+        .route("/metrics", get(move || async move {
+            ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], metrics.text())
+        }))
+        .route("/healthz", get(|State(agent): State<Loop>| async move {
+            match agent.ask(Request::Health).await {
+                Ok(_) => "ok\n".into_response(),
+                Err(response) => response,
+            }
+        }))
+        .route("/readyz", get(|State(agent): State<Loop>| async move {
+            match agent.ask(Request::Health).await {
+                Ok(Ok(())) => "ok\n".into_response(),
+                Ok(Err(why)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
+                Err(response) => response,
+            }
+        }))
+        .with_state(Loop(requests));
+    axum::serve(listener, router).await
+}
+
+/// Makes the admin socket, for its owner alone. One that a dead agent left behind is replaced.
+///
+/// # Errors
+///
+/// When the folder cannot be written, or an agent listens there already.
+pub fn bind_admin(path: &Path) -> std::io::Result<UnixListener> {
+    use std::os::unix::fs::PermissionsExt;
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(std::io::Error::new(std::io::ErrorKind::AddrInUse, "another agent listens on this socket"));
+    }
+    match std::fs::remove_file(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    // Nobody else may slip in between bind and chmod: the umask is the process' own, and the agent's folder is 0700.
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Serves the admin API.
+///
+/// # Errors
+///
+/// When the listener fails for good.
+pub async fn serve_admin(listener: UnixListener, requests: Sender<Request>) -> std::io::Result<()> {
+    let router = Router::new()
+        .route("/v1/pods", get(|State(agent): State<Loop>| async move { agent.json(Request::Pods).await }))
+        .route("/v1/policies", get(|State(agent): State<Loop>| async move { agent.json(Request::Policies).await }))
+        .route("/v1/knobs", get(knobs))
+        .route("/v1/events", get(|State(agent): State<Loop>| async move { agent.json(Request::Events).await }))
+        .route("/v1/problems", get(|State(agent): State<Loop>| async move { agent.json(Request::Problems).await }))
+        .route("/v1/explain", get(explain))
+        .route("/v1/hold", post(hold))
+        .route("/v1/retry", post(retry))
+        .route("/v1/restore", post(restore))
+        .route("/v1/record", get(record))
+        .with_state(Loop(requests));
+    axum::serve(listener, router).await
+}
+
+/// Held knobs and what is not in force.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Knobs {
+    /// What is held.
+    pub held: Vec<crate::report::KnobReport>,
+    /// What is not in force.
+    pub refused: Vec<crate::report::RefusalReport>,
+}
+
+async fn knobs(State(agent): State<Loop>) -> Response {
+    match agent.ask(Request::Knobs).await {
+        Ok((held, refused)) => Json(Knobs { held, refused }).into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn explain(State(agent): State<Loop>, Query(query): Query<PodQuery>) -> Response {
+    let pod = query.pod.clone();
+    match agent.ask(|reply| Request::Explain(query.pod, reply)).await {
+        Ok(Some(explanation)) => Json(explanation).into_response(),
+        Ok(None) => (
+            StatusCode::NOT_FOUND,
+            format!("no pod `{pod}` on this node, or more than one of that name; see `qosm get pods`"),
+        )
+            .into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn hold(State(agent): State<Loop>, Json(request): Json<HoldRequest>) -> Response {
+    let until = (!request.lift).then(|| request.until_millis.map(Timestamp));
+    match agent.ask(|reply| Request::Hold(request.pod, until, reply)).await {
+        Ok(Ok(())) => StatusCode::NO_CONTENT.into_response(),
+        Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error).into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn retry(State(agent): State<Loop>, Json(query): Json<PolicyQuery>) -> Response {
+    let policy = query.policy.clone();
+    match agent.ask(|reply| Request::Retry(query.policy, reply)).await {
+        Ok(true) => StatusCode::NO_CONTENT.into_response(),
+        Ok(false) => (StatusCode::NOT_FOUND, format!("no policy `{policy}`; see `qosm get policies`")).into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn restore(State(agent): State<Loop>) -> Response {
+    agent.json(|reply| Request::ShutDown { restore: true, reply: Some(reply) }).await
+}
+
+async fn record(State(agent): State<Loop>) -> Response {
+    let (lines, received) = std::sync::mpsc::channel::<String>();
+    if agent.0.send(Request::Record(lines)).is_err() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the agent is ending").into_response();
+    }
+    let (chunks, stream) = tokio::sync::mpsc::channel::<String>(64);
+    tokio::task::spawn_blocking(move || {
+        for line in received {
+            if chunks.blocking_send(line).is_err() {
+                break;
+            }
+        }
+    });
+    let body = axum::body::Body::from_stream(Lines(stream));
+    ([("content-type", "application/jsonl")], body).into_response()
+}
+
+/// Lines as a stream of a response's body.
+struct Lines(tokio::sync::mpsc::Receiver<String>);
+
+impl futures_core::Stream for Lines {
+    type Item = Result<String, std::convert::Infallible>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        self.0.poll_recv(context).map(|line| line.map(Ok))
+    }
+}

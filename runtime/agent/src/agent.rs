@@ -1,0 +1,434 @@
+//! The agent: one step of the loop after the other, driven by values. It owns the host, the policies and the leases, and is the
+//! only writer of the kernel. Its parts stand beside it: observing, arbitrating, applying, accounting.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use qosm_engine::{Engine, Interface};
+use qosm_host::Host;
+use qosm_model::knob::{Knob, Target};
+use qosm_model::layering::ConfigMap;
+use qosm_model::lease::Leases;
+use qosm_model::pod::{ContainerId, Node, Pod, PodId, Tier};
+use qosm_model::problem::Problem;
+use qosm_model::unit::Bytes;
+
+use crate::apply::{Held, Refusal};
+use crate::columns::{self, ColumnCost, Quotas, Readings};
+use crate::config::{AgentConfig, OnShutdown};
+use crate::event::{AgentEvent, Events};
+use crate::hold::Hold;
+use crate::journal::{Entries, Journal, JournalError, Record};
+use crate::metrics::Metrics;
+use crate::policy::{Evaluated, Health, LoadedPolicy, Now, Policy};
+use crate::report::Decision;
+use crate::table::{PodEntry, Pods};
+
+/// Whether the agent writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It does.
+    Enforce,
+    /// It works out what it would write, and leaves the kernel alone.
+    Plan,
+}
+
+/// What the sources say: who should run here, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// All pods of the node.
+    pub pods: Vec<Pod>,
+    /// All ConfigMaps that matter.
+    pub config_maps: Vec<ConfigMap>,
+    /// The node.
+    pub node: Node,
+    /// What could not be read.
+    pub problems: Vec<Problem>,
+}
+
+/// What one step did.
+#[derive(Clone, Debug, Default)]
+pub struct Step {
+    /// Knobs written, or (in [`Mode::Plan`]) to be written.
+    pub decisions: Vec<Decision>,
+    /// Knobs that could not be written.
+    pub refused: Vec<Decision>,
+    /// What pods' owners are told.
+    pub events: Vec<AgentEvent>,
+    /// What was read.
+    pub(crate) readings: Readings,
+}
+
+/// The agent of one node.
+pub struct Agent {
+    pub(crate) host: Host,
+    pub(crate) engine: Engine,
+    pub(crate) config: AgentConfig,
+    pub(crate) mode: Mode,
+    pub(crate) make_cgroups: bool,
+    pub(crate) journal: Option<Journal>,
+    pub(crate) pods: Pods,
+    pub(crate) policies: Vec<Policy>,
+    pub(crate) unloaded: Vec<Unloaded>,
+    pub(crate) leases: Leases,
+    pub(crate) held: BTreeMap<(Target, Knob), Held>,
+    pub(crate) refusals: BTreeMap<(Target, Knob), Refusal>,
+    pub(crate) orphans: Vec<Record>,
+    pub(crate) quotas: Quotas,
+    pub(crate) holds: HashMap<PodId, Hold>,
+    pub(crate) operator_holds: BTreeMap<String, Hold>,
+    pub(crate) sources: Sources,
+    pub(crate) problems: BTreeSet<Problem>,
+    pub(crate) events: Events,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Knobs to look at in this step.
+    pub(crate) dirty: BTreeSet<(Target, Knob)>,
+    pub(crate) leaving: Vec<PodEntry>,
+    pub(crate) leaving_containers: Vec<ContainerId>,
+    pub(crate) verify_queue: VecDeque<(Target, Knob)>,
+    pub(crate) ticks: u64,
+    pub(crate) settled: bool,
+    pub(crate) journal_error: Option<String>,
+    /// Knobs to strike out of the journal at the next commit.
+    pub(crate) struck: Vec<(Knob, String)>,
+    /// What modules saved and the journal does not have yet.
+    pub(crate) unsaved: Vec<(String, Vec<u8>)>,
+    pub(crate) memory_capacity: Option<Bytes>,
+    /// There were no tiers before the agent made some.
+    pub(crate) made_tiers: bool,
+}
+
+/// What an agent is made of.
+pub struct Parts {
+    /// The kernel.
+    pub host: Host,
+    /// Wasm.
+    pub engine: Engine,
+    /// The modules to run.
+    pub policies: Vec<LoadedPolicy>,
+    /// Policies whose module could not be loaded.
+    pub unloaded: Vec<Unloaded>,
+    /// The operator's file.
+    pub config: AgentConfig,
+    /// Whether to write.
+    pub mode: Mode,
+    /// Whether pods that come without cgroups get some: only without a kubelet.
+    pub make_cgroups: bool,
+    /// Where baselines are kept; without one (plan, replay) nothing survives the agent.
+    pub journal: Option<Journal>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+}
+
+/// A policy that is configured but whose module could not be loaded. The others go on.
+#[derive(Clone, Debug)]
+pub struct Unloaded {
+    /// Its name.
+    pub policy: String,
+    /// Why.
+    pub error: String,
+}
+
+/// An agent could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetUpError {
+    /// A policy's entry asks for a grant that does not exist.
+    #[error(transparent)]
+    Grant(#[from] crate::config::UnknownGrant),
+    /// Two policies of one name.
+    #[error("policy `{0}` is configured twice; give one of them another name")]
+    Duplicate(String),
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+impl Agent {
+    /// Puts an agent together, and takes over what an earlier one left in the journal.
+    ///
+    /// # Errors
+    ///
+    /// [`SetUpError`] names the policy or the journal that is at fault. A module that does not work is no error here: it is
+    /// parked, and the others go on.
+    pub fn new(parts: Parts) -> Result<Self, SetUpError> {
+        let Parts { mut host, engine, policies: loaded, unloaded, config, mode, make_cgroups, journal, metrics } = parts;
+        let mut policies: Vec<Policy> = Vec::with_capacity(loaded.len());
+        for policy in loaded {
+            let name = policy.config.name.clone();
+            if policies.iter().any(|other| **other.name() == *name) {
+                return Err(SetUpError::Duplicate(name));
+            }
+            let grants = policy.config.granted()?;
+            let saved = match &journal {
+                Some(journal) => journal.state(&name)?,
+                None => Vec::new(),
+            };
+            policies.push(Policy::new(policy, grants, saved));
+        }
+        // The order of evaluation is part of what a replay must reproduce.
+        policies.sort_by(|a, b| {
+            b.holder.priority.cmp(&a.holder.priority).then_with(|| a.holder.policy.cmp(&b.holder.policy))
+        });
+        let orphans = match &journal {
+            Some(journal) => journal.records()?,
+            None => Vec::new(),
+        };
+        let mut operator_holds = BTreeMap::new();
+        if let Some(journal) = &journal {
+            for (pod, stored) in journal.holds()? {
+                operator_holds.insert(pod, stored.into());
+            }
+        }
+        let memory_capacity = host.node_memory().ok().map(|(capacity, _)| capacity);
+        Ok(Self {
+            host,
+            engine,
+            config,
+            mode,
+            make_cgroups,
+            journal,
+            pods: Pods::default(),
+            policies,
+            unloaded,
+            leases: Leases::default(),
+            held: BTreeMap::new(),
+            refusals: BTreeMap::new(),
+            orphans,
+            quotas: Quotas::default(),
+            holds: HashMap::new(),
+            operator_holds,
+            sources: Sources::default(),
+            problems: BTreeSet::new(),
+            events: Events::default(),
+            metrics,
+            dirty: BTreeSet::new(),
+            leaving: Vec::new(),
+            leaving_containers: Vec::new(),
+            verify_queue: VecDeque::new(),
+            ticks: 0,
+            settled: false,
+            journal_error: None,
+            struck: Vec::new(),
+            unsaved: Vec::new(),
+            memory_capacity,
+            made_tiers: false,
+        })
+    }
+
+    /// The kernel, for those who stand in for it: a replay plays back counters and other writers through the simulation.
+    pub fn host_mut(&mut self) -> &mut Host {
+        &mut self.host
+    }
+
+    /// Takes what the sources say now. The next step acts on it.
+    pub fn update(&mut self, sources: Sources, now: Now) {
+        let node_changed = sources.node != self.sources.node;
+        let maps_changed = sources.config_maps != self.sources.config_maps;
+        let changes = self.pods.update(sources.pods.clone());
+        self.sources = sources;
+        for &id in &changes.upserted {
+            self.resize(id);
+        }
+        for entry in changes.removed {
+            for policy in &mut self.policies {
+                policy.forget(entry.id);
+            }
+            self.holds.remove(&entry.id);
+            self.events.forget(entry.id);
+            self.leaving.push(entry);
+        }
+        self.leaving_containers.extend(changes.gone);
+        for policy in &mut self.policies {
+            if node_changed {
+                policy.node_changed();
+            }
+            if node_changed || maps_changed || self.ticks == 0 {
+                policy.reconfigure(&self.sources.config_maps, &self.sources.node, &self.pods);
+            }
+            for &id in &changes.upserted {
+                policy.reckon(id, &self.pods, true);
+            }
+        }
+        self.collect_problems(now);
+    }
+
+    /// One step: observe, evaluate, arbitrate, apply, account.
+    pub fn step(&mut self, now: Now) -> Step {
+        let started = std::time::Instant::now();
+        let mut step = Step::default();
+        self.discover();
+        self.update_holds(now);
+        self.verify(now, &mut step);
+        let due: Vec<_> = self
+            .policies
+            .iter()
+            .enumerate()
+            .filter_map(|(place, policy)| policy.due(now).map(|cause| (place, cause)))
+            .collect();
+        step.readings = self.observe(&due.iter().map(|&(place, _)| place).collect::<Vec<_>>());
+        for (place, cause) in due {
+            self.evaluate(place, cause, &step.readings, now, &mut step.events);
+        }
+        self.release_leaving();
+        self.apply(now, &mut step);
+        self.tidy_leaving();
+        self.settle(now, &mut step);
+        self.ticks += 1;
+        self.metrics.step(started.elapsed().as_secs_f64(), &self.pods, &self.leases, &self.policies);
+        step
+    }
+
+    /// Reads the columns that the policies in question import, once for all of them.
+    fn observe(&mut self, due: &[usize]) -> Readings {
+        let mut gone = Vec::new();
+        let mut costs: Vec<ColumnCost> = Vec::new();
+        let containers = self.running();
+        let policies = &self.policies;
+        let wanted = |interface: Interface| due.iter().any(|&place| policies[place].imports(interface));
+        let wants_quotas = wanted(Interface::CpuStat);
+        let allocatable = self.sources.node.memory_allocatable;
+        let mut readings = columns::read(&mut self.host, &containers, &wanted, allocatable, &mut gone, &mut costs);
+        if wants_quotas {
+            readings.bandwidth = Some(self.read_quotas());
+        }
+        for cost in costs {
+            self.metrics.column(cost.column, cost.seconds);
+        }
+        gone.sort_unstable();
+        gone.dedup();
+        for container in gone {
+            self.container_gone(container);
+        }
+        readings
+    }
+
+    /// Stands in for the kubelet where the agent made the pod's cgroups: changed limits are written.
+    fn resize(&mut self, id: PodId) {
+        if self.mode == Mode::Plan {
+            return;
+        }
+        if let Some(entry) = self.pods.get(id).filter(|entry| entry.made).map(|entry| entry.given.clone())
+            && let Err(error) = self.host.resize(&entry)
+        {
+            tracing::warn!(pod = entry.key(), error = crate::policy::chain(&error), "changed limits cannot be written");
+        }
+    }
+
+    fn evaluate(
+        &mut self,
+        place: usize,
+        cause: qosm_engine::Cause,
+        readings: &Readings,
+        now: Now,
+        events: &mut Vec<AgentEvent>,
+    ) {
+        let Some(policy) = self.policies.get_mut(place) else { return };
+        let name = Arc::clone(policy.name());
+        let outcome = policy.evaluate(&self.engine, cause, readings, &self.pods, now);
+        self.metrics.evaluation(&name, policy.last_evaluation_seconds);
+        match outcome {
+            Evaluated::Staged { staged, anew } => self.take_staged(place, staged, anew, now, events),
+            Evaluated::Failed { error } => {
+                tracing::warn!(policy = %name, error, "evaluation discarded; the policy starts anew");
+                self.metrics.failure(&name);
+            }
+            Evaluated::Parked { error, release } => {
+                tracing::error!(policy = %name, error, release, "policy parked after repeated failure");
+                self.metrics.failure(&name);
+                if release {
+                    self.dirty.extend(self.leases.release_policy(&name));
+                }
+            }
+        }
+    }
+
+    /// Opens the cgroups that have appeared since the last look.
+    fn discover(&mut self) {
+        for tier in Tier::ALL {
+            let target = Target::Tier(tier);
+            if self.host.attached_path(target).is_none() {
+                let path = self.host.tier_path(tier);
+                if self.host.attach(target, &path).is_ok() {
+                    self.adopt(target);
+                }
+            }
+        }
+        let incomplete: Vec<PodId> = self.pods.iter().filter(|entry| !entry.complete()).map(|entry| entry.id).collect();
+        for id in incomplete {
+            self.attach_pod(id);
+        }
+    }
+
+    /// Containers whose cgroups are open, in the order of their ids.
+    fn running(&self) -> Vec<ContainerId> {
+        let mut running: Vec<_> = self
+            .pods
+            .iter()
+            .flat_map(|entry| entry.containers.iter().filter(|container| container.attached).map(|container| container.id))
+            .collect();
+        running.sort_unstable();
+        running
+    }
+
+    /// Ends the agent's hold on the node as configured. Returns what could not be restored.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError`] when a baseline was restored but could not be struck out.
+    pub fn shut_down(&mut self, now: Now) -> Result<Step, JournalError> {
+        let mut step = Step::default();
+        let mut state = Entries::default();
+        for policy in &self.policies {
+            state.state.push((policy.name().to_string(), policy.saved().to_vec()));
+        }
+        if let Some(journal) = &self.journal {
+            journal.commit(&state)?;
+        }
+        if self.config.on_shutdown == OnShutdown::Keep {
+            return Ok(step);
+        }
+        let names: Vec<_> = self.policies.iter().map(|policy| Arc::clone(policy.name())).collect();
+        for name in names {
+            self.dirty.extend(self.leases.release_policy(&name));
+        }
+        self.dirty.extend(self.held.keys().copied());
+        self.holds.clear();
+        self.apply(now, &mut step);
+        self.restore_orphans(now, &mut step);
+        let made: Vec<PodEntry> = self.pods.iter().filter(|entry| entry.made).cloned().collect();
+        for entry in made {
+            self.remove_made(&entry);
+        }
+        self.remove_made_tiers();
+        Ok(step)
+    }
+
+    /// Tries a parked policy again. `false` = there is none of that name.
+    pub fn retry(&mut self, policy: &str) -> bool {
+        match self.policies.iter_mut().find(|known| **known.name() == *policy) {
+            Some(known) => {
+                known.retry();
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Whether everything works: what a health endpoint says, and why not.
+    pub fn health(&self) -> Result<(), String> {
+        if let Some(error) = &self.journal_error {
+            return Err(error.clone());
+        }
+        let ailing: Vec<_> = self
+            .policies
+            .iter()
+            .filter_map(|policy| match &policy.health {
+                Health::Running => None,
+                Health::BackingOff { error, .. } | Health::Parked { error } => Some(format!("{}: {error}", policy.name())),
+            })
+            .chain(self.unloaded.iter().map(|policy| format!("{}: {}", policy.policy, policy.error)))
+            .collect();
+        if ailing.is_empty() { Ok(()) } else { Err(ailing.join("; ")) }
+    }
+}

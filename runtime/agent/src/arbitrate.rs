@@ -1,0 +1,178 @@
+//! Arbitrate: staged settings become leases, and leases become the one value that each knob should have.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use qosm_engine::{LogLevel, Staged};
+use qosm_host::Wanted;
+use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::pod::Tier;
+use qosm_model::setting::Setting;
+
+use crate::agent::Agent;
+use crate::event::AgentEvent;
+use crate::policy::Now;
+
+/// What a knob should hold, and on whose word.
+#[derive(Clone, Debug)]
+pub(crate) struct Verdict {
+    pub(crate) wanted: Wanted,
+    /// The policy whose lease wins, or whose lease is being undone.
+    pub(crate) policy: Arc<str>,
+    pub(crate) reason: Arc<str>,
+    /// Nobody holds it any more: the baseline comes back.
+    pub(crate) restores: bool,
+    /// A guard rail changed the value that the policy asked for.
+    pub(crate) guarded: Option<(Value, String)>,
+}
+
+impl Agent {
+    /// Makes leases of what a policy staged. With `anew` the policy has said all that it wants: the rest is released.
+    pub(crate) fn take_staged(
+        &mut self,
+        place: usize,
+        staged: Vec<Staged>,
+        anew: bool,
+        now: Now,
+        events: &mut Vec<AgentEvent>,
+    ) {
+        let Some(policy) = self.policies.get(place) else { return };
+        let holder = policy.holder.clone();
+        let mut undeclared: BTreeSet<_> =
+            if anew { self.leases.held_by(&holder.policy).collect() } else { BTreeSet::new() };
+        for part in staged {
+            for line in part.log {
+                match line.level {
+                    LogLevel::Debug => tracing::debug!(policy = %holder.policy, message = line.message, "module log"),
+                    LogLevel::Info => tracing::info!(policy = %holder.policy, message = line.message, "module log"),
+                    LogLevel::Warn => tracing::warn!(policy = %holder.policy, message = line.message, "module log"),
+                }
+            }
+            if let Some(state) = part.state {
+                self.unsaved.retain(|(name, _)| **name != *holder.policy);
+                self.unsaved.push((holder.policy.to_string(), state));
+            }
+            for setting in part.settings {
+                match setting {
+                    Setting::Hold { target, knob, value, reason } => {
+                        undeclared.remove(&(target, knob));
+                        if self.leases.hold(&holder, target, knob, value, reason, now.wall) {
+                            self.dirty.insert((target, knob));
+                        }
+                    }
+                    Setting::Release { target, knob } => {
+                        if self.leases.release(&holder.policy, target, knob) {
+                            self.dirty.insert((target, knob));
+                        }
+                    }
+                }
+            }
+            for event in part.events {
+                self.emit(
+                    AgentEvent {
+                        pod: self.pods.get(event.pod).map(|entry| entry.given.key()).unwrap_or_default(),
+                        kind: AgentEvent::kind(event.kind),
+                        reason: event.reason,
+                        message: event.message,
+                        source: holder.policy.to_string(),
+                        count: 1,
+                        last_millis: now.wall.0,
+                        id: Some(event.pod),
+                    },
+                    now,
+                    events,
+                );
+            }
+        }
+        for (target, knob) in undeclared {
+            if self.leases.release(&holder.policy, target, knob) {
+                self.dirty.insert((target, knob));
+            }
+        }
+    }
+
+    /// Keeps an event, and passes on what was not said before.
+    pub(crate) fn emit(&mut self, event: AgentEvent, now: Now, events: &mut Vec<AgentEvent>) {
+        if self.events.record(event.clone(), now.wall) {
+            self.metrics.event(event.kind);
+            events.push(event);
+        }
+    }
+
+    /// What a knob should hold now; `None` = it is nobody's and was nobody's, or it must not be touched.
+    pub(crate) fn verdict(&mut self, target: Target, knob: Knob, now: Now) -> Option<Verdict> {
+        self.host.attached_path(target)?;
+        let held = self.held.get(&(target, knob));
+        if held.is_some_and(|held| held.pending || held.hands_off_until.is_some_and(|until| now.wall < until)) {
+            return None;
+        }
+        let pod = self.pods.of(target);
+        if pod.is_some_and(|entry| self.holds.get(&entry.id).is_some_and(|hold| hold.holds_at(now.wall))) {
+            return None;
+        }
+        if let Some(entry) = pod
+            && self.config.guard_rails.protected_namespaces.contains(&entry.given.namespace)
+        {
+            let why = format!("namespace {} is protected by the guard rails", entry.given.namespace);
+            if let Some(lease) = self.leases.effective(target, knob) {
+                let (policy, value) = (Arc::clone(&lease.holder.policy), lease.value);
+                self.note_refusal(target, knob, value, policy, why, false, now);
+            }
+            return None;
+        }
+        if let Some(lease) = self.leases.effective(target, knob) {
+            let (value, guarded) = self.guarded(target, knob, lease.value);
+            return Some(Verdict {
+                wanted: Wanted { target, knob, value },
+                policy: Arc::clone(&lease.holder.policy),
+                reason: Arc::clone(&lease.reason),
+                restores: false,
+                guarded,
+            });
+        }
+        self.refusals.remove(&(target, knob));
+        let held = self.held.get(&(target, knob))?;
+        Some(Verdict {
+            wanted: Wanted { target, knob, value: held.baseline },
+            policy: Arc::clone(&held.policy),
+            reason: "released: the baseline comes back".into(),
+            restores: true,
+            guarded: None,
+        })
+    }
+
+    /// Holds a value within the operator's bounds.
+    fn guarded(&self, target: Target, knob: Knob, value: Value) -> (Value, Option<(Value, String)>) {
+        let rails = &self.config.guard_rails;
+        let bound = match (knob, target) {
+            (Knob::CfsQuota, Target::Container(_)) => rails.max_quota_percent.and_then(|percent| {
+                let baseline = match self.held.get(&(target, knob)) {
+                    Some(held) => held.baseline,
+                    None => self.quotas.get(target)?.quota.map_or(Value::Max, |q| Value::Number(number(q.0))),
+                };
+                let Value::Number(baseline) = baseline else { return None };
+                let bound = i128::from(baseline) * i128::from(percent) / 100;
+                Some((bound, format!("maxQuotaPercent {percent} of the baseline {baseline}")))
+            }),
+            (Knob::MemoryMin, Target::Tier(Tier::Guaranteed)) => self.memory_capacity.map(|capacity| {
+                let percent = rails.max_memory_min_percent;
+                let bound = i128::from(capacity.0) * i128::from(percent) / 100;
+                (bound, format!("maxMemoryMinPercent {percent} of the node's {capacity}"))
+            }),
+            _ => None,
+        };
+        match (bound, value) {
+            (Some((bound, why)), Value::Number(wanted)) if i128::from(wanted) > bound => {
+                (Value::Number(i64::try_from(bound).unwrap_or(i64::MAX)), Some((value, why)))
+            }
+            (Some((bound, why)), Value::Max) => {
+                (Value::Number(i64::try_from(bound).unwrap_or(i64::MAX)), Some((value, why)))
+            }
+            _ => (value, None),
+        }
+    }
+}
+
+pub(crate) fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

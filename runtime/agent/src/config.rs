@@ -1,0 +1,186 @@
+//! The agent's own configuration file: which modules run, with which grants, and what no module may do.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use qosm_engine::{Grants, Interface, Limits};
+use qosm_model::lease::Priority;
+use qosm_model::unit::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// The file as a whole. Unknown fields are errors.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct AgentConfig {
+    /// The modules to run.
+    pub policies: Vec<PolicyConfig>,
+    /// What no module may do.
+    pub guard_rails: GuardRails,
+    /// What becomes of held knobs when the agent ends.
+    pub on_shutdown: OnShutdown,
+    /// How the agent treats other writers.
+    pub drift: DriftConfig,
+}
+
+/// One module.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct PolicyConfig {
+    /// Name of the policy; leases, metrics and explanations carry it.
+    pub name: String,
+    /// Path of the component; `None` = the default module of that name.
+    #[serde(default)]
+    pub module: Option<String>,
+    /// Interfaces that it may import; `None` = those that the default module of that name needs.
+    #[serde(default)]
+    pub grants: Option<Vec<String>>,
+    /// Weight of its leases; the higher wins.
+    #[serde(default = "PolicyConfig::default_priority")]
+    pub priority: i32,
+    /// The policy-level configuration, handed to the module as it is.
+    #[serde(default)]
+    pub config: serde_json::Map<String, serde_json::Value>,
+    /// What becomes of its leases when it is parked after repeated failure.
+    #[serde(default)]
+    pub on_failure: OnFailure,
+    /// Milliseconds between evaluations; `None` = what the module asks for.
+    #[serde(default)]
+    pub interval_millis: Option<u32>,
+    /// Memory that an instance may use, in MiB.
+    #[serde(default)]
+    pub memory_mib: Option<u64>,
+    /// Time that one call may take, in milliseconds.
+    #[serde(default)]
+    pub evaluation_millis: Option<u64>,
+}
+
+impl PolicyConfig {
+    /// A default module under its own name.
+    pub fn builtin(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            module: None,
+            grants: None,
+            priority: Self::default_priority(),
+            config: serde_json::Map::new(),
+            on_failure: OnFailure::default(),
+            interval_millis: None,
+            memory_mib: None,
+            evaluation_millis: None,
+        }
+    }
+
+    fn default_priority() -> i32 {
+        100
+    }
+
+    pub(crate) fn lease_priority(&self) -> Priority {
+        Priority(self.priority)
+    }
+
+    /// The interfaces to link.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownGrant`] names the first that does not exist.
+    pub fn granted(&self) -> Result<Grants, UnknownGrant> {
+        let Some(names) = &self.grants else {
+            return Ok(default_grants(&self.name).into_iter().collect());
+        };
+        names
+            .iter()
+            .map(|name| {
+                name.parse().map_err(|_| UnknownGrant {
+                    policy: self.name.clone(),
+                    grant: name.clone(),
+                    known: Interface::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+                })
+            })
+            .collect()
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        let mut limits = Limits::default();
+        if let Some(mib) = self.memory_mib {
+            limits.memory = Bytes(mib.saturating_mul(1 << 20));
+        }
+        if let Some(millis) = self.evaluation_millis {
+            limits.evaluation = Duration::from_millis(millis);
+        }
+        limits
+    }
+}
+
+/// What the default modules import; a policy of another name is granted nothing unless its entry says so.
+fn default_grants(name: &str) -> BTreeSet<Interface> {
+    match name {
+        "cpu-burst" => [Interface::Node, Interface::CpuStat, Interface::CpuBandwidth].into(),
+        "memory-qos" => [Interface::Node, Interface::MemoryProtection].into(),
+        _ => BTreeSet::new(),
+    }
+}
+
+/// A grant that is no interface.
+#[derive(Debug, thiserror::Error)]
+#[error("policy `{policy}`: grants: `{grant}` is not an interface of qosm; there are: {known}")]
+pub struct UnknownGrant {
+    policy: String,
+    grant: String,
+    known: String,
+}
+
+/// What becomes of a parked policy's leases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFailure {
+    /// They stay until the policy works again.
+    #[default]
+    Hold,
+    /// They are released; what lies beneath comes back.
+    Release,
+}
+
+/// What becomes of all leases when the agent ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnShutdown {
+    /// Every knob gets its baseline back.
+    #[default]
+    Restore,
+    /// The values stay; the next start takes them over, or `qosm restore` undoes them.
+    Keep,
+}
+
+/// Bounds that hold whatever a module says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct GuardRails {
+    /// Namespaces whose pods are never touched.
+    pub protected_namespaces: BTreeSet<String>,
+    /// Highest CFS quota, in percent of the baseline; `None` = no bound but the module's own.
+    pub max_quota_percent: Option<u32>,
+    /// Highest `memory.min` of the kubepods group, in percent of the node's memory: it bounds the protection of all below it.
+    pub max_memory_min_percent: u32,
+}
+
+impl Default for GuardRails {
+    fn default() -> Self {
+        Self { protected_namespaces: BTreeSet::new(), max_quota_percent: None, max_memory_min_percent: 100 }
+    }
+}
+
+/// How the agent treats other writers of its knobs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct DriftConfig {
+    /// How long a knob is left alone after a person wrote it.
+    pub hands_off_seconds: u32,
+    /// Held knobs are read back over so many ticks (held CFS quotas at each tick).
+    pub verify_over_ticks: u32,
+}
+
+impl Default for DriftConfig {
+    fn default() -> Self {
+        Self { hands_off_seconds: 600, verify_over_ticks: 10 }
+    }
+}

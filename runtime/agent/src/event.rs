@@ -1,0 +1,84 @@
+//! Events for the owners of pods: what a module emitted, and what the agent itself has to tell. Equal ones are counted, old ones
+//! make room.
+
+use std::collections::VecDeque;
+
+use qosm_model::lease::Timestamp;
+use qosm_model::pod::PodId;
+use qosm_model::setting::EventKind;
+use serde::Serialize;
+
+/// How many different events are kept.
+const KEPT: usize = 1024;
+
+/// One event, as `qosm get events` and a replay show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentEvent {
+    /// `namespace/name`.
+    pub pod: String,
+    /// `Normal` or `Warning`.
+    pub kind: &'static str,
+    /// One word in camel case.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+    /// Policy or part of the agent that it comes from.
+    pub source: String,
+    /// How often it was said.
+    pub count: u64,
+    /// When it was said last, in milliseconds since the epoch.
+    pub last_millis: i64,
+    #[serde(skip)]
+    pub(crate) id: Option<PodId>,
+}
+
+impl AgentEvent {
+    pub(crate) fn kind(kind: EventKind) -> &'static str {
+        match kind {
+            EventKind::Normal => "Normal",
+            EventKind::Warning => "Warning",
+        }
+    }
+}
+
+/// The events that are kept.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    kept: VecDeque<AgentEvent>,
+}
+
+impl Events {
+    /// Keeps an event. `true` if it was not said before.
+    pub(crate) fn record(&mut self, event: AgentEvent, now: Timestamp) -> bool {
+        let same = self.kept.iter_mut().find(|kept| {
+            kept.pod == event.pod
+                && kept.reason == event.reason
+                && kept.message == event.message
+                && kept.source == event.source
+        });
+        if let Some(kept) = same {
+            kept.count += 1;
+            kept.last_millis = now.0;
+            return false;
+        }
+        if self.kept.len() == KEPT {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(event);
+        true
+    }
+
+    /// A pod that is gone keeps its events only as history, no longer as its own.
+    pub(crate) fn forget(&mut self, pod: PodId) {
+        for event in &mut self.kept {
+            if event.id == Some(pod) {
+                event.id = None;
+            }
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &AgentEvent> {
+        self.kept.iter()
+    }
+}

@@ -1,0 +1,271 @@
+//! Facts: a node in a file. The same document stands behind `plan` (what would be written?), opens a `replay`, and is what
+//! `record` begins with. Pods, ConfigMaps and the node are ordinary Kubernetes objects.
+
+use std::collections::BTreeMap;
+
+use qosm_cluster::{Objects, parse_objects};
+use qosm_model::pod::{ContainerCgroup, ContainerKind, ContainerState, Pod};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::config::{GuardRails, PolicyConfig};
+
+/// The document. Unknown fields are errors.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct Facts {
+    /// The machine and its kernel.
+    pub host: HostFacts,
+    /// A `kind: Node` object, or the fields of one that matter: `metadata.name`, `metadata.labels`, `status.allocatable.memory`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<Value>,
+    /// Which policies run; empty = all default ones, as they come.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<PolicyConfig>,
+    /// The operator's bounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guard_rails: Option<GuardRails>,
+    /// ConfigMap objects.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub config_maps: Vec<Value>,
+    /// Pod objects.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<Value>,
+    /// Files that hold something else than a kubelet would have left there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cgroups: Vec<CgroupFacts>,
+}
+
+/// One version for all controllers, or one for each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum CgroupVersions {
+    /// For all.
+    All(Version),
+    /// By controller: `cpu`, `cpuacct`, `cpuset`, `memory`; v2 for those that are missing.
+    Each(BTreeMap<String, Version>),
+}
+
+/// A cgroup version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Version {
+    /// Version 1.
+    V1,
+    /// Version 2.
+    V2,
+}
+
+/// A cgroup driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DriverName {
+    /// systemd slices and scopes.
+    Systemd,
+    /// Plain directories.
+    Cgroupfs,
+}
+
+/// Which knobs the kernel has, and by which rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KernelName {
+    /// A mainline kernel.
+    Mainline,
+    /// Alibaba Cloud Linux or Anolis.
+    Alibaba,
+}
+
+/// The machine and its kernel.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct HostFacts {
+    /// `v1`, `v2`, or a version for each controller.
+    pub cgroup: CgroupVersions,
+    /// `systemd` or `cgroupfs`.
+    pub driver: DriverName,
+    /// The kubelet's `cgroupRoot`.
+    pub cgroup_root: String,
+    /// `mainline` or `alibaba`.
+    pub kernel: KernelName,
+    /// Files that this kernel lacks, by name.
+    pub missing_files: Vec<String>,
+    /// Files that it has beyond the named kernel's, by name.
+    pub extra_files: Vec<String>,
+    /// Logical CPUs.
+    pub cpus: u32,
+    /// Physical memory, as a Kubernetes quantity.
+    pub memory: String,
+    /// Size of a memory page in bytes.
+    pub page_size: u64,
+}
+
+impl Default for HostFacts {
+    fn default() -> Self {
+        Self {
+            cgroup: CgroupVersions::All(Version::V2),
+            driver: DriverName::Systemd,
+            cgroup_root: "/".to_owned(),
+            kernel: KernelName::Mainline,
+            missing_files: Vec::new(),
+            extra_files: Vec::new(),
+            cpus: 8,
+            memory: "32Gi".to_owned(),
+            page_size: 4096,
+        }
+    }
+}
+
+/// What the files of one cgroup hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct CgroupFacts {
+    /// `kubepods`, `burstable` or `besteffort`: a tier's group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    /// `namespace/name`: a pod's group, or (with `container`) a container's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// The container's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// File name to contents.
+    pub files: BTreeMap<String, String>,
+}
+
+/// Reads Kubernetes objects that stand in a document.
+pub fn read_objects(pods: &[Value], config_maps: &[Value], node: Option<&Value>, origin: &str) -> Objects {
+    let of_kind = |kind: &str, object: &Value| {
+        let mut object = object.clone();
+        if let Value::Object(fields) = &mut object {
+            fields.entry("kind").or_insert_with(|| kind.into());
+            fields.entry("apiVersion").or_insert_with(|| "v1".into());
+        }
+        object
+    };
+    let items: Vec<Value> = pods
+        .iter()
+        .map(|pod| of_kind("Pod", pod))
+        .chain(config_maps.iter().map(|map| of_kind("ConfigMap", map)))
+        .chain(node.map(|node| of_kind("Node", node)))
+        .collect();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+    parse_objects(&list.to_string(), origin)
+}
+
+/// Writes a pod as a manifest from which the same pod is read again.
+pub fn manifest(pod: &Pod) -> Value {
+    let mut annotations = pod.annotations.clone();
+    let mut bound = Map::new();
+    if let Some(cgroup) = &pod.cgroup {
+        bound.insert(String::new(), cgroup.clone().into());
+    }
+    for container in &pod.containers {
+        if let ContainerCgroup::Bound(path) = &container.cgroup {
+            bound.insert(container.name.clone(), path.clone().into());
+        }
+    }
+    if !bound.is_empty() {
+        annotations.insert(qosm_cluster::CGROUP_ANNOTATION.to_owned(), Value::Object(bound).to_string());
+    }
+    let of = |wanted: fn(ContainerKind) -> bool| -> Vec<Value> {
+        pod.containers.iter().filter(|container| wanted(container.kind)).map(spec_of).collect()
+    };
+    let statuses = |wanted: fn(ContainerKind) -> bool| -> Vec<Value> {
+        pod.containers
+            .iter()
+            .filter(|container| wanted(container.kind))
+            .filter_map(|container| {
+                let state = match container.state {
+                    ContainerState::Waiting => "waiting",
+                    ContainerState::Running => "running",
+                    ContainerState::Terminated => "terminated",
+                };
+                match &container.cgroup {
+                    ContainerCgroup::Runtime(id) => {
+                        Some(json!({"name": container.name, "containerID": id, "state": {state: {}}}))
+                    }
+                    ContainerCgroup::Unknown => Some(json!({"name": container.name, "state": {state: {}}})),
+                    ContainerCgroup::Bound(_) | ContainerCgroup::Named(_) => None,
+                }
+            })
+            .collect()
+    };
+    let regular = |kind| kind == ContainerKind::Regular;
+    let initial = |kind| kind != ContainerKind::Regular;
+    let mut status = Map::new();
+    status.insert("phase".to_owned(), if pod.active { "Running" } else { "Succeeded" }.into());
+    status.insert("qosClass".to_owned(), pod.kube_qos.as_str().into());
+    for (key, list) in [("containerStatuses", statuses(regular)), ("initContainerStatuses", statuses(initial))] {
+        if !list.is_empty() {
+            status.insert(key.to_owned(), list.into());
+        }
+    }
+    let mut spec = Map::new();
+    spec.insert("containers".to_owned(), of(regular).into());
+    let init = of(initial);
+    if !init.is_empty() {
+        spec.insert("initContainers".to_owned(), init.into());
+    }
+    if let Some(priority) = pod.priority {
+        spec.insert("priority".to_owned(), priority.into());
+    }
+    let overhead = amounts([
+        ("cpu", (pod.cpu_overhead.0 > 0).then(|| format!("{}m", pod.cpu_overhead.0))),
+        ("memory", (pod.memory_overhead.0 > 0).then(|| pod.memory_overhead.0.to_string())),
+    ]);
+    if !overhead.is_empty() {
+        spec.insert("overhead".to_owned(), overhead.into());
+    }
+    let requests = amounts([("memory", pod.memory_request.map(|bytes| bytes.0.to_string()))]);
+    let limits = amounts([
+        ("cpu", pod.cpu_limit.map(|milli| format!("{}m", milli.0))),
+        ("memory", pod.memory_limit.map(|bytes| bytes.0.to_string())),
+    ]);
+    if !requests.is_empty() || !limits.is_empty() {
+        spec.insert("resources".to_owned(), json!({"requests": requests, "limits": limits}));
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+            "labels": pod.labels,
+            "annotations": annotations,
+        },
+        "spec": spec,
+        "status": status,
+    })
+}
+
+fn amounts<const N: usize>(amounts: [(&str, Option<String>); N]) -> Map<String, Value> {
+    amounts.into_iter().filter_map(|(name, amount)| Some((name.to_owned(), amount?.into()))).collect()
+}
+
+fn spec_of(container: &qosm_model::pod::Container) -> Value {
+    let mut requests = amounts([
+        ("cpu", container.cpu_request.map(|milli| format!("{}m", milli.0))),
+        ("memory", container.memory_request.map(|bytes| bytes.0.to_string())),
+    ]);
+    let mut limits = amounts([
+        ("cpu", container.cpu_limit.map(|milli| format!("{}m", milli.0))),
+        ("memory", container.memory_limit.map(|bytes| bytes.0.to_string())),
+    ]);
+    for resource in &container.extended_resources {
+        if let Some(request) = resource.request {
+            requests.insert(resource.name.clone(), request.to_string().into());
+        }
+        if let Some(limit) = resource.limit {
+            limits.insert(resource.name.clone(), limit.to_string().into());
+        }
+    }
+    let mut spec = Map::new();
+    spec.insert("name".to_owned(), container.name.clone().into());
+    spec.insert("resources".to_owned(), json!({"requests": requests, "limits": limits}));
+    if container.kind == ContainerKind::Sidecar {
+        spec.insert("restartPolicy".to_owned(), "Always".into());
+    }
+    Value::Object(spec)
+}

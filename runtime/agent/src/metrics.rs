@@ -1,0 +1,178 @@
+//! Account, the part for machines: Prometheus metrics. Labels are small closed sets; no pod, no UID.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use qosm_engine::Interface;
+use qosm_model::knob::Knob;
+use qosm_model::lease::Leases;
+
+use crate::policy::{Health, Policy};
+use crate::table::Pods;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyLabel {
+    policy: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    knob: &'static str,
+    policy: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusalLabels {
+    knob: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DriftLabels {
+    knob: &'static str,
+    writer: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ColumnLabel {
+    column: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_01, 4.0, 10))
+}
+
+/// All metrics of the agent. Shared with the endpoint that serves them.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    step: Histogram,
+    evaluation: Family<PolicyLabel, Histogram, fn() -> Histogram>,
+    column: Family<ColumnLabel, Histogram, fn() -> Histogram>,
+    failures: Family<PolicyLabel, Counter>,
+    running: Family<PolicyLabel, Gauge>,
+    leases: Family<PolicyLabel, Gauge>,
+    writes: Family<WriteLabels, Counter>,
+    refusals: Family<RefusalLabels, Counter>,
+    drift: Family<DriftLabels, Counter>,
+    events: Family<KindLabel, Counter>,
+    pods: Gauge,
+    containers: Gauge,
+    problems: Gauge,
+    journal_failures: Counter<u64, AtomicU64>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("qosm");
+        let step = seconds();
+        let evaluation = Family::new_with_constructor(seconds as fn() -> Histogram);
+        let column = Family::new_with_constructor(seconds as fn() -> Histogram);
+        let metrics_of = |registry: &mut Registry| Self {
+            step: step.clone(),
+            evaluation: evaluation.clone(),
+            column: column.clone(),
+            failures: Family::default(),
+            running: Family::default(),
+            leases: Family::default(),
+            writes: Family::default(),
+            refusals: Family::default(),
+            drift: Family::default(),
+            events: Family::default(),
+            pods: Gauge::default(),
+            containers: Gauge::default(),
+            problems: Gauge::default(),
+            journal_failures: Counter::default(),
+            registry: std::mem::take(registry),
+        };
+        let mut metrics = metrics_of(&mut registry);
+        let r = &mut metrics.registry;
+        r.register_with_unit("step", "One step of the loop, all phases", Unit::Seconds, step);
+        r.register_with_unit("policy_evaluation", "One evaluation of a policy", Unit::Seconds, evaluation);
+        r.register_with_unit("column_read", "Reading one column of all containers", Unit::Seconds, column);
+        r.register("policy_failures", "Evaluations that were discarded", metrics.failures.clone());
+        r.register("policy_running", "1 while the policy is evaluated, 0 while it backs off or is parked", metrics.running.clone());
+        r.register("leases", "Knobs that a policy holds", metrics.leases.clone());
+        r.register("knob_writes", "Writes to the kernel", metrics.writes.clone());
+        r.register("knob_refusals", "Settings not in force: the errno of the kernel, or unavailable", metrics.refusals.clone());
+        r.register("knob_drift", "Held knobs that somebody else wrote", metrics.drift.clone());
+        r.register("pod_events", "Events for the owners of pods", metrics.events.clone());
+        r.register("pods", "Pods that are known", metrics.pods.clone());
+        r.register("containers", "Containers whose cgroup is open", metrics.containers.clone());
+        r.register("config_problems", "Annotations, ConfigMaps and manifests that cannot be used as written", metrics.problems.clone());
+        r.register("journal_failures", "Commits that the journal refused", metrics.journal_failures.clone());
+        metrics
+    }
+}
+
+impl Metrics {
+    /// The text that Prometheus scrapes (OpenMetrics).
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String does not fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        text
+    }
+
+    pub(crate) fn step(&self, seconds: f64, pods: &Pods, leases: &Leases, policies: &[Policy]) {
+        self.step.observe(seconds);
+        self.pods.set(count(pods.len()));
+        self.containers.set(count(pods.iter().flat_map(|entry| &entry.containers).filter(|c| c.attached).count()));
+        for policy in policies {
+            let label = PolicyLabel { policy: policy.name().to_string() };
+            self.leases.get_or_create(&label).set(count(leases.held_by(policy.name()).count()));
+            self.running.get_or_create(&label).set(i64::from(policy.health == Health::Running));
+        }
+    }
+
+    pub(crate) fn evaluation(&self, policy: &Arc<str>, seconds: f64) {
+        self.evaluation.get_or_create(&PolicyLabel { policy: policy.to_string() }).observe(seconds);
+    }
+
+    pub(crate) fn failure(&self, policy: &Arc<str>) {
+        self.failures.get_or_create(&PolicyLabel { policy: policy.to_string() }).inc();
+    }
+
+    pub(crate) fn column(&self, column: Interface, seconds: f64) {
+        self.column.get_or_create(&ColumnLabel { column: column.to_string() }).observe(seconds);
+    }
+
+    pub(crate) fn write(&self, knob: Knob, policy: &Arc<str>) {
+        self.writes.get_or_create(&WriteLabels { knob: knob.as_str(), policy: policy.to_string() }).inc();
+    }
+
+    pub(crate) fn refusal(&self, knob: Knob, reason: &'static str) {
+        self.refusals.get_or_create(&RefusalLabels { knob: knob.as_str(), reason }).inc();
+    }
+
+    pub(crate) fn drift(&self, knob: Knob, writer: &'static str) {
+        self.drift.get_or_create(&DriftLabels { knob: knob.as_str(), writer }).inc();
+    }
+
+    pub(crate) fn event(&self, kind: &'static str) {
+        self.events.get_or_create(&KindLabel { kind }).inc();
+    }
+
+    pub(crate) fn problems(&self, problems: usize) {
+        self.problems.set(count(problems));
+    }
+
+    pub(crate) fn journal_failure(&self) {
+        self.journal_failures.inc();
+    }
+}
+
+fn count(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

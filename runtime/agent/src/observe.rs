@@ -1,0 +1,187 @@
+//! Observe, the part of pods and cgroups: finding the groups of pods, making them where there is no kubelet, and noticing that
+//! they are gone.
+
+use std::sync::Arc;
+
+use qosm_host::HostError;
+use qosm_model::column::BandwidthSample;
+use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::pod::{ContainerId, ContainerState, KubeQos, PodId, Tier};
+use qosm_model::unit::Micros;
+
+use crate::agent::{Agent, Mode};
+use crate::table::PodEntry;
+
+impl Agent {
+    /// Opens what there is of a pod's cgroups, and tells the policies if that is more than before.
+    pub(crate) fn attach_pod(&mut self, id: PodId) {
+        if self.make_cgroups && self.mode == Mode::Enforce {
+            self.make_pod(id);
+        }
+        let Some(entry) = self.pods.get(id) else { return };
+        let given = entry.given.clone();
+        let pod_path = self.host.pod_path(&given);
+        let mut opened = Vec::new();
+        if !entry.attached && self.host.attach(Target::Pod(id), &pod_path).is_ok() {
+            opened.push(Target::Pod(id));
+        }
+        for (container, known) in given.containers.iter().zip(&entry.containers) {
+            if known.attached || container.state != ContainerState::Running {
+                continue;
+            }
+            let target = Target::Container(known.id);
+            let attached = match self.host.container_path(&given, container) {
+                Ok(Some(path)) => self.host.attach(target, &path),
+                Ok(None) => continue,
+                Err(error) => Err(error),
+            };
+            match attached {
+                Ok(()) => opened.push(target),
+                Err(HostError::Gone { .. }) => {}
+                Err(error) => tracing::debug!(pod = given.key(), container = container.name, %error, "cgroup not opened"),
+            }
+        }
+        if opened.is_empty() {
+            return;
+        }
+        for &target in &opened {
+            self.quotas.refresh(&mut self.host, target);
+            self.adopt(target);
+        }
+        let exclusive: Vec<_> = opened.iter().map(|&target| self.exclusive_cpus(target)).collect();
+        let Some(entry) = self.pods.get_mut(id) else { return };
+        for (&target, exclusive) in opened.iter().zip(exclusive) {
+            match target {
+                Target::Pod(_) => entry.attached = true,
+                Target::Container(container) => {
+                    if let Some(known) = entry.containers.iter_mut().find(|known| known.id == container) {
+                        known.attached = true;
+                        known.exclusive_cpus = exclusive;
+                    }
+                }
+                Target::Tier(_) => {}
+            }
+        }
+        entry.refresh_view();
+        for policy in &mut self.policies {
+            policy.reckon(id, &self.pods, true);
+        }
+    }
+
+    /// The CPUs that the kubelet's static policy set aside for a container: a Guaranteed pod's container with a whole number of
+    /// CPUs whose cpuset has just that many.
+    fn exclusive_cpus(&mut self, target: Target) -> Option<u32> {
+        let Target::Container(id) = target else { return None };
+        let (entry, place) = self.pods.owner(id)?;
+        let container = entry.given.containers.get(place)?;
+        let limit = container.cpu_limit?.0;
+        if entry.given.kube_qos != KubeQos::Guaranteed || limit == 0 || limit % 1000 != 0 {
+            return None;
+        }
+        let cpus = self.host.cpuset_cpus(id).ok()??;
+        (u64::from(cpus) == limit / 1000 && cpus < self.host.cpus()).then_some(cpus)
+    }
+
+    /// Makes the cgroups that a kubelet would have made, with the bounds that it would have set.
+    fn make_pod(&mut self, id: PodId) {
+        let Some(entry) = self.pods.get(id) else { return };
+        let given = entry.given.clone();
+        if !given.active {
+            return;
+        }
+        if !self.made_tiers && Tier::ALL.iter().all(|&tier| self.host.attached_path(Target::Tier(tier)).is_none()) {
+            self.made_tiers = true;
+        }
+        match self.host.provision(&given) {
+            Ok(made) => {
+                if let Some(entry) = self.pods.get_mut(id) {
+                    entry.made |= made;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(pod = given.key(), error = crate::policy::chain(&error), "cgroups cannot be made");
+            }
+        }
+    }
+
+    /// Removes cgroups that the agent made, if nobody is in them any more.
+    pub(crate) fn remove_made(&mut self, entry: &PodEntry) {
+        if !entry.made {
+            return;
+        }
+        if let Err(error) = self.host.deprovision(&entry.given) {
+            tracing::warn!(pod = entry.given.key(), error = crate::policy::chain(&error), "cgroups stay: they are in use");
+        }
+    }
+
+    /// Removes the tiers, if the agent made them and nothing is left below them.
+    pub(crate) fn remove_made_tiers(&mut self) {
+        if !self.made_tiers {
+            return;
+        }
+        for tier in Tier::ALL.into_iter().rev() {
+            let path = self.host.tier_path(tier);
+            self.host.detach(Target::Tier(tier));
+            if let Err(error) = self.host.remove(&path) {
+                tracing::debug!(path, %error, "tier stays");
+            }
+        }
+    }
+
+    /// A container's cgroup vanished. Its leases are void; if it comes back under the same name it is another container.
+    pub(crate) fn container_gone(&mut self, container: ContainerId) {
+        let target = Target::Container(container);
+        self.drop_target(target);
+        if let Some(pod) = self.pods.renew_container(container) {
+            for policy in &mut self.policies {
+                policy.reckon(pod, &self.pods, true);
+            }
+        }
+    }
+
+    /// Forgets all about a target whose cgroup no longer exists.
+    pub(crate) fn drop_target(&mut self, target: Target) {
+        self.leases.forget(target);
+        self.host.detach(target);
+        self.quotas.forget(target);
+        let held: Vec<Knob> = self.held.range((target, Knob::ALL[0])..).take_while(|((t, _), _)| *t == target).map(|((_, k), _)| *k).collect();
+        for knob in held {
+            if let Some(held) = self.held.remove(&(target, knob)) {
+                self.struck.push((knob, held.cgroup));
+            }
+        }
+        self.refusals.retain(|(refused, _), _| *refused != target);
+        self.dirty.retain(|(dirty, _)| *dirty != target);
+    }
+
+    /// The column of quotas: held ones and a share of the others are read, the rest is as last seen.
+    pub(crate) fn read_quotas(&mut self) -> Arc<[BandwidthSample]> {
+        let turns = u64::from(self.config.drift.verify_over_ticks.max(1));
+        let turn = self.ticks % turns;
+        let targets: Vec<Target> = self
+            .pods
+            .iter()
+            .filter(|entry| entry.given.active)
+            .flat_map(|entry| {
+                let pod = entry.attached.then_some(Target::Pod(entry.id));
+                let containers = entry.containers.iter().filter(|c| c.attached).map(|c| Target::Container(c.id));
+                pod.into_iter().chain(containers)
+            })
+            .collect();
+        let mut rows = Vec::with_capacity(targets.len());
+        for (place, target) in (0u64..).zip(targets) {
+            let held = self.held.get(&(target, Knob::CfsQuota));
+            if place % turns == turn || held.is_some() {
+                self.quotas.refresh(&mut self.host, target);
+            }
+            if let Some(now) = self.quotas.get(target) {
+                let baseline_quota = held.map_or(now.quota, |held| match held.baseline {
+                    Value::Max => None,
+                    Value::Number(number) => u64::try_from(number).ok().map(Micros),
+                });
+                rows.push(BandwidthSample { target, quota: now.quota, baseline_quota, period: now.period });
+            }
+        }
+        rows.into()
+    }
+}

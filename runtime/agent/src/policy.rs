@@ -1,0 +1,368 @@
+//! One policy: its module, its instance, what it was told, and how it fares.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use qosm_engine::{Cause, Engine, Grants, Instance, Interface, Limits, Module, PodView, Staged};
+use qosm_model::layering::{CompiledProtocol, ConfigMap, Effective, Layers};
+use qosm_model::lease::{Holder, Timestamp};
+use qosm_model::pod::{ContainerId, Node, PodId};
+use qosm_model::problem::Problem;
+use qosm_model::protocol::Description;
+use qosm_model::unit::Micros;
+use serde_json::{Map, Value};
+
+use crate::columns::Readings;
+use crate::config::{OnFailure, PolicyConfig};
+use crate::table::Pods;
+
+/// Failures in a row after which a policy is parked.
+const PARK_AFTER: u32 = 5;
+/// Evaluations without failure after which earlier failures are forgotten.
+const FORGIVE_AFTER: u32 = 10;
+/// The longest wait before a failed policy is started again.
+const LONGEST_BACK_OFF_SECONDS: u64 = 60;
+
+/// How a policy fares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It is evaluated.
+    Running,
+    /// It failed and is started anew at this moment of the monotonic clock.
+    BackingOff {
+        /// When.
+        until: Micros,
+        /// What went wrong.
+        error: String,
+    },
+    /// It failed too often, or cannot start at all; it stays where it is until its configuration changes.
+    Parked {
+        /// What went wrong.
+        error: String,
+    },
+}
+
+/// A moment, handed in: nothing below asks a clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// For people: what `since` and events show.
+    pub wall: Timestamp,
+    /// For intervals and windows.
+    pub monotonic: Micros,
+}
+
+/// A module that is ready to be instantiated as a policy.
+pub struct LoadedPolicy {
+    /// The operator's entry.
+    pub config: PolicyConfig,
+    /// The compiled module.
+    pub module: Module,
+    /// Who it says it is.
+    pub description: Description,
+}
+
+pub(crate) struct Policy {
+    pub(crate) holder: Holder,
+    pub(crate) module: Module,
+    pub(crate) description: Description,
+    pub(crate) health: Health,
+    pub(crate) on_failure: OnFailure,
+    /// What each pod's layers come to.
+    pub(crate) effective: HashMap<PodId, Effective>,
+    /// Pods that the module itself turned down: field and message.
+    pub(crate) rejections: HashMap<PodId, (String, String)>,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) evaluations: u64,
+    pub(crate) failures: u64,
+    pub(crate) last_evaluation_seconds: f64,
+    grants: Grants,
+    limits: Limits,
+    interval: Option<Micros>,
+    config: PolicyConfig,
+    protocol: Option<Arc<CompiledProtocol>>,
+    layers: Option<Layers>,
+    instance: Option<Instance>,
+    saved: Vec<u8>,
+    failures_in_row: u32,
+    successes_in_row: u32,
+    configured: bool,
+    dirty: BTreeSet<PodId>,
+    removed: Vec<PodId>,
+    told: BTreeSet<PodId>,
+    declare_anew: bool,
+    last: Option<Micros>,
+    earlier: Readings,
+}
+
+/// What an evaluation came to.
+pub(crate) enum Evaluated {
+    /// All settings staged; `anew` = what is not among them is no longer wanted.
+    Staged { staged: Vec<Staged>, anew: bool },
+    /// It failed, and is tried again later.
+    Failed { error: String },
+    /// It failed too often; `release` = its leases are to be given up.
+    Parked { error: String, release: bool },
+}
+
+impl Policy {
+    pub(crate) fn new(loaded: LoadedPolicy, grants: Grants, saved: Vec<u8>) -> Self {
+        let LoadedPolicy { config, module, description } = loaded;
+        let interval = config.interval_millis.unwrap_or(description.interval_millis);
+        let mut policy = Self {
+            holder: Holder { policy: config.name.as_str().into(), priority: config.lease_priority() },
+            module,
+            health: Health::Running,
+            on_failure: config.on_failure,
+            effective: HashMap::new(),
+            rejections: HashMap::new(),
+            problems: Vec::new(),
+            evaluations: 0,
+            failures: 0,
+            last_evaluation_seconds: 0.0,
+            grants,
+            limits: config.limits(),
+            interval: (interval > 0).then(|| Micros(u64::from(interval) * 1000)),
+            config,
+            protocol: None,
+            layers: None,
+            instance: None,
+            saved,
+            failures_in_row: 0,
+            successes_in_row: 0,
+            configured: false,
+            dirty: BTreeSet::new(),
+            removed: Vec::new(),
+            told: BTreeSet::new(),
+            declare_anew: true,
+            last: None,
+            earlier: Readings::default(),
+            description,
+        };
+        if let Some(protocol) = policy.description.protocol.clone() {
+            match CompiledProtocol::compile(protocol) {
+                Ok(protocol) => policy.protocol = Some(Arc::new(protocol)),
+                Err(problem) => policy.health = Health::Parked { error: problem.to_string() },
+            }
+        }
+        policy
+    }
+
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.holder.policy
+    }
+
+    /// Takes changed ConfigMaps or node labels, and reckons every pod's configuration anew.
+    pub(crate) fn reconfigure(&mut self, maps: &[ConfigMap], node: &Node, pods: &Pods) {
+        let Some(protocol) = &self.protocol else { return };
+        let (layers, problems) = Layers::build(Arc::clone(protocol), maps, node, self.layers.as_ref());
+        if self.layers.as_ref().map(Layers::classes) != Some(layers.classes()) {
+            self.configured = false;
+        }
+        self.layers = Some(layers);
+        self.problems = problems;
+        for id in pods.ids() {
+            self.reckon(id, pods, false);
+        }
+    }
+
+    /// Has the module configured and evaluated anew, because the node itself changed.
+    pub(crate) fn node_changed(&mut self) {
+        self.configured = false;
+    }
+
+    /// Reckons one pod's configuration. The module hears of the pod if that changed, or if the pod itself did.
+    pub(crate) fn reckon(&mut self, id: PodId, pods: &Pods, pod_changed: bool) {
+        let Some(entry) = pods.get(id) else { return };
+        let effective = self.layers.as_ref().map(|layers| layers.for_pod(&entry.given)).unwrap_or_default();
+        let changed = self.effective.get(&id).is_none_or(|was| was.values != effective.values);
+        self.effective.insert(id, effective);
+        if changed || pod_changed {
+            self.dirty.insert(id);
+        }
+    }
+
+    /// The pod is gone.
+    pub(crate) fn forget(&mut self, id: PodId) {
+        self.effective.remove(&id);
+        self.rejections.remove(&id);
+        self.dirty.remove(&id);
+        if self.told.remove(&id) {
+            self.removed.push(id);
+        }
+    }
+
+    pub(crate) fn imports(&self, interface: Interface) -> bool {
+        self.module.imports().contains(&interface)
+    }
+
+    /// Why the policy is to be evaluated now, if it is.
+    pub(crate) fn due(&self, now: Now) -> Option<Cause> {
+        match &self.health {
+            Health::Parked { .. } => return None,
+            Health::BackingOff { until, .. } if now.monotonic < *until => return None,
+            Health::BackingOff { .. } | Health::Running => {}
+        }
+        if !self.configured {
+            return Some(Cause::ConfigChanged);
+        }
+        if !self.dirty.is_empty() || !self.removed.is_empty() {
+            return Some(Cause::PodsChanged);
+        }
+        let last = self.last?;
+        // A tick that comes a little early is that interval's tick: timers are not exact.
+        let interval = self.interval?;
+        (now.monotonic.0.saturating_sub(last.0) + interval.0 / 20 >= interval.0).then_some(Cause::Interval)
+    }
+
+    /// Runs the module once. Everything it staged counts, or nothing does.
+    pub(crate) fn evaluate(&mut self, engine: &Engine, cause: Cause, readings: &Readings, pods: &Pods, now: Now) -> Evaluated {
+        let started = std::time::Instant::now();
+        let outcome = self.run(engine, cause, readings, pods, now);
+        self.last_evaluation_seconds = started.elapsed().as_secs_f64();
+        self.evaluations += 1;
+        match outcome {
+            Ok(staged) => {
+                self.health = Health::Running;
+                self.successes_in_row = self.successes_in_row.saturating_add(1);
+                if self.successes_in_row >= FORGIVE_AFTER {
+                    self.failures_in_row = 0;
+                }
+                self.last = Some(now.monotonic);
+                self.earlier = readings.carrying(&self.earlier, |id| pods.owner(id).is_some());
+                for part in &staged {
+                    if let Some(state) = &part.state {
+                        self.saved.clone_from(state);
+                    }
+                    for rejection in &part.rejections {
+                        self.rejections.insert(rejection.pod, (rejection.field.clone(), rejection.message.clone()));
+                    }
+                }
+                Evaluated::Staged { staged, anew: std::mem::take(&mut self.declare_anew) }
+            }
+            Err(error) => self.failed(error, now),
+        }
+    }
+
+    fn failed(&mut self, error: String, now: Now) -> Evaluated {
+        // A failed call leaves the module with a memory of what it believes to hold that is no longer true. So it starts anew,
+        // and the first evaluation of the new instance says all that it wants.
+        self.instance = None;
+        self.configured = false;
+        self.told.clear();
+        self.removed.clear();
+        self.declare_anew = true;
+        self.failures += 1;
+        self.failures_in_row += 1;
+        self.successes_in_row = 0;
+        if self.failures_in_row >= PARK_AFTER {
+            self.health = Health::Parked { error: error.clone() };
+            return Evaluated::Parked { error, release: self.on_failure == OnFailure::Release };
+        }
+        let seconds = (1u64 << (self.failures_in_row - 1)).min(LONGEST_BACK_OFF_SECONDS);
+        self.health =
+            Health::BackingOff { until: Micros(now.monotonic.0.saturating_add(seconds * 1_000_000)), error: error.clone() };
+        Evaluated::Failed { error }
+    }
+
+    fn run(
+        &mut self,
+        engine: &Engine,
+        cause: Cause,
+        readings: &Readings,
+        pods: &Pods,
+        now: Now,
+    ) -> Result<Vec<Staged>, String> {
+        let mut staged = Vec::new();
+        if self.instance.is_none() {
+            let instance = engine
+                .instantiate(&self.module, &self.holder.policy, &self.grants, &self.limits, self.saved.clone())
+                .map_err(|error| chain(&error))?;
+            self.instance = Some(instance);
+            self.dirty = pods.ids().into_iter().collect();
+            self.configured = false;
+        }
+        let window = Micros(self.last.map_or(0, |last| now.monotonic.0.saturating_sub(last.0)));
+        let columns = readings.since(&self.earlier);
+        let config = (!self.configured).then(|| self.module_config());
+        let Some(instance) = &mut self.instance else { return Err("no instance".to_owned()) };
+        if let Some(config) = config {
+            staged.push(instance.configure(&config).map_err(|error| chain(&error))?);
+            self.configured = true;
+        }
+        if !self.dirty.is_empty() || !self.removed.is_empty() {
+            let told = tell(instance, &self.dirty, &self.removed, &self.effective, pods)?;
+            for id in &self.dirty {
+                self.rejections.remove(id);
+            }
+            self.told.extend(std::mem::take(&mut self.dirty));
+            self.removed.clear();
+            staged.push(told);
+        }
+        staged.push(instance.evaluate(window, cause, &columns).map_err(|error| chain(&error))?);
+        Ok(staged)
+    }
+
+    /// What `configure` is handed: the operator's entry; for a policy with classes also what holds for each class on this node,
+    /// which no single pod can tell.
+    fn module_config(&self) -> String {
+        let entry = Value::Object(self.config.config.clone());
+        let has_classes = self.description.protocol.as_ref().is_some_and(|protocol| protocol.class_field.is_some());
+        match &self.layers {
+            Some(layers) if has_classes => serde_json::json!({"policy": entry, "classes": layers.classes()}).to_string(),
+            _ => entry.to_string(),
+        }
+    }
+
+    /// The state that the module saved last.
+    pub(crate) fn saved(&self) -> &[u8] {
+        &self.saved
+    }
+
+    /// The operator's entry.
+    pub(crate) fn entry(&self) -> PolicyConfig {
+        self.config.clone()
+    }
+
+    /// Gives a parked policy another chance.
+    pub(crate) fn retry(&mut self) {
+        self.failures_in_row = 0;
+        self.health = Health::Running;
+    }
+}
+
+fn tell(
+    instance: &mut Instance,
+    dirty: &BTreeSet<PodId>,
+    removed: &[PodId],
+    effective: &HashMap<PodId, Effective>,
+    pods: &Pods,
+) -> Result<Staged, String> {
+    let entries: Vec<_> = dirty.iter().filter_map(|&id| pods.get(id)).collect();
+    let containers: Vec<Vec<(ContainerId, Option<u32>)>> = entries
+        .iter()
+        .map(|entry| entry.containers.iter().map(|container| (container.id, container.exclusive_cpus)).collect())
+        .collect();
+    let configs: Vec<String> = entries
+        .iter()
+        .map(|entry| effective.get(&entry.id).map_or_else(|| "{}".to_owned(), |e| Value::Object(e.values.clone()).to_string()))
+        .collect();
+    let views: Vec<PodView<'_>> = entries
+        .iter()
+        .zip(&containers)
+        .zip(&configs)
+        .map(|((entry, containers), config)| PodView { id: entry.id, pod: &entry.view, containers, config })
+        .collect();
+    instance.pods(&views, removed).map_err(|error| chain(&error))
+}
+
+/// An error with all that lies beneath it, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}

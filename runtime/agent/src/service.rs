@@ -1,0 +1,139 @@
+//! The running agent: a clock, the sources, requests from outside, and the loop between them.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use qosm_cluster::Folder;
+use qosm_model::lease::Timestamp;
+use qosm_model::unit::Micros;
+use tokio::sync::oneshot;
+
+use crate::agent::{Agent, Sources};
+use crate::event::AgentEvent;
+use crate::journal::JournalError;
+use crate::policy::{Now, chain};
+use crate::record::Recorder;
+use crate::report::{Explanation, KnobReport, PodReport, PolicyReport, RefusalReport};
+
+/// What can be asked of a running agent. The list is closed: with the tick and the sources it is all that drives the loop.
+#[derive(Debug)]
+pub enum Request {
+    /// All pods.
+    Pods(oneshot::Sender<Vec<PodReport>>),
+    /// All policies.
+    Policies(oneshot::Sender<Vec<PolicyReport>>),
+    /// All held knobs, and all settings that are not in force.
+    Knobs(oneshot::Sender<(Vec<KnobReport>, Vec<RefusalReport>)>),
+    /// All events.
+    Events(oneshot::Sender<Vec<AgentEvent>>),
+    /// What is wrong with what was written.
+    Problems(oneshot::Sender<Vec<String>>),
+    /// All about one pod.
+    Explain(String, oneshot::Sender<Option<Explanation>>),
+    /// Hold a pod (until a moment, or until lifted), or lift the hold (`None`).
+    Hold(String, Option<Option<Timestamp>>, oneshot::Sender<Result<(), String>>),
+    /// Try a parked policy again. `false` = there is none of that name.
+    Retry(String, oneshot::Sender<bool>),
+    /// Send a recording, line by line, until the receiver is dropped.
+    Record(Sender<String>),
+    /// Whether all is well.
+    Health(oneshot::Sender<Result<(), String>>),
+    /// End, and restore or keep as configured; `Some(true)` = restore whatever the configuration says.
+    ShutDown {
+        /// Restore even if the configuration says to keep.
+        restore: bool,
+        /// Told how many knobs were restored, once they are.
+        reply: Option<oneshot::Sender<usize>>,
+    },
+}
+
+/// The loop could not go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServiceError {
+    /// The journal failed at the end.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+/// Runs the loop until it is asked to end.
+///
+/// # Errors
+///
+/// [`ServiceError::Journal`] when baselines were restored at the end but the journal could not be brought up to date.
+pub fn run(mut agent: Agent, mut folder: Folder, tick: Duration, requests: &Receiver<Request>) -> Result<(), ServiceError> {
+    let clock = Instant::now();
+    let mut recorders: Vec<Recorder> = Vec::new();
+    let mut next = clock;
+    loop {
+        let now = read(clock);
+        if let Some(snapshot) = folder.poll() {
+            agent.update(
+                Sources {
+                    pods: snapshot.pods,
+                    config_maps: snapshot.config_maps,
+                    node: snapshot.node.unwrap_or_default(),
+                    problems: snapshot.problems,
+                },
+                now,
+            );
+            recorders.retain_mut(|recorder| recorder.sources(&agent));
+        }
+        let step = agent.step(now);
+        recorders.retain_mut(|recorder| recorder.step(&agent, &step, now));
+        next = (next + tick).max(Instant::now());
+        loop {
+            let wait = next.saturating_duration_since(Instant::now());
+            match requests.recv_timeout(wait) {
+                Ok(Request::ShutDown { restore, reply }) => {
+                    if restore {
+                        agent.config.on_shutdown = crate::config::OnShutdown::Restore;
+                    }
+                    let step = agent.shut_down(read(clock))?;
+                    tracing::info!(restored = step.decisions.len(), refused = step.refused.len(), "agent ends");
+                    if let Some(reply) = reply {
+                        let _ = reply.send(step.decisions.len());
+                    }
+                    return Ok(());
+                }
+                Ok(Request::Record(lines)) => {
+                    if let Some(recorder) = Recorder::start(&agent, lines) {
+                        recorders.push(recorder);
+                    }
+                }
+                Ok(request) => answer(&mut agent, request, read(clock)),
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => {
+                    std::thread::sleep(next.saturating_duration_since(Instant::now()));
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn read(clock: Instant) -> Now {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    Now {
+        wall: Timestamp(i64::try_from(wall).unwrap_or(i64::MAX)),
+        monotonic: Micros(u64::try_from(clock.elapsed().as_micros()).unwrap_or(u64::MAX)),
+    }
+}
+
+/// Answers what only needs an answer. A requester who did not wait for it is no concern of ours.
+fn answer(agent: &mut Agent, request: Request, now: Now) {
+    match request {
+        Request::Pods(reply) => drop(reply.send(agent.pod_reports(now))),
+        Request::Policies(reply) => drop(reply.send(agent.policy_reports())),
+        Request::Knobs(reply) => drop(reply.send((agent.knobs(), agent.refusals()))),
+        Request::Events(reply) => drop(reply.send(agent.event_reports())),
+        Request::Problems(reply) => drop(reply.send(agent.problems())),
+        Request::Explain(pod, reply) => drop(reply.send(agent.explain(&pod, now))),
+        Request::Hold(pod, hold, reply) => {
+            drop(reply.send(agent.set_hold(&pod, hold).map_err(|error| chain(&error))));
+        }
+        Request::Retry(policy, reply) => drop(reply.send(agent.retry(&policy))),
+        Request::Health(reply) => drop(reply.send(agent.health())),
+        Request::Record(_) | Request::ShutDown { .. } => {}
+    }
+}

@@ -1,0 +1,285 @@
+//! The stage of a replay: a simulated kernel with the cgroups that a kubelet would have made, played upon by recorded lines.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use qosm_host::simulated::{Kernel, Simulation, Spec, Versions};
+use qosm_cluster::Objects;
+use qosm_host::layout::Driver;
+use qosm_host::mounts::CgroupVersion;
+use qosm_host::{Host, HostError};
+use qosm_model::column::{CpuCounters, MemoryCounters, PressureCounters, Stall};
+use qosm_model::pod::{ContainerState, Pod, Tier};
+use qosm_model::unit::{Bytes, Micros};
+
+use crate::facts::{CgroupFacts, CgroupVersions, DriverName, Facts, HostFacts, KernelName, Version};
+use crate::replay::TickLine;
+
+/// Facts or lines that do not fit the node that they speak of.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StageError {
+    /// A field of the facts.
+    #[error("host.{field}: {message}")]
+    Field {
+        /// Which one.
+        field: &'static str,
+        /// What is wrong, and what to write.
+        message: String,
+    },
+    /// A pod, container or tier that is not there.
+    #[error("{place}: there is no {what}; known are: {known}")]
+    Unknown {
+        /// Where it is named.
+        place: &'static str,
+        /// What is named.
+        what: String,
+        /// What there is.
+        known: String,
+    },
+    /// A file that cannot be.
+    #[error("cgroups: {what}: file {file} cannot hold `{contents}`")]
+    File {
+        /// Of which cgroup.
+        what: String,
+        /// Which file.
+        file: String,
+        /// What it was to hold.
+        contents: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The simulation did not start.
+    #[error("the host cannot be simulated")]
+    Host(#[from] HostError),
+}
+
+/// What the recorded counters have come to, by cgroup.
+#[derive(Debug, Default)]
+pub(crate) struct Stage {
+    cpu: BTreeMap<String, CpuCounters>,
+    memory: BTreeMap<String, MemoryCounters>,
+    pressure: BTreeMap<String, PressureCounters>,
+    busy: Micros,
+}
+
+impl Stage {
+    /// Sets the stage: the host of the facts, the cgroups of its pods, and what the facts say their files hold.
+    pub(crate) fn set(facts: &Facts, objects: &Objects) -> Result<(Host, Self), StageError> {
+        let mut host = Host::simulated(&spec(&facts.host)?)?;
+        for tier in Tier::ALL {
+            let path = host.tier_path(tier);
+            simulation(&mut host)?.ensure_cgroup(&path).map_err(|source| file_error("tiers", "", "", source))?;
+        }
+        let stage = Self::default();
+        provision(&mut host, &objects.pods)?;
+        write_files(&mut host, &objects.pods, &facts.cgroups)?;
+        Ok((host, stage))
+    }
+
+    /// Plays one line: pods' cgroups come and go, counters move, other writers write.
+    pub(crate) fn play(&mut self, host: &mut Host, pods: &[Pod], line: &TickLine) -> Result<(), StageError> {
+        provision(host, pods)?;
+        write_files(host, pods, &line.cgroups)?;
+        let mut listed = BTreeSet::new();
+        for row in &line.containers {
+            let path = path_of(host, pods, &row.pod, Some(&row.container), "containers")?;
+            if let Some(cpu) = row.cpu {
+                let total = self.cpu.entry(path.clone()).or_default();
+                total.usage.0 = total.usage.0.saturating_add(cpu.usage_usec);
+                total.nr_periods = total.nr_periods.saturating_add(cpu.nr_periods);
+                total.nr_throttled = total.nr_throttled.saturating_add(cpu.nr_throttled);
+                total.throttled.0 = total.throttled.0.saturating_add(cpu.throttled_usec);
+                listed.insert(path.clone());
+            }
+            if let Some(memory) = row.memory {
+                let total = self.memory.entry(path.clone()).or_default();
+                *total = MemoryCounters {
+                    usage: Bytes(memory.usage_bytes),
+                    anon: Bytes(memory.anon_bytes),
+                    file: Bytes(memory.file_bytes),
+                    inactive_file: Bytes(memory.inactive_file_bytes),
+                    high_events: total.high_events.saturating_add(memory.high_events),
+                    max_events: total.max_events.saturating_add(memory.max_events),
+                    oom_kills: total.oom_kills.saturating_add(memory.oom_kills),
+                };
+            }
+            if let Some(pressure) = row.pressure {
+                let total = self.pressure.entry(path).or_default();
+                let add = |stall: &mut Stall, some: u64, full: u64| {
+                    stall.some.0 = stall.some.0.saturating_add(some);
+                    stall.full.0 = stall.full.0.saturating_add(full);
+                };
+                add(&mut total.cpu, pressure.cpu_some_usec, pressure.cpu_full_usec);
+                add(&mut total.memory, pressure.memory_some_usec, pressure.memory_full_usec);
+                add(&mut total.io, pressure.io_some_usec, pressure.io_full_usec);
+            }
+        }
+        let all = container_paths(host, pods);
+        let simulation = simulation(host)?;
+        for path in all {
+            if listed.contains(&path) {
+                let counters = self.cpu.get(&path).copied().unwrap_or_default();
+                simulation.set_cpu_counters(&path, counters).map_err(|source| file_error(&path, "cpu.stat", "", source))?;
+            } else {
+                // No sample: the file cannot be read at this tick.
+                simulation.overwrite(&path, "cpu.stat", "").map_err(|source| file_error(&path, "cpu.stat", "", source))?;
+            }
+            if let Some(&counters) = self.memory.get(&path) {
+                simulation.set_memory_counters(&path, counters).map_err(|source| file_error(&path, "memory.stat", "", source))?;
+            }
+            if let Some(&counters) = self.pressure.get(&path) {
+                // A kernel without pressure files has no such column: the policies see none.
+                simulation.set_pressure_counters(&path, counters).ok();
+            }
+        }
+        match line.node.and_then(|node| node.cpu_usage_usec) {
+            Some(usage) => {
+                self.busy.0 = self.busy.0.saturating_add(usage);
+                simulation.set_node_cpu_busy(self.busy);
+            }
+            None => simulation.hide_node_cpu_busy(),
+        }
+        if let Some(available) = line.node.and_then(|node| node.memory_available_bytes) {
+            simulation.set_memory_available(Bytes(available));
+        }
+        Ok(())
+    }
+}
+
+fn file_error(what: &str, file: &str, contents: &str, source: std::io::Error) -> StageError {
+    StageError::File { what: what.to_owned(), file: file.to_owned(), contents: contents.to_owned(), source }
+}
+
+fn simulation(host: &mut Host) -> Result<&mut Simulation, StageError> {
+    host.simulated_mut().ok_or(StageError::Field { field: "cgroup", message: "this host is not simulated".to_owned() })
+}
+
+fn spec(facts: &HostFacts) -> Result<Spec, StageError> {
+    let version = |version: Version| match version {
+        Version::V1 => CgroupVersion::V1,
+        Version::V2 => CgroupVersion::V2,
+    };
+    let versions = match &facts.cgroup {
+        CgroupVersions::All(all) => Versions::all(version(*all)),
+        CgroupVersions::Each(each) => {
+            let mut versions = Versions::V2;
+            for (controller, at) in each {
+                let slot = match controller.as_str() {
+                    "cpu" => &mut versions.cpu,
+                    "cpuacct" => &mut versions.cpuacct,
+                    "cpuset" => &mut versions.cpuset,
+                    "memory" => &mut versions.memory,
+                    other => {
+                        return Err(StageError::Field {
+                            field: "cgroup",
+                            message: format!("`{other}` is no controller of qosm; there are cpu, cpuacct, cpuset, memory"),
+                        });
+                    }
+                };
+                *slot = version(*at);
+            }
+            versions
+        }
+    };
+    let memory = qosm_cluster::parse_bytes(&facts.memory)
+        .map_err(|error| StageError::Field { field: "memory", message: error.to_string() })?;
+    if facts.cpus == 0 {
+        return Err(StageError::Field { field: "cpus", message: "a node has at least one CPU".to_owned() });
+    }
+    if facts.page_size == 0 || !facts.page_size.is_power_of_two() {
+        return Err(StageError::Field { field: "pageSize", message: "must be a power of two, such as 4096".to_owned() });
+    }
+    Ok(Spec {
+        versions,
+        driver: Some(match facts.driver {
+            DriverName::Systemd => Driver::Systemd,
+            DriverName::Cgroupfs => Driver::Cgroupfs,
+        }),
+        cgroup_root: facts.cgroup_root.clone(),
+        kernel: match facts.kernel {
+            KernelName::Mainline => Kernel::Mainline,
+            KernelName::Alibaba => Kernel::Alibaba,
+        },
+        extra_files: facts.extra_files.iter().map(|file| (file.clone(), "0\n".to_owned())).collect(),
+        missing_files: facts.missing_files.iter().cloned().collect(),
+        cpus: facts.cpus,
+        memory,
+        memory_available: memory,
+        page_size: Bytes(facts.page_size),
+        ..Spec::default()
+    })
+}
+
+/// Makes what a kubelet would have made, and removes the groups of pods that are gone.
+fn provision(host: &mut Host, pods: &[Pod]) -> Result<(), StageError> {
+    for pod in pods.iter().filter(|pod| pod.active) {
+        host.provision(pod)?;
+    }
+    Ok(())
+}
+
+fn container_paths(host: &Host, pods: &[Pod]) -> Vec<String> {
+    pods.iter()
+        .filter(|pod| pod.active)
+        .flat_map(|pod| {
+            pod.containers
+                .iter()
+                .filter(|container| container.state == ContainerState::Running)
+                .filter_map(|container| host.container_path(pod, container).ok().flatten())
+        })
+        .collect()
+}
+
+fn path_of(
+    host: &Host,
+    pods: &[Pod],
+    key: &str,
+    container: Option<&str>,
+    place: &'static str,
+) -> Result<String, StageError> {
+    let Some(pod) = pods.iter().find(|pod| pod.key() == key) else {
+        let known = pods.iter().map(Pod::key).collect::<Vec<_>>().join(", ");
+        return Err(StageError::Unknown { place, what: format!("pod `{key}`"), known });
+    };
+    let Some(name) = container else { return Ok(host.pod_path(pod)) };
+    let found = pod.containers.iter().find(|container| container.name == name);
+    let path = found.and_then(|container| host.container_path(pod, container).ok().flatten());
+    path.ok_or_else(|| StageError::Unknown {
+        place,
+        what: format!("running container `{name}` in pod `{key}`"),
+        known: pod.containers.iter().map(|container| container.name.clone()).collect::<Vec<_>>().join(", "),
+    })
+}
+
+fn write_files(host: &mut Host, pods: &[Pod], cgroups: &[CgroupFacts]) -> Result<(), StageError> {
+    for row in cgroups {
+        let (path, what) = match (&row.tier, &row.pod) {
+            (Some(tier), None) => {
+                let found = Tier::ALL.into_iter().find(|known| known.to_string() == *tier);
+                let found = found.ok_or_else(|| StageError::Unknown {
+                    place: "cgroups",
+                    what: format!("tier `{tier}`"),
+                    known: Tier::ALL.map(|tier| tier.to_string()).join(", "),
+                })?;
+                (host.tier_path(found), format!("tier {tier}"))
+            }
+            (None, Some(pod)) => {
+                let path = path_of(host, pods, pod, row.container.as_deref(), "cgroups")?;
+                (path, format!("{pod}{}", row.container.as_ref().map(|name| format!("/{name}")).unwrap_or_default()))
+            }
+            _ => {
+                return Err(StageError::Unknown {
+                    place: "cgroups",
+                    what: "cgroup of an entry without (or with both) `tier` and `pod`".to_owned(),
+                    known: "either `tier`, or `pod` with or without `container`".to_owned(),
+                });
+            }
+        };
+        for (file, contents) in &row.files {
+            simulation(host)?
+                .overwrite(&path, file, contents)
+                .map_err(|source| file_error(&what, file, contents, source))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! Taking over and giving back: knobs that an earlier agent held, pods that leave, holds that begin and end.
+
+use std::collections::VecDeque;
+
+use qosm_host::HostError;
+use qosm_model::knob::{Knob, Level, Target, Value};
+
+use crate::agent::{Agent, Step};
+use crate::apply::Held;
+use crate::hold::{ANNOTATION, Hold, HoldSource};
+use crate::journal::{JournalError, Record};
+use crate::policy::{Health, Now};
+
+/// After so many ticks what an earlier agent held and nobody claims is put back, even if a policy is still struggling to start.
+const SETTLE_TICKS: u64 = 60;
+
+/// What the kernel shows of a knob that the journal knows.
+pub(crate) enum Found {
+    /// Our value, or the one that our last write was about to replace.
+    Ours(Value),
+    /// The baseline: never written, or restored already.
+    Baseline,
+    /// Somebody else's.
+    Foreign(Value),
+    /// The knob or its cgroup is gone.
+    Gone,
+}
+
+/// Compares what a knob holds with what the journal says of it.
+pub(crate) fn compare(record: &Record, found: Result<Value, HostError>) -> Found {
+    match found {
+        Ok(found) if found == record.baseline => Found::Baseline,
+        Ok(found) if found == record.written || found == record.previous => Found::Ours(found),
+        Ok(found) => Found::Foreign(found),
+        Err(_) => Found::Gone,
+    }
+}
+
+impl Agent {
+    /// Takes over what the journal says of a cgroup that has just been opened.
+    pub(crate) fn adopt(&mut self, target: Target) {
+        let Some(path) = self.host.attached_path(target).map(str::to_owned) else { return };
+        let identity = self.host.identity(target);
+        let mut kept = Vec::new();
+        for record in std::mem::take(&mut self.orphans) {
+            if record.cgroup != path {
+                kept.push(record);
+                continue;
+            }
+            let found = if Some(record.identity) == identity {
+                compare(&record, self.host.read(target, record.knob))
+            } else {
+                Found::Gone
+            };
+            match found {
+                Found::Ours(written) => {
+                    let held = Held {
+                        baseline: record.baseline,
+                        written,
+                        cgroup: record.cgroup,
+                        policy: record.policy.as_str().into(),
+                        since: record.since,
+                        pending: false,
+                        hands_off_until: None,
+                        drift: None,
+                        rewrites: VecDeque::new(),
+                        adjusted: None,
+                    };
+                    self.held.insert((target, record.knob), held);
+                }
+                Found::Foreign(found) => {
+                    tracing::warn!(knob = %record.knob, cgroup = record.cgroup, %found, "written by somebody else while no agent ran; left as it is");
+                    self.struck.push((record.knob, record.cgroup));
+                }
+                Found::Baseline | Found::Gone => self.struck.push((record.knob, record.cgroup)),
+            }
+        }
+        self.orphans = kept;
+        // Leases may have been waiting for this cgroup.
+        self.dirty.extend(Knob::ALL.into_iter().map(|knob| (target, knob)).filter(|&(target, knob)| self.leases.effective(target, knob).is_some()));
+    }
+
+    /// Once every policy has had its say, what an earlier agent held and nobody claims is put back.
+    pub(crate) fn settle(&mut self, now: Now, step: &mut Step) {
+        if self.settled {
+            return;
+        }
+        let struggling = self
+            .policies
+            .iter()
+            .any(|policy| matches!(policy.health, Health::BackingOff { .. }) || policy.evaluations == 0);
+        if struggling && self.ticks < SETTLE_TICKS {
+            return;
+        }
+        self.settled = true;
+        let unclaimed: Vec<_> = self
+            .held
+            .keys()
+            .filter(|&&(target, knob)| self.leases.effective(target, knob).is_none())
+            .copied()
+            .collect();
+        self.dirty.extend(unclaimed);
+        if !self.dirty.is_empty() {
+            self.apply(now, step);
+        }
+        self.restore_orphans(now, step);
+    }
+
+    /// Puts back what the journal knows of cgroups that no pod claims.
+    pub(crate) fn restore_orphans(&mut self, now: Now, step: &mut Step) {
+        let mut targets: Vec<(String, Target)> = Vec::new();
+        for record in &self.orphans {
+            if targets.iter().any(|(path, _)| *path == record.cgroup) {
+                continue;
+            }
+            let target = match record.level {
+                Level::Container => Target::Container(self.pods.spare_container_id()),
+                Level::Pod | Level::Tier => Target::Pod(self.pods.spare_pod_id()),
+            };
+            targets.push((record.cgroup.clone(), target));
+        }
+        for (path, target) in &targets {
+            if self.host.attach(*target, path).is_ok() {
+                self.adopt(*target);
+            }
+        }
+        // What is left has no cgroup any more.
+        self.struck.extend(std::mem::take(&mut self.orphans).into_iter().map(|record| (record.knob, record.cgroup)));
+        let spare: Vec<Target> = targets.into_iter().map(|(_, target)| target).collect();
+        self.dirty.extend(self.held.keys().filter(|(target, _)| spare.contains(target)));
+        self.apply(now, step);
+        for target in spare {
+            self.host.detach(target);
+            self.held.retain(|(held, _), _| *held != target);
+        }
+    }
+
+    /// Gives up all that is held on pods and containers that are no longer known.
+    pub(crate) fn release_leaving(&mut self) {
+        let targets: Vec<Target> = self
+            .leaving
+            .iter()
+            .flat_map(|entry| entry.targets())
+            .chain(self.leaving_containers.iter().map(|&id| Target::Container(id)))
+            .collect();
+        for target in targets {
+            self.leases.forget(target);
+            self.dirty.extend(self.held.keys().filter(|(held, _)| *held == target));
+        }
+    }
+
+    /// Closes their cgroups, once their knobs are back.
+    pub(crate) fn tidy_leaving(&mut self) {
+        for entry in std::mem::take(&mut self.leaving) {
+            for target in entry.targets() {
+                self.drop_target(target);
+            }
+            self.remove_made(&entry);
+        }
+        for container in std::mem::take(&mut self.leaving_containers) {
+            self.drop_target(Target::Container(container));
+        }
+    }
+
+    /// Works out which pods are on hold. When a hold ends, the pod gets what it missed.
+    pub(crate) fn update_holds(&mut self, now: Now) {
+        let mut ended = Vec::new();
+        for id in self.pods.ids() {
+            let Some(entry) = self.pods.get(id) else { continue };
+            // Nearly no pod is ever on hold: do not pay for those at each tick.
+            if self.operator_holds.is_empty()
+                && !self.holds.contains_key(&id)
+                && !entry.given.annotations.contains_key(ANNOTATION)
+            {
+                continue;
+            }
+            let (annotated, _) = Hold::from_annotation(&entry.given);
+            let asked = self.operator_holds.get(&entry.given.key()).copied();
+            let hold = asked.into_iter().chain(annotated).find(|hold| hold.holds_at(now.wall));
+            let before = match hold {
+                Some(hold) => self.holds.insert(id, hold),
+                None => self.holds.remove(&id),
+            };
+            if before.is_some() && hold.is_none() {
+                ended.extend(entry.targets());
+            }
+        }
+        for target in ended {
+            let leased: Vec<_> = Knob::ALL
+                .into_iter()
+                .map(|knob| (target, knob))
+                .filter(|key| self.held.contains_key(key) || self.leases.effective(key.0, key.1).is_some())
+                .collect();
+            self.dirty.extend(leased);
+        }
+    }
+
+    /// Puts a pod on hold, or lifts the hold, on an operator's word.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError`] when it could not be written down; then nothing changes.
+    pub fn set_hold(&mut self, pod: &str, hold: Option<Option<qosm_model::lease::Timestamp>>) -> Result<(), JournalError> {
+        let hold = hold.map(|until| Hold { until, source: HoldSource::Operator });
+        if let Some(journal) = &self.journal {
+            journal.set_hold(pod, hold.map(Into::into).as_ref())?;
+        }
+        match hold {
+            Some(hold) => self.operator_holds.insert(pod.to_owned(), hold),
+            None => self.operator_holds.remove(pod),
+        };
+        Ok(())
+    }
+}

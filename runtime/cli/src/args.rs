@@ -1,0 +1,351 @@
+//! The command line, and nothing else: one list of flags feeds help and completions.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 it ran and the answer is bad (a problem, a refusal, not found); 2 it was asked wrongly.";
+
+/// QoS policies as WebAssembly modules: memory QoS and CPU Burst for the pods of this node.
+#[derive(Debug, Parser)]
+#[command(name = "qosm", version, after_help = EXIT_CODES, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the agent on this node.
+    #[command(after_help = "Example, on a host without Kubernetes:\n  qosm agent --pods /etc/qosm/pods --config /etc/qosm/slo.yaml --create-cgroups")]
+    Agent(Box<AgentArgs>),
+    /// Show what would be written, and why; nothing is touched.
+    #[command(after_help = "Examples:\n  qosm plan --facts examples/plan/node.yaml\n  qosm plan --pods /etc/qosm/pods --config slo.yaml -o json")]
+    Plan(PlanArgs),
+    /// Play a recording through the policies and print each tick's decisions.
+    #[command(after_help = "Examples:\n  qosm replay examples/replay/burst.jsonl\n  qosm replay node.jsonl --policy cpu-burst=./candidate.wasm --policy-config cpu-burst='{\"profile\":\"koordinator\"}'")]
+    Replay(ReplayArgs),
+    /// Record what a running agent sees, for `replay`.
+    #[command(after_help = "Example:\n  qosm record --for 60s > node.jsonl")]
+    Record(RecordArgs),
+    /// List what a running agent knows.
+    #[command(after_help = "Example:\n  qosm get knobs -o json")]
+    Get(GetArgs),
+    /// Tell all about one pod: every held knob, who set it, from what, and why; and what is not in force.
+    #[command(after_help = "Example:\n  qosm explain default/web")]
+    Explain(ExplainArgs),
+    /// Leave a pod as it is: no writes to it while the hold lasts.
+    #[command(after_help = "Examples:\n  qosm hold default/web --for 2h\n  qosm hold default/web --lift")]
+    Hold(HoldArgs),
+    /// Put every knob back to what it was before qosm. Works without a running agent, after a crash too; a running one ends.
+    #[command(after_help = "Example:\n  qosm restore --dry-run")]
+    Restore(RestoreArgs),
+    /// Look at policy modules.
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Tell what this host offers: cgroups, knobs, pressure, NUMA, resctrl, capabilities.
+    Doctor(DoctorArgs),
+    /// Print shell completions.
+    #[command(after_help = "Example:\n  qosm completions bash > /etc/bash_completion.d/qosm")]
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Compile a module from standard input: what the agent starts as a short-lived child.
+    #[command(hide = true)]
+    CompileModule,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For eyes.
+    #[default]
+    Table,
+    /// For scripts.
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OutputArgs {
+    /// Format of what is printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+/// Where the node's own directories are.
+#[derive(Debug, Args)]
+pub(crate) struct HostArgs {
+    /// Where cgroup hierarchies are mounted.
+    #[arg(long, default_value = "/sys/fs/cgroup", value_name = "DIR")]
+    pub(crate) cgroup_mount: PathBuf,
+    /// The kubelet's cgroupRoot: where kubepods stands within a hierarchy.
+    #[arg(long, default_value = "/", value_name = "PATH")]
+    pub(crate) cgroup_root: String,
+    /// The cgroup driver, where looking at the directories is not enough.
+    #[arg(long, value_enum, value_name = "DRIVER")]
+    pub(crate) cgroup_driver: Option<DriverArg>,
+    /// The proc file system.
+    #[arg(long, default_value = "/proc", value_name = "DIR", hide = true)]
+    pub(crate) proc: PathBuf,
+    /// The sys file system.
+    #[arg(long, default_value = "/sys", value_name = "DIR", hide = true)]
+    pub(crate) sys: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum DriverArg {
+    /// Slices and scopes.
+    Systemd,
+    /// Plain directories.
+    Cgroupfs,
+}
+
+/// Which modules run.
+#[derive(Debug, Args)]
+pub(crate) struct ModuleArgs {
+    /// A policy to run: the name of a default module, or NAME=FILE. May be repeated; none = all default ones.
+    #[arg(long = "policy", value_name = "NAME[=FILE]")]
+    pub(crate) policies: Vec<String>,
+    /// The policy-level configuration of one policy. May be repeated.
+    #[arg(long, value_name = "NAME=JSON")]
+    pub(crate) policy_config: Vec<String>,
+    /// Interfaces that a policy may import; a default policy has what it needs. May be repeated.
+    #[arg(long = "grant", value_name = "NAME=INTERFACE,…")]
+    pub(crate) grants: Vec<String>,
+    /// Where the default modules are.
+    #[arg(long, env = "QOSM_MODULE_DIR", value_name = "DIR")]
+    pub(crate) module_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// Folder of Pod manifests, watched for changes.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) pods: PathBuf,
+    /// File of ConfigMaps (and a Node), watched for changes. May be repeated.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Vec<PathBuf>,
+    /// The agent's own file: policies, grants, guard rails, drift, shutdown.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) agent_config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) modules: ModuleArgs,
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
+    /// Make kubepods-shaped cgroups for pods that have none, with their CPU and memory limits; for hosts without a kubelet.
+    #[arg(long)]
+    pub(crate) create_cgroups: bool,
+    /// Folder of the journal and of compiled modules.
+    #[arg(long, default_value = "/var/lib/qosm", value_name = "DIR")]
+    pub(crate) state_dir: PathBuf,
+    /// The admin socket, for root alone.
+    #[arg(long, default_value = "/run/qosm.sock", value_name = "PATH")]
+    pub(crate) admin_socket: PathBuf,
+    /// Address of /metrics, /healthz and /readyz, or `none`.
+    #[arg(long, default_value = "127.0.0.1:9464", value_name = "ADDRESS")]
+    pub(crate) metrics_listen: MetricsListen,
+    /// Milliseconds between ticks.
+    #[arg(long, default_value_t = 1000, value_name = "MS", value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    pub(crate) tick_millis: u64,
+    /// What becomes of held knobs when the agent ends; wins over the agent's file.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) on_shutdown: Option<OnShutdownArg>,
+    /// Format of the log on standard error; its level is set by QOSM_LOG.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum OnShutdownArg {
+    /// Put every knob back.
+    Restore,
+    /// Leave the values; the next start takes them over.
+    Keep,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For eyes.
+    #[default]
+    Text,
+    /// For a log collector.
+    Json,
+}
+
+/// An address, or none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum MetricsListen {
+    None,
+    At(SocketAddr),
+}
+
+impl std::str::FromStr for MetricsListen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            address => address
+                .parse()
+                .map(Self::At)
+                .map_err(|_| "expected an address and a port, such as 127.0.0.1:9464, or `none`".to_owned()),
+        }
+    }
+}
+
+impl std::fmt::Display for MetricsListen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::At(address) => address.fmt(f),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// A node in a file, instead of this host; `-` = standard input.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) facts: Option<PathBuf>,
+    /// Folder or file of Pod manifests; added to those of the facts. May be repeated.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) pods: Vec<PathBuf>,
+    /// File of ConfigMaps (and a Node); added to those of the facts. May be repeated.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) modules: ModuleArgs,
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// The recording; `-` = standard input.
+    pub(crate) recording: PathBuf,
+    #[command(flatten)]
+    pub(crate) modules: ModuleArgs,
+    /// `json` prints one line a tick, `table` one row a decision.
+    #[arg(short, long, value_enum, default_value_t = Output::Json)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SocketArgs {
+    /// The agent's admin socket.
+    #[arg(long, default_value = "/run/qosm.sock", env = "QOSM_ADMIN_SOCKET", value_name = "PATH")]
+    pub(crate) admin_socket: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecordArgs {
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+    /// How long, such as 90s or 5m; without it until interrupted.
+    #[arg(long = "for", value_name = "DURATION")]
+    pub(crate) duration: Option<jiff::SignedDuration>,
+    /// Where to write; standard output if not given.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Noun {
+    /// Pods, and how much is held on them.
+    Pods,
+    /// Policies, and how they fare.
+    Policies,
+    /// Held knobs.
+    Knobs,
+    /// What pods' owners were told.
+    Events,
+    /// What is wrong with annotations, ConfigMaps and manifests.
+    Problems,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    /// What to list.
+    pub(crate) noun: Noun,
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// namespace/name, or the name alone where it is unique.
+    pub(crate) pod: String,
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HoldArgs {
+    /// namespace/name.
+    pub(crate) pod: String,
+    /// How long, such as 30m or 2h; without it until lifted.
+    #[arg(long = "for", value_name = "DURATION", conflicts_with = "lift")]
+    pub(crate) duration: Option<jiff::SignedDuration>,
+    /// Lift the hold.
+    #[arg(long)]
+    pub(crate) lift: bool,
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// Folder of the journal.
+    #[arg(long, default_value = "/var/lib/qosm", value_name = "DIR")]
+    pub(crate) state_dir: PathBuf,
+    /// Say what would be done, and do nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Tell what a module is and what it may touch, read off the component itself.
+    #[command(after_help = "Example:\n  qosm policy inspect target/policies/cpu-burst.wasm")]
+    Inspect(InspectArgs),
+    /// Try a parked policy again.
+    Retry {
+        /// The policy's name.
+        policy: String,
+        #[command(flatten)]
+        socket: SocketArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// A component's file, or the name of a default module.
+    pub(crate) module: String,
+    /// Where the default modules are.
+    #[arg(long, env = "QOSM_MODULE_DIR", value_name = "DIR")]
+    pub(crate) module_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}

@@ -1,0 +1,92 @@
+//! Talking to a running agent through its admin socket.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+/// The agent said no.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Refused(pub(crate) String);
+
+async fn send(socket: &Path, method: Method, path: &str, body: Vec<u8>) -> anyhow::Result<Response<Incoming>> {
+    let stream = UnixStream::connect(socket).await.with_context(|| {
+        format!("no agent answers at {}; is it running, are you root, is --admin-socket right?", socket.display())
+    })?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(async move { connection.await.ok() });
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "qosm")
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(body)))?;
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    let text = response.into_body().collect().await?.to_bytes();
+    let text = String::from_utf8_lossy(&text).trim().to_owned();
+    bail!(Refused(if text.is_empty() { status.to_string() } else { text }))
+}
+
+/// A runtime for one exchange.
+pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+/// Asks for a document.
+pub(crate) fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> anyhow::Result<T> {
+    block_on(async {
+        let response = send(socket, Method::GET, path, Vec::new()).await?;
+        let bytes = response.into_body().collect().await?.to_bytes();
+        serde_json::from_slice(&bytes).context("the agent's answer cannot be read; is it of another version?")
+    })
+}
+
+/// Asks for something to be done.
+pub(crate) fn post(socket: &Path, path: &str, body: &impl Serialize) -> anyhow::Result<Vec<u8>> {
+    block_on(async {
+        let response = send(socket, Method::POST, path, serde_json::to_vec(body)?).await?;
+        Ok(response.into_body().collect().await?.to_bytes().to_vec())
+    })
+}
+
+/// Hands over a stream piece by piece until it ends, `take` says stop, or the time is over.
+pub(crate) fn stream(
+    socket: &Path,
+    path: &str,
+    at_most: Option<std::time::Duration>,
+    mut take: impl FnMut(&[u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    block_on(async {
+        let mut body = send(socket, Method::GET, path, Vec::new()).await?.into_body();
+        let end = at_most.map(|time| tokio::time::Instant::now() + time);
+        loop {
+            let frame = async { body.frame().await };
+            let next = match end {
+                Some(end) => match tokio::time::timeout_at(end, frame).await {
+                    Ok(next) => next,
+                    Err(_) => return Ok(()),
+                },
+                None => tokio::select! {
+                    next = frame => next,
+                    _ = tokio::signal::ctrl_c() => return Ok(()),
+                },
+            };
+            let Some(frame) = next else { return Ok(()) };
+            if let Some(bytes) = frame?.data_ref() {
+                take(bytes)?;
+            }
+        }
+    })
+}

@@ -1,0 +1,159 @@
+//! `qosm doctor`: what this host offers.
+
+use std::collections::BTreeMap;
+
+use qosm_host::{BurstRule, HostFacts, Support};
+use qosm_model::knob::{Knob, Level};
+use serde_json::{Value, json};
+
+use crate::args::{DoctorArgs, Output};
+use crate::{Answer, host, print};
+
+pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
+    let facts = host::open(&args.host)?.facts();
+    match args.output.output {
+        Output::Json => print::json(&document(&facts))?,
+        Output::Table => print::text(&tell(&facts))?,
+    }
+    Ok(Answer::Good)
+}
+
+fn burst_rule(facts: &HostFacts) -> &'static str {
+    match facts.burst_rule {
+        BurstRule::BurstWithinQuota => "a burst is capped at the quota (mainline); 1000 % comes to 100 %",
+        BurstRule::Unbounded => "a burst may exceed the quota",
+        BurstRule::Unknown => "not known before the first write",
+    }
+}
+
+/// One row a knob: what it is on each level.
+fn by_knob(facts: &HostFacts) -> BTreeMap<Knob, BTreeMap<Level, &Support>> {
+    let mut rows: BTreeMap<Knob, BTreeMap<Level, &Support>> = BTreeMap::new();
+    for fact in &facts.knobs {
+        rows.entry(fact.knob).or_default().insert(fact.level, &fact.support);
+    }
+    rows
+}
+
+fn document(facts: &HostFacts) -> Value {
+    let controllers: Vec<Value> = facts
+        .controllers
+        .iter()
+        .map(|fact| {
+            json!({
+                "controller": fact.controller.as_str(),
+                "version": fact.version.map(|version| format!("{version:?}").to_lowercase()),
+                "mount": fact.mount,
+            })
+        })
+        .collect();
+    let knobs: Vec<Value> = facts
+        .knobs
+        .iter()
+        .map(|fact| {
+            let (support, why) = match &fact.support {
+                Support::Native => ("native", None),
+                Support::Unavailable { why } => ("unavailable", Some(why)),
+            };
+            json!({"knob": fact.knob.as_str(), "level": fact.level.as_str(), "support": support, "why": why})
+        })
+        .collect();
+    json!({
+        "controllers": controllers,
+        "hybrid": facts.hybrid,
+        "recursiveProtection": facts.recursive_protection,
+        "driver": facts.driver.as_str(),
+        "driverSource": facts.driver_source.to_string(),
+        "kubepods": facts.kubepods,
+        "hasKubepods": facts.has_kubepods,
+        "cpus": facts.cpus,
+        "memoryBytes": facts.memory.0,
+        "pageSizeBytes": facts.page_size.0,
+        "numaNodes": facts.numa_nodes,
+        "psi": facts.psi,
+        "resctrl": facts.resctrl,
+        "schedExt": facts.sched_ext,
+        "burstWithinQuota": match facts.burst_rule {
+            BurstRule::BurstWithinQuota => Some(true),
+            BurstRule::Unbounded => Some(false),
+            BurstRule::Unknown => None,
+        },
+        "unprobed": facts.unprobed,
+        "capabilities": {
+            "dacOverride": facts.capabilities.dac_override,
+            "sysAdmin": facts.capabilities.sys_admin,
+            "sysNice": facts.capabilities.sys_nice,
+            "sysResource": facts.capabilities.sys_resource,
+        },
+        "knobs": knobs,
+    })
+}
+
+fn tell(facts: &HostFacts) -> String {
+    let yes = |claim: bool| if claim { "yes" } else { "no" }.to_owned();
+    let mut rows: Vec<(String, String)> = Vec::new();
+    for fact in &facts.controllers {
+        let at = match (&fact.version, &fact.mount) {
+            (Some(version), Some(mount)) => format!("cgroup {} at {mount}", format!("{version:?}").to_lowercase()),
+            _ => "not mounted".to_owned(),
+        };
+        rows.push((format!("controller {}", fact.controller.as_str()), at));
+    }
+    rows.push(("cgroup driver".to_owned(), format!("{} ({})", facts.driver.as_str(), facts.driver_source)));
+    let kubepods = if facts.has_kubepods { "" } else { " (not there)" };
+    rows.push(("kubepods".to_owned(), format!("{}{kubepods}", facts.kubepods)));
+    rows.push(("CPUs, memory".to_owned(), format!("{}, {} MiB, pages of {}", facts.cpus, facts.memory.0 >> 20, facts.page_size)));
+    rows.push(("NUMA nodes".to_owned(), facts.numa_nodes.to_string()));
+    rows.push(("pressure (PSI)".to_owned(), yes(facts.psi)));
+    rows.push(("resctrl".to_owned(), yes(facts.resctrl)));
+    if let Some(state) = &facts.sched_ext {
+        rows.push(("sched_ext".to_owned(), state.clone()));
+    }
+    rows.push(("CFS burst".to_owned(), burst_rule(facts).to_owned()));
+    let capabilities = [
+        ("DAC_OVERRIDE", facts.capabilities.dac_override),
+        ("SYS_ADMIN", facts.capabilities.sys_admin),
+        ("SYS_NICE", facts.capabilities.sys_nice),
+        ("SYS_RESOURCE", facts.capabilities.sys_resource),
+    ];
+    let list = |wanted: bool| {
+        let names: Vec<_> = capabilities.iter().filter(|(_, has)| *has == wanted).map(|(name, _)| *name).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    rows.push(("capabilities".to_owned(), format!("{}; missing: {}", list(true), list(false))));
+    if let Some(why) = &facts.unprobed {
+        rows.push(("not tried out".to_owned(), why.clone()));
+    }
+    let wide = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let mut text: String = rows.iter().map(|(name, value)| format!("{name:wide$}  {value}\n")).collect();
+    text.push('\n');
+    let mut reasons: Vec<String> = Vec::new();
+    let table: Vec<Vec<String>> = by_knob(facts)
+        .into_iter()
+        .map(|(knob, levels)| {
+            let mut row = vec![knob.to_string()];
+            for level in [Level::Tier, Level::Pod, Level::Container] {
+                row.push(match levels.get(&level) {
+                    None => "-".to_owned(),
+                    Some(Support::Native) => "native".to_owned(),
+                    Some(Support::Unavailable { why }) => {
+                        let reason = format!("{knob}: {why}");
+                        if !reasons.contains(&reason) {
+                            reasons.push(reason);
+                        }
+                        "unavailable".to_owned()
+                    }
+                });
+            }
+            row
+        })
+        .collect();
+    text.push_str(&print::table(&["knob", "tier", "pod", "container"], table));
+    if !reasons.is_empty() {
+        text.push('\n');
+        for reason in reasons {
+            text.push_str(&format!("{reason}\n"));
+        }
+    }
+    text
+}

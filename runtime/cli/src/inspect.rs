@@ -1,0 +1,106 @@
+//! `qosm policy inspect`: who a module is and what it may touch.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use qosm_engine::Engine;
+use serde_json::json;
+
+use crate::args::{InspectArgs, Output};
+use crate::{Answer, modules, print};
+
+pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Answer> {
+    let path = PathBuf::from(&args.module);
+    let path = if path.exists() {
+        path
+    } else {
+        modules::default_dir(args.module_dir.as_deref()).join(format!("{}.wasm", args.module))
+    };
+    let wasm = std::fs::read(&path).with_context(|| {
+        format!("no file `{}` and no default module of that name ({})", args.module, path.display())
+    })?;
+    let engine = Engine::new()?;
+    let inspection = engine.inspect(&wasm).with_context(|| format!("{} is no policy module", path.display()))?;
+    let module = engine.load(&wasm, modules::personal_cache().as_ref(), &modules::compiler()?);
+    let described = module.and_then(|module| engine.describe(&module));
+    let grants: Vec<_> =
+        inspection.imports.iter().filter(|import| !import.always_granted()).map(ToString::to_string).collect();
+    let always: Vec<_> =
+        inspection.imports.iter().filter(|import| import.always_granted()).map(ToString::to_string).collect();
+    let error = described.as_ref().err().map(|error| format!("{:#}", anyhow::anyhow!("{}", chain(error))));
+    let description = described.ok();
+    let protocol = description.as_ref().and_then(|description| description.protocol.as_ref());
+    if args.output.output == Output::Json {
+        print::json(&json!({
+            "file": path,
+            "digest": inspection.digest.to_string(),
+            "size": inspection.size,
+            "contract": inspection.contract_version,
+            "grants": grants,
+            "alwaysGranted": always,
+            "unknownImports": inspection.unknown_imports,
+            "name": description.as_ref().map(|d| &d.name),
+            "version": description.as_ref().map(|d| &d.version),
+            "summary": description.as_ref().map(|d| &d.summary),
+            "intervalMillis": description.as_ref().map(|d| d.interval_millis),
+            "annotations": protocol.map(|p| &p.annotation_keys),
+            "configMapKey": protocol.and_then(|p| p.config_map_key.as_ref()),
+            "classField": protocol.and_then(|p| p.class_field.as_ref()),
+            "namespaceListKey": protocol.and_then(|p| p.namespace_list_key.as_ref()),
+            "schema": protocol.map(|p| &p.schema),
+            "configSchema": description.as_ref().and_then(|d| d.config_schema.as_ref()),
+            "error": error,
+        }))?;
+    } else {
+        let mut rows = vec![vec!["file".to_owned(), path.display().to_string()]];
+        if let Some(description) = &description {
+            rows.push(vec!["name".to_owned(), format!("{} {}", description.name, description.version)]);
+            rows.push(vec!["summary".to_owned(), description.summary.clone()]);
+        }
+        rows.push(vec!["digest".to_owned(), inspection.digest.to_string()]);
+        rows.push(vec!["size".to_owned(), format!("{} bytes", inspection.size)]);
+        rows.push(vec!["contract".to_owned(), inspection.contract_version.clone().unwrap_or_else(|| "none".to_owned())]);
+        rows.push(vec!["grants it needs".to_owned(), if grants.is_empty() { "none".to_owned() } else { grants.join(", ") }]);
+        if !always.is_empty() {
+            rows.push(vec!["also uses".to_owned(), always.join(", ")]);
+        }
+        if !inspection.unknown_imports.is_empty() {
+            rows.push(vec!["imports that no host has".to_owned(), inspection.unknown_imports.join(", ")]);
+        }
+        if let Some(description) = &description {
+            let interval = match description.interval_millis {
+                0 => "when pods or configuration change".to_owned(),
+                millis => format!("each {millis} ms, and when pods or configuration change"),
+            };
+            rows.push(vec!["evaluated".to_owned(), interval]);
+        }
+        if let Some(protocol) = protocol {
+            rows.push(vec!["annotations".to_owned(), protocol.annotation_keys.join(", ")]);
+            if let Some(key) = &protocol.config_map_key {
+                let field = protocol.class_field.as_ref().map(|field| format!(", field {field} of each class"));
+                rows.push(vec!["ConfigMap key".to_owned(), format!("{key}{}", field.unwrap_or_default())]);
+            }
+            if let Some(key) = &protocol.namespace_list_key {
+                rows.push(vec!["namespace lists".to_owned(), key.clone()]);
+            }
+        }
+        let wide = rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0);
+        let text: String = rows.iter().map(|row| format!("{:wide$}  {}\n", row[0], row[1])).collect();
+        print::text(&text)?;
+        if let Some(error) = &error {
+            eprintln!("error: the module cannot be run: {error}");
+        }
+    }
+    Ok(if error.is_none() { Answer::Good } else { Answer::Bad })
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}

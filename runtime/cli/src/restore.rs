@@ -1,0 +1,60 @@
+//! `qosm restore`: put everything back, with or without an agent.
+
+use anyhow::Context;
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
+use qosm_agent::journal::Journal;
+use qosm_agent::restore::{Restored, restore};
+
+use crate::args::{Output, RestoreArgs};
+use crate::{Answer, client, host, print};
+
+pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
+    let socket = &args.socket.admin_socket;
+    if std::os::unix::net::UnixStream::connect(socket).is_ok() {
+        return through_agent(args);
+    }
+    let state = match Dir::open_ambient_dir(&args.state_dir, ambient_authority()) {
+        Ok(state) => state,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return report(args, &[]),
+        Err(error) => return Err(error).with_context(|| format!("cannot open the state folder {}", args.state_dir.display())),
+    };
+    let boot = std::fs::read_to_string(args.host.proc.join("sys/kernel/random/boot_id"))
+        .context("cannot tell this boot from earlier ones")?;
+    let journal = Journal::open(&state, &args.state_dir, boot.trim())?;
+    let mut host = host::open(&args.host)?;
+    let restored = restore(&mut host, &journal, args.dry_run)?;
+    report(args, &restored)
+}
+
+/// A running agent holds the journal: it restores, and ends.
+fn through_agent(args: &RestoreArgs) -> anyhow::Result<Answer> {
+    if args.dry_run {
+        print::text("an agent runs here; what it would put back is the baseline of `qosm get knobs`\n")?;
+        return Ok(Answer::Good);
+    }
+    let count = client::post(&args.socket.admin_socket, "/v1/restore", &serde_json::json!({}))?;
+    print::text(&format!("the agent restored {} knobs and ended\n", String::from_utf8_lossy(&count).trim()))?;
+    Ok(Answer::Good)
+}
+
+fn report(args: &RestoreArgs, restored: &[Restored]) -> anyhow::Result<Answer> {
+    if args.output.output == Output::Json {
+        print::json(&restored)?;
+    } else if restored.is_empty() {
+        print::text("nothing to restore\n")?;
+    } else {
+        let rows = restored.iter().map(|row| {
+            vec![
+                row.cgroup.clone(),
+                row.knob.clone(),
+                row.value.to_string(),
+                row.outcome.to_owned(),
+                row.why.clone().unwrap_or_default(),
+            ]
+        });
+        print::text(&print::table(&["cgroup", "knob", "value", "outcome", "why"], rows))?;
+    }
+    let failed = restored.iter().any(|row| row.outcome == "failed");
+    Ok(if failed { Answer::Bad } else { Answer::Good })
+}

@@ -1,0 +1,303 @@
+//! Manifests in files: what they hold, and when that changes.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, Metadata, MetadataExt as _};
+use qosm_model::problem::Problem;
+
+use crate::object::{Objects, Parsed, collect, parse};
+
+/// A larger file is not read: it is no manifest.
+const LARGEST: u64 = 16 * 1024 * 1024;
+/// What files in a folder are called to be read.
+const SUFFIXES: [&str; 3] = [".yaml", ".yml", ".json"];
+
+/// Manifests in a folder, in single files, or both.
+///
+/// In a folder the files `*.yaml`, `*.yml` and `*.json` count, in the order of their names; hidden files and folders below it
+/// do not. Links are followed as long as they stay within the folder, which is how Kubernetes mounts ConfigMaps. Where two
+/// objects have one name, the pods' folder comes before the other files, and these in the order in which they were given.
+///
+/// Everything is found by its path at each [`poll`](Self::poll), so that a file or folder that is replaced by renaming or
+/// through a link is seen. What was there before and cannot be read any more keeps its last good content, which is told; what
+/// was removed is gone.
+#[derive(Debug)]
+pub struct Folder {
+    places: Vec<Place>,
+    files: BTreeMap<FileKey, File>,
+    /// Places that could not be looked at in the last round.
+    gone: Vec<usize>,
+    last: Option<Snapshot>,
+}
+
+/// Everything that the files hold, each object once; files that cannot be read are among the problems.
+pub type Snapshot = Objects;
+
+/// A path that was asked for and is not there.
+#[derive(Debug, thiserror::Error)]
+#[error("{} cannot be read; name an existing folder or file of manifests", path.display())]
+pub struct FolderError {
+    /// The path.
+    pub path: PathBuf,
+    /// Why not.
+    pub source: io::Error,
+}
+
+/// A path that was asked for.
+#[derive(Debug)]
+struct Place {
+    path: PathBuf,
+    is_folder: bool,
+}
+
+/// A place among those asked for, and the file's name in it; empty where the place is the file.
+type FileKey = (usize, String);
+
+/// A file that was seen.
+#[derive(Debug, Default)]
+struct File {
+    print: Option<Print>,
+    /// Whether it was read once more since it changed: a second change within one step of the kernel's clock looks like none.
+    settled: bool,
+    /// Its last text; `None` where it could not be read.
+    text: Option<String>,
+    parsed: Parsed,
+}
+
+/// What tells that a file changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Print {
+    dev: u64,
+    ino: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// A file as it was found in this round.
+struct Seen {
+    key: FileKey,
+    /// Its name in problems.
+    origin: String,
+    place: io::Result<Standing>,
+}
+
+impl Folder {
+    /// Looks whether everything that is asked for is there. Each of the paths may be a folder or a file, and each may hold pods,
+    /// ConfigMaps and the Node alike; `pods` merely comes first.
+    ///
+    /// # Errors
+    ///
+    /// The first path that cannot be opened. What vanishes later is no error but a problem of the next snapshot.
+    pub fn open(pods: impl Into<Option<PathBuf>>, config: Vec<PathBuf>) -> Result<Self, FolderError> {
+        let mut places = Vec::new();
+        for path in pods.into().into_iter().chain(config) {
+            if let Err(source) = look(&path) {
+                return Err(FolderError { path, source });
+            }
+            places.push(Place { is_folder: path.is_dir(), path });
+        }
+        Ok(Self { places, files: BTreeMap::new(), gone: Vec::new(), last: None })
+    }
+
+    /// Everything that the files hold: at first, and whenever it has changed since.
+    ///
+    /// Costs one look at each file; only files that changed are read.
+    pub fn poll(&mut self) -> Option<Snapshot> {
+        let (seen, gone) = self.look();
+        let before = self.files.len();
+        self.files.retain(|key, _| gone.contains(&key.0) || seen.iter().any(|seen| seen.key == *key));
+        let mut changed = self.last.is_none() || self.files.len() != before || self.gone != gone;
+        for seen in seen {
+            changed |= self.files.entry(seen.key.clone()).or_default().update(seen);
+        }
+        self.gone = gone;
+        if !changed {
+            return None;
+        }
+        let parsed: Vec<&Parsed> = self.files.values().map(|file| &file.parsed).collect();
+        let mut snapshot = collect(&parsed);
+        snapshot.problems.extend(self.gone.iter().filter_map(|place| self.places.get(*place)).map(|place| Problem {
+            object: place.path.display().to_string(),
+            field: None,
+            message: "it cannot be read any more; what it held counts on, bring it back or restart without it".into(),
+        }));
+        if self.last.as_ref() == Some(&snapshot) {
+            return None;
+        }
+        self.last = Some(snapshot.clone());
+        Some(snapshot)
+    }
+
+    /// All files that are there, and the places that cannot be looked at.
+    fn look(&self) -> (Vec<Seen>, Vec<usize>) {
+        let (mut seen, mut gone) = (Vec::new(), Vec::new());
+        for (index, place) in self.places.iter().enumerate() {
+            match look(&place.path) {
+                Ok(files) => {
+                    seen.extend(files.into_iter().map(|(name, origin, place)| Seen {
+                        key: (index, name),
+                        origin,
+                        place,
+                    }));
+                }
+                // A single file that was removed is gone; a folder that vanished is rather a mount that failed, and taking
+                // all pods for ended would undo everything that is held for them.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !place.is_folder => {}
+                Err(_) => gone.push(index),
+            }
+        }
+        (seen, gone)
+    }
+}
+
+/// A file's name among its place's, its name in problems, and where it stands or why it cannot be looked at.
+type Look = (String, String, io::Result<Standing>);
+/// The folder that a file stands in, its name there, and its print.
+type Standing = (Rc<Dir>, String, Print);
+
+/// The files of a folder, or the one file.
+fn look(path: &Path) -> io::Result<Vec<Look>> {
+    match Dir::open_ambient_dir(path, ambient_authority()) {
+        Ok(dir) => look_into(path, dir),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            // The operator named this very file, so its links may lead anywhere.
+            let real = std::fs::canonicalize(path)?;
+            let (Some(parent), Some(name)) = (real.parent(), real.file_name().and_then(|name| name.to_str())) else {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has no name that can be read"));
+            };
+            let dir = Dir::open_ambient_dir(parent, ambient_authority())?;
+            let print = Print::of(&dir.metadata(name)?);
+            let place = Ok((Rc::new(dir), name.to_owned(), print));
+            Ok(vec![(String::new(), path.display().to_string(), place)])
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn look_into(path: &Path, dir: Dir) -> io::Result<Vec<Look>> {
+    let dir = Rc::new(dir);
+    let mut looks = Vec::new();
+    for entry in dir.entries()? {
+        let name = entry?.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if name.starts_with('.') || !SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
+            continue;
+        }
+        let place = match dir.metadata(name) {
+            Ok(metadata) if metadata.is_dir() => continue,
+            Ok(metadata) if !metadata.is_file() => {
+                Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"))
+            }
+            Ok(metadata) => Ok((Rc::clone(&dir), name.to_owned(), Print::of(&metadata))),
+            // Removed between the listing and this look.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && dir.symlink_metadata(name).is_err() => continue,
+            Err(error) if dir.symlink_metadata(name).is_ok_and(|metadata| metadata.is_symlink()) => {
+                let why =
+                    if error.kind() == io::ErrorKind::NotFound { "leads nowhere" } else { "leads out of the folder" };
+                Err(io::Error::new(error.kind(), format!("it is a link that {why} ({error})")))
+            }
+            Err(error) => Err(error),
+        };
+        looks.push((name.to_owned(), path.join(name).display().to_string(), place));
+    }
+    looks.sort_by(|one, other| one.0.cmp(&other.0));
+    Ok(looks)
+}
+
+impl File {
+    /// Takes in what was found; whether that changes anything.
+    fn update(&mut self, seen: Seen) -> bool {
+        let text = match seen.place {
+            Ok((dir, name, print)) => {
+                if self.print == Some(print) && self.settled {
+                    return false;
+                }
+                self.settled = self.print == Some(print);
+                self.print = Some(print);
+                read(&dir, &name)
+            }
+            Err(error) => {
+                self.print = None;
+                Err(error.to_string())
+            }
+        };
+        match text {
+            Ok(text) if self.text.as_ref() == Some(&text) => false,
+            Ok(text) if text.trim().is_empty() && !self.parsed.found.is_empty() => {
+                self.refuse("it is empty now, as if it had been cut off", &seen.origin)
+            }
+            Ok(text) => {
+                let mut parsed = parse(&text, &seen.origin);
+                keep_good(&mut parsed, &self.parsed, &seen.origin);
+                self.text = Some(text);
+                let changed = parsed != self.parsed;
+                self.parsed = parsed;
+                changed
+            }
+            Err(message) => self.refuse(&message, &seen.origin),
+        }
+    }
+
+    /// Keeps what the file held before; whether that changes anything, if only the reason.
+    fn refuse(&mut self, why: &str, origin: &str) -> bool {
+        let mut parsed = Parsed { broken: vec![None], ..Parsed::default() };
+        parsed.problems.push(Problem {
+            object: origin.to_owned(),
+            field: None,
+            message: format!("{why}; the file is not read, mend it or remove it"),
+        });
+        keep_good(&mut parsed, &self.parsed, origin);
+        self.text = None;
+        let changed = parsed != self.parsed;
+        self.parsed = parsed;
+        changed
+    }
+}
+
+/// Objects that were good before and cannot be read now count on. Where a document does not even tell its name, that holds for
+/// every object that is missing.
+fn keep_good(parsed: &mut Parsed, before: &Parsed, origin: &str) {
+    if parsed.broken.is_empty() {
+        return;
+    }
+    let is_nameless = parsed.broken.contains(&None);
+    for found in &before.found {
+        let is_back = parsed.found.iter().any(|now| now.key == found.key);
+        let is_broken = is_nameless || parsed.broken.iter().flatten().any(|key| *key == found.key);
+        if is_broken && !is_back {
+            parsed.problems.push(Problem {
+                object: found.key.to_string(),
+                field: None,
+                message: format!("its manifest cannot be read any more and its last good one counts on; mend {origin}"),
+            });
+            parsed.found.push(found.clone());
+        }
+    }
+}
+
+fn read(dir: &Dir, name: &str) -> Result<String, String> {
+    let file = dir.open(name).map_err(|error| error.to_string())?;
+    let mut bytes = Vec::new();
+    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > LARGEST {
+        return Err(format!("it is larger than {} MiB", LARGEST / 1024 / 1024));
+    }
+    String::from_utf8(bytes).map_err(|error| format!("it is not UTF-8 ({})", error.utf8_error()))
+}
+
+impl Print {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            dev: metadata.dev(),
+            ino: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Objects of all kinds out of one text, each with the place where it was found.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use qosm_model::layering::ConfigMap;
+use qosm_model::pod::{Node, Pod};
+use qosm_model::problem::Problem;
+use serde_json::Value;
+
+use crate::pod::is_name;
+use crate::text::documents;
+use crate::typed::Misfit;
+use crate::{config_map_from_value, node_from_value, pod_from_value};
+
+/// Lists within lists are followed no deeper.
+const MAX_DEPTH: usize = 4;
+
+/// What manifests hold.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Objects {
+    /// Pods, in the order of the text, each once.
+    pub pods: Vec<Pod>,
+    /// ConfigMaps, in the order of the text, each once.
+    pub config_maps: Vec<ConfigMap>,
+    /// The first Node.
+    pub node: Option<Node>,
+    /// What cannot be used.
+    pub problems: Vec<Problem>,
+}
+
+/// An object, and what about it cannot be used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Read<T> {
+    /// The object.
+    pub object: T,
+    /// Remarks on single fields.
+    pub problems: Vec<Problem>,
+}
+
+/// Reads manifests: a YAML stream or JSON, of kinds `Pod`, `ConfigMap`, `Node`, their lists, and `List` of any of them.
+///
+/// `origin` is the text's name in problems, e.g. a file name. Never fails: a document that cannot be read is a problem, and the
+/// others count. Of two objects with one name, and of two pods with one UID, the first counts.
+pub fn parse_objects(text: &str, origin: &str) -> Objects {
+    collect(&[&parse(text, origin)])
+}
+
+/// What one text holds, before objects of one name are sorted out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Parsed {
+    pub(crate) found: Vec<Found>,
+    pub(crate) problems: Vec<Problem>,
+    /// Objects that are there but cannot be read; `None` where not even the name can be.
+    pub(crate) broken: Vec<Option<ObjectKey>>,
+}
+
+/// One object, and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Found {
+    pub(crate) key: ObjectKey,
+    pub(crate) origin: String,
+    pub(crate) object: Object,
+    pub(crate) problems: Vec<Problem>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Object {
+    Pod(Box<Pod>),
+    ConfigMap(ConfigMap),
+    Node(Node),
+}
+
+/// Kind, namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ObjectKey {
+    kind: Kind,
+    name: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Pod,
+    ConfigMap,
+    Node,
+}
+
+impl std::fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = match self.kind {
+            Kind::Pod => "pod",
+            Kind::ConfigMap => "ConfigMap",
+            Kind::Node => "node",
+        };
+        write!(f, "{kind} {}", self.name)
+    }
+}
+
+/// Reads one text.
+pub(crate) fn parse(text: &str, origin: &str) -> Parsed {
+    let mut parsed = Parsed::default();
+    for document in documents(text) {
+        let origin = format!("{origin}, document {}", document.number);
+        match document.value {
+            Ok(value) => add(&mut parsed, value, None, &origin, MAX_DEPTH),
+            Err(message) => {
+                parsed.broken.push(None);
+                parsed.problems.push(Problem {
+                    object: origin,
+                    field: None,
+                    message: format!("{message}; the document is not read, the others are"),
+                });
+            }
+        }
+    }
+    parsed
+}
+
+/// Brings several texts together, the more important first.
+pub(crate) fn collect(parsed: &[&Parsed]) -> Objects {
+    let mut objects = Objects::default();
+    let mut names: BTreeMap<&ObjectKey, &str> = BTreeMap::new();
+    let mut uids: BTreeMap<&str, (&ObjectKey, &str)> = BTreeMap::new();
+    let mut node: Option<&str> = None;
+    for parsed in parsed {
+        objects.problems.extend(parsed.problems.iter().cloned());
+        for found in &parsed.found {
+            let twice = |message: String| Problem {
+                object: found.key.to_string(),
+                field: None,
+                message: format!("{message}; what stands in {} is ignored, remove one of them", found.origin),
+            };
+            match names.entry(&found.key) {
+                Entry::Occupied(first) => {
+                    objects.problems.push(twice(format!("it stands in {} already", first.get())));
+                    continue;
+                }
+                Entry::Vacant(place) => place.insert(&found.origin),
+            };
+            match &found.object {
+                Object::Pod(pod) => {
+                    if let Some((first, origin)) = uids.get(pod.uid.as_str()) {
+                        objects.problems.push(twice(format!("{first} in {origin} has the same UID {}", pod.uid)));
+                        continue;
+                    }
+                    uids.insert(&pod.uid, (&found.key, &found.origin));
+                    objects.pods.push(Pod::clone(pod));
+                }
+                Object::ConfigMap(map) => objects.config_maps.push(map.clone()),
+                Object::Node(read) => {
+                    if let Some(first) = node {
+                        objects.problems.push(twice(format!("there is a Node in {first} already, and one counts")));
+                        continue;
+                    }
+                    node = Some(&found.origin);
+                    objects.node = Some(read.clone());
+                }
+            }
+            objects.problems.extend(found.problems.iter().cloned());
+        }
+    }
+    objects
+}
+
+fn add(parsed: &mut Parsed, mut value: Value, kind: Option<&str>, origin: &str, depth: usize) {
+    let trouble = |field: Option<&str>, message: String| Problem {
+        object: origin.to_owned(),
+        field: field.map(str::to_owned),
+        message,
+    };
+    let Some(fields) = value.as_object_mut() else {
+        parsed.broken.push(None);
+        parsed.problems.push(trouble(None, "it is not an object; write `apiVersion`, `kind` and `metadata`".into()));
+        return;
+    };
+    let kind = match (fields.get("kind"), kind) {
+        (Some(Value::String(kind)), _) => kind.clone(),
+        // Items of a typed list do not repeat their kind.
+        (None | Some(Value::Null), Some(kind)) => kind.to_owned(),
+        _ => {
+            parsed.broken.push(None);
+            let message = "it is missing or no string; write `kind: Pod`, `kind: ConfigMap` or `kind: Node`";
+            parsed.problems.push(trouble(Some("kind"), message.into()));
+            return;
+        }
+    };
+    let item_kind = match kind.as_str() {
+        "List" => None,
+        "PodList" => Some("Pod"),
+        "ConfigMapList" => Some("ConfigMap"),
+        "NodeList" => Some("Node"),
+        _ => return add_object(parsed, value, &kind, origin),
+    };
+    match fields.remove("items") {
+        Some(Value::Array(items)) if depth > 0 => {
+            for (number, item) in (1..).zip(items) {
+                add(parsed, item, item_kind, &format!("{origin}, item {number}"), depth - 1);
+            }
+        }
+        None | Some(Value::Null) => {}
+        Some(_) => {
+            parsed.broken.push(None);
+            let message =
+                if depth == 0 { "lists are nested too deep; take them apart" } else { "it is not a list; write one" };
+            parsed.problems.push(trouble(Some("items"), message.into()));
+        }
+    }
+}
+
+fn add_object(parsed: &mut Parsed, value: Value, kind: &str, origin: &str) {
+    let key = key_of(&value, kind);
+    let read = match kind {
+        "Pod" => pod_from_value(value, origin).map(|read| {
+            let name = read.object.key();
+            (Kind::Pod, name, Object::Pod(Box::new(read.object)), read.problems)
+        }),
+        "ConfigMap" => config_map_from_value(value, origin).map(|read| {
+            let name = read.object.key();
+            (Kind::ConfigMap, name, Object::ConfigMap(read.object), read.problems)
+        }),
+        "Node" => node_from_value(value, origin).map(|read| {
+            let name = read.object.name.clone();
+            (Kind::Node, name, Object::Node(read.object), read.problems)
+        }),
+        _ => {
+            let message = format!(
+                "kind `{kind}` is not read here and ignored; known are Pod, ConfigMap, Node and lists of them. Write the pods that \
+                 a workload would make"
+            );
+            parsed.problems.push(Problem { object: origin.into(), field: Some("kind".into()), message });
+            return;
+        }
+    };
+    match read {
+        Ok((kind, name, object, problems)) => {
+            parsed.found.push(Found { key: ObjectKey { kind, name }, origin: origin.into(), object, problems });
+        }
+        Err(problem) => {
+            // Whoever asks about an object looks for its name; without one, the place has to do.
+            parsed.problems.push(match &key {
+                Some(key) => Problem {
+                    object: key.to_string(),
+                    message: format!("{} (in {})", problem.message, problem.object),
+                    field: problem.field,
+                },
+                None => problem,
+            });
+            parsed.broken.push(key);
+        }
+    }
+}
+
+/// The key of an object that may turn out unreadable.
+fn key_of(value: &Value, kind: &str) -> Option<ObjectKey> {
+    let metadata = value.get("metadata")?;
+    let text = |field: &str| metadata.get(field).and_then(Value::as_str).filter(|text| is_name(text));
+    let name = text("name")?;
+    let (kind, name) = match (kind, text("namespace")) {
+        ("Pod", namespace) => (Kind::Pod, format!("{}/{name}", namespace.unwrap_or("default"))),
+        ("ConfigMap", Some(namespace)) => (Kind::ConfigMap, format!("{namespace}/{name}")),
+        ("ConfigMap", None) => (Kind::ConfigMap, name.to_owned()),
+        _ => (Kind::Node, name.to_owned()),
+    };
+    Some(ObjectKey { kind, name })
+}
+
+/// Why an object is not read at all.
+pub(crate) fn refused(origin: &str, kind: &str, misfit: Misfit) -> Problem {
+    let Misfit { path, message } = misfit;
+    let is_text = ["metadata.labels.", "metadata.annotations.", "data."].iter().any(|above| path.starts_with(above));
+    let way_out = if is_text { "put the value in quotes, or write it as a block (`|`)" } else { "mend the field" };
+    Problem {
+        object: origin.into(),
+        field: (!path.is_empty()).then_some(path),
+        message: format!("{message}; the {kind} is not read, {way_out}"),
+    }
+}
+
+/// Fields that Kubernetes does not have.
+pub(crate) fn unknown_fields(object: &str, origin: &str, paths: Vec<String>) -> Vec<Problem> {
+    let problem = |path| Problem {
+        object: object.into(),
+        field: Some(path),
+        message: format!(
+            "Kubernetes {KUBERNETES} has no such field; it is ignored and the rest counts, check its spelling (in {origin})"
+        ),
+    };
+    paths.into_iter().map(problem).collect()
+}
+
+/// The version whose types are compiled in.
+const KUBERNETES: &str = "1.33";

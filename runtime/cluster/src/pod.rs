@@ -1,0 +1,200 @@
+//! Pods from manifests.
+//!
+//! A folder has no API server in front of it, so what the API server would fill in is filled in here: the namespace, requests
+//! from limits, the UID and the QoS class.
+
+mod binding;
+mod resources;
+mod status;
+
+use k8s_openapi::api::core::v1;
+use qosm_model::pod::{Container, ContainerKind, Pod, QosClass};
+use qosm_model::problem::Problem;
+use qosm_model::unit::{Bytes, MilliCpu};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use self::binding::Binding;
+pub use self::binding::CGROUP_ANNOTATION;
+use self::resources::{Amounts, PodAmounts, Reader};
+use self::status::Status;
+use crate::object::{Read, refused, unknown_fields};
+
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const HASH: &str = "kubernetes.io/config.hash";
+
+/// Reads a Pod. `origin` names the place for problems, e.g. `web.yaml, document 2`.
+///
+/// - A missing namespace is `default`. A missing UID is made of namespace and name: the first 16 bytes of the SHA-256 of
+///   `qosm/pod/NAMESPACE/NAME`, marked as a UUID of version 8. A mirror pod's UID is its `kubernetes.io/config.hash`.
+/// - A pod without `status.phase` is active, and so are its containers without a status: regular ones and sidecars run, init
+///   containers have ended.
+/// - A request that is not said is the limit.
+/// - `qosm.io/cgroup` binds containers to cgroups, see [`CGROUP_ANNOTATION`].
+///
+/// # Errors
+///
+/// The field that makes the pod unusable: not of its type, no name, or a name that cannot be one.
+pub fn pod_from_value(value: Value, origin: &str) -> Result<Read<Pod>, Problem> {
+    let (read, unknown) = crate::typed::read::<v1::Pod>(value).map_err(|misfit| refused(origin, "Pod", misfit))?;
+    let v1::Pod { metadata, spec, status } = read;
+    let spec = spec.unwrap_or_default();
+    let labels = metadata.labels.unwrap_or_default();
+    let annotations = metadata.annotations.unwrap_or_default();
+
+    let said = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let name = said(metadata.name).ok_or_else(|| {
+        let message = "it is missing; the Pod is not read, write a name (nobody makes one of `generateName` here)";
+        problem(origin, "metadata.name", message)
+    })?;
+    check_name(origin, "metadata.name", &name)?;
+    let namespace = said(metadata.namespace).unwrap_or_else(|| "default".into());
+    check_name(origin, "metadata.namespace", &namespace)?;
+    let (uid_field, uid) = match annotations.get(MIRROR) {
+        // The kubelet names a static pod's cgroup after the hash of its manifest; the mirror's own UID is the API server's.
+        Some(mirror) => ("metadata.annotations", Some(annotations.get(HASH).unwrap_or(mirror).clone())),
+        None => ("metadata.uid", said(metadata.uid)),
+    };
+    let uid = uid.unwrap_or_else(|| made_uid(&namespace, &name));
+    check_name(origin, uid_field, &uid)?;
+
+    let object = format!("pod {namespace}/{name}");
+    let mut reader = Reader { object: &object, origin, problems: unknown_fields(&object, origin, unknown) };
+    let given = containers(spec.init_containers.unwrap_or_default(), spec.containers, origin, &mut reader)?;
+    let amounts = PodAmounts::read(spec.resources.as_ref(), &given, &mut reader);
+    let overhead = reader.list(spec.overhead.as_ref(), "spec.overhead");
+    let status = Status::read(status, &mut reader);
+    let kube_qos = status.kube_qos.unwrap_or_else(|| amounts.kube_qos(&given));
+    let binding = Binding::read(&annotations, given.iter().map(|container| container.name.as_str()), &mut reader);
+    let containers = given
+        .into_iter()
+        .map(|Given { name, kind, amounts, .. }| {
+            let bound = binding.container(&name);
+            let (state, runtime) = status.container(&name, kind, bound.is_some());
+            Container {
+                state,
+                cgroup: bound.unwrap_or(runtime),
+                kind,
+                cpu_request: amounts.cpu_request(),
+                cpu_limit: amounts.cpu_limit(),
+                memory_request: amounts.memory_request(),
+                memory_limit: amounts.memory_limit(),
+                extended_resources: amounts.extended(),
+                name,
+            }
+        })
+        .collect();
+    let problems = reader.problems;
+    let pod = Pod {
+        uid,
+        namespace,
+        name,
+        labels,
+        annotations,
+        priority: spec.priority,
+        kube_qos,
+        active: status.active,
+        cgroup: binding.pod,
+        containers,
+        cpu_overhead: MilliCpu(overhead.get("cpu").map_or(0, |cpu| cpu.millis())),
+        memory_overhead: Bytes(overhead.get("memory").map_or(0, |memory| memory.units())),
+        memory_request: amounts.pod.memory_request(),
+        memory_limit: amounts.pod.memory_limit(),
+        cpu_limit: amounts.pod.cpu_limit(),
+    };
+    let mut read = Read { object: pod, problems };
+    check_class(&mut read, origin);
+    Ok(read)
+}
+
+/// A container of the specification.
+struct Given {
+    name: String,
+    kind: ContainerKind,
+    amounts: Amounts,
+}
+
+/// Init containers and sidecars first, then regular ones.
+fn containers(
+    init: Vec<v1::Container>,
+    regular: Vec<v1::Container>,
+    origin: &str,
+    reader: &mut Reader<'_>,
+) -> Result<Vec<Given>, Problem> {
+    let mut given: Vec<Given> = Vec::new();
+    if regular.is_empty() {
+        reader.tell(
+            "spec.containers",
+            "there are none, and Kubernetes wants at least one; nothing but the pod itself counts".into(),
+        );
+    }
+    for (list, is_init, containers) in [("spec.initContainers", true, init), ("spec.containers", false, regular)] {
+        for (index, container) in containers.into_iter().enumerate() {
+            let path = format!("{list}[{index}]");
+            if container.name.is_empty() {
+                return Err(problem(
+                    origin,
+                    &format!("{path}.name"),
+                    "it is missing; the Pod is not read, write a name",
+                ));
+            }
+            check_name(origin, &format!("{path}.name"), &container.name)?;
+            let amounts = Amounts::read(container.resources.as_ref(), &format!("{path}.resources"), reader);
+            if given.iter().any(|other| other.name == container.name) {
+                let message =
+                    format!("another container is called `{}` already; this one is ignored, rename it", container.name);
+                reader.tell(&format!("{path}.name"), message);
+                continue;
+            }
+            let kind = match (is_init, container.restart_policy.as_deref()) {
+                (false, _) => ContainerKind::Regular,
+                (true, Some("Always")) => ContainerKind::Sidecar,
+                (true, _) => ContainerKind::Init,
+            };
+            given.push(Given { name: container.name, kind, amounts });
+        }
+    }
+    Ok(given)
+}
+
+fn check_name(origin: &str, field: &str, name: &str) -> Result<(), Problem> {
+    if is_name(name) {
+        return Ok(());
+    }
+    let message = "it is no name; the Pod is not read, write letters, digits, `-`, `_` and `.`, at most 253 of them";
+    Err(problem(origin, field, message))
+}
+
+/// Names become parts of paths and of messages; everything that Kubernetes takes for one passes.
+pub(crate) fn is_name(name: &str) -> bool {
+    const LONGEST: usize = 253;
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    name.len() <= LONGEST && name.bytes().all(fits) && name.bytes().any(|byte| byte.is_ascii_alphanumeric())
+}
+
+fn check_class(read: &mut Read<Pod>, origin: &str) {
+    if let Some((place, word)) = read.object.qos_word()
+        && QosClass::parse(word).is_none()
+    {
+        let message = format!(
+            "{} is no QoS class; the pod counts as having none, write one of LSE, LSR, LS, BE, SYSTEM (in {origin})",
+            Value::from(word)
+        );
+        let object = format!("pod {}", read.object.key());
+        read.problems.push(Problem { object, field: Some(place.into()), message });
+    }
+}
+
+fn made_uid(namespace: &str, name: &str) -> String {
+    let digest: [u8; 32] = Sha256::digest(format!("qosm/pod/{namespace}/{name}")).into();
+    let mut bytes: Vec<u8> = digest.into_iter().take(16).collect();
+    // RFC 9562, section 5.8: version 8 is for UUIDs that are made in one's own way.
+    bytes[6] = bytes[6] & 0x0f | 0x80;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+fn problem(origin: &str, field: &str, message: &str) -> Problem {
+    Problem { object: origin.into(), field: Some(field.into()), message: message.into() }
+}

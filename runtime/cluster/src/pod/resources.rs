@@ -1,0 +1,192 @@
+//! Requests and limits, and the QoS that follows from them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use qosm_model::pod::{ContainerKind, ExtendedResource, KubeQos};
+use qosm_model::problem::Problem;
+use qosm_model::unit::{Bytes, MilliCpu};
+
+use super::Given;
+use crate::quantity::Quantity;
+
+const CPU: &str = "cpu";
+const MEMORY: &str = "memory";
+/// The resources that decide about Kubernetes' QoS.
+const COMPUTE: [&str; 2] = [CPU, MEMORY];
+
+/// Amounts by the name of the resource.
+pub(super) type List = BTreeMap<String, Quantity>;
+
+/// Collects what is wrong with one pod.
+pub(super) struct Reader<'r> {
+    pub(super) object: &'r str,
+    pub(super) origin: &'r str,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Reader<'_> {
+    pub(super) fn tell(&mut self, field: &str, message: String) {
+        let message = format!("{message} (in {})", self.origin);
+        self.problems.push(Problem { object: self.object.into(), field: Some(field.into()), message });
+    }
+
+    /// Reads a list of amounts; one that is no quantity counts as not set.
+    pub(super) fn list(&mut self, list: Option<&BTreeMap<String, Text>>, path: &str) -> List {
+        let mut amounts = List::new();
+        for (name, text) in list.into_iter().flatten() {
+            match Quantity::parse(&text.0) {
+                Ok(quantity) => {
+                    amounts.insert(name.clone(), quantity);
+                }
+                Err(error) => {
+                    let example = if name == CPU { "`500m` or `2`" } else { "`512Mi` or `2Gi`" };
+                    let message =
+                        format!("`{}` is not a quantity: {error}; it counts as not set, write e.g. {example}", text.0);
+                    self.tell(&format!("{path}.{name}"), message);
+                }
+            }
+        }
+        amounts
+    }
+}
+
+/// Requests and limits of a container, or of a pod as a whole.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Amounts {
+    requests: List,
+    limits: List,
+}
+
+impl Amounts {
+    /// Reads a container's resources. A request that is not said is the limit, as the API server has it; one that is said and
+    /// cannot be read stays unset.
+    pub(super) fn read(resources: Option<&ResourceRequirements>, path: &str, reader: &mut Reader<'_>) -> Self {
+        let mut amounts = Self::read_said(resources, path, reader);
+        let said = resources.and_then(|resources| resources.requests.as_ref());
+        for (name, limit) in &amounts.limits {
+            if !said.is_some_and(|said| said.contains_key(name)) {
+                amounts.requests.insert(name.clone(), *limit);
+            }
+        }
+        amounts
+    }
+
+    fn read_said(resources: Option<&ResourceRequirements>, path: &str, reader: &mut Reader<'_>) -> Self {
+        let Some(resources) = resources else { return Self::default() };
+        Self {
+            requests: reader.list(resources.requests.as_ref(), &format!("{path}.requests")),
+            limits: reader.list(resources.limits.as_ref(), &format!("{path}.limits")),
+        }
+    }
+
+    pub(super) fn cpu_request(&self) -> Option<MilliCpu> {
+        self.requests.get(CPU).map(|quantity| MilliCpu(quantity.millis()))
+    }
+
+    pub(super) fn cpu_limit(&self) -> Option<MilliCpu> {
+        self.limits.get(CPU).map(|quantity| MilliCpu(quantity.millis()))
+    }
+
+    pub(super) fn memory_request(&self) -> Option<Bytes> {
+        self.requests.get(MEMORY).map(|quantity| Bytes(quantity.units()))
+    }
+
+    pub(super) fn memory_limit(&self) -> Option<Bytes> {
+        self.limits.get(MEMORY).map(|quantity| Bytes(quantity.units()))
+    }
+
+    /// All resources but CPU and memory, by name.
+    pub(super) fn extended(&self) -> Vec<ExtendedResource> {
+        let names: BTreeSet<&String> =
+            self.requests.keys().chain(self.limits.keys()).filter(|name| !COMPUTE.contains(&name.as_str())).collect();
+        let amount = |list: &List, name: &str| list.get(name).map(|quantity| quantity.units());
+        names
+            .into_iter()
+            .map(|name| ExtendedResource {
+                name: name.clone(),
+                request: amount(&self.requests, name),
+                limit: amount(&self.limits, name),
+            })
+            .collect()
+    }
+
+    fn is_said(&self) -> bool {
+        !self.requests.is_empty() || !self.limits.is_empty()
+    }
+}
+
+/// What the pod says as a whole.
+pub(super) struct PodAmounts {
+    pub(super) pod: Amounts,
+}
+
+impl PodAmounts {
+    /// Reads `spec.resources`. Where there are limits, a request that is not said is what the containers request together,
+    /// else the limit (KEP-2837).
+    pub(super) fn read(
+        resources: Option<&ResourceRequirements>,
+        containers: &[Given],
+        reader: &mut Reader<'_>,
+    ) -> Self {
+        let mut pod = Amounts::read_said(resources, "spec.resources", reader);
+        let said = resources.and_then(|resources| resources.requests.as_ref());
+        if !pod.limits.is_empty() {
+            for name in COMPUTE.into_iter().filter(|name| !said.is_some_and(|said| said.contains_key(*name))) {
+                let request = requested_together(containers, name).or_else(|| pod.limits.get(name).copied());
+                pod.requests.extend(request.map(|request| (name.to_owned(), request)));
+            }
+        }
+        Self { pod }
+    }
+
+    /// The QoS by Kubernetes' rule: of the pod's own resources where it has some, else of all containers, init containers
+    /// included. Amounts of 0 count as not said.
+    pub(super) fn kube_qos(&self, containers: &[Given]) -> KubeQos {
+        let all: Vec<&Amounts> = if self.pod.is_said() {
+            vec![&self.pod]
+        } else {
+            containers.iter().map(|container| &container.amounts).collect()
+        };
+        let sum = |list: fn(&Amounts) -> &List| {
+            let mut sum = List::new();
+            for (name, quantity) in all.iter().flat_map(|amounts| list(amounts)) {
+                if COMPUTE.contains(&name.as_str()) && !quantity.is_zero() {
+                    let so_far = sum.get(name).copied().unwrap_or_default();
+                    sum.insert(name.clone(), so_far.plus(*quantity));
+                }
+            }
+            sum
+        };
+        let (requests, limits) = (sum(|amounts| &amounts.requests), sum(|amounts| &amounts.limits));
+        let is_limited = |amounts: &Amounts| {
+            COMPUTE.into_iter().all(|name| amounts.limits.get(name).is_some_and(|quantity| !quantity.is_zero()))
+        };
+        if requests.is_empty() && limits.is_empty() {
+            KubeQos::BestEffort
+        } else if all.iter().all(|amounts| is_limited(amounts)) && requests == limits {
+            KubeQos::Guaranteed
+        } else {
+            KubeQos::Burstable
+        }
+    }
+}
+
+/// Σ of regular containers and sidecars, or the peak while init containers run; `None` where nobody requests the resource.
+fn requested_together(containers: &[Given], name: &str) -> Option<Quantity> {
+    let requests = || containers.iter().filter_map(|given| Some((given.kind, *given.amounts.requests.get(name)?)));
+    requests().next()?;
+    let (mut together, mut sidecars, mut peak) = (Quantity::ZERO, Quantity::ZERO, Quantity::ZERO);
+    for (kind, request) in requests() {
+        match kind {
+            ContainerKind::Init => peak = peak.max(sidecars.plus(request)),
+            ContainerKind::Sidecar => {
+                sidecars = sidecars.plus(request);
+                peak = peak.max(sidecars);
+            }
+            ContainerKind::Regular => together = together.plus(request),
+        }
+    }
+    Some(together.plus(sidecars).max(peak))
+}

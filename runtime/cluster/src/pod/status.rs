@@ -1,0 +1,102 @@
+//! What a pod's status says of it; a manifest without one speaks of a pod that runs.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1;
+use qosm_model::pod::{ContainerCgroup, ContainerKind, ContainerState, KubeQos};
+
+use super::resources::Reader;
+
+/// The status, as far as it matters here.
+pub(super) struct Status {
+    /// Whether the phase is Pending or Running, or not said.
+    pub(super) active: bool,
+    /// `status.qosClass`.
+    pub(super) kube_qos: Option<KubeQos>,
+    /// Containers by name; `None` where nobody reports on containers.
+    containers: Option<BTreeMap<String, (ContainerState, ContainerCgroup)>>,
+}
+
+impl Status {
+    pub(super) fn read(status: Option<v1::PodStatus>, reader: &mut Reader<'_>) -> Self {
+        let status = status.unwrap_or_default();
+        let kube_qos = status.qos_class.as_deref().filter(|class| !class.is_empty()).and_then(|class| {
+            let known = [KubeQos::Guaranteed, KubeQos::Burstable, KubeQos::BestEffort];
+            let found = known.into_iter().find(|known| known.as_str() == class);
+            if found.is_none() {
+                let message =
+                    "it is none of Guaranteed, Burstable, BestEffort; it is computed from the specification instead";
+                reader.tell("status.qosClass", message.into());
+            }
+            found
+        });
+        let lists = [
+            ("status.initContainerStatuses", status.init_container_statuses),
+            ("status.containerStatuses", status.container_statuses),
+        ];
+        // A pending pod without reports has nothing that runs; a running one was written by hand and left them out.
+        let is_pending = status.phase.as_deref() == Some("Pending");
+        let mut containers = is_pending.then(BTreeMap::new);
+        for (path, list) in lists {
+            let Some(list) = list else { continue };
+            let containers = containers.get_or_insert_default();
+            for (index, report) in list.into_iter().enumerate() {
+                let cgroup = cgroup(&report, &format!("{path}[{index}].containerID"), reader);
+                containers.insert(report.name, (state(report.state, &cgroup), cgroup));
+            }
+        }
+        let active = status.phase.is_none_or(|phase| matches!(phase.as_str(), "Pending" | "Running"));
+        Self { active, kube_qos, containers }
+    }
+
+    /// The state of a container, and where the runtime put it. A container that the manifest binds to a cgroup needs no report:
+    /// whoever runs it, it is not the runtime.
+    pub(super) fn container(
+        &self,
+        name: &str,
+        kind: ContainerKind,
+        is_bound: bool,
+    ) -> (ContainerState, ContainerCgroup) {
+        let report = self.containers.as_ref().map(|reports| reports.get(name));
+        match report {
+            Some(Some(report)) => report.clone(),
+            Some(None) if !is_bound => (ContainerState::Waiting, ContainerCgroup::Unknown),
+            _ => {
+                let state = match kind {
+                    ContainerKind::Init => ContainerState::Terminated,
+                    ContainerKind::Regular | ContainerKind::Sidecar => ContainerState::Running,
+                };
+                (state, ContainerCgroup::Named(name.to_owned()))
+            }
+        }
+    }
+}
+
+fn cgroup(report: &v1::ContainerStatus, path: &str, reader: &mut Reader<'_>) -> ContainerCgroup {
+    let Some(id) = report.container_id.as_deref().filter(|id| !id.is_empty()) else {
+        return ContainerCgroup::Unknown;
+    };
+    let is_word = |text: &str| {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        text.bytes().all(fits) && text.bytes().any(|byte| byte.is_ascii_alphanumeric())
+    };
+    if id.split_once("://").is_some_and(|(runtime, id)| is_word(runtime) && is_word(id)) {
+        return ContainerCgroup::Runtime(id.to_owned());
+    }
+    reader.tell(path, "it is not of the form `runtime://id`; nobody knows the container's cgroup, mend it".into());
+    ContainerCgroup::Unknown
+}
+
+fn state(state: Option<v1::ContainerState>, cgroup: &ContainerCgroup) -> ContainerState {
+    let state = state.unwrap_or_default();
+    if state.terminated.is_some() {
+        ContainerState::Terminated
+    } else if state.running.is_some() {
+        ContainerState::Running
+    } else if state.waiting.is_some() || *cgroup == ContainerCgroup::Unknown {
+        ContainerState::Waiting
+    } else {
+        // An ID without a state: hand-written, and it was started once.
+        ContainerState::Running
+    }
+}

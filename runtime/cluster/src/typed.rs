@@ -1,0 +1,80 @@
+//! From a JSON value to a Kubernetes type, with the path of whatever does not fit.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// A value that is not of its type.
+pub(crate) struct Misfit {
+    /// Path of the field; empty for the whole object.
+    pub(crate) path: String,
+    /// What serde says.
+    pub(crate) message: String,
+}
+
+/// Reads an object; also gives the paths of fields that the type does not have.
+///
+/// # Errors
+///
+/// The first field that is not of its type.
+pub(crate) fn read<T: DeserializeOwned>(mut value: Value) -> Result<(T, Vec<String>), Misfit> {
+    if let Some(version) = value.get("apiVersion").filter(|version| !version.is_null() && *version != "v1") {
+        return Err(Misfit { path: "apiVersion".into(), message: format!("{version} is not \"v1\"") });
+    }
+    quote_quantities(&mut value);
+    let mut track = serde_path_to_error::Track::new();
+    let mut unknown = Vec::new();
+    let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
+    let read = serde_ignored::deserialize(deserializer, |path| unknown.push(dotted(&path)));
+    match read {
+        Ok(object) => Ok((object, unknown)),
+        Err(error) => {
+            let path = track.path().to_string();
+            Err(Misfit { path: if path == "." { String::new() } else { path }, message: error.to_string() })
+        }
+    }
+}
+
+/// `spec.containers[0].imagee`.
+fn dotted(path: &serde_ignored::Path<'_>) -> String {
+    use serde_ignored::Path;
+    match path {
+        Path::Root => String::new(),
+        Path::Seq { parent, index } => format!("{}[{index}]", dotted(parent)),
+        Path::Map { parent, key } => match dotted(parent) {
+            above if above.is_empty() => key.clone(),
+            above => format!("{above}.{key}"),
+        },
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => dotted(parent),
+    }
+}
+
+/// Kubernetes takes `cpu: 1` for `cpu: "1"`. What is no number either is left to whoever reads the quantity, so that one bad
+/// amount does not cost the whole object.
+fn quote_quantities(value: &mut Value) {
+    const LISTS: [&str; 6] = ["requests", "limits", "overhead", "allocatable", "capacity", "allocatedResources"];
+    const SINGLE: [&str; 2] = ["sizeLimit", "divisor"];
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(quote_quantities),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::Object(amounts) if LISTS.contains(&name.as_str()) => {
+                        amounts.retain(|_, amount| !amount.is_null());
+                        amounts.values_mut().for_each(quote);
+                    }
+                    value if SINGLE.contains(&name.as_str()) && !value.is_null() => quote(value),
+                    // Labels and annotations hold strings, whatever they are called.
+                    _ if matches!(name.as_str(), "labels" | "annotations" | "data") => {}
+                    value => quote_quantities(value),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn quote(amount: &mut Value) {
+    if !amount.is_string() {
+        *amount = Value::String(amount.to_string());
+    }
+}

@@ -1,0 +1,201 @@
+//! Texts: streams, lists, JSON, and what is broken in them.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const WEB: &str = "kind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a}]}\n";
+const DB: &str = "kind: Pod\nmetadata: {name: db}\nspec: {containers: [{name: a}]}\n";
+
+fn names(objects: &Objects) -> Vec<String> {
+    objects.pods.iter().map(Pod::key).chain(objects.config_maps.iter().map(|map| map.key())).collect()
+}
+
+#[test]
+fn streams_lists_and_json_are_read() {
+    let json = r#"{"kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [{"name": "a"}]}}"#;
+    let item = r#"{"metadata": {"name": "web"}, "spec": {"containers": [{"name": "a"}]}}"#;
+    for (text, expected) in [
+        (String::new(), vec![]),
+        ("# nothing\n---\n---\n# nothing either\n".into(), vec![]),
+        (WEB.into(), vec!["default/web"]),
+        (format!("\u{feff}---\n{WEB}---\n# empty\n---\n{DB}"), vec!["default/web", "default/db"]),
+        (format!("%YAML 1.2\n---\n{WEB}"), vec!["default/web"]),
+        (format!("{WEB}...\n"), vec!["default/web"]),
+        (WEB.replace('\n', "\r\n"), vec!["default/web"]),
+        (format!("--- # first\n{WEB}--- {{kind: ConfigMap, metadata: {{name: c}}}}\n"), vec!["default/web", "c"]),
+        (json.into(), vec!["default/web"]),
+        (format!("{json}\n{}", json.replace("web", "db")), vec!["default/web", "default/db"]),
+        (format!("{json}\n---\n{DB}"), vec!["default/web", "default/db"]),
+        (format!(r#"{{"kind": "List", "apiVersion": "v1", "items": [{json}, {{"kind": "ConfigMap", "metadata": {{"name": "c"}}}}]}}"#), vec!["default/web", "c"]),
+        (format!(r#"{{"kind": "PodList", "items": [{item}]}}"#), vec!["default/web"]),
+        (r#"{"kind": "ConfigMapList", "items": [{"metadata": {"name": "c", "namespace": "n"}, "data": {"k": "v"}}]}"#.into(), vec!["n/c"]),
+        (r#"{"kind": "List", "items": null}"#.into(), vec![]),
+        (format!(r#"{{"kind": "List", "items": [{{"kind": "PodList", "items": [{item}]}}]}}"#), vec!["default/web"]),
+    ] {
+        let objects = read(&text);
+        assert_eq!(names(&objects), expected, "{text}");
+        assert_eq!(told(&objects), "", "{text}");
+    }
+}
+
+#[test]
+fn a_node_is_read() {
+    let text =
+        "kind: Node\nmetadata: {name: edge-7, labels: {pool: batch}}\nstatus: {allocatable: {memory: 30Gi, cpu: 7}}\n";
+    let node = read(text).node.unwrap();
+    assert_eq!((node.name.as_str(), node.labels["pool"].as_str()), ("edge-7", "batch"));
+    assert_eq!(node.memory_allocatable.map(|memory| memory.0), Some(30 << 30));
+    let objects = read(
+        "kind: Node\nmetadata: {name: edge-7}\nstatus: {allocatable: {memory: much}}\n---\nkind: Node\nmetadata: {name: other}\n",
+    );
+    assert_eq!(objects.node.as_ref().map(|node| (node.name.as_str(), node.memory_allocatable)), Some(("edge-7", None)));
+    insta::assert_snapshot!(told(&objects), @r"
+    node edge-7: status.allocatable.memory: `much` is not a quantity: it does not begin with a number; all of the machine's memory counts, write e.g. `32Gi` (in web.yaml, document 1)
+    node other: there is a Node in web.yaml, document 1 already, and one counts; what stands in web.yaml, document 2 is ignored, remove one of them
+    ");
+}
+
+#[test]
+fn configmap_data_is_text() {
+    let text = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: ack-slo-config, namespace: kube-system}
+data:
+  cpu-burst-config: |
+    {"clusterStrategy": {"policy": "auto"}}
+  empty: ""
+"#;
+    let objects = read(text);
+    assert_eq!(told(&objects), "");
+    assert_eq!(objects.config_maps[0].data["cpu-burst-config"], "{\"clusterStrategy\": {\"policy\": \"auto\"}}\n");
+    assert_eq!(objects.config_maps[0].data["empty"], "");
+    let objects =
+        read("kind: ConfigMap\nmetadata: {name: ack-slo-config}\ndata: {cpu-burst-config: {clusterStrategy: {}}}\n");
+    assert_eq!(objects.config_maps, []);
+    insta::assert_snapshot!(told(&objects), @"ConfigMap ack-slo-config: data.cpu-burst-config: invalid type: map, expected a string; the ConfigMap is not read, put the value in quotes, or write it as a block (`|`) (in web.yaml, document 1)");
+    insta::assert_snapshot!(told(&read("kind: ConfigMap\nmetadata: {name: c}\ndta: {}\n")), @"ConfigMap c: dta: Kubernetes 1.33 has no such field; it is ignored and the rest counts, check its spelling (in web.yaml, document 1)");
+    insta::assert_snapshot!(told(&read("kind: ConfigMap\n")), @"web.yaml, document 1: metadata.name: it is missing; the ConfigMap is not read, write a name");
+}
+
+#[test]
+fn a_broken_document_does_not_take_the_others_along() {
+    for bad in [
+        "kind: Pod\nmetadata: {name: [",
+        "\"unclosed",
+        "a: b: c",
+        "kind: Pod\nkind: Pod\n",
+        "*unknown",
+        "{\"kind\": \"Pod\",",
+        "just text",
+        "[1, 2]",
+        "5",
+        "metadata: {name: x}",
+        "kind: 5",
+        "kind: List\nitems: {}",
+        "a: \u{1}",
+        "kind: Pod\nspec:\n\t- x: [\n",
+    ] {
+        let objects = read(&format!("{WEB}---\n{bad}\n---\n{DB}"));
+        assert_eq!(names(&objects), ["default/web", "default/db"], "{bad}");
+        assert_eq!(objects.problems.len(), 1, "{bad}: {}", told(&objects));
+        assert!(told(&objects).starts_with("web.yaml, document 2: "), "{bad}: {}", told(&objects));
+    }
+}
+
+#[test]
+fn problems_name_the_line_of_the_file() {
+    insta::assert_snapshot!(told(&read(&format!("{WEB}---\n{DB}---\nkind: Pod\nmetadata:\n  name: 'web\n"))), @"web.yaml, document 3: it is not YAML (invalid indentation in multiline quoted scalar, at line 12, column 1); the document is not read, the others are");
+    insta::assert_snapshot!(told(&read("kind: Pod\nkind: Pod\n")), @"web.yaml, document 1: it is not YAML (duplicate mapping key: kind, at line 2, column 1); the document is not read, the others are");
+    insta::assert_snapshot!(told(&read("{\"kind\": \"Pod\", \"metadata\": {\"name\": ")), @"web.yaml, document 1: it is not JSON (EOF while parsing a value at line 1 column 37), and it is not YAML (unclosed bracket '{', at line 1, column 29); the document is not read, the others are");
+    insta::assert_snapshot!(told(&read("{\"kind\": \"List\"} {\"kind\": ")), @"web.yaml, document 2: it is not JSON (EOF while parsing a value at line 1 column 26, counted from where its document begins); the document is not read, the others are");
+}
+
+#[test]
+fn a_bad_item_does_not_take_the_list_along() {
+    let text = "
+kind: List
+items:
+- kind: Pod
+  metadata: {name: web}
+  spec: {containers: [{name: a}]}
+- kind: Pod
+  metadata: {name: 5}
+- kind: Deployment
+  metadata: {name: x}
+- 7
+- kind: Pod
+  metadata: {name: db}
+  spec: {containers: [{name: a}]}
+";
+    let objects = read(text);
+    assert_eq!(names(&objects), ["default/web", "default/db"]);
+    insta::assert_snapshot!(told(&objects), @r"
+    web.yaml, document 1, item 2: metadata.name: invalid type: integer `5`, expected a string; the Pod is not read, mend the field
+    web.yaml, document 1, item 3: kind: kind `Deployment` is not read here and ignored; known are Pod, ConfigMap, Node and lists of them. Write the pods that a workload would make
+    web.yaml, document 1, item 4: it is not an object; write `apiVersion`, `kind` and `metadata`
+    ");
+}
+
+#[test]
+fn lists_are_not_followed_for_ever() {
+    let mut text = "{\"kind\": \"List\", \"items\": []}".to_owned();
+    for _ in 0..6 {
+        text = format!("{{\"kind\": \"List\", \"items\": [{text}]}}");
+    }
+    assert!(told(&read(&text)).contains("lists are nested too deep"));
+    let deep = "[".repeat(100_000);
+    assert_eq!(read(&deep).problems.len(), 1);
+    assert_eq!(read(&format!("{{\"kind\": {deep}")).problems.len(), 1);
+}
+
+#[test]
+fn aliases_cannot_blow_up() {
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..12 {
+        let below = format!("*a{}, ", level - 1).repeat(10);
+        bomb.push_str(&format!("a{level}: &a{level} [{below}]\n"));
+    }
+    let objects = read(&format!("{WEB}---\n{bomb}"));
+    assert_eq!(names(&objects), ["default/web"]);
+    assert_eq!(objects.problems.len(), 1);
+}
+
+#[test]
+fn of_two_objects_with_one_name_or_uid_the_first_counts() {
+    let first = "kind: Pod\nmetadata: {name: web, uid: one}\nspec: {priority: 1, containers: [{name: a}]}\n";
+    let same_name = "kind: Pod\nmetadata: {name: web, namespace: default, uid: two}\nspec: {priority: 2, containers: [{name: a}]}\n";
+    let same_uid = "kind: Pod\nmetadata: {name: db, uid: one}\nspec: {priority: 3, containers: [{name: a}]}\n";
+    let map = "kind: ConfigMap\nmetadata: {name: c}\n";
+    let objects = read(&format!("{first}---\n{same_name}---\n{same_uid}---\n{map}---\n{map}"));
+    assert_eq!(objects.pods.iter().map(|pod| pod.priority).collect::<Vec<_>>(), [Some(1)]);
+    assert_eq!(objects.config_maps.len(), 1);
+    insta::assert_snapshot!(told(&objects), @r"
+    pod default/web: it stands in web.yaml, document 1 already; what stands in web.yaml, document 2 is ignored, remove one of them
+    pod default/db: pod default/web in web.yaml, document 1 has the same UID one; what stands in web.yaml, document 3 is ignored, remove one of them
+    ConfigMap c: it stands in web.yaml, document 4 already; what stands in web.yaml, document 5 is ignored, remove one of them
+    ");
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in any::<String>()) {
+        read(&text);
+    }
+
+    #[test]
+    fn no_text_that_looks_like_yaml_panics(text in "(kind: (Pod|List|ConfigMap|Node)\n|metadata:|items:|spec:|containers:|- |  |name: |[a-z0-9&*{}\\[\\]:,'\"|>#\n-]){0,40}") {
+        read(&text);
+    }
+
+    #[test]
+    fn a_cut_off_text_panics_nobody_and_tells(at in 0usize..400) {
+        let text = format!(
+            "{WEB}---\n{{\"kind\": \"List\", \"items\": [{{\"kind\": \"Pod\", \"metadata\": {{\"name\": \"x\"}}, \"spec\": {{\"containers\": \
+             [{{\"name\": \"a\", \"resources\": {{\"limits\": {{\"cpu\": \"1\"}}}}}}]}}}}]}}\n---\n{DB}"
+        );
+        let objects = read(text.get(..at).unwrap_or(&text));
+        prop_assert!(objects.pods.len() <= 3);
+    }
+}

@@ -1,0 +1,272 @@
+//! The folder of compiled modules.
+//!
+//! A file's name says what it was made of: the module's digest and the engine's. Its first bytes are an authentication code over
+//! name and content, made with a key that only this node has and that lies outside the folder. Whatever does not fit is a miss:
+//! truncated, flipped, renamed, made by another engine or put there by somebody else. Files are linked into place complete and
+//! are never written again; the rest is deleting.
+
+use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cap_std::fs::{Dir, DirBuilder, DirBuilderExt, OpenOptions, OpenOptionsExt, Permissions, PermissionsExt};
+use hmac::{Hmac, Mac};
+use rustix::rand::{GetRandomFlags, getrandom};
+use sha2::{Digest as _, Sha256};
+
+use crate::digest::Digest;
+use crate::error::EngineError;
+use crate::precompiled::Precompiled;
+
+const FOLDER: &str = "compiled";
+const KEY: &str = "compiled.key";
+/// One block of SHA-256.
+const KEY_SIZE: usize = 64;
+const CODE_SIZE: usize = 32;
+const EXTENSION: &str = ".cwasm";
+/// No module of the size allowed compiles to more.
+const MAX_SIZE: u64 = 512 << 20;
+
+/// Compiled modules of this node, kept across restarts.
+pub struct ModuleCache {
+    folder: Dir,
+    key: [u8; KEY_SIZE],
+}
+
+/// What a compiled module is filed under.
+pub(crate) struct Entry {
+    name: String,
+    digest: Digest,
+}
+
+/// Why a file was not taken.
+#[derive(Debug, thiserror::Error)]
+enum Doubt {
+    #[error("it cannot be read: {0}")]
+    Read(#[from] io::Error),
+    #[error("it is not a regular file")]
+    Kind,
+    #[error("it is too short or too long")]
+    Size,
+    #[error("its authentication code does not fit: it was changed, or this node did not write it")]
+    Code,
+}
+
+impl ModuleCache {
+    /// Opens the cache in a folder that is the agent's alone, and makes what is missing: `compiled/` (0700) for the compiled
+    /// modules, and beside it `compiled.key` (0600). A key that others could read is replaced, which empties the cache.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Cache`] naming the file or folder that cannot be made or read.
+    pub fn open(home: Dir) -> Result<Self, EngineError> {
+        let home = &home;
+        let folder = open_folder(home).map_err(failed(FOLDER, "opening"))?;
+        let key = match read_key(home).map_err(failed(KEY, "reading"))? {
+            Some(key) => key,
+            None => write_key(home).map_err(failed(KEY, "writing"))?,
+        };
+        Ok(Self { folder, key })
+    }
+
+    /// Deletes what no module of `keep` was compiled to by this engine, and what an interrupted write left. Says how many files.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Cache`] if the folder cannot be read or a file cannot be deleted.
+    pub fn prune(&self, engine: &crate::Engine, keep: &BTreeSet<Digest>) -> Result<usize, EngineError> {
+        let keep: BTreeSet<_> = keep.iter().map(|&digest| Entry::new(digest, engine.wasm()).name).collect();
+        let mut deleted = 0;
+        for entry in self.folder.entries().map_err(failed(FOLDER, "listing"))? {
+            let name = entry.map_err(failed(FOLDER, "listing"))?.file_name();
+            if name.to_str().is_some_and(|name| keep.contains(name)) {
+                continue;
+            }
+            match self.folder.remove_file(&name) {
+                Ok(()) => deleted += 1,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(failed(&name.to_string_lossy(), "deleting")(error)),
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// What is filed there, if it is beyond doubt. What is not is deleted and reported.
+    pub(crate) fn load(&self, entry: &Entry) -> Option<Precompiled> {
+        match self.read(entry) {
+            Ok(found) => found,
+            Err(doubt) => {
+                self.distrust(entry, &doubt.to_string());
+                None
+            }
+        }
+    }
+
+    /// Deletes a file and says why.
+    pub(crate) fn distrust(&self, entry: &Entry, reason: &str) {
+        tracing::warn!(module = %entry.digest, file = entry.name, reason, "compiled module refused; compiling it again");
+        if let Err(error) = self.folder.remove_file(&entry.name).or_else(|_| self.folder.remove_dir_all(&entry.name)) {
+            tracing::warn!(file = entry.name, %error, "refused module cannot be deleted");
+        }
+    }
+
+    /// Files a compiled module. A failure is reported and costs the next start a compilation, nothing else.
+    pub(crate) fn store(&self, entry: &Entry, compiled: &Precompiled) {
+        let result =
+            write_new(&self.folder, &entry.name, &[&self.code(&entry.name, compiled.bytes()), compiled.bytes()]);
+        match result {
+            Ok(()) => {}
+            // Somebody else compiled the same module at the same time: theirs is as good.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                tracing::warn!(module = %entry.digest, file = entry.name, %error, "compiled module cannot be kept");
+            }
+        }
+    }
+
+    fn read(&self, entry: &Entry) -> Result<Option<Precompiled>, Doubt> {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(no_follow());
+        let mut file = match self.folder.open_with(&entry.name, &options) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(Doubt::Kind);
+        }
+        let size = usize::try_from(metadata.len()).map_err(|_| Doubt::Size)?;
+        if metadata.len() > MAX_SIZE || size <= CODE_SIZE {
+            return Err(Doubt::Size);
+        }
+        let mut code = [0; CODE_SIZE];
+        file.read_exact(&mut code)?;
+        let mut bytes = Vec::with_capacity(size - CODE_SIZE);
+        file.take(MAX_SIZE).read_to_end(&mut bytes)?;
+        // From here on the file does not matter: the bytes that are checked are the bytes that will run.
+        match self.mac(&entry.name, &bytes).verify_slice(&code) {
+            Ok(()) => Ok(Some(Precompiled::vouched(bytes))),
+            Err(_) => Err(Doubt::Code),
+        }
+    }
+
+    fn code(&self, name: &str, bytes: &[u8]) -> [u8; CODE_SIZE] {
+        self.mac(name, bytes).finalize().into_bytes().into()
+    }
+
+    fn mac(&self, name: &str, bytes: &[u8]) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new(&self.key.into());
+        // The name's length first, so that no byte can move between name and content.
+        mac.update(&(name.len() as u64).to_le_bytes());
+        mac.update(name.as_bytes());
+        mac.update(bytes);
+        mac
+    }
+}
+
+impl Entry {
+    pub(crate) fn new(digest: Digest, engine: &wasmtime::Engine) -> Self {
+        // Covers the version of wasmtime, its settings, the target and the CPU's features.
+        let mut hasher = Sha256Hasher(Sha256::new());
+        engine.precompile_compatibility_hash().hash(&mut hasher);
+        let engine: String = hasher.0.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        Self { name: format!("{}-{engine}{EXTENSION}", digest.hex()), digest }
+    }
+}
+
+/// A [`Hasher`] whose result is the same in each process.
+struct Sha256Hasher(Sha256);
+
+impl Hasher for Sha256Hasher {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        let digest: [u8; 32] = self.0.clone().finalize().into();
+        digest.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
+    }
+}
+
+fn failed(name: &str, action: &'static str) -> impl FnOnce(io::Error) -> EngineError {
+    move |source| EngineError::Cache { name: name.to_owned(), action, source }
+}
+
+fn no_follow() -> i32 {
+    // The bits of an open flag, whatever their sign.
+    rustix::fs::OFlags::NOFOLLOW.bits().cast_signed()
+}
+
+fn open_folder(home: &Dir) -> io::Result<Dir> {
+    let mut builder = DirBuilder::new();
+    builder.mode(0o700);
+    match home.create_dir_with(FOLDER, &builder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let folder = home.open_dir(FOLDER)?;
+    if folder.dir_metadata()?.permissions().mode() & 0o077 != 0 {
+        home.set_permissions(FOLDER, Permissions::from_mode(0o700))?;
+    }
+    Ok(folder)
+}
+
+/// The key; `None` if there is none that can be trusted.
+fn read_key(home: &Dir) -> io::Result<Option<[u8; KEY_SIZE]>> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(no_follow());
+    let mut file = match home.open_with(KEY, &options) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let metadata = file.metadata()?;
+    let mut key = [0; KEY_SIZE];
+    if metadata.permissions().mode() & 0o077 == 0 && metadata.len() == KEY_SIZE as u64 {
+        file.read_exact(&mut key)?;
+        return Ok(Some(key));
+    }
+    tracing::warn!(file = KEY, "key of the module cache was readable by others or damaged; making a new one");
+    home.remove_file(KEY)?;
+    Ok(None)
+}
+
+fn write_key(home: &Dir) -> io::Result<[u8; KEY_SIZE]> {
+    let mut key = [0; KEY_SIZE];
+    let mut filled = 0;
+    while filled < KEY_SIZE {
+        filled += getrandom(key.get_mut(filled..).unwrap_or_default(), GetRandomFlags::empty())?;
+    }
+    match write_new(home, KEY, &[&key]) {
+        Ok(()) => Ok(key),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            read_key(home)?.ok_or_else(|| io::Error::other("the key changes while it is read"))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Puts a complete file into place, or nothing. Never replaces one: then the error is `AlreadyExists`.
+fn write_new(folder: &Dir, name: &str, parts: &[&[u8]]) -> io::Result<()> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let temporary = format!(".{name}.{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let written = || -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = folder.open_with(&temporary, &options)?;
+        for part in parts {
+            file.write_all(part)?;
+        }
+        file.sync_all()?;
+        folder.hard_link(&temporary, folder, name)
+    };
+    let result = written();
+    match folder.remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound && result.is_ok() => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    result?;
+    folder.open(".")?.sync_all()
+}

@@ -1,0 +1,298 @@
+//! Between the model's types and the contract's.
+
+use qosm_model::column::{BandwidthSample, CpuSample, MemorySample, NodeSample, PressureSample, Stall};
+use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::pod::{
+    Container, ContainerId, ContainerKind, ContainerState, ExtendedResource, KubeQos, Pod, PodId, QosClass, Tier,
+};
+use qosm_model::unit::{Bytes, Micros, MilliCpu};
+
+use crate::bindings::qosm::policy::{cpu_stat, memory_protection, memory_stat, node, pressure, types};
+use crate::error::Rule;
+use crate::link::number;
+
+/// A pod as a policy is shown it.
+#[derive(Clone, Copy, Debug)]
+pub struct PodView<'a> {
+    /// Names the pod in targets.
+    pub id: PodId,
+    /// The pod.
+    pub pod: &'a Pod,
+    /// For each of the pod's containers, in the same order: its id, and how many CPUs the kubelet set aside for it alone. A
+    /// container without an entry is not shown.
+    pub containers: &'a [(ContainerId, Option<u32>)],
+    /// The policy's effective configuration for the pod: a JSON object.
+    pub config: &'a str,
+}
+
+/// The parts of the pods of one call that must lie together in memory to be lent to the module.
+pub(crate) struct PodParts<'a> {
+    labels: Vec<Vec<(&'a str, &'a str)>>,
+    resources: Vec<Vec<Vec<types::ExtendedResource<'a>>>>,
+}
+
+impl<'a> PodParts<'a> {
+    pub(crate) fn of(views: &[PodView<'a>]) -> Self {
+        let labels = |view: &PodView<'a>| {
+            view.pod.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect::<Vec<_>>()
+        };
+        let resources = |view: &PodView<'a>| {
+            view.pod
+                .containers
+                .iter()
+                .map(|own| own.extended_resources.iter().map(extended_resource).collect())
+                .collect()
+        };
+        Self { labels: views.iter().map(labels).collect(), resources: views.iter().map(resources).collect() }
+    }
+
+    /// The containers of each pod, in the order of the views that this was made of.
+    pub(crate) fn containers<'b>(&'b self, views: &[PodView<'b>]) -> Vec<Vec<types::Container<'b>>> {
+        let of_pod = |(view, resources): (&PodView<'b>, &'b Vec<Vec<types::ExtendedResource<'a>>>)| {
+            let given = view.pod.containers.iter().zip(view.containers).zip(resources);
+            given.map(|((own, &(id, exclusive)), resources)| container(own, id, exclusive, resources)).collect()
+        };
+        views.iter().zip(&self.resources).map(of_pod).collect()
+    }
+
+    /// The pods, given what [`Self::containers`] returned.
+    pub(crate) fn pods<'b>(
+        &'b self,
+        views: &[PodView<'b>],
+        containers: &'b [Vec<types::Container<'b>>],
+    ) -> Vec<types::Pod<'b>> {
+        let parts = views.iter().zip(&self.labels).zip(containers);
+        parts.map(|((view, labels), containers)| pod(view, labels, containers)).collect()
+    }
+}
+
+fn pod<'b>(
+    view: &PodView<'b>,
+    labels: &'b [(&'b str, &'b str)],
+    containers: &'b [types::Container<'b>],
+) -> types::Pod<'b> {
+    let own = view.pod;
+    types::Pod {
+        id: view.id.0,
+        namespace: &own.namespace,
+        name: &own.name,
+        uid: &own.uid,
+        declared_qos: own.declared_qos().map(qos_class),
+        qos: qos_class(own.qos()),
+        kube_qos: match own.kube_qos {
+            KubeQos::Guaranteed => types::KubeQos::Guaranteed,
+            KubeQos::Burstable => types::KubeQos::Burstable,
+            KubeQos::BestEffort => types::KubeQos::BestEffort,
+        },
+        priority: own.priority,
+        active: own.active,
+        labels,
+        containers,
+        cpu_overhead_milli: own.cpu_overhead.0,
+        memory_overhead_bytes: own.memory_overhead.0,
+        memory_request_bytes: own.memory_request.map(bytes),
+        memory_limit_bytes: own.memory_limit.map(bytes),
+        cpu_limit_milli: own.cpu_limit.map(milli),
+        config: view.config,
+    }
+}
+
+fn container<'b>(
+    own: &'b Container,
+    id: ContainerId,
+    exclusive_cpus: Option<u32>,
+    extended_resources: &'b [types::ExtendedResource<'b>],
+) -> types::Container<'b> {
+    types::Container {
+        id: id.0,
+        name: &own.name,
+        kind: match own.kind {
+            ContainerKind::Regular => types::ContainerKind::Regular,
+            ContainerKind::Init => types::ContainerKind::Init,
+            ContainerKind::Sidecar => types::ContainerKind::Sidecar,
+        },
+        state: match own.state {
+            ContainerState::Waiting => types::ContainerState::Waiting,
+            ContainerState::Running => types::ContainerState::Running,
+            ContainerState::Terminated => types::ContainerState::Terminated,
+        },
+        cpu_request_milli: own.cpu_request.map(milli),
+        cpu_limit_milli: own.cpu_limit.map(milli),
+        memory_request_bytes: own.memory_request.map(bytes),
+        memory_limit_bytes: own.memory_limit.map(bytes),
+        extended_resources,
+        exclusive_cpus,
+    }
+}
+
+fn extended_resource(own: &ExtendedResource) -> types::ExtendedResource<'_> {
+    types::ExtendedResource { name: &own.name, request: own.request, limit: own.limit }
+}
+
+fn qos_class(class: QosClass) -> types::QosClass {
+    match class {
+        QosClass::Lse => types::QosClass::Lse,
+        QosClass::Lsr => types::QosClass::Lsr,
+        QosClass::Ls => types::QosClass::Ls,
+        QosClass::Be => types::QosClass::Be,
+        QosClass::System => types::QosClass::System,
+    }
+}
+
+fn bytes(Bytes(bytes): Bytes) -> u64 {
+    bytes
+}
+
+fn milli(MilliCpu(milli): MilliCpu) -> u64 {
+    milli
+}
+
+fn micros(Micros(micros): Micros) -> u64 {
+    micros
+}
+
+pub(crate) fn target(target: types::Target) -> Target {
+    match target {
+        types::Target::Tier(tier) => Target::Tier(match tier {
+            types::Tier::Guaranteed => Tier::Guaranteed,
+            types::Tier::Burstable => Tier::Burstable,
+            types::Tier::BestEffort => Tier::BestEffort,
+        }),
+        types::Target::Pod(id) => Target::Pod(PodId(id)),
+        types::Target::Container(id) => Target::Container(ContainerId(id)),
+    }
+}
+
+fn shown(target: Target) -> types::Target {
+    match target {
+        Target::Tier(tier) => types::Target::Tier(match tier {
+            Tier::Guaranteed => types::Tier::Guaranteed,
+            Tier::Burstable => types::Tier::Burstable,
+            Tier::BestEffort => types::Tier::BestEffort,
+        }),
+        Target::Pod(PodId(id)) => types::Target::Pod(id),
+        Target::Container(ContainerId(id)) => types::Target::Container(id),
+    }
+}
+
+pub(crate) fn node(sample: &NodeSample) -> node::Sample {
+    node::Sample {
+        cpus: sample.cpus,
+        memory_capacity_bytes: sample.memory_capacity.0,
+        memory_allocatable_bytes: sample.memory_allocatable.0,
+        page_size_bytes: sample.page_size.0,
+        cpu_usage_usec: sample.cpu_usage.map(micros),
+        memory_available_bytes: sample.memory_available.map(bytes),
+    }
+}
+
+pub(crate) fn cpu(sample: &CpuSample) -> cpu_stat::Sample {
+    cpu_stat::Sample {
+        container: sample.container.0,
+        usage_usec: sample.delta.usage.0,
+        nr_periods: sample.delta.nr_periods,
+        nr_throttled: sample.delta.nr_throttled,
+        throttled_usec: sample.delta.throttled.0,
+    }
+}
+
+pub(crate) fn bandwidth(sample: &BandwidthSample) -> cpu_stat::Bandwidth {
+    cpu_stat::Bandwidth {
+        target: shown(sample.target),
+        quota_usec: sample.quota.map(micros),
+        baseline_quota_usec: sample.baseline_quota.map(micros),
+        period_usec: sample.period.0,
+    }
+}
+
+pub(crate) fn memory(sample: &MemorySample) -> memory_stat::Sample {
+    memory_stat::Sample {
+        container: sample.container.0,
+        usage_bytes: sample.memory.usage.0,
+        anon_bytes: sample.memory.anon.0,
+        file_bytes: sample.memory.file.0,
+        inactive_file_bytes: sample.memory.inactive_file.0,
+        high_events: sample.memory.high_events,
+        max_events: sample.memory.max_events,
+        oom_kills: sample.memory.oom_kills,
+    }
+}
+
+pub(crate) fn pressure(sample: &PressureSample) -> pressure::Sample {
+    let stall = |stall: Stall| pressure::Stall { some_usec: stall.some.0, full_usec: stall.full.0 };
+    pressure::Sample {
+        container: sample.container.0,
+        cpu: stall(sample.delta.cpu),
+        memory: stall(sample.delta.memory),
+        io: stall(sample.delta.io),
+    }
+}
+
+/// A protection that leaves every file to others.
+pub(crate) const NOTHING_PROTECTED: memory_protection::Protection = memory_protection::Protection {
+    min_bytes: None,
+    low_bytes: None,
+    high: None,
+    wmark_ratio_percent: None,
+    wmark_scale_permyriad: None,
+    wmark_min_adj_percent: None,
+    oom_priority: None,
+    use_oom_priority: None,
+    oom_group: None,
+    page_cache_limit_enable: None,
+    page_cache_limit_bytes: None,
+    page_cache_reclaim_sync: None,
+};
+
+/// Every knob that a protection is about, and its value; `None` where the module leaves it to others.
+pub(crate) fn protection(wanted: &memory_protection::Protection) -> Result<[(Knob, Option<Value>); 12], Rule> {
+    let size = |what, size: Option<u64>| size.map(|size| number(what, size)).transpose();
+    let small = |number: Option<u32>| number.map(|number| Value::Number(number.into()));
+    let switch = |on: Option<bool>| on.map(|on| Value::Number(on.into()));
+    let bound = |bound| match bound {
+        memory_protection::Bound::Unlimited => Value::Max,
+        // More than any machine has is no bound.
+        memory_protection::Bound::Bytes(bytes) => i64::try_from(bytes).map_or(Value::Max, Value::Number),
+    };
+    Ok([
+        (Knob::MemoryMin, size("memory.min", wanted.min_bytes)?),
+        (Knob::MemoryLow, size("memory.low", wanted.low_bytes)?),
+        (Knob::MemoryHigh, wanted.high.map(bound)),
+        (Knob::WmarkRatio, small(wanted.wmark_ratio_percent)),
+        (Knob::WmarkScale, small(wanted.wmark_scale_permyriad)),
+        (Knob::WmarkMinAdj, wanted.wmark_min_adj_percent.map(|percent| Value::Number(percent.into()))),
+        (Knob::OomPriority, small(wanted.oom_priority)),
+        (Knob::UseOomPriority, switch(wanted.use_oom_priority)),
+        (Knob::OomGroup, switch(wanted.oom_group)),
+        (Knob::PageCacheLimitEnable, switch(wanted.page_cache_limit_enable)),
+        (Knob::PageCacheLimitSize, size("memory.pagecache_limit.size", wanted.page_cache_limit_bytes)?),
+        (Knob::PageCacheReclaimSync, switch(wanted.page_cache_reclaim_sync)),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bindings::qosm::policy::memory_protection::Bound;
+
+    #[test]
+    fn numbers_beyond_the_kernels_are_no_bound_or_a_broken_rule() {
+        let high = |high| {
+            let wanted = memory_protection::Protection { high: Some(high), ..NOTHING_PROTECTED };
+            protection(&wanted).map(|knobs| knobs[2])
+        };
+        assert_eq!(high(Bound::Unlimited), Ok((Knob::MemoryHigh, Some(Value::Max))));
+        assert_eq!(high(Bound::Bytes(u64::MAX)), Ok((Knob::MemoryHigh, Some(Value::Max))));
+        assert_eq!(high(Bound::Bytes(4096)), Ok((Knob::MemoryHigh, Some(Value::Number(4096)))));
+        let min = memory_protection::Protection { min_bytes: Some(1 << 63), ..NOTHING_PROTECTED };
+        assert_eq!(protection(&min), Err(Rule::OutOfRange { what: "memory.min", value: 1 << 63 }));
+    }
+
+    #[test]
+    fn a_protection_names_each_memory_knob_once() {
+        let knobs = protection(&NOTHING_PROTECTED).map(|knobs| knobs.map(|(knob, _)| knob));
+        let memory: Vec<_> =
+            Knob::ALL.into_iter().filter(|knob| !matches!(knob, Knob::CfsQuota | Knob::CfsBurst)).collect();
+        assert_eq!(knobs.map(|knobs| knobs.to_vec()), Ok(memory));
+    }
+}

@@ -1,0 +1,248 @@
+//! Reads what `describe` returned, and refuses what later rooms could not use.
+
+use std::collections::BTreeSet;
+
+use qosm_model::protocol::{Description, Preset, Protocol};
+use semver::Version;
+use serde_json::{Map, Value};
+
+use crate::bindings::exports::qosm::policy::lifecycle;
+use crate::digest::Digest;
+use crate::error::EngineError;
+use crate::staging::printable;
+
+/// The objects that stand in defaults and presets of a protocol with a class field, one a QoS class.
+const CLASSES: [&str; 4] = ["lsrClass", "lsClass", "beClass", "systemClass"];
+
+/// What is wrong with which field.
+struct Flaw {
+    field: String,
+    message: String,
+}
+
+fn flaw<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, Flaw> {
+    Err(Flaw { field: field.into(), message: message.into() })
+}
+
+/// Checks a description and takes it over.
+pub(crate) fn read(module: Digest, said: lifecycle::Description) -> Result<Description, EngineError> {
+    description(said).map_err(|Flaw { field, message }| EngineError::Description { module, field, message })
+}
+
+fn description(said: lifecycle::Description) -> Result<Description, Flaw> {
+    if !is_name(&said.name) {
+        let shown = &said.name;
+        return flaw("name", format!("`{shown}` is not a name of 1 to 63 lower-case letters, digits and inner dashes"));
+    }
+    if let Err(error) = Version::parse(&said.version) {
+        return flaw("version", format!("`{}` is not a semantic version: {error}", said.version));
+    }
+    let config_schema = said.config_schema.map(|text| schema("config-schema", &text)).transpose()?;
+    Ok(Description {
+        name: said.name,
+        version: said.version,
+        summary: printable(said.summary),
+        protocol: said.protocol.map(protocol).transpose()?,
+        config_schema,
+        interval_millis: said.interval_msec,
+    })
+}
+
+fn protocol(said: lifecycle::Protocol) -> Result<Protocol, Flaw> {
+    let mut seen = BTreeSet::new();
+    for (index, key) in said.annotation_keys.iter().enumerate() {
+        let field = format!("protocol.annotation-keys[{index}]");
+        if !is_annotation_key(key) {
+            return flaw(field, format!("`{key}` is not an annotation key such as `example.com/cpuBurst`"));
+        }
+        if !seen.insert(key) {
+            return flaw(field, format!("`{key}` stands there twice"));
+        }
+    }
+    for (field, key) in
+        [("protocol.config-map-key", &said.config_map_key), ("protocol.namespace-list-key", &said.namespace_list_key)]
+    {
+        if let Some(key) = key.as_ref().filter(|key| !is_config_map_key(key)) {
+            return flaw(
+                field,
+                format!("`{key}` is not a ConfigMap key: letters, digits, `-`, `_` and `.`, at most 253"),
+            );
+        }
+    }
+    if said.class_field.as_ref().is_some_and(String::is_empty) {
+        return flaw("protocol.class-field", "it is empty; leave it out if the key holds no object for each class");
+    }
+    let by_class = said.class_field.is_some();
+    let defaults = values("protocol.defaults", &said.defaults, by_class)?;
+    let mut presets: Vec<Preset> = Vec::with_capacity(said.presets.len());
+    for (index, preset) in said.presets.into_iter().enumerate() {
+        let field = format!("protocol.presets[{index}]");
+        if preset.policy.is_empty() || presets.iter().any(|other| other.policy == preset.policy) {
+            let what = if preset.policy.is_empty() { "is empty" } else { "stands for an earlier preset already" };
+            return flaw(format!("{field}.policy"), format!("the word `{}` {what}", preset.policy));
+        }
+        let values = values(&format!("{field}.values"), &preset.values, by_class)?;
+        presets.push(Preset { policy: preset.policy, values, alone: preset.alone });
+    }
+    let schema = schema("protocol.schema", &said.schema)?;
+    if !schema.get("properties").is_some_and(Value::is_object) {
+        return flaw("protocol.schema", "it is a schema without an object `properties`, which names the fields");
+    }
+    if let Some(index) = said.node_only_fields.iter().position(String::is_empty) {
+        return flaw(format!("protocol.node-only-fields[{index}]"), "it is empty");
+    }
+    Ok(Protocol {
+        annotation_keys: said.annotation_keys,
+        config_map_key: said.config_map_key,
+        class_field: said.class_field,
+        namespace_list_key: said.namespace_list_key,
+        defaults,
+        presets,
+        schema,
+        node_only_fields: said.node_only_fields,
+    })
+}
+
+/// A JSON object of fields; where there is a class field, an object a class.
+fn values(field: &str, text: &str, by_class: bool) -> Result<Map<String, Value>, Flaw> {
+    let values = object(field, text)?;
+    if by_class {
+        for (class, values) in &values {
+            if !CLASSES.contains(&class.as_str()) {
+                return flaw(
+                    field,
+                    format!("`{class}` is not a class; with a class field there are {}", CLASSES.join(", ")),
+                );
+            }
+            if !values.is_object() {
+                return flaw(format!("{field}.{class}"), "it is not a JSON object");
+            }
+        }
+    }
+    Ok(values)
+}
+
+fn schema(field: &str, text: &str) -> Result<Value, Flaw> {
+    object(field, text).map(Value::Object)
+}
+
+fn object(field: &str, text: &str) -> Result<Map<String, Value>, Flaw> {
+    match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => flaw(field, "it is JSON, but not an object"),
+        Err(error) => flaw(field, format!("it is not JSON: {error}")),
+    }
+}
+
+/// A DNS label, so that the name can stand in file names, metrics and Kubernetes objects.
+fn is_name(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    (1..=63).contains(&name.len())
+        && name.bytes().all(|byte| inner(byte) || byte == b'-')
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
+
+/// Kubernetes' qualified name: a DNS prefix and `/` that may be missing, then at most 63 letters, digits, `-`, `_` and `.`.
+fn is_annotation_key(key: &str) -> bool {
+    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    let edge = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    let good_name = name.len() <= 63
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        && edge(name.bytes().next())
+        && edge(name.bytes().last());
+    good_name && prefix.is_none_or(|prefix| prefix.len() <= 253 && prefix.split('.').all(is_name))
+}
+
+fn is_config_map_key(key: &str) -> bool {
+    (1..=253).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> lifecycle::Description {
+        lifecycle::Description {
+            name: "cpu-burst".to_owned(),
+            version: "1.2.3".to_owned(),
+            summary: "Lets containers burst.".to_owned(),
+            protocol: Some(lifecycle::Protocol {
+                annotation_keys: vec!["koordinator.sh/cpuBurst".to_owned()],
+                config_map_key: Some("cpu-burst-config".to_owned()),
+                class_field: None,
+                namespace_list_key: Some("cpu-burst".to_owned()),
+                defaults: r#"{"policy":"none"}"#.to_owned(),
+                presets: vec![lifecycle::Preset { policy: "auto".to_owned(), values: "{}".to_owned(), alone: false }],
+                schema: r#"{"type":"object","properties":{"policy":{"type":"string"}}}"#.to_owned(),
+                node_only_fields: vec!["sharePoolThresholdPercent".to_owned()],
+            }),
+            config_schema: Some("{}".to_owned()),
+            interval_msec: 1000,
+        }
+    }
+
+    fn flaw_of(change: impl FnOnce(&mut lifecycle::Description)) -> Option<String> {
+        let mut said = good();
+        change(&mut said);
+        description(said).err().map(|flaw| format!("{}: {}", flaw.field, flaw.message))
+    }
+
+    fn protocol_flaw_of(change: impl FnOnce(&mut lifecycle::Protocol)) -> Option<String> {
+        flaw_of(|said| {
+            if let Some(protocol) = &mut said.protocol {
+                change(protocol);
+            }
+        })
+    }
+
+    #[test]
+    fn a_good_description_is_taken_over() {
+        assert_eq!(flaw_of(|_| ()), None);
+        assert_eq!(flaw_of(|said| said.protocol = None), None);
+        let taken = description(good()).ok();
+        assert_eq!(taken.as_ref().map(|taken| taken.interval_millis), Some(1000));
+        let defaults = taken.and_then(|taken| taken.protocol).map(|protocol| Value::Object(protocol.defaults));
+        assert_eq!(defaults, Some(serde_json::json!({"policy": "none"})));
+    }
+
+    #[test]
+    fn a_flaw_names_the_field() {
+        for (flaw, field) in [
+            (flaw_of(|said| said.name.clear()), "name: "),
+            (flaw_of(|said| said.name = "Cpu".to_owned()), "name: "),
+            (flaw_of(|said| said.name = "-cpu".to_owned()), "name: "),
+            (flaw_of(|said| said.name = "../cpu".to_owned()), "name: "),
+            (flaw_of(|said| said.name = "x".repeat(64)), "name: "),
+            (flaw_of(|said| said.version = "1.2".to_owned()), "version: "),
+            (flaw_of(|said| said.config_schema = Some("[]".to_owned())), "config-schema: "),
+            (protocol_flaw_of(|p| p.annotation_keys.push("a b".to_owned())), "protocol.annotation-keys[1]: "),
+            (protocol_flaw_of(|p| p.annotation_keys.push("A.b/c".to_owned())), "protocol.annotation-keys[1]: "),
+            (protocol_flaw_of(|p| p.annotation_keys.push("a/b/c".to_owned())), "protocol.annotation-keys[1]: "),
+            (
+                protocol_flaw_of(|p| p.annotation_keys.push("koordinator.sh/cpuBurst".to_owned())),
+                "protocol.annotation-keys[1]: ",
+            ),
+            (protocol_flaw_of(|p| p.config_map_key = Some("a/b".to_owned())), "protocol.config-map-key: "),
+            (protocol_flaw_of(|p| p.namespace_list_key = Some(String::new())), "protocol.namespace-list-key: "),
+            (protocol_flaw_of(|p| p.class_field = Some(String::new())), "protocol.class-field: "),
+            (protocol_flaw_of(|p| p.defaults = "{".to_owned()), "protocol.defaults: it is not JSON: EOF"),
+            (protocol_flaw_of(|p| p.defaults = "1".to_owned()), "protocol.defaults: it is JSON, but not an object"),
+            (protocol_flaw_of(|p| p.class_field = Some("memoryQOS".to_owned())), "protocol.defaults: `policy` is not"),
+            (
+                protocol_flaw_of(|p| {
+                    p.class_field = Some("memoryQOS".to_owned());
+                    p.defaults = r#"{"beClass":1}"#.to_owned();
+                }),
+                "protocol.defaults.beClass: ",
+            ),
+            (protocol_flaw_of(|p| p.presets[0].policy.clear()), "protocol.presets[0].policy: "),
+            (protocol_flaw_of(|p| p.presets.push(p.presets[0].clone())), "protocol.presets[1].policy: "),
+            (protocol_flaw_of(|p| p.presets[0].values = "x".to_owned()), "protocol.presets[0].values: "),
+            (protocol_flaw_of(|p| p.schema = "{}".to_owned()), "protocol.schema: "),
+            (protocol_flaw_of(|p| p.node_only_fields.push(String::new())), "protocol.node-only-fields[1]: "),
+        ] {
+            assert!(flaw.as_ref().is_some_and(|flaw| flaw.starts_with(field)), "{flaw:?} should be about {field}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The engine: its settings, and the ways from bytes to instances.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use qosm_model::protocol::Description;
+use wasmtime::component::{Component, InstancePre, Linker};
+
+use crate::bindings::PolicyPre;
+use crate::cache::{Entry, ModuleCache};
+use crate::compile::{Compiler, compile};
+use crate::description;
+use crate::digest::Digest;
+use crate::error::EngineError;
+use crate::inspect::{Inspection, inspect};
+use crate::instance::Instance;
+use crate::interface::{Grants, Interface};
+use crate::limits::Limits;
+use crate::link::{Host, link, link_to_nothing};
+use crate::watchdog::Watchdog;
+
+/// Stack of a running module; deeper recursion is a trap. Calls run on the caller's thread, which must have this much to spare.
+pub const STACK: usize = 512 << 10;
+
+/// Address space set aside for a linear memory. Larger ones are moved when they grow.
+const RESERVATION: u64 = 32 << 20;
+
+/// How long a module may take to say who it is: more than an evaluation, since it happens once and on a busy node.
+const DESCRIBE: Duration = Duration::from_millis(250);
+
+/// Runs policy modules. Cheap to clone; there should be one a process.
+#[derive(Clone)]
+pub struct Engine(Arc<Inner>);
+
+struct Inner {
+    // Dropped first: the thread must not outlive what it bumps.
+    watchdog: Watchdog,
+    wasm: wasmtime::Engine,
+}
+
+/// A compiled module: imports and exports fit the contract. Cheap to clone.
+#[derive(Clone)]
+pub struct Module(Arc<ModuleParts>);
+
+struct ModuleParts {
+    digest: Digest,
+    size: usize,
+    imports: BTreeSet<Interface>,
+    component: Component,
+}
+
+impl Module {
+    /// The digest of the module's Wasm.
+    pub fn digest(&self) -> &Digest {
+        &self.0.digest
+    }
+
+    /// What it imports: all that it can ever reach.
+    pub fn imports(&self) -> &BTreeSet<Interface> {
+        &self.0.imports
+    }
+
+    /// Size of the module's Wasm in bytes.
+    pub fn size(&self) -> usize {
+        self.0.size
+    }
+
+    pub(crate) fn component(&self) -> &Component {
+        &self.0.component
+    }
+}
+
+impl std::fmt::Debug for Module {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Module")
+            .field("digest", &self.0.digest)
+            .field("imports", &self.0.imports)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Starts the engine and its watchdog. A process that confines itself (Landlock, capabilities, no new privileges) should do so
+    /// first: what it gives up afterwards, the watchdog's thread keeps.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Start`] on a machine that cannot run compiled Wasm, [`EngineError::Watchdog`] if no thread can be had.
+    pub fn new() -> Result<Self, EngineError> {
+        let wasm = wasm_engine().map_err(|error| EngineError::Start(error.into()))?;
+        let watchdog = Watchdog::start(wasm.weak()).map_err(EngineError::Watchdog)?;
+        Ok(Self(Arc::new(Inner { watchdog, wasm })))
+    }
+
+    /// Reads what a module's binary says about itself. Nothing is compiled, nothing is run.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::NotAComponent`], [`EngineError::TooLarge`], [`EngineError::Invalid`]. A module that asks for what nobody
+    /// can grant is no error here: [`Inspection::unknown_imports`] names it.
+    pub fn inspect(&self, wasm: &[u8]) -> Result<Inspection, EngineError> {
+        Ok(inspect(wasm)?.inspection)
+    }
+
+    /// Makes a module runnable: from the cache if it holds a compiled form that is beyond doubt, else by compiling it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::inspect`]; [`EngineError::Contract`], [`EngineError::UnknownImports`], [`EngineError::Composed`],
+    /// [`EngineError::NoLifecycle`] and [`EngineError::Mismatch`] for a component that is no policy for this host;
+    /// [`EngineError::Compile`] and [`EngineError::Load`]. Trouble with the cache is only reported.
+    pub fn load(&self, wasm: &[u8], cache: Option<&ModuleCache>, compiler: &Compiler) -> Result<Module, EngineError> {
+        let inspection = inspect(wasm)?.check()?;
+        let component = self.component(&inspection, wasm, cache, compiler)?;
+        let imports: BTreeSet<_> = inspection.imports.into_iter().collect();
+        let module =
+            Module(Arc::new(ModuleParts { digest: inspection.digest, size: inspection.size, imports, component }));
+        // Linked once with all that it imports, to find out now whether the types fit.
+        self.pre_instantiate(&module, |linker| {
+            module.imports().iter().try_for_each(|&interface| link(linker, interface))
+        })?;
+        Ok(module)
+    }
+
+    /// Asks a module who it is. It runs in an instance of its own that can reach nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Instantiate`] and [`EngineError::Describe`] if it fails or calls an import, [`EngineError::Description`]
+    /// naming the field that cannot be used.
+    pub fn describe(&self, module: &Module) -> Result<Description, EngineError> {
+        let limits = Limits { evaluation: DESCRIBE, ..Limits::default() };
+        let pre = self.pre_instantiate(module, |linker| link_to_nothing(linker, module.component()))?;
+        let name = module.digest().to_string();
+        let host = self.host(&limits, Vec::new());
+        let mut instance = Instance::start(self, &pre, &name, host, &limits).map_err(EngineError::Instantiate)?;
+        description::read(*module.digest(), instance.describe().map_err(EngineError::Describe)?)
+    }
+
+    /// Makes an instance under a policy's name, with what its predecessor saved. Only what is granted is linked.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::NotGranted`] if the module imports more, [`EngineError::Instantiate`] if it fails at its start.
+    pub fn instantiate(
+        &self,
+        module: &Module,
+        name: &str,
+        grants: &Grants,
+        limits: &Limits,
+        state: Vec<u8>,
+    ) -> Result<Instance, EngineError> {
+        let missing: Vec<_> = module.imports().iter().copied().filter(|&import| !grants.contains(import)).collect();
+        if !missing.is_empty() {
+            return Err(EngineError::NotGranted { module: name.to_owned(), missing });
+        }
+        let granted = Interface::ALL.into_iter().filter(|&interface| grants.contains(interface));
+        let pre = self
+            .pre_instantiate(module, |linker| granted.into_iter().try_for_each(|interface| link(linker, interface)))?;
+        Instance::start(self, &pre, name, self.host(limits, state), limits).map_err(EngineError::Instantiate)
+    }
+
+    pub(crate) fn wasm(&self) -> &wasmtime::Engine {
+        &self.0.wasm
+    }
+
+    fn host(&self, limits: &Limits, state: Vec<u8>) -> Host {
+        Host::new(limits, state, self.0.watchdog.deadline())
+    }
+
+    fn component(
+        &self,
+        inspection: &Inspection,
+        wasm: &[u8],
+        cache: Option<&ModuleCache>,
+        compiler: &Compiler,
+    ) -> Result<Component, EngineError> {
+        let module = inspection.digest;
+        let engine = self.wasm();
+        let entry = Entry::new(module, engine);
+        if let Some(cache) = cache
+            && let Some(kept) = cache.load(&entry)
+        {
+            match kept.load(engine) {
+                Ok(component) => return Ok(component),
+                Err(error) => cache.distrust(&entry, &error.to_string()),
+            }
+        }
+        let compiled = compile(compiler, engine, wasm).map_err(|source| EngineError::Compile { module, source })?;
+        let component = compiled.load(engine).map_err(|error| EngineError::Load { module, source: error.into() })?;
+        if let Some(cache) = cache {
+            cache.store(&entry, &compiled);
+        }
+        Ok(component)
+    }
+
+    /// Resolves a module's imports with a linker of its own, and finds its exports.
+    fn pre_instantiate(
+        &self,
+        module: &Module,
+        fill: impl FnOnce(&mut Linker<Host>) -> wasmtime::Result<()>,
+    ) -> Result<PolicyPre<Host>, EngineError> {
+        let resolve = || -> wasmtime::Result<PolicyPre<Host>> {
+            let mut linker = Linker::new(self.wasm());
+            fill(&mut linker)?;
+            let pre: InstancePre<Host> = linker.instantiate_pre(module.component())?;
+            PolicyPre::new(pre)
+        };
+        resolve().map_err(|error| EngineError::Mismatch { module: *module.digest(), source: error.into() })
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
+
+/// The settings of every engine, the compiler's child included: code of one is only valid for the other if they agree.
+pub(crate) fn wasm_engine() -> wasmtime::Result<wasmtime::Engine> {
+    let mut config = wasmtime::Config::new();
+    config
+        .epoch_interruption(true)
+        // Each NaN is the same on each machine, so that a recorded evaluation can be replayed bit for bit.
+        .cranelift_nan_canonicalization(true)
+        .max_wasm_stack(STACK)
+        .memory_init_cow(true)
+        // Tens of instances that live long: on demand is as quick as a pool, and takes no address space in advance.
+        .memory_reservation(RESERVATION)
+        .memory_reservation_for_growth(1 << 20)
+        .memory_guard_size(64 << 10)
+        .guard_before_linear_memory(false)
+        .memory_may_move(true)
+        .debug_info(false)
+        // What compilers for Wasm emit unasked stays on; every other proposal is compiler code that a policy need not reach.
+        .wasm_simd(false)
+        .wasm_relaxed_simd(false)
+        .wasm_memory64(false)
+        .wasm_multi_memory(false)
+        .wasm_tail_call(false)
+        .wasm_custom_page_sizes(false)
+        .wasm_wide_arithmetic(false);
+    wasmtime::Engine::new(&config)
+}

@@ -1,0 +1,483 @@
+//! What can go wrong, and whose fault it is.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use qosm_model::knob::Target;
+use qosm_model::pod::{ContainerId, PodId};
+use qosm_model::unit::Bytes;
+use semver::Version;
+
+use crate::digest::Digest;
+use crate::interface::{CONTRACT_VERSION, Interface, Listed};
+
+/// A module that cannot be had, or cannot be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The engine itself does not start on this machine.
+    #[error("the Wasm engine does not start")]
+    Start(#[source] WasmError),
+    /// The watchdog's thread cannot be made.
+    #[error("the watchdog's thread cannot be started")]
+    Watchdog(#[source] io::Error),
+    /// The file is something else.
+    #[error("this is {found}, not a WebAssembly component; {help}")]
+    NotAComponent {
+        /// What it is instead.
+        found: &'static str,
+        /// The way out.
+        help: &'static str,
+    },
+    /// The file is too large to be a policy.
+    #[error("the module has {size}, more than the {limit} that a module may have; strip its debug information")]
+    TooLarge {
+        /// Its size.
+        size: Bytes,
+        /// What is allowed.
+        limit: Bytes,
+    },
+    /// The binary breaks the rules of WebAssembly, or uses a proposal that is turned off here.
+    #[error("{module} is not a valid component")]
+    Invalid {
+        /// The module.
+        module: Digest,
+        /// What the parser or compiler says.
+        source: WasmError,
+    },
+    /// The component is made of several that talk to each other.
+    #[error(
+        "{module} is composed of several components, and those are not run here: their adapters are code of the host's making; \
+         link the parts into one component when it is built"
+    )]
+    Composed {
+        /// The module.
+        module: Digest,
+    },
+    /// It wants what no operator can grant.
+    #[error("{module} imports {}, which this host does not offer; {}", Listed(names), foreign_help(names))]
+    UnknownImports {
+        /// The module.
+        module: Digest,
+        /// The imports' full names.
+        names: Vec<String>,
+    },
+    /// It was built for another version of the contract.
+    #[error(
+        "{module} was built for version {found} of `qosm:policy`, and this host speaks {CONTRACT_VERSION}; build it with an SDK \
+         of {}.{}.x, or run a host that speaks its version", CONTRACT_VERSION.major, CONTRACT_VERSION.minor
+    )]
+    Contract {
+        /// The module.
+        module: Digest,
+        /// The version that it wants.
+        found: Version,
+    },
+    /// It is a component, but not a policy.
+    #[error("{module} does not export `qosm:policy/lifecycle@{CONTRACT_VERSION}`, so it is not a policy module")]
+    NoLifecycle {
+        /// The module.
+        module: Digest,
+    },
+    /// Its imports or exports have the right names and the wrong types.
+    #[error(
+        "{module} does not fit version {CONTRACT_VERSION} of `qosm:policy`; build it anew with the SDK of that version"
+    )]
+    Mismatch {
+        /// The module.
+        module: Digest,
+        /// What does not fit.
+        source: WasmError,
+    },
+    /// The compiler's process failed.
+    #[error("{module} cannot be compiled")]
+    Compile {
+        /// The module.
+        module: Digest,
+        /// What happened.
+        source: CompileError,
+    },
+    /// The compiled form cannot be loaded.
+    #[error("what {module} was compiled to cannot be loaded")]
+    Load {
+        /// The module.
+        module: Digest,
+        /// What the engine says.
+        source: WasmError,
+    },
+    /// It imports what the operator did not grant.
+    #[error(
+        "policy `{module}` imports {}, which {} not granted; add {} to its grants, or list all that it imports with \
+         `qosm policy inspect`", Listed(missing), if missing.len() == 1 { "is" } else { "are" }, Listed(missing)
+    )]
+    NotGranted {
+        /// The policy's name.
+        module: String,
+        /// What is missing, in the order of [`Interface::ALL`].
+        missing: Vec<Interface>,
+    },
+    /// Instantiation failed.
+    #[error("no instance can be made")]
+    Instantiate(#[source] CallError),
+    /// `describe` failed.
+    #[error("the module does not say who it is")]
+    Describe(#[source] CallError),
+    /// `describe` returned something that cannot be used.
+    #[error("{module} describes itself wrongly: {field}: {message}")]
+    Description {
+        /// The module.
+        module: Digest,
+        /// The field of the description, in the contract's words, e.g. `protocol.presets[1].values`.
+        field: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The folder of compiled modules cannot be used.
+    #[error("`{name}` of the module cache: {action} failed")]
+    Cache {
+        /// The file or folder, below the folder that the cache was given.
+        name: String,
+        /// What was tried.
+        action: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+fn foreign_help(names: &[String]) -> &'static str {
+    if names.iter().any(|name| name.starts_with("wasi:")) {
+        "policies run without WASI: no clock, files, environment or network; in Rust build for wasm32-unknown-unknown"
+    } else if names.iter().any(|name| name.starts_with("qosm:")) {
+        "a newer host may"
+    } else {
+        "a policy may import only interfaces of `qosm:policy`"
+    }
+}
+
+/// What the Wasm engine says: its whole chain of causes on one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct WasmError(pub(crate) String);
+
+impl From<wasmtime::Error> for WasmError {
+    fn from(error: wasmtime::Error) -> Self {
+        Self(chain(&error))
+    }
+}
+
+impl From<wasmparser::BinaryReaderError> for WasmError {
+    fn from(error: wasmparser::BinaryReaderError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// An error and its causes, the outermost first.
+fn chain(error: &wasmtime::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&cause.to_string());
+    }
+    text
+}
+
+/// Why there is no compiled module.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompileError {
+    /// The module is at fault.
+    #[error("{0}")]
+    Refused(String),
+    /// The compiler's process cannot be started.
+    #[error("the compiler `{}` cannot be started", program.display())]
+    Spawn {
+        /// The program.
+        program: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Talking to it failed.
+    #[error("the compiler's process cannot be talked to")]
+    Pipe(#[source] io::Error),
+    /// It ended in a way that it does not choose by itself: out of memory, out of CPU time, or a bug of the compiler.
+    #[error("the compiler's process ended with {status}; it is allowed {memory} and {cpu:?} of CPU time{}", Said(said))]
+    Died {
+        /// How.
+        status: ExitStatus,
+        /// What it may use.
+        memory: Bytes,
+        /// What it may use.
+        cpu: Duration,
+        /// The end of what it wrote to its standard error.
+        said: String,
+    },
+    /// It took too long.
+    #[error("the compiler's process was stopped after {after:?}")]
+    TimedOut {
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// It wrote more than any module compiles to.
+    #[error("the compiler's process wrote more than {limit}")]
+    TooLarge {
+        /// What is allowed.
+        limit: Bytes,
+    },
+}
+
+struct Said<'a>(&'a str);
+
+impl fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, "; it said: {}", self.0) }
+    }
+}
+
+/// What of a module was running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Export {
+    /// Its start, while it is instantiated.
+    Start,
+    /// `describe`.
+    Describe,
+    /// `configure`.
+    Configure,
+    /// `pods`.
+    Pods,
+    /// `evaluate`.
+    Evaluate,
+}
+
+impl Export {
+    /// The name in the contract; `start` for the start.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Describe => "describe",
+            Self::Configure => "configure",
+            Self::Pods => "pods",
+            Self::Evaluate => "evaluate",
+        }
+    }
+}
+
+impl fmt::Display for Export {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A call that brought nothing: whatever it staged is discarded. After all but [`CallError::Refused`] the instance is spent.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The module hit a trap, or handed over something that is not what its type says.
+    #[error("module `{module}` trapped in `{export}`: {cause}")]
+    Trap {
+        /// The policy's name, or the digest where there is no policy yet.
+        module: Arc<str>,
+        /// What ran.
+        export: Export,
+        /// What happened.
+        cause: String,
+    },
+    /// It took too long.
+    #[error("module `{module}` was stopped in `{export}`: it had used up its {limit:?}")]
+    TimedOut {
+        /// The policy's name, or the digest where there is no policy yet.
+        module: Arc<str>,
+        /// What ran.
+        export: Export,
+        /// The CPU time that it may use.
+        limit: Duration,
+    },
+    /// It wanted more memory, or larger tables, than it may have.
+    #[error("module `{module}` was stopped in `{export}`: {bound}")]
+    OutOfMemory {
+        /// The policy's name, or the digest where there is no policy yet.
+        module: Arc<str>,
+        /// What ran.
+        export: Export,
+        /// What was exceeded.
+        bound: Exhausted,
+    },
+    /// The module returned an error. The instance stays usable.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// The module broke a rule of the contract.
+    #[error("{0}")]
+    Broke(Breach),
+    /// An earlier call ended the instance.
+    #[error("module `{module}` cannot run `{export}`: an earlier call ended this instance")]
+    Spent {
+        /// The policy's name.
+        module: Arc<str>,
+        /// What was to run.
+        export: Export,
+    },
+}
+
+impl CallError {
+    /// What ran.
+    pub fn export(&self) -> Export {
+        match self {
+            Self::Trap { export, .. }
+            | Self::TimedOut { export, .. }
+            | Self::OutOfMemory { export, .. }
+            | Self::Spent { export, .. } => *export,
+            Self::Refused(refusal) => refusal.export,
+            Self::Broke(breach) => breach.export,
+        }
+    }
+
+    /// One word for metrics: `trap`, `timeout`, `memory`, `refused`, `rule` or `spent`.
+    pub fn outcome(&self) -> &'static str {
+        match self {
+            Self::Trap { .. } => "trap",
+            Self::TimedOut { .. } => "timeout",
+            Self::OutOfMemory { .. } => "memory",
+            Self::Refused(_) => "refused",
+            Self::Broke(_) => "rule",
+            Self::Spent { .. } => "spent",
+        }
+    }
+}
+
+/// An error that a module returned by itself.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("module `{module}` refused in `{export}`: {message}")]
+pub struct Refusal {
+    /// The policy's name.
+    pub module: Arc<str>,
+    /// What ran.
+    pub export: Export,
+    /// The module's own words.
+    pub message: String,
+}
+
+/// A broken rule, and who broke it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("module `{module}` was stopped in `{export}`: {rule}")]
+pub struct Breach {
+    /// The policy's name, or the digest where there is no policy yet.
+    pub module: Arc<str>,
+    /// What ran.
+    pub export: Export,
+    /// The rule.
+    pub rule: Rule,
+}
+
+/// A bound on what an instance holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Exhausted {
+    /// Linear memory.
+    #[error("it wants {wanted} of memory and may have {limit}")]
+    Memory {
+        /// What it asked for.
+        wanted: Bytes,
+        /// What it may have.
+        limit: Bytes,
+    },
+    /// Elements of a table.
+    #[error("it wants a table of {wanted} elements and may have {limit}")]
+    Table {
+        /// What it asked for.
+        wanted: usize,
+        /// What it may have.
+        limit: usize,
+    },
+}
+
+/// What a module must not do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Rule {
+    /// A pod or container that this instance was never given, or that is gone.
+    #[error("it names {}, which it was not given", Named(target))]
+    UnknownTarget {
+        /// What it named.
+        target: Target,
+    },
+    /// Too many settings in one call.
+    #[error("it stages more than {limit} settings")]
+    TooManySettings {
+        /// What is allowed.
+        limit: usize,
+    },
+    /// Too many events in one call.
+    #[error("it emits more than {limit} pod events")]
+    TooManyEvents {
+        /// What is allowed.
+        limit: usize,
+    },
+    /// Too many rejections in one call.
+    #[error("it returns more than {limit} rejections")]
+    TooManyRejections {
+        /// What is allowed.
+        limit: usize,
+    },
+    /// One text is too long.
+    #[error("its {what} has {size}, and {limit} are allowed")]
+    TextTooLong {
+        /// What the text is for.
+        what: &'static str,
+        /// Its size.
+        size: Bytes,
+        /// What is allowed.
+        limit: Bytes,
+    },
+    /// All texts together are too long.
+    #[error("it stages more than {limit} of text")]
+    TooMuchText {
+        /// What is allowed.
+        limit: Bytes,
+    },
+    /// A number that no kernel interface takes.
+    #[error("its {what} is {value}, which no cgroup file can hold")]
+    OutOfRange {
+        /// What the number is for.
+        what: &'static str,
+        /// The number.
+        value: u64,
+    },
+    /// An event's reason that Kubernetes would refuse.
+    #[error("`{reason}` is not the reason of an event: one word in camel case, at most 128 letters and digits")]
+    EventReason {
+        /// What it wrote.
+        reason: String,
+    },
+    /// An import called while the module says who it is.
+    #[error("it calls `{import}` while it describes itself; `describe` must not call any import")]
+    ImportInDescribe {
+        /// Interface and function.
+        import: String,
+    },
+    /// An import called while the module is instantiated.
+    #[error("it calls `{interface}` while it is instantiated; imports work from `configure` on")]
+    ImportAtStart {
+        /// The interface.
+        interface: Interface,
+    },
+    /// A node read before the first evaluation.
+    #[error("it reads `node` before its first evaluation, when nothing has been measured yet")]
+    NothingMeasured,
+}
+
+struct Named<'a>(&'a Target);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Target::Tier(tier) => write!(f, "the tier `{tier}`"),
+            Target::Pod(PodId(id)) => write!(f, "pod number {id}"),
+            Target::Container(ContainerId(id)) => write!(f, "container number {id}"),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What a module's binary says about itself, read without compiling it.
+
+use qosm_model::unit::Bytes;
+use semver::Version;
+use wasmparser::{Encoding, Parser, Payload};
+
+use crate::digest::Digest;
+use crate::error::EngineError;
+use crate::interface::{ExternName, Interface};
+
+/// A module's size at most.
+const MAX_SIZE: usize = 16 << 20;
+
+/// What can be read off a module. Its imports are all that it can ever reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspection {
+    /// The module.
+    pub digest: Digest,
+    /// Its size in bytes.
+    pub size: usize,
+    /// What it imports of the contract, in the order of [`Interface::ALL`], each once.
+    pub imports: Vec<Interface>,
+    /// Full names of the imports that this host does not offer, in the binary's order.
+    pub unknown_imports: Vec<String>,
+    /// Whether it exports what a policy must, in a version that fits.
+    pub exports_lifecycle: bool,
+    /// The version of the contract that it was built for; `None` if it neither imports nor exports anything of it.
+    pub contract_version: Option<String>,
+}
+
+/// The inspection, and what decides whether to load the module.
+pub(crate) struct Findings {
+    pub(crate) inspection: Inspection,
+    /// A version of the contract that does not fit.
+    pub(crate) other_version: Option<Version>,
+    /// Whether it contains components with code of their own.
+    pub(crate) composed: bool,
+}
+
+impl Findings {
+    /// Refuses what cannot run here.
+    pub(crate) fn check(self) -> Result<Inspection, EngineError> {
+        let module = self.inspection.digest;
+        if let Some(found) = self.other_version {
+            return Err(EngineError::Contract { module, found });
+        }
+        if !self.inspection.unknown_imports.is_empty() {
+            return Err(EngineError::UnknownImports { module, names: self.inspection.unknown_imports });
+        }
+        if self.composed {
+            return Err(EngineError::Composed { module });
+        }
+        if !self.inspection.exports_lifecycle {
+            return Err(EngineError::NoLifecycle { module });
+        }
+        Ok(self.inspection)
+    }
+}
+
+/// Reads a component's outer structure. What lies in its functions is left to the compiler.
+pub(crate) fn inspect(wasm: &[u8]) -> Result<Findings, EngineError> {
+    if wasm.len() > MAX_SIZE {
+        return Err(EngineError::TooLarge { size: Bytes(wasm.len() as u64), limit: Bytes(MAX_SIZE as u64) });
+    }
+    require_component(wasm)?;
+    let digest = Digest::of(wasm);
+    let mut findings = Findings {
+        inspection: Inspection {
+            digest,
+            size: wasm.len(),
+            imports: Vec::new(),
+            unknown_imports: Vec::new(),
+            exports_lifecycle: false,
+            contract_version: None,
+        },
+        other_version: None,
+        composed: false,
+    };
+    let mut lifecycle_version = None;
+    let mut import_version = None;
+    let mut nesting = Vec::new();
+    for payload in Parser::new(0).parse_all(wasm) {
+        let invalid =
+            |error: wasmparser::BinaryReaderError| EngineError::Invalid { module: digest, source: error.into() };
+        let inner = nesting.len() > 1;
+        match payload.map_err(invalid)? {
+            Payload::Version { encoding, .. } => nesting.push(encoding),
+            Payload::End(_) => {
+                nesting.pop();
+            }
+            Payload::ComponentImportSection(imports) if !inner => {
+                for import in imports {
+                    let name = import.map_err(invalid)?.name.name;
+                    let (meaning, version) = ExternName::parse(name);
+                    import_version = import_version.or(version);
+                    findings.import(name, meaning);
+                }
+            }
+            Payload::ComponentExportSection(exports) if !inner => {
+                for export in exports {
+                    let name = export.map_err(invalid)?.name.name;
+                    if !name.starts_with("qosm:policy/lifecycle@") {
+                        continue;
+                    }
+                    let (meaning, version) = ExternName::parse(name);
+                    match meaning {
+                        ExternName::Lifecycle => findings.inspection.exports_lifecycle = true,
+                        ExternName::OtherVersion(_) => findings.other_version.clone_from(&version),
+                        ExternName::Types | ExternName::Interface(_) | ExternName::Foreign => {}
+                    }
+                    lifecycle_version = lifecycle_version.or(version);
+                }
+            }
+            // Inner components that only rename are how interfaces are exported; one that runs or converts is a composition.
+            Payload::ModuleSection { .. } | Payload::InstanceSection(_) | Payload::ComponentCanonicalSection(_)
+                if inner =>
+            {
+                findings.composed |= nesting.last() == Some(&Encoding::Component);
+            }
+            _ => {}
+        }
+    }
+    findings.inspection.imports.sort_unstable();
+    findings.inspection.imports.dedup();
+    findings.inspection.contract_version = lifecycle_version.or(import_version).map(|version| version.to_string());
+    Ok(findings)
+}
+
+impl Findings {
+    fn import(&mut self, name: &str, meaning: ExternName) {
+        match meaning {
+            ExternName::Types => {}
+            ExternName::Interface(interface) => self.inspection.imports.push(interface),
+            ExternName::OtherVersion(version) => {
+                self.inspection.unknown_imports.push(name.to_owned());
+                self.other_version = self.other_version.take().or_else(|| Version::parse(&version).ok());
+            }
+            ExternName::Lifecycle | ExternName::Foreign => self.inspection.unknown_imports.push(name.to_owned()),
+        }
+    }
+}
+
+fn require_component(bytes: &[u8]) -> Result<(), EngineError> {
+    let not = |found, help| Err(EngineError::NotAComponent { found, help });
+    if Parser::is_component(bytes) {
+        Ok(())
+    } else if Parser::is_core_wasm(bytes) {
+        not("a core Wasm module", "wrap it with `wasm-tools component new`, or build it with the SDK")
+    } else if bytes.is_empty() {
+        not("an empty file", "was it built or fetched completely?")
+    } else if bytes.starts_with(b"\x7fELF") {
+        not("a native program or compiled module", "a module is handed over as Wasm and compiled on the node")
+    } else if bytes.starts_with(b"\x1f\x8b") {
+        not("a gzip archive", "a Rego bundle or packed image is not a module by itself; unpack it")
+    } else if bytes.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|&byte| byte == b'(' || byte == b';') {
+        not("WebAssembly text", "translate it with `wasm-tools parse`")
+    } else {
+        not("an unknown kind of file", "build a component with the SDK")
+    }
+}

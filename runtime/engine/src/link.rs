@@ -1,0 +1,283 @@
+//! The imports: what a module's calls do. An interface is linked only if it was granted; without the grant there is no symbol.
+
+use std::sync::Arc;
+
+use qosm_model::column::{BandwidthSample, CpuSample, MemorySample, NodeSample, PressureSample};
+use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::pod::PodId;
+use qosm_model::setting::EventKind;
+use qosm_model::unit::Bytes;
+use wasmtime::ResourceLimiter;
+use wasmtime::component::types::ComponentItem;
+use wasmtime::component::{Component, HasSelf, Linker};
+
+use crate::bindings::qosm::policy::{
+    cpu_bandwidth, cpu_stat, log, memory_protection, memory_stat, node, pod_event, pressure, state, types,
+};
+use crate::convert;
+use crate::error::{Exhausted, Rule};
+use crate::interface::Interface;
+use crate::limits::{Limits, words};
+use crate::staging::{LogLevel, Stage};
+use crate::watchdog::Deadline;
+
+/// The columns of one evaluation. Those that the module does not import may be missing; a missing one reads as empty.
+#[derive(Clone, Debug, Default)]
+pub struct Columns {
+    /// The node. A module may read the last one it was shown in other calls too.
+    pub node: Option<NodeSample>,
+    /// CPU time and throttling, one sample a container.
+    pub cpu: Option<Arc<[CpuSample]>>,
+    /// Quotas, one sample a pod or container.
+    pub bandwidth: Option<Arc<[BandwidthSample]>>,
+    /// Memory, one sample a container.
+    pub memory: Option<Arc<[MemorySample]>>,
+    /// Pressure, one sample a container.
+    pub pressure: Option<Arc<[PressureSample]>>,
+}
+
+/// What an instance's imports work on: all that the module can reach.
+pub(crate) struct Host {
+    pub(crate) stage: Stage,
+    pub(crate) columns: Columns,
+    pub(crate) node: Option<NodeSample>,
+    pub(crate) memory: MemoryBound,
+    pub(crate) deadline: Deadline,
+    /// While the module is instantiated its imports do nothing yet.
+    pub(crate) starting: bool,
+}
+
+impl Host {
+    pub(crate) fn new(limits: &Limits, state: Vec<u8>, deadline: Deadline) -> Self {
+        Self {
+            stage: Stage::new(limits.clone(), state),
+            columns: Columns::default(),
+            node: None,
+            memory: MemoryBound { limit: limits.memory, table_limit: limits.table_elements, used: 0 },
+            deadline,
+            starting: true,
+        }
+    }
+
+    /// The stage, for an interface that a module has just called.
+    fn stage(&mut self, interface: Interface) -> Result<&mut Stage, Rule> {
+        if self.starting { Err(Rule::ImportAtStart { interface }) } else { Ok(&mut self.stage) }
+    }
+
+    /// The stage, for a control of this target.
+    fn control(&mut self, interface: Interface, target: types::Target) -> Result<(&mut Stage, Target), Rule> {
+        let stage = self.stage(interface)?;
+        let target = convert::target(target);
+        stage.require(target)?;
+        Ok((stage, target))
+    }
+}
+
+/// Links one interface.
+pub(crate) fn link(linker: &mut Linker<Host>, interface: Interface) -> wasmtime::Result<()> {
+    type Own = HasSelf<Host>;
+    fn host(host: &mut Host) -> &mut Host {
+        host
+    }
+    match interface {
+        Interface::Log => log::add_to_linker::<_, Own>(linker, host),
+        Interface::State => state::add_to_linker::<_, Own>(linker, host),
+        Interface::Node => node::add_to_linker::<_, Own>(linker, host),
+        Interface::CpuStat => cpu_stat::add_to_linker::<_, Own>(linker, host),
+        Interface::MemoryStat => memory_stat::add_to_linker::<_, Own>(linker, host),
+        Interface::Pressure => pressure::add_to_linker::<_, Own>(linker, host),
+        Interface::CpuBandwidth => cpu_bandwidth::add_to_linker::<_, Own>(linker, host),
+        Interface::MemoryProtection => memory_protection::add_to_linker::<_, Own>(linker, host),
+        Interface::PodEvent => pod_event::add_to_linker::<_, Own>(linker, host),
+    }
+}
+
+/// Links every function that the component imports to a broken rule: it can be instantiated, and reach nothing.
+pub(crate) fn link_to_nothing(linker: &mut Linker<Host>, component: &Component) -> wasmtime::Result<()> {
+    let engine = linker.engine().clone();
+    for (name, import) in component.component_type().imports(&engine) {
+        let ComponentItem::ComponentInstance(instance) = import.ty else { continue };
+        let mut linked = linker.instance(name)?;
+        for (function, export) in instance.exports(&engine) {
+            if let ComponentItem::ComponentFunc(_) = export.ty {
+                let import = format!("{name}#{function}");
+                linked.func_new(function, move |_, _, _, _| {
+                    Err(Rule::ImportInDescribe { import: import.clone() }.into())
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Bounds what the instance allocates, and says which bound was hit.
+pub(crate) struct MemoryBound {
+    limit: Bytes,
+    table_limit: usize,
+    used: usize,
+}
+
+impl MemoryBound {
+    pub(crate) fn used(&self) -> Bytes {
+        Bytes(self.used as u64)
+    }
+}
+
+impl ResourceLimiter for MemoryBound {
+    fn memory_growing(&mut self, _current: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+        if desired > words(self.limit) {
+            return Err(Exhausted::Memory { wanted: Bytes(desired as u64), limit: self.limit }.into());
+        }
+        let allowed = maximum.is_none_or(|maximum| desired <= maximum);
+        if allowed {
+            self.used = desired;
+        }
+        Ok(allowed)
+    }
+
+    fn table_growing(&mut self, _current: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+        if desired > self.table_limit {
+            return Err(Exhausted::Table { wanted: desired, limit: self.table_limit }.into());
+        }
+        Ok(maximum.is_none_or(|maximum| desired <= maximum))
+    }
+
+    // A module and the shims that lead its imports and exports in and out are three or four.
+    fn instances(&self) -> usize {
+        16
+    }
+
+    fn tables(&self) -> usize {
+        16
+    }
+
+    fn memories(&self) -> usize {
+        1
+    }
+}
+
+impl log::Host for Host {
+    fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {
+        let level = match level {
+            log::Level::Debug => LogLevel::Debug,
+            log::Level::Info => LogLevel::Info,
+            log::Level::Warn => LogLevel::Warn,
+        };
+        self.stage(Interface::Log)?.log(level, message);
+        Ok(())
+    }
+}
+
+impl state::Host for Host {
+    fn load(&mut self) -> wasmtime::Result<Vec<u8>> {
+        Ok(self.stage(Interface::State)?.state().to_vec())
+    }
+
+    fn save(&mut self, bytes: Vec<u8>) -> wasmtime::Result<Result<(), String>> {
+        Ok(self.stage(Interface::State)?.save(bytes))
+    }
+}
+
+impl node::Host for Host {
+    fn read(&mut self) -> wasmtime::Result<node::Sample> {
+        self.stage(Interface::Node)?;
+        Ok(convert::node(&self.node.ok_or(Rule::NothingMeasured)?))
+    }
+}
+
+impl cpu_stat::Host for Host {
+    fn read(&mut self) -> wasmtime::Result<Vec<cpu_stat::Sample>> {
+        self.stage(Interface::CpuStat)?;
+        Ok(self.columns.cpu.iter().flat_map(|column| column.iter()).map(convert::cpu).collect())
+    }
+
+    fn read_bandwidth(&mut self) -> wasmtime::Result<Vec<cpu_stat::Bandwidth>> {
+        self.stage(Interface::CpuStat)?;
+        Ok(self.columns.bandwidth.iter().flat_map(|column| column.iter()).map(convert::bandwidth).collect())
+    }
+}
+
+impl memory_stat::Host for Host {
+    fn read(&mut self) -> wasmtime::Result<Vec<memory_stat::Sample>> {
+        self.stage(Interface::MemoryStat)?;
+        Ok(self.columns.memory.iter().flat_map(|column| column.iter()).map(convert::memory).collect())
+    }
+}
+
+impl pressure::Host for Host {
+    fn read(&mut self) -> wasmtime::Result<Vec<pressure::Sample>> {
+        self.stage(Interface::Pressure)?;
+        Ok(self.columns.pressure.iter().flat_map(|column| column.iter()).map(convert::pressure).collect())
+    }
+}
+
+impl types::Host for Host {}
+
+impl cpu_bandwidth::Host for Host {
+    fn set_quota(&mut self, target: types::Target, quota: Option<u64>, reason: String) -> wasmtime::Result<()> {
+        let (stage, target) = self.control(Interface::CpuBandwidth, target)?;
+        let value = quota.map_or(Ok(Value::Max), |quota| number("quota", quota))?;
+        let reason = stage.reason(reason)?;
+        Ok(stage.hold(target, Knob::CfsQuota, value, &reason)?)
+    }
+
+    fn set_burst(&mut self, target: types::Target, burst: u64, reason: String) -> wasmtime::Result<()> {
+        let (stage, target) = self.control(Interface::CpuBandwidth, target)?;
+        let value = number("burst", burst)?;
+        let reason = stage.reason(reason)?;
+        Ok(stage.hold(target, Knob::CfsBurst, value, &reason)?)
+    }
+
+    fn release_quota(&mut self, target: types::Target) -> wasmtime::Result<()> {
+        let (stage, target) = self.control(Interface::CpuBandwidth, target)?;
+        Ok(stage.release(target, Knob::CfsQuota)?)
+    }
+
+    fn release_burst(&mut self, target: types::Target) -> wasmtime::Result<()> {
+        let (stage, target) = self.control(Interface::CpuBandwidth, target)?;
+        Ok(stage.release(target, Knob::CfsBurst)?)
+    }
+}
+
+impl memory_protection::Host for Host {
+    fn set(
+        &mut self,
+        target: types::Target,
+        protection: memory_protection::Protection,
+        reason: String,
+    ) -> wasmtime::Result<()> {
+        let (stage, target) = self.control(Interface::MemoryProtection, target)?;
+        let wanted = convert::protection(&protection)?;
+        let reason = stage.reason(reason)?;
+        for (knob, value) in wanted {
+            match value {
+                Some(value) => stage.hold(target, knob, value, &reason)?,
+                None => stage.release(target, knob)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, target: types::Target) -> wasmtime::Result<()> {
+        let (stage, target) = self.control(Interface::MemoryProtection, target)?;
+        for (knob, _) in convert::protection(&convert::NOTHING_PROTECTED)? {
+            stage.release(target, knob)?;
+        }
+        Ok(())
+    }
+}
+
+impl pod_event::Host for Host {
+    fn emit(&mut self, pod: u32, kind: pod_event::Kind, reason: String, message: String) -> wasmtime::Result<()> {
+        let kind = match kind {
+            pod_event::Kind::Normal => EventKind::Normal,
+            pod_event::Kind::Warning => EventKind::Warning,
+        };
+        Ok(self.stage(Interface::PodEvent)?.event(PodId(pod), kind, reason, message)?)
+    }
+}
+
+/// A number that a knob can hold.
+pub(crate) fn number(what: &'static str, value: u64) -> Result<Value, Rule> {
+    i64::try_from(value).map(Value::Number).map_err(|_| Rule::OutOfRange { what, value })
+}

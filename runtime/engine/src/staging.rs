@@ -1,0 +1,450 @@
+//! What a call stages, and the rules that it must keep. Nothing leaves here before the call has returned normally.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::pod::{ContainerId, PodId};
+use qosm_model::setting::{EventKind, PodEvent, Setting};
+use qosm_model::unit::Bytes;
+
+use crate::error::Rule;
+use crate::limits::{Limits, words};
+
+/// Everything that one successful call asks for. It takes effect together or not at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Staged {
+    /// Changes of leases, in the module's order; of two for the same knob the later one counts. Knobs that the instance does not
+    /// hold are not released again.
+    pub settings: Vec<Setting>,
+    /// Events on pods.
+    pub events: Vec<PodEvent>,
+    /// Pods that the module cannot act on as configured; only [`Instance::pods`](crate::Instance::pods) brings any.
+    pub rejections: Vec<Rejection>,
+    /// What to keep for the next instance; `None` = as before.
+    pub state: Option<Vec<u8>>,
+    /// What the module said.
+    pub log: Vec<LogLine>,
+    /// Lines beyond the limit.
+    pub log_dropped: u32,
+}
+
+/// A pod that a module cannot act on as configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The pod.
+    pub pod: PodId,
+    /// The field of its configuration that is at fault.
+    pub field: String,
+    /// What is wrong, and the way out.
+    pub message: String,
+}
+
+/// How much a line of a module's log matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LogLevel {
+    /// Of use to the module's author.
+    Debug,
+    /// Something changed.
+    Info,
+    /// Something is worse than it should be.
+    Warn,
+}
+
+/// One line of a module's log, without control characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    /// How much it matters.
+    pub level: LogLevel,
+    /// What it says; cut where it is too long.
+    pub message: String,
+}
+
+/// The pods and containers that an instance was given: the only ones that it can name.
+#[derive(Default)]
+pub(crate) struct Given {
+    pods: HashMap<PodId, Vec<ContainerId>>,
+    containers: HashSet<ContainerId>,
+}
+
+impl Given {
+    pub(crate) fn contains(&self, target: Target) -> bool {
+        match target {
+            Target::Tier(_) => true,
+            Target::Pod(pod) => self.pods.contains_key(&pod),
+            Target::Container(container) => self.containers.contains(&container),
+        }
+    }
+}
+
+/// The settings, texts and log lines of one call, and what the instance holds from earlier ones.
+pub(crate) struct Stage {
+    limits: Limits,
+    staged: Staged,
+    text_left: usize,
+    given: Given,
+    /// A bit for each of [`Knob::ALL`].
+    held: HashMap<Target, u16>,
+    /// What `held` was before this call changed it, the latest change last.
+    undo: Vec<(Target, u16)>,
+    /// One copy of each reason, since a policy has few and gives them each time.
+    reasons: HashSet<Arc<str>>,
+    last_reason: Arc<str>,
+    reasons_size: usize,
+    state: Vec<u8>,
+}
+
+impl Stage {
+    pub(crate) fn new(limits: Limits, state: Vec<u8>) -> Self {
+        Self {
+            limits,
+            staged: Staged::default(),
+            text_left: 0,
+            given: Given::default(),
+            held: HashMap::new(),
+            undo: Vec::new(),
+            reasons: HashSet::new(),
+            last_reason: Arc::default(),
+            reasons_size: 0,
+            state,
+        }
+    }
+
+    /// A call starts with an empty stage.
+    pub(crate) fn begin(&mut self) {
+        self.staged = Staged::default();
+        self.text_left = words(self.limits.output);
+        if self.reasons_size > words(self.limits.output) {
+            self.reasons.clear();
+            self.reasons_size = 0;
+        }
+    }
+
+    /// The call returned normally: what it staged leaves, and is what the instance now holds.
+    pub(crate) fn commit(&mut self) -> Staged {
+        self.undo.clear();
+        if let Some(state) = &self.staged.state {
+            self.state.clone_from(state);
+        }
+        std::mem::take(&mut self.staged)
+    }
+
+    /// The call failed: nothing happened. The log is kept, for it may say why.
+    pub(crate) fn discard(&mut self) {
+        while let Some((target, knobs)) = self.undo.pop() {
+            self.set_held(target, knobs);
+        }
+        self.staged = Staged {
+            log: std::mem::take(&mut self.staged.log),
+            log_dropped: self.staged.log_dropped,
+            ..Staged::default()
+        };
+    }
+
+    /// The log of the call that failed.
+    pub(crate) fn take_log(&mut self) -> (Vec<LogLine>, u32) {
+        (std::mem::take(&mut self.staged.log), std::mem::take(&mut self.staged.log_dropped))
+    }
+
+    /// The instance is given a pod, or a pod anew: containers that are not listed any more are gone.
+    pub(crate) fn give(&mut self, pod: PodId, containers: Vec<ContainerId>) {
+        let before = self.given.pods.insert(pod, containers.clone()).unwrap_or_default();
+        for gone in before.into_iter().filter(|container| !containers.contains(container)) {
+            self.forget_container(gone);
+        }
+        self.given.containers.extend(containers);
+    }
+
+    /// A pod is gone, with all that was held on it.
+    pub(crate) fn take_away(&mut self, pod: PodId) {
+        for container in self.given.pods.remove(&pod).unwrap_or_default() {
+            self.forget_container(container);
+        }
+        self.held.remove(&Target::Pod(pod));
+    }
+
+    fn forget_container(&mut self, container: ContainerId) {
+        self.given.containers.remove(&container);
+        self.held.remove(&Target::Container(container));
+    }
+
+    pub(crate) fn require(&self, target: Target) -> Result<(), Rule> {
+        if self.given.contains(target) { Ok(()) } else { Err(Rule::UnknownTarget { target }) }
+    }
+
+    /// Stages one value.
+    pub(crate) fn hold(&mut self, target: Target, knob: Knob, value: Value, reason: &Arc<str>) -> Result<(), Rule> {
+        self.push(Setting::Hold { target, knob, value, reason: Arc::clone(reason) })?;
+        self.change_held(target, |knobs| knobs | bit(knob));
+        Ok(())
+    }
+
+    /// Stages the release of one knob, if the instance holds it.
+    pub(crate) fn release(&mut self, target: Target, knob: Knob) -> Result<(), Rule> {
+        if self.held.get(&target).is_none_or(|knobs| knobs & bit(knob) == 0) {
+            return Ok(());
+        }
+        self.push(Setting::Release { target, knob })?;
+        self.change_held(target, |knobs| knobs & !bit(knob));
+        Ok(())
+    }
+
+    fn push(&mut self, setting: Setting) -> Result<(), Rule> {
+        let limit = self.limits.settings;
+        if self.staged.settings.len() >= limit {
+            return Err(Rule::TooManySettings { limit });
+        }
+        self.staged.settings.push(setting);
+        Ok(())
+    }
+
+    fn change_held(&mut self, target: Target, change: impl Fn(u16) -> u16) {
+        let before = self.held.get(&target).copied().unwrap_or(0);
+        let after = change(before);
+        if after != before {
+            self.undo.push((target, before));
+            self.set_held(target, after);
+        }
+    }
+
+    fn set_held(&mut self, target: Target, knobs: u16) {
+        if knobs == 0 {
+            self.held.remove(&target);
+        } else {
+            self.held.insert(target, knobs);
+        }
+    }
+
+    /// The shared copy of a reason.
+    pub(crate) fn reason(&mut self, reason: String) -> Result<Arc<str>, Rule> {
+        if *self.last_reason != *reason {
+            self.last_reason = match self.reasons.get(reason.as_str()) {
+                Some(known) => Arc::clone(known),
+                None => self.new_reason(reason)?,
+            };
+        }
+        Ok(Arc::clone(&self.last_reason))
+    }
+
+    fn new_reason(&mut self, reason: String) -> Result<Arc<str>, Rule> {
+        let reason: Arc<str> = self.text("reason", reason)?.into();
+        if self.reasons.insert(Arc::clone(&reason)) {
+            self.reasons_size += reason.len();
+        }
+        Ok(reason)
+    }
+
+    /// Takes a text: charged to the call, and without control characters, since it ends up on terminals and in logs.
+    pub(crate) fn text(&mut self, what: &'static str, text: String) -> Result<String, Rule> {
+        let limit = self.limits.text;
+        if text.len() > words(limit) {
+            return Err(Rule::TextTooLong { what, size: Bytes(text.len() as u64), limit });
+        }
+        self.text_left =
+            self.text_left.checked_sub(text.len()).ok_or(Rule::TooMuchText { limit: self.limits.output })?;
+        Ok(printable(text))
+    }
+
+    pub(crate) fn event(&mut self, pod: PodId, kind: EventKind, reason: String, message: String) -> Result<(), Rule> {
+        self.require(Target::Pod(pod))?;
+        if self.staged.events.len() >= self.limits.events {
+            return Err(Rule::TooManyEvents { limit: self.limits.events });
+        }
+        let reason = self.text("event reason", reason)?;
+        if !is_event_reason(&reason) {
+            return Err(Rule::EventReason { reason: cut(reason, Bytes(128)) });
+        }
+        let message = self.text("event message", message)?;
+        self.staged.events.push(PodEvent { pod, kind, reason, message });
+        Ok(())
+    }
+
+    pub(crate) fn reject(&mut self, pod: PodId, field: String, message: String) -> Result<(), Rule> {
+        self.require(Target::Pod(pod))?;
+        let limit = self.limits.settings;
+        if self.staged.rejections.len() >= limit {
+            return Err(Rule::TooManyRejections { limit });
+        }
+        let field = self.text("rejected field", field)?;
+        let message = self.text("rejection", message)?;
+        self.staged.rejections.push(Rejection { pod, field, message });
+        Ok(())
+    }
+
+    pub(crate) fn log(&mut self, level: LogLevel, message: String) {
+        if self.staged.log.len() < self.limits.log_lines {
+            let message = printable(cut(message, self.limits.log_line));
+            self.staged.log.push(LogLine { level, message });
+        } else {
+            self.staged.log_dropped = self.staged.log_dropped.saturating_add(1);
+        }
+    }
+
+    /// What was saved last, in this call or before.
+    pub(crate) fn state(&self) -> &[u8] {
+        self.staged.state.as_deref().unwrap_or(&self.state)
+    }
+
+    pub(crate) fn save(&mut self, bytes: Vec<u8>) -> Result<(), String> {
+        let limit = self.limits.state;
+        if bytes.len() > words(limit) {
+            return Err(format!("{} are more than the {limit} that are kept", Bytes(bytes.len() as u64)));
+        }
+        self.staged.state = Some(bytes);
+        Ok(())
+    }
+}
+
+fn bit(knob: Knob) -> u16 {
+    1 << (knob as u16)
+}
+
+fn is_event_reason(reason: &str) -> bool {
+    reason.len() <= 128
+        && reason.starts_with(|first: char| first.is_ascii_uppercase())
+        && reason.chars().all(|other| other.is_ascii_alphanumeric())
+}
+
+/// At most so many bytes of a text, and whole characters.
+pub(crate) fn cut(mut text: String, limit: Bytes) -> String {
+    let end = text.floor_char_boundary(words(limit));
+    text.truncate(end);
+    text
+}
+
+/// The text with a space for each control character.
+pub(crate) fn printable(text: String) -> String {
+    if text.contains(char::is_control) { text.replace(char::is_control, " ") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qosm_model::pod::Tier;
+
+    const POD: Target = Target::Pod(PodId(1));
+    const CONTAINER: Target = Target::Container(ContainerId(7));
+
+    fn stage() -> Stage {
+        let mut stage = Stage::new(Limits { settings: 4, ..Limits::default() }, b"old".to_vec());
+        stage.give(PodId(1), vec![ContainerId(7), ContainerId(8)]);
+        stage.begin();
+        stage
+    }
+
+    #[test]
+    fn every_knob_has_a_bit_of_its_own() {
+        assert_eq!(
+            Knob::ALL.into_iter().fold(0_u32, |bits, knob| bits + u32::from(bit(knob))),
+            (1 << Knob::ALL.len()) - 1
+        );
+    }
+
+    #[test]
+    fn only_what_was_given_can_be_named() {
+        let mut stage = stage();
+        for (target, known) in [
+            (Target::Tier(Tier::Burstable), true),
+            (POD, true),
+            (CONTAINER, true),
+            (Target::Pod(PodId(7)), false),
+            (Target::Container(ContainerId(1)), false),
+        ] {
+            assert_eq!(stage.require(target).is_ok(), known, "{target:?}");
+        }
+        stage.give(PodId(1), vec![ContainerId(8)]);
+        assert!(stage.require(CONTAINER).is_err(), "its container was replaced");
+        stage.take_away(PodId(1));
+        assert!(stage.require(POD).is_err());
+        assert!(stage.require(Target::Container(ContainerId(8))).is_err());
+    }
+
+    #[test]
+    fn a_knob_is_released_once_and_only_if_held() {
+        let mut stage = stage();
+        let reason = "because".into();
+        assert_eq!(stage.release(POD, Knob::MemoryMin), Ok(()));
+        assert_eq!(stage.hold(POD, Knob::MemoryMin, Value::Number(1), &reason), Ok(()));
+        assert_eq!(stage.commit().settings.len(), 1);
+        stage.begin();
+        for _ in 0..3 {
+            assert_eq!(stage.release(POD, Knob::MemoryMin), Ok(()));
+            assert_eq!(stage.release(POD, Knob::MemoryLow), Ok(()));
+        }
+        assert_eq!(stage.commit().settings, [Setting::Release { target: POD, knob: Knob::MemoryMin }]);
+    }
+
+    #[test]
+    fn a_discarded_call_leaves_what_was_held_and_saved() {
+        let mut stage = stage();
+        let reason = "because".into();
+        assert_eq!(stage.hold(POD, Knob::MemoryMin, Value::Number(1), &reason), Ok(()));
+        stage.commit();
+        stage.begin();
+        assert_eq!(stage.release(POD, Knob::MemoryMin), Ok(()));
+        assert_eq!(stage.hold(CONTAINER, Knob::CfsQuota, Value::Max, &reason), Ok(()));
+        assert_eq!(stage.save(b"new".to_vec()), Ok(()));
+        assert_eq!(stage.state(), b"new");
+        stage.log(LogLevel::Info, "last words".to_owned());
+        stage.discard();
+        assert_eq!(stage.state(), b"old");
+        assert_eq!(stage.take_log().0.len(), 1);
+        stage.begin();
+        assert_eq!(stage.release(CONTAINER, Knob::CfsQuota), Ok(()));
+        assert_eq!(stage.release(POD, Knob::MemoryMin), Ok(()));
+        let staged = stage.commit();
+        assert_eq!(staged.settings, [Setting::Release { target: POD, knob: Knob::MemoryMin }]);
+        assert_eq!(staged.state, None);
+    }
+
+    #[test]
+    fn settings_texts_and_lines_are_bounded() {
+        let mut stage = stage();
+        let reason = "because".into();
+        for _ in 0..4 {
+            assert_eq!(stage.hold(POD, Knob::MemoryMin, Value::Number(1), &reason), Ok(()));
+        }
+        assert_eq!(
+            stage.hold(POD, Knob::MemoryMin, Value::Number(1), &reason),
+            Err(Rule::TooManySettings { limit: 4 })
+        );
+        assert!(matches!(stage.reason("x".repeat(4097)), Err(Rule::TextTooLong { what: "reason", .. })));
+        let many = (0..300).map(|number| stage.reason(format!("{number:04096}"))).collect::<Result<Vec<_>, _>>();
+        assert!(matches!(many, Err(Rule::TooMuchText { .. })));
+        for _ in 0..100 {
+            stage.log(LogLevel::Debug, "é".repeat(600));
+        }
+        let (log, dropped) = stage.take_log();
+        assert_eq!((log.len(), dropped), (64, 36));
+        assert!(log.iter().all(|line| line.message == "é".repeat(512)));
+        assert!(stage.save(vec![0; 65_537]).is_err());
+        assert_eq!(stage.save(vec![0; 65_536]), Ok(()));
+    }
+
+    #[test]
+    fn a_repeated_reason_is_one_text_and_paid_once() {
+        let mut stage = stage();
+        let first = stage.reason("r".repeat(4096)).unwrap_or_default();
+        for _ in 0..1000 {
+            assert!(stage.reason("r".repeat(4096)).is_ok_and(|again| Arc::ptr_eq(&first, &again)));
+        }
+    }
+
+    #[test]
+    fn no_text_can_steer_a_terminal() {
+        let mut stage = stage();
+        assert_eq!(stage.text("reason", "a\u{1b}[31m\nb".to_owned()), Ok("a [31m b".to_owned()));
+        stage.log(LogLevel::Warn, "one\r\ntwo".to_owned());
+        assert_eq!(stage.take_log().0.first().map(|line| line.message.as_str()), Some("one  two"));
+    }
+
+    #[test]
+    fn an_event_has_a_reason_that_kubernetes_takes() {
+        let mut stage = stage();
+        for (reason, good) in [("BurstExhausted", true), ("", false), ("two words", false), ("lower", false)] {
+            let result = stage.event(PodId(1), EventKind::Normal, reason.to_owned(), "m".to_owned());
+            assert_eq!(result.is_ok(), good, "{reason:?}");
+        }
+        assert!(stage.event(PodId(2), EventKind::Normal, "Known".to_owned(), "m".to_owned()).is_err());
+    }
+}

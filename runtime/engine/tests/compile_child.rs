@@ -1,0 +1,129 @@
+//! The compiler's child, for real: this program starts itself as one, so it brings its own `main`.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+use std::io::Write;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use qosm_engine::{CompileError, Compiler, Engine, EngineError, compile_child_main};
+
+const CHILD: &str = "compile-module";
+const HOLLOW: &str = r#"(component (instance $i) (export "qosm:policy/lifecycle@0.1.0" (instance $i)))"#;
+
+fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some(CHILD) {
+        return compile_child_main();
+    }
+    let tests: [(&str, fn()); 5] = [
+        ("what_the_child_compiles_is_loaded", what_the_child_compiles_is_loaded),
+        ("a_bad_module_is_refused_with_the_compilers_words", a_bad_module_is_refused_with_the_compilers_words),
+        ("the_child_is_confined", the_child_is_confined),
+        ("the_child_cannot_take_all_memory", the_child_cannot_take_all_memory),
+        ("the_child_ends_with_its_input", the_child_ends_with_its_input),
+    ];
+    for (name, test) in tests {
+        test();
+        println!("test {name} ... ok");
+    }
+    ExitCode::SUCCESS
+}
+
+fn child() -> Compiler {
+    Compiler::Child { program: std::env::current_exe().unwrap(), args: vec![CHILD.into()] }
+}
+
+/// A component that is none of the contract's, with this core module in it.
+fn around(core: &str) -> Vec<u8> {
+    wat::parse_str(HOLLOW.replacen("(component", &format!("(component (core module {core})"), 1)).unwrap()
+}
+
+fn what_the_child_compiles_is_loaded() {
+    // It gets as far as the exports, which are not there: so it was compiled and loaded.
+    let error = Engine::new().unwrap().load(&around("(func)"), None, &child()).unwrap_err();
+    assert!(matches!(error, EngineError::Mismatch { .. }), "{error}");
+}
+
+fn a_bad_module_is_refused_with_the_compilers_words() {
+    let error = Engine::new().unwrap().load(&around("(func (result i32) i64.const 0)"), None, &child()).unwrap_err();
+    let EngineError::Compile { source: CompileError::Refused(message), .. } = error else { panic!("{error}") };
+    assert!(message.contains("type mismatch"), "{message}");
+}
+
+fn the_child_is_confined() {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .arg(CHILD)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", child.id())).unwrap();
+    // The last limit that is set tells that all is done.
+    let limit = |name: &str| {
+        let limits = read("limits");
+        let line = limits.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned)).unwrap();
+        line.split_whitespace().next().unwrap().to_owned()
+    };
+    let start = Instant::now();
+    while limit("Max processes") != "0" {
+        assert!(start.elapsed() < Duration::from_secs(10), "it is not confined");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    for (name, value) in [
+        ("Max address space", "1073741824"),
+        ("Max cpu time", "30"),
+        ("Max open files", "3"),
+        ("Max file size", "0"),
+        ("Max core file size", "0"),
+    ] {
+        assert_eq!(limit(name), value, "{name}");
+    }
+    let status = read("status");
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace().collect::<Vec<_>>()
+    };
+    for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+        assert_eq!(field(set), ["0000000000000000"], "{set}");
+    }
+    assert_eq!(field("NoNewPrivs:"), ["1"]);
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    let root_with_setuid = own.lines().any(|line| line.starts_with("Uid:\t0")) && {
+        let effective = own.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+        // CAP_SETGID and CAP_SETUID
+        u64::from_str_radix(effective.trim(), 16).unwrap() & 0xc0 == 0xc0
+    };
+    if root_with_setuid {
+        assert_eq!(field("Uid:"), ["65534"; 4]);
+        assert_eq!(field("Gid:"), ["65534"; 4]);
+        assert!(field("Groups:").is_empty());
+    } else {
+        println!("not run: the change of user, for this is no root that may change it");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+fn the_child_cannot_take_all_memory() {
+    // Two megabytes of Wasm in one function, and every one of its values alive until the end.
+    let body = format!("{}{}", "call $f ".repeat(500_000), "i32.add ".repeat(499_999));
+    let start = Instant::now();
+    let error =
+        Engine::new().unwrap().load(&around(&format!("(func $f (result i32) {body})")), None, &child()).unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(70));
+    assert!(matches!(&error, EngineError::Compile { source: CompileError::Died { .. }, .. }), "{error:?}");
+}
+
+fn the_child_ends_with_its_input() {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .arg(CHILD)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"no Wasm").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(!output.stderr.is_empty() && output.stdout.is_empty());
+}

@@ -1,0 +1,9 @@
+//! The engine as the agent sees it: guests in WebAssembly text, good ones and hostile ones.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+mod cache;
+mod contract;
+mod guest;
+mod hostile;
+mod load;

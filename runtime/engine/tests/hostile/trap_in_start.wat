@@ -1,0 +1,4 @@
+;; Traps in its start function.
+;; expect: start: trap: unreachable
+(func $trap unreachable)
+(start $trap)

@@ -1,0 +1,155 @@
+//! Running other programs: said aloud, with bounded patience, and with the whole command in the error.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// A line that tells which part of a long run has begun.
+pub(crate) fn heading(text: &str) {
+    println!("==> {text}");
+}
+
+/// Runs a command with this terminal's output.
+///
+/// # Errors
+///
+/// When it cannot be started or ends with anything but 0.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let line = line(command);
+    println!("    $ {line}");
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("`{line}` cannot be started"))?;
+    if !status.success() {
+        bail!("`{line}` failed ({status})");
+    }
+    Ok(())
+}
+
+/// Runs a command and returns what it printed to stdout.
+///
+/// # Errors
+///
+/// When it cannot be started or ends with anything but 0; the error holds the last line of its stderr.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let line = line(command);
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("`{line}` cannot be started"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("`{line}` failed ({}): {}", output.status, said.trim().lines().last().unwrap_or_default());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs a command with this terminal's stderr, hands on each line of its stdout as it comes, and returns how it ended.
+///
+/// # Errors
+///
+/// When it cannot be started or its output cannot be read.
+pub(crate) fn lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<ExitStatus> {
+    let line = line(command);
+    println!("    $ {line}");
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("`{line}` cannot be started"))?;
+    let stdout = child.stdout.take().context("a piped command has no stdout")?;
+    each_line(stdout, &mut each).with_context(|| format!("the output of `{line}` cannot be read"))?;
+    child.wait().with_context(|| format!("`{line}` cannot be waited for"))
+}
+
+/// Hands on each line of a stream that may hold anything, without its line end.
+///
+/// # Errors
+///
+/// When the stream cannot be read.
+pub(crate) fn each_line(stream: impl Read, mut each: impl FnMut(&str)) -> std::io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    let mut bytes = Vec::new();
+    while stream.read_until(b'\n', &mut bytes)? > 0 {
+        each(String::from_utf8_lossy(&bytes).trim_end_matches(['\r', '\n']));
+        bytes.clear();
+    }
+    Ok(())
+}
+
+/// Runs a command that may hang, and ends it with all that it started when the time is up. `None` then.
+///
+/// # Errors
+///
+/// When it cannot be started or waited for.
+pub(crate) fn bounded(command: &mut Command, limit: Duration) -> Result<Option<ExitStatus>> {
+    let line = line(command);
+    println!("    $ {line}   (at most {} s)", limit.as_secs());
+    let mut child =
+        command.stdin(Stdio::null()).process_group(0).spawn().with_context(|| format!("`{line}` cannot be started"))?;
+    let status = wait(&mut child, limit).with_context(|| format!("`{line}` cannot be waited for"))?;
+    if status.is_none() {
+        signal_group(&child, Signal::KILL);
+        child.wait().with_context(|| format!("`{line}` cannot be waited for"))?;
+    }
+    Ok(status)
+}
+
+/// Waits for a child at most that long; `None` when it still runs.
+///
+/// # Errors
+///
+/// As [`Child::try_wait`].
+pub(crate) fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if start.elapsed() >= limit {
+            return Ok(None);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sends a signal to a child that leads its own process group, and to everything that it started.
+pub(crate) fn signal_group(child: &Child, signal: Signal) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // It may have ended by itself in this very moment: then nothing is left to do.
+        let _ = kill_process_group(group, signal);
+    }
+}
+
+/// The command as a person would type it.
+fn line(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_hangs_is_ended() {
+        let start = Instant::now();
+        let status = bounded(Command::new("sh").args(["-c", "sleep 60; true"]), Duration::from_millis(100)).unwrap();
+        assert!(status.is_none());
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn lines_come_whole_whatever_their_end() {
+        let mut seen = Vec::new();
+        each_line(&b"one\r\ntwo\n\xffthree"[..], |line| seen.push(line.to_owned())).unwrap();
+        assert_eq!(seen, ["one", "two", "\u{fffd}three"]);
+    }
+
+    #[test]
+    fn a_failed_command_is_named_with_its_last_words() {
+        let error = output(Command::new("sh").args(["-c", "echo no such luck >&2; exit 3"])).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("exit status: 3") && text.ends_with("no such luck"), "{text}");
+    }
+}

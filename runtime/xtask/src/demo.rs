@@ -1,0 +1,198 @@
+//! `make demo`: a real web server under a real CPU limit, first left alone, then with CPU Burst.
+//!
+//! [`cgroup`] plays the kubelet, [`server`] the container, [`load`] its visitors and [`agent`] starts the product;
+//! [`measure`] looks on, [`report`] and [`plot`] tell. Where no cgroups can be made, [`recorded`] tells the same story.
+
+mod agent;
+mod cgroup;
+mod load;
+mod measure;
+mod plot;
+mod recorded;
+mod report;
+mod server;
+
+use std::fs;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::interrupt::Interrupt;
+use crate::setup::{self, Purpose};
+use crate::workspace::Workspace;
+use agent::Agent;
+use cgroup::Groups;
+use measure::Phase;
+use report::Setting;
+use server::Server;
+
+/// The container's CPU limit: 40 ms of CPU time in each 100 ms.
+const LIMIT_MILLI: u32 = 400;
+/// How much of it the load needs on average: an ordinary, well-sized container.
+const UTILISATION: f64 = 0.66;
+
+/// How to run the demo.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How long each of the two phases is measured.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(5..=600))]
+    seconds: u64,
+    /// Keeps everything running at the end until Ctrl-C, to look at with `qosm explain` and the like.
+    #[arg(long)]
+    hold: bool,
+    /// Replays the recorded run even where the real one could be made.
+    #[arg(long)]
+    recorded: bool,
+    /// Takes the agent and the modules as they are in the target directory.
+    #[arg(long)]
+    no_build: bool,
+}
+
+/// Builds what is needed, then shows the real run or the recorded one.
+///
+/// # Errors
+///
+/// When something cannot be built or started, or the run is interrupted. Whatever it made is gone then, too.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    if !args.no_build {
+        crate::build(workspace)?;
+    }
+    let why_not = if args.recorded {
+        Some("a recorded one was asked for".to_owned())
+    } else if !rustix::process::geteuid().is_root() {
+        Some("only root may make cgroups".to_owned())
+    } else {
+        None
+    };
+    if let Some(why_not) = why_not {
+        recorded::run(workspace, &why_not)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let interrupt = Interrupt::listen()?;
+    let groups = match Groups::make(agent::UID, agent::CONTAINER) {
+        Ok(groups) => groups,
+        Err(error) => {
+            recorded::run(workspace, &format!("{error:#}"))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    setup::install(workspace, &[Purpose::Demo])?;
+    real(workspace, args, groups, &interrupt)
+}
+
+/// The real run. The order of the values decides what ends first: the agent, the server, then the groups.
+fn real(workspace: &Workspace, args: &Args, groups: Groups, interrupt: &Interrupt) -> Result<ExitCode> {
+    let folder = workspace.target().join("demo");
+    fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+    let quota = Duration::from_millis(u64::from(LIMIT_MILLI) / 10);
+    let limit = format!("0.{} CPUs", LIMIT_MILLI / 100);
+
+    println!("\n1. A container: cgroups of a pod `{}` in {}, as the kubelet makes them.", agent::POD, groups.version());
+    println!("     {}", groups.container().display());
+    println!("2. A server in it: Apache, which compresses a page for every visitor.");
+    let server = Server::start(&groups, interrupt)?;
+    let rate_for = |cost: Duration| UTILISATION * f64::from(LIMIT_MILLI) / 1000.0 / cost.as_secs_f64().max(1e-6);
+    // Pages that are made at the same time cost more than one alone, so the cost that counts is taken under the load itself.
+    let alone = server.calibrate(&groups)?;
+    let cost = measure::rehearse(rate_for(alone), server.address(), &groups, interrupt)?;
+    let rate = rate_for(cost);
+    println!("     One page costs {:.1} ms of CPU time here.", cost.as_secs_f64() * 1000.0);
+    groups.limit(quota)?;
+    println!(
+        "3. A limit of {limit}, which is {} ms in every 100 ms, and a load of {rate:.1} visitors a second. On average they need\n   \
+         {:.0} % of the limit. But they come when they like, and when four of them meet, their pages need more than the\n   \
+         {} ms: the kernel stops the server until the next 100 ms begin. That is throttling, and the visitors wait.",
+        quota.as_millis(),
+        UTILISATION * 100.0,
+        quota.as_millis(),
+    );
+    println!("4. The agent: qosm with its module `cpu-burst`, and the pod's manifest in a folder.");
+    let log = folder.join("agent.log");
+    let mut agent = Agent::start(workspace, &groups, &log, LIMIT_MILLI, interrupt)?;
+    println!("     It runs, and its log is {}.", log.display());
+
+    let phase = |policy, agent: &mut Agent| {
+        measure::run(policy, rate, args.seconds, server.address(), &groups, agent, interrupt)
+    };
+    println!(
+        "\nFirst with the annotation koordinator.sh/cpuBurst: {{\"policy\": \"none\"}}: the agent leaves the container alone."
+    );
+    let before = phase("none", &mut agent)?;
+    println!(
+        "\nNow the annotation says {{\"policy\": \"auto\"}}; nothing is restarted, and the same visitors come again. The kernel\n\
+         may now save up unused time for a burst, and the module raises the quota while the container is throttled."
+    );
+    agent.set_policy("auto", LIMIT_MILLI)?;
+    let after = phase("auto", &mut agent)?;
+    println!("\nWhat the agent holds at this moment, and why (`qosm explain {}`):\n", agent::POD);
+    match agent.ask(&["explain", agent::POD]) {
+        Ok(text) => println!("{}", text.trim_end()),
+        Err(error) => println!("    {error:#}"),
+    }
+
+    let setting = Setting {
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        cgroup: groups.version(),
+        limit_milli: LIMIT_MILLI,
+        cost,
+        rate,
+    };
+    tell(&folder, &setting, &before, &after)?;
+    if args.hold {
+        hold(workspace, &agent, &server, rate, interrupt);
+    }
+
+    agent.stop()?;
+    let left = groups.sample()?;
+    println!(
+        "The agent has ended and put back what it had found: quota {}, burst {}.",
+        measure::millis(left.quota),
+        measure::millis(left.burst)
+    );
+    drop(server);
+    drop(groups);
+    println!("Server and cgroups are gone again.\n");
+    next_steps(workspace);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Table, JSON and picture, to the terminal and to `target/demo/`.
+fn tell(folder: &std::path::Path, setting: &Setting, before: &Phase, after: &Phase) -> Result<()> {
+    let table = report::table(setting, before, after);
+    println!("\n{table}");
+    let json = serde_json::to_string_pretty(&report::json(setting, &[before, after]))?;
+    for (name, content) in [("demo.txt", table), ("demo.json", json + "\n")] {
+        let file = folder.join(name);
+        fs::write(&file, content).with_context(|| format!("{} cannot be written", file.display()))?;
+    }
+    plot::draw(&folder.join("demo.svg"), &[before, after])?;
+    println!("  The same as a picture, a table and JSON: {}/demo.{{svg,txt,json}}\n", folder.display());
+    Ok(())
+}
+
+/// Keeps the load up, too: a container at rest has nothing to show.
+fn hold(workspace: &Workspace, agent: &Agent, server: &Server, rate: f64, interrupt: &Interrupt) {
+    println!("Everything keeps running until Ctrl-C. In another terminal, as root:");
+    for words in [format!("explain {}", agent::POD), "get knobs".to_owned(), "get policies".to_owned()] {
+        println!("  {} {words} --admin-socket {}", workspace.binary().display(), agent.socket().display());
+    }
+    let _load = load::Load::start(server.address(), load::moments(rate, Duration::from_secs(3600)));
+    // An interruption is how this is meant to end.
+    let _ = interrupt.sleep(Duration::from_secs(3600));
+}
+
+fn next_steps(workspace: &Workspace) {
+    let binary = workspace.binary();
+    println!(
+        "Next:\n  \
+         make demo ARGS=--hold   keeps it running, to look at with `qosm explain {}`\n  \
+         {2} doctor   what this machine offers\n  \
+         {2} plan --help   what would be written for your pods\n  \
+         {2} policy inspect {1}/cpu-burst.wasm   what the module may touch",
+        agent::POD,
+        workspace.modules().display(),
+        binary.display(),
+    );
+}

@@ -1,0 +1,181 @@
+//! The real agent, started as an operator without Kubernetes would: a folder of manifests, a ConfigMap, two folders of its own.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::command;
+use crate::demo::cgroup::Groups;
+use crate::interrupt::Interrupt;
+use crate::workspace::Workspace;
+
+/// The demo's pod, as commands name it.
+pub(crate) const POD: &str = "demo/web";
+/// Its UID, which makes its cgroup's name.
+pub(crate) const UID: &str = "7c1f6a52-3d0e-4b8f-9a64-0d5e2b9c8f10";
+/// Its only container.
+pub(crate) const CONTAINER: &str = "apache";
+
+/// A running agent; ends when dropped, and then puts back what it changed.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    process: Child,
+    folder: TempDir,
+    binary: PathBuf,
+    log: PathBuf,
+}
+
+impl Agent {
+    /// Writes manifest and ConfigMap, starts the agent on them and waits until it answers.
+    ///
+    /// # Errors
+    ///
+    /// When it is not built, or ends or stays silent; the error holds the last line of its log.
+    pub(crate) fn start(
+        workspace: &Workspace,
+        groups: &Groups,
+        log: &Path,
+        limit_milli: u32,
+        interrupt: &Interrupt,
+    ) -> Result<Self> {
+        let folder = tempfile::tempdir().context("no folder for the agent")?;
+        fs::create_dir(folder.path().join("pods")).context("the folder of manifests")?;
+        fs::write(folder.path().join("config.yaml"), CONFIG_MAP).context("the ConfigMap")?;
+        write_manifest(folder.path(), "none", limit_milli)?;
+        let output = File::create(log).with_context(|| format!("{} cannot be made", log.display()))?;
+        let errors = output.try_clone().context("the agent's log")?;
+        let mut command = command_line(workspace, groups, folder.path());
+        command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
+        let process = command
+            .spawn()
+            .with_context(|| format!("{} cannot be started; `make build` makes it", workspace.binary().display()))?;
+        let mut agent = Self { process, folder, binary: workspace.binary(), log: log.to_path_buf() };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while agent.ask(&["explain", POD]).is_err() {
+            agent.check()?;
+            if Instant::now() > deadline {
+                bail!("the agent does not answer; its log is {}", agent.log.display());
+            }
+            interrupt.sleep(Duration::from_millis(200))?;
+        }
+        Ok(agent)
+    }
+
+    /// Changes the one annotation that the demo is about; the agent watches the folder.
+    ///
+    /// # Errors
+    ///
+    /// When the manifest cannot be replaced.
+    pub(crate) fn set_policy(&self, policy: &str, limit_milli: u32) -> Result<()> {
+        write_manifest(self.folder.path(), policy, limit_milli)
+    }
+
+    /// What a command of the same binary says about this agent.
+    ///
+    /// # Errors
+    ///
+    /// When the command fails, with the last line of what it said.
+    pub(crate) fn ask(&self, words: &[&str]) -> Result<String> {
+        command::output(Command::new(&self.binary).args(words).arg("--admin-socket").arg(self.socket()))
+    }
+
+    /// The socket that this agent answers on.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("admin.sock")
+    }
+
+    /// # Errors
+    ///
+    /// When the agent has ended.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        if let Some(status) = self.process.try_wait().context("the agent cannot be waited for")? {
+            let log = fs::read_to_string(&self.log).unwrap_or_default();
+            let last = log.trim().lines().last().unwrap_or("its log is empty");
+            bail!("the agent ended ({status}): {last}   (all of it: {})", self.log.display());
+        }
+        Ok(())
+    }
+
+    /// Asks the agent to end, as systemd would, and waits until it has.
+    ///
+    /// # Errors
+    ///
+    /// When it ends badly, or not within 15 seconds.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        self.check()?;
+        command::signal_group(&self.process, Signal::TERM);
+        match command::wait(&mut self.process, Duration::from_secs(15)).context("the agent cannot be waited for")? {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => bail!("the agent ended badly ({status}); its log is {}", self.log.display()),
+            None => bail!("the agent does not end; its log is {}", self.log.display()),
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if matches!(self.process.try_wait(), Ok(None)) && self.stop().is_err() {
+            command::signal_group(&self.process, Signal::KILL);
+            // Its groups are removed with all that it wrote into them.
+            let _ = self.process.wait();
+        }
+    }
+}
+
+/// The agent's command line, all of it.
+fn command_line(workspace: &Workspace, groups: &Groups, folder: &Path) -> Command {
+    let mut command = Command::new(workspace.binary());
+    command.arg("agent");
+    command.arg("--pods").arg(folder.join("pods"));
+    command.arg("--config").arg(folder.join("config.yaml"));
+    command.arg("--state-dir").arg(folder.join("state"));
+    command.arg("--admin-socket").arg(folder.join("admin.sock"));
+    command.arg("--module-dir").arg(workspace.modules());
+    command.args(["--cgroup-root", &groups.root(), "--create-cgroups", "--policy", "cpu-burst"]);
+    command.args(["--metrics-listen", "none"]);
+    command
+}
+
+/// The cluster's configuration. The threshold is above the default of 50 so that a busy laptop does not count as overloaded.
+const CONFIG_MAP: &str = r#"apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: slo-controller-config
+  namespace: koordinator-system
+data:
+  cpu-burst-config: |
+    {"clusterStrategy": {"policy": "none", "sharePoolThresholdPercent": 90}}
+"#;
+
+fn write_manifest(folder: &Path, policy: &str, limit_milli: u32) -> Result<()> {
+    let manifest = format!(
+        r#"apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+  namespace: demo
+  uid: {UID}
+  annotations:
+    koordinator.sh/cpuBurst: '{{"policy": "{policy}"}}'
+spec:
+  containers:
+    - name: {CONTAINER}
+      image: apache2
+      resources:
+        requests:
+          cpu: 100m
+        limits:
+          cpu: {limit_milli}m
+"#
+    );
+    // Beside the folder first: the agent shall never see half a manifest.
+    let fresh = folder.join("web.yaml");
+    fs::write(&fresh, manifest).context("the manifest cannot be written")?;
+    fs::rename(&fresh, folder.join("pods/web.yaml")).context("the manifest cannot be written")
+}

@@ -1,0 +1,253 @@
+//! The demo's own cgroups: made as the kubelet would make them for one pod, read every second, and removed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+/// Where the system mounts its cgroups.
+const MOUNT: &str = "/sys/fs/cgroup";
+/// What the demo's top group is called, before the process id that tells a running demo from one that was killed.
+const PREFIX: &str = "qosm-demo-";
+/// The kernel's default CFS period, which the demo keeps.
+const PERIOD_USEC: u64 = 100_000;
+
+/// A pod's groups below a top group of the demo's own, in every hierarchy that matters.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    mounts: Mounts,
+    name: String,
+    pod: PathBuf,
+    container: PathBuf,
+}
+
+/// Which hierarchies there are.
+#[derive(Debug)]
+enum Mounts {
+    V1 { cpu: PathBuf, cpuacct: PathBuf, memory: Option<PathBuf> },
+    V2(PathBuf),
+}
+
+/// The container's counters and limits at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sample {
+    /// CPU time used since the group was made.
+    pub(crate) usage: Duration,
+    /// CFS periods in which it had something to run.
+    pub(crate) periods: u64,
+    /// Those of them in which it ran out of quota.
+    pub(crate) throttled: u64,
+    /// CFS quota a period; `None` where there is no limit.
+    pub(crate) quota: Option<Duration>,
+    /// CFS burst; `None` where the kernel has none.
+    pub(crate) burst: Option<Duration>,
+}
+
+impl Groups {
+    /// Makes the groups, after sweeping up those of demos that were killed.
+    ///
+    /// # Errors
+    ///
+    /// Where this process may not: not root, or cgroups mounted read-only, as in most containers.
+    pub(crate) fn make(pod_uid: &str, container: &str) -> Result<Self> {
+        let mounts = Mounts::find()?;
+        mounts.sweep();
+        let name = format!("{PREFIX}{}", std::process::id());
+        let pod = PathBuf::from(&name).join("kubepods/burstable").join(format!("pod{pod_uid}"));
+        let groups = Self { container: pod.join(container), mounts, name, pod };
+        for mount in groups.mounts.all() {
+            let mut folder = mount.to_path_buf();
+            for part in &groups.container {
+                if let Mounts::V2(_) = groups.mounts {
+                    let file = folder.join("cgroup.subtree_control");
+                    fs::write(&file, "+cpu +memory").with_context(|| format!("{} is not writable", file.display()))?;
+                }
+                folder.push(part);
+                if !folder.exists() {
+                    fs::create_dir(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+                }
+            }
+        }
+        Ok(groups)
+    }
+
+    /// The top group as the agent is told it, relative to the hierarchies' roots.
+    pub(crate) fn root(&self) -> String {
+        format!("/{}", self.name)
+    }
+
+    /// Says which cgroup version this is.
+    pub(crate) fn version(&self) -> &'static str {
+        match self.mounts {
+            Mounts::V1 { .. } => "cgroup v1",
+            Mounts::V2(_) => "cgroup v2",
+        }
+    }
+
+    /// The container's group in the CPU hierarchy.
+    pub(crate) fn container(&self) -> PathBuf {
+        self.mounts.cpu().join(&self.container)
+    }
+
+    /// The files that take a process into the container.
+    pub(crate) fn procs(&self) -> Vec<PathBuf> {
+        self.mounts.all().into_iter().map(|mount| mount.join(&self.container).join("cgroup.procs")).collect()
+    }
+
+    /// Limits pod and container, as the kubelet does for `limits.cpu`. The pod comes first: cgroup v1 refuses a child that may
+    /// use more than its parent.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub(crate) fn limit(&self, quota: Duration) -> Result<()> {
+        let usec = quota.as_micros();
+        for group in [&self.pod, &self.container] {
+            let (file, value) = match &self.mounts {
+                Mounts::V1 { cpu, .. } => (cpu.join(group).join("cpu.cfs_quota_us"), usec.to_string()),
+                Mounts::V2(root) => (root.join(group).join("cpu.max"), format!("{usec} {PERIOD_USEC}")),
+            };
+            fs::write(&file, &value).with_context(|| format!("the kernel refused `{value}` in {}", file.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the container's counters and limits.
+    ///
+    /// # Errors
+    ///
+    /// When a file is gone or does not hold what the kernel documents.
+    pub(crate) fn sample(&self) -> Result<Sample> {
+        let folder = self.container();
+        let stat = read(&folder.join("cpu.stat"))?;
+        let field = |name: &str| -> Result<u64> {
+            let value = stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+            value.with_context(|| format!("{}/cpu.stat has no {}", folder.display(), name.trim()))
+        };
+        let (periods, throttled) = (field("nr_periods ")?, field("nr_throttled ")?);
+        let usec = |text: &str| text.trim().parse().ok().map(Duration::from_micros);
+        Ok(match &self.mounts {
+            Mounts::V1 { cpuacct, .. } => {
+                let nanos = read(&cpuacct.join(&self.container).join("cpuacct.usage"))?;
+                let nanos = nanos.trim().parse().context("cpuacct.usage is no number")?;
+                Sample {
+                    usage: Duration::from_nanos(nanos),
+                    periods,
+                    throttled,
+                    quota: usec(&read(&folder.join("cpu.cfs_quota_us"))?),
+                    burst: read(&folder.join("cpu.cfs_burst_us")).ok().as_deref().and_then(usec),
+                }
+            }
+            Mounts::V2(_) => Sample {
+                usage: Duration::from_micros(field("usage_usec ")?),
+                periods,
+                throttled,
+                quota: read(&folder.join("cpu.max"))?.split(' ').next().and_then(usec),
+                burst: read(&folder.join("cpu.max.burst")).ok().as_deref().and_then(usec),
+            },
+        })
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        for mount in self.mounts.all() {
+            if let Err(error) = remove(&mount.join(&self.name)) {
+                eprintln!("    {error:#}");
+            }
+        }
+    }
+}
+
+impl Mounts {
+    fn find() -> Result<Self> {
+        let mount = Path::new(MOUNT);
+        if read(&mount.join("cgroup.controllers")).is_ok_and(|list| list.split_whitespace().any(|name| name == "cpu")) {
+            return Ok(Self::V2(mount.to_path_buf()));
+        }
+        // Where controllers share a hierarchy each single name is a link to it.
+        let controller = |name: &str| Some(mount.join(name)).filter(|path| path.join("cgroup.procs").exists());
+        match (controller("cpu"), controller("cpuacct")) {
+            (Some(cpu), Some(cpuacct)) => Ok(Self::V1 { cpu, cpuacct, memory: controller("memory") }),
+            _ => bail!("{MOUNT} has neither cgroup v2 with the cpu controller nor the v1 hierarchies cpu and cpuacct"),
+        }
+    }
+
+    fn cpu(&self) -> &Path {
+        match self {
+            Self::V1 { cpu, .. } => cpu,
+            Self::V2(root) => root,
+        }
+    }
+
+    fn all(&self) -> Vec<&Path> {
+        match self {
+            Self::V1 { cpu, cpuacct, memory } => {
+                let memory = memory.iter().map(PathBuf::as_path);
+                [cpu.as_path(), cpuacct.as_path()].into_iter().chain(memory).collect()
+            }
+            Self::V2(root) => vec![root],
+        }
+    }
+
+    /// Removes what demos left that could not clean up themselves.
+    fn sweep(&self) {
+        for mount in self.all() {
+            for entry in fs::read_dir(mount).into_iter().flatten().flatten() {
+                let name = entry.file_name();
+                let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)).and_then(|pid| pid.parse().ok());
+                if let Some(owner) = owner.and_then(Pid::from_raw)
+                    && test_kill_process(owner).is_err()
+                    && let Err(error) = remove(&entry.path())
+                {
+                    eprintln!("    {error:#}");
+                }
+            }
+        }
+    }
+}
+
+/// Ends everything that runs in a group of the demo's, and removes it with all below.
+fn remove(group: &Path) -> Result<()> {
+    if !group.exists() {
+        return Ok(());
+    }
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let mut folders = vec![];
+        folders_below(group, &mut folders);
+        for folder in &folders {
+            let procs = read(&folder.join("cgroup.procs")).unwrap_or_default();
+            for pid in procs.lines().filter_map(|line| line.parse().ok()).filter_map(Pid::from_raw) {
+                // It may have ended by itself: then it is where it should be.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        // A group can be removed once its processes are reaped, which takes them a moment.
+        let left = folders.iter().rev().filter(|folder| fs::remove_dir(folder).is_err()).count();
+        if left == 0 {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!("{} could not be removed; `rmdir` it once its processes are gone", group.display());
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A folder and all below, parents first.
+fn folders_below(folder: &Path, found: &mut Vec<PathBuf>) {
+    found.push(folder.to_path_buf());
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            folders_below(&entry.path(), found);
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<String> {
+    fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
+}

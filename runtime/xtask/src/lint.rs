@@ -1,0 +1,81 @@
+//! Formatting, clippy, and the dependencies' licences, sources and advisories.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace::{self, Workspace};
+use crate::{command, setup};
+
+/// Long enough for the advisory database over a slow line, short enough where its server is out of reach.
+const ADVISORIES: Duration = Duration::from_secs(60);
+
+/// All checks; the first that fails ends the run.
+///
+/// # Errors
+///
+/// What a check found, as the check itself printed it.
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    setup::install(workspace, &[setup::Purpose::Lint])?;
+    command::heading("formatting");
+    command::run(workspace.cargo().args(["fmt", "--all", "--check"]))?;
+    command::heading("clippy");
+    let clippy = ["clippy", "--release", "--workspace", "--all-targets", "--", "--deny", "warnings"];
+    command::run(workspace.cargo().args(clippy))?;
+    command::heading("dependencies");
+    command::run(deny(workspace)?.args(["check", "bans", "licenses", "sources"]))?;
+    let fetched = command::bounded(deny(workspace)?.args(["fetch", "db"]), ADVISORIES)?;
+    if fetched.is_some_and(|status| status.success()) {
+        command::run(deny(workspace)?.args(["--offline", "check", "advisories"]))?;
+    } else {
+        println!("    not run: advisories, because their database could not be fetched");
+    }
+    command::heading("lint: all is well");
+    Ok(())
+}
+
+/// rustfmt, clippy and cargo-deny.
+///
+/// # Errors
+///
+/// What is missing and cannot be installed.
+pub(crate) fn install(workspace: &Workspace) -> Result<()> {
+    for (component, verb) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
+        if command::output(workspace.cargo().args([verb, "--version"])).is_ok() {
+            continue;
+        }
+        command::heading(&format!("installing {component}"));
+        if workspace::program("rustup").is_some() {
+            let mut rustup = Command::new("rustup");
+            command::bounded(rustup.args(["component", "add", component]), Duration::from_secs(120))?;
+        }
+        if command::output(workspace.cargo().args([verb, "--version"])).is_err() {
+            bail!("{component} is missing and could not be installed: run `rustup component add {component}`");
+        }
+    }
+    if deny_program(workspace)?.is_none() {
+        command::heading("installing cargo-deny (it is compiled, which takes some minutes; once a machine)");
+        let mut cargo = workspace.cargo();
+        // Not into this checkout's target directory, which would keep its build for ever.
+        let build = tempfile::tempdir().context("no folder for cargo-deny's build")?;
+        cargo.env("CARGO_TARGET_DIR", build.path());
+        cargo.args(["install", "cargo-deny", "--locked", "--quiet", "--root"]).arg(workspace.cache()?);
+        command::run(&mut cargo)?;
+    }
+    Ok(())
+}
+
+/// cargo-deny from the path or from the cache.
+fn deny_program(workspace: &Workspace) -> Result<Option<PathBuf>> {
+    let cached = workspace.cache()?.join("bin/cargo-deny");
+    Ok(workspace::program("cargo-deny").or_else(|| cached.is_file().then_some(cached)))
+}
+
+fn deny(workspace: &Workspace) -> Result<Command> {
+    let program = deny_program(workspace)?.context("cargo-deny is not installed")?;
+    let mut command = Command::new(program);
+    command.current_dir(workspace.root());
+    Ok(command)
+}

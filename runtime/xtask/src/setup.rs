@@ -1,0 +1,132 @@
+//! What the verbs need beside Rust itself, and how it is had: nothing is installed that is there already.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::privilege::Privilege;
+use crate::vm;
+use crate::wasm::Toolchain;
+use crate::workspace::{self, Workspace};
+use crate::{command, lint};
+
+/// What to prepare for.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only what these verbs need; everything, if not said.
+    #[arg(long = "for", value_name = "VERB", value_delimiter = ',')]
+    purposes: Vec<Purpose>,
+}
+
+/// A verb with needs of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Purpose {
+    /// A Rust that compiles to Wasm.
+    Build,
+    /// That, and a virtual machine with a kernel.
+    Test,
+    /// That of `build`, and a web server.
+    Demo,
+    /// rustfmt, clippy and cargo-deny.
+    Lint,
+    /// That of `build`.
+    Bench,
+}
+
+/// Installs what the chosen verbs need.
+///
+/// # Errors
+///
+/// The first thing that is neither there nor can be installed, with what to run for it.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
+    use Purpose::{Bench, Build, Demo, Lint, Test};
+    let all = [Build, Test, Demo, Lint, Bench];
+    install(workspace, if args.purposes.is_empty() { &all } else { &args.purposes })?;
+    command::heading("everything is there");
+    Ok(())
+}
+
+/// As [`run`], for the verbs themselves; says nothing when nothing is missing.
+///
+/// # Errors
+///
+/// As [`run`].
+pub(crate) fn install(workspace: &Workspace, purposes: &[Purpose]) -> Result<()> {
+    let for_any = |wanted: &[Purpose]| wanted.iter().any(|purpose| purposes.contains(purpose));
+    if for_any(&[Purpose::Build, Purpose::Test, Purpose::Demo, Purpose::Bench]) {
+        wasm(workspace)?;
+    }
+    if for_any(&[Purpose::Test]) {
+        if workspace::program(vm::QEMU).is_none() {
+            packages("a virtual machine for the tests on cgroup v2", &["qemu-system-x86"])?;
+        }
+        vm::prepare(workspace)?;
+    }
+    if for_any(&[Purpose::Demo]) && workspace::program("apache2").is_none() {
+        packages("a web server for the demo", &["apache2-bin"])?;
+    }
+    if for_any(&[Purpose::Lint]) {
+        lint::install(workspace)?;
+    }
+    Ok(())
+}
+
+/// Debian packages, as root or through sudo.
+///
+/// # Errors
+///
+/// Where that cannot be, with the line for whoever can.
+pub(crate) fn packages(what: &str, names: &[&str]) -> Result<()> {
+    command::heading(&format!("installing {what}: {}", names.join(" ")));
+    let by_hand = format!("apt-get install --no-install-recommends {}", names.join(" "));
+    if workspace::program("apt-get").is_none() {
+        bail!("{what} is missing, and so is apt: install what Debian calls `{}`", names.join(" "));
+    }
+    let variables: [(&str, &std::ffi::OsStr); 1] = [("DEBIAN_FRONTEND", "noninteractive".as_ref())];
+    let privilege = Privilege::here();
+    let (Some(mut update), Some(mut install)) =
+        (privilege.command("apt-get", &variables), privilege.command("apt-get", &variables))
+    else {
+        bail!("{what} is missing, and only root can install it: run `sudo {by_hand}`");
+    };
+    // A stale or unreachable list is no reason to give up: what is wanted may be in the lists of another source.
+    if let Err(error) = command::run(update.args(["update", "-q"])) {
+        println!("    {error}");
+    }
+    command::run(install.args(["install", "-y", "-q", "--no-install-recommends"]).args(names))
+}
+
+/// A Rust for Wasm: rustup's target where its server answers, else Debian's packages.
+fn wasm(workspace: &Workspace) -> Result<()> {
+    let found = || Toolchain::find(workspace, None).is_some();
+    if found() {
+        return Ok(());
+    }
+    command::heading("installing a Rust that compiles to Wasm");
+    if workspace::program("rustup").is_some() {
+        // Where its server is out of reach rustup does not fail but waits for ever.
+        let reachable = "timeout 8 rustup check >/dev/null 2>&1";
+        let patience = if command::output(Command::new("sh").args(["-c", reachable])).is_ok() { 300 } else { 20 };
+        let mut rustup = Command::new("rustup");
+        command::bounded(rustup.args(["target", "add", crate::wasm::TARGET]), Duration::from_secs(patience))?;
+        if found() {
+            return Ok(());
+        }
+    }
+    // The compiler comes first: without it no linker helps.
+    let compiler = packages("Debian's current Rust", &["rustc-web", "cargo-web", "rust-web-src"]);
+    if let Err(error) = compiler {
+        return crate::wasm::missing().context(error.to_string());
+    }
+    // Which LLVM there is differs from one Debian to the next; any wasm-ld of the last years links these modules.
+    for linker in ["lld-22", "lld-21", "lld-20", "lld-19", "lld"] {
+        if found() {
+            return Ok(());
+        }
+        if let Err(error) = packages("a linker for Wasm", &[linker]) {
+            println!("    {error}");
+        }
+    }
+    if found() { Ok(()) } else { crate::wasm::missing() }
+}

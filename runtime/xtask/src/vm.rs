@@ -1,0 +1,124 @@
+//! A small virtual machine with cgroup v2 and two NUMA nodes, for what this machine's own kernel cannot show.
+//!
+//! [`guest`] gets a kernel and a shell, [`initramfs`] packs them with the programs under test, [`boot`] runs it all. Nothing is
+//! emulated but the processor: the cgroup files inside are a real kernel's.
+
+mod boot;
+mod guest;
+mod initramfs;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::workspace::Workspace;
+
+pub(crate) use boot::QEMU;
+
+/// What can be done with the VM.
+#[derive(clap::Subcommand)]
+pub(crate) enum Verb {
+    /// Boots, runs a shell script inside and ends with its exit code.
+    ///
+    /// Inside: root, busybox, cgroup v2 on /sys/fs/cgroup with cpu, memory, io, cpuset and pids enabled for its children,
+    /// 4 CPUs and 1 GiB on two NUMA nodes, PSI, a loopback, nothing of this machine but the given files.
+    Run(Args),
+}
+
+/// What to run inside.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A file or folder of this machine and its place in the guest; programs bring their shared libraries.
+    #[arg(long = "file", value_name = "HOST:GUEST", value_parser = parse_share)]
+    files: Vec<Share>,
+    /// The shell script to run.
+    #[arg(long, value_name = "FILE")]
+    script: PathBuf,
+    /// Ends the machine after that many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    timeout: u64,
+}
+
+/// Something of this machine, and where the guest finds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Here.
+    pub(crate) host: PathBuf,
+    /// There; absolute.
+    pub(crate) guest: PathBuf,
+}
+
+fn parse_share(text: &str) -> Result<Share, String> {
+    let (host, guest) = text.split_once(':').ok_or("write it as HOST:GUEST")?;
+    if !guest.starts_with('/') {
+        return Err(format!("`{guest}` is no absolute path in the guest"));
+    }
+    Ok(Share { host: host.into(), guest: guest.into() })
+}
+
+/// Gets the kernel and the shell into the cache, unless they are there.
+///
+/// # Errors
+///
+/// When they are in no cache and apt does not bring them.
+pub(crate) fn prepare(workspace: &Workspace) -> Result<()> {
+    guest::find_or_fetch(workspace).map(drop)
+}
+
+/// Runs a script file in the VM with the console on stdout, and returns the script's exit code.
+///
+/// # Errors
+///
+/// When the machine does not boot, or does not finish in time.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    let script = std::fs::read_to_string(&args.script)
+        .with_context(|| format!("the script {} cannot be read", args.script.display()))?;
+    let code =
+        script_in_vm(workspace, &args.files, &script, Duration::from_secs(args.timeout), |line| println!("{line}"))?;
+    Ok(ExitCode::from(code))
+}
+
+/// As [`run`], with the script as text and each console line handed on.
+///
+/// # Errors
+///
+/// As [`run`].
+pub(crate) fn script_in_vm(
+    workspace: &Workspace,
+    files: &[Share],
+    script: &str,
+    limit: Duration,
+    each: impl FnMut(&str),
+) -> Result<u8> {
+    let guest = guest::find_or_fetch(workspace)?;
+    let folder = tempfile::tempdir().context("no folder for the VM's files")?;
+    let image = folder.path().join("initramfs");
+    pack(&guest, files, script, &image).context("the VM's files cannot be packed")?;
+    boot::run(&guest.kernel, &image, limit, each)
+}
+
+fn pack(guest: &guest::Guest, files: &[Share], script: &str, image: &Path) -> Result<()> {
+    let mut tree = initramfs::Tree::default();
+    tree.add_program(&guest.busybox, Path::new("/bin/busybox"))?;
+    tree.add_script(Path::new("/init"), boot::INIT);
+    tree.add_script(Path::new("/script"), script);
+    for share in files {
+        tree.add(&share.host, &share.guest)?;
+    }
+    tree.write(image)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_names_both_places() {
+        let share = Share { host: "a/b".into(), guest: "/bin/b".into() };
+        assert_eq!(parse_share("a/b:/bin/b"), Ok(share));
+        assert!(parse_share("a/b").is_err());
+        assert!(parse_share("a/b:bin/b").is_err());
+    }
+}

@@ -1,0 +1,164 @@
+//! Who a policy is and how it is configured.
+
+use std::fmt::Display;
+
+use crate::bindings::exports::qosm::policy::lifecycle as contract;
+
+/// Who a policy is. JSON is taken as text or as a [`serde_json::Value`]; text makes the smaller component.
+///
+/// ```
+/// use qosm_sdk::{Description, Preset, Protocol};
+///
+/// Description::new("cache-guard", env!("CARGO_PKG_VERSION"), "Keeps batch work out of the last-level cache.")
+///     .interval_millis(1_000)
+///     .config_schema(r#"{"type": "object", "properties": {"ways": {"type": "integer"}}}"#)
+///     .protocol(
+///         Protocol::new()
+///             .annotation("example.org/cacheGuard")
+///             .config_map_key("cache-guard-config")
+///             .defaults(serde_json::json!({"policy": "none", "percent": 30}))
+///             .preset(Preset::new("none", "{}").alone())
+///             .schema(r#"{"type": "object", "properties": {"policy": {"type": "string"}, "percent": {"type": "integer"}}}"#)
+///             .node_only_field("percent"),
+///     );
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Description(contract::Description);
+
+impl Description {
+    /// A policy called `name` (lower case with dashes) in `version` (semantic), and one sentence about it. It is evaluated
+    /// when pods or configuration change, and takes no configuration.
+    pub fn new(name: &str, version: &str, summary: &str) -> Self {
+        Self(contract::Description {
+            name: name.into(),
+            version: version.into(),
+            summary: summary.into(),
+            protocol: None,
+            config_schema: None,
+            interval_msec: 0,
+        })
+    }
+
+    /// How often it wants to be evaluated; 0 = only when pods or configuration change.
+    pub fn interval_millis(mut self, interval: u32) -> Self {
+        self.0.interval_msec = interval;
+        self
+    }
+
+    /// JSON schema of the policy-level configuration.
+    pub fn config_schema(mut self, schema: impl Display) -> Self {
+        self.0.config_schema = Some(schema.to_string());
+        self
+    }
+
+    /// How pods and operators speak to it.
+    pub fn protocol(mut self, protocol: Protocol) -> Self {
+        self.0.protocol = Some(protocol.0);
+        self
+    }
+
+    /// The description as the contract has it, e.g. for a test that parses its JSON.
+    pub fn facts(&self) -> &contract::Description {
+        &self.0
+    }
+}
+
+impl From<Description> for contract::Description {
+    fn from(description: Description) -> Self {
+        description.0
+    }
+}
+
+/// Annotations, ConfigMap keys, defaults and schema of a policy. The host reads, merges and validates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Protocol(contract::Protocol);
+
+impl Default for Protocol {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Protocol {
+    /// No keys, no defaults, and a schema that takes any object.
+    pub fn new() -> Self {
+        Self(contract::Protocol {
+            annotation_keys: Vec::new(),
+            config_map_key: None,
+            class_field: None,
+            namespace_list_key: None,
+            defaults: "{}".into(),
+            presets: Vec::new(),
+            schema: r#"{"type":"object"}"#.into(),
+            node_only_fields: Vec::new(),
+        })
+    }
+
+    /// A pod annotation that holds a JSON object. The first one that is added matters most.
+    pub fn annotation(mut self, key: &str) -> Self {
+        self.0.annotation_keys.push(key.into());
+        self
+    }
+
+    /// The key of the cluster ConfigMap.
+    pub fn config_map_key(mut self, key: &str) -> Self {
+        self.0.config_map_key = Some(key.into());
+        self
+    }
+
+    /// The key holds an object for each QoS class, and this is the policy's field in each of them.
+    pub fn class_field(mut self, field: &str) -> Self {
+        self.0.class_field = Some(field.into());
+        self
+    }
+
+    /// The key of the ConfigMap with lists of namespaces.
+    pub fn namespace_list_key(mut self, key: &str) -> Self {
+        self.0.namespace_list_key = Some(key.into());
+        self
+    }
+
+    /// Built-in defaults: a JSON object, one for each class (`lsrClass`, …) where there is a class field.
+    pub fn defaults(mut self, defaults: impl Display) -> Self {
+        self.0.defaults = defaults.to_string();
+        self
+    }
+
+    /// Adds a word of the field `policy` that stands for values.
+    pub fn preset(mut self, preset: Preset) -> Self {
+        self.0.presets.push(preset.0);
+        self
+    }
+
+    /// JSON schema of the fields: an object with `properties`.
+    pub fn schema(mut self, schema: impl Display) -> Self {
+        self.0.schema = schema.to_string();
+        self
+    }
+
+    /// Adds a field that only operators may set.
+    pub fn node_only_field(mut self, field: &str) -> Self {
+        self.0.node_only_fields.push(field.into());
+        self
+    }
+}
+
+/// Values that stand behind one word of the field `policy`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Preset(contract::Preset);
+
+impl Preset {
+    /// `policy` stands for `values`: a JSON object, one for each class where there is a class field.
+    pub fn new(policy: &str, values: impl Display) -> Self {
+        Self(contract::Preset { policy: policy.into(), values: values.to_string(), alone: false })
+    }
+
+    /// A layer that says the word has its other fields ignored.
+    pub fn alone(mut self) -> Self {
+        self.0.alone = true;
+        self
+    }
+}

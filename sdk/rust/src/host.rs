@@ -1,0 +1,201 @@
+//! What a policy may ask and stage: one trait for each interface of the contract, and [`Host`] for all of them.
+//!
+//! A policy's entry points take `H: Host`; its own functions do well to take what they use, e.g. `&mut impl CpuBandwidth`.
+
+use crate::{
+    Bandwidth, CpuSample, EventKind, Level, MemorySample, NodeSample, PodId, PressureSample, Protection, Target,
+};
+
+/// What the policy has to say to the operator. Always granted. Lines beyond the host's bound are dropped and counted.
+pub trait Log {
+    /// Writes one line.
+    fn log(&mut self, level: Level, message: &str);
+}
+
+/// A small memory that survives a restart of the agent and a new version of the policy. Always granted.
+pub trait State {
+    /// What was saved last; empty at first.
+    fn load_state(&mut self) -> Vec<u8>;
+
+    /// Replaces it, when the call returns normally.
+    ///
+    /// # Errors
+    ///
+    /// More than 65536 bytes; what was there stays.
+    fn save_state(&mut self, bytes: &[u8]) -> Result<(), String>;
+}
+
+/// Facts about the node, and its CPU use.
+pub trait Node {
+    /// Reads the node.
+    fn node(&mut self) -> NodeSample;
+}
+
+/// CPU time, throttling and CFS bandwidth.
+pub trait CpuStat {
+    /// CPU time and throttling of every running container over the window. A container is missing until it was read twice.
+    fn cpu(&mut self) -> Vec<CpuSample>;
+
+    /// CFS quotas of pods and running containers; those whose quota cannot be read are missing.
+    fn bandwidth(&mut self) -> Vec<Bandwidth>;
+}
+
+/// Memory use.
+pub trait MemoryStat {
+    /// Memory of every running container.
+    fn memory(&mut self) -> Vec<MemorySample>;
+}
+
+/// Pressure stall information.
+pub trait Pressure {
+    /// Time lost by every running container within the window; containers without pressure files are missing.
+    fn pressure(&mut self) -> Vec<PressureSample>;
+}
+
+/// CFS bandwidth. A setting stays until it is set anew or released; a target that vanishes releases it.
+pub trait CpuBandwidth {
+    /// CFS quota for each enforcement period, in microseconds; `None` lifts the limit.
+    fn set_quota(&mut self, target: Target, quota_usec: Option<u64>, reason: &str);
+
+    /// CFS burst in microseconds: unused quota that may be carried over. Where the kernel caps it at the quota, so does
+    /// the host.
+    fn set_burst(&mut self, target: Target, burst_usec: u64, reason: &str);
+
+    /// Gives up the quota; what lies beneath comes back.
+    fn release_quota(&mut self, target: Target);
+
+    /// Gives up the burst; what lies beneath comes back.
+    fn release_burst(&mut self, target: Target);
+}
+
+/// Protection, throttling and reclaim of a memory cgroup.
+pub trait MemoryProtection {
+    /// Replaces all that the policy holds on the target's memory: fields that are `None` are released.
+    fn protect(&mut self, target: Target, protection: &Protection, reason: &str);
+
+    /// Gives up all of it.
+    fn release_protection(&mut self, target: Target);
+}
+
+/// Events that the pod's owner sees.
+pub trait PodEvent {
+    /// Records an event on a pod. `reason` is one word in camel case.
+    fn emit(&mut self, pod: PodId, kind: EventKind, reason: &str, message: &str);
+}
+
+/// All of it. What a policy does not call its component does not import.
+pub trait Host:
+    Log + State + Node + CpuStat + MemoryStat + Pressure + CpuBandwidth + MemoryProtection + PodEvent
+{
+}
+
+impl<T: Log + State + Node + CpuStat + MemoryStat + Pressure + CpuBandwidth + MemoryProtection + PodEvent> Host for T {}
+
+#[cfg(target_arch = "wasm32")]
+pub use granted::Granted;
+
+#[cfg(target_arch = "wasm32")]
+mod granted {
+    use super::*;
+    use crate::bindings::qosm::policy as import;
+
+    /// The host that runs the component.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Granted;
+
+    impl Log for Granted {
+        fn log(&mut self, level: Level, message: &str) {
+            import::log::write(level, message);
+        }
+    }
+
+    impl State for Granted {
+        fn load_state(&mut self) -> Vec<u8> {
+            import::state::load()
+        }
+
+        fn save_state(&mut self, bytes: &[u8]) -> Result<(), String> {
+            import::state::save(bytes)
+        }
+    }
+
+    impl Node for Granted {
+        fn node(&mut self) -> NodeSample {
+            import::node::read()
+        }
+    }
+
+    impl CpuStat for Granted {
+        fn cpu(&mut self) -> Vec<CpuSample> {
+            import::cpu_stat::read()
+        }
+
+        fn bandwidth(&mut self) -> Vec<Bandwidth> {
+            import::cpu_stat::read_bandwidth()
+        }
+    }
+
+    impl MemoryStat for Granted {
+        fn memory(&mut self) -> Vec<MemorySample> {
+            import::memory_stat::read()
+        }
+    }
+
+    impl Pressure for Granted {
+        fn pressure(&mut self) -> Vec<PressureSample> {
+            import::pressure::read()
+        }
+    }
+
+    impl CpuBandwidth for Granted {
+        fn set_quota(&mut self, target: Target, quota_usec: Option<u64>, reason: &str) {
+            import::cpu_bandwidth::set_quota(target, quota_usec, reason);
+        }
+
+        fn set_burst(&mut self, target: Target, burst_usec: u64, reason: &str) {
+            import::cpu_bandwidth::set_burst(target, burst_usec, reason);
+        }
+
+        fn release_quota(&mut self, target: Target) {
+            import::cpu_bandwidth::release_quota(target);
+        }
+
+        fn release_burst(&mut self, target: Target) {
+            import::cpu_bandwidth::release_burst(target);
+        }
+    }
+
+    impl MemoryProtection for Granted {
+        fn protect(&mut self, target: Target, protection: &Protection, reason: &str) {
+            import::memory_protection::set(target, *protection, reason);
+        }
+
+        fn release_protection(&mut self, target: Target) {
+            import::memory_protection::release(target);
+        }
+    }
+
+    impl PodEvent for Granted {
+        fn emit(&mut self, pod: PodId, kind: EventKind, reason: &str, message: &str) {
+            import::pod_event::emit(pod, kind, reason, message);
+        }
+    }
+}
+
+impl Protection {
+    /// Holds nothing; the start of `Protection { min_bytes: Some(4096), ..Protection::NONE }`.
+    pub const NONE: Self = Self {
+        min_bytes: None,
+        low_bytes: None,
+        high: None,
+        wmark_ratio_percent: None,
+        wmark_scale_permyriad: None,
+        wmark_min_adj_percent: None,
+        oom_priority: None,
+        use_oom_priority: None,
+        oom_group: None,
+        page_cache_limit_enable: None,
+        page_cache_limit_bytes: None,
+        page_cache_reclaim_sync: None,
+    };
+}

@@ -1,0 +1,47 @@
+//! What a policy's author writes.
+
+use serde::de::DeserializeOwned;
+
+use crate::{Description, Host, Pod, PodId, Rejection, Tick};
+
+/// A policy. It decides from its configuration, its pods, its columns and its own memory alone: there is no clock, no
+/// randomness and no file, so what it saw can be replayed bit for bit.
+///
+/// The calls come in this order: [`configure`](Self::configure) once, [`pods`](Self::pods) with all pods,
+/// [`evaluate`](Self::evaluate); then each of them whenever there is something new. Settings that are staged in a call take
+/// effect when it returns normally, all together; after an error or a panic none of them does.
+pub trait Policy: Default + 'static {
+    /// Policy-level configuration: what the operator set for the policy as a whole. `()` where there is none.
+    type Config: DeserializeOwned + Default;
+
+    /// What an operator or a pod's owner asked for one pod, merged from all layers. [`NoConfig`](crate::NoConfig) where the
+    /// policy takes nothing from pods.
+    type PodConfig: DeserializeOwned;
+
+    /// Who the policy is and how it is configured. Nothing is granted yet, so there is no host.
+    fn describe() -> Description;
+
+    /// Takes the policy-level configuration. Keeps nothing by default.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, naming the field and the way out. The host keeps the configuration before it.
+    fn configure<H: Host>(&mut self, host: &mut H, config: Self::Config) -> Result<(), String> {
+        let _ = (host, config);
+        Ok(())
+    }
+
+    /// Takes pods that are new or changed, and the ids of those that are gone. A pod that was given before is replaced.
+    ///
+    /// Returns the pods that cannot be acted on as configured. One whose configuration does not fit
+    /// [`PodConfig`](Self::PodConfig) has been reported already and arrives without configuration.
+    fn pods<H: Host>(&mut self, host: &mut H, upserted: Vec<Pod<Self::PodConfig>>, removed: &[PodId])
+    -> Vec<Rejection>;
+
+    /// Decides. A lease stays as it is until it is set anew or released, so only changes need to be staged.
+    ///
+    /// # Errors
+    ///
+    /// Why no decision was possible; what was staged meanwhile is dropped.
+    fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String>;
+}

@@ -1,0 +1,244 @@
+//! A policy at work: turns the texts of the contract into the policy's types. The component and the tests both go through it.
+
+use serde::de::DeserializeOwned;
+
+use crate::{Host, Pod, PodFacts, PodId, Policy, Rejection, Tick};
+
+/// A running policy.
+#[derive(Clone, Debug, Default)]
+pub struct Session<P> {
+    policy: P,
+}
+
+impl<P: Policy> Session<P> {
+    /// The policy itself, for a test that looks into it.
+    pub fn policy(&self) -> &P {
+        &self.policy
+    }
+
+    /// Hands over the policy-level configuration, a JSON object. Blank text and `{}` are the default.
+    ///
+    /// # Errors
+    ///
+    /// Names the field that does not fit, or says what the policy found wrong.
+    pub fn configure<H: Host>(&mut self, host: &mut H, config: &str) -> Result<(), String> {
+        let config = if is_blank(config) {
+            P::Config::default()
+        } else {
+            parse(config).map_err(|fault| match fault.field.as_str() {
+                "" => format!("the policy's configuration cannot be read: {}", fault.message),
+                field => format!("field `{field}` of the policy's configuration: {}", fault.message),
+            })?
+        };
+        self.policy.configure(host, config)
+    }
+
+    /// Hands over pods. Those whose configuration does not fit are reported, and handed over without any.
+    ///
+    /// # Errors
+    ///
+    /// None today; the contract allows a policy to fail here.
+    pub fn pods<H: Host>(
+        &mut self,
+        host: &mut H,
+        upserted: Vec<PodFacts>,
+        removed: &[PodId],
+    ) -> Result<Vec<Rejection>, String> {
+        let mut rejections = Vec::new();
+        let pods = upserted
+            .into_iter()
+            .map(|facts| {
+                let config = if is_blank(&facts.config) {
+                    None
+                } else {
+                    parse(&facts.config)
+                        .map_err(|fault| {
+                            rejections.push(Rejection { pod: facts.id, field: fault.field, message: fault.message });
+                        })
+                        .ok()
+                };
+                Pod { facts, config }
+            })
+            .collect();
+        rejections.extend(self.policy.pods(host, pods, removed));
+        Ok(rejections)
+    }
+
+    /// Has it decide.
+    ///
+    /// # Errors
+    ///
+    /// Why the policy could not.
+    pub fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
+        self.policy.evaluate(host, tick)
+    }
+}
+
+/// A field that does not fit its type.
+struct Fault {
+    field: String,
+    message: String,
+}
+
+fn is_blank(json: &str) -> bool {
+    matches!(json.trim_ascii(), "" | "{}")
+}
+
+fn parse<T: DeserializeOwned>(json: &str) -> Result<T, Fault> {
+    serde_json::from_str(json)
+        .map_err(|error| Fault { field: field_at(json, error.line(), error.column()), message: error.to_string() })
+}
+
+/// The path of the field that is read at a line and column, both from 1, e.g. `inner.on`; empty for the document itself.
+///
+/// Only goes by quotes and brackets, as what comes before an error has been read without one. A library that tracks the
+/// path while it reads takes a tenth of a small component.
+fn field_at(json: &str, line: usize, column: usize) -> String {
+    let mut lines_left = line.saturating_sub(1);
+    let starts_after = json.bytes().position(|byte| {
+        let is_there = lines_left == 0;
+        lines_left = lines_left.saturating_sub((byte == b'\n').into());
+        is_there
+    });
+    let end = starts_after.unwrap_or(json.len()).saturating_add(column).min(json.len());
+    let mut path: Vec<&str> = Vec::new();
+    let mut word = "";
+    let mut is_key = false;
+    let mut from = 0;
+    while let Some((at, byte)) = json.bytes().enumerate().take(end).skip(from).find(|(_, byte)| b"\"{},".contains(byte))
+    {
+        from = at + 1;
+        match byte {
+            b'{' => {
+                path.push(word);
+                (word, is_key) = ("", true);
+            }
+            b'}' => {
+                path.pop();
+                (word, is_key) = ("", false);
+            }
+            b',' => (word, is_key) = ("", true),
+            _ => {
+                let length = quoted(&json.as_bytes()[from..end]);
+                if is_key {
+                    (word, is_key) = (json.get(from..from + length).unwrap_or(""), false);
+                }
+                from += length + 1;
+            }
+        }
+    }
+    path.push(word);
+    let mut field = String::new();
+    for part in path.into_iter().filter(|part| !part.is_empty()) {
+        if !field.is_empty() {
+            field.push('.');
+        }
+        field.push_str(part);
+    }
+    field
+}
+
+/// Length of a string up to its closing quote.
+fn quoted(text: &[u8]) -> usize {
+    let mut is_escaped = false;
+    let closing = text.iter().position(|byte| {
+        let closes = *byte == b'"' && !is_escaped;
+        is_escaped = *byte == b'\\' && !is_escaped;
+        closes
+    });
+    closing.unwrap_or(text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::{Description, mock};
+
+    #[derive(Default)]
+    struct Picky {
+        config: Settings,
+        pods: Vec<Pod<Settings>>,
+    }
+
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+    struct Settings {
+        level: u8,
+        inner: Inner,
+    }
+
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+    #[serde(default)]
+    struct Inner {
+        on: bool,
+    }
+
+    impl Policy for Picky {
+        type Config = Settings;
+        type PodConfig = Settings;
+
+        fn describe() -> Description {
+            Description::new("picky", "0.1.0", "For these tests.")
+        }
+
+        fn configure<H: Host>(&mut self, _: &mut H, config: Settings) -> Result<(), String> {
+            self.config = config;
+            Ok(())
+        }
+
+        fn pods<H: Host>(&mut self, _: &mut H, upserted: Vec<Pod<Settings>>, _: &[PodId]) -> Vec<Rejection> {
+            self.pods = upserted;
+            Vec::new()
+        }
+
+        fn evaluate<H: Host>(&mut self, _: &mut H, _: Tick) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    fn configured(config: &str) -> PodFacts {
+        PodFacts { config: config.into(), ..mock::pod(1, "default", "web") }
+    }
+
+    #[test]
+    fn a_pod_nobody_configured_has_no_configuration() {
+        for text in ["{}", "", " {}\n"] {
+            let mut session = Session::<Picky>::default();
+            let rejections = session.pods(&mut mock::MockHost::default(), vec![configured(text)], &[]).unwrap();
+            assert_eq!(rejections, [], "{text:?}");
+            assert_eq!(session.policy().pods[0].config, None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_that_does_not_fit_is_reported_and_left_out() {
+        for (text, field) in [
+            (r#"{"level": "high"}"#, "level"),
+            (r#"{"inner": {"on": 3}}"#, "inner.on"),
+            (r#"{"inner": {"on": true}, "level": -1}"#, "level"),
+            (r#"{"inner": {"on": true}, "level": 1.5, "inner": {}}"#, "level"),
+            ("{\n  \"inner\": {\n    \"on\":\n      null}}", "inner.on"),
+            (r#"{"inner": {"\\\"}{,": true, "on": "true"}}"#, "inner.on"),
+            (r#"{"lewel": 1}"#, "lewel"),
+            (r#"{"inner": 5}"#, "inner"),
+            (r#"["level"]"#, ""),
+            ("3", ""),
+        ] {
+            let mut session = Session::<Picky>::default();
+            let rejections = session.pods(&mut mock::MockHost::default(), vec![configured(text)], &[]).unwrap();
+            assert_eq!(rejections.iter().map(|rejection| rejection.field.as_str()).collect::<Vec<_>>(), [field]);
+            assert_eq!(session.policy().pods[0].config, None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_policy_level_field_that_does_not_fit_is_named() {
+        let mut session = Session::<Picky>::default();
+        let error = session.configure(&mut mock::MockHost::default(), r#"{"level": 300}"#).unwrap_err();
+        assert!(error.starts_with("field `level` of the policy's configuration: "), "{error}");
+        session.configure(&mut mock::MockHost::default(), r#"{"level": 3}"#).unwrap();
+        assert_eq!(session.policy().config.level, 3);
+    }
+}

@@ -1,0 +1,377 @@
+//! What stands in a case file.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Deserialize;
+use serde_json::{Map, Value as Json};
+
+use crate::mock::Value;
+
+/// A case: pods, then ticks with what is measured and what is expected.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Case {
+    /// What it shows, in a sentence.
+    pub about: String,
+    /// Policy-level configuration.
+    #[serde(default)]
+    pub config: Map<String, Json>,
+    /// The node at first.
+    #[serde(default)]
+    pub node: NodeFacts,
+    /// Pods at first.
+    #[serde(default)]
+    pub pods: Vec<PodDescription>,
+    /// Pods that are refused at first.
+    #[serde(default)]
+    pub rejections: Vec<RejectionExpectation>,
+    /// What happens.
+    pub ticks: Vec<TickFacts>,
+}
+
+/// The node. A field that a tick leaves out stays as it was.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NodeFacts {
+    /// Logical CPUs; 8 at first.
+    pub cpus: Option<u32>,
+    /// Physical memory; 32 GiB at first.
+    pub memory_capacity_bytes: Option<u64>,
+    /// What pods may have of it; the capacity at first.
+    pub memory_allocatable_bytes: Option<u64>,
+    /// Page size; 4096 at first.
+    pub page_size_bytes: Option<u64>,
+    /// CPU time that was spent within the window: a number, or `unknown`, as at first.
+    pub cpu_usage_usec: Option<Measure>,
+    /// `MemAvailable`; unknown at first.
+    pub memory_available_bytes: Option<Measure>,
+}
+
+/// A number, or the word `unknown`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Json")]
+pub enum Measure {
+    /// It is known.
+    Known(u64),
+    /// It is not.
+    Unknown,
+}
+
+impl TryFrom<Json> for Measure {
+    type Error = String;
+
+    fn try_from(json: Json) -> Result<Self, String> {
+        match (&json, json.as_u64()) {
+            (_, Some(number)) => Ok(Self::Known(number)),
+            (Json::String(word), _) if word == "unknown" => Ok(Self::Unknown),
+            _ => Err(format!("{json} is neither a number nor `unknown`")),
+        }
+    }
+}
+
+impl Measure {
+    /// The number, if it is known.
+    pub fn known(self) -> Option<u64> {
+        match self {
+            Self::Known(number) => Some(number),
+            Self::Unknown => None,
+        }
+    }
+}
+
+/// A pod in the contract's terms.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PodDescription {
+    /// `namespace/name`; another pod of the same name replaces this one.
+    pub name: String,
+    /// The UID; follows from the name when left out.
+    pub uid: Option<String>,
+    /// The class that it declares: `LSE`, `LSR`, `LS`, `BE`, `SYSTEM`.
+    pub declared_qos: Option<String>,
+    /// `Guaranteed`, `Burstable` (when left out) or `BestEffort`.
+    pub kube_qos: Option<String>,
+    /// `spec.priority`.
+    pub priority: Option<i32>,
+    /// Whether it is pending or running; yes when left out.
+    pub active: Option<bool>,
+    /// Labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Containers in the order of the specification.
+    #[serde(default)]
+    pub containers: Vec<ContainerFacts>,
+    /// `spec.overhead.cpu`.
+    #[serde(default)]
+    pub cpu_overhead_milli: u64,
+    /// `spec.overhead.memory`.
+    #[serde(default)]
+    pub memory_overhead_bytes: u64,
+    /// Pod-level request.
+    pub memory_request_bytes: Option<u64>,
+    /// Pod-level limit.
+    pub memory_limit_bytes: Option<u64>,
+    /// Pod-level limit.
+    pub cpu_limit_milli: Option<u64>,
+    /// Effective configuration; left out when nobody asked.
+    #[serde(default)]
+    pub config: Map<String, Json>,
+    /// The pod's quota beneath all leases; what a kubelet would write when left out.
+    pub quota_usec: Option<Quota>,
+    /// The pod's enforcement period; 100000 when left out.
+    pub period_usec: Option<u64>,
+}
+
+/// A container.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ContainerFacts {
+    /// Name in the pod.
+    pub name: String,
+    /// `regular` (when left out), `init` or `sidecar`.
+    pub kind: Option<String>,
+    /// `waiting`, `running` (when left out) or `terminated`.
+    pub state: Option<String>,
+    /// Another number makes it a restarted container, with a new id.
+    #[serde(default)]
+    pub restarts: u32,
+    /// `requests.cpu`.
+    pub cpu_request_milli: Option<u64>,
+    /// `limits.cpu`.
+    pub cpu_limit_milli: Option<u64>,
+    /// `requests.memory`.
+    pub memory_request_bytes: Option<u64>,
+    /// `limits.memory`.
+    pub memory_limit_bytes: Option<u64>,
+    /// Other resources by name.
+    #[serde(default)]
+    pub extended_resources: BTreeMap<String, ExtendedResourceFacts>,
+    /// CPUs set aside for it alone.
+    pub exclusive_cpus: Option<u32>,
+    /// Its quota beneath all leases; what a kubelet would write when left out.
+    pub quota_usec: Option<Quota>,
+    /// Its enforcement period; the pod's when left out.
+    pub period_usec: Option<u64>,
+}
+
+/// Request and limit of one resource.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ExtendedResourceFacts {
+    /// Requested.
+    pub request: Option<u64>,
+    /// Limited to.
+    pub limit: Option<u64>,
+}
+
+/// One tick.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct TickFacts {
+    /// What it shows.
+    pub about: String,
+    /// Time since the tick before; 1000 when left out.
+    pub window_millis: Option<u64>,
+    /// `interval` (when left out), `podsChanged` or `configChanged`.
+    pub cause: Option<String>,
+    /// How often the tick is played; `expect` is what changes from before the first to after the last time. 1 when left out.
+    pub repeat: Option<u32>,
+    /// New policy-level configuration.
+    pub configure: Option<Map<String, Json>>,
+    /// Pods that are new or changed.
+    pub upsert: Vec<PodDescription>,
+    /// Names of pods that are gone.
+    pub remove: Vec<String>,
+    /// What is new about the node.
+    pub node: NodeFacts,
+    /// CPU samples by `namespace/pod/container`; stay until they are said anew, `{}` for none.
+    pub cpu: Option<BTreeMap<String, CpuRow>>,
+    /// Memory samples; stay likewise.
+    pub memory: Option<BTreeMap<String, MemoryRow>>,
+    /// Pressure samples; stay likewise.
+    pub pressure: Option<BTreeMap<String, PressureRow>>,
+    /// Rows of the bandwidth column that differ from what is held; for this tick alone.
+    pub bandwidth: Vec<BandwidthRow>,
+    /// All that changes.
+    pub expect: Vec<Expectation>,
+    /// Pods that are refused.
+    pub rejections: Vec<RejectionExpectation>,
+    /// Events that are emitted, in order.
+    pub events: Vec<EventExpectation>,
+    /// A part of the error with which a call fails; its settings are dropped.
+    pub error: Option<String>,
+}
+
+/// A CPU sample.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct CpuRow {
+    /// CPU time used.
+    pub usage_usec: u64,
+    /// Periods that passed.
+    pub nr_periods: u64,
+    /// Periods throttled.
+    pub nr_throttled: u64,
+    /// Time throttled.
+    pub throttled_usec: u64,
+}
+
+/// A memory sample.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct MemoryRow {
+    /// All memory.
+    pub usage_bytes: u64,
+    /// Anonymous memory.
+    pub anon_bytes: u64,
+    /// Page cache.
+    pub file_bytes: u64,
+    /// Page cache not used lately.
+    pub inactive_file_bytes: u64,
+    /// Times throttled.
+    pub high_events: u64,
+    /// Times at the limit.
+    pub max_events: u64,
+    /// Processes killed.
+    pub oom_kills: u64,
+}
+
+/// A pressure sample.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PressureRow {
+    /// Waiting for a CPU.
+    pub cpu: StallRow,
+    /// Waiting for memory.
+    pub memory: StallRow,
+    /// Waiting for input or output.
+    pub io: StallRow,
+}
+
+/// Time lost.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct StallRow {
+    /// By some threads.
+    pub some_usec: u64,
+    /// By all.
+    pub full_usec: u64,
+}
+
+/// A quota that is not what is held.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BandwidthRow {
+    /// As in [`Expectation::target`].
+    pub target: String,
+    /// The quota in force; `unreadable` takes the row out.
+    pub quota_usec: Quota,
+}
+
+/// A quota: a number, `max`, or `unreadable`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Json")]
+pub enum Quota {
+    /// So many microseconds each period.
+    Micros(u64),
+    /// Unlimited.
+    Max,
+    /// The file cannot be read.
+    Unreadable,
+}
+
+impl TryFrom<Json> for Quota {
+    type Error = String;
+
+    fn try_from(json: Json) -> Result<Self, String> {
+        match (&json, json.as_u64()) {
+            (_, Some(micros)) => Ok(Self::Micros(micros)),
+            (Json::String(word), _) if word == "max" => Ok(Self::Max),
+            (Json::String(word), _) if word == "unreadable" => Ok(Self::Unreadable),
+            _ => Err(format!("{json} is no quota: give microseconds, `max` or `unreadable`")),
+        }
+    }
+}
+
+/// A lease that changes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Expectation {
+    /// `container namespace/pod/container`, `pod namespace/pod`, or `tier` and one of `kubepods`, `burstable`, `besteffort`.
+    pub target: String,
+    /// The knob, e.g. `cpu.quota`.
+    pub knob: String,
+    /// What is held from now on.
+    pub value: Expected,
+}
+
+/// What is held: a number, `max`, or nothing (`released`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "Json")]
+pub enum Expected {
+    /// A value.
+    Held(Value),
+    /// Nothing any more.
+    Released,
+}
+
+impl TryFrom<Json> for Expected {
+    type Error = String;
+
+    fn try_from(json: Json) -> Result<Self, String> {
+        match (&json, json.as_i64()) {
+            (_, Some(number)) => Ok(Self::Held(Value::Number(number))),
+            (Json::String(word), _) => word.parse(),
+            _ => Err(format!("{json} is neither a whole number nor `max` nor `released`")),
+        }
+    }
+}
+
+impl FromStr for Expected {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "max" => Ok(Self::Held(Value::Max)),
+            "released" => Ok(Self::Released),
+            _ => Err(format!("`{word}` is neither a whole number nor `max` nor `released`")),
+        }
+    }
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held(value) => value.fmt(f),
+            Self::Released => f.write_str("released"),
+        }
+    }
+}
+
+impl fmt::Display for Expectation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} = {}", self.target, self.knob, self.value)
+    }
+}
+
+/// A pod that is refused.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RejectionExpectation {
+    /// `namespace/name`.
+    pub pod: String,
+    /// The field at fault.
+    pub field: String,
+}
+
+/// An event.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EventExpectation {
+    /// `namespace/name`.
+    pub pod: String,
+    /// Its reason.
+    pub reason: String,
+}

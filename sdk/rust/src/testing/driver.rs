@@ -1,0 +1,82 @@
+//! Who plays the policy.
+
+use crate::mock::{Columns, Event, MockHost, Staged};
+use crate::{PodFacts, PodId, Policy, Rejection, Session, Tick};
+
+/// What a call brought about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Settings, in order.
+    pub staged: Vec<Staged>,
+    /// Pods refused.
+    pub rejections: Vec<Rejection>,
+    /// Events for pods' owners.
+    pub events: Vec<Event>,
+}
+
+/// A policy in whatever form. An `Err` is the policy's own answer, or a trap; nothing of that call counts.
+pub trait Driver {
+    /// Hands over the policy-level configuration, a JSON object.
+    ///
+    /// # Errors
+    ///
+    /// What the policy says is wrong with it.
+    fn configure(&mut self, config: &str) -> Result<Outcome, String>;
+
+    /// Hands over pods; `columns` is what can be measured meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Why the policy could not take them.
+    fn pods(&mut self, upserted: Vec<PodFacts>, removed: Vec<PodId>, columns: &Columns) -> Result<Outcome, String>;
+
+    /// Has it decide over `columns`.
+    ///
+    /// # Errors
+    ///
+    /// Why the policy could not.
+    fn evaluate(&mut self, tick: Tick, columns: &Columns) -> Result<Outcome, String>;
+}
+
+/// The policy's own code, natively.
+#[derive(Clone, Debug, Default)]
+pub struct Native<P> {
+    session: Session<P>,
+    host: MockHost,
+}
+
+impl<P: Policy> Native<P> {
+    fn end<T>(
+        &mut self,
+        result: Result<T, String>,
+        rejections: impl FnOnce(T) -> Vec<Rejection>,
+    ) -> Result<Outcome, String> {
+        let events = std::mem::take(&mut self.host.events);
+        match result {
+            Ok(value) => Ok(Outcome { staged: self.host.commit(), rejections: rejections(value), events }),
+            Err(error) => {
+                self.host.discard();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<P: Policy> Driver for Native<P> {
+    fn configure(&mut self, config: &str) -> Result<Outcome, String> {
+        let result = self.session.configure(&mut self.host, config);
+        self.end(result, |()| Vec::new())
+    }
+
+    fn pods(&mut self, upserted: Vec<PodFacts>, removed: Vec<PodId>, columns: &Columns) -> Result<Outcome, String> {
+        self.host.columns = columns.clone();
+        let result = self.session.pods(&mut self.host, upserted, &removed);
+        self.end(result, |rejections| rejections)
+    }
+
+    fn evaluate(&mut self, tick: Tick, columns: &Columns) -> Result<Outcome, String> {
+        self.host.columns = columns.clone();
+        let result = self.session.evaluate(&mut self.host, tick);
+        self.end(result, |()| Vec::new())
+    }
+}

@@ -1,0 +1,271 @@
+//! Plays cases and compares.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::case::{Case, EventExpectation, Expectation, Expected, RejectionExpectation, TickFacts};
+use super::driver::{Driver, Outcome};
+use super::stage::Stage;
+use crate::mock::Value;
+use crate::{Target, Tick};
+
+/// Why a case does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaseError {
+    /// The file cannot be read.
+    #[error("cannot be read: {0}")]
+    Unreadable(String),
+    /// It is no case.
+    #[error("is no case: {0}")]
+    Malformed(String),
+    /// It names something that it does not describe, or a word that does not exist.
+    #[error("{place}: {problem}")]
+    Nonsense {
+        /// Where in the case.
+        place: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A call failed that should not, or the other way round.
+    #[error("{place}: expected {expected}, but {found}")]
+    Call {
+        /// Where in the case.
+        place: String,
+        /// How the call should have ended.
+        expected: String,
+        /// How it ended.
+        found: String,
+    },
+    /// Other leases, refusals or events than expected.
+    #[error("{place}: {}", differences(.missing, .unexpected))]
+    Different {
+        /// Where in the case.
+        place: String,
+        /// What should have come.
+        missing: Vec<String>,
+        /// What came instead.
+        unexpected: Vec<String>,
+    },
+}
+
+fn differences(missing: &[String], unexpected: &[String]) -> String {
+    let lines =
+        |sign: &str, items: &[String]| items.iter().map(|item| format!("\n    {sign} {item}")).collect::<String>();
+    format!("not as expected (- missing, + unexpected):{}{}", lines("-", missing), lines("+", unexpected))
+}
+
+/// The cases of a folder that do not hold. Prints as a list in both `Display` and `Debug`, so a test may return it.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Failures {
+    /// Files and what is wrong with them.
+    pub failed: Vec<(PathBuf, CaseError)>,
+    /// How many cases were played.
+    pub played: usize,
+}
+
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} cases do not hold", self.failed.len(), self.played)?;
+        self.failed.iter().try_for_each(|(path, error)| write!(f, "\n  {}: {error}", path.display()))
+    }
+}
+
+impl fmt::Debug for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Plays every `*.yaml` of a folder, in the order of their names, each to a driver of its own.
+///
+/// # Errors
+///
+/// All that do not hold. A folder without cases is an error too: a test that plays nothing shows nothing.
+pub fn run_folder<D: Driver>(folder: impl AsRef<Path>, mut driver: impl FnMut() -> D) -> Result<(), Failures> {
+    let folder = folder.as_ref();
+    let unreadable = |error: std::io::Error| Failures {
+        failed: vec![(folder.to_owned(), CaseError::Unreadable(error.to_string()))],
+        played: 0,
+    };
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    if paths.is_empty() {
+        return Err(unreadable(std::io::Error::other("there is no *.yaml in it")));
+    }
+    let played = paths.len();
+    let play = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).map_err(|error| CaseError::Unreadable(error.to_string()));
+        let case = text.and_then(|text| Case::parse(&text));
+        case.and_then(|case| run_case(&case, &mut driver())).err().map(|error| (path, error))
+    };
+    let failed: Vec<_> = paths.into_iter().filter_map(play).collect();
+    if failed.is_empty() { Ok(()) } else { Err(Failures { failed, played }) }
+}
+
+impl Case {
+    /// Reads a case from YAML.
+    ///
+    /// # Errors
+    ///
+    /// [`CaseError::Malformed`] with line and column.
+    pub fn parse(yaml: &str) -> Result<Self, CaseError> {
+        serde_saphyr::from_str(yaml).map_err(|error| CaseError::Malformed(error.to_string()))
+    }
+}
+
+/// Plays one case.
+///
+/// # Errors
+///
+/// The first thing that is not as expected.
+pub fn run_case(case: &Case, driver: &mut impl Driver) -> Result<(), CaseError> {
+    let mut run = Run { stage: Stage::default(), driver };
+    run.start(case)?;
+    for (index, tick) in case.ticks.iter().enumerate() {
+        let about = if tick.about.is_empty() { String::new() } else { format!(" ({})", tick.about) };
+        run.tick(tick, &format!("tick {}{about}", index + 1))?;
+    }
+    Ok(())
+}
+
+struct Run<'a, D> {
+    stage: Stage,
+    driver: &'a mut D,
+}
+
+/// What calls brought about besides leases.
+#[derive(Default)]
+struct Heard {
+    rejections: Vec<RejectionExpectation>,
+    events: Vec<EventExpectation>,
+}
+
+impl<D: Driver> Run<'_, D> {
+    fn start(&mut self, case: &Case) -> Result<(), CaseError> {
+        let place = "start";
+        self.stage.node(&case.node);
+        let mut heard = Heard::default();
+        let outcome = self.driver.configure(&serde_json::Value::Object(case.config.clone()).to_string());
+        self.hear(outcome, place, &mut heard)?;
+        let pods = self.stage.upsert(&case.pods, place)?;
+        let columns = self.stage.columns(&[], place)?;
+        let outcome = self.driver.pods(pods, Vec::new(), &columns);
+        self.hear(outcome, place, &mut heard)?;
+        compare(place, &case.rejections, &heard.rejections, |one| {
+            format!("rejection of {} for `{}`", one.pod, one.field)
+        })?;
+        compare(place, &[], &heard.events, event)
+    }
+
+    fn tick(&mut self, facts: &TickFacts, place: &str) -> Result<(), CaseError> {
+        let before = self.stage.leases.clone();
+        let mut heard = Heard::default();
+        let played = self.play(facts, place, &mut heard);
+        match (&facts.error, played) {
+            (None, played) => played?,
+            (Some(expected), Err(CaseError::Call { found, .. })) if found.contains(expected.as_str()) => {}
+            (Some(_), Err(error)) => return Err(error),
+            (Some(expected), Ok(())) => {
+                let expected = format!("an error that says `{expected}`");
+                return Err(CaseError::Call { place: place.into(), expected, found: "all went well".into() });
+            }
+        }
+        let changes = self.changes(&before);
+        compare(place, &facts.expect, &changes, ToString::to_string)?;
+        compare(place, &facts.rejections, &heard.rejections, |one| {
+            format!("rejection of {} for `{}`", one.pod, one.field)
+        })?;
+        compare(place, &facts.events, &heard.events, event)
+    }
+
+    fn play(&mut self, facts: &TickFacts, place: &str, heard: &mut Heard) -> Result<(), CaseError> {
+        if let Some(config) = &facts.configure {
+            let outcome = self.driver.configure(&serde_json::Value::Object(config.clone()).to_string());
+            self.hear(outcome, place, heard)?;
+        }
+        self.stage.node(&facts.node);
+        self.stage.samples(facts);
+        if !facts.upsert.is_empty() || !facts.remove.is_empty() {
+            // Names of pods that go have to be known until what is said about them was heard.
+            let removed = facts.remove.iter().map(|name| self.stage.pod_id(name, place)).collect::<Result<_, _>>()?;
+            let upserted = self.stage.upsert(&facts.upsert, place)?;
+            self.stage.remove(&facts.remove);
+            let columns = self.stage.columns(&facts.bandwidth, place)?;
+            let outcome = self.driver.pods(upserted, removed, &columns);
+            self.hear(outcome, place, heard)?;
+        }
+        let tick = Tick {
+            window_usec: facts.window_millis.unwrap_or(1000).saturating_mul(1000),
+            cause: self.stage.cause(facts, place)?,
+        };
+        for _ in 0..facts.repeat.unwrap_or(1) {
+            let columns = self.stage.columns(&facts.bandwidth, place)?;
+            let outcome = self.driver.evaluate(tick, &columns);
+            self.hear(outcome, place, heard)?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, outcome: Result<Outcome, String>, place: &str, heard: &mut Heard) -> Result<(), CaseError> {
+        let outcome = outcome.map_err(|found| CaseError::Call {
+            place: place.into(),
+            expected: "that all goes well".into(),
+            found,
+        })?;
+        for staged in outcome.staged {
+            self.stage.lease(staged.target, staged.knob, staged.value);
+        }
+        heard.rejections.extend(
+            outcome.rejections.into_iter().map(|rejection| RejectionExpectation {
+                pod: self.stage.pod_name(rejection.pod),
+                field: rejection.field,
+            }),
+        );
+        heard.events.extend(
+            outcome
+                .events
+                .into_iter()
+                .map(|event| EventExpectation { pod: self.stage.pod_name(event.pod), reason: event.reason }),
+        );
+        Ok(())
+    }
+
+    fn changes(&self, before: &BTreeMap<(Target, &'static str), Value>) -> Vec<Expectation> {
+        let after = &self.stage.leases;
+        let taken = after.iter().filter(|(key, value)| before.get(key) != Some(value));
+        let taken = taken.map(|(key, value)| (key, Expected::Held(*value)));
+        // A target that vanished gave up its leases by itself; that is no decision of the policy.
+        let given_up = before.keys().filter(|key| !after.contains_key(key) && self.stage.exists(key.0));
+        let given_up = given_up.map(|key| (key, Expected::Released));
+        taken
+            .chain(given_up)
+            .map(|((target, knob), value)| Expectation {
+                target: self.stage.target_name(*target),
+                knob: (*knob).into(),
+                value,
+            })
+            .collect()
+    }
+}
+
+fn event(event: &EventExpectation) -> String {
+    format!("event {} on {}", event.reason, event.pod)
+}
+
+fn compare<T: Ord>(place: &str, expected: &[T], found: &[T], print: impl Fn(&T) -> String) -> Result<(), CaseError> {
+    let missing: Vec<_> = expected.iter().filter(|one| !found.contains(one)).map(&print).collect();
+    let unexpected: Vec<_> = found.iter().filter(|one| !expected.contains(one)).map(&print).collect();
+    if missing.is_empty() && unexpected.is_empty() {
+        Ok(())
+    } else {
+        Err(CaseError::Different { place: place.into(), missing, unexpected })
+    }
+}

@@ -1,0 +1,355 @@
+//! The world of a case: pods with their ids, what is measured, and who holds what.
+
+use std::collections::BTreeMap;
+
+use super::case::{
+    BandwidthRow, ContainerFacts, CpuRow, MemoryRow, NodeFacts, PodDescription, PressureRow, Quota, StallRow, TickFacts,
+};
+use super::run::CaseError;
+use crate::mock::{CPU_QUOTA, Columns, Value};
+use crate::{
+    Bandwidth, Cause, Container, ContainerId, ContainerKind, ContainerState, CpuSample, ExtendedResource, KubeQos,
+    MemorySample, NodeSample, PodFacts, PodId, PressureSample, QosClass, Stall, Target, Tier,
+};
+
+/// Length of the enforcement period unless a case says otherwise.
+const PERIOD_USEC: u64 = 100_000;
+/// Smallest quota that the kernel takes.
+const QUOTA_MIN_USEC: u64 = 1_000;
+
+#[derive(Default)]
+pub(super) struct Stage {
+    pub(super) leases: BTreeMap<(Target, &'static str), Value>,
+    pods: BTreeMap<String, Actor>,
+    /// Names of all pods and containers that ever were, by id.
+    pod_names: BTreeMap<PodId, String>,
+    container_names: BTreeMap<ContainerId, String>,
+    /// Ids by name and number of restarts.
+    container_ids: BTreeMap<(String, u32), ContainerId>,
+    node: Option<NodeSample>,
+    cpu: BTreeMap<String, CpuRow>,
+    memory: BTreeMap<String, MemoryRow>,
+    pressure: BTreeMap<String, PressureRow>,
+}
+
+struct Actor {
+    facts: PodFacts,
+    bandwidth: Vec<Bandwidth>,
+}
+
+impl Stage {
+    pub(super) fn node(&mut self, facts: &NodeFacts) {
+        let node = self.node.get_or_insert(NodeSample {
+            cpus: 8,
+            memory_capacity_bytes: 32 << 30,
+            memory_allocatable_bytes: facts.memory_capacity_bytes.unwrap_or(32 << 30),
+            page_size_bytes: 4096,
+            cpu_usage_usec: None,
+            memory_available_bytes: None,
+        });
+        node.cpus = facts.cpus.unwrap_or(node.cpus);
+        node.memory_capacity_bytes = facts.memory_capacity_bytes.unwrap_or(node.memory_capacity_bytes);
+        node.memory_allocatable_bytes = facts.memory_allocatable_bytes.unwrap_or(node.memory_allocatable_bytes);
+        node.page_size_bytes = facts.page_size_bytes.unwrap_or(node.page_size_bytes);
+        node.cpu_usage_usec = facts.cpu_usage_usec.map_or(node.cpu_usage_usec, |usage| usage.known());
+        node.memory_available_bytes =
+            facts.memory_available_bytes.map_or(node.memory_available_bytes, |bytes| bytes.known());
+    }
+
+    pub(super) fn samples(&mut self, tick: &TickFacts) {
+        if let Some(cpu) = &tick.cpu {
+            self.cpu.clone_from(cpu);
+        }
+        if let Some(memory) = &tick.memory {
+            self.memory.clone_from(memory);
+        }
+        if let Some(pressure) = &tick.pressure {
+            self.pressure.clone_from(pressure);
+        }
+    }
+
+    pub(super) fn cause(&self, tick: &TickFacts, place: &str) -> Result<Cause, CaseError> {
+        match tick.cause.as_deref() {
+            None | Some("interval") => Ok(Cause::Interval),
+            Some("podsChanged") => Ok(Cause::PodsChanged),
+            Some("configChanged") => Ok(Cause::ConfigChanged),
+            Some(word) => Err(nonsense(place, format!("`{word}` is no cause"))),
+        }
+    }
+
+    pub(super) fn upsert(&mut self, pods: &[PodDescription], place: &str) -> Result<Vec<PodFacts>, CaseError> {
+        pods.iter().map(|pod| self.upsert_one(pod, place)).collect()
+    }
+
+    pub(super) fn remove(&mut self, names: &[String]) {
+        for name in names {
+            self.pods.remove(name);
+        }
+        self.drop_vanished();
+    }
+
+    pub(super) fn lease(&mut self, target: Target, knob: &'static str, value: Option<Value>) {
+        match value {
+            Some(value) if self.exists(target) => self.leases.insert((target, knob), value),
+            _ => self.leases.remove(&(target, knob)),
+        };
+    }
+
+    pub(super) fn exists(&self, target: Target) -> bool {
+        match target {
+            Target::Tier(_) => true,
+            Target::Pod(id) => self.pods.values().any(|pod| pod.facts.id == id),
+            Target::Container(id) => {
+                self.pods.values().any(|pod| pod.facts.containers.iter().any(|container| container.id == id))
+            }
+        }
+    }
+
+    pub(super) fn pod_id(&self, name: &str, place: &str) -> Result<PodId, CaseError> {
+        let pod = self.pods.get(name).ok_or_else(|| nonsense(place, format!("there is no pod `{name}`")))?;
+        Ok(pod.facts.id)
+    }
+
+    pub(super) fn pod_name(&self, id: PodId) -> String {
+        self.pod_names.get(&id).cloned().unwrap_or_else(|| format!("(no pod has the id {id})"))
+    }
+
+    pub(super) fn target_name(&self, target: Target) -> String {
+        match target {
+            Target::Tier(Tier::Guaranteed) => "tier kubepods".into(),
+            Target::Tier(Tier::Burstable) => "tier burstable".into(),
+            Target::Tier(Tier::BestEffort) => "tier besteffort".into(),
+            Target::Pod(id) => format!("pod {}", self.pod_name(id)),
+            Target::Container(id) => match self.container_names.get(&id) {
+                Some(name) => format!("container {name}"),
+                None => format!("(no container has the id {id})"),
+            },
+        }
+    }
+
+    /// What can be measured now.
+    pub(super) fn columns(&self, exceptions: &[BandwidthRow], place: &str) -> Result<Columns, CaseError> {
+        let mut bandwidth: Vec<_> = self.pods.values().flat_map(|pod| pod.bandwidth.iter().copied()).collect();
+        for row in &mut bandwidth {
+            row.quota_usec = match self.leases.get(&(row.target, CPU_QUOTA)) {
+                Some(Value::Number(quota)) => u64::try_from(*quota).ok(),
+                Some(Value::Max) => None,
+                None => row.baseline_quota_usec,
+            };
+        }
+        for exception in exceptions {
+            let position = bandwidth.iter().position(|row| self.target_name(row.target) == exception.target);
+            let position = position.ok_or_else(|| nonsense(place, format!("`{}` has no row", exception.target)))?;
+            match exception.quota_usec {
+                Quota::Micros(micros) => bandwidth[position].quota_usec = Some(micros),
+                Quota::Max => bandwidth[position].quota_usec = None,
+                Quota::Unreadable => drop(bandwidth.remove(position)),
+            }
+        }
+        let cpu = self.rows(&self.cpu, place, |container, row| CpuSample {
+            container,
+            usage_usec: row.usage_usec,
+            nr_periods: row.nr_periods,
+            nr_throttled: row.nr_throttled,
+            throttled_usec: row.throttled_usec,
+        })?;
+        let memory = self.rows(&self.memory, place, |container, row| MemorySample {
+            container,
+            usage_bytes: row.usage_bytes,
+            anon_bytes: row.anon_bytes,
+            file_bytes: row.file_bytes,
+            inactive_file_bytes: row.inactive_file_bytes,
+            high_events: row.high_events,
+            max_events: row.max_events,
+            oom_kills: row.oom_kills,
+        })?;
+        let stall = |row: StallRow| Stall { some_usec: row.some_usec, full_usec: row.full_usec };
+        let pressure = self.rows(&self.pressure, place, |container, row| PressureSample {
+            container,
+            cpu: stall(row.cpu),
+            memory: stall(row.memory),
+            io: stall(row.io),
+        })?;
+        Ok(Columns { node: self.node, cpu, bandwidth, memory, pressure })
+    }
+
+    /// Samples of the containers that run. A sample of one that existed is left out; one of an unheard-of name is an error.
+    fn rows<Row: Copy, Sample>(
+        &self,
+        rows: &BTreeMap<String, Row>,
+        place: &str,
+        sample: impl Fn(ContainerId, Row) -> Sample,
+    ) -> Result<Vec<Sample>, CaseError> {
+        let mut samples = Vec::new();
+        for (name, row) in rows {
+            let running = self.pods.values().flat_map(|pod| &pod.facts.containers).find(|container| {
+                container.state == ContainerState::Running && self.container_names.get(&container.id) == Some(name)
+            });
+            match running {
+                Some(container) => samples.push(sample(container.id, *row)),
+                None if self.container_names.values().any(|known| known == name) => {}
+                None => return Err(nonsense(place, format!("there is no container `{name}`"))),
+            }
+        }
+        Ok(samples)
+    }
+
+    fn upsert_one(&mut self, pod: &PodDescription, place: &str) -> Result<PodFacts, CaseError> {
+        let (namespace, name) =
+            pod.name.split_once('/').ok_or_else(|| nonsense(place, format!("`{}` is no namespace/name", pod.name)))?;
+        let id = match self.pods.get(&pod.name) {
+            Some(actor) => actor.facts.id,
+            None => next_id(&self.pod_names),
+        };
+        self.pod_names.insert(id, pod.name.clone());
+        let mut containers = Vec::new();
+        for container in &pod.containers {
+            containers.push(self.container(&pod.name, container, place)?);
+        }
+        let declared_qos = pod.declared_qos.as_deref().map(|word| qos_class(word, place)).transpose()?;
+        let kube_qos = pod.kube_qos.as_deref().map_or(Ok(KubeQos::Burstable), |word| kube_qos(word, place))?;
+        let facts = PodFacts {
+            id,
+            namespace: namespace.into(),
+            name: name.into(),
+            uid: pod.uid.clone().unwrap_or_else(|| format!("uid-of-{namespace}-{name}")),
+            declared_qos,
+            qos: declared_qos.unwrap_or(match kube_qos {
+                KubeQos::Guaranteed => QosClass::Lsr,
+                KubeQos::Burstable => QosClass::Ls,
+                KubeQos::BestEffort => QosClass::Be,
+            }),
+            kube_qos,
+            priority: pod.priority,
+            active: pod.active.unwrap_or(true),
+            labels: pod.labels.clone().into_iter().collect(),
+            containers,
+            cpu_overhead_milli: pod.cpu_overhead_milli,
+            memory_overhead_bytes: pod.memory_overhead_bytes,
+            memory_request_bytes: pod.memory_request_bytes,
+            memory_limit_bytes: pod.memory_limit_bytes,
+            cpu_limit_milli: pod.cpu_limit_milli,
+            config: serde_json::Value::Object(pod.config.clone()).to_string(),
+        };
+        self.pods.insert(pod.name.clone(), Actor { bandwidth: bandwidth(pod, &facts), facts: facts.clone() });
+        self.drop_vanished();
+        Ok(facts)
+    }
+
+    fn container(&mut self, pod: &str, facts: &ContainerFacts, place: &str) -> Result<Container, CaseError> {
+        let name = format!("{pod}/{}", facts.name);
+        let next = next_id(&self.container_names);
+        let id = *self.container_ids.entry((name.clone(), facts.restarts)).or_insert(next);
+        self.container_names.insert(id, name);
+        Ok(Container {
+            id,
+            name: facts.name.clone(),
+            kind: match facts.kind.as_deref() {
+                None | Some("regular") => ContainerKind::Regular,
+                Some("init") => ContainerKind::Init,
+                Some("sidecar") => ContainerKind::Sidecar,
+                Some(word) => return Err(nonsense(place, format!("`{word}` is no kind of container"))),
+            },
+            state: match facts.state.as_deref() {
+                None | Some("running") => ContainerState::Running,
+                Some("waiting") => ContainerState::Waiting,
+                Some("terminated") => ContainerState::Terminated,
+                Some(word) => return Err(nonsense(place, format!("`{word}` is no state of a container"))),
+            },
+            cpu_request_milli: facts.cpu_request_milli,
+            cpu_limit_milli: facts.cpu_limit_milli,
+            memory_request_bytes: facts.memory_request_bytes,
+            memory_limit_bytes: facts.memory_limit_bytes,
+            extended_resources: facts
+                .extended_resources
+                .iter()
+                .map(|(name, facts)| ExtendedResource {
+                    name: name.clone(),
+                    request: facts.request,
+                    limit: facts.limit,
+                })
+                .collect(),
+            exclusive_cpus: facts.exclusive_cpus,
+        })
+    }
+
+    fn drop_vanished(&mut self) {
+        let leases = std::mem::take(&mut self.leases);
+        self.leases = leases.into_iter().filter(|((target, _), _)| self.exists(*target)).collect();
+    }
+}
+
+fn nonsense(place: &str, problem: String) -> CaseError {
+    CaseError::Nonsense { place: place.into(), problem }
+}
+
+fn next_id(names: &BTreeMap<u32, String>) -> u32 {
+    names.last_key_value().map_or(1, |(id, _)| id + 1)
+}
+
+fn qos_class(word: &str, place: &str) -> Result<QosClass, CaseError> {
+    match word {
+        "LSE" => Ok(QosClass::Lse),
+        "LSR" => Ok(QosClass::Lsr),
+        "LS" => Ok(QosClass::Ls),
+        "BE" => Ok(QosClass::Be),
+        "SYSTEM" => Ok(QosClass::System),
+        _ => Err(nonsense(place, format!("`{word}` is no QoS class"))),
+    }
+}
+
+fn kube_qos(word: &str, place: &str) -> Result<KubeQos, CaseError> {
+    match word {
+        "Guaranteed" => Ok(KubeQos::Guaranteed),
+        "Burstable" => Ok(KubeQos::Burstable),
+        "BestEffort" => Ok(KubeQos::BestEffort),
+        _ => Err(nonsense(place, format!("`{word}` is no QoS of Kubernetes"))),
+    }
+}
+
+/// The rows of a pod and its running containers: as the case says them, else what a kubelet writes.
+fn bandwidth(pod: &PodDescription, facts: &PodFacts) -> Vec<Bandwidth> {
+    let pod_period = pod.period_usec.unwrap_or(PERIOD_USEC);
+    let mut rows = Vec::new();
+    let mut push = |target, said: Option<Quota>, limit: Option<u64>, period: u64| {
+        let baseline = match said {
+            Some(Quota::Micros(micros)) => Some(micros),
+            Some(Quota::Max) => None,
+            Some(Quota::Unreadable) => return,
+            None => limit.map(|milli| (milli.saturating_mul(period) / 1000).max(QUOTA_MIN_USEC)),
+        };
+        rows.push(Bandwidth { target, quota_usec: baseline, baseline_quota_usec: baseline, period_usec: period });
+    };
+    if facts.active {
+        push(Target::Pod(facts.id), pod.quota_usec, pod_limit_milli(facts), pod_period);
+    }
+    for (said, container) in pod.containers.iter().zip(&facts.containers) {
+        if facts.active && container.state == ContainerState::Running {
+            let limit = container.cpu_limit_milli.filter(|milli| *milli > 0);
+            let period = said.period_usec.unwrap_or(pod_period);
+            push(Target::Container(container.id), said.quota_usec, limit, period);
+        }
+    }
+    rows
+}
+
+/// The CPU limit that a kubelet gives a pod; `None` unless all containers are limited.
+fn pod_limit_milli(pod: &PodFacts) -> Option<u64> {
+    if pod.cpu_limit_milli.is_some() {
+        return pod.cpu_limit_milli;
+    }
+    let (mut together, mut beside, mut peak) = (0, 0, 0);
+    for container in &pod.containers {
+        let limit = container.cpu_limit_milli.filter(|milli| *milli > 0)?;
+        match container.kind {
+            ContainerKind::Regular => together += limit,
+            ContainerKind::Sidecar => {
+                beside += limit;
+                peak = peak.max(beside);
+            }
+            ContainerKind::Init => peak = peak.max(beside + limit),
+        }
+    }
+    let limit = (together + beside).max(peak);
+    (limit > 0).then_some(limit + pod.cpu_overhead_milli)
+}
