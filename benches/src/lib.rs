@@ -1,1 +1,59 @@
-//! .
+//! What the benches share: pods, cgroups of their own, the loop at work, the bare reads that it is held against, and the figures
+//! that they leave for the summary.
+//!
+//! Each bench keeps one promise and is one file beside this crate's `README.md`, which says what each figure means. Reading
+//! order: [`workload`] (the pods and what is measured of them), [`cgroups`] (their groups on this machine), [`ticking`] (the
+//! agent that works on them), [`bare`] (the same files read without it), [`side_by_side`] (fair ratios), [`figures`].
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use criterion::Criterion;
+
+pub mod bare;
+pub mod cgroups;
+pub mod figures;
+pub mod modules;
+pub mod side_by_side;
+pub mod ticking;
+pub mod workload;
+
+/// Cargo's target directory, as this program lies in it: `release/deps/<bench>` or `release/<binary>` below it.
+///
+/// # Errors
+///
+/// When this program lies somewhere else.
+pub fn target_directory() -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe().context("this program does not know where it lies")?;
+    let folder = program.parent().context("this program lies in no folder")?;
+    let profile = if folder.ends_with("deps") { folder.parent().context("`deps` lies in no folder")? } else { folder };
+    Ok(profile.parent().context("this program lies in no target directory")?.to_path_buf())
+}
+
+/// Criterion with few enough samples that all benches end within some minutes, leaving its estimates where the summary looks.
+///
+/// # Errors
+///
+/// As [`target_directory`].
+pub fn criterion() -> anyhow::Result<Criterion> {
+    Ok(Criterion::default()
+        .without_plots()
+        .output_directory(&figures::criterion_directory()?)
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_millis(1500))
+        .configure_from_args())
+}
+
+/// Whether a bench that is not criterion's is asked for: nothing else is, or its name has what is asked for in it.
+pub fn is_wanted(bench: &str) -> bool {
+    let mut filters = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
+    filters.peek().is_none() || filters.any(|filter| bench.contains(&filter))
+}
+
+/// Whether everything is asked for. With a filter or for a profiler criterion's benchmarks run alone, and the figures of the last
+/// whole run stay.
+pub fn is_whole_run() -> bool {
+    std::env::args().skip(1).all(|argument| argument == "--bench")
+}

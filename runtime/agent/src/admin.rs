@@ -70,24 +70,37 @@ impl Loop {
 /// # Errors
 ///
 /// When the listener fails for good.
-pub async fn serve_metrics(listener: TcpListener, metrics: Arc<Metrics>, requests: Sender<Request>) -> std::io::Result<()> {
+pub async fn serve_metrics(
+    listener: TcpListener,
+    metrics: Arc<Metrics>,
+    requests: Sender<Request>,
+) -> std::io::Result<()> {
     let router = Router::new()
-        .route("/metrics", get(move || async move {
-            ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], metrics.text())
-        }))
-        .route("/healthz", get(|State(agent): State<Loop>| async move {
-            match agent.ask(Request::Health).await {
-                Ok(_) => "ok\n".into_response(),
-                Err(response) => response,
-            }
-        }))
-        .route("/readyz", get(|State(agent): State<Loop>| async move {
-            match agent.ask(Request::Health).await {
-                Ok(Ok(())) => "ok\n".into_response(),
-                Ok(Err(why)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
-                Err(response) => response,
-            }
-        }))
+        .route(
+            "/metrics",
+            get(move || async move {
+                ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], metrics.text())
+            }),
+        )
+        .route(
+            "/healthz",
+            get(|State(agent): State<Loop>| async move {
+                match agent.ask(Request::Health).await {
+                    Ok(_) => "ok\n".into_response(),
+                    Err(response) => response,
+                }
+            }),
+        )
+        .route(
+            "/readyz",
+            get(|State(agent): State<Loop>| async move {
+                match agent.ask(Request::Health).await {
+                    Ok(Ok(())) => "ok\n".into_response(),
+                    Ok(Err(why)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
+                    Err(response) => response,
+                }
+            }),
+        )
         .with_state(Loop(requests));
     axum::serve(listener, router).await
 }

@@ -96,6 +96,8 @@ pub struct Agent {
     pub(crate) memory_capacity: Option<Bytes>,
     /// There were no tiers before the agent made some.
     pub(crate) made_tiers: bool,
+    /// Nor a group for them to stand in.
+    pub(crate) made_root: bool,
 }
 
 /// What an agent is made of.
@@ -152,7 +154,8 @@ impl Agent {
     /// [`SetUpError`] names the policy or the journal that is at fault. A module that does not work is no error here: it is
     /// parked, and the others go on.
     pub fn new(parts: Parts) -> Result<Self, SetUpError> {
-        let Parts { mut host, engine, policies: loaded, unloaded, config, mode, make_cgroups, journal, metrics } = parts;
+        let Parts { mut host, engine, policies: loaded, unloaded, config, mode, make_cgroups, journal, metrics } =
+            parts;
         let mut policies: Vec<Policy> = Vec::with_capacity(loaded.len());
         for policy in loaded {
             let name = policy.config.name.clone();
@@ -213,6 +216,7 @@ impl Agent {
             unsaved: Vec::new(),
             memory_capacity,
             made_tiers: false,
+            made_root: false,
         })
     }
 
@@ -365,7 +369,9 @@ impl Agent {
         let mut running: Vec<_> = self
             .pods
             .iter()
-            .flat_map(|entry| entry.containers.iter().filter(|container| container.attached).map(|container| container.id))
+            .flat_map(|entry| {
+                entry.containers.iter().filter(|container| container.attached).map(|container| container.id)
+            })
             .collect();
         running.sort_unstable();
         running
@@ -425,7 +431,9 @@ impl Agent {
             .iter()
             .filter_map(|policy| match &policy.health {
                 Health::Running => None,
-                Health::BackingOff { error, .. } | Health::Parked { error } => Some(format!("{}: {error}", policy.name())),
+                Health::BackingOff { error, .. } | Health::Parked { error } => {
+                    Some(format!("{}: {error}", policy.name()))
+                }
             })
             .chain(self.unloaded.iter().map(|policy| format!("{}: {}", policy.policy, policy.error)))
             .collect();

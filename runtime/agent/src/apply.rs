@@ -84,7 +84,11 @@ impl Agent {
         if self.mode == Mode::Plan {
             for planned in &plan.steps {
                 if let Some(verdict) = verdicts.get(&(planned.target, planned.knob)) {
-                    step.decisions.push(self.decision(planned, verdict, clamps.get(&(planned.target, planned.knob)).copied()));
+                    step.decisions.push(self.decision(
+                        planned,
+                        verdict,
+                        clamps.get(&(planned.target, planned.knob)).copied(),
+                    ));
                 }
             }
             return;
@@ -249,12 +253,17 @@ impl Agent {
         }
     }
 
-    fn hold_knob(&mut self, verdict: &Verdict, from: Value, shown: Value, pending: bool, clamp: Option<&Clamp>, now: Now) {
+    fn hold_knob(
+        &mut self,
+        verdict: &Verdict,
+        from: Value,
+        shown: Value,
+        pending: bool,
+        clamp: Option<&Clamp>,
+        now: Now,
+    ) {
         let key = (verdict.wanted.target, verdict.wanted.knob);
-        let adjusted = verdict
-            .guarded
-            .clone()
-            .or_else(|| clamp.map(|clamp| (clamp.wanted, clamp.why.clone())));
+        let adjusted = verdict.guarded.clone().or_else(|| clamp.map(|clamp| (clamp.wanted, clamp.why.clone())));
         let cgroup = self.host.attached_path(key.0).unwrap_or_default().to_owned();
         let held = self.held.entry(key).or_insert_with(|| Held {
             baseline: from,

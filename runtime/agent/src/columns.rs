@@ -116,7 +116,10 @@ impl Readings {
                 },
                 ..node
             }),
-            cpu: differences(&self.cpu, &earlier.cpu, |container, now, then| CpuSample { container, delta: now.since(then) }),
+            cpu: differences(&self.cpu, &earlier.cpu, |container, now, then| CpuSample {
+                container,
+                delta: now.since(then),
+            }),
             bandwidth: self.bandwidth.clone(),
             memory: differences(&self.memory, &earlier.memory, |container, now, then| MemorySample {
                 container,
@@ -218,7 +221,8 @@ mod tests {
     #[test]
     fn a_container_is_missing_until_it_was_read_twice() {
         let columns = reading(&[(2, 50), (4, 70), (9, 5)]).since(&reading(&[(1, 1), (2, 20), (9, 9)]));
-        let rows: Vec<_> = columns.cpu.iter().flat_map(|c| c.iter()).map(|s| (s.container.0, s.delta.usage.0)).collect();
+        let rows: Vec<_> =
+            columns.cpu.iter().flat_map(|c| c.iter()).map(|s| (s.container.0, s.delta.usage.0)).collect();
         assert_eq!(rows, [(2, 30), (9, 0)]);
     }
 }

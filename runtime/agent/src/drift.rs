@@ -7,6 +7,8 @@
 //! | the same again and again | a fight | hands off for a while |
 //! | anything else | a person | hands off for a while; after that it is the new baseline |
 
+use std::collections::BTreeSet;
+
 use qosm_host::HostError;
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::lease::Timestamp;
@@ -46,34 +48,47 @@ impl Agent {
         let mut batch: Vec<_> = self.held.keys().filter(|(_, knob)| *knob == Knob::CfsQuota).copied().collect();
         let queued = share.min(self.verify_queue.len());
         batch.extend(self.verify_queue.drain(..queued));
+        let mut reset = BTreeSet::new();
         for key in batch {
-            self.verify_knob(key, now, step);
+            if self.verify_knob(key, now, step) {
+                reset.insert(key);
+            }
+        }
+        if !reset.is_empty() {
+            // Before the policies look: to them the reset value would be where they start from, and the lease would be lost.
+            let others = std::mem::replace(&mut self.dirty, reset);
+            self.apply(now, step);
+            self.dirty.extend(others);
         }
     }
 
-    fn verify_knob(&mut self, key: (Target, Knob), now: Now, step: &mut Step) {
+    /// Whether the knob was reset and is to be written again at once.
+    fn verify_knob(&mut self, key: (Target, Knob), now: Now, step: &mut Step) -> bool {
         let (target, knob) = key;
-        let Some(held) = self.held.get(&key) else { return };
+        let Some(held) = self.held.get(&key) else { return false };
         if held.pending {
-            return;
+            return false;
         }
         if let Some(until) = held.hands_off_until {
             if now.wall >= until {
                 self.hands_on(key);
             }
-            return;
+            return false;
         }
         let (baseline, written) = (held.baseline, held.written);
         let found = match self.host.read(target, knob) {
             Ok(found) => found,
-            Err(HostError::Gone { .. }) => return self.target_gone(target),
+            Err(HostError::Gone { .. }) => {
+                self.target_gone(target);
+                return false;
+            }
             Err(error) => {
                 tracing::debug!(%knob, %error, "held knob cannot be read back");
-                return;
+                return false;
             }
         };
         if found == written {
-            return;
+            return false;
         }
         let writer = if Some(found) == self.specified(target, knob) && found != baseline {
             Writer::Kubelet
@@ -82,12 +97,13 @@ impl Agent {
         } else {
             Writer::Person
         };
-        self.drifted(key, found, writer, now, step);
+        self.drifted(key, found, writer, now, step)
     }
 
-    fn drifted(&mut self, key: (Target, Knob), found: Value, writer: Writer, now: Now, step: &mut Step) {
+    /// Whether the knob is to be written again at once.
+    fn drifted(&mut self, key: (Target, Knob), found: Value, writer: Writer, now: Now, step: &mut Step) -> bool {
         let hands_off = Timestamp(now.wall.0.saturating_add(i64::from(self.config.drift.hands_off_seconds) * 1000));
-        let Some(held) = self.held.get_mut(&key) else { return };
+        let Some(held) = self.held.get_mut(&key) else { return false };
         let wanted = held.written;
         held.written = found;
         while held.rewrites.front().is_some_and(|then| now.wall.0.saturating_sub(then.0) > FIGHT_MILLIS) {
@@ -96,8 +112,12 @@ impl Agent {
         let fight = held.rewrites.len() >= FIGHT_REPAIRS;
         let message = match writer {
             Writer::Person => format!("somebody set {} to {found} over qosm's {wanted}; hands off for now", key.1),
-            _ if fight => format!("something keeps setting {} to {found} over qosm's {wanted}; hands off for now", key.1),
-            Writer::Kubelet => format!("the kubelet set {} to {found}, the new baseline; qosm's lease stays on top", key.1),
+            _ if fight => {
+                format!("something keeps setting {} to {found} over qosm's {wanted}; hands off for now", key.1)
+            }
+            Writer::Kubelet => {
+                format!("the kubelet set {} to {found}, the new baseline; qosm's lease stays on top", key.1)
+            }
             Writer::Reset => format!("{} was reset to {found}; qosm puts {wanted} back", key.1),
         };
         if writer == Writer::Person || fight {
@@ -117,6 +137,7 @@ impl Agent {
             self.quotas.refresh(&mut self.host, key.0);
         }
         self.tell_pod(key.0, "KnobDrift", message, now, step);
+        writer == Writer::Reset && !fight
     }
 
     /// The wait is over: what the other writer left is the new baseline, and the lease is written on top of it.

@@ -193,7 +193,9 @@ impl Journal {
         let store = Database::builder().set_cache_size(1 << 20).create_with_backend(PageCacheOnly(backend));
         let store = store.map_err(|error| match error {
             redb::DatabaseError::DatabaseAlreadyOpen => JournalError::InUse { path: path.to_owned() },
-            redb::DatabaseError::Storage(redb::StorageError::Io(io)) if length > 0 && io.kind() == std::io::ErrorKind::InvalidData => {
+            redb::DatabaseError::Storage(redb::StorageError::Io(io))
+                if length > 0 && io.kind() == std::io::ErrorKind::InvalidData =>
+            {
                 Self::store_error(path, redb::Error::Corrupted(io.to_string()))
             }
             other => Self::store_error(path, other.into()),

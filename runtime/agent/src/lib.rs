@@ -21,6 +21,8 @@ pub mod journal;
 pub mod load;
 mod metrics;
 mod observe;
+#[cfg(any(test, fuzzing))]
+pub mod oracle;
 mod policy;
 pub mod record;
 pub mod replay;

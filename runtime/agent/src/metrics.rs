@@ -102,15 +102,27 @@ impl Default for Metrics {
         r.register_with_unit("policy_evaluation", "One evaluation of a policy", Unit::Seconds, evaluation);
         r.register_with_unit("column_read", "Reading one column of all containers", Unit::Seconds, column);
         r.register("policy_failures", "Evaluations that were discarded", metrics.failures.clone());
-        r.register("policy_running", "1 while the policy is evaluated, 0 while it backs off or is parked", metrics.running.clone());
+        r.register(
+            "policy_running",
+            "1 while the policy is evaluated, 0 while it backs off or is parked",
+            metrics.running.clone(),
+        );
         r.register("leases", "Knobs that a policy holds", metrics.leases.clone());
         r.register("knob_writes", "Writes to the kernel", metrics.writes.clone());
-        r.register("knob_refusals", "Settings not in force: the errno of the kernel, or unavailable", metrics.refusals.clone());
+        r.register(
+            "knob_refusals",
+            "Settings not in force: the errno of the kernel, or unavailable",
+            metrics.refusals.clone(),
+        );
         r.register("knob_drift", "Held knobs that somebody else wrote", metrics.drift.clone());
         r.register("pod_events", "Events for the owners of pods", metrics.events.clone());
         r.register("pods", "Pods that are known", metrics.pods.clone());
         r.register("containers", "Containers whose cgroup is open", metrics.containers.clone());
-        r.register("config_problems", "Annotations, ConfigMaps and manifests that cannot be used as written", metrics.problems.clone());
+        r.register(
+            "config_problems",
+            "Annotations, ConfigMaps and manifests that cannot be used as written",
+            metrics.problems.clone(),
+        );
         r.register("journal_failures", "Commits that the journal refused", metrics.journal_failures.clone());
         metrics
     }

@@ -38,7 +38,9 @@ impl Agent {
             match attached {
                 Ok(()) => opened.push(target),
                 Err(HostError::Gone { .. }) => {}
-                Err(error) => tracing::debug!(pod = given.key(), container = container.name, %error, "cgroup not opened"),
+                Err(error) => {
+                    tracing::debug!(pod = given.key(), container = container.name, %error, "cgroup not opened")
+                }
             }
         }
         if opened.is_empty() {
@@ -91,6 +93,10 @@ impl Agent {
         }
         if !self.made_tiers && Tier::ALL.iter().all(|&tier| self.host.attached_path(Target::Tier(tier)).is_none()) {
             self.made_tiers = true;
+            let root = self.cgroup_root();
+            let spare = Target::Pod(self.pods.spare_pod_id());
+            self.made_root = !root.is_empty() && self.host.attach(spare, &root).is_err();
+            self.host.detach(spare);
         }
         match self.host.provision(&given) {
             Ok(made) => {
@@ -110,7 +116,11 @@ impl Agent {
             return;
         }
         if let Err(error) = self.host.deprovision(&entry.given) {
-            tracing::warn!(pod = entry.given.key(), error = crate::policy::chain(&error), "cgroups stay: they are in use");
+            tracing::warn!(
+                pod = entry.given.key(),
+                error = crate::policy::chain(&error),
+                "cgroups stay: they are in use"
+            );
         }
     }
 
@@ -126,6 +136,18 @@ impl Agent {
                 tracing::debug!(path, %error, "tier stays");
             }
         }
+        let root = self.cgroup_root();
+        if self.made_root
+            && let Err(error) = self.host.remove(&root)
+        {
+            tracing::debug!(root, %error, "cgroup root stays");
+        }
+    }
+
+    /// The group above kubepods; empty = the hierarchy's root.
+    fn cgroup_root(&self) -> String {
+        let kubepods = self.host.tier_path(Tier::Guaranteed);
+        kubepods.rsplit_once('/').map(|(root, _)| root.to_owned()).unwrap_or_default()
     }
 
     /// A container's cgroup vanished. Its leases are void; if it comes back under the same name it is another container.
@@ -144,7 +166,12 @@ impl Agent {
         self.leases.forget(target);
         self.host.detach(target);
         self.quotas.forget(target);
-        let held: Vec<Knob> = self.held.range((target, Knob::ALL[0])..).take_while(|((t, _), _)| *t == target).map(|((_, k), _)| *k).collect();
+        let held: Vec<Knob> = self
+            .held
+            .range((target, Knob::ALL[0])..)
+            .take_while(|((t, _), _)| *t == target)
+            .map(|((_, k), _)| *k)
+            .collect();
         for knob in held {
             if let Some(held) = self.held.remove(&(target, knob)) {
                 self.struck.push((knob, held.cgroup));

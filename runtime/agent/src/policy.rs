@@ -10,7 +10,7 @@ use qosm_model::pod::{ContainerId, Node, PodId};
 use qosm_model::problem::Problem;
 use qosm_model::protocol::Description;
 use qosm_model::unit::Micros;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::columns::Readings;
 use crate::config::{OnFailure, PolicyConfig};
@@ -215,7 +215,14 @@ impl Policy {
     }
 
     /// Runs the module once. Everything it staged counts, or nothing does.
-    pub(crate) fn evaluate(&mut self, engine: &Engine, cause: Cause, readings: &Readings, pods: &Pods, now: Now) -> Evaluated {
+    pub(crate) fn evaluate(
+        &mut self,
+        engine: &Engine,
+        cause: Cause,
+        readings: &Readings,
+        pods: &Pods,
+        now: Now,
+    ) -> Evaluated {
         let started = std::time::Instant::now();
         let outcome = self.run(engine, cause, readings, pods, now);
         self.last_evaluation_seconds = started.elapsed().as_secs_f64();
@@ -259,8 +266,10 @@ impl Policy {
             return Evaluated::Parked { error, release: self.on_failure == OnFailure::Release };
         }
         let seconds = (1u64 << (self.failures_in_row - 1)).min(LONGEST_BACK_OFF_SECONDS);
-        self.health =
-            Health::BackingOff { until: Micros(now.monotonic.0.saturating_add(seconds * 1_000_000)), error: error.clone() };
+        self.health = Health::BackingOff {
+            until: Micros(now.monotonic.0.saturating_add(seconds * 1_000_000)),
+            error: error.clone(),
+        };
         Evaluated::Failed { error }
     }
 
@@ -308,7 +317,9 @@ impl Policy {
         let entry = Value::Object(self.config.config.clone());
         let has_classes = self.description.protocol.as_ref().is_some_and(|protocol| protocol.class_field.is_some());
         match &self.layers {
-            Some(layers) if has_classes => serde_json::json!({"policy": entry, "classes": layers.classes()}).to_string(),
+            Some(layers) if has_classes => {
+                serde_json::json!({"policy": entry, "classes": layers.classes()}).to_string()
+            }
             _ => entry.to_string(),
         }
     }
@@ -344,7 +355,9 @@ fn tell(
         .collect();
     let configs: Vec<String> = entries
         .iter()
-        .map(|entry| effective.get(&entry.id).map_or_else(|| "{}".to_owned(), |e| Value::Object(e.values.clone()).to_string()))
+        .map(|entry| {
+            effective.get(&entry.id).map_or_else(|| "{}".to_owned(), |e| Value::Object(e.values.clone()).to_string())
+        })
         .collect();
     let views: Vec<PodView<'_>> = entries
         .iter()

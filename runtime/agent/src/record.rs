@@ -36,7 +36,8 @@ impl Recorder {
     /// The sources changed: the next line says how. `false` when nobody listens any more.
     pub(crate) fn sources(&mut self, agent: &Agent) -> bool {
         let now = manifests(agent);
-        let upserted = now.iter().filter(|(key, pod)| self.pods.get(*key) != Some(pod)).map(|(_, pod)| pod.clone()).collect();
+        let upserted =
+            now.iter().filter(|(key, pod)| self.pods.get(*key) != Some(pod)).map(|(_, pod)| pod.clone()).collect();
         let removed = self.pods.keys().filter(|key| !now.contains_key(*key)).cloned().collect();
         self.pods = now;
         self.changed = Some(TickLine {

@@ -42,7 +42,14 @@ pub struct TickLine {
 
 impl Default for TickLine {
     fn default() -> Self {
-        Self { window_millis: 1000, containers: Vec::new(), node: None, pods: None, config_maps: None, cgroups: Vec::new() }
+        Self {
+            window_millis: 1000,
+            containers: Vec::new(),
+            node: None,
+            pods: None,
+            config_maps: None,
+            cgroups: Vec::new(),
+        }
     }
 }
 
@@ -326,11 +333,5 @@ impl Replay {
 }
 
 fn event_line(event: AgentEvent) -> EventLine {
-    EventLine {
-        pod: event.pod,
-        kind: event.kind,
-        reason: event.reason,
-        message: event.message,
-        source: event.source,
-    }
+    EventLine { pod: event.pod, kind: event.kind, reason: event.reason, message: event.message, source: event.source }
 }

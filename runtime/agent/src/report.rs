@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use qosm_host::layout::RuntimeId;
 use qosm_host::{Clamp, Step as HostStep};
 use qosm_model::knob::{Knob, Level, Target, Value};
 use qosm_model::lease;
-use qosm_model::pod::PodId;
+use qosm_model::pod::{Container, ContainerCgroup, Pod, PodId};
+use qosm_model::problem::Problem;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Agent;
@@ -314,8 +316,7 @@ impl Subject {
 
 impl Agent {
     pub(crate) fn decision(&self, planned: &HostStep, verdict: &Verdict, clamp: Option<&Clamp>) -> Decision {
-        let mut decision =
-            self.decision_of(planned.target, planned.knob, Some(planned.from), planned.to, verdict);
+        let mut decision = self.decision_of(planned.target, planned.knob, Some(planned.from), planned.to, verdict);
         if let Some(clamp) = clamp {
             decision.adjusted = Some(Adjusted { wanted: clamp.wanted.into(), why: clamp.why.clone() });
         }
@@ -346,7 +347,10 @@ impl Agent {
             policy: verdict.policy.to_string(),
             module: self.module_of(&verdict.policy),
             reason: verdict.reason.to_string(),
-            adjusted: verdict.guarded.as_ref().map(|(wanted, why)| Adjusted { wanted: (*wanted).into(), why: why.clone() }),
+            adjusted: verdict
+                .guarded
+                .as_ref()
+                .map(|(wanted, why)| Adjusted { wanted: (*wanted).into(), why: why.clone() }),
             error: None,
         }
     }
@@ -359,7 +363,13 @@ impl Agent {
         };
         let found = match target {
             Target::Tier(tier) => {
-                return Subject { level: Level::Tier, tier: Some(tier.to_string()), namespace: None, pod: None, container: None };
+                return Subject {
+                    level: Level::Tier,
+                    tier: Some(tier.to_string()),
+                    namespace: None,
+                    pod: None,
+                    container: None,
+                };
             }
             Target::Pod(id) => self.pods.get(id).map(|entry| (entry, None)),
             Target::Container(id) => self.pods.owner(id).map(|(entry, place)| (entry, Some(place))),
@@ -405,11 +415,7 @@ impl Agent {
             module: winner.map(|lease| self.module_of(&lease.holder.policy)).unwrap_or_default(),
             reason: winner.map(|lease| lease.reason.to_string()).unwrap_or_default(),
             since: winner.map(|lease| lease.since).or(held.map(|held| held.since)).map(moment).unwrap_or_default(),
-            beneath: stack
-                .iter()
-                .skip(1)
-                .map(|lease| (lease.holder.policy.to_string(), lease.value.into()))
-                .collect(),
+            beneath: stack.iter().skip(1).map(|lease| (lease.holder.policy.to_string(), lease.value.into())).collect(),
             adjusted: held
                 .and_then(|held| held.adjusted.as_ref())
                 .map(|(wanted, why)| Adjusted { wanted: (*wanted).into(), why: why.clone() }),
@@ -531,9 +537,7 @@ impl Agent {
             policy: policy.name().to_string(),
             fields,
             rejected: policy.rejections.get(&id).map(|(field, message)| format!("{field}: {message}")),
-            problems: effective
-                .map(|e| e.problems.iter().map(ToString::to_string).collect())
-                .unwrap_or_default(),
+            problems: effective.map(|e| e.problems.iter().map(ToString::to_string).collect()).unwrap_or_default(),
         }
     }
 
@@ -597,7 +601,10 @@ impl Agent {
         for entry in self.pods.iter() {
             let held = crate::hold::Hold::from_annotation(&entry.given).1;
             let of_policies = self.policies.iter().filter_map(|policy| policy.effective.get(&entry.id));
-            for problem in of_policies.flat_map(|effective| effective.problems.iter().cloned()).chain(held) {
+            let nameless = entry.given.containers.iter().filter_map(|container| nameless(&entry.given, container));
+            for problem in
+                of_policies.flat_map(|effective| effective.problems.iter().cloned()).chain(held).chain(nameless)
+            {
                 of_pods.push((Target::Pod(entry.id), problem));
             }
         }
@@ -619,6 +626,19 @@ impl Agent {
     }
 }
 
+/// A container whose ID does not tell where its cgroup is.
+fn nameless(pod: &Pod, container: &Container) -> Option<Problem> {
+    let ContainerCgroup::Runtime(id) = &container.cgroup else { return None };
+    let why = RuntimeId::parse(id).err()?;
+    Some(Problem {
+        object: format!("pod {}", pod.key()),
+        field: Some(format!("containerID of container {}", container.name)),
+        message: format!(
+            "`{id}` does not tell where its cgroup is: {why}; nothing is written to it, the rest of the pod counts"
+        ),
+    })
+}
+
 fn at(values: &serde_json::Map<String, serde_json::Value>, path: &str) -> Option<serde_json::Value> {
     let mut parts = path.split('.');
     let mut value = values.get(parts.next()?)?;
@@ -628,7 +648,11 @@ fn at(values: &serde_json::Map<String, serde_json::Value>, path: &str) -> Option
     Some(value.clone())
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a duration in seconds is small and positive")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a duration in seconds is small and positive"
+)]
 fn micros(seconds: f64) -> u64 {
     (seconds * 1e6) as u64
 }

@@ -61,7 +61,12 @@ pub enum ServiceError {
 /// # Errors
 ///
 /// [`ServiceError::Journal`] when baselines were restored at the end but the journal could not be brought up to date.
-pub fn run(mut agent: Agent, mut folder: Folder, tick: Duration, requests: &Receiver<Request>) -> Result<(), ServiceError> {
+pub fn run(
+    mut agent: Agent,
+    mut folder: Folder,
+    tick: Duration,
+    requests: &Receiver<Request>,
+) -> Result<(), ServiceError> {
     let clock = Instant::now();
     let mut recorders: Vec<Recorder> = Vec::new();
     let mut next = clock;

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use qosm_host::simulated::{Kernel, Simulation, Spec, Versions};
 use qosm_cluster::Objects;
 use qosm_host::layout::Driver;
 use qosm_host::mounts::CgroupVersion;
+use qosm_host::simulated::{Kernel, Simulation, Spec, Versions};
 use qosm_host::{Host, HostError};
 use qosm_model::column::{CpuCounters, MemoryCounters, PressureCounters, Stall};
 use qosm_model::pod::{ContainerState, Pod, Tier};
@@ -119,13 +119,19 @@ impl Stage {
         for path in all {
             if listed.contains(&path) {
                 let counters = self.cpu.get(&path).copied().unwrap_or_default();
-                simulation.set_cpu_counters(&path, counters).map_err(|source| file_error(&path, "cpu.stat", "", source))?;
+                simulation
+                    .set_cpu_counters(&path, counters)
+                    .map_err(|source| file_error(&path, "cpu.stat", "", source))?;
             } else {
                 // No sample: the file cannot be read at this tick.
-                simulation.overwrite(&path, "cpu.stat", "").map_err(|source| file_error(&path, "cpu.stat", "", source))?;
+                simulation
+                    .overwrite(&path, "cpu.stat", "")
+                    .map_err(|source| file_error(&path, "cpu.stat", "", source))?;
             }
             if let Some(&counters) = self.memory.get(&path) {
-                simulation.set_memory_counters(&path, counters).map_err(|source| file_error(&path, "memory.stat", "", source))?;
+                simulation
+                    .set_memory_counters(&path, counters)
+                    .map_err(|source| file_error(&path, "memory.stat", "", source))?;
             }
             if let Some(&counters) = self.pressure.get(&path) {
                 // A kernel without pressure files has no such column: the policies see none.
@@ -172,7 +178,9 @@ fn spec(facts: &HostFacts) -> Result<Spec, StageError> {
                     other => {
                         return Err(StageError::Field {
                             field: "cgroup",
-                            message: format!("`{other}` is no controller of qosm; there are cpu, cpuacct, cpuset, memory"),
+                            message: format!(
+                                "`{other}` is no controller of qosm; there are cpu, cpuacct, cpuset, memory"
+                            ),
                         });
                     }
                 };
@@ -187,7 +195,10 @@ fn spec(facts: &HostFacts) -> Result<Spec, StageError> {
         return Err(StageError::Field { field: "cpus", message: "a node has at least one CPU".to_owned() });
     }
     if facts.page_size == 0 || !facts.page_size.is_power_of_two() {
-        return Err(StageError::Field { field: "pageSize", message: "must be a power of two, such as 4096".to_owned() });
+        return Err(StageError::Field {
+            field: "pageSize",
+            message: "must be a power of two, such as 4096".to_owned(),
+        });
     }
     Ok(Spec {
         versions,
@@ -213,7 +224,14 @@ fn spec(facts: &HostFacts) -> Result<Spec, StageError> {
 /// Makes what a kubelet would have made, and removes the groups of pods that are gone.
 fn provision(host: &mut Host, pods: &[Pod]) -> Result<(), StageError> {
     for pod in pods.iter().filter(|pod| pod.active) {
-        host.provision(pod)?;
+        // A container whose runtime nobody knows has no cgroup; its pod has one, and so have the other containers.
+        let mut known = pod.clone();
+        for (container, given) in known.containers.iter_mut().zip(&pod.containers) {
+            if matches!(host.container_path(pod, given), Err(HostError::ContainerId { .. })) {
+                container.state = ContainerState::Waiting;
+            }
+        }
+        host.provision(&known)?;
     }
     Ok(())
 }

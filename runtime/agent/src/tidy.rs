@@ -77,7 +77,12 @@ impl Agent {
         }
         self.orphans = kept;
         // Leases may have been waiting for this cgroup.
-        self.dirty.extend(Knob::ALL.into_iter().map(|knob| (target, knob)).filter(|&(target, knob)| self.leases.effective(target, knob).is_some()));
+        self.dirty.extend(
+            Knob::ALL
+                .into_iter()
+                .map(|knob| (target, knob))
+                .filter(|&(target, knob)| self.leases.effective(target, knob).is_some()),
+        );
     }
 
     /// Once every policy has had its say, what an earlier agent held and nobody claims is put back.
@@ -200,7 +205,11 @@ impl Agent {
     /// # Errors
     ///
     /// [`JournalError`] when it could not be written down; then nothing changes.
-    pub fn set_hold(&mut self, pod: &str, hold: Option<Option<qosm_model::lease::Timestamp>>) -> Result<(), JournalError> {
+    pub fn set_hold(
+        &mut self,
+        pod: &str,
+        hold: Option<Option<qosm_model::lease::Timestamp>>,
+    ) -> Result<(), JournalError> {
         let hold = hold.map(|until| Hold { until, source: HoldSource::Operator });
         if let Some(journal) = &self.journal {
             journal.set_hold(pod, hold.map(Into::into).as_ref())?;

@@ -39,6 +39,7 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
     let boot = std::fs::read_to_string(args.host.proc.join("sys/kernel/random/boot_id"))
         .context("cannot tell this boot from earlier ones")?;
     let journal = Journal::open(&state, &args.state_dir, boot.trim())?;
+    raise_file_limit();
     let host = host::open(&args.host)?;
 
     let engine = Engine::new()?;
@@ -84,6 +85,16 @@ fn read_config(path: &std::path::Path) -> anyhow::Result<AgentConfig> {
     serde_saphyr::from_str(&text).map_err(|error| Usage(format!("{}: {error}", path.display())).into())
 }
 
+/// The host keeps a descriptor for each file that it reads at each tick: 300 containers come to more than the usual 1024.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open files stays as it is; on a full node files are opened for each reading");
+    }
+}
+
 fn log(format: LogFormat) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("QOSM_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
@@ -99,11 +110,7 @@ fn log(format: LogFormat) {
 }
 
 /// Opens the sockets and listens for signals, on a thread of its own: tokio stays out of the loop.
-fn open_doors(
-    args: &AgentArgs,
-    metrics: Arc<Metrics>,
-    requests: &mpsc::Sender<Request>,
-) -> anyhow::Result<()> {
+fn open_doors(args: &AgentArgs, metrics: Arc<Metrics>, requests: &mpsc::Sender<Request>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(8).enable_all().build()?;
     let guard = runtime.enter();
     let socket = admin::bind_admin(&args.admin_socket)
@@ -115,7 +122,9 @@ fn open_doors(
                 listener.set_nonblocking(true)?;
                 tokio::net::TcpListener::from_std(listener)
             })
-            .with_context(|| format!("cannot listen on {address} for metrics; choose another with --metrics-listen, or `none`"))?;
+            .with_context(|| {
+                format!("cannot listen on {address} for metrics; choose another with --metrics-listen, or `none`")
+            })?;
         runtime.spawn(admin::serve_metrics(listener, metrics, requests.clone()));
     }
     let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;

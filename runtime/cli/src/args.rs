@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 it ran and the answer is bad (a problem, a refusal, not found); 2 it was asked wrongly.";
+const EXIT_CODES: &str =
+    "Exit codes: 0 done; 1 it ran and the answer is bad (a problem, a refusal, not found); 2 it was asked wrongly.";
 
 /// QoS policies as WebAssembly modules: memory QoS and CPU Burst for the pods of this node.
 #[derive(Debug, Parser)]
@@ -19,13 +20,19 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the agent on this node.
-    #[command(after_help = "Example, on a host without Kubernetes:\n  qosm agent --pods /etc/qosm/pods --config /etc/qosm/slo.yaml --create-cgroups")]
+    #[command(
+        after_help = "Example, on a host without Kubernetes:\n  qosm agent --pods /etc/qosm/pods --config /etc/qosm/slo.yaml --create-cgroups"
+    )]
     Agent(Box<AgentArgs>),
     /// Show what would be written, and why; nothing is touched.
-    #[command(after_help = "Examples:\n  qosm plan --facts examples/plan/node.yaml\n  qosm plan --pods /etc/qosm/pods --config slo.yaml -o json")]
+    #[command(
+        after_help = "Examples:\n  qosm plan --facts examples/plan/node.yaml\n  qosm plan --pods /etc/qosm/pods --config slo.yaml -o json"
+    )]
     Plan(PlanArgs),
     /// Play a recording through the policies and print each tick's decisions.
-    #[command(after_help = "Examples:\n  qosm replay examples/replay/burst.jsonl\n  qosm replay node.jsonl --policy cpu-burst=./candidate.wasm --policy-config cpu-burst='{\"profile\":\"koordinator\"}'")]
+    #[command(
+        after_help = "Examples:\n  qosm replay examples/replay/burst.jsonl\n  qosm replay node.jsonl --policy cpu-burst=./candidate.wasm --policy-config cpu-burst='{\"profile\":\"koordinator\"}'"
+    )]
     Replay(ReplayArgs),
     /// Record what a running agent sees, for `replay`.
     #[command(after_help = "Example:\n  qosm record --for 60s > node.jsonl")]

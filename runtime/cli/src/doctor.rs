@@ -102,7 +102,10 @@ fn tell(facts: &HostFacts) -> String {
     rows.push(("cgroup driver".to_owned(), format!("{} ({})", facts.driver.as_str(), facts.driver_source)));
     let kubepods = if facts.has_kubepods { "" } else { " (not there)" };
     rows.push(("kubepods".to_owned(), format!("{}{kubepods}", facts.kubepods)));
-    rows.push(("CPUs, memory".to_owned(), format!("{}, {} MiB, pages of {}", facts.cpus, facts.memory.0 >> 20, facts.page_size)));
+    rows.push((
+        "CPUs, memory".to_owned(),
+        format!("{}, {} MiB, pages of {}", facts.cpus, facts.memory.0 >> 20, facts.page_size),
+    ));
     rows.push(("NUMA nodes".to_owned(), facts.numa_nodes.to_string()));
     rows.push(("pressure (PSI)".to_owned(), yes(facts.psi)));
     rows.push(("resctrl".to_owned(), yes(facts.resctrl)));

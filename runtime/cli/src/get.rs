@@ -26,7 +26,9 @@ pub(crate) fn run(args: &GetArgs) -> anyhow::Result<Answer> {
         Noun::Policies => policies(&client::get::<Vec<_>>(socket, path)?),
         Noun::Knobs => knobs(&client::get(socket, path)?),
         Noun::Events => events(&client::get::<Vec<Value>>(socket, path)?),
-        Noun::Problems => client::get::<Vec<String>>(socket, path)?.iter().map(|problem| format!("{problem}\n")).collect(),
+        Noun::Problems => {
+            client::get::<Vec<String>>(socket, path)?.iter().map(|problem| format!("{problem}\n")).collect()
+        }
     };
     print::text(&text)?;
     Ok(Answer::Good)

@@ -12,8 +12,7 @@ pub(crate) fn open(args: &HostArgs) -> anyhow::Result<Host> {
     let dir = |path: &std::path::Path| {
         Dir::open_ambient_dir(path, ambient_authority()).with_context(|| format!("cannot open {}", path.display()))
     };
-    let directories =
-        Directories { cgroup: dir(&args.cgroup_mount)?, proc: dir(&args.proc)?, sys: dir(&args.sys)? };
+    let directories = Directories { cgroup: dir(&args.cgroup_mount)?, proc: dir(&args.proc)?, sys: dir(&args.sys)? };
     let options = LayoutOptions {
         driver: args.cgroup_driver.map(|driver| match driver {
             DriverArg::Systemd => Driver::Systemd,

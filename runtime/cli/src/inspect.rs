@@ -59,8 +59,14 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Answer> {
         }
         rows.push(vec!["digest".to_owned(), inspection.digest.to_string()]);
         rows.push(vec!["size".to_owned(), format!("{} bytes", inspection.size)]);
-        rows.push(vec!["contract".to_owned(), inspection.contract_version.clone().unwrap_or_else(|| "none".to_owned())]);
-        rows.push(vec!["grants it needs".to_owned(), if grants.is_empty() { "none".to_owned() } else { grants.join(", ") }]);
+        rows.push(vec![
+            "contract".to_owned(),
+            inspection.contract_version.clone().unwrap_or_else(|| "none".to_owned()),
+        ]);
+        rows.push(vec![
+            "grants it needs".to_owned(),
+            if grants.is_empty() { "none".to_owned() } else { grants.join(", ") },
+        ]);
         if !always.is_empty() {
             rows.push(vec!["also uses".to_owned(), always.join(", ")]);
         }

@@ -88,7 +88,8 @@ pub(crate) fn cache(dir: &Path) -> anyhow::Result<ModuleCache> {
         .mode(0o700)
         .create(dir)
         .with_context(|| format!("cannot make the folder {}", dir.display()))?;
-    let dir = Dir::open_ambient_dir(dir, ambient_authority()).with_context(|| format!("cannot open {}", dir.display()))?;
+    let dir =
+        Dir::open_ambient_dir(dir, ambient_authority()).with_context(|| format!("cannot open {}", dir.display()))?;
     ModuleCache::open(dir).context("the cache of compiled modules cannot be used")
 }
 

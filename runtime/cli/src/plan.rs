@@ -76,11 +76,16 @@ fn on_this_host(
     };
     agent.update(sources, Now::default());
     let step = agent.step(Now::default());
-    let failing = agent.policy_reports().into_iter().filter_map(|policy| Some((policy.policy, policy.error?))).collect();
+    let failing =
+        agent.policy_reports().into_iter().filter_map(|policy| Some((policy.policy, policy.error?))).collect();
     Ok((step.decisions, step.refused, agent.problems(), failing))
 }
 
-fn load_all(engine: &Engine, args: &PlanArgs, said: Vec<qosm_agent::config::PolicyConfig>) -> anyhow::Result<Vec<LoadedPolicy>> {
+fn load_all(
+    engine: &Engine,
+    args: &PlanArgs,
+    said: Vec<qosm_agent::config::PolicyConfig>,
+) -> anyhow::Result<Vec<LoadedPolicy>> {
     load_entries(engine, &args.modules, said)
 }
 
@@ -140,7 +145,8 @@ fn not_possible(refused: &[Decision]) -> Vec<String> {
         by_knob.entry((&decision.knob, &decision.policy)).or_default().push(decision);
     }
     for ((knob, policy), decisions) in by_knob {
-        let subjects: Vec<_> = decisions.iter().map(|decision| format!("{} ({})", decision.subject(), decision.value)).collect();
+        let subjects: Vec<_> =
+            decisions.iter().map(|decision| format!("{} ({})", decision.subject(), decision.value)).collect();
         let why = decisions.first().and_then(|decision| decision.error.as_deref()).unwrap_or_default();
         lines.push(format!("not possible: {knob} of {}, wanted by {policy}: {why}", subjects.join(", ")));
     }

@@ -9,7 +9,9 @@ use crate::{Answer, client};
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<Answer> {
     let mut out: Box<dyn Write> = match &args.file {
-        Some(path) => Box::new(std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?),
+        Some(path) => {
+            Box::new(std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?)
+        }
         None => Box::new(std::io::stdout().lock()),
     };
     let at_most = args.duration.map(|duration| duration.unsigned_abs());

@@ -21,9 +21,11 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Answer> {
         let file = std::fs::File::open(&args.recording).with_context(|| format!("cannot read {shown}"))?;
         Box::new(std::io::BufReader::new(file))
     };
-    let mut lines = reader.lines().enumerate().filter(|(_, line)| line.as_ref().map_or(true, |text| !text.trim().is_empty()));
+    let mut lines =
+        reader.lines().enumerate().filter(|(_, line)| line.as_ref().map_or(true, |text| !text.trim().is_empty()));
     let wrong = |number: usize, error: &dyn std::fmt::Display| Usage(format!("{shown}: line {}: {error}", number + 1));
-    let (number, first) = lines.next().ok_or_else(|| Usage(format!("{shown}: empty; the first line must be the facts")))?;
+    let (number, first) =
+        lines.next().ok_or_else(|| Usage(format!("{shown}: empty; the first line must be the facts")))?;
     let facts: Facts = serde_json::from_str(&first.with_context(|| format!("cannot read {shown}"))?)
         .map_err(|error| wrong(number, &format!("the facts: {error}")))?;
 
@@ -47,7 +49,8 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Answer> {
     for (number, line) in lines {
         let line = line.with_context(|| format!("cannot read {shown}"))?;
         let tick: TickLine = serde_json::from_str(&line).map_err(|error| wrong(number, &error))?;
-        let outcome = replay.play(&tick).map_err(|error| wrong(number, &format!("{:#}", anyhow::Error::from(error))))?;
+        let outcome =
+            replay.play(&tick).map_err(|error| wrong(number, &format!("{:#}", anyhow::Error::from(error))))?;
         show(&outcome)?;
     }
     out.flush()?;
@@ -57,7 +60,8 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Answer> {
 fn write_table(out: &mut impl Write, outcome: &Outcome) -> std::io::Result<()> {
     let seconds = outcome.time_millis / 1000;
     let millis = outcome.time_millis % 1000;
-    let rows = outcome.decisions.iter().map(|decision| (decision, "")).chain(outcome.refused.iter().map(|d| (d, "REFUSED ")));
+    let rows =
+        outcome.decisions.iter().map(|decision| (decision, "")).chain(outcome.refused.iter().map(|d| (d, "REFUSED ")));
     for (decision, mark) in rows {
         writeln!(
             out,
@@ -73,7 +77,11 @@ fn write_table(out: &mut impl Write, outcome: &Outcome) -> std::io::Result<()> {
         )?;
     }
     for event in &outcome.events {
-        writeln!(out, "{:>5} {seconds:>6}.{millis:03}s  event {} {}: {}", outcome.tick, event.pod, event.reason, event.message)?;
+        writeln!(
+            out,
+            "{:>5} {seconds:>6}.{millis:03}s  event {} {}: {}",
+            outcome.tick, event.pod, event.reason, event.message
+        )?;
     }
     for problem in &outcome.problems {
         writeln!(out, "{:>5} {seconds:>6}.{millis:03}s  problem {problem}", outcome.tick)?;

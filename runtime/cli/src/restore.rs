@@ -17,7 +17,9 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
     let state = match Dir::open_ambient_dir(&args.state_dir, ambient_authority()) {
         Ok(state) => state,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return report(args, &[]),
-        Err(error) => return Err(error).with_context(|| format!("cannot open the state folder {}", args.state_dir.display())),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot open the state folder {}", args.state_dir.display()));
+        }
     };
     let boot = std::fs::read_to_string(args.host.proc.join("sys/kernel/random/boot_id"))
         .context("cannot tell this boot from earlier ones")?;

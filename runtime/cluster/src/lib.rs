@@ -29,6 +29,8 @@ mod config_map;
 mod folder;
 mod node;
 mod object;
+#[cfg(any(test, fuzzing))]
+pub mod oracle;
 mod pod;
 mod quantity;
 mod text;

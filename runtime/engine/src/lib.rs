@@ -40,6 +40,8 @@ mod instance;
 mod interface;
 mod limits;
 mod link;
+#[cfg(any(test, fuzzing))]
+pub mod oracle;
 mod precompiled;
 mod staging;
 mod watchdog;

@@ -37,6 +37,8 @@ pub mod knob_table;
 mod knobs;
 pub mod layout;
 pub mod mounts;
+#[cfg(any(test, fuzzing))]
+pub mod oracle;
 mod parking;
 pub mod parse;
 mod plan;

@@ -52,6 +52,8 @@ mod document;
 mod maps;
 mod merge;
 mod namespaces;
+#[cfg(any(test, fuzzing))]
+pub mod oracle;
 mod schema;
 mod selector;
 mod strategy;

@@ -13,11 +13,13 @@ mod report;
 mod server;
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::command;
 use crate::interrupt::Interrupt;
 use crate::setup::{self, Purpose};
 use crate::workspace::Workspace;
@@ -41,6 +43,9 @@ pub(crate) struct Args {
     /// Keeps everything running at the end until Ctrl-C, to look at with `qosm explain` and the like.
     #[arg(long)]
     hold: bool,
+    /// Writes what the module sees to this file, for `qosm replay`; the recorded run of the examples was made like this.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Replays the recorded run even where the real one could be made.
     #[arg(long)]
     recorded: bool,
@@ -112,6 +117,9 @@ fn real(workspace: &Workspace, args: &Args, groups: Groups, interrupt: &Interrup
     let mut agent = Agent::start(workspace, &groups, &log, LIMIT_MILLI, interrupt)?;
     println!("     It runs, and its log is {}.", log.display());
 
+    let whole = Duration::from_secs(2 * (args.seconds + measure::SETTLE) + 1);
+    let recorder = args.record.as_deref().map(|file| agent.record(file, whole)).transpose()?;
+
     let phase = |policy, agent: &mut Agent| {
         measure::run(policy, rate, args.seconds, server.address(), &groups, agent, interrupt)
     };
@@ -140,6 +148,16 @@ fn real(workspace: &Workspace, args: &Args, groups: Groups, interrupt: &Interrup
         rate,
     };
     tell(&folder, &setting, &before, &after)?;
+    if let (Some(mut recorder), Some(file)) = (recorder, &args.record) {
+        let ended =
+            command::wait(&mut recorder, Duration::from_secs(10)).context("`qosm record` cannot be waited for")?;
+        anyhow::ensure!(
+            ended.is_some_and(|status| status.success()),
+            "`qosm record` failed to write {}",
+            file.display()
+        );
+        println!("  Recorded to {}.\n", file.display());
+    }
     if args.hold {
         hold(workspace, &agent, &server, rate, interrupt);
     }
@@ -154,12 +172,20 @@ fn real(workspace: &Workspace, args: &Args, groups: Groups, interrupt: &Interrup
     drop(server);
     drop(groups);
     println!("Server and cgroups are gone again.\n");
+    if !report::shows_the_effect(&before, &after) {
+        println!(
+            "This run does not show what it should: throttling nearly gone and waits shorter. The agent's log may tell why,\n\
+             {}; so may a machine that is busy with other things. Try again once it is quiet.",
+            log.display()
+        );
+        return Ok(ExitCode::FAILURE);
+    }
     next_steps(workspace);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Table, JSON and picture, to the terminal and to `target/demo/`.
-fn tell(folder: &std::path::Path, setting: &Setting, before: &Phase, after: &Phase) -> Result<()> {
+fn tell(folder: &Path, setting: &Setting, before: &Phase, after: &Phase) -> Result<()> {
     let table = report::table(setting, before, after);
     println!("\n{table}");
     let json = serde_json::to_string_pretty(&report::json(setting, &[before, after]))?;

@@ -26,7 +26,7 @@ pub(crate) enum Purpose {
     Build,
     /// That, and a virtual machine with a kernel.
     Test,
-    /// That of `build`, and a web server.
+    /// A web server; what is built for the demo comes with `build`.
     Demo,
     /// rustfmt, clippy and cargo-deny.
     Lint,
@@ -42,7 +42,11 @@ pub(crate) enum Purpose {
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     use Purpose::{Bench, Build, Demo, Lint, Test};
     let all = [Build, Test, Demo, Lint, Bench];
-    install(workspace, if args.purposes.is_empty() { &all } else { &args.purposes })?;
+    let mut purposes = if args.purposes.is_empty() { all.to_vec() } else { args.purposes.clone() };
+    if purposes.contains(&Demo) {
+        purposes.push(Build);
+    }
+    install(workspace, &purposes)?;
     command::heading("everything is there");
     Ok(())
 }
@@ -54,7 +58,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
 /// As [`run`].
 pub(crate) fn install(workspace: &Workspace, purposes: &[Purpose]) -> Result<()> {
     let for_any = |wanted: &[Purpose]| wanted.iter().any(|purpose| purposes.contains(purpose));
-    if for_any(&[Purpose::Build, Purpose::Test, Purpose::Demo, Purpose::Bench]) {
+    if for_any(&[Purpose::Build, Purpose::Test, Purpose::Bench]) {
         wasm(workspace)?;
     }
     if for_any(&[Purpose::Test]) {

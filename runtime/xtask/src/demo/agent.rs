@@ -85,6 +85,18 @@ impl Agent {
         command::output(Command::new(&self.binary).args(words).arg("--admin-socket").arg(self.socket()))
     }
 
+    /// Starts `qosm record` on this agent. It ends by itself after that long, or with the agent.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started.
+    pub(crate) fn record(&self, file: &Path, length: Duration) -> Result<Child> {
+        let mut record = Command::new(&self.binary);
+        record.args(["record", "--for", &format!("{}s", length.as_secs()), "--file"]).arg(file);
+        record.arg("--admin-socket").arg(self.socket()).stdin(Stdio::null());
+        record.spawn().context("`qosm record` cannot be started")
+    }
+
     /// The socket that this agent answers on.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("admin.sock")

@@ -59,6 +59,12 @@ pub(crate) fn table(setting: &Setting, before: &Phase, after: &Phase) -> String 
     )
 }
 
+/// Whether the second phase was throttled far less than the first, and its slowest visitors waited less.
+pub(crate) fn shows_the_effect(before: &Phase, after: &Phase) -> bool {
+    let (before, after) = (before.summary(), after.summary());
+    after.throttled_percent < before.throttled_percent / 3.0 && after.p99 < before.p99
+}
+
 /// Everything, second by second.
 pub(crate) fn json(setting: &Setting, phases: &[&Phase]) -> Value {
     let micros = |time: Option<Duration>| time.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));

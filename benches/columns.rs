@@ -1,0 +1,71 @@
+//! The promise: a column is handed over to a module at once, for a fraction of a microsecond a container.
+//!
+//! CPU Burst is at work for a single pod; the columns hold rows of containers that are none of its own. So what grows with the
+//! rows is the hand-over, and the policy's look at each row whether it knows it: an upper bound.
+#![expect(clippy::expect_used, reason = "what fails must end the bench, not be measured")]
+
+use std::hint::black_box;
+
+use criterion::BenchmarkId;
+use qosm_benches::figures::{self, Figures};
+use qosm_benches::workload::{self, WINDOW};
+use qosm_benches::{is_whole_run, modules, side_by_side};
+use qosm_engine::{Cause, Columns, Compiler, Engine};
+
+const ROWS: [u32; 5] = [0, 30, 100, 300, 1000];
+/// The rows that the summary tells of.
+const MANY: u32 = 300;
+
+/// The first id that is not the policy's own.
+const STRANGERS: u32 = 1_000_000;
+
+fn cpu(rows: u32) -> Columns {
+    Columns {
+        node: Some(workload::node()),
+        cpu: Some(workload::cpu(STRANGERS, rows)),
+        bandwidth: Some(workload::bandwidth(1, 1)),
+        ..Columns::default()
+    }
+}
+
+/// Two rows a pod: its own and its container's.
+fn bandwidth(rows: u32) -> Columns {
+    Columns {
+        node: Some(workload::node()),
+        cpu: Some(workload::cpu(1, 1)),
+        bandwidth: Some(workload::bandwidth(STRANGERS, rows / 2)),
+        ..Columns::default()
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    let mut criterion = qosm_benches::criterion()?;
+    let engine = Engine::new()?;
+    let policy = modules::load(&engine, "cpu-burst", None, &Compiler::InProcess)?;
+    let mut module = workload::instance(&engine, &policy, 1)?;
+    let mut figures = Figures::new();
+    let mut group = criterion.benchmark_group("columns");
+    for (name, columns) in [("cpu", cpu as fn(u32) -> Columns), ("bandwidth", bandwidth)] {
+        for rows in ROWS {
+            let columns = columns(rows);
+            group.bench_function(BenchmarkId::new(name, rows), |b| {
+                b.iter(|| module.evaluate(WINDOW, Cause::Interval, &columns).expect("evaluated before"));
+            });
+        }
+        if !is_whole_run() {
+            continue;
+        }
+        let (none, many) = (columns(0), columns(MANY));
+        // Both runners need the one module, each in its turn.
+        let module = std::cell::RefCell::new(&mut module);
+        let evaluate = |columns: &Columns| -> anyhow::Result<()> {
+            black_box(module.borrow_mut().evaluate(WINDOW, Cause::Interval, columns)?);
+            Ok(())
+        };
+        let turns = side_by_side::run(&mut [&mut |_| evaluate(&none), &mut |_| evaluate(&many)])?;
+        figures.insert(format!("{name} us a row"), turns.figure(|[none, many]| (many - none) / f64::from(MANY) * 1e6));
+    }
+    group.finish();
+    criterion.final_summary();
+    if is_whole_run() { figures::write("columns", &figures) } else { Ok(()) }
+}

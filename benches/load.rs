@@ -1,0 +1,40 @@
+//! The promise: a module that was compiled before decides within milliseconds of being asked for.
+//!
+//! From the file on disk to the first settings for 100 pods, as the agent goes about it: read, find in the cache and check,
+//! link, ask who it is, instantiate, configure, hand over the pods, evaluate.
+#![expect(clippy::expect_used, reason = "what fails must end the bench, not be measured")]
+
+use anyhow::Context;
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
+use criterion::BenchmarkId;
+use qosm_benches::{modules, workload};
+use qosm_engine::{Compiler, Engine, ModuleCache};
+
+const PODS: u32 = 100;
+
+fn main() -> anyhow::Result<()> {
+    let mut criterion = qosm_benches::criterion()?;
+    let engine = Engine::new()?;
+    let folder = tempfile::tempdir().context("no folder for the cache")?;
+    let cache = ModuleCache::open(Dir::open_ambient_dir(folder.path(), ambient_authority())?)?;
+    // A miss would have to compile and cannot: so it ends the bench.
+    let none = Compiler::Child { program: folder.path().join("no-compiler"), args: Vec::new() };
+    let pods = workload::pods(PODS);
+    let mut group = criterion.benchmark_group("load");
+    for name in modules::DEFAULT {
+        modules::load(&engine, name, Some(&cache), &Compiler::InProcess)?;
+        let load = || -> anyhow::Result<_> {
+            let policy = modules::load(&engine, name, Some(&cache), &none)?;
+            workload::first_decision(&engine, &policy, &pods)
+        };
+        let (_, staged) = load()?;
+        anyhow::ensure!(!staged.settings.is_empty(), "policy `{name}` wants nothing for {PODS} pods");
+        group.bench_function(BenchmarkId::new(name, PODS), |b| {
+            b.iter_with_large_drop(|| load().expect("loaded just before"));
+        });
+    }
+    group.finish();
+    criterion.final_summary();
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! The promise: the agent stays small, and does not grow.
+//!
+//! A process that does what the agent does, with both default modules and 100 pods on real cgroups: modules are compiled in a
+//! child process, so that the compiler's memory is not this one's, and no benchmark's machinery is loaded.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use qosm_benches::cgroups::Tree;
+use qosm_benches::figures::{self, Figure, Figures};
+use qosm_benches::modules;
+use qosm_benches::ticking::Ticking;
+use qosm_benches::{is_wanted, workload};
+use qosm_engine::{Compiler, Engine, compile_child_main};
+
+const PODS: u32 = 100;
+/// Until every table has its size.
+const EARLY_TICKS: u32 = 2_000;
+const TICKS: u32 = 20_000;
+/// What makes this program the compiler's child.
+const COMPILE: &str = "compile-module";
+
+fn main() -> ExitCode {
+    if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(COMPILE)) {
+        return compile_child_main();
+    }
+    if !is_wanted("resident") {
+        return ExitCode::SUCCESS;
+    }
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
+    let engine = Engine::new()?;
+    let program = std::env::current_exe().context("this program does not know where it lies")?;
+    let compiler = Compiler::Child { program, args: vec![COMPILE.into()] };
+    let policies = modules::DEFAULT
+        .iter()
+        .map(|name| modules::load(&engine, name, None, &compiler))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let tree = Tree::plant(workload::pods(PODS))?;
+    let mut agent = Ticking::start(tree.host()?, engine, policies, tree.pods(PODS))?;
+    for _ in 0..EARLY_TICKS {
+        agent.tick();
+    }
+    let early = status("VmRSS")?;
+    for _ in 0..TICKS {
+        agent.tick();
+    }
+    let (late, most) = (status("VmRSS")?, status("VmHWM")?);
+    println!("resident/default-modules/{PODS}");
+    println!(
+        "    after {EARLY_TICKS} ticks: {:.1} MiB; after {TICKS} more: {:.1} MiB; at most: {:.1} MiB",
+        early / 1024.0,
+        late / 1024.0,
+        most / 1024.0
+    );
+    let figures = [("MiB", late / 1024.0), ("most MiB", most / 1024.0), ("growth KiB", late - early)];
+    let figures: Figures = figures.into_iter().map(|(name, value)| (name.to_owned(), Figure::once(value))).collect();
+    figures::write("resident", &figures)
+}
+
+/// A line of `/proc/self/status`, in KiB.
+fn status(name: &str) -> anyhow::Result<f64> {
+    let text = fs::read_to_string("/proc/self/status").context("/proc/self/status cannot be read")?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let line = line.with_context(|| format!("/proc/self/status has no {name}"))?;
+    let kib = line.trim().trim_end_matches(" kB").parse::<u32>();
+    Ok(f64::from(kib.with_context(|| format!("{name} is `{line}`"))?))
+}

@@ -1,0 +1,216 @@
+//! The table of the README, from the last run of the benches.
+//!
+//! Exit status 0: every promise was measured and kept; 1: one was not.
+
+use std::fs;
+use std::process::ExitCode;
+
+use qosm_benches::figures::{self, Figure, Figures};
+
+/// A line of the table.
+struct Row {
+    what: String,
+    /// What is promised; `None` = the figure is only told.
+    target: Option<&'static str>,
+    measured: Option<Measured>,
+}
+
+struct Measured {
+    text: String,
+    is_kept: bool,
+}
+
+fn main() -> ExitCode {
+    match rows() {
+        Ok(rows) => {
+            print!("{}", table(&rows));
+            println!("\n{}", machine());
+            let all = rows.iter().all(|row| row.measured.as_ref().is_some_and(|measured| measured.is_kept));
+            if all { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn rows() -> anyhow::Result<Vec<Row>> {
+    let mut rows = tick_rows(&figures::read("tick")?);
+    rows.push(column_row(&figures::read("columns")?));
+    rows.push(cpu_row(&figures::read("cpu")?));
+    rows.extend(resident_rows(&figures::read("resident")?));
+    rows.push(load_row()?);
+    rows.push(Row {
+        what: "memory QoS planned afresh for 300 pods".to_owned(),
+        target: None,
+        measured: figures::criterion("plan/memory-qos/300")?.map(|plan| told(spread(plan.times(1e-6), 1, "ms"))),
+    });
+    Ok(rows)
+}
+
+fn tick_rows(tick: &Figures) -> Vec<Row> {
+    let of = |count: u32, name: &str| tick.get(&format!("{count} {name}")).copied();
+    let ratio = |count| {
+        let (ratio, tick, pread, reads) =
+            (of(count, "tick over pread")?, of(count, "tick us")?, of(count, "pread us")?, of(count, "reads")?);
+        let text = format!(
+            "{}; {:.0} µs against {:.0} µs for {:.0} reads",
+            spread(ratio, 2, "×"),
+            tick.median,
+            pread.median,
+            reads.median
+        );
+        Some((text, ratio.median))
+    };
+    let mut rows = vec![Row {
+        what: "one CPU Burst tick, 300 containers, against the bare `pread`s of its files".to_owned(),
+        target: Some("≤ 1.25 ×"),
+        measured: ratio(300).map(|(text, ratio)| Measured { text, is_kept: ratio <= 1.25 }),
+    }];
+    rows.extend([30, 100, 1000].map(|count| Row {
+        what: format!("the same with {count} containers"),
+        target: None,
+        measured: ratio(count).map(|(text, _)| told(text)),
+    }));
+    rows.push(Row {
+        what: "opening, reading and closing the same files, 300 containers, against that tick".to_owned(),
+        target: None,
+        measured: of(300, "open-read-close over tick").map(|ratio| told(spread(ratio, 1, "×"))),
+    });
+    let share = || {
+        let (share, wasm, native) = (of(300, "wasm over native of tick")?, of(300, "wasm us")?, of(300, "native us")?);
+        let text = format!(
+            "{}; the policy takes {:.0} µs in Wasm, {:.0} µs native",
+            spread(share.times(100.0), 1, "%"),
+            wasm.median,
+            native.median
+        );
+        Some(Measured { text, is_kept: share.median <= 0.08 })
+    };
+    rows.push(Row {
+        what: "Wasm's share of that tick: what the policy takes longer than native".to_owned(),
+        target: Some("≤ 8 %"),
+        measured: share(),
+    });
+    rows
+}
+
+fn column_row(columns: &Figures) -> Row {
+    let measured = || {
+        let (cpu, bandwidth) = (columns.get("cpu us a row")?, columns.get("bandwidth us a row")?);
+        let text = format!("CPU {}; quotas {}", spread(*cpu, 3, "µs"), spread(*bandwidth, 3, "µs"));
+        Some(Measured { text, is_kept: cpu.median.max(bandwidth.median) <= 0.15 })
+    };
+    Row { what: "a row of a column handed over to Wasm".to_owned(), target: Some("≤ 0.15 µs"), measured: measured() }
+}
+
+fn cpu_row(cpu: &Figures) -> Row {
+    let measured = || {
+        let (mean, percent) = (cpu.get("mean percent")?.median, cpu.get("percent")?);
+        let text = format!("{mean:.2} % ({:.2}–{:.2})", percent.lower, percent.upper);
+        Some(Measured { text, is_kept: mean <= 0.5 })
+    };
+    Row {
+        what: "CPU of the agent, 300 containers, a tick a second, default modules".to_owned(),
+        target: Some("≤ 0.5 % of one core"),
+        measured: measured(),
+    }
+}
+
+fn resident_rows(resident: &Figures) -> [Row; 2] {
+    let of = |name: &str| resident.get(name).map(|figure| figure.median);
+    let size = || {
+        let (now, most) = (of("MiB")?, of("most MiB")?);
+        Some(Measured { text: format!("{now:.1} MiB (at most {most:.1})"), is_kept: most <= 32.0 })
+    };
+    [
+        Row {
+            what: "resident memory, default modules, 100 pods".to_owned(),
+            target: Some("≤ 32 MiB"),
+            measured: size(),
+        },
+        Row {
+            what: "its growth over 20 000 ticks".to_owned(),
+            target: Some("none"),
+            // The allocator may still take a few pages once; a leak of four bytes a tick would be more.
+            measured: of("growth KiB").map(|kib| Measured { text: format!("{kib:.0} KiB"), is_kept: kib <= 64.0 }),
+        },
+    ]
+}
+
+fn load_row() -> anyhow::Result<Row> {
+    let (cpu_burst, memory_qos) =
+        (figures::criterion("load/cpu-burst/100")?, figures::criterion("load/memory-qos/100")?);
+    let measured = cpu_burst.zip(memory_qos).map(|(cpu_burst, memory_qos)| {
+        let (cpu_burst, memory_qos) = (cpu_burst.times(1e-6), memory_qos.times(1e-6));
+        let text = format!("CPU Burst {}; memory QoS {}", spread(cpu_burst, 1, "ms"), spread(memory_qos, 1, "ms"));
+        Measured { text, is_kept: cpu_burst.median.max(memory_qos.median) <= 5.0 }
+    });
+    Ok(Row {
+        what: "load of a cached module to its first decision, 100 pods".to_owned(),
+        target: Some("≤ 5 ms"),
+        measured,
+    })
+}
+
+fn told(text: String) -> Measured {
+    Measured { text, is_kept: true }
+}
+
+fn spread(figure: Figure, digits: usize, unit: &str) -> String {
+    let Figure { median, lower, upper } = figure;
+    format!("{median:.digits$} {unit} ({lower:.digits$}–{upper:.digits$})")
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut text = "| figure | promise | measured | kept |\n| --- | --- | --- | --- |\n".to_owned();
+    for Row { what, target, measured } in rows {
+        let (shown, kept) = match (measured, target) {
+            (None, _) => ("not measured", "**no**"),
+            (Some(measured), None) => (measured.text.as_str(), ""),
+            (Some(measured), Some(_)) => (measured.text.as_str(), if measured.is_kept { "yes" } else { "**no**" }),
+        };
+        text.push_str(&format!("| {what} | {} | {shown} | {kept} |\n", target.unwrap_or_default()));
+    }
+    text
+}
+
+/// On what it was measured.
+fn machine() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let cpuinfo = read("/proc/cpuinfo");
+    let model = cpuinfo.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(':'));
+    let model = model.map_or("an unnamed CPU", |(_, model)| model.trim());
+    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let cgroup = if fs::exists("/sys/fs/cgroup/cgroup.controllers").unwrap_or(false) { "v2" } else { "v1" };
+    format!(
+        "Measured on {model}, {cpus} CPUs, Linux {}, cgroup {cgroup}. Medians; in brackets the quartiles, for load and plan \
+         the 95 % confidence interval.",
+        kernel.trim()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_promise_that_was_not_measured_is_not_kept() {
+        let rows = tick_rows(&Figures::new());
+        assert!(rows.iter().all(|row| row.measured.is_none()));
+        assert!(table(&rows).lines().skip(2).all(|line| line.ends_with("| not measured | **no** |")));
+    }
+
+    #[test]
+    fn a_promise_is_kept_up_to_its_bound() {
+        for (ratio, kept) in [(1.25, "| yes |"), (1.26, "| **no** |")] {
+            let figures = [("tick over pread", ratio), ("tick us", 500.0), ("pread us", 400.0), ("reads", 782.0)];
+            let figures: Figures =
+                figures.map(|(name, value)| (format!("300 {name}"), Figure::once(value))).into_iter().collect();
+            let table = table(&tick_rows(&figures));
+            assert!(table.lines().nth(2).is_some_and(|line| line.ends_with(kept)), "{table}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Real cgroups of a bench's own: `qosm-bench-<pid>/kubepods/…`, made as a kubelet would and removed when the bench ends. Where
+//! that cannot be done there is an error, never a substitute.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
+use qosm_host::{Directories, Driver, Host, LayoutOptions};
+use qosm_model::pod::{Pod, Tier};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+const PREFIX: &str = "qosm-bench-";
+
+/// Descriptors that the largest bench needs: eight files a container, kept once by the agent and once by the bare reads.
+const FILES: u64 = 18_000;
+
+/// The groups of a bench. They go away with it.
+pub struct Tree {
+    root: String,
+    /// The root's directory in each hierarchy.
+    directories: BTreeSet<PathBuf>,
+    pods: Vec<Pod>,
+}
+
+impl Tree {
+    /// Makes the groups of these pods, with the limits of their specification.
+    ///
+    /// # Errors
+    ///
+    /// Without root, or where cgroups cannot be made: it says what is missing and what to do.
+    pub fn plant(pods: Vec<Pod>) -> anyhow::Result<Self> {
+        anyhow::ensure!(
+            rustix::process::geteuid().is_root(),
+            "this bench reads and writes cgroups of its own and needs root for that: run `sudo -E make bench`; nothing was measured"
+        );
+        allow_files()?;
+        let mut tree =
+            Self { root: format!("{PREFIX}{}", std::process::id()), directories: BTreeSet::new(), pods: Vec::new() };
+        let mut host = tree.host()?;
+        let mounts: BTreeSet<_> =
+            host.facts().controllers.into_iter().filter_map(|controller| controller.mount).collect();
+        for mount in &mounts {
+            sweep(Path::new(mount));
+        }
+        tree.directories = mounts.iter().map(|mount| Path::new(mount).join(&tree.root)).collect();
+        let mut make = || -> Result<(), qosm_host::HostError> {
+            for tier in Tier::ALL {
+                let path = host.tier_path(tier);
+                host.create(&path)?;
+            }
+            pods.iter().try_for_each(|pod| host.provision(pod).map(drop))
+        };
+        make().context("this bench needs cgroups that it may make and write: run it as root on the node itself, not in a container; nothing was measured")?;
+        tree.pods = pods;
+        Ok(tree)
+    }
+
+    /// A host that sees these groups and no others.
+    ///
+    /// # Errors
+    ///
+    /// When the node's directories cannot be opened.
+    pub fn host(&self) -> anyhow::Result<Host> {
+        let dir = |path: &str| {
+            Dir::open_ambient_dir(path, ambient_authority()).with_context(|| format!("cannot open {path}"))
+        };
+        let directories = Directories { cgroup: dir("/sys/fs/cgroup")?, proc: dir("/proc")?, sys: dir("/sys")? };
+        let options =
+            LayoutOptions { driver: Some(Driver::Cgroupfs), cgroup_root: self.root.clone(), kubelet_config: None };
+        Host::open(directories, &options).context("the host's cgroups cannot be used")
+    }
+
+    /// The first pods of the tree, at most all.
+    pub fn pods(&self, count: u32) -> &[Pod] {
+        let count = usize::try_from(count).unwrap_or(usize::MAX).min(self.pods.len());
+        &self.pods[..count]
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        for directory in &self.directories {
+            if let Err(error) = remove(directory) {
+                eprintln!("warning: {} stays: {error}", directory.display());
+            }
+        }
+    }
+}
+
+/// Raises this process's bound on open files as far as need be: a host that runs out of descriptors opens a file at each read.
+fn allow_files() -> anyhow::Result<()> {
+    let now = getrlimit(Resource::Nofile);
+    if now.current.is_none_or(|limit| limit >= FILES) {
+        return Ok(());
+    }
+    let maximum = now.maximum.map(|maximum| maximum.max(FILES));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(FILES), maximum })
+        .with_context(|| format!("this bench keeps {FILES} files open: allow that with `ulimit -n {FILES}`"))
+}
+
+/// Removes what benches left that were killed.
+fn sweep(mount: &Path) {
+    let Ok(entries) = fs::read_dir(mount) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)).and_then(|pid| pid.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+            && let Err(error) = remove(&entry.path())
+        {
+            eprintln!("warning: {}, left by an earlier bench, stays: {error}", entry.path().display());
+        }
+    }
+}
+
+/// Removes a cgroup and all below it. None there is fine.
+fn remove(directory: &Path) -> io::Result<()> {
+    match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => {
+            for entry in entries? {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    remove(&entry.path())?;
+                }
+            }
+        }
+    }
+    fs::remove_dir(directory)
+}

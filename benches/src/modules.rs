@@ -1,0 +1,55 @@
+//! The default modules, built before the benches run.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use qosm_agent::LoadedPolicy;
+use qosm_agent::config::PolicyConfig;
+use qosm_agent::load;
+use qosm_engine::{Compiler, Engine, ModuleCache};
+
+/// The default modules, as the agent names them.
+pub const DEFAULT: [&str; 2] = ["cpu-burst", "memory-qos"];
+
+/// Where the modules are: `QOSM_MODULE_DIR`, else `policies/` in cargo's target directory.
+///
+/// # Errors
+///
+/// When there is no such folder; it says how to get it.
+pub fn directory() -> anyhow::Result<PathBuf> {
+    let folder = match std::env::var_os("QOSM_MODULE_DIR") {
+        Some(folder) => PathBuf::from(folder),
+        None => crate::target_directory()?.join("policies"),
+    };
+    anyhow::ensure!(
+        folder.is_dir(),
+        "there are no modules in {}: run `make build` first, or say in QOSM_MODULE_DIR where they are",
+        folder.display()
+    );
+    Ok(folder)
+}
+
+/// Loads a default module as the agent does.
+///
+/// # Errors
+///
+/// As [`directory`], and when the module cannot be read, compiled or asked who it is.
+pub fn load(
+    engine: &Engine,
+    name: &str,
+    cache: Option<&ModuleCache>,
+    compiler: &Compiler,
+) -> anyhow::Result<LoadedPolicy> {
+    let folder = directory()?;
+    load::load(engine, &PolicyConfig::builtin(name), &folder, cache, compiler)
+        .with_context(|| format!("no bench without the module `{name}`"))
+}
+
+/// Another policy of the same compiled module.
+pub fn again(policy: &LoadedPolicy) -> LoadedPolicy {
+    LoadedPolicy {
+        config: policy.config.clone(),
+        module: policy.module.clone(),
+        description: policy.description.clone(),
+    }
+}

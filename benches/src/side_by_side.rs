@@ -1,0 +1,41 @@
+//! Ratios that stand: what is compared runs in turns, so that whatever else the machine does hits all of it alike, and the ratio
+//! is taken turn by turn.
+
+use std::time::{Duration, Instant};
+
+use crate::figures::Figure;
+
+/// Most turns; fewer where the time runs out.
+const TURNS: usize = 400;
+const LEAST_TURNS: usize = 40;
+const TIME: Duration = Duration::from_secs(3);
+
+/// How long each runner took at each turn, in seconds.
+pub struct Turns<const N: usize>(Vec<[f64; N]>);
+
+/// Runs all of them, one after the other, again and again. Each is told which turn it is.
+///
+/// # Errors
+///
+/// The first that a runner returns.
+pub fn run<const N: usize>(runners: &mut [&mut dyn FnMut(usize) -> anyhow::Result<()>; N]) -> anyhow::Result<Turns<N>> {
+    let begun = Instant::now();
+    let mut turns = Vec::with_capacity(TURNS);
+    while turns.len() < TURNS && (turns.len() < LEAST_TURNS || begun.elapsed() < TIME) {
+        let mut turn = [0.0; N];
+        for (seconds, runner) in turn.iter_mut().zip(runners.iter_mut()) {
+            let start = Instant::now();
+            runner(turns.len())?;
+            *seconds = start.elapsed().as_secs_f64();
+        }
+        turns.push(turn);
+    }
+    Ok(Turns(turns))
+}
+
+impl<const N: usize> Turns<N> {
+    /// Something reckoned from each turn.
+    pub fn figure(&self, reckon: impl Fn(&[f64; N]) -> f64) -> Figure {
+        Figure::of(self.0.iter().map(reckon).collect())
+    }
+}

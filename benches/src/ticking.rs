@@ -1,0 +1,86 @@
+//! An agent at work: the loop as shipped, with a journal, driven by a clock that the bench moves.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
+use qosm_agent::config::AgentConfig;
+use qosm_agent::journal::Journal;
+use qosm_agent::{Agent, LoadedPolicy, Mode, Now, Parts};
+use qosm_engine::Engine;
+use qosm_host::Host;
+use qosm_model::lease::Timestamp;
+use qosm_model::pod::Pod;
+use qosm_model::unit::Micros;
+use tempfile::TempDir;
+
+use crate::workload::{self, WINDOW};
+
+/// Ticks after which an agent that has nothing new to do must be at rest.
+const UNTIL_REST: usize = 60;
+/// Ticks without a write that count as rest: two rounds of looking at held knobs.
+const AT_REST: usize = 20;
+
+/// An agent and its clock.
+pub struct Ticking {
+    agent: Agent,
+    now: Now,
+    // Dropped after the journal in it.
+    _state: TempDir,
+}
+
+impl Ticking {
+    /// Starts an agent on these pods and lets it come to rest: everything decided, written and read back.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be set up, a policy does not run, or it never comes to rest.
+    pub fn start(host: Host, engine: Engine, policies: Vec<LoadedPolicy>, pods: &[Pod]) -> anyhow::Result<Self> {
+        let state = tempfile::tempdir().context("no folder for the journal")?;
+        let agent = Agent::new(Parts {
+            host,
+            engine,
+            policies,
+            unloaded: Vec::new(),
+            config: AgentConfig::default(),
+            mode: Mode::Enforce,
+            make_cgroups: false,
+            journal: Some(journal(state.path())?),
+            metrics: Arc::default(),
+        })?;
+        let now = Now { wall: Timestamp(1_700_000_000_000), monotonic: WINDOW };
+        let mut ticking = Self { agent, now, _state: state };
+        ticking.agent.update(workload::sources(pods), now);
+        ticking.rest()?;
+        Ok(ticking)
+    }
+
+    fn rest(&mut self) -> anyhow::Result<()> {
+        let mut rest = 0;
+        for _ in 0..UNTIL_REST {
+            rest = if self.tick() == 0 { rest + 1 } else { 0 };
+        }
+        self.agent.health().map_err(anyhow::Error::msg).context("a policy does not run")?;
+        anyhow::ensure!(rest >= AT_REST, "the agent still writes after {UNTIL_REST} ticks in which nothing happened");
+        Ok(())
+    }
+
+    /// One step of the loop, a window after the one before; returns how many knobs it wrote.
+    pub fn tick(&mut self) -> usize {
+        self.now.monotonic = Micros(self.now.monotonic.0 + WINDOW.0);
+        self.now.wall = Timestamp(self.now.wall.0.saturating_add_unsigned(WINDOW.0 / 1000));
+        self.agent.step(self.now).decisions.len()
+    }
+
+    /// Knobs that the agent holds.
+    pub fn held(&self) -> usize {
+        self.agent.knobs().len()
+    }
+}
+
+fn journal(folder: &Path) -> anyhow::Result<Journal> {
+    let dir = Dir::open_ambient_dir(folder, ambient_authority()).context("the journal's folder cannot be opened")?;
+    Ok(Journal::open(&dir, folder, "bench")?)
+}

@@ -1,0 +1,187 @@
+//! Asked wrongly: what is said, and with which exit code. 2 = asked wrongly, 1 = it ran and the answer is bad.
+
+use serde_json::json;
+
+use crate::qosm::{limited, module, plan, play, pod, run};
+
+#[test]
+fn facts_with_a_field_that_nobody_knows_are_refused_by_name() {
+    for (facts, words) in [
+        (json!({"hosts": {}}), ["hosts", "host"]),
+        (json!({"host": {"cgroups": "v2"}}), ["cgroups", "cgroup"]),
+        (json!({"host": {"driver": "systemd-cgroup"}}), ["systemd-cgroup", "cgroupfs"]),
+        (json!({"host": {"cpus": "eight"}}), ["eight", "cpus"]),
+        (json!({"policies": [{"name": "cpu-burst", "grant": []}]}), ["grant", "grants"]),
+        (json!({"guardRails": {"maxQuota": 1}}), ["maxQuota", "maxQuotaPercent"]),
+        (json!({"cgroups": [{"pods": "default/web"}]}), ["pods", "pod"]),
+    ] {
+        plan(&facts).says(2, &words);
+        play(&facts, &[]).says(2, &["line 1", words[0]]);
+    }
+    run(&["plan", "--facts", "-"], "host: [").says(2, &["-: "]);
+    run(&["plan", "--facts", "-"], "just a word").says(2, &["-: "]);
+}
+
+#[test]
+fn facts_that_do_not_fit_together_are_refused_by_name() {
+    let pod = pod("web", &json!({}), &json!([limited("a", "1")]));
+    for (facts, words) in [
+        (json!({"host": {"cpus": 0}}), ["host.cpus", "at least one"]),
+        (json!({"host": {"memory": "lots"}}), ["host.memory", "number"]),
+        (json!({"host": {"pageSize": 1000}}), ["host.pageSize", "power of two"]),
+        (json!({"host": {"cgroup": {"blkio": "v1"}}}), ["host.cgroup", "blkio"]),
+        (json!({"cgroups": [{"pod": "default/nope", "files": {}}]}), ["cgroups", "default/nope"]),
+        (json!({"pods": [pod], "cgroups": [{"pod": "default/web", "container": "b", "files": {}}]}), ["`b`", "a"]),
+        (json!({"cgroups": [{"tier": "gold", "files": {}}]}), ["tier `gold`", "burstable"]),
+        (json!({"policies": [{"name": "cpu-burst"}, {"name": "cpu-burst"}]}), ["cpu-burst", "twice"]),
+        (json!({"policies": [{"name": "cpu-burst", "grants": ["cpu"]}]}), ["`cpu`", "cpu-stat"]),
+    ] {
+        let planned = plan(&facts);
+        assert_ne!(planned.code, 0, "{planned:#?}");
+        planned.says(planned.code, &words);
+        assert_eq!(planned.stdout, "");
+    }
+}
+
+#[test]
+fn objects_that_cannot_be_read_are_told_and_the_others_count() {
+    let good =
+        pod("web", &json!({"koordinator.sh/cpuBurst": r#"{"policy":"cpuBurstOnly"}"#}), &json!([limited("a", "1")]));
+    let mut wrong = pod("wrong", &json!({}), &json!([limited("a", "1")]));
+    wrong["spec"]["containers"] = json!("none");
+    let mut odd = pod("odd", &json!({}), &json!([limited("a", "many")]));
+    odd["spec"]["contaners"] = json!([]);
+    for (bad, words) in [
+        (wrong, &["default/wrong", "spec.containers"][..]),
+        (odd, &["default/odd", "many", "contaners"]),
+        (json!({"metadata": {}}), &["metadata.name"]),
+        (good.clone(), &["default/web", "already"]),
+    ] {
+        let planned = plan(&json!({"policies": [{"name": "cpu-burst"}], "pods": [good, bad]}));
+        planned.says(1, words);
+        assert_eq!(planned.rows().len(), 2, "{planned:#?}");
+    }
+}
+
+#[test]
+fn a_recording_that_is_cut_off_names_the_line() {
+    let facts = json!({"pods": [pod("web", &json!({}), &json!([limited("a", "1")]))]});
+    for (lines, played, words) in [
+        (String::new(), 0, &["empty", "facts"][..]),
+        ("{\"host\": ".to_owned(), 0, &["line 1"]),
+        (
+            format!("{facts}\n{{\"windowMillis\": 1000}}\n{{\"containers\": [{{\"pod\": \"default/w"),
+            2,
+            &["line 3", "EOF"],
+        ),
+        (format!("{facts}\n\n{{\"window\": 5}}\n"), 1, &["line 3", "window", "windowMillis"]),
+        (format!("{facts}\n{{\"windowMillis\": -5}}\n"), 1, &["line 2"]),
+    ] {
+        let replayed = run(&["replay", "-"], &lines);
+        replayed.says(2, words);
+        assert_eq!(replayed.stdout.lines().count(), played, "what came before the bad line was played: {replayed:#?}");
+    }
+}
+
+#[test]
+fn a_tick_that_speaks_of_nobody_is_refused_with_who_there_is() {
+    let facts = json!({"pods": [pod("web", &json!({}), &json!([limited("a", "1")]))]});
+    play(&facts, &[json!({"containers": [{"pod": "default/nope", "container": "a"}]})])
+        .says(2, &["line 2", "default/nope", "known are: default/web"]);
+    play(&facts, &[json!({"containers": [{"pod": "default/web", "container": "b"}]})])
+        .says(2, &["line 2", "`b`", "known are: a"]);
+    play(&facts, &[json!({"cgroups": [{"pod": "default/web", "tier": "burstable"}]})])
+        .says(2, &["line 2", "tier", "pod"]);
+}
+
+#[test]
+fn what_is_not_there_is_named_with_a_way_out() {
+    run(&["plan", "--facts", "/nowhere/facts.yaml"], "").says(1, &["/nowhere/facts.yaml"]);
+    run(&["plan", "--facts", "-", "--pods", "/nowhere/pods"], "{}").says(1, &["/nowhere/pods"]);
+    run(&["replay", "/nowhere/x.jsonl"], "").says(1, &["/nowhere/x.jsonl"]);
+    run(&["plan", "--facts", "-", "--policy", "cache-guard"], "{}")
+        .says(1, &["cache-guard", "cache-guard.wasm", "make build"]);
+    run(&["plan", "--facts", "-", "--policy", "x=/nowhere/x.wasm"], "{}").says(1, &["policy `x`", "/nowhere/x.wasm"]);
+    run(&["plan", "--facts", "-", "--module-dir", "/nowhere"], "{}")
+        .says(1, &["/nowhere/cpu-burst.wasm", "make build"]);
+    run(&["policy", "inspect", "nothing-like-it"], "").says(1, &["nothing-like-it"]);
+    for command in [
+        &["get", "pods"][..],
+        &["explain", "default/web"],
+        &["hold", "default/web"],
+        &["record"],
+        &["policy", "retry", "x"],
+    ] {
+        let asked = run(&[command, &["--admin-socket", "/nowhere/qosm.sock"]].concat(), "");
+        asked.says(1, &["/nowhere/qosm.sock", "is it running"]);
+    }
+}
+
+#[test]
+fn flags_that_make_no_sense_end_with_2() {
+    for args in [
+        &[][..],
+        &["plna"],
+        &["plan", "--fact", "x"],
+        &["plan", "--facts", "-", "-o", "xml"],
+        &["replay"],
+        &["get", "secrets"],
+        &["agent"],
+        &["agent", "--pods", "/tmp", "--tick-millis", "1"],
+        &["agent", "--pods", "/tmp", "--metrics-listen", "everywhere"],
+        &["hold", "web"],
+        &["hold", "default/web", "--for", "a while"],
+        &["hold", "default/web", "--for", "1h", "--lift"],
+        &["plan", "--facts", "-", "--policy-config", "cpu-burst"],
+        &["plan", "--facts", "-", "--policy-config", "cpu-burst=fast"],
+        &["plan", "--facts", "-", "--policy-config", "other={}"],
+        &["plan", "--facts", "-", "--grant", "other=node"],
+    ] {
+        let asked = run(args, "{}");
+        assert_eq!(asked.code, 2, "{args:?}: {asked:#?}");
+        assert!(!asked.stderr.is_empty() && asked.stdout.is_empty(), "{args:?}: {asked:#?}");
+    }
+}
+
+#[test]
+fn a_policy_configuration_that_the_module_refuses_is_told_by_field() {
+    for (config, field) in [
+        (r#"{"lowerPercent": 0}"#, "lowerPercent"),
+        (r#"{"profile": "fast"}"#, "profile"),
+        (r#"{"speed": 3}"#, "speed"),
+    ] {
+        let planned =
+            run(&["plan", "--facts", "-", "-o", "json", "--policy-config", &format!("cpu-burst={config}")], "{}");
+        planned.says(1, &["policy `cpu-burst` does not run", field]);
+    }
+}
+
+#[test]
+fn a_module_without_its_grants_does_not_run_and_names_them() {
+    let web =
+        pod("web", &json!({"koordinator.sh/cpuBurst": r#"{"policy":"cpuBurstOnly"}"#}), &json!([limited("a", "1")]));
+    let facts = json!({"pods": [web]}).to_string();
+    let greedy = format!("greedy={}", module("cpu-burst"));
+    let args = ["plan", "--facts", "-", "-o", "json", "--policy", &greedy];
+    let planned = run(&args, &facts);
+    planned.says(1, &["greedy", "not granted", "cpu-bandwidth", "cpu-stat", "node", "qosm policy inspect"]);
+    assert!(planned.rows().is_empty(), "{planned:#?}");
+    run(&[&args[..], &["--grant", "greedy=node,cpu-stat"]].concat(), &facts).says(1, &["greedy", "cpu-bandwidth"]);
+    let granted =
+        run(&[&args[..], &["--grant", "greedy=node,cpu-stat", "--grant", "greedy=cpu-bandwidth"]].concat(), &facts);
+    assert_eq!(
+        granted.is_silent().rows(),
+        ["container default/web/a cpu.burst 100000", "pod default/web cpu.burst 100000"]
+    );
+    run(&[&args[..], &["--grant", "greedy=root"]].concat(), &facts).says(1, &["greedy", "`root`", "cpu-bandwidth"]);
+}
+
+#[test]
+fn a_replay_with_a_policy_that_does_not_run_ends_with_1() {
+    let greedy = format!("greedy={}", module("cpu-burst"));
+    let replayed = run(&["replay", "-", "--policy", &greedy, "--policy", "memory-qos"], "{}\n{}\n");
+    assert_eq!(replayed.code, 1, "{replayed:#?}");
+    let lines = replayed.lines();
+    assert_eq!(lines.len(), 2, "the others go on: {replayed:#?}");
+    assert!(lines[0]["failing"]["greedy"].as_str().unwrap().contains("not granted"), "{}", lines[0]);
+}

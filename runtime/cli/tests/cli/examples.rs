@@ -1,0 +1,136 @@
+//! The examples that ship are what a stranger tries first.
+
+use serde_json::Value;
+
+use crate::qosm::{Run, bare, only, repository, run, told};
+
+/// Digests change with every build of a module.
+fn without_digests(text: &str) -> String {
+    let mut parts = text.split("sha256:");
+    let mut redacted = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_hexdigit());
+        assert_eq!(part.len() - rest.len(), 64, "a digest has 64 digits");
+        redacted.push_str("sha256:…");
+        redacted.push_str(rest);
+    }
+    redacted
+}
+
+fn node(output: &str) -> Run {
+    run(&["plan", "--facts", &repository("examples/plan/node.yaml"), "-o", output], "")
+}
+
+#[test]
+fn the_plan_for_scripts() {
+    let plan = node("json");
+    assert_eq!(plan.code, 0, "{plan:#?}");
+    insta::assert_snapshot!("plan_json", without_digests(&plan.stdout));
+}
+
+#[test]
+fn the_plan_for_eyes() {
+    let plan = node("table");
+    assert_eq!(plan.code, 0, "{plan:#?}");
+    insta::assert_snapshot!("plan_table", plan.stdout);
+    insta::assert_snapshot!("plan_told", plan.stderr);
+}
+
+/// The numbers are worked out by hand from the specifications: LS with `minLimitPercent` 50 of 1 GiB and `throttlingPercent`
+/// 80 between 1 and 2 GiB; `auto` with 1000 % of two CPUs, which a mainline kernel takes up to the quota.
+#[test]
+fn the_plan_holds_the_specified_numbers() {
+    let rows = node("json").rows();
+    assert_eq!(
+        rows,
+        [
+            "container default/web/nginx cpu.burst 200000",
+            "container default/web/nginx memory.high 1932734464",
+            "container default/web/nginx memory.min 536870912",
+            "pod default/web cpu.burst 200000",
+            "pod default/web memory.min 536870912",
+            "tier burstable memory.min 536870912",
+            "tier kubepods memory.min 536870912",
+        ]
+    );
+}
+
+#[test]
+fn the_replay_climbs_and_comes_down_as_specified() {
+    let played = run(&["replay", &repository("examples/replay/burst.jsonl")], "");
+    assert_eq!((played.code, played.stderr.as_str()), (0, ""), "{played:#?}");
+    let quotas: Vec<String> = played
+        .lines()
+        .iter()
+        .flat_map(|tick| only(&told(&tick["decisions"]), "cpu.quota"))
+        .filter_map(|row| row.strip_prefix("container default/web/nginx cpu.quota ").map(str::to_owned))
+        .collect();
+    let climb = ["240000", "288000", "345600", "414720", "497664", "597196", "600000"];
+    let descent = ["480000", "384000", "307200", "245760"];
+    assert_eq!(quotas, [&climb[..], &descent[..]].concat());
+}
+
+#[test]
+fn a_replay_gives_the_same_bytes_each_time() {
+    for output in ["json", "table"] {
+        let once = || run(&["replay", &repository("examples/replay/burst.jsonl"), "-o", output], "").stdout;
+        let first = once();
+        assert!(first.lines().count() > 10, "{first}");
+        assert_eq!(once(), first);
+    }
+}
+
+/// What ships for hosts without a kubelet must be readable, too; here it is planned, the agent's own tests run such things.
+#[test]
+fn the_standalone_manifests_are_sound() {
+    let facts = r#"{"host": {"driver": "cgroupfs"}}"#;
+    let pods = repository("examples/standalone/pods");
+    let config = repository("examples/standalone/slo.yaml");
+    let plan = run(&["plan", "--facts", "-", "--pods", &pods, "--config", &config, "-o", "json"], facts);
+    assert_eq!(plan.code, 0, "{plan:#?}");
+    assert!(!plan.rows().is_empty());
+}
+
+#[test]
+fn every_command_explains_itself_with_an_example() {
+    for command in [
+        &["agent"][..],
+        &["plan"],
+        &["replay"],
+        &["record"],
+        &["get"],
+        &["explain"],
+        &["hold"],
+        &["restore"],
+        &["policy", "inspect"],
+        &["completions"],
+    ] {
+        let help = run(&[command, &["--help"]].concat(), "");
+        assert_eq!(help.code, 0, "{command:?}");
+        assert!(help.stdout.contains("Example"), "{command:?}: {}", help.stdout);
+    }
+    let help = run(&["--help"], "");
+    assert!(help.stdout.contains("Exit codes: 0"), "{}", help.stdout);
+    assert!(!help.stdout.contains("compile-module"), "an inner matter is no command for people");
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let completions = run(&["completions", shell], "").is_silent();
+        for command in ["plan", "replay", "restore", "explain"] {
+            assert!(completions.stdout.contains(command), "{shell}: {command}");
+        }
+    }
+}
+
+#[test]
+fn doctor_tells_what_the_host_offers() {
+    let doctor = run(&["doctor", "-o", "json"], "");
+    assert_eq!(doctor.code, 0, "{doctor:#?}");
+    let Value::Object(facts) = doctor.json() else { unreachable!("{doctor:#?}") };
+    let text = bare(&Value::Object(facts));
+    for what in ["cpu.quota", "memory.high", "cgroup"] {
+        assert!(text.contains(what), "{what}: {text}");
+    }
+}

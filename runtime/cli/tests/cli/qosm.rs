@@ -1,0 +1,187 @@
+//! Running the binary, and reading what it prints.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+/// The binary under test.
+pub(crate) const QOSM: &str = env!("CARGO_BIN_EXE_qosm");
+
+/// Where the default modules are. A test of the product without its modules shows nothing, so there is no way around them.
+pub(crate) fn modules() -> &'static Path {
+    static MODULES: LazyLock<PathBuf> = LazyLock::new(|| {
+        let said = ["QOSM_MODULE_DIR", "QOSM_MODULES"].into_iter().find_map(std::env::var_os).map(PathBuf::from);
+        let beside = || Path::new(QOSM).ancestors().nth(2).map(|target| target.join("policies"));
+        let folder = said.or_else(beside).unwrap_or_default();
+        for name in ["cpu-burst", "memory-qos"] {
+            let file = folder.join(format!("{name}.wasm"));
+            assert!(file.is_file(), "{} is missing: run `make build`, or `cargo xtask modules`, first", file.display());
+        }
+        folder
+    });
+    &MODULES
+}
+
+/// A default module's file.
+pub(crate) fn module(name: &str) -> String {
+    modules().join(format!("{name}.wasm")).display().to_string()
+}
+
+/// A file of the repository.
+pub(crate) fn repository(path: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path).display().to_string()
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs with these arguments and this on standard input. Compiled modules are kept from run to run, as on a laptop.
+pub(crate) fn run(args: &[&str], stdin: &str) -> Run {
+    run_with_cache(args, stdin, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-cache"))
+}
+
+/// The same, with compiled modules kept in a folder of the caller's.
+pub(crate) fn run_with_cache(args: &[&str], stdin: &str, cache: &Path) -> Run {
+    let mut command = Command::new(QOSM);
+    command.args(args).env("QOSM_MODULE_DIR", modules()).env("XDG_CACHE_HOME", cache).env("NO_COLOR", "1");
+    finish(command, stdin)
+}
+
+/// Runs to the end.
+pub(crate) fn finish(mut command: Command, stdin: &str) -> Run {
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("qosm starts");
+    // A run that refuses its arguments ends without reading.
+    let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("qosm prints UTF-8");
+    Run {
+        code: output.status.code().expect("qosm ends by itself"),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
+}
+
+impl Run {
+    /// Fails unless it ended with that code and said all of this on standard error.
+    #[track_caller]
+    pub(crate) fn says(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, code, "{self:#?}");
+        for word in words {
+            assert!(self.stderr.contains(word), "`{word}` is not said:\n{}", self.stderr);
+        }
+    }
+
+    /// Fails unless all went well and nothing had to be said.
+    #[track_caller]
+    pub(crate) fn is_silent(self) -> Self {
+        assert_eq!((self.code, self.stderr.as_str()), (0, ""), "{self:#?}");
+        self
+    }
+
+    /// The document on standard output.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| unreachable!("{error} in {self:#?}"))
+    }
+
+    /// One document a line.
+    #[track_caller]
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        let line = |line| serde_json::from_str(line).unwrap_or_else(|error| unreachable!("{error} in {line}"));
+        self.stdout.lines().map(line).collect()
+    }
+
+    /// The rows of a plan, each as `container default/web/app cpu.quota 240000`, sorted.
+    #[track_caller]
+    pub(crate) fn rows(&self) -> Vec<String> {
+        told(&self.json())
+    }
+}
+
+/// What would be written on a node.
+#[track_caller]
+pub(crate) fn plan(facts: &Value) -> Run {
+    run(&["plan", "--facts", "-", "-o", "json"], &facts.to_string())
+}
+
+/// What is decided at each tick, one list of rows a tick, the one of the facts first.
+#[track_caller]
+pub(crate) fn replay(facts: &Value, ticks: &[Value]) -> Vec<Vec<String>> {
+    let played = play(facts, ticks);
+    assert_eq!(played.code, 0, "{played:#?}");
+    played.lines().iter().map(|line| told(&line["decisions"])).collect()
+}
+
+/// The same, whatever it comes to.
+pub(crate) fn play(facts: &Value, ticks: &[Value]) -> Run {
+    let lines: String = std::iter::once(facts).chain(ticks).map(|line| format!("{line}\n")).collect();
+    run(&["replay", "-"], &lines)
+}
+
+/// Rows as text, sorted: in which order they are written is the host's business and tested there.
+#[track_caller]
+pub(crate) fn told(rows: &Value) -> Vec<String> {
+    let text = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
+    let mut told: Vec<String> = rows
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let subject = match row["level"].as_str() {
+                Some("tier") => text(row, "tier"),
+                Some("pod") => format!("{}/{}", text(row, "namespace"), text(row, "pod")),
+                _ => format!("{}/{}/{}", text(row, "namespace"), text(row, "pod"), text(row, "container")),
+            };
+            format!("{} {subject} {} {}", text(row, "level"), text(row, "knob"), bare(&row["value"]))
+        })
+        .collect();
+    told.sort();
+    told
+}
+
+/// A number or a word, without quotes.
+pub(crate) fn bare(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Those rows that are about one knob.
+pub(crate) fn only(rows: &[String], knob: &str) -> Vec<String> {
+    rows.iter().filter(|row| row.split(' ').nth(2) == Some(knob)).cloned().collect()
+}
+
+/// A pod in `default` with annotations and containers; without a status, so it runs.
+pub(crate) fn pod(name: &str, annotations: &Value, containers: &Value) -> Value {
+    let texts: serde_json::Map<String, Value> =
+        annotations.as_object().unwrap().iter().map(|(key, value)| (key.clone(), bare(value).into())).collect();
+    json!({
+        "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"), "annotations": texts},
+        "spec": {"containers": containers},
+    })
+}
+
+/// A container with requests and limits.
+pub(crate) fn container(name: &str, requests: &Value, limits: &Value) -> Value {
+    json!({"name": name, "resources": {"requests": requests, "limits": limits}})
+}
+
+/// A container with a CPU limit.
+pub(crate) fn limited(name: &str, cpu: &str) -> Value {
+    container(name, &json!({}), &json!({"cpu": cpu}))
+}
+
+/// The cluster's ConfigMap with one key.
+pub(crate) fn cluster_map(key: &str, text: &Value) -> Value {
+    json!({
+        "metadata": {"namespace": "koordinator-system", "name": "slo-controller-config"},
+        "data": {key: bare(text)},
+    })
+}

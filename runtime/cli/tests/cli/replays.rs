@@ -1,0 +1,154 @@
+//! Recordings: pods that come, change and go, and what a line of output holds.
+
+use serde_json::{Value, json};
+
+use crate::qosm::{limited, only, play, pod, replay, told};
+
+const BURST: &str = "koordinator.sh/cpuBurst";
+
+fn facts(pods: &[Value]) -> Value {
+    json!({
+        "host": {"cgroup": "v2", "driver": "systemd", "cpus": 8},
+        "policies": [{"name": "cpu-burst", "config": {"profile": "koordinator"}}],
+        "pods": pods,
+    })
+}
+
+fn web(policy: &str, cpu: &str) -> Value {
+    pod("web", &json!({BURST: json!({"policy": policy}).to_string()}), &json!([limited("a", cpu)]))
+}
+
+fn throttled() -> Value {
+    json!({
+        "node": {"cpuUsageUsec": 0},
+        "containers": [{
+            "pod": "default/web", "container": "a",
+            "cpu": {"usageUsec": 900_000, "nrPeriods": 10, "nrThrottled": 3, "throttledUsec": 120_000},
+        }],
+    })
+}
+
+#[test]
+fn a_line_tells_tick_time_and_decisions() {
+    let mut late = throttled();
+    late["windowMillis"] = json!(2500);
+    let played = play(&facts(&[web("auto", "2")]), &[throttled(), late]);
+    let lines = played.lines();
+    let times: Vec<_> = lines.iter().map(|line| (line["tick"].as_u64(), line["timeMillis"].as_u64())).collect();
+    assert_eq!(times, [(Some(0), Some(0)), (Some(1), Some(1000)), (Some(2), Some(3500))]);
+    let row = &lines[1]["decisions"][0];
+    for field in [
+        "level",
+        "namespace",
+        "pod",
+        "container",
+        "knob",
+        "file",
+        "path",
+        "current",
+        "value",
+        "policy",
+        "module",
+        "reason",
+    ] {
+        assert!(row.get(field).is_some(), "{field}: {row}");
+    }
+    assert_eq!(row["policy"], "cpu-burst");
+    assert!(row["module"].as_str().unwrap().contains("sha256:"), "{row}");
+    assert!(!row["reason"].as_str().unwrap().is_empty(), "{row}");
+}
+
+/// Whatever rises does so from the pod down, whatever falls from the container up; bursts stay below quotas throughout.
+#[test]
+fn decisions_are_told_in_the_order_in_which_they_are_written() {
+    let order = |line: &Value| -> Vec<String> {
+        let rows = line["decisions"].as_array().unwrap();
+        rows.iter().map(|row| format!("{} {}", row["level"], row["knob"]).replace('"', "")).collect()
+    };
+    let gone = json!({"pods": {"upserted": [web("none", "2")]}});
+    let lines = play(&facts(&[web("auto", "2")]), &[throttled(), gone]).lines();
+    assert_eq!(order(&lines[1]), ["pod cpu.quota", "pod cpu.burst", "container cpu.quota", "container cpu.burst"]);
+    assert_eq!(order(&lines[2]), ["container cpu.burst", "container cpu.quota", "pod cpu.burst", "pod cpu.quota"]);
+}
+
+#[test]
+fn pods_come_and_go() {
+    let second = pod("second", &json!({BURST: r#"{"policy":"cpuBurstOnly"}"#}), &json!([limited("a", "1")]));
+    let ticks = [
+        json!({"pods": {"upserted": [second]}}),
+        json!({"pods": {"removed": ["default/web"]}}),
+        json!({"pods": {"upserted": [web("cpuBurstOnly", "2")]}}),
+    ];
+    let played = replay(&facts(&[web("cpuBurstOnly", "2")]), &ticks);
+    assert_eq!(played[1], ["container default/second/a cpu.burst 100000", "pod default/second cpu.burst 100000"]);
+    assert_eq!(played[3], ["container default/web/a cpu.burst 200000", "pod default/web cpu.burst 200000"]);
+}
+
+#[test]
+fn a_restarted_container_starts_from_its_base_and_leaves_no_surplus() {
+    let with_id = |id: &str| {
+        let mut web = web("cfsQuotaBurstOnly", "2");
+        web["status"] = json!({
+            "phase": "Running", "qosClass": "Burstable",
+            "containerStatuses": [{"name": "a", "containerID": format!("containerd://{id}"), "state": {"running": {}},
+                "image": "", "imageID": "", "ready": true, "restartCount": 0}],
+        });
+        web
+    };
+    let mut restarted = throttled();
+    restarted["pods"] = json!({"upserted": [with_id("two")]});
+    let played = replay(&facts(&[with_id("one")]), &[throttled(), throttled(), restarted, throttled()]);
+    assert_eq!(played[2], ["container default/web/a cpu.quota 288000", "pod default/web cpu.quota 288000"]);
+    assert!(played[3].contains(&"pod default/web cpu.quota 200000".to_owned()), "{played:?}");
+    // A first reading gives no value; from the second on there is one.
+    assert_eq!(played[4], ["container default/web/a cpu.quota 240000", "pod default/web cpu.quota 240000"]);
+}
+
+#[test]
+fn a_policy_that_is_switched_off_gives_back_what_was_there() {
+    let off = json!({"pods": {"upserted": [web("none", "2")]}});
+    let mut facts = facts(&[web("auto", "2")]);
+    facts["cgroups"] = json!([
+        {"pod": "default/web", "files": {"cpu.max": "max 100000"}},
+        {"pod": "default/web", "container": "a", "files": {"cpu.max": "210000 100000", "cpu.max.burst": "1000"}},
+    ]);
+    let played = replay(&facts, &[throttled(), off]);
+    assert_eq!(only(&played[1], "cpu.quota"), ["container default/web/a cpu.quota 252000"], "{played:?}");
+    let mut given_back = played[2].clone();
+    given_back.retain(|row| row.starts_with("container"));
+    assert_eq!(given_back, ["container default/web/a cpu.burst 1000", "container default/web/a cpu.quota 210000"]);
+}
+
+#[test]
+fn periods_other_than_100_ms_are_read() {
+    let mut facts = facts(&[web("auto", "2")]);
+    facts["cgroups"] = json!([
+        {"pod": "default/web", "files": {"cpu.max": "40000 20000"}},
+        {"pod": "default/web", "container": "a", "files": {"cpu.max": "40000 20000"}},
+    ]);
+    let played = replay(&facts, &[throttled()]);
+    assert_eq!(
+        only(&played[1], "cpu.quota"),
+        ["container default/web/a cpu.quota 48000", "pod default/web cpu.quota 48000"]
+    );
+}
+
+#[test]
+fn guard_rails_cap_a_quota_and_say_so() {
+    let mut facts = facts(&[web("cfsQuotaBurstOnly", "2")]);
+    facts["guardRails"] = json!({"maxQuotaPercent": 125});
+    let lines = play(&facts, &[throttled(), throttled()]).lines();
+    assert!(told(&lines[1]["decisions"]).contains(&"container default/web/a cpu.quota 240000".to_owned()));
+    let capped =
+        lines[2]["decisions"].as_array().unwrap().iter().find(|row| row["level"] == "container").cloned().unwrap();
+    assert_eq!((&capped["value"], &capped["adjusted"]["wanted"]), (&json!(250_000), &json!(288_000)), "{capped}");
+    assert!(capped["adjusted"]["why"].as_str().unwrap().contains("maxQuotaPercent"), "{capped}");
+}
+
+#[test]
+fn the_table_has_one_row_a_decision() {
+    let input = format!("{}\n{}\n\n", facts(&[web("cfsQuotaBurstOnly", "2")]), throttled());
+    let table = crate::qosm::run(&["replay", "-", "-o", "table"], &input).is_silent();
+    assert_eq!(table.stdout.lines().count(), 2, "{}", table.stdout);
+    assert!(table.stdout.contains("default/web/a cpu.quota 200000 -> 240000"), "{}", table.stdout);
+}

@@ -1,0 +1,216 @@
+//! A running agent, and how to wait for what it does.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::node::{Node, binary};
+
+/// Long enough for an emulated machine; what happens at all happens much sooner.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Looks again and again until there is an answer.
+#[track_caller]
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "waited in vain for: {what}");
+        sleep(PAUSE);
+    }
+}
+
+/// Looks again and again until it is so.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut look: impl FnMut() -> bool) {
+    wait_for(what, || look().then_some(()));
+}
+
+/// A running agent. Killed when dropped; its log is told when the test fails.
+pub(crate) struct Agent {
+    child: Child,
+    log: PathBuf,
+    socket: PathBuf,
+    metrics: u16,
+}
+
+impl Agent {
+    /// Starts one on a node, and waits until it answers.
+    #[track_caller]
+    pub(crate) fn start(node: &Node) -> Self {
+        Self::start_with(node, &[])
+    }
+
+    /// The same with more flags.
+    #[track_caller]
+    pub(crate) fn start_with(node: &Node, flags: &[(&str, &str)]) -> Self {
+        let mut agent = Self::spawn(node, flags);
+        agent.wait_until_it_answers();
+        agent
+    }
+
+    /// Starts one and does not wait.
+    pub(crate) fn spawn(node: &Node, flags: &[(&str, &str)]) -> Self {
+        // A port that is free now; the next moment it is the agent's.
+        let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = format!("127.0.0.1:{metrics}");
+        let command = node.agent_command(&[&[("--metrics-listen", address.as_str())], flags].concat());
+        Self::run(command, node, metrics)
+    }
+
+    /// Starts one that is expected to end by itself. Its exit code and all that it said.
+    pub(crate) fn run_to_end(node: &Node, flags: &[(&str, &str)]) -> (Option<i32>, String) {
+        let mut agent = Self::run(node.agent_command(flags), node, 0);
+        let status = agent.wait_until_it_ends();
+        (status.code(), agent.log())
+    }
+
+    fn run(mut command: Command, node: &Node, metrics: u16) -> Self {
+        static LOGS: AtomicU32 = AtomicU32::new(0);
+        let log = node.path(&format!("agent-{}.log", LOGS.fetch_add(1, Ordering::Relaxed)));
+        let child = command.stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
+        Self { child, log, socket: node.path("admin.sock"), metrics }
+    }
+
+    /// What it said so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_until_it_answers(&mut self) {
+        let begun = Instant::now();
+        // The socket is made before the loop runs; only an answer tells that it does.
+        while self.ask(&["get", "policies"]).is_none() {
+            let ended = self.child.try_wait().unwrap();
+            assert_eq!(ended, None, "the agent ended");
+            assert!(begun.elapsed() < PATIENCE, "the agent does not answer");
+            sleep(PAUSE);
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_until_it_ends(&mut self) -> ExitStatus {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "the agent does not end");
+            sleep(PAUSE);
+        }
+    }
+
+    /// Asks it to end, and waits until it has.
+    #[track_caller]
+    pub(crate) fn terminate(mut self) -> String {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::TERM).unwrap();
+        let status = self.wait_until_it_ends();
+        assert!(status.success(), "{status}");
+        self.log()
+    }
+
+    /// Ends it as no program can prevent.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Runs a command against its admin socket; `None` when it fails.
+    pub(crate) fn ask(&self, args: &[&str]) -> Option<String> {
+        if UnixStream::connect(&self.socket).is_err() {
+            return None;
+        }
+        let output = Command::new(binary()).args(args).arg("--admin-socket").arg(&self.socket).output().unwrap();
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    }
+
+    /// The same, as a document. Fails the test when it fails.
+    #[track_caller]
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
+        let text = self.ask(&[args, &["-o", "json"]].concat()).unwrap_or_else(|| unreachable!("{args:?} failed"));
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// All about `default/web`; `null` while it is not known.
+    pub(crate) fn explain(&self) -> Value {
+        self.ask(&["explain", "default/web", "-o", "json"])
+            .map_or(Value::Null, |text| serde_json::from_str(&text).unwrap())
+    }
+
+    /// What it says of one held knob, of the pod or of the container; `null` when it holds none.
+    pub(crate) fn held(&self, level: &str, knob: &str) -> Value {
+        let explanation = self.explain();
+        let knobs = explanation["knobs"].as_array();
+        knobs
+            .into_iter()
+            .flatten()
+            .find(|held| held["level"] == level && held["knob"] == knob)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// What is wrong with what somebody wrote.
+    #[track_caller]
+    pub(crate) fn problems(&self) -> Vec<String> {
+        serde_json::from_value(self.json(&["get", "problems"])).unwrap()
+    }
+
+    /// An answer of its HTTP door: status line and body.
+    pub(crate) fn get(&self, path: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.metrics)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: qosm\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.lines().next().unwrap().to_owned(), body.to_owned())
+    }
+
+    /// The sum of a metric over the label sets that hold all of these words.
+    pub(crate) fn metric(&self, name: &str, words: &[&str]) -> f64 {
+        let (_, text) = self.get("/metrics");
+        text.lines()
+            .filter(|line| {
+                line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+                    && words.iter().all(|word| line.contains(word))
+            })
+            .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
+            .sum()
+    }
+
+    /// Waits until the loop went round so many times more: after that, what it does not do it will not do.
+    #[track_caller]
+    pub(crate) fn let_it_run(&self, ticks: u32) {
+        let steps = || self.metric("qosm_step_seconds_count", &[]);
+        let end = steps() + f64::from(ticks);
+        wait_until("the loop to go round", || steps() >= end);
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- {} said:\n{}", self.log.display(), self.log());
+        }
+    }
+}

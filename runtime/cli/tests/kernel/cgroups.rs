@@ -1,0 +1,207 @@
+//! Cgroups that a test makes as a kubelet would, on whichever version this kernel has.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+const MOUNT: &str = "/sys/fs/cgroup";
+
+/// A cgroup version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    V1,
+    V2,
+}
+
+/// The hierarchies, and a group in each that is the test's own.
+pub(crate) struct Cgroups {
+    pub(crate) version: Version,
+    /// The test's group, without slashes.
+    pub(crate) root: String,
+    loads: Vec<Child>,
+}
+
+/// What the kernel counted of one group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Throttling {
+    pub(crate) periods: u64,
+    pub(crate) throttled: u64,
+}
+
+impl Cgroups {
+    /// Makes the test's group.
+    pub(crate) fn new(root: String) -> Self {
+        let version = if Path::new(MOUNT).join("cgroup.controllers").exists() { Version::V2 } else { Version::V1 };
+        let cgroups = Self { version, root, loads: Vec::new() };
+        for base in cgroups.hierarchies() {
+            make(&base.join(&cgroups.root), version);
+        }
+        // Nobody else's work may keep the load from its quota, or it is never throttled.
+        let (file, most) = match version {
+            Version::V1 => ("cpu.shares", "262144"),
+            Version::V2 => ("cpu.weight", "10000"),
+        };
+        fs::write(cgroups.file("", file), most).unwrap();
+        cgroups
+    }
+
+    fn hierarchies(&self) -> Vec<PathBuf> {
+        match self.version {
+            Version::V1 => ["cpu", "cpuacct", "memory"].map(|controller| Path::new(MOUNT).join(controller)).to_vec(),
+            Version::V2 => vec![MOUNT.into()],
+        }
+    }
+
+    /// Makes a group below the test's, and those above it.
+    pub(crate) fn make(&self, group: &str) {
+        for base in self.hierarchies() {
+            let mut path = base.join(&self.root);
+            for part in group.split('/') {
+                path.push(part);
+                make(&path, self.version);
+            }
+        }
+    }
+
+    /// Removes a group; it must be empty.
+    pub(crate) fn remove(&self, group: &str) {
+        for base in self.hierarchies() {
+            remove(&base.join(&self.root).join(group));
+        }
+    }
+
+    /// A file of a group, named after its controller as all of these are.
+    pub(crate) fn file(&self, group: &str, name: &str) -> PathBuf {
+        let mut path = PathBuf::from(MOUNT);
+        if self.version == Version::V1 {
+            path.push(name.split('.').next().unwrap());
+        }
+        path.join(&self.root).join(group).join(name)
+    }
+
+    pub(crate) fn exists(&self, group: &str) -> bool {
+        self.file(group, "cpu.stat").exists()
+    }
+
+    fn quota_file(&self, group: &str) -> PathBuf {
+        self.file(group, if self.version == Version::V1 { "cpu.cfs_quota_us" } else { "cpu.max" })
+    }
+
+    /// CFS quota in microseconds; -1 = unlimited.
+    pub(crate) fn quota(&self, group: &str) -> i64 {
+        let text = fs::read_to_string(self.quota_file(group)).unwrap();
+        let word = text.split_whitespace().next().unwrap();
+        if word == "max" { -1 } else { word.parse().unwrap() }
+    }
+
+    /// Writes a quota as somebody else would.
+    pub(crate) fn set_quota(&self, group: &str, quota: i64) {
+        let unlimited = if self.version == Version::V1 { "-1" } else { "max" };
+        let text = if quota < 0 { unlimited.to_owned() } else { quota.to_string() };
+        fs::write(self.quota_file(group), text).unwrap();
+    }
+
+    pub(crate) fn burst(&self, group: &str) -> i64 {
+        let name = if self.version == Version::V1 { "cpu.cfs_burst_us" } else { "cpu.max.burst" };
+        fs::read_to_string(self.file(group, name)).unwrap().trim().parse().unwrap()
+    }
+
+    pub(crate) fn throttling(&self, group: &str) -> Throttling {
+        let text = fs::read_to_string(self.file(group, "cpu.stat")).unwrap();
+        let count = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+            line.trim().parse().unwrap_or(0)
+        };
+        Throttling { periods: count("nr_periods "), throttled: count("nr_throttled ") }
+    }
+
+    /// Everything that qosm could have changed below the test's group, by file.
+    pub(crate) fn knobs(&self) -> BTreeMap<PathBuf, String> {
+        const NAMES: [&str; 7] = [
+            "cpu.cfs_quota_us",
+            "cpu.cfs_burst_us",
+            "cpu.max",
+            "cpu.max.burst",
+            "memory.min",
+            "memory.low",
+            "memory.high",
+        ];
+        let mut knobs = BTreeMap::new();
+        let mut folders: Vec<PathBuf> = self.hierarchies().into_iter().map(|base| base.join(&self.root)).collect();
+        while let Some(folder) = folders.pop() {
+            for name in NAMES {
+                if let Ok(text) = fs::read_to_string(folder.join(name)) {
+                    knobs.insert(folder.join(name), text);
+                }
+            }
+            let below = fs::read_dir(&folder).unwrap().flatten();
+            folders.extend(
+                below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()),
+            );
+        }
+        knobs
+    }
+
+    /// A process in a group that wants a whole CPU.
+    pub(crate) fn busy(&mut self, group: &str) {
+        let child = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
+        let pid = child.id().to_string();
+        self.loads.push(child);
+        for base in self.hierarchies() {
+            fs::write(base.join(&self.root).join(group).join("cgroup.procs"), &pid).unwrap();
+        }
+    }
+
+    /// Ends what [`busy`](Self::busy) started.
+    pub(crate) fn calm(&mut self) {
+        for mut load in self.loads.drain(..) {
+            let _ = load.kill();
+            let _ = load.wait();
+        }
+    }
+}
+
+fn make(path: &Path, version: Version) {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            unreachable!("cannot make {}: {error}; these tests need root and writable cgroups", path.display())
+        }
+        Ok(()) | Err(_) => {}
+    }
+    if version == Version::V2 {
+        let above = path.parent().unwrap().join("cgroup.subtree_control");
+        fs::write(above, "+cpu +memory").unwrap();
+    }
+}
+
+/// A process that was just killed may be counted for a moment longer.
+fn remove(path: &Path) {
+    for _ in 0..200 {
+        match fs::remove_dir(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => sleep(Duration::from_millis(10)),
+            Ok(()) | Err(_) => return,
+        }
+    }
+    eprintln!("{} stays behind: it is in use", path.display());
+}
+
+fn remove_all(path: &Path) {
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_all(&entry.path());
+        }
+    }
+    remove(path);
+}
+
+impl Drop for Cgroups {
+    fn drop(&mut self) {
+        self.calm();
+        for base in self.hierarchies() {
+            remove_all(&base.join(&self.root));
+        }
+    }
+}

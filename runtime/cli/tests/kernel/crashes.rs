@@ -1,0 +1,107 @@
+//! `kill -9` at any moment: whatever was under way, the next start or `qosm restore` puts every knob back.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::agent::{Agent, wait_until};
+use crate::node::{APP, BASE, BURST, Node, POD};
+
+const ROUNDS: u64 = 10;
+
+/// Numbers that look random and are the same each time (xorshift64).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+#[test]
+fn nothing_is_lost_or_left_behind_after_kill_9() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    let before = node.cgroups.knobs();
+    let mut dice = Dice(0x5eed_0001);
+    let mut moved = 0;
+    for round in 0..ROUNDS {
+        // Half of them die while they start, half while the quota moves.
+        let agent = Agent::spawn(&node, &[("--tick-millis", "100")]);
+        let is_moving = round % 2 == 1;
+        if is_moving {
+            wait_until("a raise", || node.cgroups.quota(APP) > BASE);
+        }
+        let delay = dice.below(600);
+        sleep(Duration::from_millis(delay));
+        agent.kill();
+        let left = node.cgroups.knobs();
+        moved += u64::from(left != before);
+
+        let way = if round % 4 < 2 { "restore" } else { "a new agent that ends in order" };
+        if round % 4 < 2 {
+            let (told, good) = node.restore(&[]);
+            assert!(good, "round {round}: {told}");
+        } else {
+            Agent::start(&node).terminate();
+        }
+        assert_eq!(node.cgroups.knobs(), before, "round {round}, killed after {delay} ms, then {way}");
+        let (told, good) = node.restore(&["--dry-run"]);
+        assert_eq!(
+            (told.as_str(), good),
+            ("nothing to restore\n", true),
+            "round {round}, killed after {delay} ms, then {way}"
+        );
+    }
+    assert!(moved >= ROUNDS / 2, "only {moved} of {ROUNDS} kills left something to put back");
+}
+
+#[test]
+fn a_crash_while_giving_back_is_mended_too() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    let before = node.cgroups.knobs();
+    for round in 0..3_u64 {
+        node.pod(&json!({BURST: {"policy": "auto"}}));
+        let agent = Agent::start_with(&node, &[("--tick-millis", "100")]);
+        wait_until("a raise", || node.cgroups.quota(APP) > BASE && node.cgroups.burst(POD) > 0);
+        node.pod(&json!({}));
+        sleep(Duration::from_millis(round * 45));
+        agent.kill();
+        let (told, good) = node.restore(&[]);
+        assert!(good, "round {round}: {told}");
+        assert_eq!(node.cgroups.knobs(), before, "round {round}: {told}");
+    }
+}
+
+#[test]
+fn a_knob_that_somebody_else_wrote_after_the_crash_is_left_to_him() {
+    let node = Node::busy(&json!({BURST: {"policy": "cfsQuotaBurstOnly"}}));
+    let agent = Agent::start(&node);
+    wait_until("a raise", || node.cgroups.quota(APP) > BASE);
+    agent.kill();
+    node.cgroups.set_quota(APP, 33_333);
+    let (told, good) = node.restore(&[]);
+    assert!(good && told.contains("left") && told.contains("33333"), "{told}");
+    assert_eq!(node.cgroups.quota(APP), 33_333);
+    assert_eq!(node.cgroups.quota(POD), BASE);
+}
+
+#[test]
+fn a_group_that_went_with_the_crash_is_no_trouble() {
+    let mut node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    let before = node.cgroups.knobs();
+    let agent = Agent::start(&node);
+    wait_until("a raise", || node.cgroups.quota(APP) > BASE);
+    agent.kill();
+    // The container is started anew, in a group of the same name: it was never qosm's.
+    node.cgroups.calm();
+    node.cgroups.remove(APP);
+    node.cgroups.make(APP);
+    node.cgroups.set_quota(APP, BASE);
+    let (told, good) = node.restore(&[]);
+    assert!(good && told.contains("gone"), "{told}");
+    assert_eq!(node.cgroups.knobs(), before, "{told}");
+}

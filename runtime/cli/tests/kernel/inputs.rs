@@ -1,0 +1,78 @@
+//! Manifests and ConfigMaps that break while the agent runs.
+
+use serde_json::json;
+
+use crate::agent::{Agent, wait_until};
+use crate::node::{APP, BURST, MOST, Node, manifest};
+
+#[test]
+fn what_breaks_while_it_runs_is_told_and_the_last_good_one_counts() {
+    let node = Node::busy(&json!({}));
+    let before = node.cgroups.knobs();
+    node.configure(&json!({"cpu-burst-config": {"clusterStrategy": {"policy": "auto"}}}));
+    let agent = Agent::start(&node);
+    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST);
+    assert_eq!(agent.problems(), Vec::<String>::new());
+    let tells = |words: &[&str]| {
+        wait_until(&format!("{words:?} to be told"), || {
+            agent.problems().iter().any(|problem| words.iter().all(|word| problem.contains(word)))
+        });
+        agent.let_it_run(3);
+        assert_eq!(node.cgroups.quota(APP), MOST, "{words:?}");
+    };
+
+    node.write("pods/web.json", "{\"kind\": \"Pod\", ");
+    tells(&["web.json"]);
+    node.write(
+        "pods/web.json",
+        &json!({"kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": 3}}).to_string(),
+    );
+    tells(&["default/web", "spec.containers"]);
+    node.pod(&json!({}));
+    wait_until("the problem to be mended", || agent.problems().is_empty());
+
+    node.write("pods/zweb.json", &manifest(&json!({BURST: {"policy": "none"}}), "50m").to_string());
+    tells(&["default/web", "zweb.json", "already"]);
+    std::fs::remove_file(node.path("pods/zweb.json")).unwrap();
+    wait_until("the problem to be mended", || agent.problems().is_empty());
+
+    let map = |text: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"namespace": "koordinator-system", "name": "slo-controller-config"},
+            "data": {"cpu-burst-config": text},
+        })
+    };
+    node.write("slo.json", &map("{\"clusterStrategy\": {").to_string());
+    tells(&["slo-controller-config", "cpu-burst-config", "last good"]);
+    node.write("slo.json", &map("{\"clusterStrategy\": {\"cfsQuotaBurstPercent\": 50}}").to_string());
+    tells(&["cpu-burst-config", "cfsQuotaBurstPercent", "last good"]);
+    assert!(agent.metric("qosm_config_problems", &[]) >= 1.0);
+
+    node.pod(&json!({BURST: {"policy": "none", "cpuBurstPercent": "many"}}));
+    tells(&["pod default/web", "annotation koordinator.sh/cpuBurst", "cpuBurstPercent"]);
+    let explanation = agent.explain().to_string();
+    assert!(explanation.contains("cpuBurstPercent") && explanation.contains("InvalidConfiguration"), "{explanation}");
+
+    // Everything is mended, and nothing is wanted any more.
+    node.pod(&json!({}));
+    node.configure(&json!({}));
+    wait_until("the baseline", || node.cgroups.knobs() == before);
+    wait_until("the problems to be mended", || agent.problems().is_empty());
+}
+
+#[test]
+fn what_cannot_be_started_with_is_refused_by_name() {
+    let node = Node::new();
+    for (flag, path) in
+        [("--pods", "/nowhere/pods"), ("--config", "/nowhere/slo.yaml"), ("--agent-config", "/nowhere/agent.yaml")]
+    {
+        let (code, said) = Agent::run_to_end(&node, &[(flag, path)]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(path), "{said}");
+    }
+    node.write("agent.json", r#"{"onShutdown": "perhaps"}"#);
+    let (code, said) = Agent::run_to_end(&node, &[]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("agent.json") && said.contains("perhaps"), "{said}");
+}

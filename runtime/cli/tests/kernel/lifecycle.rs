@@ -1,0 +1,149 @@
+//! Ends that are asked for, starts that take over, and groups that the agent makes itself.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::json;
+
+use crate::agent::{Agent, wait_until};
+use crate::node::{APP, BASE, BURST, Node, POD, manifest};
+
+#[test]
+fn an_end_that_is_asked_for_restores_everything() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    let before = node.cgroups.knobs();
+    let agent = Agent::start(&node);
+    wait_until("a raise", || node.cgroups.quota(APP) > BASE && node.cgroups.burst(APP) > 0);
+    let log = agent.terminate();
+    assert_eq!(node.cgroups.knobs(), before, "{log}");
+    assert!(log.contains("agent ends"), "{log}");
+    assert!(!node.path("admin.sock").exists(), "the socket goes with the agent");
+    assert_eq!(node.restore(&["--dry-run"]), ("nothing to restore\n".to_owned(), true));
+}
+
+#[test]
+fn what_is_kept_is_taken_over_and_can_be_put_back_without_an_agent() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    let before = node.cgroups.knobs();
+    let agent = Agent::start_with(&node, &[("--on-shutdown", "keep")]);
+    wait_until("a raise", || node.cgroups.quota(APP) > BASE * 2);
+    agent.terminate();
+    let kept = node.cgroups.quota(APP);
+    assert!(kept > BASE * 2, "{kept}");
+
+    let agent = Agent::start_with(&node, &[("--on-shutdown", "keep")]);
+    wait_until("the knob to be taken over", || !agent.held("container", "cpu.quota").is_null());
+    let quota = agent.held("container", "cpu.quota");
+    assert_eq!(quota["baseline"], BASE, "the baseline is what was there before qosm, not what qosm left: {quota}");
+    assert!(node.cgroups.quota(APP) > BASE * 2, "it goes on from what is there");
+    agent.terminate();
+
+    let (would, good) = node.restore(&["--dry-run"]);
+    assert!(good && would.contains("cpu.quota") && would.contains(APP) && would.contains("10000"), "{would}");
+    assert!(node.cgroups.quota(APP) > BASE * 2, "a dry run does nothing");
+    let (done, good) = node.restore(&["-o", "json"]);
+    assert!(good && done.contains("restored"), "{done}");
+    assert_eq!(node.cgroups.knobs(), before, "{done}");
+    assert_eq!(node.restore(&[]), ("nothing to restore\n".to_owned(), true));
+}
+
+#[test]
+fn a_start_puts_back_what_nobody_wants_any_more() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    let before = node.cgroups.knobs();
+    let agent = Agent::start_with(&node, &[("--on-shutdown", "keep")]);
+    wait_until("a raise", || node.cgroups.quota(APP) > BASE && node.cgroups.burst(POD) > 0);
+    agent.terminate();
+    assert_ne!(node.cgroups.knobs(), before);
+
+    // Not configured any more.
+    node.pod(&json!({}));
+    let agent = Agent::start_with(&node, &[("--on-shutdown", "keep")]);
+    wait_until("the baseline", || node.cgroups.knobs() == before);
+    node.pod(&json!({BURST: {"policy": "auto"}}));
+    wait_until("a raise", || node.cgroups.quota(APP) > BASE && node.cgroups.burst(POD) > 0);
+    agent.terminate();
+
+    // Not known any more; its group is still there.
+    fs::remove_file(node.path("pods/web.json")).unwrap();
+    let agent = Agent::start_with(&node, &[("--on-shutdown", "keep")]);
+    wait_until("the baseline", || node.cgroups.knobs() == before);
+    agent.terminate();
+    assert_eq!(node.restore(&["--dry-run"]), ("nothing to restore\n".to_owned(), true));
+}
+
+#[test]
+fn restore_asks_an_agent_that_runs() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    let before = node.cgroups.knobs();
+    let mut agent = Agent::start_with(&node, &[("--on-shutdown", "keep")]);
+    wait_until("a raise", || node.cgroups.quota(APP) > BASE);
+    let (told, good) = node.restore(&[]);
+    assert!(good && told.contains("the agent restored"), "{told}");
+    assert!(agent.wait_until_it_ends().success());
+    assert_eq!(node.cgroups.knobs(), before);
+}
+
+#[test]
+fn only_root_may_talk_to_the_agent_and_there_is_one_a_state_folder() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    let mut agent = Agent::start(&node);
+    let mode = fs::metadata(node.path("admin.sock")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+
+    let other = node.path("other.sock").display().to_string();
+    let (code, said) = Agent::run_to_end(&node, &[("--admin-socket", &other)]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("in use") && said.contains("another agent"), "{said}");
+
+    fs::create_dir(node.path("other-state")).unwrap();
+    let other = node.path("other-state").display().to_string();
+    let (code, said) = Agent::run_to_end(&node, &[("--state-dir", &other)]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("admin.sock") && said.contains("another agent listens"), "{said}");
+
+    assert!(agent.runs(), "the first one is not impressed");
+    assert!(agent.ask(&["get", "pods"]).is_some());
+    wait_until("a raise", || node.cgroups.quota(APP) > BASE);
+}
+
+#[test]
+fn groups_are_made_resized_and_removed_for_pods_without_a_kubelet() {
+    let node = Node::empty();
+    node.pod(&json!({}));
+    let agent = Agent::start_with(&node, &[("--create-cgroups", "")]);
+    wait_until("the groups", || node.cgroups.exists(APP) && node.cgroups.quota(APP) == BASE);
+    assert_eq!(node.cgroups.quota(POD), BASE);
+    assert_eq!(node.cgroups.quota("kubepods/burstable"), -1);
+    let limit =
+        ["memory.limit_in_bytes", "memory.max"].map(|name| fs::read_to_string(node.cgroups.file(APP, name)).ok());
+    assert!(limit.iter().flatten().any(|text| text.trim() == "67108864"), "{limit:?}");
+
+    node.pod(&json!({BURST: {"policy": "cpuBurstOnly"}}));
+    wait_until("a burst", || node.cgroups.burst(APP) == BASE);
+    // Resized in place, as a kubelet does: larger, then smaller than the burst in force.
+    for (cpu, quota) in [("150m", 15_000), ("50m", 5_000)] {
+        node.write("pods/web.json", &manifest(&json!({BURST: {"policy": "cpuBurstOnly"}}), cpu).to_string());
+        wait_until("the resized quota", || node.cgroups.quota(APP) == quota && node.cgroups.quota(POD) == quota);
+        wait_until("the burst to follow", || node.cgroups.burst(APP) == quota && node.cgroups.burst(POD) == quota);
+    }
+    fs::remove_file(node.path("pods/web.json")).unwrap();
+    wait_until("the groups to be removed", || !node.cgroups.exists(POD));
+    node.pod(&json!({}));
+    wait_until("the groups", || node.cgroups.exists(APP));
+    agent.terminate();
+    assert!(!node.cgroups.exists("kubepods"), "what it made goes with it");
+}
+
+#[test]
+fn a_group_that_is_in_use_stays_when_the_agent_ends() {
+    let mut node = Node::empty();
+    node.pod(&json!({BURST: {"policy": "auto"}}));
+    let agent = Agent::start_with(&node, &[("--create-cgroups", "")]);
+    wait_until("the groups", || node.cgroups.exists(APP));
+    node.cgroups.busy(APP);
+    wait_until("a raise", || node.cgroups.quota(APP) > BASE);
+    agent.terminate();
+    assert_eq!((node.cgroups.quota(APP), node.cgroups.burst(APP)), (BASE, 0));
+    assert_eq!((node.cgroups.quota(POD), node.cgroups.burst(POD)), (BASE, 0));
+}

@@ -1,0 +1,22 @@
+//! The agent on this machine's own kernel, cgroup v1 or v2: a real process that is really throttled, and everything put back
+//! afterwards, whatever happens in between. Needs root. Each test works in cgroups of its own, `/qosm-test-<pid>-<n>`, and takes
+//! them away again.
+//!
+//! `QOSM_BIN` and `QOSM_MODULES` say where binary and modules are, if not where cargo built them: the same program runs in a
+//! virtual machine that has nothing but a shell.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod agent;
+mod cgroups;
+mod node;
+
+mod bursts;
+mod crashes;
+mod drift;
+mod failures;
+mod holds;
+mod inputs;
+mod journal;
+mod lifecycle;
+mod protection;
+mod recording;

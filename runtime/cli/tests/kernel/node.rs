@@ -1,0 +1,214 @@
+//! A node for one test: cgroups, manifests, configuration and a state folder.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::cgroups::Cgroups;
+
+/// The container's group below the test's own.
+pub(crate) const APP: &str = "kubepods/burstable/podu-web/app";
+/// Its pod's.
+pub(crate) const POD: &str = "kubepods/burstable/podu-web";
+/// 100m: so little that a busy thread is throttled even on a machine that has little time for it, and still is at the ceiling
+/// of three times that.
+pub(crate) const BASE: i64 = 10_000;
+/// The ceiling.
+pub(crate) const MOST: i64 = 3 * BASE;
+
+pub(crate) const BURST: &str = "koordinator.sh/cpuBurst";
+pub(crate) const MEMORY: &str = "koordinator.sh/memoryQOS";
+
+/// The binary under test.
+pub(crate) fn binary() -> PathBuf {
+    let built = PathBuf::from(env!("CARGO_BIN_EXE_qosm"));
+    let binary = std::env::var_os("QOSM_BIN").map_or(built, PathBuf::from);
+    assert!(binary.is_file(), "{} is missing: run `make build`, or set QOSM_BIN", binary.display());
+    binary
+}
+
+fn modules() -> PathBuf {
+    let beside = binary().ancestors().nth(2).map(|target| target.join("policies")).unwrap_or_default();
+    let folder = std::env::var_os("QOSM_MODULES").map_or(beside, PathBuf::from);
+    let file = folder.join("cpu-burst.wasm");
+    assert!(file.is_file(), "{} is missing: run `make build`, or set QOSM_MODULES", file.display());
+    folder
+}
+
+/// A default module's file.
+pub(crate) fn module(name: &str) -> String {
+    modules().join(format!("{name}.wasm")).display().to_string()
+}
+
+/// Where compiled modules are kept from test to test: on an emulated machine a compilation takes longer than most tests.
+fn compiled() -> PathBuf {
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let base = if built.is_dir() { built.to_owned() } else { std::env::temp_dir() };
+    let folder = base.join("kernel-test-modules");
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// A node. Fields are dropped in their order: what runs in the groups ends before the groups do.
+pub(crate) struct Node {
+    pub(crate) cgroups: Cgroups,
+    folder: TempDir,
+}
+
+impl Node {
+    /// A node without pods.
+    pub(crate) fn empty() -> Self {
+        static NODES: AtomicU32 = AtomicU32::new(0);
+        let number = NODES.fetch_add(1, Ordering::Relaxed);
+        let cgroups = Cgroups::new(format!("qosm-test-{}-{number}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let node = Self { cgroups, folder };
+        for name in ["pods", "state"] {
+            fs::create_dir(node.path(name)).unwrap();
+        }
+        symlink(compiled(), node.path("state/modules")).unwrap();
+        node.make_proc();
+        node.configure(&json!({}));
+        node.agent_config(&json!({}));
+        node
+    }
+
+    /// A node with the groups of the pod `default/web`, limited as its manifest says; the manifest itself is not there yet.
+    pub(crate) fn new() -> Self {
+        let node = Self::empty();
+        node.cgroups.make(APP);
+        for group in [POD, APP] {
+            node.cgroups.set_quota(group, BASE);
+        }
+        node
+    }
+
+    /// A node with the pod, a busy process in its container, and these annotations.
+    pub(crate) fn busy(annotations: &Value) -> Self {
+        let mut node = Self::new();
+        node.cgroups.busy(APP);
+        node.pod(annotations);
+        node
+    }
+
+    /// A file or folder of the test's.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Replaces a file in one step, as editors and `kubectl` mounts do.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let fresh = self.path(&format!("{name}.new"));
+        fs::write(&fresh, text).unwrap();
+        fs::rename(fresh, self.path(name)).unwrap();
+    }
+
+    /// Writes the manifest of `default/web`.
+    pub(crate) fn pod(&self, annotations: &Value) {
+        self.write("pods/web.json", &manifest(annotations, "100m").to_string());
+    }
+
+    /// Writes the cluster's ConfigMap.
+    pub(crate) fn configure(&self, data: &Value) {
+        let texts: serde_json::Map<String, Value> =
+            data.as_object().unwrap().iter().map(|(key, value)| (key.clone(), value.to_string().into())).collect();
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"namespace": "koordinator-system", "name": "slo-controller-config"},
+            "data": texts,
+        });
+        self.write("slo.json", &map.to_string());
+    }
+
+    /// Writes the agent's own file: quick evaluations with small steps, so that there is always something going on, and more.
+    pub(crate) fn agent_config(&self, more: &Value) {
+        let mut config = json!({
+            "policies": [
+                {"name": "cpu-burst", "intervalMillis": 200, "config": {"profile": "koordinator"}},
+                {"name": "memory-qos"},
+            ],
+        });
+        for (field, value) in more.as_object().unwrap() {
+            config[field] = value.clone();
+        }
+        self.write("agent.json", &config.to_string());
+    }
+
+    /// A `/proc` as the agent reads it, of a node whose CPUs have nothing to do but our load. How busy the machine of the tests
+    /// happens to be would decide otherwise whether a quota may be raised.
+    fn make_proc(&self) {
+        let proc = self.path("proc");
+        for name in ["self/mountinfo", "self/status", "meminfo", "stat", "sys/kernel/random/boot_id"] {
+            let file = proc.join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, fs::read(Path::new("/proc").join(name)).unwrap()).unwrap();
+        }
+    }
+
+    /// The flags that say where this node is.
+    fn place(&self) -> Vec<(&'static str, String)> {
+        let path = |name: &str| self.path(name).display().to_string();
+        vec![
+            ("--cgroup-root", format!("/{}", self.cgroups.root)),
+            ("--cgroup-driver", "cgroupfs".to_owned()),
+            ("--proc", path("proc")),
+            ("--state-dir", path("state")),
+            ("--admin-socket", path("admin.sock")),
+        ]
+    }
+
+    /// The agent, not started yet. `flags` replace those that a test of this node has by default; a flag without a value has an
+    /// empty one.
+    pub(crate) fn agent_command(&self, flags: &[(&str, &str)]) -> Command {
+        let path = |name: &str| self.path(name).display().to_string();
+        let mut all = self.place();
+        all.extend([
+            ("--pods", path("pods")),
+            ("--config", path("slo.json")),
+            ("--agent-config", path("agent.json")),
+            ("--module-dir", modules().display().to_string()),
+            ("--tick-millis", "200".to_owned()),
+            ("--metrics-listen", "none".to_owned()),
+        ]);
+        all.retain(|(flag, _)| flags.iter().all(|(other, _)| other != flag));
+        let mut command = Command::new(binary());
+        command.arg("agent").env("NO_COLOR", "1").stdin(Stdio::null());
+        for (flag, value) in all.iter().map(|(flag, value)| (*flag, value.as_str())).chain(flags.iter().copied()) {
+            command.arg(flag);
+            if !value.is_empty() {
+                command.arg(value);
+            }
+        }
+        command
+    }
+
+    /// `qosm restore` with more flags. Its output, and whether it was content.
+    pub(crate) fn restore(&self, flags: &[&str]) -> (String, bool) {
+        let mut command = Command::new(binary());
+        command.arg("restore").stdin(Stdio::null());
+        for (flag, value) in self.place() {
+            command.args([flag, &value]);
+        }
+        let Output { status, stdout, stderr } = command.args(flags).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (format!("{}{}", text(stdout), text(stderr)), status.success())
+    }
+}
+
+/// The manifest of `default/web`.
+pub(crate) fn manifest(annotations: &Value, cpu: &str) -> Value {
+    let texts: serde_json::Map<String, Value> =
+        annotations.as_object().unwrap().iter().map(|(key, value)| (key.clone(), value.to_string().into())).collect();
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "default", "uid": "u-web", "annotations": texts},
+        "spec": {"containers": [{"name": "app", "resources": {
+            "requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"cpu": cpu, "memory": "64Mi"},
+        }}]},
+    })
+}

@@ -1,0 +1,77 @@
+//! Memory QoS: real bounds on cgroup v2, and the plain truth on a kernel that has none.
+
+use serde_json::json;
+
+use crate::agent::{Agent, wait_until};
+use crate::cgroups::Version;
+use crate::node::{APP, MEMORY, Node, POD};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn memory_bounds_are_held_on_three_levels_or_told_to_be_unavailable() {
+    let node = Node::new();
+    let before = node.cgroups.knobs();
+    let agent = Agent::start(&node);
+    // Of a request of 32 MiB and a limit of 64 MiB.
+    node.pod(&json!({MEMORY: {"minLimitPercent": 50, "lowLimitPercent": 100, "throttlingPercent": 80}}));
+    if node.cgroups.version == Version::V1 {
+        return v1(&node, &agent, &before);
+    }
+    let read =
+        |group: &str, name: &str| std::fs::read_to_string(node.cgroups.file(group, name)).unwrap().trim().to_owned();
+    wait_until("the container's memory.high", || read(APP, "memory.high") != "max");
+    assert_eq!(read(APP, "memory.high"), "60395520", "80 % of the way, in whole pages");
+    for group in [APP, POD, "kubepods/burstable", "kubepods"] {
+        assert_eq!(read(group, "memory.min"), (16 * MIB).to_string(), "{group}");
+        assert_eq!(read(group, "memory.low"), (32 * MIB).to_string(), "{group}");
+    }
+    for group in [POD, "kubepods/burstable", "kubepods"] {
+        assert_eq!(read(group, "memory.high"), "max", "{group} is never throttled");
+    }
+    let high = agent.held("container", "memory.high");
+    assert_eq!(
+        (&high["value"], &high["baseline"], &high["policy"]),
+        (&json!(60_395_520), &json!("max"), &json!("memory-qos"))
+    );
+
+    node.pod(&json!({MEMORY: {"minLimitPercent": 100}}));
+    wait_until("other bounds", || read(APP, "memory.min") == (32 * MIB).to_string());
+    wait_until("those that are not asked for any more", || {
+        read(APP, "memory.low") == "0" && read(APP, "memory.high") == "max"
+    });
+    wait_until("the sum above", || read("kubepods", "memory.min") == (32 * MIB).to_string());
+
+    node.pod(&json!({}));
+    wait_until("the baseline", || node.cgroups.knobs() == before);
+    node.pod(&json!({MEMORY: {"minLimitPercent": 100}}));
+    wait_until("the bounds again", || read(APP, "memory.min") == (32 * MIB).to_string());
+    agent.terminate();
+    assert_eq!(node.cgroups.knobs(), before);
+}
+
+fn v1(node: &Node, agent: &Agent, before: &std::collections::BTreeMap<std::path::PathBuf, String>) {
+    assert!(!node.cgroups.file(APP, "memory.min").exists(), "this kernel is more than these tests know of");
+    wait_until("the settings to be told as unavailable", || {
+        let explanation = agent.explain();
+        let refused = explanation["refused"].as_array().cloned().unwrap_or_default();
+        ["memory.min", "memory.low", "memory.high"].iter().all(|knob| {
+            refused.iter().any(|refusal| {
+                refusal["subject"] == "default/web/app"
+                    && refusal["knob"] == *knob
+                    && refusal["kind"] == "unavailable"
+                    && refusal["why"].as_str().is_some_and(|why| why.contains(knob) && why.contains("Alibaba"))
+            })
+        })
+    });
+    let told = agent.metric("qosm_knob_refusals_total", &["memory.min", "unavailable"]);
+    assert!(told >= 1.0);
+    agent.let_it_run(5);
+    assert_eq!(
+        agent.metric("qosm_knob_refusals_total", &["memory.min", "unavailable"]),
+        told,
+        "told once, not at each tick"
+    );
+    assert_eq!(agent.metric("qosm_knob_writes_total", &["memory."]), 0.0);
+    assert_eq!(node.cgroups.knobs(), *before);
+}

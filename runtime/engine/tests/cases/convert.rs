@@ -1,0 +1,232 @@
+//! Between a case's words, which are the contract's, and the engine's.
+
+use qosm_engine::{Cause, Columns, Staged};
+use qosm_model::column::{
+    BandwidthSample, CpuCounters, CpuSample, MemoryCounters, MemorySample, NodeSample, PressureCounters,
+    PressureSample, Stall,
+};
+use qosm_model::knob::{Target, Value};
+use qosm_model::pod::{
+    Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, ExtendedResource, KubeQos, Pod, PodId,
+    QosClass, Tier,
+};
+use qosm_model::setting::{EventKind, Setting};
+use qosm_model::unit::{Bytes, Micros, MilliCpu};
+use qosm_sdk::mock;
+use qosm_sdk::testing::Outcome;
+
+/// The pod whose contract-side image is `facts`.
+///
+/// # Errors
+///
+/// If there is none: labels that say another class than `declared_qos`.
+pub(crate) fn pod(facts: &qosm_sdk::PodFacts) -> Result<Pod, String> {
+    let declared = facts.declared_qos.map(qos_class);
+    // A module is shown labels but no annotations, so the class is declared where it leaves no trace besides.
+    let annotation = declared.map(|class| ("koordinator.sh/qosClass".to_owned(), class.as_str().to_owned()));
+    let pod = Pod {
+        uid: facts.uid.clone(),
+        namespace: facts.namespace.clone(),
+        name: facts.name.clone(),
+        labels: facts.labels.iter().cloned().collect(),
+        annotations: annotation.into_iter().collect(),
+        priority: facts.priority,
+        kube_qos: kube_qos(facts.kube_qos),
+        active: facts.active,
+        cgroup: None,
+        containers: facts.containers.iter().map(container).collect(),
+        cpu_overhead: MilliCpu(facts.cpu_overhead_milli),
+        memory_overhead: Bytes(facts.memory_overhead_bytes),
+        memory_request: facts.memory_request_bytes.map(Bytes),
+        memory_limit: facts.memory_limit_bytes.map(Bytes),
+        cpu_limit: facts.cpu_limit_milli.map(MilliCpu),
+    };
+    if pod.declared_qos() != declared || pod.qos() != qos_class(facts.qos) {
+        return Err(format!("the labels of {} say another QoS class than the case does", pod.key()));
+    }
+    Ok(pod)
+}
+
+pub(crate) fn container_ids(facts: &qosm_sdk::PodFacts) -> Vec<(ContainerId, Option<u32>)> {
+    facts.containers.iter().map(|container| (ContainerId(container.id), container.exclusive_cpus)).collect()
+}
+
+pub(crate) fn cause(cause: qosm_sdk::Cause) -> Cause {
+    match cause {
+        qosm_sdk::Cause::Interval => Cause::Interval,
+        qosm_sdk::Cause::PodsChanged => Cause::PodsChanged,
+        qosm_sdk::Cause::ConfigChanged => Cause::ConfigChanged,
+    }
+}
+
+pub(crate) fn columns(columns: &mock::Columns) -> Columns {
+    Columns {
+        node: columns.node.map(node),
+        cpu: Some(columns.cpu.iter().map(cpu).collect()),
+        bandwidth: Some(columns.bandwidth.iter().map(bandwidth).collect()),
+        memory: Some(columns.memory.iter().map(memory).collect()),
+        pressure: Some(columns.pressure.iter().map(pressure).collect()),
+    }
+}
+
+pub(crate) fn outcome(staged: Staged) -> Outcome {
+    let rejection = |rejection: qosm_engine::Rejection| qosm_sdk::Rejection {
+        pod: rejection.pod.0,
+        field: rejection.field,
+        message: rejection.message,
+    };
+    let event = |event: qosm_model::setting::PodEvent| mock::Event {
+        pod: event.pod.0,
+        kind: match event.kind {
+            EventKind::Normal => qosm_sdk::EventKind::Normal,
+            EventKind::Warning => qosm_sdk::EventKind::Warning,
+        },
+        reason: event.reason,
+        message: event.message,
+    };
+    Outcome {
+        staged: staged.settings.into_iter().map(setting).collect(),
+        rejections: staged.rejections.into_iter().map(rejection).collect(),
+        events: staged.events.into_iter().map(event).collect(),
+    }
+}
+
+fn setting(setting: Setting) -> mock::Staged {
+    match setting {
+        Setting::Hold { target, knob, value, reason } => mock::Staged {
+            target: told_target(target),
+            knob: knob.as_str(),
+            value: Some(match value {
+                Value::Number(number) => mock::Value::Number(number),
+                Value::Max => mock::Value::Max,
+            }),
+            reason: reason.as_ref().into(),
+        },
+        Setting::Release { target, knob } => {
+            mock::Staged { target: told_target(target), knob: knob.as_str(), value: None, reason: String::new() }
+        }
+    }
+}
+
+fn told_target(target: Target) -> qosm_sdk::Target {
+    match target {
+        Target::Tier(Tier::Guaranteed) => qosm_sdk::Target::Tier(qosm_sdk::Tier::Guaranteed),
+        Target::Tier(Tier::Burstable) => qosm_sdk::Target::Tier(qosm_sdk::Tier::Burstable),
+        Target::Tier(Tier::BestEffort) => qosm_sdk::Target::Tier(qosm_sdk::Tier::BestEffort),
+        Target::Pod(PodId(id)) => qosm_sdk::Target::Pod(id),
+        Target::Container(ContainerId(id)) => qosm_sdk::Target::Container(id),
+    }
+}
+
+fn target(target: qosm_sdk::Target) -> Target {
+    match target {
+        qosm_sdk::Target::Tier(qosm_sdk::Tier::Guaranteed) => Target::Tier(Tier::Guaranteed),
+        qosm_sdk::Target::Tier(qosm_sdk::Tier::Burstable) => Target::Tier(Tier::Burstable),
+        qosm_sdk::Target::Tier(qosm_sdk::Tier::BestEffort) => Target::Tier(Tier::BestEffort),
+        qosm_sdk::Target::Pod(id) => Target::Pod(PodId(id)),
+        qosm_sdk::Target::Container(id) => Target::Container(ContainerId(id)),
+    }
+}
+
+fn qos_class(class: qosm_sdk::QosClass) -> QosClass {
+    match class {
+        qosm_sdk::QosClass::Lse => QosClass::Lse,
+        qosm_sdk::QosClass::Lsr => QosClass::Lsr,
+        qosm_sdk::QosClass::Ls => QosClass::Ls,
+        qosm_sdk::QosClass::Be => QosClass::Be,
+        qosm_sdk::QosClass::System => QosClass::System,
+    }
+}
+
+fn kube_qos(qos: qosm_sdk::KubeQos) -> KubeQos {
+    match qos {
+        qosm_sdk::KubeQos::Guaranteed => KubeQos::Guaranteed,
+        qosm_sdk::KubeQos::Burstable => KubeQos::Burstable,
+        qosm_sdk::KubeQos::BestEffort => KubeQos::BestEffort,
+    }
+}
+
+fn container(facts: &qosm_sdk::Container) -> Container {
+    Container {
+        name: facts.name.clone(),
+        kind: match facts.kind {
+            qosm_sdk::ContainerKind::Regular => ContainerKind::Regular,
+            qosm_sdk::ContainerKind::Init => ContainerKind::Init,
+            qosm_sdk::ContainerKind::Sidecar => ContainerKind::Sidecar,
+        },
+        state: match facts.state {
+            qosm_sdk::ContainerState::Waiting => ContainerState::Waiting,
+            qosm_sdk::ContainerState::Running => ContainerState::Running,
+            qosm_sdk::ContainerState::Terminated => ContainerState::Terminated,
+        },
+        cgroup: ContainerCgroup::Unknown,
+        cpu_request: facts.cpu_request_milli.map(MilliCpu),
+        cpu_limit: facts.cpu_limit_milli.map(MilliCpu),
+        memory_request: facts.memory_request_bytes.map(Bytes),
+        memory_limit: facts.memory_limit_bytes.map(Bytes),
+        extended_resources: facts
+            .extended_resources
+            .iter()
+            .map(|resource| ExtendedResource {
+                name: resource.name.clone(),
+                request: resource.request,
+                limit: resource.limit,
+            })
+            .collect(),
+    }
+}
+
+fn node(sample: qosm_sdk::NodeSample) -> NodeSample {
+    NodeSample {
+        cpus: sample.cpus,
+        memory_capacity: Bytes(sample.memory_capacity_bytes),
+        memory_allocatable: Bytes(sample.memory_allocatable_bytes),
+        page_size: Bytes(sample.page_size_bytes),
+        cpu_usage: sample.cpu_usage_usec.map(Micros),
+        memory_available: sample.memory_available_bytes.map(Bytes),
+    }
+}
+
+fn cpu(sample: &qosm_sdk::CpuSample) -> CpuSample {
+    CpuSample {
+        container: ContainerId(sample.container),
+        delta: CpuCounters {
+            usage: Micros(sample.usage_usec),
+            nr_periods: sample.nr_periods,
+            nr_throttled: sample.nr_throttled,
+            throttled: Micros(sample.throttled_usec),
+        },
+    }
+}
+
+fn bandwidth(sample: &qosm_sdk::Bandwidth) -> BandwidthSample {
+    BandwidthSample {
+        target: target(sample.target),
+        quota: sample.quota_usec.map(Micros),
+        baseline_quota: sample.baseline_quota_usec.map(Micros),
+        period: Micros(sample.period_usec),
+    }
+}
+
+fn memory(sample: &qosm_sdk::MemorySample) -> MemorySample {
+    MemorySample {
+        container: ContainerId(sample.container),
+        memory: MemoryCounters {
+            usage: Bytes(sample.usage_bytes),
+            anon: Bytes(sample.anon_bytes),
+            file: Bytes(sample.file_bytes),
+            inactive_file: Bytes(sample.inactive_file_bytes),
+            high_events: sample.high_events,
+            max_events: sample.max_events,
+            oom_kills: sample.oom_kills,
+        },
+    }
+}
+
+fn pressure(sample: &qosm_sdk::PressureSample) -> PressureSample {
+    let stall = |stall: qosm_sdk::Stall| Stall { some: Micros(stall.some_usec), full: Micros(stall.full_usec) };
+    PressureSample {
+        container: ContainerId(sample.container),
+        delta: PressureCounters { cpu: stall(sample.cpu), memory: stall(sample.memory), io: stall(sample.io) },
+    }
+}

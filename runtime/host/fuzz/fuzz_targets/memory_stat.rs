@@ -1,0 +1,4 @@
+//! `memory.stat`: what the memory is used for.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qosm_host::oracle::memory_stat(bytes));

@@ -1,0 +1,4 @@
+//! `*.pressure`: stalls.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qosm_host::oracle::pressure(bytes));

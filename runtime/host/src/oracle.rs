@@ -1,0 +1,118 @@
+//! What must hold whatever bytes come in the place of the kernel's: the laws of the fuzz targets in `fuzz/`, and of this crate's
+//! own tests. A function returns where its law holds, and panics where not.
+//!
+//! Most of them are one law: what was read, written as the kernel writes it, reads the same.
+
+use std::fmt::Write as _;
+
+use crate::mounts::{self, Controller, Hierarchies, Mount};
+use crate::parse;
+
+/// `cpu.stat`, of both versions.
+pub fn cpu_stat(text: &[u8]) {
+    keyed(text, ["usage_usec", "nr_periods", "nr_throttled", "throttled_usec"]);
+    keyed(text, ["nr_periods", "nr_throttled", "throttled_time"]);
+}
+
+/// `memory.stat`, of both versions.
+pub fn memory_stat(text: &[u8]) {
+    keyed(text, ["anon", "file", "inactive_file"]);
+    keyed(text, ["total_rss", "total_cache", "total_inactive_file"]);
+}
+
+/// `cpu.max`.
+pub fn cpu_max(text: &[u8]) {
+    let Some((quota, period)) = parse::cpu_max(text) else { return };
+    let quota_text = quota.map_or_else(|| "max".to_owned(), |quota| quota.0.to_string());
+    let written = format!("{quota_text} {}\n", period.0);
+    assert_eq!(parse::cpu_max(written.as_bytes()), Some((quota, period)), "{written:?}");
+}
+
+/// `cpu.pressure`, `memory.pressure`, `io.pressure`.
+pub fn pressure(text: &[u8]) {
+    let Some(stall) = parse::pressure(text) else { return };
+    let line = |word, total| format!("{word} avg10=0.00 avg60=0.00 avg300=0.00 total={total}\n");
+    let written = line("some", stall.some.0) + &line("full", stall.full.0);
+    assert_eq!(parse::pressure(written.as_bytes()), Some(stall), "{written:?}");
+}
+
+/// `/proc/self/mountinfo`, and the hierarchies that are found in it.
+pub fn mountinfo(text: &[u8]) {
+    let mounts = mounts::parse(&String::from_utf8_lossy(text));
+    for mount in &mounts {
+        let written = line(mount);
+        assert_eq!(mounts::parse(&written), std::slice::from_ref(mount), "{written:?}");
+    }
+    let device = mounts.first().map(|mount| mount.device);
+    for prefix in [mounts::prefix(&mounts, device), mounts::prefix(&mounts, None), "/".to_owned()] {
+        let found = Hierarchies::find(&mounts, &prefix);
+        for controller in Controller::ALL {
+            let Some(place) = found.of(controller) else { continue };
+            assert!(found.list.get(place).is_some_and(|tree| tree.controllers.contains(&controller)), "{controller:?}");
+        }
+    }
+}
+
+/// A flat keyed file: each value is what a line of that key says, and is there if some line says it and no key comes twice.
+fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) {
+    let said = |key: &str| -> Vec<Option<u64>> {
+        let lines = text.split(|&byte| byte == b'\n');
+        let values = lines.filter_map(|line| line.strip_prefix(key.as_bytes())?.strip_prefix(b" "));
+        values.map(parse::number).collect()
+    };
+    let all = keys.map(said);
+    let unique = all.iter().all(|values| values.len() < 2);
+    for ((key, said), value) in keys.iter().zip(&all).zip(parse::keyed(text, keys)) {
+        match value {
+            Some(_) => assert!(said.contains(&value), "{key}: {value:?} of {said:?}"),
+            None => assert!(!unique || said.iter().all(Option::is_none), "{key}: nothing of {said:?}"),
+        }
+    }
+}
+
+/// A mount as the kernel writes it, but without a line end, and with more characters escaped than need be.
+fn line(mount: &Mount) -> String {
+    let escaped = |text: &str| {
+        text.chars().fold(String::new(), |mut escaped, character| {
+            if !character.is_ascii() || character.is_ascii_alphanumeric() || character == '/' {
+                escaped.push(character);
+            } else {
+                let _ = write!(escaped, "\\{:03o}", u32::from(character));
+            }
+            escaped
+        })
+    };
+    let Mount { device: (major, minor), root, point, kind, options } = mount;
+    format!("36 35 {major}:{minor} {} {} rw shared:1 - {kind} none {options}", escaped(root), escaped(point))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn they_hold_for_any_bytes(text: Vec<u8>) {
+            for oracle in [cpu_stat, memory_stat, cpu_max, pressure, mountinfo] {
+                oracle(&text);
+            }
+        }
+
+        #[test]
+        fn they_hold_for_what_looks_like_the_kernels(
+            keyed in "((anon|file|nr_periods|nr_throttled|usage_usec|total_rss|x)( |_| {2})?[0-9]{0,21}[ \r]?\n?){0,9}",
+            max in "(max|[0-9]{1,21}|-1) ?([0-9]{1,21}|x)?\n?",
+            stall in "((some|full) (avg10=0.00 )?(total=[0-9]{0,21})?\n?){0,3}",
+            mounts in "(3 2 0:[0-9]{1,2} /[a-z\\\\0-7]{0,9} [ /a-z\\\\0-7-]{1,12} rw( [a-z:0-9]{1,3})? - \
+                       (cgroup|cgroup2|tmpfs|-) ([a-z ]{0,5}) [a-z,_\r]{0,9}\n?){0,3}",
+        ) {
+            cpu_stat(keyed.as_bytes());
+            memory_stat(keyed.as_bytes());
+            cpu_max(max.as_bytes());
+            pressure(stall.as_bytes());
+            mountinfo(mounts.as_bytes());
+        }
+    }
+}

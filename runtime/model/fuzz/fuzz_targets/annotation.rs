@@ -1,0 +1,4 @@
+//! A pod's annotation, over ConfigMaps and defaults.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|text: &str| qosm_model::layering::oracle::annotation(text));
