@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use qosm_engine::{Engine, Interface};
-use qosm_host::Host;
+use qosm_host::{Executed, Host, Wanted};
 use qosm_model::knob::{Knob, Target};
 use qosm_model::layering::ConfigMap;
 use qosm_model::lease::Leases;
@@ -229,10 +229,12 @@ impl Agent {
     pub fn update(&mut self, sources: Sources, now: Now) {
         let node_changed = sources.node != self.sources.node;
         let maps_changed = sources.config_maps != self.sources.config_maps;
+        let made: Vec<(PodId, Pod)> =
+            self.pods.iter().filter(|entry| entry.made).map(|entry| (entry.id, entry.given.clone())).collect();
         let changes = self.pods.update(sources.pods.clone());
         self.sources = sources;
-        for &id in &changes.upserted {
-            self.resize(id);
+        for (id, before) in made {
+            self.resize(id, &before);
         }
         for entry in changes.removed {
             for policy in &mut self.policies {
@@ -308,14 +310,31 @@ impl Agent {
     }
 
     /// Stands in for the kubelet where the agent made the pod's cgroups: changed limits are written.
-    fn resize(&mut self, id: PodId) {
-        if self.mode == Mode::Plan {
+    fn resize(&mut self, id: PodId, before: &Pod) {
+        let Some(entry) = self.pods.get(id) else { return };
+        if self.mode == Mode::Plan || bounds(&entry.given) == bounds(before) {
             return;
         }
-        if let Some(entry) = self.pods.get(id).filter(|entry| entry.made).map(|entry| entry.given.clone())
-            && let Err(error) = self.host.resize(&entry)
-        {
-            tracing::warn!(pod = entry.key(), error = crate::policy::chain(&error), "changed limits cannot be written");
+        let given = entry.given.clone();
+        // A burst in force keeps a mainline kernel from taking a smaller quota. The lease is written again in the next step.
+        let bursts: Vec<Wanted> = entry
+            .targets()
+            .filter_map(|target| {
+                let held = self.held.get(&(target, Knob::CfsBurst))?;
+                Some(Wanted { target, knob: Knob::CfsBurst, value: held.baseline })
+            })
+            .collect();
+        for lower in self.host.plan(&bursts).steps {
+            let key = (lower.target, lower.knob);
+            if let Ok(Executed::Done(shown)) = self.host.execute(&lower)
+                && let Some(held) = self.held.get_mut(&key)
+            {
+                held.written = shown;
+                self.dirty.insert(key);
+            }
+        }
+        if let Err(error) = self.host.resize(&given) {
+            tracing::warn!(pod = given.key(), error = crate::policy::chain(&error), "changed limits cannot be written");
         }
     }
 
@@ -388,8 +407,11 @@ impl Agent {
         for policy in &self.policies {
             state.state.push((policy.name().to_string(), policy.saved().to_vec()));
         }
-        if let Some(journal) = &self.journal {
-            journal.commit(&state)?;
+        if let Some(journal) = &self.journal
+            && let Err(error) = journal.commit(&state)
+        {
+            // Knobs come before the modules' memories: what the journal already knows is put back all the same.
+            tracing::error!(error = crate::policy::chain(&error), "the modules' state cannot be kept");
         }
         if self.config.on_shutdown == OnShutdown::Keep {
             return Ok(step);
@@ -439,4 +461,13 @@ impl Agent {
             .collect();
         if ailing.is_empty() { Ok(()) } else { Err(ailing.join("; ")) }
     }
+}
+
+/// What a kubelet turns into limits of cgroups.
+fn bounds(pod: &Pod) -> impl PartialEq {
+    let of_pod = (pod.cpu_limit, pod.memory_limit, pod.cpu_overhead, pod.memory_overhead);
+    let containers = pod.containers.iter();
+    let of_containers: Vec<_> =
+        containers.map(|container| (container.cpu_request, container.cpu_limit, container.memory_limit)).collect();
+    (of_pod, of_containers)
 }

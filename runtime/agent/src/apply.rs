@@ -93,11 +93,10 @@ impl Agent {
             }
             return;
         }
-        if !self.write_down(&plan.steps, &verdicts, now) {
-            return;
-        }
+        let is_written_down = self.write_down(&plan.steps, &verdicts, now);
         for planned in &plan.steps {
-            if let Some(verdict) = verdicts.get(&(planned.target, planned.knob)) {
+            // What gives back a baseline is in the journal since it was first held; a journal that fails does not stop that.
+            if let Some(verdict) = verdicts.get(&(planned.target, planned.knob)).filter(|v| is_written_down || v.restores) {
                 self.execute(planned, verdict, clamps.get(&(planned.target, planned.knob)).copied(), now, step);
             }
         }

@@ -6,6 +6,7 @@
 //! the disk. The page cache outlives the process, which is all that is asked of it; a commit then costs microseconds, not the
 //! milliseconds of an fsync for every change of a quota.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use cap_std::fs::{Dir, OpenOptions};
 use qosm_model::knob::{Knob, Level, Value};
 use qosm_model::lease::Timestamp;
 use redb::backends::FileBackend;
-use redb::{BackendError, Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
+use redb::{BackendError, Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, WriteTransaction};
 use serde::{Deserialize, Serialize};
 
 const KNOBS: TableDefinition<&str, &[u8]> = TableDefinition::new("knobs");
@@ -148,8 +149,12 @@ impl Entries {
 
 /// The store.
 pub struct Journal {
+    dir: Dir,
+    name: String,
     path: PathBuf,
-    store: Database,
+    /// Closed after a failure of the file: the store does nothing more until it is opened again.
+    store: RefCell<Option<Database>>,
+    set_aside: Option<PathBuf>,
 }
 
 impl fmt::Debug for Journal {
@@ -171,36 +176,20 @@ impl Journal {
         let name = format!("journal-{boot_id}.redb");
         let path = shown.join(&name);
         sweep_earlier_boots(dir, &name);
-        match Self::open_file(dir, &name, &path) {
+        let opened = |source| JournalError::Open { path: path.clone(), source };
+        let mut set_aside = None;
+        let store = match open_store(dir, &name, &path) {
             Err(JournalError::Store { source: redb::Error::Corrupted(why), .. }) => {
                 let aside = format!("{name}.damaged");
                 tracing::error!(journal = %path.display(), why, aside, "journal damaged, set aside; knobs it held stay as they are");
-                dir.rename(&name, dir, &aside).map_err(|source| JournalError::Open { path: path.clone(), source })?;
-                Self::open_file(dir, &name, &path)
+                dir.rename(&name, dir, &aside).map_err(opened)?;
+                set_aside = Some(shown.join(aside));
+                open_store(dir, &name, &path)?
             }
-            other => other,
-        }
-    }
-
-    fn open_file(dir: &Dir, name: &str, path: &Path) -> Result<Self, JournalError> {
-        let opened = |source| JournalError::Open { path: path.to_owned(), source };
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true);
-        let file = dir.open_with(name, &options).map_err(opened)?.into_std();
-        // What is no store of ours at all (an overwritten or cut-off file) is reported as damage, not as a failing disk.
-        let length = file.metadata().map_err(opened)?.len();
-        let backend = FileBackend::new(file).map_err(|error| Self::store_error(path, error.into()))?;
-        let store = Database::builder().set_cache_size(1 << 20).create_with_backend(PageCacheOnly(backend));
-        let store = store.map_err(|error| match error {
-            redb::DatabaseError::DatabaseAlreadyOpen => JournalError::InUse { path: path.to_owned() },
-            redb::DatabaseError::Storage(redb::StorageError::Io(io))
-                if length > 0 && io.kind() == std::io::ErrorKind::InvalidData =>
-            {
-                Self::store_error(path, redb::Error::Corrupted(io.to_string()))
-            }
-            other => Self::store_error(path, other.into()),
-        })?;
-        let journal = Self { path: path.to_owned(), store };
+            other => other?,
+        };
+        let dir = dir.try_clone().map_err(opened)?;
+        let journal = Self { dir, name, path, store: RefCell::new(Some(store)), set_aside };
         journal.write(|transaction| {
             transaction.open_table(KNOBS)?;
             transaction.open_table(STATE)?;
@@ -210,21 +199,32 @@ impl Journal {
         Ok(journal)
     }
 
-    fn store_error(path: &Path, source: redb::Error) -> JournalError {
-        JournalError::Store { path: path.to_owned(), source }
+    /// The damaged journal that had to be set aside for this one, if there was one.
+    pub fn set_aside(&self) -> Option<&Path> {
+        self.set_aside.as_deref()
     }
 
-    fn failed(&self, source: impl Into<redb::Error>) -> JournalError {
-        Self::store_error(&self.path, source.into())
+    /// Works on the store, which is opened again if it had to be closed.
+    fn with_store<T>(&self, work: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, JournalError> {
+        let mut slot = self.store.borrow_mut();
+        let store = match slot.take() {
+            Some(store) => store,
+            None => open_store(&self.dir, &self.name, &self.path)?,
+        };
+        let result = work(&store);
+        // A full disk may have room again later. What was not committed is not there then, what was is.
+        if !matches!(result, Err(redb::Error::Io(_) | redb::Error::PreviousIo)) {
+            *slot = Some(store);
+        }
+        result.map_err(|error| store_error(&self.path, error))
     }
 
-    fn write(
-        &self,
-        change: impl FnOnce(&redb::WriteTransaction) -> Result<(), redb::Error>,
-    ) -> Result<(), JournalError> {
-        let transaction = self.store.begin_write().map_err(|error| self.failed(error))?;
-        change(&transaction).map_err(|error| self.failed(error))?;
-        transaction.commit().map_err(|error| self.failed(error))
+    fn write(&self, change: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>) -> Result<(), JournalError> {
+        self.with_store(|store| {
+            let transaction = store.begin_write()?;
+            change(&transaction)?;
+            Ok(transaction.commit()?)
+        })
     }
 
     /// Writes all entries down in one commit.
@@ -255,9 +255,9 @@ impl Journal {
     ///
     /// [`JournalError::Store`].
     pub fn records(&self) -> Result<Vec<Record>, JournalError> {
-        let read = || -> Result<Vec<Record>, redb::Error> {
+        self.with_store(|store| {
             let mut records = Vec::new();
-            for entry in self.store.begin_read()?.open_table(KNOBS)?.iter()? {
+            for entry in store.begin_read()?.open_table(KNOBS)?.iter()? {
                 let (key, bytes) = entry?;
                 match Record::decode(bytes.value()) {
                     Some(record) => records.push(record),
@@ -265,8 +265,7 @@ impl Journal {
                 }
             }
             Ok(records)
-        };
-        read().map_err(|error| self.failed(error))
+        })
     }
 
     /// What a policy saved last; empty when nothing.
@@ -275,11 +274,10 @@ impl Journal {
     ///
     /// [`JournalError::Store`].
     pub fn state(&self, policy: &str) -> Result<Vec<u8>, JournalError> {
-        let read = || -> Result<Vec<u8>, redb::Error> {
-            let bytes = self.store.begin_read()?.open_table(STATE)?.get(policy)?;
+        self.with_store(|store| {
+            let bytes = store.begin_read()?.open_table(STATE)?.get(policy)?;
             Ok(bytes.map(|bytes| bytes.value().to_vec()).unwrap_or_default())
-        };
-        read().map_err(|error| self.failed(error))
+        })
     }
 
     /// Puts or lifts (`None`) a hold on a pod, named `namespace/name`.
@@ -305,18 +303,41 @@ impl Journal {
     ///
     /// [`JournalError::Store`].
     pub fn holds(&self) -> Result<Vec<(String, StoredHold)>, JournalError> {
-        let read = || -> Result<Vec<(String, StoredHold)>, redb::Error> {
+        self.with_store(|store| {
             let mut holds = Vec::new();
-            for entry in self.store.begin_read()?.open_table(HOLDS)?.iter()? {
+            for entry in store.begin_read()?.open_table(HOLDS)?.iter()? {
                 let (pod, bytes) = entry?;
                 if let Ok(hold) = serde_json::from_slice(bytes.value()) {
                     holds.push((pod.value().to_owned(), hold));
                 }
             }
             Ok(holds)
-        };
-        read().map_err(|error| self.failed(error))
+        })
     }
+}
+
+fn open_store(dir: &Dir, name: &str, path: &Path) -> Result<Database, JournalError> {
+    let opened = |source| JournalError::Open { path: path.to_owned(), source };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true);
+    let file = dir.open_with(name, &options).map_err(opened)?.into_std();
+    // What is no store of ours at all (an overwritten or cut-off file) is reported as damage, not as a failing disk.
+    let length = file.metadata().map_err(opened)?.len();
+    let backend = FileBackend::new(file).map_err(|error| store_error(path, error.into()))?;
+    let store = Database::builder().set_cache_size(1 << 20).create_with_backend(PageCacheOnly(backend));
+    store.map_err(|error| match error {
+        redb::DatabaseError::DatabaseAlreadyOpen => JournalError::InUse { path: path.to_owned() },
+        redb::DatabaseError::Storage(redb::StorageError::Io(io))
+            if length > 0 && io.kind() == std::io::ErrorKind::InvalidData =>
+        {
+            store_error(path, redb::Error::Corrupted(io.to_string()))
+        }
+        other => store_error(path, other.into()),
+    })
+}
+
+fn store_error(path: &Path, source: redb::Error) -> JournalError {
+    JournalError::Store { path: path.to_owned(), source }
 }
 
 fn sweep_earlier_boots(dir: &Dir, current: &str) {

@@ -1,5 +1,7 @@
 //! `qosm restore`: put everything back, with or without an agent.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
@@ -8,6 +10,12 @@ use qosm_agent::restore::{Restored, restore};
 
 use crate::args::{Output, RestoreArgs};
 use crate::{Answer, client, host, print};
+
+/// The outcome of a knob that could not be put back.
+const FAILED: &str = "failed";
+/// How often, and after what pause, such knobs are tried again.
+const RETRIES: u32 = 5;
+const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
     let socket = &args.socket.admin_socket;
@@ -24,9 +32,22 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
     let boot = std::fs::read_to_string(args.host.proc.join("sys/kernel/random/boot_id"))
         .context("cannot tell this boot from earlier ones")?;
     let journal = Journal::open(&state, &args.state_dir, boot.trim())?;
-    let mut host = host::open(&args.host)?;
-    let restored = restore(&mut host, &journal, args.dry_run)?;
-    report(args, &restored)
+    let mut restored = restore(&mut host::open(&args.host)?, &journal, args.dry_run)?;
+    for _ in 0..RETRIES {
+        if args.dry_run || restored.iter().all(|row| row.outcome != FAILED) {
+            break;
+        }
+        // A container that has just ended may count for a moment longer: until then cgroup v1 takes no quota below its own.
+        std::thread::sleep(RETRY_AFTER);
+        restored.retain(|row| row.outcome != FAILED);
+        restored.extend(restore(&mut host::open(&args.host)?, &journal, args.dry_run)?);
+    }
+    let answer = report(args, &restored)?;
+    if let Some(damaged) = journal.set_aside() {
+        eprintln!("error: the journal was damaged and is now {}; knobs that it knew stay as they are", damaged.display());
+        return Ok(Answer::Bad);
+    }
+    Ok(answer)
 }
 
 /// A running agent holds the journal: it restores, and ends.
@@ -57,6 +78,6 @@ fn report(args: &RestoreArgs, restored: &[Restored]) -> anyhow::Result<Answer> {
         });
         print::text(&print::table(&["cgroup", "knob", "value", "outcome", "why"], rows))?;
     }
-    let failed = restored.iter().any(|row| row.outcome == "failed");
+    let failed = restored.iter().any(|row| row.outcome == FAILED);
     Ok(if failed { Answer::Bad } else { Answer::Good })
 }
