@@ -96,7 +96,9 @@ impl Agent {
         let is_written_down = self.write_down(&plan.steps, &verdicts, now);
         for planned in &plan.steps {
             // What gives back a baseline is in the journal since it was first held; a journal that fails does not stop that.
-            if let Some(verdict) = verdicts.get(&(planned.target, planned.knob)).filter(|v| is_written_down || v.restores) {
+            if let Some(verdict) =
+                verdicts.get(&(planned.target, planned.knob)).filter(|v| is_written_down || v.restores)
+            {
                 self.execute(planned, verdict, clamps.get(&(planned.target, planned.knob)).copied(), now, step);
             }
         }

@@ -15,7 +15,9 @@ use cap_std::fs::{Dir, OpenOptions};
 use qosm_model::knob::{Knob, Level, Value};
 use qosm_model::lease::Timestamp;
 use redb::backends::FileBackend;
-use redb::{BackendError, Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, WriteTransaction};
+use redb::{
+    BackendError, Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, WriteTransaction,
+};
 use serde::{Deserialize, Serialize};
 
 const KNOBS: TableDefinition<&str, &[u8]> = TableDefinition::new("knobs");
@@ -345,10 +347,9 @@ fn sweep_earlier_boots(dir: &Dir, current: &str) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(name) = name.to_str() else { continue };
-        if name.starts_with("journal-") && name.ends_with(".redb") && name != current {
-            if let Err(error) = dir.remove_file(name) {
-                tracing::warn!(name, %error, "journal of an earlier boot cannot be removed");
-            }
+        let is_earlier = name.starts_with("journal-") && name.ends_with(".redb") && name != current;
+        if is_earlier && let Err(error) = dir.remove_file(name) {
+            tracing::warn!(name, %error, "journal of an earlier boot cannot be removed");
         }
     }
 }

@@ -29,7 +29,7 @@ pub enum LoadError {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: EngineError,
+        source: Box<EngineError>,
     },
 }
 
@@ -57,7 +57,7 @@ pub fn load(
     let policy = || entry.name.clone();
     let wasm =
         std::fs::read(&path).map_err(|source| LoadError::Read { policy: policy(), path: path.clone(), source })?;
-    let failed = |source| LoadError::Module { policy: policy(), path: path.clone(), source };
+    let failed = |source| LoadError::Module { policy: policy(), path: path.clone(), source: Box::new(source) };
     let module = engine.load(&wasm, cache, compiler).map_err(failed)?;
     let description = engine.describe(&module).map_err(failed)?;
     Ok(LoadedPolicy { config: entry.clone(), module, description })

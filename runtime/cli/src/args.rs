@@ -87,7 +87,7 @@ pub(crate) struct HostArgs {
     /// Where cgroup hierarchies are mounted.
     #[arg(long, default_value = "/sys/fs/cgroup", value_name = "DIR")]
     pub(crate) cgroup_mount: PathBuf,
-    /// The kubelet's cgroupRoot: where kubepods stands within a hierarchy.
+    /// The kubelet's cgroupRoot: where kubepods stands within a hierarchy. Other than /, nothing outside of it is looked at.
     #[arg(long, default_value = "/", value_name = "PATH")]
     pub(crate) cgroup_root: String,
     /// The cgroup driver, where looking at the directories is not enough.

@@ -44,7 +44,10 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
     }
     let answer = report(args, &restored)?;
     if let Some(damaged) = journal.set_aside() {
-        eprintln!("error: the journal was damaged and is now {}; knobs that it knew stay as they are", damaged.display());
+        eprintln!(
+            "error: the journal was damaged and is now {}; knobs that it knew stay as they are",
+            damaged.display()
+        );
         return Ok(Answer::Bad);
     }
     Ok(answer)

@@ -27,7 +27,7 @@ pub const STACK: usize = 512 << 10;
 const RESERVATION: u64 = 32 << 20;
 
 /// How long a module may take to say who it is: more than an evaluation, since it happens once and on a busy node.
-const DESCRIBE: Duration = Duration::from_millis(250);
+const DESCRIBE: Duration = Duration::from_millis(500);
 
 /// Runs policy modules. Cheap to clone; there should be one a process.
 #[derive(Clone)]

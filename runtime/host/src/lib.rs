@@ -117,6 +117,8 @@ pub(crate) struct Layout {
     /// `cgroupRoot` without slashes around it.
     pub(crate) root: String,
     pub(crate) kubepods: String,
+    /// The root was given: cgroups are not looked for outside of it.
+    pub(crate) confined: bool,
 }
 
 impl Host {
@@ -178,6 +180,7 @@ impl Host {
             source: DriverSource::Assumed,
             root: options.root(),
             kubepods: String::new(),
+            confined: false,
         };
         let mut host = Self {
             backend,

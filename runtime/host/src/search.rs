@@ -163,7 +163,8 @@ impl Host {
             (None, true, true) => (Driver::Systemd, DriverSource::Pods),
             (None, false, false) => (Driver::Cgroupfs, DriverSource::Assumed),
         };
-        self.layout = crate::Layout { driver, source, kubepods: candidate(driver), root };
+        let confined = !root.is_empty();
+        self.layout = crate::Layout { driver, source, kubepods: candidate(driver), root, confined };
         if !self.exists(&systemd) && !self.exists(&cgroupfs) && self.layout.root.is_empty() {
             self.find_nested(options.driver);
         }
@@ -208,7 +209,9 @@ impl Host {
     /// The nearest directory that is wanted, level by level.
     fn walk(&self, wanted: impl Fn(&str) -> bool, descend: impl Fn(&str) -> bool, levels: usize) -> Option<String> {
         let &tree = self.trees.first()?;
-        let mut queue = VecDeque::from([(String::new(), 0)]);
+        // An operator who names a root means what stands below it: elsewhere there may be another node's kubepods (kind, tests).
+        let start = if self.layout.confined { self.layout.root.clone() } else { String::new() };
+        let mut queue = VecDeque::from([(start, 0)]);
         let mut visited = 0;
         while let Some((path, level)) = queue.pop_front() {
             visited += 1;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::agent::{Agent, wait_for, wait_until};
 use crate::cgroups::Cgroups;
-use crate::node::{APP, BASE, BURST, MOST, Node, POD};
+use crate::node::{APP, BASE, BURST, MOST, Node, POD, quick};
 
 /// Throttled periods in percent, over at least so many periods from now.
 fn throttled_percent(cgroups: &Cgroups, periods: u64) -> u64 {
@@ -29,7 +29,7 @@ fn a_throttled_container_gets_a_larger_quota_and_gives_it_back() {
     assert_eq!(node.cgroups.knobs(), before, "not configured means hands off");
 
     // Up to a whole CPU, which is all that one thread can use.
-    node.pod(&json!({BURST: {"policy": "auto", "cfsQuotaBurstPercent": 1000}}));
+    node.pod(&json!({BURST: {"policy": "auto", "cfsQuotaBurstPercent": 1000, "cpuBurstPercent": 2000}}));
     wait_until("relief", || throttled_percent(&node.cgroups, 10) * 2 < throttled);
     assert!(node.cgroups.quota(APP) <= BASE * 10, "the ceiling is ten times the base");
     wait_until("the pod to have what its container has", || node.cgroups.quota(POD) == node.cgroups.quota(APP));
@@ -43,9 +43,9 @@ fn a_throttled_container_gets_a_larger_quota_and_gives_it_back() {
     assert!(!quota["reason"].as_str().unwrap().is_empty() && quota["since"].as_str().unwrap().contains('T'), "{quota}");
     assert!(quota["path"].as_str().unwrap().contains(APP), "{quota}");
 
-    // 1000 % of 100m are 100000 µs; a mainline kernel takes no more than the quota.
+    // 2000 % of 100m are 200000 µs; a mainline kernel takes no more than the quota.
     let burst = agent.held("container", "cpu.burst");
-    assert_eq!(burst["adjusted"]["wanted"], 100_000, "{burst}");
+    assert_eq!(burst["adjusted"]["wanted"], 200_000, "{burst}");
     assert!(burst["adjusted"]["why"].as_str().unwrap().contains("quota"), "{burst}");
     let held = node.cgroups.burst(APP);
     assert!(held >= BASE && held <= node.cgroups.quota(APP), "{held}");
@@ -59,10 +59,10 @@ fn a_throttled_container_gets_a_larger_quota_and_gives_it_back() {
         field["layer"].as_str().unwrap_or_default().to_owned()
     };
     assert_eq!(layer("policy"), "annotation koordinator.sh/cpuBurst", "{fields}");
-    assert_eq!(layer("cpuBurstPercent"), "built-in default", "{fields}");
+    assert_eq!(layer("cfsQuotaBurstPeriodSeconds"), "built-in default", "{fields}");
     let text = agent.ask(&["explain", "default/web"]).unwrap();
     assert!(
-        text.contains("cpu.quota") && text.contains("(baseline 10000)") && text.contains("asked for 100000"),
+        text.contains("cpu.quota") && text.contains("(baseline 10000)") && text.contains("asked for 200000"),
         "{text}"
     );
 
@@ -116,7 +116,9 @@ fn an_overloaded_node_takes_the_quota_back() {
 #[test]
 fn the_responsive_profile_does_the_same_by_default() {
     let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
-    node.agent_config(&json!({"policies": [{"name": "cpu-burst", "intervalMillis": 500}]}));
+    let mut policy = quick();
+    policy["config"] = json!({});
+    node.agent_config(&json!({"policies": [policy]}));
     let before = node.cgroups.knobs();
     let agent = Agent::start(&node);
     wait_until("the highest quota", || node.cgroups.quota(APP) == MOST);

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, wait_until};
-use crate::node::{APP, BASE, BURST, MOST, Node, POD, module};
+use crate::node::{APP, BASE, BURST, MOST, Node, POD, module, quick};
 
 fn policy(agent: &Agent, name: &str) -> Value {
     let policies = agent.json(&["get", "policies"]);
@@ -21,7 +21,7 @@ fn modules_that_do_not_work_are_told_and_the_others_go_on() {
         {"name": "garbage", "module": node.path("garbage.wasm")},
         {"name": "missing", "module": node.path("missing.wasm")},
         {"name": "greedy", "module": module("cpu-burst")},
-        {"name": "cpu-burst", "intervalMillis": 200, "config": {"profile": "koordinator"}},
+        quick(),
     ]}));
     let agent = Agent::start(&node);
     wait_until("a raise", || node.cgroups.quota(APP) > BASE);

@@ -125,14 +125,9 @@ impl Node {
         self.write("slo.json", &map.to_string());
     }
 
-    /// Writes the agent's own file: quick evaluations with small steps, so that there is always something going on, and more.
+    /// Writes the agent's own file: quick evaluations, so that there is always something going on, and these fields.
     pub(crate) fn agent_config(&self, more: &Value) {
-        let mut config = json!({
-            "policies": [
-                {"name": "cpu-burst", "intervalMillis": 200, "config": {"profile": "koordinator"}},
-                {"name": "memory-qos"},
-            ],
-        });
+        let mut config = json!({"policies": [quick(), {"name": "memory-qos", "evaluationMillis": PATIENT_MILLIS}]});
         for (field, value) in more.as_object().unwrap() {
             config[field] = value.clone();
         }
@@ -198,6 +193,16 @@ impl Node {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (format!("{}{}", text(stdout), text(stderr)), status.success())
     }
+}
+
+/// An emulated machine needs more time for an evaluation than a policy is given by default.
+const PATIENT_MILLIS: u64 = 2000;
+
+/// CPU Burst with the small steps of the specification, each of them soon.
+pub(crate) fn quick() -> Value {
+    json!({
+        "name": "cpu-burst", "intervalMillis": 200, "evaluationMillis": PATIENT_MILLIS, "config": {"profile": "koordinator"},
+    })
 }
 
 /// The manifest of `default/web`.

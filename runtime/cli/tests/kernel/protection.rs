@@ -20,7 +20,8 @@ fn memory_bounds_are_held_on_three_levels_or_told_to_be_unavailable() {
     }
     let read =
         |group: &str, name: &str| std::fs::read_to_string(node.cgroups.file(group, name)).unwrap().trim().to_owned();
-    wait_until("the container's memory.high", || read(APP, "memory.high") != "max");
+    // What rises rises from the top down: the container's is the last.
+    wait_until("the container's memory.min", || read(APP, "memory.min") != "0");
     assert_eq!(read(APP, "memory.high"), "60395520", "80 % of the way, in whole pages");
     for group in [APP, POD, "kubepods/burstable", "kubepods"] {
         assert_eq!(read(group, "memory.min"), (16 * MIB).to_string(), "{group}");
@@ -29,6 +30,7 @@ fn memory_bounds_are_held_on_three_levels_or_told_to_be_unavailable() {
     for group in [POD, "kubepods/burstable", "kubepods"] {
         assert_eq!(read(group, "memory.high"), "max", "{group} is never throttled");
     }
+    wait_until("the lease to be told", || !agent.held("container", "memory.min").is_null());
     let high = agent.held("container", "memory.high");
     assert_eq!(
         (&high["value"], &high["baseline"], &high["policy"]),
