@@ -170,7 +170,7 @@ fn a_module_without_its_grants_does_not_run_and_names_them() {
     let granted =
         run(&[&args[..], &["--grant", "greedy=node,cpu-stat", "--grant", "greedy=cpu-bandwidth"]].concat(), &facts);
     assert_eq!(
-        granted.is_silent().rows(),
+        granted.says_nothing_else().rows(),
         ["container default/web/a cpu.burst 100000", "pod default/web cpu.burst 100000"]
     );
     run(&[&args[..], &["--grant", "greedy=root"]].concat(), &facts).says(1, &["greedy", "`root`", "cpu-bandwidth"]);

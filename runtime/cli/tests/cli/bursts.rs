@@ -32,7 +32,7 @@ fn a_burst_is_a_percentage_of_the_limit_and_the_pods_is_their_sum() {
     for (percent, bursts) in [(1000, [5_000_000, 3_000_000, 8_000_000]), (500, [2_500_000, 1_500_000, 4_000_000])] {
         let burst = json!({BURST: json!({"policy": "cpuBurstOnly", "cpuBurstPercent": percent}).to_string()});
         let web = pod("web", &burst, &json!([limited("a", "5"), limited("b", "3")]));
-        let rows = plan(&node("alibaba", 16, &[web])).is_silent().rows();
+        let rows = plan(&node("alibaba", 16, &[web])).says_nothing_else().rows();
         assert_eq!(
             rows,
             [
@@ -48,7 +48,7 @@ fn a_burst_is_a_percentage_of_the_limit_and_the_pods_is_their_sum() {
 fn a_tiny_limit_has_a_base_of_1000_but_a_burst_of_its_own() {
     let auto = json!({BURST: r#"{"policy":"auto"}"#});
     let web = pod("web", &auto, &json!([limited("a", "5m")]));
-    let rows = plan(&node("alibaba", 16, &[web])).is_silent().rows();
+    let rows = plan(&node("alibaba", 16, &[web])).says_nothing_else().rows();
     assert_eq!(rows, ["container default/web/a cpu.burst 5000", "pod default/web cpu.burst 5000"]);
 }
 
@@ -59,7 +59,7 @@ fn a_mainline_kernel_gets_no_burst_above_the_quota_and_the_plan_says_so() {
         let web = pod("web", &burst, &json!([limited("a", "2")]));
         let mut facts = node("mainline", 8, &[web]);
         facts["host"]["cgroup"] = version.into();
-        let plan = plan(&facts).is_silent();
+        let plan = plan(&facts).says_nothing_else();
         assert_eq!(plan.rows(), ["container default/web/a cpu.burst 200000", "pod default/web cpu.burst 200000"]);
         for row in plan.json().as_array().unwrap() {
             assert_eq!(row["adjusted"]["wanted"], 2_000_000, "{row}");
@@ -98,7 +98,7 @@ fn whoever_is_not_limited_or_not_eligible_is_left_alone() {
     ended["status"] = json!({"phase": "Succeeded"});
     pods.push(ended);
     pods.push(pod("quiet", &json!({}), &json!([limited("a", "2")])));
-    assert!(plan(&node("alibaba", 8, &pods)).is_silent().rows().is_empty());
+    assert!(plan(&node("alibaba", 8, &pods)).says_nothing_else().rows().is_empty());
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn ls_system_and_undeclared_pods_are_eligible_guaranteed_ones_too() {
         if let Some(class) = class {
             web["metadata"]["labels"] = json!({"koordinator.sh/qosClass": class});
         }
-        let plan = plan(&node("alibaba", 8, &[web])).is_silent();
+        let plan = plan(&node("alibaba", 8, &[web])).says_nothing_else();
         assert_eq!(plan.rows(), ["container default/web/a cpu.burst 2000000", "pod default/web cpu.burst 2000000"]);
         let path = format!("/sys/fs/cgroup/cpu/kubepods/{tier}poduid-web/a/cpu.cfs_burst_us");
         assert!(plan.json().as_array().unwrap().iter().any(|row| row["path"] == path.as_str()), "{path}: {plan:#?}");

@@ -117,7 +117,7 @@ fn every_command_explains_itself_with_an_example() {
 #[test]
 fn completions_know_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
-        let completions = run(&["completions", shell], "").is_silent();
+        let completions = run(&["completions", shell], "").says_nothing_else();
         for command in ["plan", "replay", "restore", "explain"] {
             assert!(completions.stdout.contains(command), "{shell}: {command}");
         }

@@ -98,7 +98,7 @@ fn both_names_of_the_cluster_config_map_are_read() {
     let body = json!({"clusterStrategy": {"policy": "cpuBurstOnly", "cpuBurstPercent": 200}}).to_string();
     for (namespace, name) in [("koordinator-system", "slo-controller-config"), ("kube-system", "ack-slo-config")] {
         let map = json!({"metadata": {"namespace": namespace, "name": name}, "data": {"cpu-burst-config": body}});
-        assert_eq!(burst(&plan(&node(&[web(&json!({}))], &[map])).is_silent()), 200_000, "{name}");
+        assert_eq!(burst(&plan(&node(&[web(&json!({}))], &[map])).says_nothing_else()), 200_000, "{name}");
     }
 }
 
@@ -109,15 +109,15 @@ fn namespace_lists_switch_on_and_off_from_either_namespace() {
     for home in ["kube-system", "koordinator-system"] {
         let none = strategy(&json!({"policy": "none"}), &json!([]));
         let all = strategy(&json!({"policy": "cpuBurstOnly"}), &json!([]));
-        let enabled = plan(&node(&[web(&json!({}))], &[none, lists(&on, home)])).is_silent();
+        let enabled = plan(&node(&[web(&json!({}))], &[none, lists(&on, home)])).says_nothing_else();
         assert_eq!(burst(&enabled), 1_000_000);
-        let disabled = plan(&node(&[web(&json!({}))], &[all.clone(), lists(&off, home)])).is_silent();
+        let disabled = plan(&node(&[web(&json!({}))], &[all.clone(), lists(&off, home)])).says_nothing_else();
         assert_eq!(burst(&disabled), 0);
         // The pod's own word is above the list; a word that says nothing is not.
         let own = plan(&node(&[web(&json!({BURST: r#"{"policy":"auto"}"#}))], &[all.clone(), lists(&off, home)]));
-        assert_eq!(burst(&own.is_silent()), 1_000_000);
+        assert_eq!(burst(&own.says_nothing_else()), 1_000_000);
         let silent = plan(&node(&[web(&json!({BURST: r#"{"cpuBurstPercent":500}"#}))], &[all, lists(&off, home)]));
-        assert_eq!(burst(&silent.is_silent()), 0);
+        assert_eq!(burst(&silent.says_nothing_else()), 0);
     }
     let both = json!({"enabledNamespaces": ["default"], "disabledNamespaces": ["default"]});
     let contradiction = plan(&node(&[web(&json!({}))], &[lists(&both, "kube-system")]));
@@ -213,7 +213,7 @@ fn qos_classes_are_read_where_they_are_written() {
     ] {
         let mut web = web(&json!({BURST: r#"{"policy":"auto"}"#}));
         web["metadata"][field][key] = class.into();
-        assert_eq!(burst(&plan(&node(&[web], &[])).is_silent()), expected, "{field} {key}");
+        assert_eq!(burst(&plan(&node(&[web], &[])).says_nothing_else()), expected, "{field} {key}");
     }
     let mut web = web(&json!({BURST: r#"{"policy":"auto"}"#}));
     web["metadata"]["labels"]["koordinator.sh/qosClass"] = "lsr".into();
@@ -226,7 +226,7 @@ fn qos_classes_are_read_where_they_are_written() {
 fn a_hold_keeps_qosm_off_a_pod() {
     let mut held = web(&json!({BURST: r#"{"policy":"auto"}"#}));
     held["metadata"]["annotations"]["qosm.io/hold"] = "true".into();
-    assert_eq!(burst(&plan(&node(&[held.clone()], &[])).is_silent()), 0);
+    assert_eq!(burst(&plan(&node(&[held.clone()], &[])).says_nothing_else()), 0);
     held["metadata"]["annotations"]["qosm.io/hold"] = "tomorrow".into();
     let planned = plan(&node(&[held], &[]));
     planned.says(1, &["pod default/web: annotation qosm.io/hold", "tomorrow"]);

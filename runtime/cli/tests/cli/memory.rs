@@ -36,7 +36,7 @@ fn min_and_low_are_percentages_of_the_request_on_three_levels() {
         &qos(&json!({"minLimitPercent": 50})),
         &json!([memory("a", "100Mi", "1Gi"), memory("b", "28Mi", "")]),
     );
-    let rows = plan(&node(&[web, half])).is_silent().rows();
+    let rows = plan(&node(&[web, half])).says_nothing_else().rows();
     assert_eq!(
         rows,
         [
@@ -71,7 +71,7 @@ fn high_stands_between_request_and_limit() {
         ("1Gi", "2Gi", 0, None),
     ] {
         let web = pod("web", &qos(&json!({"throttlingPercent": percent})), &json!([memory("a", request, limit)]));
-        let rows = plan(&node(&[web])).is_silent().rows();
+        let rows = plan(&node(&[web])).says_nothing_else().rows();
         let row = expected.map(|bytes| format!("container default/web/a memory.high {bytes}"));
         assert_eq!(rows, Vec::from_iter(row), "{request:?} to {limit:?} at {percent} %");
     }
@@ -83,7 +83,7 @@ fn the_legacy_formula_is_there_for_who_asks() {
     let mut facts = node(&[web]);
     for (formula, high) in [("current", 94_371_840), ("legacy", 83_886_080)] {
         facts["policies"] = json!([{"name": "memory-qos", "config": {"highFormula": formula}}]);
-        assert_eq!(plan(&facts).is_silent().rows(), [format!("container default/web/a memory.high {high}")]);
+        assert_eq!(plan(&facts).says_nothing_else().rows(), [format!("container default/web/a memory.high {high}")]);
     }
 }
 
@@ -101,7 +101,7 @@ fn be_pods_count_with_their_batch_memory() {
         facts["node"]["status"]["allocatable"]["memory"] = "1Gi".into();
         let [high_a, high_b, protected] = rows;
         assert_eq!(
-            plan(&facts).is_silent().rows(),
+            plan(&facts).says_nothing_else().rows(),
             [
                 format!("container default/job/a memory.high {high_a}"),
                 format!("container default/job/b memory.high {high_b}"),
@@ -118,14 +118,14 @@ fn be_pods_count_with_their_batch_memory() {
 fn a_be_pod_gets_nothing_for_ordinary_memory() {
     let mut job = pod("job", &qos(&json!({"minLimitPercent": 100})), &json!([memory("a", "1Gi", "1Gi")]));
     job["metadata"]["labels"] = json!({"koordinator.sh/qosClass": "BE"});
-    assert!(plan(&node(&[job])).is_silent().rows().is_empty());
+    assert!(plan(&node(&[job])).says_nothing_else().rows().is_empty());
 }
 
 #[test]
 fn low_and_high_never_stand_below_min() {
     let body = json!({"minLimitPercent": 100, "lowLimitPercent": 20, "throttlingPercent": 1});
     let web = pod("web", &qos(&body), &json!([memory("a", "100Mi", "1Gi")]));
-    let rows = plan(&node(&[web])).is_silent().rows();
+    let rows = plan(&node(&[web])).says_nothing_else().rows();
     // 100 MiB + 1 % of 924 MiB, in whole pages.
     assert_eq!(only(&rows, "memory.high"), ["container default/web/a memory.high 114544640"]);
     assert_eq!(
@@ -150,7 +150,7 @@ fn auto_is_the_template_of_the_class() {
             }
             let mut facts = node(&[web]);
             facts["host"] = json!({"cgroup": version, "kernel": "alibaba", "driver": "cgroupfs"});
-            let rows = plan(&facts).is_silent().rows();
+            let rows = plan(&facts).says_nothing_else().rows();
             let of = |subject: &str| {
                 [
                     format!("{subject} memory.wmark_min_adj {adj}"),
@@ -194,7 +194,7 @@ fn each_level_gets_what_it_has() {
     let mut facts = node(&[web]);
     facts["host"]["kernel"] = "alibaba".into();
     assert_eq!(
-        plan(&facts).is_silent().rows(),
+        plan(&facts).says_nothing_else().rows(),
         [
             "container default/web/a memory.oom.group 1",
             "container default/web/a memory.priority 10",
@@ -222,7 +222,7 @@ fn tiers_take_their_switches_from_the_class_that_stands_for_them() {
     facts["host"]["kernel"] = "alibaba".into();
     facts["configMaps"] = json!([cluster_map("resource-qos-config", &map)]);
     assert_eq!(
-        plan(&facts).is_silent().rows(),
+        plan(&facts).says_nothing_else().rows(),
         [
             "tier burstable memory.priority 7",
             "tier burstable memory.use_priority_oom 1",
@@ -242,7 +242,7 @@ fn a_class_that_is_not_enabled_means_hands_off() {
         facts["configMaps"] = json!([cluster_map("resource-qos-config", &map)]);
         // What the kubelet's own memory QoS put there is not ours to undo.
         facts["cgroups"] = json!([{"pod": "default/web", "container": "a", "files": {"memory.min": "4096", "memory.high": "1610612736"}}]);
-        assert!(plan(&facts).is_silent().rows().is_empty());
+        assert!(plan(&facts).says_nothing_else().rows().is_empty());
     }
 }
 
@@ -251,7 +251,7 @@ fn an_annotation_counts_though_its_class_is_off() {
     let map = json!({"clusterStrategy": {"lsClass": {"memoryQOS": {"enable": false, "throttlingPercent": 80}}}});
     let mut facts = node(&[pod("web", &qos(&json!({"minLimitPercent": 100})), &json!([memory("a", "1Gi", "2Gi")]))]);
     facts["configMaps"] = json!([cluster_map("resource-qos-config", &map)]);
-    let rows = plan(&facts).is_silent().rows();
+    let rows = plan(&facts).says_nothing_else().rows();
     assert_eq!(only(&rows, "memory.min").len(), 4, "{rows:?}");
     assert!(only(&rows, "memory.high").is_empty(), "{rows:?}");
 }
@@ -263,7 +263,7 @@ fn pods_and_containers_that_do_not_run_do_not_count() {
     ended["status"] = json!({"phase": "Failed"});
     let mut pending = pod("pending", &body, &json!([memory("a", "1Gi", "1Gi")]));
     pending["status"] = json!({"phase": "Pending", "qosClass": "Burstable"});
-    let rows = plan(&node(&[ended, pending])).is_silent().rows();
+    let rows = plan(&node(&[ended, pending])).says_nothing_else().rows();
     // The pending pod's group is there and its request is promised; its container has no group yet.
     assert_eq!(
         rows,
@@ -282,7 +282,7 @@ fn sidecars_and_overhead_count_for_the_pod() {
     sidecar["restartPolicy"] = "Always".into();
     web["spec"]["initContainers"] = json!([sidecar]);
     web["spec"]["overhead"] = json!({"memory": "128Mi"});
-    let rows = plan(&node(&[web])).is_silent().rows();
+    let rows = plan(&node(&[web])).says_nothing_else().rows();
     assert!(rows.contains(&"pod default/web memory.min 1476395008".to_owned()), "{rows:?}");
     assert!(rows.contains(&"tier kubepods memory.min 1476395008".to_owned()), "{rows:?}");
 }
@@ -327,7 +327,7 @@ fn guard_rails_bound_what_all_pods_are_promised() {
     let web = pod("web", &qos(&json!({"minLimitPercent": 100})), &json!([memory("a", "24Gi", "")]));
     let mut facts = node(&[web]);
     facts["guardRails"] = json!({"maxMemoryMinPercent": 50});
-    let planned = plan(&facts).is_silent();
+    let planned = plan(&facts).says_nothing_else();
     let rows = planned.json();
     let root = rows.as_array().unwrap().iter().find(|row| row["tier"] == "kubepods").cloned().unwrap();
     assert_eq!(root["value"], 16_u64 << 30, "{root}");

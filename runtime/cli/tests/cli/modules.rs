@@ -17,7 +17,7 @@ fn compile(input: &str) -> Run {
 
 #[test]
 fn inspect_tells_what_a_module_may_touch() {
-    let inspected = run(&["policy", "inspect", "cpu-burst", "-o", "json"], "").is_silent().json();
+    let inspected = run(&["policy", "inspect", "cpu-burst", "-o", "json"], "").says_nothing_else().json();
     assert_eq!(inspected["grants"], json!(["node", "cpu-stat", "cpu-bandwidth"]), "{inspected}");
     assert_eq!(inspected["unknownImports"], json!([]), "{inspected}");
     assert_eq!((&inspected["name"], &inspected["contract"]), (&json!("cpu-burst"), &json!("0.1.0")), "{inspected}");
@@ -27,11 +27,11 @@ fn inspect_tells_what_a_module_may_touch() {
     assert_eq!(inspected["size"], bytes.len(), "{inspected}");
     assert!(inspected["digest"].as_str().unwrap().starts_with("sha256:"), "{inspected}");
 
-    let inspected = run(&["policy", "inspect", &module("memory-qos"), "-o", "json"], "").is_silent().json();
+    let inspected = run(&["policy", "inspect", &module("memory-qos"), "-o", "json"], "").says_nothing_else().json();
     let grants: BTreeSet<&str> =
         inspected["grants"].as_array().unwrap().iter().filter_map(|grant| grant.as_str()).collect();
     assert_eq!(grants, ["memory-protection", "node"].into(), "{inspected}");
-    let table = run(&["policy", "inspect", "memory-qos"], "").is_silent().stdout;
+    let table = run(&["policy", "inspect", "memory-qos"], "").says_nothing_else().stdout;
     for word in ["memory-protection", "resource-qos-config", "koordinator.sh/memoryQOS", "sha256:"] {
         assert!(table.contains(word), "{word}: {table}");
     }

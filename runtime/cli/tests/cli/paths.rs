@@ -76,7 +76,7 @@ fn pods_and_containers_are_found_where_kubelet_and_runtime_put_them() {
     ] {
         for (version, mount) in [("v1", "memory/"), ("v2", "")] {
             let facts = node(&json!({"driver": driver, "cgroup": version}), &of_class(class, uid, id));
-            let planned = plan(&facts).is_silent();
+            let planned = plan(&facts).says_nothing_else();
             assert_eq!(
                 folders(&planned),
                 [format!("{mount}{pod}"), format!("{mount}{pod}/{container}")],
@@ -94,7 +94,7 @@ fn cpu_and_memory_may_live_in_different_versions() {
     web["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "1"}});
     let mut facts = node(&host, &web);
     facts["policies"] = json!([]);
-    let planned = plan(&facts).is_silent();
+    let planned = plan(&facts).says_nothing_else();
     let rows = planned.json();
     let file = |knob: &str| {
         let row = rows.as_array().unwrap().iter().find(|row| row["level"] == "container" && row["knob"] == knob);
@@ -117,7 +117,7 @@ fn a_nested_root_is_followed() {
         ("cgroupfs", "/kubelet", "kubelet/kubepods/besteffort/podu-1"),
     ] {
         let host = json!({"driver": driver, "cgroup": "v2", "cgroupRoot": root});
-        let planned = plan(&node(&host, &of_class("BestEffort", "u-1", "containerd://X"))).is_silent();
+        let planned = plan(&node(&host, &of_class("BestEffort", "u-1", "containerd://X"))).says_nothing_else();
         assert_eq!(folders(&planned)[0], pod);
     }
 }
@@ -128,7 +128,7 @@ fn a_static_pods_group_is_named_after_its_hash() {
     let mut web = of_class("Burstable", UID, "containerd://X");
     web["metadata"]["annotations"]["kubernetes.io/config.mirror"] = hash.into();
     web["metadata"]["annotations"]["kubernetes.io/config.hash"] = hash.into();
-    let planned = plan(&node(&json!({"driver": "cgroupfs", "cgroup": "v2"}), &web)).is_silent();
+    let planned = plan(&node(&json!({"driver": "cgroupfs", "cgroup": "v2"}), &web)).says_nothing_else();
     assert_eq!(folders(&planned)[0], format!("kubepods/burstable/pod{hash}"));
 }
 
@@ -152,7 +152,7 @@ fn a_manifest_may_bind_containers_to_groups_of_its_own() {
         "qosm.io/cgroup": r#"{"a": "system.slice/nginx.service", "pod": "system.slice"}"#,
     });
     let web = pod("web", &annotations, &json!([{"name": "a"}]));
-    let planned = plan(&node(&json!({"driver": "systemd", "cgroup": "v2"}), &web)).is_silent();
+    let planned = plan(&node(&json!({"driver": "systemd", "cgroup": "v2"}), &web)).says_nothing_else();
     let [_, container] = folders(&planned);
     assert_eq!(container, "system.slice/nginx.service");
 }

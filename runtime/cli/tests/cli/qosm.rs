@@ -1,4 +1,5 @@
 //! Running the binary, and reading what it prints.
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -82,7 +83,7 @@ impl Run {
 
     /// Fails unless all went well and nothing had to be said.
     #[track_caller]
-    pub(crate) fn is_silent(self) -> Self {
+    pub(crate) fn says_nothing_else(self) -> Self {
         assert_eq!((self.code, self.stderr.as_str()), (0, ""), "{self:#?}");
         self
     }

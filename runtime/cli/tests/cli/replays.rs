@@ -148,7 +148,7 @@ fn guard_rails_cap_a_quota_and_say_so() {
 #[test]
 fn the_table_has_one_row_a_decision() {
     let input = format!("{}\n{}\n\n", facts(&[web("cfsQuotaBurstOnly", "2")]), throttled());
-    let table = crate::qosm::run(&["replay", "-", "-o", "table"], &input).is_silent();
+    let table = crate::qosm::run(&["replay", "-", "-o", "table"], &input).says_nothing_else();
     assert_eq!(table.stdout.lines().count(), 2, "{}", table.stdout);
     assert!(table.stdout.contains("default/web/a cpu.quota 200000 -> 240000"), "{}", table.stdout);
 }
