@@ -1,7 +1,10 @@
 //! Ratios that stand: what is compared runs in turns, so that whatever else the machine does hits all of it alike, and the ratio
-//! is taken turn by turn.
+//! is taken turn by turn. CPU time of this thread counts, the kernel's part included: nothing here waits for anything, and what
+//! other processes take in between is not ours.
 
 use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::figures::Figure;
 
@@ -10,7 +13,7 @@ const TURNS: usize = 400;
 const LEAST_TURNS: usize = 40;
 const TIME: Duration = Duration::from_secs(3);
 
-/// How long each runner took at each turn, in seconds.
+/// CPU time that each runner took at each turn, in seconds.
 pub struct Turns<const N: usize>(Vec<[f64; N]>);
 
 /// Runs all of them, one after the other, again and again. Each is told which turn it is.
@@ -24,9 +27,9 @@ pub fn run<const N: usize>(runners: &mut [&mut dyn FnMut(usize) -> anyhow::Resul
     while turns.len() < TURNS && (turns.len() < LEAST_TURNS || begun.elapsed() < TIME) {
         let mut turn = [0.0; N];
         for (seconds, runner) in turn.iter_mut().zip(runners.iter_mut()) {
-            let start = Instant::now();
+            let start = cpu_time();
             runner(turns.len())?;
-            *seconds = start.elapsed().as_secs_f64();
+            *seconds = cpu_time().saturating_sub(start).as_secs_f64();
         }
         turns.push(turn);
     }
@@ -38,4 +41,9 @@ impl<const N: usize> Turns<N> {
     pub fn figure(&self, reckon: impl Fn(&[f64; N]) -> f64) -> Figure {
         Figure::of(self.0.iter().map(reckon).collect())
     }
+}
+
+/// CPU time of this thread so far.
+fn cpu_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
