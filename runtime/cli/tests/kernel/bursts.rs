@@ -50,7 +50,8 @@ fn a_throttled_container_gets_a_larger_quota_and_gives_it_back() {
     let held = node.cgroups.burst(APP);
     assert!(held >= BASE && held <= node.cgroups.quota(APP), "{held}");
 
-    let explanation = agent.explain();
+    let explanation = agent.json(&["explain", "default/web"]);
+    assert_eq!(explanation["pod"]["pod"], "default/web", "{explanation}");
     let policy =
         explanation["policies"].as_array().unwrap().iter().find(|policy| policy["policy"] == "cpu-burst").cloned();
     let fields = policy.unwrap()["fields"].clone();

@@ -29,8 +29,8 @@ pub(crate) fn run(workspace: &Workspace, why_not: &str) -> Result<()> {
     let text = fs::read_to_string(&recording).with_context(|| format!("{} cannot be read", recording.display()))?;
     let (before, after) = halves(&text).with_context(|| format!("{} is no recording", recording.display()))?;
     println!(
-        "\nThe real demo cannot run here: {why_not}.\n\
-         It needs root on a machine whose cgroups may be written to: `sudo {} demo`.\n\n\
+        "\nThis is not the real demo: {why_not}.\n\
+         That needs root on a machine whose cgroups may be written to: `sudo {} demo`.\n\n\
          Instead, here is a run that was recorded on such a machine. A web server has a CPU limit and a load that needs\n\
          less than that on average, yet comes unevenly: whenever several visitors meet, the kernel stops the server until\n\
          the next 100 ms begin. That is throttling, and the visitors wait. Half way through the run the pod's annotation\n\
