@@ -1,7 +1,8 @@
 //! The promise: a column is handed over to a module at once, for a fraction of a microsecond a container.
 //!
 //! CPU Burst is at work for a single pod; the columns hold rows of containers that are none of its own. So what grows with the
-//! rows is the hand-over, and the policy's look at each row whether it knows it: an upper bound.
+//! rows is the hand-over, and the policy's look at each row whether it knows it: an upper bound. Quotas are handed over only when
+//! one of them has changed, so here one always has.
 #![expect(clippy::expect_used, reason = "what fails must end the bench, not be measured")]
 
 use std::hint::black_box;
@@ -11,6 +12,7 @@ use qosm_benches::figures::{self, Figures};
 use qosm_benches::workload::{self, WINDOW};
 use qosm_benches::{is_whole_run, modules, side_by_side};
 use qosm_engine::{Cause, Columns, Compiler, Engine};
+use qosm_model::unit::Micros;
 
 const ROWS: [u32; 5] = [0, 30, 100, 300, 1000];
 /// The rows that the summary tells of.
@@ -19,23 +21,33 @@ const MANY: u32 = 300;
 /// The first id that is not the policy's own.
 const STRANGERS: u32 = 1_000_000;
 
-fn cpu(rows: u32) -> Columns {
-    Columns {
+/// The same columns twice, but for one quota.
+type Both = [Columns; 2];
+
+fn cpu(rows: u32) -> Both {
+    let columns = Columns {
         node: Some(workload::node()),
         cpu: Some(workload::cpu(STRANGERS, rows)),
         bandwidth: Some(workload::bandwidth(1, 1)),
         ..Columns::default()
-    }
+    };
+    [columns.clone(), columns]
 }
 
 /// Two rows a pod: its own and its container's.
-fn bandwidth(rows: u32) -> Columns {
-    Columns {
-        node: Some(workload::node()),
-        cpu: Some(workload::cpu(1, 1)),
-        bandwidth: Some(workload::bandwidth(STRANGERS, rows / 2)),
-        ..Columns::default()
-    }
+fn bandwidth(rows: u32) -> Both {
+    [100_000, 200_000].map(|quota| {
+        let mut column = workload::bandwidth(STRANGERS, rows / 2).to_vec();
+        if let Some(last) = column.last_mut() {
+            last.quota = Some(Micros(quota));
+        }
+        Columns {
+            node: Some(workload::node()),
+            cpu: Some(workload::cpu(1, 1)),
+            bandwidth: Some(column.into()),
+            ..Columns::default()
+        }
+    })
 }
 
 fn main() -> anyhow::Result<()> {
@@ -45,11 +57,15 @@ fn main() -> anyhow::Result<()> {
     let mut module = workload::instance(&engine, &policy, 1)?;
     let mut figures = Figures::new();
     let mut group = criterion.benchmark_group("columns");
-    for (name, columns) in [("cpu", cpu as fn(u32) -> Columns), ("bandwidth", bandwidth)] {
+    for (name, columns) in [("cpu", cpu as fn(u32) -> Both), ("bandwidth", bandwidth)] {
         for rows in ROWS {
-            let columns = columns(rows);
+            let both = columns(rows);
+            let mut turns = both.iter().cycle();
             group.bench_function(BenchmarkId::new(name, rows), |b| {
-                b.iter(|| module.evaluate(WINDOW, Cause::Interval, &columns).expect("evaluated before"));
+                b.iter(|| {
+                    let columns = turns.next().expect("there are two, again and again");
+                    module.evaluate(WINDOW, Cause::Interval, columns).expect("evaluated before")
+                });
             });
         }
         if !is_whole_run() {
@@ -58,11 +74,11 @@ fn main() -> anyhow::Result<()> {
         let (none, many) = (columns(0), columns(MANY));
         // Both runners need the one module, each in its turn.
         let module = std::cell::RefCell::new(&mut module);
-        let evaluate = |columns: &Columns| -> anyhow::Result<()> {
-            black_box(module.borrow_mut().evaluate(WINDOW, Cause::Interval, columns)?);
+        let evaluate = |both: &Both, turn: usize| -> anyhow::Result<()> {
+            black_box(module.borrow_mut().evaluate(WINDOW, Cause::Interval, &both[turn % 2])?);
             Ok(())
         };
-        let turns = side_by_side::run(&mut [&mut |_| evaluate(&none), &mut |_| evaluate(&many)])?;
+        let turns = side_by_side::run(&mut [&mut |turn| evaluate(&none, turn), &mut |turn| evaluate(&many, turn)])?;
         figures.insert(format!("{name} us a row"), turns.figure(|[none, many]| (many - none) / f64::from(MANY) * 1e6));
     }
     group.finish();

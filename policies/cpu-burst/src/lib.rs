@@ -76,6 +76,8 @@ const RESTORED_KEPT_USEC: u64 = 600_000_000;
 pub struct CpuBurst {
     config: Config,
     roster: Roster,
+    /// Generation of the column of quotas that the roster has; `None` = read it in any case.
+    quotas_seen: Option<u64>,
     market: Market,
     /// Time since the start, as the ticks tell it.
     now_usec: u64,
@@ -106,6 +108,7 @@ impl Policy for CpuBurst {
 
     fn pods<H: Host>(&mut self, _: &mut H, upserted: Vec<Pod<PodConfig>>, removed: &[PodId]) -> Vec<Rejection> {
         self.roster.update(upserted, removed);
+        self.quotas_seen = None;
         Vec::new()
     }
 
@@ -120,7 +123,12 @@ impl Policy for CpuBurst {
             return Ok(());
         }
         let node = host.node();
-        self.roster.observe(&host.cpu(), &host.bandwidth(), tick.window_usec);
+        self.roster.observe(&host.cpu(), tick.window_usec);
+        let generation = Some(host.bandwidth_generation());
+        if self.quotas_seen != generation {
+            self.roster.observe_quotas(&host.bandwidth());
+            self.quotas_seen = generation;
+        }
         let pool = self.pool(&node, tick.window_usec);
         let steps = tick.cause == Cause::Interval || self.since_step_usec >= STEP_MIN_USEC;
         let round = Round { config: &self.config, pool, now_usec: self.now_usec, steps };

@@ -145,14 +145,11 @@ impl Roster {
         self.bandwidth_places.clear();
     }
 
-    /// Enters the columns of one evaluation.
-    pub(crate) fn observe(&mut self, cpu: &[CpuSample], bandwidth: &[Bandwidth], window_usec: u64) {
+    /// Enters the quotas in force. A target without a row has none that is known.
+    pub(crate) fn observe_quotas(&mut self, bandwidth: &[Bandwidth]) {
         for pod in &mut self.pods {
             pod.row = None;
-            pod.used_outside_usec = None;
-            for container in &mut pod.containers {
-                container.row = None;
-            }
+            pod.containers.iter_mut().for_each(|container| container.row = None);
         }
         for (index, row) in bandwidth.iter().enumerate() {
             let Some(place) = self.place_of(index, row.target) else { continue };
@@ -164,6 +161,11 @@ impl Roster {
                 None => pod.row = Some(entry),
             }
         }
+    }
+
+    /// Enters what the containers used in one window.
+    pub(crate) fn observe(&mut self, cpu: &[CpuSample], window_usec: u64) {
+        self.pods.iter_mut().for_each(|pod| pod.used_outside_usec = None);
         for (index, sample) in cpu.iter().enumerate() {
             let Some(place) = self.place_of_sample(index, sample.container) else { continue };
             let Some(pod) = self.pods.get_mut(place.pod) else { continue };

@@ -13,14 +13,15 @@ use qosm_model::pod::{ContainerId, Node, Pod, PodId, Tier};
 use qosm_model::problem::Problem;
 use qosm_model::unit::Bytes;
 
-use crate::apply::{Held, Refusal};
+use crate::apply::Refusal;
 use crate::columns::{self, ColumnCost, Quotas, Readings};
 use crate::config::{AgentConfig, OnShutdown};
 use crate::event::{AgentEvent, Events};
+use crate::held::HeldKnobs;
 use crate::hold::Hold;
 use crate::journal::{Entries, Journal, JournalError, Record};
 use crate::metrics::Metrics;
-use crate::policy::{Evaluated, Health, LoadedPolicy, Now, Policy};
+use crate::policy::{Evaluated, LoadedPolicy, Now, Policy};
 use crate::report::Decision;
 use crate::table::{PodEntry, Pods};
 
@@ -71,7 +72,7 @@ pub struct Agent {
     pub(crate) policies: Vec<Policy>,
     pub(crate) unloaded: Vec<Unloaded>,
     pub(crate) leases: Leases,
-    pub(crate) held: BTreeMap<(Target, Knob), Held>,
+    pub(crate) held: HeldKnobs,
     pub(crate) refusals: BTreeMap<(Target, Knob), Refusal>,
     pub(crate) orphans: Vec<Record>,
     pub(crate) quotas: Quotas,
@@ -195,7 +196,7 @@ impl Agent {
             policies,
             unloaded,
             leases: Leases::default(),
-            held: BTreeMap::new(),
+            held: HeldKnobs::default(),
             refusals: BTreeMap::new(),
             orphans,
             quotas: Quotas::default(),
@@ -281,7 +282,8 @@ impl Agent {
         self.tidy_leaving();
         self.settle(now, &mut step);
         self.ticks += 1;
-        self.metrics.step(started.elapsed().as_secs_f64(), &self.pods, &self.leases, &self.policies);
+        let running = self.pods.standing().running.len();
+        self.metrics.step(started.elapsed().as_secs_f64(), (self.pods.len(), running), &self.leases, &self.policies);
         step
     }
 
@@ -289,12 +291,12 @@ impl Agent {
     fn observe(&mut self, due: &[usize]) -> Readings {
         let mut gone = Vec::new();
         let mut costs: Vec<ColumnCost> = Vec::new();
-        let containers = self.running();
         let policies = &self.policies;
         let wanted = |interface: Interface| due.iter().any(|&place| policies[place].imports(interface));
         let wants_quotas = wanted(Interface::CpuStat);
         let allocatable = self.sources.node.memory_allocatable;
-        let mut readings = columns::read(&mut self.host, &containers, &wanted, allocatable, &mut gone, &mut costs);
+        let mut readings =
+            columns::read(&mut self.host, &self.pods.standing().running, &wanted, allocatable, &mut gone, &mut costs);
         if wants_quotas {
             readings.bandwidth = Some(self.read_quotas());
         }
@@ -377,23 +379,9 @@ impl Agent {
                 }
             }
         }
-        let incomplete: Vec<PodId> = self.pods.iter().filter(|entry| !entry.complete()).map(|entry| entry.id).collect();
-        for id in incomplete {
+        for id in self.pods.standing().incomplete.clone() {
             self.attach_pod(id);
         }
-    }
-
-    /// Containers whose cgroups are open, in the order of their ids.
-    fn running(&self) -> Vec<ContainerId> {
-        let mut running: Vec<_> = self
-            .pods
-            .iter()
-            .flat_map(|entry| {
-                entry.containers.iter().filter(|container| container.attached).map(|container| container.id)
-            })
-            .collect();
-        running.sort_unstable();
-        running
     }
 
     /// Ends the agent's hold on the node as configured. Returns what could not be restored.
@@ -451,12 +439,7 @@ impl Agent {
         let ailing: Vec<_> = self
             .policies
             .iter()
-            .filter_map(|policy| match &policy.health {
-                Health::Running => None,
-                Health::BackingOff { error, .. } | Health::Parked { error } => {
-                    Some(format!("{}: {error}", policy.name()))
-                }
-            })
+            .filter_map(|policy| policy.health.error().map(|error| format!("{}: {error}", policy.name())))
             .chain(self.unloaded.iter().map(|policy| format!("{}: {}", policy.policy, policy.error)))
             .collect();
         if ailing.is_empty() { Ok(()) } else { Err(ailing.join("; ")) }

@@ -10,6 +10,7 @@ use qosm_model::lease::Timestamp;
 use crate::agent::{Agent, Mode, Step};
 use crate::arbitrate::Verdict;
 use crate::event::AgentEvent;
+use crate::held::Held;
 use crate::journal::{Entries, Record};
 use crate::policy::{Now, chain};
 
@@ -17,28 +18,6 @@ use crate::policy::{Now, chain};
 const RETRY_TICKS: u64 = 60;
 /// State that modules saved is written down at least this often, in ticks; sooner when something else is.
 const SAVE_TICKS: u64 = 30;
-
-/// A knob that qosm wrote, or found to hold what it wanted.
-#[derive(Clone, Debug)]
-pub(crate) struct Held {
-    /// What another writer last put there.
-    pub(crate) baseline: Value,
-    /// What the kernel showed after the last write.
-    pub(crate) written: Value,
-    pub(crate) cgroup: String,
-    pub(crate) policy: Arc<str>,
-    pub(crate) since: Timestamp,
-    /// The last write is still under way.
-    pub(crate) pending: bool,
-    /// Somebody else wrote it, and is left alone until then.
-    pub(crate) hands_off_until: Option<Timestamp>,
-    /// What somebody else wrote last.
-    pub(crate) drift: Option<String>,
-    /// When qosm last put its value back.
-    pub(crate) rewrites: VecDeque<Timestamp>,
-    /// The value is not what the policy asked for, and why.
-    pub(crate) adjusted: Option<(Value, String)>,
-}
 
 /// A setting that is not in force.
 #[derive(Clone, Debug)]
@@ -266,7 +245,7 @@ impl Agent {
         let key = (verdict.wanted.target, verdict.wanted.knob);
         let adjusted = verdict.guarded.clone().or_else(|| clamp.map(|clamp| (clamp.wanted, clamp.why.clone())));
         let cgroup = self.host.attached_path(key.0).unwrap_or_default().to_owned();
-        let held = self.held.entry(key).or_insert_with(|| Held {
+        let held = self.held.get_or_insert_with(key, || Held {
             baseline: from,
             written: shown,
             cgroup,

@@ -11,6 +11,7 @@ use qosm_model::column::{
 use qosm_model::knob::Target;
 use qosm_model::pod::ContainerId;
 use qosm_model::unit::{Bytes, Micros};
+use rustc_hash::FxHashMap;
 
 /// Readings in the order of container ids.
 pub(crate) type Reading<T> = Arc<Vec<(ContainerId, T)>>;
@@ -180,7 +181,7 @@ fn differences<T: Copy, S>(
 /// The quotas in force, kept between ticks: reading all of them at each tick would cost as much as the tick itself.
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
-    rows: std::collections::HashMap<Target, qosm_host::Bandwidth>,
+    rows: FxHashMap<Target, qosm_host::Bandwidth>,
 }
 
 impl Quotas {
@@ -190,13 +191,15 @@ impl Quotas {
     }
 
     /// Reads a target's bandwidth again. A target that cannot be read has no row.
-    pub(crate) fn refresh(&mut self, host: &mut Host, target: Target) {
+    pub(crate) fn refresh(&mut self, host: &mut Host, target: Target) -> Option<qosm_host::Bandwidth> {
         match host.bandwidth(target) {
             Ok(bandwidth) => {
                 self.rows.insert(target, bandwidth);
+                Some(bandwidth)
             }
             Err(_) => {
                 self.rows.remove(&target);
+                None
             }
         }
     }

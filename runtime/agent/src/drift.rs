@@ -45,7 +45,7 @@ impl Agent {
         if self.verify_queue.is_empty() {
             self.verify_queue.extend(self.held.keys().filter(|(_, knob)| *knob != Knob::CfsQuota));
         }
-        let mut batch: Vec<_> = self.held.keys().filter(|(_, knob)| *knob == Knob::CfsQuota).copied().collect();
+        let mut batch: Vec<_> = self.held.quotas().iter().map(|&target| (target, Knob::CfsQuota)).collect();
         let queued = share.min(self.verify_queue.len());
         batch.extend(self.verify_queue.drain(..queued));
         let mut reset = BTreeSet::new();

@@ -2,11 +2,12 @@
 //!
 //! [`Agent`] is the loop's body: it is handed [`Sources`] and moments, and does one [`Agent::step`] after the other; nothing in
 //! it asks a clock or waits. [`service::run`] gives it a clock. Its parts, in the order in which data passes through them:
-//! `table` and `columns` (observe), `policy` (evaluate), `arbitrate`, `apply` with the [`journal`], then `report`, `metrics`,
-//! `event` and [`record`] (account). [`drift`](crate) watches other writers; `tidy` takes over and gives back.
+//! `table` and `columns` (observe), `policy` (evaluate), `arbitrate`, `apply` with the [`journal`], then `account`, `metrics`,
+//! `event` and [`record`] (account); [`report`] is what they say on the wire. [`drift`](crate) watches other writers; `tidy` takes over and gives back.
 //!
 //! What it leaves to others: the kernel's rules (`qosm-host`), Wasm (`qosm-engine`), manifests (`qosm-cluster`).
 
+mod account;
 pub mod admin;
 mod agent;
 mod apply;
@@ -16,6 +17,7 @@ pub mod config;
 mod drift;
 mod event;
 pub mod facts;
+mod held;
 mod hold;
 pub mod journal;
 pub mod load;

@@ -14,7 +14,6 @@ use qosm_model::knob::Knob;
 use qosm_model::lease::Leases;
 
 use crate::policy::{Health, Policy};
-use crate::table::Pods;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PolicyLabel {
@@ -137,13 +136,13 @@ impl Metrics {
         text
     }
 
-    pub(crate) fn step(&self, seconds: f64, pods: &Pods, leases: &Leases, policies: &[Policy]) {
+    pub(crate) fn step(&self, seconds: f64, (pods, running): (usize, usize), leases: &Leases, policies: &[Policy]) {
         self.step.observe(seconds);
-        self.pods.set(count(pods.len()));
-        self.containers.set(count(pods.iter().flat_map(|entry| &entry.containers).filter(|c| c.attached).count()));
+        self.pods.set(count(pods));
+        self.containers.set(count(running));
         for policy in policies {
             let label = PolicyLabel { policy: policy.name().to_string() };
-            self.leases.get_or_create(&label).set(count(leases.held_by(policy.name()).count()));
+            self.leases.get_or_create(&label).set(count(leases.count(policy.name())));
             self.running.get_or_create(&label).set(i64::from(policy.health == Health::Running));
         }
     }

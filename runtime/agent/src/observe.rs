@@ -8,6 +8,7 @@ use qosm_model::column::BandwidthSample;
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::pod::{ContainerId, ContainerState, KubeQos, PodId, Tier};
 use qosm_model::unit::Micros;
+use rustc_hash::FxHashMap;
 
 use crate::agent::{Agent, Mode};
 use crate::table::PodEntry;
@@ -166,16 +167,8 @@ impl Agent {
         self.leases.forget(target);
         self.host.detach(target);
         self.quotas.forget(target);
-        let held: Vec<Knob> = self
-            .held
-            .range((target, Knob::ALL[0])..)
-            .take_while(|((t, _), _)| *t == target)
-            .map(|((_, k), _)| *k)
-            .collect();
-        for knob in held {
-            if let Some(held) = self.held.remove(&(target, knob)) {
-                self.struck.push((knob, held.cgroup));
-            }
+        for (knob, held) in self.held.take(target) {
+            self.struck.push((knob, held.cgroup));
         }
         self.refusals.retain(|(refused, _), _| *refused != target);
         self.dirty.retain(|(dirty, _)| *dirty != target);
@@ -185,27 +178,29 @@ impl Agent {
     pub(crate) fn read_quotas(&mut self) -> Arc<[BandwidthSample]> {
         let turns = u64::from(self.config.drift.verify_over_ticks.max(1));
         let turn = self.ticks % turns;
-        let targets: Vec<Target> = self
-            .pods
+        let held: FxHashMap<Target, Option<Micros>> = self
+            .held
+            .quotas()
             .iter()
-            .filter(|entry| entry.given.active)
-            .flat_map(|entry| {
-                let pod = entry.attached.then_some(Target::Pod(entry.id));
-                let containers = entry.containers.iter().filter(|c| c.attached).map(|c| Target::Container(c.id));
-                pod.into_iter().chain(containers)
-            })
-            .collect();
-        let mut rows = Vec::with_capacity(targets.len());
-        for (place, target) in (0u64..).zip(targets) {
-            let held = self.held.get(&(target, Knob::CfsQuota));
-            if place % turns == turn || held.is_some() {
-                self.quotas.refresh(&mut self.host, target);
-            }
-            if let Some(now) = self.quotas.get(target) {
-                let baseline_quota = held.map_or(now.quota, |held| match held.baseline {
+            .filter_map(|&target| {
+                let baseline = match self.held.get(&(target, Knob::CfsQuota))?.baseline {
                     Value::Max => None,
                     Value::Number(number) => u64::try_from(number).ok().map(Micros),
-                });
+                };
+                Some((target, baseline))
+            })
+            .collect();
+        let groups = &self.pods.standing().groups;
+        let mut rows = Vec::with_capacity(groups.len());
+        for (place, &target) in (0u64..).zip(groups) {
+            let baseline = held.get(&target);
+            let row = if place % turns == turn || baseline.is_some() {
+                self.quotas.refresh(&mut self.host, target)
+            } else {
+                self.quotas.get(target)
+            };
+            if let Some(now) = row {
+                let baseline_quota = baseline.copied().unwrap_or(now.quota);
                 rows.push(BandwidthSample { target, quota: now.quota, baseline_quota, period: now.period });
             }
         }

@@ -42,6 +42,25 @@ pub enum Health {
     },
 }
 
+impl Health {
+    /// The word for it in reports.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::BackingOff { .. } => "backing-off",
+            Self::Parked { .. } => "parked",
+        }
+    }
+
+    /// What went wrong; `None` while it runs.
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Self::Running => None,
+            Self::BackingOff { error, .. } | Self::Parked { error } => Some(error),
+        }
+    }
+}
+
 /// A moment, handed in: nothing below asks a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {

@@ -180,7 +180,7 @@ fn host_facts(agent: &Agent) -> HostFacts {
 /// What knobs held before qosm touched them, where qosm holds them now.
 fn cgroups(agent: &Agent) -> Vec<CgroupFacts> {
     let mut rows: BTreeMap<Target, CgroupFacts> = BTreeMap::new();
-    for (&(target, knob), held) in &agent.held {
+    for (&(target, knob), held) in agent.held.iter() {
         let Some(file) = agent.host.file(target, knob) else { continue };
         let row = rows.entry(target).or_insert_with(|| match target {
             Target::Tier(tier) => CgroupFacts { tier: Some(tier.to_string()), ..CgroupFacts::default() },

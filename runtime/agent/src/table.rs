@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use qosm_model::knob::Target;
 use qosm_model::pod::{ContainerId, ContainerState, Pod, PodId};
 
+use crate::hold;
+
 /// A container of a pod in the table.
 #[derive(Clone, Debug)]
 pub(crate) struct ContainerEntry {
@@ -73,9 +75,25 @@ pub(crate) struct Changes {
     pub(crate) gone: Vec<ContainerId>,
 }
 
+/// What each tick needs to know of all pods, without going through them: that alone would cost as much as many reads.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    /// Containers whose cgroups are open, in the order of their ids.
+    pub(crate) running: Vec<ContainerId>,
+    /// The open cgroups of active pods and of their containers.
+    pub(crate) groups: Vec<Target>,
+    /// Pods that wait for a cgroup.
+    pub(crate) incomplete: Vec<PodId>,
+    /// Pods that carry the annotation of a hold.
+    pub(crate) annotated: Vec<PodId>,
+}
+
 /// All pods of the node.
 #[derive(Debug, Default)]
 pub(crate) struct Pods {
+    standing: Standing,
+    /// The standing no longer holds.
+    changed: bool,
     by_uid: HashMap<String, PodId>,
     entries: BTreeMap<PodId, PodEntry>,
     owners: HashMap<ContainerId, (PodId, usize)>,
@@ -89,7 +107,35 @@ impl Pods {
     }
 
     pub(crate) fn get_mut(&mut self, id: PodId) -> Option<&mut PodEntry> {
+        self.changed = true;
         self.entries.get_mut(&id)
+    }
+
+    /// How all pods stand; worked out anew where something changed.
+    pub(crate) fn standing(&mut self) -> &Standing {
+        if std::mem::take(&mut self.changed) {
+            let Standing { running, groups, incomplete, annotated } = &mut self.standing;
+            running.clear();
+            groups.clear();
+            incomplete.clear();
+            annotated.clear();
+            for entry in self.entries.values() {
+                let open = || entry.containers.iter().filter(|container| container.attached).map(|open| open.id);
+                running.extend(open());
+                if entry.given.active {
+                    groups.extend(entry.attached.then_some(Target::Pod(entry.id)));
+                    groups.extend(open().map(Target::Container));
+                }
+                if !entry.complete() {
+                    incomplete.push(entry.id);
+                }
+                if entry.given.annotations.contains_key(hold::ANNOTATION) {
+                    annotated.push(entry.id);
+                }
+            }
+            running.sort_unstable();
+        }
+        &self.standing
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &PodEntry> {
@@ -133,6 +179,7 @@ impl Pods {
 
     /// Takes the pods that a source now knows. Containers that a status shows under another id count as new ones.
     pub(crate) fn update(&mut self, pods: Vec<Pod>) -> Changes {
+        self.changed = true;
         let mut changes = Changes::default();
         let mut stale: HashMap<String, PodId> = std::mem::take(&mut self.by_uid);
         for pod in pods {
@@ -203,6 +250,7 @@ impl Pods {
 
     /// Gives a container whose cgroup vanished a new id: if it comes back, it is another container. Returns the old one.
     pub(crate) fn renew_container(&mut self, container: ContainerId) -> Option<PodId> {
+        self.changed = true;
         let (pod, place) = self.owners.remove(&container)?;
         let fresh = self.fresh_container();
         self.owners.insert(fresh.id, (pod, place));

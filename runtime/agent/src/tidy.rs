@@ -1,13 +1,14 @@
 //! Taking over and giving back: knobs that an earlier agent held, pods that leave, holds that begin and end.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use qosm_host::HostError;
 use qosm_model::knob::{Knob, Level, Target, Value};
+use qosm_model::pod::PodId;
 
 use crate::agent::{Agent, Step};
-use crate::apply::Held;
-use crate::hold::{ANNOTATION, Hold, HoldSource};
+use crate::held::Held;
+use crate::hold::{Hold, HoldSource};
 use crate::journal::{JournalError, Record};
 use crate::policy::{Health, Now};
 
@@ -66,7 +67,7 @@ impl Agent {
                         rewrites: VecDeque::new(),
                         adjusted: None,
                     };
-                    self.held.insert((target, record.knob), held);
+                    self.held.get_or_insert_with((target, record.knob), || held);
                 }
                 Found::Foreign(found) => {
                     tracing::warn!(knob = %record.knob, cgroup = record.cgroup, %found, "written by somebody else while no agent ran; left as it is");
@@ -132,11 +133,11 @@ impl Agent {
         // What is left has no cgroup any more.
         self.struck.extend(std::mem::take(&mut self.orphans).into_iter().map(|record| (record.knob, record.cgroup)));
         let spare: Vec<Target> = targets.into_iter().map(|(_, target)| target).collect();
-        self.dirty.extend(self.held.keys().filter(|(target, _)| spare.contains(target)));
+        self.dirty.extend(spare.iter().flat_map(|&target| self.held.of(target).map(move |knob| (target, knob))));
         self.apply(now, step);
         for target in spare {
             self.host.detach(target);
-            self.held.retain(|(held, _), _| *held != target);
+            self.held.take(target);
         }
     }
 
@@ -150,7 +151,7 @@ impl Agent {
             .collect();
         for target in targets {
             self.leases.forget(target);
-            self.dirty.extend(self.held.keys().filter(|(held, _)| *held == target));
+            self.dirty.extend(self.held.of(target).map(|knob| (target, knob)));
         }
     }
 
@@ -170,15 +171,14 @@ impl Agent {
     /// Works out which pods are on hold. When a hold ends, the pod gets what it missed.
     pub(crate) fn update_holds(&mut self, now: Now) {
         let mut ended = Vec::new();
-        for id in self.pods.ids() {
+        // Nearly no pod is ever on hold: the others are not looked at.
+        let asked: BTreeSet<PodId> = if self.operator_holds.is_empty() {
+            self.pods.standing().annotated.iter().chain(self.holds.keys()).copied().collect()
+        } else {
+            self.pods.ids().into_iter().collect()
+        };
+        for id in asked {
             let Some(entry) = self.pods.get(id) else { continue };
-            // Nearly no pod is ever on hold: do not pay for those at each tick.
-            if self.operator_holds.is_empty()
-                && !self.holds.contains_key(&id)
-                && !entry.given.annotations.contains_key(ANNOTATION)
-            {
-                continue;
-            }
             let (annotated, _) = Hold::from_annotation(&entry.given);
             let asked = self.operator_holds.get(&entry.given.key()).copied();
             let hold = asked.into_iter().chain(annotated).find(|hold| hold.holds_at(now.wall));

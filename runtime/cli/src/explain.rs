@@ -46,7 +46,12 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
     }
     for policy in &explanation.policies {
         writeln!(out, "\npolicy {}", policy.policy)?;
-        if policy.fields.is_empty() {
+        if let Some(error) = &policy.error {
+            writeln!(out, "    {}: {error}", policy.health.to_uppercase())?;
+            if policy.health == "parked" {
+                writeln!(out, "    it decides nothing more; `qosm policy retry {}` starts it anew", policy.policy)?;
+            }
+        } else if policy.fields.is_empty() {
             writeln!(out, "    not configured for this pod: hands off")?;
         }
         for field in &policy.fields {

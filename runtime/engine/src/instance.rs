@@ -132,8 +132,7 @@ impl Instance {
     /// [`CallError::Refused`] leaves the instance usable; all others end it.
     pub fn evaluate(&mut self, window: Micros, cause: Cause, columns: &Columns) -> Result<Staged, CallError> {
         let host = self.store.data_mut();
-        host.columns = columns.clone();
-        host.node = columns.node.or(host.node);
+        host.show(columns);
         let cause = match cause {
             Cause::Interval => types::Cause::Interval,
             Cause::PodsChanged => types::Cause::PodsChanged,

@@ -41,6 +41,8 @@ pub(crate) struct Host {
     pub(crate) stage: Stage,
     pub(crate) columns: Columns,
     pub(crate) node: Option<NodeSample>,
+    /// The column of quotas as it was last shown, and how often it has changed.
+    bandwidth: (Option<Arc<[BandwidthSample]>>, u64),
     pub(crate) memory: MemoryBound,
     pub(crate) deadline: Deadline,
     /// While the module is instantiated its imports do nothing yet.
@@ -53,9 +55,21 @@ impl Host {
             stage: Stage::new(limits.clone(), state),
             columns: Columns::default(),
             node: None,
+            bandwidth: (None, 0),
             memory: MemoryBound { limit: limits.memory, table_limit: limits.table_elements, used: 0 },
             deadline,
             starting: true,
+        }
+    }
+
+    /// Takes the columns of one evaluation.
+    pub(crate) fn show(&mut self, columns: &Columns) {
+        self.columns = columns.clone();
+        self.node = columns.node.or(self.node);
+        let (shown, generation) = &mut self.bandwidth;
+        if *shown != columns.bandwidth {
+            shown.clone_from(&columns.bandwidth);
+            *generation += 1;
         }
     }
 
@@ -194,6 +208,11 @@ impl cpu_stat::Host for Host {
     fn read_bandwidth(&mut self) -> wasmtime::Result<Vec<cpu_stat::Bandwidth>> {
         self.stage(Interface::CpuStat)?;
         Ok(self.columns.bandwidth.iter().flat_map(|column| column.iter()).map(convert::bandwidth).collect())
+    }
+
+    fn bandwidth_generation(&mut self) -> wasmtime::Result<u64> {
+        self.stage(Interface::CpuStat)?;
+        Ok(self.bandwidth.1)
     }
 }
 

@@ -20,7 +20,19 @@ pub(crate) enum Area {
 
 /// An open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct FileId(pub(crate) usize);
+pub(crate) struct FileId(u32);
+
+impl FileId {
+    /// `None` when there are more files than any process can have.
+    pub(crate) fn of(place: usize) -> Option<Self> {
+        u32::try_from(place).ok().map(Self)
+    }
+
+    /// Its place among the open files.
+    pub(crate) fn place(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
 
 /// How a write that may take long went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

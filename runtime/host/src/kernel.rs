@@ -9,6 +9,7 @@ use std::time::Duration;
 use cap_std::fs::{Dir, MetadataExt as _, OpenOptions, OpenOptionsExt as _};
 use rustix::fs::OFlags;
 use rustix::process::{Resource, getpid, getrlimit};
+use slab::Slab;
 
 use crate::Directories;
 use crate::backend::{Area, Backend, FileId, SlowWrite};
@@ -26,14 +27,13 @@ const PATIENCE: Duration = Duration::from_millis(1);
 pub(crate) struct Kernel {
     directories: Directories,
     hierarchies: Vec<Dir>,
-    files: Vec<Option<File>>,
-    free: Vec<usize>,
+    files: Slab<File>,
     slow: Option<SlowWriter>,
 }
 
 impl Kernel {
     pub(crate) fn new(directories: Directories) -> Self {
-        Self { directories, hierarchies: Vec::new(), files: Vec::new(), free: Vec::new(), slow: None }
+        Self { directories, hierarchies: Vec::new(), files: Slab::new(), slow: None }
     }
 
     fn area(&self, area: Area) -> io::Result<&Dir> {
@@ -114,27 +114,15 @@ impl Backend for Kernel {
 
     fn open(&mut self, area: Area, path: &str) -> io::Result<FileId> {
         let file = self.area(area)?.open(path)?.into_std();
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.files[place] = Some(file);
-                place
-            }
-            None => {
-                self.files.push(Some(file));
-                self.files.len() - 1
-            }
-        };
-        Ok(FileId(place))
+        FileId::of(self.files.insert(file)).ok_or(io::ErrorKind::QuotaExceeded.into())
     }
 
     fn close(&mut self, file: FileId) {
-        if self.files.get_mut(file.0).and_then(Option::take).is_some() {
-            self.free.push(file.0);
-        }
+        self.files.try_remove(file.place());
     }
 
     fn read(&mut self, file: FileId, buffer: &mut [u8]) -> io::Result<usize> {
-        let Some(Some(file)) = self.files.get(file.0) else { return Err(io::ErrorKind::NotFound.into()) };
+        let Some(file) = self.files.get(file.place()) else { return Err(io::ErrorKind::NotFound.into()) };
         loop {
             match file.read_at(buffer, 0) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

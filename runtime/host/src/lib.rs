@@ -54,6 +54,7 @@ use std::io;
 
 use cap_std::fs::Dir;
 use qosm_model::knob::Target;
+use rustc_hash::FxHashMap;
 
 pub use error::HostError;
 pub use facts::{Capabilities, ControllerFact, HostFacts, KnobFact};
@@ -97,7 +98,9 @@ pub struct Host {
     pub(crate) layout: Layout,
     pub(crate) node: NodeFacts,
     pub(crate) probe: Probe,
-    pub(crate) targets: HashMap<Target, Attached>,
+    /// Looked up at each read, so the table is kept small, with what is large elsewhere. The keys are ids that the agent gave out
+    /// itself: nobody can make them collide.
+    pub(crate) targets: FxHashMap<Target, Box<Attached>>,
     pub(crate) by_path: HashMap<String, Target>,
     pub(crate) kept_files: usize,
     pub(crate) file_budget: usize,
@@ -189,7 +192,7 @@ impl Host {
             layout,
             node,
             probe: Probe::default(),
-            targets: HashMap::new(),
+            targets: FxHashMap::default(),
             by_path: HashMap::new(),
             kept_files: 0,
             file_budget,

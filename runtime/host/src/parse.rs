@@ -1,5 +1,6 @@
 //! Reading what the kernel prints. Strangers' bytes: nothing here panics, allocates on the hot path, or trusts an order.
 
+use memchr::memchr;
 use qosm_model::column::Stall;
 use qosm_model::knob::Value;
 use qosm_model::unit::{Bytes, Micros};
@@ -34,7 +35,7 @@ pub fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) -> [Option<u64>; N] {
     let mut missing = N;
     let mut rest = text;
     while missing > 0 && !rest.is_empty() {
-        let end = rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len());
+        let end = memchr(b'\n', rest).unwrap_or(rest.len());
         let line = &rest[..end];
         rest = rest.get(end + 1..).unwrap_or_default();
         for (key, value) in keys.iter().zip(values.iter_mut()) {

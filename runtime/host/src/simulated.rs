@@ -18,6 +18,7 @@ use std::io;
 use qosm_model::column::{CpuCounters, MemoryCounters, PressureCounters, Stall};
 use qosm_model::unit::{Bytes, Micros};
 use rustix::io::Errno;
+use slab::Slab;
 
 use crate::backend::{Area, Backend, FileId, SlowWrite, join};
 use crate::mounts::{CgroupVersion, Controller, Hierarchy};
@@ -54,8 +55,7 @@ struct OpenFile {
 pub struct Simulation {
     rules: Rules,
     trees: Vec<Tree>,
-    files: Vec<Option<OpenFile>>,
-    free: Vec<usize>,
+    files: Slab<OpenFile>,
     proc: BTreeMap<String, String>,
     sys: BTreeMap<String, String>,
     cpus: u32,
@@ -114,8 +114,7 @@ impl Simulation {
         let mut simulation = Self {
             rules,
             trees,
-            files: Vec::new(),
-            free: Vec::new(),
+            files: Slab::new(),
             proc,
             sys,
             cpus: spec.cpus,
@@ -428,22 +427,15 @@ impl Backend for Simulation {
             }
             Area::Proc | Area::Sys => return Err(Errno::NOENT.into()),
         };
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.files.push(None);
-            self.files.len() - 1
-        });
-        self.files[place] = Some(open);
-        Ok(FileId(place))
+        FileId::of(self.files.insert(open)).ok_or(Errno::MFILE.into())
     }
 
     fn close(&mut self, file: FileId) {
-        if self.files.get_mut(file.0).and_then(Option::take).is_some() {
-            self.free.push(file.0);
-        }
+        self.files.try_remove(file.place());
     }
 
     fn read(&mut self, file: FileId, buffer: &mut [u8]) -> io::Result<usize> {
-        let Some(Some(open)) = self.files.get(file.0) else { return Err(Errno::BADF.into()) };
+        let Some(open) = self.files.get(file.place()) else { return Err(Errno::BADF.into()) };
         let text = match open.area {
             Area::Cgroup(place) => {
                 let tree = self.tree(place)?;

@@ -148,7 +148,7 @@ impl Host {
         }
         self.detach(target);
         self.by_path.insert(path.clone(), target);
-        self.targets.insert(target, Attached { path, inodes, files: [Kept::No; FILES] });
+        self.targets.insert(target, Box::new(Attached { path, inodes, files: [Kept::No; FILES] }));
         Ok(())
     }
 

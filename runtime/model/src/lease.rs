@@ -40,6 +40,8 @@ pub struct Lease {
 #[derive(Clone, Debug, Default)]
 pub struct Leases {
     stacks: HashMap<(Target, Knob), Vec<Lease>>,
+    /// How many each policy has: asked for at every tick.
+    counts: HashMap<Arc<str>, usize>,
 }
 
 impl Leases {
@@ -64,7 +66,10 @@ impl Leases {
                 own.reason = reason;
                 own.holder.priority = holder.priority;
             }
-            None => stack.push(Lease { holder: holder.clone(), value, reason, since: now }),
+            None => {
+                stack.push(Lease { holder: holder.clone(), value, reason, since: now });
+                *self.counts.entry(Arc::clone(&holder.policy)).or_default() += 1;
+            }
         }
         stack.sort_by(|a, b| {
             b.holder.priority.cmp(&a.holder.priority).then_with(|| a.holder.policy.cmp(&b.holder.policy))
@@ -76,7 +81,11 @@ impl Leases {
     pub fn release(&mut self, policy: &str, target: Target, knob: Knob) -> bool {
         let Some(stack) = self.stacks.get_mut(&(target, knob)) else { return false };
         let before = stack.first().map(|lease| lease.value);
+        let count = stack.len();
         stack.retain(|lease| &*lease.holder.policy != policy);
+        if let Some(held) = self.counts.get_mut(policy) {
+            *held -= count - stack.len();
+        }
         let after = stack.first().map(|lease| lease.value);
         if stack.is_empty() {
             self.stacks.remove(&(target, knob));
@@ -98,7 +107,13 @@ impl Leases {
     pub fn forget(&mut self, target: Target) -> Vec<Knob> {
         let mut knobs: Vec<_> = self.stacks.keys().filter(|(held, _)| *held == target).map(|&(_, knob)| knob).collect();
         knobs.sort_unstable();
-        self.stacks.retain(|(held, _), _| *held != target);
+        for &knob in &knobs {
+            for lease in self.stacks.remove(&(target, knob)).into_iter().flatten() {
+                if let Some(held) = self.counts.get_mut(&lease.holder.policy) {
+                    *held -= 1;
+                }
+            }
+        }
         knobs
     }
 
@@ -110,6 +125,11 @@ impl Leases {
     /// The whole stack, the effective lease first.
     pub fn stack(&self, target: Target, knob: Knob) -> &[Lease] {
         self.stacks.get(&(target, knob)).map_or(&[], Vec::as_slice)
+    }
+
+    /// How many knobs a policy holds.
+    pub fn count(&self, policy: &str) -> usize {
+        self.counts.get(policy).copied().unwrap_or(0)
     }
 
     /// The knobs that a policy holds, in no order.

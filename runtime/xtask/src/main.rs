@@ -74,12 +74,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             modules::build(&workspace, args.toolchain)?;
         }
         Verb::Test(args) => return test::run(&workspace, &args),
-        Verb::Bench(args) => {
-            build(&workspace)?;
-            let mut bench = workspace.cargo();
-            bench.args(["bench", "--package", "qosm-benches"]).args(&args.rest);
-            command::run(bench.env("QOSM_MODULES", workspace.modules()))?;
-        }
+        Verb::Bench(args) => bench(&workspace, &args.rest)?,
         Verb::Lint => lint::run(&workspace)?,
         Verb::Demo(args) => return demo::run(&workspace, &args),
         Verb::Vm(vm::Verb::Run(args)) => {
@@ -88,6 +83,25 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// All benches and the table that they give; with arguments only what these name, and no table.
+fn bench(workspace: &Workspace, rest: &[String]) -> anyhow::Result<()> {
+    build(workspace)?;
+    command::heading("benches");
+    let mut cargo = workspace.cargo();
+    cargo.args(["bench", "--workspace", "--no-fail-fast"]).env("QOSM_MODULE_DIR", workspace.modules());
+    if !rest.iter().any(|arg| arg.starts_with("--bench")) {
+        // Otherwise cargo also asks every crate's unit tests for benches.
+        cargo.args(["--bench", "*"]);
+    }
+    command::run(cargo.args(rest))?;
+    if rest.is_empty() {
+        command::heading("the promises");
+        let mut summary = Command::new(workspace.target().join("release/summary"));
+        command::run(summary.current_dir(workspace.root()).env("CARGO_TARGET_DIR", workspace.target()))?;
+    }
+    Ok(())
 }
 
 /// Modules and binaries, both in place for whoever runs the product. All packages at once and everywhere: with fewer of them

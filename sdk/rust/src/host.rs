@@ -38,6 +38,10 @@ pub trait CpuStat {
 
     /// CFS quotas of pods and running containers; those whose quota cannot be read are missing.
     fn bandwidth(&mut self) -> Vec<Bandwidth>;
+
+    /// Grows when [`CpuStat::bandwidth`] differs from what it was at the evaluation before. Quotas seldom change, and a column
+    /// that was read at this generation need not be handed over again.
+    fn bandwidth_generation(&mut self) -> u64;
 }
 
 /// Memory use.
@@ -132,6 +136,10 @@ mod granted {
 
         fn bandwidth(&mut self) -> Vec<Bandwidth> {
             import::cpu_stat::read_bandwidth()
+        }
+
+        fn bandwidth_generation(&mut self) -> u64 {
+            import::cpu_stat::bandwidth_generation()
         }
     }
 

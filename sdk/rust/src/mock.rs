@@ -111,6 +111,8 @@ pub struct MockHost {
     pub events: Vec<Event>,
     /// Its memory, as of the last commit.
     pub state: Vec<u8>,
+    bandwidth_before: Vec<Bandwidth>,
+    generation: u64,
     staged: Vec<Staged>,
     staged_state: Option<Vec<u8>>,
     leases: BTreeMap<(Target, &'static str), Value>,
@@ -220,6 +222,14 @@ impl CpuStat for MockHost {
 
     fn bandwidth(&mut self) -> Vec<Bandwidth> {
         self.columns.bandwidth.clone()
+    }
+
+    fn bandwidth_generation(&mut self) -> u64 {
+        if self.bandwidth_before != self.columns.bandwidth {
+            self.bandwidth_before.clone_from(&self.columns.bandwidth);
+            self.generation += 1;
+        }
+        self.generation
     }
 }
 

@@ -34,6 +34,11 @@ fn modules_that_do_not_work_are_told_and_the_others_go_on() {
         let told = policy(&agent, name);
         assert!(health.contains(&told["health"].as_str().unwrap()), "{told}");
         assert!(told["error"].as_str().unwrap_or_default().contains(words), "{told}");
+        // Whoever asks about a pod learns that nobody looks after it.
+        let explained = agent.explain();
+        let told = explained["policies"].as_array().unwrap().iter().find(|policy| policy["policy"] == name).unwrap();
+        assert!(health.contains(&told["health"].as_str().unwrap()), "{told}");
+        assert!(told["error"].as_str().unwrap_or_default().contains(words), "{told}");
     }
     assert!(agent.get("/healthz").0.contains("200"));
     let (status, body) = agent.get("/readyz");

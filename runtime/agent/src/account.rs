@@ -1,0 +1,392 @@
+//! Account, the part for people: what was decided, what is held and why, what was refused.
+
+use std::collections::BTreeMap;
+
+use qosm_host::layout::RuntimeId;
+use qosm_host::{Clamp, Step as HostStep};
+use qosm_model::knob::{Knob, Level, Target, Value};
+use qosm_model::pod::{Container, ContainerCgroup, Pod, PodId};
+use qosm_model::problem::Problem;
+
+use crate::agent::Agent;
+use crate::arbitrate::Verdict;
+use crate::event::AgentEvent;
+use crate::hold::HoldSource;
+use crate::policy::{Now, Policy};
+use crate::report::{
+    Adjusted, Decision, Explanation, FieldReport, KnobReport, PodPolicyReport, PodReport, PolicyReport, RefusalReport,
+    moment,
+};
+
+/// The health of a policy that has no module.
+const NOT_LOADED: &str = "not-loaded";
+
+struct Subject {
+    level: Level,
+    tier: Option<String>,
+    namespace: Option<String>,
+    pod: Option<String>,
+    container: Option<String>,
+}
+
+impl Subject {
+    fn key(&self) -> String {
+        match (&self.namespace, &self.pod) {
+            (Some(namespace), Some(pod)) => format!("{namespace}/{pod}"),
+            _ => String::new(),
+        }
+    }
+
+    fn shown(&self) -> String {
+        match (&self.tier, &self.container) {
+            (Some(tier), _) => format!("tier {tier}"),
+            (None, Some(container)) => format!("{}/{container}", self.key()),
+            (None, None) => self.key(),
+        }
+    }
+}
+
+impl Agent {
+    pub(crate) fn decision(&self, planned: &HostStep, verdict: &Verdict, clamp: Option<&Clamp>) -> Decision {
+        let mut decision = self.decision_of(planned.target, planned.knob, Some(planned.from), planned.to, verdict);
+        if let Some(clamp) = clamp {
+            decision.adjusted = Some(Adjusted { wanted: clamp.wanted.into(), why: clamp.why.clone() });
+        }
+        decision
+    }
+
+    pub(crate) fn decision_of(
+        &self,
+        target: Target,
+        knob: Knob,
+        current: Option<Value>,
+        value: Value,
+        verdict: &Verdict,
+    ) -> Decision {
+        let subject = self.subject(target);
+        let file = self.host.file(target, knob);
+        Decision {
+            level: subject.level.as_str().to_owned(),
+            tier: subject.tier,
+            namespace: subject.namespace,
+            pod: subject.pod,
+            container: subject.container,
+            knob: knob.to_string(),
+            file: file.as_ref().map(|file| file.file.to_owned()).unwrap_or_default(),
+            path: file.map(|file| file.path).unwrap_or_default(),
+            current: current.map(Into::into),
+            value: value.into(),
+            policy: verdict.policy.to_string(),
+            module: self.module_of(&verdict.policy),
+            reason: verdict.reason.to_string(),
+            adjusted: verdict
+                .guarded
+                .as_ref()
+                .map(|(wanted, why)| Adjusted { wanted: (*wanted).into(), why: why.clone() }),
+            error: None,
+        }
+    }
+
+    fn subject(&self, target: Target) -> Subject {
+        let leaving = || {
+            self.leaving.iter().find_map(|entry| {
+                entry.targets().position(|known| known == target).map(|place| (entry, place.checked_sub(1)))
+            })
+        };
+        let found = match target {
+            Target::Tier(tier) => {
+                return Subject {
+                    level: Level::Tier,
+                    tier: Some(tier.to_string()),
+                    namespace: None,
+                    pod: None,
+                    container: None,
+                };
+            }
+            Target::Pod(id) => self.pods.get(id).map(|entry| (entry, None)),
+            Target::Container(id) => self.pods.owner(id).map(|(entry, place)| (entry, Some(place))),
+        };
+        let found = found.or_else(leaving);
+        Subject {
+            level: target.level(),
+            tier: None,
+            namespace: found.map(|(entry, _)| entry.given.namespace.clone()),
+            pod: found.map(|(entry, _)| entry.given.name.clone()),
+            container: found.and_then(|(entry, place)| entry.given.containers.get(place?)).map(|c| c.name.clone()),
+        }
+    }
+
+    fn module_of(&self, policy: &str) -> String {
+        self.policies
+            .iter()
+            .find(|known| **known.name() == *policy)
+            .map(|known| format!("{}@{} {}", known.description.name, known.description.version, known.module.digest()))
+            .unwrap_or_default()
+    }
+
+    /// All knobs that are held.
+    pub fn knobs(&self) -> Vec<KnobReport> {
+        self.held.keys().map(|&(target, knob)| self.knob_report(target, knob)).collect()
+    }
+
+    fn knob_report(&self, target: Target, knob: Knob) -> KnobReport {
+        let subject = self.subject(target);
+        let held = self.held.get(&(target, knob));
+        let stack = self.leases.stack(target, knob);
+        let winner = stack.first();
+        KnobReport {
+            level: subject.level.as_str().to_owned(),
+            subject: subject.shown(),
+            pod: subject.key(),
+            container: subject.container.clone().unwrap_or_default(),
+            knob: knob.to_string(),
+            path: self.host.file(target, knob).map(|file| file.path).unwrap_or_default(),
+            value: held.map_or(Value::Max, |held| held.written).into(),
+            baseline: held.map_or(Value::Max, |held| held.baseline).into(),
+            policy: winner.map(|lease| lease.holder.policy.to_string()).unwrap_or_default(),
+            module: winner.map(|lease| self.module_of(&lease.holder.policy)).unwrap_or_default(),
+            reason: winner.map(|lease| lease.reason.to_string()).unwrap_or_default(),
+            since: winner.map(|lease| lease.since).or(held.map(|held| held.since)).map(moment).unwrap_or_default(),
+            beneath: stack.iter().skip(1).map(|lease| (lease.holder.policy.to_string(), lease.value.into())).collect(),
+            adjusted: held
+                .and_then(|held| held.adjusted.as_ref())
+                .map(|(wanted, why)| Adjusted { wanted: (*wanted).into(), why: why.clone() }),
+            drift: held.and_then(|held| held.drift.clone()),
+            hands_off_until: held.and_then(|held| held.hands_off_until).map(moment),
+        }
+    }
+
+    fn refusal_reports(&self, wanted: impl Fn(Target) -> bool) -> Vec<RefusalReport> {
+        self.refusals
+            .iter()
+            .filter(|((target, _), _)| wanted(*target))
+            .map(|(&(target, knob), refusal)| {
+                let subject = self.subject(target);
+                RefusalReport {
+                    subject: subject.shown(),
+                    pod: subject.key(),
+                    knob: knob.to_string(),
+                    wanted: refusal.wanted.into(),
+                    policy: refusal.policy.to_string(),
+                    kind: if refusal.unavailable { "unavailable" } else { "refused" }.to_owned(),
+                    why: refusal.why.clone(),
+                    since: moment(refusal.since),
+                }
+            })
+            .collect()
+    }
+
+    /// All settings that are not in force.
+    pub fn refusals(&self) -> Vec<RefusalReport> {
+        self.refusal_reports(|_| true)
+    }
+
+    /// All pods.
+    pub fn pod_reports(&self, now: Now) -> Vec<PodReport> {
+        self.pods.ids().into_iter().filter_map(|id| self.pod_report(id, now)).collect()
+    }
+
+    fn pod_report(&self, id: PodId, now: Now) -> Option<PodReport> {
+        let entry = self.pods.get(id)?;
+        let belongs = |target: Target| self.pods.of(target).is_some_and(|owner| owner.id == id);
+        let hold = self.holds.get(&id).filter(|hold| hold.holds_at(now.wall)).map(|hold| {
+            let by = match hold.source {
+                HoldSource::Annotation => "annotation",
+                HoldSource::Operator => "operator",
+            };
+            match hold.until {
+                Some(until) => format!("by {by} until {}", moment(until)),
+                None => format!("by {by}"),
+            }
+        });
+        Some(PodReport {
+            pod: entry.given.key(),
+            uid: entry.given.uid.clone(),
+            qos: entry.given.qos().as_str().to_owned(),
+            qos_declared: entry.given.declared_qos().is_some(),
+            kube_qos: entry.given.kube_qos.as_str().to_owned(),
+            cgroup: self.host.attached_path(Target::Pod(id)).unwrap_or_default().to_owned(),
+            containers: format!(
+                "{}/{}",
+                entry.containers.iter().filter(|container| container.attached).count(),
+                entry.containers.len()
+            ),
+            held: self.held.keys().filter(|(target, _)| belongs(*target)).count(),
+            refused: self.refusals.keys().filter(|(target, _)| belongs(*target)).count(),
+            problems: self
+                .policies
+                .iter()
+                .map(|policy| {
+                    policy.effective.get(&id).map_or(0, |effective| effective.problems.len())
+                        + usize::from(policy.rejections.contains_key(&id))
+                })
+                .sum(),
+            hold,
+        })
+    }
+
+    /// All about the pod `namespace/name` (or just the name, where only one pod has it).
+    pub fn explain(&self, pod: &str, now: Now) -> Option<Explanation> {
+        let mut matching = self.pods.iter().filter(|entry| entry.given.key() == pod || entry.given.name == pod);
+        let entry = matching.next()?;
+        if matching.next().is_some() && !pod.contains('/') {
+            return None;
+        }
+        let id = entry.id;
+        let key = entry.given.key();
+        let belongs = |target: Target| self.pods.of(target).is_some_and(|owner| owner.id == id);
+        Some(Explanation {
+            pod: self.pod_report(id, now)?,
+            policies: (self.policies.iter().map(|policy| pod_policy(policy, id)))
+                .chain(self.unloaded.iter().map(|policy| PodPolicyReport {
+                    policy: policy.policy.clone(),
+                    health: NOT_LOADED.to_owned(),
+                    error: Some(policy.error.clone()),
+                    ..PodPolicyReport::default()
+                }))
+                .collect(),
+            knobs: self
+                .held
+                .keys()
+                .filter(|(target, _)| belongs(*target))
+                .map(|&(target, knob)| self.knob_report(target, knob))
+                .collect(),
+            refused: self.refusal_reports(belongs),
+            events: self
+                .events
+                .iter()
+                .filter(|event| event.pod == key)
+                .filter_map(|event| serde_json::to_value(event).ok())
+                .collect(),
+        })
+    }
+
+    /// All policies.
+    pub fn policy_reports(&self) -> Vec<PolicyReport> {
+        self.policies
+            .iter()
+            .map(|policy| PolicyReport {
+                policy: policy.name().to_string(),
+                module: format!("{}@{}", policy.description.name, policy.description.version),
+                digest: policy.module.digest().to_string(),
+                health: policy.health.as_str().to_owned(),
+                error: policy.health.error().map(str::to_owned),
+                priority: policy.holder.priority.0,
+                leases: self.leases.count(policy.name()),
+                evaluations: policy.evaluations,
+                failures: policy.failures,
+                last_evaluation_usec: micros(policy.last_evaluation_seconds),
+                problems: policy.problems.iter().map(ToString::to_string).collect(),
+            })
+            .chain(self.unloaded.iter().map(|policy| PolicyReport {
+                policy: policy.policy.clone(),
+                module: String::new(),
+                digest: String::new(),
+                health: NOT_LOADED.to_owned(),
+                error: Some(policy.error.clone()),
+                priority: 0,
+                leases: 0,
+                evaluations: 0,
+                failures: 0,
+                last_evaluation_usec: 0,
+                problems: Vec::new(),
+            }))
+            .collect()
+    }
+
+    /// All that is wrong with what somebody wrote, and is not about one pod.
+    pub fn problems(&self) -> Vec<String> {
+        self.problems.iter().map(ToString::to_string).collect()
+    }
+
+    /// All events that are kept.
+    pub fn event_reports(&self) -> Vec<AgentEvent> {
+        self.events.iter().cloned().collect()
+    }
+
+    /// Tells what is wrong with what was written: once when it begins, and once when it is mended.
+    pub(crate) fn collect_problems(&mut self, now: Now) {
+        let mut problems: std::collections::BTreeSet<_> = self.sources.problems.iter().cloned().collect();
+        for policy in &self.policies {
+            problems.extend(policy.problems.iter().cloned());
+        }
+        let mut of_pods = Vec::new();
+        for entry in self.pods.iter() {
+            let held = crate::hold::Hold::from_annotation(&entry.given).1;
+            let of_policies = self.policies.iter().filter_map(|policy| policy.effective.get(&entry.id));
+            let nameless = entry.given.containers.iter().filter_map(|container| nameless(&entry.given, container));
+            for problem in
+                of_policies.flat_map(|effective| effective.problems.iter().cloned()).chain(held).chain(nameless)
+            {
+                of_pods.push((Target::Pod(entry.id), problem));
+            }
+        }
+        let mut step = crate::agent::Step::default();
+        for (target, problem) in of_pods {
+            if !self.problems.contains(&problem) {
+                self.tell_pod(target, "InvalidConfiguration", problem.to_string(), now, &mut step);
+            }
+            problems.insert(problem);
+        }
+        for problem in problems.difference(&self.problems) {
+            tracing::warn!(%problem, "problem with what was written");
+        }
+        for problem in self.problems.difference(&problems) {
+            tracing::info!(%problem, "problem mended");
+        }
+        self.metrics.problems(problems.len());
+        self.problems = problems;
+    }
+}
+
+fn pod_policy(policy: &Policy, id: PodId) -> PodPolicyReport {
+    let effective = policy.effective.get(&id);
+    let origins: BTreeMap<_, _> = effective.map(|e| e.origins.clone()).unwrap_or_default();
+    let fields = origins
+        .into_iter()
+        .map(|(field, layer)| FieldReport {
+            value: effective.and_then(|e| at(&e.values, &field)).unwrap_or_default(),
+            field,
+            layer: layer.to_string(),
+        })
+        .collect();
+    PodPolicyReport {
+        policy: policy.name().to_string(),
+        health: policy.health.as_str().to_owned(),
+        error: policy.health.error().map(str::to_owned),
+        fields,
+        rejected: policy.rejections.get(&id).map(|(field, message)| format!("{field}: {message}")),
+        problems: effective.map(|e| e.problems.iter().map(ToString::to_string).collect()).unwrap_or_default(),
+    }
+}
+
+/// A container whose ID does not tell where its cgroup is.
+fn nameless(pod: &Pod, container: &Container) -> Option<Problem> {
+    let ContainerCgroup::Runtime(id) = &container.cgroup else { return None };
+    let why = RuntimeId::parse(id).err()?;
+    Some(Problem {
+        object: format!("pod {}", pod.key()),
+        field: Some(format!("containerID of container {}", container.name)),
+        message: format!(
+            "`{id}` does not tell where its cgroup is: {why}; nothing is written to it, the rest of the pod counts"
+        ),
+    })
+}
+
+fn at(values: &serde_json::Map<String, serde_json::Value>, path: &str) -> Option<serde_json::Value> {
+    let mut parts = path.split('.');
+    let mut value = values.get(parts.next()?)?;
+    for part in parts {
+        value = value.get(part)?;
+    }
+    Some(value.clone())
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a duration in seconds is small and positive"
+)]
+fn micros(seconds: f64) -> u64 {
+    (seconds * 1e6) as u64
+}
