@@ -134,3 +134,22 @@ fn doctor_tells_what_the_host_offers() {
         assert!(text.contains(what), "{what}: {text}");
     }
 }
+
+/// What `make demo` shows to those who are not root: a quota that rises above the limit's 40 ms, comes back to it, and stays
+/// within 300 %.
+#[test]
+fn the_recorded_demo_tells_its_story() {
+    let played = run(&["replay", &repository("examples/demo/recording.jsonl")], "");
+    assert_eq!(played.code, 0, "{played:#?}");
+    let quotas: Vec<_> = played
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .flat_map(|tick| tick["decisions"].as_array().cloned().unwrap_or_default())
+        .filter(|decision| decision["knob"] == "cpu.quota" && decision["container"] == "apache")
+        .map(|decision| decision["value"].as_i64().unwrap())
+        .collect();
+    assert!(quotas.iter().any(|&quota| quota > 80_000), "{quotas:?}");
+    assert!(quotas.iter().all(|quota| (40_000..=120_000).contains(quota)), "{quotas:?}");
+    assert!(quotas.contains(&40_000), "{quotas:?}");
+}
