@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use qosm_cluster::Objects;
 use qosm_engine::{Engine, Interface};
 use qosm_host::{Executed, Host, Wanted};
 use qosm_model::knob::{Knob, Target};
@@ -11,6 +12,7 @@ use qosm_model::layering::ConfigMap;
 use qosm_model::lease::Leases;
 use qosm_model::pod::{ContainerId, Node, Pod, PodId, Tier};
 use qosm_model::problem::Problem;
+use qosm_model::problem::chain;
 use qosm_model::unit::Bytes;
 
 use crate::apply::Refusal;
@@ -45,6 +47,17 @@ pub struct Sources {
     pub node: Node,
     /// What could not be read.
     pub problems: Vec<Problem>,
+}
+
+impl From<Objects> for Sources {
+    fn from(objects: Objects) -> Self {
+        Self {
+            pods: objects.pods,
+            config_maps: objects.config_maps,
+            node: objects.node.unwrap_or_default(),
+            problems: objects.problems,
+        }
+    }
 }
 
 /// What one step did.
@@ -336,7 +349,7 @@ impl Agent {
             }
         }
         if let Err(error) = self.host.resize(&given) {
-            tracing::warn!(pod = given.key(), error = crate::policy::chain(&error), "changed limits cannot be written");
+            tracing::warn!(pod = given.key(), error = chain(&error), "changed limits cannot be written");
         }
     }
 
@@ -399,7 +412,7 @@ impl Agent {
             && let Err(error) = journal.commit(&state)
         {
             // Knobs come before the modules' memories: what the journal already knows is put back all the same.
-            tracing::error!(error = crate::policy::chain(&error), "the modules' state cannot be kept");
+            tracing::error!(error = chain(&error), "the modules' state cannot be kept");
         }
         if self.config.on_shutdown == OnShutdown::Keep {
             return Ok(step);

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use qosm_host::{Clamp, Executed, HostError, Step as HostStep};
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::lease::Timestamp;
+use qosm_model::problem::chain;
 
 use crate::agent::{Agent, Mode, Step};
 use crate::arbitrate::Verdict;
 use crate::event::AgentEvent;
 use crate::held::Held;
 use crate::journal::{Entries, Record};
-use crate::policy::{Now, chain};
+use crate::policy::Now;
 
 /// Refused knobs are looked at again after so many ticks.
 const RETRY_TICKS: u64 = 60;

@@ -7,6 +7,7 @@ use qosm_host::HostError;
 use qosm_model::column::BandwidthSample;
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::pod::{ContainerId, ContainerState, KubeQos, PodId, Tier};
+use qosm_model::problem::chain;
 use qosm_model::unit::Micros;
 use rustc_hash::FxHashMap;
 
@@ -106,7 +107,7 @@ impl Agent {
                 }
             }
             Err(error) => {
-                tracing::warn!(pod = given.key(), error = crate::policy::chain(&error), "cgroups cannot be made");
+                tracing::warn!(pod = given.key(), error = chain(&error), "cgroups cannot be made");
             }
         }
     }
@@ -117,11 +118,7 @@ impl Agent {
             return;
         }
         if let Err(error) = self.host.deprovision(&entry.given) {
-            tracing::warn!(
-                pod = entry.given.key(),
-                error = crate::policy::chain(&error),
-                "cgroups stay: they are in use"
-            );
+            tracing::warn!(pod = entry.given.key(), error = chain(&error), "cgroups stay: they are in use");
         }
     }
 

@@ -8,6 +8,7 @@ use qosm_model::layering::{CompiledProtocol, ConfigMap, Effective, Layers};
 use qosm_model::lease::{Holder, Timestamp};
 use qosm_model::pod::{ContainerId, Node, PodId};
 use qosm_model::problem::Problem;
+use qosm_model::problem::chain;
 use qosm_model::protocol::Description;
 use qosm_model::unit::Micros;
 use serde_json::Value;
@@ -385,16 +386,4 @@ fn tell(
         .map(|((entry, containers), config)| PodView { id: entry.id, pod: &entry.view, containers, config })
         .collect();
     instance.pods(&views, removed).map_err(|error| chain(&error))
-}
-
-/// An error with all that lies beneath it, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }

@@ -243,12 +243,7 @@ impl Replay {
             journal: None,
             metrics: std::sync::Arc::default(),
         })?;
-        let sources = Sources {
-            pods: objects.pods,
-            config_maps: objects.config_maps,
-            node: objects.node.unwrap_or_default(),
-            problems: objects.problems,
-        };
+        let sources = Sources::from(objects);
         let mut replay =
             Self { agent, stage, sources, tick: 0, time: Micros(0), told: std::collections::BTreeSet::new() };
         replay.update();

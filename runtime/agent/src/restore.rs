@@ -3,10 +3,10 @@
 use qosm_host::{Executed, Host};
 use qosm_model::knob::{Knob, Level, Target};
 use qosm_model::pod::{ContainerId, PodId};
+use qosm_model::problem::chain;
 use serde::Serialize;
 
 use crate::journal::{Entries, Journal, JournalError, Record};
-use crate::policy::chain;
 use crate::report::WireValue;
 use crate::tidy::{Found, compare};
 

@@ -5,13 +5,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use qosm_cluster::Folder;
 use qosm_model::lease::Timestamp;
+use qosm_model::problem::chain;
 use qosm_model::unit::Micros;
 use tokio::sync::oneshot;
 
 use crate::agent::{Agent, Sources};
 use crate::event::AgentEvent;
 use crate::journal::JournalError;
-use crate::policy::{Now, chain};
+use crate::policy::Now;
 use crate::record::Recorder;
 use crate::report::{Explanation, KnobReport, PodReport, PolicyReport, RefusalReport};
 

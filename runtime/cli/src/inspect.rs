@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use qosm_engine::Engine;
+use qosm_model::problem::chain;
 use serde_json::json;
 
 use crate::args::{InspectArgs, Output};
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Answer> {
         inspection.imports.iter().filter(|import| !import.always_granted()).map(ToString::to_string).collect();
     let always: Vec<_> =
         inspection.imports.iter().filter(|import| import.always_granted()).map(ToString::to_string).collect();
-    let error = described.as_ref().err().map(|error| format!("{:#}", anyhow::anyhow!("{}", chain(error))));
+    let error = described.as_ref().err().map(|error| chain(error));
     let description = described.ok();
     let protocol = description.as_ref().and_then(|description| description.protocol.as_ref());
     if args.output.output == Output::Json {
@@ -98,15 +99,4 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Answer> {
         }
     }
     Ok(if error.is_none() { Answer::Good } else { Answer::Bad })
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }

@@ -68,12 +68,7 @@ fn on_this_host(
         journal: None,
         metrics: std::sync::Arc::default(),
     })?;
-    let sources = Sources {
-        pods: objects.pods,
-        config_maps: objects.config_maps,
-        node: objects.node.unwrap_or_default(),
-        problems: objects.problems,
-    };
+    let sources = Sources::from(objects);
     agent.update(sources, Now::default());
     let step = agent.step(Now::default());
     let failing =

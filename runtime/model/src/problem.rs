@@ -21,3 +21,15 @@ impl fmt::Display for Problem {
         }
     }
 }
+
+/// An error with all that lies beneath it, on one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
