@@ -165,7 +165,7 @@ fn is_refused(round: &Round, config: &PodConfig, container: &mut Container, rest
         .activity
         .and_then(|activity| usage_percent(activity.usage_usec, activity.window_usec, container.limit_milli));
     bucket.settle(usage, now);
-    usage.is_none() || !bucket.allows()
+    !bucket.allows()
 }
 
 /// The pod's row, where the pod is limited to what this policy will not raise: then no container gets more than the pod has.

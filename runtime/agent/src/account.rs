@@ -1,11 +1,12 @@
 //! Account, the part for people: what was decided, what is held and why, what was refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use qosm_host::layout::RuntimeId;
 use qosm_host::{Clamp, Step as HostStep};
 use qosm_model::knob::{Knob, Level, Target, Value};
-use qosm_model::pod::{Container, ContainerCgroup, Pod, PodId};
+use qosm_model::layering::Layer;
+use qosm_model::pod::{Container, ContainerCgroup, ContainerState, Pod, PodId};
 use qosm_model::problem::Problem;
 
 use crate::agent::Agent;
@@ -17,6 +18,7 @@ use crate::report::{
     Adjusted, Decision, Explanation, FieldReport, KnobReport, PodPolicyReport, PodReport, PolicyReport, RefusalReport,
     moment,
 };
+use crate::table::Access;
 
 /// The health of a policy that has no module.
 const NOT_LOADED: &str = "not-loaded";
@@ -106,6 +108,18 @@ impl Agent {
             Target::Pod(id) => self.pods.get(id).map(|entry| (entry, None)),
             Target::Container(id) => self.pods.owner(id).map(|(entry, place)| (entry, Some(place))),
         };
+        if let Target::Container(id) = target
+            && let Some(gone) = self.leaving_containers.iter().find(|gone| gone.id == id)
+            && let Some(entry) = self.pods.get(gone.pod)
+        {
+            return Subject {
+                level: Level::Container,
+                tier: None,
+                namespace: Some(entry.given.namespace.clone()),
+                pod: Some(entry.given.name.clone()),
+                container: Some(gone.name.clone()),
+            };
+        }
         let found = found.or_else(leaving);
         Subject {
             level: target.level(),
@@ -134,7 +148,18 @@ impl Agent {
         let held = self.held.get(&(target, knob));
         let stack = self.leases.stack(target, knob);
         let winner = stack.first();
+        let on_hold = self.pods.of(target).is_some_and(|entry| entry.access == Access::OnHold);
+        let state = match held {
+            _ if on_hold => "on-hold",
+            Some(held) if held.pending => "pending",
+            Some(held) if held.hands_off_until.is_some() => "drifted",
+            _ if winner.is_none() => "releasing",
+            _ => "held",
+        };
+        let policy = winner.map(|lease| &lease.holder.policy).or(held.map(|held| &held.policy));
         KnobReport {
+            state: state.to_owned(),
+            configured_by: policy.map(|policy| self.layers_of(policy, target)).unwrap_or_default(),
             level: subject.level.as_str().to_owned(),
             subject: subject.shown(),
             pod: subject.key(),
@@ -143,9 +168,9 @@ impl Agent {
             path: self.host.file(target, knob).map(|file| file.path).unwrap_or_default(),
             value: held.map_or(Value::Max, |held| held.written).into(),
             baseline: held.map_or(Value::Max, |held| held.baseline).into(),
-            policy: winner.map(|lease| lease.holder.policy.to_string()).unwrap_or_default(),
-            module: winner.map(|lease| self.module_of(&lease.holder.policy)).unwrap_or_default(),
-            reason: winner.map(|lease| lease.reason.to_string()).unwrap_or_default(),
+            policy: policy.map(ToString::to_string).unwrap_or_default(),
+            module: policy.map(|policy| self.module_of(policy)).unwrap_or_default(),
+            reason: winner.map_or("released: the baseline is to come back", |lease| &lease.reason).to_owned(),
             since: winner.map(|lease| lease.since).or(held.map(|held| held.since)).map(moment).unwrap_or_default(),
             beneath: stack.iter().skip(1).map(|lease| (lease.holder.policy.to_string(), lease.value.into())).collect(),
             adjusted: held
@@ -154,6 +179,16 @@ impl Agent {
             drift: held.and_then(|held| held.drift.clone()),
             hands_off_until: held.and_then(|held| held.hands_off_until).map(moment),
         }
+    }
+
+    /// Who configured a policy for the pod that a target is or belongs to, beside the module itself.
+    fn layers_of(&self, policy: &str, target: Target) -> Vec<String> {
+        let policy = self.policies.iter().find(|known| **known.name() == *policy);
+        let effective = self.pods.of(target).and_then(|entry| policy?.effective.get(&entry.id));
+        let layers = effective.into_iter().flat_map(|effective| effective.origins.values());
+        let said: BTreeSet<String> =
+            layers.filter(|layer| **layer != Layer::BuiltIn).map(ToString::to_string).collect();
+        said.into_iter().collect()
     }
 
     fn refusal_reports(&self, wanted: impl Fn(Target) -> bool) -> Vec<RefusalReport> {
@@ -181,6 +216,33 @@ impl Agent {
         self.refusal_reports(|_| true)
     }
 
+    /// Pods that get nothing although somebody may expect it, and why: for a plan, which shows what is written only.
+    pub fn notes(&self, now: Now) -> Vec<String> {
+        let mut notes = Vec::new();
+        for entry in self.pods.iter().filter(|entry| entry.given.active) {
+            let key = entry.given.key();
+            if let Some(hold) = self.holds.get(&entry.id).filter(|hold| hold.holds_at(now.wall)) {
+                let until = hold.until.map(|until| format!(" until {}", moment(until))).unwrap_or_default();
+                notes.push(format!("{key} is on hold{until}: nothing is written to it"));
+            } else if entry.access == Access::Protected {
+                notes.push(format!("{key} is in a protected namespace: nothing is written to it"));
+            } else if !entry.attached {
+                notes.push(format!("{key} has no cgroup yet: nothing can be planned for it"));
+            } else {
+                let waiting = entry
+                    .given
+                    .containers
+                    .iter()
+                    .zip(&entry.containers)
+                    .filter(|(given, container)| given.state == ContainerState::Running && !container.attached);
+                for (container, _) in waiting {
+                    notes.push(format!("{key}/{} has no cgroup yet: nothing can be planned for it", container.name));
+                }
+            }
+        }
+        notes
+    }
+
     /// All pods.
     pub fn pod_reports(&self, now: Now) -> Vec<PodReport> {
         self.pods.ids().into_iter().filter_map(|id| self.pod_report(id, now)).collect()
@@ -199,6 +261,9 @@ impl Agent {
                 None => format!("by {by}"),
             }
         });
+        let protected =
+            || (entry.access == Access::Protected).then(|| "by the guard rail protectedNamespaces".to_owned());
+        let hold = hold.or_else(protected);
         Some(PodReport {
             pod: entry.given.key(),
             uid: entry.given.uid.clone(),
@@ -213,14 +278,8 @@ impl Agent {
             ),
             held: self.held.keys().filter(|(target, _)| belongs(*target)).count(),
             refused: self.refusals.keys().filter(|(target, _)| belongs(*target)).count(),
-            problems: self
-                .policies
-                .iter()
-                .map(|policy| {
-                    policy.effective.get(&id).map_or(0, |effective| effective.problems.len())
-                        + usize::from(policy.rejections.contains_key(&id))
-                })
-                .sum(),
+            problems: self.problems_of(&entry.given.key()).count()
+                + self.policies.iter().filter(|policy| policy.rejections.contains_key(&id)).count(),
             hold,
         })
     }
@@ -252,6 +311,7 @@ impl Agent {
                 .map(|&(target, knob)| self.knob_report(target, knob))
                 .collect(),
             refused: self.refusal_reports(belongs),
+            problems: self.problems_of(&key).map(ToString::to_string).collect(),
             events: self
                 .events
                 .iter()
@@ -299,6 +359,11 @@ impl Agent {
         self.problems.iter().map(ToString::to_string).collect()
     }
 
+    /// What is wrong with what was written for one pod: its manifest, its annotations, or a layer above them.
+    fn problems_of<'a>(&'a self, pod: &'a str) -> impl Iterator<Item = &'a Problem> {
+        self.problems.iter().filter(move |problem| is_about(problem, pod))
+    }
+
     /// All events that are kept.
     pub fn event_reports(&self) -> Vec<AgentEvent> {
         self.events.iter().cloned().collect()
@@ -314,9 +379,14 @@ impl Agent {
         for entry in self.pods.iter() {
             let held = crate::hold::Hold::from_annotation(&entry.given).1;
             let of_policies = self.policies.iter().filter_map(|policy| policy.effective.get(&entry.id));
+            let key = entry.given.key();
+            let written = self.sources.problems.iter().filter(|problem| is_about(problem, &key)).cloned();
             let nameless = entry.given.containers.iter().filter_map(|container| nameless(&entry.given, container));
-            for problem in
-                of_policies.flat_map(|effective| effective.problems.iter().cloned()).chain(held).chain(nameless)
+            for problem in of_policies
+                .flat_map(|effective| effective.problems.iter().cloned())
+                .chain(held)
+                .chain(written)
+                .chain(nameless)
             {
                 of_pods.push((Target::Pod(entry.id), problem));
             }
@@ -358,6 +428,12 @@ fn pod_policy(policy: &Policy, id: PodId) -> PodPolicyReport {
         rejected: policy.rejections.get(&id).map(|(field, message)| format!("{field}: {message}")),
         problems: effective.map(|e| e.problems.iter().map(ToString::to_string).collect()).unwrap_or_default(),
     }
+}
+
+/// Whether a problem is about the pod `namespace/name`.
+fn is_about(problem: &Problem, pod: &str) -> bool {
+    let mut words = problem.object.split(' ');
+    words.next().is_some_and(|kind| kind.eq_ignore_ascii_case("pod")) && words.next() == Some(pod)
 }
 
 /// A container whose ID does not tell where its cgroup is.

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use qosm_model::lease::Timestamp;
+use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::oneshot;
@@ -37,6 +38,13 @@ pub struct HoldRequest {
     /// When it ends, in milliseconds since the epoch; `None` = when it is lifted.
     #[serde(default)]
     pub until_millis: Option<i64>,
+}
+
+/// What became of a hold.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Held {
+    /// Whether there is such a pod now. If not, the hold waits for it.
+    pub known: bool,
 }
 
 /// Which policy.
@@ -109,21 +117,25 @@ pub async fn serve_metrics(
 ///
 /// # Errors
 ///
-/// When the folder cannot be written, or an agent listens there already.
+/// When the folder cannot be written, an agent listens there already, or something else than a socket has the name.
 pub fn bind_admin(path: &Path) -> std::io::Result<UnixListener> {
-    use std::os::unix::fs::PermissionsExt;
+    use std::io::{Error, ErrorKind};
+    use std::os::unix::fs::FileTypeExt;
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
-        return Err(std::io::Error::new(std::io::ErrorKind::AddrInUse, "another agent listens on this socket"));
+        return Err(Error::new(ErrorKind::AddrInUse, "another agent listens on this socket"));
     }
-    match std::fs::remove_file(path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+    match std::fs::symlink_metadata(path) {
+        Ok(there) if there.file_type().is_socket() => std::fs::remove_file(path)?,
+        Ok(_) => return Err(Error::new(ErrorKind::AlreadyExists, "there is a file of that name, and it is no socket")),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    // Nobody else may slip in between bind and chmod: the umask is the process' own, and the agent's folder is 0700.
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    // Nobody may connect between bind and chmod, so the mode is there from the beginning. The agent has no other threads yet that
+    // make files.
+    let before = rustix::process::umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
+    let listener = UnixListener::bind(path);
+    rustix::process::umask(before);
+    listener
 }
 
 /// Serves the admin API.
@@ -141,7 +153,7 @@ pub async fn serve_admin(listener: UnixListener, requests: Sender<Request>) -> s
         .route("/v1/explain", get(explain))
         .route("/v1/hold", post(hold))
         .route("/v1/retry", post(retry))
-        .route("/v1/restore", post(restore))
+        .route("/v1/restore", get(restorable).post(restore))
         .route("/v1/record", get(record))
         .with_state(Loop(requests));
     axum::serve(listener, router).await
@@ -179,7 +191,7 @@ async fn explain(State(agent): State<Loop>, Query(query): Query<PodQuery>) -> Re
 async fn hold(State(agent): State<Loop>, Json(request): Json<HoldRequest>) -> Response {
     let until = (!request.lift).then(|| request.until_millis.map(Timestamp));
     match agent.ask(|reply| Request::Hold(request.pod, until, reply)).await {
-        Ok(Ok(())) => StatusCode::NO_CONTENT.into_response(),
+        Ok(Ok(known)) => Json(Held { known }).into_response(),
         Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error).into_response(),
         Err(response) => response,
     }
@@ -192,6 +204,10 @@ async fn retry(State(agent): State<Loop>, Json(query): Json<PolicyQuery>) -> Res
         Ok(false) => (StatusCode::NOT_FOUND, format!("no policy `{policy}`; see `qosm get policies`")).into_response(),
         Err(response) => response,
     }
+}
+
+async fn restorable(State(agent): State<Loop>) -> Response {
+    agent.json(Request::Restorable).await
 }
 
 async fn restore(State(agent): State<Loop>) -> Response {
@@ -226,5 +242,30 @@ impl futures_core::Stream for Lines {
         context: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Self::Item>> {
         self.0.poll_recv(context).map(|line| line.map(Ok))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn only_a_socket_is_replaced_and_only_root_may_use_it() -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let _guard = runtime.enter();
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("admin.sock");
+        std::fs::write(&path, "precious")?;
+        assert_eq!(bind_admin(&path).unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read_to_string(&path)?, "precious");
+
+        std::fs::remove_file(&path)?;
+        let first = bind_admin(&path)?;
+        assert_eq!(std::fs::metadata(&path)?.permissions().mode() & 0o777, 0o600);
+        assert_eq!(bind_admin(&path).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+        drop(first);
+        bind_admin(&path).map(drop)
     }
 }

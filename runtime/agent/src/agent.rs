@@ -10,7 +10,7 @@ use qosm_host::{Executed, Host, Wanted};
 use qosm_model::knob::{Knob, Target};
 use qosm_model::layering::ConfigMap;
 use qosm_model::lease::Leases;
-use qosm_model::pod::{ContainerId, Node, Pod, PodId, Tier};
+use qosm_model::pod::{Node, Pod, PodId, Tier};
 use qosm_model::problem::Problem;
 use qosm_model::problem::chain;
 use qosm_model::unit::Bytes;
@@ -22,10 +22,11 @@ use crate::event::{AgentEvent, Events};
 use crate::held::HeldKnobs;
 use crate::hold::Hold;
 use crate::journal::{Entries, Journal, JournalError, Record};
+use crate::made::is_within;
 use crate::metrics::Metrics;
 use crate::policy::{Evaluated, LoadedPolicy, Now, Policy};
 use crate::report::Decision;
-use crate::table::{PodEntry, Pods};
+use crate::table::{Access, GoneContainer, PodEntry, Pods};
 
 /// Whether the agent writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +99,7 @@ pub struct Agent {
     /// Knobs to look at in this step.
     pub(crate) dirty: BTreeSet<(Target, Knob)>,
     pub(crate) leaving: Vec<PodEntry>,
-    pub(crate) leaving_containers: Vec<ContainerId>,
+    pub(crate) leaving_containers: Vec<GoneContainer>,
     pub(crate) verify_queue: VecDeque<(Target, Knob)>,
     pub(crate) ticks: u64,
     pub(crate) settled: bool,
@@ -108,10 +109,8 @@ pub struct Agent {
     /// What modules saved and the journal does not have yet.
     pub(crate) unsaved: Vec<(String, Vec<u8>)>,
     pub(crate) memory_capacity: Option<Bytes>,
-    /// There were no tiers before the agent made some.
-    pub(crate) made_tiers: bool,
-    /// Nor a group for them to stand in.
-    pub(crate) made_root: bool,
+    /// Cgroups that qosm made, this agent or one before it: each after its parent.
+    pub(crate) made: BTreeSet<String>,
 }
 
 /// What an agent is made of.
@@ -191,6 +190,10 @@ impl Agent {
             Some(journal) => journal.records()?,
             None => Vec::new(),
         };
+        let made = match &journal {
+            Some(journal) => journal.made()?,
+            None => BTreeSet::new(),
+        };
         let mut operator_holds = BTreeMap::new();
         if let Some(journal) = &journal {
             for (pod, stored) in journal.holds()? {
@@ -229,8 +232,7 @@ impl Agent {
             struck: Vec::new(),
             unsaved: Vec::new(),
             memory_capacity,
-            made_tiers: false,
-            made_root: false,
+            made,
         })
     }
 
@@ -250,6 +252,8 @@ impl Agent {
         for (id, before) in made {
             self.resize(id, &before);
         }
+        self.protect(&changes.upserted);
+        self.update_holds(now);
         for entry in changes.removed {
             for policy in &mut self.policies {
                 policy.forget(entry.id);
@@ -271,6 +275,18 @@ impl Agent {
             }
         }
         self.collect_problems(now);
+    }
+
+    /// Marks pods in namespaces that policies must not touch.
+    fn protect(&mut self, pods: &[PodId]) {
+        let protected = &self.config.guard_rails.protected_namespaces;
+        for &id in pods {
+            if let Some(entry) = self.pods.get_mut(id)
+                && protected.contains(&entry.given.namespace)
+            {
+                entry.access = Access::Protected;
+            }
+        }
     }
 
     /// One step: observe, evaluate, arbitrate, apply, account.
@@ -422,14 +438,24 @@ impl Agent {
             self.dirty.extend(self.leases.release_policy(&name));
         }
         self.dirty.extend(self.held.keys().copied());
-        self.holds.clear();
         self.apply(now, &mut step);
-        self.restore_orphans(now, &mut step);
-        let made: Vec<PodEntry> = self.pods.iter().filter(|entry| entry.made).cloned().collect();
-        for entry in made {
-            self.remove_made(&entry);
+        for entry in self.pods.iter().filter(|entry| entry.access == Access::OnHold) {
+            let left = entry.targets().map(|target| self.held.of(target).count()).sum::<usize>();
+            if left > 0 {
+                tracing::warn!(
+                    pod = entry.given.key(),
+                    knobs = left,
+                    "on hold: left as it is; `qosm restore` puts it back"
+                );
+            }
         }
-        self.remove_made_tiers();
+        self.restore_orphans(now, &mut step);
+        let on_hold: Vec<String> =
+            self.pods.iter().filter(|e| e.access == Access::OnHold).map(|e| self.host.pod_path(&e.given)).collect();
+        for tier in Tier::ALL {
+            self.host.detach(Target::Tier(tier));
+        }
+        self.remove_made(|cgroup| !on_hold.iter().any(|pod| is_within(cgroup, pod)));
         Ok(step)
     }
 

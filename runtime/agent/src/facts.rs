@@ -2,10 +2,13 @@
 //! `record` begins with. Pods, ConfigMaps and the node are ordinary Kubernetes objects.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use qosm_cluster::{Objects, parse_objects};
 use qosm_model::pod::{ContainerCgroup, ContainerKind, ContainerState, Pod};
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::config::{GuardRails, PolicyConfig};
@@ -14,6 +17,9 @@ use crate::config::{GuardRails, PolicyConfig};
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Facts {
+    /// The moment that the document speaks of (RFC 3339): holds end by it. Without it a replay begins in 1970, and a plan is of now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<jiff::Timestamp>,
     /// The machine and its kernel.
     pub host: HostFacts,
     /// A `kind: Node` object, or the fields of one that matter: `metadata.name`, `metadata.labels`, `status.allocatable.memory`.
@@ -37,13 +43,40 @@ pub struct Facts {
 }
 
 /// One version for all controllers, or one for each.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum CgroupVersions {
     /// For all.
     All(Version),
     /// By controller: `cpu`, `cpuacct`, `cpuset`, `memory`; v2 for those that are missing.
     Each(BTreeMap<String, Version>),
+}
+
+/// By hand, since serde does not say what an untagged value could have been.
+impl<'de> Deserialize<'de> for CgroupVersions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Written;
+        impl<'de> Visitor<'de> for Written {
+            type Value = CgroupVersions;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`v1`, `v2`, or a version for each of cpu, cpuacct, cpuset and memory")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<CgroupVersions, E> {
+                match text {
+                    "v1" => Ok(CgroupVersions::All(Version::V1)),
+                    "v2" => Ok(CgroupVersions::All(Version::V2)),
+                    other => Err(E::invalid_value(Unexpected::Str(other), &self)),
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<CgroupVersions, A::Error> {
+                Deserialize::deserialize(MapAccessDeserializer::new(map)).map(CgroupVersions::Each)
+            }
+        }
+        deserializer.deserialize_any(Written)
+    }
 }
 
 /// A cgroup version.

@@ -7,6 +7,7 @@
 //! milliseconds of an fsync for every change of a quota.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 const KNOBS: TableDefinition<&str, &[u8]> = TableDefinition::new("knobs");
 const STATE: TableDefinition<&str, &[u8]> = TableDefinition::new("state");
 const HOLDS: TableDefinition<&str, &[u8]> = TableDefinition::new("holds");
+const MADE: TableDefinition<&str, ()> = TableDefinition::new("made");
 
 /// The journal could not do its part; nothing is written to the kernel without it.
 #[derive(Debug, thiserror::Error)]
@@ -140,12 +142,20 @@ pub struct Entries {
     pub drop: Vec<(Knob, String)>,
     /// State of policies to keep.
     pub state: Vec<(String, Vec<u8>)>,
+    /// Cgroups that are about to be made.
+    pub made: Vec<String>,
+    /// Cgroups that were made and are gone again.
+    pub removed: Vec<String>,
 }
 
 impl Entries {
     /// Whether there is nothing to write down.
     pub fn is_empty(&self) -> bool {
-        self.put.is_empty() && self.drop.is_empty() && self.state.is_empty()
+        self.put.is_empty()
+            && self.drop.is_empty()
+            && self.state.is_empty()
+            && self.made.is_empty()
+            && self.removed.is_empty()
     }
 }
 
@@ -196,6 +206,7 @@ impl Journal {
             transaction.open_table(KNOBS)?;
             transaction.open_table(STATE)?;
             transaction.open_table(HOLDS)?;
+            transaction.open_table(MADE)?;
             Ok(())
         })?;
         Ok(journal)
@@ -247,6 +258,13 @@ impl Journal {
             for (policy, bytes) in &entries.state {
                 state.insert(policy.as_str(), bytes.as_slice())?;
             }
+            let mut made = transaction.open_table(MADE)?;
+            for cgroup in &entries.made {
+                made.insert(cgroup.as_str(), ())?;
+            }
+            for cgroup in &entries.removed {
+                made.remove(cgroup.as_str())?;
+            }
             Ok(())
         })
     }
@@ -267,6 +285,21 @@ impl Journal {
                 }
             }
             Ok(records)
+        })
+    }
+
+    /// The cgroups that qosm made, each after its parent.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Store`].
+    pub fn made(&self) -> Result<BTreeSet<String>, JournalError> {
+        self.with_store(|store| {
+            let mut made = BTreeSet::new();
+            for entry in store.begin_read()?.open_table(MADE)?.iter()? {
+                made.insert(entry?.0.value().to_owned());
+            }
+            Ok(made)
         })
     }
 

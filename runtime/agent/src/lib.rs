@@ -21,6 +21,7 @@ mod held;
 mod hold;
 pub mod journal;
 pub mod load;
+mod made;
 mod metrics;
 mod observe;
 #[cfg(any(test, fuzzing))]

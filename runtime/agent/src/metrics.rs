@@ -106,7 +106,7 @@ impl Default for Metrics {
             "1 while the policy is evaluated, 0 while it backs off or is parked",
             metrics.running.clone(),
         );
-        r.register("leases", "Knobs that a policy holds", metrics.leases.clone());
+        r.register("leases", "Leases of a policy, whether or not they are in force", metrics.leases.clone());
         r.register("knob_writes", "Writes to the kernel", metrics.writes.clone());
         r.register(
             "knob_refusals",

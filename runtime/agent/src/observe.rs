@@ -1,18 +1,15 @@
-//! Observe, the part of pods and cgroups: finding the groups of pods, making them where there is no kubelet, and noticing that
-//! they are gone.
+//! Observe, the part of pods and cgroups: finding the groups of pods, and noticing that they are gone.
 
 use std::sync::Arc;
 
 use qosm_host::HostError;
 use qosm_model::column::BandwidthSample;
 use qosm_model::knob::{Knob, Target, Value};
-use qosm_model::pod::{ContainerId, ContainerState, KubeQos, PodId, Tier};
-use qosm_model::problem::chain;
+use qosm_model::pod::{ContainerId, ContainerState, KubeQos, PodId};
 use qosm_model::unit::Micros;
 use rustc_hash::FxHashMap;
 
 use crate::agent::{Agent, Mode};
-use crate::table::PodEntry;
 
 impl Agent {
     /// Opens what there is of a pod's cgroups, and tells the policies if that is more than before.
@@ -84,68 +81,6 @@ impl Agent {
         }
         let cpus = self.host.cpuset_cpus(id).ok()??;
         (u64::from(cpus) == limit / 1000 && cpus < self.host.cpus()).then_some(cpus)
-    }
-
-    /// Makes the cgroups that a kubelet would have made, with the bounds that it would have set.
-    fn make_pod(&mut self, id: PodId) {
-        let Some(entry) = self.pods.get(id) else { return };
-        let given = entry.given.clone();
-        if !given.active {
-            return;
-        }
-        if !self.made_tiers && Tier::ALL.iter().all(|&tier| self.host.attached_path(Target::Tier(tier)).is_none()) {
-            self.made_tiers = true;
-            let root = self.cgroup_root();
-            let spare = Target::Pod(self.pods.spare_pod_id());
-            self.made_root = !root.is_empty() && self.host.attach(spare, &root).is_err();
-            self.host.detach(spare);
-        }
-        match self.host.provision(&given) {
-            Ok(made) => {
-                if let Some(entry) = self.pods.get_mut(id) {
-                    entry.made |= made;
-                }
-            }
-            Err(error) => {
-                tracing::warn!(pod = given.key(), error = chain(&error), "cgroups cannot be made");
-            }
-        }
-    }
-
-    /// Removes cgroups that the agent made, if nobody is in them any more.
-    pub(crate) fn remove_made(&mut self, entry: &PodEntry) {
-        if !entry.made {
-            return;
-        }
-        if let Err(error) = self.host.deprovision(&entry.given) {
-            tracing::warn!(pod = entry.given.key(), error = chain(&error), "cgroups stay: they are in use");
-        }
-    }
-
-    /// Removes the tiers, if the agent made them and nothing is left below them.
-    pub(crate) fn remove_made_tiers(&mut self) {
-        if !self.made_tiers {
-            return;
-        }
-        for tier in Tier::ALL.into_iter().rev() {
-            let path = self.host.tier_path(tier);
-            self.host.detach(Target::Tier(tier));
-            if let Err(error) = self.host.remove(&path) {
-                tracing::debug!(path, %error, "tier stays");
-            }
-        }
-        let root = self.cgroup_root();
-        if self.made_root
-            && let Err(error) = self.host.remove(&root)
-        {
-            tracing::debug!(root, %error, "cgroup root stays");
-        }
-    }
-
-    /// The group above kubepods; empty = the hierarchy's root.
-    fn cgroup_root(&self) -> String {
-        let kubepods = self.host.tier_path(Tier::Guaranteed);
-        kubepods.rsplit_once('/').map(|(root, _)| root.to_owned()).unwrap_or_default()
     }
 
     /// A container's cgroup vanished. Its leases are void; if it comes back under the same name it is another container.

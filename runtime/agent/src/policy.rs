@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::columns::Readings;
 use crate::config::{OnFailure, PolicyConfig};
-use crate::table::Pods;
+use crate::table::{Access, Pods};
 
 /// Failures in a row after which a policy is parked.
 const PARK_AFTER: u32 = 5;
@@ -193,7 +193,11 @@ impl Policy {
     /// Reckons one pod's configuration. The module hears of the pod if that changed, or if the pod itself did.
     pub(crate) fn reckon(&mut self, id: PodId, pods: &Pods, pod_changed: bool) {
         let Some(entry) = pods.get(id) else { return };
-        let effective = self.layers.as_ref().map(|layers| layers.for_pod(&entry.given)).unwrap_or_default();
+        let effective = match (entry.access, &self.layers) {
+            (Access::OnHold, _) if self.effective.contains_key(&id) => return,
+            (Access::Open, Some(layers)) => layers.for_pod(&entry.given),
+            _ => Effective::default(),
+        };
         let changed = self.effective.get(&id).is_none_or(|was| was.values != effective.values);
         self.effective.insert(id, effective);
         if changed || pod_changed {
@@ -231,7 +235,8 @@ impl Policy {
         let last = self.last?;
         // A tick that comes a little early is that interval's tick: timers are not exact.
         let interval = self.interval?;
-        (now.monotonic.0.saturating_sub(last.0) + interval.0 / 20 >= interval.0).then_some(Cause::Interval)
+        (now.monotonic.0.saturating_sub(last.0).saturating_add(interval.0 / 20) >= interval.0)
+            .then_some(Cause::Interval)
     }
 
     /// Runs the module once. Everything it staged counts, or nothing does.

@@ -26,8 +26,9 @@ pub struct Recorder {
 
 impl Recorder {
     /// Begins with the facts as they are now. `None` when nobody listens any more.
-    pub(crate) fn start(agent: &Agent, lines: Sender<String>) -> Option<Self> {
-        let facts = facts(agent);
+    pub(crate) fn start(agent: &Agent, lines: Sender<String>, now: Now) -> Option<Self> {
+        let time = jiff::Timestamp::from_millisecond(now.wall.0).ok();
+        let facts = Facts { time, ..facts(agent) };
         lines.send(line(&facts)).ok()?;
         let pods = manifests(agent);
         Some(Self { lines, earlier: Readings::default(), last: None, pods, changed: None })
@@ -133,6 +134,7 @@ pub fn facts(agent: &Agent) -> Facts {
     let node = &agent.sources.node;
     let allocatable = node.memory_allocatable.map(|bytes| json!({"memory": bytes.0.to_string()}));
     Facts {
+        time: None,
         host: host_facts(agent),
         node: Some(json!({
             "apiVersion": "v1", "kind": "Node",

@@ -199,6 +199,7 @@ pub enum ReplayError {
 
 /// A replay under way.
 pub struct Replay {
+    start: Timestamp,
     agent: Agent,
     stage: Stage,
     sources: Sources,
@@ -244,14 +245,16 @@ impl Replay {
             metrics: std::sync::Arc::default(),
         })?;
         let sources = Sources::from(objects);
+        let start = Timestamp(facts.time.map_or(0, jiff::Timestamp::as_millisecond));
         let mut replay =
-            Self { agent, stage, sources, tick: 0, time: Micros(0), told: std::collections::BTreeSet::new() };
+            Self { agent, stage, sources, start, tick: 0, time: Micros(0), told: std::collections::BTreeSet::new() };
         replay.update();
         Ok(replay)
     }
 
     fn now(&self) -> Now {
-        Now { wall: Timestamp(i64::try_from(self.time.0 / 1000).unwrap_or(i64::MAX)), monotonic: self.time }
+        let elapsed = i64::try_from(self.time.0 / 1000).unwrap_or(i64::MAX);
+        Now { wall: Timestamp(self.start.0.saturating_add(elapsed)), monotonic: self.time }
     }
 
     fn update(&mut self) {
@@ -261,6 +264,11 @@ impl Replay {
     /// The first step: what the facts alone come to.
     pub fn open(&mut self) -> Outcome {
         self.step()
+    }
+
+    /// Why some pods get nothing; see [`Agent::notes`].
+    pub fn notes(&self) -> Vec<String> {
+        self.agent.notes(self.now())
     }
 
     /// The agent, to ask it what it holds and why.
@@ -281,7 +289,11 @@ impl Replay {
             let objects = read_objects(&pods.upserted, &[], None, &format!("tick {}", self.tick));
             self.sources.problems = objects.problems;
             for key in &pods.removed {
+                let before = self.sources.pods.len();
                 self.sources.pods.retain(|pod| pod.key() != *key);
+                if self.sources.pods.len() == before {
+                    return Err(StageError::unknown_pod("pods.removed", key, &self.sources.pods).into());
+                }
             }
             for pod in objects.pods {
                 match self.sources.pods.iter_mut().find(|known| known.key() == pod.key()) {

@@ -127,12 +127,18 @@ pub struct KnobReport {
     pub value: WireValue,
     /// What another writer last put there.
     pub baseline: WireValue,
-    /// The policy whose lease wins; empty while a release is under way.
+    /// `held`; `pending` while the kernel still works on it; `drifted` where somebody else wrote it and is left alone; `on-hold`
+    /// while its pod is; `releasing` where nobody wants it any more and the baseline is not back yet.
+    pub state: String,
+    /// The policy whose lease wins, or did until it was released.
     pub policy: String,
     /// That policy's module and digest.
     pub module: String,
     /// The policy's stated reason.
     pub reason: String,
+    /// The layers of the policy's configuration for this pod, beside its built-in defaults; see [`PodPolicyReport::fields`].
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub configured_by: Vec<String>,
     /// Since when this value is wanted (RFC 3339).
     pub since: String,
     /// Leases beneath the winning one: policy and value.
@@ -242,6 +248,9 @@ pub struct Explanation {
     pub knobs: Vec<KnobReport>,
     /// What is not in force.
     pub refused: Vec<RefusalReport>,
+    /// What is wrong with what was written for it.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub problems: Vec<String>,
     /// What its owner was told.
     pub events: Vec<serde_json::Value>,
 }

@@ -1,17 +1,20 @@
 //! Restoring without an agent: after `kill -9`, or before an uninstall, the journal alone knows what to put back.
 
-use qosm_host::{Executed, Host};
+use std::borrow::Cow;
+
+use qosm_host::{Executed, Host, HostError};
 use qosm_model::knob::{Knob, Level, Target};
 use qosm_model::pod::{ContainerId, PodId};
 use qosm_model::problem::chain;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use crate::agent::Agent;
 use crate::journal::{Entries, Journal, JournalError, Record};
 use crate::report::WireValue;
 use crate::tidy::{Found, compare};
 
 /// One knob of the journal, and what became of it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Restored {
     /// The cgroup.
     pub cgroup: String,
@@ -19,10 +22,11 @@ pub struct Restored {
     pub knob: String,
     /// What it holds now.
     pub value: WireValue,
-    /// `restored`, `already` (it held the baseline), `left` (somebody else wrote it since), `gone`, or `failed`.
-    pub outcome: &'static str,
+    /// `restored` (`would-restore` in a dry run), `already` (it held the baseline), `left` (somebody else wrote it since), `gone`, or
+    /// `failed`.
+    pub outcome: Cow<'static, str>,
     /// Why, where that needs saying.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
 }
 
@@ -62,7 +66,7 @@ pub fn restore(host: &mut Host, journal: &Journal, dry_run: bool) -> Result<Vec<
             cgroup: record.cgroup.clone(),
             knob: record.knob.to_string(),
             value,
-            outcome,
+            outcome: Cow::Borrowed(outcome),
             why,
         };
         match found {
@@ -94,10 +98,11 @@ pub fn restore(host: &mut Host, journal: &Journal, dry_run: bool) -> Result<Vec<
     for (target, knob, _) in &plan.unchanged {
         outcomes.push((*target, *knob, "already", None));
     }
+    let done = if dry_run { "would-restore" } else { "restored" };
     for step in &plan.steps {
         let result = if dry_run { Ok(Executed::Done(step.to)) } else { host.execute(step) };
         match result {
-            Ok(_) => outcomes.push((step.target, step.knob, "restored", None)),
+            Ok(_) => outcomes.push((step.target, step.knob, done, None)),
             Err(error) => outcomes.push((step.target, step.knob, "failed", Some(chain(&error)))),
         }
     }
@@ -110,7 +115,7 @@ pub fn restore(host: &mut Host, journal: &Journal, dry_run: bool) -> Result<Vec<
             cgroup: record.cgroup.clone(),
             knob: knob.to_string(),
             value: record.baseline.into(),
-            outcome,
+            outcome: Cow::Borrowed(outcome),
             why,
         });
     }
@@ -118,4 +123,54 @@ pub fn restore(host: &mut Host, journal: &Journal, dry_run: bool) -> Result<Vec<
         journal.commit(&entries)?;
     }
     Ok(restored)
+}
+
+/// Removes the cgroups that qosm made, the innermost first. What is in use is named, with the kernel's refusal, and stays written
+/// down.
+///
+/// # Errors
+///
+/// [`JournalError`] when the journal cannot be read or brought up to date.
+pub fn remove_made(host: &mut Host, journal: &Journal) -> Result<Vec<(String, Result<(), HostError>)>, JournalError> {
+    let mut outcomes = Vec::new();
+    for cgroup in journal.made()?.into_iter().rev() {
+        let outcome = host.remove(&cgroup);
+        outcomes.push((cgroup, outcome));
+    }
+    let removed = outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(cgroup, _)| cgroup.clone()).collect();
+    journal.commit(&Entries { removed, ..Entries::default() })?;
+    Ok(outcomes)
+}
+
+impl Agent {
+    /// What a restore would put back, or (`after` it) what became of each of these knobs.
+    pub(crate) fn restorable(&self) -> Vec<(Target, Knob, Restored)> {
+        self.held
+            .iter()
+            .map(|(&(target, knob), held)| {
+                let restored = Restored {
+                    cgroup: held.cgroup.clone(),
+                    knob: knob.to_string(),
+                    value: held.baseline.into(),
+                    outcome: Cow::Borrowed("would-restore"),
+                    why: None,
+                };
+                (target, knob, restored)
+            })
+            .collect()
+    }
+
+    /// What became of knobs that were to be restored.
+    pub(crate) fn restored(&self, before: Vec<(Target, Knob, Restored)>) -> Vec<Restored> {
+        let outcome = |(target, knob, row): (Target, Knob, Restored)| {
+            let key = (target, knob);
+            let (outcome, why) = match (self.held.contains_key(&key), self.refusals.get(&key)) {
+                (false, _) => ("restored", None),
+                (true, Some(refusal)) => ("failed", Some(refusal.why.clone())),
+                (true, None) => ("left", Some("on hold, or somebody else wrote it lately".to_owned())),
+            };
+            Restored { outcome: Cow::Borrowed(outcome), why, ..row }
+        };
+        before.into_iter().map(outcome).collect()
+    }
 }

@@ -15,6 +15,7 @@ use crate::journal::JournalError;
 use crate::policy::Now;
 use crate::record::Recorder;
 use crate::report::{Explanation, KnobReport, PodReport, PolicyReport, RefusalReport};
+use crate::restore::Restored;
 
 /// What can be asked of a running agent. The list is closed: with the tick and the sources it is all that drives the loop.
 #[derive(Debug)]
@@ -31,20 +32,22 @@ pub enum Request {
     Problems(oneshot::Sender<Vec<String>>),
     /// All about one pod.
     Explain(String, oneshot::Sender<Option<Explanation>>),
-    /// Hold a pod (until a moment, or until lifted), or lift the hold (`None`).
-    Hold(String, Option<Option<Timestamp>>, oneshot::Sender<Result<(), String>>),
+    /// Hold a pod (until a moment, or until lifted), or lift the hold (`None`). `false` = there is no such pod now.
+    Hold(String, Option<Option<Timestamp>>, oneshot::Sender<Result<bool, String>>),
     /// Try a parked policy again. `false` = there is none of that name.
     Retry(String, oneshot::Sender<bool>),
     /// Send a recording, line by line, until the receiver is dropped.
     Record(Sender<String>),
+    /// What a restore would put back.
+    Restorable(oneshot::Sender<Vec<Restored>>),
     /// Whether all is well.
     Health(oneshot::Sender<Result<(), String>>),
     /// End, and restore or keep as configured; `Some(true)` = restore whatever the configuration says.
     ShutDown {
         /// Restore even if the configuration says to keep.
         restore: bool,
-        /// Told how many knobs were restored, once they are.
-        reply: Option<oneshot::Sender<usize>>,
+        /// Told what became of each knob that was held.
+        reply: Option<oneshot::Sender<Vec<Restored>>>,
     },
 }
 
@@ -74,15 +77,7 @@ pub fn run(
     loop {
         let now = read(clock);
         if let Some(snapshot) = folder.poll() {
-            agent.update(
-                Sources {
-                    pods: snapshot.pods,
-                    config_maps: snapshot.config_maps,
-                    node: snapshot.node.unwrap_or_default(),
-                    problems: snapshot.problems,
-                },
-                now,
-            );
+            agent.update(Sources::from(snapshot), now);
             recorders.retain_mut(|recorder| recorder.sources(&agent));
         }
         let step = agent.step(now);
@@ -93,17 +88,20 @@ pub fn run(
             match requests.recv_timeout(wait) {
                 Ok(Request::ShutDown { restore, reply }) => {
                     if restore {
+                        // Whoever asks for a restore means all of it.
+                        agent.lift_holds();
                         agent.config.on_shutdown = crate::config::OnShutdown::Restore;
                     }
+                    let before = agent.restorable();
                     let step = agent.shut_down(read(clock))?;
                     tracing::info!(restored = step.decisions.len(), refused = step.refused.len(), "agent ends");
                     if let Some(reply) = reply {
-                        let _ = reply.send(step.decisions.len());
+                        let _ = reply.send(agent.restored(before));
                     }
                     return Ok(());
                 }
                 Ok(Request::Record(lines)) => {
-                    if let Some(recorder) = Recorder::start(&agent, lines) {
+                    if let Some(recorder) = Recorder::start(&agent, lines, read(clock)) {
                         recorders.push(recorder);
                     }
                 }
@@ -136,9 +134,12 @@ fn answer(agent: &mut Agent, request: Request, now: Now) {
         Request::Problems(reply) => drop(reply.send(agent.problems())),
         Request::Explain(pod, reply) => drop(reply.send(agent.explain(&pod, now))),
         Request::Hold(pod, hold, reply) => {
-            drop(reply.send(agent.set_hold(&pod, hold).map_err(|error| chain(&error))));
+            drop(reply.send(agent.set_hold(&pod, hold, now).map_err(|error| chain(&error))));
         }
         Request::Retry(policy, reply) => drop(reply.send(agent.retry(&policy))),
+        Request::Restorable(reply) => {
+            drop(reply.send(agent.restorable().into_iter().map(|(.., restored)| restored).collect()));
+        }
         Request::Health(reply) => drop(reply.send(agent.health())),
         Request::Record(_) | Request::ShutDown { .. } => {}
     }

@@ -53,6 +53,14 @@ pub enum StageError {
     Host(#[from] HostError),
 }
 
+impl StageError {
+    pub(crate) fn unknown_pod(place: &'static str, key: &str, pods: &[Pod]) -> Self {
+        let known = pods.iter().map(Pod::key).collect::<Vec<_>>().join(", ");
+        let known = if known.is_empty() { "none".to_owned() } else { known };
+        Self::Unknown { place, what: format!("pod `{key}`"), known }
+    }
+}
+
 /// What the recorded counters have come to, by cgroup.
 #[derive(Debug, Default)]
 pub(crate) struct Stage {
@@ -256,8 +264,7 @@ fn path_of(
     place: &'static str,
 ) -> Result<String, StageError> {
     let Some(pod) = pods.iter().find(|pod| pod.key() == key) else {
-        let known = pods.iter().map(Pod::key).collect::<Vec<_>>().join(", ");
-        return Err(StageError::Unknown { place, what: format!("pod `{key}`"), known });
+        return Err(StageError::unknown_pod(place, key, pods));
     };
     let Some(name) = container else { return Ok(host.pod_path(pod)) };
     let found = pod.containers.iter().find(|container| container.name == name);
@@ -294,6 +301,15 @@ fn write_files(host: &mut Host, pods: &[Pod], cgroups: &[CgroupFacts]) -> Result
             }
         };
         for (file, contents) in &row.files {
+            if !simulation(host)?.has_file(&path, file) {
+                return Err(StageError::Field {
+                    field: "extraFiles",
+                    message: format!(
+                        "cgroups speak of a file `{file}` of {what}, which the kernel of these facts does not have; \
+                         mend its name, or list it here"
+                    ),
+                });
+            }
             simulation(host)?
                 .overwrite(&path, file, contents)
                 .map_err(|source| file_error(&what, file, contents, source))?;

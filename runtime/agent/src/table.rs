@@ -31,6 +31,21 @@ pub(crate) struct PodEntry {
     pub(crate) attached: bool,
     /// The agent made its cgroups and removes them again.
     pub(crate) made: bool,
+    /// What policies are told of it.
+    pub(crate) access: Access,
+}
+
+/// Whether policies may act on a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// They may.
+    #[default]
+    Open,
+    /// On hold: to policies it stays as it was when the hold began, so that what they reckon for the groups above it still
+    /// counts what it holds. One that was on hold from the start is as good as not configured.
+    OnHold,
+    /// In a namespace that the guard rails protect: as good as not configured.
+    Protected,
 }
 
 impl PodEntry {
@@ -64,6 +79,14 @@ impl PodEntry {
     }
 }
 
+/// A container that is gone while its pod stays: restarted, or taken out of the specification.
+#[derive(Clone, Debug)]
+pub(crate) struct GoneContainer {
+    pub(crate) id: ContainerId,
+    pub(crate) pod: PodId,
+    pub(crate) name: String,
+}
+
 /// What an update of the sources changed.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
@@ -71,8 +94,8 @@ pub(crate) struct Changes {
     pub(crate) upserted: Vec<PodId>,
     /// Pods that are gone; their entries are handed over for tidying up.
     pub(crate) removed: Vec<PodEntry>,
-    /// Containers that are gone from pods that stay.
-    pub(crate) gone: Vec<ContainerId>,
+    /// Containers that are gone from pods that stay, with the pod and their names.
+    pub(crate) gone: Vec<GoneContainer>,
 }
 
 /// What each tick needs to know of all pods, without going through them: that alone would cost as much as many reads.
@@ -217,13 +240,21 @@ impl Pods {
 
     fn insert(&mut self, id: PodId, pod: Pod) {
         let containers = pod.containers.iter().map(|_| self.fresh_container()).collect();
-        let mut entry = PodEntry { id, view: pod.clone(), given: pod, containers, attached: false, made: false };
+        let mut entry = PodEntry {
+            id,
+            view: pod.clone(),
+            given: pod,
+            containers,
+            attached: false,
+            made: false,
+            access: Access::Open,
+        };
         entry.refresh_view();
         self.own(&entry);
         self.entries.insert(id, entry);
     }
 
-    fn replace(&mut self, id: PodId, pod: Pod, gone: &mut Vec<ContainerId>) {
+    fn replace(&mut self, id: PodId, pod: Pod, gone: &mut Vec<GoneContainer>) {
         let Some(mut entry) = self.entries.remove(&id) else { return self.insert(id, pod) };
         let mut old: Vec<_> = entry.given.containers.iter().zip(std::mem::take(&mut entry.containers)).collect();
         let containers = pod
@@ -237,9 +268,9 @@ impl Pods {
                 }
             })
             .collect();
-        for (_, container) in old {
+        for (was, container) in old {
             self.owners.remove(&container.id);
-            gone.push(container.id);
+            gone.push(GoneContainer { id: container.id, pod: id, name: was.name.clone() });
         }
         entry.containers = containers;
         entry.given = pod;

@@ -11,6 +11,7 @@ use crate::held::Held;
 use crate::hold::{Hold, HoldSource};
 use crate::journal::{JournalError, Record};
 use crate::policy::{Health, Now};
+use crate::table::Access;
 
 /// After so many ticks what an earlier agent held and nobody claims is put back, even if a policy is still struggling to start.
 const SETTLE_TICKS: u64 = 60;
@@ -110,6 +111,7 @@ impl Agent {
             self.apply(now, step);
         }
         self.restore_orphans(now, step);
+        self.remove_unclaimed();
     }
 
     /// Puts back what the journal knows of cgroups that no pod claims.
@@ -147,7 +149,7 @@ impl Agent {
             .leaving
             .iter()
             .flat_map(|entry| entry.targets())
-            .chain(self.leaving_containers.iter().map(|&id| Target::Container(id)))
+            .chain(self.leaving_containers.iter().map(|gone| Target::Container(gone.id)))
             .collect();
         for target in targets {
             self.leases.forget(target);
@@ -161,10 +163,10 @@ impl Agent {
             for target in entry.targets() {
                 self.drop_target(target);
             }
-            self.remove_made(&entry);
+            self.remove_pod(&entry);
         }
         for container in std::mem::take(&mut self.leaving_containers) {
-            self.drop_target(Target::Container(container));
+            self.drop_target(Target::Container(container.id));
         }
     }
 
@@ -182,12 +184,23 @@ impl Agent {
             let (annotated, _) = Hold::from_annotation(&entry.given);
             let asked = self.operator_holds.get(&entry.given.key()).copied();
             let hold = asked.into_iter().chain(annotated).find(|hold| hold.holds_at(now.wall));
-            let before = match hold {
+            match hold {
                 Some(hold) => self.holds.insert(id, hold),
                 None => self.holds.remove(&id),
             };
-            if before.is_some() && hold.is_none() {
+            let Some(entry) = self.pods.get(id).filter(|entry| entry.access != Access::Protected) else { continue };
+            let access = if hold.is_some() { Access::OnHold } else { Access::Open };
+            if entry.access == access {
+                continue;
+            }
+            if hold.is_none() {
                 ended.extend(entry.targets());
+            }
+            if let Some(entry) = self.pods.get_mut(id) {
+                entry.access = access;
+            }
+            for policy in &mut self.policies {
+                policy.reckon(id, &self.pods, true);
             }
         }
         for target in ended {
@@ -200,7 +213,19 @@ impl Agent {
         }
     }
 
-    /// Puts a pod on hold, or lifts the hold, on an operator's word.
+    /// Lifts all holds, for good.
+    pub(crate) fn lift_holds(&mut self) {
+        self.holds.clear();
+        for id in self.pods.ids() {
+            if let Some(entry) = self.pods.get_mut(id)
+                && entry.access == Access::OnHold
+            {
+                entry.access = Access::Open;
+            }
+        }
+    }
+
+    /// Puts a pod on hold, or lifts the hold, on an operator's word. `false` = there is no such pod now; the hold waits for it.
     ///
     /// # Errors
     ///
@@ -209,7 +234,8 @@ impl Agent {
         &mut self,
         pod: &str,
         hold: Option<Option<qosm_model::lease::Timestamp>>,
-    ) -> Result<(), JournalError> {
+        now: Now,
+    ) -> Result<bool, JournalError> {
         let hold = hold.map(|until| Hold { until, source: HoldSource::Operator });
         if let Some(journal) = &self.journal {
             journal.set_hold(pod, hold.map(Into::into).as_ref())?;
@@ -218,6 +244,7 @@ impl Agent {
             Some(hold) => self.operator_holds.insert(pod.to_owned(), hold),
             None => self.operator_holds.remove(pod),
         };
-        Ok(())
+        self.update_holds(now);
+        Ok(self.pods.iter().any(|entry| entry.given.key() == pod))
     }
 }

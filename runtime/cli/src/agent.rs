@@ -13,17 +13,14 @@ use qosm_agent::service::Request;
 use qosm_agent::{Agent, Metrics, Mode, Parts, Unloaded, admin, load, service};
 use qosm_cluster::Folder;
 use qosm_engine::Engine;
+use qosm_model::problem::chain;
 
 use crate::args::{AgentArgs, LogFormat, MetricsListen, OnShutdownArg};
-use crate::print::Usage;
-use crate::{Answer, host, modules};
+use crate::{Answer, document, host, modules};
 
 pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
     log(args.log_format);
-    let mut config = match &args.agent_config {
-        Some(path) => read_config(path)?,
-        None => AgentConfig::default(),
-    };
+    let mut config: AgentConfig = args.agent_config.as_deref().map(document::read).transpose()?.unwrap_or_default();
     match args.on_shutdown {
         Some(OnShutdownArg::Keep) => config.on_shutdown = OnShutdown::Keep,
         Some(OnShutdownArg::Restore) => config.on_shutdown = OnShutdown::Restore,
@@ -57,6 +54,10 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
             }
         }
     }
+    let loaded = policies.iter().map(|policy| *policy.module.digest()).collect();
+    if let Err(error) = cache.prune(&engine, &loaded) {
+        tracing::warn!(error = chain(&error), "compiled modules that nobody uses stay in the cache");
+    }
     let metrics = Arc::new(Metrics::default());
     let agent = Agent::new(Parts {
         host,
@@ -72,17 +73,15 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
 
     let (requests, received) = mpsc::channel();
     open_doors(&args, metrics, &requests)?;
+    if !rustix::process::geteuid().is_root() {
+        tracing::warn!("not root: cgroups can mostly not be written; `qosm doctor` says what works here");
+    }
     tracing::info!(version = env!("CARGO_PKG_VERSION"), policies = entries.len(), "agent runs");
     let ended = service::run(agent, folder, Duration::from_millis(args.tick_millis), &received);
     // Whoever else listens on the socket's path by now is not ours to remove; an agent that ends in order is alone with it.
     std::fs::remove_file(&args.admin_socket).ok();
     ended?;
     Ok(Answer::Good)
-}
-
-fn read_config(path: &std::path::Path) -> anyhow::Result<AgentConfig> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_saphyr::from_str(&text).map_err(|error| Usage(format!("{}: {error}", path.display())).into())
 }
 
 /// The host keeps a descriptor for each file that it reads at each tick: 300 containers come to more than the usual 1024.

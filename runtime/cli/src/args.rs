@@ -43,7 +43,7 @@ pub(crate) enum Command {
     /// Tell all about one pod: every held knob, who set it, from what, and why; and what is not in force.
     #[command(after_help = "Example:\n  qosm explain default/web")]
     Explain(ExplainArgs),
-    /// Leave a pod as it is: no writes to it while the hold lasts.
+    /// Leave a pod as it is: no writes to it while the hold lasts, not even when the agent ends. Only `qosm restore` overrides it.
     #[command(after_help = "Examples:\n  qosm hold default/web --for 2h\n  qosm hold default/web --lift")]
     Hold(HoldArgs),
     /// Put every knob back to what it was before qosm. Works without a running agent, after a crash too; a running one ends.
@@ -214,7 +214,7 @@ impl std::fmt::Display for MetricsListen {
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
     /// A node in a file, instead of this host; `-` = standard input.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cgroup_mount", "cgroup_root", "cgroup_driver", "agent_config"])]
     pub(crate) facts: Option<PathBuf>,
     /// Folder or file of Pod manifests; added to those of the facts. May be repeated.
     #[arg(long, value_name = "PATH")]
@@ -222,6 +222,9 @@ pub(crate) struct PlanArgs {
     /// File of ConfigMaps (and a Node); added to those of the facts. May be repeated.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Vec<PathBuf>,
+    /// The agent's own file, so that its policies, grants and guard rails count.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) agent_config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) modules: ModuleArgs,
     #[command(flatten)]

@@ -60,9 +60,6 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
         if let Some(rejected) = &policy.rejected {
             writeln!(out, "    turned down: {rejected}")?;
         }
-        for problem in &policy.problems {
-            writeln!(out, "    problem: {problem}")?;
-        }
     }
     writeln!(out, "\nheld knobs")?;
     if explanation.knobs.is_empty() {
@@ -70,8 +67,12 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
     }
     for knob in &explanation.knobs {
         let of = if knob.container.is_empty() { "pod".to_owned() } else { format!("container {}", knob.container) };
-        writeln!(out, "    {of}  {} = {}  (baseline {})", knob.knob, knob.value, knob.baseline)?;
+        let state = if knob.state == "held" { String::new() } else { format!(", {}", knob.state) };
+        writeln!(out, "    {of}  {} = {}  (baseline {}{state})", knob.knob, knob.value, knob.baseline)?;
         writeln!(out, "        by {} since {}: {}", knob.policy, knob.since, knob.reason)?;
+        if !knob.configured_by.is_empty() {
+            writeln!(out, "        configured by {}", knob.configured_by.join(", "))?;
+        }
         writeln!(out, "        module {}", knob.module)?;
         writeln!(out, "        {}", knob.path)?;
         if let Some(adjusted) = &knob.adjusted {
@@ -85,6 +86,12 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
         }
         if let Some(until) = &knob.hands_off_until {
             writeln!(out, "        hands off until {until}")?;
+        }
+    }
+    if !explanation.problems.is_empty() {
+        writeln!(out, "\nproblems")?;
+        for problem in &explanation.problems {
+            writeln!(out, "    {problem}")?;
         }
     }
     if !explanation.refused.is_empty() {

@@ -1,6 +1,7 @@
 //! `qosm get`, `hold` and `policy retry`: questions and requests to a running agent.
 
-use qosm_agent::admin::{HoldRequest, Knobs, PolicyQuery};
+use anyhow::Context;
+use qosm_agent::admin::{Held, HoldRequest, Knobs, PolicyQuery};
 use qosm_agent::report::{PodReport, PolicyReport, WireValue};
 use serde_json::Value;
 
@@ -85,13 +86,14 @@ pub(crate) fn value_of(value: WireValue) -> String {
 
 fn knobs(knobs: &Knobs) -> String {
     let mut text = print::table(
-        &["subject", "knob", "value", "baseline", "policy", "since", "reason"],
+        &["subject", "knob", "value", "baseline", "state", "policy", "since", "reason"],
         knobs.held.iter().map(|knob| {
             vec![
                 knob.subject.clone(),
                 knob.knob.clone(),
                 value_of(knob.value),
                 value_of(knob.baseline),
+                knob.state.clone(),
                 knob.policy.clone(),
                 knob.since.clone(),
                 knob.reason.clone(),
@@ -137,7 +139,11 @@ pub(crate) fn hold(args: &HoldArgs) -> anyhow::Result<Answer> {
     let until = args.duration.map(|duration| jiff::Timestamp::now().saturating_add(duration)).transpose()?;
     let request =
         HoldRequest { pod: args.pod.clone(), lift: args.lift, until_millis: until.map(|until| until.as_millisecond()) };
-    client::post(&args.socket.admin_socket, "/v1/hold", &request)?;
+    let answer = client::post(&args.socket.admin_socket, "/v1/hold", &request)?;
+    let Held { known } = serde_json::from_slice(&answer).context("the agent's answer cannot be read")?;
+    if !known && !args.lift {
+        eprintln!("note: there is no pod {} here now; the hold waits for it", args.pod);
+    }
     print::text(&match (args.lift, until) {
         (true, _) => format!("{}: hold lifted\n", args.pod),
         (false, Some(until)) => format!("{}: on hold until {until}\n", args.pod),

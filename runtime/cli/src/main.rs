@@ -4,6 +4,7 @@ mod agent;
 mod args;
 mod client;
 mod doctor;
+mod document;
 mod explain;
 mod get;
 mod host;

@@ -1,41 +1,57 @@
 //! `qosm plan`: what would be written.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use qosm_agent::config::AgentConfig;
 use qosm_agent::facts::Facts;
 use qosm_agent::replay::Replay;
 use qosm_agent::report::Decision;
 use qosm_agent::{Agent, LoadedPolicy, Mode, Now, Parts, Sources, load};
 use qosm_cluster::{Folder, Objects};
 use qosm_engine::Engine;
+use qosm_model::lease;
 
 use crate::args::{Output, PlanArgs};
-use crate::print::{self, Usage};
-use crate::{Answer, host, modules};
+use crate::{Answer, document, host, modules, print};
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Answer> {
-    let facts = args.facts.as_deref().map(read_facts).transpose()?;
+    let mut facts: Option<Facts> = args.facts.as_deref().map(document::read).transpose()?;
+    if let Some(facts) = &mut facts {
+        facts.time.get_or_insert_with(jiff::Timestamp::now);
+    }
     let mut files = Vec::new();
     for path in args.pods.iter().chain(&args.config) {
         files.extend(manifests(path)?);
     }
     let objects = Folder::open(None, files)?.poll().unwrap_or_default();
     let engine = Engine::new()?;
-    let said = facts.as_ref().map(|facts| facts.policies.clone()).unwrap_or_default();
-    let policies = load_all(&engine, args, said)?;
-    let (decisions, refused, problems, failing) = match facts {
+    let mut config: AgentConfig = args.agent_config.as_deref().map(document::read).transpose()?.unwrap_or_default();
+    let said = match &facts {
+        Some(facts) => facts.policies.clone(),
+        None => std::mem::take(&mut config.policies),
+    };
+    let policies = load_entries(&engine, &args.modules, said)?;
+    let Planned { decisions, refused, problems, failing, notes } = match facts {
         Some(facts) => {
             let mut replay = Replay::new(&facts, objects, engine, policies, Mode::Plan)?;
             let outcome = replay.open();
-            (outcome.decisions, outcome.refused, outcome.problems, outcome.failing.into_iter().collect())
+            Planned {
+                decisions: outcome.decisions,
+                refused: outcome.refused,
+                problems: outcome.problems,
+                failing: outcome.failing.into_iter().collect(),
+                notes: replay.notes(),
+            }
         }
-        None => on_this_host(args, objects, engine, policies)?,
+        None => on_this_host(args, objects, engine, policies, config)?,
     };
     match args.output.output {
         Output::Json => print::json(&decisions)?,
         Output::Table => print::text(&table(&decisions))?,
+    }
+    for note in &notes {
+        eprintln!("note: {note}");
     }
     for line in not_possible(&refused) {
         eprintln!("{line}");
@@ -49,39 +65,45 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Answer> {
     Ok(if problems.is_empty() && failing.is_empty() { Answer::Good } else { Answer::Bad })
 }
 
-type Planned = (Vec<Decision>, Vec<Decision>, Vec<String>, Vec<(String, String)>);
+struct Planned {
+    decisions: Vec<Decision>,
+    refused: Vec<Decision>,
+    problems: Vec<String>,
+    failing: Vec<(String, String)>,
+    notes: Vec<String>,
+}
 
 fn on_this_host(
     args: &PlanArgs,
     objects: Objects,
     engine: Engine,
     policies: Vec<LoadedPolicy>,
+    config: AgentConfig,
 ) -> anyhow::Result<Planned> {
     let mut agent = Agent::new(Parts {
         host: host::open(&args.host)?,
         engine,
         policies,
         unloaded: Vec::new(),
-        config: qosm_agent::config::AgentConfig::default(),
+        config,
         mode: Mode::Plan,
         make_cgroups: false,
         journal: None,
         metrics: std::sync::Arc::default(),
     })?;
     let sources = Sources::from(objects);
-    agent.update(sources, Now::default());
-    let step = agent.step(Now::default());
+    let now = Now { wall: lease::Timestamp(jiff::Timestamp::now().as_millisecond()), ..Now::default() };
+    agent.update(sources, now);
+    let step = agent.step(now);
     let failing =
         agent.policy_reports().into_iter().filter_map(|policy| Some((policy.policy, policy.error?))).collect();
-    Ok((step.decisions, step.refused, agent.problems(), failing))
-}
-
-fn load_all(
-    engine: &Engine,
-    args: &PlanArgs,
-    said: Vec<qosm_agent::config::PolicyConfig>,
-) -> anyhow::Result<Vec<LoadedPolicy>> {
-    load_entries(engine, &args.modules, said)
+    Ok(Planned {
+        decisions: step.decisions,
+        refused: step.refused,
+        problems: agent.problems(),
+        failing,
+        notes: agent.notes(now),
+    })
 }
 
 /// Loads what the flags and a document say; any module that does not load is the end of it.
@@ -98,21 +120,6 @@ pub(crate) fn load_entries(
         .iter()
         .map(|entry| load::load(engine, entry, &dir, cache.as_ref(), &compiler).map_err(anyhow::Error::from))
         .collect()
-}
-
-fn read_facts(path: &Path) -> anyhow::Result<Facts> {
-    let text = read(path)?;
-    serde_saphyr::from_str(&text).map_err(|error| Usage(format!("{}: {error}", path.display())).into())
-}
-
-/// Reads a file; `-` is standard input.
-pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
-    if path.as_os_str() == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
-        return Ok(text);
-    }
-    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// The manifests of a folder, in the order of their names; or the one file.

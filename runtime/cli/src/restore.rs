@@ -6,7 +6,7 @@ use anyhow::Context;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use qosm_agent::journal::Journal;
-use qosm_agent::restore::{Restored, restore};
+use qosm_agent::restore::{Restored, remove_made, restore};
 
 use crate::args::{Output, RestoreArgs};
 use crate::{Answer, client, host, print};
@@ -43,6 +43,17 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
         restored.extend(restore(&mut host::open(&args.host)?, &journal, args.dry_run)?);
     }
     let answer = report(args, &restored)?;
+    if !args.dry_run {
+        for (cgroup, outcome) in remove_made(&mut host::open(&args.host)?, &journal)? {
+            match outcome {
+                Ok(()) => eprintln!("removed the cgroup {cgroup}, which qosm had made"),
+                Err(error) => eprintln!(
+                    "note: {:#}",
+                    anyhow::Error::from(error).context(format!("the cgroup {cgroup}, which qosm had made, stays"))
+                ),
+            }
+        }
+    }
     if let Some(damaged) = journal.set_aside() {
         eprintln!(
             "error: the journal was damaged and is now {}; knobs that it knew stay as they are",
@@ -55,13 +66,16 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
 
 /// A running agent holds the journal: it restores, and ends.
 fn through_agent(args: &RestoreArgs) -> anyhow::Result<Answer> {
-    if args.dry_run {
-        print::text("an agent runs here; what it would put back is the baseline of `qosm get knobs`\n")?;
-        return Ok(Answer::Good);
-    }
-    let count = client::post(&args.socket.admin_socket, "/v1/restore", &serde_json::json!({}))?;
-    print::text(&format!("the agent restored {} knobs and ended\n", String::from_utf8_lossy(&count).trim()))?;
-    Ok(Answer::Good)
+    let socket = &args.socket.admin_socket;
+    let restored: Vec<Restored> = if args.dry_run {
+        client::get(socket, "/v1/restore")?
+    } else {
+        let answer = client::post(socket, "/v1/restore", &serde_json::json!({}))?;
+        let restored = serde_json::from_slice(&answer).context("the agent's answer cannot be read")?;
+        eprintln!("the agent has restored, and ended");
+        restored
+    };
+    report(args, &restored)
 }
 
 fn report(args: &RestoreArgs, restored: &[Restored]) -> anyhow::Result<Answer> {
@@ -75,7 +89,7 @@ fn report(args: &RestoreArgs, restored: &[Restored]) -> anyhow::Result<Answer> {
                 row.cgroup.clone(),
                 row.knob.clone(),
                 row.value.to_string(),
-                row.outcome.to_owned(),
+                row.outcome.to_string(),
                 row.why.clone().unwrap_or_default(),
             ]
         });

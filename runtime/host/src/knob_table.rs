@@ -91,6 +91,9 @@ pub struct KnobRow {
 
 const ALL_LEVELS: &[Level] = &[Level::Tier, Level::Pod, Level::Container];
 
+/// The largest CFS burst on cgroup v1, in microseconds: what Koordinator's agent checks for.
+pub const V1_BURST_MAX: i64 = 100_000_000;
+
 /// The kernel's bound on a quota and on quota + burst: 2^44 - 1 µs.
 pub const MAX_RUNTIME_MICROS: i64 = (1 << 44) - 1;
 

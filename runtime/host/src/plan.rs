@@ -78,7 +78,7 @@ impl Host {
         let mut plan = Plan::default();
         let mut changes = Changes::default();
         for wanted in latest(wanted) {
-            match self.consider(wanted) {
+            match self.consider(wanted, &mut plan.clamped) {
                 Ok(change) => changes.put(change),
                 Err(refusal) => plan.refused.push((wanted.target, wanted.knob, refusal)),
             }
@@ -86,6 +86,7 @@ impl Host {
         if self.probe.burst_rule == BurstRule::BurstWithinQuota {
             self.cut_bursts(&mut changes, &mut plan);
         }
+        changes.keep(|change| self.burst_in_range(change), &mut plan);
         // Only now: it is the value after cutting that may have been refused before.
         changes.keep(|change| self.allow(change, Knob::CfsBurst), &mut plan);
         if self.probe.burst_rule == BurstRule::BurstWithinQuota {
@@ -103,7 +104,7 @@ impl Host {
         plan
     }
 
-    fn consider(&mut self, wanted: Wanted) -> Result<Step, HostError> {
+    fn consider(&mut self, wanted: Wanted, clamped: &mut Vec<Clamp>) -> Result<Step, HostError> {
         let Wanted { target, knob, value } = wanted;
         let row = knob_table::row(knob);
         let from = self.read(target, knob)?;
@@ -114,12 +115,14 @@ impl Host {
         if !row.accepts(value) {
             return refused(self, row.allowed());
         }
-        let to = self.rounded(row, value);
+        let mut to = self.rounded(row, value);
         if knob == Knob::PageCacheLimitSize
             && let (Value::Number(size), Some(limit)) = (to, self.memory_limit(target)?)
             && size > limit
         {
-            return refused(self, format!("at most the memory limit of {limit}"));
+            let why = format!("this kernel takes no page cache limit above the memory limit of {limit}");
+            to = Value::Number(limit);
+            clamped.push(Clamp { target, knob, wanted: value, given: to, why });
         }
         let change = Step { target, knob, from, to };
         if knob != Knob::CfsBurst {
@@ -168,6 +171,18 @@ impl Host {
                 changes.put(Step { to: quota, ..burst });
             }
         }
+    }
+
+    /// Refuses a burst on v1 beyond what Koordinator's agent writes there.
+    fn burst_in_range(&self, change: &Step) -> Result<(), HostError> {
+        let Step { target, knob, from, to } = *change;
+        let is_v1 = self.hierarchies.version(Controller::Cpu) == Some(CgroupVersion::V1);
+        if knob != Knob::CfsBurst || !is_v1 || from == to || to <= Value::Number(knob_table::V1_BURST_MAX) {
+            return Ok(());
+        }
+        let path = self.file_path_or_name(target, CgroupFile::Knob(knob));
+        let allowed = format!("0 to {} on cgroup v1", knob_table::V1_BURST_MAX);
+        Err(HostError::Range { target, knob, value: to, path, allowed })
     }
 
     /// Refuses a quota below a burst that nobody holds, and that therefore stays.

@@ -85,6 +85,34 @@ impl Host {
         Ok(made)
     }
 
+    /// The groups that [`Host::provision`] would make for a pod, with those above them, each after its parent.
+    ///
+    /// # Errors
+    ///
+    /// As [`Host::provision`] for a container whose group cannot be named.
+    pub fn unprovisioned(&self, pod: &Pod) -> Result<Vec<String>, HostError> {
+        let mut missing: Vec<String> = Vec::new();
+        let above = self.pod_path(pod);
+        let mut wanted = Vec::new();
+        if pod.active && pod.cgroup.is_none() && self.makes_below(pod) {
+            wanted.push(above.clone());
+        }
+        for container in &pod.containers {
+            if pod.active && container.state == ContainerState::Running {
+                wanted.extend(self.made_path(&above, container)?);
+            }
+        }
+        for path in wanted {
+            let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+            for part in ends.map(|end| &path[..end]) {
+                if !self.exists(part) && !missing.iter().any(|known| known == part) {
+                    missing.push(part.to_owned());
+                }
+            }
+        }
+        Ok(missing)
+    }
+
     /// Writes the limits of a specification that changed, as a kubelet does when it resizes a pod in place.
     ///
     /// # Errors

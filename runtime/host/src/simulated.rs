@@ -32,17 +32,6 @@ pub use spec::{Kernel, Spec, Versions};
 use rules::Rules;
 use tree::Tree;
 
-/// A write that was accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Write {
-    /// The cgroup.
-    pub path: String,
-    /// The file in it.
-    pub file: String,
-    /// What was written.
-    pub text: String,
-}
-
 struct OpenFile {
     area: Area,
     node: usize,
@@ -61,8 +50,6 @@ pub struct Simulation {
     cpus: u32,
     memory: Bytes,
     read_only: bool,
-    writes: Vec<Write>,
-    recording: bool,
 }
 
 /// `USER_HZ` of the simulation.
@@ -120,8 +107,6 @@ impl Simulation {
             cpus: spec.cpus,
             memory: spec.memory,
             read_only: spec.read_only,
-            writes: Vec::new(),
-            recording: false,
         };
         if spec.root_delegates {
             for tree in &mut simulation.trees {
@@ -207,6 +192,11 @@ impl Simulation {
         }
         self.trees[tree].put(node, file, text);
         Ok(())
+    }
+
+    /// Whether a cgroup has a file of this name.
+    pub fn has_file(&self, path: &str, file: &str) -> bool {
+        self.locate(path, file).is_ok()
     }
 
     /// What a file holds.
@@ -296,16 +286,6 @@ impl Simulation {
     /// Makes a file refuse every write with `EINVAL`, or take them again.
     pub fn set_refusing(&mut self, file: &str, refusing: bool) {
         self.rules.set_refusing(file, refusing);
-    }
-
-    /// Starts to keep the host's accepted writes.
-    pub fn record_writes(&mut self) {
-        self.recording = true;
-    }
-
-    /// The host's accepted writes since the last call; nothing unless they are kept.
-    pub fn take_writes(&mut self) -> Vec<Write> {
-        std::mem::take(&mut self.writes)
     }
 
     fn locate(&self, path: &str, file: &str) -> io::Result<(usize, usize)> {
@@ -458,9 +438,6 @@ impl Backend for Simulation {
             return Err(Errno::ROFS.into());
         }
         tree.write(node, file, text, &self.rules)?;
-        if self.recording {
-            self.writes.push(Write { path: directory.to_owned(), file: file.to_owned(), text: text.to_owned() });
-        }
         Ok(())
     }
 

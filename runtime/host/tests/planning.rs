@@ -165,6 +165,31 @@ fn rounds_memory_and_keeps_parents_above_children() {
     }
 }
 
+/// A limit that was switched on without its size would leave no page cache at all.
+#[test]
+fn a_page_cache_limit_ends_at_the_memory_limit() {
+    let mut host = node(&v1(Kernel::Alibaba));
+    host.simulated_mut().unwrap().set_file("kubepods/burstable/poda", "memory.limit_in_bytes", "1048576").unwrap();
+    let wanted = [want(POD, Knob::PageCacheLimitEnable, 1), want(POD, Knob::PageCacheLimitSize, 2_097_152)];
+    let plan = carry_out(&mut host, &wanted);
+    assert_eq!(plan.clamped.len(), 1);
+    assert_eq!(host.read(POD, Knob::PageCacheLimitSize).unwrap(), Value::Number(1_048_576));
+    assert_eq!(host.read(POD, Knob::PageCacheLimitEnable).unwrap(), Value::Number(1));
+}
+
+/// Alibaba's kernel takes more, Koordinator's agent writes no more; the quota's own bound comes first on a mainline kernel.
+#[test]
+fn a_burst_on_v1_is_at_most_100_seconds() {
+    let mut host = node(&v1(Kernel::Alibaba));
+    assert_eq!(host.plan(&[want(POD, Knob::CfsBurst, 100_000_000)]).steps.len(), 1);
+    assert_eq!(host.plan(&[want(POD, Knob::CfsBurst, 100_000_001)]).refused.len(), 1);
+    let mut host = node(&v1(Kernel::Mainline));
+    let plan = host.plan(&[want(POD, Knob::CfsQuota, 1_600_000), want(POD, Knob::CfsBurst, 160_000_000)]);
+    assert_eq!((plan.steps.len(), plan.clamped.len(), plan.refused.len()), (2, 1, 0));
+    let mut host = node(&v2(Kernel::Alibaba));
+    assert_eq!(host.plan(&[want(POD, Knob::CfsBurst, 160_000_000)]).steps.len(), 1);
+}
+
 #[test]
 fn refuses_what_is_out_of_range_and_does_the_rest() {
     let mut host = node(&v1(Kernel::Alibaba));
@@ -178,7 +203,6 @@ fn refuses_what_is_out_of_range_and_does_the_rest() {
         want(POD, Knob::WmarkMinAdj, 51),
         want(POD, Knob::OomPriority, 13),
         want(POD, Knob::OomGroup, 2),
-        want(POD, Knob::PageCacheLimitSize, 2_097_152),
     ];
     let fine = want(POD, Knob::MemoryLow, 4096);
     let wanted: Vec<_> = out_of_range.into_iter().chain([fine]).collect();

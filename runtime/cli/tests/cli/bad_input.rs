@@ -18,8 +18,9 @@ fn facts_with_a_field_that_nobody_knows_are_refused_by_name() {
         plan(&facts).says(2, &words);
         play(&facts, &[]).says(2, &["line 1", words[0]]);
     }
-    run(&["plan", "--facts", "-"], "host: [").says(2, &["-: "]);
-    run(&["plan", "--facts", "-"], "just a word").says(2, &["-: "]);
+    run(&["plan", "--facts", "-"], "host: [").says(2, &["standard input: "]);
+    run(&["plan", "--facts", "-"], "just a word").says(2, &["standard input: "]);
+    run(&["plan", "--facts", "-"], "").says(2, &["standard input is empty"]);
 }
 
 #[test]
@@ -96,7 +97,7 @@ fn a_tick_that_speaks_of_nobody_is_refused_with_who_there_is() {
 
 #[test]
 fn what_is_not_there_is_named_with_a_way_out() {
-    run(&["plan", "--facts", "/nowhere/facts.yaml"], "").says(1, &["/nowhere/facts.yaml"]);
+    run(&["plan", "--facts", "/nowhere/facts.yaml"], "").says(2, &["/nowhere/facts.yaml"]);
     run(&["plan", "--facts", "-", "--pods", "/nowhere/pods"], "{}").says(1, &["/nowhere/pods"]);
     run(&["replay", "/nowhere/x.jsonl"], "").says(1, &["/nowhere/x.jsonl"]);
     run(&["plan", "--facts", "-", "--policy", "cache-guard"], "{}")

@@ -137,7 +137,6 @@ fn an_annotation_that_cannot_be_used_is_told_and_the_layer_beneath_counts() {
         (r#"{"policy":"auto","cpuBurstPercent":-1}"#, &["cpuBurstPercent"]),
         (r#"{"policy":"auto","cfsQuotaBurstPercent":99}"#, &["cfsQuotaBurstPercent", "100"]),
         (r#"{"policy":"auto","cfsQuotaBurstPeriodSeconds":-2}"#, &["cfsQuotaBurstPeriodSeconds", "-1"]),
-        (r#"{"policy":"sometimes"}"#, &["policy", "sometimes"]),
         (r#"{"policy":"auto""#, &["not JSON"]),
         (r#"["auto"]"#, &["not a JSON object"]),
         ("", &["empty"]),
@@ -226,7 +225,11 @@ fn qos_classes_are_read_where_they_are_written() {
 fn a_hold_keeps_qosm_off_a_pod() {
     let mut held = web(&json!({BURST: r#"{"policy":"auto"}"#}));
     held["metadata"]["annotations"]["qosm.io/hold"] = "true".into();
-    assert_eq!(burst(&plan(&node(&[held.clone()], &[])).says_nothing_else()), 0);
+    let planned = plan(&node(&[held.clone()], &[]));
+    planned.says(0, &["note: default/web is on hold: nothing is written to it"]);
+    assert_eq!(burst(&planned), 0);
+    held["metadata"]["annotations"]["qosm.io/hold"] = "2020-01-01T00:00:00Z".into();
+    assert_eq!(burst(&plan(&node(&[held.clone()], &[])).says_nothing_else()), 1_000_000, "that hold has ended");
     held["metadata"]["annotations"]["qosm.io/hold"] = "tomorrow".into();
     let planned = plan(&node(&[held], &[]));
     planned.says(1, &["pod default/web: annotation qosm.io/hold", "tomorrow"]);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::qosm::{cluster_map, container, limited, only, plan, pod, replay};
+use crate::qosm::{cluster_map, container, limited, only, plan, play, pod, replay, told};
 
 const MEMORY: &str = "koordinator.sh/memoryQOS";
 
@@ -344,6 +344,40 @@ fn a_protected_namespace_is_never_touched() {
     let mut facts = node(&[web]);
     facts["policies"] = json!([]);
     facts["guardRails"] = json!({"protectedNamespaces": ["kube-system"]});
-    let rows = plan(&facts).rows();
-    assert!(rows.iter().all(|row| row.starts_with("tier")), "{rows:?}");
+    let planned = plan(&facts);
+    planned.says(0, &["note: kube-system/web is in a protected namespace"]);
+    assert_eq!(planned.rows(), [""; 0]);
+}
+
+/// The groups above it go on counting what it holds: otherwise its protection would be worth nothing.
+#[test]
+fn a_pod_on_hold_keeps_its_share_in_the_groups_above_it() {
+    let containers = json!([memory("a", "1Gi", "")]);
+    let web = |annotations| pod("web", &annotations, &containers);
+    let mut held = web(json!({}));
+    held["metadata"]["annotations"] = json!({"qosm.io/hold": "true"});
+    let mut facts = node(&[web(qos(&json!({"minLimitPercent": 100})))]);
+    facts["policies"] = json!([{"name": "memory-qos"}]);
+    let ticks = [json!({"pods": {"upserted": [held]}}), json!({}), json!({"pods": {"upserted": [web(json!({}))]}})];
+    let played: Vec<Vec<String>> = play(&facts, &ticks).lines().iter().map(|tick| told(&tick["decisions"])).collect();
+    assert_eq!(played[1..3], [Vec::<String>::new(), Vec::new()], "{played:#?}");
+    assert_eq!(
+        played[3],
+        [
+            "container default/web/a memory.min 0",
+            "pod default/web memory.min 0",
+            "tier burstable memory.min 0",
+            "tier kubepods memory.min 0",
+        ]
+    );
+    // One that was on hold from the start is not counted at all.
+    assert_eq!(
+        plan(&node(&[{
+            let mut held = web(qos(&json!({"minLimitPercent": 100})));
+            held["metadata"]["annotations"]["qosm.io/hold"] = "true".into();
+            held
+        }]))
+        .rows(),
+        [""; 0]
+    );
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::qosm::{QOSM, Run, finish, module, modules, run, run_with_cache};
+use crate::qosm::{QOSM, Run, finish, module, modules, repository, run, run_with_cache};
 
 fn compile(input: &str) -> Run {
     let mut command = Command::new(QOSM);
@@ -90,7 +90,7 @@ fn children(parent: u32) -> Vec<String> {
 fn a_module_is_compiled_in_a_child() {
     let cache = tempfile::tempdir().unwrap();
     let mut planning = Command::new(QOSM)
-        .args(["plan", "--facts", "/dev/null", "--policy", "cpu-burst"])
+        .args(["plan", "--facts", &repository("examples/plan/node.yaml"), "--policy", "cpu-burst"])
         .env("QOSM_MODULE_DIR", modules())
         .env("XDG_CACHE_HOME", cache.path())
         .stdout(Stdio::null())

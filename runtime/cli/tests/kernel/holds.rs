@@ -26,7 +26,7 @@ fn nothing_is_written_to_a_pod_on_hold() {
     assert!(agent.ask(&["hold", "default/web", "--lift"]).unwrap().contains("lifted"));
     wait_until("a raise", || node.cgroups.quota(APP) > BASE);
 
-    // A hold keeps what is there, and what is there is put back in the end all the same.
+    // A hold keeps what is there, also when the agent ends. A restore is asked for, and means all of it.
     assert!(agent.ask(&["hold", "default/web", "--for", "1h"]).unwrap().contains("on hold until 2"));
     wait_until("the hold to be told", || agent.explain()["pod"]["hold"].is_string());
     agent.let_it_run(2);
@@ -34,7 +34,11 @@ fn nothing_is_written_to_a_pod_on_hold() {
     node.pod(&json!({}));
     agent.let_it_run(5);
     assert_eq!(node.cgroups.knobs(), held);
-    agent.terminate();
+    let log = agent.terminate();
+    assert_eq!(node.cgroups.knobs(), held);
+    assert!(log.contains("on hold: left as it is"), "{log}");
+    let (done, good) = node.restore(&[]);
+    assert!(good, "{done}");
     assert_eq!(node.cgroups.knobs(), before);
 }
 

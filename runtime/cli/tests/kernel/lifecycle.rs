@@ -136,6 +136,30 @@ fn groups_are_made_resized_and_removed_for_pods_without_a_kubelet() {
 }
 
 #[test]
+fn groups_that_a_killed_agent_made_are_removed_by_a_restore_or_by_the_next_agent() {
+    let node = Node::empty();
+    node.pod(&json!({BURST: {"policy": "cpuBurstOnly"}}));
+    let start = || {
+        let agent = Agent::start_with(&node, &[("--create-cgroups", "")]);
+        wait_until("a burst", || node.cgroups.exists(APP) && node.cgroups.burst(APP) == BASE);
+        agent
+    };
+    start().kill();
+    assert!(node.cgroups.exists(APP));
+    let (done, good) = node.restore(&[]);
+    assert!(good && !node.cgroups.exists("kubepods"), "{done}");
+
+    start().kill();
+    // The next one finds its pod as it left it, and takes the groups for its own.
+    start().kill();
+    fs::remove_file(node.path("pods/web.json")).unwrap();
+    let agent = Agent::start_with(&node, &[("--create-cgroups", "")]);
+    wait_until("the groups of a pod that is gone to be removed", || !node.cgroups.exists(POD));
+    agent.terminate();
+    assert!(!node.cgroups.exists("kubepods"));
+}
+
+#[test]
 fn a_group_that_is_in_use_stays_when_the_agent_ends() {
     let mut node = Node::empty();
     node.pod(&json!({BURST: {"policy": "auto"}}));

@@ -57,11 +57,8 @@ pub(super) fn read<'p>(
         }
     }
     match protocol.read(fields) {
-        Ok((said, unknown)) => {
-            for field in unknown {
-                let message = format!("unknown field, ignored; the other fields count; {}", field.hint);
-                problems.push(problem(pod, key, &field.path, message));
-            }
+        Ok((said, notes)) => {
+            problems.extend(notes.into_iter().map(|note| problem(pod, key, &note.path, note.message)));
             Some((key, said))
         }
         Err(violations) => {

@@ -13,6 +13,8 @@ use crate::protocol::{Preset, Protocol};
 
 /// The word that means "as without a word": the next lower layer that says something counts.
 const DEFAULT: &str = "default";
+/// The word that means "hands off".
+const NONE: &str = "none";
 /// The field that holds the word.
 pub(super) const POLICY: &str = "policy";
 /// The switch of a class.
@@ -43,13 +45,13 @@ pub(super) struct Violation {
     pub(super) expected: String,
 }
 
-/// A field that nobody knows.
+/// Something that is passed over, while the rest counts.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Unknown {
+pub(super) struct Note {
     /// Dotted path.
     pub(super) path: String,
-    /// The way out: what was probably meant, or what there is.
-    pub(super) hint: String,
+    /// What is wrong, what is done instead, and the way out.
+    pub(super) message: String,
 }
 
 impl CompiledProtocol {
@@ -134,26 +136,44 @@ impl CompiledProtocol {
 
     /// Reads the fields of one layer: names in their declared spelling, `null` dropped, unknown fields dropped and told.
     ///
+    /// A word of `policy` that nobody knows counts as `default` where that is a word, and else as `none`: so it is with
+    /// Koordinator's agent, and nothing is switched on by a slip of the pen.
+    ///
     /// # Errors
     ///
     /// All fields whose values cannot be used.
-    pub(super) fn read(&self, fields: Vec<(String, Document)>) -> Result<(Said, Vec<Unknown>), Vec<Violation>> {
-        let mut unknown = Vec::new();
-        let mut values = canonical(fields, &self.shape(), "", self.takes_words().then_some(POLICY), &mut unknown);
+    pub(super) fn read(&self, fields: Vec<(String, Document)>) -> Result<(Said, Vec<Note>), Vec<Violation>> {
+        let mut notes = Vec::new();
+        let mut values = canonical(fields, &self.shape(), "", self.takes_words().then_some(POLICY), &mut notes);
         let mut violations = Vec::new();
         let word = match values.remove(POLICY) {
-            Some(Value::String(word)) if word.is_empty() || word == DEFAULT => None,
-            Some(word) => match self.check_word_value(&word) {
-                Ok(()) => word.as_str().map(str::to_owned),
-                Err(violation) => {
-                    violations.push(violation);
-                    None
+            Some(Value::String(word)) if word.is_empty() || (word == DEFAULT && self.knows(DEFAULT)) => None,
+            Some(Value::String(word)) => match self.check_word(&word) {
+                Ok(()) => Some(word),
+                Err(Violation { path, what, expected }) => {
+                    let instead = [DEFAULT, NONE].into_iter().find(|word| self.knows(word));
+                    match instead {
+                        Some(instead) => {
+                            let message = format!("{what}; it counts as `{instead}`; write {expected}");
+                            notes.push(Note { path, message });
+                        }
+                        None => violations.push(Violation { path, what, expected }),
+                    }
+                    instead.filter(|&word| word != DEFAULT).map(str::to_owned)
                 }
             },
+            Some(other) => {
+                violations.extend(self.check_word_value(&other).err());
+                None
+            }
             None => None,
         };
         violations.extend(self.check(&values));
-        if violations.is_empty() { Ok((Said { fields: values, word }, unknown)) } else { Err(violations) }
+        if violations.is_empty() { Ok((Said { fields: values, word }, notes)) } else { Err(violations) }
+    }
+
+    fn knows(&self, word: &str) -> bool {
+        self.check_word(word).is_ok()
     }
 
     /// Holds values against the schema. A layer or a sum of layers may lack fields that the schema requires.
@@ -266,7 +286,7 @@ fn canonical(
     shape: &Shape<'_>,
     above: &str,
     extra: Option<&'static str>,
-    unknown: &mut Vec<Unknown>,
+    notes: &mut Vec<Note>,
 ) -> Map<String, Value> {
     let mut values = Map::new();
     for (written, value) in fields {
@@ -278,7 +298,8 @@ fn canonical(
                 // Not said is not wrong either: `null` is the same as absent.
                 if !value.is_null() {
                     let hint = hint(&written, &shape.names());
-                    unknown.push(Unknown { path: join(above, &clip(&written)), hint });
+                    let message = format!("unknown field, ignored; the other fields count; {hint}");
+                    notes.push(Note { path: join(above, &clip(&written)), message });
                 }
                 continue;
             }
@@ -290,7 +311,7 @@ fn canonical(
         let below = shape.field(&name);
         let value = match (value, below) {
             (Document::Fields(fields), Some(below)) if below.has_fields() => {
-                Value::Object(canonical(fields, &below, &join(above, &name), None, unknown))
+                Value::Object(canonical(fields, &below, &join(above, &name), None, notes))
             }
             (value, _) => value.into_said(),
         };

@@ -175,10 +175,8 @@ impl Reader<'_> {
 
     fn said(&mut self, fields: Vec<(String, Document)>, path: &str) -> Said {
         match self.protocol.read(fields) {
-            Ok((said, unknown)) => {
-                for field in unknown {
-                    self.unknown(&join(path, &field.path), field.hint);
-                }
+            Ok((said, notes)) => {
+                self.notes.extend(notes.into_iter().map(|note| (join(path, &note.path), note.message)));
                 said
             }
             Err(violations) => {
@@ -193,7 +191,7 @@ impl Reader<'_> {
     }
 
     fn unknown(&mut self, path: &str, hint: String) {
-        self.notes.push((path.to_owned(), format!("unknown field, ignored; {hint}")));
+        self.notes.push((path.to_owned(), format!("unknown field, ignored; the other fields count; {hint}")));
     }
 
     fn wrong(&mut self, path: &str, what: &str, expected: &str) {

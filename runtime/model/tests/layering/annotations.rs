@@ -97,8 +97,6 @@ fn what_cannot_be_used_voids_the_whole_annotation() {
         (r#"{"pageCacheEnable": "true"}"#, "is not true or false"),
         (r#"{"pageCacheLimitSize": 9223372036854775808}"#, "9223372036854775808 is above 9223372036854775807"),
         (r#"{"pageCacheLimitSize": 1e30}"#, "is not a whole number"),
-        (r#"{"policy": "Auto"}"#, r#"policy: `"Auto"` is not known here, did you mean `auto`"#),
-        (r#"{"policy": "on", "minLimitPercent": 1}"#, "policy: `\"on\"` is not known here"),
         (r#"{"policy": 1}"#, "policy: 1 is not known here"),
     ] {
         check(text, json!({}), &[part]);
@@ -124,6 +122,26 @@ fn an_unknown_field_is_told_and_the_rest_applies() {
     check(r#"{"colour": {"a": [1]}, "wmarkRatio": 1}"#, json!({"wmarkRatio": 1}), &["colour: unknown field, ignored"]);
 }
 
+/// As Koordinator's agent takes them: for memory QoS as without the word, for CPU Burst as `none`.
+#[test]
+fn an_unknown_word_is_told_and_switches_nothing_on() {
+    check(
+        r#"{"policy": "Auto", "wmarkRatio": 1}"#,
+        json!({"wmarkRatio": 1}),
+        &["policy: `\"Auto\"` is not known here, did you mean `auto`; it counts as `default`; write one of"],
+    );
+    let maps = [ack("cpu-burst-config", r#"{"clusterStrategy": {"policy": "auto"}}"#)];
+    for word in ["off", "Auto", "default"] {
+        let text = format!(r#"{{"policy": "{word}", "cpuBurstPercent": 500}}"#);
+        let effective = built(burst(), &maps).for_pod(&annotated(BURST, &text));
+        assert_eq!((&effective.values["policy"], &effective.values["cpuBurstPercent"]), (&json!("none"), &json!(500)));
+        let told = texts(&effective.problems).join("\n");
+        assert!(told.contains("it counts as `none`; write one of `none`, `cpuBurstOnly`"), "{told}");
+    }
+    let effective = built(burst(), &maps).for_pod(&annotated(BURST, r#"{"policy": ""}"#));
+    assert_eq!((&effective.values["policy"], effective.problems.len()), (&json!("auto"), 0));
+}
+
 #[test]
 fn node_only_fields_are_told_and_ignored() {
     check(r#"{"enable": false, "wmarkRatio": 1}"#, json!({"wmarkRatio": 1}), &["enable: ignored: only ConfigMaps"]);
@@ -142,7 +160,7 @@ fn problems_say_what_is_wrong_what_is_done_and_what_to_write() {
     };
     insta::assert_snapshot!(told(burst(), BURST, r#"{"cpuBurstPercent": 20000}"#), @"pod default/web: annotation koordinator.sh/cpuBurst: cpuBurstPercent: 20000 is above 10000; the whole annotation is ignored and the next lower layer counts; write a whole number from 1 to 10000");
     insta::assert_snapshot!(told(burst(), BURST, r#"{"cfsQuotaBurstPercent": 99}"#), @"pod default/web: annotation koordinator.sh/cpuBurst: cfsQuotaBurstPercent: 99 is below 100; the whole annotation is ignored and the next lower layer counts; write a whole number, at least 100");
-    insta::assert_snapshot!(told(burst(), BURST, r#"{"policy": "Auto"}"#), @r#"pod default/web: annotation koordinator.sh/cpuBurst: policy: `"Auto"` is not known here, did you mean `auto`; the whole annotation is ignored and the next lower layer counts; write one of `none`, `cpuBurstOnly`, `cfsQuotaBurstOnly`, `auto`"#);
+    insta::assert_snapshot!(told(burst(), BURST, r#"{"policy": "Auto"}"#), @r#"pod default/web: annotation koordinator.sh/cpuBurst: policy: `"Auto"` is not known here, did you mean `auto`; it counts as `none`; write one of `none`, `cpuBurstOnly`, `cfsQuotaBurstOnly`, `auto`"#);
     insta::assert_snapshot!(told(burst(), BURST, r#"{"burstPercent": 5}"#), @"pod default/web: annotation koordinator.sh/cpuBurst: burstPercent: unknown field, ignored; the other fields count; did you mean `cpuBurstPercent`?");
     insta::assert_snapshot!(told(burst(), BURST, ""), @r#"pod default/web: annotation koordinator.sh/cpuBurst: it is empty; the whole annotation is ignored and the next lower layer counts; write a JSON object, e.g. {"policy": "default"}, or remove it"#);
     insta::assert_snapshot!(told(burst(), BURST, "{"), @"pod default/web: annotation koordinator.sh/cpuBurst: it is not JSON (EOF while parsing an object at line 1 column 1); the whole annotation is ignored and the next lower layer counts; mend it or remove it");

@@ -34,7 +34,7 @@ fn a_word_that_the_schema_does_not_show_is_only_what_it_stands_for() {
     assert_eq!(effective(r#"{"policy": "fast", "ratio": 1.5}"#), (json!({"weight": 9, "ratio": 1.5}), vec![]));
     let (values, problems) = effective(r#"{"policy": "slow"}"#);
     assert_eq!(values["weight"], 1);
-    insta::assert_snapshot!(problems.join("\n"), @r#"pod default/web: annotation example.com/io: policy: `"slow"` is not a word that is known here; the whole annotation is ignored and the next lower layer counts; write one of `default`, `fast`"#);
+    insta::assert_snapshot!(problems.join("\n"), @r#"pod default/web: annotation example.com/io: policy: `"slow"` is not a word that is known here; it counts as `default`; write one of `default`, `fast`"#);
 }
 
 #[test]
