@@ -131,15 +131,25 @@ pub fn restore(host: &mut Host, journal: &Journal, dry_run: bool) -> Result<Vec<
 /// # Errors
 ///
 /// [`JournalError`] when the journal cannot be read or brought up to date.
-pub fn remove_made(host: &mut Host, journal: &Journal) -> Result<Vec<(String, Result<(), HostError>)>, JournalError> {
-    let mut outcomes = Vec::new();
+pub fn remove_made(host: &mut Host, journal: &Journal) -> Result<Vec<Removal>, JournalError> {
+    let mut removals = Vec::new();
     for cgroup in journal.made()?.into_iter().rev() {
         let outcome = host.remove(&cgroup);
-        outcomes.push((cgroup, outcome));
+        removals.push(Removal { cgroup, outcome });
     }
-    let removed = outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(cgroup, _)| cgroup.clone()).collect();
+    let gone = removals.iter().filter(|removal| removal.outcome.is_ok());
+    let removed = gone.map(|removal| removal.cgroup.clone()).collect();
     journal.commit(&Entries { removed, ..Entries::default() })?;
-    Ok(outcomes)
+    Ok(removals)
+}
+
+/// A cgroup that qosm had made, and whether it could be removed.
+#[derive(Debug)]
+pub struct Removal {
+    /// The cgroup.
+    pub cgroup: String,
+    /// What the kernel said.
+    pub outcome: Result<(), HostError>,
 }
 
 impl Agent {

@@ -6,7 +6,7 @@ use anyhow::Context;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use qosm_agent::journal::Journal;
-use qosm_agent::restore::{Restored, remove_made, restore};
+use qosm_agent::restore::{Removal, Restored, remove_made, restore};
 
 use crate::args::{Output, RestoreArgs};
 use crate::{Answer, client, host, print};
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
     }
     let answer = report(args, &restored)?;
     if !args.dry_run {
-        for (cgroup, outcome) in remove_made(&mut host::open(&args.host)?, &journal)? {
+        for Removal { cgroup, outcome } in remove_made(&mut host::open(&args.host)?, &journal)? {
             match outcome {
                 Ok(()) => eprintln!("removed the cgroup {cgroup}, which qosm had made"),
                 Err(error) => eprintln!(
@@ -72,7 +72,9 @@ fn through_agent(args: &RestoreArgs) -> anyhow::Result<Answer> {
     } else {
         let answer = client::post(socket, "/v1/restore", &serde_json::json!({}))?;
         let restored = serde_json::from_slice(&answer).context("the agent's answer cannot be read")?;
-        eprintln!("the agent has restored, and ended");
+        if args.output.output == Output::Table {
+            eprintln!("the agent has restored, and ended");
+        }
         restored
     };
     report(args, &restored)

@@ -64,11 +64,13 @@ fn what_breaks_while_it_runs_is_told_and_the_last_good_one_counts() {
 #[test]
 fn what_cannot_be_started_with_is_refused_by_name() {
     let node = Node::new();
-    for (flag, path) in
-        [("--pods", "/nowhere/pods"), ("--config", "/nowhere/slo.yaml"), ("--agent-config", "/nowhere/agent.yaml")]
-    {
+    for (flag, path, expected) in [
+        ("--pods", "/nowhere/pods", 1),
+        ("--config", "/nowhere/slo.yaml", 1),
+        ("--agent-config", "/nowhere/agent.yaml", 2),
+    ] {
         let (code, said) = Agent::run_to_end(&node, &[(flag, path)]);
-        assert_eq!(code, Some(1), "{said}");
+        assert_eq!(code, Some(expected), "{said}");
         assert!(said.contains(path), "{said}");
     }
     node.write("agent.json", r#"{"onShutdown": "perhaps"}"#);

@@ -78,8 +78,13 @@ fn restore_asks_an_agent_that_runs() {
     let before = node.cgroups.knobs();
     let mut agent = Agent::start_with(&node, &[("--on-shutdown", "keep")]);
     wait_until("a raise", || node.cgroups.quota(APP) > BASE);
-    let (told, good) = node.restore(&[]);
-    assert!(good && told.contains("the agent restored"), "{told}");
+    let rows = |told: &str| -> Vec<serde_json::Value> { serde_json::from_str(told).unwrap() };
+    let (would, good) = node.restore(&["--dry-run", "-o", "json"]);
+    assert!(good && rows(&would).iter().any(|row| row["outcome"] == "would-restore"), "{would}");
+    assert!(agent.runs() && node.cgroups.quota(APP) > BASE, "a dry run does nothing");
+    let (told, good) = node.restore(&["-o", "json"]);
+    assert!(good && !rows(&told).is_empty(), "{told}");
+    assert!(rows(&told).iter().all(|row| row["outcome"] == "restored"), "{told}");
     assert!(agent.wait_until_it_ends().success());
     assert_eq!(node.cgroups.knobs(), before);
 }
