@@ -130,6 +130,11 @@ impl Agent {
         }
     }
 
+    /// What a target is, for a line in the log.
+    pub(crate) fn shown(&self, target: Target) -> String {
+        self.subject(target).shown()
+    }
+
     fn module_of(&self, policy: &str) -> String {
         self.policies
             .iter()

@@ -298,7 +298,8 @@ impl Agent {
             now,
         );
         if news && !unavailable {
-            tracing::warn!(policy = %verdict.policy, knob = %knob, error = why, "setting refused");
+            let subject = self.shown(target);
+            tracing::warn!(policy = %verdict.policy, subject, knob = %knob, error = why, "setting refused");
             self.tell_pod(target, "KnobRefused", why, now, step);
         }
     }

@@ -132,7 +132,7 @@ impl Agent {
         held.drift = Some(message.clone());
         let kind = if fight { "fight" } else { writer.as_str() };
         self.metrics.drift(key.1, kind);
-        tracing::warn!(knob = %key.1, writer = kind, %found, %wanted, "drift");
+        tracing::warn!(subject = self.shown(key.0), knob = %key.1, writer = kind, %found, %wanted, "drift");
         if key.1 == Knob::CfsQuota {
             self.quotas.refresh(&mut self.host, key.0);
         }

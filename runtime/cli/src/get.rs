@@ -28,7 +28,11 @@ pub(crate) fn run(args: &GetArgs) -> anyhow::Result<Answer> {
         Noun::Knobs => knobs(&client::get(socket, path)?),
         Noun::Events => events(&client::get::<Vec<Value>>(socket, path)?),
         Noun::Problems => {
-            client::get::<Vec<String>>(socket, path)?.iter().map(|problem| format!("{problem}\n")).collect()
+            let problems = client::get::<Vec<String>>(socket, path)?;
+            match problems.len() {
+                0 => "no problems\n".to_owned(),
+                _ => problems.iter().map(|problem| format!("{problem}\n")).collect(),
+            }
         }
     };
     print::text(&text)?;
