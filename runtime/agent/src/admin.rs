@@ -139,6 +139,7 @@ pub async fn serve_admin(listener: UnixListener, requests: Sender<Request>) -> s
         .route("/v1/events", get(|State(agent): State<Loop>| async move { agent.json(Request::Events).await }))
         .route("/v1/problems", get(|State(agent): State<Loop>| async move { agent.json(Request::Problems).await }))
         .route("/v1/explain", get(explain))
+        .route("/v1/diff", get(diff))
         .route("/v1/hold", post(hold))
         .route("/v1/retry", post(retry))
         .route("/v1/restore", post(restore))
@@ -172,6 +173,14 @@ async fn explain(State(agent): State<Loop>, Query(query): Query<PodQuery>) -> Re
             format!("no pod `{pod}` on this node, or more than one of that name; see `qosm get pods`"),
         )
             .into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn diff(State(agent): State<Loop>, Query(query): Query<PolicyQuery>) -> Response {
+    match agent.ask(|reply| Request::Diff(query.policy, reply)).await {
+        Ok(Ok(report)) => Json(report).into_response(),
+        Ok(Err(error)) => (StatusCode::NOT_FOUND, error).into_response(),
         Err(response) => response,
     }
 }

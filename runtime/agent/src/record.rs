@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::agent::{Agent, Step};
 use crate::columns::Readings;
 use crate::facts::{CgroupFacts, CgroupVersions, DriverName, Facts, HostFacts, KernelName, Version, manifest};
-use crate::policy::Now;
+use crate::policy::{Now, Policy};
 use crate::replay::{ContainerLine, CpuLine, MemoryLine, NodeLine, PodsLine, PressureLine, TickLine};
 
 /// One recording under way.
@@ -139,7 +139,8 @@ pub fn facts(agent: &Agent) -> Facts {
             "metadata": {"name": node.name, "labels": node.labels},
             "status": {"allocatable": allocatable.unwrap_or_else(|| json!({}))},
         })),
-        policies: agent.policies.iter().map(crate::policy::Policy::entry).collect(),
+        // A shadow decides nothing, and whoever replays may not even have its module.
+        policies: agent.policies.iter().filter(|policy| policy.mode().is_active()).map(Policy::entry).collect(),
         guard_rails: Some(agent.config.guard_rails.clone()),
         config_maps: config_maps(agent),
         pods: manifests(agent).into_values().collect(),

@@ -14,7 +14,7 @@ use crate::event::AgentEvent;
 use crate::journal::JournalError;
 use crate::policy::Now;
 use crate::record::Recorder;
-use crate::report::{Explanation, KnobReport, PodReport, PolicyReport, RefusalReport};
+use crate::report::{DiffReport, Explanation, KnobReport, PodReport, PolicyReport, RefusalReport};
 
 /// What can be asked of a running agent. The list is closed: with the tick and the sources it is all that drives the loop.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub enum Request {
     Problems(oneshot::Sender<Vec<String>>),
     /// All about one pod.
     Explain(String, oneshot::Sender<Option<Explanation>>),
+    /// How a shadow would do otherwise, or why that cannot be told.
+    Diff(String, oneshot::Sender<Result<DiffReport, String>>),
     /// Hold a pod (until a moment, or until lifted), or lift the hold (`None`).
     Hold(String, Option<Option<Timestamp>>, oneshot::Sender<Result<(), String>>),
     /// Try a parked policy again. `false` = there is none of that name.
@@ -135,6 +137,7 @@ fn answer(agent: &mut Agent, request: Request, now: Now) {
         Request::Events(reply) => drop(reply.send(agent.event_reports())),
         Request::Problems(reply) => drop(reply.send(agent.problems())),
         Request::Explain(pod, reply) => drop(reply.send(agent.explain(&pod, now))),
+        Request::Diff(policy, reply) => drop(reply.send(agent.diff(&policy))),
         Request::Hold(pod, hold, reply) => {
             drop(reply.send(agent.set_hold(&pod, hold).map_err(|error| chain(&error))));
         }

@@ -53,7 +53,7 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
             Err(error) => {
                 let error = format!("{:#}", anyhow::Error::from(error));
                 tracing::error!(policy = entry.name, error, "policy not loaded; the others go on");
-                unloaded.push(Unloaded { policy: entry.name.clone(), error });
+                unloaded.push(Unloaded { policy: entry.name.clone(), mode: entry.mode, error });
             }
         }
     }
