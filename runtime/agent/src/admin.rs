@@ -18,6 +18,9 @@ use tokio::sync::oneshot;
 use crate::metrics::Metrics;
 use crate::service::Request;
 
+/// Lines of a recording that may wait for its taker: a line of a full node is some 50 KB, and the agent promises to stay small.
+const RECORDED_LINES: usize = 32;
+
 /// Which pod.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PodQuery {
@@ -208,11 +211,11 @@ async fn restore(State(agent): State<Loop>) -> Response {
 }
 
 async fn record(State(agent): State<Loop>) -> Response {
-    let (lines, received) = std::sync::mpsc::channel::<String>();
+    let (lines, received) = std::sync::mpsc::sync_channel::<String>(RECORDED_LINES);
     if agent.0.send(Request::Record(lines)).is_err() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the agent is ending").into_response();
     }
-    let (chunks, stream) = tokio::sync::mpsc::channel::<String>(64);
+    let (chunks, stream) = tokio::sync::mpsc::channel::<String>(1);
     tokio::task::spawn_blocking(move || {
         for line in received {
             if chunks.blocking_send(line).is_err() {

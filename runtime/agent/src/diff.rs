@@ -65,7 +65,7 @@ impl Agent {
         Err(known)
     }
 
-    fn version_of(&self, name: &str) -> VersionReport {
+    pub(crate) fn version_of(&self, name: &str) -> VersionReport {
         let unknown = || VersionReport { policy: name.to_owned(), module: String::new(), digest: String::new() };
         self.policies.iter().find(|policy| **policy.name() == *name).map_or_else(unknown, version)
     }

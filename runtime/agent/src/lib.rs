@@ -36,6 +36,7 @@ mod shadow;
 mod stage;
 mod table;
 mod tidy;
+pub mod versus;
 
 pub use agent::{Agent, Mode, Parts, SetUpError, Sources, Step, Unloaded};
 pub use event::AgentEvent;

@@ -72,7 +72,8 @@ pub struct Now {
     pub monotonic: Micros,
 }
 
-/// A module that is ready to be instantiated as a policy.
+/// A module that is ready to be instantiated as a policy. Cheap to clone.
+#[derive(Clone)]
 pub struct LoadedPolicy {
     /// The operator's entry.
     pub config: PolicyConfig,

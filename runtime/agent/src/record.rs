@@ -1,7 +1,7 @@
 //! Record: a running agent writes down what it sees, in the form that [`crate::replay`] plays.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{SyncSender, TrySendError};
 
 use qosm_host::mounts::CgroupVersion;
 use qosm_host::{KnobFact, Support};
@@ -17,7 +17,7 @@ use crate::replay::{ContainerLine, CpuLine, MemoryLine, NodeLine, PodsLine, Pres
 /// One recording under way.
 #[derive(Debug)]
 pub struct Recorder {
-    lines: Sender<String>,
+    lines: SyncSender<String>,
     earlier: Readings,
     last: Option<Now>,
     pods: BTreeMap<String, serde_json::Value>,
@@ -26,15 +26,27 @@ pub struct Recorder {
 
 impl Recorder {
     /// Begins with the facts as they are now. `None` when nobody listens any more.
-    pub(crate) fn start(agent: &Agent, lines: Sender<String>) -> Option<Self> {
-        let facts = facts(agent);
-        lines.send(line(&facts)).ok()?;
+    pub fn start(agent: &Agent, lines: SyncSender<String>) -> Option<Self> {
         let pods = manifests(agent);
-        Some(Self { lines, earlier: Readings::default(), last: None, pods, changed: None })
+        let recorder = Self { lines, earlier: Readings::default(), last: None, pods, changed: None };
+        recorder.write(&facts(agent)).then_some(recorder)
+    }
+
+    /// Hands a line over without ever waiting: the loop has other things to do. A recording with a hole would replay to something
+    /// that never was, so one that is not taken in time ends.
+    fn write(&self, document: &impl serde::Serialize) -> bool {
+        match self.lines.try_send(line(document)) {
+            Ok(()) => true,
+            Err(TrySendError::Disconnected(_)) => false,
+            Err(TrySendError::Full(_)) => {
+                tracing::warn!("a recording ends: whoever takes it does not keep up");
+                false
+            }
+        }
     }
 
     /// The sources changed: the next line says how. `false` when nobody listens any more.
-    pub(crate) fn sources(&mut self, agent: &Agent) -> bool {
+    pub fn sources(&mut self, agent: &Agent) -> bool {
         let now = manifests(agent);
         let upserted =
             now.iter().filter(|(key, pod)| self.pods.get(*key) != Some(pod)).map(|(_, pod)| pod.clone()).collect();
@@ -48,8 +60,8 @@ impl Recorder {
         true
     }
 
-    /// Writes one tick down. `false` when nobody listens any more.
-    pub(crate) fn step(&mut self, agent: &Agent, step: &Step, now: Now) -> bool {
+    /// Writes one tick down. `false` when nobody listens any more, or not fast enough.
+    pub fn step(&mut self, agent: &Agent, step: &Step, now: Now) -> bool {
         // The first step only shows where the counters stood.
         let Some(last) = self.last.replace(now) else {
             self.earlier = step.readings.clone();
@@ -103,7 +115,7 @@ impl Recorder {
         if step.readings.cpu.is_some() || step.readings.memory.is_some() || step.readings.pressure.is_some() {
             self.earlier = step.readings.clone();
         }
-        self.lines.send(line(&tick)).is_ok()
+        self.write(&tick)
     }
 }
 

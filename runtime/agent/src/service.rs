@@ -1,6 +1,6 @@
 //! The running agent: a clock, the sources, requests from outside, and the loop between them.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use qosm_cluster::Folder;
@@ -37,8 +37,8 @@ pub enum Request {
     Hold(String, Option<Option<Timestamp>>, oneshot::Sender<Result<(), String>>),
     /// Try a parked policy again. `false` = there is none of that name.
     Retry(String, oneshot::Sender<bool>),
-    /// Send a recording, line by line, until the receiver is dropped.
-    Record(Sender<String>),
+    /// Send a recording, line by line, until the receiver is dropped or no longer keeps up.
+    Record(SyncSender<String>),
     /// Whether all is well.
     Health(oneshot::Sender<Result<(), String>>),
     /// End, and restore or keep as configured; `Some(true)` = restore whatever the configuration says.
