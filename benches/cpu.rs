@@ -1,12 +1,15 @@
 //! The promise: an agent with its default modules costs a busy node next to nothing.
 //!
 //! In real time, a tick a second on 300 containers, so that between two ticks everything has gone cold as it does on a node: the
-//! CPU time of the whole process, all threads and what the kernel does for it.
+//! CPU time of the whole process, all threads and what the kernel does for it. Then the same while it is recorded.
 
+use std::io::Write as _;
 use std::process::ExitCode;
-use std::thread::sleep;
+use std::sync::mpsc::sync_channel;
+use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use qosm_benches::cgroups::Tree;
 use qosm_benches::figures::{self, Figure, Figures};
 use qosm_benches::modules;
@@ -41,6 +44,54 @@ fn run() -> anyhow::Result<()> {
     let tree = Tree::plant(workload::pods(CONTAINERS))?;
     let mut agent = Ticking::start(tree.host()?, engine, policies, tree.pods(CONTAINERS))?;
 
+    let at_work = measure(&mut agent);
+    println!("cpu/default-modules/{CONTAINERS}");
+    at_work.print();
+
+    // The same while it is recorded: into a file, by way of a thread as in the agent.
+    let (lines, received) = sync_channel::<String>(32);
+    let file = tempfile::NamedTempFile::new().context("no file for the recording")?;
+    let mut out = file.reopen().context("the recording's file cannot be opened")?;
+    let writer = spawn(move || received.iter().try_for_each(|line| out.write_all(line.as_bytes())));
+    agent.record(lines);
+    let recorded = measure(&mut agent);
+    anyhow::ensure!(agent.is_recording(), "the recording ended by itself");
+    drop(agent);
+    writer.join().map_err(|_| anyhow::anyhow!("the writer of the recording failed"))??;
+    println!("cpu/recorded/{CONTAINERS}");
+    recorded.print();
+    let size = file.as_file().metadata().context("the recording is gone")?.len();
+    println!("    {} KiB a tick", size / u64::from(TICKS) / 1024);
+
+    let figures = [
+        ("percent", at_work.percent),
+        ("mean percent", Figure::once(at_work.mean)),
+        ("recorded percent", recorded.percent),
+        ("recorded mean percent", Figure::once(recorded.mean)),
+    ];
+    let figures: Figures = figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect();
+    figures::write("cpu", &figures)
+}
+
+struct Measured {
+    /// Of each second.
+    percent: Figure,
+    mean: f64,
+    longest: Duration,
+}
+
+impl Measured {
+    fn print(&self) {
+        let Self { percent, mean, longest } = self;
+        println!(
+            "    {mean:.3} % of one core over {TICKS} s (median second: {:.3} %); longest tick: {longest:.2?}",
+            percent.median
+        );
+    }
+}
+
+/// A tick a second.
+fn measure(agent: &mut Ticking) -> Measured {
     let (begun, before) = (Instant::now(), cpu_time());
     let mut percents = Vec::new();
     let mut longest = Duration::ZERO;
@@ -54,16 +105,7 @@ fn run() -> anyhow::Result<()> {
         percents.push((now - last) / TICK.as_secs_f64() * 100.0);
         last = now;
     }
-    let percent = Figure::of(percents);
-    let mean = (last - before) / begun.elapsed().as_secs_f64() * 100.0;
-    println!("cpu/default-modules/{CONTAINERS}");
-    println!(
-        "    {mean:.3} % of one core over {TICKS} s (median second: {:.3} %); longest tick: {longest:.2?}",
-        percent.median
-    );
-    let figures = [("percent", percent), ("mean percent", Figure::once(mean))];
-    let figures: Figures = figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect();
-    figures::write("cpu", &figures)
+    Measured { percent: Figure::of(percents), mean: (last - before) / begun.elapsed().as_secs_f64() * 100.0, longest }
 }
 
 /// CPU time of this process so far, in seconds.

@@ -2,12 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 
 use anyhow::Context;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use qosm_agent::config::AgentConfig;
 use qosm_agent::journal::Journal;
+use qosm_agent::record::Recorder;
 use qosm_agent::{Agent, LoadedPolicy, Mode, Now, Parts};
 use qosm_engine::Engine;
 use qosm_host::Host;
@@ -27,6 +29,7 @@ const AT_REST: usize = 20;
 pub struct Ticking {
     agent: Agent,
     now: Now,
+    recorder: Option<Recorder>,
     // Dropped after the journal in it.
     _state: TempDir,
 }
@@ -51,7 +54,7 @@ impl Ticking {
             metrics: Arc::default(),
         })?;
         let now = Now { wall: Timestamp(1_700_000_000_000), monotonic: WINDOW };
-        let mut ticking = Self { agent, now, _state: state };
+        let mut ticking = Self { agent, now, recorder: None, _state: state };
         ticking.agent.update(workload::sources(pods), now);
         ticking.rest()?;
         Ok(ticking)
@@ -71,7 +74,21 @@ impl Ticking {
     pub fn tick(&mut self) -> usize {
         self.now.monotonic = Micros(self.now.monotonic.0 + WINDOW.0);
         self.now.wall = Timestamp(self.now.wall.0.saturating_add_unsigned(WINDOW.0 / 1000));
-        self.agent.step(self.now).decisions.len()
+        let step = self.agent.step(self.now);
+        if self.recorder.as_mut().is_some_and(|recorder| !recorder.step(&self.agent, &step, self.now)) {
+            self.recorder = None;
+        }
+        step.decisions.len()
+    }
+
+    /// Has each further tick recorded, until the receiver is dropped or does not keep up.
+    pub fn record(&mut self, lines: SyncSender<String>) {
+        self.recorder = Recorder::start(&self.agent, lines, self.now);
+    }
+
+    /// Whether it still is.
+    pub fn is_recording(&self) -> bool {
+        self.recorder.is_some()
     }
 
     /// Knobs that the agent holds.

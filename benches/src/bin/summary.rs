@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 fn rows() -> anyhow::Result<Vec<Row>> {
     let mut rows = tick_rows(&figures::read("tick")?);
     rows.push(column_row(&figures::read("columns")?));
-    rows.push(cpu_row(&figures::read("cpu")?));
+    rows.extend(cpu_rows(&figures::read("cpu")?));
     rows.extend(resident_rows(&figures::read("resident")?));
     rows.push(load_row()?);
     rows.push(Row {
@@ -105,17 +105,24 @@ fn column_row(columns: &Figures) -> Row {
     Row { what: "a row of a column handed over to Wasm".to_owned(), target: Some("≤ 0.15 µs"), measured: measured() }
 }
 
-fn cpu_row(cpu: &Figures) -> Row {
-    let measured = || {
-        let (mean, percent) = (cpu.get("mean percent")?.median, cpu.get("percent")?);
+fn cpu_rows(cpu: &Figures) -> [Row; 2] {
+    let measured = |mean: &str, percent: &str, most: f64| {
+        let (mean, percent) = (cpu.get(mean)?.median, cpu.get(percent)?);
         let text = format!("{mean:.2} % ({:.2}–{:.2})", percent.lower, percent.upper);
-        Some(Measured { text, is_kept: mean <= 0.5 })
+        Some(Measured { text, is_kept: mean <= most })
     };
-    Row {
-        what: "CPU of the agent, 300 containers, a tick a second, default modules".to_owned(),
-        target: Some("≤ 0.5 % of one core"),
-        measured: measured(),
-    }
+    [
+        Row {
+            what: "CPU of the agent, 300 containers, a tick a second, default modules".to_owned(),
+            target: Some("≤ 0.5 % of one core"),
+            measured: measured("mean percent", "percent", 0.5),
+        },
+        Row {
+            what: "the same while it is recorded".to_owned(),
+            target: Some("< 1 % of one core"),
+            measured: measured("recorded mean percent", "recorded percent", 1.0),
+        },
+    ]
 }
 
 fn resident_rows(resident: &Figures) -> [Row; 2] {

@@ -23,23 +23,23 @@ use crate::table::Access;
 /// The health of a policy that has no module.
 const NOT_LOADED: &str = "not-loaded";
 
-struct Subject {
-    level: Level,
+pub(crate) struct Subject {
+    pub(crate) level: Level,
     tier: Option<String>,
     namespace: Option<String>,
     pod: Option<String>,
-    container: Option<String>,
+    pub(crate) container: Option<String>,
 }
 
 impl Subject {
-    fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         match (&self.namespace, &self.pod) {
             (Some(namespace), Some(pod)) => format!("{namespace}/{pod}"),
             _ => String::new(),
         }
     }
 
-    fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         match (&self.tier, &self.container) {
             (Some(tier), _) => format!("tier {tier}"),
             (None, Some(container)) => format!("{}/{container}", self.key()),
@@ -89,7 +89,7 @@ impl Agent {
         }
     }
 
-    fn subject(&self, target: Target) -> Subject {
+    pub(crate) fn subject(&self, target: Target) -> Subject {
         let leaving = || {
             self.leaving.iter().find_map(|entry| {
                 entry.targets().position(|known| known == target).map(|place| (entry, place.checked_sub(1)))
@@ -284,7 +284,11 @@ impl Agent {
             held: self.held.keys().filter(|(target, _)| belongs(*target)).count(),
             refused: self.refusals.keys().filter(|(target, _)| belongs(*target)).count(),
             problems: self.problems_of(&entry.given.key()).count()
-                + self.policies.iter().filter(|policy| policy.rejections.contains_key(&id)).count(),
+                + self
+                    .policies
+                    .iter()
+                    .filter(|policy| policy.mode().is_active() && policy.rejections.contains_key(&id))
+                    .count(),
             hold,
         })
     }
@@ -304,6 +308,7 @@ impl Agent {
             policies: (self.policies.iter().map(|policy| pod_policy(policy, id)))
                 .chain(self.unloaded.iter().map(|policy| PodPolicyReport {
                     policy: policy.policy.clone(),
+                    mode: policy.mode.as_str().to_owned(),
                     health: NOT_LOADED.to_owned(),
                     error: Some(policy.error.clone()),
                     ..PodPolicyReport::default()
@@ -332,12 +337,13 @@ impl Agent {
             .iter()
             .map(|policy| PolicyReport {
                 policy: policy.name().to_string(),
+                mode: policy.mode().as_str().to_owned(),
                 module: format!("{}@{}", policy.description.name, policy.description.version),
                 digest: policy.module.digest().to_string(),
                 health: policy.health.as_str().to_owned(),
                 error: policy.health.error().map(str::to_owned),
                 priority: policy.holder.priority.0,
-                leases: self.leases.count(policy.name()),
+                leases: policy.count(&self.leases),
                 evaluations: policy.evaluations,
                 failures: policy.failures,
                 last_evaluation_usec: micros(policy.last_evaluation_seconds),
@@ -345,6 +351,7 @@ impl Agent {
             })
             .chain(self.unloaded.iter().map(|policy| PolicyReport {
                 policy: policy.policy.clone(),
+                mode: policy.mode.as_str().to_owned(),
                 module: String::new(),
                 digest: String::new(),
                 health: NOT_LOADED.to_owned(),
@@ -377,13 +384,15 @@ impl Agent {
     /// Tells what is wrong with what was written: once when it begins, and once when it is mended.
     pub(crate) fn collect_problems(&mut self, now: Now) {
         let mut problems: std::collections::BTreeSet<_> = self.sources.problems.iter().cloned().collect();
-        for policy in &self.policies {
+        // What a shadow cannot make sense of is told with the shadow (`get policies`, `explain`): for pods' owners it is not there.
+        let active = || self.policies.iter().filter(|policy| policy.mode().is_active());
+        for policy in active() {
             problems.extend(policy.problems.iter().cloned());
         }
         let mut of_pods = Vec::new();
         for entry in self.pods.iter() {
             let held = crate::hold::Hold::from_annotation(&entry.given).1;
-            let of_policies = self.policies.iter().filter_map(|policy| policy.effective.get(&entry.id));
+            let of_policies = active().filter_map(|policy| policy.effective.get(&entry.id));
             let key = entry.given.key();
             let written = self.sources.problems.iter().filter(|problem| is_about(problem, &key)).cloned();
             let nameless = entry.given.containers.iter().filter_map(|container| nameless(&entry.given, container));
@@ -427,6 +436,7 @@ fn pod_policy(policy: &Policy, id: PodId) -> PodPolicyReport {
         .collect();
     PodPolicyReport {
         policy: policy.name().to_string(),
+        mode: policy.mode().as_str().to_owned(),
         health: policy.health.as_str().to_owned(),
         error: policy.health.error().map(str::to_owned),
         fields,
@@ -468,6 +478,6 @@ fn at(values: &serde_json::Map<String, serde_json::Value>, path: &str) -> Option
     clippy::cast_sign_loss,
     reason = "a duration in seconds is small and positive"
 )]
-fn micros(seconds: f64) -> u64 {
+pub(crate) fn micros(seconds: f64) -> u64 {
     (seconds * 1e6) as u64
 }

@@ -19,6 +19,9 @@ use tokio::sync::oneshot;
 use crate::metrics::Metrics;
 use crate::service::Request;
 
+/// Lines of a recording that may wait for its taker: a line of a full node is some 50 KB, and the agent promises to stay small.
+const RECORDED_LINES: usize = 32;
+
 /// Which pod.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PodQuery {
@@ -151,6 +154,7 @@ pub async fn serve_admin(listener: UnixListener, requests: Sender<Request>) -> s
         .route("/v1/events", get(|State(agent): State<Loop>| async move { agent.json(Request::Events).await }))
         .route("/v1/problems", get(|State(agent): State<Loop>| async move { agent.json(Request::Problems).await }))
         .route("/v1/explain", get(explain))
+        .route("/v1/diff", get(diff))
         .route("/v1/hold", post(hold))
         .route("/v1/retry", post(retry))
         .route("/v1/restore", get(restorable).post(restore))
@@ -188,6 +192,14 @@ async fn explain(State(agent): State<Loop>, Query(query): Query<PodQuery>) -> Re
     }
 }
 
+async fn diff(State(agent): State<Loop>, Query(query): Query<PolicyQuery>) -> Response {
+    match agent.ask(|reply| Request::Diff(query.policy, reply)).await {
+        Ok(Ok(report)) => Json(report).into_response(),
+        Ok(Err(error)) => (StatusCode::NOT_FOUND, error).into_response(),
+        Err(response) => response,
+    }
+}
+
 async fn hold(State(agent): State<Loop>, Json(request): Json<HoldRequest>) -> Response {
     let until = (!request.lift).then(|| request.until_millis.map(Timestamp));
     match agent.ask(|reply| Request::Hold(request.pod, until, reply)).await {
@@ -215,11 +227,11 @@ async fn restore(State(agent): State<Loop>) -> Response {
 }
 
 async fn record(State(agent): State<Loop>) -> Response {
-    let (lines, received) = std::sync::mpsc::channel::<String>();
+    let (lines, received) = std::sync::mpsc::sync_channel::<String>(RECORDED_LINES);
     if agent.0.send(Request::Record(lines)).is_err() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the agent is ending").into_response();
     }
-    let (chunks, stream) = tokio::sync::mpsc::channel::<String>(64);
+    let (chunks, stream) = tokio::sync::mpsc::channel::<String>(1);
     tokio::task::spawn_blocking(move || {
         for line in received {
             if chunks.blocking_send(line).is_err() {

@@ -17,7 +17,7 @@ use qosm_model::unit::Bytes;
 
 use crate::apply::Refusal;
 use crate::columns::{self, ColumnCost, Quotas, Readings};
-use crate::config::{AgentConfig, OnShutdown};
+use crate::config::{AgentConfig, OnShutdown, PolicyMode};
 use crate::event::{AgentEvent, Events};
 use crate::held::HeldKnobs;
 use crate::hold::Hold;
@@ -26,6 +26,7 @@ use crate::made::is_within;
 use crate::metrics::Metrics;
 use crate::policy::{Evaluated, LoadedPolicy, Now, Policy};
 use crate::report::Decision;
+use crate::shadow::{self, ShadowError};
 use crate::table::{Access, GoneContainer, PodEntry, Pods};
 
 /// Whether the agent writes.
@@ -140,6 +141,8 @@ pub struct Parts {
 pub struct Unloaded {
     /// Its name.
     pub policy: String,
+    /// Whether it was to count.
+    pub mode: PolicyMode,
     /// Why.
     pub error: String,
 }
@@ -154,6 +157,9 @@ pub enum SetUpError {
     /// Two policies of one name.
     #[error("policy `{0}` is configured twice; give one of them another name")]
     Duplicate(String),
+    /// A shadow that cannot be compared as asked.
+    #[error(transparent)]
+    Shadow(#[from] ShadowError),
     /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -176,16 +182,17 @@ impl Agent {
                 return Err(SetUpError::Duplicate(name));
             }
             let grants = policy.config.granted()?;
-            let saved = match &journal {
-                Some(journal) => journal.state(&name)?,
-                None => Vec::new(),
-            };
-            policies.push(Policy::new(policy, grants, saved));
+            let mut policy = Policy::new(policy, grants);
+            if let Some(journal) = &journal {
+                policy.begin_with(&journal.state(&policy.state_key())?);
+            }
+            policies.push(policy);
         }
         // The order of evaluation is part of what a replay must reproduce.
         policies.sort_by(|a, b| {
             b.holder.priority.cmp(&a.holder.priority).then_with(|| a.holder.policy.cmp(&b.holder.policy))
         });
+        shadow::pair(&mut policies, &unloaded)?;
         let orphans = match &journal {
             Some(journal) => journal.records()?,
             None => Vec::new(),
@@ -303,13 +310,20 @@ impl Agent {
             .filter_map(|(place, policy)| policy.due(now).map(|cause| (place, cause)))
             .collect();
         step.readings = self.observe(&due.iter().map(|&(place, _)| place).collect::<Vec<_>>());
-        for (place, cause) in due {
+        let (active, shadows): (Vec<_>, Vec<_>) =
+            due.into_iter().partition(|&(place, _)| self.policies[place].mode().is_active());
+        for (place, cause) in active {
             self.evaluate(place, cause, &step.readings, now, &mut step.events);
         }
         self.release_leaving();
         self.apply(now, &mut step);
         self.tidy_leaving();
         self.settle(now, &mut step);
+        // Shadows come last: however long one takes, what counts is written by then.
+        for (place, cause) in shadows {
+            self.evaluate(place, cause, &step.readings, now, &mut step.events);
+        }
+        self.compare_shadows(now);
         self.ticks += 1;
         let running = self.pods.standing().running.len();
         self.metrics.step(started.elapsed().as_secs_f64(), (self.pods.len(), running), &self.leases, &self.policies);
@@ -378,19 +392,22 @@ impl Agent {
         events: &mut Vec<AgentEvent>,
     ) {
         let Some(policy) = self.policies.get_mut(place) else { return };
-        let name = Arc::clone(policy.name());
+        let (name, mode) = (Arc::clone(policy.name()), policy.mode());
         let outcome = policy.evaluate(&self.engine, cause, readings, &self.pods, now);
-        self.metrics.evaluation(&name, policy.last_evaluation_seconds);
+        self.metrics.evaluation(&name, mode, policy.last_evaluation_seconds);
         match outcome {
-            Evaluated::Staged { staged, anew } => self.take_staged(place, staged, anew, now, events),
+            Evaluated::Staged { staged, anew } => match mode {
+                PolicyMode::Active => self.take_staged(place, staged, anew, now, events),
+                PolicyMode::Shadow => self.take_shadowed(place, staged, anew, now),
+            },
             Evaluated::Failed { error } => {
-                tracing::warn!(policy = %name, error, "evaluation discarded; the policy starts anew");
-                self.metrics.failure(&name);
+                tracing::warn!(policy = %name, mode = mode.as_str(), error, "evaluation discarded; the policy starts anew");
+                self.metrics.failure(&name, mode);
             }
             Evaluated::Parked { error, release } => {
-                tracing::error!(policy = %name, error, release, "policy parked after repeated failure");
-                self.metrics.failure(&name);
-                if release {
+                tracing::error!(policy = %name, mode = mode.as_str(), error, release, "policy parked after repeated failure");
+                self.metrics.failure(&name, mode);
+                if release && mode.is_active() {
                     self.dirty.extend(self.leases.release_policy(&name));
                 }
             }
@@ -422,7 +439,7 @@ impl Agent {
         let mut step = Step::default();
         let mut state = Entries::default();
         for policy in &self.policies {
-            state.state.push((policy.name().to_string(), policy.saved().to_vec()));
+            state.state.push((policy.state_key(), policy.saved().to_vec()));
         }
         if let Some(journal) = &self.journal
             && let Err(error) = journal.commit(&state)
@@ -470,7 +487,7 @@ impl Agent {
         }
     }
 
-    /// Whether everything works: what a health endpoint says, and why not.
+    /// Whether everything works: what a health endpoint says, and why not. A shadow that fails leaves the node as well as it was.
     pub fn health(&self) -> Result<(), String> {
         if let Some(error) = &self.journal_error {
             return Err(error.clone());
@@ -478,8 +495,14 @@ impl Agent {
         let ailing: Vec<_> = self
             .policies
             .iter()
+            .filter(|policy| policy.mode().is_active())
             .filter_map(|policy| policy.health.error().map(|error| format!("{}: {error}", policy.name())))
-            .chain(self.unloaded.iter().map(|policy| format!("{}: {}", policy.policy, policy.error)))
+            .chain(
+                self.unloaded
+                    .iter()
+                    .filter(|policy| policy.mode.is_active())
+                    .map(|policy| format!("{}: {}", policy.policy, policy.error)),
+            )
             .collect();
         if ailing.is_empty() { Ok(()) } else { Err(ailing.join("; ")) }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use qosm_engine::{LogLevel, Staged};
+use qosm_engine::{LogLevel, LogLine, Staged};
 use qosm_host::Wanted;
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::pod::Tier;
@@ -41,13 +41,7 @@ impl Agent {
         let mut undeclared: BTreeSet<_> =
             if anew { self.leases.held_by(&holder.policy).collect() } else { BTreeSet::new() };
         for part in staged {
-            for line in part.log {
-                match line.level {
-                    LogLevel::Debug => tracing::debug!(policy = %holder.policy, message = line.message, "module log"),
-                    LogLevel::Info => tracing::info!(policy = %holder.policy, message = line.message, "module log"),
-                    LogLevel::Warn => tracing::warn!(policy = %holder.policy, message = line.message, "module log"),
-                }
-            }
+            log(&holder.policy, &part.log);
             if let Some(state) = part.state {
                 self.unsaved.retain(|(name, _)| **name != *holder.policy);
                 self.unsaved.push((holder.policy.to_string(), state));
@@ -169,6 +163,17 @@ impl Agent {
                 (Value::Number(i64::try_from(bound).unwrap_or(i64::MAX)), Some((value, why)))
             }
             _ => (value, None),
+        }
+    }
+}
+
+/// Passes on what a module has to say to those who run it.
+pub(crate) fn log(policy: &str, lines: &[LogLine]) {
+    for line in lines {
+        match line.level {
+            LogLevel::Debug => tracing::debug!(policy, message = line.message, "module log"),
+            LogLevel::Info => tracing::info!(policy, message = line.message, "module log"),
+            LogLevel::Warn => tracing::warn!(policy, message = line.message, "module log"),
         }
     }
 }

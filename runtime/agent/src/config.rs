@@ -31,6 +31,13 @@ pub struct PolicyConfig {
     /// Path of the component; `None` = the default module of that name.
     #[serde(default)]
     pub module: Option<String>,
+    /// Whether its settings count.
+    #[serde(default, skip_serializing_if = "PolicyMode::is_active")]
+    pub mode: PolicyMode,
+    /// For a shadow: the active policy that it is compared with; `None` = the one whose module gives itself the same name, or
+    /// whatever is in force if there is none. A shadow without a module of its own runs the default module of this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shadow_of: Option<String>,
     /// Interfaces that it may import; `None` = those that the default module of that name needs.
     #[serde(default)]
     pub grants: Option<Vec<String>>,
@@ -60,6 +67,8 @@ impl PolicyConfig {
         Self {
             name: name.to_owned(),
             module: None,
+            mode: PolicyMode::default(),
+            shadow_of: None,
             grants: None,
             priority: Self::default_priority(),
             config: serde_json::Map::new(),
@@ -70,8 +79,18 @@ impl PolicyConfig {
         }
     }
 
+    /// A component that is tried out beside the policies that count.
+    pub fn shadow(name: &str, module: &str) -> Self {
+        Self { module: Some(module.to_owned()), mode: PolicyMode::Shadow, ..Self::builtin(name) }
+    }
+
     fn default_priority() -> i32 {
         100
+    }
+
+    /// The default module that stands in where the entry names none, and whose grants it has.
+    pub(crate) fn default_module(&self) -> &str {
+        self.shadow_of.as_deref().filter(|_| !self.mode.is_active()).unwrap_or(&self.name)
     }
 
     pub(crate) fn lease_priority(&self) -> Priority {
@@ -85,7 +104,7 @@ impl PolicyConfig {
     /// [`UnknownGrant`] names the first that does not exist.
     pub fn granted(&self) -> Result<Grants, UnknownGrant> {
         let Some(names) = &self.grants else {
-            return Ok(default_grants(&self.name).into_iter().collect());
+            return Ok(default_grants(self.default_module()).into_iter().collect());
         };
         names
             .iter()
@@ -108,6 +127,33 @@ impl PolicyConfig {
             limits.evaluation = Duration::from_millis(millis);
         }
         limits
+    }
+}
+
+/// Whether a policy's settings count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyMode {
+    /// They become leases, and leases are written.
+    #[default]
+    Active,
+    /// It is evaluated on the same columns, and what it asks for is compared with what an active policy asks for; nothing that it
+    /// does reaches the kernel, the journal's records or the owners of pods.
+    Shadow,
+}
+
+impl PolicyMode {
+    /// Whether they do.
+    pub fn is_active(&self) -> bool {
+        matches!(self, Self::Active)
+    }
+
+    /// The word for it in files, reports and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Shadow => "shadow",
+        }
     }
 }
 

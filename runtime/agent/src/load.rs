@@ -33,11 +33,12 @@ pub enum LoadError {
     },
 }
 
-/// Where the module of an entry is: the path that it names, or `<name>.wasm` among the default modules.
+/// Where the module of an entry is: the path that it names, or `<name>.wasm` among the default modules (of a
+/// shadow, the name of the policy that it is compared with).
 pub fn module_path(entry: &PolicyConfig, default_modules: &Path) -> PathBuf {
     match &entry.module {
         Some(path) => PathBuf::from(path),
-        None => default_modules.join(format!("{}.wasm", entry.name)),
+        None => default_modules.join(format!("{}.wasm", entry.default_module())),
     }
 }
 

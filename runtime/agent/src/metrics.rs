@@ -13,11 +13,33 @@ use qosm_engine::Interface;
 use qosm_model::knob::Knob;
 use qosm_model::lease::Leases;
 
+use crate::config::PolicyMode;
 use crate::policy::{Health, Policy};
+use crate::shadow::{Comparison, Kind};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PolicyLabel {
+struct PolicyLabels {
     policy: String,
+    mode: &'static str,
+}
+
+impl PolicyLabels {
+    fn of(policy: &Arc<str>, mode: PolicyMode) -> Self {
+        Self { policy: policy.to_string(), mode: mode.as_str() }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AgreementLabels {
+    policy: String,
+    knob: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DifferenceLabels {
+    policy: String,
+    knob: &'static str,
+    kind: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -57,11 +79,11 @@ fn seconds() -> Histogram {
 pub struct Metrics {
     registry: Registry,
     step: Histogram,
-    evaluation: Family<PolicyLabel, Histogram, fn() -> Histogram>,
+    evaluation: Family<PolicyLabels, Histogram, fn() -> Histogram>,
     column: Family<ColumnLabel, Histogram, fn() -> Histogram>,
-    failures: Family<PolicyLabel, Counter>,
-    running: Family<PolicyLabel, Gauge>,
-    leases: Family<PolicyLabel, Gauge>,
+    failures: Family<PolicyLabels, Counter>,
+    running: Family<PolicyLabels, Gauge>,
+    leases: Family<PolicyLabels, Gauge>,
     writes: Family<WriteLabels, Counter>,
     refusals: Family<RefusalLabels, Counter>,
     drift: Family<DriftLabels, Counter>,
@@ -70,6 +92,8 @@ pub struct Metrics {
     containers: Gauge,
     problems: Gauge,
     journal_failures: Counter<u64, AtomicU64>,
+    agreements: Family<AgreementLabels, Counter>,
+    differences: Family<DifferenceLabels, Counter>,
 }
 
 impl Default for Metrics {
@@ -93,6 +117,8 @@ impl Default for Metrics {
             containers: Gauge::default(),
             problems: Gauge::default(),
             journal_failures: Counter::default(),
+            agreements: Family::default(),
+            differences: Family::default(),
             registry: std::mem::take(registry),
         };
         let mut metrics = metrics_of(&mut registry);
@@ -106,7 +132,11 @@ impl Default for Metrics {
             "1 while the policy is evaluated, 0 while it backs off or is parked",
             metrics.running.clone(),
         );
-        r.register("leases", "Leases of a policy, whether or not they are in force", metrics.leases.clone());
+        r.register(
+            "leases",
+            "Leases of a policy, or of a shadow, whether or not they are in force",
+            metrics.leases.clone(),
+        );
         r.register("knob_writes", "Writes to the kernel", metrics.writes.clone());
         r.register(
             "knob_refusals",
@@ -123,6 +153,16 @@ impl Default for Metrics {
             metrics.problems.clone(),
         );
         r.register("journal_failures", "Commits that the journal refused", metrics.journal_failures.clone());
+        r.register(
+            "shadow_agreements",
+            "Knobs, summed over ticks, for which a shadow asked what is asked for without it",
+            metrics.agreements.clone(),
+        );
+        r.register(
+            "shadow_differences",
+            "Knobs, summed over ticks, for which a shadow asked something else: another value, or one asks and the other does not",
+            metrics.differences.clone(),
+        );
         metrics
     }
 }
@@ -141,18 +181,30 @@ impl Metrics {
         self.pods.set(count(pods));
         self.containers.set(count(running));
         for policy in policies {
-            let label = PolicyLabel { policy: policy.name().to_string() };
-            self.leases.get_or_create(&label).set(count(leases.count(policy.name())));
+            let label = PolicyLabels::of(policy.name(), policy.mode());
+            self.leases.get_or_create(&label).set(count(policy.count(leases)));
             self.running.get_or_create(&label).set(i64::from(policy.health == Health::Running));
         }
     }
 
-    pub(crate) fn evaluation(&self, policy: &Arc<str>, seconds: f64) {
-        self.evaluation.get_or_create(&PolicyLabel { policy: policy.to_string() }).observe(seconds);
+    pub(crate) fn evaluation(&self, policy: &Arc<str>, mode: PolicyMode, seconds: f64) {
+        self.evaluation.get_or_create(&PolicyLabels::of(policy, mode)).observe(seconds);
     }
 
-    pub(crate) fn failure(&self, policy: &Arc<str>) {
-        self.failures.get_or_create(&PolicyLabel { policy: policy.to_string() }).inc();
+    pub(crate) fn failure(&self, policy: &Arc<str>, mode: PolicyMode) {
+        self.failures.get_or_create(&PolicyLabels::of(policy, mode)).inc();
+    }
+
+    /// One tick's comparison of a shadow.
+    pub(crate) fn compared(&self, policy: &Arc<str>, comparison: &Comparison) {
+        for (&knob, counts) in &comparison.counts {
+            let agreements = AgreementLabels { policy: policy.to_string(), knob: knob.as_str() };
+            self.agreements.get_or_create(&agreements).inc_by(counts.agreed);
+            for kind in Kind::ALL {
+                let labels = DifferenceLabels { policy: policy.to_string(), knob: knob.as_str(), kind: kind.as_str() };
+                self.differences.get_or_create(&labels).inc_by(counts.of(kind));
+            }
+        }
     }
 
     pub(crate) fn column(&self, column: Interface, seconds: f64) {

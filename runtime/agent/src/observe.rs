@@ -96,7 +96,7 @@ impl Agent {
 
     /// Forgets all about a target whose cgroup no longer exists.
     pub(crate) fn drop_target(&mut self, target: Target) {
-        self.leases.forget(target);
+        self.forget_leases(target);
         self.host.detach(target);
         self.quotas.forget(target);
         for (knob, held) in self.held.take(target) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use qosm_engine::{Cause, Engine, Grants, Instance, Interface, Limits, Module, PodView, Staged};
 use qosm_model::layering::{CompiledProtocol, ConfigMap, Effective, Layers};
-use qosm_model::lease::{Holder, Timestamp};
+use qosm_model::lease::{Holder, Leases, Timestamp};
 use qosm_model::pod::{ContainerId, Node, PodId};
 use qosm_model::problem::Problem;
 use qosm_model::problem::chain;
@@ -14,7 +14,8 @@ use qosm_model::unit::Micros;
 use serde_json::Value;
 
 use crate::columns::Readings;
-use crate::config::{OnFailure, PolicyConfig};
+use crate::config::{OnFailure, PolicyConfig, PolicyMode};
+use crate::shadow::Shadow;
 use crate::table::{Access, Pods};
 
 /// Failures in a row after which a policy is parked.
@@ -71,7 +72,8 @@ pub struct Now {
     pub monotonic: Micros,
 }
 
-/// A module that is ready to be instantiated as a policy.
+/// A module that is ready to be instantiated as a policy. Cheap to clone.
+#[derive(Clone)]
 pub struct LoadedPolicy {
     /// The operator's entry.
     pub config: PolicyConfig,
@@ -95,6 +97,9 @@ pub(crate) struct Policy {
     pub(crate) evaluations: u64,
     pub(crate) failures: u64,
     pub(crate) last_evaluation_seconds: f64,
+    pub(crate) all_evaluations_seconds: f64,
+    /// What it would do; `None` = it does it.
+    pub(crate) shadow: Option<Shadow>,
     grants: Grants,
     limits: Limits,
     interval: Option<Micros>,
@@ -125,7 +130,7 @@ pub(crate) enum Evaluated {
 }
 
 impl Policy {
-    pub(crate) fn new(loaded: LoadedPolicy, grants: Grants, saved: Vec<u8>) -> Self {
+    pub(crate) fn new(loaded: LoadedPolicy, grants: Grants) -> Self {
         let LoadedPolicy { config, module, description } = loaded;
         let interval = config.interval_millis.unwrap_or(description.interval_millis);
         let mut policy = Self {
@@ -139,6 +144,8 @@ impl Policy {
             evaluations: 0,
             failures: 0,
             last_evaluation_seconds: 0.0,
+            all_evaluations_seconds: 0.0,
+            shadow: (config.mode == PolicyMode::Shadow).then(Shadow::default),
             grants,
             limits: config.limits(),
             interval: (interval > 0).then(|| Micros(u64::from(interval) * 1000)),
@@ -146,7 +153,7 @@ impl Policy {
             protocol: None,
             layers: None,
             instance: None,
-            saved,
+            saved: Vec::new(),
             failures_in_row: 0,
             successes_in_row: 0,
             configured: false,
@@ -251,6 +258,7 @@ impl Policy {
         let started = std::time::Instant::now();
         let outcome = self.run(engine, cause, readings, pods, now);
         self.last_evaluation_seconds = started.elapsed().as_secs_f64();
+        self.all_evaluations_seconds += self.last_evaluation_seconds;
         self.evaluations += 1;
         match outcome {
             Ok(staged) => {
@@ -347,6 +355,35 @@ impl Policy {
             }
             _ => entry.to_string(),
         }
+    }
+
+    /// Whether its settings count.
+    pub(crate) fn mode(&self) -> PolicyMode {
+        self.config.mode
+    }
+
+    /// The policy that a shadow is to be compared with, as the operator says.
+    pub(crate) fn shadow_of(&self) -> Option<&str> {
+        self.config.shadow_of.as_deref()
+    }
+
+    /// The knobs that it holds, or as a shadow would hold.
+    pub(crate) fn count(&self, leases: &Leases) -> usize {
+        self.shadow.as_ref().map_or(leases, |shadow| &shadow.leases).count(self.name())
+    }
+
+    /// Under which name the journal keeps what the module saved. A shadow's stands apart: a policy that is promoted, or put back
+    /// into the shadow, finds what it saved in that role.
+    pub(crate) fn state_key(&self) -> String {
+        match self.mode() {
+            PolicyMode::Active => self.name().to_string(),
+            PolicyMode::Shadow => format!("shadow/{}", self.name()),
+        }
+    }
+
+    /// Has the module begin with this state.
+    pub(crate) fn begin_with(&mut self, state: &[u8]) {
+        self.saved = state.to_vec();
     }
 
     /// The state that the module saved last.

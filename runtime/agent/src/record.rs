@@ -1,7 +1,7 @@
 //! Record: a running agent writes down what it sees, in the form that [`crate::replay`] plays.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{SyncSender, TrySendError};
 
 use qosm_host::mounts::CgroupVersion;
 use qosm_host::{KnobFact, Support};
@@ -11,13 +11,13 @@ use serde_json::json;
 use crate::agent::{Agent, Step};
 use crate::columns::Readings;
 use crate::facts::{CgroupFacts, CgroupVersions, DriverName, Facts, HostFacts, KernelName, Version, manifest};
-use crate::policy::Now;
+use crate::policy::{Now, Policy};
 use crate::replay::{ContainerLine, CpuLine, MemoryLine, NodeLine, PodsLine, PressureLine, TickLine};
 
 /// One recording under way.
 #[derive(Debug)]
 pub struct Recorder {
-    lines: Sender<String>,
+    lines: SyncSender<String>,
     earlier: Readings,
     last: Option<Now>,
     pods: BTreeMap<String, serde_json::Value>,
@@ -26,16 +26,28 @@ pub struct Recorder {
 
 impl Recorder {
     /// Begins with the facts as they are now. `None` when nobody listens any more.
-    pub(crate) fn start(agent: &Agent, lines: Sender<String>, now: Now) -> Option<Self> {
+    pub fn start(agent: &Agent, lines: SyncSender<String>, now: Now) -> Option<Self> {
         let time = jiff::Timestamp::from_millisecond(now.wall.0).ok();
-        let facts = Facts { time, ..facts(agent) };
-        lines.send(line(&facts)).ok()?;
         let pods = manifests(agent);
-        Some(Self { lines, earlier: Readings::default(), last: None, pods, changed: None })
+        let recorder = Self { lines, earlier: Readings::default(), last: None, pods, changed: None };
+        recorder.write(&Facts { time, ..facts(agent) }).then_some(recorder)
+    }
+
+    /// Hands a line over without ever waiting: the loop has other things to do. A recording with a hole would replay to something
+    /// that never was, so one that is not taken in time ends.
+    fn write(&self, document: &impl serde::Serialize) -> bool {
+        match self.lines.try_send(line(document)) {
+            Ok(()) => true,
+            Err(TrySendError::Disconnected(_)) => false,
+            Err(TrySendError::Full(_)) => {
+                tracing::warn!("a recording ends: whoever takes it does not keep up");
+                false
+            }
+        }
     }
 
     /// The sources changed: the next line says how. `false` when nobody listens any more.
-    pub(crate) fn sources(&mut self, agent: &Agent) -> bool {
+    pub fn sources(&mut self, agent: &Agent) -> bool {
         let now = manifests(agent);
         let upserted =
             now.iter().filter(|(key, pod)| self.pods.get(*key) != Some(pod)).map(|(_, pod)| pod.clone()).collect();
@@ -49,8 +61,8 @@ impl Recorder {
         true
     }
 
-    /// Writes one tick down. `false` when nobody listens any more.
-    pub(crate) fn step(&mut self, agent: &Agent, step: &Step, now: Now) -> bool {
+    /// Writes one tick down. `false` when nobody listens any more, or not fast enough.
+    pub fn step(&mut self, agent: &Agent, step: &Step, now: Now) -> bool {
         // The first step only shows where the counters stood.
         let Some(last) = self.last.replace(now) else {
             self.earlier = step.readings.clone();
@@ -104,7 +116,7 @@ impl Recorder {
         if step.readings.cpu.is_some() || step.readings.memory.is_some() || step.readings.pressure.is_some() {
             self.earlier = step.readings.clone();
         }
-        self.lines.send(line(&tick)).is_ok()
+        self.write(&tick)
     }
 }
 
@@ -141,7 +153,8 @@ pub fn facts(agent: &Agent) -> Facts {
             "metadata": {"name": node.name, "labels": node.labels},
             "status": {"allocatable": allocatable.unwrap_or_else(|| json!({}))},
         })),
-        policies: agent.policies.iter().map(crate::policy::Policy::entry).collect(),
+        // A shadow decides nothing, and whoever replays may not even have its module.
+        policies: agent.policies.iter().filter(|policy| policy.mode().is_active()).map(Policy::entry).collect(),
         guard_rails: Some(agent.config.guard_rails.clone()),
         config_maps: config_maps(agent),
         pods: manifests(agent).into_values().collect(),

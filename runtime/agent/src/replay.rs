@@ -171,7 +171,7 @@ pub struct Outcome {
 }
 
 /// An event in a replay.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EventLine {
     /// `namespace/name`.
     pub pod: String,

@@ -1,5 +1,7 @@
 //! What `-o json` and the admin API say: decisions, held knobs, refusals, pods, policies. The names of the fields are stable.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use qosm_model::knob::Value;
 use qosm_model::lease;
@@ -193,6 +195,8 @@ pub struct FieldReport {
 pub struct PodPolicyReport {
     /// The policy.
     pub policy: String,
+    /// `active`, or `shadow`: then it only says what it would do.
+    pub mode: String,
     /// `running`, `backing-off`, `parked` or `not-loaded`. Only a running policy takes the configuration to heart.
     pub health: String,
     /// Why it is not running.
@@ -261,6 +265,8 @@ pub struct Explanation {
 pub struct PolicyReport {
     /// Its name.
     pub policy: String,
+    /// `active`, or `shadow`: then it only says what it would do.
+    pub mode: String,
     /// Name and version that the module gives itself.
     pub module: String,
     /// Its digest.
@@ -272,7 +278,7 @@ pub struct PolicyReport {
     pub error: Option<String>,
     /// Weight of its leases.
     pub priority: i32,
-    /// Knobs that it holds.
+    /// Knobs that it holds, or as a shadow would hold.
     pub leases: usize,
     /// Evaluations so far.
     pub evaluations: u64,
@@ -283,6 +289,124 @@ pub struct PolicyReport {
     /// What is wrong with its ConfigMaps.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub problems: Vec<String>,
+}
+
+/// A shadow beside the policy that it is compared with.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiffReport {
+    /// The shadow.
+    pub shadow: VersionReport,
+    /// The active policy; `None` = it is compared with whatever is in force.
+    pub active: Option<VersionReport>,
+    /// The shadow's health: `running`, `backing-off` or `parked`. While it does not run, nothing is compared.
+    pub health: String,
+    /// What went wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<String>,
+    /// Knobs on which both agree now.
+    pub agreements: u64,
+    /// Knobs on which they do not.
+    pub differences: Vec<DifferenceReport>,
+    /// All comparisons so far.
+    pub totals: DiffTotals,
+    /// What the shadow costs.
+    pub cost: CostReport,
+}
+
+/// A policy, and the module that it runs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VersionReport {
+    /// Its name.
+    pub policy: String,
+    /// Name and version that the module gives itself; empty if it was not loaded.
+    pub module: String,
+    /// The module's digest; empty if it was not loaded.
+    pub digest: String,
+}
+
+/// One knob that the active policy and its shadow see differently.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DifferenceReport {
+    /// `tier`, `pod` or `container`.
+    pub level: String,
+    /// What it is about: a tier, a pod, or a pod's container.
+    pub subject: String,
+    /// The pod, `namespace/name`; empty for a tier.
+    pub pod: String,
+    /// The container; empty above.
+    pub container: String,
+    /// The knob.
+    pub knob: String,
+    /// `differs`, `only-active` or `only-shadow`.
+    pub kind: String,
+    /// What the active policy asks for.
+    pub active: Option<AskedReport>,
+    /// What the shadow would ask for.
+    pub shadow: Option<AskedReport>,
+    /// What the kernel holds; `None` where it cannot be read.
+    pub in_force: Option<WireValue>,
+}
+
+/// What a policy asks for, before guard rails and the kernel's own bounds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AskedReport {
+    /// The value.
+    pub value: WireValue,
+    /// Which policy.
+    pub policy: String,
+    /// Why, in the policy's words.
+    pub reason: String,
+    /// Since when (RFC 3339).
+    pub since: String,
+}
+
+/// All comparisons of a shadow so far.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiffTotals {
+    /// When the first one was made (RFC 3339).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub since: Option<String>,
+    /// Comparisons: one a tick while the shadow runs.
+    pub ticks: u64,
+    /// Those that found a difference.
+    pub differing_ticks: u64,
+    /// Knobs, summed over ticks.
+    pub knobs: BTreeMap<String, DiffCounts>,
+    /// Events that pods' owners would have had from it.
+    pub events_withheld: u64,
+}
+
+/// Knobs of one kind, summed over ticks.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiffCounts {
+    /// Both asked for the same.
+    pub agreed: u64,
+    /// Both asked, for different values.
+    pub differed: u64,
+    /// Only the active policy asked.
+    pub only_active: u64,
+    /// Only the shadow asked.
+    pub only_shadow: u64,
+}
+
+/// What evaluating a policy costs.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CostReport {
+    /// Evaluations so far.
+    pub evaluations: u64,
+    /// How many of them failed.
+    pub failures: u64,
+    /// How long the last one took, in microseconds.
+    pub last_evaluation_usec: u64,
+    /// How long all of them took, in microseconds.
+    pub all_evaluations_usec: u64,
 }
 
 /// A moment for people and scripts.

@@ -1,6 +1,6 @@
 //! The running agent: a clock, the sources, requests from outside, and the loop between them.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use qosm_cluster::Folder;
@@ -14,7 +14,7 @@ use crate::event::AgentEvent;
 use crate::journal::JournalError;
 use crate::policy::Now;
 use crate::record::Recorder;
-use crate::report::{Explanation, KnobReport, PodReport, PolicyReport, RefusalReport};
+use crate::report::{DiffReport, Explanation, KnobReport, PodReport, PolicyReport, RefusalReport};
 use crate::restore::Restored;
 
 /// What can be asked of a running agent. The list is closed: with the tick and the sources it is all that drives the loop.
@@ -32,12 +32,14 @@ pub enum Request {
     Problems(oneshot::Sender<Vec<String>>),
     /// All about one pod.
     Explain(String, oneshot::Sender<Option<Explanation>>),
+    /// How a shadow would do otherwise, or why that cannot be told.
+    Diff(String, oneshot::Sender<Result<DiffReport, String>>),
     /// Hold a pod (until a moment, or until lifted), or lift the hold (`None`). `false` = there is no such pod now.
     Hold(String, Option<Option<Timestamp>>, oneshot::Sender<Result<bool, String>>),
     /// Try a parked policy again. `false` = there is none of that name.
     Retry(String, oneshot::Sender<bool>),
-    /// Send a recording, line by line, until the receiver is dropped.
-    Record(Sender<String>),
+    /// Send a recording, line by line, until the receiver is dropped or no longer keeps up.
+    Record(SyncSender<String>),
     /// What a restore would put back.
     Restorable(oneshot::Sender<Vec<Restored>>),
     /// Whether all is well.
@@ -133,6 +135,7 @@ fn answer(agent: &mut Agent, request: Request, now: Now) {
         Request::Events(reply) => drop(reply.send(agent.event_reports())),
         Request::Problems(reply) => drop(reply.send(agent.problems())),
         Request::Explain(pod, reply) => drop(reply.send(agent.explain(&pod, now))),
+        Request::Diff(policy, reply) => drop(reply.send(agent.diff(&policy))),
         Request::Hold(pod, hold, reply) => {
             drop(reply.send(agent.set_hold(&pod, hold, now).map_err(|error| chain(&error))));
         }

@@ -95,6 +95,7 @@ impl Agent {
         let struggling = self
             .policies
             .iter()
+            .filter(|policy| policy.mode().is_active())
             .any(|policy| matches!(policy.health, Health::BackingOff { .. }) || policy.evaluations == 0);
         if struggling && self.ticks < SETTLE_TICKS {
             return;
@@ -152,7 +153,7 @@ impl Agent {
             .chain(self.leaving_containers.iter().map(|gone| Target::Container(gone.id)))
             .collect();
         for target in targets {
-            self.leases.forget(target);
+            self.forget_leases(target);
             self.dirty.extend(self.held.of(target).map(|knob| (target, knob)));
         }
     }

@@ -26,7 +26,7 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
         Some(OnShutdownArg::Restore) => config.on_shutdown = OnShutdown::Restore,
         None => {}
     }
-    let entries = modules::entries(&args.modules, std::mem::take(&mut config.policies))?;
+    let entries = modules::entries_with_shadows(&args.modules, &args.shadows, std::mem::take(&mut config.policies))?;
     let folder = Folder::open(args.pods.clone(), args.config.clone())
         .with_context(|| format!("cannot watch the folder of pods {}", args.pods.display()))?;
 
@@ -50,7 +50,7 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
             Err(error) => {
                 let error = format!("{:#}", anyhow::Error::from(error));
                 tracing::error!(policy = entry.name, error, "policy not loaded; the others go on");
-                unloaded.push(Unloaded { policy: entry.name.clone(), error });
+                unloaded.push(Unloaded { policy: entry.name.clone(), mode: entry.mode, error });
             }
         }
     }

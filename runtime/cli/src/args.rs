@@ -31,11 +31,13 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Play a recording through the policies and print each tick's decisions.
     #[command(
-        after_help = "Examples:\n  qosm replay examples/replay/burst.jsonl\n  qosm replay node.jsonl --policy cpu-burst=./candidate.wasm --policy-config cpu-burst='{\"profile\":\"koordinator\"}'"
+        after_help = "Examples:\n  qosm replay examples/replay/burst.jsonl\n  qosm replay node.jsonl --policy cpu-burst=./candidate.wasm --policy-config cpu-burst='{\"profile\":\"koordinator\"}'\n  qosm replay node.jsonl --policy old.wasm --against new.wasm -o table\n\nExit codes: 0 done, with --against: both decide the same; 1 a policy does not run, with --against: or they differ; 2 it was asked wrongly."
     )]
     Replay(ReplayArgs),
     /// Record what a running agent sees, for `replay`.
-    #[command(after_help = "Example:\n  qosm record --for 60s > node.jsonl")]
+    #[command(
+        after_help = "Examples:\n  qosm record --for 60s > node.jsonl\n  qosm record --max-ticks 600 --max-size 64Mi --file node.jsonl\n\nThe recording ends at a whole line, whichever bound comes first. Exit codes: 0 done; 1 the agent ended it before its bounds, or the facts alone are larger than --max-size; 2 it was asked wrongly."
+    )]
     Record(RecordArgs),
     /// List what a running agent knows.
     #[command(after_help = "Example:\n  qosm get knobs -o json")]
@@ -43,6 +45,11 @@ pub(crate) enum Command {
     /// Tell all about one pod: every held knob, who set it, from what, and why; and what is not in force.
     #[command(after_help = "Example:\n  qosm explain default/web")]
     Explain(ExplainArgs),
+    /// Tell what a policy in the shadow would do otherwise than the active one.
+    #[command(
+        after_help = "Examples:\n  qosm diff cpu-burst-next\n  qosm diff cpu-burst-next -o json\n\nExit codes: 0 both ask for the same now; 1 they differ, or the shadow does not run; 2 it was asked wrongly."
+    )]
+    Diff(DiffArgs),
     /// Leave a pod as it is: no writes to it while the hold lasts, not even when the agent ends. Only `qosm restore` overrides it.
     #[command(after_help = "Examples:\n  qosm hold default/web --for 2h\n  qosm hold default/web --lift")]
     Hold(HoldArgs),
@@ -110,10 +117,11 @@ pub(crate) enum DriverArg {
 }
 
 /// Which modules run.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ModuleArgs {
-    /// A policy to run: the name of a default module, or NAME=FILE. May be repeated; none = all default ones.
-    #[arg(long = "policy", value_name = "NAME[=FILE]")]
+    /// A policy to run: the name of a default module, NAME=FILE, or FILE (x.wasm or with a slash) under the name that the module
+    /// gives itself. May be repeated; none = all default ones.
+    #[arg(long = "policy", value_name = "NAME|[NAME=]FILE")]
     pub(crate) policies: Vec<String>,
     /// The policy-level configuration of one policy. May be repeated.
     #[arg(long, value_name = "NAME=JSON")]
@@ -139,6 +147,10 @@ pub(crate) struct AgentArgs {
     pub(crate) agent_config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) modules: ModuleArgs,
+    /// A module to try out beside the policies: evaluated and compared with the policy whose module gives itself the same name, but
+    /// never written. It needs its grants (--grant); see `qosm diff`. May be repeated.
+    #[arg(long = "shadow", value_name = "NAME=FILE")]
+    pub(crate) shadows: Vec<String>,
     #[command(flatten)]
     pub(crate) host: HostArgs,
     /// Make kubepods-shaped cgroups for pods that have none, with their CPU and memory limits; for hosts without a kubelet.
@@ -239,7 +251,15 @@ pub(crate) struct ReplayArgs {
     pub(crate) recording: PathBuf,
     #[command(flatten)]
     pub(crate) modules: ModuleArgs,
-    /// `json` prints one line a tick, `table` one row a decision.
+    /// Another version of one policy, played beside it; what is printed are the differences. FILE stands against the policy of the
+    /// name that the module gives itself; NAME alone is the same module once more, with --against-config.
+    #[arg(long, value_name = "NAME|[NAME=]FILE")]
+    pub(crate) against: Option<String>,
+    /// The policy-level configuration of that other version; if not given, the same.
+    #[arg(long, value_name = "JSON", requires = "against")]
+    pub(crate) against_config: Option<String>,
+    /// `json` prints one line a tick, `table` one row a decision, or with --against one row whenever a difference begins, changes
+    /// or ends.
     #[arg(short, long, value_enum, default_value_t = Output::Json)]
     pub(crate) output: Output,
 }
@@ -255,12 +275,23 @@ pub(crate) struct SocketArgs {
 pub(crate) struct RecordArgs {
     #[command(flatten)]
     pub(crate) socket: SocketArgs,
-    /// How long, such as 90s or 5m; without it until interrupted.
+    /// How long, such as 90s or 5m; without a bound until interrupted.
     #[arg(long = "for", value_name = "DURATION")]
     pub(crate) duration: Option<jiff::SignedDuration>,
+    /// How many ticks; the first line, the facts, is none.
+    #[arg(long, value_name = "TICKS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_ticks: Option<u64>,
+    /// How large at most, such as 64Mi.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) max_size: Option<u64>,
     /// Where to write; standard output if not given.
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+}
+
+/// A size in bytes, as Kubernetes spells quantities.
+fn size(text: &str) -> Result<u64, String> {
+    qosm_cluster::parse_bytes(text).map(|bytes| bytes.0).map_err(|error| error.to_string())
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -291,6 +322,16 @@ pub(crate) struct GetArgs {
 pub(crate) struct ExplainArgs {
     /// namespace/name, or the name alone where it is unique.
     pub(crate) pod: String,
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// The shadow, or the active policy that it alone is compared with.
+    pub(crate) policy: String,
     #[command(flatten)]
     pub(crate) socket: SocketArgs,
     #[command(flatten)]

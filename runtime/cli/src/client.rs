@@ -1,5 +1,6 @@
 //! Talking to a running agent through its admin socket.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -61,31 +62,45 @@ pub(crate) fn post(socket: &Path, path: &str, body: &impl Serialize) -> anyhow::
     })
 }
 
-/// Hands over a stream piece by piece until it ends, `take` says stop, or the time is over.
+/// Who ended a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndedBy {
+    /// We: enough was taken, the time is over, or a signal came.
+    Us,
+    /// The agent.
+    Agent,
+}
+
+/// Hands over a stream piece by piece until it ends, `take` says stop, the time is over, or a signal asks to end.
 pub(crate) fn stream(
     socket: &Path,
     path: &str,
     at_most: Option<std::time::Duration>,
-    mut take: impl FnMut(&[u8]) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+    mut take: impl FnMut(&[u8]) -> anyhow::Result<ControlFlow<()>>,
+) -> anyhow::Result<EndedBy> {
+    use tokio::signal::unix::{SignalKind, signal};
     block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
         let mut body = send(socket, Method::GET, path, Vec::new()).await?.into_body();
-        let end = at_most.map(|time| tokio::time::Instant::now() + time);
+        let mut over = std::pin::pin!(async {
+            match at_most {
+                Some(time) => tokio::time::sleep(time).await,
+                None => std::future::pending().await,
+            }
+        });
         loop {
-            let frame = async { body.frame().await };
-            let next = match end {
-                Some(end) => match tokio::time::timeout_at(end, frame).await {
-                    Ok(next) => next,
-                    Err(_) => return Ok(()),
-                },
-                None => tokio::select! {
-                    next = frame => next,
-                    _ = tokio::signal::ctrl_c() => return Ok(()),
-                },
+            let frame = tokio::select! {
+                frame = body.frame() => frame,
+                () = &mut over => return Ok(EndedBy::Us),
+                _ = interrupt.recv() => return Ok(EndedBy::Us),
+                _ = terminate.recv() => return Ok(EndedBy::Us),
             };
-            let Some(frame) = next else { return Ok(()) };
-            if let Some(bytes) = frame?.data_ref() {
-                take(bytes)?;
+            let Some(frame) = frame else { return Ok(EndedBy::Agent) };
+            if let Some(bytes) = frame?.data_ref()
+                && take(bytes)?.is_break()
+            {
+                return Ok(EndedBy::Us);
             }
         }
     })

@@ -18,7 +18,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Answer> {
 }
 
 /// Percent-encodes what may not stand in a query.
-fn encode(text: &str) -> String {
+pub(crate) fn encode(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'/' => char::from(byte).to_string(),
@@ -45,7 +45,8 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
         writeln!(out, "    ON HOLD {hold}: nothing is written to this pod")?;
     }
     for policy in &explanation.policies {
-        writeln!(out, "\npolicy {}", policy.policy)?;
+        let shadow = if policy.mode == "shadow" { "  (a shadow: nothing of it is written)" } else { "" };
+        writeln!(out, "\npolicy {}{shadow}", policy.policy)?;
         if let Some(error) = &policy.error {
             writeln!(out, "    {}: {error}", policy.health.to_uppercase())?;
             if policy.health == "parked" {

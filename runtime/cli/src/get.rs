@@ -59,10 +59,11 @@ fn pods(pods: &[PodReport]) -> String {
 
 fn policies(policies: &[PolicyReport]) -> String {
     let mut text = print::table(
-        &["policy", "module", "digest", "health", "leases", "evaluations", "failures", "last"],
+        &["policy", "mode", "module", "digest", "health", "leases", "evaluations", "failures", "last"],
         policies.iter().map(|policy| {
             vec![
                 policy.policy.clone(),
+                policy.mode.clone(),
                 policy.module.clone(),
                 policy.digest.chars().take(19).collect(),
                 policy.health.clone(),

@@ -3,6 +3,7 @@
 mod agent;
 mod args;
 mod client;
+mod diff;
 mod doctor;
 mod document;
 mod explain;
@@ -15,6 +16,7 @@ mod print;
 mod record;
 mod replay;
 mod restore;
+mod versus;
 
 use std::process::ExitCode;
 
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Get(args) => get::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Hold(args) => get::hold(&args),
         Command::Restore(args) => restore::run(&args),

@@ -26,6 +26,15 @@ pub(crate) fn default_dir(said: Option<&Path>) -> PathBuf {
 
 /// The policies to run: those of the flags, else those of the file, else the default ones; with what the flags say of each.
 pub(crate) fn entries(args: &ModuleArgs, from_file: Vec<PolicyConfig>) -> Result<Vec<PolicyConfig>, Usage> {
+    entries_with_shadows(args, &[], from_file)
+}
+
+/// The same, with what is to be tried out beside them.
+pub(crate) fn entries_with_shadows(
+    args: &ModuleArgs,
+    shadows: &[String],
+    from_file: Vec<PolicyConfig>,
+) -> Result<Vec<PolicyConfig>, Usage> {
     let mut entries: Vec<PolicyConfig> = if !args.policies.is_empty() {
         args.policies
             .iter()
@@ -48,10 +57,13 @@ pub(crate) fn entries(args: &ModuleArgs, from_file: Vec<PolicyConfig>) -> Result
     } else {
         from_file
     };
+    for text in shadows {
+        let (name, file) = split(text, "--shadow", "NAME=FILE")?;
+        entries.push(PolicyConfig::shadow(name, file));
+    }
     for text in &args.policy_config {
         let (name, json) = split(text, "--policy-config", "NAME=JSON")?;
-        let config = serde_json::from_str(json)
-            .map_err(|error| Usage(format!("--policy-config {name}: not a JSON object: {error}")))?;
+        let config = object(json, &format!("--policy-config {name}"))?;
         entry_of(&mut entries, name, "--policy-config")?.config = config;
     }
     for text in &args.grants {
@@ -60,6 +72,16 @@ pub(crate) fn entries(args: &ModuleArgs, from_file: Vec<PolicyConfig>) -> Result
         entry_of(&mut entries, name, "--grant")?.grants.get_or_insert_default().extend(grants);
     }
     Ok(entries)
+}
+
+/// A policy-level configuration.
+pub(crate) fn object(json: &str, flag: &str) -> Result<serde_json::Map<String, serde_json::Value>, Usage> {
+    serde_json::from_str(json).map_err(|error| Usage(format!("{flag}: not a JSON object: {error}")))
+}
+
+/// Whether the value of a flag means a component's file rather than a policy's name.
+pub(crate) fn is_file(text: &str) -> bool {
+    !text.contains('=') && (text.contains('/') || text.ends_with(".wasm"))
 }
 
 fn split<'a>(text: &'a str, flag: &str, form: &str) -> Result<(&'a str, &'a str), Usage> {

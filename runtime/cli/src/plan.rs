@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use qosm_agent::config::AgentConfig;
+use qosm_agent::config::{AgentConfig, PolicyConfig};
 use qosm_agent::facts::Facts;
 use qosm_agent::replay::Replay;
 use qosm_agent::report::Decision;
@@ -112,14 +112,39 @@ pub(crate) fn load_entries(
     args: &crate::args::ModuleArgs,
     said: Vec<qosm_agent::config::PolicyConfig>,
 ) -> anyhow::Result<Vec<LoadedPolicy>> {
-    let entries = modules::entries(args, said)?;
-    let cache = modules::personal_cache();
-    let compiler = modules::compiler()?;
-    let dir = modules::default_dir(args.module_dir.as_deref());
-    entries
-        .iter()
-        .map(|entry| load::load(engine, entry, &dir, cache.as_ref(), &compiler).map_err(anyhow::Error::from))
-        .collect()
+    let loader = Loader::new(engine, args)?;
+    let mut args = args.clone();
+    for text in &mut args.policies {
+        if modules::is_file(text) {
+            // The name that the module gives itself is the one that a document's entry has.
+            let name = loader.load(&PolicyConfig::shadow(text, text))?.description.name;
+            *text = format!("{name}={text}");
+        }
+    }
+    modules::entries(&args, said)?.iter().map(|entry| loader.load(entry)).collect()
+}
+
+/// Loads modules for one command.
+pub(crate) struct Loader<'a> {
+    engine: &'a Engine,
+    cache: Option<qosm_engine::ModuleCache>,
+    compiler: qosm_engine::Compiler,
+    dir: PathBuf,
+}
+
+impl<'a> Loader<'a> {
+    pub(crate) fn new(engine: &'a Engine, args: &crate::args::ModuleArgs) -> anyhow::Result<Self> {
+        Ok(Self {
+            engine,
+            cache: modules::personal_cache(),
+            compiler: modules::compiler()?,
+            dir: modules::default_dir(args.module_dir.as_deref()),
+        })
+    }
+
+    pub(crate) fn load(&self, entry: &PolicyConfig) -> anyhow::Result<LoadedPolicy> {
+        Ok(load::load(self.engine, entry, &self.dir, self.cache.as_ref(), &self.compiler)?)
+    }
 }
 
 /// The manifests of a folder, in the order of their names; or the one file.

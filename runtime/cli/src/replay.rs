@@ -1,34 +1,24 @@
 //! `qosm replay`: a recording through the policies.
 
 use std::io::{BufRead, Write};
+use std::path::Path;
 
 use anyhow::Context;
 use qosm_agent::Mode;
 use qosm_agent::facts::Facts;
-use qosm_agent::replay::{Outcome, Replay, TickLine};
+use qosm_agent::replay::{Outcome, Replay, ReplayError, TickLine};
 use qosm_cluster::Objects;
 use qosm_engine::Engine;
 
 use crate::args::{Output, ReplayArgs};
 use crate::print::Usage;
-use crate::{Answer, plan};
+use crate::{Answer, plan, versus};
 
 pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Answer> {
-    let shown = args.recording.display();
-    let reader: Box<dyn BufRead> = if args.recording.as_os_str() == "-" {
-        Box::new(std::io::stdin().lock())
-    } else {
-        let file = std::fs::File::open(&args.recording).with_context(|| format!("cannot read {shown}"))?;
-        Box::new(std::io::BufReader::new(file))
-    };
-    let mut lines =
-        reader.lines().enumerate().filter(|(_, line)| line.as_ref().map_or(true, |text| !text.trim().is_empty()));
-    let wrong = |number: usize, error: &dyn std::fmt::Display| Usage(format!("{shown}: line {}: {error}", number + 1));
-    let (number, first) =
-        lines.next().ok_or_else(|| Usage(format!("{shown}: empty; the first line must be the facts")))?;
-    let facts: Facts = serde_json::from_str(&first.with_context(|| format!("cannot read {shown}"))?)
-        .map_err(|error| wrong(number, &format!("the facts: {error}")))?;
-
+    if let Some(against) = &args.against {
+        return versus::run(args, against);
+    }
+    let (facts, recording) = Recording::open(&args.recording)?;
     let engine = Engine::new()?;
     let policies = plan::load_entries(&engine, &args.modules, facts.policies.clone())?;
     let mut replay = Replay::new(&facts, Objects::default(), engine, policies, Mode::Enforce)?;
@@ -37,24 +27,72 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Answer> {
     let mut show = |outcome: &Outcome| -> anyhow::Result<()> {
         failing |= !outcome.failing.is_empty();
         match args.output {
-            Output::Json => {
-                serde_json::to_writer(&mut out, outcome).map_err(std::io::Error::from)?;
-                out.write_all(b"\n")?;
-            }
+            Output::Json => write_line(&mut out, outcome)?,
             Output::Table => write_table(&mut out, outcome)?,
         }
         Ok(())
     };
     show(&replay.open())?;
-    for (number, line) in lines {
-        let line = line.with_context(|| format!("cannot read {shown}"))?;
-        let tick: TickLine = serde_json::from_str(&line).map_err(|error| wrong(number, &error))?;
-        let outcome =
-            replay.play(&tick).map_err(|error| wrong(number, &format!("{:#}", anyhow::Error::from(error))))?;
-        show(&outcome)?;
-    }
+    recording.play(|line| replay.play(line), show)?;
     out.flush()?;
     Ok(if failing { Answer::Bad } else { Answer::Good })
+}
+
+/// A document on a line of its own.
+pub(crate) fn write_line(out: &mut impl Write, document: &impl serde::Serialize) -> std::io::Result<()> {
+    serde_json::to_writer(&mut *out, document).map_err(std::io::Error::from)?;
+    out.write_all(b"\n")
+}
+
+type NumberedLines = Box<dyn Iterator<Item = (usize, std::io::Result<String>)>>;
+
+/// A recording, read as far as its facts.
+pub(crate) struct Recording {
+    shown: String,
+    lines: NumberedLines,
+}
+
+impl Recording {
+    /// Opens a file, or standard input (`-`), and reads the facts.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<(Facts, Self)> {
+        let shown = path.display().to_string();
+        let reader: Box<dyn BufRead> = if path.as_os_str() == "-" {
+            Box::new(std::io::stdin().lock())
+        } else {
+            let file = std::fs::File::open(path).with_context(|| format!("cannot read {shown}"))?;
+            Box::new(std::io::BufReader::new(file))
+        };
+        let lines =
+            reader.lines().enumerate().filter(|(_, line)| line.as_ref().map_or(true, |text| !text.trim().is_empty()));
+        let mut recording = Self { shown, lines: Box::new(lines) };
+        let first = recording.lines.next();
+        let (number, first) =
+            first.ok_or_else(|| Usage(format!("{}: empty; the first line must be the facts", recording.shown)))?;
+        let first = first.with_context(|| format!("cannot read {}", recording.shown))?;
+        let facts =
+            serde_json::from_str(&first).map_err(|error| recording.wrong(number, &format!("the facts: {error}")))?;
+        Ok((facts, recording))
+    }
+
+    fn wrong(&self, number: usize, error: &dyn std::fmt::Display) -> Usage {
+        Usage(format!("{}: line {}: {error}", self.shown, number + 1))
+    }
+
+    /// Plays the ticks, and shows what each comes to.
+    pub(crate) fn play<T>(
+        mut self,
+        mut play: impl FnMut(&TickLine) -> Result<T, ReplayError>,
+        mut show: impl FnMut(&T) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        while let Some((number, line)) = self.lines.next() {
+            let line = line.with_context(|| format!("cannot read {}", self.shown))?;
+            let tick: TickLine = serde_json::from_str(&line).map_err(|error| self.wrong(number, &error))?;
+            let outcome =
+                play(&tick).map_err(|error| self.wrong(number, &format!("{:#}", anyhow::Error::from(error))))?;
+            show(&outcome)?;
+        }
+        Ok(())
+    }
 }
 
 fn write_table(out: &mut impl Write, outcome: &Outcome) -> std::io::Result<()> {

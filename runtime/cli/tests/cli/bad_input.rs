@@ -12,6 +12,7 @@ fn facts_with_a_field_that_nobody_knows_are_refused_by_name() {
         (json!({"host": {"driver": "systemd-cgroup"}}), ["systemd-cgroup", "cgroupfs"]),
         (json!({"host": {"cpus": "eight"}}), ["eight", "cpus"]),
         (json!({"policies": [{"name": "cpu-burst", "grant": []}]}), ["grant", "grants"]),
+        (json!({"policies": [{"name": "cpu-burst", "mode": "shade"}]}), ["shade", "shadow"]),
         (json!({"guardRails": {"maxQuota": 1}}), ["maxQuota", "maxQuotaPercent"]),
         (json!({"cgroups": [{"pods": "default/web"}]}), ["pods", "pod"]),
     ] {
@@ -35,6 +36,11 @@ fn facts_that_do_not_fit_together_are_refused_by_name() {
         (json!({"pods": [pod], "cgroups": [{"pod": "default/web", "container": "b", "files": {}}]}), ["`b`", "a"]),
         (json!({"cgroups": [{"tier": "gold", "files": {}}]}), ["tier `gold`", "burstable"]),
         (json!({"policies": [{"name": "cpu-burst"}, {"name": "cpu-burst"}]}), ["cpu-burst", "twice"]),
+        (json!({"policies": [{"name": "cpu-burst", "shadowOf": "memory-qos"}]}), ["cpu-burst", "mode: shadow"]),
+        (
+            json!({"policies": [{"name": "memory-qos"}, {"name": "cpu-burst", "mode": "shadow", "shadowOf": "cpu-burst"}]}),
+            ["`cpu-burst`", "memory-qos"],
+        ),
         (json!({"policies": [{"name": "cpu-burst", "grants": ["cpu"]}]}), ["`cpu`", "cpu-stat"]),
     ] {
         let planned = plan(&facts);
@@ -111,6 +117,7 @@ fn what_is_not_there_is_named_with_a_way_out() {
         &["explain", "default/web"],
         &["hold", "default/web"],
         &["record"],
+        &["diff", "next"],
         &["policy", "retry", "x"],
     ] {
         let asked = run(&[command, &["--admin-socket", "/nowhere/qosm.sock"]].concat(), "");
@@ -130,6 +137,16 @@ fn flags_that_make_no_sense_end_with_2() {
         &["agent"],
         &["agent", "--pods", "/tmp", "--tick-millis", "1"],
         &["agent", "--pods", "/tmp", "--metrics-listen", "everywhere"],
+        &["agent", "--pods", "/tmp", "--shadow", "next"],
+        &["replay", "-", "--against-config", "{}"],
+        &["replay", "-", "--against", "cpu-burst"],
+        &["replay", "-", "--against", "cpu-burst", "--against-config", "fast"],
+        &["replay", "-", "--against", "other", "--against-config", "{}"],
+        &["replay", "-", "--against", "other=x.wasm"],
+        &["record", "--max-ticks", "0"],
+        &["record", "--max-size", "lots"],
+        &["record", "--for", "ever"],
+        &["diff"],
         &["hold", "web"],
         &["hold", "default/web", "--for", "a while"],
         &["hold", "default/web", "--for", "1h", "--lift"],

@@ -5,6 +5,7 @@
 mod bad_input;
 mod bursts;
 mod examples;
+mod guest;
 mod layers;
 mod memory;
 mod modules;
@@ -12,3 +13,4 @@ mod other_writers;
 mod paths;
 mod qosm;
 mod replays;
+mod versus;

@@ -159,6 +159,18 @@ impl Agent {
         self.admin("/v1/explain?pod=default/web").unwrap_or_default()
     }
 
+    /// How a shadow would do otherwise; `null` while there is none of that name.
+    pub(crate) fn diff(&self, policy: &str) -> Value {
+        self.admin(&format!("/v1/diff?policy={policy}")).unwrap_or_default()
+    }
+
+    /// How a policy fares; `null` when there is none of that name.
+    pub(crate) fn policy(&self, name: &str) -> Value {
+        let policies = self.admin("/v1/policies").unwrap_or_default();
+        let named = policies.as_array().into_iter().flatten().find(|policy| policy["policy"] == name);
+        named.cloned().unwrap_or_default()
+    }
+
     /// What it says of one held knob, of the pod or of the container; `null` when it holds none.
     pub(crate) fn held(&self, level: &str, knob: &str) -> Value {
         let explanation = self.explain();

@@ -145,6 +145,11 @@ impl Cgroups {
         knobs
     }
 
+    /// A group below the test's in each hierarchy.
+    pub(crate) fn folders(&self, group: &str) -> Vec<PathBuf> {
+        self.hierarchies().into_iter().map(|base| base.join(&self.root).join(group)).collect()
+    }
+
     /// A process in a group that wants a whole CPU.
     pub(crate) fn busy(&mut self, group: &str) {
         let child = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();

@@ -8,7 +8,9 @@
 
 mod agent;
 mod cgroups;
+mod guest;
 mod node;
+mod watch;
 
 mod bursts;
 mod crashes;
@@ -20,3 +22,4 @@ mod journal;
 mod lifecycle;
 mod protection;
 mod recording;
+mod shadows;

@@ -40,6 +40,38 @@ fn a_recording_replays_to_what_was_done() {
     );
 }
 
+#[test]
+fn a_recording_ends_at_its_bound_with_a_whole_line() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    let _agent = Agent::start(&node);
+    let record = |flags: &[&str]| {
+        let mut recording = Command::new(binary());
+        recording.args(["record", "--admin-socket"]).arg(node.path("admin.sock")).args(flags).output().unwrap()
+    };
+    let lines = |text: &[u8]| -> Vec<Value> {
+        assert!(text.ends_with(b"\n"), "{}", String::from_utf8_lossy(text));
+        text.split(|&byte| byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect()
+    };
+    let ticks = record(&["--max-ticks", "4"]);
+    assert!(ticks.status.success(), "{ticks:?}");
+    assert_eq!(lines(&ticks.stdout).len(), 5, "the facts and four ticks");
+
+    let size = ticks.stdout.len() - 1;
+    let sized = record(&["--max-size", &size.to_string(), "--for", "1h"]);
+    assert!(sized.status.success(), "{sized:?}");
+    assert!(sized.stdout.len() <= size && lines(&sized.stdout).len() > 1, "{sized:?}");
+
+    let timed = record(&["--for", "1s", "--max-ticks", "100000"]);
+    assert!(timed.status.success() && !lines(&timed.stdout).is_empty(), "{timed:?}");
+
+    let small = record(&["--max-size", "10"]);
+    let told = String::from_utf8(small.stderr).unwrap();
+    assert!(small.status.code() == Some(1) && small.stdout.is_empty() && told.contains("--max-size 10"), "{told}");
+}
+
 fn replay(recorded: &str) -> String {
     let modules = std::path::PathBuf::from(module("cpu-burst"));
     let mut child = Command::new(binary())

@@ -1,0 +1,1 @@
+../cli/guest.rs

@@ -1,0 +1,216 @@
+//! Policies that only watch: nothing that they do, or fail to do, reaches the kernel or the policies that count.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
+use qosm_agent::journal::Journal;
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, wait_for, wait_until};
+use crate::guest::{self, Evaluation};
+use crate::node::{APP, BASE, BURST, MEMORY, MOST, Node, binary, module, quick};
+use crate::watch::Watch;
+
+/// A copy of a policy's entry that only watches.
+fn shadow(mut entry: Value, name: &str) -> Value {
+    entry["name"] = json!(name);
+    entry["mode"] = json!("shadow");
+    entry
+}
+
+/// The counterpart of [`quick`] with steps by need.
+fn next() -> Value {
+    let mut next = shadow(quick(), "next");
+    next["shadowOf"] = json!("cpu-burst");
+    next["config"]["profile"] = json!("responsive");
+    next
+}
+
+#[test]
+fn a_shadow_never_writes() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}, MEMORY: {"policy": "auto"}}));
+    let memory = json!({"name": "memory-qos", "evaluationMillis": 2000});
+    node.agent_config(&json!({"policies": [shadow(quick(), "cpu-burst"), shadow(memory, "memory-qos")]}));
+    let before = node.cgroups.knobs();
+    // Not the group around it: there the agent tries the kernel out when it starts, in a scratch group of its own.
+    let watch = Watch::start(node.cgroups.folders("kubepods"), |path| before.contains_key(path));
+
+    let agent = Agent::start(&node);
+    let wants_more = || {
+        let differences = agent.diff("cpu-burst")["differences"].clone();
+        differences
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|row| row["knob"] == "cpu.quota" && row["level"] == "container")
+    };
+    wait_until("the shadow to want a higher quota", wants_more);
+    agent.let_it_run(10);
+    let diff = agent.diff("cpu-burst");
+    assert_eq!(diff["active"], Value::Null, "{diff}");
+    for row in diff["differences"].as_array().unwrap() {
+        assert_eq!((&row["kind"], &row["active"]), (&json!("only-shadow"), &Value::Null), "{row}");
+        if row["knob"] == "cpu.quota" {
+            assert_eq!(row["inForce"], BASE, "{row}");
+            assert!(row["shadow"]["value"].as_i64() > Some(BASE), "{row}");
+        }
+    }
+    let leases = agent.metric("qosm_leases", &["cpu-burst", "mode=\"shadow\""]);
+    assert!(leases >= 2.0, "{leases}");
+    assert!(agent.metric("qosm_policy_evaluation_seconds_count", &["memory-qos", "mode=\"shadow\""]) >= 1.0);
+    assert!(agent.metric("qosm_shadow_differences_total", &["cpu.quota", "only-shadow"]) >= 10.0);
+
+    // Not a write, not a record, not a word to the pod's owner.
+    assert_eq!(watch.written(), Vec::<String>::new());
+    assert_eq!(node.cgroups.knobs(), before);
+    assert_eq!(agent.metric("qosm_knob_writes_total", &[]), 0.0);
+    assert_eq!(agent.json(&["get", "knobs"]), json!({"held": [], "refused": []}));
+    assert_eq!(agent.json(&["get", "events"]), json!([]));
+    agent.kill();
+    let (told, good) = node.restore(&["--dry-run", "-o", "json"]);
+    assert!(good && told.trim() == "[]", "{told}");
+    assert_eq!(watch.written(), Vec::<String>::new());
+
+    // The watcher sees what an active policy does.
+    node.agent_config(&json!({"policies": [quick()]}));
+    let agent = Agent::start(&node);
+    wait_until("a raise", || node.cgroups.quota(APP) > BASE);
+    assert!(watch.written().iter().any(|written| written.contains(APP)), "the watcher does not watch");
+    agent.terminate();
+    assert_eq!(node.cgroups.knobs(), before);
+}
+
+#[test]
+fn shadows_that_trap_loop_or_park_leave_the_active_one_on_time() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    let before = node.cgroups.knobs();
+    let made = |name: &str, evaluation| {
+        let module = guest::write(&node.path("."), name, evaluation);
+        json!({"name": name, "module": module, "mode": "shadow", "shadowOf": "cpu-burst", "intervalMillis": 200,
+            "evaluationMillis": 150})
+    };
+    let mut stubborn = next();
+    stubborn["name"] = json!("stubborn");
+    stubborn["config"]["profile"] = json!("fast");
+    node.agent_config(&json!({"policies": [
+        quick(), made("trapping", Evaluation::TrapsFrom(3)), made("looping", Evaluation::Loops), made("idle", Evaluation::Idles), stubborn,
+    ]}));
+    let agent = Agent::start(&node);
+    let steps = || agent.metric("qosm_step_seconds_count", &[]);
+    let evaluations = || agent.metric("qosm_policy_evaluation_seconds_count", &["cpu-burst", "mode=\"active\""]);
+    let (steps_before, evaluations_before) = (steps(), evaluations());
+    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST);
+    wait_until("all shadows to have failed", || {
+        ["trapping", "looping", "stubborn"].iter().all(|name| agent.policy(name)["failures"].as_u64() >= Some(2))
+    });
+    // A step more or less may pass between two questions.
+    let (steps, evaluations) = (steps() - steps_before, evaluations() - evaluations_before);
+    assert!(evaluations >= steps - 2.0, "the active policy is evaluated at each tick: {evaluations} of {steps}");
+    for (name, word) in [("trapping", "evaluate"), ("looping", "evaluate"), ("stubborn", "profile")] {
+        let told = wait_for("an error", || {
+            let policy = agent.policy(name);
+            policy["error"].is_string().then_some(policy)
+        });
+        assert!(told["error"].as_str().unwrap().contains(word) && told["mode"] == "shadow", "{told}");
+    }
+    assert_eq!(agent.policy("cpu-burst")["failures"], 0);
+    // One that asks for nothing leaves everything to the active one.
+    let idle = agent.diff("idle");
+    let kinds: Vec<_> = idle["differences"].as_array().unwrap().iter().map(|row| &row["kind"]).collect();
+    assert!(kinds.len() == 4 && kinds.iter().all(|kind| *kind == "only-active"), "{idle}");
+    // The node is as well as it was.
+    assert!(agent.get("/readyz").0.contains("200"), "{:?}", agent.get("/readyz"));
+    wait_until("the stubborn one to be parked", || agent.policy("stubborn")["health"] == "parked");
+    let diff = agent.diff("stubborn");
+    assert!(diff["differences"] == json!([]) && diff["totals"]["ticks"] == 0, "nothing to compare: {diff}");
+    assert!(agent.ask(&["diff", "stubborn"]).is_none(), "a shadow that does not run is not fine");
+    assert_eq!(node.cgroups.quota(APP), MOST);
+    agent.terminate();
+    assert_eq!(node.cgroups.knobs(), before);
+}
+
+#[test]
+fn the_difference_between_two_profiles_is_told() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    let before = node.cgroups.knobs();
+    // Slow enough to be looked at.
+    let slow = |mut entry: Value| {
+        entry["intervalMillis"] = json!(1000);
+        entry
+    };
+    node.agent_config(&json!({"policies": [slow(quick()), slow(next())]}));
+    let agent = Agent::start(&node);
+    let row = wait_for("a difference", || {
+        let diff = agent.diff("next");
+        let rows = diff["differences"].as_array()?.clone();
+        rows.into_iter()
+            .find(|row| row["kind"] == "differs" && row["subject"] == "default/web/app" && row["knob"] == "cpu.quota")
+    });
+    let steps = [12_000, 14_400, 17_280, 20_736, 24_883, 29_859, 30_000];
+    let asked = |side: &str| row[side]["value"].as_i64().unwrap();
+    assert!(steps.contains(&asked("active")) && asked("shadow") != asked("active"), "{row}");
+    assert!(asked("shadow") > BASE && asked("shadow") <= MOST, "{row}");
+    assert_eq!((&row["active"]["policy"], &row["shadow"]["policy"]), (&json!("cpu-burst"), &json!("next")), "{row}");
+    assert!(row["shadow"]["reason"].as_str().unwrap().contains("throttled"), "{row}");
+    // Both end at the same ceiling.
+    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST);
+    let diff = wait_for("agreement", || Some(agent.diff("cpu-burst")).filter(|diff| diff["differences"] == json!([])));
+    assert_eq!(diff["active"]["policy"], "cpu-burst", "{diff}");
+    let quota = &diff["totals"]["knobs"]["cpu.quota"];
+    assert!(quota["differed"].as_u64() > Some(0) && quota["agreed"].as_u64() > Some(0), "{diff}");
+    assert!(diff["cost"]["evaluations"].as_u64() > Some(1) && diff["cost"]["failures"] == 0, "{diff}");
+    let told = |knob: &str, name: &str| agent.metric(name, &["policy=\"next\"", &format!("knob=\"{knob}\"")]);
+    assert!(told("cpu.quota", "qosm_shadow_agreements_total") > 0.0);
+    assert!(told("cpu.quota", "qosm_shadow_differences_total") > 0.0);
+    let policies = agent.ask(&["get", "policies"]).unwrap();
+    assert!(policies.lines().any(|line| line.starts_with("next") && line.contains("shadow")), "{policies}");
+    agent.terminate();
+    assert_eq!(node.cgroups.knobs(), before);
+}
+
+#[test]
+fn what_a_shadow_saves_is_kept_apart() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto", "cfsQuotaBurstPeriodSeconds": 60}}));
+    node.agent_config(&json!({"policies": [quick(), next()]}));
+    let agent = Agent::start(&node);
+    wait_until("a raise", || node.cgroups.quota(APP) > BASE);
+    // CPU Burst saves its tokens twice a minute, and nobody can look into the journal of a running agent.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(33) {
+        agent.let_it_run(5);
+    }
+    agent.terminate();
+    let folder = node.path("state");
+    let state = Dir::open_ambient_dir(&folder, ambient_authority()).unwrap();
+    let boot = std::fs::read_to_string(node.path("proc/sys/kernel/random/boot_id")).unwrap();
+    let journal = Journal::open(&state, &folder, boot.trim()).unwrap();
+    let saved = |name: &str| !journal.state(name).unwrap().is_empty();
+    assert_eq!(["cpu-burst", "shadow/next", "next"].map(saved), [true, true, false]);
+}
+
+#[test]
+fn a_shadow_that_is_not_there_is_told_with_those_that_are() {
+    let node = Node::new();
+    node.agent_config(&json!({"policies": [quick(), next()]}));
+    let _agent = Agent::start(&node);
+    let mut command = Command::new(binary());
+    let asked = command.args(["diff", "other", "--admin-socket"]).arg(node.path("admin.sock")).output().unwrap();
+    let told = String::from_utf8(asked.stderr).unwrap();
+    assert!(asked.status.code() == Some(1) && told.contains("`other`") && told.contains("next"), "{told}");
+}
+
+#[test]
+fn a_shadow_of_a_policy_that_is_not_configured_ends_the_start() {
+    let node = Node::new();
+    let mut lost = next();
+    lost["shadowOf"] = json!("cache");
+    lost["module"] = json!(module("cpu-burst"));
+    node.agent_config(&json!({"policies": [quick(), lost]}));
+    let (code, told) = Agent::run_to_end(&node, &[]);
+    assert!(
+        code == Some(1) && told.contains("`next`") && told.contains("`cache`") && told.contains("cpu-burst"),
+        "{told}"
+    );
+}
