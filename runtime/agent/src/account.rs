@@ -221,6 +221,7 @@ impl Agent {
                         + usize::from(policy.rejections.contains_key(&id))
                 })
                 .sum(),
+            locality: self.locality_reports(id),
             hold,
         })
     }

@@ -22,6 +22,7 @@ use crate::event::{AgentEvent, Events};
 use crate::held::HeldKnobs;
 use crate::hold::Hold;
 use crate::journal::{Entries, Journal, JournalError, Record};
+use crate::locality::Locality;
 use crate::metrics::Metrics;
 use crate::policy::{Evaluated, LoadedPolicy, Now, Policy};
 use crate::report::Decision;
@@ -108,6 +109,7 @@ pub struct Agent {
     /// What modules saved and the journal does not have yet.
     pub(crate) unsaved: Vec<(String, Vec<u8>)>,
     pub(crate) memory_capacity: Option<Bytes>,
+    pub(crate) locality: Locality,
     /// There were no tiers before the agent made some.
     pub(crate) made_tiers: bool,
     /// Nor a group for them to stand in.
@@ -197,6 +199,7 @@ impl Agent {
                 operator_holds.insert(pod, stored.into());
             }
         }
+        host.limit_migrations(config.page_migration.limits());
         let memory_capacity = host.node_memory().ok().map(|(capacity, _)| capacity);
         Ok(Self {
             host,
@@ -229,6 +232,7 @@ impl Agent {
             struck: Vec::new(),
             unsaved: Vec::new(),
             memory_capacity,
+            locality: Locality::default(),
             made_tiers: false,
             made_root: false,
         })
@@ -292,6 +296,7 @@ impl Agent {
         }
         self.release_leaving();
         self.apply(now, &mut step);
+        self.apply_migrations(now);
         self.tidy_leaving();
         self.settle(now, &mut step);
         self.ticks += 1;
@@ -307,11 +312,20 @@ impl Agent {
         let policies = &self.policies;
         let wanted = |interface: Interface| due.iter().any(|&place| policies[place].imports(interface));
         let wants_quotas = wanted(Interface::CpuStat);
+        let wants_moves = wanted(Interface::PageMigration);
         let allocatable = self.sources.node.memory_allocatable;
         let mut readings =
             columns::read(&mut self.host, &self.pods.standing().running, &wanted, allocatable, &mut gone, &mut costs);
         if wants_quotas {
             readings.bandwidth = Some(self.read_quotas());
+        }
+        if let Some(containers) = self.numa_containers(due) {
+            let column = columns::numa(&mut self.host, &containers, &mut gone, &mut costs);
+            self.note_numa(&column);
+            readings.numa = Some(column);
+        }
+        if wants_moves {
+            readings.migrations = Some(self.moves());
         }
         for cost in costs {
             self.metrics.column(cost.column, cost.seconds);
@@ -376,6 +390,7 @@ impl Agent {
                 self.metrics.failure(&name);
                 if release {
                     self.dirty.extend(self.leases.release_policy(&name));
+                    self.locality.stop_policy(&name);
                 }
             }
         }
@@ -419,11 +434,13 @@ impl Agent {
         }
         let names: Vec<_> = self.policies.iter().map(|policy| Arc::clone(policy.name())).collect();
         for name in names {
+            self.locality.stop_policy(&name);
             self.dirty.extend(self.leases.release_policy(&name));
         }
         self.dirty.extend(self.held.keys().copied());
         self.holds.clear();
         self.apply(now, &mut step);
+        self.apply_migrations(now);
         self.restore_orphans(now, &mut step);
         let made: Vec<PodEntry> = self.pods.iter().filter(|entry| entry.made).cloned().collect();
         for entry in made {
