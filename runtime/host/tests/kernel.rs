@@ -469,19 +469,33 @@ impl Astray {
         self.hogs.push(hog);
         let least = u64::from(megabytes) * 1_000_000 / self.tree.host.page_size().0;
         let begun = Instant::now();
-        let mut last = 0;
-        loop {
-            sleep(Duration::from_millis(300));
-            let (local, remote) = self.local_and_remote(id);
-            if local + remote >= least && local + remote == last {
-                break;
-            }
-            last = local + remote;
-            assert!(begun.elapsed() < Duration::from_secs(120), "{last} of {least} pages");
+        // Once the shell is alone it has read all.
+        let procs = format!("{}/cgroup.procs", self.directory(id));
+        while fs::read_to_string(&procs).unwrap().lines().count() != 1 || self.sum(id) < least {
+            sleep(Duration::from_millis(100));
+            assert!(begun.elapsed() < Duration::from_secs(120), "{} of {least} pages", self.sum(id));
         }
         self.pin(id, self.to);
+        self.wait_for_pages(id, |local, remote| local < remote);
+    }
+
+    fn sum(&mut self, id: ContainerId) -> u64 {
         let (local, remote) = self.local_and_remote(id);
-        assert!(local < remote, "less than half of it should be local: {local}, {remote}");
+        local + remote
+    }
+
+    /// The kernel sums up what its CPUs counted every two seconds.
+    fn wait_for_pages(&mut self, id: ContainerId, until: impl Fn(u64, u64) -> bool) -> (u64, u64) {
+        let begun = Instant::now();
+        loop {
+            let (local, remote) = self.local_and_remote(id);
+            if until(local, remote) {
+                return (local, remote);
+            }
+            let progress = self.tree.host.migrations();
+            assert!(begun.elapsed() < Duration::from_secs(15), "{local} local, {remote} remote: {progress:?}");
+            sleep(Duration::from_millis(50));
+        }
     }
 
     fn local_and_remote(&mut self, id: ContainerId) -> (u64, u64) {
@@ -539,9 +553,9 @@ fn pages_on_the_wrong_numa_node_come_home() {
     assert!(begun.elapsed() < Duration::from_millis(500), "the loop does not wait for it");
     let progress = astray.wait_for(ID, |progress| progress.state.has_ended());
     assert_eq!(progress.state, MigrationState::Done, "{progress:?}");
-    let (local, remote) = astray.local_and_remote(ID);
-    println!("{local} pages local, {remote} remote after {:?}: {progress:?}", begun.elapsed());
-    assert!(local_percent(local, remote) >= 99, "{local} local, {remote} remote: {progress:?}");
+    let took = begun.elapsed();
+    let (local, remote) = astray.wait_for_pages(ID, |local, remote| local_percent(local, remote) >= 99);
+    println!("{local} pages local, {remote} remote after {took:?}: {progress:?}");
     assert!(progress.pages_moved * 100 >= progress.pages_found * 99, "{progress:?}");
 }
 
@@ -574,8 +588,7 @@ fn two_containers_take_turns_and_can_be_called_off() {
     astray.tree.host.stop_migration(ID);
     astray.wait_for(ID, |progress| progress.state == MigrationState::Stopped);
     astray.wait_for(SECOND, |progress| progress.pages_moved > 0);
-    let (local, remote) = astray.local_and_remote(ID);
-    assert!(local > 0 && remote > 0, "what was moved stays, and the rest too: {local}, {remote}");
+    astray.wait_for_pages(ID, |local, remote| local > 0 && remote > 0);
     // Started anew it replaces what was there.
     limit(&mut astray.tree.host, 1 << 20);
     astray.tree.host.stop_migration(SECOND);
@@ -583,8 +596,7 @@ fn two_containers_take_turns_and_can_be_called_off() {
         astray.migrate(id, token);
         let progress = astray.wait_for(id, |progress| progress.token == token && progress.state.has_ended());
         assert_eq!(progress.state, MigrationState::Done, "{progress:?}");
-        let (local, remote) = astray.local_and_remote(id);
-        assert!(local_percent(local, remote) >= 99, "{local} local, {remote} remote: {progress:?}");
+        astray.wait_for_pages(id, |local, remote| local_percent(local, remote) >= 99);
     }
 }
 

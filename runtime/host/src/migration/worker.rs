@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
 use cap_std::fs::Dir;
-use qosm_model::numa::{MigrationState, NumaId, ProcessFailure};
+use qosm_model::numa::{MigrationProgress, MigrationState, NumaId, ProcessFailure};
 use qosm_model::unit::Bytes;
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -29,6 +29,8 @@ const SLICE_TIME: Duration = Duration::from_millis(2);
 const LOOK: Duration = Duration::from_millis(250);
 /// How often a page is tried where the kernel does not say whether it was.
 const TRIES: u32 = 3;
+/// How often a process is gone through whose pages were not where they had been found.
+const PASSES: u32 = 3;
 /// Failed processes that are told by number.
 const FAILURES_TOLD: usize = 32;
 
@@ -138,8 +140,7 @@ impl<'a> Mover<'a> {
                 Err(Halt::Cancelled) => return self.run.end(MigrationState::Stopped, String::new()),
                 Err(Halt::NoRoom) => {
                     self.run.update(|progress| {
-                        let failed: u64 = progress.pages_failed.iter().map(|(_, pages)| pages).sum();
-                        let tried = progress.pages_moved + failed;
+                        let tried = progress.pages_moved.saturating_add(failed(progress));
                         progress.pages_without_room = progress.pages_found.saturating_sub(tried).max(1);
                     });
                     break;
@@ -174,17 +175,44 @@ impl<'a> Mover<'a> {
         if !still.contains(&pid) {
             return Err(Halt::Process(Errno::SRCH.into()));
         }
-        let areas = process.areas(&self.directories.proc, self.page_size, &self.job.from);
-        let areas = areas.map_err(|source| Halt::Process(process.verdict(source)))?;
-        let found: u64 = areas.iter().map(|area| area.remote * area.page_size / self.page_size.max(1)).sum();
-        self.run.update(|progress| progress.pages_found = progress.pages_found.saturating_add(found));
-        for area in &areas {
-            match self.area(&process, area) {
-                Err(Halt::Process(source)) => return Err(Halt::Process(process.verdict(source))),
-                other => other?,
+        let mut found = self.remote_areas(&process)?;
+        for pass in 1..=PASSES {
+            let count = self.pages(&found);
+            if pass == 1 {
+                self.run.update(|progress| progress.pages_found = progress.pages_found.saturating_add(count));
+            }
+            let (moved, failed) = self.run.update(|progress| (progress.pages_moved, failed(progress)));
+            for area in &found {
+                match self.area(&process, area) {
+                    Err(Halt::Process(source)) => return Err(Halt::Process(process.verdict(source))),
+                    other => other?,
+                }
+            }
+            found = self.remote_areas(&process)?;
+            let left = self.pages(&found);
+            let missed = self.run.update(|progress| {
+                // A large page moves as a whole, whichever address was asked for; its others were in place when it was their turn.
+                let all = moved.saturating_add(count.saturating_sub(left));
+                progress.pages_moved = progress.pages_moved.max(all);
+                left.saturating_sub(self::failed(progress) - failed)
+            });
+            // A process that grows moves its mappings; what is somewhere else by now is looked for again.
+            if missed <= count / 2 {
+                break;
             }
         }
         if process.has_exited() { Err(Halt::Process(Errno::SRCH.into())) } else { Ok(()) }
+    }
+
+    /// The mappings of a process that have pages in the wrong place.
+    fn remote_areas(&self, process: &Process) -> Result<Vec<Area>, Halt> {
+        let areas = process.areas(&self.directories.proc, self.page_size, &self.job.from);
+        areas.map_err(|source| Halt::Process(process.verdict(source)))
+    }
+
+    /// How many pages of the usual size these are.
+    fn pages(&self, areas: &[Area]) -> u64 {
+        areas.iter().map(|area| area.remote.saturating_mul(area.page_size / self.page_size.max(1))).sum()
     }
 
     /// Goes through a mapping until all that was found on the wrong nodes has been tried.
@@ -365,6 +393,11 @@ impl<'a> Mover<'a> {
         let for_rate = Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)).saturating_sub(took);
         self.run.rest(for_cpu.max(for_rate));
     }
+}
+
+/// Pages that were tried and stay.
+fn failed(progress: &MigrationProgress) -> u64 {
+    progress.pages_failed.iter().fold(0, |sum, (_, pages)| sum.saturating_add(*pages))
 }
 
 /// A status of move_pages(2) that stands for an error.
