@@ -9,7 +9,7 @@ use qosm_agent::load;
 use qosm_engine::{Compiler, Engine, ModuleCache};
 
 /// The default modules, as the agent names them.
-pub const DEFAULT: [&str; 2] = ["cpu-burst", "memory-qos"];
+pub const DEFAULT: [&str; 3] = ["cpu-burst", "memory-locality", "memory-qos"];
 
 /// Where the modules are: `QOSM_MODULE_DIR`, else `policies/` in cargo's target directory.
 ///

@@ -289,6 +289,7 @@ impl Agent {
                     .iter()
                     .filter(|policy| policy.mode().is_active() && policy.rejections.contains_key(&id))
                     .count(),
+            locality: self.locality_reports(id),
             hold,
         })
     }

@@ -22,6 +22,7 @@ use crate::event::{AgentEvent, Events};
 use crate::held::HeldKnobs;
 use crate::hold::Hold;
 use crate::journal::{Entries, Journal, JournalError, Record};
+use crate::locality::Locality;
 use crate::made::is_within;
 use crate::metrics::Metrics;
 use crate::policy::{Evaluated, LoadedPolicy, Now, Policy};
@@ -110,6 +111,7 @@ pub struct Agent {
     /// What modules saved and the journal does not have yet.
     pub(crate) unsaved: Vec<(String, Vec<u8>)>,
     pub(crate) memory_capacity: Option<Bytes>,
+    pub(crate) locality: Locality,
     /// Cgroups that qosm made, this agent or one before it: each after its parent.
     pub(crate) made: BTreeSet<String>,
 }
@@ -207,6 +209,7 @@ impl Agent {
                 operator_holds.insert(pod, stored.into());
             }
         }
+        host.limit_migrations(config.page_migration.limits());
         let memory_capacity = host.node_memory().ok().map(|(capacity, _)| capacity);
         Ok(Self {
             host,
@@ -239,6 +242,7 @@ impl Agent {
             struck: Vec::new(),
             unsaved: Vec::new(),
             memory_capacity,
+            locality: Locality::default(),
             made,
         })
     }
@@ -317,6 +321,7 @@ impl Agent {
         }
         self.release_leaving();
         self.apply(now, &mut step);
+        self.apply_migrations();
         self.tidy_leaving();
         self.settle(now, &mut step);
         // Shadows come last: however long one takes, what counts is written by then.
@@ -337,11 +342,20 @@ impl Agent {
         let policies = &self.policies;
         let wanted = |interface: Interface| due.iter().any(|&place| policies[place].imports(interface));
         let wants_quotas = wanted(Interface::CpuStat);
+        let wants_moves = wanted(Interface::PageMigration);
         let allocatable = self.sources.node.memory_allocatable;
         let mut readings =
             columns::read(&mut self.host, &self.pods.standing().running, &wanted, allocatable, &mut gone, &mut costs);
         if wants_quotas {
             readings.bandwidth = Some(self.read_quotas());
+        }
+        if let Some(containers) = self.numa_containers(due) {
+            let column = columns::numa(&mut self.host, &containers, &mut gone, &mut costs);
+            self.note_numa(&column);
+            readings.numa = Some(column);
+        }
+        if wants_moves {
+            readings.migrations = Some(self.moves());
         }
         for cost in costs {
             self.metrics.column(cost.column, cost.seconds);
@@ -409,6 +423,7 @@ impl Agent {
                 self.metrics.failure(&name, mode);
                 if release && mode.is_active() {
                     self.dirty.extend(self.leases.release_policy(&name));
+                    self.locality.stop_policy(&name);
                 }
             }
         }
@@ -452,10 +467,12 @@ impl Agent {
         }
         let names: Vec<_> = self.policies.iter().map(|policy| Arc::clone(policy.name())).collect();
         for name in names {
+            self.locality.stop_policy(&name);
             self.dirty.extend(self.leases.release_policy(&name));
         }
         self.dirty.extend(self.held.keys().copied());
         self.apply(now, &mut step);
+        self.apply_migrations();
         for entry in self.pods.iter().filter(|entry| entry.access == Access::OnHold) {
             let left = entry.targets().map(|target| self.held.of(target).count()).sum::<usize>();
             if left > 0 {

@@ -40,6 +40,7 @@ impl Agent {
         let holder = policy.holder.clone();
         let mut undeclared: BTreeSet<_> =
             if anew { self.leases.held_by(&holder.policy).collect() } else { BTreeSet::new() };
+        let mut unasked = if anew { self.locality.of_policy(&holder.policy) } else { Vec::new() };
         for part in staged {
             log(&holder.policy, &part.log);
             if let Some(state) = part.state {
@@ -59,6 +60,11 @@ impl Agent {
                             self.dirty.insert((target, knob));
                         }
                     }
+                    Setting::Migrate(migration) => {
+                        unasked.retain(|&container| container != migration.container);
+                        self.locality.ask(&holder.policy, migration, now);
+                    }
+                    Setting::StopMigration { container } => self.locality.stop(&holder.policy, container),
                 }
             }
             for event in part.events {
@@ -77,6 +83,9 @@ impl Agent {
                     events,
                 );
             }
+        }
+        for container in unasked {
+            self.locality.stop(&holder.policy, container);
         }
         for (target, knob) in undeclared {
             if self.leases.release(&holder.policy, target, knob) {

@@ -9,9 +9,12 @@ use qosm_model::column::{
     BandwidthSample, CpuCounters, CpuSample, MemoryCounters, MemorySample, NodeSample, PressureCounters, PressureSample,
 };
 use qosm_model::knob::Target;
+use qosm_model::numa::{MigrationSample, NumaColumn};
 use qosm_model::pod::ContainerId;
 use qosm_model::unit::{Bytes, Micros};
 use rustc_hash::FxHashMap;
+
+use crate::locality::Moves;
 
 /// Readings in the order of container ids.
 pub(crate) type Reading<T> = Arc<Vec<(ContainerId, T)>>;
@@ -23,6 +26,8 @@ pub(crate) struct Readings {
     pub(crate) memory: Option<Reading<MemoryCounters>>,
     pub(crate) pressure: Option<Reading<PressureCounters>>,
     pub(crate) bandwidth: Option<Arc<[BandwidthSample]>>,
+    pub(crate) numa: Option<Arc<NumaColumn>>,
+    pub(crate) migrations: Option<Moves>,
     pub(crate) node: Option<NodeSample>,
     /// Running total of the time that all CPUs were busy.
     pub(crate) node_busy: Option<Micros>,
@@ -77,6 +82,33 @@ pub(crate) fn read(
     readings
 }
 
+/// Reads the NUMA nodes, and where the memory of these containers lies. Where there is one node, that is known without reading.
+pub(crate) fn numa(
+    host: &mut Host,
+    containers: &[ContainerId],
+    gone: &mut Vec<ContainerId>,
+    costs: &mut Vec<ColumnCost>,
+) -> Arc<NumaColumn> {
+    if containers.is_empty() {
+        return Arc::default();
+    }
+    let start = Instant::now();
+    let topology = host.numa_topology();
+    let mut samples = Vec::new();
+    if !topology.is_one_place() {
+        samples.reserve(containers.len());
+        for &id in containers {
+            match host.numa_sample(id, &topology) {
+                Ok(sample) => samples.push(sample),
+                Err(HostError::Gone { .. }) => gone.push(id),
+                Err(error) => tracing::debug!(container = id.0, %error, "NUMA sample missing"),
+            }
+        }
+    }
+    costs.push(ColumnCost { column: Interface::NumaStat, seconds: start.elapsed().as_secs_f64() });
+    Arc::new(NumaColumn { topology, samples })
+}
+
 fn column<T>(
     containers: &[ContainerId],
     gone: &mut Vec<ContainerId>,
@@ -102,6 +134,8 @@ impl Readings {
             memory: carried(&self.memory, &earlier.memory, alive),
             pressure: carried(&self.pressure, &earlier.pressure, alive),
             bandwidth: None,
+            numa: None,
+            migrations: None,
             node: None,
             node_busy: self.node_busy.or(earlier.node_busy),
         }
@@ -130,7 +164,15 @@ impl Readings {
                 container,
                 delta: now.since(then),
             }),
+            numa: self.numa.clone(),
+            migrations: None,
         }
+    }
+
+    /// How far the migrations of one policy are.
+    pub(crate) fn migrations_of(&self, policy: &str) -> Option<Arc<[MigrationSample]>> {
+        let moves = self.migrations.as_ref()?;
+        Some(moves.iter().filter(|(of, _)| **of == *policy).map(|(_, sample)| sample.clone()).collect())
     }
 }
 

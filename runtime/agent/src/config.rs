@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use qosm_engine::{Grants, Interface, Limits};
+use qosm_host::MigrationLimits;
 use qosm_model::lease::Priority;
 use qosm_model::unit::Bytes;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,8 @@ pub struct AgentConfig {
     pub on_shutdown: OnShutdown,
     /// How the agent treats other writers.
     pub drift: DriftConfig,
+    /// How much of the machine moving pages may take.
+    pub page_migration: PageMigrationConfig,
 }
 
 /// One module.
@@ -161,6 +164,7 @@ impl PolicyMode {
 fn default_grants(name: &str) -> BTreeSet<Interface> {
     match name {
         "cpu-burst" => [Interface::Node, Interface::CpuStat, Interface::CpuBandwidth].into(),
+        "memory-locality" => [Interface::NumaStat, Interface::PageMigration, Interface::PodEvent].into(),
         "memory-qos" => [Interface::Node, Interface::MemoryProtection].into(),
         _ => BTreeSet::new(),
     }
@@ -228,5 +232,36 @@ pub struct DriftConfig {
 impl Default for DriftConfig {
     fn default() -> Self {
         Self { hands_off_seconds: 600, verify_over_ticks: 10 }
+    }
+}
+
+/// How much of the machine moving pages between NUMA nodes may take.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct PageMigrationConfig {
+    /// At most so much is moved in a second, in MiB.
+    pub mib_per_second: u32,
+    /// At most so much of one CPU is spent on it, in percent, 1 to 100.
+    pub cpu_percent: u32,
+    /// So much stays free on the target, above the kernel's own watermark, in MiB.
+    pub reserve_mib: u32,
+    /// It waits while some tasks are short of memory for more than this share of time, in percent (PSI, 10 s average).
+    pub pressure_percent: u32,
+}
+
+impl Default for PageMigrationConfig {
+    fn default() -> Self {
+        Self { mib_per_second: 256, cpu_percent: 10, reserve_mib: 64, pressure_percent: 20 }
+    }
+}
+
+impl PageMigrationConfig {
+    pub(crate) fn limits(&self) -> MigrationLimits {
+        MigrationLimits {
+            bytes_per_second: Bytes(u64::from(self.mib_per_second) << 20),
+            cpu_percent: self.cpu_percent,
+            reserve: Bytes(u64::from(self.reserve_mib) << 20),
+            pressure_percent: self.pressure_percent,
+        }
     }
 }

@@ -124,5 +124,6 @@ fn totals(totals: &Totals) -> DiffTotals {
         differing_ticks: totals.differing_ticks,
         knobs: totals.counts.iter().map(|(knob, of_knob)| (knob.to_string(), counts(of_knob))).collect(),
         events_withheld: totals.events_withheld,
+        migrations_withheld: totals.migrations_withheld,
     }
 }

@@ -3,7 +3,7 @@
 //! [`Agent`] is the loop's body: it is handed [`Sources`] and moments, and does one [`Agent::step`] after the other; nothing in
 //! it asks a clock or waits. [`service::run`] gives it a clock. Its parts, in the order in which data passes through them:
 //! `table` and `columns` (observe), `policy` (evaluate), `arbitrate`, `apply` with the [`journal`], then `account`, `metrics`,
-//! `event` and [`record`] (account); [`report`] is what they say on the wire. [`drift`](crate) watches other writers; `tidy` takes over and gives back.
+//! `event` and [`record`] (account); `locality` moves pages; [`report`] is what they say on the wire. [`drift`](crate) watches other writers; `tidy` takes over and gives back.
 //!
 //! What it leaves to others: the kernel's rules (`qosm-host`), Wasm (`qosm-engine`), manifests (`qosm-cluster`).
 
@@ -22,6 +22,7 @@ mod held;
 mod hold;
 pub mod journal;
 pub mod load;
+mod locality;
 mod made;
 mod metrics;
 mod observe;

@@ -12,6 +12,7 @@ use prometheus_client::registry::{Registry, Unit};
 use qosm_engine::Interface;
 use qosm_model::knob::Knob;
 use qosm_model::lease::Leases;
+use qosm_model::numa::MigrationProgress;
 
 use crate::config::PolicyMode;
 use crate::policy::{Health, Policy};
@@ -70,6 +71,16 @@ struct KindLabel {
     kind: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ErrnoLabel {
+    errno: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    state: &'static str,
+}
+
 fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.000_01, 4.0, 10))
 }
@@ -94,6 +105,12 @@ pub struct Metrics {
     journal_failures: Counter<u64, AtomicU64>,
     agreements: Family<AgreementLabels, Counter>,
     differences: Family<DifferenceLabels, Counter>,
+    pages_moved: Counter,
+    pages_failed: Family<ErrnoLabel, Counter>,
+    migrations: Family<StateLabel, Counter>,
+    migration_busy: Counter<f64, AtomicU64>,
+    local_pages: Gauge,
+    remote_pages: Gauge,
 }
 
 impl Default for Metrics {
@@ -119,6 +136,12 @@ impl Default for Metrics {
             journal_failures: Counter::default(),
             agreements: Family::default(),
             differences: Family::default(),
+            pages_moved: Counter::default(),
+            pages_failed: Family::default(),
+            migrations: Family::default(),
+            migration_busy: Counter::default(),
+            local_pages: Gauge::default(),
+            remote_pages: Gauge::default(),
             registry: std::mem::take(registry),
         };
         let mut metrics = metrics_of(&mut registry);
@@ -152,6 +175,25 @@ impl Default for Metrics {
             "Annotations, ConfigMaps and manifests that cannot be used as written",
             metrics.problems.clone(),
         );
+        r.register("migration_pages_moved", "Pages moved to the NUMA node of their CPUs", metrics.pages_moved.clone());
+        r.register(
+            "migration_pages_failed",
+            "Pages that stay where they are: the errno of the kernel, or no-room",
+            metrics.pages_failed.clone(),
+        );
+        r.register("migrations", "Migrations that ended, by how", metrics.migrations.clone());
+        r.register_with_unit(
+            "migration_busy",
+            "Time spent on moving pages, without pauses",
+            Unit::Seconds,
+            metrics.migration_busy.clone(),
+        );
+        r.register(
+            "numa_local_pages",
+            "Pages on the NUMA nodes of their containers' CPUs, of pods whose locality is watched",
+            metrics.local_pages.clone(),
+        );
+        r.register("numa_remote_pages", "The other pages of these pods", metrics.remote_pages.clone());
         r.register("journal_failures", "Commits that the journal refused", metrics.journal_failures.clone());
         r.register(
             "shadow_agreements",
@@ -229,6 +271,29 @@ impl Metrics {
 
     pub(crate) fn problems(&self, problems: usize) {
         self.problems.set(count(problems));
+    }
+
+    pub(crate) fn locality(&self, local: u64, remote: u64) {
+        self.local_pages.set(i64::try_from(local).unwrap_or(i64::MAX));
+        self.remote_pages.set(i64::try_from(remote).unwrap_or(i64::MAX));
+    }
+
+    /// Counts what was added to a migration.
+    pub(crate) fn migration(&self, before: &MigrationProgress, now: &MigrationProgress) {
+        self.pages_moved.inc_by(now.pages_moved.saturating_sub(before.pages_moved));
+        for &(errno, pages) in &now.pages_failed {
+            let known = before.pages_failed.iter().find(|(known, _)| *known == errno).map_or(0, |(_, pages)| *pages);
+            self.pages_failed.get_or_create(&ErrnoLabel { errno }).inc_by(pages.saturating_sub(known));
+        }
+        let without_room = now.pages_without_room.saturating_sub(before.pages_without_room);
+        if without_room > 0 {
+            self.pages_failed.get_or_create(&ErrnoLabel { errno: "no-room" }).inc_by(without_room);
+        }
+        let busy = std::time::Duration::from_micros(now.busy.0.saturating_sub(before.busy.0));
+        self.migration_busy.inc_by(busy.as_secs_f64());
+        if now.state.has_ended() && !before.state.has_ended() {
+            self.migrations.get_or_create(&StateLabel { state: now.state.as_str() }).inc();
+        }
     }
 
     pub(crate) fn journal_failure(&self) {

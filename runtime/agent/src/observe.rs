@@ -98,6 +98,9 @@ impl Agent {
     pub(crate) fn drop_target(&mut self, target: Target) {
         self.forget_leases(target);
         self.host.detach(target);
+        if let Target::Container(container) = target {
+            self.locality.forget(container);
+        }
         self.quotas.forget(target);
         for (knob, held) in self.held.take(target) {
             self.struck.push((knob, held.cgroup));

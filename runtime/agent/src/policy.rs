@@ -324,7 +324,8 @@ impl Policy {
             self.configured = false;
         }
         let window = Micros(self.last.map_or(0, |last| now.monotonic.0.saturating_sub(last.0)));
-        let columns = readings.since(&self.earlier);
+        let mut columns = readings.since(&self.earlier);
+        columns.migrations = readings.migrations_of(&self.holder.policy);
         let config = (!self.configured).then(|| self.module_config());
         let Some(instance) = &mut self.instance else { return Err("no instance".to_owned()) };
         if let Some(config) = config {

@@ -212,6 +212,59 @@ pub struct PodPolicyReport {
     pub problems: Vec<String>,
 }
 
+/// Where a container's memory lies.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LocalityReport {
+    /// The container's name.
+    pub container: String,
+    /// NUMA nodes of the CPUs that it may run on.
+    pub cpu_nodes: Vec<u32>,
+    /// Its pages on these nodes, in percent of all; missing while not known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub local_percent: Option<u64>,
+    /// Its pages elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub remote_pages: Option<u64>,
+    /// The latest migration.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub migration: Option<MigrationReport>,
+}
+
+/// How far a migration is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MigrationReport {
+    /// Whose it is.
+    pub policy: String,
+    /// `waiting`, `moving`, `paused`, `done`, `failed` or `stopped`.
+    pub state: String,
+    /// From these NUMA nodes.
+    pub from: Vec<u32>,
+    /// To these.
+    pub to: Vec<u32>,
+    /// Pages that were found in the wrong place so far.
+    pub pages_found: u64,
+    /// Pages that were moved.
+    pub pages_moved: u64,
+    /// Pages that stay, by error.
+    pub pages_failed: std::collections::BTreeMap<String, u64>,
+    /// Pages for which the target had no room.
+    pub pages_without_room: u64,
+    /// Processes that there were.
+    pub processes: u64,
+    /// Those that were worked on to the end.
+    pub processes_done: u64,
+    /// Those that could not be: the first ones.
+    pub failures: Vec<String>,
+    /// Why it failed or waits.
+    pub why: String,
+    /// Why it was asked for.
+    pub reason: String,
+    /// When it was asked for (RFC 3339).
+    pub since: String,
+}
+
 /// One pod.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -236,6 +289,9 @@ pub struct PodReport {
     pub refused: usize,
     /// Problems with what was written for the pod.
     pub problems: usize,
+    /// Where its containers' memory lies, as far as a policy watches that.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub locality: Vec<LocalityReport>,
     /// Whether and until when it is on hold.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hold: Option<String>,
@@ -379,6 +435,8 @@ pub struct DiffTotals {
     pub knobs: BTreeMap<String, DiffCounts>,
     /// Events that pods' owners would have had from it.
     pub events_withheld: u64,
+    /// Migrations of containers' pages that it asked for and that did not take place.
+    pub migrations_withheld: u64,
 }
 
 /// Knobs of one kind, summed over ticks.

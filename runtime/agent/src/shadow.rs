@@ -45,6 +45,8 @@ pub(crate) struct Totals {
     pub(crate) counts: BTreeMap<Knob, Counts>,
     /// Events that pods' owners were not told.
     pub(crate) events_withheld: u64,
+    /// Containers' pages that were not moved.
+    pub(crate) migrations_withheld: u64,
 }
 
 /// How two versions' settings of one knob differ.
@@ -266,6 +268,9 @@ impl Agent {
                     Setting::Release { target, knob } => {
                         shadow.leases.release(&holder.policy, target, knob);
                     }
+                    // It is not told of any progress: as far as it sees, the migration waits in line.
+                    Setting::Migrate(_) => shadow.totals.migrations_withheld += 1,
+                    Setting::StopMigration { container: _ } => {}
                 }
             }
         }

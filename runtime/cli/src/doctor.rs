@@ -18,6 +18,24 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Good)
 }
 
+/// What keeps pages from being moved between NUMA nodes; `None` = nothing.
+fn page_migration(facts: &HostFacts) -> Option<String> {
+    if facts.numa_nodes < 2 {
+        return Some("memory is on one node: no pages to be moved".to_owned());
+    }
+    let wanted = [("CAP_SYS_NICE", facts.capabilities.sys_nice), ("CAP_SYS_PTRACE", facts.capabilities.sys_ptrace)];
+    let missing: Vec<_> = wanted.iter().filter(|(_, has)| !has).map(|(name, _)| *name).collect();
+    (!missing.is_empty()).then(|| format!("pages of other users cannot be moved without {}", missing.join(" and ")))
+}
+
+fn numa(facts: &HostFacts) -> String {
+    let balancing = if facts.numa_balancing { "; the kernel balances by itself too (numa_balancing)" } else { "" };
+    match page_migration(facts) {
+        Some(why) => format!("{}; {why}{balancing}", facts.numa_nodes),
+        None => format!("{}; pages can be moved{balancing}", facts.numa_nodes),
+    }
+}
+
 fn burst_rule(facts: &HostFacts) -> &'static str {
     match facts.burst_rule {
         BurstRule::BurstWithinQuota => "a burst is capped at the quota (mainline); 1000 % comes to 100 %",
@@ -70,6 +88,8 @@ fn document(facts: &HostFacts) -> Value {
         "memoryBytes": facts.memory.0,
         "pageSizeBytes": facts.page_size.0,
         "numaNodes": facts.numa_nodes,
+        "numaBalancing": facts.numa_balancing,
+        "pageMigration": page_migration(facts).is_none(),
         "psi": facts.psi,
         "resctrl": facts.resctrl,
         "schedExt": facts.sched_ext,
@@ -82,6 +102,7 @@ fn document(facts: &HostFacts) -> Value {
         "capabilities": {
             "dacOverride": facts.capabilities.dac_override,
             "sysAdmin": facts.capabilities.sys_admin,
+            "sysPtrace": facts.capabilities.sys_ptrace,
             "sysNice": facts.capabilities.sys_nice,
             "sysResource": facts.capabilities.sys_resource,
         },
@@ -106,7 +127,7 @@ fn tell(facts: &HostFacts) -> String {
         "CPUs, memory".to_owned(),
         format!("{}, {} MiB, pages of {}", facts.cpus, facts.memory.0 >> 20, facts.page_size),
     ));
-    rows.push(("NUMA nodes".to_owned(), facts.numa_nodes.to_string()));
+    rows.push(("NUMA nodes".to_owned(), numa(facts)));
     rows.push(("pressure (PSI)".to_owned(), yes(facts.psi)));
     rows.push(("resctrl".to_owned(), yes(facts.resctrl)));
     if let Some(state) = &facts.sched_ext {
@@ -116,6 +137,7 @@ fn tell(facts: &HostFacts) -> String {
     let capabilities = [
         ("DAC_OVERRIDE", facts.capabilities.dac_override),
         ("SYS_ADMIN", facts.capabilities.sys_admin),
+        ("SYS_PTRACE", facts.capabilities.sys_ptrace),
         ("SYS_NICE", facts.capabilities.sys_nice),
         ("SYS_RESOURCE", facts.capabilities.sys_resource),
     ];

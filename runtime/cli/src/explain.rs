@@ -62,6 +62,7 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
             writeln!(out, "    turned down: {rejected}")?;
         }
     }
+    write_locality(out, explanation)?;
     writeln!(out, "\nheld knobs")?;
     if explanation.knobs.is_empty() {
         writeln!(out, "    none")?;
@@ -109,7 +110,58 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
         writeln!(out, "\nevents")?;
         for event in &explanation.events {
             let field = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
-            writeln!(out, "    {} {} ×{}: {}", field("kind"), field("reason"), event["count"], field("message"))?;
+            writeln!(
+                out,
+                "    {} {} ×{}: {}",
+                field("kind"),
+                field("reason"),
+                event["count"],
+                field("message").replace('\n', "\n        ")
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn write_locality(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
+    if explanation.pod.locality.is_empty() {
+        return Ok(());
+    }
+    let list = |nodes: &[u32]| nodes.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    writeln!(out, "\nmemory locality")?;
+    for container in &explanation.pod.locality {
+        let share = container.local_percent.map_or_else(|| "not known".to_owned(), |percent| format!("{percent} %"));
+        let remote = container.remote_pages.unwrap_or(0);
+        let nodes = list(&container.cpu_nodes);
+        writeln!(
+            out,
+            "    container {}  local {share} (NUMA nodes {nodes}), {remote} pages elsewhere",
+            container.container
+        )?;
+        let Some(migration) = &container.migration else { continue };
+        writeln!(
+            out,
+            "        {}: {} of {} pages moved from {} to {}, {} of {} processes",
+            migration.state,
+            migration.pages_moved,
+            migration.pages_found,
+            list(&migration.from),
+            list(&migration.to),
+            migration.processes_done,
+            migration.processes
+        )?;
+        writeln!(out, "        by {} since {}: {}", migration.policy, migration.since, migration.reason)?;
+        if !migration.why.is_empty() {
+            writeln!(out, "        because {}", migration.why)?;
+        }
+        if migration.pages_without_room > 0 {
+            writeln!(out, "        no room on the target for {} pages", migration.pages_without_room)?;
+        }
+        for (errno, pages) in &migration.pages_failed {
+            writeln!(out, "        {pages} pages stay: {errno}")?;
+        }
+        for failure in &migration.failures {
+            writeln!(out, "        {failure}")?;
         }
     }
     Ok(())

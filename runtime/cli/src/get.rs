@@ -41,7 +41,7 @@ pub(crate) fn run(args: &GetArgs) -> anyhow::Result<Answer> {
 
 fn pods(pods: &[PodReport]) -> String {
     print::table(
-        &["pod", "class", "kubernetes qos", "containers", "held", "refused", "problems", "hold"],
+        &["pod", "class", "kubernetes qos", "containers", "held", "refused", "problems", "local memory", "hold"],
         pods.iter().map(|pod| {
             vec![
                 pod.pod.clone(),
@@ -51,10 +51,28 @@ fn pods(pods: &[PodReport]) -> String {
                 pod.held.to_string(),
                 pod.refused.to_string(),
                 pod.problems.to_string(),
+                locality(pod),
                 pod.hold.clone().unwrap_or_default(),
             ]
         }),
     )
+}
+
+/// The least local of its containers, and what is being done about it.
+fn locality(pod: &PodReport) -> String {
+    let least = pod.locality.iter().filter_map(|container| container.local_percent).min();
+    let under_way = pod
+        .locality
+        .iter()
+        .filter_map(|container| container.migration.as_ref())
+        .find(|migration| matches!(migration.state.as_str(), "waiting" | "moving" | "paused"));
+    let share = least.map(|percent| format!("{percent} %")).unwrap_or_default();
+    match under_way {
+        Some(migration) => {
+            format!("{share}, {}: {} of {} pages", migration.state, migration.pages_moved, migration.pages_found)
+        }
+        None => share,
+    }
 }
 
 fn policies(policies: &[PolicyReport]) -> String {

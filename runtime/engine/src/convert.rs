@@ -2,12 +2,15 @@
 
 use qosm_model::column::{BandwidthSample, CpuSample, MemorySample, NodeSample, PressureSample, Stall};
 use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::numa::{MigrationSample, MigrationState, NumaId, NumaNode, NumaSample};
 use qosm_model::pod::{
     Container, ContainerId, ContainerKind, ContainerState, ExtendedResource, KubeQos, Pod, PodId, QosClass, Tier,
 };
 use qosm_model::unit::{Bytes, Micros, MilliCpu};
 
-use crate::bindings::qosm::policy::{cpu_stat, memory_protection, memory_stat, node, pressure, types};
+use crate::bindings::qosm::policy::{
+    cpu_stat, memory_protection, memory_stat, node, numa_stat, page_migration, pressure, types,
+};
 use crate::error::Rule;
 use crate::link::number;
 
@@ -225,6 +228,54 @@ pub(crate) fn pressure(sample: &PressureSample) -> pressure::Sample {
         cpu: stall(sample.delta.cpu),
         memory: stall(sample.delta.memory),
         io: stall(sample.delta.io),
+    }
+}
+
+pub(crate) fn numa_node((id, node): (NumaId, &NumaNode)) -> numa_stat::NumaNode {
+    numa_stat::NumaNode {
+        id: id.0,
+        cpus: u32::try_from(node.cpus.len()).unwrap_or(u32::MAX),
+        memory_bytes: node.memory.0,
+        free_bytes: node.free.0,
+        available_bytes: node.available.0,
+        distances: node.distances.clone(),
+    }
+}
+
+pub(crate) fn numa(sample: &NumaSample) -> numa_stat::Sample {
+    let numbers = |nodes: &[NumaId]| nodes.iter().map(|node| node.0).collect();
+    numa_stat::Sample {
+        container: sample.container.0,
+        identity: sample.identity,
+        cpu_nodes: numbers(&sample.cpu_nodes),
+        memory_nodes: numbers(&sample.memory_nodes),
+        pages: sample.pages.iter().map(|&(node, pages)| numa_stat::Share { node: node.0, pages }).collect(),
+    }
+}
+
+pub(crate) fn migration(sample: &MigrationSample) -> page_migration::Progress {
+    let progress = &sample.progress;
+    let failure = |failure: &qosm_model::numa::ProcessFailure| page_migration::ProcessFailure {
+        pid: failure.pid,
+        error: failure.error.clone(),
+    };
+    page_migration::Progress {
+        container: sample.container.0,
+        token: progress.token,
+        state: match progress.state {
+            MigrationState::Waiting => page_migration::State::Waiting,
+            MigrationState::Moving => page_migration::State::Moving,
+            MigrationState::Paused => page_migration::State::Paused,
+            MigrationState::Done => page_migration::State::Done,
+            MigrationState::Failed => page_migration::State::Failed,
+            MigrationState::Stopped => page_migration::State::Stopped,
+        },
+        pages_found: progress.pages_found,
+        pages_moved: progress.pages_moved,
+        pages_failed: progress.pages_failed.iter().map(|&(errno, pages)| (errno.to_owned(), pages)).collect(),
+        pages_without_room: progress.pages_without_room,
+        failures: progress.failures.iter().map(failure).collect(),
+        why: progress.why.clone(),
     }
 }
 

@@ -24,25 +24,31 @@ pub enum Interface {
     MemoryStat,
     /// Pressure stall information.
     Pressure,
+    /// NUMA nodes, and where memory lies.
+    NumaStat,
     /// CFS quota and burst.
     CpuBandwidth,
     /// Memory protection, throttling and reclaim.
     MemoryProtection,
+    /// Moving pages between NUMA nodes.
+    PageMigration,
     /// Events on pods.
     PodEvent,
 }
 
 impl Interface {
     /// All interfaces: first those that are always granted, then signals, then controls.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Log,
         Self::State,
         Self::Node,
         Self::CpuStat,
         Self::MemoryStat,
         Self::Pressure,
+        Self::NumaStat,
         Self::CpuBandwidth,
         Self::MemoryProtection,
+        Self::PageMigration,
         Self::PodEvent,
     ];
 
@@ -55,20 +61,22 @@ impl Interface {
             Self::CpuStat => "cpu-stat",
             Self::MemoryStat => "memory-stat",
             Self::Pressure => "pressure",
+            Self::NumaStat => "numa-stat",
             Self::CpuBandwidth => "cpu-bandwidth",
             Self::MemoryProtection => "memory-protection",
+            Self::PageMigration => "page-migration",
             Self::PodEvent => "pod-event",
         }
     }
 
     /// Whether it only reads the node.
     pub fn is_signal(self) -> bool {
-        matches!(self, Self::Node | Self::CpuStat | Self::MemoryStat | Self::Pressure)
+        matches!(self, Self::Node | Self::CpuStat | Self::MemoryStat | Self::Pressure | Self::NumaStat)
     }
 
     /// Whether it changes something outside the module.
     pub fn is_control(self) -> bool {
-        matches!(self, Self::CpuBandwidth | Self::MemoryProtection | Self::PodEvent)
+        matches!(self, Self::CpuBandwidth | Self::MemoryProtection | Self::PageMigration | Self::PodEvent)
     }
 
     /// Whether every module may import it, since it touches nothing but the module's own memory of itself.
@@ -198,7 +206,8 @@ mod tests {
         assert_eq!(
             error,
             Err("`cpuset` is not an interface of the contract; there are `log`, `state`, `node`, `cpu-stat`, \
-                 `memory-stat`, `pressure`, `cpu-bandwidth`, `memory-protection`, `pod-event`"
+                 `memory-stat`, `pressure`, `numa-stat`, `cpu-bandwidth`, `memory-protection`, `page-migration`, \
+                 `pod-event`"
                 .to_owned())
         );
     }

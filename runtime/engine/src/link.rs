@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use qosm_model::column::{BandwidthSample, CpuSample, MemorySample, NodeSample, PressureSample};
 use qosm_model::knob::{Knob, Target, Value};
-use qosm_model::pod::PodId;
+use qosm_model::numa::{Migration, MigrationSample, NumaColumn, NumaId};
+use qosm_model::pod::{ContainerId, PodId};
 use qosm_model::setting::EventKind;
 use qosm_model::unit::Bytes;
 use wasmtime::ResourceLimiter;
@@ -12,7 +13,8 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, HasSelf, Linker};
 
 use crate::bindings::qosm::policy::{
-    cpu_bandwidth, cpu_stat, log, memory_protection, memory_stat, node, pod_event, pressure, state, types,
+    cpu_bandwidth, cpu_stat, log, memory_protection, memory_stat, node, numa_stat, page_migration, pod_event, pressure,
+    state, types,
 };
 use crate::convert;
 use crate::error::{Exhausted, Rule};
@@ -34,6 +36,10 @@ pub struct Columns {
     pub memory: Option<Arc<[MemorySample]>>,
     /// Pressure, one sample a container.
     pub pressure: Option<Arc<[PressureSample]>>,
+    /// NUMA nodes, and where memory lies.
+    pub numa: Option<Arc<NumaColumn>>,
+    /// How far the policy's migrations are.
+    pub migrations: Option<Arc<[MigrationSample]>>,
 }
 
 /// What an instance's imports work on: all that the module can reach.
@@ -100,8 +106,10 @@ pub(crate) fn link(linker: &mut Linker<Host>, interface: Interface) -> wasmtime:
         Interface::CpuStat => cpu_stat::add_to_linker::<_, Own>(linker, host),
         Interface::MemoryStat => memory_stat::add_to_linker::<_, Own>(linker, host),
         Interface::Pressure => pressure::add_to_linker::<_, Own>(linker, host),
+        Interface::NumaStat => numa_stat::add_to_linker::<_, Own>(linker, host),
         Interface::CpuBandwidth => cpu_bandwidth::add_to_linker::<_, Own>(linker, host),
         Interface::MemoryProtection => memory_protection::add_to_linker::<_, Own>(linker, host),
+        Interface::PageMigration => page_migration::add_to_linker::<_, Own>(linker, host),
         Interface::PodEvent => pod_event::add_to_linker::<_, Own>(linker, host),
     }
 }
@@ -227,6 +235,46 @@ impl pressure::Host for Host {
     fn read(&mut self) -> wasmtime::Result<Vec<pressure::Sample>> {
         self.stage(Interface::Pressure)?;
         Ok(self.columns.pressure.iter().flat_map(|column| column.iter()).map(convert::pressure).collect())
+    }
+}
+
+impl numa_stat::Host for Host {
+    fn read_nodes(&mut self) -> wasmtime::Result<Vec<numa_stat::NumaNode>> {
+        self.stage(Interface::NumaStat)?;
+        Ok(self.columns.numa.iter().flat_map(|column| column.topology.iter()).map(convert::numa_node).collect())
+    }
+
+    fn read(&mut self) -> wasmtime::Result<Vec<numa_stat::Sample>> {
+        self.stage(Interface::NumaStat)?;
+        Ok(self.columns.numa.iter().flat_map(|column| column.samples.iter()).map(convert::numa).collect())
+    }
+}
+
+impl page_migration::Host for Host {
+    fn start(
+        &mut self,
+        container: u32,
+        from: Vec<u32>,
+        to: Vec<u32>,
+        token: u64,
+        reason: String,
+    ) -> wasmtime::Result<()> {
+        let (stage, _) = self.control(Interface::PageMigration, types::Target::Container(container))?;
+        let reason = stage.reason(reason)?;
+        let nodes = |nodes: Vec<u32>| nodes.into_iter().map(NumaId).collect();
+        let migration =
+            Migration { container: ContainerId(container), from: nodes(from), to: nodes(to), token, reason };
+        Ok(stage.migrate(migration)?)
+    }
+
+    fn stop(&mut self, container: u32) -> wasmtime::Result<()> {
+        let (stage, _) = self.control(Interface::PageMigration, types::Target::Container(container))?;
+        Ok(stage.stop_migration(ContainerId(container))?)
+    }
+
+    fn read(&mut self) -> wasmtime::Result<Vec<page_migration::Progress>> {
+        self.stage(Interface::PageMigration)?;
+        Ok(self.columns.migrations.iter().flat_map(|column| column.iter()).map(convert::migration).collect())
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::numa::Migration;
 use qosm_model::pod::{ContainerId, PodId};
 use qosm_model::setting::{EventKind, PodEvent, Setting};
 use qosm_model::unit::Bytes;
@@ -59,6 +60,9 @@ pub struct LogLine {
     /// What it says; cut where it is too long.
     pub message: String,
 }
+
+/// More NUMA nodes than the kernel is built for (`CONFIG_NODES_SHIFT` 10).
+const MOST_NODES: usize = 1024;
 
 /// The pods and containers that an instance was given: the only ones that it can name.
 #[derive(Default)]
@@ -189,6 +193,22 @@ impl Stage {
         Ok(())
     }
 
+    /// Stages that pages are moved.
+    pub(crate) fn migrate(&mut self, migration: Migration) -> Result<(), Rule> {
+        for (what, nodes) in [("number of source nodes", &migration.from), ("number of target nodes", &migration.to)] {
+            if nodes.len() > MOST_NODES {
+                let value = u64::try_from(nodes.len()).unwrap_or(u64::MAX);
+                return Err(Rule::OutOfRange { what, value });
+            }
+        }
+        self.push(Setting::Migrate(migration))
+    }
+
+    /// Stages that no more pages are moved.
+    pub(crate) fn stop_migration(&mut self, container: ContainerId) -> Result<(), Rule> {
+        self.push(Setting::StopMigration { container })
+    }
+
     fn push(&mut self, setting: Setting) -> Result<(), Rule> {
         let limit = self.limits.settings;
         if self.staged.settings.len() >= limit {
@@ -240,9 +260,27 @@ impl Stage {
         if text.len() > words(limit) {
             return Err(Rule::TextTooLong { what, size: Bytes(text.len() as u64), limit });
         }
-        self.text_left =
-            self.text_left.checked_sub(text.len()).ok_or(Rule::TooMuchText { limit: self.limits.output })?;
+        self.charge(text.len())?;
         Ok(printable(text))
+    }
+
+    /// The same for a text that may have several lines: each of them is printable.
+    fn lines(&mut self, what: &'static str, text: String) -> Result<String, Rule> {
+        if !text.contains('\n') {
+            return self.text(what, text);
+        }
+        let limit = self.limits.text;
+        if text.len() > words(limit) {
+            return Err(Rule::TextTooLong { what, size: Bytes(text.len() as u64), limit });
+        }
+        self.charge(text.len())?;
+        let lines: Vec<String> = text.split('\n').map(|line| printable(line.to_owned())).collect();
+        Ok(lines.join("\n"))
+    }
+
+    fn charge(&mut self, length: usize) -> Result<(), Rule> {
+        self.text_left = self.text_left.checked_sub(length).ok_or(Rule::TooMuchText { limit: self.limits.output })?;
+        Ok(())
     }
 
     pub(crate) fn event(&mut self, pod: PodId, kind: EventKind, reason: String, message: String) -> Result<(), Rule> {
@@ -254,7 +292,7 @@ impl Stage {
         if !is_event_reason(&reason) {
             return Err(Rule::EventReason { reason: cut(reason, Bytes(128)) });
         }
-        let message = self.text("event message", message)?;
+        let message = self.lines("event message", message)?;
         self.staged.events.push(PodEvent { pod, kind, reason, message });
         Ok(())
     }
@@ -436,6 +474,15 @@ mod tests {
         assert_eq!(stage.text("reason", "a\u{1b}[31m\nb".to_owned()), Ok("a [31m b".to_owned()));
         stage.log(LogLevel::Warn, "one\r\ntwo".to_owned());
         assert_eq!(stage.take_log().0.first().map(|line| line.message.as_str()), Some("one  two"));
+    }
+
+    #[test]
+    fn an_event_may_have_lines() {
+        let mut stage = stage();
+        let message = "one\u{1b}[2J\ntwo\r\n".to_owned();
+        assert_eq!(stage.event(PodId(1), EventKind::Normal, "Lines".to_owned(), message), Ok(()));
+        let told: Vec<_> = stage.commit().events.into_iter().map(|event| event.message).collect();
+        assert_eq!(told, ["one [2J\ntwo \n"]);
     }
 
     #[test]

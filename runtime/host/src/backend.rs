@@ -2,8 +2,10 @@
 //! simulation in memory.
 
 use std::io;
+use std::sync::Arc;
 
 use crate::kernel::Kernel;
+use crate::migration::{Job, Run};
 use crate::mounts::Hierarchy;
 use crate::simulated::Simulation;
 
@@ -73,6 +75,8 @@ pub(crate) trait Backend {
     fn write_slow(&mut self, area: Area, path: &str, text: &str, ticket: u64) -> io::Result<SlowWrite>;
     /// The slow writes that ended since the last call.
     fn finished(&mut self) -> Vec<(u64, io::Result<()>)>;
+    /// Begins to move pages, on a thread of its own; `run` tells how far it is.
+    fn migrate(&mut self, job: Job, run: Arc<Run>) -> io::Result<()>;
     /// Size of a memory page in bytes.
     fn page_size(&self) -> u64;
     /// `USER_HZ`, the unit of `/proc/stat`.
@@ -137,6 +141,9 @@ impl Backend for AnyBackend {
     }
     fn finished(&mut self) -> Vec<(u64, io::Result<()>)> {
         either!(self, backend => backend.finished())
+    }
+    fn migrate(&mut self, job: Job, run: Arc<Run>) -> io::Result<()> {
+        either!(self, backend => backend.migrate(job, run))
     }
     fn page_size(&self) -> u64 {
         either!(self, backend => backend.page_size())

@@ -166,6 +166,14 @@ pub enum HostError {
         /// The file.
         path: String,
     },
+    /// Pages that cannot be begun to be moved.
+    #[error("pages of cgroup `{path}` cannot be moved")]
+    Migrate {
+        /// The cgroup.
+        path: String,
+        /// What kept the thread from starting.
+        source: io::Error,
+    },
     /// No cgroup hierarchy that the host can use.
     #[error("no cgroup hierarchy with `cpu` or `memory` is mounted at or below {prefix}")]
     NoHierarchy {
@@ -182,7 +190,8 @@ impl HostError {
             Self::Read { source, .. }
             | Self::Make { source, .. }
             | Self::Remove { source, .. }
-            | Self::Bound { source, .. } => errno_name(source),
+            | Self::Bound { source, .. }
+            | Self::Migrate { source, .. } => errno_name(source),
             Self::ReadOnly { .. } => "EROFS",
             Self::Gone { .. } => "ENOENT",
             Self::Unsupported { .. } => "unsupported",
@@ -199,7 +208,7 @@ impl HostError {
 
 /// The name that manual pages use for an error number; `EIO` for one that has none here.
 pub(crate) fn errno_name(error: &io::Error) -> &'static str {
-    const NAMES: [(Errno, &str); 24] = [
+    const NAMES: [(Errno, &str); 26] = [
         (Errno::INVAL, "EINVAL"),
         (Errno::NODEV, "ENODEV"),
         (Errno::NOENT, "ENOENT"),
@@ -224,6 +233,8 @@ pub(crate) fn errno_name(error: &io::Error) -> &'static str {
         (Errno::NOSYS, "ENOSYS"),
         (Errno::XDEV, "EXDEV"),
         (Errno::NAMETOOLONG, "ENAMETOOLONG"),
+        (Errno::SRCH, "ESRCH"),
+        (Errno::FAULT, "EFAULT"),
     ];
     let Some(errno) = Errno::from_io_error(error) else { return "EIO" };
     NAMES.iter().find(|(candidate, _)| *candidate == errno).map_or("EIO", |&(_, name)| name)

@@ -40,6 +40,8 @@ pub struct HostFacts {
     pub page_size: Bytes,
     /// NUMA nodes.
     pub numa_nodes: u32,
+    /// Whether the kernel moves pages to where they are used by itself (`kernel.numa_balancing`).
+    pub numa_balancing: bool,
     /// Whether the kernel accounts pressure (`/proc/pressure`).
     pub psi: bool,
     /// Whether resctrl can be used: it is mounted, or can be.
@@ -74,6 +76,8 @@ pub struct ControllerFact {
 pub struct Capabilities {
     /// `CAP_DAC_OVERRIDE`: writing files of others.
     pub dac_override: bool,
+    /// `CAP_SYS_PTRACE`: looking into the memory of processes of other users.
+    pub sys_ptrace: bool,
     /// `CAP_SYS_ADMIN`.
     pub sys_admin: bool,
     /// `CAP_SYS_NICE`: moving pages of others.
@@ -88,7 +92,7 @@ impl Capabilities {
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         let set = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
         let has = |bit: u32| set & (1 << bit) != 0;
-        Self { dac_override: has(1), sys_admin: has(21), sys_nice: has(23), sys_resource: has(24) }
+        Self { dac_override: has(1), sys_ptrace: has(19), sys_admin: has(21), sys_nice: has(23), sys_resource: has(24) }
     }
 }
 
@@ -106,12 +110,13 @@ pub struct KnobFact {
 /// What is read once, at the start.
 pub(crate) struct NodeFacts {
     pub(crate) cpus: u32,
-    memory: Bytes,
-    numa_nodes: u32,
+    pub(crate) memory: Bytes,
+    pub(crate) numa_nodes: u32,
+    numa_balancing: bool,
     psi: bool,
     resctrl: bool,
     sched_ext: Option<String>,
-    capabilities: Capabilities,
+    pub(crate) capabilities: Capabilities,
 }
 
 impl NodeFacts {
@@ -125,6 +130,9 @@ impl NodeFacts {
             cpus,
             memory: read(Area::Proc, "meminfo").and_then(|text| parse::meminfo(&text)).map_or(Bytes(0), |(all, _)| all),
             numa_nodes: length("devices/system/node/online").unwrap_or(1).max(1),
+            numa_balancing: read(Area::Proc, "sys/kernel/numa_balancing")
+                .and_then(|text| parse::number(&text))
+                .is_some_and(|mode| mode > 0),
             psi: read(Area::Proc, "pressure/cpu").is_some_and(|text| parse::pressure(&text).is_some()),
             resctrl: mounts.iter().any(|mount| mount.kind == "resctrl")
                 || backend.inode(Area::Sys, "fs/resctrl").is_ok(),
@@ -176,6 +184,7 @@ impl Host {
             memory: self.node.memory,
             page_size: self.page_size(),
             numa_nodes: self.node.numa_nodes,
+            numa_balancing: self.node.numa_balancing,
             psi: self.node.psi,
             resctrl: self.node.resctrl,
             sched_ext: self.node.sched_ext.clone(),
@@ -217,7 +226,8 @@ mod tests {
 
     #[test]
     fn reads_capabilities() {
-        let all = Capabilities { dac_override: true, sys_admin: true, sys_nice: true, sys_resource: true };
+        let all =
+            Capabilities { dac_override: true, sys_ptrace: true, sys_admin: true, sys_nice: true, sys_resource: true };
         assert_eq!(Capabilities::parse("Name:\tx\nCapEff:\t000001ffffffffff\n"), all);
         let without = Capabilities { sys_resource: false, ..all };
         assert_eq!(Capabilities::parse("CapEff:\t000001fffeffffff\n"), without);

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use slab::Slab;
 
 use crate::Directories;
 use crate::backend::{Area, Backend, FileId, SlowWrite};
+use crate::migration::{Job as MigrationJob, Run, Worker, WorkerDirectories};
 use crate::mounts::Hierarchy;
 
 /// Descriptors that are left to the rest of the process.
@@ -29,11 +31,12 @@ pub(crate) struct Kernel {
     hierarchies: Vec<Dir>,
     files: Slab<File>,
     slow: Option<SlowWriter>,
+    migrations: Option<Worker>,
 }
 
 impl Kernel {
     pub(crate) fn new(directories: Directories) -> Self {
-        Self { directories, hierarchies: Vec::new(), files: Slab::new(), slow: None }
+        Self { directories, hierarchies: Vec::new(), files: Slab::new(), slow: None, migrations: None }
     }
 
     fn area(&self, area: Area) -> io::Result<&Dir> {
@@ -147,6 +150,21 @@ impl Backend for Kernel {
 
     fn finished(&mut self) -> Vec<(u64, io::Result<()>)> {
         self.slow.as_mut().map(SlowWriter::finished).unwrap_or_default()
+    }
+
+    fn migrate(&mut self, job: MigrationJob, run: Arc<Run>) -> io::Result<()> {
+        let worker = match &self.migrations {
+            Some(worker) => worker,
+            None => {
+                let directories = WorkerDirectories {
+                    cgroups: self.hierarchies.iter().map(Dir::try_clone).collect::<io::Result<_>>()?,
+                    proc: self.directories.proc.try_clone()?,
+                    sys: self.directories.sys.try_clone()?,
+                };
+                self.migrations.insert(Worker::start(directories)?)
+            }
+        };
+        worker.add(job, run)
     }
 
     fn page_size(&self) -> u64 {

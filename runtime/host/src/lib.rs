@@ -2,7 +2,7 @@
 //!
 //! [`Host`] finds a pod's cgroups ([`Host::pod_path`]), keeps their files open ([`Host::attach`]), reads measurements, and moves
 //! knobs: [`Host::plan`] turns wanted values into steps in an order that the kernel accepts at each of them, and
-//! [`Host::execute`] carries one out. What the host does with a knob stands in [`knob_table`]; the same host runs on a node in
+//! [`Host::execute`] carries one out. It moves pages between NUMA nodes on a thread of its own ([`Host::migrate`]). What the host does with a knob stands in [`knob_table`]; the same host runs on a node in
 //! memory ([`simulated`]) that refuses what a kernel refuses.
 //!
 //! It never learns who wants a value or why, holds no state that the kernel does not hold too, except what the kernel refused
@@ -36,7 +36,9 @@ mod kernel;
 pub mod knob_table;
 mod knobs;
 pub mod layout;
+mod migration;
 pub mod mounts;
+mod numa;
 #[cfg(any(test, fuzzing))]
 pub mod oracle;
 mod parking;
@@ -49,17 +51,20 @@ mod signals;
 pub mod simulated;
 mod targets;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::sync::Arc;
 
 use cap_std::fs::Dir;
 use qosm_model::knob::Target;
+use qosm_model::pod::ContainerId;
 use rustc_hash::FxHashMap;
 
 pub use error::HostError;
 pub use facts::{Capabilities, ControllerFact, HostFacts, KnobFact};
 pub use knobs::{Executed, KnobFile, Support};
 pub use layout::{Driver, DriverSource, LayoutOptions};
+pub use migration::MigrationLimits;
 pub use mounts::{CgroupVersion, Controller};
 pub use plan::{Clamp, Plan, Step, Wanted};
 pub use probe::BurstRule;
@@ -68,6 +73,7 @@ pub use signals::Bandwidth;
 use backend::{AnyBackend, Area, Backend as _, join};
 use facts::NodeFacts;
 use knobs::PendingWrite;
+use migration::Run;
 use mounts::Hierarchies;
 use parking::Parking;
 use probe::Probe;
@@ -110,6 +116,8 @@ pub struct Host {
     pub(crate) pending: HashMap<u64, PendingWrite>,
     pub(crate) next_ticket: u64,
     pub(crate) misses: Misses,
+    pub(crate) migrations: BTreeMap<ContainerId, Arc<Run>>,
+    pub(crate) migration_limits: MigrationLimits,
 }
 
 /// The layout that was found at the start.
@@ -202,6 +210,8 @@ impl Host {
             pending: HashMap::new(),
             next_ticket: 0,
             misses: Misses::default(),
+            migrations: BTreeMap::new(),
+            migration_limits: MigrationLimits::default(),
         };
         host.find_layout(options);
         host.probe_kernel();

@@ -8,6 +8,8 @@ use qosm_model::unit::{Bytes, Micros};
 use crate::knob_table::{Encoding, unlimited_bytes};
 use crate::mounts::CgroupVersion;
 
+pub mod numa;
+
 /// A whole number in decimal digits, surrounded by white space at most.
 pub fn number(text: &[u8]) -> Option<u64> {
     let text = text.trim_ascii();

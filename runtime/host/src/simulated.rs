@@ -14,15 +14,20 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 use qosm_model::column::{CpuCounters, MemoryCounters, PressureCounters, Stall};
+use qosm_model::numa::{MigrationState, NumaId};
 use qosm_model::unit::{Bytes, Micros};
 use rustix::io::Errno;
 use slab::Slab;
 
 use crate::backend::{Area, Backend, FileId, SlowWrite, join};
+use crate::migration::{Job, Run};
 use crate::mounts::{CgroupVersion, Controller, Hierarchy};
+use crate::parse;
 
+mod numa;
 mod rules;
 mod spec;
 mod tree;
@@ -94,6 +99,7 @@ impl Simulation {
             ("devices/system/cpu/online".to_owned(), online(spec.cpus)),
             ("devices/system/node/online".to_owned(), online(spec.numa_nodes)),
         ]);
+        sys.extend(numa::files(spec));
         if spec.kernel == Kernel::Alibaba {
             sys.insert("kernel/mm/pagecache_limit/enabled".to_owned(), "1\n".to_owned());
         }
@@ -240,6 +246,18 @@ impl Simulation {
         for (file, text) in rules::memory_files(self.trees[tree].version, counters) {
             self.trees[tree].put(node, file, text);
         }
+        Ok(())
+    }
+
+    /// Sets how many pages a cgroup has on each NUMA node. Nodes that are left out have none.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` without such a cgroup.
+    pub fn set_numa_pages(&mut self, path: &str, pages: &[(NumaId, u64)]) -> io::Result<()> {
+        let (tree, node) = self.locate(path, "memory.numa_stat")?;
+        let text = numa::stat(self.trees[tree].version, self.rules.page_size(), self.rules.numa_nodes(), pages);
+        self.trees[tree].put(node, "memory.numa_stat", text);
         Ok(())
     }
 
@@ -447,6 +465,31 @@ impl Backend for Simulation {
 
     fn finished(&mut self) -> Vec<(u64, io::Result<()>)> {
         Vec::new()
+    }
+
+    /// All pages at once, as far as the container's cpuset lets them.
+    fn migrate(&mut self, job: Job, run: Arc<Run>) -> io::Result<()> {
+        let file = "memory.numa_stat";
+        let (tree, node) = self.locate(&job.cgroup, file)?;
+        let version = self.trees[tree].version;
+        let text = self.trees[tree].read(node, file)?.to_owned();
+        let mut pages = parse::numa::numa_stat(version, self.rules.page_size(), text.as_bytes()).ok_or(Errno::INVAL)?;
+        let mut moved = 0_u64;
+        for &from in &job.from {
+            let Some(to) = job.topology.nearest(from, &job.to) else { continue };
+            let taken = pages.iter_mut().find(|(id, _)| *id == from).map_or(0, |(_, pages)| std::mem::take(pages));
+            moved += taken;
+            if let Some((_, there)) = pages.iter_mut().find(|(id, _)| *id == to) {
+                *there += taken;
+            }
+        }
+        self.set_numa_pages(&job.cgroup, &pages)?;
+        run.update(|progress| {
+            progress.state = MigrationState::Done;
+            (progress.processes, progress.processes_done) = (1, 1);
+            (progress.pages_found, progress.pages_moved) = (moved, moved);
+        });
+        Ok(())
     }
 
     fn page_size(&self) -> u64 {

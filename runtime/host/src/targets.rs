@@ -26,10 +26,14 @@ pub(crate) enum CgroupFile {
     MemoryPressure,
     IoPressure,
     Cpuset,
+    EffectiveCpus,
+    Mems,
+    EffectiveMems,
+    NumaStat,
     Knob(Knob),
 }
 
-const SIGNAL_FILES: usize = 13;
+const SIGNAL_FILES: usize = 17;
 const FILES: usize = SIGNAL_FILES + Knob::ALL.len();
 
 impl CgroupFile {
@@ -48,6 +52,10 @@ impl CgroupFile {
             Self::MemoryPressure => 10,
             Self::IoPressure => 11,
             Self::Cpuset => 12,
+            Self::EffectiveCpus => 13,
+            Self::Mems => 14,
+            Self::EffectiveMems => 15,
+            Self::NumaStat => 16,
             Self::Knob(knob) => SIGNAL_FILES + knob_table::index(knob),
         }
     }
@@ -56,13 +64,14 @@ impl CgroupFile {
         match self {
             Self::CpuStat | Self::Period => Controller::Cpu,
             Self::CpuUsage | Self::CpuPressure | Self::MemoryPressure | Self::IoPressure => Controller::Cpuacct,
-            Self::Cpuset => Controller::Cpuset,
+            Self::Cpuset | Self::EffectiveCpus | Self::Mems | Self::EffectiveMems => Controller::Cpuset,
             Self::MemoryUsage
             | Self::MemoryStat
             | Self::MemoryEvents
             | Self::MemoryFailures
             | Self::MemoryOom
-            | Self::MemoryLimit => Controller::Memory,
+            | Self::MemoryLimit
+            | Self::NumaStat => Controller::Memory,
             Self::Knob(knob) => knob_table::row(knob).controller,
         }
     }
@@ -82,6 +91,11 @@ impl CgroupFile {
             Self::MemoryPressure => ("memory.pressure", "memory.pressure"),
             Self::IoPressure => ("io.pressure", "io.pressure"),
             Self::Cpuset => ("cpuset.cpus", "cpuset.cpus.effective"),
+            // v1 has the effective ones since Linux 3.17.
+            Self::EffectiveCpus => ("cpuset.effective_cpus", "cpuset.cpus.effective"),
+            Self::Mems => ("cpuset.mems", "cpuset.mems.effective"),
+            Self::EffectiveMems => ("cpuset.effective_mems", "cpuset.mems.effective"),
+            Self::NumaStat => ("memory.numa_stat", "memory.numa_stat"),
             Self::Knob(knob) => return knob_table::row(knob).file(version),
         };
         if version == CgroupVersion::V1 { v1 } else { v2 }
@@ -161,6 +175,7 @@ impl Host {
             self.by_path.remove(&attached.path);
         }
         self.parking.forget(target);
+        self.forget_migration(target);
     }
 
     /// The cgroup of a target, relative to each hierarchy's root; `None` when it is not attached.

@@ -10,12 +10,13 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use qosm_host::simulated::{Kernel, Spec, Versions};
 use qosm_host::{
-    BurstRule, CgroupVersion, Controller, Directories, Driver, Executed, Host, HostError, LayoutOptions, Plan, Support,
-    Wanted,
+    BurstRule, CgroupVersion, Controller, Directories, Driver, Executed, Host, HostError, LayoutOptions,
+    MigrationLimits, Plan, Support, Wanted,
 };
 use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::numa::{Migration, MigrationProgress, MigrationState, NumaId, local_percent};
 use qosm_model::pod::{ContainerId, PodId, Tier};
-use qosm_model::unit::Micros;
+use qosm_model::unit::{Bytes, Micros};
 
 const TIER: Target = Target::Tier(Tier::Burstable);
 const POD: Target = Target::Pod(PodId(1));
@@ -403,4 +404,213 @@ fn protects_and_throttles_memory() {
     fs::remove_file(&file).unwrap();
     assert!(usage > 16 << 20, "only {usage} bytes were in use");
     assert!(took < Duration::from_millis(500), "{took:?}");
+}
+
+/// A process with memory on one NUMA node whose CPUs then become those of another.
+struct Astray {
+    tree: Tree,
+    from: NumaId,
+    to: NumaId,
+    hogs: Vec<Child>,
+}
+
+const SECOND: ContainerId = ContainerId(2);
+
+impl Astray {
+    /// `None` where there is no second node to be on, or no cgroup v2 to be bound by.
+    fn new(name: &str) -> Option<Self> {
+        let mut tree = Tree::new(name);
+        let topology = tree.host.numa_topology();
+        let mut nodes: Vec<_> = topology.with_memory().filter(|(_, node)| !node.cpus.is_empty()).collect();
+        if nodes.len() < 2 || tree.version(Controller::Cpuset) != Some(CgroupVersion::V2) {
+            println!("not run: it takes two NUMA nodes and cgroup v2");
+            return None;
+        }
+        // Memory comes from where there is more, so that it does come from there.
+        nodes.sort_by_key(|(_, node)| std::cmp::Reverse(node.free));
+        let (from, to) = (nodes[0].0, nodes[1].0);
+        let second = format!("{}/kubepods/burstable/podu/d", tree.root);
+        tree.host.create(&second).unwrap();
+        tree.host.attach(Target::Container(SECOND), &second).unwrap();
+        tree.paths.push(second.clone());
+        let mut path = String::from("/sys/fs/cgroup");
+        for part in format!("{}/kubepods/burstable/podu", tree.root).split('/') {
+            path = format!("{path}/{part}");
+            fs::write(format!("{path}/cgroup.subtree_control"), "+cpuset").unwrap();
+        }
+        let limits = MigrationLimits {
+            cpu_percent: 100,
+            reserve: Bytes(4 << 20),
+            pressure_percent: 100,
+            ..MigrationLimits::default()
+        };
+        tree.host.limit_migrations(limits);
+        Some(Self { tree, from, to, hogs: Vec::new() })
+    }
+
+    fn directory(&self, id: ContainerId) -> String {
+        format!("/sys/fs/cgroup/{}", self.tree.host.attached_path(Target::Container(id)).unwrap())
+    }
+
+    fn pin(&self, id: ContainerId, to: NumaId) {
+        let topology = self.tree.host.numa_topology();
+        let cpus: Vec<_> = topology.get(to).unwrap().cpus.iter().map(u32::to_string).collect();
+        fs::write(format!("{}/cpuset.cpus", self.directory(id)), cpus.join(",")).unwrap();
+    }
+
+    /// Fills so many MB on the first node, then pins the container to the other.
+    fn fill(&mut self, id: ContainerId, megabytes: u32) {
+        self.pin(id, self.from);
+        let script = format!(
+            "echo $$ > {}/cgroup.procs; x=$(head -c {megabytes}000000 /dev/zero | tr '\\0' x); read _; echo ${{#x}}",
+            self.directory(id)
+        );
+        let hog = Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        self.hogs.push(hog);
+        let least = u64::from(megabytes) * 1_000_000 / self.tree.host.page_size().0;
+        let begun = Instant::now();
+        // Once the shell is alone it has read all.
+        let procs = format!("{}/cgroup.procs", self.directory(id));
+        while fs::read_to_string(&procs).unwrap().lines().count() != 1 || self.sum(id) < least {
+            sleep(Duration::from_millis(100));
+            assert!(begun.elapsed() < Duration::from_secs(120), "{} of {least} pages", self.sum(id));
+        }
+        self.pin(id, self.to);
+        self.wait_for_pages(id, |local, remote| local < remote);
+    }
+
+    fn sum(&mut self, id: ContainerId) -> u64 {
+        let (local, remote) = self.local_and_remote(id);
+        local + remote
+    }
+
+    /// The kernel sums up what its CPUs counted every two seconds.
+    fn wait_for_pages(&mut self, id: ContainerId, until: impl Fn(u64, u64) -> bool) -> (u64, u64) {
+        let begun = Instant::now();
+        loop {
+            let (local, remote) = self.local_and_remote(id);
+            if until(local, remote) {
+                return (local, remote);
+            }
+            let progress = self.tree.host.migrations();
+            assert!(begun.elapsed() < Duration::from_secs(15), "{local} local, {remote} remote: {progress:?}");
+            sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn local_and_remote(&mut self, id: ContainerId) -> (u64, u64) {
+        let topology = self.tree.host.numa_topology();
+        self.tree.host.numa_sample(id, &topology).unwrap().local_and_remote()
+    }
+
+    fn migrate(&mut self, id: ContainerId, token: u64) {
+        let (from, to) = (vec![self.from], vec![self.to]);
+        self.tree.host.migrate(&Migration { container: id, from, to, token, reason: "test".into() }).unwrap();
+    }
+
+    fn progress(&self, id: ContainerId) -> MigrationProgress {
+        self.tree.host.migrations().into_iter().find(|sample| sample.container == id).unwrap().progress
+    }
+
+    fn wait_for(&self, id: ContainerId, until: impl Fn(&MigrationProgress) -> bool) -> MigrationProgress {
+        let begun = Instant::now();
+        loop {
+            let progress = self.progress(id);
+            if until(&progress) {
+                return progress;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(120), "{progress:?}");
+            sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Astray {
+    fn drop(&mut self) {
+        for hog in &mut self.hogs {
+            let _ = hog.kill();
+            let _ = hog.wait();
+        }
+    }
+}
+
+fn limit(host: &mut Host, kib_per_second: u64) {
+    let limits = MigrationLimits {
+        bytes_per_second: Bytes(kib_per_second << 10),
+        cpu_percent: 100,
+        reserve: Bytes(4 << 20),
+        pressure_percent: 100,
+    };
+    host.limit_migrations(limits);
+}
+
+#[test]
+fn pages_on_the_wrong_numa_node_come_home() {
+    let Some(mut astray) = Astray::new("numa-home") else { return };
+    astray.fill(ID, 30);
+    let begun = Instant::now();
+    astray.migrate(ID, 1);
+    assert!(begun.elapsed() < Duration::from_millis(500), "the loop does not wait for it");
+    let progress = astray.wait_for(ID, |progress| progress.state.has_ended());
+    assert_eq!(progress.state, MigrationState::Done, "{progress:?}");
+    let took = begun.elapsed();
+    let (local, remote) = astray.wait_for_pages(ID, |local, remote| local_percent(local, remote) >= 99);
+    println!("{local} pages local, {remote} remote after {took:?}: {progress:?}");
+    assert!(progress.pages_moved * 100 >= progress.pages_found * 99, "{progress:?}");
+}
+
+#[test]
+fn a_process_that_is_killed_while_its_pages_move_is_told() {
+    let Some(mut astray) = Astray::new("numa-killed") else { return };
+    astray.fill(ID, 20);
+    limit(&mut astray.tree.host, 1024);
+    astray.migrate(ID, 1);
+    astray.wait_for(ID, |progress| progress.pages_moved > 0);
+    let mut hog = astray.hogs.remove(0);
+    hog.kill().unwrap();
+    hog.wait().unwrap();
+    let progress = astray.wait_for(ID, |progress| progress.state.has_ended());
+    assert_eq!(progress.state, MigrationState::Done, "{progress:?}");
+    assert_eq!(progress.failures[0].error, "No such process", "{progress:?}");
+    assert_eq!(progress.processes_gone, 1, "{progress:?}");
+}
+
+#[test]
+fn two_containers_take_turns_and_can_be_called_off() {
+    let Some(mut astray) = Astray::new("numa-two") else { return };
+    astray.fill(ID, 12);
+    astray.fill(SECOND, 12);
+    limit(&mut astray.tree.host, 512);
+    astray.migrate(ID, 1);
+    astray.migrate(SECOND, 2);
+    astray.wait_for(ID, |progress| progress.pages_moved > 0);
+    assert_eq!(astray.progress(SECOND).state, MigrationState::Waiting);
+    astray.tree.host.stop_migration(ID);
+    astray.wait_for(ID, |progress| progress.state == MigrationState::Stopped);
+    astray.wait_for(SECOND, |progress| progress.pages_moved > 0);
+    astray.wait_for_pages(ID, |local, remote| local > 0 && remote > 0);
+    // Started anew it replaces what was there.
+    limit(&mut astray.tree.host, 1 << 20);
+    astray.tree.host.stop_migration(SECOND);
+    for (id, token) in [(ID, 3), (SECOND, 4)] {
+        astray.migrate(id, token);
+        let progress = astray.wait_for(id, |progress| progress.token == token && progress.state.has_ended());
+        assert_eq!(progress.state, MigrationState::Done, "{progress:?}");
+        astray.wait_for_pages(id, |local, remote| local_percent(local, remote) >= 99);
+    }
+}
+
+#[test]
+fn a_target_without_room_is_left_alone() {
+    let Some(mut astray) = Astray::new("numa-full") else { return };
+    astray.fill(ID, 8);
+    let limits = MigrationLimits { reserve: Bytes(1 << 50), pressure_percent: 100, ..MigrationLimits::default() };
+    astray.tree.host.limit_migrations(limits);
+    let before = astray.local_and_remote(ID);
+    astray.migrate(ID, 1);
+    let progress = astray.wait_for(ID, |progress| progress.state.has_ended());
+    assert_eq!((progress.state, progress.pages_moved), (MigrationState::Done, 0), "{progress:?}");
+    assert!(progress.pages_without_room > 0, "{progress:?}");
+    let (local, remote) = astray.local_and_remote(ID);
+    assert!(remote.abs_diff(before.1) < 200 && local < remote, "{before:?} {local} {remote}");
 }

@@ -324,3 +324,65 @@ fn says_where_it_looked_when_there_is_no_cgroup_hierarchy() {
     let Err(error) = Host::open(directories, &LayoutOptions::default()) else { unreachable!("nothing is mounted") };
     assert!(error.to_string().contains("/sys/fs/cgroup"), "{error}");
 }
+
+#[test]
+fn says_where_memory_lies_and_where_it_may() {
+    use qosm_model::numa::{NumaId, NumaSample};
+
+    for versions in [Versions::V1, Versions::V2] {
+        let cgroups = BTreeMap::from([(PATH.to_owned(), BTreeMap::new())]);
+        let mut host = attached(&Spec { versions, numa_nodes: 2, cgroups, ..Spec::default() });
+        let topology = host.numa_topology();
+        let nodes: Vec<_> = topology.iter().map(|(id, node)| (id.0, node.cpus.clone(), node.memory.0)).collect();
+        assert_eq!(nodes, [(0, vec![0, 1], 4 << 30), (1, vec![2, 3], 4 << 30)], "{versions:?}");
+        assert_eq!(topology.distance(NumaId(0), NumaId(1)), 20);
+        let simulation = host.simulated_mut().unwrap();
+        simulation.set_numa_pages(PATH, &[(NumaId(0), 700), (NumaId(1), 300)]).unwrap();
+        let file = if versions == Versions::V1 { "cpuset.cpus" } else { "cpuset.cpus.effective" };
+        simulation.overwrite(PATH, file, "2-3").unwrap();
+        let identity = host.identity(TARGET).unwrap();
+        let both = vec![NumaId(0), NumaId(1)];
+        let expected = NumaSample {
+            container: ID,
+            identity,
+            cpu_nodes: vec![NumaId(1)],
+            memory_nodes: both,
+            pages: vec![(NumaId(0), 700), (NumaId(1), 300)],
+        };
+        assert_eq!(host.numa_sample(ID, &topology).unwrap(), expected, "{versions:?}");
+        assert_eq!(expected.local_and_remote(), (300, 700));
+        host.simulated_mut().unwrap().overwrite(PATH, "memory.numa_stat", "nonsense").unwrap();
+        assert!(matches!(host.numa_sample(ID, &topology), Err(HostError::Parse { .. })), "{versions:?}");
+    }
+}
+
+#[test]
+fn a_machine_of_one_node_is_one_place() {
+    let host = attached(&Spec {
+        cgroups: BTreeMap::from([(PATH.to_owned(), BTreeMap::new())]),
+        // Nothing of it is read.
+        sys: BTreeMap::from([("devices/system/node/node0/meminfo".to_owned(), "nonsense".to_owned())]),
+        ..Spec::default()
+    });
+    assert!(host.numa_topology().is_one_place());
+}
+
+#[test]
+fn pages_move_and_the_progress_is_told() {
+    use qosm_model::numa::{Migration, MigrationState, NumaId};
+
+    let cgroups = BTreeMap::from([(PATH.to_owned(), BTreeMap::new())]);
+    let mut host = attached(&Spec { numa_nodes: 2, cgroups, ..Spec::default() });
+    host.simulated_mut().unwrap().set_numa_pages(PATH, &[(NumaId(0), 700), (NumaId(1), 300)]).unwrap();
+    let migration =
+        Migration { container: ID, from: vec![NumaId(0)], to: vec![NumaId(1)], token: 5, reason: "asked".into() };
+    host.migrate(&migration).unwrap();
+    let told = host.migrations();
+    assert_eq!((told[0].container, told[0].progress.token), (ID, 5));
+    assert_eq!((told[0].progress.state, told[0].progress.pages_moved), (MigrationState::Done, 700));
+    let topology = host.numa_topology();
+    assert_eq!(host.numa_sample(ID, &topology).unwrap().pages, [(NumaId(0), 0), (NumaId(1), 1000)]);
+    host.detach(TARGET);
+    assert_eq!(host.migrations(), []);
+    assert!(matches!(host.migrate(&migration), Err(HostError::NotAttached { .. })));
+}

@@ -14,7 +14,8 @@
 //! of `policy` for which the protocol has a preset starts from the preset's values instead of from the layers beneath.
 //!
 //! Where the protocol has a class field, layers 1 to 3 are those of the pod's QoS class, and they say nothing at all unless
-//! the class is enabled: not configured means hands off. Namespace lists and annotations count all the same.
+//! the class is enabled: not configured means hands off. A class is enabled by its switch `enable`, or, where the protocol
+//! lists no such field, by being written. Namespace lists and annotations count all the same.
 //!
 //! Whatever cannot be used is refused as a whole (one annotation, one key of a ConfigMap) with a [`Problem`] for each wrong
 //! field, and the next lower layer, or the last good text of the key, counts instead.
@@ -267,7 +268,8 @@ fn node_level(
     let cluster = strategy.cluster.get(&class);
     let node = strategy.node.as_ref().and_then(|(name, level)| Some((name, level.get(&class)?)));
     let enable = |level: Option<&ClassLevel>| level.and_then(|level| level.enable);
-    let enabled = enable(node.map(|(_, level)| level)).or(enable(cluster)).unwrap_or(false);
+    let written = !protocol.has_switch() && (cluster.is_some() || node.is_some());
+    let enabled = enable(node.map(|(_, level)| level)).or(enable(cluster)).unwrap_or(written);
     if class.is_some() && !enabled {
         return (layered, problems);
     }

@@ -2,7 +2,7 @@
 //!
 //! Plain data and pure functions: no I/O, no clock, no Wasm, no Kubernetes types. Reading order: [`pod`] (who runs here),
 //! [`knob`] (what can be turned), [`setting`] (what a policy asks for), [`lease`] (who holds what), [`column`](mod@column) (what is
-//! measured), [`protocol`] and [`layering`] (how annotations and ConfigMaps become one configuration for each pod).
+//! measured), [`numa`] (where memory lies, and moving it), [`protocol`] and [`layering`] (how annotations and ConfigMaps become one configuration for each pod).
 //!
 //! ```
 //! use qosm_model::{knob::{Knob, Target, Value}, lease::{Leases, Holder, Priority, Timestamp}, pod::ContainerId};
@@ -20,6 +20,7 @@ pub mod column;
 pub mod knob;
 pub mod layering;
 pub mod lease;
+pub mod numa;
 pub mod pod;
 pub mod problem;
 pub mod protocol;

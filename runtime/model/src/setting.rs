@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use crate::knob::{Knob, Target, Value};
-use crate::pod::PodId;
+use crate::numa::Migration;
+use crate::pod::{ContainerId, PodId};
 
-/// One staged change of leases.
+/// One staged change: of leases, or of what moves a container's pages. A page that was moved stays where it is, so moving is no
+/// lease: there is nothing to give back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// Hold this value.
@@ -25,6 +27,13 @@ pub enum Setting {
         target: Target,
         /// Which tunable.
         knob: Knob,
+    },
+    /// Move a container's pages; replaces what is under way for it.
+    Migrate(Migration),
+    /// Stop moving a container's pages.
+    StopMigration {
+        /// Whose.
+        container: ContainerId,
     },
 }
 

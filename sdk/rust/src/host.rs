@@ -3,7 +3,8 @@
 //! A policy's entry points take `H: Host`; its own functions do well to take what they use, e.g. `&mut impl CpuBandwidth`.
 
 use crate::{
-    Bandwidth, CpuSample, EventKind, Level, MemorySample, NodeSample, PodId, PressureSample, Protection, Target,
+    Bandwidth, ContainerId, CpuSample, EventKind, Level, MemorySample, MigrationProgress, NodeSample, NumaNode,
+    NumaSample, PodId, PressureSample, Protection, Target,
 };
 
 /// What the policy has to say to the operator. Always granted. Lines beyond the host's bound are dropped and counted.
@@ -56,6 +57,28 @@ pub trait Pressure {
     fn pressure(&mut self) -> Vec<PressureSample>;
 }
 
+/// NUMA nodes, and where containers run and have their memory.
+pub trait NumaStat {
+    /// The NUMA nodes that are online, by number.
+    fn numa_nodes(&mut self) -> Vec<NumaNode>;
+
+    /// Running containers of the pods that are configured for this policy. Empty on a machine whose memory is on one node.
+    fn numa(&mut self) -> Vec<NumaSample>;
+}
+
+/// Moving pages between NUMA nodes. A page that was moved stays: there is nothing to give back.
+pub trait PageMigration {
+    /// Has a container's pages moved from some nodes to others, in place of what is under way for it. `token` is the policy's own
+    /// number for it.
+    fn start_migration(&mut self, container: ContainerId, from: &[u32], to: &[u32], token: u64, reason: &str);
+
+    /// Calls a container's migration off.
+    fn stop_migration(&mut self, container: ContainerId);
+
+    /// How far the latest migration of each container is.
+    fn migrations(&mut self) -> Vec<MigrationProgress>;
+}
+
 /// CFS bandwidth. A setting stays until it is set anew or released; a target that vanishes releases it.
 pub trait CpuBandwidth {
     /// CFS quota for each enforcement period, in microseconds; `None` lifts the limit.
@@ -89,11 +112,34 @@ pub trait PodEvent {
 
 /// All of it. What a policy does not call its component does not import.
 pub trait Host:
-    Log + State + Node + CpuStat + MemoryStat + Pressure + CpuBandwidth + MemoryProtection + PodEvent
+    Log
+    + State
+    + Node
+    + CpuStat
+    + MemoryStat
+    + Pressure
+    + NumaStat
+    + CpuBandwidth
+    + MemoryProtection
+    + PageMigration
+    + PodEvent
 {
 }
 
-impl<T: Log + State + Node + CpuStat + MemoryStat + Pressure + CpuBandwidth + MemoryProtection + PodEvent> Host for T {}
+impl<T> Host for T where
+    T: Log
+        + State
+        + Node
+        + CpuStat
+        + MemoryStat
+        + Pressure
+        + NumaStat
+        + CpuBandwidth
+        + MemoryProtection
+        + PageMigration
+        + PodEvent
+{
+}
 
 #[cfg(target_arch = "wasm32")]
 pub use granted::Granted;
@@ -152,6 +198,30 @@ mod granted {
     impl Pressure for Granted {
         fn pressure(&mut self) -> Vec<PressureSample> {
             import::pressure::read()
+        }
+    }
+
+    impl NumaStat for Granted {
+        fn numa_nodes(&mut self) -> Vec<NumaNode> {
+            import::numa_stat::read_nodes()
+        }
+
+        fn numa(&mut self) -> Vec<NumaSample> {
+            import::numa_stat::read()
+        }
+    }
+
+    impl PageMigration for Granted {
+        fn start_migration(&mut self, container: ContainerId, from: &[u32], to: &[u32], token: u64, reason: &str) {
+            import::page_migration::start(container, from, to, token, reason);
+        }
+
+        fn stop_migration(&mut self, container: ContainerId) {
+            import::page_migration::stop(container);
+        }
+
+        fn migrations(&mut self) -> Vec<MigrationProgress> {
+            import::page_migration::read()
         }
     }
 

@@ -92,6 +92,10 @@ pub use bindings::qosm::policy::log::Level;
 pub use bindings::qosm::policy::memory_protection::{Bound, Protection};
 pub use bindings::qosm::policy::memory_stat::Sample as MemorySample;
 pub use bindings::qosm::policy::node::Sample as NodeSample;
+pub use bindings::qosm::policy::numa_stat::{NumaNode, Sample as NumaSample, Share as NumaShare};
+pub use bindings::qosm::policy::page_migration::{
+    ProcessFailure, Progress as MigrationProgress, State as MigrationState,
+};
 pub use bindings::qosm::policy::pod_event::Kind as EventKind;
 pub use bindings::qosm::policy::pressure::{Sample as PressureSample, Stall};
 pub use bindings::qosm::policy::types::{
@@ -102,7 +106,10 @@ pub use describe::{Description, Preset, Protocol};
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
 pub use host::Granted;
-pub use host::{CpuBandwidth, CpuStat, Host, Log, MemoryProtection, MemoryStat, Node, PodEvent, Pressure, State};
+pub use host::{
+    CpuBandwidth, CpuStat, Host, Log, MemoryProtection, MemoryStat, Node, NumaStat, PageMigration, PodEvent, Pressure,
+    State,
+};
 pub use pod::{NoConfig, Pod};
 pub use policy::Policy;
 pub use session::Session;

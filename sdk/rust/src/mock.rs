@@ -8,8 +8,9 @@ use std::fmt;
 
 use crate::{
     Bandwidth, Bound, Cause, Container, ContainerId, ContainerKind, ContainerState, CpuBandwidth, CpuSample, CpuStat,
-    EventKind, KubeQos, Level, Log, MemoryProtection, MemorySample, MemoryStat, Node, NodeSample, PodEvent, PodFacts,
-    PodId, Pressure, PressureSample, Protection, QosClass, State, Target, Tick,
+    EventKind, KubeQos, Level, Log, MemoryProtection, MemorySample, MemoryStat, MigrationProgress, Node, NodeSample,
+    NumaNode, NumaSample, NumaStat, PageMigration, PodEvent, PodFacts, PodId, Pressure, PressureSample, Protection,
+    QosClass, State, Target, Tick,
 };
 
 /// Name of the knob behind `set_quota`, as plans and metrics spell it.
@@ -98,6 +99,25 @@ pub struct Columns {
     pub memory: Vec<MemorySample>,
     /// Pressure.
     pub pressure: Vec<PressureSample>,
+    /// NUMA nodes.
+    pub numa_nodes: Vec<NumaNode>,
+    /// Where memory lies.
+    pub numa: Vec<NumaSample>,
+    /// How far migrations are.
+    pub migrations: Vec<MigrationProgress>,
+}
+
+/// A staged start or stop of a migration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Migration {
+    /// Whose pages.
+    pub container: ContainerId,
+    /// From which nodes to which; `None` stops it.
+    pub way: Option<(Vec<u32>, Vec<u32>)>,
+    /// The policy's number for it; 0 for a stop.
+    pub token: u64,
+    /// Why, in the policy's words; empty for a stop.
+    pub reason: String,
 }
 
 /// A host without a node beneath it.
@@ -114,6 +134,7 @@ pub struct MockHost {
     bandwidth_before: Vec<Bandwidth>,
     generation: u64,
     staged: Vec<Staged>,
+    migrations: Vec<Migration>,
     staged_state: Option<Vec<u8>>,
     leases: BTreeMap<(Target, &'static str), Value>,
 }
@@ -137,6 +158,11 @@ impl MockHost {
     /// What was staged since the last commit or discard, in order.
     pub fn staged(&self) -> &[Staged] {
         &self.staged
+    }
+
+    /// The migrations that were started or stopped since the last commit, discard or call of this, in order.
+    pub fn take_migrations(&mut self) -> Vec<Migration> {
+        std::mem::take(&mut self.migrations)
     }
 
     /// Ends an evaluation well: what was staged is held, and the rows of `columns.bandwidth` show quotas that are held, or
@@ -165,6 +191,7 @@ impl MockHost {
     /// Ends an evaluation badly: what was staged is dropped.
     pub fn discard(&mut self) {
         self.staged.clear();
+        self.migrations.clear();
         self.staged_state = None;
     }
 
@@ -242,6 +269,31 @@ impl MemoryStat for MockHost {
 impl Pressure for MockHost {
     fn pressure(&mut self) -> Vec<PressureSample> {
         self.columns.pressure.clone()
+    }
+}
+
+impl NumaStat for MockHost {
+    fn numa_nodes(&mut self) -> Vec<NumaNode> {
+        self.columns.numa_nodes.clone()
+    }
+
+    fn numa(&mut self) -> Vec<NumaSample> {
+        self.columns.numa.clone()
+    }
+}
+
+impl PageMigration for MockHost {
+    fn start_migration(&mut self, container: ContainerId, from: &[u32], to: &[u32], token: u64, reason: &str) {
+        let way = Some((from.to_vec(), to.to_vec()));
+        self.migrations.push(Migration { container, way, token, reason: reason.into() });
+    }
+
+    fn stop_migration(&mut self, container: ContainerId) {
+        self.migrations.push(Migration { container, way: None, token: 0, reason: String::new() });
+    }
+
+    fn migrations(&mut self) -> Vec<MigrationProgress> {
+        self.columns.migrations.clone()
     }
 }
 

@@ -6,6 +6,10 @@ use qosm_model::column::{
     PressureSample, Stall,
 };
 use qosm_model::knob::{Target, Value};
+use qosm_model::numa::{
+    MigrationProgress, MigrationSample, MigrationState, NumaColumn, NumaId, NumaNode, NumaSample, NumaTopology,
+    ProcessFailure,
+};
 use qosm_model::pod::{
     Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, ExtendedResource, KubeQos, Pod, PodId,
     QosClass, Tier,
@@ -66,6 +70,8 @@ pub(crate) fn columns(columns: &mock::Columns) -> Columns {
         bandwidth: Some(columns.bandwidth.iter().map(bandwidth).collect()),
         memory: Some(columns.memory.iter().map(memory).collect()),
         pressure: Some(columns.pressure.iter().map(pressure).collect()),
+        numa: Some(numa(columns).into()),
+        migrations: Some(columns.migrations.iter().map(migration).collect()),
     }
 }
 
@@ -84,15 +90,23 @@ pub(crate) fn outcome(staged: Staged) -> Outcome {
         reason: event.reason,
         message: event.message,
     };
+    let (mut settings, mut migrations) = (Vec::new(), Vec::new());
+    for staged in staged.settings {
+        match setting(staged) {
+            Ok(setting) => settings.push(setting),
+            Err(migration) => migrations.push(migration),
+        }
+    }
     Outcome {
-        staged: staged.settings.into_iter().map(setting).collect(),
+        staged: settings,
+        migrations,
         rejections: staged.rejections.into_iter().map(rejection).collect(),
         events: staged.events.into_iter().map(event).collect(),
     }
 }
 
-fn setting(setting: Setting) -> mock::Staged {
-    match setting {
+fn setting(setting: Setting) -> Result<mock::Staged, mock::Migration> {
+    Ok(match setting {
         Setting::Hold { target, knob, value, reason } => mock::Staged {
             target: told_target(target),
             knob: knob.as_str(),
@@ -105,6 +119,75 @@ fn setting(setting: Setting) -> mock::Staged {
         Setting::Release { target, knob } => {
             mock::Staged { target: told_target(target), knob: knob.as_str(), value: None, reason: String::new() }
         }
+        Setting::Migrate(migration) => {
+            let numbers = |nodes: &[NumaId]| nodes.iter().map(|node| node.0).collect();
+            return Err(mock::Migration {
+                container: migration.container.0,
+                way: Some((numbers(&migration.from), numbers(&migration.to))),
+                token: migration.token,
+                reason: migration.reason.as_ref().into(),
+            });
+        }
+        Setting::StopMigration { container } => {
+            return Err(mock::Migration { container: container.0, way: None, token: 0, reason: String::new() });
+        }
+    })
+}
+
+fn numa(columns: &mock::Columns) -> NumaColumn {
+    let node = |node: &qosm_sdk::NumaNode| {
+        let shown = NumaNode {
+            cpus: (0..node.cpus).collect(),
+            memory: Bytes(node.memory_bytes),
+            free: Bytes(node.free_bytes),
+            available: Bytes(node.available_bytes),
+            distances: node.distances.clone(),
+        };
+        (NumaId(node.id), shown)
+    };
+    let ids = |nodes: &[u32]| nodes.iter().copied().map(NumaId).collect();
+    let sample = |sample: &qosm_sdk::NumaSample| NumaSample {
+        container: ContainerId(sample.container),
+        identity: sample.identity,
+        cpu_nodes: ids(&sample.cpu_nodes),
+        memory_nodes: ids(&sample.memory_nodes),
+        pages: sample.pages.iter().map(|share| (NumaId(share.node), share.pages)).collect(),
+    };
+    NumaColumn {
+        topology: NumaTopology::new(columns.numa_nodes.iter().map(node).collect()),
+        samples: columns.numa.iter().map(sample).collect(),
+    }
+}
+
+fn migration(progress: &qosm_sdk::MigrationProgress) -> MigrationSample {
+    // The model's names of errors live as long as the program.
+    const ERRORS: [&str; 3] = ["EBUSY", "EACCES", "ENOMEM"];
+    let failed =
+        |(errno, pages): &(String, u64)| (ERRORS.into_iter().find(|known| known == errno).unwrap_or("EIO"), *pages);
+    MigrationSample {
+        container: ContainerId(progress.container),
+        progress: MigrationProgress {
+            token: progress.token,
+            state: match progress.state {
+                qosm_sdk::MigrationState::Waiting => MigrationState::Waiting,
+                qosm_sdk::MigrationState::Moving => MigrationState::Moving,
+                qosm_sdk::MigrationState::Paused => MigrationState::Paused,
+                qosm_sdk::MigrationState::Done => MigrationState::Done,
+                qosm_sdk::MigrationState::Failed => MigrationState::Failed,
+                qosm_sdk::MigrationState::Stopped => MigrationState::Stopped,
+            },
+            pages_found: progress.pages_found,
+            pages_moved: progress.pages_moved,
+            pages_failed: progress.pages_failed.iter().map(failed).collect(),
+            pages_without_room: progress.pages_without_room,
+            failures: progress
+                .failures
+                .iter()
+                .map(|failure| ProcessFailure { pid: failure.pid, error: failure.error.clone() })
+                .collect(),
+            why: progress.why.clone(),
+            ..MigrationProgress::default()
+        },
     }
 }
 

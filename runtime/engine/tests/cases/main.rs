@@ -54,6 +54,11 @@ fn the_cases_of_memory_qos_hold_in_wasm() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
+fn the_cases_of_memory_locality_hold_in_wasm() -> Result<(), Box<dyn Error>> {
+    play("memory-locality")
+}
+
+#[test]
 fn cpu_burst_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>> {
     use Interface::{CpuBandwidth, CpuStat, Log, Node, State};
     assert_eq!(imports("cpu-burst")?, [Log, State, Node, CpuStat, CpuBandwidth]);
@@ -64,5 +69,12 @@ fn cpu_burst_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>> {
 fn memory_qos_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>> {
     use Interface::{Log, MemoryProtection, Node};
     assert_eq!(imports("memory-qos")?, [Log, Node, MemoryProtection]);
+    Ok(())
+}
+
+#[test]
+fn memory_locality_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>> {
+    use Interface::{Log, NumaStat, PageMigration, PodEvent, State};
+    assert_eq!(imports("memory-locality")?, [Log, State, NumaStat, PageMigration, PodEvent]);
     Ok(())
 }

@@ -12,6 +12,7 @@ use qosm_model::column::{
     PressureSample, Stall,
 };
 use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::numa::{Migration, NumaColumn, NumaId, NumaSample};
 use qosm_model::pod::{
     Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, KubeQos, Pod, PodId, Tier,
 };
@@ -195,6 +196,33 @@ fn memory_and_pressure_arrive() {
     };
     let staged = run(&mut worker(), 14, &columns).unwrap();
     assert_eq!(staged.settings, [hold(WEB, Knob::CfsQuota, Value::Number(43))]);
+}
+
+#[test]
+fn memory_locality_arrives_and_becomes_a_migration() {
+    let id = ContainerId(10);
+    let sample = NumaSample {
+        container: id,
+        identity: 1 << 40,
+        cpu_nodes: vec![NumaId(1), NumaId(3)],
+        memory_nodes: vec![NumaId(0)],
+        pages: vec![(NumaId(0), 7)],
+    };
+    let column = NumaColumn { samples: vec![sample], ..NumaColumn::default() };
+    let columns = Columns { numa: Some(column.into()), ..Columns::default() };
+    let mut worker = worker();
+    let migration = Migration {
+        container: id,
+        from: vec![NumaId(0)],
+        to: vec![NumaId(1), NumaId(3)],
+        token: 1 << 40,
+        reason: "because".into(),
+    };
+    assert_eq!(run(&mut worker, 15, &columns).unwrap().settings, [Setting::Migrate(migration)]);
+    assert_eq!(run(&mut worker, 16, &columns).unwrap().settings, [Setting::StopMigration { container: id }]);
+    worker.pods(&[], &[POD]).unwrap();
+    let error = run(&mut worker, 15, &columns).unwrap_err();
+    assert!(matches!(error, CallError::Broke(breach) if matches!(breach.rule, Rule::UnknownTarget { .. })));
 }
 
 #[test]

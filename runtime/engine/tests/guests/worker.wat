@@ -14,6 +14,8 @@
 ;; 12  release the quota of the first container of the first pod given
 ;; 13  set the quota of each pod and container of the bandwidth column to its baseline
 ;; 14  read memory-stat and pressure; set the quota of the first container to the sum of the first samples' last fields
+;; 15  move the pages of the first container of numa-stat from its memory nodes to its CPU nodes, its identity being the token
+;; 16  stop moving the pages of the first container of the first pod given
 ;;
 ;; `configure` returns the configuration as an error unless it is `{}`. `pods` sets the quota of the first pod's first container to
 ;; its memory limit, says the pod's configuration, and rejects the pod if its name has four letters.
@@ -22,6 +24,9 @@
 (import "qosm:policy/memory-stat@0.1.0" "read" (func $memory_stat (param i32)))
 (import "qosm:policy/pressure@0.1.0" "read" (func $pressure (param i32)))
 (import "qosm:policy/node@0.1.0" "read" (func $node (param i32)))
+(import "qosm:policy/numa-stat@0.1.0" "read" (func $numa_stat (param i32)))
+(import "qosm:policy/page-migration@0.1.0" "start" (func $migrate (param i32 i32 i32 i32 i32 i64 i32 i32)))
+(import "qosm:policy/page-migration@0.1.0" "stop" (func $stop (param i32)))
 (import "qosm:policy/cpu-bandwidth@0.1.0" "set-quota" (func $set_quota (param i32 i32 i32 i64 i32 i32)))
 (import "qosm:policy/cpu-bandwidth@0.1.0" "set-burst" (func $set_burst (param i32 i32 i64 i32 i32)))
 (import "qosm:policy/cpu-bandwidth@0.1.0" "release-quota" (func $release_quota (param i32 i32)))
@@ -182,5 +187,19 @@
         (i64.add
           (i64.load offset=56 (i32.load (i32.const 4200)))
           (i64.load offset=48 (i32.load (i32.const 4208)))))))
+
+  (if (i32.eq (local.get $task) (i32.const 15))
+    (then
+      (call $numa_stat (i32.const 4200))
+      (local.set $at (i32.load (i32.const 4200)))
+      (call $migrate
+        (i32.load (local.get $at))
+        (i32.load offset=24 (local.get $at)) (i32.load offset=28 (local.get $at))
+        (i32.load offset=16 (local.get $at)) (i32.load offset=20 (local.get $at))
+        (i64.load offset=8 (local.get $at))
+        (i32.const 4096) (i32.const 7))))
+
+  (if (i32.eq (local.get $task) (i32.const 16))
+    (then (call $stop (global.get $container))))
 
   (i32.const 16))

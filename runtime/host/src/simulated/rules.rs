@@ -9,7 +9,7 @@ use qosm_model::column::MemoryCounters;
 use rustix::io::Errno;
 
 use super::tree::{ROOT, Tree};
-use super::{Kernel, Spec, pressure_text};
+use super::{Kernel, Spec, numa, pressure_text};
 use crate::knob_table::MAX_RUNTIME_MICROS;
 use crate::mounts::{CgroupVersion, Controller};
 use crate::parse;
@@ -88,6 +88,9 @@ static FILES: &[FileRule] = &[
     FileRule("cpuset.cpus", CPUSET, Has::V1, Takes::Anything, "\n"),
     FileRule("cpuset.cpus", CPUSET, Has::V2, Takes::Anything, "\n"),
     FileRule("cpuset.cpus.effective", CPUSET, Has::V2, Takes::Nothing, ""),
+    FileRule("cpuset.mems", CPUSET, Has::V1, Takes::Anything, "\n"),
+    FileRule("cpuset.mems", CPUSET, Has::V2, Takes::Anything, "\n"),
+    FileRule("cpuset.mems.effective", CPUSET, Has::V2, Takes::Nothing, ""),
     FileRule("memory.usage_in_bytes", MEMORY, Has::V1, Takes::Nothing, ""),
     FileRule("memory.limit_in_bytes", MEMORY, Has::V1, Takes::Bound, "max"),
     FileRule("memory.soft_limit_in_bytes", MEMORY, Has::V1, Takes::Bound, "max"),
@@ -95,6 +98,8 @@ static FILES: &[FileRule] = &[
     FileRule("memory.oom_control", MEMORY, Has::V1, Takes::Anything, ""),
     FileRule("memory.stat", MEMORY, Has::V1, Takes::Nothing, ""),
     FileRule("memory.stat", MEMORY, Has::V2, Takes::Nothing, ""),
+    FileRule("memory.numa_stat", MEMORY, Has::V1, Takes::Nothing, ""),
+    FileRule("memory.numa_stat", MEMORY, Has::V2, Takes::Nothing, ""),
     FileRule("memory.current", MEMORY, Has::V2, Takes::Nothing, ""),
     FileRule("memory.events", MEMORY, Has::V2, Takes::Nothing, ""),
     FileRule("memory.max", MEMORY, Has::V2, Takes::Bound, "max"),
@@ -127,6 +132,7 @@ pub(super) struct Rules {
     kernel: Kernel,
     page: u64,
     cpus: u32,
+    numa_nodes: u32,
     extra: BTreeMap<String, String>,
     missing: BTreeSet<String>,
     refusing: BTreeSet<String>,
@@ -138,6 +144,7 @@ impl Rules {
             kernel: spec.kernel,
             page: spec.page_size.0.max(1),
             cpus: spec.cpus,
+            numa_nodes: spec.numa_nodes,
             extra: spec.extra_files.clone(),
             missing: spec.missing_files.clone(),
             refusing: spec.refusing_files.clone(),
@@ -146,6 +153,10 @@ impl Rules {
 
     pub(super) fn page_size(&self) -> u64 {
         self.page
+    }
+
+    pub(super) fn numa_nodes(&self) -> u32 {
+        self.numa_nodes
     }
 
     pub(super) fn set_refusing(&mut self, file: &str, refusing: bool) {
@@ -181,6 +192,8 @@ impl Rules {
                 CONTROLLERS => controller_list(enabled),
                 "cpu.stat" if version == CgroupVersion::V1 => cpu_stat_v1(0, 0, 0),
                 "cpu.stat" => cpu_stat_v2(0, enabled.contains(&Controller::Cpu).then_some((0, 0, 0))),
+                "memory.numa_stat" => numa::stat(version, self.page, self.numa_nodes, &[]),
+                "cpuset.mems.effective" => format!("0-{}\n", self.numa_nodes.saturating_sub(1)),
                 "cpuset.cpus.effective" => format!("0-{}\n", self.cpus.saturating_sub(1)),
                 _ if name.ends_with(".pressure") => pressure_text(Default::default()),
                 _ if takes == Takes::Bound => self.bound(version, if initial == "max" { None } else { Some(0) }),

@@ -134,6 +134,12 @@ impl CompiledProtocol {
         listed || (self.protocol.class_field.is_some() && field.eq_ignore_ascii_case(ENABLE))
     }
 
+    /// Whether a class has a switch. Without one it is on where somebody says anything of it.
+    pub(super) fn has_switch(&self) -> bool {
+        let listed = self.protocol.node_only_fields.iter().any(|known| known.eq_ignore_ascii_case(ENABLE));
+        listed || self.shape().field(ENABLE).is_some()
+    }
+
     /// Reads the fields of one layer: names in their declared spelling, `null` dropped, unknown fields dropped and told.
     ///
     /// A word of `policy` that nobody knows counts as `default` where that is a word, and else as `none`: so it is with

@@ -257,3 +257,13 @@ fn a_preset_of_a_disabled_namespace_drops_what_lies_beneath() {
     assert_eq!(values(&layers, &pod()), json!({"policy": "none"}));
     assert_eq!(layers.classes()["lsClass"]["minLimitPercent"], 9);
 }
+
+#[test]
+fn a_class_without_a_switch_is_on_where_it_is_written() {
+    let protocol = || Protocol { class_field: Some("memoryLocality".into()), node_only_fields: vec![], ..memory() };
+    let values = |text: &str| built(protocol(), &[ack("resource-qos-config", text)]).for_pod(&pod()).values;
+    let written = values(r#"{"clusterStrategy":{"lsClass":{"memoryLocality":{"policy":"auto"}}}}"#);
+    assert_eq!(written["policy"], "auto");
+    assert!(values(r#"{"clusterStrategy":{"beClass":{"memoryLocality":{"policy":"auto"}}}}"#).is_empty());
+    assert!(values(r#"{"clusterStrategy":{"lsClass":{"memoryQOS":{"enable":true}}}}"#).is_empty());
+}

@@ -192,12 +192,22 @@ pub struct TickFacts {
     pub memory: Option<BTreeMap<String, MemoryRow>>,
     /// Pressure samples; stay likewise.
     pub pressure: Option<BTreeMap<String, PressureRow>>,
+    /// The NUMA nodes; stay likewise.
+    pub numa_nodes: Option<Vec<NumaNodeRow>>,
+    /// NUMA samples; stay likewise.
+    pub numa: Option<BTreeMap<String, NumaRow>>,
+    /// How far migrations are; stay likewise.
+    pub migrations: Option<BTreeMap<String, ProgressRow>>,
     /// Rows of the bandwidth column that differ from what is held; for this tick alone.
     pub bandwidth: Vec<BandwidthRow>,
     /// All that changes.
     pub expect: Vec<Expectation>,
     /// Pods that are refused.
     pub rejections: Vec<RejectionExpectation>,
+    /// Migrations that are started.
+    pub starts: Vec<StartExpectation>,
+    /// Containers whose migration is stopped.
+    pub stops: Vec<String>,
     /// Events that are emitted, in order.
     pub events: Vec<EventExpectation>,
     /// A part of the error with which a call fails; its settings are dropped.
@@ -258,6 +268,77 @@ pub struct StallRow {
     pub some_usec: u64,
     /// By all.
     pub full_usec: u64,
+}
+
+/// A NUMA node.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NumaNodeRow {
+    /// Its number.
+    pub id: u32,
+    /// How many CPUs it has; 2 when left out.
+    pub cpus: Option<u32>,
+    /// Memory on it; 16 GiB when left out.
+    pub memory_bytes: Option<u64>,
+    /// Of that, what could be used; half of it when left out.
+    pub available_bytes: Option<u64>,
+    /// Distances; 10 to itself and 20 to all others when left out.
+    #[serde(default)]
+    pub distances: Vec<u32>,
+}
+
+/// A NUMA sample.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NumaRow {
+    /// What tells this life of the container from others; follows from the container when left out.
+    pub identity: Option<u64>,
+    /// Nodes of its CPUs.
+    pub cpu_nodes: Vec<u32>,
+    /// Nodes of its memory; all when left out.
+    pub memory_nodes: Option<Vec<u32>>,
+    /// Pages by node.
+    pub pages: BTreeMap<u32, u64>,
+}
+
+/// How far a migration is.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ProgressRow {
+    /// `waiting`, `moving`, `paused`, `done`, `failed` or `stopped`.
+    pub state: String,
+    /// The number that it was started with; the latest of the container when left out.
+    pub token: Option<u64>,
+    /// Pages in the wrong place.
+    #[serde(default)]
+    pub pages_found: u64,
+    /// Pages that were moved.
+    #[serde(default)]
+    pub pages_moved: u64,
+    /// Pages that stay, by error.
+    #[serde(default)]
+    pub pages_failed: BTreeMap<String, u64>,
+    /// Pages for which there was no room.
+    #[serde(default)]
+    pub pages_without_room: u64,
+    /// Processes that failed: number and error.
+    #[serde(default)]
+    pub failures: BTreeMap<u32, String>,
+    /// Why it failed or waits.
+    #[serde(default)]
+    pub why: String,
+}
+
+/// A migration that is started.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct StartExpectation {
+    /// `namespace/pod/container`.
+    pub container: String,
+    /// From which nodes.
+    pub from: Vec<u32>,
+    /// To which nodes.
+    pub to: Vec<u32>,
 }
 
 /// A quota that is not what is held.
@@ -374,4 +455,6 @@ pub struct EventExpectation {
     pub pod: String,
     /// Its reason.
     pub reason: String,
+    /// What it says; anything when left out.
+    pub message: Option<String>,
 }

@@ -1,6 +1,6 @@
 //! Who plays the policy.
 
-use crate::mock::{Columns, Event, MockHost, Staged};
+use crate::mock::{Columns, Event, Migration, MockHost, Staged};
 use crate::{PodFacts, PodId, Policy, Rejection, Session, Tick};
 
 /// What a call brought about.
@@ -8,6 +8,8 @@ use crate::{PodFacts, PodId, Policy, Rejection, Session, Tick};
 pub struct Outcome {
     /// Settings, in order.
     pub staged: Vec<Staged>,
+    /// Migrations started and stopped, in order.
+    pub migrations: Vec<Migration>,
     /// Pods refused.
     pub rejections: Vec<Rejection>,
     /// Events for pods' owners.
@@ -53,7 +55,10 @@ impl<P: Policy> Native<P> {
     ) -> Result<Outcome, String> {
         let events = std::mem::take(&mut self.host.events);
         match result {
-            Ok(value) => Ok(Outcome { staged: self.host.commit(), rejections: rejections(value), events }),
+            Ok(value) => {
+                let migrations = self.host.take_migrations();
+                Ok(Outcome { staged: self.host.commit(), migrations, rejections: rejections(value), events })
+            }
             Err(error) => {
                 self.host.discard();
                 Err(error)

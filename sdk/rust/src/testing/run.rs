@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::case::{Case, EventExpectation, Expectation, Expected, RejectionExpectation, TickFacts};
+use super::case::{Case, EventExpectation, Expectation, Expected, RejectionExpectation, StartExpectation, TickFacts};
 use super::driver::{Driver, Outcome};
 use super::stage::Stage;
 use crate::mock::Value;
@@ -146,6 +146,8 @@ struct Run<'a, D> {
 struct Heard {
     rejections: Vec<RejectionExpectation>,
     events: Vec<EventExpectation>,
+    starts: Vec<StartExpectation>,
+    stops: Vec<String>,
 }
 
 impl<D: Driver> Run<'_, D> {
@@ -183,6 +185,20 @@ impl<D: Driver> Run<'_, D> {
         compare(place, &facts.rejections, &heard.rejections, |one| {
             format!("rejection of {} for `{}`", one.pod, one.field)
         })?;
+        compare(place, &facts.starts, &heard.starts, |one| {
+            format!("migration of {} from {:?} to {:?}", one.container, one.from, one.to)
+        })?;
+        compare(place, &facts.stops, &heard.stops, |one| format!("stop of the migration of {one}"))?;
+        // What an event says matters only where the case tells it.
+        let told = |found: &EventExpectation| {
+            let like = |expected: &&EventExpectation| (&expected.pod, &expected.reason) == (&found.pod, &found.reason);
+            facts.events.iter().filter(like).any(|expected| expected.message.is_some())
+        };
+        for found in &mut heard.events {
+            if !told(found) {
+                found.message = None;
+            }
+        }
         compare(place, &facts.events, &heard.events, event)
     }
 
@@ -223,18 +239,27 @@ impl<D: Driver> Run<'_, D> {
         for staged in outcome.staged {
             self.stage.lease(staged.target, staged.knob, staged.value);
         }
+        for migration in outcome.migrations {
+            let container = self.stage.container_name(migration.container);
+            match migration.way {
+                Some((from, to)) => {
+                    self.stage.started(migration.container, migration.token);
+                    heard.starts.push(StartExpectation { container, from, to });
+                }
+                None => heard.stops.push(container),
+            }
+        }
         heard.rejections.extend(
             outcome.rejections.into_iter().map(|rejection| RejectionExpectation {
                 pod: self.stage.pod_name(rejection.pod),
                 field: rejection.field,
             }),
         );
-        heard.events.extend(
-            outcome
-                .events
-                .into_iter()
-                .map(|event| EventExpectation { pod: self.stage.pod_name(event.pod), reason: event.reason }),
-        );
+        heard.events.extend(outcome.events.into_iter().map(|event| EventExpectation {
+            pod: self.stage.pod_name(event.pod),
+            reason: event.reason,
+            message: Some(event.message),
+        }));
         Ok(())
     }
 
@@ -257,7 +282,8 @@ impl<D: Driver> Run<'_, D> {
 }
 
 fn event(event: &EventExpectation) -> String {
-    format!("event {} on {}", event.reason, event.pod)
+    let message = event.message.as_deref().map(|message| format!(": {message:?}")).unwrap_or_default();
+    format!("event {} on {}{message}", event.reason, event.pod)
 }
 
 fn compare<T: Ord>(place: &str, expected: &[T], found: &[T], print: impl Fn(&T) -> String) -> Result<(), CaseError> {

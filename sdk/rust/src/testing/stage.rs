@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::case::{
-    BandwidthRow, ContainerFacts, CpuRow, MemoryRow, NodeFacts, PodDescription, PressureRow, Quota, StallRow, TickFacts,
+    BandwidthRow, ContainerFacts, CpuRow, MemoryRow, NodeFacts, NumaNodeRow, NumaRow, PodDescription, PressureRow,
+    ProgressRow, Quota, StallRow, TickFacts,
 };
 use super::run::CaseError;
 use crate::mock::{CPU_QUOTA, Columns, Value};
 use crate::{
     Bandwidth, Cause, Container, ContainerId, ContainerKind, ContainerState, CpuSample, ExtendedResource, KubeQos,
-    MemorySample, NodeSample, PodFacts, PodId, PressureSample, QosClass, Stall, Target, Tier,
+    MemorySample, MigrationProgress, MigrationState, NodeSample, NumaNode, NumaSample, NumaShare, PodFacts, PodId,
+    PressureSample, ProcessFailure, QosClass, Stall, Target, Tier,
 };
 
 /// Length of the enforcement period unless a case says otherwise.
@@ -30,6 +32,11 @@ pub(super) struct Stage {
     cpu: BTreeMap<String, CpuRow>,
     memory: BTreeMap<String, MemoryRow>,
     pressure: BTreeMap<String, PressureRow>,
+    numa_nodes: Vec<NumaNodeRow>,
+    numa: BTreeMap<String, NumaRow>,
+    migrations: BTreeMap<String, ProgressRow>,
+    /// The number of each container's latest migration.
+    tokens: BTreeMap<ContainerId, u64>,
 }
 
 struct Actor {
@@ -65,6 +72,15 @@ impl Stage {
         }
         if let Some(pressure) = &tick.pressure {
             self.pressure.clone_from(pressure);
+        }
+        if let Some(nodes) = &tick.numa_nodes {
+            self.numa_nodes.clone_from(nodes);
+        }
+        if let Some(numa) = &tick.numa {
+            self.numa.clone_from(numa);
+        }
+        if let Some(migrations) = &tick.migrations {
+            self.migrations.clone_from(migrations);
         }
     }
 
@@ -127,6 +143,29 @@ impl Stage {
         }
     }
 
+    pub(super) fn container_name(&self, id: ContainerId) -> String {
+        self.container_names.get(&id).cloned().unwrap_or_else(|| format!("(no container has the id {id})"))
+    }
+
+    pub(super) fn started(&mut self, container: ContainerId, token: u64) {
+        self.tokens.insert(container, token);
+    }
+
+    fn progress(&self, container: ContainerId, row: &ProgressRow) -> MigrationProgress {
+        let failure = |(&pid, error): (&u32, &String)| ProcessFailure { pid, error: error.clone() };
+        MigrationProgress {
+            container,
+            token: row.token.or_else(|| self.tokens.get(&container).copied()).unwrap_or(0),
+            state: migration_state(&row.state).unwrap_or(MigrationState::Waiting),
+            pages_found: row.pages_found,
+            pages_moved: row.pages_moved,
+            pages_failed: row.pages_failed.iter().map(|(errno, &pages)| (errno.clone(), pages)).collect(),
+            pages_without_room: row.pages_without_room,
+            failures: row.failures.iter().map(failure).collect(),
+            why: row.why.clone(),
+        }
+    }
+
     /// What can be measured now.
     pub(super) fn columns(&self, exceptions: &[BandwidthRow], place: &str) -> Result<Columns, CaseError> {
         let mut bandwidth: Vec<_> = self.pods.values().flat_map(|pod| pod.bandwidth.iter().copied()).collect();
@@ -170,15 +209,30 @@ impl Stage {
             memory: stall(row.memory),
             io: stall(row.io),
         })?;
-        Ok(Columns { node: self.node, cpu, bandwidth, memory, pressure })
+        let numa = self.rows(&self.numa, place, |container, row| NumaSample {
+            container,
+            identity: row.identity.unwrap_or(u64::from(container)),
+            cpu_nodes: row.cpu_nodes.clone(),
+            memory_nodes: row
+                .memory_nodes
+                .clone()
+                .unwrap_or_else(|| self.numa_nodes.iter().map(|node| node.id).collect()),
+            pages: row.pages.iter().map(|(&node, &pages)| NumaShare { node, pages }).collect(),
+        })?;
+        let migrations = self.rows(&self.migrations, place, |container, row| self.progress(container, row))?;
+        for row in self.migrations.values() {
+            migration_state(&row.state).ok_or_else(|| nonsense(place, format!("`{}` is no state", row.state)))?;
+        }
+        let numa_nodes = numa_nodes(&self.numa_nodes);
+        Ok(Columns { node: self.node, cpu, bandwidth, memory, pressure, numa_nodes, numa, migrations })
     }
 
     /// Samples of the containers that run. A sample of one that existed is left out; one of an unheard-of name is an error.
-    fn rows<Row: Copy, Sample>(
+    fn rows<Row, Sample>(
         &self,
         rows: &BTreeMap<String, Row>,
         place: &str,
-        sample: impl Fn(ContainerId, Row) -> Sample,
+        sample: impl Fn(ContainerId, &Row) -> Sample,
     ) -> Result<Vec<Sample>, CaseError> {
         let mut samples = Vec::new();
         for (name, row) in rows {
@@ -186,7 +240,7 @@ impl Stage {
                 container.state == ContainerState::Running && self.container_names.get(&container.id) == Some(name)
             });
             match running {
-                Some(container) => samples.push(sample(container.id, *row)),
+                Some(container) => samples.push(sample(container.id, row)),
                 None if self.container_names.values().any(|known| known == name) => {}
                 None => return Err(nonsense(place, format!("there is no container `{name}`"))),
             }
@@ -277,6 +331,39 @@ impl Stage {
         let leases = std::mem::take(&mut self.leases);
         self.leases = leases.into_iter().filter(|((target, _), _)| self.exists(*target)).collect();
     }
+}
+
+fn migration_state(word: &str) -> Option<MigrationState> {
+    let states = [
+        ("waiting", MigrationState::Waiting),
+        ("moving", MigrationState::Moving),
+        ("paused", MigrationState::Paused),
+        ("done", MigrationState::Done),
+        ("failed", MigrationState::Failed),
+        ("stopped", MigrationState::Stopped),
+    ];
+    states.into_iter().find(|(known, _)| *known == word).map(|(_, state)| state)
+}
+
+fn numa_nodes(rows: &[NumaNodeRow]) -> Vec<NumaNode> {
+    let node = |row: &NumaNodeRow| {
+        let memory_bytes = row.memory_bytes.unwrap_or(16 << 30);
+        let available_bytes = row.available_bytes.unwrap_or(memory_bytes / 2);
+        let distances = if row.distances.is_empty() {
+            rows.iter().map(|other| if other.id == row.id { 10 } else { 20 }).collect()
+        } else {
+            row.distances.clone()
+        };
+        NumaNode {
+            id: row.id,
+            cpus: row.cpus.unwrap_or(2),
+            memory_bytes,
+            free_bytes: available_bytes,
+            available_bytes,
+            distances,
+        }
+    };
+    rows.iter().map(node).collect()
 }
 
 fn nonsense(place: &str, problem: String) -> CaseError {

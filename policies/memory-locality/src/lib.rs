@@ -1,0 +1,163 @@
+//! Memory locality as a qosm policy: pages that a CPU-pinned container has on remote NUMA nodes are moved to the nodes of its CPUs.
+//!
+//! A pod that asks for `bestEffort` has a round: for each of its containers it is decided which nodes are local, the host is asked
+//! to move what lies elsewhere, and when all of it is done the pod's owner is told. With `migrateIntervalMinutes` rounds repeat.
+//! How fast pages move, and when they must not, is the host's and the operator's affair.
+//!
+//! Reading order: `protocol` (what is asked), `nodes` (which nodes), `round` (one pod's containers on their way), `pods` (when),
+//! `report` (what is told), `memory` (what outlives a restart).
+//!
+//! ```
+//! use memory_locality::MemoryLocality;
+//! use qosm_sdk::{NumaNode, NumaSample, NumaShare, PodFacts, Session, mock};
+//!
+//! let mut host = mock::MockHost::default();
+//! let mut policy = Session::<MemoryLocality>::default();
+//! policy.configure(&mut host, "{}")?;
+//! let web = PodFacts {
+//!     config: r#"{"policy": "bestEffort"}"#.into(),
+//!     containers: vec![mock::container(7, "app")],
+//!     ..mock::pod(1, "default", "web")
+//! };
+//! policy.pods(&mut host, vec![web], &[])?;
+//!
+//! let node = |id, distances| NumaNode {
+//!     id, cpus: 2, memory_bytes: 1 << 34, free_bytes: 1 << 33, available_bytes: 1 << 33, distances,
+//! };
+//! host.columns.numa_nodes = vec![node(0, vec![10, 20]), node(1, vec![20, 10])];
+//! host.columns.numa = vec![NumaSample {
+//!     container: 7,
+//!     identity: 1,
+//!     cpu_nodes: vec![1],
+//!     memory_nodes: vec![0, 1],
+//!     pages: vec![NumaShare { node: 0, pages: 57_000 }, NumaShare { node: 1, pages: 43_000 }],
+//! }];
+//! policy.evaluate(&mut host, mock::tick(1_000))?;
+//! assert_eq!(host.take_migrations()[0].way, Some((vec![0], vec![1])));
+//! # Ok::<(), String>(())
+//! ```
+
+mod memory;
+mod nodes;
+mod pods;
+mod protocol;
+mod report;
+mod round;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use qosm_sdk::{Description, Host, Level, Pod, PodId, Policy, Rejection, Tick};
+
+use crate::pods::{Done, Tracked};
+pub use crate::protocol::{Config, PodConfig, Settings};
+use crate::round::{Tokens, View};
+
+qosm_sdk::export!(MemoryLocality);
+
+/// Digests from before the start wait so long for their containers to show up.
+const RESTORED_KEPT_USEC: u64 = 600_000_000;
+
+/// The policy.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryLocality {
+    settings: Settings,
+    pods: BTreeMap<PodId, Tracked>,
+    tokens: Tokens,
+    /// Time since the start, as the ticks tell it.
+    now_usec: u64,
+    done: Done,
+    is_restored: bool,
+    /// Digests from before the start were sorted out.
+    is_tidied: bool,
+    saved: Vec<u8>,
+}
+
+impl Policy for MemoryLocality {
+    type Config = Config;
+    type PodConfig = PodConfig;
+
+    fn describe() -> Description {
+        protocol::description()
+    }
+
+    fn configure<H: Host>(&mut self, host: &mut H, config: Config) -> Result<(), String> {
+        self.settings = config.policy;
+        if !std::mem::replace(&mut self.is_restored, true) {
+            let bytes = host.load_state();
+            match memory::decode(&bytes) {
+                Some(digests) => {
+                    self.done.extend(digests);
+                    self.saved = bytes;
+                }
+                None => host.log(Level::Warn, "what was moved before cannot be read: single migrations are repeated"),
+            }
+        }
+        Ok(())
+    }
+
+    fn pods<H: Host>(&mut self, _: &mut H, upserted: Vec<Pod<PodConfig>>, removed: &[PodId]) -> Vec<Rejection> {
+        for id in removed {
+            self.pods.remove(id);
+        }
+        for pod in upserted {
+            match self.pods.get_mut(&pod.id) {
+                Some(tracked) => tracked.update(pod),
+                None => drop(self.pods.insert(pod.id, Tracked::new(pod))),
+            }
+        }
+        Vec::new()
+    }
+
+    fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
+        self.now_usec = self.now_usec.saturating_add(tick.window_usec);
+        if !self.pods.values().any(|tracked| tracked.has_work(self.now_usec)) {
+            // Nothing is read for nobody.
+            return Ok(());
+        }
+        self.pods.values_mut().for_each(|tracked| tracked.drop_unwanted(host));
+        let (nodes, samples, migrations) = (host.numa_nodes(), host.numa(), host.migrations());
+        let settings = self.settings.clone();
+        let view = View { settings: &settings, nodes: &nodes, samples: &samples, migrations: &migrations };
+        let count = self.done.len();
+        for tracked in self.pods.values_mut().filter(|tracked| tracked.has_work(self.now_usec)) {
+            tracked.look(&view, &mut self.tokens, &mut self.done, self.now_usec, host);
+        }
+        if self.done.len() != count {
+            self.tidy(&view);
+            self.save(host);
+        }
+        Ok(())
+    }
+}
+
+impl MemoryLocality {
+    /// Once all that ran before the start should have shown up, keeps only what belongs to containers that are here.
+    fn tidy(&mut self, view: &View<'_>) {
+        if self.now_usec < RESTORED_KEPT_USEC && !self.is_tidied {
+            return;
+        }
+        self.is_tidied = true;
+        let mut alive = BTreeSet::new();
+        for tracked in self.pods.values() {
+            let Some(config) = tracked.wish() else { continue };
+            for container in &tracked.pod.containers {
+                let identity = view.sample(container.id).map_or(0, |sample| sample.identity);
+                for identity in [identity, 0] {
+                    alive.insert(memory::digest(&tracked.pod.uid, &container.name, identity, config));
+                }
+            }
+        }
+        self.done.retain(|digest| alive.contains(digest));
+    }
+
+    fn save<H: Host>(&mut self, host: &mut H) {
+        let digests: Vec<u64> = self.done.iter().copied().collect();
+        let bytes = memory::encode(&digests);
+        if bytes != self.saved {
+            match host.save_state(&bytes) {
+                Ok(()) => self.saved = bytes,
+                Err(error) => host.log(Level::Warn, &error),
+            }
+        }
+    }
+}

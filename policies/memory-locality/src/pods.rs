@@ -1,0 +1,190 @@
+//! The pods, and when each of them has its next round.
+
+use std::collections::BTreeSet;
+
+use qosm_sdk::{Container, ContainerId, ContainerState, EventKind, PageMigration, Pod, PodEvent};
+
+use crate::memory::digest;
+use crate::nodes::{Choice, NO_TARGET, Pages, is_one_place};
+use crate::protocol::PodConfig;
+use crate::report::{Kind, Outcome, Told, message};
+use crate::round::{Part, Round, Standing, Tokens, View};
+
+/// So long a container that runs may be without a sample before it is passed over.
+const SAMPLE_WAIT_USEC: u64 = 10_000_000;
+/// A migration that somebody called off is tried again after so long.
+const CALLED_OFF_USEC: u64 = 60_000_000;
+/// The longest that failures make it wait, unless the interval is longer.
+const BACK_OFF_MOST_USEC: u64 = 3_600_000_000;
+
+/// A pod, and how far it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Tracked {
+    pub(crate) pod: Pod<PodConfig>,
+    pub(crate) round: Option<Round>,
+    /// No round begins earlier.
+    not_before_usec: u64,
+    /// Since when a container is waited for.
+    waiting_since_usec: Option<u64>,
+    /// Rounds in a row that failed or found no room.
+    failures: u32,
+    told: Option<Told>,
+    /// All containers of a pod that wants a single round had it.
+    settled: bool,
+}
+
+/// The single migrations that were done, by digest.
+pub(crate) type Done = BTreeSet<u64>;
+
+impl Tracked {
+    pub(crate) fn new(pod: Pod<PodConfig>) -> Self {
+        Self { pod, round: None, not_before_usec: 0, waiting_since_usec: None, failures: 0, told: None, settled: false }
+    }
+
+    /// Takes the pod as it is now.
+    pub(crate) fn update(&mut self, pod: Pod<PodConfig>) {
+        if pod.config != self.pod.config {
+            self.not_before_usec = 0;
+            self.failures = 0;
+            self.told = None;
+        }
+        self.settled = false;
+        self.pod = pod;
+    }
+
+    /// What is asked for, if anything.
+    pub(crate) fn wish(&self) -> Option<&PodConfig> {
+        self.pod.config.as_ref().filter(|config| config.is_on() && self.pod.active)
+    }
+
+    /// Whether it is to be looked at now.
+    pub(crate) fn has_work(&self, now_usec: u64) -> bool {
+        let due = self.wish().is_some() && !self.settled && now_usec >= self.not_before_usec;
+        due || self.round.is_some()
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Container> {
+        self.pod.containers.iter().filter(|container| container.state == ContainerState::Running)
+    }
+
+    fn has(&self, container: ContainerId) -> bool {
+        self.pod.containers.iter().any(|known| known.id == container)
+    }
+
+    /// Ends what nobody asks for any more.
+    pub(crate) fn drop_unwanted(&mut self, host: &mut impl PageMigration) {
+        if self.wish().is_none()
+            && let Some(round) = self.round.take()
+        {
+            round.stop(|container| self.has(container), host);
+        }
+    }
+
+    /// One look: begins a round that is due, or sees how far the one under way is.
+    pub(crate) fn look<H: PageMigration + PodEvent>(
+        &mut self,
+        view: &View<'_>,
+        tokens: &mut Tokens,
+        done: &mut Done,
+        now_usec: u64,
+        host: &mut H,
+    ) {
+        if self.round.is_none() {
+            self.begin(view, tokens, done, now_usec, host);
+        }
+        let Some(mut round) = self.round.take() else { return };
+        // A container that was restarted meanwhile is another one.
+        let containers: Vec<ContainerId> = self.running().map(|container| container.id).collect();
+        round.parts.retain(|part| containers.contains(&part.container));
+        if round.parts.is_empty() {
+            return;
+        }
+        match round.advance(view, tokens, host) {
+            Standing::UnderWay => self.round = Some(round),
+            Standing::Ended => self.end(&round, view, done, host),
+            Standing::CalledOff => {
+                round.stop(|container| self.has(container), host);
+                self.not_before_usec = now_usec.saturating_add(CALLED_OFF_USEC);
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        view: &View<'_>,
+        tokens: &mut Tokens,
+        done: &Done,
+        now_usec: u64,
+        host: &mut impl PageMigration,
+    ) {
+        let Some(config) = self.wish() else { return };
+        if view.nodes.is_empty() || now_usec < self.not_before_usec || self.settled {
+            return;
+        }
+        let one_place = is_one_place(view.nodes);
+        let waited = self.waiting_since_usec.is_some_and(|since| now_usec.saturating_sub(since) >= SAMPLE_WAIT_USEC);
+        let single = config.interval_usec().is_none();
+        let (mut wanted, mut waits) = (Vec::new(), false);
+        for container in self.running() {
+            let sample = view.sample(container.id);
+            waits |= sample.is_none() && !one_place;
+            let identity = sample.map_or(0, |sample| sample.identity);
+            let digest = digest(&self.pod.uid, &container.name, identity, config);
+            if !(single && done.contains(&digest)) {
+                wanted.push((container.id, container.name.clone(), digest));
+            }
+        }
+        if waits && !waited {
+            self.waiting_since_usec.get_or_insert(now_usec);
+            return;
+        }
+        self.waiting_since_usec = None;
+        if wanted.is_empty() {
+            self.settled = single;
+            return;
+        }
+        let parts = wanted.iter().map(|(container, name, digest)| {
+            let choice = if one_place { Some(Choice::Skip(NO_TARGET.into())) } else { view.choice(*container) };
+            Part::begin((*container, name, *digest), choice, view, tokens, host)
+        });
+        self.round = Some(Round { started_usec: now_usec, parts: parts.collect() });
+    }
+
+    fn end(&mut self, round: &Round, view: &View<'_>, done: &mut Done, host: &mut impl PodEvent) {
+        let outcomes = round.outcomes();
+        let kind = Kind::of(outcomes.iter().map(|(_, outcome)| *outcome));
+        let pages = self.pages(view);
+        let told = Told { kind, local_percent: pages.local_percent() };
+        if told.is_news(self.told) {
+            host.emit(self.pod.id, EventKind::Normal, kind.reason(), &message(&outcomes, pages));
+            self.told = Some(told);
+        }
+        let short = |outcome: &Outcome| matches!(outcome, Outcome::Completed { without_room, .. } if *without_room > 0);
+        let troubled = kind == Kind::Failed || outcomes.iter().any(|(_, outcome)| short(outcome));
+        self.failures = if troubled { self.failures.saturating_add(1) } else { 0 };
+        match self.wish().and_then(PodConfig::interval_usec) {
+            Some(interval) => {
+                let doubled = interval.saturating_mul(1_u64.checked_shl(self.failures).unwrap_or(u64::MAX));
+                let wait = doubled.min(BACK_OFF_MOST_USEC).max(interval);
+                self.not_before_usec = round.started_usec.saturating_add(wait);
+            }
+            None => {
+                // One of several containers may have come while the round was under way: the next look finds out.
+                self.told = None;
+                done.extend(round.parts.iter().map(|part| part.digest));
+            }
+        }
+    }
+
+    /// Pages of the pod's containers for which there is a way.
+    fn pages(&self, view: &View<'_>) -> Pages {
+        let of = |container: &Container| {
+            let sample = view.sample(container.id)?;
+            match view.choice(container.id)? {
+                Choice::Go(way) => Some(Pages::of(sample, &way)),
+                Choice::Skip(_) | Choice::Fail(_) => None,
+            }
+        };
+        self.running().filter_map(of).fold(Pages::default(), Pages::add)
+    }
+}

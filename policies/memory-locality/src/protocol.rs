@@ -1,0 +1,154 @@
+//! How pods and operators speak to this policy.
+
+use qosm_sdk::{Description, Preset, Protocol};
+use serde::Deserialize;
+
+/// Words of `policy`, which are taken in any letter case.
+const BEST_EFFORT: &str = "bestEffort";
+const NONE: &str = "none";
+/// How often it looks: soon enough that an event does not lag behind the last page.
+const INTERVAL_MILLIS: u32 = 1_000;
+const MINUTE_USEC: u64 = 60_000_000;
+
+/// What is asked for one pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodConfig {
+    /// `bestEffort` or `none`.
+    pub policy: String,
+    /// Least time between the starts of two migrations; 0 = there is one.
+    pub migrate_interval_minutes: u64,
+}
+
+impl PodConfig {
+    /// Whether pages are to be moved at all.
+    pub(crate) fn is_on(&self) -> bool {
+        self.policy.eq_ignore_ascii_case(BEST_EFFORT)
+    }
+
+    /// Time between two migrations; `None` = there is one.
+    pub(crate) fn interval_usec(&self) -> Option<u64> {
+        (self.migrate_interval_minutes > 0).then(|| self.migrate_interval_minutes.saturating_mul(MINUTE_USEC))
+    }
+}
+
+/// What `configure` takes: the operator's entry, and what holds for each class, which is of no use here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Config {
+    /// The operator's entry.
+    pub policy: Settings,
+}
+
+/// The operator's entry.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Settings {
+    /// With less than this share of its pages on remote nodes, a container is local enough.
+    pub min_remote_percent: u64,
+    /// With fewer pages than this on remote nodes, too.
+    pub min_remote_pages: u64,
+    /// NUMA nodes whose pages are left alone: memory expanders, say.
+    pub excluded_nodes: Vec<u32>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { min_remote_percent: 1, min_remote_pages: 16_384, excluded_nodes: Vec::new() }
+    }
+}
+
+/// Who the policy is.
+pub(crate) fn description() -> Description {
+    let nothing = r#"{"lsrClass": {}, "lsClass": {}, "beClass": {}, "systemClass": {}}"#;
+    let protocol = Protocol::new()
+        .annotation("koordinator.sh/memoryLocality")
+        .config_map_key("resource-qos-config")
+        .class_field("memoryLocality")
+        .defaults(nothing)
+        .preset(Preset::new(NONE, nothing).alone())
+        .schema(schema());
+    Description::new(
+        "memory-locality",
+        env!("CARGO_PKG_VERSION"),
+        "Moves pages that a CPU-pinned container has on remote NUMA nodes to the nodes of its CPUs.",
+    )
+    .interval_millis(INTERVAL_MILLIS)
+    .config_schema(CONFIG_SCHEMA)
+    .protocol(protocol)
+}
+
+/// The fields of a pod's or a class's configuration.
+fn schema() -> String {
+    format!(
+        r#"{{"type": "object", "properties": {{
+            "policy": {{
+                "anyOf": [{{"enum": ["{BEST_EFFORT}", "{NONE}", "default", ""]}}, {{"type": "string", "pattern": "{}"}}],
+                "description": "bestEffort = pages are moved to the nodes of the CPUs, none = nothing is moved"
+            }},
+            "migrateIntervalMinutes": {{
+                "type": "integer", "minimum": 0,
+                "description": "least minutes between two migrations; 0 = one, at once"
+            }}
+        }}}}"#,
+        in_any_case(&[BEST_EFFORT, NONE])
+    )
+}
+
+/// A pattern of these words in any letter case.
+fn in_any_case(words: &[&str]) -> String {
+    let any = |letter: char| format!("[{}{}]", letter.to_ascii_lowercase(), letter.to_ascii_uppercase());
+    let words: Vec<String> = words.iter().map(|word| word.chars().map(any).collect()).collect();
+    format!("^({})$", words.join("|"))
+}
+
+const CONFIG_SCHEMA: &str = r#"{"type": "object", "additionalProperties": false, "properties": {
+    "minRemotePercent": {
+        "type": "integer", "minimum": 0, "maximum": 100, "default": 1,
+        "description": "with less than this share of its pages on remote NUMA nodes, a container is local enough"
+    },
+    "minRemotePages": {
+        "type": "integer", "minimum": 0, "default": 16384,
+        "description": "with fewer pages than this on remote NUMA nodes, a container is local enough"
+    },
+    "excludedNodes": {
+        "type": "array", "items": {"type": "integer", "minimum": 0}, "default": [],
+        "description": "NUMA nodes whose pages are left alone, such as memory expanders"
+    }
+}}"#;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+
+    #[test]
+    fn words_are_taken_in_any_letter_case() {
+        for (word, on) in
+            [("bestEffort", true), ("BestEffort", true), ("BESTEFFORT", true), ("none", false), ("", false)]
+        {
+            assert_eq!(PodConfig { policy: word.into(), ..PodConfig::default() }.is_on(), on, "{word}");
+        }
+        assert_eq!(in_any_case(&["aB"]), "^([aA][bB])$");
+    }
+
+    #[test]
+    fn the_defaults_in_the_schema_are_the_defaults() {
+        let schema: Value = serde_json::from_str(CONFIG_SCHEMA).unwrap();
+        let properties = schema["properties"].as_object().unwrap();
+        let defaults: Map<String, Value> =
+            properties.iter().map(|(field, property)| (field.clone(), property["default"].clone())).collect();
+        let config: Config = serde_json::from_value(json!({"policy": defaults, "classes": {}})).unwrap();
+        assert_eq!(config, Config::default());
+    }
+
+    #[test]
+    fn the_description_holds_json() {
+        let description = description();
+        let protocol = description.facts().protocol.as_ref().unwrap();
+        let schema: Value = serde_json::from_str(&protocol.schema).unwrap();
+        assert_eq!(schema["properties"]["migrateIntervalMinutes"]["minimum"], 0);
+        assert_eq!(protocol.annotation_keys, ["koordinator.sh/memoryLocality"]);
+    }
+}

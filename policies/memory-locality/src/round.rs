@@ -1,0 +1,191 @@
+//! One round: the containers of one pod whose pages are being moved, until each of them has an outcome.
+
+use qosm_sdk::{ContainerId, MigrationProgress, MigrationState, NumaNode, NumaSample, PageMigration};
+
+use crate::nodes::{Choice, Pages, Way, choose};
+use crate::protocol::Settings;
+use crate::report::Outcome;
+
+/// What a round sees of the node.
+pub(crate) struct View<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) nodes: &'a [NumaNode],
+    pub(crate) samples: &'a [NumaSample],
+    pub(crate) migrations: &'a [MigrationProgress],
+}
+
+impl View<'_> {
+    pub(crate) fn sample(&self, container: ContainerId) -> Option<&NumaSample> {
+        self.samples.iter().find(|sample| sample.container == container)
+    }
+
+    /// What is to be done about a container; `None` while nothing is known of it.
+    pub(crate) fn choice(&self, container: ContainerId) -> Option<Choice> {
+        Some(choose(self.nodes, self.sample(container)?, &self.settings.excluded_nodes))
+    }
+}
+
+/// A round under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Round {
+    pub(crate) started_usec: u64,
+    pub(crate) parts: Vec<Part>,
+}
+
+/// One container of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) container: ContainerId,
+    pub(crate) name: String,
+    /// Names this life of the container and what was asked.
+    pub(crate) digest: u64,
+    pub(crate) stage: Stage,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Its pages are moved this way.
+    Moving { token: u64, way: Way },
+    /// It is done with.
+    Ended(Outcome),
+}
+
+/// Where a round stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Containers are still worked on.
+    UnderWay,
+    /// All have an outcome.
+    Ended,
+    /// Somebody called a migration off: it begins anew, later.
+    CalledOff,
+}
+
+/// Numbers for migrations.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tokens(u64);
+
+impl Tokens {
+    fn next(&mut self) -> u64 {
+        self.0 += 1;
+        self.0
+    }
+}
+
+impl Part {
+    /// Begins with a container: decides, and starts a migration where one is worth it.
+    pub(crate) fn begin(
+        (container, name, digest): (ContainerId, &str, u64),
+        choice: Option<Choice>,
+        view: &View<'_>,
+        tokens: &mut Tokens,
+        host: &mut impl PageMigration,
+    ) -> Self {
+        let stage = match choice {
+            None => Stage::Ended(Outcome::Skipped("no memory of it is known".into())),
+            Some(Choice::Skip(reason)) => Stage::Ended(Outcome::Skipped(reason)),
+            Some(Choice::Fail(error)) => Stage::Ended(Outcome::Failed(error)),
+            Some(Choice::Go(way)) => start(container, way, view, tokens, host),
+        };
+        Self { container, name: name.to_owned(), digest, stage }
+    }
+
+    /// Looks how far it is.
+    fn advance(&mut self, view: &View<'_>, tokens: &mut Tokens, host: &mut impl PageMigration) -> Standing {
+        let Stage::Moving { token, way } = &self.stage else { return Standing::Ended };
+        match view.choice(self.container) {
+            // Its pinning changed: what is under way goes to the wrong place.
+            Some(Choice::Go(now)) if now != *way => {
+                self.stage = start(self.container, now, view, tokens, host);
+                return Standing::UnderWay;
+            }
+            Some(Choice::Skip(reason)) => {
+                host.stop_migration(self.container);
+                self.stage = Stage::Ended(Outcome::Skipped(reason));
+                return Standing::Ended;
+            }
+            Some(Choice::Fail(error)) => {
+                host.stop_migration(self.container);
+                self.stage = Stage::Ended(Outcome::Failed(error));
+                return Standing::Ended;
+            }
+            _ => {}
+        }
+        let told =
+            view.migrations.iter().find(|progress| progress.container == self.container && progress.token == *token);
+        let Some(progress) = told else { return Standing::UnderWay };
+        let outcome = match progress.state {
+            MigrationState::Waiting | MigrationState::Moving | MigrationState::Paused => return Standing::UnderWay,
+            MigrationState::Stopped => return Standing::CalledOff,
+            MigrationState::Failed => Outcome::Failed(progress.why.clone()),
+            // There was nothing to work on.
+            MigrationState::Done if !progress.why.is_empty() => Outcome::Skipped(progress.why.clone()),
+            MigrationState::Done if progress.pages_without_room > 0 && progress.pages_moved == 0 => {
+                let (to, pages) = (crate::nodes::list(&way.to), progress.pages_without_room);
+                Outcome::Failed(format!("local numa {to} is short of memory for {pages} pages"))
+            }
+            MigrationState::Done => Outcome::Completed {
+                way: way.clone(),
+                failures: progress.failures.clone(),
+                without_room: progress.pages_without_room,
+            },
+        };
+        self.stage = Stage::Ended(outcome);
+        Standing::Ended
+    }
+}
+
+fn start(
+    container: ContainerId,
+    way: Way,
+    view: &View<'_>,
+    tokens: &mut Tokens,
+    host: &mut impl PageMigration,
+) -> Stage {
+    let pages = view.sample(container).map(|sample| Pages::of(sample, &way)).unwrap_or_default();
+    let Settings { min_remote_percent, min_remote_pages, .. } = *view.settings;
+    if pages.is_local_enough(min_remote_percent, min_remote_pages) {
+        return Stage::Ended(Outcome::Completed { way, failures: Vec::new(), without_room: 0 });
+    }
+    let token = tokens.next();
+    let reason = format!("{} % of its pages are local, {} are not", pages.local_percent(), pages.remote);
+    host.start_migration(container, &way.remote, &way.to, token, &reason);
+    Stage::Moving { token, way }
+}
+
+impl Round {
+    /// Looks how far all of it is.
+    pub(crate) fn advance(&mut self, view: &View<'_>, tokens: &mut Tokens, host: &mut impl PageMigration) -> Standing {
+        let mut standing = Standing::Ended;
+        for part in &mut self.parts {
+            match part.advance(view, tokens, host) {
+                Standing::CalledOff => return Standing::CalledOff,
+                Standing::UnderWay => standing = Standing::UnderWay,
+                Standing::Ended => {}
+            }
+        }
+        standing
+    }
+
+    /// Calls off what is under way, for containers that are still there.
+    pub(crate) fn stop(&self, is_there: impl Fn(ContainerId) -> bool, host: &mut impl PageMigration) {
+        for part in &self.parts {
+            if matches!(part.stage, Stage::Moving { .. }) && is_there(part.container) {
+                host.stop_migration(part.container);
+            }
+        }
+    }
+
+    /// Containers and what came of them.
+    pub(crate) fn outcomes(&self) -> Vec<(&str, &Outcome)> {
+        let ended = |part: &'_ Part| matches!(part.stage, Stage::Ended(_));
+        self.parts
+            .iter()
+            .filter(|part| ended(part))
+            .filter_map(|part| match &part.stage {
+                Stage::Ended(outcome) => Some((part.name.as_str(), outcome)),
+                Stage::Moving { .. } => None,
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,247 @@
+//! Memory locality: where the memory of containers lies, and what moves it. Moving is asked for like a setting, but it is no
+//! lease: pages that were moved stay.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use qosm_engine::Interface;
+use qosm_model::knob::Target;
+use qosm_model::lease::Timestamp;
+use qosm_model::numa::{Migration, MigrationProgress, MigrationSample, MigrationState, NumaColumn, local_percent};
+use qosm_model::pod::{ContainerId, PodId};
+use qosm_model::problem::chain;
+
+use crate::agent::{Agent, Mode};
+use crate::policy::Now;
+use crate::report::{LocalityReport, MigrationReport, moment};
+use crate::table::Access;
+
+/// A migration that a policy asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Move {
+    pub(crate) policy: Arc<str>,
+    wanted: Migration,
+    since: Timestamp,
+    stage: Stage,
+    /// What was counted of it.
+    counted: MigrationProgress,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Staged in this step.
+    Asked,
+    /// Handed to the host.
+    Begun,
+    /// It may not be, or cannot be.
+    Refused(String),
+}
+
+/// What is known of memory locality.
+#[derive(Debug, Default)]
+pub(crate) struct Locality {
+    moves: BTreeMap<ContainerId, Move>,
+    stops: Vec<ContainerId>,
+    /// The column as it was last read.
+    column: Arc<NumaColumn>,
+}
+
+/// The migrations of all policies, in the order of container ids.
+pub(crate) type Moves = Arc<[(Arc<str>, MigrationSample)]>;
+
+impl Locality {
+    /// Takes a staged start.
+    pub(crate) fn ask(&mut self, policy: &Arc<str>, wanted: Migration, now: Now) {
+        self.stops.retain(|&stopped| stopped != wanted.container);
+        let counted = MigrationProgress { token: wanted.token, ..MigrationProgress::default() };
+        let container = wanted.container;
+        let asked = Move { policy: Arc::clone(policy), wanted, since: now.wall, stage: Stage::Asked, counted };
+        self.moves.insert(container, asked);
+    }
+
+    /// Takes a staged stop. A policy can stop its own migrations only.
+    pub(crate) fn stop(&mut self, policy: &str, container: ContainerId) {
+        if self.moves.get(&container).is_some_and(|known| *known.policy == *policy) {
+            self.stops.push(container);
+        }
+    }
+
+    /// Stops what a policy has under way.
+    pub(crate) fn stop_policy(&mut self, policy: &str) {
+        let of_policy = self.moves.iter().filter(|(_, known)| *known.policy == *policy).map(|(&id, _)| id);
+        self.stops.extend(of_policy);
+    }
+
+    /// The containers whose pages a policy has asked to be moved.
+    pub(crate) fn of_policy(&self, policy: &str) -> Vec<ContainerId> {
+        self.moves.iter().filter(|(_, known)| *known.policy == *policy).map(|(&id, _)| id).collect()
+    }
+
+    /// The container is gone.
+    pub(crate) fn forget(&mut self, container: ContainerId) {
+        self.moves.remove(&container);
+    }
+}
+
+impl Agent {
+    /// The containers whose NUMA column the policies in question may see: those of pods that are configured for one of them.
+    pub(crate) fn numa_containers(&self, due: &[usize]) -> Option<Vec<ContainerId>> {
+        let readers: Vec<_> = due
+            .iter()
+            .filter_map(|&place| self.policies.get(place))
+            .filter(|policy| policy.imports(Interface::NumaStat))
+            .collect();
+        if readers.is_empty() {
+            return None;
+        }
+        let is_asked = |id: PodId| {
+            readers.iter().any(|policy| {
+                policy.description.protocol.is_none()
+                    || policy.effective.get(&id).is_some_and(|effective| !effective.values.is_empty())
+            })
+        };
+        let entries = self.pods.iter().filter(|entry| entry.given.active && is_asked(entry.id));
+        let open = entries.flat_map(|entry| entry.containers.iter().filter(|container| container.attached));
+        let mut containers: Vec<_> = open.map(|container| container.id).collect();
+        containers.sort_unstable();
+        Some(containers)
+    }
+
+    /// Keeps the column for reports, and counts it.
+    pub(crate) fn note_numa(&mut self, column: &Arc<NumaColumn>) {
+        let sums = column.samples.iter().map(qosm_model::numa::NumaSample::local_and_remote);
+        let (local, remote) =
+            sums.fold((0_u64, 0_u64), |(l, r), (local, remote)| (l.saturating_add(local), r.saturating_add(remote)));
+        self.metrics.locality(local, remote);
+        self.locality.column = Arc::clone(column);
+    }
+
+    /// How far all migrations are.
+    pub(crate) fn moves(&self) -> Moves {
+        if self.locality.moves.is_empty() {
+            return Arc::default();
+        }
+        let told = self.host.migrations();
+        let progress = |container: ContainerId, known: &Move| match &known.stage {
+            Stage::Refused(why) => MigrationProgress {
+                token: known.wanted.token,
+                state: MigrationState::Stopped,
+                why: why.clone(),
+                ..MigrationProgress::default()
+            },
+            _ => told
+                .iter()
+                .find(|sample| sample.container == container && sample.progress.token == known.wanted.token)
+                .map_or_else(|| known.counted.clone(), |sample| sample.progress.clone()),
+        };
+        let sample = |(&container, known): (&ContainerId, &Move)| {
+            (Arc::clone(&known.policy), MigrationSample { container, progress: progress(container, known) })
+        };
+        self.locality.moves.iter().map(sample).collect()
+    }
+
+    /// Hands staged starts and stops to the host, and stops what has come to be on hold.
+    pub(crate) fn apply_migrations(&mut self) {
+        if self.locality.moves.is_empty() {
+            return;
+        }
+        for container in std::mem::take(&mut self.locality.stops) {
+            self.host.stop_migration(container);
+        }
+        let containers: Vec<_> = self.locality.moves.keys().copied().collect();
+        for container in containers {
+            let barred = self.why_not(container);
+            let Some(known) = self.locality.moves.get_mut(&container) else { continue };
+            match (&known.stage, barred) {
+                (Stage::Asked, Some(why)) => known.stage = Stage::Refused(why),
+                (Stage::Asked, None) => match self.host.migrate(&known.wanted) {
+                    Ok(()) => {
+                        let (policy, from, to) = (&known.policy, &known.wanted.from, &known.wanted.to);
+                        tracing::info!(%policy, container = container.0, ?from, ?to, reason = %known.wanted.reason, "pages are moved");
+                        known.stage = Stage::Begun;
+                    }
+                    Err(error) => {
+                        let error = chain(&error);
+                        tracing::warn!(policy = %known.policy, container = container.0, error, "pages cannot be moved");
+                        known.stage = Stage::Refused(error);
+                    }
+                },
+                (Stage::Begun, Some(_)) => self.host.stop_migration(container),
+                _ => {}
+            }
+        }
+        self.count_migrations();
+    }
+
+    /// Why a container's pages must be left where they are.
+    fn why_not(&self, container: ContainerId) -> Option<String> {
+        if self.mode == Mode::Plan {
+            return Some("nothing is moved in a plan".to_owned());
+        }
+        let entry = self.pods.of(Target::Container(container))?;
+        match entry.access {
+            Access::Open => None,
+            Access::OnHold => Some("the pod is on hold".to_owned()),
+            Access::Protected => Some(format!("namespace {} is protected by the guard rails", entry.given.namespace)),
+        }
+    }
+
+    fn count_migrations(&mut self) {
+        for sample in self.host.migrations() {
+            let Some(known) = self.locality.moves.get_mut(&sample.container) else { continue };
+            if sample.progress.token == known.wanted.token && sample.progress != known.counted {
+                self.metrics.migration(&known.counted, &sample.progress);
+                if sample.progress.state.has_ended() && !known.counted.state.has_ended() {
+                    let MigrationProgress { state, pages_found, pages_moved, .. } = sample.progress;
+                    let policy = &known.policy;
+                    tracing::info!(%policy, container = sample.container.0, state = state.as_str(), pages_found, pages_moved, "migration ended");
+                }
+                known.counted = sample.progress;
+            }
+        }
+    }
+
+    /// What is known of a pod's memory, container by container.
+    pub(crate) fn locality_reports(&self, pod: PodId) -> Vec<LocalityReport> {
+        let Some(entry) = self.pods.get(pod) else { return Vec::new() };
+        let moves = self.moves();
+        let report = |(place, container): (usize, &crate::table::ContainerEntry)| {
+            let sample = self.locality.column.samples.iter().find(|sample| sample.container == container.id);
+            let migration = moves.iter().find(|(_, sample)| sample.container == container.id);
+            if sample.is_none() && migration.is_none() {
+                return None;
+            }
+            let counted = sample.map(qosm_model::numa::NumaSample::local_and_remote);
+            Some(LocalityReport {
+                container: entry.given.containers.get(place).map(|given| given.name.clone()).unwrap_or_default(),
+                cpu_nodes: sample.map(|s| s.cpu_nodes.iter().map(|id| id.0).collect()).unwrap_or_default(),
+                local_percent: counted.map(|(local, remote)| local_percent(local, remote)),
+                remote_pages: counted.map(|(_, remote)| remote),
+                migration: migration.and_then(|(policy, sample)| {
+                    let known = self.locality.moves.get(&sample.container)?;
+                    Some(migration_report(policy, known, &sample.progress))
+                }),
+            })
+        };
+        entry.containers.iter().enumerate().filter_map(report).collect()
+    }
+}
+
+fn migration_report(policy: &str, known: &Move, progress: &MigrationProgress) -> MigrationReport {
+    MigrationReport {
+        policy: policy.to_owned(),
+        state: progress.state.as_str().to_owned(),
+        from: known.wanted.from.iter().map(|id| id.0).collect(),
+        to: known.wanted.to.iter().map(|id| id.0).collect(),
+        pages_found: progress.pages_found,
+        pages_moved: progress.pages_moved,
+        pages_failed: progress.pages_failed.iter().map(|&(errno, pages)| (errno.to_owned(), pages)).collect(),
+        pages_without_room: progress.pages_without_room,
+        processes: progress.processes,
+        processes_done: progress.processes_done,
+        failures: progress.failures.iter().map(|failure| format!("pid {}: {}", failure.pid, failure.error)).collect(),
+        why: progress.why.clone(),
+        reason: known.wanted.reason.to_string(),
+        since: moment(known.since),
+    }
+}

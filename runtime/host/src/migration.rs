@@ -1,0 +1,96 @@
+//! Moving the pages of containers between NUMA nodes: asked for by the loop, done by a thread.
+
+mod job;
+mod move_pages;
+mod process;
+mod worker;
+
+use std::sync::Arc;
+
+use qosm_model::knob::Target;
+use qosm_model::numa::{Migration, MigrationSample};
+use qosm_model::pod::ContainerId;
+
+use crate::Host;
+use crate::backend::Backend as _;
+use crate::error::HostError;
+use crate::mounts::Controller;
+
+pub use job::MigrationLimits;
+pub(crate) use job::{Job, Run};
+pub(crate) use worker::{Directories as WorkerDirectories, Worker};
+
+impl Host {
+    /// Bounds all migrations that begin from now on.
+    pub fn limit_migrations(&mut self, limits: MigrationLimits) {
+        self.migration_limits = limits;
+    }
+
+    /// Has a container's pages moved. Returns at once: it waits in line behind other containers', and [`Host::migrations`] tells
+    /// how far it is. One that is under way for the container is called off.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::NotAttached`], [`HostError::Gone`], [`HostError::Unsupported`] without a memory hierarchy, and
+    /// [`HostError::Migrate`] if the thread cannot be started.
+    pub fn migrate(&mut self, migration: &Migration) -> Result<(), HostError> {
+        let target = Target::Container(migration.container);
+        self.stop_migration(migration.container);
+        let Some(tree) = self.hierarchies.of(Controller::Memory) else {
+            let why = "the controller `memory` is not mounted".to_owned();
+            return Err(HostError::Unsupported { what: "page migration".to_owned(), why });
+        };
+        let Some(cgroup) = self.attached_path(target).map(str::to_owned) else {
+            return Err(HostError::NotAttached { target });
+        };
+        if !self.is_same(target, tree) {
+            return Err(HostError::Gone { path: cgroup });
+        }
+        let run = Arc::new(Run::new(migration.token));
+        let job = Job {
+            tree,
+            cgroup: cgroup.clone(),
+            from: migration.from.clone(),
+            to: migration.to.clone(),
+            topology: self.numa_topology(),
+            limits: self.migration_limits,
+            may_move_shared: self.node.capabilities.sys_nice,
+        };
+        self.backend.migrate(job, Arc::clone(&run)).map_err(|source| HostError::Migrate { path: cgroup, source })?;
+        self.migrations.insert(migration.container, run);
+        Ok(())
+    }
+
+    /// Calls a container's migration off: within one slice. Pages that were moved stay. Without one nothing happens.
+    pub fn stop_migration(&mut self, container: ContainerId) {
+        if let Some(run) = self.migrations.get(&container) {
+            run.cancel();
+        }
+    }
+
+    /// How far each container's latest migration is. It is told until the container is detached.
+    pub fn migrations(&self) -> Vec<MigrationSample> {
+        self.migrations
+            .iter()
+            .map(|(&container, run)| MigrationSample { container, progress: run.progress() })
+            .collect()
+    }
+
+    /// The container is gone, and what is told of its migration with it.
+    pub(crate) fn forget_migration(&mut self, target: Target) {
+        if let Target::Container(container) = target
+            && let Some(run) = self.migrations.remove(&container)
+        {
+            run.cancel();
+        }
+    }
+}
+
+impl Drop for Host {
+    /// The worker does not outlive its host by more than a slice.
+    fn drop(&mut self) {
+        for run in self.migrations.values() {
+            run.cancel();
+        }
+    }
+}

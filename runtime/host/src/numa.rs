@@ -1,0 +1,178 @@
+//! NUMA as the host reads it: the machine's nodes, and where containers may run, may have memory, and have it.
+
+use qosm_model::knob::Target;
+use qosm_model::numa::{NumaId, NumaNode, NumaSample, NumaTopology};
+use qosm_model::pod::ContainerId;
+use qosm_model::unit::Bytes;
+
+use crate::Host;
+use crate::backend::{Area, Backend as _, join};
+use crate::error::HostError;
+use crate::mounts::{CgroupVersion, Controller};
+use crate::parse;
+use crate::targets::CgroupFile;
+
+/// Processes whose `numa_maps` are read where the cgroup has no `memory.numa_stat`. It is the loop that reads them.
+const MOST_PROCESSES: usize = 64;
+
+/// What of a node's memory could be used without swapping: free memory and page cache that was not used lately.
+pub(crate) fn available(meminfo: &[u8]) -> Option<Bytes> {
+    let free = parse::numa::node_memory(meminfo, "MemFree")?;
+    let cache = parse::numa::node_memory(meminfo, "Inactive(file)").unwrap_or(0);
+    Some(Bytes(free.saturating_add(cache)))
+}
+
+/// What the kernel keeps free on each node.
+pub(crate) fn read_watermarks(zoneinfo: &[u8], page_size: Bytes) -> Vec<(NumaId, Bytes)> {
+    let pages = parse::numa::high_watermarks(zoneinfo);
+    pages.into_iter().map(|(id, pages)| (id, Bytes(pages.saturating_mul(page_size.0)))).collect()
+}
+
+impl Host {
+    /// The NUMA nodes that are online, as they are now. On a machine that started with one, it alone, and nothing is read.
+    pub fn numa_topology(&self) -> NumaTopology {
+        let whole = || {
+            let (memory, cpus) = (self.node.memory, (0..self.node.cpus).collect());
+            let node = NumaNode { cpus, memory, free: memory, available: memory, distances: vec![10] };
+            NumaTopology::new(vec![(NumaId(0), node)])
+        };
+        if self.node.numa_nodes < 2 {
+            return whole();
+        }
+        let read = |path: String| self.backend.read_once(Area::Sys, &format!("devices/system/node/{path}")).ok();
+        let online = read("online".to_owned()).and_then(|text| parse::numa::list(&text)).unwrap_or_default();
+        // Before Linux 3.14 only nodes with memory were told to be `has_normal_memory`.
+        let with_memory = read("has_memory".to_owned()).and_then(|text| parse::numa::list(&text));
+        let nodes: Vec<_> = online
+            .iter()
+            .map(|&id| {
+                let meminfo = read(format!("node{id}/meminfo")).unwrap_or_default();
+                let has_memory = with_memory.as_ref().is_none_or(|nodes| nodes.contains(&id));
+                let total = parse::numa::node_memory(&meminfo, "MemTotal").filter(|_| has_memory).unwrap_or(0);
+                let node = NumaNode {
+                    cpus: read(format!("node{id}/cpulist"))
+                        .and_then(|text| parse::numa::list(&text))
+                        .unwrap_or_default(),
+                    memory: Bytes(total),
+                    free: Bytes(parse::numa::node_memory(&meminfo, "MemFree").unwrap_or(0)),
+                    available: available(&meminfo).unwrap_or_default(),
+                    distances: read(format!("node{id}/distance"))
+                        .and_then(|text| parse::numa::distances(&text))
+                        .unwrap_or_default(),
+                };
+                (NumaId(id), node)
+            })
+            .collect();
+        if nodes.is_empty() { whole() } else { NumaTopology::new(nodes) }
+    }
+
+    /// Where a container may run, may have memory, and has it.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Gone`], [`HostError::NotAttached`], [`HostError::Parse`] for a file that is not what it should be, and
+    /// [`HostError::Unsupported`] without a memory hierarchy.
+    pub fn numa_sample(&mut self, id: ContainerId, topology: &NumaTopology) -> Result<NumaSample, HostError> {
+        let target = Target::Container(id);
+        let pages = self.numa_pages(target)?;
+        let cpus = self.cpuset(target, CgroupFile::EffectiveCpus, CgroupFile::Cpuset)?;
+        let memory_nodes = self.cpuset(target, CgroupFile::EffectiveMems, CgroupFile::Mems)?;
+        Ok(NumaSample {
+            container: id,
+            identity: self.identity(target).unwrap_or(0),
+            cpu_nodes: match cpus {
+                Some(cpus) => topology.of_cpus(&cpus),
+                None => topology.iter().filter(|(_, node)| !node.cpus.is_empty()).map(|(id, _)| id).collect(),
+            },
+            memory_nodes: match memory_nodes {
+                Some(nodes) => nodes.into_iter().map(NumaId).collect(),
+                None => topology.with_memory().map(|(id, _)| id).collect(),
+            },
+            pages,
+        })
+    }
+
+    /// Pages of a container on each node.
+    fn numa_pages(&mut self, target: Target) -> Result<Vec<(NumaId, u64)>, HostError> {
+        let file = CgroupFile::NumaStat;
+        let length = match self.read_file(target, file) {
+            Ok(length) => length,
+            // v2 has the file since Linux 5.10.
+            Err(HostError::Unsupported { .. }) => return self.numa_pages_of_processes(target),
+            Err(error) => return Err(error),
+        };
+        let version = self.hierarchies.version(Controller::Memory).unwrap_or(CgroupVersion::V2);
+        let page_size = self.page_size().0;
+        match parse::numa::numa_stat(version, page_size, &self.buffer[..length]) {
+            Some(pages) => Ok(pages),
+            None => Err(self.garbled(target, file, length, "pages on each NUMA node")),
+        }
+    }
+
+    fn numa_pages_of_processes(&self, target: Target) -> Result<Vec<(NumaId, u64)>, HostError> {
+        let Some(tree) = self.hierarchies.of(Controller::Memory) else {
+            let why = "the controller `memory` is not mounted".to_owned();
+            return Err(HostError::Unsupported { what: "memory.numa_stat".to_owned(), why });
+        };
+        let path = self.attached_path(target).ok_or(HostError::NotAttached { target })?;
+        let text = self
+            .backend
+            .read_once(Area::Cgroup(tree), &join(path, "cgroup.procs"))
+            .map_err(|source| HostError::Read { path: self.directory_path(tree, path), source })?;
+        let base = self.page_size().0;
+        let mut sums: Vec<(NumaId, u64)> = Vec::new();
+        let pids = text.split(|&byte| byte == b'\n').filter_map(parse::number).filter(|&pid| pid > 0);
+        for pid in pids.take(MOST_PROCESSES) {
+            // A process that has just ended has no pages.
+            let maps = self.backend.read_once(Area::Proc, &format!("{pid}/numa_maps")).unwrap_or_default();
+            for mapping in maps.split(|&byte| byte == b'\n').filter_map(|line| parse::numa::mapping(line, base)) {
+                for (id, pages) in mapping.pages {
+                    let pages = pages.saturating_mul(mapping.page_size / base.max(1));
+                    match sums.iter_mut().find(|(known, _)| *known == id) {
+                        Some((_, sum)) => *sum = sum.saturating_add(pages),
+                        None => sums.push((id, pages)),
+                    }
+                }
+            }
+        }
+        sums.sort_unstable();
+        Ok(sums)
+    }
+
+    /// A cpuset list in force: the effective one, else the container's own; on v2 that of the nearest cgroup that has one. `None`
+    /// where nothing is said: then all of them.
+    fn cpuset(
+        &mut self,
+        target: Target,
+        effective: CgroupFile,
+        own: CgroupFile,
+    ) -> Result<Option<Vec<u32>>, HostError> {
+        for file in [effective, own] {
+            match self.read_file(target, file) {
+                Ok(length) => match parse::numa::list(&self.buffer[..length]) {
+                    Some(list) if list.is_empty() => {}
+                    Some(list) => return Ok(Some(list)),
+                    None => return Err(self.garbled(target, file, length, "a list of CPUs or NUMA nodes")),
+                },
+                Err(HostError::Unsupported { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.cpuset_above(target, effective))
+    }
+
+    fn cpuset_above(&self, target: Target, file: CgroupFile) -> Option<Vec<u32>> {
+        let tree = self.hierarchies.of(Controller::Cpuset)?;
+        let name = file.name(self.hierarchies.list.get(tree)?.version);
+        let mut path = self.attached_path(target)?;
+        while !path.is_empty() {
+            path = path.rsplit_once('/').map_or("", |(above, _)| above);
+            if let Ok(text) = self.backend.read_once(Area::Cgroup(tree), &join(path, name))
+                && let Some(list) = parse::numa::list(&text).filter(|list| !list.is_empty())
+            {
+                return Some(list);
+            }
+        }
+        None
+    }
+}

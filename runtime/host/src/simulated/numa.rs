@@ -1,0 +1,45 @@
+//! What a simulated kernel prints about NUMA: CPUs and memory in equal parts on all nodes.
+
+use std::collections::BTreeMap;
+
+use qosm_model::numa::NumaId;
+
+use super::Spec;
+use crate::mounts::CgroupVersion;
+
+/// The files below `/sys/devices/system/node`.
+pub(super) fn files(spec: &Spec) -> BTreeMap<String, String> {
+    let nodes = spec.numa_nodes.max(1);
+    let last = nodes - 1;
+    let mut files = BTreeMap::from([("devices/system/node/has_memory".to_owned(), format!("0-{last}\n"))]);
+    let kib = spec.memory.0 / u64::from(nodes) / 1024;
+    for node in 0..nodes {
+        let cpus: Vec<String> = (0..spec.cpus)
+            .filter(|cpu| u64::from(*cpu) * u64::from(nodes) / u64::from(spec.cpus.max(1)) == u64::from(node))
+            .map(|cpu| cpu.to_string())
+            .collect();
+        let distances: Vec<&str> = (0..nodes).map(|other| if other == node { "10" } else { "20" }).collect();
+        let meminfo = format!("Node {node} MemTotal: {kib} kB\nNode {node} MemFree: {} kB\n", kib / 2);
+        for (name, text) in
+            [("cpulist", cpus.join(",") + "\n"), ("distance", distances.join(" ") + "\n"), ("meminfo", meminfo)]
+        {
+            files.insert(format!("devices/system/node/node{node}/{name}"), text);
+        }
+    }
+    files
+}
+
+/// `memory.numa_stat`, all pages anonymous.
+pub(super) fn stat(version: CgroupVersion, page_size: u64, nodes: u32, pages: &[(NumaId, u64)]) -> String {
+    let on = |node: u32| pages.iter().find(|(id, _)| *id == NumaId(node)).map_or(0, |(_, pages)| *pages);
+    let line = |unit: u64| (0..nodes).map(|node| format!(" N{node}={}", on(node) * unit)).collect::<String>();
+    let none: String = (0..nodes).map(|node| format!(" N{node}=0")).collect();
+    let total: u64 = (0..nodes).map(on).sum();
+    match version {
+        CgroupVersion::V1 => {
+            let each = line(1);
+            format!("total={total}{each}\nfile=0{none}\nanon={total}{each}\nhierarchical_total={total}{each}\n")
+        }
+        CgroupVersion::V2 => format!("anon{}\nfile{none}\n", line(page_size)),
+    }
+}
