@@ -65,13 +65,37 @@ impl Tree {
     ///
     /// When the node's directories cannot be opened.
     pub fn host(&self) -> anyhow::Result<Host> {
-        let dir = |path: &str| {
-            Dir::open_ambient_dir(path, ambient_authority()).with_context(|| format!("cannot open {path}"))
+        self.host_with(Path::new("/proc"))
+    }
+
+    /// The same with another `/proc`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::host`].
+    pub fn host_with(&self, proc: &Path) -> anyhow::Result<Host> {
+        let dir = |path: &Path| {
+            Dir::open_ambient_dir(path, ambient_authority()).with_context(|| format!("cannot open {}", path.display()))
         };
-        let directories = Directories { cgroup: dir("/sys/fs/cgroup")?, proc: dir("/proc")?, sys: dir("/sys")? };
+        let directories =
+            Directories { cgroup: dir(Path::new("/sys/fs/cgroup"))?, proc: dir(proc)?, sys: dir(Path::new("/sys"))? };
         let options =
             LayoutOptions { driver: Some(Driver::Cgroupfs), cgroup_root: self.root.clone(), kubelet_config: None };
         Host::open(directories, &options).context("the host's cgroups cannot be used")
+    }
+
+    /// The directories of a pod's first container, one a hierarchy.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such pod, or its container has no group.
+    pub fn of_container(&self, pod: usize) -> anyhow::Result<Vec<PathBuf>> {
+        let pod = self.pods.get(pod).context("there is no such pod")?;
+        let container = pod.containers.first().context("the pod has no container")?;
+        let host = self.host()?;
+        let path = host.container_path(pod, container)?.context("the container has no group")?;
+        let mounts: BTreeSet<_> = host.facts().controllers.into_iter().filter_map(|fact| fact.mount).collect();
+        Ok(mounts.iter().map(|mount| Path::new(mount).join(&path)).filter(|directory| directory.exists()).collect())
     }
 
     /// The first pods of the tree, at most all.

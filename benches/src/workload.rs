@@ -165,7 +165,7 @@ impl Native {
             bandwidth: bandwidth(1, count).iter().map(native_bandwidth).collect(),
             ..mock::Columns::default()
         };
-        let tick = qosm_sdk::Tick { window_usec: 0, cause: qosm_sdk::Cause::ConfigChanged };
+        let tick = qosm_sdk::Tick { window_usec: 0, cause: qosm_sdk::Cause::ConfigChanged, alarms: Vec::new() };
         native.session.evaluate(&mut native.host, tick).map_err(anyhow::Error::msg)?;
         anyhow::ensure!(!native.host.commit().is_empty(), "the native policy wants nothing for {count} pods");
         Ok(native)

@@ -33,6 +33,8 @@ pub(crate) struct Market {
     cuts: Vec<Cut<Place>>,
     /// What was lowered in this round, in millionths of a CPU.
     lowered: u64,
+    /// What was given since the last step.
+    given: u64,
 }
 
 /// Decides for all containers. The decisions stand in the roster.
@@ -40,6 +42,9 @@ pub(crate) fn decide(round: &Round, roster: &mut Roster, market: &mut Market, re
     market.raises.clear();
     market.cuts.clear();
     market.lowered = 0;
+    if round.steps {
+        market.given = 0;
+    }
     for (index, pod) in roster.pods.iter_mut().enumerate() {
         let around = pod.config.map(|config| Around {
             node: round.pool.state(config.share_pool_threshold_percent.into()),
@@ -62,11 +67,16 @@ pub(crate) fn decide(round: &Round, roster: &mut Roster, market: &mut Market, re
             container.decision.change_quota(|quota| (quota.saturating_sub(less), Why::Overload));
         }
     });
-    share(&market.raises, &round.pool, |place, more| {
+    let (raises, given) = (&market.raises, &mut market.given);
+    share(raises, &round.pool, given, |place, more| {
         if let Some(container) = roster.container_mut(place) {
             container.memory.raised();
-            let percent = container.activity.map_or(0, |activity| activity.throttled_percent());
-            container.decision.change_quota(|quota| (quota.saturating_add(more), Why::Throttled(percent)));
+            let percent = container.unanswered().map_or(0, |activity| activity.throttled_percent());
+            let why = if percent > 0 { Why::Throttled(percent) } else { Why::UsedUp };
+            if !round.steps {
+                container.answered = container.activity;
+            }
+            container.decision.change_quota(|quota| (quota.saturating_add(more), why));
         }
     });
 }
@@ -88,7 +98,8 @@ fn decide_one(
     restored: &mut Vec<Tokens>,
 ) -> Decision {
     let config = &around.config;
-    let refused = round.steps && is_refused(round, config, container, restored);
+    let refused =
+        if round.steps { is_refused(round, config, container, restored) } else { was_refused(config, container) };
     let Some(row) = container.row else { return Decision::Leave };
     let Some((current, _)) = row.limited() else { return Decision::Release };
     let burst = if config.policy.has_burst() {
@@ -108,18 +119,29 @@ fn decide_one(
         base,
         ceil,
         period_usec: row.period_usec,
-        activity: container.activity,
+        activity: container.unanswered(),
         refused,
         node: around.node,
     };
     let quota = match round.config.profile {
-        _ if !round.steps => (situation.bounded(current), Why::Bounds),
-        Profile::Koordinator => koordinator::step(&situation),
-        Profile::Responsive => {
+        Profile::Koordinator if round.steps => koordinator::step(&situation),
+        Profile::Responsive if round.steps => {
             let wish = responsive::wish(&mut container.memory, &situation, round.config);
+            // What has just happened does not show in the counters yet.
+            let wish = if wish.raise == 0 && container.is_alarmed {
+                responsive::alarm(&mut container.memory, &situation, round.config)
+            } else {
+                wish
+            };
             offer(market, &wish, &situation, place, threshold_percent);
             (wish.quota, wish.why)
         }
+        Profile::Responsive if container.is_alarmed => {
+            let wish = responsive::alarm(&mut container.memory, &situation, round.config);
+            raise(market, &wish, &situation, place, threshold_percent);
+            (wish.quota, wish.why)
+        }
+        Profile::Koordinator | Profile::Responsive => (situation.bounded(current), Why::Bounds),
     };
     Decision::Act { quota: Some(quota), burst }
 }
@@ -129,14 +151,25 @@ fn offer(market: &mut Market, wish: &responsive::Wish, situation: &Situation, pl
     let period_usec = situation.period_usec;
     let lowered = situation.current.saturating_sub(wish.quota);
     market.lowered = market.lowered.saturating_add(scale(lowered, USEC, period_usec));
-    if wish.raise > 0 {
-        let throttled_usec = situation.activity.map_or(0, |activity| activity.throttled_usec);
-        market.raises.push(Raise { id: place, wanted: wish.raise, period_usec, throttled_usec, threshold_percent });
-    }
+    raise(market, wish, situation, place, threshold_percent);
     if wish.quota > situation.base {
         let (base, activity) = (situation.base, situation.activity);
         market.cuts.push(Cut { id: place, quota: wish.quota, base, period_usec, activity, threshold_percent });
     }
+}
+
+/// Enters a container among those who want more.
+fn raise(market: &mut Market, wish: &responsive::Wish, situation: &Situation, place: Place, threshold_percent: u64) {
+    if wish.raise > 0 {
+        let (wanted, period_usec) = (wish.raise, situation.period_usec);
+        let throttled_usec = situation.activity.map_or(0, |activity| activity.throttled_usec);
+        market.raises.push(Raise { id: place, wanted, period_usec, throttled_usec, threshold_percent });
+    }
+}
+
+/// Whether the container had to come down when its tokens were last settled; one with a limiter and without tokens yet waits.
+fn was_refused(config: &PodConfig, container: &Container) -> bool {
+    config.cfs_quota_burst_period_seconds >= 0 && container.bucket.is_none_or(|bucket| !bucket.allows())
 }
 
 /// Settles the container's tokens, where it has any, and says whether it has to come down.

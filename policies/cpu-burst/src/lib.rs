@@ -57,7 +57,7 @@ use qosm_sdk::{
 use crate::decide::{Market, Round, Wanted, decide, decide_pod};
 use crate::ledger::{Change, Lease};
 use crate::memory::Tokens;
-use crate::pool::{Average, Pool};
+use crate::pool::{Average, Latest, Pool};
 pub use crate::protocol::{Config, PodConfig};
 use crate::roster::{Container, Decision, Roster, Row};
 use crate::step::Why;
@@ -84,6 +84,7 @@ pub struct CpuBurst {
     /// Time since the loop stepped last.
     since_step_usec: u64,
     node_use: Average,
+    latest_use: Latest,
     /// Tokens from before the start that no container has claimed yet.
     restored: Vec<Tokens>,
     is_restored: bool,
@@ -118,6 +119,7 @@ impl Policy for CpuBurst {
         if !self.has_work() {
             // Nothing is read for nobody. Averages start anew, since windows are missing from now on.
             self.node_use.clear();
+            self.latest_use = Latest::default();
             self.roster.forget_use();
             self.roster.forget_activity();
             return Ok(());
@@ -129,8 +131,13 @@ impl Policy for CpuBurst {
             self.roster.observe_quotas(&host.bandwidth());
             self.quotas_seen = generation;
         }
-        let pool = self.pool(&node, tick.window_usec);
-        let steps = tick.cause == Cause::Interval || self.since_step_usec >= STEP_MIN_USEC;
+        self.roster.alarm(&tick.alarms);
+        let steps = match tick.cause {
+            Cause::Interval => true,
+            Cause::Alarm => false,
+            Cause::PodsChanged | Cause::ConfigChanged => self.since_step_usec >= STEP_MIN_USEC,
+        };
+        let pool = self.pool(&node, &tick);
         let round = Round { config: &self.config, pool, now_usec: self.now_usec, steps };
         decide(&round, &mut self.roster, &mut self.market, &mut self.restored);
         self.roster.pods.iter_mut().for_each(|pod| settle(pod, host));
@@ -156,19 +163,22 @@ impl CpuBurst {
 
     /// The share pool as of this evaluation. Where the node was not measured now, it counts as not known, whatever was
     /// measured before.
-    fn pool(&mut self, node: &NodeSample, window_usec: u64) -> Pool {
+    fn pool(&mut self, node: &NodeSample, tick: &Tick) -> Pool {
+        let window_usec = tick.window_usec;
         let (outside_average, outside_latest) = self.roster.used_outside(self.now_usec, window_usec);
         let reserved = self.roster.pods.iter().fold(0_u64, |sum, pod| sum.saturating_add(pod.reserved_milli));
         let size = Pool::size(node.cpus, reserved);
         let Some(used) = node.cpu_usage_usec.filter(|_| node.cpus > 0) else {
+            self.latest_use = Latest::default();
             return Pool { size, average: None, latest: None };
         };
         self.node_use.add(self.now_usec, window_usec, used);
-        let latest = pool::rate(used, window_usec);
+        self.latest_use.add(window_usec, used, outside_latest);
+        let latest = if tick.cause == Cause::Alarm { self.latest_use.last() } else { self.latest_use.close() };
         Pool {
             size,
             average: latest.and(self.node_use.rate(self.now_usec)).map(|rate| rate.saturating_sub(outside_average)),
-            latest: latest.map(|rate| rate.saturating_sub(outside_latest)),
+            latest,
         }
     }
 

@@ -26,16 +26,16 @@ pub(crate) struct Raise<Id> {
     pub(crate) threshold_percent: u64,
 }
 
-/// Shares what the pool has free, the longest waiting first. Calls `give` with whom and how much.
-pub(crate) fn share<Id: Copy>(raises: &[Raise<Id>], pool: &Pool, mut give: impl FnMut(Id, u64)) {
+/// Shares what the pool has free, the longest waiting first. `given` (in millionths of a CPU) is what of it was given since it was
+/// measured, and becomes more. Calls `give` with whom and how much.
+pub(crate) fn share<Id: Copy>(raises: &[Raise<Id>], pool: &Pool, given: &mut u64, mut give: impl FnMut(Id, u64)) {
     let mut order = queue(raises.iter().map(|raise| (raise.throttled_usec, 0)));
-    let mut given = 0_u64;
     while let Some(raise) = next(&mut order, raises) {
-        let left = pool.free(raise.threshold_percent).saturating_sub(given);
+        let left = pool.free(raise.threshold_percent).saturating_sub(*given);
         let quota = raise.wanted.min(scale(left, raise.period_usec, USEC));
         // Less than the kernel's least quota would help nobody, and would change again at once.
         if quota > 0 && quota >= QUOTA_MIN_USEC.min(raise.wanted) {
-            given = given.saturating_add(scale(quota, USEC, raise.period_usec));
+            *given = given.saturating_add(scale(quota, USEC, raise.period_usec));
             give(raise.id, quota);
         }
     }
@@ -129,7 +129,7 @@ mod tests {
 
     fn shared(raises: &[Raise<usize>], pool: &Pool) -> Vec<(usize, u64)> {
         let mut given = Vec::new();
-        share(raises, pool, |id, quota| given.push((id, quota)));
+        share(raises, pool, &mut 0, |id, quota| given.push((id, quota)));
         given
     }
 

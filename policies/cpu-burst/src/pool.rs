@@ -56,6 +56,37 @@ impl Average {
     }
 }
 
+/// What the share pool used in the last window. Between an alarm and what came before it lie milliseconds, in which the kernel's
+/// count of a node's use hardly moves: such windows are put together with the one after them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Latest {
+    window_usec: u64,
+    used_usec: u64,
+    outside_usec: u64,
+    last: Option<u64>,
+}
+
+impl Latest {
+    /// Adds what the node used in a window, and at what rate of that was outside of the pool.
+    pub(crate) fn add(&mut self, window_usec: u64, used_usec: u64, outside: u64) {
+        self.window_usec = self.window_usec.saturating_add(window_usec);
+        self.used_usec = self.used_usec.saturating_add(used_usec);
+        self.outside_usec = self.outside_usec.saturating_add(scale(outside, window_usec, USEC));
+    }
+
+    /// The use up to now; what comes belongs to the next window.
+    pub(crate) fn close(&mut self) -> Option<u64> {
+        let inside = self.used_usec.saturating_sub(self.outside_usec);
+        *self = Self { last: rate(inside, self.window_usec), ..Self::default() };
+        self.last
+    }
+
+    /// The use in the window that was closed last.
+    pub(crate) fn last(&self) -> Option<u64> {
+        self.last
+    }
+}
+
 /// CPU time over wall time; `None` for an empty window.
 pub(crate) fn rate(usage_usec: u64, window_usec: u64) -> Option<u64> {
     (window_usec > 0).then(|| scale(usage_usec, USEC, window_usec))

@@ -1,6 +1,6 @@
 //! How operators and pods speak to the policy.
 
-use qosm_sdk::{Description, Protocol};
+use qosm_sdk::{Description, Protocol, Trigger};
 use serde::Deserialize;
 
 /// What the policy calls itself.
@@ -11,6 +11,7 @@ pub(crate) fn description() -> Description {
         "Lets containers save up unused CPU time and raises the CFS quota of throttled ones while the node has room.",
     )
     .interval_millis(1_000)
+    .trigger(Trigger::Throttling)
     .config_schema(include_str!("protocol/config.schema.json"))
     .protocol(
         Protocol::new()
@@ -99,6 +100,8 @@ pub struct Config {
     pub(crate) profile: Profile,
     /// A raise is at least so many percent of the quota in force.
     pub(crate) min_raise_percent: u32,
+    /// A container that has just used up its quota is given so many percent of it at once; 0 = it waits for the next step.
+    pub(crate) alarm_raise_percent: u32,
     /// A quota is lowered by so many percent at a time.
     pub(crate) lower_percent: u32,
     /// A quota that was raised is kept so many percent above what is used.
@@ -114,6 +117,7 @@ impl Default for Config {
         Self {
             profile: Profile::Responsive,
             min_raise_percent: 20,
+            alarm_raise_percent: 50,
             lower_percent: 20,
             headroom_percent: 25,
             calm_windows: 5,
@@ -131,6 +135,7 @@ impl Config {
     pub(crate) fn check(&self) -> Result<(), String> {
         for (field, value, min, max) in [
             ("minRaisePercent", self.min_raise_percent, 1, 900),
+            ("alarmRaisePercent", self.alarm_raise_percent, 0, 900),
             ("lowerPercent", self.lower_percent, 1, 100),
             ("headroomPercent", self.headroom_percent, 0, 1_000),
             ("calmWindows", self.calm_windows, 1, 3_600),

@@ -3,6 +3,8 @@
 //! - **Raise.** A throttled container is given what it was short of: the time that its threads waited in a throttled period,
 //!   more of it the more periods were throttled (work that had to wait is still there), and a least step of
 //!   `minRaisePercent`. Raises share what the pool has free, the longest waiting first.
+//! - **Alarm.** A container that has just used up its quota is given `alarmRaisePercent` of it between two steps, on the same terms:
+//!   what it was really short of is seen to in the next step.
 //! - **Lower.** After `calmWindows` steps without throttling, by `lowerPercent` at a time, down to `headroomPercent` above what
 //!   is used, and to the base in the end. A container that is then throttled again gets back at once what had sufficed, and is
 //!   left alone twice as long the next time, up to `calmWindowsMax`: a load that comes in bursts keeps its quota. So long
@@ -31,6 +33,13 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    /// It was throttled: a lowering was too much.
+    fn throttled(&mut self) {
+        self.relapses = self.relapses.saturating_add(self.was_lowered.into());
+        self.was_lowered = false;
+        self.calm = 0;
+    }
+
     /// More was given; what had sufficed is no longer owed.
     pub(crate) fn raised(&mut self) {
         self.sufficed = 0;
@@ -54,6 +63,19 @@ pub(crate) struct Wish {
     pub(crate) why: Why,
 }
 
+/// Looks at one container that has just used up its quota. How much it is short of will be known when its period is over.
+pub(crate) fn alarm(memory: &mut Memory, situation: &Situation, config: &Config) -> Wish {
+    let current = situation.bounded(situation.current);
+    let keep = Wish { quota: current, raise: 0, why: Why::Bounds };
+    if situation.refused || config.alarm_raise_percent == 0 {
+        return keep;
+    }
+    memory.throttled();
+    let more = scale(current, config.alarm_raise_percent.into(), 100);
+    let needed = current.saturating_add(more).max(memory.sufficed);
+    Wish { raise: situation.bounded(needed) - current, why: Why::UsedUp, ..keep }
+}
+
 /// Looks at one container.
 pub(crate) fn wish(memory: &mut Memory, situation: &Situation, config: &Config) -> Wish {
     let current = situation.bounded(situation.current);
@@ -66,9 +88,7 @@ pub(crate) fn wish(memory: &mut Memory, situation: &Situation, config: &Config) 
     }
     let Some(activity) = situation.activity else { return keep };
     if activity.is_throttled() {
-        memory.relapses = memory.relapses.saturating_add(memory.was_lowered.into());
-        memory.was_lowered = false;
-        memory.calm = 0;
+        memory.throttled();
         let needed = current.saturating_add(shortfall(&activity, current, config)).max(memory.sufficed);
         let raise = situation.bounded(needed) - current;
         return Wish { raise, why: Why::Throttled(activity.throttled_percent()), ..keep };

@@ -3,7 +3,8 @@
 use std::collections::BinaryHeap;
 
 use qosm_sdk::{
-    Bandwidth, ContainerId, ContainerKind, ContainerState, CpuSample, Pod as NewPod, PodId, QosClass, Target,
+    Alarm, Bandwidth, ContainerId, ContainerKind, ContainerState, CpuSample, Pod as NewPod, PodId, QosClass, Target,
+    Trigger,
 };
 
 use crate::ledger::Lease;
@@ -71,6 +72,10 @@ pub(crate) struct Container {
     pub(crate) row: Option<Row>,
     /// What it did since the last step; `None` until something was measured.
     pub(crate) activity: Option<Activity>,
+    /// The part of that before the last raise that an alarm brought.
+    pub(crate) answered: Option<Activity>,
+    /// It has just used up its quota.
+    pub(crate) is_alarmed: bool,
     pub(crate) bucket: Option<Bucket>,
     pub(crate) memory: Memory,
     pub(crate) decision: Decision,
@@ -184,6 +189,20 @@ impl Roster {
         }
     }
 
+    /// Enters who has just used up the quota.
+    pub(crate) fn alarm(&mut self, alarms: &[Alarm]) {
+        for container in self.pods.iter_mut().flat_map(|pod| &mut pod.containers) {
+            container.is_alarmed = false;
+        }
+        for alarm in alarms.iter().filter(|alarm| alarm.trigger == Trigger::Throttling) {
+            if let Some(place) = alarm.target.and_then(|target| self.search(target))
+                && let Some(container) = self.container_mut(place)
+            {
+                container.is_alarmed = true;
+            }
+        }
+    }
+
     /// What is used outside of the share pool: on average, and in this window.
     pub(crate) fn used_outside(&mut self, now_usec: u64, window_usec: u64) -> (u64, u64) {
         let (mut average, mut latest) = (0_u64, 0_u64);
@@ -201,6 +220,7 @@ impl Roster {
     pub(crate) fn forget_activity(&mut self) {
         for container in self.pods.iter_mut().flat_map(|pod| &mut pod.containers) {
             container.activity = None;
+            container.answered = None;
         }
     }
 
@@ -304,6 +324,11 @@ impl Pod {
 }
 
 impl Container {
+    /// What it did since the last step that no raise has answered yet.
+    pub(crate) fn unanswered(&self) -> Option<Activity> {
+        self.activity.map(|activity| self.answered.map_or(activity, |answered| activity.since(&answered)))
+    }
+
     fn new(new: &qosm_sdk::Container, pod_uid: &str, known: Option<Self>) -> Self {
         let fresh = Self {
             id: new.id,
@@ -316,6 +341,8 @@ impl Container {
             burst: Lease::default(),
             row: None,
             activity: None,
+            answered: None,
+            is_alarmed: false,
             bucket: None,
             memory: Memory::default(),
             decision: Decision::default(),
@@ -325,6 +352,7 @@ impl Container {
                 quota: old.quota,
                 burst: old.burst,
                 activity: old.activity,
+                answered: old.answered,
                 bucket: old.bucket,
                 memory: old.memory,
                 ..fresh

@@ -29,6 +29,18 @@ impl Activity {
         self.throttled_usec = self.throttled_usec.saturating_add(other.throttled_usec);
     }
 
+    /// What is left of it after an earlier part that was answered for: with the throttled period that was under way then, and that
+    /// the kernel counted only when it was over.
+    pub(crate) fn since(&self, answered: &Self) -> Self {
+        Self {
+            window_usec: self.window_usec.saturating_sub(answered.window_usec),
+            usage_usec: self.usage_usec.saturating_sub(answered.usage_usec),
+            nr_periods: self.nr_periods.saturating_sub(answered.nr_periods),
+            nr_throttled: self.nr_throttled.saturating_sub(answered.nr_throttled.saturating_add(1)),
+            throttled_usec: self.throttled_usec.saturating_sub(answered.throttled_usec),
+        }
+    }
+
     /// Whether it was throttled at all. Without periods there is no ratio, and none counts as 0.
     pub(crate) fn is_throttled(&self) -> bool {
         self.nr_periods > 0 && self.nr_throttled > 0
@@ -76,6 +88,8 @@ pub(crate) enum Why {
     /// Nothing speaks for a change, or only the bounds do.
     #[default]
     Bounds,
+    /// Has just used up its quota before its period was over.
+    UsedUp,
     /// Throttled in so many percent of the periods.
     Throttled(u64),
     /// Not throttled any more.
@@ -90,6 +104,7 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bounds => f.write_str("kept between the quota of the CPU limit and the configured ceiling"),
+            Self::UsedUp => f.write_str("used up its quota before the period was over, and the node has room"),
             Self::Throttled(percent) => write!(f, "throttled in {percent} % of the periods, and the node has room"),
             Self::Calm => f.write_str("not throttled lately"),
             Self::AllowanceUsed => f.write_str("burst allowance of cfsQuotaBurstPeriodSeconds used up"),

@@ -348,6 +348,7 @@ impl Agent {
                 evaluations: policy.evaluations,
                 failures: policy.failures,
                 last_evaluation_usec: micros(policy.last_evaluation_seconds),
+                triggers: self.trigger_reports(policy),
                 problems: policy.problems.iter().map(ToString::to_string).collect(),
             })
             .chain(self.unloaded.iter().map(|policy| PolicyReport {
@@ -362,6 +363,7 @@ impl Agent {
                 evaluations: 0,
                 failures: 0,
                 last_evaluation_usec: 0,
+                triggers: Vec::new(),
                 problems: Vec::new(),
             }))
             .collect()

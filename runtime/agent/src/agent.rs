@@ -7,6 +7,7 @@ use std::sync::Arc;
 use qosm_cluster::Objects;
 use qosm_engine::{Engine, Interface};
 use qosm_host::{Executed, Host, Wanted};
+use qosm_model::alarm::Alarm;
 use qosm_model::knob::{Knob, Target};
 use qosm_model::layering::ConfigMap;
 use qosm_model::lease::Leases;
@@ -15,6 +16,7 @@ use qosm_model::problem::Problem;
 use qosm_model::problem::chain;
 use qosm_model::unit::Bytes;
 
+use crate::alarm::AlarmState;
 use crate::apply::Refusal;
 use crate::columns::{self, ColumnCost, Quotas, Readings};
 use crate::config::{AgentConfig, OnShutdown, PolicyMode};
@@ -72,6 +74,8 @@ pub struct Step {
     pub refused: Vec<Decision>,
     /// What pods' owners are told.
     pub events: Vec<AgentEvent>,
+    /// What fired since the step before.
+    pub(crate) alarms: BTreeSet<Alarm>,
     /// What was read.
     pub(crate) readings: Readings,
 }
@@ -112,6 +116,7 @@ pub struct Agent {
     pub(crate) unsaved: Vec<(String, Vec<u8>)>,
     pub(crate) memory_capacity: Option<Bytes>,
     pub(crate) locality: Locality,
+    pub(crate) alarms: AlarmState,
     /// Cgroups that qosm made, this agent or one before it: each after its parent.
     pub(crate) made: BTreeSet<String>,
 }
@@ -243,6 +248,7 @@ impl Agent {
             unsaved: Vec::new(),
             memory_capacity,
             locality: Locality::default(),
+            alarms: AlarmState::default(),
             made,
         })
     }
@@ -285,6 +291,7 @@ impl Agent {
                 policy.reckon(id, &self.pods, true);
             }
         }
+        self.alarms.is_stale = true;
         self.collect_problems(now);
     }
 
@@ -303,7 +310,7 @@ impl Agent {
     /// One step: observe, evaluate, arbitrate, apply, account.
     pub fn step(&mut self, now: Now) -> Step {
         let started = std::time::Instant::now();
-        let mut step = Step::default();
+        let mut step = Step { alarms: self.begin_alarms(now), ..Step::default() };
         self.discover();
         self.update_holds(now);
         self.verify(now, &mut step);
@@ -329,6 +336,7 @@ impl Agent {
             self.evaluate(place, cause, &step.readings, now, &mut step.events);
         }
         self.compare_shadows(now);
+        self.arrange_alarms(&step.readings, now);
         self.ticks += 1;
         let running = self.pods.standing().running.len();
         self.metrics.step(started.elapsed().as_secs_f64(), (self.pods.len(), running), &self.leases, &self.policies);

@@ -166,6 +166,7 @@ impl Readings {
             }),
             numa: self.numa.clone(),
             migrations: None,
+            alarms: Vec::new(),
         }
     }
 
@@ -220,16 +221,39 @@ fn differences<T: Copy, S>(
     Some(samples.into())
 }
 
+/// Reads after which a cgroup's limits are there.
+const YOUNG_READS: u8 = 5;
+
 /// The quotas in force, kept between ticks: reading all of them at each tick would cost as much as the tick itself.
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
     rows: FxHashMap<Target, qosm_host::Bandwidth>,
+    /// Cgroups that have just appeared, and how many more times they are read in any case: their limits may not be written yet.
+    young: FxHashMap<Target, u8>,
 }
 
 impl Quotas {
     /// What was last read.
     pub(crate) fn get(&self, target: Target) -> Option<qosm_host::Bandwidth> {
         self.rows.get(&target).copied()
+    }
+
+    /// The target has just appeared.
+    pub(crate) fn born(&mut self, target: Target) {
+        self.young.insert(target, YOUNG_READS);
+    }
+
+    /// Whether the target is so young that it is to be read now.
+    pub(crate) fn is_young(&mut self, target: Target) -> bool {
+        if self.young.is_empty() {
+            return false;
+        }
+        let Some(left) = self.young.get_mut(&target) else { return false };
+        *left -= 1;
+        if *left == 0 {
+            self.young.remove(&target);
+        }
+        true
     }
 
     /// Reads a target's bandwidth again. A target that cannot be read has no row.
@@ -248,6 +272,7 @@ impl Quotas {
 
     pub(crate) fn forget(&mut self, target: Target) {
         self.rows.remove(&target);
+        self.young.remove(&target);
     }
 }
 

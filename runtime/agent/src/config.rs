@@ -6,7 +6,7 @@ use std::time::Duration;
 use qosm_engine::{Grants, Interface, Limits};
 use qosm_host::MigrationLimits;
 use qosm_model::lease::Priority;
-use qosm_model::unit::Bytes;
+use qosm_model::unit::{Bytes, Micros};
 use serde::{Deserialize, Serialize};
 
 /// The file as a whole. Unknown fields are errors.
@@ -24,6 +24,9 @@ pub struct AgentConfig {
     /// How much of the machine moving pages may take.
     pub page_migration: PageMigrationConfig,
 }
+
+/// One CFS period: what was done about an alarm shows after so long.
+const ALARM_GAP_MILLIS: u32 = 100;
 
 /// One module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -56,6 +59,12 @@ pub struct PolicyConfig {
     /// Milliseconds between evaluations; `None` = what the module asks for.
     #[serde(default)]
     pub interval_millis: Option<u32>,
+    /// Whether the triggers that the module asks for are watched.
+    #[serde(default = "PolicyConfig::default_alarms", skip_serializing_if = "Clone::clone")]
+    pub alarms: bool,
+    /// Least milliseconds between two evaluations that triggers bring about; `None` = 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alarm_gap_millis: Option<u32>,
     /// Memory that an instance may use, in MiB.
     #[serde(default)]
     pub memory_mib: Option<u64>,
@@ -77,6 +86,8 @@ impl PolicyConfig {
             config: serde_json::Map::new(),
             on_failure: OnFailure::default(),
             interval_millis: None,
+            alarms: Self::default_alarms(),
+            alarm_gap_millis: None,
             memory_mib: None,
             evaluation_millis: None,
         }
@@ -85,6 +96,14 @@ impl PolicyConfig {
     /// A component that is tried out beside the policies that count.
     pub fn shadow(name: &str, module: &str) -> Self {
         Self { module: Some(module.to_owned()), mode: PolicyMode::Shadow, ..Self::builtin(name) }
+    }
+
+    fn default_alarms() -> bool {
+        true
+    }
+
+    pub(crate) fn alarm_gap(&self) -> Micros {
+        Micros(u64::from(self.alarm_gap_millis.unwrap_or(ALARM_GAP_MILLIS)) * 1000)
     }
 
     fn default_priority() -> i32 {

@@ -10,6 +10,7 @@
 mod account;
 pub mod admin;
 mod agent;
+mod alarm;
 mod apply;
 mod arbitrate;
 mod columns;

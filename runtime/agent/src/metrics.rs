@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use qosm_engine::Interface;
+use qosm_model::alarm::Trigger;
 use qosm_model::knob::Knob;
 use qosm_model::lease::Leases;
 use qosm_model::numa::MigrationProgress;
@@ -28,6 +29,11 @@ impl PolicyLabels {
     fn of(policy: &Arc<str>, mode: PolicyMode) -> Self {
         Self { policy: policy.to_string(), mode: mode.as_str() }
     }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TriggerLabel {
+    trigger: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -103,6 +109,9 @@ pub struct Metrics {
     containers: Gauge,
     problems: Gauge,
     journal_failures: Counter<u64, AtomicU64>,
+    alarms: Family<TriggerLabel, Counter>,
+    watches: Gauge,
+    watches_missing: Gauge,
     agreements: Family<AgreementLabels, Counter>,
     differences: Family<DifferenceLabels, Counter>,
     pages_moved: Counter,
@@ -134,6 +143,9 @@ impl Default for Metrics {
             containers: Gauge::default(),
             problems: Gauge::default(),
             journal_failures: Counter::default(),
+            alarms: Family::default(),
+            watches: Gauge::default(),
+            watches_missing: Gauge::default(),
             agreements: Family::default(),
             differences: Family::default(),
             pages_moved: Counter::default(),
@@ -194,6 +206,17 @@ impl Default for Metrics {
             metrics.local_pages.clone(),
         );
         r.register("numa_remote_pages", "The other pages of these pods", metrics.remote_pages.clone());
+        r.register("alarms", "Triggers that fired, by what they watch", metrics.alarms.clone());
+        r.register(
+            "watches",
+            "Pressure thresholds, event counts and cgroup directories that are watched",
+            metrics.watches.clone(),
+        );
+        r.register(
+            "watches_missing",
+            "Those that were asked for and cannot be watched here",
+            metrics.watches_missing.clone(),
+        );
         r.register("journal_failures", "Commits that the journal refused", metrics.journal_failures.clone());
         r.register(
             "shadow_agreements",
@@ -294,6 +317,17 @@ impl Metrics {
         if now.state.has_ended() && !before.state.has_ended() {
             self.migrations.get_or_create(&StateLabel { state: now.state.as_str() }).inc();
         }
+    }
+
+    /// A trigger fired.
+    pub(crate) fn alarm(&self, trigger: &Trigger) {
+        self.alarms.get_or_create(&TriggerLabel { trigger: trigger.kind() }).inc();
+    }
+
+    /// What is watched, and what cannot be.
+    pub(crate) fn watches(&self, watched: usize, missing: usize) {
+        self.watches.set(i64::try_from(watched).unwrap_or(i64::MAX));
+        self.watches_missing.set(i64::try_from(missing).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn journal_failure(&self) {

@@ -47,6 +47,7 @@ impl Agent {
         }
         for &target in &opened {
             self.quotas.refresh(&mut self.host, target);
+            self.quotas.born(target);
             self.adopt(target);
         }
         let exclusive: Vec<_> = opened.iter().map(|&target| self.exclusive_cpus(target)).collect();
@@ -67,6 +68,7 @@ impl Agent {
         for policy in &mut self.policies {
             policy.reckon(id, &self.pods, true);
         }
+        self.started(&opened);
     }
 
     /// The CPUs that the kubelet's static policy set aside for a container: a Guaranteed pod's container with a whole number of
@@ -97,6 +99,7 @@ impl Agent {
     /// Forgets all about a target whose cgroup no longer exists.
     pub(crate) fn drop_target(&mut self, target: Target) {
         self.forget_leases(target);
+        self.alarms.is_stale = true;
         self.host.detach(target);
         if let Target::Container(container) = target {
             self.locality.forget(container);
@@ -129,7 +132,7 @@ impl Agent {
         let mut rows = Vec::with_capacity(groups.len());
         for (place, &target) in (0u64..).zip(groups) {
             let baseline = held.get(&target);
-            let row = if place % turns == turn || baseline.is_some() {
+            let row = if place % turns == turn || baseline.is_some() || self.quotas.is_young(target) {
                 self.quotas.refresh(&mut self.host, target)
             } else {
                 self.quotas.get(target)

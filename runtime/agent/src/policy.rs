@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use qosm_engine::{Cause, Engine, Grants, Instance, Interface, Limits, Module, PodView, Staged};
+use qosm_model::alarm::{Alarm, Trigger};
 use qosm_model::layering::{CompiledProtocol, ConfigMap, Effective, Layers};
 use qosm_model::lease::{Holder, Leases, Timestamp};
 use qosm_model::pod::{ContainerId, Node, PodId};
@@ -116,6 +117,11 @@ pub(crate) struct Policy {
     told: BTreeSet<PodId>,
     declare_anew: bool,
     last: Option<Micros>,
+    /// The last evaluation that no alarm brought about: intervals count from there.
+    last_regular: Option<Micros>,
+    last_alarm: Option<Micros>,
+    /// Alarms since the last evaluation.
+    alarms: BTreeSet<Alarm>,
     earlier: Readings,
 }
 
@@ -162,6 +168,9 @@ impl Policy {
             told: BTreeSet::new(),
             declare_anew: true,
             last: None,
+            last_regular: None,
+            last_alarm: None,
+            alarms: BTreeSet::new(),
             earlier: Readings::default(),
             description,
         };
@@ -239,11 +248,48 @@ impl Policy {
         if !self.dirty.is_empty() || !self.removed.is_empty() {
             return Some(Cause::PodsChanged);
         }
-        let last = self.last?;
+        let last = self.last_regular?;
         // A tick that comes a little early is that interval's tick: timers are not exact.
-        let interval = self.interval?;
-        (now.monotonic.0.saturating_sub(last.0).saturating_add(interval.0 / 20) >= interval.0)
-            .then_some(Cause::Interval)
+        let has_passed =
+            |interval: Micros| now.monotonic.0.saturating_sub(last.0).saturating_add(interval.0 / 20) >= interval.0;
+        if self.interval.is_some_and(has_passed) {
+            return Some(Cause::Interval);
+        }
+        self.next_alarm().filter(|due| now.monotonic >= *due).map(|_| Cause::Alarm)
+    }
+
+    /// What it asks to be woken by, as far as the operator lets it.
+    pub(crate) fn triggers(&self) -> &[Trigger] {
+        if self.config.alarms { &self.description.triggers } else { &[] }
+    }
+
+    /// Whether it asks to be woken by this.
+    pub(crate) fn watches(&self, trigger: &Trigger) -> bool {
+        self.triggers().contains(trigger)
+    }
+
+    /// Whether anything is asked of it for a pod: it is configured, and not with the word that means off.
+    pub(crate) fn is_asked(&self, pod: PodId) -> bool {
+        self.description.protocol.is_none()
+            || self.effective.get(&pod).is_some_and(|effective| {
+                let is_off = |word: &Value| word.as_str().is_some_and(|word| word.eq_ignore_ascii_case("none"));
+                !effective.values.is_empty() && !effective.values.get("policy").is_some_and(is_off)
+            })
+    }
+
+    /// Takes an alarm for the next evaluation.
+    pub(crate) fn hear(&mut self, alarm: Alarm) {
+        if !matches!(self.health, Health::Parked { .. }) {
+            self.alarms.insert(alarm);
+        }
+    }
+
+    /// When alarms bring an evaluation about; `None` = there are none, or the policy is in no state to be evaluated.
+    pub(crate) fn next_alarm(&self) -> Option<Micros> {
+        if self.alarms.is_empty() || self.health != Health::Running || self.instance.is_none() {
+            return None;
+        }
+        Some(self.last_alarm.map_or(Micros(0), |last| Micros(last.0.saturating_add(self.config.alarm_gap().0))))
     }
 
     /// Runs the module once. Everything it staged counts, or nothing does.
@@ -268,6 +314,13 @@ impl Policy {
                     self.failures_in_row = 0;
                 }
                 self.last = Some(now.monotonic);
+                match cause {
+                    Cause::Alarm => self.last_alarm = Some(now.monotonic),
+                    Cause::Interval | Cause::PodsChanged | Cause::ConfigChanged => {
+                        self.last_regular = Some(now.monotonic);
+                    }
+                }
+                self.alarms.clear();
                 self.earlier = readings.carrying(&self.earlier, |id| pods.owner(id).is_some());
                 for part in &staged {
                     if let Some(state) = &part.state {
@@ -326,6 +379,9 @@ impl Policy {
         let window = Micros(self.last.map_or(0, |last| now.monotonic.0.saturating_sub(last.0)));
         let mut columns = readings.since(&self.earlier);
         columns.migrations = readings.migrations_of(&self.holder.policy);
+        // One that was told of a pod that went meanwhile must not hear of it any more.
+        let is_known = |alarm: &&Alarm| alarm.target.is_none_or(|target| pods.of(target).is_some());
+        columns.alarms = self.alarms.iter().filter(is_known).copied().collect();
         let config = (!self.configured).then(|| self.module_config());
         let Some(instance) = &mut self.instance else { return Err("no instance".to_owned()) };
         if let Some(config) = config {

@@ -70,7 +70,9 @@ impl Recorder {
         };
         let columns = step.readings.since(&self.earlier);
         let mut tick = self.changed.take().unwrap_or_default();
-        tick.window_millis = now.monotonic.0.saturating_sub(last.monotonic.0) / 1000;
+        let window = now.monotonic.0.saturating_sub(last.monotonic.0);
+        (tick.window_millis, tick.window_micros) = (window / 1000, window % 1000);
+        tick.alarms = step.alarms.iter().filter_map(|alarm| agent.alarm_line(alarm)).collect();
         tick.node = columns.node.map(|node| NodeLine {
             cpu_usage_usec: node.cpu_usage.map(|usage| usage.0),
             memory_available_bytes: node.memory_available.map(|bytes| bytes.0),
@@ -113,9 +115,7 @@ impl Recorder {
             tick.containers.push(row);
         }
         // A policy that did not run in this step read nothing; what it last saw stays what differences are taken from.
-        if step.readings.cpu.is_some() || step.readings.memory.is_some() || step.readings.pressure.is_some() {
-            self.earlier = step.readings.clone();
-        }
+        self.earlier = step.readings.carrying(&self.earlier, |id| agent.pods.owner(id).is_some());
         self.write(&tick)
     }
 }

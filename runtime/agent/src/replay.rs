@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::agent::{Agent, Mode, Parts, SetUpError, Sources};
+use crate::alarm::line::AlarmLine;
 use crate::config::{AgentConfig, DriftConfig};
 use crate::event::AgentEvent;
 use crate::facts::{CgroupFacts, Facts, read_objects};
@@ -24,6 +25,12 @@ use crate::stage::{Stage, StageError};
 pub struct TickLine {
     /// Time since the line before.
     pub window_millis: u64,
+    /// And so many microseconds more.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub window_micros: u64,
+    /// What fired since the line before. One with alarms may stand between two ticks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub alarms: Vec<AlarmLine>,
     /// What was measured within the window; a container that is not listed has no sample.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<ContainerLine>,
@@ -44,6 +51,8 @@ impl Default for TickLine {
     fn default() -> Self {
         Self {
             window_millis: 1000,
+            window_micros: 0,
+            alarms: Vec::new(),
             containers: Vec::new(),
             node: None,
             pods: None,
@@ -51,6 +60,10 @@ impl Default for TickLine {
             cgroups: Vec::new(),
         }
     }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// One container's columns.
@@ -310,9 +323,13 @@ impl Replay {
             changed = true;
         }
         self.stage.play(self.agent.host_mut(), &self.sources.pods, line)?;
-        self.time = Micros(self.time.0.saturating_add(line.window_millis.saturating_mul(1000)));
+        let window = line.window_millis.saturating_mul(1000).saturating_add(line.window_micros);
+        self.time = Micros(self.time.0.saturating_add(window));
         if changed {
             self.update();
+        }
+        for alarm in &line.alarms {
+            self.agent.hear_line(alarm)?;
         }
         Ok(self.step())
     }

@@ -342,6 +342,9 @@ pub struct PolicyReport {
     pub failures: u64,
     /// How long the last one took, in microseconds.
     pub last_evaluation_usec: u64,
+    /// What brings an evaluation about between intervals.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub triggers: Vec<TriggerReport>,
     /// What is wrong with its ConfigMaps.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub problems: Vec<String>,
@@ -437,6 +440,17 @@ pub struct DiffTotals {
     pub events_withheld: u64,
     /// Migrations of containers' pages that it asked for and that did not take place.
     pub migrations_withheld: u64,
+}
+
+/// Something that a policy asked to be woken by.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TriggerReport {
+    /// What.
+    pub trigger: String,
+    /// Why it cannot be watched, for one of those whom it is asked for at least: the policy goes by its interval there.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub missing: Option<String>,
 }
 
 /// Knobs of one kind, summed over ticks.

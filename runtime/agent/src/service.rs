@@ -42,6 +42,8 @@ pub enum Request {
     Record(SyncSender<String>),
     /// What a restore would put back.
     Restorable(oneshot::Sender<Vec<Restored>>),
+    /// A trigger fired; see [`Agent::start_alarms`].
+    Woken,
     /// Whether all is well.
     Health(oneshot::Sender<Result<(), String>>),
     /// End, and restore or keep as configured; `Some(true)` = restore whatever the configuration says.
@@ -78,15 +80,19 @@ pub fn run(
     let mut next = clock;
     loop {
         let now = read(clock);
+        // An alarm comes between two ticks and does not move them.
+        if Instant::now() >= next {
+            next = (next + tick).max(Instant::now());
+        }
         if let Some(snapshot) = folder.poll() {
             agent.update(Sources::from(snapshot), now);
             recorders.retain_mut(|recorder| recorder.sources(&agent));
         }
         let step = agent.step(now);
         recorders.retain_mut(|recorder| recorder.step(&agent, &step, now));
-        next = (next + tick).max(Instant::now());
         loop {
-            let wait = next.saturating_duration_since(Instant::now());
+            let alarm = agent.next_alarm(read(clock)).map(|due| clock + Duration::from_micros(due.0));
+            let wait = alarm.map_or(next, |due| due.min(next)).saturating_duration_since(Instant::now());
             match requests.recv_timeout(wait) {
                 Ok(Request::ShutDown { restore, reply }) => {
                     if restore {
@@ -107,10 +113,12 @@ pub fn run(
                         recorders.push(recorder);
                     }
                 }
+                // What it was is asked at the top of this loop.
+                Ok(Request::Woken) => {}
                 Ok(request) => answer(&mut agent, request, read(clock)),
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => {
-                    std::thread::sleep(next.saturating_duration_since(Instant::now()));
+                    std::thread::sleep(wait);
                     break;
                 }
             }
@@ -144,6 +152,6 @@ fn answer(agent: &mut Agent, request: Request, now: Now) {
             drop(reply.send(agent.restorable().into_iter().map(|(.., restored)| restored).collect()));
         }
         Request::Health(reply) => drop(reply.send(agent.health())),
-        Request::Record(_) | Request::ShutDown { .. } => {}
+        Request::Woken | Request::Record(_) | Request::ShutDown { .. } => {}
     }
 }

@@ -59,6 +59,11 @@ impl StageError {
         let known = if known.is_empty() { "none".to_owned() } else { known };
         Self::Unknown { place, what: format!("pod `{key}`"), known }
     }
+
+    pub(crate) fn unknown_container(place: &'static str, name: &str, pod: &Pod) -> Self {
+        let known = pod.containers.iter().map(|container| container.name.as_str()).collect::<Vec<_>>().join(", ");
+        Self::Unknown { place, what: format!("container `{name}` of pod `{}`", pod.key()), known }
+    }
 }
 
 /// What the recorded counters have come to, by cgroup.

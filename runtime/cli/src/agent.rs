@@ -59,7 +59,7 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
         tracing::warn!(error = chain(&error), "compiled modules that nobody uses stay in the cache");
     }
     let metrics = Arc::new(Metrics::default());
-    let agent = Agent::new(Parts {
+    let mut agent = Agent::new(Parts {
         host,
         engine,
         policies,
@@ -72,6 +72,10 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
     })?;
 
     let (requests, received) = mpsc::channel();
+    let woken = requests.clone();
+    if let Err(error) = agent.start_alarms(move || drop(woken.send(Request::Woken))) {
+        tracing::warn!(error = chain(&error), "policies are evaluated by their intervals only");
+    }
     open_doors(&args, metrics, &requests)?;
     if !rustix::process::geteuid().is_root() {
         tracing::warn!("not root: cgroups can mostly not be written; `qosm doctor` says what works here");

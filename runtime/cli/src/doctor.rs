@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use qosm_host::{BurstRule, HostFacts, Support};
+use qosm_host::{BurstRule, CgroupVersion, Controller, ControllerFact, HostFacts, Support};
 use qosm_model::knob::{Knob, Level};
 use serde_json::{Value, json};
 
@@ -34,6 +34,34 @@ fn numa(facts: &HostFacts) -> String {
         Some(why) => format!("{}; {why}{balancing}", facts.numa_nodes),
         None => format!("{}; pages can be moved{balancing}", facts.numa_nodes),
     }
+}
+
+/// What wakes policies between two ticks here, and what cannot.
+fn alarms(facts: &HostFacts) -> (Vec<&'static str>, Vec<&'static str>) {
+    let (mut watched, mut missing) = (vec!["throttling", "new cgroups"], Vec::new());
+    let is_v2 = |controller| {
+        let of = |fact: &&ControllerFact| fact.controller == controller && fact.version == Some(CgroupVersion::V2);
+        facts.controllers.iter().any(|fact| of(&fact))
+    };
+    if facts.psi {
+        watched.push("pressure of the node");
+    } else {
+        missing.push("pressure: the kernel accounts none (boot with psi=1)");
+    }
+    if facts.psi && is_v2(Controller::Cpu) {
+        watched.push("pressure of pods and containers");
+    } else if facts.psi {
+        missing.push("pressure of pods and containers: needs cgroup v2");
+    }
+    if facts.psi && !facts.capabilities.sys_resource {
+        missing.push("pressure within windows below 2 s: needs CAP_SYS_RESOURCE");
+    }
+    if is_v2(Controller::Memory) {
+        watched.push("memory events");
+    } else {
+        missing.push("memory events: need cgroup v2");
+    }
+    (watched, missing)
 }
 
 fn burst_rule(facts: &HostFacts) -> &'static str {
@@ -91,6 +119,7 @@ fn document(facts: &HostFacts) -> Value {
         "numaBalancing": facts.numa_balancing,
         "pageMigration": page_migration(facts).is_none(),
         "psi": facts.psi,
+        "alarms": {"watched": alarms(facts).0, "missing": alarms(facts).1},
         "resctrl": facts.resctrl,
         "schedExt": facts.sched_ext,
         "burstWithinQuota": match facts.burst_rule {
@@ -129,6 +158,9 @@ fn tell(facts: &HostFacts) -> String {
     ));
     rows.push(("NUMA nodes".to_owned(), numa(facts)));
     rows.push(("pressure (PSI)".to_owned(), yes(facts.psi)));
+    let (watched, missing) = alarms(facts);
+    rows.push(("alarms".to_owned(), watched.join(", ")));
+    rows.extend(missing.into_iter().map(|missing| ("  not".to_owned(), missing.to_owned())));
     rows.push(("resctrl".to_owned(), yes(facts.resctrl)));
     if let Some(state) = &facts.sched_ext {
         rows.push(("sched_ext".to_owned(), state.clone()));

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use qosm_agent::admin::{Held, HoldRequest, Knobs, PolicyQuery};
-use qosm_agent::report::{PodReport, PolicyReport, WireValue};
+use qosm_agent::report::{PodReport, PolicyReport, TriggerReport, WireValue};
 use serde_json::Value;
 
 use crate::args::{GetArgs, HoldArgs, Noun, Output, SocketArgs};
@@ -98,6 +98,11 @@ fn policies(policies: &[PolicyReport]) -> String {
         }
         for problem in &policy.problems {
             text.push_str(&format!("\n{}: {problem}\n", policy.policy));
+        }
+        for TriggerReport { trigger, missing } in &policy.triggers {
+            if let Some(why) = missing {
+                text.push_str(&format!("\n{}: not woken by {trigger}: {why}\n", policy.policy));
+            }
         }
     }
     text

@@ -43,6 +43,7 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Answer> {
             "name": description.as_ref().map(|d| &d.name),
             "version": description.as_ref().map(|d| &d.version),
             "summary": description.as_ref().map(|d| &d.summary),
+            "triggers": description.as_ref().map(|d| d.triggers.iter().map(ToString::to_string).collect::<Vec<_>>()),
             "intervalMillis": description.as_ref().map(|d| d.interval_millis),
             "annotations": protocol.map(|p| &p.annotation_keys),
             "configMapKey": protocol.and_then(|p| p.config_map_key.as_ref()),
@@ -80,6 +81,10 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Answer> {
                 millis => format!("each {millis} ms, and when pods or configuration change"),
             };
             rows.push(vec!["evaluated".to_owned(), interval]);
+            if !description.triggers.is_empty() {
+                let triggers: Vec<_> = description.triggers.iter().map(ToString::to_string).collect();
+                rows.push(vec!["and at once on".to_owned(), triggers.join("; ")]);
+            }
         }
         if let Some(protocol) = protocol {
             rows.push(vec!["annotations".to_owned(), protocol.annotation_keys.join(", ")]);

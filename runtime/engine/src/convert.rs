@@ -1,5 +1,6 @@
 //! Between the model's types and the contract's.
 
+use qosm_model::alarm::{Alarm, Pressure, Resource, Scope, Trigger};
 use qosm_model::column::{BandwidthSample, CpuSample, MemorySample, NodeSample, PressureSample, Stall};
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::numa::{MigrationSample, MigrationState, NumaId, NumaNode, NumaSample};
@@ -26,6 +27,56 @@ pub struct PodView<'a> {
     pub containers: &'a [(ContainerId, Option<u32>)],
     /// The policy's effective configuration for the pod: a JSON object.
     pub config: &'a str,
+}
+
+/// What a module asks to be woken by.
+pub(crate) fn trigger(said: types::Trigger) -> Trigger {
+    match said {
+        types::Trigger::Throttling => Trigger::Throttling,
+        types::Trigger::Pressure(said) => Trigger::Pressure(Pressure {
+            scope: match said.scope {
+                types::PressureScope::Node => Scope::Node,
+                types::PressureScope::Pod => Scope::Pod,
+                types::PressureScope::Container => Scope::Container,
+            },
+            resource: match said.resource {
+                types::StalledResource::Cpu => Resource::Cpu,
+                types::StalledResource::Memory => Resource::Memory,
+                types::StalledResource::Io => Resource::Io,
+            },
+            full: said.full,
+            stall: Micros(said.stall_usec.into()),
+            window: Micros(said.window_usec.into()),
+        }),
+        types::Trigger::MemoryEvents => Trigger::MemoryEvents,
+        types::Trigger::ContainerStarted => Trigger::ContainerStarted,
+    }
+}
+
+/// A trigger that fired.
+pub(crate) fn alarm(alarm: &Alarm) -> types::Alarm {
+    let micros = |micros: Micros| u32::try_from(micros.0).unwrap_or(u32::MAX);
+    let trigger = match alarm.trigger {
+        Trigger::Throttling => types::Trigger::Throttling,
+        Trigger::Pressure(own) => types::Trigger::Pressure(types::PressureTrigger {
+            scope: match own.scope {
+                Scope::Node => types::PressureScope::Node,
+                Scope::Pod => types::PressureScope::Pod,
+                Scope::Container => types::PressureScope::Container,
+            },
+            resource: match own.resource {
+                Resource::Cpu => types::StalledResource::Cpu,
+                Resource::Memory => types::StalledResource::Memory,
+                Resource::Io => types::StalledResource::Io,
+            },
+            full: own.full,
+            stall_usec: micros(own.stall),
+            window_usec: micros(own.window),
+        }),
+        Trigger::MemoryEvents => types::Trigger::MemoryEvents,
+        Trigger::ContainerStarted => types::Trigger::ContainerStarted,
+    };
+    types::Alarm { trigger, target: alarm.target.map(shown) }
 }
 
 /// The parts of the pods of one call that must lie together in memory to be lent to the module.

@@ -2,17 +2,24 @@
 
 use std::collections::BTreeSet;
 
+use qosm_model::alarm::{Scope, Trigger};
 use qosm_model::protocol::{Description, Preset, Protocol};
 use semver::Version;
 use serde_json::{Map, Value};
 
 use crate::bindings::exports::qosm::policy::lifecycle;
+use crate::bindings::qosm::policy::types;
+use crate::convert;
 use crate::digest::Digest;
 use crate::error::EngineError;
+use crate::interface::Interface;
 use crate::staging::printable;
 
 /// The objects that stand in defaults and presets of a protocol with a class field, one a QoS class.
 const CLASSES: [&str; 4] = ["lsrClass", "lsClass", "beClass", "systemClass"];
+
+/// More would only be told apart with effort.
+const MOST_TRIGGERS: usize = 16;
 
 /// What is wrong with which field.
 struct Flaw {
@@ -25,11 +32,15 @@ fn flaw<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, Fl
 }
 
 /// Checks a description and takes it over.
-pub(crate) fn read(module: Digest, said: lifecycle::Description) -> Result<Description, EngineError> {
-    description(said).map_err(|Flaw { field, message }| EngineError::Description { module, field, message })
+pub(crate) fn read(
+    module: Digest,
+    imports: &BTreeSet<Interface>,
+    said: lifecycle::Description,
+) -> Result<Description, EngineError> {
+    description(said, imports).map_err(|Flaw { field, message }| EngineError::Description { module, field, message })
 }
 
-fn description(said: lifecycle::Description) -> Result<Description, Flaw> {
+fn description(said: lifecycle::Description, imports: &BTreeSet<Interface>) -> Result<Description, Flaw> {
     if !is_name(&said.name) {
         let shown = &said.name;
         return flaw("name", format!("`{shown}` is not a name of 1 to 63 lower-case letters, digits and inner dashes"));
@@ -45,7 +56,43 @@ fn description(said: lifecycle::Description) -> Result<Description, Flaw> {
         protocol: said.protocol.map(protocol).transpose()?,
         config_schema,
         interval_millis: said.interval_msec,
+        triggers: triggers(said.triggers, imports)?,
     })
+}
+
+/// A module cannot be woken by what it could not look at.
+fn triggers(said: Vec<types::Trigger>, imports: &BTreeSet<Interface>) -> Result<Vec<Trigger>, Flaw> {
+    if said.len() > MOST_TRIGGERS {
+        return flaw("triggers", format!("{} are more than {MOST_TRIGGERS}", said.len()));
+    }
+    let mut triggers = Vec::with_capacity(said.len());
+    for (index, said) in said.into_iter().enumerate() {
+        let field = format!("triggers[{index}]");
+        let trigger = convert::trigger(said);
+        if let Trigger::Pressure(pressure) = &trigger
+            && let Some((of, why)) = pressure.flaw()
+        {
+            return flaw(format!("{field}.{of}"), why);
+        }
+        let needed = match &trigger {
+            Trigger::Throttling => Some(Interface::CpuStat),
+            Trigger::Pressure(pressure) if pressure.scope == Scope::Node => Some(Interface::Node),
+            Trigger::Pressure(_) => Some(Interface::Pressure),
+            Trigger::MemoryEvents => Some(Interface::MemoryStat),
+            Trigger::ContainerStarted => None,
+        };
+        if let Some(needed) = needed.filter(|needed| !imports.contains(needed)) {
+            return flaw(
+                field,
+                format!("`{trigger}` needs the interface `{needed}`, which the module does not import"),
+            );
+        }
+        if triggers.contains(&trigger) {
+            return flaw(field, format!("`{trigger}` stands there twice"));
+        }
+        triggers.push(trigger);
+    }
+    Ok(triggers)
 }
 
 fn protocol(said: lifecycle::Protocol) -> Result<Protocol, Flaw> {
@@ -179,13 +226,19 @@ mod tests {
             }),
             config_schema: Some("{}".to_owned()),
             interval_msec: 1000,
+            triggers: vec![types::Trigger::Throttling],
         }
+    }
+
+    fn pressure(scope: types::PressureScope, window_usec: u32) -> types::Trigger {
+        let resource = types::StalledResource::Memory;
+        types::Trigger::Pressure(types::PressureTrigger { scope, resource, full: true, stall_usec: 1, window_usec })
     }
 
     fn flaw_of(change: impl FnOnce(&mut lifecycle::Description)) -> Option<String> {
         let mut said = good();
         change(&mut said);
-        description(said).err().map(|flaw| format!("{}: {}", flaw.field, flaw.message))
+        description(said, &[Interface::CpuStat].into()).err().map(|flaw| format!("{}: {}", flaw.field, flaw.message))
     }
 
     fn protocol_flaw_of(change: impl FnOnce(&mut lifecycle::Protocol)) -> Option<String> {
@@ -200,8 +253,9 @@ mod tests {
     fn a_good_description_is_taken_over() {
         assert_eq!(flaw_of(|_| ()), None);
         assert_eq!(flaw_of(|said| said.protocol = None), None);
-        let taken = description(good()).ok();
+        let taken = description(good(), &[Interface::CpuStat].into()).ok();
         assert_eq!(taken.as_ref().map(|taken| taken.interval_millis), Some(1000));
+        assert_eq!(taken.as_ref().map(|taken| taken.triggers.as_slice()), Some(&[Trigger::Throttling][..]));
         let defaults = taken.and_then(|taken| taken.protocol).map(|protocol| Value::Object(protocol.defaults));
         assert_eq!(defaults, Some(serde_json::json!({"policy": "none"})));
     }
@@ -216,6 +270,18 @@ mod tests {
             (flaw_of(|said| said.name = "x".repeat(64)), "name: "),
             (flaw_of(|said| said.version = "1.2".to_owned()), "version: "),
             (flaw_of(|said| said.config_schema = Some("[]".to_owned())), "config-schema: "),
+            (flaw_of(|said| said.triggers.push(types::Trigger::Throttling)), "triggers[1]: `throttling` stands"),
+            (flaw_of(|said| said.triggers.push(types::Trigger::MemoryEvents)), "triggers[1]: `memory-events` needs"),
+            (
+                flaw_of(|said| said.triggers.push(pressure(types::PressureScope::Pod, 500_000))),
+                "triggers[1]: `pressure: ",
+            ),
+            (
+                flaw_of(|said| said.triggers.push(pressure(types::PressureScope::Node, 500_000))),
+                "triggers[1]: `pressure: ",
+            ),
+            (flaw_of(|said| said.triggers.push(pressure(types::PressureScope::Node, 1))), "triggers[1].window-usec: "),
+            (flaw_of(|said| said.triggers = vec![types::Trigger::ContainerStarted; 17]), "triggers: 17 are more"),
             (protocol_flaw_of(|p| p.annotation_keys.push("a b".to_owned())), "protocol.annotation-keys[1]: "),
             (protocol_flaw_of(|p| p.annotation_keys.push("A.b/c".to_owned())), "protocol.annotation-keys[1]: "),
             (protocol_flaw_of(|p| p.annotation_keys.push("a/b/c".to_owned())), "protocol.annotation-keys[1]: "),

@@ -135,7 +135,7 @@ impl Engine {
         let name = module.digest().to_string();
         let host = self.host(&limits, Vec::new());
         let mut instance = Instance::start(self, &pre, &name, host, &limits).map_err(EngineError::Instantiate)?;
-        description::read(*module.digest(), instance.describe().map_err(EngineError::Describe)?)
+        description::read(*module.digest(), module.imports(), instance.describe().map_err(EngineError::Describe)?)
     }
 
     /// Makes an instance under a policy's name, with what its predecessor saved. Only what is granted is linked.

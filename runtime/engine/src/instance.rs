@@ -10,7 +10,7 @@ use wasmtime::{Store, Trap, UpdateDeadline, WasmBacktrace};
 use crate::bindings::exports::qosm::policy::lifecycle;
 use crate::bindings::qosm::policy::types;
 use crate::bindings::{Policy, PolicyPre};
-use crate::convert::{PodParts, PodView};
+use crate::convert::{self, PodParts, PodView};
 use crate::engine::Engine;
 use crate::error::{Breach, CallError, Exhausted, Export, Refusal, Rule};
 use crate::limits::{Limits, words};
@@ -31,6 +31,8 @@ pub enum Cause {
     PodsChanged,
     /// The module's configuration changed.
     ConfigChanged,
+    /// A trigger fired; [`Columns::alarms`] tells which.
+    Alarm,
 }
 
 /// A module at work. Each call runs to its end on the caller's thread, within the limits that the instance was made with.
@@ -137,8 +139,10 @@ impl Instance {
             Cause::Interval => types::Cause::Interval,
             Cause::PodsChanged => types::Cause::PodsChanged,
             Cause::ConfigChanged => types::Cause::ConfigChanged,
+            Cause::Alarm => types::Cause::Alarm,
         };
-        let tick = types::Tick { window_usec: window.0, cause };
+        let alarms: Vec<_> = columns.alarms.iter().map(convert::alarm).collect();
+        let tick = types::Tick { window_usec: window.0, cause, alarms: &alarms };
         let result = self.call(Export::Evaluate, |policy, store| policy.call_evaluate(store, tick));
         // The columns are the tick's, not the instance's: nothing keeps them alive in between.
         self.store.data_mut().columns = Columns::default();

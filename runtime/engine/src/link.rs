@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use qosm_model::alarm::Alarm;
 use qosm_model::column::{BandwidthSample, CpuSample, MemorySample, NodeSample, PressureSample};
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::numa::{Migration, MigrationSample, NumaColumn, NumaId};
@@ -40,6 +41,8 @@ pub struct Columns {
     pub numa: Option<Arc<NumaColumn>>,
     /// How far the policy's migrations are.
     pub migrations: Option<Arc<[MigrationSample]>>,
+    /// What fired since the policy's last evaluation.
+    pub alarms: Vec<Alarm>,
 }
 
 /// What an instance's imports work on: all that the module can reach.

@@ -1,6 +1,7 @@
 //! What the host needs of a file system. Two things have it: the kernel, over directories that were handed in, and a
 //! simulation in memory.
 
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -34,6 +35,15 @@ impl FileId {
     pub(crate) fn place(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    ReadWrite,
+    /// It is a directory.
+    Directory,
 }
 
 /// How a write that may take long went.
@@ -75,6 +85,8 @@ pub(crate) trait Backend {
     fn write_slow(&mut self, area: Area, path: &str, text: &str, ticket: u64) -> io::Result<SlowWrite>;
     /// The slow writes that ended since the last call.
     fn finished(&mut self) -> Vec<(u64, io::Result<()>)>;
+    /// Opens a file or directory, to be waited on.
+    fn handle(&self, area: Area, path: &str, access: Access) -> io::Result<File>;
     /// Begins to move pages, on a thread of its own; `run` tells how far it is.
     fn migrate(&mut self, job: Job, run: Arc<Run>) -> io::Result<()>;
     /// Size of a memory page in bytes.
@@ -141,6 +153,9 @@ impl Backend for AnyBackend {
     }
     fn finished(&mut self) -> Vec<(u64, io::Result<()>)> {
         either!(self, backend => backend.finished())
+    }
+    fn handle(&self, area: Area, path: &str, access: Access) -> io::Result<File> {
+        either!(self, backend => backend.handle(area, path, access))
     }
     fn migrate(&mut self, job: Job, run: Arc<Run>) -> io::Result<()> {
         either!(self, backend => backend.migrate(job, run))

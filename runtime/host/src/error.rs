@@ -98,6 +98,9 @@ pub enum HostError {
         /// What it holds, shortened.
         text: String,
     },
+    /// No thread, epoll or inotify instance to wait for alarms with.
+    #[error("alarms cannot be waited for")]
+    Alarms(#[source] io::Error),
     /// A file that cannot be read.
     #[error("cannot read {path}")]
     Read {

@@ -113,7 +113,7 @@ pub(crate) struct NodeFacts {
     pub(crate) memory: Bytes,
     pub(crate) numa_nodes: u32,
     numa_balancing: bool,
-    psi: bool,
+    pub(crate) psi: bool,
     resctrl: bool,
     sched_ext: Option<String>,
     pub(crate) capabilities: Capabilities,

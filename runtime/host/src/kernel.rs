@@ -13,7 +13,7 @@ use rustix::process::{Resource, getpid, getrlimit};
 use slab::Slab;
 
 use crate::Directories;
-use crate::backend::{Area, Backend, FileId, SlowWrite};
+use crate::backend::{Access, Area, Backend, FileId, SlowWrite};
 use crate::migration::{Job as MigrationJob, Run, Worker, WorkerDirectories};
 use crate::mounts::Hierarchy;
 
@@ -118,6 +118,15 @@ impl Backend for Kernel {
     fn open(&mut self, area: Area, path: &str) -> io::Result<FileId> {
         let file = self.area(area)?.open(path)?.into_std();
         FileId::of(self.files.insert(file)).ok_or(io::ErrorKind::QuotaExceeded.into())
+    }
+
+    fn handle(&self, area: Area, path: &str, access: Access) -> io::Result<File> {
+        let area = self.area(area)?;
+        match access {
+            Access::Read => Ok(area.open(path)?.into_std()),
+            Access::ReadWrite => Ok(area.open_with(path, OpenOptions::new().read(true).write(true))?.into_std()),
+            Access::Directory => Ok(area.open_dir(or_dot(path))?.into_std_file()),
+        }
     }
 
     fn close(&mut self, file: FileId) {

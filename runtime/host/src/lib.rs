@@ -2,8 +2,9 @@
 //!
 //! [`Host`] finds a pod's cgroups ([`Host::pod_path`]), keeps their files open ([`Host::attach`]), reads measurements, and moves
 //! knobs: [`Host::plan`] turns wanted values into steps in an order that the kernel accepts at each of them, and
-//! [`Host::execute`] carries one out. It moves pages between NUMA nodes on a thread of its own ([`Host::migrate`]). What the host does with a knob stands in [`knob_table`]; the same host runs on a node in
-//! memory ([`simulated`]) that refuses what a kernel refuses.
+//! [`Host::execute`] carries one out. It moves pages between NUMA nodes on a thread of its own ([`Host::migrate`]), and waits on
+//! another for what cannot wait ([`Host::start_alarms`]). What the host does with a knob stands in [`knob_table`]; the same host runs
+//! on a node in memory ([`simulated`]) that refuses what a kernel refuses.
 //!
 //! It never learns who wants a value or why, holds no state that the kernel does not hold too, except what the kernel refused
 //! lately, and reads no clock.
@@ -29,6 +30,7 @@
 //! # Ok::<(), qosm_host::HostError>(())
 //! ```
 
+mod alarm;
 mod backend;
 mod error;
 mod facts;
@@ -60,6 +62,7 @@ use qosm_model::knob::Target;
 use qosm_model::pod::ContainerId;
 use rustc_hash::FxHashMap;
 
+pub use alarm::Throttleable;
 pub use error::HostError;
 pub use facts::{Capabilities, ControllerFact, HostFacts, KnobFact};
 pub use knobs::{Executed, KnobFile, Support};
@@ -70,6 +73,7 @@ pub use plan::{Clamp, Plan, Step, Wanted};
 pub use probe::BurstRule;
 pub use signals::Bandwidth;
 
+use alarm::Alarms;
 use backend::{AnyBackend, Area, Backend as _, join};
 use facts::NodeFacts;
 use knobs::PendingWrite;
@@ -118,6 +122,7 @@ pub struct Host {
     pub(crate) misses: Misses,
     pub(crate) migrations: BTreeMap<ContainerId, Arc<Run>>,
     pub(crate) migration_limits: MigrationLimits,
+    pub(crate) alarms: Option<Alarms>,
 }
 
 /// The layout that was found at the start.
@@ -212,6 +217,7 @@ impl Host {
             misses: Misses::default(),
             migrations: BTreeMap::new(),
             migration_limits: MigrationLimits::default(),
+            alarms: None,
         };
         host.find_layout(options);
         host.probe_kernel();

@@ -22,7 +22,7 @@ use qosm_model::unit::{Bytes, Micros};
 use rustix::io::Errno;
 use slab::Slab;
 
-use crate::backend::{Area, Backend, FileId, SlowWrite, join};
+use crate::backend::{Access, Area, Backend, FileId, SlowWrite, join};
 use crate::migration::{Job, Run};
 use crate::mounts::{CgroupVersion, Controller, Hierarchy};
 use crate::parse;
@@ -465,6 +465,11 @@ impl Backend for Simulation {
 
     fn finished(&mut self) -> Vec<(u64, io::Result<()>)> {
         Vec::new()
+    }
+
+    /// Nothing happens here by itself.
+    fn handle(&self, _: Area, _: &str, _: Access) -> io::Result<std::fs::File> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// All pages at once, as far as the container's cpuset lets them.

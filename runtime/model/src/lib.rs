@@ -2,7 +2,8 @@
 //!
 //! Plain data and pure functions: no I/O, no clock, no Wasm, no Kubernetes types. Reading order: [`pod`] (who runs here),
 //! [`knob`] (what can be turned), [`setting`] (what a policy asks for), [`lease`] (who holds what), [`column`](mod@column) (what is
-//! measured), [`numa`] (where memory lies, and moving it), [`protocol`] and [`layering`] (how annotations and ConfigMaps become one configuration for each pod).
+//! measured), [`alarm`] (what wakes a policy), [`numa`] (where memory lies, and moving it), [`protocol`] and [`layering`] (how
+//! annotations and ConfigMaps become one configuration for each pod).
 //!
 //! ```
 //! use qosm_model::{knob::{Knob, Target, Value}, lease::{Leases, Holder, Priority, Timestamp}, pod::ContainerId};
@@ -16,6 +17,7 @@
 //! assert!(leases.effective(target, Knob::CfsQuota).is_none());
 //! ```
 
+pub mod alarm;
 pub mod column;
 pub mod knob;
 pub mod layering;

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::alarm::Trigger;
+
 /// Values that stand behind one word of the `policy` field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preset {
@@ -49,4 +51,6 @@ pub struct Description {
     pub config_schema: Option<Value>,
     /// How often it wants to be evaluated, in milliseconds; 0 = only on changes.
     pub interval_millis: u32,
+    /// What else is to bring an evaluation about, at once.
+    pub triggers: Vec<Trigger>,
 }

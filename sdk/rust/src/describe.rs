@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use crate::Trigger;
 use crate::bindings::exports::qosm::policy::lifecycle as contract;
 
 /// Who a policy is. JSON is taken as text or as a [`serde_json::Value`]; text makes the smaller component.
@@ -37,12 +38,19 @@ impl Description {
             protocol: None,
             config_schema: None,
             interval_msec: 0,
+            triggers: Vec::new(),
         })
     }
 
-    /// How often it wants to be evaluated; 0 = only when pods or configuration change.
+    /// How often it wants to be evaluated; 0 = only when pods or configuration change, or a trigger fires.
     pub fn interval_millis(mut self, interval: u32) -> Self {
         self.0.interval_msec = interval;
+        self
+    }
+
+    /// Adds something else that is to bring an evaluation about, at once; [`Tick::alarms`](crate::Tick) tells what it was.
+    pub fn trigger(mut self, trigger: Trigger) -> Self {
+        self.0.triggers.push(trigger);
         self
     }
 

@@ -99,8 +99,8 @@ pub use bindings::qosm::policy::page_migration::{
 pub use bindings::qosm::policy::pod_event::Kind as EventKind;
 pub use bindings::qosm::policy::pressure::{Sample as PressureSample, Stall};
 pub use bindings::qosm::policy::types::{
-    Cause, Container, ContainerId, ContainerKind, ContainerState, ExtendedResource, KubeQos, Pod as PodFacts, PodId,
-    QosClass, Target, Tick, Tier,
+    Alarm, Cause, Container, ContainerId, ContainerKind, ContainerState, ExtendedResource, KubeQos, Pod as PodFacts,
+    PodId, PressureScope, PressureTrigger, QosClass, StalledResource, Target, Tick, Tier, Trigger,
 };
 pub use describe::{Description, Preset, Protocol};
 #[cfg(target_arch = "wasm32")]

@@ -391,7 +391,7 @@ pub fn container(id: ContainerId, name: &str) -> Container {
 
 /// An evaluation because the policy's interval has passed.
 pub fn tick(window_millis: u64) -> Tick {
-    Tick { window_usec: window_millis.saturating_mul(1000), cause: Cause::Interval }
+    Tick { window_usec: window_millis.saturating_mul(1000), cause: Cause::Interval, alarms: Vec::new() }
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ fn component(name: &str, evaluation: Evaluation) -> Vec<u8> {
             (func $describe (result i32) (i32.const {DESCRIPTION}))
             (func $configure (param i32 i32) (result i32) (i32.const {OK}))
             (func $pods (param i32 i32 i32 i32) (result i32) (i32.const {OK}))
-            (func $evaluate (param i64 i32) (result i32)
+            (func $evaluate (param i64 i32 i32 i32) (result i32)
                 (global.set $calls (i32.add (global.get $calls) (i32.const 1)))
                 {work}
                 (i32.const {OK}))

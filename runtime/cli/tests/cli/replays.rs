@@ -152,3 +152,42 @@ fn the_table_has_one_row_a_decision() {
     assert_eq!(table.stdout.lines().count(), 2, "{}", table.stdout);
     assert!(table.stdout.contains("default/web/a cpu.quota 200000 -> 240000"), "{}", table.stdout);
 }
+
+#[test]
+fn an_alarm_brings_an_evaluation_forward_and_no_faster_than_allowed() {
+    let facts = json!({
+        "host": {"cgroup": "v2", "driver": "systemd", "cpus": 8},
+        "policies": [{"name": "cpu-burst", "alarmGapMillis": 200}],
+        "pods": [web("cfsQuotaBurstOnly", "1")],
+    });
+    let calm = json!({
+        "node": {"cpuUsageUsec": 0},
+        "containers": [{"pod": "default/web", "container": "a", "cpu": {"usageUsec": 300_000, "nrPeriods": 10}}],
+    });
+    let alarm = |millis: u64, micros: u64| {
+        json!({
+            "windowMillis": millis, "windowMicros": micros, "node": {"cpuUsageUsec": 0},
+            "alarms": [{"trigger": "throttling", "pod": "default/web", "container": "a"}],
+            "containers": [{"pod": "default/web", "container": "a", "cpu": {"usageUsec": 100_000, "nrPeriods": 1}}],
+        })
+    };
+    let nothing = json!({"windowMillis": 60, "node": {"cpuUsageUsec": 0}});
+    // The second alarm comes too soon after the first, and is answered as soon as it may be.
+    let played = play(&facts, &[calm, alarm(300, 500), alarm(150, 0), nothing.clone(), nothing]);
+    let raises: Vec<_> = played
+        .lines()
+        .iter()
+        .map(|line| {
+            let rows = line["decisions"].as_array().cloned().unwrap_or_default();
+            rows.iter().find(|row| row["container"] == "a").and_then(|row| row["value"].as_i64())
+        })
+        .collect();
+    assert_eq!(raises, [None, None, Some(150_000), None, Some(225_000), None]);
+    assert_eq!(played.lines()[2]["timeMillis"], 1300);
+}
+
+#[test]
+fn an_alarm_of_nobody_is_told() {
+    let line = json!({"alarms": [{"trigger": "throttling", "pod": "default/web", "container": "b"}]});
+    play(&facts(&[web("auto", "2")]), &[line]).says(2, &["alarms.container", "container `b` of pod `default/web`", "`a`"]);
+}

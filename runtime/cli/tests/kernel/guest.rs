@@ -1,1 +1,104 @@
-../cli/guest.rs
+//! Modules that do nothing but fail, each in its way: what no default module does. They import nothing, so they need no grants.
+//! The same file serves the tests on the kernel.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+use wit_parser::Resolve;
+
+const CONTRACT: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/wit/policy.wit"));
+/// Where the result `ok` lies: zeros.
+const OK: u32 = 16;
+/// Where the record that `describe` returns lies, with zeros after it for what a later contract may add.
+const DESCRIPTION: u32 = 1024;
+const STRINGS: u32 = 2048;
+/// Its last field.
+const INTERVAL: usize = 116;
+
+/// What an evaluation does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Evaluation {
+    /// It asks for nothing.
+    Idles,
+    /// It traps, from this call of an instance on.
+    TrapsFrom(u32),
+    /// It does not come to an end.
+    Loops,
+}
+
+/// Writes a module that calls itself that; returns its file.
+pub(crate) fn write(folder: &Path, name: &str, evaluation: Evaluation) -> PathBuf {
+    let file = folder.join(format!("{name}.wasm"));
+    std::fs::write(&file, component(name, evaluation)).unwrap();
+    file
+}
+
+fn component(name: &str, evaluation: Evaluation) -> Vec<u8> {
+    let work = match evaluation {
+        Evaluation::Idles => String::new(),
+        Evaluation::TrapsFrom(call) => {
+            format!("(if (i32.ge_u (global.get $calls) (i32.const {call})) (then unreachable))")
+        }
+        Evaluation::Loops => "(loop $again (br $again))".to_owned(),
+    };
+    let text = format!(
+        r#"(module
+            (memory (export "memory") 2)
+            (global $calls (mut i32) (i32.const 0))
+            (global $heap (mut i32) (i32.const 65536))
+            (func (export "cabi_realloc") (param $old i32) (param $old_size i32) (param $align i32) (param $size i32) (result i32)
+                (local $at i32)
+                (local.set $at (i32.and (i32.add (global.get $heap) (i32.const 15)) (i32.const -16)))
+                (global.set $heap (i32.add (local.get $at) (local.get $size)))
+                (local.get $at))
+            (func $describe (result i32) (i32.const {DESCRIPTION}))
+            (func $configure (param i32 i32) (result i32) (i32.const {OK}))
+            (func $pods (param i32 i32 i32 i32) (result i32) (i32.const {OK}))
+            (func $evaluate (param i64 i32 i32 i32) (result i32)
+                (global.set $calls (i32.add (global.get $calls) (i32.const 1)))
+                {work}
+                (i32.const {OK}))
+            (func $start_over (param i32) (global.set $heap (i32.const 65536)))
+            {}
+            {})"#,
+        exports(),
+        description(name),
+    );
+    let mut core = wat::parse_str(&text).unwrap();
+    let mut resolve = Resolve::default();
+    let package = resolve.push_str("policy.wit", CONTRACT).unwrap();
+    let world = resolve.select_world(&[package], Some("policy")).unwrap();
+    embed_component_metadata(&mut core, &resolve, world, StringEncoding::UTF8).unwrap();
+    ComponentEncoder::default().validate(true).module(&core).unwrap().encode().unwrap()
+}
+
+fn exports() -> String {
+    let version =
+        CONTRACT.lines().find_map(|line| line.strip_prefix("package qosm:policy@")).unwrap().trim_end_matches(';');
+    let mut text = String::new();
+    for export in ["describe", "configure", "pods", "evaluate"] {
+        let name = format!("qosm:policy/lifecycle@{version}#{export}");
+        writeln!(text, "(export \"{name}\" (func ${export})) (export \"cabi_post_{name}\" (func $start_over))")
+            .unwrap();
+    }
+    text
+}
+
+/// The record as the canonical ABI lays it out: three strings, no protocol, an evaluation a second.
+fn description(name: &str) -> String {
+    let mut strings = Vec::new();
+    let mut record = Vec::new();
+    for text in [name, "0.1.0", "Does nothing, or fails at it."] {
+        record.extend((STRINGS + u32::try_from(strings.len()).unwrap()).to_le_bytes());
+        record.extend(u32::try_from(text.len()).unwrap().to_le_bytes());
+        strings.extend(text.as_bytes());
+    }
+    record.resize(INTERVAL, 0);
+    record.extend(1000_u32.to_le_bytes());
+    let data = |at: u32, bytes: &[u8]| {
+        let escaped: String = bytes.iter().map(|byte| format!("\\{byte:02x}")).collect();
+        format!("(data (i32.const {at}) \"{escaped}\")\n")
+    };
+    data(DESCRIPTION, &record) + &data(STRINGS, &strings)
+}

@@ -12,6 +12,7 @@ mod guest;
 mod node;
 mod watch;
 
+mod alarms;
 mod bursts;
 mod crashes;
 mod drift;

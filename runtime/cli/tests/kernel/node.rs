@@ -196,7 +196,7 @@ impl Node {
 }
 
 /// An emulated machine needs more time for an evaluation than a policy is given by default.
-const PATIENT_MILLIS: u64 = 2000;
+pub(crate) const PATIENT_MILLIS: u64 = 2000;
 
 /// CPU Burst with the small steps of the specification, each of them soon.
 pub(crate) fn quick() -> Value {

@@ -52,6 +52,8 @@ impl Driver for Component {
 
     fn evaluate(&mut self, tick: qosm_sdk::Tick, columns: &Columns) -> Result<Outcome, String> {
         let cause = convert::cause(tick.cause);
-        self.call(|instance| instance.evaluate(Micros(tick.window_usec), cause, &convert::columns(columns)))
+        let mut columns = convert::columns(columns);
+        columns.alarms = tick.alarms.iter().map(convert::alarm).collect();
+        self.call(|instance| instance.evaluate(Micros(tick.window_usec), cause, &columns))
     }
 }

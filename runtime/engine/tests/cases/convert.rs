@@ -1,6 +1,7 @@
 //! Between a case's words, which are the contract's, and the engine's.
 
 use qosm_engine::{Cause, Columns, Staged};
+use qosm_model::alarm::{Alarm, Pressure, Resource, Scope, Trigger};
 use qosm_model::column::{
     BandwidthSample, CpuCounters, CpuSample, MemoryCounters, MemorySample, NodeSample, PressureCounters,
     PressureSample, Stall,
@@ -60,7 +61,32 @@ pub(crate) fn cause(cause: qosm_sdk::Cause) -> Cause {
         qosm_sdk::Cause::Interval => Cause::Interval,
         qosm_sdk::Cause::PodsChanged => Cause::PodsChanged,
         qosm_sdk::Cause::ConfigChanged => Cause::ConfigChanged,
+        qosm_sdk::Cause::Alarm => Cause::Alarm,
     }
+}
+
+pub(crate) fn alarm(said: &qosm_sdk::Alarm) -> Alarm {
+    let trigger = match said.trigger {
+        qosm_sdk::Trigger::Throttling => Trigger::Throttling,
+        qosm_sdk::Trigger::MemoryEvents => Trigger::MemoryEvents,
+        qosm_sdk::Trigger::ContainerStarted => Trigger::ContainerStarted,
+        qosm_sdk::Trigger::Pressure(pressure) => Trigger::Pressure(Pressure {
+            scope: match pressure.scope {
+                qosm_sdk::PressureScope::Node => Scope::Node,
+                qosm_sdk::PressureScope::Pod => Scope::Pod,
+                qosm_sdk::PressureScope::Container => Scope::Container,
+            },
+            resource: match pressure.resource {
+                qosm_sdk::StalledResource::Cpu => Resource::Cpu,
+                qosm_sdk::StalledResource::Memory => Resource::Memory,
+                qosm_sdk::StalledResource::Io => Resource::Io,
+            },
+            full: pressure.full,
+            stall: Micros(pressure.stall_usec.into()),
+            window: Micros(pressure.window_usec.into()),
+        }),
+    };
+    Alarm { trigger, target: said.target.map(target) }
 }
 
 pub(crate) fn columns(columns: &mock::Columns) -> Columns {
@@ -72,6 +98,7 @@ pub(crate) fn columns(columns: &mock::Columns) -> Columns {
         pressure: Some(columns.pressure.iter().map(pressure).collect()),
         numa: Some(numa(columns).into()),
         migrations: Some(columns.migrations.iter().map(migration).collect()),
+        alarms: Vec::new(),
     }
 }
 

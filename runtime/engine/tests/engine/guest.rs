@@ -78,7 +78,7 @@ fn prelude(fields: &str) -> String {
     add("(func $describe", "(func $describe (result i32) (i32.const 1024))\n");
     add("(func $configure", "(func $configure (param i32 i32) (result i32) (i32.const 16))\n");
     add("(func $pods", "(func $pods (param i32 i32 i32 i32) (result i32) (i32.const 16))\n");
-    add("(func $evaluate", "(func $evaluate (param i64 i32) (result i32) (i32.const 16))\n");
+    add("(func $evaluate", "(func $evaluate (param i64 i32 i32 i32) (result i32) (i32.const 16))\n");
     add("(func $start_over", "(func $start_over (param i32) (global.set $heap (i32.const 65536)))\n");
     prelude.push_str("(global $heap (mut i32) (i32.const 65536))\n");
     prelude.push_str("(export \"memory\" (memory $memory))\n(export \"cabi_realloc\" (func $realloc))\n");

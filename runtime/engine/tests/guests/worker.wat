@@ -86,7 +86,7 @@
   (i32.store (i32.const 4616) (i32.const 1))
   (i32.const 4608))
 
-(func $evaluate (param $window i64) (param $cause i32) (result i32)
+(func $evaluate (param $window i64) (param $cause i32) (param $alarms i32) (param $alarm_count i32) (result i32)
   (local $task i32) (local $at i32) (local $left i32)
   (local.set $task (i32.wrap_i64 (local.get $window)))
 

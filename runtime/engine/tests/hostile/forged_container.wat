@@ -1,7 +1,7 @@
 ;; Names a container that it was never given.
 ;; expect: evaluate: rule: it names container number 12, which it was not given
 (import "qosm:policy/cpu-bandwidth@0.1.0" "set-burst" (func $set_burst (param i32 i32 i64 i32 i32)))
-(func $evaluate (param i64 i32) (result i32)
+(func $evaluate (param i64 i32 i32 i32) (result i32)
   (call $set_burst (i32.const 2) (i32.const 10) (i64.const 1) (i32.const 0) (i32.const 0))
   (call $set_burst (i32.const 2) (i32.const 12) (i64.const 1) (i32.const 0) (i32.const 0))
   (i32.const 16))

@@ -1,7 +1,7 @@
 ;; Stages a million settings.
 ;; expect: evaluate: rule: more than 16384 settings
 (import "qosm:policy/cpu-bandwidth@0.1.0" "set-burst" (func $set_burst (param i32 i32 i64 i32 i32)))
-(func $evaluate (param i64 i32) (result i32)
+(func $evaluate (param i64 i32 i32 i32) (result i32)
   (local $left i32)
   (local.set $left (i32.const 1000000))
   (loop $again

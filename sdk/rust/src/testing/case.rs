@@ -174,8 +174,10 @@ pub struct TickFacts {
     pub about: String,
     /// Time since the tick before; 1000 when left out.
     pub window_millis: Option<u64>,
-    /// `interval` (when left out), `podsChanged` or `configChanged`.
+    /// `interval` (when left out), `podsChanged`, `configChanged` or `alarm`.
     pub cause: Option<String>,
+    /// Triggers that fired; for this tick alone.
+    pub alarms: Vec<AlarmRow>,
     /// How often the tick is played; `expect` is what changes from before the first to after the last time. 1 when left out.
     pub repeat: Option<u32>,
     /// New policy-level configuration.
@@ -212,6 +214,71 @@ pub struct TickFacts {
     pub events: Vec<EventExpectation>,
     /// A part of the error with which a call fails; its settings are dropped.
     pub error: Option<String>,
+}
+
+/// A trigger that fired.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AlarmRow {
+    /// Which.
+    pub trigger: TriggerRow,
+    /// As in [`Expectation::target`]; the node when left out.
+    pub target: Option<String>,
+}
+
+/// What a policy can ask to be woken by, e.g. `throttling` or `{pressure: {scope: node, resource: memory}}`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum TriggerRow {
+    /// A container used up its quota.
+    Throttling,
+    /// Pressure above a threshold.
+    Pressure(PressureTriggerRow),
+    /// `memory.high`, the limit, or the OOM killer.
+    MemoryEvents,
+    /// A container's cgroup appeared.
+    ContainerStarted,
+}
+
+/// A threshold of pressure.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PressureTriggerRow {
+    /// `node`, `pod` or `container`.
+    pub scope: ScopeWord,
+    /// `cpu`, `memory` or `io`.
+    pub resource: ResourceWord,
+    /// Whether all have to wait; any of them when left out.
+    #[serde(default)]
+    pub full: bool,
+    /// Time lost; 150000 when left out.
+    pub stall_usec: Option<u32>,
+    /// The window; 1000000 when left out.
+    pub window_usec: Option<u32>,
+}
+
+/// Whose pressure.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ScopeWord {
+    /// The node's.
+    Node,
+    /// A pod's.
+    Pod,
+    /// A container's.
+    Container,
+}
+
+/// What there is too little of.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ResourceWord {
+    /// A CPU.
+    Cpu,
+    /// Memory.
+    Memory,
+    /// Input or output.
+    Io,
 }
 
 /// A CPU sample.

@@ -221,10 +221,11 @@ impl<D: Driver> Run<'_, D> {
         let tick = Tick {
             window_usec: facts.window_millis.unwrap_or(1000).saturating_mul(1000),
             cause: self.stage.cause(facts, place)?,
+            alarms: self.stage.alarms(facts, place)?,
         };
         for _ in 0..facts.repeat.unwrap_or(1) {
             let columns = self.stage.columns(&facts.bandwidth, place)?;
-            let outcome = self.driver.evaluate(tick, &columns);
+            let outcome = self.driver.evaluate(tick.clone(), &columns);
             self.hear(outcome, place, heard)?;
         }
         Ok(())

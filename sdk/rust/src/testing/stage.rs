@@ -3,19 +3,23 @@
 use std::collections::BTreeMap;
 
 use super::case::{
-    BandwidthRow, ContainerFacts, CpuRow, MemoryRow, NodeFacts, NumaNodeRow, NumaRow, PodDescription, PressureRow,
-    ProgressRow, Quota, StallRow, TickFacts,
+    AlarmRow, BandwidthRow, ContainerFacts, CpuRow, MemoryRow, NodeFacts, NumaNodeRow, NumaRow, PodDescription,
+    PressureRow, ProgressRow, Quota, ResourceWord, ScopeWord, StallRow, TickFacts, TriggerRow,
 };
 use super::run::CaseError;
 use crate::mock::{CPU_QUOTA, Columns, Value};
 use crate::{
-    Bandwidth, Cause, Container, ContainerId, ContainerKind, ContainerState, CpuSample, ExtendedResource, KubeQos,
-    MemorySample, MigrationProgress, MigrationState, NodeSample, NumaNode, NumaSample, NumaShare, PodFacts, PodId,
-    PressureSample, ProcessFailure, QosClass, Stall, Target, Tier,
+    Alarm, Bandwidth, Cause, Container, ContainerId, ContainerKind, ContainerState, CpuSample, ExtendedResource,
+    KubeQos, MemorySample, MigrationProgress, MigrationState, NodeSample, NumaNode, NumaSample, NumaShare, PodFacts,
+    PodId, PressureSample, PressureScope, PressureTrigger, ProcessFailure, QosClass, Stall, StalledResource, Target,
+    Tier, Trigger,
 };
 
 /// Length of the enforcement period unless a case says otherwise.
 const PERIOD_USEC: u64 = 100_000;
+/// Thresholds of pressure unless a case says otherwise.
+const STALL_USEC: u32 = 150_000;
+const STALL_WINDOW_USEC: u32 = 1_000_000;
 /// Smallest quota that the kernel takes.
 const QUOTA_MIN_USEC: u64 = 1_000;
 
@@ -89,8 +93,26 @@ impl Stage {
             None | Some("interval") => Ok(Cause::Interval),
             Some("podsChanged") => Ok(Cause::PodsChanged),
             Some("configChanged") => Ok(Cause::ConfigChanged),
+            Some("alarm") => Ok(Cause::Alarm),
             Some(word) => Err(nonsense(place, format!("`{word}` is no cause"))),
         }
+    }
+
+    pub(super) fn alarms(&self, tick: &TickFacts, place: &str) -> Result<Vec<Alarm>, CaseError> {
+        let alarm = |row: &AlarmRow| {
+            let target = row.target.as_deref().map(|name| self.named(name, place)).transpose()?;
+            Ok(Alarm { trigger: trigger(row.trigger), target })
+        };
+        tick.alarms.iter().map(alarm).collect()
+    }
+
+    /// The pod or container of that name.
+    fn named(&self, name: &str, place: &str) -> Result<Target, CaseError> {
+        let pods = self.pods.values().map(|pod| Target::Pod(pod.facts.id));
+        let containers = self.pods.values().flat_map(|pod| &pod.facts.containers);
+        pods.chain(containers.map(|container| Target::Container(container.id)))
+            .find(|&target| self.target_name(target) == name)
+            .ok_or_else(|| nonsense(place, format!("there is no `{name}`")))
     }
 
     pub(super) fn upsert(&mut self, pods: &[PodDescription], place: &str) -> Result<Vec<PodFacts>, CaseError> {
@@ -391,6 +413,29 @@ fn kube_qos(word: &str, place: &str) -> Result<KubeQos, CaseError> {
         "Burstable" => Ok(KubeQos::Burstable),
         "BestEffort" => Ok(KubeQos::BestEffort),
         _ => Err(nonsense(place, format!("`{word}` is no QoS of Kubernetes"))),
+    }
+}
+
+fn trigger(row: TriggerRow) -> Trigger {
+    match row {
+        TriggerRow::Throttling => Trigger::Throttling,
+        TriggerRow::MemoryEvents => Trigger::MemoryEvents,
+        TriggerRow::ContainerStarted => Trigger::ContainerStarted,
+        TriggerRow::Pressure(row) => Trigger::Pressure(PressureTrigger {
+            scope: match row.scope {
+                ScopeWord::Node => PressureScope::Node,
+                ScopeWord::Pod => PressureScope::Pod,
+                ScopeWord::Container => PressureScope::Container,
+            },
+            resource: match row.resource {
+                ResourceWord::Cpu => StalledResource::Cpu,
+                ResourceWord::Memory => StalledResource::Memory,
+                ResourceWord::Io => StalledResource::Io,
+            },
+            full: row.full,
+            stall_usec: row.stall_usec.unwrap_or(STALL_USEC),
+            window_usec: row.window_usec.unwrap_or(STALL_WINDOW_USEC),
+        }),
     }
 }
 

@@ -1,7 +1,10 @@
 //! The host on this machine's own kernel, in cgroups of its own. Needs root; works on cgroup v1 and v2.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod alarms;
+
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -97,7 +100,7 @@ impl Tree {
         let enter: String =
             directories.iter().map(|directory| format!("echo $$ > {directory}/cgroup.procs; ")).collect();
         let script = format!("{enter}{command}");
-        let child = Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).spawn().unwrap();
+        let child = Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).process_group(0).spawn().unwrap();
         self.load = Some(child);
     }
 }
@@ -105,7 +108,9 @@ impl Tree {
 impl Drop for Tree {
     fn drop(&mut self) {
         if let Some(mut load) = self.load.take() {
-            let _ = load.kill();
+            // With whatever it has started.
+            let group = rustix::process::Pid::from_child(&load);
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             let _ = load.wait();
         }
         self.paths.insert(0, self.root.clone());

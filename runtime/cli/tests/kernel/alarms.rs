@@ -1,0 +1,62 @@
+//! What happens between two ticks is not left until the next.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::agent::{Agent, wait_until};
+use crate::node::{APP, BASE, BURST, Node, PATIENT_MILLIS, POD};
+
+/// Longer than any test waits.
+const NEVER: &str = "600000";
+
+fn responsive(alarms: bool) -> serde_json::Value {
+    json!({"name": "cpu-burst", "evaluationMillis": PATIENT_MILLIS, "alarms": alarms, "alarmGapMillis": 50})
+}
+
+#[test]
+fn a_container_that_has_just_used_up_its_quota_is_raised_between_two_ticks() {
+    let node = Node::busy(&json!({BURST: {"policy": "cfsQuotaBurstOnly", "cfsQuotaBurstPercent": 2000}}));
+    node.agent_config(&json!({"policies": [responsive(true)]}));
+    let agent = Agent::start(&node);
+    wait_until("an alarm", || agent.metric("qosm_alarms_total", &["throttling"]) >= 1.0);
+    wait_until("a raise", || {
+        agent.held("container", "cpu.quota")["reason"].as_str().is_some_and(|reason| reason.contains("used up its quota"))
+            // The load is one thread: with a whole CPU it is throttled no more.
+            || node.cgroups.quota(APP) >= 10 * BASE
+    });
+    let policies = agent.json(&["get", "policies"]);
+    assert_eq!(policies[0]["triggers"], json!([{"trigger": "throttling"}]), "{policies}");
+    // Once nobody asks for it, nobody is looked at.
+    node.pod(&json!({BURST: {"policy": "none"}}));
+    wait_until("the baseline", || node.cgroups.quota(APP) == BASE && node.cgroups.quota(POD) == BASE);
+    sleep(Duration::from_millis(1500));
+    let alarms = agent.metric("qosm_alarms_total", &["throttling"]);
+    sleep(Duration::from_millis(1500));
+    assert_eq!(agent.metric("qosm_alarms_total", &["throttling"]), alarms);
+}
+
+#[test]
+fn an_operator_can_do_without_alarms() {
+    let node = Node::busy(&json!({BURST: {"policy": "cfsQuotaBurstOnly"}}));
+    node.agent_config(&json!({"policies": [responsive(false)]}));
+    let agent = Agent::start(&node);
+    wait_until("a raise", || node.cgroups.quota(APP) > BASE);
+    assert_eq!(agent.metric("qosm_alarms_total", &["throttling"]), 0.0);
+}
+
+#[test]
+fn a_container_that_appears_is_served_before_the_next_tick() {
+    let node = Node::empty();
+    node.cgroups.make("kubepods/burstable");
+    node.pod(&json!({BURST: {"policy": "cpuBurstOnly"}}));
+    let agent = Agent::start_with(&node, &[("--tick-millis", NEVER)]);
+    wait_until("the directories to be watched", || agent.metric("qosm_watches", &[]) >= 2.0);
+    node.cgroups.make(APP);
+    for group in [POD, APP] {
+        node.cgroups.set_quota(group, BASE);
+    }
+    wait_until("the container's burst", || !agent.held("container", "cpu.burst").is_null());
+    assert!(node.cgroups.burst(APP) > 0);
+}
