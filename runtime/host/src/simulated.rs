@@ -20,15 +20,19 @@ use qosm_model::unit::{Bytes, Micros};
 use rustix::io::Errno;
 use slab::Slab;
 
-use crate::backend::{Area, Backend, FileId, SlowWrite, join};
+use crate::backend::{Area, Backend, FileId, Lowering, SlowWrite, join};
 use crate::mounts::{CgroupVersion, Controller, Hierarchy};
+use crate::reclaim::Watermarks;
+use crate::reclaim::reclaimer::{GroupId, ReclaimReport, Reclaimer};
 
+mod reclaim;
 mod rules;
 mod spec;
 mod tree;
 
 pub use spec::{Kernel, Spec, Versions};
 
+use reclaim::Place;
 use rules::Rules;
 use tree::Tree;
 
@@ -63,6 +67,8 @@ pub struct Simulation {
     read_only: bool,
     writes: Vec<Write>,
     recording: bool,
+    reclaimer: Reclaimer<Place>,
+    now: Micros,
 }
 
 /// `USER_HZ` of the simulation.
@@ -122,6 +128,8 @@ impl Simulation {
             read_only: spec.read_only,
             writes: Vec::new(),
             recording: false,
+            reclaimer: Reclaimer::default(),
+            now: Micros(0),
         };
         if spec.root_delegates {
             for tree in &mut simulation.trees {
@@ -464,12 +472,38 @@ impl Backend for Simulation {
         Ok(())
     }
 
-    fn write_slow(&mut self, area: Area, path: &str, text: &str, _ticket: u64) -> io::Result<SlowWrite> {
-        self.write(area, path, text).map(|()| SlowWrite::Done)
+    fn write_slow(
+        &mut self,
+        area: Area,
+        path: &str,
+        text: &str,
+        lowering: Option<Lowering>,
+        _ticket: u64,
+    ) -> io::Result<SlowWrite> {
+        match lowering {
+            Some(lowering) => self.lower(area, path, lowering)?,
+            None => self.write(area, path, text)?,
+        }
+        Ok(SlowWrite::Done)
     }
 
     fn finished(&mut self) -> Vec<(u64, io::Result<()>)> {
         Vec::new()
+    }
+
+    fn hold_watermarks(&mut self, area: Area, path: &str, group: GroupId, watermarks: Watermarks) -> io::Result<()> {
+        let place = self.place(area, path)?;
+        let now = self.now;
+        self.reclaimer.hold(group, watermarks, place, now);
+        Ok(())
+    }
+
+    fn release_watermarks(&mut self, group: GroupId) {
+        self.reclaimer.release(group);
+    }
+
+    fn reclaim_report(&self, group: GroupId) -> Option<ReclaimReport> {
+        self.reclaimer.report(group)
     }
 
     fn page_size(&self) -> u64 {
