@@ -89,8 +89,10 @@ impl Watermarks {
 
     /// `limit` is the smaller of `memory.high` and `memory.max`; without one, or at a ratio of 0, there is nothing to relate to.
     ///
-    ///     high = limit × ratio / 100
-    ///     low  = high − limit × scale / 10000
+    /// ```text
+    /// high = limit × ratio / 100
+    /// low  = high − limit × scale / 10000
+    /// ```
     ///
     /// The kernel moves a group's share of the *node's* watermarks by `min_adj`; from outside only the group's own can be moved.
     /// With the node's free memory at its watermark they fall by `min_adj` percent, or rise by as many percent of what is left to
