@@ -171,7 +171,7 @@ fn compare(seconds: &str, rounds: &str) -> anyhow::Result<()> {
     agent.args(["agent", "--create-cgroups", "--cgroup-driver", "cgroupfs", "--cgroup-root", "/overcommit"]);
     agent.args(["--pods", "/tmp/overcommit/pods", "--state-dir", "/tmp/overcommit/state", "--module-dir", "/policies"]);
     agent.args(["--agent-config", "/tmp/overcommit/agent.json", "--metrics-listen", "none"]).env("QOSM_LOG", "warn");
-    let _agent = Running(agent.stdin(Stdio::null()).spawn().context("cannot start the agent")?);
+    let agent = Running(agent.stdin(Stdio::null()).spawn().context("cannot start the agent")?);
     for group in [SERVER, HOG] {
         wait_for(&format!("cgroup {group}"), || Path::new(ROOT).join(group).join("memory.max").exists())?;
     }
@@ -184,7 +184,7 @@ fn compare(seconds: &str, rounds: &str) -> anyhow::Result<()> {
         let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         for place in order {
             let policy = ["none", "auto"][place];
-            let result = measure(policy, seconds)?;
+            let result = measure(policy, seconds, &agent)?;
             println!("round {}, {policy}: {}", round + 1, brief(&result));
             results[place].push(result);
         }
@@ -193,7 +193,7 @@ fn compare(seconds: &str, rounds: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure(policy: &str, seconds: &str) -> anyhow::Result<Value> {
+fn measure(policy: &str, seconds: &str, agent: &Running) -> anyhow::Result<Value> {
     manifests(policy)?;
     let held = || {
         let said = Command::new("/bin/qosm").args(["get", "knobs", "-o", "json"]).output();
@@ -212,13 +212,14 @@ fn measure(policy: &str, seconds: &str) -> anyhow::Result<Value> {
         before += grown;
         before > 400 << 20 && grown < 8 << 20
     })?;
-    let before = (events(SERVER), stalls()?);
+    let before = (events(SERVER), stalls()?, agent_ticks(agent));
     let server = start(SERVER, &["serve", seconds])?;
     let output = wait(server)?;
     drop(hog);
-    let after = (events(SERVER), stalls()?);
+    let after = (events(SERVER), stalls()?, agent_ticks(agent));
     let mut result: Value = serde_json::from_str(&output).with_context(|| format!("the server said `{output}`"))?;
     result["maxEvents"] = after.0.saturating_sub(before.0).into();
+    result["agentMillis"] = (after.2.saturating_sub(before.2) * 10).into();
     result["directScans"] = after.1.saturating_sub(before.1).into();
     Ok(result)
 }
@@ -269,9 +270,18 @@ fn key(text: &str, key: &str) -> u64 {
     value.unwrap_or(0)
 }
 
-/// Times that a process of the group met its limit and had to reclaim itself.
+/// Times that a process of the pod met a limit and had to reclaim itself. The pod's count has its containers' in it; its limit is the
+/// same and is met first, because the kernel charges a cgroup's own memory to the one above.
 fn events(group: &str) -> u64 {
-    key(&fs::read_to_string(group_file(group, "memory.events")).unwrap_or_default(), "max")
+    let pod = group.rsplit_once('/').map_or(group, |(pod, _)| pod);
+    key(&fs::read_to_string(group_file(pod, "memory.events")).unwrap_or_default(), "max")
+}
+
+/// CPU time of the agent in hundredths of a second, its reclaimer included.
+fn agent_ticks(agent: &Running) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{}/stat", agent.0.id())).unwrap_or_default();
+    let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
 /// Pages that allocating processes of the whole node scanned themselves.
@@ -363,6 +373,7 @@ fn table(results: &[Vec<Value>; 2]) {
     row("throughput, KiB/s", "149.0 → 161.9 MB/s: +8.7 %", &|result| result["kibPerSecond"].as_u64().unwrap_or(0));
     row("times at its limit", "", &|result| result["maxEvents"].as_u64().unwrap_or(0));
     row("pages scanned by allocators", "", &|result| result["directScans"].as_u64().unwrap_or(0));
+    row("CPU time of the agent, ms", "", &|result| result["agentMillis"].as_u64().unwrap_or(0));
     let pressed = |result: &Value| result["maxEvents"] != 0 || result["directScans"] != 0;
     if !results[0].iter().all(pressed) {
         println!(
