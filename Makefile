@@ -5,11 +5,11 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 XTASK := sh runtime/xtask/cargo.sh && cargo xtask
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo bench lint format clean
+.PHONY: help setup build test demo bench bench-workloads lint format clean
 
 help:  ## this list
 	@echo 'make VERB, where VERB is one of'
-	@sed -n 's/^\([a-z]*\):  *## */  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):  *## */  \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 	@echo 'ARGS=... hands flags on, e.g. make test ARGS="--only vm"; make test ARGS=--help lists them.'
 
 setup:  ## install everything that the other verbs need
@@ -26,6 +26,9 @@ demo:  ## a throttled web server, then the same with CPU Burst (as root; otherwi
 
 bench:  ## the benches behind the README's numbers
 	@$(XTASK) bench $(ARGS)
+
+bench-workloads:  ## memory QoS under overcommit, in a VM with cgroup v2: none against auto (about six minutes)
+	@$(XTASK) bench-workloads $(ARGS)
 
 lint:  ## formatting, clippy, licences and advisories of dependencies
 	@$(XTASK) lint $(ARGS)

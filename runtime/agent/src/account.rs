@@ -76,6 +76,7 @@ impl Agent {
             knob: knob.to_string(),
             file: file.as_ref().map(|file| file.file.to_owned()).unwrap_or_default(),
             path: file.map(|file| file.path).unwrap_or_default(),
+            support: if self.host.emulates(knob) { "emulated" } else { "native" }.to_owned(),
             current: current.map(Into::into),
             value: value.into(),
             policy: verdict.policy.to_string(),
@@ -171,6 +172,8 @@ impl Agent {
             container: subject.container.clone().unwrap_or_default(),
             knob: knob.to_string(),
             path: self.host.file(target, knob).map(|file| file.path).unwrap_or_default(),
+            support: if self.host.emulates(knob) { "emulated" } else { "native" }.to_owned(),
+            emulation: self.host.emulates(knob).then(|| self.emulation(target, knob)),
             value: held.map_or(Value::Max, |held| held.written).into(),
             baseline: held.map_or(Value::Max, |held| held.baseline).into(),
             policy: policy.map(ToString::to_string).unwrap_or_default(),
@@ -194,6 +197,27 @@ impl Agent {
         let said: BTreeSet<String> =
             layers.filter(|layer| **layer != Layer::BuiltIn).map(ToString::to_string).collect();
         said.into_iter().collect()
+    }
+
+    /// What the host does in the kernel's place, told once a target.
+    fn emulation(&self, target: Target, knob: Knob) -> String {
+        let how = "qosm reclaims through memory.reclaim";
+        if knob != Knob::WmarkRatio {
+            return how.to_owned();
+        }
+        let Some(report) = self.host.reclaim_report(target) else { return how.to_owned() };
+        let Some((high, low)) = report.levels else {
+            return format!("{how}; without a limit there is nothing to relate the ratio to");
+        };
+        let mut told = format!(
+            "{how} from {high} down to {low}; {} rounds, {} reclaimed, {} times all there was",
+            report.rounds, report.reclaimed, report.exhausted
+        );
+        if let Some(trouble) = report.trouble {
+            told.push_str("; the kernel answers ");
+            told.push_str(trouble);
+        }
+        told
     }
 
     fn refusal_reports(&self, wanted: impl Fn(Target) -> bool) -> Vec<RefusalReport> {

@@ -287,6 +287,9 @@ impl Agent {
         self.metrics.refusal(knob, if unavailable { "unavailable" } else { error.errno_name() });
         let mut decision = self.decision_of(target, knob, None, verdict.wanted.value, verdict);
         decision.error = Some(why.clone());
+        if unavailable {
+            decision.support = "unavailable".to_owned();
+        }
         step.refused.push(decision);
         let news = self.note_refusal(
             target,

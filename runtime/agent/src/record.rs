@@ -170,6 +170,7 @@ fn host_facts(agent: &Agent) -> HostFacts {
     };
     let has_watermarks = |fact: &KnobFact| fact.knob == Knob::WmarkRatio && fact.support == Support::Native;
     let alibaba = facts.knobs.iter().any(has_watermarks);
+    let lacks_reclaim = !alibaba && !agent.host.emulates(Knob::WmarkRatio);
     HostFacts {
         cgroup: CgroupVersions::Each(
             facts
@@ -184,7 +185,7 @@ fn host_facts(agent: &Agent) -> HostFacts {
         },
         cgroup_root: format!("/{}", facts.cgroup_root),
         kernel: if alibaba { KernelName::Alibaba } else { KernelName::Mainline },
-        missing_files: Vec::new(),
+        missing_files: if lacks_reclaim { vec!["memory.reclaim".to_owned()] } else { Vec::new() },
         extra_files: Vec::new(),
         cpus: facts.cpus,
         memory: facts.memory.0.to_string(),
@@ -196,7 +197,8 @@ fn host_facts(agent: &Agent) -> HostFacts {
 fn cgroups(agent: &Agent) -> Vec<CgroupFacts> {
     let mut rows: BTreeMap<Target, CgroupFacts> = BTreeMap::new();
     for (&(target, knob), held) in agent.held.iter() {
-        let Some(file) = agent.host.file(target, knob) else { continue };
+        // What is emulated stands in no file.
+        let Some(file) = agent.host.file(target, knob).filter(|_| !agent.host.emulates(knob)) else { continue };
         let row = rows.entry(target).or_insert_with(|| match target {
             Target::Tier(tier) => CgroupFacts { tier: Some(tier.to_string()), ..CgroupFacts::default() },
             Target::Pod(_) | Target::Container(_) => {

@@ -63,6 +63,9 @@ pub struct Decision {
     pub file: String,
     /// The file's full path.
     pub path: String,
+    /// `native`, `emulated` (the host does what the kernel would) or `unavailable`. Left out where it is native.
+    #[serde(skip_serializing_if = "is_native", default = "native")]
+    pub support: String,
     /// What it holds; `None` where it could not be read.
     pub current: Option<WireValue>,
     /// What it is to hold.
@@ -79,6 +82,14 @@ pub struct Decision {
     /// Why it was not written.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
+}
+
+fn native() -> String {
+    "native".to_owned()
+}
+
+fn is_native(support: &str) -> bool {
+    support == "native"
 }
 
 /// A value that is not the one that the policy asked for.
@@ -125,6 +136,12 @@ pub struct KnobReport {
     pub knob: String,
     /// The file's full path.
     pub path: String,
+    /// `native`, or `emulated`: the host does what the kernel would.
+    #[serde(default = "native")]
+    pub support: String,
+    /// How it is emulated, and how that goes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub emulation: Option<String>,
     /// What the kernel showed last.
     pub value: WireValue,
     /// What another writer last put there.

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use qosm_host::HostError;
+use qosm_host::{Executed, HostError, Step as HostStep};
 use qosm_model::knob::{Knob, Level, Target, Value};
 use qosm_model::pod::PodId;
+use qosm_model::problem::chain;
 
 use crate::agent::{Agent, Step};
 use crate::held::Held;
@@ -33,6 +34,10 @@ pub(crate) fn compare(record: &Record, found: Result<Value, HostError>) -> Found
     match found {
         Ok(found) if found == record.baseline => Found::Baseline,
         Ok(found) if found == record.written || found == record.previous => Found::Ours(found),
+        // It comes down in steps: the agent may have ended between two of them.
+        Ok(found) if record.knob == Knob::MemoryHigh && record.written < found && found < record.previous => {
+            Found::Ours(found)
+        }
         Ok(found) => Found::Foreign(found),
         Err(_) => Found::Gone,
     }
@@ -49,10 +54,12 @@ impl Agent {
                 kept.push(record);
                 continue;
             }
-            let found = if Some(record.identity) == identity {
-                compare(&record, self.host.read(target, record.knob))
-            } else {
+            let found = if Some(record.identity) != identity {
                 Found::Gone
+            } else if self.host.emulates(record.knob) {
+                self.emulate_again(target, &record)
+            } else {
+                compare(&record, self.host.read(target, record.knob))
             };
             match found {
                 Found::Ours(written) => {
@@ -85,6 +92,19 @@ impl Agent {
                 .map(|knob| (target, knob))
                 .filter(|&(target, knob)| self.leases.effective(target, knob).is_some()),
         );
+    }
+
+    /// What the host did in the kernel's place ended with the process that did it; this one goes on with it.
+    fn emulate_again(&mut self, target: Target, record: &Record) -> Found {
+        let Ok(from) = self.host.read(target, record.knob) else { return Found::Gone };
+        match self.host.execute(&HostStep { target, knob: record.knob, from, to: record.written }) {
+            Ok(Executed::Done(value)) => Found::Ours(value),
+            Ok(Executed::Pending) => Found::Ours(record.written),
+            Err(error) => {
+                tracing::warn!(knob = %record.knob, cgroup = record.cgroup, error = chain(&error), "not emulated again");
+                Found::Baseline
+            }
+        }
     }
 
     /// Once every policy has had its say, what an earlier agent held and nobody claims is put back.

@@ -97,11 +97,14 @@ fn document(facts: &HostFacts) -> Value {
         .knobs
         .iter()
         .map(|fact| {
-            let (support, why) = match &fact.support {
-                Support::Native => ("native", None),
-                Support::Unavailable { why } => ("unavailable", Some(why)),
+            let why = match &fact.support {
+                Support::Native => None,
+                Support::Emulated { how } => Some(*how),
+                Support::Unavailable { why } => Some(why.as_str()),
             };
-            json!({"knob": fact.knob.as_str(), "level": fact.level.as_str(), "support": support, "why": why})
+            json!({
+                "knob": fact.knob.as_str(), "level": fact.level.as_str(), "support": fact.support.as_str(), "why": why,
+            })
         })
         .collect();
     json!({
@@ -190,17 +193,17 @@ fn tell(facts: &HostFacts) -> String {
         .map(|(knob, levels)| {
             let mut row = vec![knob.to_string()];
             for level in [Level::Tier, Level::Pod, Level::Container] {
-                row.push(match levels.get(&level) {
-                    None => "-".to_owned(),
-                    Some(Support::Native) => "native".to_owned(),
-                    Some(Support::Unavailable { why }) => {
-                        let reason = format!("{knob}: {why}");
-                        if !reasons.contains(&reason) {
-                            reasons.push(reason);
-                        }
-                        "unavailable".to_owned()
-                    }
-                });
+                let support = levels.get(&level);
+                row.push(support.map_or("-", |support| support.as_str()).to_owned());
+                let why = match support {
+                    None | Some(Support::Native) => continue,
+                    Some(Support::Emulated { how }) => how,
+                    Some(Support::Unavailable { why }) => why.as_str(),
+                };
+                let reason = format!("{knob}: {why}");
+                if !reasons.contains(&reason) {
+                    reasons.push(reason);
+                }
             }
             row
         })

@@ -77,6 +77,9 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
         }
         writeln!(out, "        module {}", knob.module)?;
         writeln!(out, "        {}", knob.path)?;
+        if let Some(emulation) = &knob.emulation {
+            writeln!(out, "        {}: {emulation}", knob.support)?;
+        }
         if let Some(adjusted) = &knob.adjusted {
             writeln!(out, "        asked for {}: {}", adjusted.wanted, adjusted.why)?;
         }

@@ -188,7 +188,11 @@ fn table(decisions: &[Decision]) -> String {
         vec![
             decision.level.clone(),
             decision.subject(),
-            decision.knob.clone(),
+            if decision.support == "emulated" {
+                format!("{} (emulated)", decision.knob)
+            } else {
+                decision.knob.clone()
+            },
             decision.current.map_or_else(|| "?".to_owned(), |value| value.to_string()),
             decision.value.to_string(),
             decision.policy.clone(),

@@ -5,9 +5,13 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
+use qosm_model::unit::Bytes;
+
 use crate::kernel::Kernel;
 use crate::migration::{Job, Run};
 use crate::mounts::Hierarchy;
+use crate::reclaim::Watermarks;
+use crate::reclaim::reclaimer::{GroupId, ReclaimReport};
 use crate::simulated::Simulation;
 
 /// One of the trees that the host sees.
@@ -57,6 +61,17 @@ pub(crate) enum SlowWrite {
     Full,
 }
 
+/// A bound that is to fall below what is in use.
+#[derive(Clone, Debug)]
+pub(crate) struct Lowering {
+    /// The cgroup.
+    pub(crate) path: String,
+    /// Its file that says what is in use.
+    pub(crate) usage: &'static str,
+    /// Where the bound is to end.
+    pub(crate) to: Bytes,
+}
+
 /// Paths are relative to their area; an empty path is the area's root.
 pub(crate) trait Backend {
     /// Device of the cgroup directory, to find its mount.
@@ -81,14 +96,27 @@ pub(crate) trait Backend {
     fn read(&mut self, file: FileId, buffer: &mut [u8]) -> io::Result<usize>;
     /// Writes a file in one call.
     fn write(&mut self, area: Area, path: &str, text: &str) -> io::Result<()>;
-    /// Writes a file in one call that may block for long, without blocking the caller for long.
-    fn write_slow(&mut self, area: Area, path: &str, text: &str, ticket: u64) -> io::Result<SlowWrite>;
+    /// Writes a file, which may take long, without blocking the caller for long; with a lowering, in steps.
+    fn write_slow(
+        &mut self,
+        area: Area,
+        path: &str,
+        text: &str,
+        lowering: Option<Lowering>,
+        ticket: u64,
+    ) -> io::Result<SlowWrite>;
     /// The slow writes that ended since the last call.
     fn finished(&mut self) -> Vec<(u64, io::Result<()>)>;
     /// Opens a file or directory, to be waited on.
     fn handle(&self, area: Area, path: &str, access: Access) -> io::Result<File>;
     /// Begins to move pages, on a thread of its own; `run` tells how far it is.
     fn migrate(&mut self, job: Job, run: Arc<Run>) -> io::Result<()>;
+    /// Keeps a cgroup below its watermark from now on, or by other watermarks than before.
+    fn hold_watermarks(&mut self, area: Area, path: &str, group: GroupId, watermarks: Watermarks) -> io::Result<()>;
+    /// Ends that. One that is not kept is fine.
+    fn release_watermarks(&mut self, group: GroupId);
+    /// How it goes.
+    fn reclaim_report(&self, group: GroupId) -> Option<ReclaimReport>;
     /// Size of a memory page in bytes.
     fn page_size(&self) -> u64;
     /// `USER_HZ`, the unit of `/proc/stat`.
@@ -148,8 +176,15 @@ impl Backend for AnyBackend {
     fn write(&mut self, area: Area, path: &str, text: &str) -> io::Result<()> {
         either!(self, backend => backend.write(area, path, text))
     }
-    fn write_slow(&mut self, area: Area, path: &str, text: &str, ticket: u64) -> io::Result<SlowWrite> {
-        either!(self, backend => backend.write_slow(area, path, text, ticket))
+    fn write_slow(
+        &mut self,
+        area: Area,
+        path: &str,
+        text: &str,
+        lowering: Option<Lowering>,
+        ticket: u64,
+    ) -> io::Result<SlowWrite> {
+        either!(self, backend => backend.write_slow(area, path, text, lowering, ticket))
     }
     fn finished(&mut self) -> Vec<(u64, io::Result<()>)> {
         either!(self, backend => backend.finished())
@@ -159,6 +194,15 @@ impl Backend for AnyBackend {
     }
     fn migrate(&mut self, job: Job, run: Arc<Run>) -> io::Result<()> {
         either!(self, backend => backend.migrate(job, run))
+    }
+    fn hold_watermarks(&mut self, area: Area, path: &str, group: GroupId, watermarks: Watermarks) -> io::Result<()> {
+        either!(self, backend => backend.hold_watermarks(area, path, group, watermarks))
+    }
+    fn release_watermarks(&mut self, group: GroupId) {
+        either!(self, backend => backend.release_watermarks(group));
+    }
+    fn reclaim_report(&self, group: GroupId) -> Option<ReclaimReport> {
+        either!(self, backend => backend.reclaim_report(group))
     }
     fn page_size(&self) -> u64 {
         either!(self, backend => backend.page_size())

@@ -6,6 +6,7 @@ use qosm_model::unit::Bytes;
 
 use crate::Host;
 use crate::backend::{AnyBackend, Area, Backend as _, join};
+use crate::emulation::EMULATED;
 use crate::knob_table;
 use crate::knobs::Support;
 use crate::layout::{Driver, DriverSource};
@@ -209,11 +210,12 @@ impl Host {
         match self.probe.knobs[knob_table::index(knob)] {
             Proof::Works => Support::Native,
             Proof::Refused(errno) => unavailable(format!("{file} refuses to be written: {errno}")),
+            _ if self.emulates(knob) => Support::Emulated { how: EMULATED },
             Proof::Missing | Proof::Untried => {
                 let path = join(&self.tier_path(Tier::Guaranteed), file);
                 match self.backend.read_once(Area::Cgroup(tree), &path) {
                     Ok(_) => Support::Native,
-                    Err(_) => unavailable(format!("there is no {file}; needs {}", row.kernel)),
+                    Err(_) => unavailable(row.lacking(&format!("there is no {file}"))),
                 }
             }
         }

@@ -8,14 +8,20 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::Duration;
 
 use cap_std::fs::{Dir, MetadataExt as _, OpenOptions, OpenOptionsExt as _};
+use qosm_model::unit::Bytes;
 use rustix::fs::OFlags;
 use rustix::process::{Resource, getpid, getrlimit};
 use slab::Slab;
 
 use crate::Directories;
-use crate::backend::{Access, Area, Backend, FileId, SlowWrite};
-use crate::migration::{Job as MigrationJob, Run, Worker, WorkerDirectories};
+use crate::backend::{Access, Area, Backend, FileId, Lowering, SlowWrite};
+use crate::migration::{Job as MigrationJob, Run, Worker as Migrator, WorkerDirectories};
 use crate::mounts::Hierarchy;
+use crate::parse;
+use crate::reclaim::Watermarks;
+use crate::reclaim::lower::{Lowered, lower};
+use crate::reclaim::reclaimer::{GroupId, ReclaimReport};
+use crate::reclaim::worker::{GroupFiles, RECLAIM, Worker};
 
 /// Descriptors that are left to the rest of the process.
 const RESERVED_FILES: u64 = 256;
@@ -31,12 +37,13 @@ pub(crate) struct Kernel {
     hierarchies: Vec<Dir>,
     files: Slab<File>,
     slow: Option<SlowWriter>,
-    migrations: Option<Worker>,
+    migrations: Option<Migrator>,
+    reclaim: Option<Worker>,
 }
 
 impl Kernel {
     pub(crate) fn new(directories: Directories) -> Self {
-        Self { directories, hierarchies: Vec::new(), files: Slab::new(), slow: None, migrations: None }
+        Self { directories, hierarchies: Vec::new(), files: Slab::new(), slow: None, migrations: None, reclaim: None }
     }
 
     fn area(&self, area: Area) -> io::Result<&Dir> {
@@ -147,14 +154,28 @@ impl Backend for Kernel {
         write_at_once(&self.open_to_write(area, path, OFlags::empty())?, text.as_bytes())
     }
 
-    fn write_slow(&mut self, area: Area, path: &str, text: &str, ticket: u64) -> io::Result<SlowWrite> {
+    fn write_slow(
+        &mut self,
+        area: Area,
+        path: &str,
+        text: &str,
+        lowering: Option<Lowering>,
+        ticket: u64,
+    ) -> io::Result<SlowWrite> {
         // Linux 6.16 and later skip the reclaim for such a descriptor; before, the flag means nothing and the thread waits.
         let file = self.open_to_write(area, path, OFlags::NONBLOCK)?;
+        let fall = match lowering {
+            Some(Lowering { path, usage, to }) => {
+                let directory = self.area(area)?.open_dir(&path)?;
+                Some(Fall { usage: directory.open(usage)?.into_std(), directory, to })
+            }
+            None => None,
+        };
         if self.slow.is_none() {
             self.slow = Some(SlowWriter::start()?);
         }
         let Some(slow) = &mut self.slow else { return Ok(SlowWrite::Full) };
-        slow.write(Job { file, text: text.to_owned(), ticket })
+        slow.write(Job { file, text: text.to_owned(), fall, ticket })
     }
 
     fn finished(&mut self) -> Vec<(u64, io::Result<()>)> {
@@ -170,10 +191,29 @@ impl Backend for Kernel {
                     proc: self.directories.proc.try_clone()?,
                     sys: self.directories.sys.try_clone()?,
                 };
-                self.migrations.insert(Worker::start(directories)?)
+                self.migrations.insert(Migrator::start(directories)?)
             }
         };
         worker.add(job, run)
+    }
+
+    fn hold_watermarks(&mut self, area: Area, path: &str, group: GroupId, watermarks: Watermarks) -> io::Result<()> {
+        let files = GroupFiles::open(self.area(area)?.open_dir(path)?)?;
+        let worker = match self.reclaim.take() {
+            Some(worker) => worker,
+            None => Worker::start(self.directories.proc.open("zoneinfo").ok().map(cap_std::fs::File::into_std))?,
+        };
+        self.reclaim.insert(worker).hold(group, watermarks, files)
+    }
+
+    fn release_watermarks(&mut self, group: GroupId) {
+        if let Some(worker) = &self.reclaim {
+            worker.release(group);
+        }
+    }
+
+    fn reclaim_report(&self, group: GroupId) -> Option<ReclaimReport> {
+        self.reclaim.as_ref()?.report(group)
     }
 
     fn page_size(&self) -> u64 {
@@ -197,11 +237,50 @@ impl Backend for Kernel {
 struct Job {
     file: File,
     text: String,
+    fall: Option<Fall>,
     ticket: u64,
 }
 
-/// One thread that may stall, for writes that reclaim memory in the writer: lowering `memory.high` below current use. Writes
-/// to one file keep their order. The thread ends with the host, or after the write that it is stuck in.
+/// What a bound that falls below current use needs besides its own file.
+struct Fall {
+    directory: Dir,
+    usage: File,
+    to: Bytes,
+}
+
+impl Job {
+    fn run(&self) -> io::Result<()> {
+        let Some(fall) = &self.fall else { return write_at_once(&self.file, self.text.as_bytes()) };
+        lower(&mut Falling { bound: &self.file, fall }, fall.to)
+    }
+}
+
+struct Falling<'a> {
+    bound: &'a File,
+    fall: &'a Fall,
+}
+
+impl Lowered for Falling<'_> {
+    fn usage(&mut self) -> io::Result<Bytes> {
+        let mut buffer = [0; 32];
+        let length = self.fall.usage.read_at(&mut buffer, 0)?;
+        parse::number(&buffer[..length]).map(Bytes).ok_or(io::ErrorKind::InvalidData.into())
+    }
+
+    fn reclaim(&mut self, amount: Bytes) -> io::Result<()> {
+        use io::Write as _;
+        let mut options = OpenOptions::new();
+        let mut file = self.fall.directory.open_with(RECLAIM, options.write(true))?;
+        file.write(amount.0.to_string().as_bytes()).map(drop)
+    }
+
+    fn bound(&mut self, bound: Bytes) -> io::Result<()> {
+        write_at_once(self.bound, bound.0.to_string().as_bytes())
+    }
+}
+
+/// One thread that may stall, for writes that reclaim memory in the writer: lowering `memory.high` below current use, in steps.
+/// Writes to one file keep their order. The thread ends with the host, or after the write that it is stuck in.
 struct SlowWriter {
     jobs: SyncSender<Job>,
     results: Receiver<(u64, io::Result<()>)>,
@@ -215,7 +294,7 @@ impl SlowWriter {
         let (done, results) = mpsc::channel();
         std::thread::Builder::new().name("qosm-slow-write".to_owned()).spawn(move || {
             for job in queue {
-                let result = write_at_once(&job.file, job.text.as_bytes());
+                let result = job.run();
                 if done.send((job.ticket, result)).is_err() {
                     return;
                 }

@@ -85,7 +85,7 @@ pub struct KnobRow {
     pub raise_order: u8,
     /// Whether lowering it below current use makes the writing thread reclaim, for as long as that takes.
     pub slow: bool,
-    /// What a policy can do where it is missing. The host does nothing of its own accord.
+    /// What can be done where it is missing.
     pub instead: Option<&'static str>,
 }
 
@@ -202,7 +202,7 @@ pub static TABLE: [KnobRow; 14] = [
     protection(Knob::MemoryLow, "memory.low", Value::Number(0), 1, false),
     protection(Knob::MemoryHigh, "memory.high", Value::Max, 0, true),
     KnobRow {
-        instead: Some("memory.high throttles and reclaims on cgroup v2"),
+        instead: Some("on cgroup v2 with memory.reclaim (Linux 5.19) qosm does the same from outside"),
         ..alibaba(
             Knob::WmarkRatio,
             "memory.wmark_ratio",
@@ -313,6 +313,16 @@ impl KnobRow {
             }
             other => other,
         }
+    }
+
+    /// Why it cannot be had without its file, and what would help.
+    pub(crate) fn lacking(&self, what: &str) -> String {
+        let mut why = format!("{what}; needs {}", self.kernel);
+        if let Some(instead) = self.instead {
+            why.push_str("; ");
+            why.push_str(instead);
+        }
+        why
     }
 
     /// Whether a value may be written at all.

@@ -3,9 +3,11 @@
 use std::io;
 
 use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::unit::Bytes;
 use rustix::io::Errno;
 
-use crate::backend::{Area, Backend as _, SlowWrite, join};
+use crate::backend::{Area, Backend as _, Lowering, SlowWrite, join};
+use crate::emulation::EMULATED;
 use crate::error::{self, HostError, errno_name};
 use crate::knob_table::{self, Encoding, Group, KnobRow};
 use crate::mounts::CgroupVersion;
@@ -20,11 +22,27 @@ use crate::{Host, parse};
 pub enum Support {
     /// By the kernel itself.
     Native,
+    /// The kernel has no such file; the host does what it would do.
+    Emulated {
+        /// How.
+        how: &'static str,
+    },
     /// Not at all, or not for now.
     Unavailable {
         /// What is missing, or what the kernel said.
         why: String,
     },
+}
+
+impl Support {
+    /// In one word: `native`, `emulated` or `unavailable`.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Emulated { .. } => "emulated",
+            Self::Unavailable { .. } => "unavailable",
+        }
+    }
 }
 
 /// A knob's file.
@@ -54,12 +72,15 @@ pub(crate) struct PendingWrite {
 }
 
 impl Host {
-    /// What a knob holds.
+    /// What a knob holds; of an emulated one, what it was set to.
     ///
     /// # Errors
     ///
     /// [`HostError::NotAttached`], [`HostError::Gone`], [`HostError::Unsupported`], [`HostError::Parse`], [`HostError::Read`].
     pub fn read(&mut self, target: Target, knob: Knob) -> Result<Value, HostError> {
+        if self.emulates(knob) {
+            return self.emulated_value(target, knob);
+        }
         let row = knob_table::row(knob);
         let file = CgroupFile::Knob(knob);
         let length = self.read_file(target, file)?;
@@ -74,6 +95,7 @@ impl Host {
     /// has proved.
     pub fn support(&mut self, target: Target, knob: Knob) -> Support {
         match self.prove(target, knob) {
+            Ok(()) if self.emulates(knob) => Support::Emulated { how: EMULATED },
             Ok(()) => Support::Native,
             Err(HostError::Unsupported { why, .. }) => Support::Unavailable { why },
             Err(other) => Support::Unavailable { why: other.to_string() },
@@ -86,7 +108,11 @@ impl Host {
         let row = knob_table::row(knob);
         let proof = self.probe.knobs[knob_table::index(knob)];
         // Writing a quota hands out run time, and writing `memory.high` may reclaim, even if nothing changes.
-        if matches!(proof, Proof::Untried | Proof::Missing) && row.group != Group::Bandwidth && !row.slow {
+        if matches!(proof, Proof::Untried | Proof::Missing)
+            && row.group != Group::Bandwidth
+            && !row.slow
+            && !self.emulates(knob)
+        {
             let text = row.encode(self.knob_version(row), value);
             self.write(target, knob, &text).map_err(|source| self.refused(target, knob, value, source))?;
             self.probe.knobs[knob_table::index(knob)] = Proof::Works;
@@ -127,8 +153,11 @@ impl Host {
         (parse::number(&text) == Some(0)).then(|| format!("/sys/{SWITCH} is 0: write 1 to it"))
     }
 
-    /// A knob's file on this target; `None` when the target is not attached or the controller not mounted.
+    /// A knob's file on this target, or the one through which it is emulated; `None` when the target is not attached or the controller not mounted.
     pub fn file(&self, target: Target, knob: Knob) -> Option<KnobFile> {
+        if self.emulates(knob) {
+            return self.emulation_file(target);
+        }
         let row = knob_table::row(knob);
         let path = self.file_path(target, CgroupFile::Knob(knob))?;
         Some(KnobFile { file: row.file(self.knob_version(row)), path })
@@ -150,11 +179,15 @@ impl Host {
     /// [`HostError::NotAttached`], and what [`Host::read`] has if the value cannot be read back.
     pub fn execute(&mut self, step: &Step) -> Result<Executed, HostError> {
         let Step { target, knob, to, .. } = *step;
+        if self.emulates(knob) {
+            return self.emulate(target, knob, to).map(Executed::Done);
+        }
         let row = knob_table::row(knob);
         let text = row.encode(self.knob_version(row), to);
         let queued = self.pending.values().any(|pending| (pending.target, pending.knob) == (target, knob));
-        if queued || (row.slow && self.would_reclaim(step)) {
-            if !self.write_slowly(target, knob, to, &text)? {
+        let falls = row.slow && self.would_reclaim(step);
+        if queued || falls {
+            if !self.write_slowly(target, knob, to, falls)? {
                 return Ok(Executed::Pending);
             }
         } else {
@@ -194,11 +227,16 @@ impl Host {
     }
 
     /// Whether it is done already.
-    fn write_slowly(&mut self, target: Target, knob: Knob, value: Value, text: &str) -> Result<bool, HostError> {
+    fn write_slowly(&mut self, target: Target, knob: Knob, value: Value, falls: bool) -> Result<bool, HostError> {
+        let row = knob_table::row(knob);
+        let text = row.encode(self.knob_version(row), value);
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let written = match self.place(target, knob) {
-            Ok((area, path)) => self.backend.write_slow(area, &path, text, ticket),
+            Ok((area, path)) => {
+                let lowering = if falls { self.lowering(target, value) } else { None };
+                self.backend.write_slow(area, &path, &text, lowering, ticket)
+            }
             Err(source) => Err(source),
         };
         match written {
@@ -214,6 +252,15 @@ impl Host {
             }
             Err(source) => Err(self.refused(target, knob, value, source)),
         }
+    }
+
+    /// How a memory bound falls below what is in use.
+    fn lowering(&self, target: Target, value: Value) -> Option<Lowering> {
+        let Value::Number(to) = value else { return None };
+        let path = self.attached_path(target)?.to_owned();
+        let usage = CgroupFile::MemoryUsage;
+        let version = self.hierarchies.version(usage.controller())?;
+        Some(Lowering { path, usage: usage.name(version), to: Bytes(to.unsigned_abs()) })
     }
 
     fn write(&mut self, target: Target, knob: Knob, text: &str) -> io::Result<()> {

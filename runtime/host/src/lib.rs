@@ -6,8 +6,11 @@
 //! another for what cannot wait ([`Host::start_alarms`]). What the host does with a knob stands in [`knob_table`]; the same host runs
 //! on a node in memory ([`simulated`]) that refuses what a kernel refuses.
 //!
-//! It never learns who wants a value or why, holds no state that the kernel does not hold too, except what the kernel refused
-//! lately, and reads no clock.
+//! Where a kernel lacks background reclaim but has `memory.reclaim`, the host stands in for it: it keeps the watermarks itself and
+//! a thread of its own does what the kernel would; [`Host::support`] says so.
+//!
+//! It never learns who wants a value or why, holds no state that the kernel does not hold too, except these watermarks and what the
+//! kernel refused lately, and reads no clock outside of that thread.
 //!
 //! ```
 //! use qosm_host::{Host, Executed, Wanted, simulated::Spec};
@@ -32,6 +35,7 @@
 
 mod alarm;
 mod backend;
+mod emulation;
 mod error;
 mod facts;
 mod kernel;
@@ -48,6 +52,7 @@ pub mod parse;
 mod plan;
 mod probe;
 mod provision;
+mod reclaim;
 mod search;
 mod signals;
 pub mod simulated;
@@ -71,10 +76,13 @@ pub use migration::MigrationLimits;
 pub use mounts::{CgroupVersion, Controller};
 pub use plan::{Clamp, Plan, Step, Wanted};
 pub use probe::BurstRule;
+pub use reclaim::FreePages;
+pub use reclaim::reclaimer::ReclaimReport;
 pub use signals::Bandwidth;
 
 use alarm::Alarms;
 use backend::{AnyBackend, Area, Backend as _, join};
+use emulation::Emulated;
 use facts::NodeFacts;
 use knobs::PendingWrite;
 use migration::Run;
@@ -119,6 +127,7 @@ pub struct Host {
     pub(crate) parking: Parking,
     pub(crate) pending: HashMap<u64, PendingWrite>,
     pub(crate) next_ticket: u64,
+    pub(crate) emulated: HashMap<Target, Emulated>,
     pub(crate) misses: Misses,
     pub(crate) migrations: BTreeMap<ContainerId, Arc<Run>>,
     pub(crate) migration_limits: MigrationLimits,
@@ -214,6 +223,7 @@ impl Host {
             parking: Parking::default(),
             pending: HashMap::new(),
             next_ticket: 0,
+            emulated: HashMap::new(),
             misses: Misses::default(),
             migrations: BTreeMap::new(),
             migration_limits: MigrationLimits::default(),

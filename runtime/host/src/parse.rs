@@ -7,6 +7,7 @@ use qosm_model::unit::{Bytes, Micros};
 
 use crate::knob_table::{Encoding, unlimited_bytes};
 use crate::mounts::CgroupVersion;
+use crate::reclaim::FreePages;
 
 pub mod numa;
 
@@ -91,6 +92,29 @@ pub fn meminfo(text: &[u8]) -> Option<(Bytes, Bytes)> {
         number(line.strip_suffix(b"kB")?)?.checked_mul(1024).map(Bytes)
     };
     Some((field(b"MemTotal:")?, field(b"MemAvailable:")?))
+}
+
+/// Free pages and watermarks of `/proc/zoneinfo`, summed over all zones. What each CPU keeps aside has a colon behind its names
+/// and is not counted.
+pub fn zoneinfo(text: &[u8]) -> Option<FreePages> {
+    let mut sum = FreePages::default();
+    let mut zones = 0_u32;
+    for line in text.split(|&byte| byte == b'\n') {
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let (first, second, third) = (words.next(), words.next(), words.next());
+        let (place, value) = match (first, second) {
+            (Some(b"pages"), Some(b"free")) => {
+                zones += 1;
+                (&mut sum.free, third)
+            }
+            (Some(b"min"), value) => (&mut sum.min, value),
+            (Some(b"low"), value) => (&mut sum.low, value),
+            (Some(b"high"), value) => (&mut sum.high, value),
+            _ => continue,
+        };
+        *place = place.saturating_add(number(value?)?);
+    }
+    (zones > 0).then_some(sum)
 }
 
 /// Number of CPUs, or NUMA nodes, in a list such as `0-3,8`. An empty list has none.
@@ -182,6 +206,17 @@ mod tests {
     }
 
     #[test]
+    fn sums_zones_and_leaves_out_what_cpus_keep() {
+        let text = b"Node 0, zone      DMA\n  per-node stats\n      nr_inactive_anon 17\n  pages free     3840\n        boost    0\n\
+            \x20       min      8\n        low      11\n        high     14\n        spanned  4095\n  pagesets\n    cpu: 0\n\
+            \x20             count: 5\n              high:  62\n              high_min: 3\nNode 0, zone    DMA32\n\
+            \x20 pages free     100\n        min      40\n        low      50\n        high     60\n";
+        assert_eq!(zoneinfo(text), Some(FreePages { free: 3940, min: 48, low: 61, high: 74 }));
+        assert_eq!(zoneinfo(b""), None);
+        assert_eq!(zoneinfo(b"  pages free     many\n"), None);
+    }
+
+    #[test]
     fn counts_lists() {
         for (text, length) in
             [("0-1\n", Some(2)), ("0-3,8,10-11", Some(7)), ("", Some(0)), ("3-1", None), ("a", None), ("0-", None)]
@@ -215,7 +250,7 @@ mod tests {
         #[test]
         fn survives_any_bytes(text: Vec<u8>) {
             let _ = (number(&text), signed(&text), keyed(&text, ["a", "nr_periods"]), pressure(&text), busy_ticks(&text));
-            let _ = (meminfo(&text), list_length(&text), cpu_max(&text), cfs_quota(&text));
+            let _ = (zoneinfo(&text), meminfo(&text), list_length(&text), cpu_max(&text), cfs_quota(&text));
             for encoding in [Encoding::Quota, Encoding::Micros, Encoding::Bytes, Encoding::Integer, Encoding::Flag] {
                 for version in [CgroupVersion::V1, CgroupVersion::V2] {
                     let _ = knob(encoding, version, 4096, &text);

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use crate::backend::{Area, Backend as _, join};
 use crate::error::{self, errno_name};
 use crate::mounts::{CgroupVersion, Controller};
+use crate::reclaim::worker::RECLAIM;
 use crate::{Host, knob_table, parse};
 
 /// What the kernel says to a burst above the quota.
@@ -38,6 +39,8 @@ pub(crate) enum Proof {
 pub(crate) struct Probe {
     pub(crate) burst_rule: BurstRule,
     pub(crate) knobs: [Proof; Knob::ALL.len()],
+    /// Whether a cgroup takes a write of `memory.reclaim`.
+    pub(crate) reclaim: Proof,
     pub(crate) why: Option<String>,
 }
 
@@ -90,6 +93,7 @@ impl Host {
                 probe.knobs[knob_table::index(row.knob)] = self.try_knob(tree, &path, row);
             }
         }
+        probe.reclaim = self.try_reclaim(&path);
         if let Some(rule) = self.try_burst(&path) {
             probe.burst_rule = rule;
         }
@@ -125,6 +129,16 @@ impl Host {
             Ok(()) => Proof::Works,
             // An agent in another PID namespace took our scratch cgroup for a left-over.
             Err(refusal) if error::is_absent(&refusal) => Proof::Untried,
+            Err(refusal) => Proof::Refused(errno_name(&refusal)),
+        }
+    }
+
+    /// Asks for nothing, which changes nothing.
+    fn try_reclaim(&mut self, path: &str) -> Proof {
+        let Some(tree) = self.hierarchies.of(Controller::Memory) else { return Proof::Missing };
+        match self.backend.write(Area::Cgroup(tree), &join(path, RECLAIM), "0") {
+            Ok(()) => Proof::Works,
+            Err(refusal) if error::is_absent(&refusal) => Proof::Missing,
             Err(refusal) => Proof::Refused(errno_name(&refusal)),
         }
     }

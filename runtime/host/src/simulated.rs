@@ -22,20 +22,35 @@ use qosm_model::unit::{Bytes, Micros};
 use rustix::io::Errno;
 use slab::Slab;
 
-use crate::backend::{Access, Area, Backend, FileId, SlowWrite, join};
+use crate::backend::{Access, Area, Backend, FileId, Lowering, SlowWrite, join};
 use crate::migration::{Job, Run};
 use crate::mounts::{CgroupVersion, Controller, Hierarchy};
 use crate::parse;
+use crate::reclaim::Watermarks;
+use crate::reclaim::reclaimer::{GroupId, ReclaimReport, Reclaimer};
 
 mod numa;
+mod reclaim;
 mod rules;
 mod spec;
 mod tree;
 
 pub use spec::{Kernel, Spec, Versions};
 
+use reclaim::Place;
 use rules::Rules;
 use tree::Tree;
+
+/// A write that was accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// The cgroup.
+    pub path: String,
+    /// The file in it.
+    pub file: String,
+    /// What was written.
+    pub text: String,
+}
 
 struct OpenFile {
     area: Area,
@@ -55,6 +70,10 @@ pub struct Simulation {
     cpus: u32,
     memory: Bytes,
     read_only: bool,
+    writes: Vec<Write>,
+    recording: bool,
+    reclaimer: Reclaimer<Place>,
+    now: Micros,
 }
 
 /// `USER_HZ` of the simulation.
@@ -113,6 +132,10 @@ impl Simulation {
             cpus: spec.cpus,
             memory: spec.memory,
             read_only: spec.read_only,
+            writes: Vec::new(),
+            recording: false,
+            reclaimer: Reclaimer::default(),
+            now: Micros(0),
         };
         if spec.root_delegates {
             for tree in &mut simulation.trees {
@@ -306,6 +329,16 @@ impl Simulation {
         self.rules.set_refusing(file, refusing);
     }
 
+    /// Starts to keep the host's accepted writes.
+    pub fn record_writes(&mut self) {
+        self.recording = true;
+    }
+
+    /// The host's accepted writes since the last call; nothing unless they are kept.
+    pub fn take_writes(&mut self) -> Vec<Write> {
+        std::mem::take(&mut self.writes)
+    }
+
     fn locate(&self, path: &str, file: &str) -> io::Result<(usize, usize)> {
         let path = path.trim_matches('/');
         self.trees
@@ -456,11 +489,25 @@ impl Backend for Simulation {
             return Err(Errno::ROFS.into());
         }
         tree.write(node, file, text, &self.rules)?;
+        if self.recording {
+            self.writes.push(Write { path: directory.to_owned(), file: file.to_owned(), text: text.to_owned() });
+        }
         Ok(())
     }
 
-    fn write_slow(&mut self, area: Area, path: &str, text: &str, _ticket: u64) -> io::Result<SlowWrite> {
-        self.write(area, path, text).map(|()| SlowWrite::Done)
+    fn write_slow(
+        &mut self,
+        area: Area,
+        path: &str,
+        text: &str,
+        lowering: Option<Lowering>,
+        _ticket: u64,
+    ) -> io::Result<SlowWrite> {
+        match lowering {
+            Some(lowering) => self.lower(area, path, lowering)?,
+            None => self.write(area, path, text)?,
+        }
+        Ok(SlowWrite::Done)
     }
 
     fn finished(&mut self) -> Vec<(u64, io::Result<()>)> {
@@ -495,6 +542,21 @@ impl Backend for Simulation {
             (progress.pages_found, progress.pages_moved) = (moved, moved);
         });
         Ok(())
+    }
+
+    fn hold_watermarks(&mut self, area: Area, path: &str, group: GroupId, watermarks: Watermarks) -> io::Result<()> {
+        let place = self.place(area, path)?;
+        let now = self.now;
+        self.reclaimer.hold(group, watermarks, place, now);
+        Ok(())
+    }
+
+    fn release_watermarks(&mut self, group: GroupId) {
+        self.reclaimer.release(group);
+    }
+
+    fn reclaim_report(&self, group: GroupId) -> Option<ReclaimReport> {
+        self.reclaimer.report(group)
     }
 
     fn page_size(&self) -> u64 {

@@ -169,6 +169,7 @@ impl Host {
     /// Closes a target's files and forgets it. A target that is not attached is fine.
     pub fn detach(&mut self, target: Target) {
         self.close_files(target);
+        self.end_emulation(target);
         if let Some(attached) = self.targets.remove(&target)
             && self.by_path.get(&attached.path) == Some(&target)
         {
@@ -305,12 +306,7 @@ impl Host {
         let mut why = format!("there is no such file in cgroup `{place}`");
         if let CgroupFile::Knob(knob) = file {
             let row = knob_table::row(knob);
-            why.push_str("; needs ");
-            why.push_str(row.kernel);
-            if let Some(instead) = row.instead {
-                why.push_str("; ");
-                why.push_str(instead);
-            }
+            why = row.lacking(&why);
         }
         HostError::Unsupported { what: file.name(version).to_owned(), why }
     }

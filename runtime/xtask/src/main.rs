@@ -12,6 +12,7 @@ mod setup;
 mod test;
 mod vm;
 mod wasm;
+mod workloads;
 mod workspace;
 
 use std::process::{Command, ExitCode};
@@ -34,6 +35,8 @@ enum Verb {
     Test(test::Args),
     /// Runs the benches.
     Bench(BenchArgs),
+    /// Measures in the VM what memory QoS does for a latency-sensitive process beside a memory hog.
+    BenchWorkloads(workloads::Args),
     /// Checks formatting, clippy's lints and the dependencies.
     Lint,
     /// Shows CPU Burst at work on a real web server.
@@ -75,6 +78,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         }
         Verb::Test(args) => return test::run(&workspace, &args),
         Verb::Bench(args) => bench(&workspace, &args.rest)?,
+        Verb::BenchWorkloads(args) => return workloads::run(&workspace, &args),
         Verb::Lint => lint::run(&workspace)?,
         Verb::Demo(args) => return demo::run(&workspace, &args),
         Verb::Vm(vm::Verb::Run(args)) => {
@@ -106,7 +110,7 @@ fn bench(workspace: &Workspace, rest: &[String]) -> anyhow::Result<()> {
 
 /// Modules and binaries, both in place for whoever runs the product. All packages at once and everywhere: with fewer of them
 /// cargo would choose other features for the shared dependencies and compile the engine a second time.
-fn build(workspace: &Workspace) -> anyhow::Result<()> {
+pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<()> {
     setup::install(workspace, &[setup::Purpose::Build])?;
     modules::build(workspace, None)?;
     command::heading("the agent");

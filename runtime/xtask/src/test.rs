@@ -230,7 +230,8 @@ const ENDED_WELL: &str = "qosm-test: good ";
 const ENDED_BADLY: &str = "qosm-test: bad ";
 
 fn script(tests: &[KernelTest], guest_program: impl Fn(&KernelTest) -> String, filter: Option<&str>) -> String {
-    let mut script = "export QOSM_BIN=/bin/qosm QOSM_MODULES=/policies RUST_BACKTRACE=1\nbad=0\n".to_owned();
+    let mut script =
+        "export QOSM_BIN=/bin/qosm QOSM_MODULES=/policies QOSM_DISK=/disk RUST_BACKTRACE=1\nbad=0\n".to_owned();
     let filter = filter.map(|text| format!(" '{}'", text.replace('\'', ""))).unwrap_or_default();
     for test in tests {
         let (program, package) = (guest_program(test), &test.package);

@@ -17,13 +17,16 @@ use crate::workspace::Workspace;
 
 pub(crate) use boot::QEMU;
 
+/// Size of the disk; it takes no more room here than is written to it.
+const DISK_BYTES: u64 = 1 << 30;
+
 /// What can be done with the VM.
 #[derive(clap::Subcommand)]
 pub(crate) enum Verb {
     /// Boots, runs a shell script inside and ends with its exit code.
     ///
     /// Inside: root, busybox, cgroup v2 on /sys/fs/cgroup with cpu, memory, io, cpuset and pids enabled for its children,
-    /// 4 CPUs and 1 GiB on two NUMA nodes, PSI, a loopback, nothing of this machine but the given files.
+    /// 4 CPUs and 1 GiB on two NUMA nodes, PSI, a loopback, an empty disk on /disk, nothing of this machine but the given files.
     Run(Args),
 }
 
@@ -96,7 +99,10 @@ pub(crate) fn script_in_vm(
     let folder = tempfile::tempdir().context("no folder for the VM's files")?;
     let image = folder.path().join("initramfs");
     pack(&guest, files, script, &image).context("the VM's files cannot be packed")?;
-    boot::run(&guest.kernel, &image, limit, each)
+    let disk = folder.path().join("disk");
+    let made = std::fs::File::create(&disk).and_then(|file| file.set_len(DISK_BYTES));
+    made.context("the VM's disk cannot be made")?;
+    boot::run(&guest.kernel, &image, &disk, limit, each)
 }
 
 fn pack(guest: &guest::Guest, files: &[Share], script: &str, image: &Path) -> Result<()> {

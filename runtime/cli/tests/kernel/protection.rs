@@ -7,6 +7,7 @@ use crate::cgroups::Version;
 use crate::node::{APP, MEMORY, Node, POD};
 
 const MIB: u64 = 1 << 20;
+const RATIO: &str = "memory.wmark_ratio";
 
 #[test]
 fn memory_bounds_are_held_on_three_levels_or_told_to_be_unavailable() {
@@ -50,6 +51,38 @@ fn memory_bounds_are_held_on_three_levels_or_told_to_be_unavailable() {
     wait_until("the bounds again", || read(APP, "memory.min") == (32 * MIB).to_string());
     agent.terminate();
     assert_eq!(node.cgroups.knobs(), before);
+}
+
+#[test]
+fn background_reclaim_is_emulated_and_goes_on_after_a_kill() {
+    let node = Node::new();
+    let agent = Agent::start(&node);
+    node.pod(&json!({MEMORY: {"policy": "auto"}}));
+    if node.cgroups.version == Version::V1 {
+        wait_until("the ratio to be told as unavailable", || {
+            let explanation = agent.explain();
+            let refused = explanation["refused"].as_array().cloned().unwrap_or_default();
+            refused.iter().any(|refusal| refusal["knob"] == RATIO && refusal["kind"] == "unavailable")
+        });
+        return;
+    }
+    wait_until("the ratio", || agent.held("container", RATIO)["value"] == 95);
+    let held = agent.held("container", RATIO);
+    assert_eq!((&held["baseline"], &held["support"]), (&json!(0), &json!("emulated")), "{held}");
+    assert!(held["path"].as_str().is_some_and(|path| path.ends_with("/app/memory.reclaim")), "{held}");
+    let text = agent.ask(&["explain", "default/web"]).unwrap();
+    assert!(text.contains("emulated: qosm reclaims through memory.reclaim"), "{text}");
+
+    agent.kill();
+    let agent = Agent::start(&node);
+    wait_until("the ratio again", || agent.held("container", RATIO)["policy"] == "memory-qos");
+    assert_eq!(agent.held("container", RATIO)["value"], 95);
+    let written = |log: &str| log.lines().any(|line| line.contains("setting applied") && line.contains(RATIO));
+    assert!(!written(&agent.log()), "the journal had it held before the policy asked again");
+
+    node.pod(&json!({}));
+    wait_until("the release", || agent.held("container", RATIO).is_null());
+    agent.terminate();
 }
 
 fn v1(node: &Node, agent: &Agent, before: &std::collections::BTreeMap<std::path::PathBuf, String>) {

@@ -13,6 +13,7 @@ use super::{Kernel, Spec, numa, pressure_text};
 use crate::knob_table::MAX_RUNTIME_MICROS;
 use crate::mounts::{CgroupVersion, Controller};
 use crate::parse;
+use crate::reclaim::worker::RECLAIM;
 
 pub(super) const SUBTREE: &str = "cgroup.subtree_control";
 pub(super) const CONTROLLERS: &str = "cgroup.controllers";
@@ -103,6 +104,7 @@ static FILES: &[FileRule] = &[
     FileRule("memory.current", MEMORY, Has::V2, Takes::Nothing, ""),
     FileRule("memory.events", MEMORY, Has::V2, Takes::Nothing, ""),
     FileRule("memory.max", MEMORY, Has::V2, Takes::Bound, "max"),
+    FileRule(RECLAIM, MEMORY, Has::V2, Takes::Nothing, ""),
     FileRule("memory.min", MEMORY, Has::V2AndAlibaba, Takes::Bound, "0"),
     FileRule("memory.low", MEMORY, Has::V2AndAlibaba, Takes::Bound, "0"),
     FileRule("memory.high", MEMORY, Has::V2AndAlibaba, Takes::Bound, "max"),
@@ -220,11 +222,13 @@ impl Rules {
         files
     }
 
+    pub(super) fn check_refusing(&self, file: &str) -> Result<(), Errno> {
+        if self.refusing.contains(file) { Err(Errno::INVAL) } else { Ok(()) }
+    }
+
     /// Checks a write, and says what the file then reads.
     pub(super) fn accept(&self, tree: &Tree, node: usize, file: &str, text: &str) -> Result<String, Errno> {
-        if self.refusing.contains(file) {
-            return Err(Errno::INVAL);
-        }
+        self.check_refusing(file)?;
         let rule = FILES.iter().find(|rule| rule.0 == file && self.has(rule.2, tree.version));
         let Some(&FileRule(.., takes, _)) = rule else { return Ok(line(text)) };
         if node == ROOT && !matches!(takes, Takes::Anything) {
@@ -378,6 +382,29 @@ pub(super) fn controller_list(controllers: &[Controller]) -> String {
         .map(|controller| controller.as_str())
         .collect();
     line(&names.join(" "))
+}
+
+/// Bytes, by themselves or with a binary suffix as `memparse` takes it; then options, which are not looked at.
+pub(super) fn reclaim_amount(text: &str) -> Result<u64, Errno> {
+    let word = text.split_ascii_whitespace().next().unwrap_or_default();
+    let (number, shift) = match word.char_indices().last() {
+        Some((end, 'k' | 'K')) => (&word[..end], 10),
+        Some((end, 'm' | 'M')) => (&word[..end], 20),
+        Some((end, 'g' | 'G')) => (&word[..end], 30),
+        _ => (word, 0),
+    };
+    let number = parse::number(number.as_bytes()).ok_or(Errno::INVAL)?;
+    number.checked_mul(1 << shift).ok_or(Errno::INVAL)
+}
+
+/// What a memory cgroup's files say after so many bytes of page cache were reclaimed.
+pub(super) fn after_reclaim(current: &str, stat: &str, bytes: u64) -> (String, String) {
+    let less = |number: &str| parse::number(number.as_bytes()).unwrap_or(0).saturating_sub(bytes);
+    let stat = stat.lines().map(|line| match line.split_once(' ') {
+        Some((key @ ("file" | "inactive_file"), number)) => format!("{key} {}\n", less(number)),
+        _ => format!("{line}\n"),
+    });
+    (line(&less(current).to_string()), stat.collect())
 }
 
 pub(super) fn cpu_stat_v1(periods: u64, throttled: u64, throttled_nanos: u64) -> String {

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use super::rules::{self, Rules};
 use crate::backend::join;
 use crate::mounts::{CgroupVersion, Controller};
+use crate::reclaim::worker::RECLAIM;
 
 pub(super) struct Node {
     pub(super) parent: Option<usize>,
@@ -92,9 +93,31 @@ impl Tree {
         if file == rules::SUBTREE && self.version == CgroupVersion::V2 {
             return self.delegate(node, text, rules).map_err(Into::into);
         }
+        if file == RECLAIM && node != ROOT {
+            rules.check_refusing(file)?;
+            return self.reclaim(node, rules::reclaim_amount(text)?);
+        }
         let accepted = rules.accept(self, node, file, text)?;
         self.put(node, file, accepted);
         Ok(())
+    }
+
+    /// A write to `memory.reclaim`: takes page cache from the cgroup, and so from those above it; anonymous memory has nowhere to
+    /// go. `EAGAIN` when there is less than was asked for; what there is has been taken then.
+    fn reclaim(&mut self, node: usize, bytes: u64) -> io::Result<()> {
+        let stat = self.read(node, "memory.stat").unwrap_or_default();
+        let cache = crate::parse::keyed(stat.as_bytes(), ["file"])[0].unwrap_or(0);
+        let taken = cache.min(bytes);
+        let mut place = Some(node);
+        while let Some(node) = place {
+            if let (Ok(current), Ok(stat)) = (self.read(node, "memory.current"), self.read(node, "memory.stat")) {
+                let (current, stat) = rules::after_reclaim(current, stat, taken);
+                self.put(node, "memory.current", current);
+                self.put(node, "memory.stat", stat);
+            }
+            place = self.nodes[node].parent;
+        }
+        if taken < bytes { Err(Errno::AGAIN.into()) } else { Ok(()) }
     }
 
     pub(super) fn make(&mut self, path: &str, rules: &Rules) -> io::Result<()> {

@@ -45,6 +45,10 @@ echo 'root:x:0:' >/etc/group
 echo 'nogroup:x:65534:' >>/etc/group
 hostname vm
 ip link set lo up
+# The disk is found a moment after the system is up. Page cache that can be reclaimed needs a file system with blocks.
+for turn in 1 2 3 4 5 6 7 8 9 10; do [ -b /dev/nvme0n1 ] && break; sleep 0.5; done
+mkdir -p /disk
+mke2fs /dev/nvme0n1 >/dev/null && mount -t ext4 /dev/nvme0n1 /disk
 chmod 755 /
 cd /root
 echo 'qosm-vm: the script begins'
@@ -60,7 +64,7 @@ poweroff -f
 ///
 /// When there is no qemu, the time is up, or the machine went down before the script ended; the latter with the last lines of
 /// its console.
-pub(crate) fn run(kernel: &Path, image: &Path, limit: Duration, mut each: impl FnMut(&str)) -> Result<u8> {
+pub(crate) fn run(kernel: &Path, image: &Path, disk: &Path, limit: Duration, mut each: impl FnMut(&str)) -> Result<u8> {
     let Some(qemu) = workspace::program(QEMU) else {
         bail!("there is no {QEMU}: run `make setup`, or as root `apt-get install qemu-system-x86`");
     };
@@ -70,6 +74,8 @@ pub(crate) fn run(kernel: &Path, image: &Path, limit: Duration, mut each: impl F
     command.args(["-object", "memory-backend-ram,id=m0,size=512M", "-object", "memory-backend-ram,id=m1,size=512M"]);
     command.args(["-numa", "node,nodeid=0,cpus=0-1,memdev=m0", "-numa", "node,nodeid=1,cpus=2-3,memdev=m1"]);
     command.args(["-nographic", "-no-reboot", "-nic", "none"]);
+    let disk = format!("if=none,id=disk,format=raw,cache=unsafe,file={}", disk.display());
+    command.args(["-drive", &disk, "-device", "nvme,serial=qosm,drive=disk"]);
     command.arg("-kernel").arg(kernel).arg("-initrd").arg(image);
     command.args(["-append", "console=ttyS0 psi=1 quiet panic=-1 oops=panic"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

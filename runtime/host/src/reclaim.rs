@@ -1,0 +1,194 @@
+//! Background reclaim for kernels without `memory.wmark_ratio`: what Alibaba's kernels do inside, done from outside through
+//! `memory.reclaim`.
+//!
+//! Here stands the arithmetic; [`reclaimer`] decides whose turn it is and what an answer means, without a clock or a file;
+//! [`worker`] is the thread that does it on a real kernel, and the simulation does it in memory. [`lower`] brings `memory.high`
+//! below current use without a stall.
+//!
+//! Sources: Alibaba Cloud Linux' manual pages on backend asynchronous reclaim and on the global minimum watermark rating; Linux
+//! `Documentation/admin-guide/cgroup-v2.rst` on `memory.reclaim`.
+
+use qosm_model::unit::Bytes;
+
+pub(crate) mod lower;
+pub(crate) mod reclaimer;
+pub(crate) mod worker;
+
+/// What a group is to be reclaimed by, as the kernel's three files would hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Watermarks {
+    /// `memory.wmark_ratio`: percent of the limit at which reclaim starts; 0 = off.
+    pub(crate) ratio: u8,
+    /// `memory.wmark_scale_factor`: ten-thousandths of the limit to reclaim from there.
+    pub(crate) scale: u16,
+    /// `memory.wmark_min_adj`: percent by which the group comes earlier (above 0) or later when the node itself runs short.
+    pub(crate) min_adj: i8,
+}
+
+impl Default for Watermarks {
+    /// What a new cgroup has.
+    fn default() -> Self {
+        Self { ratio: 0, scale: 50, min_adj: 0 }
+    }
+}
+
+/// Between which sizes a group is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Levels {
+    /// Reclaim starts here.
+    pub(crate) high: Bytes,
+    /// And ends here.
+    pub(crate) low: Bytes,
+}
+
+/// How near the node's free memory is to its watermarks, in thousandths: 0 = far, 1000 = at the one that wakes kswapd.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Nearness(u16);
+
+/// Free pages of the node and its watermarks, summed over all zones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FreePages {
+    /// Free.
+    pub free: u64,
+    /// Below it allocations wait for reclaim.
+    pub min: u64,
+    /// Below it kswapd reclaims, from every group alike.
+    pub low: u64,
+    /// There kswapd stops.
+    pub high: u64,
+}
+
+impl Nearness {
+    const MOST: u64 = 1000;
+
+    /// From as far above `high` as `high` is above `min`, down to `low`: so that groups which are to come earlier do before
+    /// kswapd turns to all.
+    pub(crate) fn of(pages: FreePages) -> Self {
+        let FreePages { free, min, low, high } = pages;
+        let far = high.saturating_add(high.saturating_sub(min));
+        let near = if free <= low {
+            Self::MOST
+        } else if free >= far {
+            0
+        } else {
+            (far - free).saturating_mul(Self::MOST) / (far - low)
+        };
+        Self(u16::try_from(near).unwrap_or(1000))
+    }
+
+    pub(crate) fn is_far(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl Watermarks {
+    /// Whether there is anything to do for such a group.
+    pub(crate) fn is_on(self) -> bool {
+        self.ratio > 0
+    }
+
+    /// `limit` is the smaller of `memory.high` and `memory.max`; without one, or at a ratio of 0, there is nothing to relate to.
+    ///
+    /// ```text
+    /// high = limit × ratio / 100
+    /// low  = high − limit × scale / 10000
+    /// ```
+    ///
+    /// The kernel moves a group's share of the *node's* watermarks by `min_adj`; from outside only the group's own can be moved.
+    /// With the node's free memory at its watermark they fall by `min_adj` percent, or rise by as many percent of what is left to
+    /// the limit; farther away by less, and not at all while there is enough.
+    pub(crate) fn levels(self, limit: Option<Bytes>, near: Nearness) -> Option<Levels> {
+        let limit = u128::from(limit?.0);
+        if !self.is_on() {
+            return None;
+        }
+        let start = limit * u128::from(self.ratio) / 100;
+        let share = u128::from(self.min_adj.unsigned_abs()) * u128::from(near.0);
+        let whole = 100 * u128::from(Nearness::MOST);
+        let high = if self.min_adj > 0 {
+            start.saturating_sub(start * share / whole)
+        } else {
+            start + limit.saturating_sub(start) * share / whole
+        };
+        let low = high.saturating_sub(limit * u128::from(self.scale) / 10_000);
+        let bytes = |size: u128| Bytes(u64::try_from(size).unwrap_or(u64::MAX));
+        Some(Levels { high: bytes(high), low: bytes(low) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const FAR: Nearness = Nearness(0);
+    const NEAR: Nearness = Nearness(1000);
+
+    fn levels(limit: u64, ratio: u8, scale: u16, min_adj: i8, near: Nearness) -> Option<(u64, u64)> {
+        let levels = Watermarks { ratio, scale, min_adj }.levels(Some(Bytes(limit)), near)?;
+        Some((levels.high.0, levels.low.0))
+    }
+
+    #[test]
+    fn levels_are_those_of_the_kernel() {
+        for (limit, ratio, scale, expected) in [
+            // The published example: `memory.high` of 80 % of 100 MiB.
+            (83_886_080, 95, 20, Some((79_691_776, 79_524_004))),
+            (83_886_080, 95, 50, Some((79_691_776, 79_272_346))),
+            (1 << 30, 100, 1000, Some((1 << 30, 966_367_642))),
+            (1 << 30, 1, 1000, Some((10_737_418, 0))),
+            (0, 95, 20, Some((0, 0))),
+            (1 << 30, 0, 20, None),
+        ] {
+            assert_eq!(levels(limit, ratio, scale, 0, FAR), expected, "{limit} {ratio} {scale}");
+        }
+        assert_eq!(Watermarks { ratio: 95, ..Watermarks::default() }.levels(None, FAR), None);
+    }
+
+    #[test]
+    fn be_comes_earlier_and_ls_later_as_the_node_runs_short() {
+        for (adj, near, high) in [
+            (50, FAR, 950),
+            (50, Nearness(500), 713),
+            (50, NEAR, 475),
+            (-25, FAR, 950),
+            (-25, Nearness(500), 956),
+            (-25, NEAR, 962),
+            (0, NEAR, 950),
+        ] {
+            assert_eq!(levels(1000, 95, 20, adj, near), Some((high, high - 2)), "{adj} {near:?}");
+        }
+    }
+
+    #[test]
+    fn nearness_begins_before_kswapd_does() {
+        for (free, near) in [(1000, 0), (140, 0), (139, 16), (120, 333), (100, 666), (80, 1000), (60, 1000), (0, 1000)]
+        {
+            assert_eq!(Nearness::of(FreePages { free, min: 60, low: 80, high: 100 }), Nearness(near), "{free}");
+        }
+        assert_eq!(Nearness::of(FreePages::default()), NEAR, "no watermarks and nothing free");
+    }
+
+    proptest! {
+        #[test]
+        fn levels_lie_below_the_limit_and_rise_with_the_ratio(
+            limit in 0..=u64::MAX, ratio in 1..=99_u8, scale in 1..=1000_u16, adj in -25..=50_i8, near in 0..=1000_u16,
+        ) {
+            let near = Nearness(near);
+            let (high, low) = levels(limit, ratio, scale, adj, near).unwrap();
+            prop_assert!(low <= high && high <= limit);
+            let (more_high, more_low) = levels(limit, ratio + 1, scale, adj, near).unwrap();
+            prop_assert!(more_high >= high && more_low >= low);
+        }
+
+        #[test]
+        fn nearer_means_earlier_for_be_and_later_for_ls(
+            limit in 0..=u64::MAX, adj in 1..=25_i8, near in 0..1000_u16,
+        ) {
+            let at = |adj, near| levels(limit, 95, 20, adj, Nearness(near)).unwrap().0;
+            prop_assert!(at(adj, near + 1) <= at(adj, near));
+            prop_assert!(at(-adj, near + 1) >= at(-adj, near));
+        }
+    }
+}

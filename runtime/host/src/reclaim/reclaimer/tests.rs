@@ -1,0 +1,206 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// A node in a few numbers. `files` of a group is its place here.
+#[derive(Default)]
+struct Toy {
+    usage: Vec<u64>,
+    limit: Vec<Option<u64>>,
+    /// What cannot be reclaimed of each.
+    fixed: Vec<u64>,
+    answer: Option<Errno>,
+    free: FreePages,
+    asked: Vec<(usize, u64)>,
+}
+
+impl Toy {
+    fn with(usage: u64, limit: Option<u64>, fixed: u64) -> Self {
+        let plenty = FreePages { free: 1 << 20, min: 60, low: 80, high: 100 };
+        Self { usage: vec![usage], limit: vec![limit], fixed: vec![fixed], free: plenty, ..Self::default() }
+    }
+}
+
+impl Ground for Toy {
+    type Group = usize;
+    fn usage(&mut self, &group: &usize) -> io::Result<Bytes> {
+        self.usage.get(group).map(|&usage| Bytes(usage)).ok_or(Errno::NODEV.into())
+    }
+    fn limit(&mut self, &group: &usize) -> io::Result<Option<Bytes>> {
+        Ok(self.limit[group].map(Bytes))
+    }
+    fn reclaim(&mut self, &group: &usize, amount: Bytes) -> io::Result<()> {
+        self.asked.push((group, amount.0));
+        if let Some(answer) = self.answer {
+            return Err(answer.into());
+        }
+        let given = amount.0.min(self.usage[group].saturating_sub(self.fixed[group]));
+        self.usage[group] -= given;
+        if given < amount.0 { Err(Errno::AGAIN.into()) } else { Ok(()) }
+    }
+    fn free_pages(&mut self) -> Option<FreePages> {
+        Some(self.free)
+    }
+}
+
+fn marks(ratio: u8, scale: u16, min_adj: i8) -> Watermarks {
+    Watermarks { ratio, scale, min_adj }
+}
+
+fn one(watermarks: Watermarks) -> Reclaimer<usize> {
+    let mut reclaimer = Reclaimer::default();
+    reclaimer.hold(GroupId(1), watermarks, 0, Micros(0));
+    reclaimer
+}
+
+/// Turns until nobody is due.
+fn sweep(reclaimer: &mut Reclaimer<usize>, now: u64, toy: &mut Toy) {
+    while reclaimer.turn(Micros(now), toy) != Turn::Idle {}
+}
+
+#[test]
+fn reclaims_in_slices_from_the_high_watermark_to_the_low_one() {
+    let mut toy = Toy::with(100 * MIB, Some(100 * MIB), 0);
+    let mut reclaimer = one(marks(90, 2000, 0));
+    sweep(&mut reclaimer, 0, &mut toy);
+    assert_eq!(toy.usage[0], 70 * MIB);
+    assert_eq!(toy.asked, [(0, 8 * MIB), (0, 8 * MIB), (0, 8 * MIB), (0, 6 * MIB)]);
+    let report = reclaimer.report(GroupId(1)).unwrap();
+    assert_eq!((report.rounds, report.reclaimed, report.exhausted), (1, Bytes(30 * MIB), 0));
+    assert_eq!(report.levels, Some((Bytes(90 * MIB), Bytes(70 * MIB))));
+    // Between the two nothing happens.
+    toy.usage[0] = 89 * MIB;
+    sweep(&mut reclaimer, 1_000_000, &mut toy);
+    assert_eq!(toy.asked.len(), 4);
+}
+
+#[test]
+fn without_a_limit_or_a_ratio_nothing_happens() {
+    for (limit, ratio) in [(None, 95), (Some(100 * MIB), 0)] {
+        let mut toy = Toy::with(100 * MIB, limit, 0);
+        let mut reclaimer = one(marks(ratio, 50, 0));
+        sweep(&mut reclaimer, 0, &mut toy);
+        assert_eq!((toy.asked.len(), reclaimer.due()), (0, Some(LATEST)));
+    }
+}
+
+#[test]
+fn eagain_ends_the_round_and_the_pauses_grow() {
+    let mut toy = Toy::with(100 * MIB, Some(100 * MIB), 100 * MIB);
+    let mut reclaimer = one(marks(90, 1000, 0));
+    let mut pauses = Vec::new();
+    let mut now = 0;
+    for _ in 0..9 {
+        assert_eq!(reclaimer.turn(Micros(now), &mut toy), Turn::Asked(GroupId(1)));
+        let due = reclaimer.due().unwrap().0;
+        pauses.push((due - now) / 100_000);
+        now = due;
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 100, 100]);
+    // Memory that can be had again ends the pauses.
+    toy.fixed[0] = 0;
+    sweep(&mut reclaimer, now, &mut toy);
+    assert_eq!(toy.usage[0], 80 * MIB);
+    toy.usage[0] = 100 * MIB;
+    toy.fixed[0] = 100 * MIB;
+    now = reclaimer.due().unwrap().0;
+    reclaimer.turn(Micros(now), &mut toy);
+    assert_eq!(reclaimer.due().unwrap().0 - now, 100_000);
+}
+
+#[test]
+fn what_eagain_gave_nonetheless_is_counted() {
+    let mut toy = Toy::with(100 * MIB, Some(100 * MIB), 97 * MIB);
+    let mut reclaimer = one(marks(90, 1000, 0));
+    sweep(&mut reclaimer, 0, &mut toy);
+    let report = reclaimer.report(GroupId(1)).unwrap();
+    assert_eq!((report.reclaimed, report.exhausted, report.trouble), (Bytes(3 * MIB), 1, None));
+}
+
+#[test]
+fn another_answer_is_kept_and_the_group_left_alone_for_long() {
+    let mut toy = Toy { answer: Some(Errno::PERM), ..Toy::with(100 * MIB, Some(100 * MIB), 0) };
+    let mut reclaimer = one(marks(90, 1000, 0));
+    sweep(&mut reclaimer, 0, &mut toy);
+    assert_eq!(reclaimer.report(GroupId(1)).unwrap().trouble, Some("EPERM"));
+    assert_eq!((toy.asked.len(), reclaimer.due()), (1, Some(LONGEST_PAUSE)));
+}
+
+#[test]
+fn a_group_that_is_gone_is_forgotten() {
+    let mut toy = Toy::default();
+    let mut reclaimer = one(marks(90, 1000, 0));
+    assert_eq!(reclaimer.turn(Micros(0), &mut toy), Turn::Gone(GroupId(1)));
+    assert_eq!(reclaimer.due(), None);
+}
+
+#[test]
+fn a_released_group_is_not_asked_again_even_in_the_middle_of_a_round() {
+    let mut toy = Toy::with(100 * MIB, Some(100 * MIB), 0);
+    let mut reclaimer = one(marks(90, 5000, 0));
+    assert_eq!(reclaimer.turn(Micros(0), &mut toy), Turn::Asked(GroupId(1)));
+    reclaimer.release(GroupId(1));
+    sweep(&mut reclaimer, u64::MAX, &mut toy);
+    assert_eq!(toy.usage[0], 92 * MIB);
+}
+
+#[test]
+fn looks_often_while_a_group_grows_and_seldom_while_it_does_not() {
+    let mut toy = Toy::with(50 * MIB, Some(100 * MIB), 0);
+    let mut reclaimer = one(marks(90, 50, 0));
+    let mut now = 0;
+    let mut next = |toy: &mut Toy| {
+        reclaimer.turn(Micros(now), toy);
+        let due = reclaimer.due().unwrap().0;
+        let interval = due - now;
+        now = due;
+        interval
+    };
+    assert_eq!([(); 7].map(|()| next(&mut toy)), [10_000, 20_000, 40_000, 80_000, 160_000, 250_000, 250_000]);
+    // 10 MiB in 250 ms: 30 MiB to go take 750 ms, half of which is longer than it may sleep.
+    toy.usage[0] = 60 * MIB;
+    assert_eq!(next(&mut toy), 250_000);
+    toy.usage[0] = 85 * MIB;
+    assert_eq!(next(&mut toy), 25_000);
+    toy.usage[0] = 89 * MIB;
+    assert_eq!(next(&mut toy), 10_000);
+}
+
+#[test]
+fn while_the_node_runs_short_be_goes_first_and_lower_but_ls_is_not_forgotten() {
+    let mut toy = Toy::with(60 * MIB, Some(100 * MIB), 0);
+    toy.usage.push(98 * MIB);
+    toy.limit.push(Some(100 * MIB));
+    toy.fixed.push(0);
+    let (ls, be) = (1, 0);
+    let mut reclaimer = Reclaimer::default();
+    reclaimer.hold(GroupId(2), marks(95, 200, -25), ls, Micros(0));
+    reclaimer.hold(GroupId(1), marks(95, 200, 50), be, Micros(0));
+    sweep(&mut reclaimer, 0, &mut toy);
+    assert_eq!(toy.asked.iter().map(|&(group, _)| group).collect::<Vec<_>>(), [ls], "only it is above 95 %");
+    toy.free.free = 0;
+    toy.usage[ls] = 98 * MIB;
+    toy.asked.clear();
+    sweep(&mut reclaimer, 1_000_000, &mut toy);
+    let order: Vec<usize> = toy.asked.iter().map(|&(group, _)| group).collect();
+    assert_eq!(order.first(), Some(&be));
+    assert!(order.contains(&ls), "{order:?}");
+    assert!(toy.usage[be] < 48 * MIB && toy.usage[ls] > 93 * MIB, "{:?}", toy.usage);
+}
+
+proptest! {
+    #[test]
+    fn never_below_the_low_watermark(
+        usage in 0..1_u64 << 40, limit in 0..1_u64 << 40, ratio in 0..=100_u8, scale in 1..=1000_u16, fixed in 0..1_u64 << 40,
+    ) {
+        let watermarks = marks(ratio, scale, 0);
+        let low = watermarks.levels(Some(Bytes(limit)), Nearness::default()).map_or(u64::MAX, |levels| levels.low.0);
+        // A group that keeps to its limit, so that the number of slices stays small.
+        let usage = usage.min(limit).max(limit.saturating_sub(1 << 30));
+        let mut toy = Toy::with(usage, Some(limit), fixed);
+        sweep(&mut one(watermarks), 0, &mut toy);
+        prop_assert!(toy.usage[0] >= low.min(usage), "{} of {usage} left, low {low}", toy.usage[0]);
+    }
+}

@@ -1,0 +1,109 @@
+//! The simulation as a ground for background reclaim, and for bounds that fall below what is in use.
+
+use std::io;
+
+use qosm_model::unit::{Bytes, Micros};
+use rustix::io::Errno;
+
+use super::Simulation;
+use crate::backend::{Area, Backend as _, Lowering, join};
+use crate::parse;
+use crate::reclaim::FreePages;
+use crate::reclaim::lower::{Lowered, lower};
+use crate::reclaim::reclaimer::{Ground, Turn};
+use crate::reclaim::worker::{CURRENT, RECLAIM, smaller};
+
+/// A cgroup of a hierarchy, as long as it is there.
+pub(crate) struct Place {
+    tree: usize,
+    path: String,
+    inode: u64,
+}
+
+impl Simulation {
+    /// Sets the node's free pages and watermarks, as `/proc/zoneinfo` tells them.
+    pub fn set_free_pages(&mut self, pages: FreePages) {
+        let FreePages { free, min, low, high } = pages;
+        let text = format!(
+            "Node 0, zone   Normal\n  pages free     {free}\n        min      {min}\n        low      {low}\n        \
+             high     {high}\n"
+        );
+        self.proc.insert("zoneinfo".to_owned(), text);
+    }
+
+    /// Lets so much time go by for background reclaim, if the host stands in for the kernel. Of itself no time goes by here.
+    pub fn reclaim_for(&mut self, time: Micros) {
+        let end = Micros(self.now.0.saturating_add(time.0));
+        let mut reclaimer = std::mem::take(&mut self.reclaimer);
+        while let Some(due) = reclaimer.due().filter(|&due| due <= end) {
+            self.now = self.now.max(due);
+            if reclaimer.turn(self.now, self) == Turn::Idle {
+                break;
+            }
+        }
+        self.reclaimer = reclaimer;
+        self.now = end;
+    }
+
+    pub(super) fn place(&self, area: Area, path: &str) -> io::Result<Place> {
+        let Area::Cgroup(tree) = area else { return Err(Errno::NOENT.into()) };
+        Ok(Place { tree, path: path.to_owned(), inode: self.inode(area, path)? })
+    }
+
+    pub(super) fn lower(&mut self, area: Area, file: &str, lowering: Lowering) -> io::Result<()> {
+        let to = lowering.to;
+        lower(&mut Falling { simulation: self, area, file, lowering }, to)
+    }
+
+    fn bytes(&self, area: Area, path: &str) -> io::Result<Option<Bytes>> {
+        Ok(parse::number(&self.read_once(area, path)?).map(Bytes))
+    }
+}
+
+impl Ground for Simulation {
+    type Group = Place;
+
+    fn usage(&mut self, group: &Place) -> io::Result<Bytes> {
+        let area = Area::Cgroup(group.tree);
+        if self.inode(area, &group.path)? != group.inode {
+            return Err(Errno::NODEV.into());
+        }
+        self.bytes(area, &join(&group.path, CURRENT))?.ok_or(Errno::INVAL.into())
+    }
+
+    fn limit(&mut self, group: &Place) -> io::Result<Option<Bytes>> {
+        let bound = |name| self.bytes(Area::Cgroup(group.tree), &join(&group.path, name));
+        Ok(smaller(bound("memory.high")?, bound("memory.max")?))
+    }
+
+    fn reclaim(&mut self, group: &Place, amount: Bytes) -> io::Result<()> {
+        self.write(Area::Cgroup(group.tree), &join(&group.path, RECLAIM), &amount.0.to_string())
+    }
+
+    fn free_pages(&mut self) -> Option<FreePages> {
+        parse::zoneinfo(self.proc.get("zoneinfo")?.as_bytes())
+    }
+}
+
+/// A bound that falls.
+struct Falling<'a> {
+    simulation: &'a mut Simulation,
+    area: Area,
+    file: &'a str,
+    lowering: Lowering,
+}
+
+impl Lowered for Falling<'_> {
+    fn usage(&mut self) -> io::Result<Bytes> {
+        let path = join(&self.lowering.path, self.lowering.usage);
+        self.simulation.bytes(self.area, &path)?.ok_or(Errno::INVAL.into())
+    }
+
+    fn reclaim(&mut self, amount: Bytes) -> io::Result<()> {
+        self.simulation.write(self.area, &join(&self.lowering.path, RECLAIM), &amount.0.to_string())
+    }
+
+    fn bound(&mut self, bound: Bytes) -> io::Result<()> {
+        self.simulation.write(self.area, self.file, &bound.0.to_string())
+    }
+}

@@ -1,0 +1,46 @@
+//! `bench-workloads`: a latency-sensitive process beside a memory hog, in the VM. The measuring is done inside, by the program
+//! `overcommit` of the benches.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::vm::{self, Share};
+use crate::workspace::Workspace;
+use crate::{build, command, setup};
+
+/// How to measure.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Seconds that each policy is measured in each round.
+    #[arg(long, default_value_t = 20, value_name = "SECONDS")]
+    seconds: u64,
+    /// Rounds; in each both policies are measured once.
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    rounds: u64,
+}
+
+/// Boot, the module's compilation and the pauses, on an emulated processor.
+const BESIDE: Duration = Duration::from_secs(10 * 60);
+
+/// Boots the VM and prints the table.
+///
+/// # Errors
+///
+/// When something cannot be built, or the VM cannot be had.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    setup::install(workspace, &[setup::Purpose::Test])?;
+    build(workspace)?;
+    command::heading("memory QoS under overcommit, in a VM with cgroup v2");
+    let share = |host, guest: &str| Share { host, guest: guest.into() };
+    let files = [
+        share(workspace.binary(), "/bin/qosm"),
+        share(workspace.target().join("release/overcommit"), "/bin/overcommit"),
+        share(workspace.modules(), "/policies"),
+    ];
+    let script = format!("exec /bin/overcommit compare {} {}\n", args.seconds, args.rounds);
+    // Twice as long as it should take: an emulated second is not always one.
+    let limit = BESIDE + Duration::from_secs(args.seconds * args.rounds * 4);
+    Ok(ExitCode::from(vm::script_in_vm(workspace, &files, &script, limit, |line| println!("{line}"))?))
+}
