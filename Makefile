@@ -21,7 +21,7 @@ build:  ## the agent, target/release/qosm, and the default modules, target/polic
 test:  ## all tests: unit, modules, this machine's kernel (as root), a small VM with cgroup v2
 	@$(XTASK) test $(ARGS)
 
-demo:  ## a throttled web server, then the same with CPU Burst (as root; otherwise a recorded run)
+demo:  ## a throttled web server, then the same with CPU Burst (as root; otherwise a recorded run); then pages that come home
 	@$(XTASK) demo $(ARGS)
 
 bench:  ## the benches behind the README's numbers

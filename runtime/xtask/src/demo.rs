@@ -1,4 +1,4 @@
-//! `make demo`: a real web server under a real CPU limit, first left alone, then with CPU Burst.
+//! `make demo`: a real web server under a real CPU limit, first left alone, then with CPU Burst; then [`pages`] on two NUMA nodes.
 //!
 //! [`cgroup`] plays the kubelet, [`server`] the container, [`load`] its visitors and [`agent`] starts the product;
 //! [`measure`] looks on, [`report`] and [`plot`] tell. Where no cgroups can be made, [`recorded`] tells the same story.
@@ -7,6 +7,7 @@ mod agent;
 mod cgroup;
 mod load;
 mod measure;
+pub(crate) mod pages;
 mod plot;
 mod recorded;
 mod report;
@@ -49,12 +50,24 @@ pub(crate) struct Args {
     /// Replays the recorded run even where the real one could be made.
     #[arg(long)]
     recorded: bool,
+    /// Shows one act only: the web server, or the pages.
+    #[arg(long, value_enum)]
+    only: Option<Act>,
     /// Takes the agent and the modules as they are in the target directory.
     #[arg(long)]
     no_build: bool,
 }
 
-/// Builds what is needed, then shows the real run or the recorded one.
+/// What there is to see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Act {
+    /// CPU Burst on a web server.
+    Burst,
+    /// Memory locality on two NUMA nodes.
+    Pages,
+}
+
+/// Builds what is needed, then shows one act after the other.
 ///
 /// # Errors
 ///
@@ -63,6 +76,17 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if !args.no_build {
         crate::build(workspace)?;
     }
+    if args.only != Some(Act::Pages) {
+        let shown = burst(workspace, args)?;
+        if shown != ExitCode::SUCCESS || args.only.is_some() || args.hold {
+            return Ok(shown);
+        }
+    }
+    pages::run(workspace)
+}
+
+/// The first act: the real run or the recorded one.
+fn burst(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let why_not = if args.recorded {
         Some("a recorded one was asked for".to_owned())
     } else if !rustix::process::geteuid().is_root() {

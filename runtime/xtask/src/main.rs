@@ -39,8 +39,11 @@ enum Verb {
     BenchWorkloads(workloads::Args),
     /// Checks formatting, clippy's lints and the dependencies.
     Lint,
-    /// Shows CPU Burst at work on a real web server.
+    /// Shows CPU Burst at work on a real web server, and memory locality on two NUMA nodes.
     Demo(demo::Args),
+    /// The demo's second act, where it plays: on a machine that it is handed to.
+    #[command(hide = true)]
+    Pages(demo::pages::Args),
     /// A small virtual machine with cgroup v2 and two NUMA nodes.
     #[command(subcommand)]
     Vm(vm::Verb),
@@ -68,6 +71,10 @@ fn main() -> ExitCode {
 }
 
 fn run(verb: Verb) -> anyhow::Result<ExitCode> {
+    if let Verb::Pages(args) = &verb {
+        // In the VM there is no workspace.
+        return demo::pages::play(args);
+    }
     let workspace = Workspace::here()?;
     match verb {
         Verb::Setup(args) => setup::run(&workspace, &args)?,
@@ -81,6 +88,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::BenchWorkloads(args) => return workloads::run(&workspace, &args),
         Verb::Lint => lint::run(&workspace)?,
         Verb::Demo(args) => return demo::run(&workspace, &args),
+        Verb::Pages(_) => {}
         Verb::Vm(vm::Verb::Run(args)) => {
             setup::install(&workspace, &[setup::Purpose::Test])?;
             return vm::run(&workspace, &args);

@@ -189,5 +189,6 @@ fn an_alarm_brings_an_evaluation_forward_and_no_faster_than_allowed() {
 #[test]
 fn an_alarm_of_nobody_is_told() {
     let line = json!({"alarms": [{"trigger": "throttling", "pod": "default/web", "container": "b"}]});
-    play(&facts(&[web("auto", "2")]), &[line]).says(2, &["alarms.container", "container `b` of pod `default/web`", "`a`"]);
+    play(&facts(&[web("auto", "2")]), &[line])
+        .says(2, &["alarms.container", "container `b` of pod `default/web`", "known are: a"]);
 }

@@ -202,6 +202,7 @@ pub(crate) const PATIENT_MILLIS: u64 = 2000;
 pub(crate) fn quick() -> Value {
     json!({
         "name": "cpu-burst", "intervalMillis": 200, "evaluationMillis": PATIENT_MILLIS, "config": {"profile": "koordinator"},
+        "alarms": false,
     })
 }
 
