@@ -31,7 +31,7 @@ const SERVER_HEAP: usize = 16 * MIB;
 const SERVER_DATA: u64 = 160 << 20;
 const SERVER_FILE: &str = "server-data";
 const PIECE: usize = 64 << 10;
-const ALLOCATION: usize = 256 << 10;
+const ALLOCATION: usize = 64 << 10;
 const HOG_HEAP: usize = 300 * MIB;
 const HOG_DATA: u64 = 1536 << 20;
 /// How fast the hog reads: it is memory that it takes from the server, not CPU time.
@@ -122,7 +122,7 @@ fn serve(seconds: &str) -> anyhow::Result<()> {
             allocations.time(|| drop(allocate(ALLOCATION)));
             anyhow::Ok(())
         })?;
-        bytes += 65_536 + 4096 + (256 << 10);
+        bytes += 65_536 + 4096 + (64 << 10);
     }
     let millis = u64::try_from(begun.elapsed().as_millis())?.max(1);
     println!(
@@ -252,7 +252,7 @@ fn start(group: &str, args: &[&str]) -> anyhow::Result<Running> {
     let script = format!("echo $$ >{ROOT}/{group}/cgroup.procs; exec /bin/overcommit \"$@\"");
     let mut command = Command::new("/bin/sh");
     // Fixed, or the allocator would learn to keep what it was given.
-    command.args(["-c", &script, "sh"]).args(args).env("MALLOC_MMAP_THRESHOLD_", "131072");
+    command.args(["-c", &script, "sh"]).args(args).env("MALLOC_MMAP_THRESHOLD_", "32768");
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     Ok(Running(child.with_context(|| format!("cannot start {args:?}"))?))
 }
@@ -382,7 +382,7 @@ fn table(results: &[Vec<Value>; 2]) {
     };
     for (kind, what) in [
         ("request", "request"),
-        ("allocation", "allocation of 256 KiB"),
+        ("allocation", "allocation of 64 KiB"),
         ("read", "read of 64 KiB"),
         ("write", "write of 4 KiB"),
     ] {

@@ -94,19 +94,24 @@ pub fn meminfo(text: &[u8]) -> Option<(Bytes, Bytes)> {
     Some((field(b"MemTotal:")?, field(b"MemAvailable:")?))
 }
 
-/// Free pages and watermarks of `/proc/zoneinfo`, summed over all zones. What each CPU keeps aside has a colon behind its names
-/// and is not counted.
-pub fn zoneinfo(text: &[u8]) -> Option<FreePages> {
-    let mut sum = FreePages::default();
-    let mut zones = 0_u32;
+/// Free pages and watermarks of `/proc/zoneinfo`, of each NUMA node, summed over its zones. What each CPU keeps aside has a colon
+/// behind its names and is not counted.
+pub fn zoneinfo(text: &[u8]) -> Option<Vec<FreePages>> {
+    let mut nodes: Vec<(u64, FreePages)> = Vec::new();
     for line in text.split(|&byte| byte == b'\n') {
         let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         let (first, second, third) = (words.next(), words.next(), words.next());
-        let (place, value) = match (first, second) {
-            (Some(b"pages"), Some(b"free")) => {
-                zones += 1;
-                (&mut sum.free, third)
+        if let (Some(b"Node"), Some(id)) = (first, second) {
+            let id = number(id.strip_suffix(b",")?)?;
+            if nodes.last().is_none_or(|(last, _)| *last != id) {
+                nodes.push((id, FreePages::default()));
             }
+            continue;
+        }
+        let Some((_, sum)) = nodes.last_mut() else { continue };
+        let (place, value) = match (first, second) {
+            (Some(b"pages"), Some(b"free")) => (&mut sum.free, third),
+            (Some(b"managed"), value) => (&mut sum.managed, value),
             (Some(b"min"), value) => (&mut sum.min, value),
             (Some(b"low"), value) => (&mut sum.low, value),
             (Some(b"high"), value) => (&mut sum.high, value),
@@ -114,7 +119,7 @@ pub fn zoneinfo(text: &[u8]) -> Option<FreePages> {
         };
         *place = place.saturating_add(number(value?)?);
     }
-    (zones > 0).then_some(sum)
+    (!nodes.is_empty()).then(|| nodes.into_iter().map(|(_, node)| node).collect())
 }
 
 /// Number of CPUs, or NUMA nodes, in a list such as `0-3,8`. An empty list has none.
@@ -206,14 +211,17 @@ mod tests {
     }
 
     #[test]
-    fn sums_zones_and_leaves_out_what_cpus_keep() {
+    fn sums_zones_of_a_node_and_leaves_out_what_cpus_keep() {
         let text = b"Node 0, zone      DMA\n  per-node stats\n      nr_inactive_anon 17\n  pages free     3840\n        boost    0\n\
-            \x20       min      8\n        low      11\n        high     14\n        spanned  4095\n  pagesets\n    cpu: 0\n\
+            \x20       min      8\n        low      11\n        high     14\n        managed  3900\n  pagesets\n    cpu: 0\n\
             \x20             count: 5\n              high:  62\n              high_min: 3\nNode 0, zone    DMA32\n\
-            \x20 pages free     100\n        min      40\n        low      50\n        high     60\n";
-        assert_eq!(zoneinfo(text), Some(FreePages { free: 3940, min: 48, low: 61, high: 74 }));
+            \x20 pages free     100\n        min      40\n        low      50\n        high     60\n        managed  200\n\
+            Node 1, zone   Normal\n  pages free     7\n        min      1\n        low      2\n        high     3\n        managed  9\n";
+        let first = FreePages { free: 3940, min: 48, low: 61, high: 74, managed: 4100 };
+        let second = FreePages { free: 7, min: 1, low: 2, high: 3, managed: 9 };
+        assert_eq!(zoneinfo(text), Some(vec![first, second]));
         assert_eq!(zoneinfo(b""), None);
-        assert_eq!(zoneinfo(b"  pages free     many\n"), None);
+        assert_eq!(zoneinfo(b"Node 0, zone DMA\n  pages free     many\n"), None);
     }
 
     #[test]

@@ -41,11 +41,14 @@ pub(crate) struct Levels {
     pub(crate) low: Bytes,
 }
 
-/// How near the node's free memory is to its watermarks, in thousandths: 0 = far, 1000 = at the one that wakes kswapd.
+/// Of a NUMA node's memory, the part above its watermarks from which it counts as near: what a process can take while nobody looks.
+const MARGIN: u64 = 32;
+
+/// How near the node's free memory is to its watermarks, in thousandths: 0 = far, 1000 = at the one where kswapd stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Nearness(u16);
 
-/// Free pages of the node and its watermarks, summed over all zones.
+/// Free pages of a NUMA node and its watermarks, summed over its zones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreePages {
     /// Free.
@@ -56,24 +59,31 @@ pub struct FreePages {
     pub low: u64,
     /// There kswapd stops.
     pub high: u64,
+    /// All pages that are handed out there.
+    pub managed: u64,
 }
 
 impl Nearness {
     const MOST: u64 = 1000;
 
-    /// From as far above `high` as `high` is above `min`, down to `low`: so that groups which are to come earlier do before
-    /// kswapd turns to all.
-    pub(crate) fn of(pages: FreePages) -> Self {
-        let FreePages { free, min, low, high } = pages;
-        let far = high.saturating_add(high.saturating_sub(min));
-        let near = if free <= low {
+    /// From a [`MARGIN`] above `high` down to `high`, where kswapd would stop: so that groups which are to come earlier do before
+    /// kswapd wakes and turns to all.
+    fn of(pages: FreePages) -> Self {
+        let FreePages { free, min, low: _, high, managed } = pages;
+        let far = high.saturating_add((managed / MARGIN).max(high.saturating_sub(min)));
+        let near = if free <= high {
             Self::MOST
         } else if free >= far {
             0
         } else {
-            (far - free).saturating_mul(Self::MOST) / (far - low)
+            (far - free).saturating_mul(Self::MOST) / (far - high)
         };
         Self(u16::try_from(near).unwrap_or(1000))
+    }
+
+    /// That of the node that is shortest of memory: each has a kswapd of its own, which asks nobody how much the others have.
+    pub(crate) fn of_nodes(nodes: &[FreePages]) -> Self {
+        nodes.iter().map(|node| Self::of(*node)).max().unwrap_or_default()
     }
 
     pub(crate) fn is_far(self) -> bool {
@@ -163,10 +173,12 @@ mod tests {
 
     #[test]
     fn nearness_begins_before_kswapd_does() {
-        for (free, near) in [(1000, 0), (140, 0), (139, 16), (120, 333), (100, 666), (80, 1000), (60, 1000), (0, 1000)]
-        {
-            assert_eq!(Nearness::of(FreePages { free, min: 60, low: 80, high: 100 }), Nearness(near), "{free}");
+        let node = |free, managed| FreePages { free, min: 60, low: 80, high: 100, managed };
+        for (free, near) in [(1000, 0), (140, 0), (139, 25), (120, 500), (101, 975), (100, 1000), (60, 1000), (0, 1000)] {
+            assert_eq!(Nearness::of(node(free, 0)), Nearness(near), "{free}");
         }
+        assert_eq!(Nearness::of(node(300, 12_800)), Nearness(500), "a large node is near from afar");
+        assert_eq!(Nearness::of_nodes(&[node(1000, 0), node(120, 0)]), Nearness(500), "the shortest counts");
         assert_eq!(Nearness::of(FreePages::default()), NEAR, "no watermarks and nothing free");
     }
 

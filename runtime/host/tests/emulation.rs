@@ -182,7 +182,7 @@ fn while_the_node_runs_short_be_gives_first() {
         for path in [LS_PATH, BE_PATH] {
             fill(&mut host, path, 94 * MIB, 94 * MIB);
         }
-        host.simulated_mut().unwrap().set_free_pages(FreePages { free, min: 60, low: 80, high: 100 });
+        host.simulated_mut().unwrap().set_free_pages(FreePages { free, min: 60, low: 80, high: 100, managed: 0 });
         run(&mut host, SECOND);
         (usage(&mut host, LS_PATH) / MIB, usage(&mut host, BE_PATH) / MIB)
     };

@@ -23,8 +23,12 @@ const SHARE: Micros = Micros(100);
 const FIRST_PAUSE: Micros = Micros(100_000);
 /// Longest pause.
 const LONGEST_PAUSE: Micros = Micros(10_000_000);
-/// The node's free memory is looked at no more often.
+/// The node's free memory is looked at no more often while there is plenty.
 const NODE_AGE: Micros = Micros(50_000);
+/// And while there is not.
+const NODE_AGE_NEAR: Micros = Micros(20_000);
+/// A group that is to come earlier and grows is looked at so often: the node may run short long before the group is at its limit.
+const GROWING: Micros = Micros(20_000);
 /// How much sooner a group's turn counts as due for each percent of `min_adj`, while the node runs short.
 const HEAD_START: Micros = Micros(1000);
 
@@ -42,8 +46,8 @@ pub(crate) trait Ground {
     fn limit(&mut self, group: &Self::Group) -> io::Result<Option<Bytes>>;
     /// Writes `memory.reclaim`.
     fn reclaim(&mut self, group: &Self::Group, amount: Bytes) -> io::Result<()>;
-    /// The node's free memory.
-    fn free_pages(&mut self) -> Option<FreePages>;
+    /// Free memory of each NUMA node.
+    fn free_pages(&mut self) -> Option<Vec<FreePages>>;
 }
 
 /// How it goes with a group that is kept below its watermark from outside.
@@ -172,8 +176,9 @@ impl<F> Reclaimer<F> {
             self.near = Nearness::default();
             return;
         }
-        if self.near_read.is_none_or(|read| now.0 >= read.plus(NODE_AGE).0) {
-            self.near = ground.free_pages().map(Nearness::of).unwrap_or_default();
+        let age = if self.near.is_far() { NODE_AGE } else { NODE_AGE_NEAR };
+        if self.near_read.is_none_or(|read| now.0 >= read.plus(age).0) {
+            self.near = ground.free_pages().map(|nodes| Nearness::of_nodes(&nodes)).unwrap_or_default();
             self.near_read = Some(now);
         }
     }
@@ -243,6 +248,7 @@ impl<F> Group<F> {
             Some((took, grown)) => {
                 let room = u128::from(levels.high.0.saturating_sub(usage.0));
                 let time = room * u128::from(took) / u128::from(grown) / 2;
+                let latest = if self.watermarks.min_adj > 0 { GROWING.0.max(soonest.0) } else { latest };
                 Micros(u64::try_from(time).unwrap_or(u64::MAX).clamp(soonest.0, latest))
             }
             None => soonest,

@@ -87,7 +87,7 @@ impl Ground for KernelGround {
         group.reclaim(amount)
     }
 
-    fn free_pages(&mut self) -> Option<FreePages> {
+    fn free_pages(&mut self) -> Option<Vec<FreePages>> {
         let file = self.zoneinfo.as_ref()?;
         let mut length = 0;
         loop {

@@ -23,10 +23,10 @@ pub(crate) struct Place {
 impl Simulation {
     /// Sets the node's free pages and watermarks, as `/proc/zoneinfo` tells them.
     pub fn set_free_pages(&mut self, pages: FreePages) {
-        let FreePages { free, min, low, high } = pages;
+        let FreePages { free, min, low, high, managed } = pages;
         let text = format!(
             "Node 0, zone   Normal\n  pages free     {free}\n        min      {min}\n        low      {low}\n        \
-             high     {high}\n"
+             high     {high}\n        managed  {managed}\n"
         );
         self.proc.insert("zoneinfo".to_owned(), text);
     }
@@ -80,7 +80,7 @@ impl Ground for Simulation {
         self.write(Area::Cgroup(group.tree), &join(&group.path, RECLAIM), &amount.0.to_string())
     }
 
-    fn free_pages(&mut self) -> Option<FreePages> {
+    fn free_pages(&mut self) -> Option<Vec<FreePages>> {
         parse::zoneinfo(self.proc.get("zoneinfo")?.as_bytes())
     }
 }

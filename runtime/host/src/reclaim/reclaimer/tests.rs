@@ -18,7 +18,7 @@ struct Toy {
 
 impl Toy {
     fn with(usage: u64, limit: Option<u64>, fixed: u64) -> Self {
-        let plenty = FreePages { free: 1 << 20, min: 60, low: 80, high: 100 };
+        let plenty = FreePages { free: 1 << 20, min: 60, low: 80, high: 100, managed: 0 };
         Self { usage: vec![usage], limit: vec![limit], fixed: vec![fixed], free: plenty, ..Self::default() }
     }
 }
@@ -40,8 +40,8 @@ impl Ground for Toy {
         self.usage[group] -= given;
         if given < amount.0 { Err(Errno::AGAIN.into()) } else { Ok(()) }
     }
-    fn free_pages(&mut self) -> Option<FreePages> {
-        Some(self.free)
+    fn free_pages(&mut self) -> Option<Vec<FreePages>> {
+        Some(vec![self.free])
     }
 }
 
