@@ -20,6 +20,7 @@ mod holds;
 mod inputs;
 mod journal;
 mod lifecycle;
+mod locality;
 mod protection;
 mod recording;
 mod shadows;
