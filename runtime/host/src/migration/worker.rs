@@ -164,9 +164,9 @@ impl<'a> Mover<'a> {
                 }
             }
         }
-        let (done, moved) = self.run.update(|progress| {
-            (progress.processes_done + progress.processes_gone > 0, progress.pages_moved > 0)
-        });
+        let (done, moved) = self
+            .run
+            .update(|progress| (progress.processes_done + progress.processes_gone > 0, progress.pages_moved > 0));
         if moved {
             self.run.rest(SETTLE);
         }
