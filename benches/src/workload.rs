@@ -46,6 +46,7 @@ fn pod(number: u32) -> Pod {
         priority: None,
         kube_qos: KubeQos::Burstable,
         active: true,
+        host_pid: false,
         cgroup: None,
         containers: vec![container()],
         cpu_overhead: MilliCpu(0),
@@ -101,7 +102,7 @@ pub fn first_decision(engine: &Engine, policy: &LoadedPolicy, pods: &[Pod]) -> a
     let views: Vec<PodView<'_>> = (1..)
         .zip(pods)
         .zip(&ids)
-        .map(|((id, pod), containers)| PodView { id: PodId(id), pod, containers, config })
+        .map(|((id, pod), containers)| PodView { id: PodId(id), pod, containers, config, annotated: true })
         .collect();
     let told = instance.pods(&views, &[])?;
     anyhow::ensure!(told.rejections.is_empty(), "policy `{name}` rejects pods: {:?}", told.rejections);

@@ -52,9 +52,10 @@ impl Tracked {
         self.pod = pod;
     }
 
-    /// What is asked for, if anything.
+    /// What is asked for, if anything. What runs the node itself is not meant by what is said of a whole class.
     pub(crate) fn wish(&self) -> Option<&PodConfig> {
-        self.pod.config.as_ref().filter(|config| config.is_on() && self.pod.active)
+        let is_meant = self.pod.annotated || !(self.pod.host_pid || self.pod.static_pod);
+        self.pod.config.as_ref().filter(|config| config.is_on() && self.pod.active && is_meant)
     }
 
     /// Whether it is to be looked at now.

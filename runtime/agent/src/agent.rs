@@ -28,7 +28,7 @@ use crate::locality::Locality;
 use crate::made::is_within;
 use crate::metrics::Metrics;
 use crate::policy::{Evaluated, LoadedPolicy, Now, Policy};
-use crate::report::Decision;
+use crate::report::{Decision, MigrationDecision};
 use crate::shadow::{self, ShadowError};
 use crate::table::{Access, GoneContainer, PodEntry, Pods};
 
@@ -72,6 +72,8 @@ pub struct Step {
     pub decisions: Vec<Decision>,
     /// Knobs that could not be written.
     pub refused: Vec<Decision>,
+    /// Containers whose pages are moved from now on, or (in [`Mode::Plan`]) would be.
+    pub migrations: Vec<MigrationDecision>,
     /// What pods' owners are told.
     pub events: Vec<AgentEvent>,
     /// What fired since the step before.
@@ -328,7 +330,7 @@ impl Agent {
         }
         self.release_leaving();
         self.apply(now, &mut step);
-        self.apply_migrations();
+        step.migrations = self.apply_migrations();
         self.tidy_leaving();
         self.settle(now, &mut step);
         // Shadows come last: however long one takes, what counts is written by then.

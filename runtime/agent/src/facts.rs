@@ -6,8 +6,8 @@ use std::fmt;
 
 use qosm_cluster::{Objects, parse_objects};
 use qosm_model::pod::{ContainerCgroup, ContainerKind, ContainerState, Pod};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{MapAccess, Unexpected, Visitor};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -131,6 +131,65 @@ pub struct HostFacts {
     pub memory: String,
     /// Size of a memory page in bytes.
     pub page_size: u64,
+    /// NUMA nodes: how many there are, or a list of them.
+    #[serde(skip_serializing_if = "NumaNodes::is_one")]
+    pub numa_nodes: NumaNodes,
+}
+
+/// The NUMA nodes of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum NumaNodes {
+    /// So many, with the CPUs and the memory in equal parts, and all equally far from each other.
+    Alike(u32),
+    /// These.
+    Each(Vec<NumaNodeFacts>),
+}
+
+impl NumaNodes {
+    fn is_one(&self) -> bool {
+        *self == Self::Alike(1)
+    }
+}
+
+impl<'de> Deserialize<'de> for NumaNodes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Written;
+
+        impl<'de> Visitor<'de> for Written {
+            type Value = NumaNodes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of NUMA nodes, or a list of them")
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, count: u64) -> Result<NumaNodes, E> {
+                let count = u32::try_from(count).ok().filter(|count| (1..=1024).contains(count));
+                count.map(NumaNodes::Alike).ok_or_else(|| E::custom("numaNodes: a machine has 1 to 1024 NUMA nodes"))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<NumaNodes, A::Error> {
+                Deserialize::deserialize(SeqAccessDeserializer::new(list)).map(NumaNodes::Each)
+            }
+        }
+        deserializer.deserialize_any(Written)
+    }
+}
+
+/// One NUMA node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct NumaNodeFacts {
+    /// The kernel's number of it.
+    pub id: u32,
+    /// Its CPUs as the kernel lists them, e.g. `0-15`; empty for a memory expander.
+    #[serde(default)]
+    pub cpus: String,
+    /// Its memory, as a Kubernetes quantity; 0 for a node of CPUs alone.
+    pub memory: String,
+    /// Distances to the nodes of the list, in its order; 10 is itself. Empty = all others are equally far.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub distances: Vec<u32>,
 }
 
 impl Default for HostFacts {
@@ -145,6 +204,7 @@ impl Default for HostFacts {
             cpus: 8,
             memory: "32Gi".to_owned(),
             page_size: 4096,
+            numa_nodes: NumaNodes::Alike(1),
         }
     }
 }
@@ -239,6 +299,9 @@ pub fn manifest(pod: &Pod) -> Value {
     let init = of(initial);
     if !init.is_empty() {
         spec.insert("initContainers".to_owned(), init.into());
+    }
+    if pod.host_pid {
+        spec.insert("hostPID".to_owned(), true.into());
     }
     if let Some(priority) = pod.priority {
         spec.insert("priority".to_owned(), priority.into());

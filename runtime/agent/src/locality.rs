@@ -7,13 +7,15 @@ use std::sync::Arc;
 use qosm_engine::Interface;
 use qosm_model::knob::Target;
 use qosm_model::lease::Timestamp;
-use qosm_model::numa::{Migration, MigrationProgress, MigrationSample, MigrationState, NumaColumn, local_percent};
+use qosm_model::numa::{
+    Migration, MigrationProgress, MigrationSample, MigrationState, NumaColumn, NumaId, local_percent,
+};
 use qosm_model::pod::{ContainerId, PodId};
 use qosm_model::problem::chain;
 
 use crate::agent::{Agent, Mode};
 use crate::policy::Now;
-use crate::report::{LocalityReport, MigrationReport, moment};
+use crate::report::{LocalityReport, MigrationDecision, MigrationReport, moment};
 use crate::table::Access;
 
 /// A migration that a policy asked for.
@@ -25,6 +27,8 @@ pub(crate) struct Move {
     stage: Stage,
     /// What was counted of it.
     counted: MigrationProgress,
+    /// Share of local pages when it began.
+    local_before: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,13 +53,41 @@ pub(crate) struct Locality {
 /// The migrations of all policies, in the order of container ids.
 pub(crate) type Moves = Arc<[(Arc<str>, MigrationSample)]>;
 
+/// What keeps pages from being moved by a plan.
+const PLANNED: &str = "nothing is moved in a plan";
+
+impl Move {
+    fn decision(&self, pod: String, container: String) -> MigrationDecision {
+        let numbers = |nodes: &[NumaId]| nodes.iter().map(|id| id.0).collect();
+        MigrationDecision {
+            pod,
+            container,
+            from: numbers(&self.wanted.from),
+            to: numbers(&self.wanted.to),
+            policy: self.policy.to_string(),
+            reason: self.wanted.reason.to_string(),
+            error: match &self.stage {
+                Stage::Refused(why) if why != PLANNED => Some(why.clone()),
+                _ => None,
+            },
+        }
+    }
+}
+
 impl Locality {
     /// Takes a staged start.
     pub(crate) fn ask(&mut self, policy: &Arc<str>, wanted: Migration, now: Now) {
         self.stops.retain(|&stopped| stopped != wanted.container);
         let counted = MigrationProgress { token: wanted.token, ..MigrationProgress::default() };
         let container = wanted.container;
-        let asked = Move { policy: Arc::clone(policy), wanted, since: now.wall, stage: Stage::Asked, counted };
+        let asked = Move {
+            policy: Arc::clone(policy),
+            wanted,
+            since: now.wall,
+            stage: Stage::Asked,
+            counted,
+            local_before: None,
+        };
         self.moves.insert(container, asked);
     }
 
@@ -75,6 +107,13 @@ impl Locality {
     /// The containers whose pages a policy has asked to be moved.
     pub(crate) fn of_policy(&self, policy: &str) -> Vec<ContainerId> {
         self.moves.iter().filter(|(_, known)| *known.policy == *policy).map(|(&id, _)| id).collect()
+    }
+
+    /// What share of a container's pages was local when they were last counted.
+    fn local_percent(&self, container: ContainerId) -> Option<u64> {
+        let sample = self.column.samples.iter().find(|sample| sample.container == container)?;
+        let (local, remote) = sample.local_and_remote();
+        Some(local_percent(local, remote))
     }
 
     /// The container is gone.
@@ -140,10 +179,11 @@ impl Agent {
         self.locality.moves.iter().map(sample).collect()
     }
 
-    /// Hands staged starts and stops to the host, and stops what has come to be on hold.
-    pub(crate) fn apply_migrations(&mut self) {
+    /// Hands staged starts and stops to the host, and stops what has come to be on hold. Returns the starts.
+    pub(crate) fn apply_migrations(&mut self) -> Vec<MigrationDecision> {
+        let mut decisions = Vec::new();
         if self.locality.moves.is_empty() {
-            return;
+            return decisions;
         }
         for container in std::mem::take(&mut self.locality.stops) {
             self.host.stop_migration(container);
@@ -151,14 +191,23 @@ impl Agent {
         let containers: Vec<_> = self.locality.moves.keys().copied().collect();
         for container in containers {
             let barred = self.why_not(container);
+            let named = self
+                .pods
+                .owner(container)
+                .and_then(|(entry, place)| Some((entry.given.key(), entry.given.containers.get(place)?.name.clone())));
+            let local = self.locality.local_percent(container);
             let Some(known) = self.locality.moves.get_mut(&container) else { continue };
+            let was_asked = known.stage == Stage::Asked;
             match (&known.stage, barred) {
+                // Staged anew with each plan; nobody is to see it as refused.
+                (Stage::Asked, _) if self.mode == Mode::Plan => known.stage = Stage::Refused(PLANNED.to_owned()),
                 (Stage::Asked, Some(why)) => known.stage = Stage::Refused(why),
                 (Stage::Asked, None) => match self.host.migrate(&known.wanted) {
                     Ok(()) => {
                         let (policy, from, to) = (&known.policy, &known.wanted.from, &known.wanted.to);
                         tracing::info!(%policy, container = container.0, ?from, ?to, reason = %known.wanted.reason, "pages are moved");
                         known.stage = Stage::Begun;
+                        known.local_before = local;
                     }
                     Err(error) => {
                         let error = chain(&error);
@@ -169,15 +218,16 @@ impl Agent {
                 (Stage::Begun, Some(_)) => self.host.stop_migration(container),
                 _ => {}
             }
+            if let Some((pod, container)) = named.filter(|_| was_asked) {
+                decisions.push(known.decision(pod, container));
+            }
         }
         self.count_migrations();
+        decisions
     }
 
     /// Why a container's pages must be left where they are.
     fn why_not(&self, container: ContainerId) -> Option<String> {
-        if self.mode == Mode::Plan {
-            return Some("nothing is moved in a plan".to_owned());
-        }
         let entry = self.pods.of(Target::Container(container))?;
         match entry.access {
             Access::Open => None,
@@ -188,6 +238,7 @@ impl Agent {
 
     fn count_migrations(&mut self) {
         for sample in self.host.migrations() {
+            let local = self.locality.local_percent(sample.container);
             let Some(known) = self.locality.moves.get_mut(&sample.container) else { continue };
             if sample.progress.token == known.wanted.token && sample.progress != known.counted {
                 self.metrics.migration(&known.counted, &sample.progress);
@@ -195,6 +246,11 @@ impl Agent {
                     let MigrationProgress { state, pages_found, pages_moved, .. } = sample.progress;
                     let policy = &known.policy;
                     tracing::info!(%policy, container = sample.container.0, state = state.as_str(), pages_found, pages_moved, "migration ended");
+                    for (when, percent) in [("before", known.local_before), ("after", local)] {
+                        if let Some(percent) = percent {
+                            self.metrics.migration_local(when, percent);
+                        }
+                    }
                 }
                 known.counted = sample.progress;
             }

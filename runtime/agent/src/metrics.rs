@@ -87,6 +87,16 @@ struct StateLabel {
     state: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WhenLabel {
+    when: &'static str,
+}
+
+/// Of something between 0 and 1.
+fn shares() -> Histogram {
+    Histogram::new([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
+}
+
 fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.000_01, 4.0, 10))
 }
@@ -118,6 +128,7 @@ pub struct Metrics {
     pages_failed: Family<ErrnoLabel, Counter>,
     migrations: Family<StateLabel, Counter>,
     migration_busy: Counter<f64, AtomicU64>,
+    migration_local: Family<WhenLabel, Histogram>,
     local_pages: Gauge,
     remote_pages: Gauge,
 }
@@ -152,6 +163,7 @@ impl Default for Metrics {
             pages_failed: Family::default(),
             migrations: Family::default(),
             migration_busy: Counter::default(),
+            migration_local: Family::new_with_constructor(shares as fn() -> Histogram),
             local_pages: Gauge::default(),
             remote_pages: Gauge::default(),
             registry: std::mem::take(registry),
@@ -199,6 +211,11 @@ impl Default for Metrics {
             "Time spent on moving pages, without pauses",
             Unit::Seconds,
             metrics.migration_busy.clone(),
+        );
+        r.register(
+            "migration_local_ratio",
+            "Share of a container's pages that are local, before and after a migration",
+            metrics.migration_local.clone(),
         );
         r.register(
             "numa_local_pages",
@@ -328,6 +345,12 @@ impl Metrics {
     pub(crate) fn watches(&self, watched: usize, missing: usize) {
         self.watches.set(i64::try_from(watched).unwrap_or(i64::MAX));
         self.watches_missing.set(i64::try_from(missing).unwrap_or(i64::MAX));
+    }
+
+    /// What share of its pages a container had locally when a migration began, or ended.
+    pub(crate) fn migration_local(&self, when: &'static str, percent: u64) {
+        let percent = u32::try_from(percent).unwrap_or(100);
+        self.migration_local.get_or_create(&WhenLabel { when }).observe(f64::from(percent) / 100.0);
     }
 
     pub(crate) fn journal_failure(&self) {

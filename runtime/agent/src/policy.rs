@@ -214,7 +214,8 @@ impl Policy {
             (Access::Open, Some(layers)) => layers.for_pod(&entry.given),
             _ => Effective::default(),
         };
-        let changed = self.effective.get(&id).is_none_or(|was| was.values != effective.values);
+        let same = |was: &Effective| was.values == effective.values && was.is_annotated() == effective.is_annotated();
+        let changed = !self.effective.get(&id).is_some_and(same);
         self.effective.insert(id, effective);
         if changed || pod_changed {
             self.dirty.insert(id);
@@ -482,7 +483,13 @@ fn tell(
         .iter()
         .zip(&containers)
         .zip(&configs)
-        .map(|((entry, containers), config)| PodView { id: entry.id, pod: &entry.view, containers, config })
+        .map(|((entry, containers), config)| PodView {
+            id: entry.id,
+            pod: &entry.view,
+            containers,
+            config,
+            annotated: effective.get(&entry.id).is_some_and(Effective::is_annotated),
+        })
         .collect();
     instance.pods(&views, removed).map_err(|error| chain(&error))
 }

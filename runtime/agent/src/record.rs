@@ -6,13 +6,19 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use qosm_host::mounts::CgroupVersion;
 use qosm_host::{KnobFact, Support};
 use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::numa::{MigrationProgress, NumaId, NumaNode, NumaSample, list_text};
 use serde_json::json;
 
 use crate::agent::{Agent, Step};
 use crate::columns::Readings;
-use crate::facts::{CgroupFacts, CgroupVersions, DriverName, Facts, HostFacts, KernelName, Version, manifest};
+use crate::facts::{
+    CgroupFacts, CgroupVersions, DriverName, Facts, HostFacts, KernelName, NumaNodeFacts, NumaNodes, Version, manifest,
+};
 use crate::policy::{Now, Policy};
-use crate::replay::{ContainerLine, CpuLine, MemoryLine, NodeLine, PodsLine, PressureLine, TickLine};
+use crate::replay::{
+    ContainerLine, CpuLine, FailureLine, MemoryLine, MigrationLine, NodeLine, NumaLine, NumaMemoryLine, PodsLine,
+    PressureLine, TickLine,
+};
 
 /// One recording under way.
 #[derive(Debug)]
@@ -73,6 +79,13 @@ impl Recorder {
         let window = now.monotonic.0.saturating_sub(last.monotonic.0);
         (tick.window_millis, tick.window_micros) = (window / 1000, window % 1000);
         tick.alarms = step.alarms.iter().filter_map(|alarm| agent.alarm_line(alarm)).collect();
+        if let Some(numa) = &step.readings.numa {
+            let memory =
+                |node: &NumaNode| NumaMemoryLine { free_bytes: node.free.0, available_bytes: node.available.0 };
+            if !numa.topology.is_one_place() {
+                tick.numa_nodes = numa.topology.iter().map(|(id, node)| (id.0, memory(node))).collect();
+            }
+        }
         tick.node = columns.node.map(|node| NodeLine {
             cpu_usage_usec: node.cpu_usage.map(|usage| usage.0),
             memory_available_bytes: node.memory_available.map(|bytes| bytes.0),
@@ -107,6 +120,12 @@ impl Recorder {
                 io_full_usec: sample.delta.io.full.0,
             });
         }
+        for sample in step.readings.numa.iter().flat_map(|numa| numa.samples.iter()) {
+            rows.entry(sample.container.0).or_default().numa = Some(numa_line(sample));
+        }
+        for (_, sample) in step.readings.migrations.iter().flat_map(|moves| moves.iter()) {
+            rows.entry(sample.container.0).or_default().migration = Some(migration_line(&sample.progress));
+        }
         for (id, mut row) in rows {
             let Some((entry, place)) = agent.pods.owner(qosm_model::pod::ContainerId(id)) else { continue };
             let Some(container) = entry.given.containers.get(place) else { continue };
@@ -124,6 +143,34 @@ fn line(document: &impl serde::Serialize) -> String {
     let mut text = serde_json::to_string(document).unwrap_or_default();
     text.push('\n');
     text
+}
+
+fn numa_line(sample: &NumaSample) -> NumaLine {
+    let numbers = |nodes: &[NumaId]| nodes.iter().map(|id| id.0).collect();
+    NumaLine {
+        cpu_nodes: numbers(&sample.cpu_nodes),
+        memory_nodes: numbers(&sample.memory_nodes),
+        pages: sample.pages.iter().map(|&(id, pages)| (id.0, pages)).collect(),
+    }
+}
+
+fn migration_line(progress: &MigrationProgress) -> MigrationLine {
+    MigrationLine {
+        state: progress.state.as_str().to_owned(),
+        processes: progress.processes,
+        processes_done: progress.processes_done,
+        processes_gone: progress.processes_gone,
+        pages_found: progress.pages_found,
+        pages_moved: progress.pages_moved,
+        pages_failed: progress.pages_failed.iter().map(|&(errno, pages)| (errno.to_owned(), pages)).collect(),
+        pages_without_room: progress.pages_without_room,
+        failures: progress
+            .failures
+            .iter()
+            .map(|failure| FailureLine { pid: failure.pid, error: failure.error.clone() })
+            .collect(),
+        why: progress.why.clone(),
+    }
 }
 
 fn manifests(agent: &Agent) -> BTreeMap<String, serde_json::Value> {
@@ -190,7 +237,22 @@ fn host_facts(agent: &Agent) -> HostFacts {
         cpus: facts.cpus,
         memory: facts.memory.0.to_string(),
         page_size: facts.page_size.0,
+        numa_nodes: numa_nodes(agent),
     }
+}
+
+fn numa_nodes(agent: &Agent) -> NumaNodes {
+    let topology = agent.host.numa_topology();
+    if topology.iter().nth(1).is_none() {
+        return NumaNodes::Alike(1);
+    }
+    let facts = |(id, node): (NumaId, &NumaNode)| NumaNodeFacts {
+        id: id.0,
+        cpus: list_text(node.cpus.iter().copied()),
+        memory: node.memory.0.to_string(),
+        distances: node.distances.clone(),
+    };
+    NumaNodes::Each(topology.iter().map(facts).collect())
 }
 
 /// What knobs held before qosm touched them, where qosm holds them now.

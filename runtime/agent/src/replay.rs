@@ -16,7 +16,7 @@ use crate::config::{AgentConfig, DriftConfig};
 use crate::event::AgentEvent;
 use crate::facts::{CgroupFacts, Facts, read_objects};
 use crate::policy::{LoadedPolicy, Now};
-use crate::report::Decision;
+use crate::report::{Decision, MigrationDecision};
 use crate::stage::{Stage, StageError};
 
 /// One tick. Unknown fields are errors.
@@ -36,6 +36,9 @@ pub struct TickLine {
     pub containers: Vec<ContainerLine>,
     /// The node within the window; `null` = not known.
     pub node: Option<NodeLine>,
+    /// Memory on NUMA nodes now, by the node's number; those that are not listed stay as they were.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub numa_nodes: BTreeMap<u32, NumaMemoryLine>,
     /// Pods that came, changed or went before the tick.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<PodsLine>,
@@ -55,6 +58,7 @@ impl Default for TickLine {
             alarms: Vec::new(),
             containers: Vec::new(),
             node: None,
+            numa_nodes: BTreeMap::new(),
             pods: None,
             config_maps: None,
             cgroups: Vec::new(),
@@ -83,6 +87,12 @@ pub struct ContainerLine {
     /// Pressure within the window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pressure: Option<PressureLine>,
+    /// NUMA nodes of its CPUs, its `cpuset.mems` and its pages now. A line that has this of no container leaves all as it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa: Option<NumaLine>,
+    /// How far the migration of its pages is. One that no line speaks of is done at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migration: Option<MigrationLine>,
 }
 
 /// Differences over the window.
@@ -137,6 +147,67 @@ pub struct PressureLine {
     pub io_full_usec: u64,
 }
 
+/// Where a container runs, may have memory, and has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct NumaLine {
+    /// NUMA nodes of the CPUs that it may run on; empty = all.
+    pub cpu_nodes: Vec<u32>,
+    /// NUMA nodes that it may have memory on; empty = all.
+    pub memory_nodes: Vec<u32>,
+    /// Pages by NUMA node.
+    pub pages: BTreeMap<u32, u64>,
+}
+
+/// How far a migration is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct MigrationLine {
+    /// `waiting`, `moving`, `paused`, `done`, `failed` or `stopped`.
+    pub state: String,
+    /// Processes that there were.
+    pub processes: u64,
+    /// Those that were worked on to the end.
+    pub processes_done: u64,
+    /// Those that ended meanwhile.
+    pub processes_gone: u64,
+    /// Pages that were found in the wrong place.
+    pub pages_found: u64,
+    /// Pages that were moved.
+    pub pages_moved: u64,
+    /// Pages that stay, by error.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub pages_failed: BTreeMap<String, u64>,
+    /// Pages that were not tried for want of room.
+    pub pages_without_room: u64,
+    /// Processes that could not be worked on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<FailureLine>,
+    /// Why it failed or waits.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub why: String,
+}
+
+/// A process that could not be worked on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct FailureLine {
+    /// The process.
+    pub pid: u32,
+    /// What the kernel said.
+    pub error: String,
+}
+
+/// Memory on a NUMA node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct NumaMemoryLine {
+    /// What nobody uses.
+    pub free_bytes: u64,
+    /// What could be used without swapping.
+    pub available_bytes: u64,
+}
+
 /// The node.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
@@ -172,6 +243,9 @@ pub struct Outcome {
     /// Knobs that could not be.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Decision>,
+    /// Containers whose pages are to be moved from now on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub migrations: Vec<MigrationDecision>,
     /// What pods' owners were told.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventLine>,
@@ -344,6 +418,7 @@ impl Replay {
             time_millis: self.time.0 / 1000,
             decisions: step.decisions,
             refused: step.refused,
+            migrations: step.migrations,
             events: step.events.into_iter().map(event_line).collect(),
             problems: news,
             failing: self

@@ -248,6 +248,36 @@ pub struct LocalityReport {
     pub migration: Option<MigrationReport>,
 }
 
+/// Pages of a container that are, or would be, moved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MigrationDecision {
+    /// `namespace/name`.
+    pub pod: String,
+    /// The container's name.
+    pub container: String,
+    /// From these NUMA nodes.
+    pub from: Vec<u32>,
+    /// To these.
+    pub to: Vec<u32>,
+    /// Who wants it.
+    pub policy: String,
+    /// Why.
+    pub reason: String,
+    /// Why it is not done; missing where it is.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<String>,
+}
+
+impl std::fmt::Display for MigrationDecision {
+    /// `pages of default/redis/app from NUMA node 0 to 1`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let list = |nodes: &[u32]| qosm_model::numa::list_text(nodes.iter().copied());
+        let (pod, container) = (&self.pod, &self.container);
+        write!(f, "pages of {pod}/{container} from NUMA node {} to {}", list(&self.from), list(&self.to))
+    }
+}
+
 /// How far a migration is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

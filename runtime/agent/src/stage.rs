@@ -8,11 +8,14 @@ use qosm_host::mounts::CgroupVersion;
 use qosm_host::simulated::{Kernel, Simulation, Spec, Versions};
 use qosm_host::{Host, HostError};
 use qosm_model::column::{CpuCounters, MemoryCounters, PressureCounters, Stall};
+use qosm_model::numa::{MigrationProgress, MigrationState, NumaId, NumaTopology, ProcessFailure, list_text};
 use qosm_model::pod::{ContainerState, Pod, Tier};
 use qosm_model::unit::{Bytes, Micros};
 
-use crate::facts::{CgroupFacts, CgroupVersions, DriverName, Facts, HostFacts, KernelName, Version};
-use crate::replay::TickLine;
+use crate::facts::{
+    CgroupFacts, CgroupVersions, DriverName, Facts, HostFacts, KernelName, NumaNodeFacts, NumaNodes, Version,
+};
+use crate::replay::{MigrationLine, NumaLine, TickLine};
 
 /// Facts or lines that do not fit the node that they speak of.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +97,7 @@ impl Stage {
         provision(host, pods)?;
         write_files(host, pods, &line.cgroups)?;
         let mut listed = BTreeSet::new();
+        self.play_numa(host, pods, line)?;
         for row in &line.containers {
             let path = path_of(host, pods, &row.pod, Some(&row.container), "containers")?;
             if let Some(cpu) = row.cpu {
@@ -165,6 +169,109 @@ impl Stage {
     }
 }
 
+impl Stage {
+    /// NUMA: memory on the nodes, where containers run and have memory, and how far their migrations are.
+    fn play_numa(&self, host: &mut Host, pods: &[Pod], line: &TickLine) -> Result<(), StageError> {
+        let topology = host.numa_topology();
+        for (&id, memory) in &line.numa_nodes {
+            let node = topology.get(NumaId(id)).ok_or_else(|| unknown_numa("numaNodes", id, &topology))?;
+            let (free, available) = (Bytes(memory.free_bytes), Bytes(memory.available_bytes));
+            simulation(host)?.set_numa_memory(NumaId(id), node.memory, free, available);
+        }
+        let mut listed = BTreeSet::new();
+        for row in &line.containers {
+            if row.numa.is_none() && row.migration.is_none() {
+                continue;
+            }
+            let path = path_of(host, pods, &row.pod, Some(&row.container), "containers")?;
+            let simulation = simulation(host)?;
+            if let Some(numa) = &row.numa {
+                set_numa(simulation, &path, &topology, numa)?;
+                listed.insert(path.clone());
+            }
+            if let Some(migration) = &row.migration {
+                simulation.set_migration(&path, progress(migration)?);
+            }
+        }
+        if !listed.is_empty() {
+            for path in container_paths(host, pods).iter().filter(|path| !listed.contains(*path)) {
+                simulation(host)?.hide_numa_pages(path);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unknown_numa(place: &'static str, id: u32, topology: &NumaTopology) -> StageError {
+    let known = list_text(topology.iter().map(|(id, _)| id.0));
+    StageError::Unknown { place, what: format!("NUMA node {id}"), known }
+}
+
+fn set_numa(
+    simulation: &mut Simulation,
+    path: &str,
+    topology: &NumaTopology,
+    numa: &NumaLine,
+) -> Result<(), StageError> {
+    let named = numa.cpu_nodes.iter().chain(&numa.memory_nodes).chain(numa.pages.keys());
+    if let Some(&unknown) = named.into_iter().find(|&&id| topology.get(NumaId(id)).is_none()) {
+        return Err(unknown_numa("containers: numa", unknown, topology));
+    }
+    let pages: Vec<_> = numa.pages.iter().map(|(&id, &pages)| (NumaId(id), pages)).collect();
+    simulation.set_numa_pages(path, &pages).map_err(|source| file_error(path, "memory.numa_stat", "", source))?;
+    let is_named = |id: NumaId| numa.cpu_nodes.is_empty() || numa.cpu_nodes.contains(&id.0);
+    let mut cpus: Vec<u32> =
+        topology.iter().filter(|(id, _)| is_named(*id)).flat_map(|(_, node)| node.cpus.iter().copied()).collect();
+    cpus.sort_unstable();
+    let mems: Vec<u32> = if numa.memory_nodes.is_empty() {
+        topology.with_memory().map(|(id, _)| id.0).collect()
+    } else {
+        numa.memory_nodes.clone()
+    };
+    for (effective, own, list) in
+        [("cpuset.cpus.effective", "cpuset.cpus", cpus), ("cpuset.mems.effective", "cpuset.mems", mems)]
+    {
+        // v1 has no file of what is in force.
+        let file = if simulation.has_file(path, effective) { effective } else { own };
+        let text = list_text(list);
+        simulation.overwrite(path, file, &text).map_err(|source| file_error(path, file, &text, source))?;
+    }
+    Ok(())
+}
+
+fn progress(line: &MigrationLine) -> Result<MigrationProgress, StageError> {
+    let state = MigrationState::ALL.into_iter().find(|state| state.as_str() == line.state);
+    let state = state.ok_or_else(|| StageError::Unknown {
+        place: "containers: migration.state",
+        what: format!("state `{}`", line.state),
+        known: MigrationState::ALL.map(MigrationState::as_str).join(", "),
+    })?;
+    Ok(MigrationProgress {
+        token: 0,
+        state,
+        processes: line.processes,
+        processes_done: line.processes_done,
+        processes_gone: line.processes_gone,
+        pages_found: line.pages_found,
+        pages_moved: line.pages_moved,
+        pages_failed: line.pages_failed.iter().map(|(errno, &pages)| (known_errno(errno), pages)).collect(),
+        pages_without_room: line.pages_without_room,
+        failures: line
+            .failures
+            .iter()
+            .map(|failure| ProcessFailure { pid: failure.pid, error: failure.error.clone() })
+            .collect(),
+        busy: Micros(0),
+        why: line.why.clone(),
+    })
+}
+
+/// What move_pages(2) says of a page.
+fn known_errno(text: &str) -> &'static str {
+    const NAMES: [&str; 8] = ["EACCES", "EBUSY", "EFAULT", "EINVAL", "EIO", "ENODEV", "ENOENT", "ENOMEM"];
+    NAMES.into_iter().find(|name| *name == text).unwrap_or("other")
+}
+
 fn file_error(what: &str, file: &str, contents: &str, source: std::io::Error) -> StageError {
     StageError::File { what: what.to_owned(), file: file.to_owned(), contents: contents.to_owned(), source }
 }
@@ -202,6 +309,7 @@ fn spec(facts: &HostFacts) -> Result<Spec, StageError> {
             versions
         }
     };
+    let numa = numa_spec(&facts.numa_nodes)?;
     let memory = qosm_cluster::parse_bytes(&facts.memory)
         .map_err(|error| StageError::Field { field: "memory", message: error.to_string() })?;
     if facts.cpus == 0 {
@@ -230,9 +338,63 @@ fn spec(facts: &HostFacts) -> Result<Spec, StageError> {
         memory,
         memory_available: memory,
         page_size: Bytes(facts.page_size),
+        numa_nodes: numa.count,
+        sys: numa.files,
         ..Spec::default()
     })
 }
+
+struct NumaSpec {
+    count: u32,
+    /// Below `/sys`.
+    files: BTreeMap<String, String>,
+}
+
+fn numa_spec(nodes: &NumaNodes) -> Result<NumaSpec, StageError> {
+    let wrong = |message: String| StageError::Field { field: "numaNodes", message };
+    let list = match nodes {
+        NumaNodes::Alike(count) => return Ok(NumaSpec { count: *count, files: BTreeMap::new() }),
+        NumaNodes::Each(list) => list,
+    };
+    let last = list.iter().map(|node| node.id).max().ok_or_else(|| wrong("a machine has at least one".to_owned()))?;
+    if last >= MOST_NUMA_NODES {
+        return Err(wrong(format!("{last} is no number of a NUMA node: there are 0 to {}", MOST_NUMA_NODES - 1)));
+    }
+    let mut files = BTreeMap::new();
+    let mut with_memory = Vec::new();
+    for node in list {
+        let memory = qosm_cluster::parse_bytes(&node.memory).map_err(|error| wrong(error.to_string()))?;
+        if memory > Bytes(0) {
+            with_memory.push(node.id);
+        }
+        if !(node.distances.is_empty() || node.distances.len() == list.len()) {
+            return Err(wrong(format!(
+                "node {} has {} distances to {} nodes",
+                node.id,
+                node.distances.len(),
+                list.len()
+            )));
+        }
+        let far = |other: &NumaNodeFacts| if other.id == node.id { 10 } else { 20 };
+        let distances = if node.distances.is_empty() { list.iter().map(far).collect() } else { node.distances.clone() };
+        let distances: Vec<String> = distances.iter().map(u32::to_string).collect();
+        let place = format!("devices/system/node/node{}", node.id);
+        files.insert(format!("{place}/cpulist"), format!("{}\n", node.cpus));
+        files.insert(format!("{place}/distance"), format!("{}\n", distances.join(" ")));
+        files.insert(format!("{place}/meminfo"), Simulation::numa_meminfo(NumaId(node.id), memory));
+    }
+    let listed = |mut ids: Vec<u32>| {
+        ids.sort_unstable();
+        ids.dedup();
+        format!("{}\n", list_text(ids))
+    };
+    files.insert("devices/system/node/online".to_owned(), listed(list.iter().map(|node| node.id).collect()));
+    files.insert("devices/system/node/has_memory".to_owned(), listed(with_memory));
+    Ok(NumaSpec { count: last + 1, files })
+}
+
+/// As many as the kernel is built for (`CONFIG_NODES_SHIFT` 10).
+const MOST_NUMA_NODES: u32 = 1024;
 
 /// Makes what a kubelet would have made, and removes the groups of pods that are gone.
 fn provision(host: &mut Host, pods: &[Pod]) -> Result<(), StageError> {
@@ -245,6 +407,16 @@ fn provision(host: &mut Host, pods: &[Pod]) -> Result<(), StageError> {
             }
         }
         host.provision(&known)?;
+    }
+    if host.numa_topology().is_one_place() {
+        return Ok(());
+    }
+    // A kubelet hands the controller `cpuset` down too, and on v1 makes the groups of its hierarchy.
+    for path in container_paths(host, pods) {
+        let simulation = simulation(host)?;
+        if !simulation.has_file(&path, "cpuset.mems") {
+            simulation.ensure_cgroup(&path).map_err(|source| file_error(&path, "cpuset.mems", "", source))?;
+        }
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use anyhow::Context;
 use qosm_agent::config::{AgentConfig, PolicyConfig};
 use qosm_agent::facts::Facts;
 use qosm_agent::replay::Replay;
-use qosm_agent::report::Decision;
+use qosm_agent::report::{Decision, MigrationDecision};
 use qosm_agent::{Agent, LoadedPolicy, Mode, Now, Parts, Sources, load};
 use qosm_cluster::{Folder, Objects};
 use qosm_engine::Engine;
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Answer> {
                 refused: outcome.refused,
                 problems: outcome.problems,
                 failing: outcome.failing.into_iter().collect(),
-                notes: replay.notes(),
+                notes: notes(outcome.migrations, replay.notes()),
             }
         }
         None => on_this_host(args, objects, engine, policies, config)?,
@@ -63,6 +63,15 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Answer> {
         eprintln!("error: policy `{policy}` does not run: {error}");
     }
     Ok(if problems.is_empty() && failing.is_empty() { Answer::Good } else { Answer::Bad })
+}
+
+/// Pages that would be moved are no knobs: they are told beside the table.
+fn notes(migrations: Vec<MigrationDecision>, notes: Vec<String>) -> Vec<String> {
+    let moved = migrations.into_iter().map(|migration| match &migration.error {
+        None => format!("{migration} would be moved by {}: {}", migration.policy, migration.reason),
+        Some(error) => format!("{migration} would not be moved for {}: {error}", migration.policy),
+    });
+    moved.chain(notes).collect()
 }
 
 struct Planned {
@@ -102,7 +111,7 @@ fn on_this_host(
         refused: step.refused,
         problems: agent.problems(),
         failing,
-        notes: agent.notes(now),
+        notes: notes(step.migrations, agent.notes(now)),
     })
 }
 

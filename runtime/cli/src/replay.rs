@@ -114,6 +114,14 @@ fn write_table(out: &mut impl Write, outcome: &Outcome) -> std::io::Result<()> {
             decision.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default(),
         )?;
     }
+    for migration in &outcome.migrations {
+        let error = migration.error.as_ref().map(|error| format!(": not moved, {error}")).unwrap_or_default();
+        writeln!(
+            out,
+            "{:>5} {seconds:>6}.{millis:03}s  {migration}  [{}] {}{error}",
+            outcome.tick, migration.policy, migration.reason
+        )?;
+    }
     for event in &outcome.events {
         writeln!(
             out,

@@ -94,6 +94,7 @@ pub fn pod_from_value(value: Value, origin: &str) -> Result<Read<Pod>, Problem> 
         priority: spec.priority,
         kube_qos,
         active: status.active,
+        host_pid: spec.host_pid.unwrap_or(false),
         cgroup: binding.pod,
         containers,
         cpu_overhead: MilliCpu(overhead.get("cpu").map_or(0, |cpu| cpu.millis())),

@@ -27,6 +27,8 @@ pub struct PodView<'a> {
     pub containers: &'a [(ContainerId, Option<u32>)],
     /// The policy's effective configuration for the pod: a JSON object.
     pub config: &'a str,
+    /// Whether an annotation of the pod is part of it.
+    pub annotated: bool,
 }
 
 /// What a module asks to be woken by.
@@ -140,6 +142,8 @@ fn pod<'b>(
         },
         priority: own.priority,
         active: own.active,
+        host_pid: own.host_pid,
+        static_pod: own.is_static(),
         labels,
         containers,
         cpu_overhead_milli: own.cpu_overhead.0,
@@ -148,6 +152,7 @@ fn pod<'b>(
         memory_limit_bytes: own.memory_limit.map(bytes),
         cpu_limit_milli: own.cpu_limit.map(milli),
         config: view.config,
+        annotated: view.annotated,
     }
 }
 

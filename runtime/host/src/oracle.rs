@@ -5,7 +5,9 @@
 
 use std::fmt::Write as _;
 
-use crate::mounts::{self, Controller, Hierarchies, Mount};
+use qosm_model::numa::list_text;
+
+use crate::mounts::{self, CgroupVersion, Controller, Hierarchies, Mount};
 use crate::parse;
 
 /// `cpu.stat`, of both versions.
@@ -34,6 +36,42 @@ pub fn pressure(text: &[u8]) {
     let line = |word, total| format!("{word} avg10=0.00 avg60=0.00 avg300=0.00 total={total}\n");
     let written = line("some", stall.some.0) + &line("full", stall.full.0);
     assert_eq!(parse::pressure(written.as_bytes()), Some(stall), "{written:?}");
+}
+
+/// `memory.numa_stat` of both versions, `numa_maps`, `maps`, lists of CPUs and nodes, `distance`, `meminfo`, `zoneinfo`.
+pub fn numa(text: &[u8]) {
+    if let Some(numbers) = parse::numa::list(text) {
+        assert!(numbers.is_sorted_by(|one, other| one < other), "{numbers:?}");
+        let written = list_text(numbers.iter().copied());
+        assert_eq!(parse::numa::list(written.as_bytes()), Some(numbers), "{written:?}");
+    }
+    if let Some(distances) = parse::numa::distances(text) {
+        let written: Vec<String> = distances.iter().map(u32::to_string).collect();
+        assert_eq!(parse::numa::distances(written.join(" ").as_bytes()), Some(distances), "{written:?}");
+    }
+    if let Some(pages) = parse::numa::numa_stat(CgroupVersion::V1, 4096, text) {
+        let words: String = pages.iter().map(|(id, pages)| format!(" N{id}={pages}")).collect();
+        let written = format!("total=0{words}\n");
+        assert_eq!(parse::numa::numa_stat(CgroupVersion::V1, 4096, written.as_bytes()), Some(pages), "{written:?}");
+    }
+    for page_size in [0, 4096, 65_536] {
+        if let Some(pages) = parse::numa::numa_stat(CgroupVersion::V2, page_size, text) {
+            let twice = pages.windows(2).any(|pair| pair[0].0 >= pair[1].0);
+            assert!(!pages.is_empty() && !twice, "{pages:?}");
+        }
+    }
+    for line in text.split(|&byte| byte == b'\n') {
+        if let Some(mapping) = parse::numa::mapping(line, 4096) {
+            assert!(mapping.page_size > 0, "{mapping:?}");
+        }
+        if let Some((start, end)) = parse::numa::range(line) {
+            assert!(start <= end, "{start:x} {end:x}");
+        }
+    }
+    let sums = parse::numa::high_watermarks(text);
+    assert!(sums.iter().enumerate().all(|(place, (id, _))| sums[..place].iter().all(|(other, _)| other != id)));
+    parse::numa::node_memory(text, "MemFree");
+    parse::numa::pressure_average(text);
 }
 
 /// `/proc/self/mountinfo`, and the hierarchies that are found in it.
@@ -95,7 +133,7 @@ mod tests {
     proptest! {
         #[test]
         fn they_hold_for_any_bytes(text: Vec<u8>) {
-            for oracle in [cpu_stat, memory_stat, cpu_max, pressure, mountinfo] {
+            for oracle in [cpu_stat, memory_stat, cpu_max, pressure, numa, mountinfo] {
                 oracle(&text);
             }
         }
@@ -104,6 +142,9 @@ mod tests {
         fn they_hold_for_what_looks_like_the_kernels(
             keyed in "((anon|file|nr_periods|nr_throttled|usage_usec|total_rss|x)( |_| {2})?[0-9]{0,21}[ \r]?\n?){0,9}",
             max in "(max|[0-9]{1,21}|-1) ?([0-9]{1,21}|x)?\n?",
+            lists in "([0-9]{1,5}(-[0-9]{1,5})?,?){0,6}\n?",
+            numa in "((total=[0-9]{0,3}|anon|file|hierarchical_total=1|Node [0-9],|high|[0-9a-f]{1,9}(-[0-9a-f]{1,9})?)\
+                     ( N?[0-9]{0,2}=?[0-9]{0,21}| default| file=/x| kernelpagesize_kB=[0-9]{0,5}){0,4}\n?){0,6}",
             stall in "((some|full) (avg10=0.00 )?(total=[0-9]{0,21})?\n?){0,3}",
             mounts in "(3 2 0:[0-9]{1,2} /[a-z\\\\0-7]{0,9} [ /a-z\\\\0-7-]{1,12} rw( [a-z:0-9]{1,3})? - \
                        (cgroup|cgroup2|tmpfs|-) ([a-z ]{0,5}) [a-z,_\r]{0,9}\n?){0,3}",
@@ -112,6 +153,8 @@ mod tests {
             memory_stat(keyed.as_bytes());
             cpu_max(max.as_bytes());
             pressure(stall.as_bytes());
+            self::numa(lists.as_bytes());
+            self::numa(numa.as_bytes());
             mountinfo(mounts.as_bytes());
         }
     }

@@ -174,7 +174,8 @@ mod tests {
     #[test]
     fn nearness_begins_before_kswapd_does() {
         let node = |free, managed| FreePages { free, min: 60, low: 80, high: 100, managed };
-        for (free, near) in [(1000, 0), (140, 0), (139, 25), (120, 500), (101, 975), (100, 1000), (60, 1000), (0, 1000)] {
+        for (free, near) in [(1000, 0), (140, 0), (139, 25), (120, 500), (101, 975), (100, 1000), (60, 1000), (0, 1000)]
+        {
             assert_eq!(Nearness::of(node(free, 0)), Nearness(near), "{free}");
         }
         assert_eq!(Nearness::of(node(300, 12_800)), Nearness(500), "a large node is near from afar");

@@ -17,7 +17,7 @@ use std::io;
 use std::sync::Arc;
 
 use qosm_model::column::{CpuCounters, MemoryCounters, PressureCounters, Stall};
-use qosm_model::numa::{MigrationState, NumaId};
+use qosm_model::numa::{MigrationProgress, MigrationState, NumaId};
 use qosm_model::unit::{Bytes, Micros};
 use rustix::io::Errno;
 use slab::Slab;
@@ -74,6 +74,8 @@ pub struct Simulation {
     recording: bool,
     reclaimer: Reclaimer<Place>,
     now: Micros,
+    /// The latest migration of each cgroup.
+    migrations: BTreeMap<String, Arc<Run>>,
 }
 
 /// `USER_HZ` of the simulation.
@@ -136,6 +138,7 @@ impl Simulation {
             recording: false,
             reclaimer: Reclaimer::default(),
             now: Micros(0),
+            migrations: BTreeMap::new(),
         };
         if spec.root_delegates {
             for tree in &mut simulation.trees {
@@ -282,6 +285,32 @@ impl Simulation {
         let text = numa::stat(self.trees[tree].version, self.rules.page_size(), self.rules.numa_nodes(), pages);
         self.trees[tree].put(node, "memory.numa_stat", text);
         Ok(())
+    }
+
+    /// Makes a cgroup's pages unreadable, until they are set again.
+    pub fn hide_numa_pages(&mut self, path: &str) {
+        if let Ok((tree, node)) = self.locate(path, "memory.numa_stat") {
+            self.trees[tree].put(node, "memory.numa_stat", String::new());
+        }
+    }
+
+    /// What a NUMA node's `meminfo` says of so much memory, half of it free.
+    pub fn numa_meminfo(id: NumaId, total: Bytes) -> String {
+        numa::meminfo(id.0, total, Bytes(total.0 / 2), Bytes(total.0 / 2))
+    }
+
+    /// Sets what is free, and what is available, on a NUMA node.
+    pub fn set_numa_memory(&mut self, id: NumaId, total: Bytes, free: Bytes, available: Bytes) {
+        let text = numa::meminfo(id.0, total, free, available);
+        self.sys.insert(format!("devices/system/node/node{id}/meminfo"), text);
+    }
+
+    /// Says how far the migration of a cgroup is that was asked for; its number stays. Without one nothing happens. What
+    /// nothing is said of is done at once.
+    pub fn set_migration(&mut self, path: &str, progress: MigrationProgress) {
+        if let Some(run) = self.migrations.get(path.trim_matches('/')) {
+            run.update(|known| *known = MigrationProgress { token: known.token, ..progress });
+        }
     }
 
     /// Sets a cgroup's pressure, where the kernel has files for it.
@@ -536,6 +565,7 @@ impl Backend for Simulation {
             }
         }
         self.set_numa_pages(&job.cgroup, &pages)?;
+        self.migrations.insert(job.cgroup, Arc::clone(&run));
         run.update(|progress| {
             progress.state = MigrationState::Done;
             (progress.processes, progress.processes_done) = (1, 1);

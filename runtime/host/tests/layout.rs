@@ -30,6 +30,7 @@ fn pod(uid: &str, kube_qos: KubeQos) -> Pod {
         priority: None,
         kube_qos,
         active: true,
+        host_pid: false,
         cgroup: None,
         containers: Vec::new(),
         cpu_overhead: MilliCpu(0),

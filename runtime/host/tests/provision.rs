@@ -41,6 +41,7 @@ fn pod(containers: Vec<Container>) -> Pod {
         priority: None,
         kube_qos: KubeQos::Burstable,
         active: true,
+        host_pid: false,
         cgroup: None,
         containers,
         cpu_overhead: MilliCpu(0),

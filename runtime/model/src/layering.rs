@@ -144,6 +144,17 @@ impl fmt::Display for Layer {
     }
 }
 
+impl Layer {
+    /// Whether the pod itself said it.
+    fn is_annotation(&self) -> bool {
+        match self {
+            Self::Annotation { .. } => true,
+            Self::Preset { by, .. } => by.is_annotation(),
+            _ => false,
+        }
+    }
+}
+
 /// What holds for one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Effective {
@@ -153,6 +164,13 @@ pub struct Effective {
     pub origins: BTreeMap<String, Layer>,
     /// What cannot be used of the pod's annotation.
     pub problems: Vec<Problem>,
+}
+
+impl Effective {
+    /// Whether an annotation of the pod is part of it.
+    pub fn is_annotated(&self) -> bool {
+        self.origins.values().any(Layer::is_annotation)
+    }
 }
 
 /// What ConfigMaps say about one policy on one node.

@@ -162,6 +162,9 @@ pub enum MigrationState {
 }
 
 impl MigrationState {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Waiting, Self::Moving, Self::Paused, Self::Done, Self::Failed, Self::Stopped];
+
     /// The word for it in reports.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -218,6 +221,23 @@ pub struct MigrationProgress {
     pub why: String,
 }
 
+/// CPUs or nodes as the kernel lists them, such as `0-3,8`; ascending numbers are asked for.
+pub fn list_text(numbers: impl IntoIterator<Item = u32>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let words = ranges.into_iter().map(
+        |(first, last)| {
+            if first == last { first.to_string() } else { format!("{first}-{last}") }
+        },
+    );
+    words.collect::<Vec<_>>().join(",")
+}
+
 /// A container's migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigrationSample {
@@ -265,6 +285,19 @@ mod tests {
         assert_eq!(topology().of_cpus(&[1, 2]), [NumaId(0), NumaId(1)]);
         assert_eq!(topology().of_cpus(&[3, 9]), [NumaId(1)]);
         assert_eq!(topology().of_cpus(&[]), []);
+    }
+
+    #[test]
+    fn lists_are_written_as_the_kernel_writes_them() {
+        for (numbers, text) in [
+            (&[][..], ""),
+            (&[3], "3"),
+            (&[0, 1], "0-1"),
+            (&[0, 1, 2, 5, 7, 8], "0-2,5,7-8"),
+            (&[u32::MAX], "4294967295"),
+        ] {
+            assert_eq!(list_text(numbers.iter().copied()), text);
+        }
     }
 
     #[test]

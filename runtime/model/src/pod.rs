@@ -207,6 +207,8 @@ pub struct Pod {
     pub kube_qos: KubeQos,
     /// Whether the phase is Pending or Running.
     pub active: bool,
+    /// `spec.hostPID`.
+    pub host_pid: bool,
     /// A cgroup that the manifest binds the pod to, below each hierarchy's root; `None` = where a kubelet would put it.
     pub cgroup: Option<String>,
     /// In the order of the specification: init containers and sidecars, then regular ones.
@@ -247,6 +249,11 @@ impl Pod {
     /// The declared class, else the one that follows from Kubernetes' QoS.
     pub fn qos(&self) -> QosClass {
         self.declared_qos().unwrap_or_else(|| self.kube_qos.default_class())
+    }
+
+    /// Whether the kubelet runs the pod from a manifest of its own; the kubelet notes the source in an annotation.
+    pub fn is_static(&self) -> bool {
+        self.annotations.get("kubernetes.io/config.source").is_some_and(|source| source != "api")
     }
 
     /// `namespace/name`.

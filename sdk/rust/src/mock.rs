@@ -362,6 +362,8 @@ pub fn pod(id: PodId, namespace: &str, name: &str) -> PodFacts {
         kube_qos: KubeQos::Burstable,
         priority: None,
         active: true,
+        host_pid: false,
+        static_pod: false,
         labels: Vec::new(),
         containers: Vec::new(),
         cpu_overhead_milli: 0,
@@ -370,6 +372,7 @@ pub fn pod(id: PodId, namespace: &str, name: &str) -> PodFacts {
         memory_limit_bytes: None,
         cpu_limit_milli: None,
         config: "{}".into(),
+        annotated: false,
     }
 }
 

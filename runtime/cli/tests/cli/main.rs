@@ -7,6 +7,7 @@ mod bursts;
 mod examples;
 mod guest;
 mod layers;
+mod locality;
 mod memory;
 mod modules;
 mod other_writers;

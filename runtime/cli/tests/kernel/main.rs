@@ -21,6 +21,7 @@ mod holds;
 mod inputs;
 mod journal;
 mod lifecycle;
+mod locality;
 mod protection;
 mod recording;
 mod shadows;

@@ -44,7 +44,13 @@ impl Driver for Component {
             .iter()
             .zip(&pods)
             .zip(&containers)
-            .map(|((facts, pod), containers)| PodView { id: PodId(facts.id), pod, containers, config: &facts.config })
+            .map(|((facts, pod), containers)| PodView {
+                id: PodId(facts.id),
+                pod,
+                containers,
+                config: &facts.config,
+                annotated: facts.annotated,
+            })
             .collect();
         let removed: Vec<_> = removed.into_iter().map(PodId).collect();
         self.call(|instance| instance.pods(&views, &removed))

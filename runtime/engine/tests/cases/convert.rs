@@ -28,16 +28,18 @@ use qosm_sdk::testing::Outcome;
 pub(crate) fn pod(facts: &qosm_sdk::PodFacts) -> Result<Pod, String> {
     let declared = facts.declared_qos.map(qos_class);
     // A module is shown labels but no annotations, so the class is declared where it leaves no trace besides.
-    let annotation = declared.map(|class| ("koordinator.sh/qosClass".to_owned(), class.as_str().to_owned()));
+    let class = declared.map(|class| ("koordinator.sh/qosClass".to_owned(), class.as_str().to_owned()));
+    let source = facts.static_pod.then(|| ("kubernetes.io/config.source".to_owned(), "file".to_owned()));
     let pod = Pod {
         uid: facts.uid.clone(),
         namespace: facts.namespace.clone(),
         name: facts.name.clone(),
         labels: facts.labels.iter().cloned().collect(),
-        annotations: annotation.into_iter().collect(),
+        annotations: class.into_iter().chain(source).collect(),
         priority: facts.priority,
         kube_qos: kube_qos(facts.kube_qos),
         active: facts.active,
+        host_pid: facts.host_pid,
         cgroup: None,
         containers: facts.containers.iter().map(container).collect(),
         cpu_overhead: MilliCpu(facts.cpu_overhead_milli),

@@ -52,6 +52,7 @@ pub(crate) fn pod(name: &str) -> Pod {
         priority: Some(-3),
         kube_qos: KubeQos::Burstable,
         active: true,
+        host_pid: false,
         cgroup: None,
         containers: vec![container("web"), container("log")],
         cpu_overhead: MilliCpu(0),
@@ -63,7 +64,13 @@ pub(crate) fn pod(name: &str) -> Pod {
 }
 
 pub(crate) fn view<'a>(pod: &'a Pod, config: &'a str) -> PodView<'a> {
-    PodView { id: POD, pod, containers: &[(ContainerId(10), None), (ContainerId(11), Some(2))], config }
+    PodView {
+        id: POD,
+        pod,
+        containers: &[(ContainerId(10), None), (ContainerId(11), Some(2))],
+        config,
+        annotated: false,
+    }
 }
 
 pub(crate) fn cpu(containers: impl IntoIterator<Item = u32>) -> Columns {

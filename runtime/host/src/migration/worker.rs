@@ -31,6 +31,9 @@ const LOOK: Duration = Duration::from_millis(250);
 const TRIES: u32 = 3;
 /// How often a process is gone through whose pages were not where they had been found.
 const PASSES: u32 = 3;
+/// The kernel sums up what its CPUs counted every two seconds (mm/memcontrol.c, `FLUSH_TIME`): a migration is done once the figures
+/// of its cgroup tell so.
+const SETTLE: Duration = Duration::from_millis(2_200);
 /// Failed processes that are told by number.
 const FAILURES_TOLD: usize = 32;
 
@@ -161,7 +164,12 @@ impl<'a> Mover<'a> {
                 }
             }
         }
-        let done = self.run.update(|progress| progress.processes_done + progress.processes_gone > 0);
+        let (done, moved) = self
+            .run
+            .update(|progress| (progress.processes_done + progress.processes_gone > 0, progress.pages_moved > 0));
+        if moved {
+            self.run.rest(SETTLE);
+        }
         match first_error {
             Some(why) if !done => self.run.end(MigrationState::Failed, why),
             _ => self.run.end(MigrationState::Done, String::new()),
@@ -412,6 +420,8 @@ fn describe(source: &io::Error) -> String {
     let text = text.split(" (os error").next().unwrap_or_default().to_owned();
     if error::is(source, Errno::PERM) || error::is(source, Errno::ACCESS) {
         format!("{text} (the agent needs CAP_SYS_PTRACE and CAP_SYS_NICE)")
+    } else if error::is(source, Errno::NODEV) {
+        format!("{text} (a NUMA node has gone offline)")
     } else {
         text
     }
@@ -426,5 +436,6 @@ mod tests {
         assert_eq!(describe(&Errno::SRCH.into()), "No such process");
         let refused = describe(&Errno::PERM.into());
         assert_eq!(refused, "Operation not permitted (the agent needs CAP_SYS_PTRACE and CAP_SYS_NICE)");
+        assert_eq!(describe(&Errno::NODEV.into()), "No such device (a NUMA node has gone offline)");
     }
 }

@@ -9,6 +9,8 @@ use crate::mounts::CgroupVersion;
 
 /// More CPUs or NUMA nodes than any kernel is built for.
 const MOST: u64 = 8192;
+/// So many numbers of a list are looked through for equal ones.
+const TOO_MANY: usize = 4 * 8192;
 
 /// The numbers of a list such as `0-3,8`, ascending. An empty list has none; a number beyond any kernel's is no list.
 pub fn list(text: &[u8]) -> Option<Vec<u32>> {
@@ -28,6 +30,11 @@ pub fn list(text: &[u8]) -> Option<Vec<u32>> {
             return None;
         }
         numbers.extend((first..=last).filter_map(|number| u32::try_from(number).ok()));
+        // The same ones over and over are no reason to keep more than there can be.
+        if numbers.len() > TOO_MANY {
+            numbers.sort_unstable();
+            numbers.dedup();
+        }
     }
     numbers.sort_unstable();
     numbers.dedup();
@@ -93,7 +100,10 @@ pub fn numa_stat(version: CgroupVersion, page_size: u64, text: &[u8]) -> Option<
             let same = anon.len() == file.len() && anon.iter().zip(&file).all(|((one, _), (other, _))| one == other);
             let pages = |bytes: u64| bytes / page_size.max(1);
             same.then(|| {
-                anon.iter().zip(&file).map(|(&(id, anon), &(_, file))| (id, pages(anon) + pages(file))).collect()
+                anon.iter()
+                    .zip(&file)
+                    .map(|(&(id, anon), &(_, file))| (id, pages(anon).saturating_add(pages(file))))
+                    .collect()
             })
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use qosm_model::numa::NumaId;
+use qosm_model::unit::Bytes;
 
 use super::Spec;
 use crate::mounts::CgroupVersion;
@@ -19,7 +20,8 @@ pub(super) fn files(spec: &Spec) -> BTreeMap<String, String> {
             .map(|cpu| cpu.to_string())
             .collect();
         let distances: Vec<&str> = (0..nodes).map(|other| if other == node { "10" } else { "20" }).collect();
-        let meminfo = format!("Node {node} MemTotal: {kib} kB\nNode {node} MemFree: {} kB\n", kib / 2);
+        let half = Bytes(kib / 2 * 1024);
+        let meminfo = meminfo(node, Bytes(kib * 1024), half, half);
         for (name, text) in
             [("cpulist", cpus.join(",") + "\n"), ("distance", distances.join(" ") + "\n"), ("meminfo", meminfo)]
         {
@@ -27,6 +29,12 @@ pub(super) fn files(spec: &Spec) -> BTreeMap<String, String> {
         }
     }
     files
+}
+
+/// `meminfo` of a node.
+pub(super) fn meminfo(node: u32, total: Bytes, free: Bytes, available: Bytes) -> String {
+    let line = |name: &str, bytes: u64| format!("Node {node} {name}: {} kB\n", bytes / 1024);
+    line("MemTotal", total.0) + &line("MemFree", free.0) + &line("Inactive(file)", available.0.saturating_sub(free.0))
 }
 
 /// `memory.numa_stat`, all pages anonymous.

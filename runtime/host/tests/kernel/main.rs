@@ -5,6 +5,7 @@ mod alarms;
 mod reclaim;
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -424,13 +425,15 @@ struct Astray {
 const SECOND: ContainerId = ContainerId(2);
 
 impl Astray {
-    /// `None` where there is no second node to be on, or no cgroup v2 to be bound by.
+    /// `None` where there is no second node to be on, or no cgroup v2 to be bound by. The VM of the tests has both.
     fn new(name: &str) -> Option<Self> {
         let mut tree = Tree::new(name);
         let topology = tree.host.numa_topology();
         let mut nodes: Vec<_> = topology.with_memory().filter(|(_, node)| !node.cpus.is_empty()).collect();
         if nodes.len() < 2 || tree.version(Controller::Cpuset) != Some(CgroupVersion::V2) {
-            println!("not run: it takes two NUMA nodes and cgroup v2");
+            assert!(std::env::var_os("QOSM_TEST_VM").is_none(), "this VM lacks its second NUMA node, or cgroup v2");
+            // Not `println`, which nobody sees of a test that passes.
+            let _ = writeln!(std::io::stderr(), "not run: {name}, for it takes two NUMA nodes and cgroup v2");
             return None;
         }
         // Memory comes from where there is more, so that it does come from there.
@@ -468,17 +471,16 @@ impl Astray {
     /// Fills so many MB on the first node, then pins the container to the other.
     fn fill(&mut self, id: ContainerId, megabytes: u32) {
         self.pin(id, self.from);
+        // It reads into one buffer of that size, and then waits for somebody to take it.
         let script = format!(
-            "echo $$ > {}/cgroup.procs; x=$(head -c {megabytes}000000 /dev/zero | tr '\\0' x); read _; echo ${{#x}}",
+            "echo $$ > {}/cgroup.procs; exec dd if=/dev/zero bs={megabytes}000000 count=1 2>/dev/null",
             self.directory(id)
         );
-        let hog = Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let hog = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         self.hogs.push(hog);
-        let least = u64::from(megabytes) * 1_000_000 / self.tree.host.page_size().0;
+        let least = u64::from(megabytes) * 1_000_000 / self.tree.host.page_size().0 * 99 / 100;
         let begun = Instant::now();
-        // Once the shell is alone it has read all.
-        let procs = format!("{}/cgroup.procs", self.directory(id));
-        while fs::read_to_string(&procs).unwrap().lines().count() != 1 || self.sum(id) < least {
+        while self.sum(id) < least {
             sleep(Duration::from_millis(100));
             assert!(begun.elapsed() < Duration::from_secs(120), "{} of {least} pages", self.sum(id));
         }
@@ -563,7 +565,11 @@ fn pages_on_the_wrong_numa_node_come_home() {
     let took = begun.elapsed();
     let (local, remote) = astray.wait_for_pages(ID, |local, remote| local_percent(local, remote) >= 99);
     println!("{local} pages local, {remote} remote after {took:?}: {progress:?}");
-    assert!(progress.pages_moved * 100 >= progress.pages_found * 99, "{progress:?}");
+    // Pages of the program that other processes have mapped too are tried, and stay.
+    let shared: u64 = progress.pages_failed.iter().map(|(_, pages)| pages).sum();
+    assert!((progress.pages_moved + shared) * 100 >= progress.pages_found * 99, "{progress:?}");
+    assert!(progress.pages_failed.iter().all(|(errno, _)| *errno == "EACCES") && shared < 1000, "{progress:?}");
+    assert_eq!((progress.processes, progress.processes_done), (1, 1), "{progress:?}");
 }
 
 #[test]
@@ -590,7 +596,8 @@ fn two_containers_take_turns_and_can_be_called_off() {
     limit(&mut astray.tree.host, 512);
     astray.migrate(ID, 1);
     astray.migrate(SECOND, 2);
-    astray.wait_for(ID, |progress| progress.pages_moved > 0);
+    // Fewer than some hundreds the kernel may not count before it is asked again.
+    astray.wait_for(ID, |progress| progress.pages_moved > 600);
     assert_eq!(astray.progress(SECOND).state, MigrationState::Waiting);
     astray.tree.host.stop_migration(ID);
     astray.wait_for(ID, |progress| progress.state == MigrationState::Stopped);
@@ -613,11 +620,10 @@ fn a_target_without_room_is_left_alone() {
     astray.fill(ID, 8);
     let limits = MigrationLimits { reserve: Bytes(1 << 50), pressure_percent: 100, ..MigrationLimits::default() };
     astray.tree.host.limit_migrations(limits);
-    let before = astray.local_and_remote(ID);
     astray.migrate(ID, 1);
     let progress = astray.wait_for(ID, |progress| progress.state.has_ended());
     assert_eq!((progress.state, progress.pages_moved), (MigrationState::Done, 0), "{progress:?}");
     assert!(progress.pages_without_room > 0, "{progress:?}");
     let (local, remote) = astray.local_and_remote(ID);
-    assert!(remote.abs_diff(before.1) < 200 && local < remote, "{before:?} {local} {remote}");
+    assert!(local * 10 < remote, "{local} {remote}");
 }

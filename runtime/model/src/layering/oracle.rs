@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value, json};
 
-use super::{CompiledProtocol, ConfigMap, Layer, Layers};
+use super::{CompiledProtocol, ConfigMap, Layers};
 use crate::pod::{KubeQos, Node, Pod};
 use crate::protocol::{Preset, Protocol};
 use crate::unit::{Bytes, MilliCpu};
@@ -36,12 +36,7 @@ pub fn annotation(text: &str) {
             assert!(!problem.message.is_empty());
         }
         let beneath = layers.for_pod(&self::pod(BTreeMap::new()));
-        let counts = effective.origins.values().any(|layer| match layer {
-            Layer::Annotation { .. } => true,
-            Layer::Preset { by, .. } => matches!(**by, Layer::Annotation { .. }),
-            _ => false,
-        });
-        if !counts && effective.values != beneath.values {
+        if !effective.is_annotated() && effective.values != beneath.values {
             // The one way to change without saying anything: a word that stands alone for nothing at all.
             assert!(effective.values.is_empty(), "{:?}", effective.values);
         }
@@ -108,6 +103,7 @@ fn pod(annotations: BTreeMap<String, String>) -> Pod {
         priority: None,
         kube_qos: KubeQos::Burstable,
         active: true,
+        host_pid: false,
         cgroup: None,
         containers: Vec::new(),
         cpu_overhead: MilliCpu(0),

@@ -154,6 +154,7 @@ fn pod() -> Pod {
         priority: None,
         kube_qos: KubeQos::Burstable,
         active: true,
+        host_pid: false,
         cgroup: None,
         containers: vec![],
         cpu_overhead: MilliCpu(0),

@@ -97,6 +97,12 @@ pub struct PodDescription {
     pub priority: Option<i32>,
     /// Whether it is pending or running; yes when left out.
     pub active: Option<bool>,
+    /// `spec.hostPID`.
+    #[serde(default)]
+    pub host_pid: bool,
+    /// Whether the kubelet runs it from a manifest of its own.
+    #[serde(default)]
+    pub static_pod: bool,
     /// Labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -118,6 +124,8 @@ pub struct PodDescription {
     /// Effective configuration; left out when nobody asked.
     #[serde(default)]
     pub config: Map<String, Json>,
+    /// Whether an annotation is part of that; yes when left out, and there is any.
+    pub annotated: Option<bool>,
     /// The pod's quota beneath all leases; what a kubelet would write when left out.
     pub quota_usec: Option<Quota>,
     /// The pod's enforcement period; 100000 when left out.

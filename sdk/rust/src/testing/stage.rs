@@ -298,6 +298,8 @@ impl Stage {
             kube_qos,
             priority: pod.priority,
             active: pod.active.unwrap_or(true),
+            host_pid: pod.host_pid,
+            static_pod: pod.static_pod,
             labels: pod.labels.clone().into_iter().collect(),
             containers,
             cpu_overhead_milli: pod.cpu_overhead_milli,
@@ -306,6 +308,7 @@ impl Stage {
             memory_limit_bytes: pod.memory_limit_bytes,
             cpu_limit_milli: pod.cpu_limit_milli,
             config: serde_json::Value::Object(pod.config.clone()).to_string(),
+            annotated: pod.annotated.unwrap_or(!pod.config.is_empty()),
         };
         self.pods.insert(pod.name.clone(), Actor { bandwidth: bandwidth(pod, &facts), facts: facts.clone() });
         self.drop_vanished();
