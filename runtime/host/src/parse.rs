@@ -139,6 +139,12 @@ pub fn knob(encoding: Encoding, version: CgroupVersion, page: i64, text: &[u8]) 
             other => other,
         }),
         (Encoding::Micros, _) => number(text).map(value),
+        (Encoding::Bits, _) => {
+            let bits = numa::list(text)?;
+            let mask =
+                bits.iter().try_fold(0_i64, |mask, &bit| Some(mask | 1_i64.checked_shl(bit).filter(|_| bit < 63)?))?;
+            Some(if bits.is_empty() { Value::Max } else { Value::Number(mask) })
+        }
         (Encoding::Integer | Encoding::Flag, _) => signed(text).map(Value::Number),
     }
 }

@@ -94,19 +94,25 @@ impl Process {
         poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
-    /// What an error means: all errors of a process that has ended are that it has.
+    /// What an error means: all errors of a process that has ended are that it has. While a process that was killed gives its
+    /// memory back it is there still, and move_pages(2) says `EINVAL` of what has no memory any more.
     pub(super) fn verdict(&self, source: io::Error) -> io::Error {
-        if self.has_exited() || error::is_absent(&source) { Errno::SRCH.into() } else { source }
+        let is_ending = error::is(&source, Errno::NOENT) || error::is(&source, Errno::INVAL);
+        if is_ending || self.has_exited() { Errno::SRCH.into() } else { source }
     }
 
     /// The mappings that have pages on these nodes.
     ///
     /// # Errors
     ///
-    /// When `numa_maps` or `maps` cannot be read: `EACCES` without `CAP_SYS_PTRACE`.
+    /// When `numa_maps` or `maps` cannot be read: `EACCES` without `CAP_SYS_PTRACE`, and `ESRCH` when there is no mapping at all: the
+    /// process is giving its memory back.
     pub(super) fn areas(&self, proc: &Dir, page_size: u64, from: &[NumaId]) -> io::Result<Vec<Area>> {
         let read = |name: &str| proc.read(format!("{}/{name}", self.pid.as_raw_pid()));
         let (mappings, ranges) = (read("numa_maps")?, read("maps")?);
+        if ranges.is_empty() {
+            return Err(Errno::SRCH.into());
+        }
         Ok(areas(&mappings, &ranges, page_size, from))
     }
 
@@ -192,6 +198,20 @@ impl Present {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_has_no_memory_any_more_counts_as_ended() {
+        let process = Process::open(rustix::process::getpid()).unwrap();
+        for (told, meant) in [
+            (Errno::INVAL, Errno::SRCH),
+            (Errno::NOENT, Errno::SRCH),
+            (Errno::SRCH, Errno::SRCH),
+            (Errno::PERM, Errno::PERM),
+            (Errno::NODEV, Errno::NODEV),
+        ] {
+            assert_eq!(Errno::from_io_error(&process.verdict(told.into())), Some(meant), "{told:?}");
+        }
+    }
 
     #[test]
     fn mappings_with_pages_on_the_wrong_nodes_are_found() {
