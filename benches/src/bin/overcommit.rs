@@ -34,8 +34,9 @@ const PIECE: usize = 64 << 10;
 const ALLOCATION: usize = 64 << 10;
 const HOG_HEAP: usize = 300 * MIB;
 const HOG_DATA: u64 = 1536 << 20;
-/// How fast the hog reads: it is memory that it takes from the server, not CPU time.
-const HOG_PAUSE: Duration = Duration::from_millis(4);
+/// The hog reads one piece in so much time, however quickly it gets it: it is to take the same from the server under both policies,
+/// memory rather than CPU time.
+const HOG_STEP: Duration = Duration::from_millis(8);
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -140,10 +141,12 @@ fn hog() -> anyhow::Result<()> {
     let mut data = sparse("hog-data", HOG_DATA)?;
     let _heap = allocate(HOG_HEAP);
     let mut piece = vec![0_u8; MIB];
+    let mut next = Instant::now();
     loop {
         data.seek(SeekFrom::Start(0))?;
         while data.read(&mut piece)? > 0 {
-            sleep(HOG_PAUSE);
+            next = (next + HOG_STEP).max(Instant::now() - HOG_STEP);
+            sleep(next.saturating_duration_since(Instant::now()));
         }
     }
 }

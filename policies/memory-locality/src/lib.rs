@@ -5,7 +5,7 @@
 //! How fast pages move, and when they must not, is the host's and the operator's affair.
 //!
 //! Reading order: `protocol` (what is asked), `nodes` (which nodes), `round` (one pod's containers on their way), `pods` (when),
-//! `report` (what is told), `memory` (what outlives a restart).
+//! `report` (what is told), `keep` (new pages), `memory` (what outlives a restart).
 //!
 //! ```
 //! use memory_locality::MemoryLocality;
@@ -37,6 +37,7 @@
 //! # Ok::<(), String>(())
 //! ```
 
+mod keep;
 mod memory;
 mod nodes;
 mod pods;
@@ -110,16 +111,17 @@ impl Policy for MemoryLocality {
 
     fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
         self.now_usec = self.now_usec.saturating_add(tick.window_usec);
-        if !self.pods.values().any(|tracked| tracked.has_work(self.now_usec)) {
+        let keeps = self.settings.keep_local;
+        if !self.pods.values().any(|tracked| tracked.has_work(self.now_usec, keeps)) {
             // Nothing is read for nobody.
             return Ok(());
         }
-        self.pods.values_mut().for_each(|tracked| tracked.drop_unwanted(host));
+        self.pods.values_mut().for_each(|tracked| tracked.drop_unwanted(keeps, host));
         let (nodes, samples, migrations) = (host.numa_nodes(), host.numa(), host.migrations());
         let settings = self.settings.clone();
         let view = View { settings: &settings, nodes: &nodes, samples: &samples, migrations: &migrations };
         let count = self.done.len();
-        for tracked in self.pods.values_mut().filter(|tracked| tracked.has_work(self.now_usec)) {
+        for tracked in self.pods.values_mut().filter(|tracked| tracked.has_work(self.now_usec, keeps)) {
             tracked.look(&view, &mut self.tokens, &mut self.done, self.now_usec, host);
         }
         if self.done.len() != count {

@@ -49,7 +49,7 @@ pub(crate) fn choose(nodes: &[NumaNode], sample: &NumaSample, excluded: &[u32]) 
 }
 
 /// Nodes with memory that have one of its CPUs; where none of them has memory, the nearest that do.
-fn local(nodes: &[NumaNode], sample: &NumaSample) -> Vec<u32> {
+pub(crate) fn local(nodes: &[NumaNode], sample: &NumaSample) -> Vec<u32> {
     let own: Vec<u32> = with_memory(nodes).map(|node| node.id).filter(|id| sample.cpu_nodes.contains(id)).collect();
     if !own.is_empty() {
         return own;

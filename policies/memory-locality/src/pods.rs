@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use qosm_sdk::{Container, ContainerId, ContainerState, EventKind, PageMigration, Pod, PodEvent};
+use qosm_sdk::{Container, ContainerId, ContainerState, Cpuset, EventKind, PageMigration, Pod, PodEvent};
 
+use crate::keep::Keep;
 use crate::memory::digest;
-use crate::nodes::{Choice, NO_TARGET, Pages, is_one_place};
-use crate::protocol::PodConfig;
+use crate::nodes::{Choice, NO_TARGET, Pages, is_one_place, local};
+use crate::protocol::{PodConfig, Settings};
 use crate::report::{Kind, Outcome, Told, message};
 use crate::round::{Part, Round, Standing, Tokens, View};
 
@@ -31,6 +32,7 @@ pub(crate) struct Tracked {
     told: Option<Told>,
     /// All containers of a pod that wants a single round had it.
     settled: bool,
+    keep: Keep,
 }
 
 /// The single migrations that were done, by digest.
@@ -38,7 +40,16 @@ pub(crate) type Done = BTreeSet<u64>;
 
 impl Tracked {
     pub(crate) fn new(pod: Pod<PodConfig>) -> Self {
-        Self { pod, round: None, not_before_usec: 0, waiting_since_usec: None, failures: 0, told: None, settled: false }
+        Self {
+            pod,
+            round: None,
+            not_before_usec: 0,
+            waiting_since_usec: None,
+            failures: 0,
+            told: None,
+            settled: false,
+            keep: Keep::default(),
+        }
     }
 
     /// Takes the pod as it is now.
@@ -59,9 +70,9 @@ impl Tracked {
     }
 
     /// Whether it is to be looked at now.
-    pub(crate) fn has_work(&self, now_usec: u64) -> bool {
-        let due = self.wish().is_some() && !self.settled && now_usec >= self.not_before_usec;
-        due || self.round.is_some()
+    pub(crate) fn has_work(&self, now_usec: u64, keeps: bool) -> bool {
+        let due = !self.settled && now_usec >= self.not_before_usec;
+        (self.wish().is_some() && (due || keeps)) || self.round.is_some() || !self.keep.is_empty()
     }
 
     fn running(&self) -> impl Iterator<Item = &Container> {
@@ -73,7 +84,11 @@ impl Tracked {
     }
 
     /// Ends what nobody asks for any more.
-    pub(crate) fn drop_unwanted(&mut self, host: &mut impl PageMigration) {
+    pub(crate) fn drop_unwanted<H: PageMigration + Cpuset>(&mut self, keeps: bool, host: &mut H) {
+        if self.wish().is_none() || !keeps {
+            self.forget_gone();
+            self.keep.release(host);
+        }
         if self.wish().is_none()
             && let Some(round) = self.round.take()
         {
@@ -82,7 +97,7 @@ impl Tracked {
     }
 
     /// One look: begins a round that is due, or sees how far the one under way is.
-    pub(crate) fn look<H: PageMigration + PodEvent>(
+    pub(crate) fn look<H: PageMigration + PodEvent + Cpuset>(
         &mut self,
         view: &View<'_>,
         tokens: &mut Tokens,
@@ -90,6 +105,9 @@ impl Tracked {
         now_usec: u64,
         host: &mut H,
     ) {
+        if view.settings.keep_local && self.wish().is_some() {
+            self.keep_local(view, done, now_usec, host);
+        }
         if self.round.is_none() {
             self.begin(view, tokens, done, now_usec, host);
         }
@@ -108,6 +126,48 @@ impl Tracked {
                 self.not_before_usec = now_usec.saturating_add(CALLED_OFF_USEC);
             }
         }
+    }
+
+    fn forget_gone(&mut self) {
+        let pod = &self.pod;
+        self.keep.retain(|container| pod.containers.iter().any(|known| known.id == container));
+    }
+
+    /// New pages stay local too: containers that had their round are held to their nodes, while these have room.
+    fn keep_local<H: PageMigration + Cpuset>(&mut self, view: &View<'_>, done: &Done, now_usec: u64, host: &mut H) {
+        self.forget_gone();
+        if self.keep.follow(|container| Some(local(view.nodes, view.sample(container)?)), host) {
+            // What is seen of their `cpuset.mems` is what was held until now.
+            if let Some(round) = self.round.take() {
+                round.stop(|container| self.has(container), host);
+            }
+            self.not_before_usec = self.not_before_usec.max(now_usec.saturating_add(1));
+            return;
+        }
+        self.keep.make_room(view.nodes, view.settings, host);
+        if self.round.is_some() {
+            return;
+        }
+        let mut keep = std::mem::take(&mut self.keep);
+        for container in self.running() {
+            if let Some(nodes) = self.settled_on(container, view, done) {
+                keep.bind(container.id, &nodes, view.nodes, view.settings, host);
+            }
+        }
+        self.keep = keep;
+    }
+
+    /// The local nodes of a container that had its round, before a restart even, and whose pages are there: what still lies
+    /// elsewhere the kernel would move at once, and nobody could slow it down.
+    fn settled_on(&self, container: &Container, view: &View<'_>, done: &Done) -> Option<Vec<u32>> {
+        let config = self.wish()?;
+        let sample = view.sample(container.id)?;
+        let Choice::Go(way) = view.choice(container.id)? else { return None };
+        let digest = digest(&self.pod.uid, &container.name, sample.identity, config);
+        let had_its_round = done.contains(&digest) || self.told.is_some_and(|told| told.kind == Kind::Completed);
+        let Settings { min_remote_percent, min_remote_pages, .. } = *view.settings;
+        let is_local = Pages::of(sample, &way).is_local_enough(min_remote_percent, min_remote_pages);
+        (had_its_round && is_local && way.to == way.local).then_some(way.local)
     }
 
     fn begin(

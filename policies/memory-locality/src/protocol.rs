@@ -50,11 +50,21 @@ pub struct Settings {
     pub min_remote_pages: u64,
     /// NUMA nodes whose pages are left alone: memory expanders, say.
     pub excluded_nodes: Vec<u32>,
+    /// Once its pages were moved, a container is held to its local nodes (`cpuset.mems`), so that new ones stay local too.
+    pub keep_local: bool,
+    /// With less than this share of their memory available, nobody is held to these nodes.
+    pub keep_local_reserve_percent: u64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { min_remote_percent: 1, min_remote_pages: 16_384, excluded_nodes: Vec::new() }
+        Self {
+            min_remote_percent: 1,
+            min_remote_pages: 16_384,
+            excluded_nodes: Vec::new(),
+            keep_local: false,
+            keep_local_reserve_percent: 10,
+        }
     }
 }
 
@@ -114,6 +124,14 @@ const CONFIG_SCHEMA: &str = r#"{"type": "object", "additionalProperties": false,
     "excludedNodes": {
         "type": "array", "items": {"type": "integer", "minimum": 0}, "default": [],
         "description": "NUMA nodes whose pages are left alone, such as memory expanders"
+    },
+    "keepLocal": {
+        "type": "boolean", "default": false,
+        "description": "hold a container to its local NUMA nodes once its pages were moved, so that new ones stay local too"
+    },
+    "keepLocalReservePercent": {
+        "type": "integer", "minimum": 1, "maximum": 60, "default": 10,
+        "description": "with less than this share of their memory available, no container is held to these nodes"
     }
 }}"#;
 

@@ -183,7 +183,9 @@ impl PolicyMode {
 fn default_grants(name: &str) -> BTreeSet<Interface> {
     match name {
         "cpu-burst" => [Interface::Node, Interface::CpuStat, Interface::CpuBandwidth].into(),
-        "memory-locality" => [Interface::NumaStat, Interface::PageMigration, Interface::PodEvent].into(),
+        "memory-locality" => {
+            [Interface::NumaStat, Interface::Cpuset, Interface::PageMigration, Interface::PodEvent].into()
+        }
         "memory-qos" => [Interface::Node, Interface::MemoryProtection].into(),
         _ => BTreeSet::new(),
     }

@@ -377,10 +377,35 @@ pub(crate) fn protection(wanted: &memory_protection::Protection) -> Result<[(Kno
     ])
 }
 
+/// NUMA nodes as the knob has them: a bit for each.
+pub(crate) fn node_mask(nodes: &[u32]) -> Result<Value, Rule> {
+    const BITS: u32 = 63;
+    if nodes.is_empty() {
+        return Err(Rule::OutOfRange { what: "number of NUMA nodes", value: 0 });
+    }
+    let mask = nodes.iter().try_fold(0_i64, |mask, &node| {
+        let fits = node < BITS;
+        if fits { Ok(mask | 1 << node) } else { Err(Rule::OutOfRange { what: "NUMA node", value: node.into() }) }
+    });
+    mask.map(Value::Number)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bindings::qosm::policy::memory_protection::Bound;
+
+    #[test]
+    fn numa_nodes_are_bits() {
+        assert_eq!(node_mask(&[0, 3]), Ok(Value::Number(0b1001)));
+        assert_eq!(node_mask(&[62, 62]), Ok(Value::Number(1 << 62)));
+        for (nodes, value) in [(&[][..], 0), (&[63], 63), (&[1, u32::MAX], u64::from(u32::MAX))] {
+            assert!(
+                matches!(node_mask(nodes), Err(Rule::OutOfRange { value: told, .. }) if told == value),
+                "{nodes:?}"
+            );
+        }
+    }
 
     #[test]
     fn numbers_beyond_the_kernels_are_no_bound_or_a_broken_rule() {
@@ -398,8 +423,7 @@ mod tests {
     #[test]
     fn a_protection_names_each_memory_knob_once() {
         let knobs = protection(&NOTHING_PROTECTED).map(|knobs| knobs.map(|(knob, _)| knob));
-        let memory: Vec<_> =
-            Knob::ALL.into_iter().filter(|knob| !matches!(knob, Knob::CfsQuota | Knob::CfsBurst)).collect();
+        let memory: Vec<_> = Knob::ALL.into_iter().filter(|knob| knob.as_str().starts_with("memory.")).collect();
         assert_eq!(knobs.map(|knobs| knobs.to_vec()), Ok(memory));
     }
 }

@@ -30,6 +30,8 @@ pub enum Interface {
     CpuBandwidth,
     /// Memory protection, throttling and reclaim.
     MemoryProtection,
+    /// On which NUMA nodes memory may lie.
+    Cpuset,
     /// Moving pages between NUMA nodes.
     PageMigration,
     /// Events on pods.
@@ -38,7 +40,7 @@ pub enum Interface {
 
 impl Interface {
     /// All interfaces: first those that are always granted, then signals, then controls.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Log,
         Self::State,
         Self::Node,
@@ -48,6 +50,7 @@ impl Interface {
         Self::NumaStat,
         Self::CpuBandwidth,
         Self::MemoryProtection,
+        Self::Cpuset,
         Self::PageMigration,
         Self::PodEvent,
     ];
@@ -64,6 +67,7 @@ impl Interface {
             Self::NumaStat => "numa-stat",
             Self::CpuBandwidth => "cpu-bandwidth",
             Self::MemoryProtection => "memory-protection",
+            Self::Cpuset => "cpuset",
             Self::PageMigration => "page-migration",
             Self::PodEvent => "pod-event",
         }
@@ -76,7 +80,10 @@ impl Interface {
 
     /// Whether it changes something outside the module.
     pub fn is_control(self) -> bool {
-        matches!(self, Self::CpuBandwidth | Self::MemoryProtection | Self::PageMigration | Self::PodEvent)
+        matches!(
+            self,
+            Self::CpuBandwidth | Self::MemoryProtection | Self::Cpuset | Self::PageMigration | Self::PodEvent
+        )
     }
 
     /// Whether every module may import it, since it touches nothing but the module's own memory of itself.
@@ -202,12 +209,12 @@ mod tests {
 
     #[test]
     fn an_unknown_interface_is_answered_with_the_known_ones() {
-        let error = "cpuset".parse::<Interface>().map_err(|error| error.to_string());
+        let error = "blkio".parse::<Interface>().map_err(|error| error.to_string());
         assert_eq!(
             error,
-            Err("`cpuset` is not an interface of the contract; there are `log`, `state`, `node`, `cpu-stat`, \
-                 `memory-stat`, `pressure`, `numa-stat`, `cpu-bandwidth`, `memory-protection`, `page-migration`, \
-                 `pod-event`"
+            Err("`blkio` is not an interface of the contract; there are `log`, `state`, `node`, `cpu-stat`, \
+                 `memory-stat`, `pressure`, `numa-stat`, `cpu-bandwidth`, `memory-protection`, `cpuset`, \
+                 `page-migration`, `pod-event`"
                 .to_owned())
         );
     }
@@ -222,7 +229,7 @@ mod tests {
             ("qosm:policy/cpu-stat@0.2.0", ExternName::OtherVersion("0.2.0".to_owned())),
             ("qosm:policy/cpu-stat@1.1.0", ExternName::OtherVersion("1.1.0".to_owned())),
             ("qosm:policy/cpu-stat@0.1.0-rc.1", ExternName::OtherVersion("0.1.0-rc.1".to_owned())),
-            ("qosm:policy/cpuset@0.1.0", ExternName::Foreign),
+            ("qosm:policy/blkio@0.1.0", ExternName::Foreign),
             ("qosm:policy/cpu-stat@latest", ExternName::Foreign),
             ("qosm:policy/cpu-stat", ExternName::Foreign),
             ("wasi:cli/environment@0.2.0", ExternName::Foreign),

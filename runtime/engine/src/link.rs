@@ -14,8 +14,8 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, HasSelf, Linker};
 
 use crate::bindings::qosm::policy::{
-    cpu_bandwidth, cpu_stat, log, memory_protection, memory_stat, node, numa_stat, page_migration, pod_event, pressure,
-    state, types,
+    cpu_bandwidth, cpu_stat, cpuset, log, memory_protection, memory_stat, node, numa_stat, page_migration, pod_event,
+    pressure, state, types,
 };
 use crate::convert;
 use crate::error::{Exhausted, Rule};
@@ -112,6 +112,7 @@ pub(crate) fn link(linker: &mut Linker<Host>, interface: Interface) -> wasmtime:
         Interface::NumaStat => numa_stat::add_to_linker::<_, Own>(linker, host),
         Interface::CpuBandwidth => cpu_bandwidth::add_to_linker::<_, Own>(linker, host),
         Interface::MemoryProtection => memory_protection::add_to_linker::<_, Own>(linker, host),
+        Interface::Cpuset => cpuset::add_to_linker::<_, Own>(linker, host),
         Interface::PageMigration => page_migration::add_to_linker::<_, Own>(linker, host),
         Interface::PodEvent => pod_event::add_to_linker::<_, Own>(linker, host),
     }
@@ -306,6 +307,20 @@ impl cpu_bandwidth::Host for Host {
     fn release_burst(&mut self, target: types::Target) -> wasmtime::Result<()> {
         let (stage, target) = self.control(Interface::CpuBandwidth, target)?;
         Ok(stage.release(target, Knob::CfsBurst)?)
+    }
+}
+
+impl cpuset::Host for Host {
+    fn set_memory_nodes(&mut self, container: u32, nodes: Vec<u32>, reason: String) -> wasmtime::Result<()> {
+        let (stage, target) = self.control(Interface::Cpuset, types::Target::Container(container))?;
+        let value = convert::node_mask(&nodes)?;
+        let reason = stage.reason(reason)?;
+        Ok(stage.hold(target, Knob::CpusetMems, value, &reason)?)
+    }
+
+    fn release_memory_nodes(&mut self, container: u32) -> wasmtime::Result<()> {
+        let (stage, target) = self.control(Interface::Cpuset, types::Target::Container(container))?;
+        Ok(stage.release(target, Knob::CpusetMems)?)
     }
 }
 

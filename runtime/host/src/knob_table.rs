@@ -8,6 +8,7 @@
 use std::ops::RangeInclusive;
 
 use qosm_model::knob::{Knob, Level, Value};
+use qosm_model::numa::list_text;
 
 use crate::mounts::{CgroupVersion, Controller};
 
@@ -25,6 +26,9 @@ pub enum Encoding {
     Integer,
     /// 0 or 1.
     Flag,
+    /// A bit for each number of a list such as `0-1,3`. On v2 an empty list stands for no bound; v1 refuses it while the cgroup has
+    /// processes, and has none there.
+    Bits,
 }
 
 /// What the kernel, or the meaning of a value, asks between a cgroup and its ancestors.
@@ -52,6 +56,8 @@ pub enum Group {
     Oom,
     /// Page cache limit: size and mode before the switch.
     PageCache,
+    /// Where memory may lie.
+    Cpuset,
 }
 
 /// One knob.
@@ -182,7 +188,7 @@ const fn bandwidth(
 }
 
 /// One row a knob, in the order of [`Knob::ALL`].
-pub static TABLE: [KnobRow; 14] = [
+pub static TABLE: [KnobRow; 15] = [
     bandwidth(Knob::CfsQuota, "cpu.cfs_quota_us", "cpu.max", Encoding::Quota, 1000..=MAX_RUNTIME_MICROS, Value::Max, 0),
     KnobRow {
         kernel: BURST,
@@ -253,6 +259,23 @@ pub static TABLE: [KnobRow; 14] = [
         PAGE_CACHE,
         (Group::PageCache, 0),
     ),
+    KnobRow {
+        knob: Knob::CpusetMems,
+        controller: Controller::Cpuset,
+        levels: &[Level::Container],
+        v1: "cpuset.mems",
+        v2: "cpuset.mems",
+        encoding: Encoding::Bits,
+        range: 1..=i64::MAX,
+        unlimited: true,
+        default: Value::Max,
+        kernel: "the controller cpuset, on v2 since Linux 5.0",
+        hierarchy: HierarchyRule::None,
+        group: Group::Cpuset,
+        raise_order: 0,
+        slow: false,
+        instead: Some("pages can be moved again and again, with an interval"),
+    },
 ];
 
 /// A knob's row.
@@ -277,6 +300,7 @@ pub(crate) fn index(knob: Knob) -> usize {
         Knob::PageCacheLimitEnable => 11,
         Knob::PageCacheLimitSize => 12,
         Knob::PageCacheReclaimSync => 13,
+        Knob::CpusetMems => 14,
     }
 }
 
@@ -292,6 +316,9 @@ impl KnobRow {
     /// What would be written for a value. Where [`Value::Max`] is not accepted it is spelled as the largest number.
     pub fn encode(&self, version: CgroupVersion, value: Value) -> String {
         match (value, self.encoding, version) {
+            (Value::Number(bits), Encoding::Bits, _) => list_text((0..63).filter(|bit| (bits >> bit) & 1 == 1)),
+            // Nothing at all would not be written.
+            (Value::Max, Encoding::Bits, _) => "\n".to_owned(),
             (Value::Number(number), ..) => number.to_string(),
             (Value::Max, Encoding::Quota, CgroupVersion::V1) => "-1".to_owned(),
             (Value::Max, Encoding::Quota | Encoding::Bytes, CgroupVersion::V2) if self.unlimited => "max".to_owned(),
@@ -376,6 +403,9 @@ mod tests {
             (Knob::MemoryMin, V2, Value::Number(104_857_600), "104857600"),
             (Knob::WmarkMinAdj, V2, Value::Number(-25), "-25"),
             (Knob::OomGroup, V2, Value::Number(1), "1"),
+            (Knob::CpusetMems, V1, Value::Number(0b1011), "0-1,3"),
+            (Knob::CpusetMems, V2, Value::Number(i64::MAX), "0-62"),
+            (Knob::CpusetMems, V2, Value::Max, "\n"),
         ] {
             assert_eq!(row(knob).encode(version, value), text, "{knob} {version:?}");
         }
@@ -400,6 +430,8 @@ mod tests {
             (Knob::OomPriority, Value::Number(13), false),
             (Knob::OomGroup, Value::Number(2), false),
             (Knob::PageCacheLimitSize, Value::Max, false),
+            (Knob::CpusetMems, Value::Number(0), false),
+            (Knob::CpusetMems, Value::Number(2), true),
         ] {
             assert_eq!(row(knob).accepts(value), accepted, "{knob} {value}");
         }

@@ -3,6 +3,7 @@
 use std::io;
 
 use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::numa::list_text;
 use qosm_model::unit::Bytes;
 use rustix::io::Errno;
 
@@ -86,6 +87,11 @@ impl Host {
         let length = self.read_file(target, file)?;
         let version = self.knob_version(row);
         match parse::knob(row.encoding, version, self.page(), &self.buffer[..length]) {
+            Some(Value::Number(nodes)) if knob == Knob::CpusetMems => {
+                // All that there is to have is no bound, however it is spelled.
+                let all = self.mems_above(target).and_then(|all| parse::numa::mask(&all));
+                Ok(if all.is_some_and(|all| all & !nodes == 0) { Value::Max } else { Value::Number(nodes) })
+            }
             Some(value) => Ok(value),
             None => Err(self.garbled(target, file, length, knob.as_str())),
         }
@@ -113,8 +119,7 @@ impl Host {
             && !row.slow
             && !self.emulates(knob)
         {
-            let text = row.encode(self.knob_version(row), value);
-            self.write(target, knob, &text).map_err(|source| self.refused(target, knob, value, source))?;
+            self.write_value(target, knob, value).map_err(|source| self.refused(target, knob, value, source))?;
             self.probe.knobs[knob_table::index(knob)] = Proof::Works;
         }
         Ok(())
@@ -183,7 +188,6 @@ impl Host {
             return self.emulate(target, knob, to).map(Executed::Done);
         }
         let row = knob_table::row(knob);
-        let text = row.encode(self.knob_version(row), to);
         let queued = self.pending.values().any(|pending| (pending.target, pending.knob) == (target, knob));
         let falls = row.slow && self.would_reclaim(step);
         if queued || falls {
@@ -191,7 +195,7 @@ impl Host {
                 return Ok(Executed::Pending);
             }
         } else {
-            self.write(target, knob, &text).map_err(|source| self.refused(target, knob, to, source))?;
+            self.write_value(target, knob, to).map_err(|source| self.refused(target, knob, to, source))?;
         }
         self.accepted(target, knob, to);
         self.read(target, knob).map(Executed::Done)
@@ -215,6 +219,20 @@ impl Host {
             results.push((target, knob, result));
         }
         results
+    }
+
+    fn write_value(&mut self, target: Target, knob: Knob, value: Value) -> io::Result<()> {
+        let text = self.encode(target, knob, value);
+        match self.write(target, knob, &text) {
+            // A cgroup with processes cannot be left without nodes of its own, so it gets all that the one above has.
+            Err(source) if (knob, value) == (Knob::CpusetMems, Value::Max) && error::is(&source, Errno::NOSPC) => {
+                match self.mems_above(target) {
+                    Some(all) => self.write(target, knob, &list_text(all)),
+                    None => Err(source),
+                }
+            }
+            written => written,
+        }
     }
 
     fn would_reclaim(&mut self, step: &Step) -> bool {

@@ -161,6 +161,11 @@ impl Host {
         Ok(self.cpuset_above(target, effective))
     }
 
+    /// The NUMA nodes that the cgroup above a target's has.
+    pub(crate) fn mems_above(&self, target: Target) -> Option<Vec<u32>> {
+        self.cpuset_above(target, CgroupFile::EffectiveMems)
+    }
+
     fn cpuset_above(&self, target: Target, file: CgroupFile) -> Option<Vec<u32>> {
         let tree = self.hierarchies.of(Controller::Cpuset)?;
         let name = file.name(self.hierarchies.list.get(tree)?.version);

@@ -168,6 +168,10 @@ pub fn knob(encoding: Encoding, version: CgroupVersion, page: i64, text: &[u8]) 
             other => other,
         }),
         (Encoding::Micros, _) => number(text).map(value),
+        (Encoding::Bits, _) => {
+            let bits = numa::list(text)?;
+            Some(if bits.is_empty() { Value::Max } else { Value::Number(numa::mask(&bits)?) })
+        }
         (Encoding::Integer | Encoding::Flag, _) => signed(text).map(Value::Number),
     }
 }

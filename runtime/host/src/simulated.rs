@@ -205,7 +205,9 @@ impl Simulation {
     /// What the kernel answers: `ENOENT` without such a cgroup or file, `EINVAL` for a value that it refuses.
     pub fn set_file(&mut self, path: &str, file: &str, contents: &str) -> io::Result<()> {
         let (tree, node) = self.locate(path, file)?;
-        self.trees[tree].write(node, file, contents, &self.rules)
+        self.trees[tree].write(node, file, contents, &self.rules)?;
+        self.rules.follow(&mut self.trees[tree], node, file);
+        Ok(())
     }
 
     /// Puts any contents into a file, making it where the kernel has none. No rule is applied.
@@ -518,6 +520,7 @@ impl Backend for Simulation {
             return Err(Errno::ROFS.into());
         }
         tree.write(node, file, text, &self.rules)?;
+        self.rules.follow(tree, node, file);
         if self.recording {
             self.writes.push(Write { path: directory.to_owned(), file: file.to_owned(), text: text.to_owned() });
         }

@@ -415,3 +415,38 @@ proptest! {
         prop_assert_eq!(snapshot(&mut host), baseline);
     }
 }
+
+#[test]
+fn memory_is_held_to_numa_nodes_and_let_go() {
+    let path = "kubepods/burstable/poda/x";
+    for spec in [v1(Kernel::Mainline), v2(Kernel::Mainline)] {
+        let mut host = node(&Spec { numa_nodes: 2, ..spec.clone() });
+        let mems = |host: &mut Host| host.simulated_mut().unwrap().read_file(path, "cpuset.mems").unwrap();
+        if spec.versions == Versions::V1 {
+            // A cgroup of v1 without nodes can have no process.
+            host.simulated_mut().unwrap().overwrite(path, "cpuset.mems", "0-1").unwrap();
+        }
+        let before = host.read(CONTAINER, Knob::CpusetMems).unwrap();
+        carry_out(&mut host, &[want(CONTAINER, Knob::CpusetMems, 0b10)]);
+        assert_eq!(mems(&mut host), "1\n");
+        if spec.versions == Versions::V2 {
+            let effective = host.simulated_mut().unwrap().read_file(path, "cpuset.mems.effective").unwrap();
+            assert_eq!(effective, "1\n");
+        }
+        // A node that the machine does not have.
+        let plan = host.plan(&[want(CONTAINER, Knob::CpusetMems, 0b100)]);
+        let error = host.execute(&plan.steps[0]).unwrap_err();
+        assert!(matches!(error, HostError::Refused { errno: "EINVAL", .. }), "{error}");
+        let plan = host.plan(&[want(POD, Knob::CpusetMems, 1), want(CONTAINER, Knob::CpusetMems, 0)]);
+        assert_eq!(plan.refused.len(), 2, "{plan:?}");
+        carry_out(&mut host, &[Wanted { target: CONTAINER, knob: Knob::CpusetMems, value: before }]);
+        assert_eq!(host.read(CONTAINER, Knob::CpusetMems).unwrap(), before);
+        assert_eq!(mems(&mut host), "0-1\n", "it has processes, so it cannot be left without nodes of its own");
+    }
+    let mut host = node(&Spec { numa_nodes: 2, ..v1(Kernel::Mainline) });
+    host.simulated_mut().unwrap().overwrite("kubepods/burstable/poda", "cpuset.mems", "0").unwrap();
+    let simulation = host.simulated_mut().unwrap();
+    assert!(simulation.set_file(path, "cpuset.mems", "1").is_err(), "the parent does not have it");
+    assert!(simulation.set_file(path, "cpuset.mems", "").is_err());
+    simulation.set_file(path, "cpuset.mems", "0").unwrap();
+}

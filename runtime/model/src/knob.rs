@@ -80,11 +80,13 @@ pub enum Knob {
     PageCacheLimitSize,
     /// `memory.pagecache_limit.sync`, 0 or 1.
     PageCacheReclaimSync,
+    /// `cpuset.mems`, a bit for each NUMA node; `max` = all that the cgroup above has.
+    CpusetMems,
 }
 
 impl Knob {
     /// All knobs.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::CfsQuota,
         Self::CfsBurst,
         Self::MemoryMin,
@@ -99,6 +101,7 @@ impl Knob {
         Self::PageCacheLimitEnable,
         Self::PageCacheLimitSize,
         Self::PageCacheReclaimSync,
+        Self::CpusetMems,
     ];
 
     /// The name that plans, metrics and the journal use.
@@ -118,6 +121,7 @@ impl Knob {
             Self::PageCacheLimitEnable => "memory.pagecache_limit.enable",
             Self::PageCacheLimitSize => "memory.pagecache_limit.size",
             Self::PageCacheReclaimSync => "memory.pagecache_limit.sync",
+            Self::CpusetMems => "cpuset.mems",
         }
     }
 }

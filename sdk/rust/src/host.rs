@@ -104,6 +104,16 @@ pub trait MemoryProtection {
     fn release_protection(&mut self, target: Target);
 }
 
+/// On which NUMA nodes a container may have memory. Where they are full, the container reclaims, and is killed in the end.
+pub trait Cpuset {
+    /// `cpuset.mems`: these nodes, at least one, with numbers below 63. On cgroup v2 the kernel moves pages that lie elsewhere, at
+    /// once and without a bound.
+    fn set_memory_nodes(&mut self, container: ContainerId, nodes: &[u32], reason: &str);
+
+    /// Gives it up; what lies beneath comes back.
+    fn release_memory_nodes(&mut self, container: ContainerId);
+}
+
 /// Events that the pod's owner sees.
 pub trait PodEvent {
     /// Records an event on a pod. `reason` is one word in camel case.
@@ -121,6 +131,7 @@ pub trait Host:
     + NumaStat
     + CpuBandwidth
     + MemoryProtection
+    + Cpuset
     + PageMigration
     + PodEvent
 {
@@ -136,6 +147,7 @@ impl<T> Host for T where
         + NumaStat
         + CpuBandwidth
         + MemoryProtection
+        + Cpuset
         + PageMigration
         + PodEvent
 {
@@ -250,6 +262,16 @@ mod granted {
 
         fn release_protection(&mut self, target: Target) {
             import::memory_protection::release(target);
+        }
+    }
+
+    impl Cpuset for Granted {
+        fn set_memory_nodes(&mut self, container: ContainerId, nodes: &[u32], reason: &str) {
+            import::cpuset::set_memory_nodes(container, nodes, reason);
+        }
+
+        fn release_memory_nodes(&mut self, container: ContainerId) {
+            import::cpuset::release_memory_nodes(container);
         }
     }
 

@@ -8,9 +8,9 @@ use std::fmt;
 
 use crate::{
     Bandwidth, Bound, Cause, Container, ContainerId, ContainerKind, ContainerState, CpuBandwidth, CpuSample, CpuStat,
-    EventKind, KubeQos, Level, Log, MemoryProtection, MemorySample, MemoryStat, MigrationProgress, Node, NodeSample,
-    NumaNode, NumaSample, NumaStat, PageMigration, PodEvent, PodFacts, PodId, Pressure, PressureSample, Protection,
-    QosClass, State, Target, Tick,
+    Cpuset, EventKind, KubeQos, Level, Log, MemoryProtection, MemorySample, MemoryStat, MigrationProgress, Node,
+    NodeSample, NumaNode, NumaSample, NumaStat, PageMigration, PodEvent, PodFacts, PodId, Pressure, PressureSample,
+    Protection, QosClass, State, Target, Tick,
 };
 
 /// Name of the knob behind `set_quota`, as plans and metrics spell it.
@@ -32,6 +32,8 @@ pub const MEMORY_KNOBS: [&str; 12] = [
     "memory.pagecache_limit.size",
     "memory.pagecache_limit.sync",
 ];
+/// Name of the knob behind `set_memory_nodes`; it holds a bit for each node.
+pub const CPUSET_MEMS: &str = "cpuset.mems";
 /// Most bytes that `save_state` takes.
 pub const STATE_LIMIT_BYTES: usize = 65_536;
 
@@ -341,6 +343,17 @@ impl MemoryProtection for MockHost {
 
     fn release_protection(&mut self, target: Target) {
         self.stage_memory(target, [None; 12], "");
+    }
+}
+
+impl Cpuset for MockHost {
+    fn set_memory_nodes(&mut self, container: ContainerId, nodes: &[u32], reason: &str) {
+        let mask = nodes.iter().fold(0_u64, |mask, &node| mask | 1_u64.checked_shl(node).unwrap_or(0));
+        self.stage(Target::Container(container), CPUSET_MEMS, Some(Value::from(mask)), reason);
+    }
+
+    fn release_memory_nodes(&mut self, container: ContainerId) {
+        self.stage(Target::Container(container), CPUSET_MEMS, None, "");
     }
 }
 

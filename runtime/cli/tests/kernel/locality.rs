@@ -104,7 +104,11 @@ impl Astray {
     }
 
     fn limits(&self, limits: &Value) {
-        let policy = json!({"name": "memory-locality", "evaluationMillis": 2000, "config": {"minRemotePages": 100}});
+        self.policy(&json!({"minRemotePages": 100}), limits);
+    }
+
+    fn policy(&self, config: &Value, limits: &Value) {
+        let policy = json!({"name": "memory-locality", "evaluationMillis": 2000, "config": config});
         self.node.agent_config(&json!({"policies": [policy], "pageMigration": limits}));
     }
 
@@ -306,6 +310,42 @@ fn a_target_without_room_is_told_and_nothing_is_moved() {
     assert!(astray.local_percent("app") < 10, "{:?}", astray.pages("app"));
     let explained = agent.ask(&["explain", "default/web"]).unwrap();
     assert!(explained.contains("no room on the target for "), "{explained}");
+}
+
+#[test]
+fn where_the_operator_asks_for_it_new_pages_stay_local_too() {
+    let name = "where_the_operator_asks_for_it_new_pages_stay_local_too";
+    let Some(astray) = Astray::new(name, &[("app", 16)]) else { return };
+    let limits = json!({"mibPerSecond": 256, "cpuPercent": 100, "reserveMib": 4, "pressurePercent": 100});
+    astray.policy(&json!({"minRemotePages": 100, "keepLocal": true, "keepLocalReservePercent": 2}), &limits);
+    astray.pod(&["app"], &json!({"policy": "bestEffort"}));
+    let mems = || fs::read_to_string(astray.node.cgroups.file(&group("app"), "cpuset.mems")).unwrap().trim().to_owned();
+    assert_eq!(mems(), "");
+    let all = fs::read_to_string("/sys/fs/cgroup/cpuset.mems.effective").unwrap().trim().to_owned();
+    let agent = astray.agent();
+    let (reason, message) = wait_for_event(&agent);
+    assert_eq!(reason, "MemoryLocalityCompleted", "{message}");
+    wait_until("the container to be held to its node", || mems() == astray.to.to_string());
+    let explained = agent.ask(&["explain", "default/web"]).unwrap();
+    assert!(explained.contains("cpuset.mems"), "{explained}");
+
+    // Other CPUs, other nodes: what was held is given up, and a single round is not repeated.
+    astray.pin("app", astray.from);
+    // A cgroup with processes cannot be left without nodes of its own: it has all that the one above has.
+    wait_until("the bound to be given up", || mems() == all);
+    agent.let_it_run(15);
+    assert!(mems() == all && astray.local_percent("app") >= 99, "{:?}", astray.pages("app"));
+    astray.pin("app", astray.to);
+    wait_until("the container to be held to its node again", || mems() == astray.to.to_string());
+    astray.pod(&["app"], &json!({"policy": "none"}));
+    wait_until("the bound to be given up", || mems() == all);
+
+    astray.pod(&["app"], &json!({"policy": "bestEffort"}));
+    wait_until("the container to be held to its node again", || mems() == astray.to.to_string());
+    agent.kill();
+    assert_eq!(mems(), astray.to.to_string());
+    let (told, good) = astray.node.restore(&[]);
+    assert!(good && told.contains("cpuset.mems") && mems() == all, "{told}");
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn memory_qos_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>> 
 
 #[test]
 fn memory_locality_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>> {
-    use Interface::{Log, NumaStat, PageMigration, PodEvent, State};
-    assert_eq!(imports("memory-locality")?, [Log, State, NumaStat, PageMigration, PodEvent]);
+    use Interface::{Cpuset, Log, NumaStat, PageMigration, PodEvent, State};
+    assert_eq!(imports("memory-locality")?, [Log, State, NumaStat, Cpuset, PageMigration, PodEvent]);
     Ok(())
 }

@@ -27,6 +27,7 @@
 (import "qosm:policy/numa-stat@0.1.0" "read" (func $numa_stat (param i32)))
 (import "qosm:policy/page-migration@0.1.0" "start" (func $migrate (param i32 i32 i32 i32 i32 i64 i32 i32)))
 (import "qosm:policy/page-migration@0.1.0" "stop" (func $stop (param i32)))
+(import "qosm:policy/cpuset@0.1.0" "release-memory-nodes" (func $release_nodes (param i32)))
 (import "qosm:policy/cpu-bandwidth@0.1.0" "set-quota" (func $set_quota (param i32 i32 i32 i64 i32 i32)))
 (import "qosm:policy/cpu-bandwidth@0.1.0" "set-burst" (func $set_burst (param i32 i32 i64 i32 i32)))
 (import "qosm:policy/cpu-bandwidth@0.1.0" "release-quota" (func $release_quota (param i32 i32)))

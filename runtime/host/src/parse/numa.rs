@@ -175,6 +175,11 @@ pub fn pressure_average(text: &[u8]) -> Option<u32> {
     u32::try_from(whole.checked_mul(100)?.checked_add(number(part)?)?).ok()
 }
 
+/// A bit for each number; `None` for numbers beyond 62, which have none.
+pub fn mask(list: &[u32]) -> Option<i64> {
+    list.iter().try_fold(0_i64, |mask, &bit| Some(mask | 1_i64.checked_shl(bit).filter(|_| bit < 63)?))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

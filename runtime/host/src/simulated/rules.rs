@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use qosm_model::column::MemoryCounters;
+use qosm_model::numa::list_text;
 use rustix::io::Errno;
 
 use super::tree::{ROOT, Tree};
@@ -39,6 +40,8 @@ enum Takes {
     Burst,
     /// v2 quota and period.
     CpuMax,
+    /// A list of NUMA nodes.
+    Nodes,
 }
 
 /// Whose kernels have a file.
@@ -89,8 +92,8 @@ static FILES: &[FileRule] = &[
     FileRule("cpuset.cpus", CPUSET, Has::V1, Takes::Anything, "\n"),
     FileRule("cpuset.cpus", CPUSET, Has::V2, Takes::Anything, "\n"),
     FileRule("cpuset.cpus.effective", CPUSET, Has::V2, Takes::Nothing, ""),
-    FileRule("cpuset.mems", CPUSET, Has::V1, Takes::Anything, "\n"),
-    FileRule("cpuset.mems", CPUSET, Has::V2, Takes::Anything, "\n"),
+    FileRule("cpuset.mems", CPUSET, Has::V1, Takes::Nodes, "\n"),
+    FileRule("cpuset.mems", CPUSET, Has::V2, Takes::Nodes, "\n"),
     FileRule("cpuset.mems.effective", CPUSET, Has::V2, Takes::Nothing, ""),
     FileRule("memory.usage_in_bytes", MEMORY, Has::V1, Takes::Nothing, ""),
     FileRule("memory.limit_in_bytes", MEMORY, Has::V1, Takes::Bound, "max"),
@@ -256,8 +259,52 @@ impl Rules {
                 }
                 Ok(format!("{}\n", bytes / self.page * self.page))
             }
+            Takes::Nodes => self.nodes(tree, node, text),
             Takes::Quota | Takes::Period | Takes::Burst | Takes::CpuMax => self.bandwidth(tree, node, takes, text),
         }
+    }
+
+    /// Kernel: `update_nodemask` and `validate_change` in kernel/cgroup/cpuset.c.
+    fn nodes(&self, tree: &Tree, node: usize, text: &str) -> Result<String, Errno> {
+        let nodes = parse::numa::list(text.as_bytes()).ok_or(Errno::INVAL)?;
+        if nodes.iter().any(|&id| id >= self.numa_nodes) {
+            return Err(Errno::INVAL);
+        }
+        // The processes of a cgroup must have their memory somewhere; every container here counts as having one.
+        let own = tree.read(node, "cpuset.mems").ok().and_then(|text| parse::numa::list(text.as_bytes()));
+        if nodes.is_empty() && (tree.version == CgroupVersion::V1 || own.is_some_and(|own| !own.is_empty())) {
+            return Err(Errno::NOSPC);
+        }
+        if tree.version == CgroupVersion::V1 {
+            let above = tree.node(node).parent.and_then(|parent| tree.read(parent, "cpuset.mems").ok());
+            let above = above.and_then(|text| parse::numa::list(text.as_bytes())).filter(|list| !list.is_empty());
+            if above.is_some_and(|above| nodes.iter().any(|id| !above.contains(id))) {
+                return Err(Errno::ACCESS);
+            }
+        }
+        Ok(line(&list_text(nodes)))
+    }
+
+    /// What changes with a file that was written: on v2 the NUMA nodes in force.
+    pub(super) fn follow(&self, tree: &mut Tree, node: usize, file: &str) {
+        const EFFECTIVE: &str = "cpuset.mems.effective";
+        if file == "cpuset.mems"
+            && tree.has(node, EFFECTIVE)
+            && let Some(effective) = self.effective_mems(tree, node)
+        {
+            tree.put(node, EFFECTIVE, effective);
+        }
+    }
+
+    /// Of a cgroup's own NUMA nodes those that the cgroup above has, or all of these.
+    fn effective_mems(&self, tree: &Tree, node: usize) -> Option<String> {
+        let read = |node: usize, file: &str| parse::numa::list(tree.read(node, file).ok()?.as_bytes());
+        let own = read(node, "cpuset.mems")?;
+        let parent = tree.node(node).parent;
+        let above = parent.and_then(|parent| read(parent, "cpuset.mems.effective"));
+        let above = above.unwrap_or_else(|| (0..self.numa_nodes).collect());
+        let both: Vec<u32> = own.into_iter().filter(|id| above.contains(id)).collect();
+        Some(line(&list_text(if both.is_empty() { above } else { both })))
     }
 
     fn bound(&self, version: CgroupVersion, bytes: Option<u64>) -> String {

@@ -1,0 +1,83 @@
+//! Keeping new pages local: a container whose pages were moved is held to its local nodes (`cpuset.mems`), as long as these have
+//! memory to give. A bound that fills up ends in reclaim and in the OOM killer, so it is given up long before.
+
+use std::collections::BTreeMap;
+
+use qosm_sdk::{ContainerId, Cpuset, NumaNode};
+
+use crate::nodes::list;
+use crate::protocol::Settings;
+
+/// The containers of one pod that are held to NUMA nodes, and these nodes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Keep {
+    bound: BTreeMap<ContainerId, Vec<u32>>,
+}
+
+/// Nodes with numbers from here on cannot be said.
+const NODES: u32 = 63;
+
+impl Keep {
+    /// Whether nothing is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bound.is_empty()
+    }
+
+    /// Forgets containers that are gone: what was held of them went with them.
+    pub(crate) fn retain(&mut self, is_there: impl Fn(ContainerId) -> bool) {
+        self.bound.retain(|&container, _| is_there(container));
+    }
+
+    /// Lets go of containers whose local nodes are others by now; `local` says which ones. Returns whether there were any: what
+    /// is known of their `cpuset.mems` is still what was held.
+    pub(crate) fn follow(&mut self, local: impl Fn(ContainerId) -> Option<Vec<u32>>, host: &mut impl Cpuset) -> bool {
+        self.let_go(|container, nodes| local(container).is_some_and(|now| now != nodes), host)
+    }
+
+    /// Lets go of containers whose nodes have little memory to give.
+    pub(crate) fn make_room(&mut self, nodes: &[NumaNode], settings: &Settings, host: &mut impl Cpuset) {
+        self.let_go(|_, held| permille(nodes, held) < settings.keep_local_reserve_percent.saturating_mul(10), host);
+    }
+
+    /// Holds a container to nodes that have plenty.
+    pub(crate) fn bind(
+        &mut self,
+        container: ContainerId,
+        local: &[u32],
+        nodes: &[NumaNode],
+        settings: &Settings,
+        host: &mut impl Cpuset,
+    ) {
+        let plenty = permille(nodes, local) > settings.keep_local_reserve_percent.saturating_mul(15);
+        if plenty && !self.bound.contains_key(&container) && local.iter().all(|&id| id < NODES) {
+            let reason = format!("its pages are on its local numa {}, and new ones are to stay there", list(local));
+            host.set_memory_nodes(container, local, &reason);
+            self.bound.insert(container, local.to_vec());
+        }
+    }
+
+    /// Lets go of all.
+    pub(crate) fn release(&mut self, host: &mut impl Cpuset) {
+        self.let_go(|_, _| true, host);
+    }
+
+    fn let_go(&mut self, when: impl Fn(ContainerId, &[u32]) -> bool, host: &mut impl Cpuset) -> bool {
+        let before = self.bound.len();
+        self.bound.retain(|&container, nodes| {
+            let goes = when(container, nodes);
+            if goes {
+                host.release_memory_nodes(container);
+            }
+            !goes
+        });
+        self.bound.len() < before
+    }
+}
+
+/// How much of the memory of some nodes could be had, in thousandths.
+fn permille(nodes: &[NumaNode], of: &[u32]) -> u64 {
+    let there = || nodes.iter().filter(|node| of.contains(&node.id));
+    let sum = |of: fn(&NumaNode) -> u64| there().fold(0_u128, |sum, node| sum + u128::from(of(node)));
+    let share = (sum(|node| node.available_bytes) * 1000).checked_div(sum(|node| node.memory_bytes));
+    share.and_then(|share| u64::try_from(share).ok()).unwrap_or(0)
+}
