@@ -187,8 +187,8 @@ fn while_the_node_runs_short_be_gives_first() {
         (usage(&mut host, LS_PATH) / MIB, usage(&mut host, BE_PATH) / MIB)
     };
     assert_eq!(after(10_000), (94, 94));
-    assert_eq!(after(110), (94, 71));
-    assert_eq!(after(50), (94, 47));
+    assert_eq!(after(110), (94, 51));
+    assert_eq!(after(50), (94, 41));
 }
 
 #[test]

@@ -29,6 +29,8 @@ const NODE_AGE: Micros = Micros(50_000);
 const NODE_AGE_NEAR: Micros = Micros(20_000);
 /// A group that is to come earlier and grows is looked at so often: the node may run short long before the group is at its limit.
 const GROWING: Micros = Micros(20_000);
+/// A limit is read again after so long.
+const LIMIT_AGE: Micros = Micros(250_000);
 /// How much sooner a group's turn counts as due for each percent of `min_adj`, while the node runs short.
 const HEAD_START: Micros = Micros(1000);
 
@@ -75,6 +77,8 @@ struct Group<F> {
     pause: Micros,
     interval: Micros,
     seen: Option<(Micros, Bytes)>,
+    /// Its limit, and when it was read.
+    limit: Option<(Micros, Option<Bytes>)>,
     report: ReclaimReport,
 }
 
@@ -112,6 +116,7 @@ impl<F> Reclaimer<F> {
                 group.watermarks = watermarks;
                 group.files = files;
                 group.pause = Micros(0);
+                group.limit = None;
                 group.due = now;
             }
             None => self.groups.push(Group {
@@ -123,6 +128,7 @@ impl<F> Reclaimer<F> {
                 pause: Micros(0),
                 interval: SOONEST,
                 seen: None,
+                limit: None,
                 report: ReclaimReport::default(),
             }),
         }
@@ -194,7 +200,14 @@ impl<F> Group<F> {
         ground: &mut G,
     ) -> io::Result<bool> {
         let usage = ground.usage(&self.files)?;
-        let levels = self.watermarks.levels(ground.limit(&self.files)?, near);
+        let limit = match self.limit {
+            Some((read, limit)) if now.0 < read.plus(LIMIT_AGE).0 => limit,
+            _ => ground.limit(&self.files)?,
+        };
+        if self.limit.is_none_or(|(read, _)| now.0 >= read.plus(LIMIT_AGE).0) {
+            self.limit = Some((now, limit));
+        }
+        let levels = self.watermarks.levels(limit, near);
         self.report.levels = levels.map(|levels| (levels.high, levels.low));
         let Some(levels) = levels else {
             self.in_round = false;
@@ -205,7 +218,12 @@ impl<F> Group<F> {
             self.in_round = true;
             self.report.rounds += 1;
         }
-        let amount = usage.0.saturating_sub(levels.low.0).min(SLICE.0) / LEAST * LEAST;
+        let mut low = levels.low.0;
+        if !near.is_far() && self.watermarks.min_adj > 0 {
+            // For the node's sake a whole slice: the kernel has much to do for each call, however little it is asked for.
+            low = low.min(levels.high.0.saturating_sub(SLICE.0.min(levels.high.0 / 8)));
+        }
+        let amount = usage.0.saturating_sub(low).min(SLICE.0) / LEAST * LEAST;
         if !self.in_round || amount == 0 {
             self.in_round = false;
             self.rest(now, usage, levels, soonest);
@@ -218,7 +236,7 @@ impl<F> Group<F> {
                 self.pause = Micros(0);
                 self.report.trouble = None;
                 self.report.reclaimed.0 = self.report.reclaimed.0.saturating_add(amount);
-                self.in_round = left > levels.low;
+                self.in_round = left.0 > low;
                 self.seen = None;
                 self.interval = soonest;
                 self.due = if self.in_round { now } else { now.plus(soonest) };
