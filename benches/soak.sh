@@ -50,7 +50,7 @@ pod batch besteffort '"koordinator.sh/qosClass": "BE"' \
 
 echo 0-1 >$PODS/burstable/podu-redis/app/cpuset.cpus
 enter burstable/podu-web/app 'while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; usleep 700000; done'
-enter burstable/podu-redis/app 'x=$(head -c 60000000 /dev/zero | tr "\0" x); while :; do sleep 5; done; echo ${#x}'
+enter burstable/podu-redis/app 'x=$(head -c 90000000 /dev/zero | tr "\0" x); while :; do sleep 5; done; echo ${#x}'
 enter besteffort/podu-batch/app 'while :; do x=$(head -c 30000000 /dev/zero | tr "\0" x); x=; sleep 3; done'
 sleep 5
 

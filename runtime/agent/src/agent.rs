@@ -313,7 +313,7 @@ impl Agent {
     pub fn step(&mut self, now: Now) -> Step {
         let started = std::time::Instant::now();
         let mut step = Step { alarms: self.begin_alarms(now), ..Step::default() };
-        self.discover();
+        self.discover(now);
         self.update_holds(now);
         self.verify(now, &mut step);
         let due: Vec<_> = self
@@ -440,7 +440,7 @@ impl Agent {
     }
 
     /// Opens the cgroups that have appeared since the last look.
-    fn discover(&mut self) {
+    fn discover(&mut self, now: Now) {
         for tier in Tier::ALL {
             let target = Target::Tier(tier);
             if self.host.attached_path(target).is_none() {
@@ -451,7 +451,7 @@ impl Agent {
             }
         }
         for id in self.pods.standing().incomplete.clone() {
-            self.attach_pod(id);
+            self.attach_pod(id, now);
         }
     }
 

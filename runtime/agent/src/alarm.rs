@@ -55,14 +55,14 @@ impl Agent {
                 Trigger::ContainerStarted => {
                     self.alarms.appeared.get_or_insert(Micros(now.monotonic.0.saturating_add(SETTLES_IN.0)));
                 }
-                _ => self.hear(alarm),
+                _ => self.hear(alarm, now),
             }
         }
         self.policies.iter().filter_map(Policy::next_alarm).chain(self.alarms.appeared).min()
     }
 
     /// Tells an alarm to the policies that asked for it.
-    pub(crate) fn hear(&mut self, alarm: Alarm) {
+    pub(crate) fn hear(&mut self, alarm: Alarm, now: Now) {
         self.metrics.alarm(&alarm.trigger);
         self.alarms.heard.insert(alarm);
         let pod = match alarm.target {
@@ -75,7 +75,7 @@ impl Agent {
         };
         for policy in &mut self.policies {
             if policy.watches(&alarm.trigger) && pod.is_none_or(|pod| policy.is_asked(pod)) {
-                policy.hear(alarm);
+                policy.hear(alarm, now);
             }
         }
     }
@@ -87,13 +87,13 @@ impl Agent {
     }
 
     /// Containers whose cgroups have just been opened.
-    pub(crate) fn started(&mut self, targets: &[Target]) {
+    pub(crate) fn started(&mut self, targets: &[Target], now: Now) {
         self.alarms.is_stale = true;
         for &target in targets {
             if let Target::Container(_) = target {
                 let alarm = Alarm { trigger: Trigger::ContainerStarted, target: Some(target) };
                 for policy in self.policies.iter_mut().filter(|policy| policy.watches(&Trigger::ContainerStarted)) {
-                    policy.hear(alarm);
+                    policy.hear(alarm, now);
                 }
             }
         }

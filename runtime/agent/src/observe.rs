@@ -10,10 +10,11 @@ use qosm_model::unit::Micros;
 use rustc_hash::FxHashMap;
 
 use crate::agent::{Agent, Mode};
+use crate::policy::Now;
 
 impl Agent {
     /// Opens what there is of a pod's cgroups, and tells the policies if that is more than before.
-    pub(crate) fn attach_pod(&mut self, id: PodId) {
+    pub(crate) fn attach_pod(&mut self, id: PodId, now: Now) {
         if self.make_cgroups && self.mode == Mode::Enforce {
             self.make_pod(id);
         }
@@ -68,7 +69,7 @@ impl Agent {
         for policy in &mut self.policies {
             policy.reckon(id, &self.pods, true);
         }
-        self.started(&opened);
+        self.started(&opened, now);
     }
 
     /// The CPUs that the kubelet's static policy set aside for a container: a Guaranteed pod's container with a whole number of

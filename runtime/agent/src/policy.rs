@@ -1,6 +1,6 @@
 //! One policy: its module, its instance, what it was told, and how it fares.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use qosm_engine::{Cause, Engine, Grants, Instance, Interface, Limits, Module, PodView, Staged};
@@ -11,6 +11,7 @@ use qosm_model::pod::{ContainerId, Node, PodId};
 use qosm_model::problem::Problem;
 use qosm_model::problem::chain;
 use qosm_model::protocol::Description;
+use qosm_model::setting::Setting;
 use qosm_model::unit::Micros;
 use serde_json::Value;
 
@@ -23,6 +24,8 @@ use crate::table::{Access, Pods};
 const PARK_AFTER: u32 = 5;
 /// Evaluations without failure after which earlier failures are forgotten.
 const FORGIVE_AFTER: u32 = 10;
+/// An alarm that was answered with nothing is not heard for so many of the least gaps between alarms.
+const FRUITLESS_GAPS: u64 = 10;
 /// The longest wait before a failed policy is started again.
 const LONGEST_BACK_OFF_SECONDS: u64 = 60;
 
@@ -122,6 +125,8 @@ pub(crate) struct Policy {
     last_alarm: Option<Micros>,
     /// Alarms since the last evaluation.
     alarms: BTreeSet<Alarm>,
+    /// Alarms that were told and about whose target nothing was staged, and until when they are not heard again.
+    fruitless: BTreeMap<Alarm, Micros>,
     earlier: Readings,
 }
 
@@ -171,6 +176,7 @@ impl Policy {
             last_regular: None,
             last_alarm: None,
             alarms: BTreeSet::new(),
+            fruitless: BTreeMap::new(),
             earlier: Readings::default(),
             description,
         };
@@ -279,9 +285,29 @@ impl Policy {
     }
 
     /// Takes an alarm for the next evaluation.
-    pub(crate) fn hear(&mut self, alarm: Alarm) {
-        if !matches!(self.health, Health::Parked { .. }) {
+    pub(crate) fn hear(&mut self, alarm: Alarm, now: Now) {
+        let is_fruitless = self.fruitless.get(&alarm).is_some_and(|until| now.monotonic < *until);
+        if !is_fruitless && !matches!(self.health, Health::Parked { .. }) {
             self.alarms.insert(alarm);
+        }
+    }
+
+    /// What it answered nothing to is not heard for a while: a container at its ceiling is throttled again and again.
+    fn weigh_alarms(&mut self, staged: &[Staged], now: Now) {
+        let until = Micros(now.monotonic.0.saturating_add(self.config.alarm_gap().0.saturating_mul(FRUITLESS_GAPS)));
+        self.fruitless.retain(|_, until| now.monotonic < *until);
+        for alarm in std::mem::take(&mut self.alarms) {
+            let is_about = |setting: &Setting| match setting {
+                Setting::Hold { target, .. } | Setting::Release { target, .. } => Some(*target) == alarm.target,
+                Setting::Migrate(_) | Setting::StopMigration { .. } => false,
+            };
+            let is_answered = match alarm.target {
+                Some(_) => staged.iter().flat_map(|part| &part.settings).any(is_about),
+                None => staged.iter().any(|part| !part.settings.is_empty()),
+            };
+            if !is_answered {
+                self.fruitless.insert(alarm, until);
+            }
         }
     }
 
@@ -321,7 +347,7 @@ impl Policy {
                         self.last_regular = Some(now.monotonic);
                     }
                 }
-                self.alarms.clear();
+                self.weigh_alarms(&staged, now);
                 self.earlier = readings.carrying(&self.earlier, |id| pods.owner(id).is_some());
                 for part in &staged {
                     if let Some(state) = &part.state {

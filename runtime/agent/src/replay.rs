@@ -403,7 +403,8 @@ impl Replay {
             self.update();
         }
         for alarm in &line.alarms {
-            self.agent.hear_line(alarm)?;
+            let now = self.now();
+            self.agent.hear_line(alarm, now)?;
         }
         Ok(self.step())
     }

@@ -27,6 +27,9 @@ struct Shared {
     changed: Condvar,
 }
 
+/// A call that does not notice that its time is up is told again after so long.
+const AGAIN: Duration = Duration::from_millis(5);
+
 #[derive(Default)]
 struct State {
     armed: BTreeSet<(Instant, u64)>,
@@ -74,8 +77,10 @@ impl Shared {
         while !state.stop {
             let now = Instant::now();
             let mut passed = false;
-            while state.armed.first().is_some_and(|&(at, _)| at <= now) {
-                state.armed.pop_first();
+            while let Some(&(at, id)) = state.armed.first().filter(|(at, _)| *at <= now) {
+                state.armed.remove(&(at, id));
+                // Once may be too early: a call that was given more time sets its epoch only after it has asked for that.
+                state.armed.insert((now + AGAIN, id));
                 passed = true;
             }
             if passed && let Some(engine) = engine.upgrade() {
@@ -90,6 +95,11 @@ impl Shared {
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
         }
+    }
+
+    /// A handful are armed at most: one a call under way.
+    fn disarm(&self, id: u64) {
+        self.lock().armed.retain(|(_, armed)| *armed != id);
     }
 
     fn arm(&self, at: Instant) -> (Instant, u64) {
@@ -146,8 +156,8 @@ impl Deadline {
 
     /// The call has ended. Says how long it took by the wall clock.
     pub(crate) fn stop(&mut self) -> Duration {
-        if let Some(entry) = self.armed.take() {
-            self.shared.lock().armed.remove(&entry);
+        if let Some((_, id)) = self.armed.take() {
+            self.shared.disarm(id);
         }
         self.call.take().map(|call| call.wall_start.elapsed()).unwrap_or_default()
     }
@@ -165,6 +175,7 @@ impl Deadline {
         if left.is_zero() || now >= last {
             return Verdict::End;
         }
+        self.shared.disarm(entry.1);
         self.armed = Some(self.shared.arm(last.min(now + left)));
         Verdict::Continue
     }

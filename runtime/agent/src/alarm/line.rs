@@ -6,6 +6,7 @@ use qosm_model::unit::Micros;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Agent;
+use crate::policy::Now;
 use crate::stage::StageError;
 
 /// A trigger that fired.
@@ -93,7 +94,7 @@ impl Agent {
     /// # Errors
     ///
     /// [`StageError`] names the pod or container that is not there.
-    pub(crate) fn hear_line(&mut self, line: &AlarmLine) -> Result<(), StageError> {
+    pub(crate) fn hear_line(&mut self, line: &AlarmLine, now: Now) -> Result<(), StageError> {
         let target = match &line.pod {
             None => None,
             Some(key) => Some(self.alarmed(key, line.container.as_deref())?),
@@ -119,7 +120,7 @@ impl Agent {
                 })
             }
         };
-        self.hear(Alarm { trigger, target });
+        self.hear(Alarm { trigger, target }, now);
         Ok(())
     }
 
