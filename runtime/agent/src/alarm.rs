@@ -13,13 +13,15 @@ use qosm_model::unit::Micros;
 
 use crate::agent::Agent;
 use crate::columns::{Reading, Readings};
-use crate::policy::{Now, Policy};
+use crate::policy::{Health, Now, Policy};
 use crate::report::TriggerReport;
 
 /// A new cgroup is opened after so long: by then whoever made it has written its limits.
 const SETTLES_IN: Micros = Micros(50_000);
 /// A container that used less of its quota than this in the last window is not looked at for throttling, in thousandths.
 const AWAKE_PERMILLE: u64 = 10;
+/// How long that window is at least.
+const AWAKE_WINDOW: Micros = Micros(400_000);
 
 /// What is to be done about alarms.
 #[derive(Debug, Default)]
@@ -64,7 +66,6 @@ impl Agent {
     /// Tells an alarm to the policies that asked for it.
     pub(crate) fn hear(&mut self, alarm: Alarm, now: Now) {
         self.metrics.alarm(&alarm.trigger);
-        self.alarms.heard.insert(alarm);
         let pod = match alarm.target {
             None => None,
             Some(target) => match self.pods.of(target) {
@@ -73,10 +74,14 @@ impl Agent {
                 None => return,
             },
         };
+        let mut is_heard = false;
         for policy in &mut self.policies {
             if policy.watches(&alarm.trigger) && pod.is_none_or(|pod| policy.is_asked(pod)) {
-                policy.hear(alarm, now);
+                is_heard |= policy.hear(alarm, now);
             }
+        }
+        if is_heard {
+            self.alarms.heard.insert(alarm);
         }
     }
 
@@ -150,11 +155,21 @@ impl Agent {
 
     /// Looks at the containers that could be throttled before the next tick: those with a quota that are at work.
     fn arrange_looks(&mut self, readings: &Readings, now: Now) {
+        let is_wanted = |policy: &Policy| policy.health == Health::Running && policy.watches(&Trigger::Throttling);
+        if !self.policies.iter().any(is_wanted) {
+            self.alarms.cpu = None;
+            return self.host.sample_throttling(&[]);
+        }
         let Some(cpu) = &readings.cpu else { return };
-        let Some((then, before)) = self.alarms.cpu.replace((now.monotonic, std::sync::Arc::clone(cpu))) else { return };
-        let elapsed = now.monotonic.0.saturating_sub(then.0);
+        let elapsed = self.alarms.cpu.as_ref().map_or(0, |(then, _)| now.monotonic.0.saturating_sub(then.0));
+        if self.alarms.cpu.is_some() && elapsed < AWAKE_WINDOW.0 {
+            // In the milliseconds before an alarm hardly anybody ran.
+            return;
+        }
+        let earlier = self.alarms.cpu.replace((now.monotonic, std::sync::Arc::clone(cpu)));
+        let Some((_, before)) = earlier else { return };
         let mut looked_at = Vec::new();
-        if self.policies.iter().any(|policy| policy.watches(&Trigger::Throttling)) && elapsed > 0 {
+        if elapsed > 0 {
             let mut earlier = before.iter().peekable();
             for &(container, counters) in cpu.iter() {
                 while earlier.next_if(|(other, _)| *other < container).is_some() {}

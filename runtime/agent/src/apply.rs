@@ -228,6 +228,9 @@ impl Agent {
             }
         } else {
             self.hold_knob(verdict, planned.from, shown, pending, clamp, now);
+            if planned.knob == Knob::MemoryHigh && !pending {
+                self.has_arrived(key);
+            }
         }
         if matches!(planned.knob, Knob::CfsQuota) {
             self.quotas.refresh(&mut self.host, planned.target);
@@ -333,7 +336,10 @@ impl Agent {
             let Some(held) = self.held.get_mut(&key) else { continue };
             held.pending = false;
             match result {
-                Ok(shown) => held.written = shown,
+                Ok(shown) => {
+                    held.written = shown;
+                    self.has_arrived(key);
+                }
                 Err(HostError::Gone { .. }) => {
                     self.target_gone(target);
                     continue;
@@ -348,6 +354,26 @@ impl Agent {
             }
             // Meanwhile the lease may have changed, or gone.
             self.dirty.insert(key);
+        }
+    }
+
+    /// A bound that comes down in steps is where it was to be: what lies above it from now on is somebody else's, and the journal
+    /// says so. That this cannot be written down costs no more than a knob that is restored over another's word.
+    fn has_arrived(&self, (target, knob): (Target, Knob)) {
+        let (Some(journal), Some(held)) = (&self.journal, self.held.get(&(target, knob))) else { return };
+        let record = Record {
+            cgroup: held.cgroup.clone(),
+            identity: self.host.identity(target).unwrap_or(0),
+            level: target.level(),
+            knob,
+            baseline: held.baseline,
+            previous: held.written,
+            written: held.written,
+            policy: held.policy.to_string(),
+            since: held.since,
+        };
+        if let Err(error) = journal.commit(&Entries { put: vec![record], ..Entries::default() }) {
+            tracing::warn!(error = chain(&error), "the journal does not say that memory.high has come down");
         }
     }
 

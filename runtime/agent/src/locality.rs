@@ -93,7 +93,11 @@ impl Locality {
 
     /// Takes a staged stop. A policy can stop its own migrations only.
     pub(crate) fn stop(&mut self, policy: &str, container: ContainerId) {
-        if self.moves.get(&container).is_some_and(|known| *known.policy == *policy) {
+        if let Some(known) = self.moves.get_mut(&container).filter(|known| *known.policy == *policy) {
+            if known.stage == Stage::Asked {
+                // Asked for and called off in one breath.
+                known.stage = Stage::Refused("it was called off".to_owned());
+            }
             self.stops.push(container);
         }
     }
@@ -133,12 +137,7 @@ impl Agent {
         if readers.is_empty() {
             return None;
         }
-        let is_asked = |id: PodId| {
-            readers.iter().any(|policy| {
-                policy.description.protocol.is_none()
-                    || policy.effective.get(&id).is_some_and(|effective| !effective.values.is_empty())
-            })
-        };
+        let is_asked = |id: PodId| readers.iter().any(|policy| policy.is_asked(id));
         let entries = self.pods.iter().filter(|entry| entry.given.active && is_asked(entry.id));
         let open = entries.flat_map(|entry| entry.containers.iter().filter(|container| container.attached));
         let mut containers: Vec<_> = open.map(|container| container.id).collect();

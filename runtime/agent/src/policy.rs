@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use qosm_engine::{Cause, Engine, Grants, Instance, Interface, Limits, Module, PodView, Staged};
 use qosm_model::alarm::{Alarm, Trigger};
+use qosm_model::knob::Target;
 use qosm_model::layering::{CompiledProtocol, ConfigMap, Effective, Layers};
 use qosm_model::lease::{Holder, Leases, Timestamp};
 use qosm_model::pod::{ContainerId, Node, PodId};
@@ -284,22 +285,30 @@ impl Policy {
             })
     }
 
-    /// Takes an alarm for the next evaluation.
-    pub(crate) fn hear(&mut self, alarm: Alarm, now: Now) {
+    /// Takes an alarm for the next evaluation. `false`: it comes to nothing.
+    pub(crate) fn hear(&mut self, alarm: Alarm, now: Now) -> bool {
         let is_fruitless = self.fruitless.get(&alarm).is_some_and(|until| now.monotonic < *until);
-        if !is_fruitless && !matches!(self.health, Health::Parked { .. }) {
+        let is_heard = !is_fruitless && !matches!(self.health, Health::Parked { .. });
+        if is_heard {
             self.alarms.insert(alarm);
         }
+        is_heard
     }
 
     /// What it answered nothing to is not heard for a while: a container at its ceiling is throttled again and again.
-    fn weigh_alarms(&mut self, staged: &[Staged], now: Now) {
+    fn weigh_alarms(&mut self, staged: &[Staged], pods: &Pods, now: Now) {
         let until = Micros(now.monotonic.0.saturating_add(self.config.alarm_gap().0.saturating_mul(FRUITLESS_GAPS)));
         self.fruitless.retain(|_, until| now.monotonic < *until);
         for alarm in std::mem::take(&mut self.alarms) {
-            let is_about = |setting: &Setting| match setting {
-                Setting::Hold { target, .. } | Setting::Release { target, .. } => Some(*target) == alarm.target,
-                Setting::Migrate(_) | Setting::StopMigration { .. } => false,
+            // An answer may be about the pod, or about a container beside it.
+            let pod = |target: Target| pods.of(target).map(|entry| entry.id);
+            let is_about = |setting: &Setting| {
+                let target = match setting {
+                    Setting::Hold { target, .. } | Setting::Release { target, .. } => *target,
+                    Setting::Migrate(migration) => Target::Container(migration.container),
+                    Setting::StopMigration { container } => Target::Container(*container),
+                };
+                alarm.target.is_some_and(|alarmed| pod(alarmed) == pod(target))
             };
             let is_answered = match alarm.target {
                 Some(_) => staged.iter().flat_map(|part| &part.settings).any(is_about),
@@ -347,7 +356,7 @@ impl Policy {
                         self.last_regular = Some(now.monotonic);
                     }
                 }
-                self.weigh_alarms(&staged, now);
+                self.weigh_alarms(&staged, pods, now);
                 self.earlier = readings.carrying(&self.earlier, |id| pods.owner(id).is_some());
                 for part in &staged {
                     if let Some(state) = &part.state {

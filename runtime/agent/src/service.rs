@@ -81,14 +81,15 @@ pub fn run(
     loop {
         let now = read(clock);
         // An alarm comes between two ticks and does not move them.
-        if Instant::now() >= next {
+        let is_tick = Instant::now() >= next;
+        if is_tick {
             next = (next + tick).max(Instant::now());
         }
         if let Some(snapshot) = folder.poll() {
             agent.update(Sources::from(snapshot), now);
             recorders.retain_mut(|recorder| recorder.sources(&agent));
         }
-        let step = agent.step(now);
+        let step = if is_tick { agent.step(now) } else { agent.react(now) };
         recorders.retain_mut(|recorder| recorder.step(&agent, &step, now));
         loop {
             let alarm = agent.next_alarm(read(clock)).map(|due| clock + Duration::from_micros(due.0));

@@ -23,8 +23,8 @@ use crate::parse;
 const ROUND: Duration = Duration::from_millis(5);
 /// Looks may take one part in so many of a CPU: with many containers, or slow files, rounds are further apart.
 const SHARE: u32 = 100;
-/// Rounds are no further apart than this, whatever they cost: later would be no use.
-const ROUND_MOST: Duration = Duration::from_millis(50);
+/// Rounds are no further apart than this, whatever they cost: by then there is a tick.
+const ROUND_MOST: Duration = Duration::from_secs(1);
 /// Events taken from the kernel at once.
 const EVENTS: usize = 64;
 

@@ -18,6 +18,8 @@ use crate::parse;
 const DEPTH: usize = 8;
 /// Entries of `pagemap` that are read at once: one page of it.
 const ENTRIES: usize = 512;
+/// Reads of `pagemap` before whoever asked may think again.
+const READS: usize = 64;
 /// Size of an entry of `pagemap`.
 const ENTRY: u64 = 8;
 /// The page is in memory (bit 63 of an entry; Documentation/admin-guide/mm/pagemap.rst).
@@ -155,13 +157,18 @@ pub(super) struct Present {
 }
 
 impl Present {
-    /// Adds addresses until there are so many, or no more.
+    /// Whether there are no more.
+    pub(super) fn is_done(&self) -> bool {
+        self.ready.is_empty() && self.next >= self.end
+    }
+
+    /// Adds addresses until there are so many, or no more, or a good deal of the map was read: a mapping may be terabytes of nothing.
     ///
     /// # Errors
     ///
     /// When `pagemap` cannot be read.
     pub(super) fn fill(&mut self, addresses: &mut Vec<u64>, count: usize) -> io::Result<()> {
-        loop {
+        for _ in 0..READS {
             while addresses.len() < count
                 && let Some(address) = self.ready.pop()
             {
@@ -172,6 +179,7 @@ impl Present {
             }
             self.read_on()?;
         }
+        Ok(())
     }
 
     fn read_on(&mut self) -> io::Result<()> {

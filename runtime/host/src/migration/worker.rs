@@ -230,9 +230,18 @@ impl<'a> Mover<'a> {
         let mut addresses = Vec::with_capacity(self.slice);
         while left > 0 {
             addresses.clear();
+            let begun = Instant::now();
             present.fill(&mut addresses, self.slice).map_err(Halt::Process)?;
+            if self.run.is_cancelled() {
+                return Err(Halt::Cancelled);
+            }
             if addresses.is_empty() {
-                return Ok(());
+                if present.is_done() {
+                    return Ok(());
+                }
+                // Looking for pages is work, too.
+                self.pace(begun.elapsed(), 0, 0);
+                continue;
             }
             let tried = self.slice(process, area, &addresses)?;
             left = left.saturating_sub(tried);

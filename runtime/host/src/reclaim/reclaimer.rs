@@ -30,7 +30,7 @@ const NODE_AGE_NEAR: Micros = Micros(20_000);
 /// A group that is to come earlier and grows is looked at so often: the node may run short long before the group is at its limit.
 const GROWING: Micros = Micros(20_000);
 /// A limit is read again after so long.
-const LIMIT_AGE: Micros = Micros(250_000);
+const LIMIT_AGE: Micros = Micros(2_000_000);
 /// How much sooner a group's turn counts as due for each percent of `min_adj`, while the node runs short.
 const HEAD_START: Micros = Micros(1000);
 
