@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::agent::{Agent, wait_until};
-use crate::node::{APP, BASE, BURST, Node, PATIENT_MILLIS, POD};
+use crate::node::{APP, BASE, BURST, MOST, Node, PATIENT_MILLIS, POD};
 
 /// As long as it can be: longer than an alarm takes on any machine.
 const SELDOM: &str = "60000";
@@ -16,15 +16,18 @@ fn responsive(alarms: bool) -> serde_json::Value {
 }
 
 #[test]
-fn a_container_that_has_just_used_up_its_quota_is_raised_between_two_ticks() {
-    let node = Node::busy(&json!({BURST: {"policy": "cfsQuotaBurstOnly", "cfsQuotaBurstPercent": 2000}}));
+fn a_container_that_uses_up_its_quota_brings_an_evaluation_forward() {
+    // Throttled at its ceiling, too: there is always something to tell.
+    let node = Node::busy(&json!({BURST: {"policy": "cfsQuotaBurstOnly"}}));
     node.agent_config(&json!({"policies": [responsive(true)]}));
     let agent = Agent::start(&node);
-    wait_until("an alarm", || agent.metric("qosm_alarms_total", &["throttling"]) >= 1.0);
-    wait_until("a raise", || {
-        agent.held("container", "cpu.quota")["reason"].as_str().is_some_and(|reason| reason.contains("used up its quota"))
-            // The load is one thread: with a whole CPU it is throttled no more.
-            || node.cgroups.quota(APP) >= 10 * BASE
+    wait_until("alarms", || agent.metric("qosm_alarms_total", &["throttling"]) >= 3.0);
+    wait_until("the ceiling", || node.cgroups.quota(APP) == MOST);
+    // Steps come each second; what an alarm brings about comes in between.
+    let evaluations = || agent.metric("qosm_policy_evaluation_seconds_count", &["cpu-burst"]);
+    let before = (evaluations(), Instant::now());
+    wait_until("an evaluation between two ticks", || {
+        evaluations() - before.0 > before.1.elapsed().as_secs_f64().ceil() + 1.0
     });
     let policies = agent.json(&["get", "policies"]);
     assert_eq!(policies[0]["triggers"], json!([{"trigger": "throttling"}]), "{policies}");
