@@ -396,6 +396,7 @@ impl Replay {
             self.sources.problems = objects.problems;
             changed = true;
         }
+        line.alarms.iter().try_for_each(|alarm| alarm.check(&self.sources.pods))?;
         self.stage.play(self.agent.host_mut(), &self.sources.pods, line)?;
         let window = line.window_millis.saturating_mul(1000).saturating_add(line.window_micros);
         self.time = Micros(self.time.0.saturating_add(window));

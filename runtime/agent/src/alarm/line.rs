@@ -2,6 +2,7 @@
 
 use qosm_model::alarm::{Alarm, Pressure, Resource, Scope, Trigger};
 use qosm_model::knob::Target;
+use qosm_model::pod::Pod;
 use qosm_model::unit::Micros;
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +60,23 @@ pub enum ResourceWord {
     Memory,
     /// Input or output.
     Io,
+}
+
+impl AlarmLine {
+    /// # Errors
+    ///
+    /// [`StageError`] names the pod or container that is none of these.
+    pub(crate) fn check(&self, pods: &[Pod]) -> Result<(), StageError> {
+        let Some(key) = &self.pod else { return Ok(()) };
+        let pod = pods.iter().find(|pod| pod.key() == *key);
+        let pod = pod.ok_or_else(|| StageError::unknown_pod("alarms.pod", key, pods))?;
+        match &self.container {
+            Some(name) if pod.containers.iter().all(|container| container.name != *name) => {
+                Err(StageError::unknown_container("alarms.container", name, pod))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Agent {

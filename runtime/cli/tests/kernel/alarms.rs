@@ -41,6 +41,23 @@ fn a_container_that_uses_up_its_quota_brings_an_evaluation_forward() {
 }
 
 #[test]
+fn a_container_that_has_just_used_up_its_quota_is_raised_between_two_ticks() {
+    let mut node = Node::new();
+    // A server that waits for requests, with a spell of work now and then: seldom in the very moment of a tick.
+    let spells = "while :; do n=0; while [ $n -lt 30 ]; do n=$((n+1)); sleep 0.1; done; \
+                  n=0; while [ $n -lt 60000 ]; do n=$((n+1)); done; done";
+    node.cgroups.load(APP, spells);
+    node.pod(&json!({BURST: {"policy": "cfsQuotaBurstOnly"}}));
+    // It comes down as soon as it is calm, so that there is always something to raise.
+    let mut policy = responsive(true);
+    policy["config"] = json!({"calmWindows": 1, "calmWindowsMax": 1, "lowerPercent": 100, "headroomPercent": 0});
+    node.agent_config(&json!({"policies": [policy]}));
+    let agent = Agent::start(&node);
+    wait_until("a raise by an alarm", || agent.log().contains("reason=used up its quota before the period was over"));
+    assert!(agent.metric("qosm_alarms_total", &["throttling"]) >= 1.0);
+}
+
+#[test]
 fn an_operator_can_do_without_alarms() {
     let node = Node::busy(&json!({BURST: {"policy": "cfsQuotaBurstOnly"}}));
     node.agent_config(&json!({"policies": [responsive(false)]}));

@@ -152,7 +152,12 @@ impl Cgroups {
 
     /// A process in a group that wants a whole CPU.
     pub(crate) fn busy(&mut self, group: &str) {
-        let child = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
+        self.load(group, "while :; do :; done");
+    }
+
+    /// A shell script in a group.
+    pub(crate) fn load(&mut self, group: &str, script: &str) {
+        let child = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).spawn().unwrap();
         let pid = child.id().to_string();
         self.loads.push(child);
         for base in self.hierarchies() {

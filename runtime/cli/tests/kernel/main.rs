@@ -8,6 +8,7 @@
 
 mod agent;
 mod cgroups;
+#[path = "../cli/guest.rs"]
 mod guest;
 mod node;
 mod watch;

@@ -59,7 +59,7 @@ pub struct ReclaimReport {
     pub levels: Option<(Bytes, Bytes)>,
     /// Times that reclaim began.
     pub rounds: u64,
-    /// What the kernel was asked for and gave.
+    /// What the kernel gave.
     pub reclaimed: Bytes,
     /// How often it said that there was no more to be had for now (`EAGAIN`).
     pub exhausted: u64,
@@ -235,7 +235,9 @@ impl<F> Group<F> {
             Ok(()) => {
                 self.pause = Micros(0);
                 self.report.trouble = None;
-                self.report.reclaimed.0 = self.report.reclaimed.0.saturating_add(amount);
+                // The kernel reclaims in batches, and may give more than it was asked for.
+                let given = amount.max(usage.0.saturating_sub(left.0));
+                self.report.reclaimed.0 = self.report.reclaimed.0.saturating_add(given);
                 self.in_round = left.0 > low;
                 self.seen = None;
                 self.interval = soonest;

@@ -74,7 +74,7 @@ fn background_reclaim_keeps_a_group_from_meeting_its_limit() {
     let report = tree.host.reclaim_report(CONTAINER).unwrap();
     assert_eq!(at_limit(), 0, "it was reclaimed before it met its limit; {report:?}");
     assert!(usage < 45 * MIB && usage > 30 * MIB, "{usage} bytes in use; {report:?}");
-    assert!(report.rounds > 3 && report.reclaimed.0 > 90 * MIB && report.trouble.is_none(), "{report:?}");
+    assert!(report.rounds > 3 && report.reclaimed.0 > 100 * MIB && report.trouble.is_none(), "{report:?}");
 
     // Released, the same reading ends at the limit.
     tree.carry_out(&[want(CONTAINER, Knob::WmarkRatio, 0), want(CONTAINER, Knob::WmarkScale, 50)]);
