@@ -3,9 +3,12 @@
 
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 XTASK := sh runtime/xtask/cargo.sh && cargo xtask
+VERSION := $(shell sed -n 's/^version *= *"\(.*\)"/\1/p' Cargo.toml | head -n1)
+IMAGE ?= ghcr.io/qosm/qosm:$(VERSION)
+HELM ?= helm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo bench bench-workloads lint format clean
+.PHONY: help setup build test demo bench bench-workloads lint format image manifests clean
 
 help:  ## this list
 	@echo 'make VERB, where VERB is one of'
@@ -35,6 +38,28 @@ lint:  ## formatting, clippy, licences and advisories of dependencies
 
 format:  ## rustfmt over everything
 	@sh runtime/xtask/cargo.sh && cargo fmt --all
+
+image:  ## the container image, with docker, podman or buildah, whichever works here
+	@if docker info >/dev/null 2>&1; then set -- docker; \
+	elif command -v podman >/dev/null 2>&1; then set -- podman; \
+	elif command -v buildah >/dev/null 2>&1; then set -- buildah; \
+	else \
+		echo 'error: nothing here builds container images' >&2; \
+		echo '  help: install one of docker (with its daemon running), podman or buildah; on Debian: apt-get install buildah' >&2; \
+		exit 1; \
+	fi; \
+	set -x; DOCKER_BUILDKIT=1 "$$1" build --file deploy/Dockerfile --tag '$(IMAGE)' $(ARGS) .
+
+# The API version list is pinned, so that every helm renders the same.
+manifests:  ## deploy/manifests/qosm.yaml, rendered from the chart (needs helm)
+	@command -v $(HELM) >/dev/null 2>&1 || { \
+		echo 'error: helm is not there' >&2; \
+		echo '  help: see https://helm.sh/docs/intro/install, or go install helm.sh/helm/v4/cmd/helm@v4.3.1' >&2; \
+		exit 1; \
+	}
+	@{ cat deploy/manifests/head.yaml && $(HELM) template qosm deploy/helm/qosm --namespace qosm-system --kube-version 1.33.0 \
+		--api-versions admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy $(ARGS); } > deploy/manifests/qosm.yaml.new
+	@mv deploy/manifests/qosm.yaml.new deploy/manifests/qosm.yaml
 
 clean:  ## forget everything that was built
 	@cargo clean
