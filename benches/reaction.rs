@@ -23,7 +23,7 @@ use qosm_agent::{Agent, Mode, Parts};
 use qosm_benches::cgroups::Tree;
 use qosm_benches::figures::{self, Figure, Figures};
 use qosm_benches::{is_wanted, modules};
-use qosm_cluster::Folder;
+use qosm_cluster::{Folder, Source as _};
 use qosm_engine::{Compiler, Engine};
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
@@ -219,7 +219,7 @@ impl Running {
         let (requests, received) = channel();
         let woken = requests.clone();
         agent.start_alarms(move || drop(woken.send(Request::Woken)))?;
-        let thread = spawn(move || service::run(agent, watched, TICK, &received));
+        let thread = spawn(move || service::run(agent, watched, None, TICK, &received));
         Ok(Self { requests, thread: Some(thread), _folder: folder })
     }
 

@@ -13,6 +13,7 @@ use qosm_agent::{LoadedPolicy, Sources};
 use qosm_engine::{Cause, Columns, Engine, Instance, Limits, PodView, Staged};
 use qosm_model::column::{BandwidthSample, CpuCounters, CpuSample, NodeSample};
 use qosm_model::knob::Target;
+use qosm_model::numa::{NumaColumn, NumaId, NumaNode, NumaSample, NumaTopology};
 use qosm_model::pod::{Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, KubeQos, Pod, PodId};
 use qosm_model::unit::{Bytes, Micros, MilliCpu};
 use qosm_sdk::{PodFacts, Session, mock};
@@ -28,6 +29,7 @@ const CPUS: u32 = 64;
 const MEMORY: Bytes = Bytes(512 << 30);
 
 const CPU_BURST: &str = r#"{"policy":"auto"}"#;
+const MEMORY_LOCALITY: &str = r#"{"policy":"bestEffort"}"#;
 const MEMORY_QOS: &str = r#"{"minLimitPercent":60,"lowLimitPercent":80,"throttlingPercent":80,"wmarkRatio":95}"#;
 
 /// So many pods, each with one running container in a group of its own.
@@ -36,7 +38,11 @@ pub fn pods(count: u32) -> Vec<Pod> {
 }
 
 fn pod(number: u32) -> Pod {
-    let annotations = [("koordinator.sh/cpuBurst", CPU_BURST), ("koordinator.sh/memoryQOS", MEMORY_QOS)];
+    let annotations = [
+        ("koordinator.sh/cpuBurst", CPU_BURST),
+        ("koordinator.sh/memoryLocality", MEMORY_LOCALITY),
+        ("koordinator.sh/memoryQOS", MEMORY_QOS),
+    ];
     Pod {
         uid: format!("00000000-0000-4000-8000-{number:012}"),
         namespace: "bench".to_owned(),
@@ -98,7 +104,11 @@ pub fn first_decision(engine: &Engine, policy: &LoadedPolicy, pods: &[Pod]) -> a
         engine.instantiate(&policy.module, name, &policy.config.granted()?, &Limits::default(), Vec::new())?;
     instance.configure("{}")?;
     let ids: Vec<[(ContainerId, Option<u32>); 1]> = (1..).zip(pods).map(|(id, _)| [(ContainerId(id), None)]).collect();
-    let config = if name == "cpu-burst" { CPU_BURST } else { MEMORY_QOS };
+    let config = match name {
+        "cpu-burst" => CPU_BURST,
+        "memory-locality" => MEMORY_LOCALITY,
+        _ => MEMORY_QOS,
+    };
     let views: Vec<PodView<'_>> = (1..)
         .zip(pods)
         .zip(&ids)
@@ -111,9 +121,38 @@ pub fn first_decision(engine: &Engine, policy: &LoadedPolicy, pods: &[Pod]) -> a
     Ok((instance, staged))
 }
 
-/// The columns that CPU Burst reads, of so many pods and containers.
+/// The columns that the default modules read, of so many pods and containers.
 pub fn columns(count: u32) -> Columns {
-    Columns { node: Some(node()), cpu: Some(cpu(1, count)), bandwidth: Some(bandwidth(1, count)), ..Columns::default() }
+    Columns {
+        node: Some(node()),
+        cpu: Some(cpu(1, count)),
+        bandwidth: Some(bandwidth(1, count)),
+        numa: Some(Arc::new(numa(1, count))),
+        ..Columns::default()
+    }
+}
+
+/// Two NUMA nodes, and so many containers from that one on that run on the first and have half of their memory on the second.
+pub fn numa(first: u32, count: u32) -> NumaColumn {
+    const PAGES: u64 = 8192;
+    let node = |place: u32| NumaNode {
+        cpus: (place * CPUS / 2..(place + 1) * CPUS / 2).collect(),
+        memory: Bytes(MEMORY.0 / 2),
+        free: Bytes(MEMORY.0 / 4),
+        available: Bytes(MEMORY.0 / 4),
+        distances: if place == 0 { vec![10, 20] } else { vec![20, 10] },
+    };
+    let sample = |id| NumaSample {
+        container: ContainerId(id),
+        identity: u64::from(id),
+        cpu_nodes: vec![NumaId(0)],
+        memory_nodes: vec![NumaId(0), NumaId(1)],
+        pages: vec![(NumaId(0), PAGES), (NumaId(1), PAGES)],
+    };
+    NumaColumn {
+        topology: NumaTopology::new(vec![(NumaId(0), node(0)), (NumaId(1), node(1))]),
+        samples: (first..first + count).map(sample).collect(),
+    }
 }
 
 /// The node.

@@ -366,7 +366,7 @@ impl Agent {
                 module: format!("{}@{}", policy.description.name, policy.description.version),
                 digest: policy.module.digest().to_string(),
                 health: policy.health.as_str().to_owned(),
-                error: policy.health.error().map(str::to_owned),
+                error: policy.health.error().map(str::to_owned).or_else(|| policy.not_taken()),
                 priority: policy.holder.priority.0,
                 leases: policy.count(&self.leases),
                 evaluations: policy.evaluations,
@@ -410,7 +410,8 @@ impl Agent {
 
     /// Tells what is wrong with what was written: once when it begins, and once when it is mended.
     pub(crate) fn collect_problems(&mut self, now: Now) {
-        let mut problems: std::collections::BTreeSet<_> = self.sources.problems.iter().cloned().collect();
+        let mut problems: std::collections::BTreeSet<_> =
+            self.sources.problems.iter().chain(&self.roster_problems).cloned().collect();
         // What a shadow cannot make sense of is told with the shadow (`get policies`, `explain`): for pods' owners it is not there.
         let active = || self.policies.iter().filter(|policy| policy.mode().is_active());
         for policy in active() {

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 
 use axum::extract::{Query, State};
@@ -255,6 +256,25 @@ impl futures_core::Stream for Lines {
     ) -> std::task::Poll<Option<Self::Item>> {
         self.0.poll_recv(context).map(|line| line.map(Ok))
     }
+}
+
+/// Serves `/healthz` and `/readyz` for a process without a loop.
+///
+/// # Errors
+///
+/// When the listener fails for good.
+pub async fn serve_readiness(listener: TcpListener, ready: Arc<AtomicBool>) -> std::io::Result<()> {
+    let router = Router::new().route("/healthz", get(|| async { "ok\n" })).route(
+        "/readyz",
+        get(move || async move {
+            if ready.load(Ordering::Relaxed) {
+                "ok\n".into_response()
+            } else {
+                (StatusCode::SERVICE_UNAVAILABLE, "waiting for the API server\n").into_response()
+            }
+        }),
+    );
+    axum::serve(listener, router).await
 }
 
 #[cfg(test)]

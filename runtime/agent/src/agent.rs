@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use qosm_cluster::Objects;
+use qosm_cluster::{Objects, Outbox, PolicyModule};
 use qosm_engine::{Engine, Interface};
 use qosm_host::{Executed, Host, Wanted};
 use qosm_model::alarm::Alarm;
@@ -27,6 +27,7 @@ use crate::journal::{Entries, Journal, JournalError, Record};
 use crate::locality::Locality;
 use crate::made::is_within;
 use crate::metrics::Metrics;
+use crate::node_report::Reporting;
 use crate::policy::{Evaluated, LoadedPolicy, Now, Policy};
 use crate::report::{Decision, MigrationDecision};
 use crate::shadow::{self, ShadowError};
@@ -48,6 +49,8 @@ pub struct Sources {
     pub pods: Vec<Pod>,
     /// All ConfigMaps that matter.
     pub config_maps: Vec<ConfigMap>,
+    /// Modules that run here if they select this node.
+    pub policy_modules: Vec<PolicyModule>,
     /// The node.
     pub node: Node,
     /// What could not be read.
@@ -59,6 +62,7 @@ impl From<Objects> for Sources {
         Self {
             pods: objects.pods,
             config_maps: objects.config_maps,
+            policy_modules: objects.policy_modules,
             node: objects.node.unwrap_or_default(),
             problems: objects.problems,
         }
@@ -121,6 +125,13 @@ pub struct Agent {
     pub(crate) alarms: AlarmState,
     /// Cgroups that qosm made, this agent or one before it: each after its parent.
     pub(crate) made: BTreeSet<String>,
+    /// What is wrong with the roster.
+    pub(crate) roster_problems: Vec<Problem>,
+    pub(crate) reporting: Reporting,
+    /// Where pods' owners and the fleet are told.
+    pub(crate) outbox: Option<Outbox>,
+    /// What has to arrive before anything may be done.
+    pub(crate) waits_for: Option<String>,
 }
 
 /// What an agent is made of.
@@ -198,9 +209,7 @@ impl Agent {
             policies.push(policy);
         }
         // The order of evaluation is part of what a replay must reproduce.
-        policies.sort_by(|a, b| {
-            b.holder.priority.cmp(&a.holder.priority).then_with(|| a.holder.policy.cmp(&b.holder.policy))
-        });
+        policies.sort_by(Policy::before);
         shadow::pair(&mut policies, &unloaded)?;
         let orphans = match &journal {
             Some(journal) => journal.records()?,
@@ -252,12 +261,21 @@ impl Agent {
             locality: Locality::default(),
             alarms: AlarmState::default(),
             made,
+            roster_problems: Vec::new(),
+            reporting: Reporting::default(),
+            outbox: None,
+            waits_for: None,
         })
     }
 
     /// The kernel, for those who stand in for it: a replay plays back counters and other writers through the simulation.
     pub fn host_mut(&mut self) -> &mut Host {
         &mut self.host
+    }
+
+    /// Has pods' owners and the fleet told through the API server as well.
+    pub fn tell_through(&mut self, outbox: Outbox) {
+        self.outbox = Some(outbox);
     }
 
     /// Takes what the sources say now. The next step acts on it.
@@ -521,8 +539,22 @@ impl Agent {
         }
     }
 
+    /// Whether the agent does its work: a readiness probe's answer. In Kubernetes a policy that fails is told by the node's report and
+    /// not here: one bad PolicyModule would make every agent unready, and hold up the update that mends it.
+    pub fn readiness(&self) -> Result<(), String> {
+        match (&self.outbox, &self.waits_for, &self.journal_error) {
+            (None, ..) => self.health(),
+            (_, Some(missing), _) => Err(format!("waiting for {missing}")),
+            (.., Some(error)) => Err(error.clone()),
+            (Some(_), None, None) => Ok(()),
+        }
+    }
+
     /// Whether everything works: what a health endpoint says, and why not. A shadow that fails leaves the node as well as it was.
     pub fn health(&self) -> Result<(), String> {
+        if let Some(missing) = &self.waits_for {
+            return Err(format!("waiting for {missing}"));
+        }
         if let Some(error) = &self.journal_error {
             return Err(error.clone());
         }

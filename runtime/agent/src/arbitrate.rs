@@ -98,6 +98,12 @@ impl Agent {
     pub(crate) fn emit(&mut self, event: AgentEvent, now: Now, events: &mut Vec<AgentEvent>) {
         if self.events.record(event.clone(), now.wall) {
             self.metrics.event(event.kind);
+            if let Some(outbox) = &self.outbox
+                && let Some(entry) = event.id.and_then(|id| self.pods.get(id))
+                && !outbox.tell(event.addressed_to(&entry.given))
+            {
+                tracing::debug!(pod = event.pod, reason = event.reason, "too many events wait; not published");
+            }
             events.push(event);
         }
     }

@@ -9,6 +9,8 @@ use qosm_model::lease::Priority;
 use qosm_model::unit::{Bytes, Micros};
 use serde::{Deserialize, Serialize};
 
+use crate::module_reference::ModuleReference;
+
 /// The file as a whole. Unknown fields are errors.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
@@ -29,12 +31,12 @@ pub struct AgentConfig {
 const ALARM_GAP_MILLIS: u32 = 100;
 
 /// One module.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct PolicyConfig {
     /// Name of the policy; leases, metrics and explanations carry it.
     pub name: String,
-    /// Path of the component; `None` = the default module of that name.
+    /// The component: a path, `file:///PATH`, or `builtin:NAME` for a default module; `None` = the default module of that name.
     #[serde(default)]
     pub module: Option<String>,
     /// Whether its settings count.
@@ -110,8 +112,16 @@ impl PolicyConfig {
         100
     }
 
-    /// The default module that stands in where the entry names none, and whose grants it has.
-    pub(crate) fn default_module(&self) -> &str {
+    /// Where its module comes from.
+    pub(crate) fn reference(&self) -> ModuleReference {
+        match &self.module {
+            Some(text) => ModuleReference::parse(text),
+            None => ModuleReference::Builtin(self.default_module().to_owned()),
+        }
+    }
+
+    /// The default module that stands in where the entry names none.
+    fn default_module(&self) -> &str {
         self.shadow_of.as_deref().filter(|_| !self.mode.is_active()).unwrap_or(&self.name)
     }
 
@@ -126,7 +136,12 @@ impl PolicyConfig {
     /// [`UnknownGrant`] names the first that does not exist.
     pub fn granted(&self) -> Result<Grants, UnknownGrant> {
         let Some(names) = &self.grants else {
-            return Ok(default_grants(self.default_module()).into_iter().collect());
+            // Another component under a default module's name stands in for it.
+            let name = match self.reference() {
+                ModuleReference::Builtin(name) => name,
+                ModuleReference::File(_) | ModuleReference::Oci(_) => self.default_module().to_owned(),
+            };
+            return Ok(default_grants(&name).into_iter().collect());
         };
         names
             .iter()
@@ -220,6 +235,9 @@ pub enum OnShutdown {
     Restore,
     /// The values stay; the next start takes them over, or `qosm restore` undoes them.
     Keep,
+    /// In Kubernetes: kept while the DaemonSet that the agent belongs to wants it on this node, so that an update does not
+    /// unsettle pods, and restored when it is deleted or no longer selects the node. Elsewhere: restored.
+    Auto,
 }
 
 /// Bounds that hold whatever a module says.

@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 
+use qosm_cluster::kubernetes::PodEvent;
 use qosm_model::lease::Timestamp;
-use qosm_model::pod::PodId;
+use qosm_model::pod::{Pod, PodId};
 use qosm_model::setting::EventKind;
 use serde::Serialize;
 
@@ -38,6 +39,19 @@ impl AgentEvent {
         match kind {
             EventKind::Normal => "Normal",
             EventKind::Warning => "Warning",
+        }
+    }
+
+    /// The event as it goes to the API server.
+    pub(crate) fn addressed_to(&self, pod: &Pod) -> PodEvent {
+        PodEvent {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            is_warning: self.kind == Self::kind(EventKind::Warning),
+            reason: self.reason.clone(),
+            message: self.message.clone(),
+            source: self.source.clone(),
         }
     }
 }

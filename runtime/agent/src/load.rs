@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use qosm_engine::{Compiler, Engine, EngineError, ModuleCache};
 
 use crate::config::PolicyConfig;
+use crate::module_reference::ModuleReference;
 use crate::policy::LoadedPolicy;
 
 /// A module could not be loaded. The others are.
@@ -21,6 +22,16 @@ pub enum LoadError {
         /// Why.
         source: std::io::Error,
     },
+    /// It is in a registry.
+    #[error(
+        "policy `{policy}`: module {reference}: modules are not pulled from registries yet; name one with `builtin:` or `file://`"
+    )]
+    Registry {
+        /// The policy.
+        policy: String,
+        /// As the entry names it.
+        reference: ModuleReference,
+    },
     /// It is there, but cannot be run.
     #[error("policy `{policy}`: module {}", path.display())]
     Module {
@@ -33,12 +44,16 @@ pub enum LoadError {
     },
 }
 
-/// Where the module of an entry is: the path that it names, or `<name>.wasm` among the default modules (of a
-/// shadow, the name of the policy that it is compared with).
-pub fn module_path(entry: &PolicyConfig, default_modules: &Path) -> PathBuf {
-    match &entry.module {
-        Some(path) => PathBuf::from(path),
-        None => default_modules.join(format!("{}.wasm", entry.default_module())),
+/// Where the module of an entry is: the file that it names, or `<name>.wasm` among the default modules.
+///
+/// # Errors
+///
+/// [`LoadError::Registry`].
+pub fn module_path(entry: &PolicyConfig, default_modules: &Path) -> Result<PathBuf, LoadError> {
+    match entry.reference() {
+        ModuleReference::File(path) => Ok(path),
+        ModuleReference::Builtin(name) => Ok(default_modules.join(format!("{name}.wasm"))),
+        reference @ ModuleReference::Oci(_) => Err(LoadError::Registry { policy: entry.name.clone(), reference }),
     }
 }
 
@@ -54,7 +69,7 @@ pub fn load(
     cache: Option<&ModuleCache>,
     compiler: &Compiler,
 ) -> Result<LoadedPolicy, LoadError> {
-    let path = module_path(entry, default_modules);
+    let path = module_path(entry, default_modules)?;
     let policy = || entry.name.clone();
     let wasm =
         std::fs::read(&path).map_err(|source| LoadError::Read { policy: policy(), path: path.clone(), source })?;

@@ -273,6 +273,13 @@ impl Metrics {
         self.evaluation.get_or_create(&PolicyLabels::of(policy, mode)).observe(seconds);
     }
 
+    /// Forgets the standing of a policy that is gone; what was counted stays.
+    pub(crate) fn dismiss(&self, policy: &Arc<str>, mode: PolicyMode) {
+        let label = PolicyLabels::of(policy, mode);
+        self.leases.remove(&label);
+        self.running.remove(&label);
+    }
+
     pub(crate) fn failure(&self, policy: &Arc<str>, mode: PolicyMode) {
         self.failures.get_or_create(&PolicyLabels::of(policy, mode)).inc();
     }

@@ -133,12 +133,18 @@ impl Agent {
         let mut rows = Vec::with_capacity(groups.len());
         for (place, &target) in (0u64..).zip(groups) {
             let baseline = held.get(&target);
+            let before = self.quotas.get(target).map(|known| known.quota);
             let row = if place % turns == turn || baseline.is_some() || self.quotas.is_young(target) {
                 self.quotas.refresh(&mut self.host, target)
             } else {
                 self.quotas.get(target)
             };
             if let Some(now) = row {
+                // A burst is capped at the quota that it was planned with: the kubelet has resized the container since.
+                let burst = (target, Knob::CfsBurst);
+                if before.is_some_and(|before| before != now.quota) && self.held.get(&burst).is_some() {
+                    self.dirty.insert(burst);
+                }
                 let baseline_quota = baseline.copied().unwrap_or(now.quota);
                 rows.push(BandwidthSample { target, quota: now.quota, baseline_quota, period: now.period });
             }

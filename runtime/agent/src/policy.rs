@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::columns::Readings;
 use crate::config::{OnFailure, PolicyConfig, PolicyMode};
+use crate::roster::Origin;
 use crate::shadow::Shadow;
 use crate::table::{Access, Pods};
 
@@ -27,6 +28,8 @@ const PARK_AFTER: u32 = 5;
 const FORGIVE_AFTER: u32 = 10;
 /// An alarm that was answered with nothing is not heard for so many of the least gaps between alarms.
 const FRUITLESS_GAPS: u64 = 10;
+/// A parked policy is tried again so seldom: what made it fail may have been a node that had no CPU to spare for anybody.
+const PARKED_SECONDS: u64 = 600;
 /// The longest wait before a failed policy is started again.
 const LONGEST_BACK_OFF_SECONDS: u64 = 60;
 
@@ -42,10 +45,12 @@ pub enum Health {
         /// What went wrong.
         error: String,
     },
-    /// It failed too often, or cannot start at all; it stays where it is until its configuration changes.
+    /// It failed too often, or cannot start at all; it stays where it is until its configuration changes, or it is tried again.
     Parked {
         /// What went wrong.
         error: String,
+        /// When it is tried again, of the monotonic clock; `None` = it cannot start.
+        until: Option<Micros>,
     },
 }
 
@@ -63,7 +68,7 @@ impl Health {
     pub fn error(&self) -> Option<&str> {
         match self {
             Self::Running => None,
-            Self::BackingOff { error, .. } | Self::Parked { error } => Some(error),
+            Self::BackingOff { error, .. } | Self::Parked { error, .. } => Some(error),
         }
     }
 }
@@ -105,6 +110,8 @@ pub(crate) struct Policy {
     pub(crate) all_evaluations_seconds: f64,
     /// What it would do; `None` = it does it.
     pub(crate) shadow: Option<Shadow>,
+    /// The PolicyModule that it comes from.
+    pub(crate) origin: Option<Origin>,
     grants: Grants,
     limits: Limits,
     interval: Option<Micros>,
@@ -158,9 +165,10 @@ impl Policy {
             last_evaluation_seconds: 0.0,
             all_evaluations_seconds: 0.0,
             shadow: (config.mode == PolicyMode::Shadow).then(Shadow::default),
+            origin: None,
             grants,
             limits: config.limits(),
-            interval: (interval > 0).then(|| Micros(u64::from(interval) * 1000)),
+            interval: interval_of(interval),
             config,
             protocol: None,
             layers: None,
@@ -184,7 +192,7 @@ impl Policy {
         if let Some(protocol) = policy.description.protocol.clone() {
             match CompiledProtocol::compile(protocol) {
                 Ok(protocol) => policy.protocol = Some(Arc::new(protocol)),
-                Err(problem) => policy.health = Health::Parked { error: problem.to_string() },
+                Err(problem) => policy.health = Health::Parked { error: problem.to_string(), until: None },
             }
         }
         policy
@@ -192,6 +200,44 @@ impl Policy {
 
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.holder.policy
+    }
+
+    /// The order in which policies are evaluated: by priority, then by name.
+    pub(crate) fn before(&self, other: &Self) -> std::cmp::Ordering {
+        let by_priority = other.holder.priority.cmp(&self.holder.priority);
+        by_priority.then_with(|| self.holder.policy.cmp(&other.holder.policy))
+    }
+
+    /// Whether its instance can go on under another entry: it is the same module with the same reach, and what it holds weighs the
+    /// same. A policy that is parked starts anew, because whoever changed its entry wants it to be tried again.
+    pub(crate) fn may_go_on(&self, loaded: &LoadedPolicy, grants: &Grants) -> bool {
+        let same_reach = self.grants == *grants && self.config.limits() == loaded.config.limits();
+        let same_role = self.config.mode == loaded.config.mode
+            && self.config.shadow_of == loaded.config.shadow_of
+            && self.config.priority == loaded.config.priority;
+        let is_parked = matches!(self.health, Health::Parked { .. });
+        same_reach
+            && same_role
+            && self.module.digest() == loaded.module.digest()
+            && (!is_parked || self.config == loaded.config)
+    }
+
+    /// Why it runs an older generation of its PolicyModule, if it does.
+    pub(crate) fn not_taken(&self) -> Option<String> {
+        let (generation, error) = self.origin.as_ref()?.refused.as_ref()?;
+        Some(format!("generation {generation} is not taken: {error}"))
+    }
+
+    /// Takes another entry for the same module.
+    pub(crate) fn take_entry(&mut self, config: PolicyConfig) {
+        if self.config == config {
+            return;
+        }
+        let interval = config.interval_millis.unwrap_or(self.description.interval_millis);
+        self.interval = interval_of(interval);
+        self.on_failure = config.on_failure;
+        self.configured = false;
+        self.config = config;
     }
 
     /// Takes changed ConfigMaps or node labels, and reckons every pod's configuration anew.
@@ -246,9 +292,11 @@ impl Policy {
     /// Why the policy is to be evaluated now, if it is.
     pub(crate) fn due(&self, now: Now) -> Option<Cause> {
         match &self.health {
-            Health::Parked { .. } => return None,
-            Health::BackingOff { until, .. } if now.monotonic < *until => return None,
-            Health::BackingOff { .. } | Health::Running => {}
+            Health::Parked { until: None, .. } => return None,
+            Health::BackingOff { until, .. } | Health::Parked { until: Some(until), .. } if now.monotonic < *until => {
+                return None;
+            }
+            Health::BackingOff { .. } | Health::Parked { .. } | Health::Running => {}
         }
         if !self.configured {
             return Some(Cause::ConfigChanged);
@@ -384,7 +432,8 @@ impl Policy {
         self.failures_in_row += 1;
         self.successes_in_row = 0;
         if self.failures_in_row >= PARK_AFTER {
-            self.health = Health::Parked { error: error.clone() };
+            let until = Micros(now.monotonic.0.saturating_add(PARKED_SECONDS * 1_000_000));
+            self.health = Health::Parked { error: error.clone(), until: Some(until) };
             return Evaluated::Parked { error, release: self.on_failure == OnFailure::Release };
         }
         let seconds = (1u64 << (self.failures_in_row - 1)).min(LONGEST_BACK_OFF_SECONDS);
@@ -494,6 +543,11 @@ impl Policy {
         self.failures_in_row = 0;
         self.health = Health::Running;
     }
+}
+
+/// 0 = no evaluation for the time's sake alone.
+fn interval_of(millis: u32) -> Option<Micros> {
+    (millis > 0).then(|| Micros(u64::from(millis) * 1000))
 }
 
 fn tell(

@@ -1,9 +1,12 @@
 //! The running agent: a clock, the sources, requests from outside, and the loop between them.
+//!
+//! Nothing is done before the sources have arrived and the policies that they name are loaded: to an agent that does not know all
+//! pods yet, those of an earlier run would look gone.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use qosm_cluster::Folder;
+use qosm_cluster::Source;
 use qosm_model::lease::Timestamp;
 use qosm_model::problem::chain;
 use qosm_model::unit::Micros;
@@ -16,9 +19,9 @@ use crate::policy::Now;
 use crate::record::Recorder;
 use crate::report::{DiffReport, Explanation, KnobReport, PodReport, PolicyReport, RefusalReport};
 use crate::restore::Restored;
+use crate::roster::{Recruits, Roster};
 
 /// What can be asked of a running agent. The list is closed: with the tick and the sources it is all that drives the loop.
-#[derive(Debug)]
 pub enum Request {
     /// All pods.
     Pods(oneshot::Sender<Vec<PodReport>>),
@@ -42,9 +45,11 @@ pub enum Request {
     Record(SyncSender<String>),
     /// What a restore would put back.
     Restorable(oneshot::Sender<Vec<Restored>>),
-    /// A trigger fired; see [`Agent::start_alarms`].
+    /// A trigger fired (see [`Agent::start_alarms`]), or a source has something new.
     Woken,
-    /// Whether all is well.
+    /// The policies that the PolicyModules come to.
+    Roster(Box<Roster>),
+    /// Whether the agent does its work.
     Health(oneshot::Sender<Result<(), String>>),
     /// End, and restore or keep as configured; `Some(true)` = restore whatever the configuration says.
     ShutDown {
@@ -64,6 +69,12 @@ pub enum ServiceError {
     Journal(#[from] JournalError),
 }
 
+/// How often the fleet is told of what has changed, at most; what of it is written when is the outbox's business.
+const REPORTED_EVERY: Duration = Duration::from_secs(5);
+
+/// The fleet is told of an agent that has nothing to work on yet after so long.
+const TOLD_OF_WAITING: Duration = Duration::from_secs(30);
+
 /// Runs the loop until it is asked to end.
 ///
 /// # Errors
@@ -71,13 +82,16 @@ pub enum ServiceError {
 /// [`ServiceError::Journal`] when baselines were restored at the end but the journal could not be brought up to date.
 pub fn run(
     mut agent: Agent,
-    mut folder: Folder,
+    mut source: impl Source,
+    recruits: Option<&Recruits>,
     tick: Duration,
     requests: &Receiver<Request>,
 ) -> Result<(), ServiceError> {
     let clock = Instant::now();
     let mut recorders: Vec<Recorder> = Vec::new();
-    let mut next = clock;
+    let (mut next, mut next_report) = (clock, clock);
+    let mut roster = Awaited::Unneeded;
+    agent.waits_for = source.waits_for();
     loop {
         let now = read(clock);
         // An alarm comes between two ticks and does not move them.
@@ -85,12 +99,29 @@ pub fn run(
         if is_tick {
             next = (next + tick).max(Instant::now());
         }
-        if let Some(snapshot) = folder.poll() {
-            agent.update(Sources::from(snapshot), now);
+        if let Some(snapshot) = source.poll() {
+            let sources = Sources::from(snapshot);
+            if let Some(recruits) = recruits
+                && (!sources.policy_modules.is_empty() || roster != Awaited::Unneeded)
+            {
+                recruits.call(&sources.policy_modules, &sources.node);
+                roster = roster.max(Awaited::Missing);
+            }
+            agent.update(sources, now);
             recorders.retain_mut(|recorder| recorder.sources(&agent));
         }
-        let step = if is_tick { agent.step(now) } else { agent.react(now) };
-        recorders.retain_mut(|recorder| recorder.step(&agent, &step, now));
+        let missing = (roster == Awaited::Missing).then(|| "the modules of the PolicyModules".to_owned());
+        agent.waits_for = source.waits_for().or(missing);
+        if agent.waits_for.is_none() {
+            let step = if is_tick { agent.step(now) } else { agent.react(now) };
+            recorders.retain_mut(|recorder| recorder.step(&agent, &step, now));
+        }
+        // What is still empty is no news, unless it stays so.
+        let is_telling = agent.waits_for.is_none() || clock.elapsed() > TOLD_OF_WAITING;
+        if is_telling && Instant::now() >= next_report {
+            next_report = Instant::now() + REPORTED_EVERY;
+            agent.report(now);
+        }
         loop {
             let alarm = agent.next_alarm(read(clock)).map(|due| clock + Duration::from_micros(due.0));
             let wait = alarm.map_or(next, |due| due.min(next)).saturating_duration_since(Instant::now());
@@ -115,7 +146,17 @@ pub fn run(
                     }
                 }
                 // What it was is asked at the top of this loop.
-                Ok(Request::Woken) => {}
+                Ok(Request::Woken) => {
+                    if source.has_news() {
+                        break;
+                    }
+                }
+                Ok(Request::Roster(newest)) => {
+                    agent.enlist(*newest, read(clock));
+                    roster = Awaited::Arrived;
+                    next_report = Instant::now();
+                    break;
+                }
                 Ok(request) => answer(&mut agent, request, read(clock)),
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => {
@@ -125,6 +166,17 @@ pub fn run(
             }
         }
     }
+}
+
+/// A roster from the [`Recruits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Awaited {
+    /// No source names a module: the policies are those of the start.
+    Unneeded,
+    /// The first was asked for.
+    Missing,
+    /// There is one; a newer one replaces it when it comes.
+    Arrived,
 }
 
 fn read(clock: Instant) -> Now {
@@ -152,7 +204,7 @@ fn answer(agent: &mut Agent, request: Request, now: Now) {
         Request::Restorable(reply) => {
             drop(reply.send(agent.restorable().into_iter().map(|(.., restored)| restored).collect()));
         }
-        Request::Health(reply) => drop(reply.send(agent.health())),
-        Request::Woken | Request::Record(_) | Request::ShutDown { .. } => {}
+        Request::Health(reply) => drop(reply.send(agent.readiness())),
+        Request::Woken | Request::Roster(_) | Request::Record(_) | Request::ShutDown { .. } => {}
     }
 }

@@ -9,13 +9,16 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use qosm_agent::config::{AgentConfig, OnShutdown};
 use qosm_agent::journal::Journal;
+use qosm_agent::roster::{Recruiter, Recruits, Tools};
 use qosm_agent::service::Request;
 use qosm_agent::{Agent, Metrics, Mode, Parts, Unloaded, admin, load, service};
-use qosm_cluster::Folder;
+use qosm_cluster::kubernetes::{Connection, Kubernetes, Owner};
+use qosm_cluster::{Folder, Source};
 use qosm_engine::Engine;
 use qosm_model::problem::chain;
 
-use crate::args::{AgentArgs, LogFormat, MetricsListen, OnShutdownArg};
+use crate::args::{AgentArgs, KubernetesArgs, LogFormat, MetricsListen, OnShutdownArg};
+use crate::print::Usage;
 use crate::{Answer, document, host, modules};
 
 pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
@@ -24,18 +27,22 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
     match args.on_shutdown {
         Some(OnShutdownArg::Keep) => config.on_shutdown = OnShutdown::Keep,
         Some(OnShutdownArg::Restore) => config.on_shutdown = OnShutdown::Restore,
+        Some(OnShutdownArg::Auto) => config.on_shutdown = OnShutdown::Auto,
         None => {}
     }
-    let entries = modules::entries_with_shadows(&args.modules, &args.shadows, std::mem::take(&mut config.policies))?;
-    let folder = Folder::open(args.pods.clone(), args.config.clone())
-        .with_context(|| format!("cannot watch the folder of pods {}", args.pods.display()))?;
+    let owner = owner(&args.kubernetes, &mut config)?;
+    let from_file = std::mem::take(&mut config.policies);
+    // In Kubernetes the policies are PolicyModules, which anybody can see; nothing runs that is not asked for.
+    let entries = modules::entries_with_shadows(&args.modules, &args.shadows, from_file, !args.kubernetes.kubernetes)?;
 
     let cache = modules::cache(&args.state_dir.join("modules"))?;
-    let state = Dir::open_ambient_dir(&args.state_dir, ambient_authority())
-        .with_context(|| format!("cannot open the state folder {}", args.state_dir.display()))?;
+    let open_state = || {
+        Dir::open_ambient_dir(&args.state_dir, ambient_authority())
+            .with_context(|| format!("cannot open the state folder {}", args.state_dir.display()))
+    };
     let boot = std::fs::read_to_string(args.host.proc.join("sys/kernel/random/boot_id"))
         .context("cannot tell this boot from earlier ones")?;
-    let journal = Journal::open(&state, &args.state_dir, boot.trim())?;
+    let journal = Journal::open(&open_state()?, &args.state_dir, boot.trim())?;
     raise_file_limit();
     let host = host::open(&args.host)?;
 
@@ -54,12 +61,17 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
             }
         }
     }
-    let loaded = policies.iter().map(|policy| *policy.module.digest()).collect();
-    if let Err(error) = cache.prune(&engine, &loaded) {
-        tracing::warn!(error = chain(&error), "compiled modules that nobody uses stay in the cache");
+    // With PolicyModules it is tidied once it is known which of them run here.
+    if !args.kubernetes.kubernetes {
+        let loaded = policies.iter().map(|policy| *policy.module.digest()).collect();
+        if let Err(error) = cache.prune(&engine, &loaded) {
+            tracing::warn!(error = chain(&error), "compiled modules that nobody uses stay in the cache");
+        }
     }
+    let count = entries.len();
+    let tools = Tools { engine: engine.clone(), entries, default_modules, cache, compiler, state: open_state()? };
     let metrics = Arc::new(Metrics::default());
-    let mut agent = Agent::new(Parts {
+    let agent = Agent::new(Parts {
         host,
         engine,
         policies,
@@ -72,20 +84,72 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
     })?;
 
     let (requests, received) = mpsc::channel();
-    let woken = requests.clone();
-    if let Err(error) = agent.start_alarms(move || drop(woken.send(Request::Woken))) {
-        tracing::warn!(error = chain(&error), "policies are evaluated by their intervals only");
-    }
-    open_doors(&args, metrics, &requests)?;
+    let recruits = Recruits::start(Recruiter::new(tools), requests.clone())
+        .context("cannot start the thread that loads modules")?;
+    open_doors(&args, metrics, &requests, owner)?;
     if !rustix::process::geteuid().is_root() {
         tracing::warn!("not root: cgroups can mostly not be written; `qosm doctor` says what works here");
     }
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), policies = entries.len(), "agent runs");
-    let ended = service::run(agent, folder, Duration::from_millis(args.tick_millis), &received);
+    let version = env!("CARGO_PKG_VERSION");
+    match (&args.pods, &args.kubernetes.node_name) {
+        (Some(pods), _) => {
+            let folder = Folder::open(pods.clone(), args.config.clone())
+                .with_context(|| format!("cannot watch the folder of pods {}", pods.display()))?;
+            tracing::info!(version, policies = count, "agent runs");
+            serve(agent, folder, &recruits, &args, requests, &received)
+        }
+        (None, Some(node)) => {
+            let connection = Connection { kubeconfig: args.kubernetes.cluster.kubeconfig.clone(), node: node.clone() };
+            let woken = requests.clone();
+            let cluster = Kubernetes::start(connection, move || drop(woken.send(Request::Woken)))?;
+            let mut agent = agent;
+            agent.tell_through(cluster.outbox());
+            tracing::info!(version, node, policies = count, "agent runs");
+            serve(agent, cluster, &recruits, &args, requests, &received)
+        }
+        (None, None) => Err(Usage("--kubernetes needs --node-name".to_owned()).into()),
+    }
+}
+
+fn serve(
+    mut agent: Agent,
+    source: impl Source,
+    recruits: &Recruits,
+    args: &AgentArgs,
+    requests: mpsc::Sender<Request>,
+    received: &mpsc::Receiver<Request>,
+) -> anyhow::Result<Answer> {
+    if let Err(error) = agent.start_alarms(move || drop(requests.send(Request::Woken))) {
+        tracing::warn!(error = chain(&error), "policies are evaluated by their intervals only");
+    }
+    let tick = Duration::from_millis(args.tick_millis);
+    let ended = service::run(agent, source, Some(recruits), tick, received);
     // Whoever else listens on the socket's path by now is not ours to remove; an agent that ends in order is alone with it.
     std::fs::remove_file(&args.admin_socket).ok();
     ended?;
     Ok(Answer::Good)
+}
+
+/// Settles what `onShutdown: auto` means here: without a DaemonSet nobody follows, and everything is put back.
+fn owner(args: &KubernetesArgs, config: &mut AgentConfig) -> anyhow::Result<Option<Owner>> {
+    if config.on_shutdown != OnShutdown::Auto {
+        return Ok(None);
+    }
+    let Some(owner) = &args.owner else {
+        config.on_shutdown = OnShutdown::Restore;
+        return Ok(None);
+    };
+    config.on_shutdown = OnShutdown::Keep;
+    let parts = owner.strip_prefix("daemonset/").and_then(|owner| owner.split_once('/'));
+    let Some((namespace, name)) = parts.filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty()) else {
+        return Err(Usage(format!("--owner `{owner}`: expected daemonset/NAMESPACE/NAME")).into());
+    };
+    Ok(Some(Owner {
+        kubeconfig: args.cluster.kubeconfig.clone(),
+        node: args.node_name.clone().unwrap_or_default(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }))
 }
 
 /// The host keeps a descriptor for each file that it reads at each tick: 300 containers come to more than the usual 1024.
@@ -98,7 +162,7 @@ fn raise_file_limit() {
     }
 }
 
-fn log(format: LogFormat) {
+pub(crate) fn log(format: LogFormat) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("QOSM_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -112,23 +176,32 @@ fn log(format: LogFormat) {
     }
 }
 
+/// Listens where metrics and health are asked for.
+pub(crate) fn listen(address: std::net::SocketAddr) -> anyhow::Result<tokio::net::TcpListener> {
+    std::net::TcpListener::bind(address)
+        .and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            tokio::net::TcpListener::from_std(listener)
+        })
+        .with_context(|| {
+            format!("cannot listen on {address} for metrics; choose another with --metrics-listen, or `none`")
+        })
+}
+
 /// Opens the sockets and listens for signals, on a thread of its own: tokio stays out of the loop.
-fn open_doors(args: &AgentArgs, metrics: Arc<Metrics>, requests: &mpsc::Sender<Request>) -> anyhow::Result<()> {
+fn open_doors(
+    args: &AgentArgs,
+    metrics: Arc<Metrics>,
+    requests: &mpsc::Sender<Request>,
+    owner: Option<Owner>,
+) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(8).enable_all().build()?;
     let guard = runtime.enter();
     let socket = admin::bind_admin(&args.admin_socket)
         .with_context(|| format!("cannot listen on the admin socket {}", args.admin_socket.display()))?;
     runtime.spawn(admin::serve_admin(socket, requests.clone()));
     if let MetricsListen::At(address) = args.metrics_listen {
-        let listener = std::net::TcpListener::bind(address)
-            .and_then(|listener| {
-                listener.set_nonblocking(true)?;
-                tokio::net::TcpListener::from_std(listener)
-            })
-            .with_context(|| {
-                format!("cannot listen on {address} for metrics; choose another with --metrics-listen, or `none`")
-            })?;
-        runtime.spawn(admin::serve_metrics(listener, metrics, requests.clone()));
+        runtime.spawn(admin::serve_metrics(listen(address)?, metrics, requests.clone()));
     }
     let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
@@ -138,8 +211,12 @@ fn open_doors(args: &AgentArgs, metrics: Arc<Metrics>, requests: &mpsc::Sender<R
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
+        let restore = match owner {
+            Some(owner) => owner.is_gone().await,
+            None => false,
+        };
         // The loop may have ended by itself.
-        requests.send(Request::ShutDown { restore: false, reply: None }).ok();
+        requests.send(Request::ShutDown { restore, reply: None }).ok();
     });
     drop(guard);
     std::thread::Builder::new()

@@ -21,9 +21,22 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the agent on this node.
     #[command(
-        after_help = "Example, on a host without Kubernetes:\n  qosm agent --pods /etc/qosm/pods --config /etc/qosm/slo.yaml --create-cgroups"
+        after_help = "Examples:\n  qosm agent --kubernetes --node-name \"$NODE_NAME\"\n  qosm agent --pods /etc/qosm/pods --config /etc/qosm/slo.yaml --create-cgroups    # a host without Kubernetes"
     )]
     Agent(Box<AgentArgs>),
+    /// Count, for a whole cluster, which nodes run which modules, and tell authors of PolicyModules and ConfigMaps what is wrong.
+    #[command(after_help = "Example:\n  qosm controller")]
+    Controller(ControllerArgs),
+    /// How changes of PolicyModules reach the nodes of a cluster.
+    #[command(subcommand)]
+    Rollout(RolloutCommand),
+    /// Print the CustomResourceDefinitions of this version.
+    #[command(after_help = "Example:\n  qosm crds | kubectl apply --server-side -f -")]
+    Crds {
+        /// One of them alone.
+        #[arg(value_parser = ["policymodules", "nodepolicyreports"])]
+        name: Option<String>,
+    },
     /// Show what would be written, and why; nothing is touched.
     #[command(
         after_help = "Examples:\n  qosm plan --facts examples/plan/node.yaml\n  qosm plan --pods /etc/qosm/pods --config slo.yaml -o json"
@@ -66,6 +79,13 @@ pub(crate) enum Command {
     Completions {
         /// The shell.
         shell: Shell,
+    },
+    /// Write the seccomp profile that the chart's agents run under to where the kubelet looks for it: what an init container does.
+    #[command(hide = true)]
+    SeccompProfile {
+        /// The file.
+        #[arg(long, value_name = "FILE")]
+        install: PathBuf,
     },
     /// Compile a module from standard input: what the agent starts as a short-lived child.
     #[command(hide = true)]
@@ -134,14 +154,75 @@ pub(crate) struct ModuleArgs {
     pub(crate) module_dir: Option<PathBuf>,
 }
 
+/// How to reach a cluster.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ClusterArgs {
+    /// The kubeconfig; not given: the pod's service account, else $KUBECONFIG or ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+}
+
+/// What a cluster says of this node.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct KubernetesArgs {
+    /// Take pods, ConfigMaps and PolicyModules from the API server.
+    #[arg(long, requires = "node_name")]
+    pub(crate) kubernetes: bool,
+    /// The name of this node.
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    pub(crate) node_name: Option<String>,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// The DaemonSet that the agent belongs to: with `onShutdown: auto`, what is held is kept for the next agent as long as it wants
+    /// one on this node.
+    #[arg(long, value_name = "daemonset/NAMESPACE/NAME", requires = "kubernetes")]
+    pub(crate) owner: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ControllerArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// Address of /metrics, /healthz and /readyz, or `none`.
+    #[arg(long, default_value = "127.0.0.1:9465", value_name = "ADDRESS")]
+    pub(crate) metrics_listen: MetricsListen,
+    /// Format of the log on standard error; its level is set by QOSM_LOG.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RolloutCommand {
+    /// Tell how many nodes run which digest of a module, and what keeps the others from it.
+    #[command(
+        after_help = "Examples:\n  qosm rollout status cpu-burst\n  qosm rollout status cpu-burst --wait 10m\n\nExit codes: 0 rolled out as far as the PolicyModule says; 1 not yet, or nodes fail; 2 it was asked wrongly."
+    )]
+    Status(RolloutArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RolloutArgs {
+    /// The PolicyModule.
+    pub(crate) module: String,
+    /// Wait so long for it to be rolled out, such as 90s or 10m.
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) wait: Option<jiff::SignedDuration>,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
-    /// Folder of Pod manifests, watched for changes.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) pods: PathBuf,
-    /// File of ConfigMaps (and a Node), watched for changes. May be repeated.
-    #[arg(long, value_name = "FILE")]
+    /// Folder of Pod manifests, watched for changes; for hosts without Kubernetes.
+    #[arg(long, value_name = "DIR", required_unless_present = "kubernetes", conflicts_with = "kubernetes")]
+    pub(crate) pods: Option<PathBuf>,
+    /// File of ConfigMaps and PolicyModules (and a Node), watched for changes. May be repeated.
+    #[arg(long, value_name = "FILE", conflicts_with = "kubernetes")]
     pub(crate) config: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) kubernetes: KubernetesArgs,
     /// The agent's own file: policies, grants, guard rails, drift, shutdown.
     #[arg(long, value_name = "FILE")]
     pub(crate) agent_config: Option<PathBuf>,
@@ -182,6 +263,8 @@ pub(crate) enum OnShutdownArg {
     Restore,
     /// Leave the values; the next start takes them over.
     Keep,
+    /// Keep while the DaemonSet given as --owner wants an agent here, else restore.
+    Auto,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]

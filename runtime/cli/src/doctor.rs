@@ -23,7 +23,13 @@ fn page_migration(facts: &HostFacts) -> Option<String> {
     if facts.numa_nodes < 2 {
         return Some("memory is on one node: no pages to be moved".to_owned());
     }
-    let wanted = [("CAP_SYS_NICE", facts.capabilities.sys_nice), ("CAP_SYS_PTRACE", facts.capabilities.sys_ptrace)];
+    // /proc/PID/pagemap is its owner's alone (mode 0400); who may pass over modes may read it as well.
+    let reads = facts.capabilities.dac_read_search || facts.capabilities.dac_override;
+    let wanted = [
+        ("CAP_SYS_NICE", facts.capabilities.sys_nice),
+        ("CAP_SYS_PTRACE", facts.capabilities.sys_ptrace),
+        ("CAP_DAC_READ_SEARCH", reads),
+    ];
     let missing: Vec<_> = wanted.iter().filter(|(_, has)| !has).map(|(name, _)| *name).collect();
     (!missing.is_empty()).then(|| format!("pages of other users cannot be moved without {}", missing.join(" and ")))
 }
@@ -133,6 +139,7 @@ fn document(facts: &HostFacts) -> Value {
         "unprobed": facts.unprobed,
         "capabilities": {
             "dacOverride": facts.capabilities.dac_override,
+            "dacReadSearch": facts.capabilities.dac_read_search,
             "sysAdmin": facts.capabilities.sys_admin,
             "sysPtrace": facts.capabilities.sys_ptrace,
             "sysNice": facts.capabilities.sys_nice,
@@ -171,6 +178,7 @@ fn tell(facts: &HostFacts) -> String {
     rows.push(("CFS burst".to_owned(), burst_rule(facts).to_owned()));
     let capabilities = [
         ("DAC_OVERRIDE", facts.capabilities.dac_override),
+        ("DAC_READ_SEARCH", facts.capabilities.dac_read_search),
         ("SYS_ADMIN", facts.capabilities.sys_admin),
         ("SYS_PTRACE", facts.capabilities.sys_ptrace),
         ("SYS_NICE", facts.capabilities.sys_nice),

@@ -3,6 +3,7 @@
 mod agent;
 mod args;
 mod client;
+mod controller;
 mod diff;
 mod doctor;
 mod document;
@@ -16,13 +17,15 @@ mod print;
 mod record;
 mod replay;
 mod restore;
+mod rollout;
+mod seccomp;
 mod versus;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::args::{Cli, Command, PolicyCommand};
+use crate::args::{Cli, Command, PolicyCommand, RolloutCommand};
 
 /// The answer to what was asked.
 pub(crate) enum Answer {
@@ -36,6 +39,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let answer = match cli.command {
         Command::Agent(args) => agent::run(*args),
+        Command::Controller(args) => controller::run(&args),
+        Command::Rollout(RolloutCommand::Status(args)) => rollout::status(&args),
+        Command::Crds { name } => rollout::crds(name.as_deref()),
         Command::Plan(args) => plan::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Record(args) => record::run(&args),
@@ -51,6 +57,7 @@ fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "qosm", &mut std::io::stdout());
             Ok(Answer::Good)
         }
+        Command::SeccompProfile { install } => seccomp::install(&install),
         Command::CompileModule => return qosm_engine::compile_child_main(),
     };
     match answer {

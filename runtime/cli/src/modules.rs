@@ -26,14 +26,15 @@ pub(crate) fn default_dir(said: Option<&Path>) -> PathBuf {
 
 /// The policies to run: those of the flags, else those of the file, else the default ones; with what the flags say of each.
 pub(crate) fn entries(args: &ModuleArgs, from_file: Vec<PolicyConfig>) -> Result<Vec<PolicyConfig>, Usage> {
-    entries_with_shadows(args, &[], from_file)
+    entries_with_shadows(args, &[], from_file, true)
 }
 
-/// The same, with what is to be tried out beside them.
+/// The same, with what is to be tried out beside them, and with or without default ones.
 pub(crate) fn entries_with_shadows(
     args: &ModuleArgs,
     shadows: &[String],
     from_file: Vec<PolicyConfig>,
+    with_defaults: bool,
 ) -> Result<Vec<PolicyConfig>, Usage> {
     let mut entries: Vec<PolicyConfig> = if !args.policies.is_empty() {
         args.policies
@@ -52,7 +53,7 @@ pub(crate) fn entries_with_shadows(
                 entry
             })
             .collect()
-    } else if from_file.is_empty() {
+    } else if from_file.is_empty() && with_defaults {
         DEFAULTS.map(PolicyConfig::builtin).into()
     } else {
         from_file

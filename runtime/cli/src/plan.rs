@@ -8,7 +8,7 @@ use qosm_agent::facts::Facts;
 use qosm_agent::replay::Replay;
 use qosm_agent::report::{Decision, MigrationDecision};
 use qosm_agent::{Agent, LoadedPolicy, Mode, Now, Parts, Sources, load};
-use qosm_cluster::{Folder, Objects};
+use qosm_cluster::{Folder, Objects, Source as _};
 use qosm_engine::Engine;
 use qosm_model::lease;
 

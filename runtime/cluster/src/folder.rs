@@ -9,7 +9,8 @@ use cap_std::ambient_authority;
 use cap_std::fs::{Dir, Metadata, MetadataExt as _};
 use qosm_model::problem::Problem;
 
-use crate::object::{Objects, Parsed, collect, parse};
+use crate::object::{Parsed, collect, parse};
+use crate::{Snapshot, Source};
 
 /// A larger file is not read: it is no manifest.
 const LARGEST: u64 = 16 * 1024 * 1024;
@@ -33,9 +34,6 @@ pub struct Folder {
     gone: Vec<usize>,
     last: Option<Snapshot>,
 }
-
-/// Everything that the files hold, each object once; files that cannot be read are among the problems.
-pub type Snapshot = Objects;
 
 /// A path that was asked for and is not there.
 #[derive(Debug, thiserror::Error)]
@@ -104,10 +102,33 @@ impl Folder {
         Ok(Self { places, files: BTreeMap::new(), gone: Vec::new(), last: None })
     }
 
+    /// All files that are there, and the places that cannot be looked at.
+    fn look(&self) -> (Vec<Seen>, Vec<usize>) {
+        let (mut seen, mut gone) = (Vec::new(), Vec::new());
+        for (index, place) in self.places.iter().enumerate() {
+            match look(&place.path) {
+                Ok(files) => {
+                    seen.extend(files.into_iter().map(|(name, origin, place)| Seen {
+                        key: (index, name),
+                        origin,
+                        place,
+                    }));
+                }
+                // A single file that was removed is gone; a folder that vanished is rather a mount that failed, and taking
+                // all pods for ended would undo everything that is held for them.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !place.is_folder => {}
+                Err(_) => gone.push(index),
+            }
+        }
+        (seen, gone)
+    }
+}
+
+impl Source for Folder {
     /// Everything that the files hold: at first, and whenever it has changed since.
     ///
     /// Costs one look at each file; only files that changed are read.
-    pub fn poll(&mut self) -> Option<Snapshot> {
+    fn poll(&mut self) -> Option<Snapshot> {
         let (seen, gone) = self.look();
         let before = self.files.len();
         self.files.retain(|key, _| gone.contains(&key.0) || seen.iter().any(|seen| seen.key == *key));
@@ -133,25 +154,14 @@ impl Folder {
         Some(snapshot)
     }
 
-    /// All files that are there, and the places that cannot be looked at.
-    fn look(&self) -> (Vec<Seen>, Vec<usize>) {
-        let (mut seen, mut gone) = (Vec::new(), Vec::new());
-        for (index, place) in self.places.iter().enumerate() {
-            match look(&place.path) {
-                Ok(files) => {
-                    seen.extend(files.into_iter().map(|(name, origin, place)| Seen {
-                        key: (index, name),
-                        origin,
-                        place,
-                    }));
-                }
-                // A single file that was removed is gone; a folder that vanished is rather a mount that failed, and taking
-                // all pods for ended would undo everything that is held for them.
-                Err(error) if error.kind() == io::ErrorKind::NotFound && !place.is_folder => {}
-                Err(_) => gone.push(index),
-            }
-        }
-        (seen, gone)
+    /// Nobody tells that a file has changed: it is looked for at each tick.
+    fn has_news(&self) -> bool {
+        false
+    }
+
+    /// Files are there or not; nothing arrives later.
+    fn waits_for(&self) -> Option<String> {
+        None
     }
 }
 

@@ -1,7 +1,9 @@
-//! Where pods and configuration come from: today a folder of manifests.
+//! Where pods and configuration come from: an API server, or a folder of manifests.
 //!
-//! Reading order: [`Folder`] watches files and gives a [`Snapshot`] when something changed; [`parse_objects`] reads one text;
-//! [`pod_from_value`], [`config_map_from_value`] and [`node_from_value`] read one object each, and [`Quantity`] one amount.
+//! Reading order: a [`Source`] gives a [`Snapshot`] when something changed. [`Folder`] watches files, [`Kubernetes`] an API server,
+//! which is also told what the agent does ([`Outbox`]); [`Controller`] counts the fleet. [`parse_objects`] reads one text;
+//! [`pod_from_value`], [`config_map_from_value`], [`node_from_value`] and [`policy_module_from_value`] read one object each, and
+//! [`Quantity`] one amount.
 //! What is read are the types of `qosm_model`; what they mean for a policy is `qosm_model::layering`'s business.
 //!
 //! Nothing that stands in a manifest can stop the rest: whatever cannot be used is a [`Problem`] that names the file, the
@@ -26,19 +28,29 @@
 //! [`Problem`]: qosm_model::problem::Problem
 
 mod config_map;
+pub mod controller;
+pub mod fleet;
 mod folder;
+pub mod kubernetes;
 mod node;
+pub mod node_report;
 mod object;
 #[cfg(any(test, fuzzing))]
 pub mod oracle;
 mod pod;
+pub mod policy_module;
 mod quantity;
+mod source;
 mod text;
 mod typed;
 
 pub use self::config_map::config_map_from_value;
-pub use self::folder::{Folder, FolderError, Snapshot};
+pub use self::controller::Controller;
+pub use self::folder::{Folder, FolderError};
+pub use self::kubernetes::{Kubernetes, Outbox};
 pub use self::node::node_from_value;
 pub use self::object::{Objects, Read, parse_objects};
 pub use self::pod::{CGROUP_ANNOTATION, pod_from_value};
+pub use self::policy_module::{PolicyModule, policy_module_from_value};
 pub use self::quantity::{Quantity, QuantityError, parse_bytes};
+pub use self::source::{Snapshot, Source};

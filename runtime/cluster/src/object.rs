@@ -9,9 +9,15 @@ use qosm_model::problem::Problem;
 use serde_json::Value;
 
 use crate::pod::is_name;
+use crate::policy_module::{PolicyModule, policy_module_from_value};
 use crate::text::documents;
 use crate::typed::Misfit;
 use crate::{config_map_from_value, node_from_value, pod_from_value};
+
+/// The `apiVersion` of qosm's own kinds.
+pub(crate) const API_VERSION: &str = "qosm.io/v1alpha1";
+/// The origin of objects that did not come out of a text.
+pub(crate) const API_SERVER: &str = "the API server";
 
 /// Lists within lists are followed no deeper.
 const MAX_DEPTH: usize = 4;
@@ -23,6 +29,8 @@ pub struct Objects {
     pub pods: Vec<Pod>,
     /// ConfigMaps, in the order of the text, each once.
     pub config_maps: Vec<ConfigMap>,
+    /// PolicyModules, in the order of the text, each once.
+    pub policy_modules: Vec<PolicyModule>,
     /// The first Node.
     pub node: Option<Node>,
     /// What cannot be used.
@@ -38,7 +46,7 @@ pub struct Read<T> {
     pub problems: Vec<Problem>,
 }
 
-/// Reads manifests: a YAML stream or JSON, of kinds `Pod`, `ConfigMap`, `Node`, their lists, and `List` of any of them.
+/// Reads manifests: a YAML stream or JSON, of kinds `Pod`, `ConfigMap`, `PolicyModule`, `Node`, their lists, and `List` of any of them.
 ///
 /// `origin` is the text's name in problems, e.g. a file name. Never fails: a document that cannot be read is a problem, and the
 /// others count. Of two objects with one name, and of two pods with one UID, the first counts.
@@ -68,6 +76,7 @@ pub(crate) struct Found {
 pub(crate) enum Object {
     Pod(Box<Pod>),
     ConfigMap(ConfigMap),
+    PolicyModule(Box<PolicyModule>),
     Node(Node),
 }
 
@@ -82,6 +91,7 @@ pub(crate) struct ObjectKey {
 enum Kind {
     Pod,
     ConfigMap,
+    PolicyModule,
     Node,
 }
 
@@ -90,6 +100,7 @@ impl std::fmt::Display for ObjectKey {
         let kind = match self.kind {
             Kind::Pod => "pod",
             Kind::ConfigMap => "ConfigMap",
+            Kind::PolicyModule => "PolicyModule",
             Kind::Node => "node",
         };
         write!(f, "{kind} {}", self.name)
@@ -147,6 +158,7 @@ pub(crate) fn collect(parsed: &[&Parsed]) -> Objects {
                     objects.pods.push(Pod::clone(pod));
                 }
                 Object::ConfigMap(map) => objects.config_maps.push(map.clone()),
+                Object::PolicyModule(module) => objects.policy_modules.push(PolicyModule::clone(module)),
                 Object::Node(read) => {
                     if let Some(first) = node {
                         objects.problems.push(twice(format!("there is a Node in {first} already, and one counts")));
@@ -179,7 +191,7 @@ fn add(parsed: &mut Parsed, mut value: Value, kind: Option<&str>, origin: &str, 
         (None | Some(Value::Null), Some(kind)) => kind.to_owned(),
         _ => {
             parsed.broken.push(None);
-            let message = "it is missing or no string; write `kind: Pod`, `kind: ConfigMap` or `kind: Node`";
+            let message = "it is missing or no string; write `kind: Pod`, `kind: ConfigMap`, `kind: PolicyModule` or `kind: Node`";
             parsed.problems.push(trouble(Some("kind"), message.into()));
             return;
         }
@@ -189,6 +201,7 @@ fn add(parsed: &mut Parsed, mut value: Value, kind: Option<&str>, origin: &str, 
         "PodList" => Some("Pod"),
         "ConfigMapList" => Some("ConfigMap"),
         "NodeList" => Some("Node"),
+        "PolicyModuleList" => Some("PolicyModule"),
         _ => return add_object(parsed, value, &kind, origin),
     };
     match fields.remove("items") {
@@ -218,13 +231,17 @@ fn add_object(parsed: &mut Parsed, value: Value, kind: &str, origin: &str) {
             let name = read.object.key();
             (Kind::ConfigMap, name, Object::ConfigMap(read.object), read.problems)
         }),
+        "PolicyModule" => policy_module_from_value(value, origin).map(|read| {
+            let name = read.object.metadata.name.clone().unwrap_or_default();
+            (Kind::PolicyModule, name, Object::PolicyModule(Box::new(read.object)), read.problems)
+        }),
         "Node" => node_from_value(value, origin).map(|read| {
             let name = read.object.name.clone();
             (Kind::Node, name, Object::Node(read.object), read.problems)
         }),
         _ => {
             let message = format!(
-                "kind `{kind}` is not read here and ignored; known are Pod, ConfigMap, Node and lists of them. Write the pods that \
+                "kind `{kind}` is not read here and ignored; known are Pod, ConfigMap, PolicyModule, Node and lists of them. Write the pods that \
                  a workload would make"
             );
             parsed.problems.push(Problem { object: origin.into(), field: Some("kind".into()), message });
@@ -259,6 +276,7 @@ fn key_of(value: &Value, kind: &str) -> Option<ObjectKey> {
         ("Pod", namespace) => (Kind::Pod, format!("{}/{name}", namespace.unwrap_or("default"))),
         ("ConfigMap", Some(namespace)) => (Kind::ConfigMap, format!("{namespace}/{name}")),
         ("ConfigMap", None) => (Kind::ConfigMap, name.to_owned()),
+        ("PolicyModule", _) => (Kind::PolicyModule, name.to_owned()),
         _ => (Kind::Node, name.to_owned()),
     };
     Some(ObjectKey { kind, name })
@@ -276,8 +294,11 @@ pub(crate) fn refused(origin: &str, kind: &str, misfit: Misfit) -> Problem {
     }
 }
 
-/// Fields that Kubernetes does not have.
+/// Fields that Kubernetes does not have. What an API server lets through is a field: a newer one has more of them.
 pub(crate) fn unknown_fields(object: &str, origin: &str, paths: Vec<String>) -> Vec<Problem> {
+    if origin == API_SERVER {
+        return Vec::new();
+    }
     let problem = |path| Problem {
         object: object.into(),
         field: Some(path),

@@ -16,11 +16,23 @@ pub(crate) struct Misfit {
 /// # Errors
 ///
 /// The first field that is not of its type.
-pub(crate) fn read<T: DeserializeOwned>(mut value: Value) -> Result<(T, Vec<String>), Misfit> {
-    if let Some(version) = value.get("apiVersion").filter(|version| !version.is_null() && *version != "v1") {
-        return Err(Misfit { path: "apiVersion".into(), message: format!("{version} is not \"v1\"") });
+pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<(T, Vec<String>), Misfit> {
+    read_as(value, "v1")
+}
+
+/// Reads an object of an API version.
+///
+/// # Errors
+///
+/// The first field that is not of its type.
+pub(crate) fn read_as<T: DeserializeOwned>(mut value: Value, api: &str) -> Result<(T, Vec<String>), Misfit> {
+    if let Some(version) = value.get("apiVersion").filter(|version| !version.is_null() && *version != api) {
+        return Err(Misfit { path: "apiVersion".into(), message: format!("{version} is not \"{api}\"") });
     }
-    quote_quantities(&mut value);
+    // Only Kubernetes' own kinds have quantities; elsewhere `limits` may hold anything.
+    if api == "v1" {
+        quote_quantities(&mut value);
+    }
     let mut track = serde_path_to_error::Track::new();
     let mut unknown = Vec::new();
     let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);

@@ -77,6 +77,8 @@ pub struct ControllerFact {
 pub struct Capabilities {
     /// `CAP_DAC_OVERRIDE`: writing files of others.
     pub dac_override: bool,
+    /// `CAP_DAC_READ_SEARCH`: read files of others, such as the mappings of their processes.
+    pub dac_read_search: bool,
     /// `CAP_SYS_PTRACE`: looking into the memory of processes of other users.
     pub sys_ptrace: bool,
     /// `CAP_SYS_ADMIN`.
@@ -93,7 +95,14 @@ impl Capabilities {
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         let set = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
         let has = |bit: u32| set & (1 << bit) != 0;
-        Self { dac_override: has(1), sys_ptrace: has(19), sys_admin: has(21), sys_nice: has(23), sys_resource: has(24) }
+        Self {
+            dac_override: has(1),
+            dac_read_search: has(2),
+            sys_ptrace: has(19),
+            sys_admin: has(21),
+            sys_nice: has(23),
+            sys_resource: has(24),
+        }
     }
 }
 
@@ -228,8 +237,14 @@ mod tests {
 
     #[test]
     fn reads_capabilities() {
-        let all =
-            Capabilities { dac_override: true, sys_ptrace: true, sys_admin: true, sys_nice: true, sys_resource: true };
+        let all = Capabilities {
+            dac_override: true,
+            dac_read_search: true,
+            sys_ptrace: true,
+            sys_admin: true,
+            sys_nice: true,
+            sys_resource: true,
+        };
         assert_eq!(Capabilities::parse("Name:\tx\nCapEff:\t000001ffffffffff\n"), all);
         let without = Capabilities { sys_resource: false, ..all };
         assert_eq!(Capabilities::parse("CapEff:\t000001fffeffffff\n"), without);

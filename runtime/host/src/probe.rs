@@ -67,15 +67,24 @@ const QUOTA: &str = "1000";
 const MORE_THAN_QUOTA: &str = "2000";
 
 impl Host {
-    /// Makes the scratch cgroup beside kubepods, tries, and removes it.
+    /// Makes the scratch cgroup beside kubepods, tries, and removes it. A hierarchy's root is closed even to its owner (mode 0555)
+    /// without CAP_DAC_OVERRIDE: then it is made within kubepods, where nobody else looks for groups of this name.
     pub(crate) fn probe_kernel(&mut self) {
-        let above = self.layout.kubepods.rsplit_once('/').map_or("", |(above, _)| above);
-        let above = if self.exists(above) { above.to_owned() } else { String::new() };
-        let path = join(&above, &scratch_name(self.backend.pid()));
+        let kubepods = self.layout.kubepods.clone();
+        let beside = kubepods.rsplit_once('/').map_or("", |(above, _)| above);
+        let beside = if self.exists(beside) { beside.to_owned() } else { String::new() };
+        self.probe_in(&beside);
+        if self.probe.why.is_some() && self.exists(&kubepods) {
+            self.probe_in(&kubepods);
+        }
+    }
+
+    fn probe_in(&mut self, above: &str) {
+        let path = join(above, &scratch_name(self.backend.pid()));
         let mut probe = Probe { burst_rule: self.probe.burst_rule, ..Probe::default() };
         let trees = self.hierarchies.carrying(&[Controller::Cpu, Controller::Memory]);
         for tree in self.trees.clone() {
-            self.sweep(tree, &above);
+            self.sweep(tree, above);
         }
         for &tree in &trees {
             match self.backend.make(Area::Cgroup(tree), &path) {

@@ -68,6 +68,7 @@ use serde_json::{Map, Value};
 pub use self::compiled::CompiledProtocol;
 use self::compiled::{POLICY, Said, Violation};
 use self::maps::GoodTexts;
+pub use self::maps::config_maps;
 use self::merge::Layered;
 use self::namespaces::Namespaces;
 use self::strategy::{ClassLevel, Strategy};

@@ -133,7 +133,7 @@ items:
     assert_eq!(names(&objects), ["default/web", "default/db"]);
     insta::assert_snapshot!(told(&objects), @r"
     web.yaml, document 1, item 2: metadata.name: invalid type: integer `5`, expected a string; the Pod is not read, mend the field
-    web.yaml, document 1, item 3: kind: kind `Deployment` is not read here and ignored; known are Pod, ConfigMap, Node and lists of them. Write the pods that a workload would make
+    web.yaml, document 1, item 3: kind: kind `Deployment` is not read here and ignored; known are Pod, ConfigMap, PolicyModule, Node and lists of them. Write the pods that a workload would make
     web.yaml, document 1, item 4: it is not an object; write `apiVersion`, `kind` and `metadata`
     ");
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use qosm_cluster::{Folder, Snapshot};
+use qosm_cluster::{Folder, Snapshot, Source as _};
 use tempfile::TempDir;
 
 use super::*;

@@ -16,6 +16,12 @@ const CLUSTER: [(&str, &str); 2] = [("slo-controller-config", "koordinator-syste
 const LISTS: &str = "ack-slo-pod-config";
 const NAMESPACES: [&str; 2] = ["koordinator-system", "kube-system"];
 
+/// The ConfigMaps that count, as (namespace, name): what a source has to watch.
+pub fn config_maps() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let clusters = CLUSTER.into_iter().map(|(name, home)| (home, name));
+    clusters.chain(NAMESPACES.into_iter().map(|namespace| (namespace, LISTS)))
+}
+
 /// The last text of each ConfigMap and key that could be used.
 pub(super) type GoodTexts = BTreeMap<(String, String), String>;
 

@@ -1,0 +1,178 @@
+//! Account, the part for the fleet: this node's report.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp as Moment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use qosm_cluster::node_report::{
+    NodePolicyReportStatus, ReportedCapabilities, ReportedCounts, ReportedPolicy, ReportedProblem,
+};
+use qosm_host::{CgroupVersion, Controller, Support};
+use qosm_model::knob::Level;
+
+use crate::agent::Agent;
+use crate::config::PolicyMode;
+use crate::policy::{Now, Policy};
+
+/// So many problems are listed; their number stands among the counts.
+const LISTED_PROBLEMS: usize = 20;
+/// Longer errors are cut: the whole of it is in `qosm explain`.
+const LONGEST_ERROR: usize = 1000;
+
+/// What is reported beside counts does not change with each tick.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reporting {
+    capabilities: Option<ReportedCapabilities>,
+    /// Whether the node was ready when last reported, and since when.
+    ready: Option<(bool, Moment)>,
+}
+
+impl Agent {
+    /// Tells the fleet how this node fares, if anybody listens.
+    pub(crate) fn report(&mut self, now: Now) {
+        if let Some(outbox) = self.outbox.clone() {
+            outbox.report(self.node_report(now));
+        }
+    }
+
+    /// This node's report.
+    pub fn node_report(&mut self, now: Now) -> NodePolicyReportStatus {
+        let health = self.health();
+        // Trying the kernel out takes a while; it stays what it is.
+        let capabilities = self.reporting.capabilities.take().unwrap_or_else(|| self.capabilities());
+        self.reporting.capabilities = Some(capabilities.clone());
+        let moment = Moment::from_millisecond(now.wall.0).unwrap_or_default();
+        let since = match self.reporting.ready {
+            Some((ready, since)) if ready == health.is_ok() => since,
+            _ => moment,
+        };
+        self.reporting.ready = Some((health.is_ok(), since));
+        let running = self.policies.iter().filter(|policy| policy.health.error().is_none()).count();
+        let policies: Vec<_> = self
+            .policies
+            .iter()
+            .map(reported)
+            .chain(self.unloaded.iter().map(|policy| ReportedPolicy {
+                name: policy.policy.clone(),
+                mode: mode(policy.mode).to_owned(),
+                state: "not-loaded".to_owned(),
+                error: Some(shortened(&policy.error)),
+                ..ReportedPolicy::default()
+            }))
+            .collect();
+        NodePolicyReportStatus {
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            summary: format!("{running}/{}", policies.len()),
+            policies,
+            counts: self.reported_counts(),
+            capabilities,
+            problems: self
+                .problems
+                .iter()
+                .filter(|problem| !problem.object.starts_with("pod "))
+                .take(LISTED_PROBLEMS)
+                .map(|problem| ReportedProblem {
+                    object: problem.object.clone(),
+                    field: problem.field.clone(),
+                    message: shortened(&problem.message),
+                })
+                .collect(),
+            conditions: vec![ready(&health, since)],
+        }
+    }
+
+    fn reported_counts(&self) -> ReportedCounts {
+        let mut managed: Vec<_> =
+            self.held.keys().filter_map(|(target, _)| self.pods.of(*target)).map(|entry| entry.id).collect();
+        managed.sort_unstable();
+        managed.dedup();
+        let drifted =
+            self.held.keys().filter(|key| self.held.get(key).is_some_and(|held| held.hands_off_until.is_some()));
+        ReportedCounts {
+            pods: counted(self.pods.len()),
+            managed_pods: counted(managed.len()),
+            knobs: counted(self.held.keys().count()),
+            refusals: counted(self.refusals.len()),
+            drifted: counted(drifted.count()),
+            problems: counted(self.problems.len()),
+        }
+    }
+
+    fn capabilities(&mut self) -> ReportedCapabilities {
+        let facts = self.host.facts();
+        let cpu =
+            facts.controllers.iter().find(|fact| fact.controller == Controller::Cpu).and_then(|fact| fact.version);
+        let mut knobs: BTreeMap<String, String> = BTreeMap::new();
+        // The level at which most policies act stands for the knob; tiers only where there is no other.
+        for level in [Level::Tier, Level::Pod, Level::Container] {
+            for fact in facts.knobs.iter().filter(|fact| fact.level == level) {
+                let support = match &fact.support {
+                    Support::Unavailable { why } => format!("unavailable: {why}"),
+                    support @ (Support::Native | Support::Emulated { .. }) => support.as_str().to_owned(),
+                };
+                knobs.insert(fact.knob.to_string(), support);
+            }
+        }
+        ReportedCapabilities {
+            cgroup: match cpu {
+                Some(CgroupVersion::V1) => "v1",
+                Some(CgroupVersion::V2) => "v2",
+                None => "",
+            }
+            .to_owned(),
+            numa_nodes: facts.numa_nodes,
+            knobs,
+        }
+    }
+}
+
+fn reported(policy: &Policy) -> ReportedPolicy {
+    let origin = policy.origin.as_ref();
+    let refused = origin.and_then(|origin| origin.refused.as_ref());
+    let error = policy.health.error().map(str::to_owned).or_else(|| policy.not_taken());
+    ReportedPolicy {
+        name: policy.name().to_string(),
+        generation: origin.map(|origin| origin.generation),
+        module: policy.entry().reference().to_string(),
+        version: format!("{}@{}", policy.description.name, policy.description.version),
+        digest: policy.module.digest().to_string(),
+        mode: mode(policy.mode()).to_owned(),
+        state: policy.health.as_str().to_owned(),
+        error: error.as_deref().map(shortened),
+        refused_generation: refused.map(|(generation, _)| *generation),
+    }
+}
+
+/// As PolicyModules spell it.
+fn mode(mode: PolicyMode) -> &'static str {
+    match mode {
+        PolicyMode::Active => "enforce",
+        PolicyMode::Shadow => "shadow",
+    }
+}
+
+fn ready(health: &Result<(), String>, since: Moment) -> Condition {
+    let (status, reason, message) = match health {
+        Ok(()) => ("True", "Running", "every policy that counts runs".to_owned()),
+        Err(why) => ("False", "Ailing", shortened(why)),
+    };
+    Condition {
+        type_: "Ready".to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        observed_generation: None,
+        last_transition_time: Time(since),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_ERROR) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn counted(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

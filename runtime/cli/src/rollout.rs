@@ -1,0 +1,69 @@
+//! `qosm rollout` and `qosm crds`: a cluster's PolicyModules from outside.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use qosm_cluster::fleet;
+use qosm_cluster::policy_module::{PolicyModule, PolicyModuleStatus};
+
+use crate::args::{Output, RolloutArgs};
+use crate::{Answer, client, print};
+
+/// Between two looks while waiting.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+pub(crate) fn status(args: &RolloutArgs) -> anyhow::Result<Answer> {
+    let wait = args.wait.map(Duration::try_from).transpose().context("--wait is negative")?;
+    let until = Instant::now() + wait.unwrap_or_default();
+    let (module, status) = client::block_on(async {
+        let fleet = fleet::Fleet::connect(args.cluster.kubeconfig.as_deref()).await?;
+        loop {
+            let (module, status) = fleet.count(&args.module).await?;
+            if is_done(&status) || Instant::now() >= until {
+                return Ok((module, status));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    })?;
+    match args.output.output {
+        Output::Json => print::json(&status)?,
+        Output::Table => print::text(&tell(&module, &status))?,
+    }
+    Ok(if is_done(&status) { Answer::Good } else { Answer::Bad })
+}
+
+/// Everything that is to be updated is, and runs.
+fn is_done(status: &PolicyModuleStatus) -> bool {
+    let is = |type_: &str| status.conditions.iter().any(|known| known.type_ == type_ && known.status == "True");
+    is("Selected") && is("Healthy") && !is("Progressing")
+}
+
+fn tell(module: &PolicyModule, status: &PolicyModuleStatus) -> String {
+    let mut text = format!(
+        "PolicyModule {}, generation {}: {}, {}\n",
+        module.metadata.name.as_deref().unwrap_or_default(),
+        module.metadata.generation.unwrap_or_default(),
+        module.spec.module,
+        serde_json::to_value(module.spec.mode)
+            .ok()
+            .and_then(|mode| mode.as_str().map(str::to_owned))
+            .unwrap_or_default(),
+    );
+    for condition in &status.conditions {
+        text.push_str(&format!("{:<12} {:<6} {}\n", condition.type_, condition.status, condition.message));
+    }
+    if !status.digests.is_empty() {
+        text.push('\n');
+        let rows = status
+            .digests
+            .iter()
+            .map(|count| vec![count.nodes.to_string(), count.version.clone(), count.digest.clone()]);
+        text.push_str(&print::table(&["nodes", "version", "digest"], rows));
+    }
+    text
+}
+
+pub(crate) fn crds(name: Option<&str>) -> anyhow::Result<Answer> {
+    print::text(&fleet::crds(name)?)?;
+    Ok(Answer::Good)
+}

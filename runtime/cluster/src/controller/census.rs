@@ -1,0 +1,288 @@
+//! Counting: from nodes, their reports and the PolicyModules to each PolicyModule's status.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::ResourceExt as _;
+use kube::api::DynamicObject;
+use kube::runtime::watcher::Event;
+use qosm_model::pod::Node;
+use serde::Deserialize;
+
+use crate::node_report::{NodePolicyReportStatus, ReportedPolicy, ReportedProblem};
+use crate::policy_module::{DigestCount, PolicyModule, PolicyModuleStatus};
+
+/// So many nodes are named in a message.
+const NAMED: usize = 3;
+
+/// Objects of one kind by name, as far as they are counted.
+#[derive(Debug)]
+pub struct Known<T> {
+    /// What is known.
+    pub objects: BTreeMap<String, T>,
+    listed: Option<BTreeMap<String, T>>,
+    is_synced: bool,
+}
+
+impl<T> Default for Known<T> {
+    fn default() -> Self {
+        Self { objects: BTreeMap::new(), listed: None, is_synced: false }
+    }
+}
+
+impl<T> Known<T> {
+    /// Takes one event of a watch. `true` once a list is complete.
+    pub(super) fn take<K: kube::ResourceExt>(
+        &mut self,
+        event: Event<K>,
+        read: impl Fn(K) -> Option<(String, T)>,
+    ) -> bool {
+        match event {
+            Event::Init => self.listed = Some(BTreeMap::new()),
+            Event::InitApply(object) => self.listed.get_or_insert_default().extend(read(object)),
+            Event::InitDone => {
+                self.objects = self.listed.take().unwrap_or_default();
+                self.is_synced = true;
+            }
+            Event::Apply(object) => self.objects.extend(read(object)),
+            Event::Delete(object) => drop(self.objects.remove(&object.name_any())),
+        }
+        self.is_synced
+    }
+}
+
+/// What of a report is counted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counted {
+    /// The policies of the node.
+    pub policies: Vec<ReportedPolicy>,
+    /// What is wrong with what was written.
+    pub problems: Vec<ReportedProblem>,
+}
+
+impl Counted {
+    /// Reads a report. One that cannot be read, of an agent of another version, counts nothing.
+    pub fn read(report: DynamicObject) -> Self {
+        #[derive(Default, Deserialize)]
+        struct Report {
+            #[serde(default)]
+            status: NodePolicyReportStatus,
+        }
+        let name = report.name_any();
+        let status = serde_json::from_value::<Report>(report.data)
+            .inspect_err(|error| tracing::warn!(node = name, %error, "report cannot be read; it is not counted"))
+            .unwrap_or_default()
+            .status;
+        Self { policies: status.policies, problems: status.problems }
+    }
+}
+
+/// The fleet.
+#[derive(Debug, Default)]
+pub struct Census {
+    /// The nodes, with their labels.
+    pub nodes: Known<Node>,
+    /// Their reports.
+    pub reports: Known<Counted>,
+    /// The PolicyModules.
+    pub modules: Known<PolicyModule>,
+    written: BTreeMap<String, PolicyModuleStatus>,
+}
+
+impl Census {
+    /// Each PolicyModule's status where it is not what was written last.
+    pub(super) fn changed(&mut self, now: &Time) -> Vec<(String, PolicyModuleStatus)> {
+        self.written.retain(|name, _| self.modules.objects.contains_key(name));
+        let mut changed = Vec::new();
+        for (name, module) in &self.modules.objects {
+            let before = self.written.get(name).or(module.status.as_ref());
+            let status = count(module, &self.nodes.objects, &self.reports.objects, before, now);
+            if before != Some(&status) {
+                changed.push((name.clone(), status));
+            }
+        }
+        changed
+    }
+
+    /// Remembers what was written: the watch brings it back later.
+    pub(super) fn written(&mut self, name: &str, status: PolicyModuleStatus) {
+        self.written.insert(name.to_owned(), status);
+    }
+
+    /// What nodes complain about, by the object that it is about; of many nodes' complaints about one object the most frequent.
+    pub(super) fn complaints(&self) -> BTreeMap<String, String> {
+        let mut heard: BTreeMap<String, BTreeMap<String, Vec<&str>>> = BTreeMap::new();
+        let mut hear = |about: String, message: String, node| {
+            heard.entry(about).or_default().entry(message).or_default().push(node);
+        };
+        for (node, report) in &self.reports.objects {
+            for problem in &report.problems {
+                let field = problem.field.as_ref().map(|field| format!("{field}: ")).unwrap_or_default();
+                hear(problem.object.clone(), format!("{field}{}", problem.message), node.as_str());
+            }
+            for policy in report.policies.iter().filter(|policy| self.modules.objects.contains_key(&policy.name)) {
+                if let Some(error) = &policy.error {
+                    hear(format!("PolicyModule {}", policy.name), error.clone(), node.as_str());
+                }
+            }
+        }
+        for (name, module) in &self.modules.objects {
+            if let Err(error) = module.spec.selects(&Node::default()) {
+                let message = format!("spec.nodeSelector: {error}; no node runs it, mend the selector");
+                hear(format!("PolicyModule {name}"), message, "");
+            } else if !self.nodes.objects.is_empty() && self.selected(module).next().is_none() {
+                let nodes = self.nodes.objects.len();
+                let message =
+                    format!("spec.nodeSelector matches none of the {nodes} nodes; no node runs it, check the labels");
+                hear(format!("PolicyModule {name}"), message, "");
+            }
+        }
+        heard
+            .into_iter()
+            .filter_map(|(about, messages)| {
+                let most = messages.into_iter().max_by_key(|(_, nodes)| nodes.len())?;
+                Some((about, most.0))
+            })
+            .collect()
+    }
+
+    fn selected<'a>(&'a self, module: &'a PolicyModule) -> impl Iterator<Item = &'a Node> {
+        self.nodes.objects.values().filter(|node| module.spec.selects(node).unwrap_or(false))
+    }
+}
+
+/// Counts one PolicyModule. `before` is its status until now: conditions that stay keep their time.
+pub fn count(
+    module: &PolicyModule,
+    nodes: &BTreeMap<String, Node>,
+    reports: &BTreeMap<String, Counted>,
+    before: Option<&PolicyModuleStatus>,
+    now: &Time,
+) -> PolicyModuleStatus {
+    let name = module.name_any();
+    let generation = module.metadata.generation;
+    let selection: Result<Vec<&Node>, String> = nodes
+        .values()
+        .filter_map(|node| match module.spec.selects(node) {
+            Ok(selected) => selected.then_some(Ok(node)),
+            Err(error) => Some(Err(error)),
+        })
+        .collect();
+    let selected = selection.as_deref().unwrap_or_default();
+    let (mut updated, mut reached, mut silent) = (0, 0, Vec::new());
+    let mut failing: Vec<(&str, &str)> = Vec::new();
+    let mut digests: BTreeMap<&str, DigestCount> = BTreeMap::new();
+    for node in selected {
+        reached += u32::from(module.spec.rollout.reaches(&name, &node.name));
+        let Some(report) = reports.get(&node.name) else {
+            silent.push(node.name.as_str());
+            continue;
+        };
+        let Some(policy) = report.policies.iter().find(|policy| policy.name == name) else { continue };
+        if let Some(error) = &policy.error {
+            failing.push((&node.name, error));
+        } else if policy.generation == generation && policy.state == RUNNING {
+            updated += 1;
+        }
+        if !policy.digest.is_empty() {
+            let entry = digests.entry(&policy.digest).or_insert_with(|| DigestCount {
+                digest: policy.digest.clone(),
+                version: policy.version.clone(),
+                nodes: 0,
+            });
+            entry.nodes += 1;
+        }
+    }
+    let mut digests: Vec<_> = digests.into_values().collect();
+    digests.sort_by(|one, other| other.nodes.cmp(&one.nodes).then_with(|| one.digest.cmp(&other.digest)));
+
+    let all = counted(selected.len());
+    let conditions = [
+        selected_condition(&selection, nodes.len()),
+        progressing(module, updated, reached, all),
+        healthy(&failing, &silent, updated),
+    ];
+    let conditions = conditions
+        .into_iter()
+        .map(|(type_, status, reason, message)| {
+            let status = if status { "True" } else { "False" };
+            let same = before.and_then(|before| {
+                before.conditions.iter().find(|known| known.type_ == type_ && known.status == status)
+            });
+            Condition {
+                type_: type_.into(),
+                status: status.into(),
+                reason: reason.into(),
+                message,
+                observed_generation: generation,
+                last_transition_time: same.map_or_else(|| now.clone(), |known| known.last_transition_time.clone()),
+            }
+        })
+        .collect();
+    PolicyModuleStatus {
+        observed_generation: generation,
+        nodes: all,
+        updated,
+        failing: counted(failing.len()),
+        digest: digests.first().map(|most| most.digest.clone()),
+        digests,
+        conditions,
+    }
+}
+
+/// The state of a policy that is evaluated.
+const RUNNING: &str = "running";
+
+type Told = (&'static str, bool, &'static str, String);
+
+fn selected_condition(selection: &Result<Vec<&Node>, String>, nodes: usize) -> Told {
+    match selection {
+        Err(error) => ("Selected", false, "InvalidSelector", format!("nodeSelector: {error}")),
+        Ok(selected) if selected.is_empty() => {
+            ("Selected", false, "NoNodes", format!("nodeSelector matches none of {nodes} nodes"))
+        }
+        Ok(selected) => ("Selected", true, "NodesSelected", format!("{} of {nodes} nodes", selected.len())),
+    }
+}
+
+fn progressing(module: &PolicyModule, updated: u32, reached: u32, all: u32) -> Told {
+    let rollout = module.spec.rollout;
+    let message = format!("{updated} of {all} nodes run this generation");
+    if rollout.paused {
+        ("Progressing", false, "Paused", format!("{message}; rollout.paused keeps the others from it"))
+    } else if updated < reached {
+        ("Progressing", true, "RollingOut", format!("{message}, {reached} are to"))
+    } else if rollout.percent < 100 {
+        ("Progressing", false, "PartlyRolledOut", format!("{message}, as rollout.percent {} has it", rollout.percent))
+    } else {
+        ("Progressing", false, "RolledOut", message)
+    }
+}
+
+fn healthy(failing: &[(&str, &str)], silent: &[&str], updated: u32) -> Told {
+    if let Some((_, error)) = failing.first() {
+        let nodes: Vec<_> = failing.iter().map(|(node, _)| *node).collect();
+        return ("Healthy", false, "Failing", format!("{}: {error}", named(&nodes)));
+    }
+    if !silent.is_empty() {
+        let message = format!("no report of {}: does the agent run there?", named(silent));
+        return ("Healthy", false, "NoReport", message);
+    }
+    ("Healthy", true, "Running", format!("{updated} nodes run it, none complains"))
+}
+
+/// `a, b, c and 9 more nodes`.
+fn named(nodes: &[&str]) -> String {
+    let first = nodes.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    match nodes.len().saturating_sub(NAMED) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+fn counted(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+use serde_json::json;
+
+use super::*;
+use crate::policy_module::Rollout;
+
+fn module(spec: serde_json::Value, generation: i64) -> PolicyModule {
+    serde_json::from_value(json!({
+        "apiVersion": "qosm.io/v1alpha1", "kind": "PolicyModule",
+        "metadata": {"name": "burst", "generation": generation}, "spec": spec,
+    }))
+    .unwrap()
+}
+
+fn nodes(names: &[&str]) -> BTreeMap<String, Node> {
+    let node = |name: &&str| {
+        let labels = [("zone".to_owned(), name[..1].to_owned())].into();
+        ((*name).to_owned(), Node { name: (*name).to_owned(), labels, memory_allocatable: None })
+    };
+    names.iter().map(node).collect()
+}
+
+fn report(generation: i64, digest: &str, error: Option<&str>) -> Counted {
+    let policy = ReportedPolicy {
+        name: "burst".into(),
+        generation: Some(generation),
+        digest: digest.into(),
+        version: "cpu-burst@1".into(),
+        state: RUNNING.into(),
+        error: error.map(str::to_owned),
+        ..ReportedPolicy::default()
+    };
+    Counted { policies: vec![policy], problems: Vec::new() }
+}
+
+fn told(status: &PolicyModuleStatus) -> Vec<String> {
+    let line = |known: &Condition| format!("{} {} {}: {}", known.type_, known.status, known.reason, known.message);
+    status.conditions.iter().map(line).collect()
+}
+
+fn now(second: i64) -> Time {
+    Time(jiff::Timestamp::from_second(second).unwrap())
+}
+
+#[test]
+fn nodes_are_counted_by_what_they_run() {
+    let module = module(json!({"module": "builtin:cpu-burst"}), 2);
+    let reports = BTreeMap::from([
+        ("a1".to_owned(), report(2, "sha256:new", None)),
+        ("a2".to_owned(), report(1, "sha256:old", None)),
+        ("b1".to_owned(), report(2, "sha256:new", None)),
+        ("b2".to_owned(), report(1, "sha256:old", Some("generation 2 is not taken: no such file"))),
+    ]);
+    let status = count(&module, &nodes(&["a1", "a2", "b1", "b2", "b3"]), &reports, None, &now(1));
+    assert_eq!((status.nodes, status.updated, status.failing), (5, 2, 1));
+    let digests: Vec<_> = status.digests.iter().map(|count| (count.digest.as_str(), count.nodes)).collect();
+    assert_eq!(digests, [("sha256:new", 2), ("sha256:old", 2)]);
+    assert_eq!(
+        told(&status),
+        [
+            "Selected True NodesSelected: 5 of 5 nodes",
+            "Progressing True RollingOut: 2 of 5 nodes run this generation, 5 are to",
+            "Healthy False Failing: b2: generation 2 is not taken: no such file",
+        ]
+    );
+}
+
+#[test]
+fn a_selector_that_fits_no_node_and_one_that_makes_no_sense_are_told() {
+    let nodes = nodes(&["a1", "b1"]);
+    let elsewhere = module(json!({"module": "builtin:x", "nodeSelector": {"matchLabels": {"zone": "c"}}}), 1);
+    let status = count(&elsewhere, &nodes, &BTreeMap::new(), None, &now(1));
+    assert_eq!(told(&status)[0], "Selected False NoNodes: nodeSelector matches none of 2 nodes");
+
+    let expression = json!({"key": "zone", "operator": "Near", "values": ["a"]});
+    let nonsense = module(json!({"module": "builtin:x", "nodeSelector": {"matchExpressions": [expression]}}), 1);
+    let status = count(&nonsense, &nodes, &BTreeMap::new(), None, &now(1));
+    assert!(told(&status)[0].starts_with("Selected False InvalidSelector: nodeSelector: "), "{:?}", told(&status));
+}
+
+#[test]
+fn a_condition_keeps_its_time_while_it_stays_as_it_is() {
+    let module = module(json!({"module": "builtin:cpu-burst"}), 1);
+    let nodes = nodes(&["a1"]);
+    let before = count(&module, &nodes, &BTreeMap::new(), None, &now(1));
+    let reports = BTreeMap::from([("a1".to_owned(), report(1, "sha256:new", None))]);
+    let after = count(&module, &nodes, &reports, Some(&before), &now(2));
+    let times: Vec<_> = after.conditions.iter().map(|known| known.last_transition_time.0.as_second()).collect();
+    assert_eq!(times, [1, 2, 2]);
+}
+
+#[test]
+fn a_rollout_reaches_about_its_share_and_never_lets_a_node_go_again() {
+    let nodes: Vec<String> = (0..1000).map(|number| format!("node-{number}")).collect();
+    let reached = |percent| {
+        let rollout = Rollout { percent, paused: false };
+        nodes.iter().filter(|node| rollout.reaches("burst", node)).collect::<Vec<_>>()
+    };
+    assert_eq!((reached(0).len(), reached(100).len()), (0, 1000));
+    let (tenth, half) = (reached(10), reached(50));
+    assert!((70..=130).contains(&tenth.len()), "{}", tenth.len());
+    assert!(tenth.iter().all(|node| half.contains(node)));
+    assert!(!Rollout { percent: 100, paused: true }.reaches("burst", "node-1"));
+    // Whoever wants to know beforehand can reckon it: the first 8 bytes of `printf burst/node-1 | sha256sum`, modulo 100.
+    assert!(Rollout { percent: 100, paused: false }.reaches("burst", "node-1"));
+}
+
+#[test]
+fn many_nodes_complaints_about_one_object_are_one() {
+    let mut census = Census::default();
+    let problem = |message: &str| ReportedProblem {
+        object: "ConfigMap kube-system/ack-slo-config".into(),
+        field: Some("cpu-burst-config".into()),
+        message: message.into(),
+    };
+    for (node, message) in [("a", "not JSON"), ("b", "not JSON"), ("c", "of another age")] {
+        let counted = Counted { policies: Vec::new(), problems: vec![problem(message)] };
+        census.reports.objects.insert(node.into(), counted);
+    }
+    let complaints: Vec<_> = census.complaints().into_iter().collect();
+    let about = "ConfigMap kube-system/ack-slo-config".to_owned();
+    assert_eq!(complaints, [(about, "cpu-burst-config: not JSON".to_owned())]);
+}

@@ -1,0 +1,143 @@
+//! The fleet from outside: what a person with a kubeconfig asks.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::{Client, CustomResourceExt as _, ResourceExt as _};
+use qosm_model::pod::Node;
+use serde_json::Value;
+
+use crate::controller::census::{self, Counted};
+use crate::kubernetes::{KubernetesError, connect, explain};
+use crate::node_report::NodePolicyReport;
+use crate::policy_module::{PolicyModule, PolicyModuleStatus};
+
+/// Objects of one answer; a large cluster's come in pieces.
+const PAGE: u32 = 500;
+
+/// A cluster that can be asked.
+pub struct Fleet {
+    client: Client,
+}
+
+/// The question was not answered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FleetError {
+    /// There is no way to the API server.
+    #[error(transparent)]
+    Connection(#[from] KubernetesError),
+    /// There is no such PolicyModule.
+    #[error("there is no PolicyModule `{name}`; there are: {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// The API server refuses.
+    #[error("{what} cannot be listed: {why}")]
+    List {
+        /// Which objects.
+        what: &'static str,
+        /// Why.
+        why: String,
+    },
+}
+
+impl Fleet {
+    /// A client for the cluster.
+    ///
+    /// # Errors
+    ///
+    /// [`FleetError::Connection`].
+    pub async fn connect(kubeconfig: Option<&Path>) -> Result<Self, FleetError> {
+        Ok(Self { client: connect(kubeconfig).await? })
+    }
+
+    /// Counts one PolicyModule by the nodes' reports as they are now, whether or not a controller runs.
+    ///
+    /// # Errors
+    ///
+    /// [`FleetError::Unknown`], [`FleetError::List`].
+    pub async fn count(&self, name: &str) -> Result<(PolicyModule, PolicyModuleStatus), FleetError> {
+        let modules: Api<PolicyModule> = Api::all(self.client.clone());
+        let mut modules = every(&modules, "PolicyModules").await?;
+        let Some(place) = modules.iter().position(|module| module.name_any() == name) else {
+            let known = modules.iter().map(|module| module.name_any()).collect::<Vec<_>>().join(", ");
+            return Err(FleetError::Unknown { name: name.to_owned(), known });
+        };
+        let module = modules.swap_remove(place);
+        let nodes: Api<v1::Node> = Api::all(self.client.clone());
+        let nodes: BTreeMap<String, Node> = every(&nodes, "nodes")
+            .await?
+            .into_iter()
+            .map(|node| {
+                let labels = node.labels().clone();
+                (node.name_any(), Node { name: node.name_any(), labels, memory_allocatable: None })
+            })
+            .collect();
+        let reports: Api<DynamicObject> =
+            Api::all_with(self.client.clone(), &ApiResource::erase::<NodePolicyReport>(&()));
+        let reports: BTreeMap<String, Counted> = every(&reports, "NodePolicyReports")
+            .await?
+            .into_iter()
+            .map(|report| (report.name_any(), Counted::read(report)))
+            .collect();
+        let status = census::count(&module, &nodes, &reports, module.status.as_ref(), &Time(Timestamp::now()));
+        Ok((module, status))
+    }
+}
+
+async fn every<K>(api: &Api<K>, what: &'static str) -> Result<Vec<K>, FleetError>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let mut all = Vec::new();
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = api.list(&params).await.map_err(|error| FleetError::List { what, why: explain(&error) })?;
+        let next = page.metadata.continue_.clone().filter(|next| !next.is_empty());
+        all.extend(page.items);
+        match next {
+            Some(next) => params = params.continue_token(&next),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// The CustomResourceDefinitions, or the one with this plural name, as a stream of YAML documents.
+///
+/// # Errors
+///
+/// They cannot be written as YAML.
+pub fn crds(name: Option<&str>) -> Result<String, serde_saphyr::ser_error::Error> {
+    let mut text = String::new();
+    for crd in [PolicyModule::crd(), NodePolicyReport::crd()] {
+        if name.is_none_or(|name| crd.spec.names.plural == name) {
+            let mut crd = serde_json::to_value(&crd).unwrap_or_default();
+            drop_foreign_formats(&mut crd);
+            text.push_str("---\n");
+            text.push_str(&serde_saphyr::to_string(&crd)?);
+        }
+    }
+    Ok(text)
+}
+
+/// Kubernetes knows no unsigned integers, and warns whoever applies a schema that says so. Their bounds stay.
+fn drop_foreign_formats(schema: &mut Value) {
+    match schema {
+        Value::Array(items) => items.iter_mut().for_each(drop_foreign_formats),
+        Value::Object(fields) => {
+            if fields.get("format").and_then(Value::as_str).is_some_and(|format| format.starts_with("uint")) {
+                fields.remove("format");
+            }
+            fields.values_mut().for_each(drop_foreign_formats);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,137 @@
+//! Kubernetes: what an API server says of this node, and what it is told in return.
+//!
+//! A thread of its own keeps one watch for each kind of object and reduces every object to what the agent works with as it
+//! arrives ([`mirror`]), so that memory goes with this node's pods and not with the cluster. The loop asks by
+//! [`Kubernetes::poll`] and never waits. While the API server is away, everything stays as it was last known.
+//!
+//! The other way go events for pods' owners ([`events`]) and this node's report ([`reports`]): handed over through the [`Outbox`],
+//! written when the API server takes them, never waited for.
+
+pub(crate) mod events;
+mod mirror;
+mod outbox;
+mod owner;
+mod reports;
+mod trouble;
+mod watches;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use qosm_model::layering::config_maps;
+
+use self::mirror::Mirror;
+pub use self::outbox::{Outbox, PodEvent};
+pub use self::owner::Owner;
+pub use self::trouble::explain;
+use crate::{Snapshot, Source};
+
+/// How to reach the API server, and as which node.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// The kubeconfig; `None` = the pod's service account, else `$KUBECONFIG` or `~/.kube/config`.
+    pub kubeconfig: Option<PathBuf>,
+    /// The node that this is.
+    pub node: String,
+}
+
+/// The API server cannot be talked to at all. That it does not answer is no such error.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KubernetesError {
+    /// No configuration, or one that cannot be used.
+    #[error("{}: it tells no way to the API server; give --kubeconfig a file that does", path.as_deref().unwrap_or("no kubeconfig and no service account"))]
+    Config {
+        /// The file that was given.
+        path: Option<String>,
+        /// Why not.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The configuration is there, but no client can be made of it.
+    #[error("no connection to the API server can be set up")]
+    Client(#[source] kube::Error),
+    /// The runtime or its thread.
+    #[error("the thread that talks to the API server cannot be started")]
+    Thread(#[source] std::io::Error),
+}
+
+/// A client for the API server.
+///
+/// # Errors
+///
+/// [`KubernetesError::Config`] and [`KubernetesError::Client`].
+pub async fn connect(kubeconfig: Option<&std::path::Path>) -> Result<Client, KubernetesError> {
+    let refused = |source| KubernetesError::Config {
+        path: kubeconfig.map(|path| format!("kubeconfig {}", path.display())),
+        source,
+    };
+    let config = match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path).map_err(|error| refused(Box::new(error)))?;
+            let options = KubeConfigOptions::default();
+            Config::from_custom_kubeconfig(file, &options).await.map_err(|error| refused(Box::new(error)))?
+        }
+        None => Config::infer().await.map_err(|error| refused(Box::new(error)))?,
+    };
+    Client::try_from(config).map_err(KubernetesError::Client)
+}
+
+/// What the API server says of one node.
+#[derive(Debug)]
+pub struct Kubernetes {
+    mirror: Arc<Mirror>,
+    outbox: Outbox,
+}
+
+impl Kubernetes {
+    /// Begins to watch, on a thread of its own. `wake` is called from there whenever something has changed.
+    ///
+    /// # Errors
+    ///
+    /// [`KubernetesError`]. An API server that does not answer is none: it is asked again and again.
+    pub fn start(connection: Connection, wake: impl Fn() + Send + Sync + 'static) -> Result<Self, KubernetesError> {
+        let maps: Vec<(String, String)> =
+            config_maps().map(|(namespace, name)| (namespace.to_owned(), name.to_owned())).collect();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(KubernetesError::Thread)?;
+        let client = runtime.block_on(connect(connection.kubeconfig.as_deref()))?;
+        let mirror = Arc::new(Mirror::new(&maps, Box::new(wake)));
+        let (outbox, inbox) = outbox::new();
+        let (node, seen) = (connection.node, Arc::clone(&mirror));
+        std::thread::Builder::new()
+            .name("kubernetes".to_owned())
+            .spawn(move || {
+                runtime.block_on(async move {
+                    let (events, reports) = inbox;
+                    tokio::join!(
+                        watches::run(client.clone(), &node, &maps, &seen),
+                        events::run(client.clone(), &node, events),
+                        reports::run(client.clone(), &node, &seen, reports),
+                    );
+                });
+            })
+            .map_err(KubernetesError::Thread)?;
+        Ok(Self { mirror, outbox })
+    }
+
+    /// Where events and this node's report go.
+    pub fn outbox(&self) -> Outbox {
+        self.outbox.clone()
+    }
+}
+
+impl Source for Kubernetes {
+    fn poll(&mut self) -> Option<Snapshot> {
+        self.mirror.changed()
+    }
+
+    fn has_news(&self) -> bool {
+        self.mirror.has_news()
+    }
+
+    fn waits_for(&self) -> Option<String> {
+        self.mirror.waits_for()
+    }
+}

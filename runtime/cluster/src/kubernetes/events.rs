@@ -1,0 +1,163 @@
+//! Events on pods: at most so many, and equal ones counted instead of repeated.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc;
+
+use super::outbox::PodEvent;
+use super::trouble::explain;
+
+/// Who says it.
+pub(crate) const CONTROLLER: &str = "qosm";
+/// Kubernetes takes no longer note.
+const LONGEST_NOTE: usize = 1024;
+
+/// Publishes events for as long as somebody sends some.
+pub(super) async fn run(client: Client, node: &str, mut events: mpsc::Receiver<PodEvent>) {
+    let reporter = Reporter { controller: CONTROLLER.into(), instance: Some(node.to_owned()) };
+    let recorder = Recorder::new(client, reporter);
+    let mut budget = Budget::default();
+    while let Some(event) = events.recv().await {
+        if !budget.take(&event.uid, Instant::now()) {
+            tracing::debug!(pod = event.name, reason = event.reason, "too many events; not published");
+            continue;
+        }
+        let regarding = ObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("Pod".into()),
+            namespace: Some(event.namespace.clone()),
+            name: Some(event.name.clone()),
+            uid: Some(event.uid.clone()),
+            ..ObjectReference::default()
+        };
+        publish(&recorder, &regarding, event.is_warning, &event.reason, &event.message, &event.source).await;
+    }
+}
+
+/// Publishes one event. What fails is logged: an event is never worth a retry that delays the next.
+pub(crate) async fn publish(
+    recorder: &Recorder,
+    regarding: &ObjectReference,
+    is_warning: bool,
+    reason: &str,
+    message: &str,
+    source: &str,
+) {
+    let event = Event {
+        type_: if is_warning { EventType::Warning } else { EventType::Normal },
+        reason: reason.to_owned(),
+        note: Some(shortened(message)),
+        action: action(source, message),
+        secondary: None,
+    };
+    if let Err(error) = recorder.publish(&event, regarding).await {
+        let object = regarding.name.as_deref().unwrap_or_default();
+        tracing::warn!(object, reason, error = explain(&error), "event not published");
+    }
+}
+
+/// The recorder counts an event as a repetition when everything but the note is the same; so what differs in the note has to
+/// differ here, or the second message would be lost in the count of the first.
+fn action(source: &str, message: &str) -> String {
+    let digest = Sha256::digest(message);
+    let short: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    format!("{source}-{short}")
+}
+
+fn shortened(message: &str) -> String {
+    if message.len() <= LONGEST_NOTE {
+        return message.to_owned();
+    }
+    let mut end = LONGEST_NOTE - '…'.len_utf8();
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", message.get(..end).unwrap_or_default())
+}
+
+/// A bucket of tokens a pod, as Kubernetes' own components have it, and one for all.
+#[derive(Debug, Default)]
+struct Budget {
+    pods: HashMap<String, Bucket>,
+    node: Option<Bucket>,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    tokens: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    /// Takes a token, if there is one: `burst` at once, then one each `every`.
+    fn take(&mut self, burst: f64, every: Duration, now: Instant) -> bool {
+        self.tokens = self.filled(burst, every, now);
+        self.at = now;
+        let has_one = self.tokens >= 1.0;
+        if has_one {
+            self.tokens -= 1.0;
+        }
+        has_one
+    }
+
+    fn filled(&self, burst: f64, every: Duration, now: Instant) -> f64 {
+        let since = now.saturating_duration_since(self.at).as_secs_f64();
+        (self.tokens + since / every.as_secs_f64()).min(burst)
+    }
+}
+
+impl Budget {
+    const POD_BURST: f64 = 25.0;
+    const POD_EVERY: Duration = Duration::from_secs(300);
+    const NODE_BURST: f64 = 100.0;
+    const NODE_EVERY: Duration = Duration::from_secs(1);
+
+    fn take(&mut self, pod: &str, now: Instant) -> bool {
+        // A full bucket is as good as none.
+        self.pods.retain(|_, bucket| bucket.filled(Self::POD_BURST, Self::POD_EVERY, now) < Self::POD_BURST);
+        let full = |tokens| Bucket { tokens, at: now };
+        let of_pod = self.pods.entry(pod.to_owned()).or_insert_with(|| full(Self::POD_BURST));
+        let of_node = self.node.get_or_insert_with(|| full(Self::NODE_BURST));
+        of_pod.take(Self::POD_BURST, Self::POD_EVERY, now) && of_node.take(Self::NODE_BURST, Self::NODE_EVERY, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_that_is_told_too_much_does_not_silence_another() {
+        let (mut budget, now) = (Budget::default(), Instant::now());
+        let told = (0..40).filter(|_| budget.take("noisy", now)).count();
+        assert_eq!(told, 25);
+        assert!(budget.take("quiet", now));
+        assert!(!budget.take("noisy", now + Duration::from_secs(299)));
+        assert!(budget.take("noisy", now + Duration::from_secs(601)));
+    }
+
+    #[test]
+    fn a_node_full_of_news_is_bounded_as_well() {
+        let (mut budget, now) = (Budget::default(), Instant::now());
+        let told = (0..200).filter(|pod| budget.take(&pod.to_string(), now)).count();
+        assert_eq!(told, 100);
+        assert!(budget.take("later", now + Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn a_long_note_is_cut_between_characters() {
+        let note = shortened(&"ä".repeat(800));
+        assert!(note.len() <= LONGEST_NOTE && note.ends_with("ä…"));
+    }
+
+    #[test]
+    fn two_messages_of_one_reason_are_two_events() {
+        assert_ne!(action("agent", "one"), action("agent", "other"));
+        assert_eq!(action("agent", "one"), action("agent", "one"));
+    }
+}

@@ -1,0 +1,76 @@
+//! The DaemonSet that an agent belongs to: whether another agent follows this one.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::{Api, ResourceExt as _};
+
+use super::{connect, explain};
+
+/// An agent that ends has little time.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A DaemonSet, and the node that one of its agents runs on.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    /// As of [`super::Connection`].
+    pub kubeconfig: Option<PathBuf>,
+    /// The node.
+    pub node: String,
+    /// The DaemonSet's namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Owner {
+    /// Whether no agent follows on this node: the DaemonSet or its namespace is deleted or being deleted, or it no longer selects
+    /// the node. (When a namespace is deleted, pods may end before their DaemonSet.)
+    ///
+    /// One that may not ask any more (401, 403) has had its service account or role taken away, which is how an uninstall looks
+    /// from inside. An API server that does not answer says nothing: then what is held stays for the next agent.
+    pub async fn is_gone(&self) -> bool {
+        match tokio::time::timeout(PATIENCE, self.ask()).await {
+            Ok(Ok(gone)) => gone,
+            Ok(Err(kube::Error::Api(answer))) if matches!(answer.code, 401 | 403 | 404) => {
+                tracing::info!(owner = self.name, answer = answer.code, "no agent follows here");
+                true
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    owner = self.name,
+                    error = explain(&error),
+                    "not known whether an agent follows: values stay"
+                );
+                false
+            }
+            Err(_) => {
+                tracing::warn!(owner = self.name, "the API server does not answer in time: values stay");
+                false
+            }
+        }
+    }
+
+    async fn ask(&self) -> Result<bool, kube::Error> {
+        let client = match connect(self.kubeconfig.as_deref()).await {
+            Ok(client) => client,
+            Err(error) => {
+                tracing::warn!(%error, "not known whether an agent follows: values stay");
+                return Ok(false);
+            }
+        };
+        let namespace = Api::<Namespace>::all(client.clone()).get(&self.namespace).await?;
+        let owner = Api::<DaemonSet>::namespaced(client.clone(), &self.namespace).get(&self.name).await?;
+        if [&namespace.metadata, &owner.metadata].iter().any(|object| object.deletion_timestamp.is_some()) {
+            return Ok(true);
+        }
+        let wanted = owner.spec.and_then(|spec| spec.template.spec?.node_selector).unwrap_or_default();
+        if wanted.is_empty() {
+            return Ok(false);
+        }
+        let node = Api::<Node>::all(client).get_metadata(&self.node).await?;
+        Ok(wanted.iter().any(|(label, value)| node.labels().get(label) != Some(value)))
+    }
+}

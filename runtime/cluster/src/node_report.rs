@@ -1,0 +1,125 @@
+//! `NodePolicyReport`: what the agent of one node does. Cluster-scoped, named like the node, written by its agent alone.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+use crate::policy_module::conditions;
+
+/// Whose report it is.
+#[derive(Clone, Debug, PartialEq, Eq, CustomResource, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "qosm.io",
+    version = "v1alpha1",
+    kind = "NodePolicyReport",
+    shortname = "npr",
+    category = "qosm",
+    status = "NodePolicyReportStatus",
+    derive = "PartialEq",
+    doc = "What the qosm agent of one node does: which modules it runs, how they fare, what the node offers.",
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name":"Policies","type":"string","jsonPath":".status.summary"}"#,
+    printcolumn = r#"{"name":"Pods","type":"integer","jsonPath":".status.counts.managedPods"}"#,
+    printcolumn = r#"{"name":"Knobs","type":"integer","jsonPath":".status.counts.knobs"}"#,
+    printcolumn = r#"{"name":"Refused","type":"integer","jsonPath":".status.counts.refusals"}"#,
+    printcolumn = r#"{"name":"Agent","type":"string","jsonPath":".status.agentVersion"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePolicyReportSpec {
+    /// The node.
+    pub node: String,
+}
+
+/// What the agent does.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodePolicyReportStatus {
+    /// The agent's version.
+    pub agent_version: String,
+    /// How many policies run, of how many: `3/3`.
+    pub summary: String,
+    /// The policies.
+    pub policies: Vec<ReportedPolicy>,
+    /// How much of what there is. Brought up to date every few minutes where nothing else changes.
+    pub counts: ReportedCounts,
+    /// What the node offers.
+    pub capabilities: ReportedCapabilities,
+    /// What is wrong with what was written, without what is wrong with single pods: these have events.
+    pub problems: Vec<ReportedProblem>,
+    /// `Ready`: every policy that counts runs, and the sources are watched.
+    #[schemars(schema_with = "conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// One policy on one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReportedPolicy {
+    /// Its name: the PolicyModule's, if it comes from one.
+    pub name: String,
+    /// The generation of the PolicyModule that runs here; none for policies of the agent's own file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+    /// The module as the specification names it.
+    pub module: String,
+    /// Name and version that the module gives itself.
+    pub version: String,
+    /// `sha256:…` of the module; empty if it could not be loaded.
+    pub digest: String,
+    /// `enforce` or `shadow`.
+    pub mode: String,
+    /// `running`, `backing-off`, `parked`, `not-loaded`.
+    pub state: String,
+    /// What is wrong: why it does not run, or why a newer generation was not taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The generation that was not taken, where `error` speaks of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused_generation: Option<i64>,
+}
+
+/// How much of what there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReportedCounts {
+    /// Pods of the node.
+    pub pods: u32,
+    /// Pods on which something is held.
+    pub managed_pods: u32,
+    /// Held knobs.
+    pub knobs: u32,
+    /// Settings that are not in force because the kernel or a rule refuses them.
+    pub refusals: u32,
+    /// Held knobs that somebody else wrote and that are left alone for now.
+    pub drifted: u32,
+    /// Annotations, ConfigMaps and modules with a problem.
+    pub problems: u32,
+}
+
+/// What a node offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReportedCapabilities {
+    /// The hierarchy of the CPU controller: `v1` or `v2`.
+    pub cgroup: String,
+    /// How many NUMA nodes there are.
+    pub numa_nodes: u32,
+    /// Knobs: `native`, `emulated`, or why there is none.
+    pub knobs: BTreeMap<String, String>,
+}
+
+/// Something that somebody wrote and that cannot be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReportedProblem {
+    /// `ConfigMap kube-system/ack-slo-config`.
+    pub object: String,
+    /// The field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// What is wrong, what is done instead, what to write.
+    pub message: String,
+}

@@ -1,0 +1,242 @@
+//! `PolicyModule`: which module runs on which nodes, with which grants and configuration. Cluster-scoped, written by people,
+//! watched by every agent.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use kube::CustomResource;
+use kube::core::{Selector, SelectorExt as _};
+use qosm_model::pod::Node;
+use qosm_model::problem::Problem;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use crate::object::{API_VERSION, Read, refused, unknown_fields};
+
+/// Which module runs, where, and what it may do.
+#[derive(Clone, Debug, PartialEq, CustomResource, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "qosm.io",
+    version = "v1alpha1",
+    kind = "PolicyModule",
+    shortname = "pmod",
+    category = "qosm",
+    status = "PolicyModuleStatus",
+    derive = "PartialEq",
+    validation = Rule::new("!has(self.spec.shadowOf) || self.spec.mode == 'shadow'")
+        .message("spec.shadowOf is for mode: shadow"),
+    doc = "A QoS policy as a WebAssembly module: which one runs on which nodes, with which grants and configuration.",
+    printcolumn = r#"{"name":"Module","type":"string","jsonPath":".spec.module"}"#,
+    printcolumn = r#"{"name":"Mode","type":"string","jsonPath":".spec.mode"}"#,
+    printcolumn = r#"{"name":"Nodes","type":"integer","jsonPath":".status.nodes","description":"Nodes that are selected."}"#,
+    printcolumn = r#"{"name":"Updated","type":"integer","jsonPath":".status.updated","description":"Nodes that run what the specification says."}"#,
+    printcolumn = r#"{"name":"Failing","type":"integer","jsonPath":".status.failing","description":"Nodes that cannot run it."}"#,
+    printcolumn = r#"{"name":"Digest","type":"string","jsonPath":".status.digest","description":"What most nodes run."}"#,
+    printcolumn = r#"{"name":"Priority","type":"integer","jsonPath":".spec.priority","priority":1}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyModuleSpec {
+    /// The module: `builtin:NAME` for a default one, `file:///PATH` on the node, or `oci://REGISTRY/REPOSITORY@sha256:DIGEST`.
+    #[schemars(regex(pattern = r"^(builtin:[a-z0-9]([a-z0-9-]*[a-z0-9])?|file:///.+|oci://.+)$"), length(max = 1024))]
+    pub module: String,
+    /// Whether its settings count: `enforce`, or `shadow` to have it evaluated and compared without a write.
+    #[serde(default)]
+    pub mode: ModuleMode,
+    /// For a shadow: the policy that it is compared with. Not said: the one whose module gives itself the same name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shadow_of: Option<String>,
+    /// Interfaces that it may import, such as `cpu-stat` or `cpu-bandwidth`. Not said: what the default module needs; nothing for
+    /// other modules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub grants: Option<Vec<String>>,
+    /// Weight of its settings: where two policies want one knob, the higher wins, and of equals the name that sorts first.
+    #[serde(default = "default_priority")]
+    pub priority: i32,
+    /// The configuration that is handed to the module as it is.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[schemars(schema_with = "any_object")]
+    pub config: Map<String, Value>,
+    /// The nodes that run it, by their labels. Not said or empty: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<LabelSelector>,
+    /// What becomes of its settings on a node where it fails again and again: `hold` keeps them, `release` gives them up.
+    #[serde(default)]
+    pub failure_policy: FailurePolicy,
+    /// Milliseconds between evaluations. Not said: what the module asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 100, max = 3_600_000))]
+    pub interval_millis: Option<u32>,
+    /// Whether the triggers that the module asks for (throttling, pressure) are watched.
+    #[serde(default = "yes")]
+    pub alarms: bool,
+    /// Least milliseconds between two evaluations that triggers bring about. Not said: 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 5, max = 60_000))]
+    pub alarm_gap_millis: Option<u32>,
+    /// Bounds of one instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<ModuleLimits>,
+    /// How a change of this object reaches the nodes.
+    #[serde(default)]
+    pub rollout: Rollout,
+}
+
+/// Whether a module's settings count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ModuleMode {
+    /// They are written.
+    #[default]
+    Enforce,
+    /// They are compared with what is in force, and not written.
+    Shadow,
+}
+
+/// What becomes of the settings of a module that fails again and again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FailurePolicy {
+    /// They stay until it works again.
+    #[default]
+    Hold,
+    /// They are given up.
+    Release,
+}
+
+/// Bounds of one instance of a module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ModuleLimits {
+    /// Memory, in MiB.
+    #[serde(default, rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub memory_mib: Option<u64>,
+    /// Time of one call, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub evaluation_millis: Option<u64>,
+}
+
+/// How a change reaches the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Rollout {
+    /// The share of the selected nodes that take the specification as it stands, in percent. The others go on with the one that
+    /// they took last; where they never took any, the module does not run.
+    #[serde(default = "all")]
+    #[schemars(range(min = 0, max = 100))]
+    pub percent: u8,
+    /// No node takes a change while this is set.
+    #[serde(default)]
+    pub paused: bool,
+}
+
+impl Default for Rollout {
+    fn default() -> Self {
+        Self { percent: all(), paused: false }
+    }
+}
+
+/// What the fleet makes of it. Written by `qosm controller`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicyModuleStatus {
+    /// The generation that this speaks of.
+    pub observed_generation: Option<i64>,
+    /// Nodes that are selected.
+    pub nodes: u32,
+    /// Of these, nodes that run what the specification says.
+    pub updated: u32,
+    /// Nodes that cannot run it, or not in this generation.
+    pub failing: u32,
+    /// The digest that most nodes run.
+    pub digest: Option<String>,
+    /// How many nodes run which digest, the most frequent first.
+    pub digests: Vec<DigestCount>,
+    /// `Selected`, `Progressing`, `Healthy`.
+    #[schemars(schema_with = "conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// How many nodes run one digest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DigestCount {
+    /// `sha256:…`.
+    pub digest: String,
+    /// Name and version that the module gives itself.
+    pub version: String,
+    /// Nodes.
+    pub nodes: u32,
+}
+
+impl PolicyModuleSpec {
+    /// Whether a node is selected.
+    ///
+    /// # Errors
+    ///
+    /// What about the selector cannot be understood.
+    pub fn selects(&self, node: &Node) -> Result<bool, String> {
+        let Some(selector) = &self.node_selector else { return Ok(true) };
+        let selector = Selector::try_from(selector.clone()).map_err(|error| error.to_string())?;
+        Ok(selector.matches(&node.labels))
+    }
+}
+
+impl Rollout {
+    /// Whether a node takes changes of a module now: `paused` is not set, and the node is among the first `percent`. Its place is
+    /// the first eight bytes, big-endian, of the SHA-256 of `MODULE/NODE`, modulo 100: it never changes, and another module puts
+    /// other nodes first.
+    pub fn reaches(&self, module: &str, node: &str) -> bool {
+        let digest = Sha256::digest(format!("{module}/{node}"));
+        let mut first = [0; 8];
+        first.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+        !self.paused && u64::from_be_bytes(first) % 100 < u64::from(self.percent)
+    }
+}
+
+/// Reads a PolicyModule. `origin` names the place for problems.
+///
+/// # Errors
+///
+/// The field that makes it unusable: it is not of its type, or there is no name.
+pub fn policy_module_from_value(value: Value, origin: &str) -> Result<Read<PolicyModule>, Problem> {
+    let (read, unknown) = crate::typed::read_as::<PolicyModule>(value, API_VERSION)
+        .map_err(|misfit| refused(origin, "PolicyModule", misfit))?;
+    let name = read.metadata.name.clone().filter(|name| !name.is_empty()).ok_or_else(|| Problem {
+        object: origin.into(),
+        field: Some("metadata.name".into()),
+        message: "it is missing; the PolicyModule is not read, write a name".into(),
+    })?;
+    let problems = unknown_fields(&format!("PolicyModule {name}"), origin, unknown);
+    Ok(Read { object: read, problems })
+}
+
+fn default_priority() -> i32 {
+    100
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn all() -> u8 {
+    100
+}
+
+fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
+/// Conditions as a map by their type, so that two writers do not overwrite each other's.
+pub(crate) fn conditions(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let item = <Condition as JsonSchema>::json_schema(generator);
+    schemars::json_schema!({
+        "type": "array",
+        "items": item,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"]
+    })
+}
