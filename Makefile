@@ -21,7 +21,7 @@ setup:  ## install everything that the other verbs need
 build:  ## the agent, target/release/qosm, and the default modules, target/policies/*.wasm
 	@$(XTASK) build $(ARGS)
 
-test:  ## all tests: unit, modules, this machine's kernel (as root), a small VM with cgroup v2
+test:  ## all tests: unit, modules, this machine's kernel (as root), a small VM with cgroup v2, a cluster (as root)
 	@$(XTASK) test $(ARGS)
 
 demo:  ## a throttled web server, then the same with CPU Burst (as root; otherwise a recorded run); then pages that come home
@@ -51,12 +51,16 @@ image:  ## the container image, with docker, podman or buildah, whichever works 
 	set -x; DOCKER_BUILDKIT=1 "$$1" build --file deploy/Dockerfile --tag '$(IMAGE)' $(ARGS) .
 
 # The API version list is pinned, so that every helm renders the same.
-manifests:  ## deploy/manifests/qosm.yaml, rendered from the chart (needs helm)
+manifests: build  ## CRDs from their types, and deploy/manifests/qosm.yaml from the chart (needs helm)
 	@command -v $(HELM) >/dev/null 2>&1 || { \
 		echo 'error: helm is not there' >&2; \
 		echo '  help: see https://helm.sh/docs/intro/install, or go install helm.sh/helm/v4/cmd/helm@v4.3.1' >&2; \
 		exit 1; \
 	}
+	@mkdir -p deploy/helm/qosm/crds
+	@for crd in policymodules nodepolicyreports; do \
+		"$${CARGO_TARGET_DIR:-target}/release/qosm" crds $$crd > deploy/helm/qosm/crds/$$crd.yaml || exit 1; \
+	done
 	@{ cat deploy/manifests/head.yaml && $(HELM) template qosm deploy/helm/qosm --namespace qosm-system --kube-version 1.33.0 \
 		--api-versions admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy $(ARGS); } > deploy/manifests/qosm.yaml.new
 	@mv deploy/manifests/qosm.yaml.new deploy/manifests/qosm.yaml

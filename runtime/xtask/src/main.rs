@@ -2,14 +2,19 @@
 //!
 //! `cargo xtask --help` lists the verbs; the Makefile has one line for each that a person wants. Nothing here is shipped.
 
+mod cgroup;
+mod cluster;
 mod command;
+mod debian;
 mod demo;
+mod image;
 mod interrupt;
 mod lint;
 mod modules;
 mod privilege;
 mod setup;
 mod test;
+mod tree;
 mod vm;
 mod wasm;
 mod workloads;
@@ -44,6 +49,11 @@ enum Verb {
     /// The demo's second act, where it plays: on a machine that it is handed to.
     #[command(hide = true)]
     Pages(demo::pages::Args),
+    /// Puts what was built into an image, without a builder.
+    Image(image::Args),
+    /// A real cluster on this machine, for tests.
+    #[command(subcommand)]
+    Cluster(cluster::Verb),
     /// A small virtual machine with cgroup v2 and two NUMA nodes.
     #[command(subcommand)]
     Vm(vm::Verb),
@@ -89,6 +99,8 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Lint => lint::run(&workspace)?,
         Verb::Demo(args) => return demo::run(&workspace, &args),
         Verb::Pages(_) => {}
+        Verb::Image(args) => image::run(&workspace, &args)?,
+        Verb::Cluster(verb) => return cluster::run(&workspace, &verb),
         Verb::Vm(vm::Verb::Run(args)) => {
             setup::install(&workspace, &[setup::Purpose::Test])?;
             return vm::run(&workspace, &args);

@@ -38,6 +38,8 @@ pub(crate) struct Target {
     pub(crate) kind: Vec<String>,
     /// `cdylib`, `rlib`, …
     pub(crate) crate_types: Vec<String>,
+    /// Whether `cargo test` runs it unasked.
+    pub(crate) test: bool,
 }
 
 /// The workspace's crates.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::cluster::Programs;
 use crate::privilege::Privilege;
 use crate::vm;
 use crate::wasm::Toolchain;
@@ -32,6 +33,8 @@ pub(crate) enum Purpose {
     Lint,
     /// That of `build`.
     Bench,
+    /// Kubernetes, and what runs containers.
+    Cluster,
 }
 
 /// Installs what the chosen verbs need.
@@ -40,8 +43,8 @@ pub(crate) enum Purpose {
 ///
 /// The first thing that is neither there nor can be installed, with what to run for it.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
-    use Purpose::{Bench, Build, Demo, Lint, Test};
-    let all = [Build, Test, Demo, Lint, Bench];
+    use Purpose::{Bench, Build, Cluster, Demo, Lint, Test};
+    let all = [Build, Test, Demo, Lint, Bench, Cluster];
     let mut purposes = if args.purposes.is_empty() { all.to_vec() } else { args.purposes.clone() };
     if purposes.contains(&Demo) {
         purposes.push(Build);
@@ -72,6 +75,9 @@ pub(crate) fn install(workspace: &Workspace, purposes: &[Purpose]) -> Result<()>
     }
     if for_any(&[Purpose::Lint]) {
         lint::install(workspace)?;
+    }
+    if for_any(&[Purpose::Cluster]) {
+        Programs::build(workspace)?;
     }
     Ok(())
 }

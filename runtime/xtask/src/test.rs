@@ -1,4 +1,6 @@
-//! The whole test run: modules, binaries, the workspace's tests, and the tests that need a kernel, here and in the VM.
+//! The whole test run: modules, binaries, the workspace's tests, and the tests that need a kernel, here and in the VM, or a cluster.
+
+mod cluster;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -15,6 +17,8 @@ use crate::{command, modules, setup};
 
 /// The test targets with `test = false` in their manifest that need root and real cgroups.
 const KERNEL: &str = "kernel";
+/// Those that need a cluster as well.
+const CLUSTER: &str = "cluster";
 
 /// Emulation is slow, and an unlucky machine is slow to emulate; a hang is longer still.
 const VM_LIMIT: Duration = Duration::from_secs(25 * 60);
@@ -25,7 +29,7 @@ pub(crate) struct Args {
     /// Only these stages; all, if not said. Modules and binaries are built for whichever stage needs them.
     #[arg(long, value_name = "STAGE", value_delimiter = ',')]
     only: Vec<Stage>,
-    /// Only kernel tests whose name contains this.
+    /// Only kernel and cluster tests whose name contains this.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
 }
@@ -39,6 +43,8 @@ enum Stage {
     Kernel,
     /// The same programs in a VM with cgroup v2.
     Vm,
+    /// The agent beside a real API server and a real kubelet on this machine, as root.
+    Cluster,
 }
 
 /// What the tests of all stages came to.
@@ -91,14 +97,15 @@ struct KernelTest {
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let wants = |stage| args.only.is_empty() || args.only.contains(&stage);
     let privilege = Privilege::here();
-    if wants(Stage::Kernel) && privilege == Privilege::None {
+    if (wants(Stage::Kernel) || wants(Stage::Cluster)) && privilege == Privilege::None {
         bail!(
-            "the kernel tests need root to make cgroups: run this as root or allow `sudo` without a password; \
-             `make test ARGS=\"--only workspace,vm\"` runs the others"
+            "the tests on this machine's kernel need root to make cgroups: run this as root or allow `sudo` without a \
+             password; `make test ARGS=\"--only workspace,vm\"` runs the others"
         );
     }
-    let purpose = if wants(Stage::Vm) { setup::Purpose::Test } else { setup::Purpose::Build };
-    setup::install(workspace, &[purpose])?;
+    let mut purposes = vec![if wants(Stage::Vm) { setup::Purpose::Test } else { setup::Purpose::Build }];
+    purposes.extend(wants(Stage::Cluster).then_some(setup::Purpose::Cluster));
+    setup::install(workspace, &purposes)?;
     modules::build(workspace, None)?;
     command::heading("binaries");
     command::run(workspace.cargo().args(["build", "--release", "--workspace"]))?;
@@ -113,13 +120,16 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     }
     if wants(Stage::Kernel) || wants(Stage::Vm) {
         command::heading("building the kernel tests");
-        let tests = kernel_tests(workspace)?;
+        let tests = programs(workspace, KERNEL)?;
         if wants(Stage::Kernel) {
             here(workspace, privilege, &tests, args.filter.as_deref(), &mut tally)?;
         }
         if wants(Stage::Vm) {
             in_vm(workspace, &tests, args.filter.as_deref(), &mut tally)?;
         }
+    }
+    if wants(Stage::Cluster) {
+        cluster::run(workspace, privilege, args.filter.as_deref(), &mut tally)?;
     }
     if tally.ignored > 0 {
         println!("{} ignored: an ignored test shows nothing, take its #[ignore] away", tally.ignored);
@@ -140,7 +150,7 @@ fn counted(command: &mut Command, tally: &mut Tally) -> Result<()> {
 }
 
 /// Compiles each crate's target of that name and returns the programs.
-fn kernel_tests(workspace: &Workspace) -> Result<Vec<KernelTest>> {
+fn programs(workspace: &Workspace, name: &str) -> Result<Vec<KernelTest>> {
     /// One line that `cargo --message-format=json` prints; the fields of all kinds of line in one.
     #[derive(Deserialize)]
     struct Message {
@@ -149,13 +159,15 @@ fn kernel_tests(workspace: &Workspace) -> Result<Vec<KernelTest>> {
         executable: Option<PathBuf>,
     }
     let packages = modules::packages(workspace)?;
-    let is_kernel = |target: &modules::Target| target.name == KERNEL && target.kind.iter().any(|kind| kind == "test");
-    if !packages.iter().any(|package| package.targets.iter().any(is_kernel)) {
-        bail!("no crate has a test target `{KERNEL}`: the tests on real cgroups are gone");
+    // A target of that name that `cargo test` runs unasked has been run.
+    let is_wanted =
+        |target: &modules::Target| target.name == name && !target.test && target.kind.iter().any(|kind| kind == "test");
+    if !packages.iter().any(|package| package.targets.iter().any(is_wanted)) {
+        bail!("no crate has a test target `{name}`: its tests are gone");
     }
     let mut tests = Vec::new();
     let mut cargo = workspace.cargo();
-    cargo.args(["test", "--release", "--workspace", "--test", KERNEL, "--no-run"]);
+    cargo.args(["test", "--release", "--workspace", "--test", name, "--no-run"]);
     let status = command::lines(cargo.arg("--message-format=json-render-diagnostics"), |line| {
         let Ok(message) = serde_json::from_str::<Message>(line) else { return };
         let (Some(manifest), Some(target), Some(program)) = (message.manifest_path, message.target, message.executable)
@@ -163,13 +175,13 @@ fn kernel_tests(workspace: &Workspace) -> Result<Vec<KernelTest>> {
             return;
         };
         let package = packages.iter().find(|package| package.manifest_path == manifest);
-        if let Some(package) = package.filter(|_| is_kernel(&target)) {
+        if let Some(package) = package.filter(|_| is_wanted(&target)) {
             let folder = manifest.parent().unwrap_or(workspace.root()).to_path_buf();
             tests.push(KernelTest { package: package.name.clone(), folder, program });
         }
     })?;
-    anyhow::ensure!(status.success(), "the kernel tests do not compile");
-    anyhow::ensure!(!tests.is_empty(), "cargo compiled no kernel test");
+    anyhow::ensure!(status.success(), "the {name} tests do not compile");
+    anyhow::ensure!(!tests.is_empty(), "cargo compiled no {name} test");
     tests.sort_by(|a, b| a.package.cmp(&b.package));
     Ok(tests)
 }

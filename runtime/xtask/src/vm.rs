@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::tree::Tree;
 use crate::workspace::Workspace;
 
 pub(crate) use boot::QEMU;
@@ -106,14 +107,14 @@ pub(crate) fn script_in_vm(
 }
 
 fn pack(guest: &guest::Guest, files: &[Share], script: &str, image: &Path) -> Result<()> {
-    let mut tree = initramfs::Tree::default();
+    let mut tree = Tree::default();
     tree.add_program(&guest.busybox, Path::new("/bin/busybox"))?;
     tree.add_script(Path::new("/init"), boot::INIT);
     tree.add_script(Path::new("/script"), script);
     for share in files {
         tree.add(&share.host, &share.guest)?;
     }
-    tree.write(image)
+    initramfs::write(tree, image)
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, test_kill_process};
+
+use crate::cgroup::remove;
 
 /// Where the system mounts its cgroups.
 const MOUNT: &str = "/sys/fs/cgroup";
@@ -206,44 +207,6 @@ impl Mounts {
                     eprintln!("    {error:#}");
                 }
             }
-        }
-    }
-}
-
-/// Ends everything that runs in a group of the demo's, and removes it with all below.
-fn remove(group: &Path) -> Result<()> {
-    if !group.exists() {
-        return Ok(());
-    }
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        let mut folders = vec![];
-        folders_below(group, &mut folders);
-        for folder in &folders {
-            let procs = read(&folder.join("cgroup.procs")).unwrap_or_default();
-            for pid in procs.lines().filter_map(|line| line.parse().ok()).filter_map(Pid::from_raw) {
-                // It may have ended by itself: then it is where it should be.
-                let _ = kill_process(pid, Signal::KILL);
-            }
-        }
-        // A group can be removed once its processes are reaped, which takes them a moment.
-        let left = folders.iter().rev().filter(|folder| fs::remove_dir(folder).is_err()).count();
-        if left == 0 {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            bail!("{} could not be removed; `rmdir` it once its processes are gone", group.display());
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// A folder and all below, parents first.
-fn folders_below(folder: &Path, found: &mut Vec<PathBuf>) {
-    found.push(folder.to_path_buf());
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            folders_below(&entry.path(), found);
         }
     }
 }

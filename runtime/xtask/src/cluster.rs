@@ -1,0 +1,154 @@
+//! A real cluster for tests, on this machine: etcd, kube-apiserver, kube-controller-manager and kube-scheduler; with `--node` also
+//! containerd and a kubelet, so that pods run in cgroups that a kubelet made.
+//!
+//! [`programs`] gets and builds what is run, [`place`] says where everything lies, [`config`] writes the files that it is run
+//! with, [`component`] knows the command lines, [`process`] starts and ends them, [`up`] and [`down`] are the order in which that
+//! happens, and [`traces`] puts back what a node changes outside of its folder.
+//!
+//! One node at a time: its name, its cgroup and its address are fixed, so that tests can rely on them.
+//!
+//! What such a cluster lacks: DNS and a kube-proxy, so the only service that has somebody behind its address is `kubernetes`, and
+//! it only for pods on the host's network; and a registry, so images are imported (`ctr images import`) and pods say
+//! `imagePullPolicy: Never`. Everything else is real: admission, RBAC and the Node authorizer, service accounts with tokens, owner
+//! references, DaemonSets.
+
+mod component;
+mod config;
+mod down;
+mod download;
+mod go;
+mod images;
+mod place;
+mod process;
+mod programs;
+mod status;
+mod traces;
+mod up;
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+
+use crate::privilege::Privilege;
+use crate::workspace::Workspace;
+
+use component::Component;
+pub(crate) use place::Place;
+pub(crate) use programs::Programs;
+
+/// What can be done with the cluster.
+#[derive(clap::Subcommand)]
+pub(crate) enum Verb {
+    /// Gets and builds the programs that a cluster is made of, once a version; quick and quiet when all are there.
+    Build,
+    /// Starts a cluster, or what of it does not run; writes DIR/admin.kubeconfig.
+    Up(Up),
+    /// Ends a cluster with everything that runs in it, and removes its folder; also after a crash, and when there is none.
+    Down(Folder),
+    /// Ends one component and leaves the others running.
+    Stop(One),
+    /// Starts a component that was stopped, with its old data, and waits until it is ready.
+    Start(One),
+    /// Gives the node an image, as `xtask image` writes it.
+    Import {
+        /// The image's file.
+        file: PathBuf,
+        #[command(flatten)]
+        folder: Folder,
+    },
+    /// Tells which components run.
+    Status(Folder),
+    /// Prints the last lines of each component's log.
+    Logs(Folder),
+}
+
+/// A cluster's folder.
+#[derive(clap::Args)]
+pub(crate) struct Folder {
+    /// Where its data, logs and kubeconfigs are; `cluster` in the target directory, if not said.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// How to start.
+#[derive(clap::Args)]
+pub(crate) struct Up {
+    #[command(flatten)]
+    folder: Folder,
+    /// Also a node: containerd and a kubelet on this machine. Needs root.
+    #[arg(long)]
+    node: bool,
+}
+
+/// Which component, of which cluster.
+#[derive(clap::Args)]
+pub(crate) struct One {
+    component: Component,
+    #[command(flatten)]
+    folder: Folder,
+}
+
+/// Does what was asked; as root, if that is needed and `sudo` lets it.
+///
+/// # Errors
+///
+/// As the verbs themselves.
+pub(crate) fn run(workspace: &Workspace, verb: &Verb) -> Result<ExitCode> {
+    let folder = match verb {
+        Verb::Build => return Programs::build(workspace).map(|_| ExitCode::SUCCESS),
+        Verb::Up(up) => &up.folder,
+        Verb::Down(folder) | Verb::Import { folder, .. } | Verb::Status(folder) | Verb::Logs(folder) => folder,
+        Verb::Stop(one) | Verb::Start(one) => &one.folder,
+    };
+    let place = Place::at(folder.dir.clone().unwrap_or_else(|| default_dir(workspace)))?;
+    if let Verb::Up(_) = verb {
+        // As the one who asked: what is built is theirs.
+        Programs::build(workspace)?;
+    }
+    if needs_root(verb, &place) && Privilege::here() != Privilege::Root {
+        return again_as_root();
+    }
+    let programs = || Programs::find(workspace);
+    match verb {
+        Verb::Build => {}
+        Verb::Up(up) => up::run(workspace, &place, &programs()?, up.node)?,
+        Verb::Down(_) => down::run(&place)?,
+        Verb::Stop(one) => up::stop(&place, one.component)?,
+        Verb::Start(one) => up::start(&place, &programs()?, one.component)?,
+        Verb::Import { file, .. } => {
+            crate::command::output(component::ctr(&programs()?).args(["images", "import"]).arg(file))?;
+        }
+        Verb::Logs(_) => status::tails(&place, 40),
+        Verb::Status(_) => return status::run(&place),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where a cluster lies whose folder was not named.
+pub(crate) fn default_dir(workspace: &Workspace) -> PathBuf {
+    workspace.target().join("cluster")
+}
+
+/// A node needs root, and so does everything about a cluster that root started.
+fn needs_root(verb: &Verb, place: &Place) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let wants_node = matches!(verb, Verb::Up(Up { node: true, .. }));
+    wants_node || std::fs::metadata(place.dir()).is_ok_and(|metadata| metadata.uid() == 0)
+}
+
+/// This very command once more, through `sudo`.
+fn again_as_root() -> Result<ExitCode> {
+    let program = std::env::current_exe().context("this program does not know where it lies")?;
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // The cache is the asker's: root finds there what was built.
+    let variables: [(&str, &OsStr); 2] = [("HOME", &home), ("PATH", &path)];
+    let Some(mut command) = Privilege::here().command(program, &variables) else {
+        anyhow::bail!("a node needs root: run this as root or allow `sudo` without a password");
+    };
+    let command: &mut Command = command.args(std::env::args_os().skip(1));
+    let status = command.status().context("sudo cannot be started")?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}

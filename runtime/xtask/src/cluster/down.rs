@@ -1,0 +1,50 @@
+//! Ending a cluster. There is one way, whether it is well or has crashed: everything is killed that is the cluster's, and what it
+//! left on the machine is taken away. Nothing of it is kept, so nothing has to be ended in good order.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::component::Component;
+use super::place::{Place, RUN};
+use super::process::Process;
+use super::traces;
+use crate::command;
+
+/// Ends everything and removes the folder. Where there is no cluster, says so.
+///
+/// # Errors
+///
+/// What could not be ended or removed.
+pub(crate) fn run(place: &Place) -> Result<()> {
+    let choices = place.choices().unwrap_or_default();
+    let has_node = traces::has_node(place)?;
+    // The kubelet first: it would start pods again.
+    for component in Component::NODE.into_iter().rev().chain(Component::CONTROL_PLANE.into_iter().rev()) {
+        let recorded = Process::running(place, component.name());
+        // Somebody may have removed the folder, with the records, while the cluster ran.
+        for process in recorded.into_iter().chain(Process::with_argument(&component.mark(place))) {
+            process.end(Duration::ZERO)?;
+        }
+    }
+    if has_node {
+        traces::end_pods()?;
+        for shim in Process::with_argument(&format!("{RUN}/containerd.sock")) {
+            shim.end(Duration::ZERO)?;
+        }
+        traces::sweep(place)?;
+    }
+    if choices.is_none() && !has_node && !is_ours(place.dir()) {
+        println!("    there is no cluster in {}", place.dir().display());
+        return Ok(());
+    }
+    traces::remove(place.dir())?;
+    command::heading(&format!("the cluster in {} is gone", place.dir().display()));
+    Ok(())
+}
+
+/// Whether a folder is a cluster's, even if nothing in it can be read any more.
+fn is_ours(dir: &Path) -> bool {
+    dir.join("cluster.json").exists()
+}

@@ -1,0 +1,49 @@
+//! The images that a node starts with, made by hand: there is no registry in reach.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::component::ctr;
+use super::config::{BUSYBOX, PAUSE};
+use super::place::Place;
+use super::programs::Programs;
+use crate::command;
+use crate::image::Image;
+use crate::tree::Tree;
+
+/// Makes both images and gives them to the node's containerd, unless it has them.
+///
+/// # Errors
+///
+/// When one cannot be made, or is refused.
+pub(crate) fn import(place: &Place, programs: &Programs) -> Result<()> {
+    let known = command::output(ctr(programs).args(["images", "list", "--quiet"]))?;
+    if [PAUSE, BUSYBOX].iter().all(|image| known.lines().any(|line| line == *image)) {
+        return Ok(());
+    }
+    let tree = busybox(programs)?;
+    // A sandbox's process does nothing but be there, and busybox can do that too.
+    let images: [(&str, &[&str]); 2] = [(PAUSE, &["/bin/busybox", "sleep", "2147483647"]), (BUSYBOX, &["/bin/sh"])];
+    for (name, entrypoint) in images {
+        let file = place.path("image.tar");
+        Image { name, tree: &tree, entrypoint }.write(&file)?;
+        command::output(ctr(programs).args(["images", "import"]).arg(&file))?;
+        std::fs::remove_file(&file).with_context(|| format!("{} cannot be removed", file.display()))?;
+    }
+    Ok(())
+}
+
+/// busybox under all its names.
+fn busybox(programs: &Programs) -> Result<Tree> {
+    let mut tree = Tree::default();
+    tree.add_program(&programs.busybox, Path::new("/bin/busybox"))?;
+    for name in command::output(Command::new(&programs.busybox).arg("--list"))?.lines() {
+        if name != "busybox" {
+            tree.add_link(&Path::new("/bin").join(name), Path::new("busybox"));
+        }
+    }
+    tree.add_folder(Path::new("/tmp"));
+    Ok(tree)
+}

@@ -1,0 +1,176 @@
+//! The cluster's processes: they outlive the command that starts them, so their numbers are kept in the cluster's folder, each
+//! with the moment at which the process began. A number that was given to somebody else since is not ours any more.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::place::Place;
+
+/// The folder with the processes' records, in the cluster's.
+pub(crate) const RECORDS: &str = "processes";
+/// The folder with what they print.
+pub(crate) const LOGS: &str = "logs";
+
+/// A process, and nobody else of the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pid: Pid,
+    /// Clock ticks from the machine's start to its own.
+    start: u64,
+}
+
+impl Process {
+    /// Starts a program that goes on when this one ends, with its output in a log and its number on record.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started.
+    pub(crate) fn start(place: &Place, name: &str, command: &Command) -> Result<()> {
+        let record = place.make(RECORDS)?.join(name);
+        let log = log(place, name)?;
+        // The shell writes down who it is before it becomes the program: there is no moment in which it runs and nobody knows.
+        let script = "cat /proc/$$/stat >\"$RECORD\" && exec \"$@\"";
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", script, "sh"]).arg(command.get_program()).args(command.get_args());
+        shell.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?)))).env("RECORD", &record);
+        shell.current_dir(place.dir()).stdin(Stdio::null());
+        shell.stdout(log.try_clone().context("a log cannot be opened twice")?).stderr(log);
+        // A process group of its own: Ctrl-C is not for it.
+        shell.process_group(0).spawn().with_context(|| format!("{name} cannot be started"))?;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Self::recorded(place, name).is_none() {
+            if Instant::now() > deadline {
+                bail!("{name} does not start");
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// The process of that name, if it runs.
+    pub(crate) fn running(place: &Place, name: &str) -> Option<Self> {
+        Self::recorded(place, name).filter(|process| process.runs())
+    }
+
+    /// The process that was started under that name last, whatever became of it.
+    fn recorded(place: &Place, name: &str) -> Option<Self> {
+        Stat::parse(&fs::read_to_string(place.path(RECORDS).join(name)).ok()?).map(|stat| stat.process)
+    }
+
+    /// The processes that have this argument.
+    pub(crate) fn with_argument(argument: &str) -> Vec<Self> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            if line.split(|&byte| byte == 0).any(|word| word == argument.as_bytes()) {
+                let stat = fs::read_to_string(entry.path().join("stat")).ok();
+                found.extend(stat.and_then(|line| Stat::parse(&line)).map(|stat| stat.process));
+            }
+        }
+        found
+    }
+
+    /// Its number.
+    pub(crate) fn pid(self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// Whether it has not ended. A process that has, but that nobody asked for its end yet, does not run.
+    fn runs(self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).ok().and_then(|line| Stat::parse(&line));
+        stat.is_some_and(|stat| stat.process == self && !stat.ended)
+    }
+
+    /// Asks it to end, waits that long, and ends it then.
+    ///
+    /// # Errors
+    ///
+    /// When it does not end even so.
+    pub(crate) fn end(self, patience: Duration) -> Result<()> {
+        for (signal, patience) in [(Signal::TERM, patience), (Signal::KILL, Duration::from_secs(10))] {
+            self.signal(signal);
+            let deadline = Instant::now() + patience;
+            while self.runs() {
+                if Instant::now() > deadline {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+        if self.runs() {
+            bail!("process {} does not end", self.pid());
+        }
+        Ok(())
+    }
+
+    /// Sends a signal, unless the process has ended.
+    fn signal(self, signal: Signal) {
+        // The descriptor is of one process: who has its number is asked only once it is held.
+        if let Ok(descriptor) = pidfd_open(self.pid, PidfdFlags::empty())
+            && self.runs()
+        {
+            let _ = pidfd_send_signal(&descriptor, signal);
+        }
+    }
+}
+
+/// What the kernel tells of a process in one line.
+struct Stat {
+    process: Process,
+    ended: bool,
+}
+
+impl Stat {
+    /// Reads a line of `/proc/<pid>/stat` (Linux, Documentation/filesystems/proc.rst, table 1-4).
+    fn parse(line: &str) -> Option<Self> {
+        let pid = line.split_once(' ')?.0.parse().ok()?;
+        // The program's name is in parentheses, and may hold any.
+        let rest = line.rsplit_once(')')?.1;
+        let mut fields = rest.split_whitespace();
+        let state = fields.next()?;
+        let start = fields.nth(18)?.parse().ok()?;
+        Some(Self { process: Process { pid: Pid::from_raw(pid)?, start }, ended: matches!(state, "Z" | "X") })
+    }
+}
+
+/// A component's log, to be written on.
+fn log(place: &Place, name: &str) -> Result<File> {
+    let file = place.make(LOGS)?.join(format!("{name}.log"));
+    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&file);
+    opened.with_context(|| format!("{} cannot be written", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_its_number_and_its_start() {
+        let line = "42 (a) b) S 1 42 42 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 9876 0 0\n";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!((stat.process.pid(), stat.process.start, stat.ended), (42, 9876, false));
+        assert!(Stat::parse(&line.replace(" S ", " Z ")).unwrap().ended);
+        assert!(Stat::parse("42 (a) S 1").is_none());
+    }
+
+    #[test]
+    fn what_was_started_can_be_ended_and_a_stranger_of_its_number_cannot() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::at(folder.path().to_path_buf()).unwrap();
+        Process::start(&place, "one", Command::new("sleep").arg("600")).unwrap();
+        let one = Process::running(&place, "one").unwrap();
+        let stranger = Process { start: one.start + 1, ..one };
+        assert!(!stranger.runs());
+        stranger.end(Duration::ZERO).unwrap();
+        assert!(one.runs());
+        one.end(Duration::from_secs(10)).unwrap();
+        assert!(Process::running(&place, "one").is_none());
+    }
+}

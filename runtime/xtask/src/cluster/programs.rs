@@ -1,0 +1,201 @@
+//! What a cluster is made of, and how it is had: Debian's packages are unpacked, Kubernetes' own binaries are downloaded where
+//! their server is in reach and built with Go otherwise. All of it lies in the user's cache, by version.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::download::Download;
+use super::go;
+use crate::workspace::{self, Workspace};
+use crate::{command, debian};
+
+/// The version of everything that Kubernetes' own repository holds.
+pub(crate) const KUBERNETES: &str = "1.36.3";
+
+/// Binaries of Kubernetes' own repository: built one after the other, each needs little beyond what the ones before it needed.
+const OF_KUBERNETES: [&str; 5] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"];
+
+const HELM: &str = "4.3.1";
+const KUBECONFORM: &str = "0.8.0";
+
+/// A package of Debian, a folder in it, and the program there.
+type Packaged = (&'static str, &'static str, &'static str);
+const ETCD: Packaged = ("etcd-server", "usr/bin", "etcd");
+const CONTAINERD: Packaged = ("containerd", "usr/bin", "containerd");
+const RUNC: Packaged = ("runc", "usr/sbin", "runc");
+const CNI: Packaged = ("containernetworking-plugins", "usr/lib/cni", "ptp");
+const BUSYBOX: Packaged = ("busybox-static", "bin", "busybox");
+
+/// Where each program is.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    /// etcd.
+    pub(crate) etcd: PathBuf,
+    /// kube-apiserver.
+    pub(crate) apiserver: PathBuf,
+    /// kube-controller-manager.
+    pub(crate) controller_manager: PathBuf,
+    /// kube-scheduler.
+    pub(crate) scheduler: PathBuf,
+    /// kubelet.
+    pub(crate) kubelet: PathBuf,
+    /// kubectl, of the same version.
+    pub(crate) kubectl: PathBuf,
+    /// helm.
+    pub(crate) helm: PathBuf,
+    /// kubeconform.
+    pub(crate) kubeconform: PathBuf,
+    /// containerd; its shim lies beside it.
+    pub(crate) containerd: PathBuf,
+    /// containerd's command line.
+    pub(crate) ctr: PathBuf,
+    /// runc.
+    pub(crate) runc: PathBuf,
+    /// The folder of the CNI plugins.
+    pub(crate) cni: PathBuf,
+    /// A statically linked busybox, for the images.
+    pub(crate) busybox: PathBuf,
+}
+
+impl Programs {
+    /// Gets and builds what is not there.
+    ///
+    /// # Errors
+    ///
+    /// What is neither there nor can be had, with what to install for it.
+    pub(crate) fn build(workspace: &Workspace) -> Result<Self> {
+        let cache = cache(workspace)?;
+        if workspace::program("openssl").is_none() {
+            crate::setup::packages("keys for the cluster", &["openssl"])?;
+        }
+        let mut lists_are_fresh = false;
+        for package in [ETCD, CONTAINERD, RUNC, CNI, BUSYBOX] {
+            if packaged(&cache, package).is_none() {
+                command::heading(&format!("getting {} for the cluster", package.0));
+                if !lists_are_fresh {
+                    debian::fetch_lists();
+                    lists_are_fresh = true;
+                }
+                debian::fetch(&cache.join("debian"), package.0)?;
+            }
+        }
+        let missing = |name: &&str| !bin(&cache).join(name).exists();
+        fs::create_dir_all(bin(&cache)).with_context(|| format!("{} cannot be made", bin(&cache).display()))?;
+        let wanted: Vec<_> = OF_KUBERNETES.into_iter().filter(missing).collect();
+        if !wanted.is_empty() {
+            command::heading(&format!("getting Kubernetes {KUBERNETES}: {}", wanted.join(" ")));
+            kubernetes(&cache, &wanted)?;
+        }
+        let others = [
+            ("helm", Download::of_helm(HELM), format!("helm.sh/helm/v4/cmd/helm@v{HELM}")),
+            (
+                "kubeconform",
+                Download::of_kubeconform(KUBECONFORM),
+                format!("github.com/yannh/kubeconform/cmd/kubeconform@v{KUBECONFORM}"),
+            ),
+        ];
+        for (name, download, package) in others.iter().filter(|(name, ..)| missing(name)) {
+            command::heading(&format!("getting {name}"));
+            let fresh = bin(&cache).join(format!("{name}.new"));
+            if !fetched(download, &fresh) {
+                go::install(package, &fresh)?;
+            }
+            keep(&fresh, name)?;
+        }
+        Self::find(workspace)
+    }
+
+    /// Where everything is.
+    ///
+    /// # Errors
+    ///
+    /// When something is not there yet.
+    pub(crate) fn find(workspace: &Workspace) -> Result<Self> {
+        let cache = cache(workspace)?;
+        let build = "run `cargo xtask cluster build`";
+        let built = |name: &str| {
+            let file = bin(&cache).join(name);
+            if file.exists() { Ok(file) } else { bail!("{name} is missing: {build}") }
+        };
+        let packaged =
+            |package: Packaged| packaged(&cache, package).with_context(|| format!("{} is missing: {build}", package.2));
+        let containerd = packaged(CONTAINERD)?;
+        let cni = packaged(CNI)?.parent().map(Path::to_path_buf).context("a program lies in no folder")?;
+        Ok(Self {
+            etcd: packaged(ETCD)?,
+            apiserver: built("kube-apiserver")?,
+            controller_manager: built("kube-controller-manager")?,
+            scheduler: built("kube-scheduler")?,
+            kubelet: built("kubelet")?,
+            kubectl: built("kubectl")?,
+            helm: built("helm")?,
+            kubeconform: built("kubeconform")?,
+            ctr: containerd.with_file_name("ctr"),
+            containerd,
+            runc: packaged(RUNC)?,
+            cni,
+            busybox: packaged(BUSYBOX)?,
+        })
+    }
+
+    /// A kubectl that speaks with a cluster as its administrator.
+    pub(crate) fn kubectl(&self, place: &super::Place) -> Command {
+        let mut kubectl = Command::new(&self.kubectl);
+        kubectl.arg("--kubeconfig").arg(place.path("admin.kubeconfig")).arg("--request-timeout=5s");
+        kubectl
+    }
+}
+
+/// The folder of this version.
+fn cache(workspace: &Workspace) -> Result<PathBuf> {
+    Ok(workspace.cache()?.join(format!("cluster/v{KUBERNETES}")))
+}
+
+fn bin(cache: &Path) -> PathBuf {
+    cache.join("bin")
+}
+
+/// The unpacked package's, else this machine's own: where there is no apt, that is all there is.
+fn packaged(cache: &Path, (package, folder, program): Packaged) -> Option<PathBuf> {
+    let unpacked = debian::find(&cache.join("debian"), &format!("{package}_"), folder, program);
+    let exact = unpacked.map(|file| file.with_file_name(program)).filter(|file| file.is_file());
+    exact.or_else(|| if workspace::program("apt-get").is_some() { None } else { workspace::program(program) })
+}
+
+/// Downloads the binaries, or builds those that cannot be had.
+fn kubernetes(cache: &Path, wanted: &[&str]) -> Result<()> {
+    let mut module = None;
+    let mut reachable = true;
+    for name in wanted {
+        let fresh = bin(cache).join(format!("{name}.new"));
+        reachable = reachable && fetched(&Download::of_kubernetes(name, KUBERNETES), &fresh);
+        if !reachable {
+            let module = match &module {
+                Some(module) => module,
+                None => module.insert(go::Module::of_kubernetes(cache, KUBERNETES)?),
+            };
+            module.build(name, &fresh)?;
+        }
+        keep(&fresh, name)?;
+    }
+    Ok(())
+}
+
+/// Whether a program could be downloaded; says why, if not.
+fn fetched(download: &Download, fresh: &Path) -> bool {
+    download.fetch(fresh).unwrap_or_else(|error| {
+        println!("    {error:#}; it is built instead");
+        false
+    })
+}
+
+/// Takes a complete program into the cache: what was interrupted before never appears there.
+fn keep(fresh: &Path, name: &str) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(fresh, fs::Permissions::from_mode(0o755))
+        .and_then(|()| fs::rename(fresh, fresh.with_file_name(name)))
+        .with_context(|| format!("{} cannot be kept", fresh.display()))
+}
