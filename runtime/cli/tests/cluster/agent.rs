@@ -1,0 +1,243 @@
+//! An agent under the chart's service account, beside the node that it works for: started, killed and asked like any process, with
+//! no more rights than a pod of the DaemonSet has.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+
+use crate::node::{CGROUP_ROOT, NODE, apply, get, kubectl, said, try_kubectl, wait_until};
+
+/// Where the chart is installed.
+pub(crate) const NAMESPACE: &str = "qosm-system";
+/// The user that an agent is.
+pub(crate) const USER: &str = "system:serviceaccount:qosm-system:qosm-agent";
+const CONTROLLER_USER: &str = "qosm-controller";
+/// What of the chart runs nothing.
+const RULES: [&str; 8] = [
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+    "Namespace",
+];
+
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The chart, rendered.
+pub(crate) fn rendered(more: &[&str]) -> Vec<Value> {
+    let chart = root().join("deploy/helm/qosm");
+    let mut helm = Command::new(said("QOSM_HELM"));
+    helm.args(["template", "qosm"]).arg(chart).args(["--namespace", NAMESPACE, "--kube-version", "1.33.0"]);
+    // As `make manifests` renders it.
+    helm.args(["--api-versions", "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"]).args(more);
+    let output = helm.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.split("\n---")
+        .map(|document| serde_saphyr::from_str::<Value>(document).unwrap())
+        .filter(Value::is_object)
+        .collect()
+}
+
+/// CRDs, service accounts and roles, as the chart has them: once.
+fn installed() {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    ONCE.get_or_init(|| {
+        let crds = Command::new(env!("CARGO_BIN_EXE_qosm")).arg("crds").output().unwrap();
+        apply(&String::from_utf8(crds.stdout).unwrap());
+        for name in ["policymodules.qosm.io", "nodepolicyreports.qosm.io"] {
+            kubectl(&["wait", "--for=condition=Established", &format!("crd/{name}"), "--timeout=60s"]);
+        }
+        for namespace in [NAMESPACE, "koordinator-system"] {
+            apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}).to_string());
+        }
+        for object in rendered(&[]) {
+            if RULES.contains(&object["kind"].as_str().unwrap()) {
+                apply(&object.to_string());
+            }
+        }
+    });
+}
+
+/// A kubeconfig for a service account of the chart, whose token is bound to the node as a pod's is.
+pub(crate) fn kubeconfig(folder: &Path, account: &str) -> PathBuf {
+    installed();
+    let uid = get(&["node", NODE])["metadata"]["uid"].as_str().unwrap().to_owned();
+    let token = kubectl(&[
+        "create",
+        "token",
+        account,
+        &format!("--namespace={NAMESPACE}"),
+        "--bound-object-kind=Node",
+        &format!("--bound-object-name={NODE}"),
+        &format!("--bound-object-uid={uid}"),
+    ]);
+    let mut config: Value =
+        serde_json::from_str(&kubectl(&["config", "view", "--raw", "--minify", "--flatten", "--output=json"])).unwrap();
+    config["users"][0]["user"] = json!({"token": token.trim()});
+    let path = folder.join(format!("{account}.kubeconfig"));
+    std::fs::write(&path, config.to_string()).unwrap();
+    path
+}
+
+/// A process of the binary that ends with the test.
+pub(crate) struct Agent {
+    process: Child,
+    folder: tempfile::TempDir,
+    kubeconfig: PathBuf,
+}
+
+impl Agent {
+    /// Starts one, and waits until it works.
+    #[track_caller]
+    pub(crate) fn start() -> Self {
+        let agent = Self::start_anyhow();
+        agent.wait_until_ready();
+        agent
+    }
+
+    /// Starts one.
+    pub(crate) fn start_anyhow() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = kubeconfig(folder.path(), "qosm-agent");
+        let process = spawn(folder.path(), &kubeconfig);
+        Self { process, folder, kubeconfig }
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_until_ready(&self) {
+        wait_until("a policy runs", || self.ask(&["get", "policies"]).is_ok_and(|told| told.contains("running")));
+    }
+
+    /// Asks through the admin socket; what it prints, or why not.
+    pub(crate) fn ask(&self, args: &[&str]) -> Result<String, String> {
+        let output = Command::new(env!("CARGO_BIN_EXE_qosm"))
+            .args(args)
+            .args(["--admin-socket"])
+            .arg(self.folder.path().join("admin.sock"))
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+
+    /// What it said so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// As a power cut would.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Starts it again on the same state.
+    pub(crate) fn start_again(&mut self) {
+        self.process = spawn(self.folder.path(), &self.kubeconfig);
+        self.wait_until_ready();
+    }
+
+    /// Ends it in order.
+    pub(crate) fn end(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the agent said:\n{}", self.log());
+        }
+        if matches!(self.process.try_wait(), Ok(None)) {
+            self.end();
+        }
+    }
+}
+
+fn spawn(folder: &Path, kubeconfig: &Path) -> Child {
+    let state = folder.join("state");
+    std::fs::create_dir_all(&state).unwrap();
+    let log = std::fs::File::options().create(true).append(true).open(folder.join("log")).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_qosm"))
+        .args(["agent", "--kubernetes", "--node-name", NODE, "--cgroup-root", CGROUP_ROOT])
+        .args(["--tick-millis", "200", "--metrics-listen", "none"])
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .arg("--state-dir")
+        .arg(&state)
+        .arg("--admin-socket")
+        .arg(folder.join("admin.sock"))
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap()
+}
+
+/// The controller, under its service account.
+pub(crate) struct Controller(Child, tempfile::TempDir);
+
+impl Controller {
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = kubeconfig(folder.path(), CONTROLLER_USER);
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let process = Command::new(env!("CARGO_BIN_EXE_qosm"))
+            .args(["controller", "--metrics-listen", "none", "--kubeconfig"])
+            .arg(kubeconfig)
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Self(process, folder)
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!(
+                "the controller said:\n{}",
+                std::fs::read_to_string(self.1.path().join("log")).unwrap_or_default()
+            );
+        }
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// A PolicyModule that is deleted when dropped.
+pub(crate) struct Module(String);
+
+impl Module {
+    pub(crate) fn apply(name: &str, spec: &Value) -> Self {
+        installed();
+        let object =
+            json!({"apiVersion": "qosm.io/v1alpha1", "kind": "PolicyModule", "metadata": {"name": name}, "spec": spec});
+        apply(&object.to_string());
+        Self(name.to_owned())
+    }
+
+    /// Another specification in the same object.
+    pub(crate) fn change(&self, spec: &Value) {
+        kubectl(&["patch", "policymodule", &self.0, "--type=merge", "--patch", &json!({"spec": spec}).to_string()]);
+    }
+
+    pub(crate) fn get(&self) -> Value {
+        get(&["policymodule", &self.0])
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        try_kubectl(&["delete", "policymodule", &self.0, "--ignore-not-found"]).ok();
+    }
+}

@@ -1,0 +1,124 @@
+//! The chart, installed as a person installs it: an image on the node, a DaemonSet without privileges, an uninstall that leaves
+//! nothing.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::json;
+
+use crate::agent::{NAMESPACE, root};
+use crate::node::{CGROUP_ROOT, NODE, Pod, busy, cluster_file, get, kubectl, said, try_kubectl, wait_for, wait_until};
+
+const IMAGE: &str = "ghcr.io/qosm/qosm:0.1.0";
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+fn helm(args: &[&str]) -> String {
+    run(Command::new(said("QOSM_HELM"))
+        .args(args)
+        .args(["--namespace", NAMESPACE])
+        .env("KUBECONFIG", said("KUBECONFIG")))
+}
+
+/// Uninstalls, whatever became of the test.
+struct Release;
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        let helm = |args: &[&str]| {
+            let mut helm = Command::new(said("QOSM_HELM"));
+            helm.args(args).args(["--namespace", NAMESPACE]).env("KUBECONFIG", said("KUBECONFIG")).output()
+        };
+        if std::thread::panicking() {
+            eprintln!("{:?}", try_kubectl(&["logs", "--namespace", NAMESPACE, "daemonset/qosm-agent", "--tail=50"]));
+            eprintln!("{:?}", try_kubectl(&["describe", "pods", "--namespace", NAMESPACE]));
+        }
+        helm(&["uninstall", "qosm", "--ignore-not-found"]).ok();
+    }
+}
+
+#[test]
+fn the_chart_runs_on_the_node_keeps_values_over_an_update_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("qosm.tar");
+    let xtask = || Command::new(said("QOSM_XTASK"));
+    run(xtask().args(["image", "--name", IMAGE, "--output"]).arg(&image).current_dir(root()));
+    run(xtask().args(["cluster", "import"]).arg(&image).arg("--dir").arg(said("QOSM_TEST_CLUSTER")));
+    // What the test bed lacks (a network of services), and where its kubelet and cgroups are.
+    let values = json!({
+        "image": {"pullPolicy": "Never"},
+        "agent": {
+            "hostNetwork": true, "cgroupRoot": CGROUP_ROOT, "cgroupDriver": "cgroupfs",
+            "stateDir": cluster_file("qosm-state"), "runDir": cluster_file("qosm-run"),
+            "seccomp": {"kubeletDir": cluster_file("kubelet/seccomp")},
+        },
+        "controller": {"hostNetwork": true},
+    });
+    let file = folder.path().join("values.json");
+    std::fs::write(&file, values.to_string()).unwrap();
+    let chart = root().join("deploy/helm/qosm");
+    // Roles that other tests have applied by themselves are not Helm's to take over.
+    let applied =
+        ["clusterrole", "clusterrolebinding", "validatingadmissionpolicy", "validatingadmissionpolicybinding"];
+    for kind in applied {
+        for name in ["qosm-agent", "qosm-controller", "qosm-agent-own-report"] {
+            kubectl(&["delete", kind, name, "--ignore-not-found"]);
+        }
+    }
+    try_kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=true"]).unwrap();
+    kubectl(&["delete", "policymodules", "--all"]);
+    let release = Release;
+    helm(&["install", "qosm", chart.to_str().unwrap(), "--create-namespace", "--values", file.to_str().unwrap()]);
+
+    let metadata = json!({"annotations": {"koordinator.sh/cpuBurst": r#"{"policy":"cpuBurstOnly"}"#}});
+    let pod = Pod::create_with("qosm-chart", &metadata, &busy("200m"));
+    let group = pod.cgroup("app");
+    wait_until("an agent of the chart gives the container its burst", || group.burst() == 20_000);
+    for module in ["cpu-burst", "memory-locality", "memory-qos"] {
+        wait_until("the controller counts the node", || get(&["policymodule", module])["status"]["updated"] == 1);
+    }
+    let report = get(&["nodepolicyreport", NODE]);
+    assert_eq!(report["status"]["summary"], "3/3", "{report:#}");
+    let explained = kubectl(&[
+        "exec",
+        "--namespace",
+        NAMESPACE,
+        "daemonset/qosm-agent",
+        "--",
+        "qosm",
+        "explain",
+        "default/qosm-chart",
+    ]);
+    assert!(explained.contains("annotation koordinator.sh/cpuBurst"), "{explained}");
+
+    // An update: another agent takes over, and meanwhile nothing moves.
+    let agent = || get(&["pods", "--namespace", NAMESPACE, "--selector=app.kubernetes.io/component=agent"]);
+    let first = agent()["items"][0]["metadata"]["uid"].clone();
+    let (is_over, has_moved) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                has_moved.fetch_or(group.burst() != 20_000, Ordering::Relaxed);
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        });
+        kubectl(&["rollout", "restart", "--namespace", NAMESPACE, "daemonset/qosm-agent"]);
+        kubectl(&["rollout", "status", "--namespace", NAMESPACE, "daemonset/qosm-agent", "--timeout=80s"]);
+        wait_for("another agent is ready", || {
+            let agents = agent();
+            let agent = &agents["items"][0];
+            let is_ready = agent["status"]["containerStatuses"][0]["ready"] == true;
+            (is_ready && agent["metadata"]["uid"] != first).then_some(())
+        });
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(!has_moved.load(Ordering::Relaxed), "an update unsettles pods");
+
+    drop(release);
+    wait_until("without the chart every knob is as it was", || group.burst() == 0);
+}

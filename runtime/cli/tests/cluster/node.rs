@@ -1,0 +1,292 @@
+//! The node that the tests share, its pods, and what a person would ask of both.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// The node's name.
+pub(crate) const NODE: &str = "qosm-test-node";
+/// The group that holds the kubelet's `kubepods`: what `qosm agent --cgroup-root` is given.
+pub(crate) const CGROUP_ROOT: &str = "/qosm-test-node";
+/// A shell with all that busybox has. The node has no other images than this and its pause.
+pub(crate) const BUSYBOX: &str = "qosm.test/busybox:1";
+
+/// Long enough for a machine that is busy with other things; what happens at all happens much sooner.
+const PATIENCE: Duration = Duration::from_secs(90);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Looks again and again until there is an answer.
+#[track_caller]
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "waited in vain for: {what}");
+        sleep(PAUSE);
+    }
+}
+
+/// Looks again and again until it is so.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut look: impl FnMut() -> bool) {
+    wait_for(what, || look().then_some(()));
+}
+
+/// What the test run says by a variable.
+pub(crate) fn said(variable: &str) -> PathBuf {
+    let Some(value) = std::env::var_os(variable) else {
+        unreachable!("{variable} is not set: these tests need a cluster; run: make test ARGS=\"--only cluster\"")
+    };
+    value.into()
+}
+
+/// The cluster's folder: `admin.kubeconfig`, `audit.log`, `manifests/` for static pods, `logs/`.
+pub(crate) fn cluster_file(name: &str) -> PathBuf {
+    said("QOSM_TEST_CLUSTER").join(name)
+}
+
+/// Runs a program; its stdout, or all that it said when it failed.
+fn run(command: &mut Command, input: &str) -> Result<String, String> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    if status.success() { Ok(text(stdout)) } else { Err(format!("{status}: {}{}", text(stdout), text(stderr))) }
+}
+
+fn kubectl_command(args: &[&str]) -> Command {
+    let mut command = Command::new(said("QOSM_KUBECTL"));
+    command.args(args).env("KUBECONFIG", said("KUBECONFIG"));
+    command
+}
+
+/// kubectl as the cluster's administrator; its stdout, or all that it said when it failed.
+pub(crate) fn try_kubectl(args: &[&str]) -> Result<String, String> {
+    run(&mut kubectl_command(args), "")
+}
+
+/// The same, where it must not fail.
+#[track_caller]
+pub(crate) fn kubectl(args: &[&str]) -> String {
+    match try_kubectl(args) {
+        Ok(printed) => printed,
+        Err(error) => unreachable!("kubectl {}: {error}", args.join(" ")),
+    }
+}
+
+/// An object, or a list of them, as JSON.
+#[track_caller]
+pub(crate) fn get(args: &[&str]) -> Value {
+    serde_json::from_str(&kubectl(&[&["get", "--output=json"], args].concat())).unwrap()
+}
+
+/// Applies manifests, in YAML or JSON.
+#[track_caller]
+pub(crate) fn apply(manifests: &str) {
+    let applied = run(&mut kubectl_command(&["apply", "--filename=-"]), manifests);
+    assert!(applied.is_ok(), "{}\n{manifests}", applied.unwrap_err());
+}
+
+/// `cargo xtask cluster VERB COMPONENT`, for this cluster.
+#[track_caller]
+pub(crate) fn component(verb: &str, component: &str) {
+    let mut xtask = Command::new(said("QOSM_XTASK"));
+    xtask.args(["cluster", verb, component, "--dir"]).arg(said("QOSM_TEST_CLUSTER"));
+    let result = run(&mut xtask, "");
+    assert!(result.is_ok(), "{}", result.unwrap_err());
+}
+
+/// Stops or starts the API server; started, it answers.
+#[track_caller]
+pub(crate) fn api_server(verb: &str) {
+    component(verb, "apiserver");
+}
+
+/// A pod's specification: one container `app` that uses all CPU that it is given.
+pub(crate) fn busy(cpu: &str) -> Value {
+    json!({"containers": [{
+        "name": "app", "image": BUSYBOX, "command": ["sh", "-c", "while :; do :; done"],
+        "resources": {"requests": {"cpu": "50m", "memory": "16Mi"}, "limits": {"cpu": cpu, "memory": "64Mi"}},
+    }]})
+}
+
+/// A pod of the namespace `default`. Deleted when dropped.
+pub(crate) struct Pod {
+    name: String,
+}
+
+impl Pod {
+    /// Makes one on the node and waits until it runs. What nodes without a registry need is filled in.
+    #[track_caller]
+    pub(crate) fn create(name: &str, spec: &Value) -> Self {
+        Self::create_with(name, &json!({}), spec)
+    }
+
+    /// The same with labels and annotations.
+    #[track_caller]
+    pub(crate) fn create_with(name: &str, metadata: &Value, spec: &Value) -> Self {
+        let mut manifest = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+        manifest["metadata"]["name"] = name.into();
+        manifest["spec"]["nodeName"] = NODE.into();
+        // A shell as a container's first process does not heed the request to end.
+        manifest["spec"]["terminationGracePeriodSeconds"] = 0.into();
+        for container in manifest["spec"]["containers"].as_array_mut().unwrap() {
+            container["imagePullPolicy"] = "Never".into();
+        }
+        apply(&manifest.to_string());
+        let pod = Self { name: name.to_owned() };
+        wait_until(&format!("pod {name} runs"), || {
+            let status = &pod.get()["status"];
+            let containers = status["containerStatuses"].as_array();
+            status["phase"] == "Running" && containers.is_some_and(|all| all.iter().all(|one| one["ready"] == true))
+        });
+        pod
+    }
+
+    /// The pod as the API server has it.
+    #[track_caller]
+    pub(crate) fn get(&self) -> Value {
+        get(&["pod", &self.name])
+    }
+
+    /// Its UID.
+    pub(crate) fn uid(&self) -> String {
+        self.get()["metadata"]["uid"].as_str().unwrap().to_owned()
+    }
+
+    /// A container's id, without the runtime's name.
+    #[track_caller]
+    pub(crate) fn container_id(&self, container: &str) -> String {
+        let pod = self.get();
+        let statuses = pod["status"]["containerStatuses"].as_array().unwrap();
+        let status = statuses.iter().find(|status| status["name"] == container).unwrap();
+        status["containerID"].as_str().unwrap().trim_start_matches("containerd://").to_owned()
+    }
+
+    /// A container's group.
+    #[track_caller]
+    pub(crate) fn cgroup(&self, container: &str) -> Group {
+        Group::of(&self.uid(), &self.container_id(container))
+    }
+
+    /// Deletes it and waits until the API server has forgotten it.
+    #[track_caller]
+    pub(crate) fn delete(self) {
+        kubectl(&["delete", "pod", &self.name, "--grace-period=0", "--force", "--wait=true"]);
+    }
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        // It may be gone already, or the API server may be: the test has failed then.
+        let _ = try_kubectl(&["delete", "pod", &self.name, "--grace-period=0", "--force", "--wait=false"]);
+    }
+}
+
+/// A container's group, in each hierarchy.
+pub(crate) struct Group {
+    /// Relative to the hierarchy.
+    path: PathBuf,
+}
+
+impl Group {
+    /// The group of a container by its pod's UID and its own id.
+    #[track_caller]
+    pub(crate) fn of(uid: &str, container: &str) -> Self {
+        // The kubelet's groups, by the pod's Kubernetes QoS: Guaranteed pods have none of their own.
+        let places = ["", "burstable", "besteffort"];
+        let paths = places.map(|qos| {
+            Path::new(CGROUP_ROOT.trim_start_matches('/'))
+                .join("kubepods")
+                .join(qos)
+                .join(format!("pod{uid}/{container}"))
+        });
+        let path = wait_for("the container's cgroup is there", || {
+            paths.iter().find(|path| hierarchy("cpu").join(path).exists())
+        });
+        Self { path: path.clone() }
+    }
+
+    /// Where it is in the hierarchy of a controller.
+    pub(crate) fn path(&self, controller: &str) -> PathBuf {
+        hierarchy(controller).join(&self.path)
+    }
+
+    /// A file of it, named after its controller as all of these are.
+    #[track_caller]
+    pub(crate) fn read(&self, file: &str) -> String {
+        let controller = file.split('.').next().unwrap();
+        let path = self.path(controller).join(file);
+        fs::read_to_string(&path).unwrap_or_else(|error| unreachable!("{}: {error}", path.display()))
+    }
+
+    /// CFS quota in microseconds; -1 = unlimited.
+    #[track_caller]
+    pub(crate) fn quota(&self) -> i64 {
+        if is_v2() {
+            let text = self.read("cpu.max");
+            let word = text.split_whitespace().next().unwrap();
+            return if word == "max" { -1 } else { word.parse().unwrap() };
+        }
+        self.read("cpu.cfs_quota_us").trim().parse().unwrap()
+    }
+
+    /// CFS burst in microseconds.
+    #[track_caller]
+    pub(crate) fn burst(&self) -> i64 {
+        self.read(if is_v2() { "cpu.max.burst" } else { "cpu.cfs_burst_us" }).trim().parse().unwrap()
+    }
+
+    /// Ends its processes as the kernel would for want of memory.
+    pub(crate) fn kill(&self) {
+        let procs = fs::read_to_string(self.path("cpu").join("cgroup.procs")).unwrap();
+        for pid in procs.lines().filter_map(|line| line.parse().ok()).filter_map(rustix::process::Pid::from_raw) {
+            // It may have ended by itself.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+
+    /// CFS periods in which it ran out of quota.
+    #[track_caller]
+    pub(crate) fn throttled(&self) -> u64 {
+        let text = self.read("cpu.stat");
+        text.lines().find_map(|line| line.strip_prefix("nr_throttled ")).unwrap().trim().parse().unwrap()
+    }
+}
+
+fn is_v2() -> bool {
+    Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
+}
+
+fn hierarchy(controller: &str) -> PathBuf {
+    let mount = Path::new("/sys/fs/cgroup");
+    if is_v2() { mount.to_owned() } else { mount.join(controller) }
+}
+
+/// Who asked the API server for what, in the order in which it answered: the events of its audit log, e.g. `user.username`,
+/// `verb`, `objectRef.resource`, `responseStatus.code`.
+pub(crate) fn audit() -> Vec<Value> {
+    let text = fs::read_to_string(cluster_file("audit.log")).unwrap();
+    // The last line may be half written.
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// The verbs that a user used, each with its resource, once: `watch pods`.
+pub(crate) fn verbs_of(user: &str) -> std::collections::BTreeSet<String> {
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let events = audit().into_iter().filter(|event| event["user"]["username"] == user);
+    let describe = |event: Value| {
+        let (resource, sub) = (word(&event["objectRef"]["resource"]), word(&event["objectRef"]["subresource"]));
+        let slash = if sub.is_empty() { "" } else { "/" };
+        format!("{} {resource}{slash}{sub}", word(&event["verb"]))
+    };
+    events.map(describe).collect()
+}

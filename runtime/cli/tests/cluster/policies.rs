@@ -1,0 +1,221 @@
+//! Pods get what their annotations ask for, and PolicyModules what they say.
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, Controller, Module};
+use crate::node::{NODE, Pod, api_server, apply, busy, get, kubectl, try_kubectl, wait_until};
+
+/// CPU Burst in the form that does not wait for a share pool to be idle.
+fn burst() -> Value {
+    json!({"module": "builtin:cpu-burst"})
+}
+
+fn annotated(policy: &str) -> Value {
+    json!({"annotations": {"koordinator.sh/cpuBurst": format!(r#"{{"policy":"{policy}"}}"#)}})
+}
+
+/// The cluster's strategy for CPU Burst; taken away when dropped.
+struct Strategy;
+
+impl Strategy {
+    fn apply(text: &str) -> Self {
+        Self::apply_over(text);
+        Self
+    }
+
+    fn apply_over(text: &str) {
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "ack-slo-config", "namespace": "kube-system"},
+            "data": {"cpu-burst-config": text},
+        });
+        apply(&map.to_string());
+    }
+}
+
+impl Drop for Strategy {
+    fn drop(&mut self) {
+        try_kubectl(&["delete", "configmap", "ack-slo-config", "--namespace=kube-system"]).ok();
+    }
+}
+
+fn annotate(pod: &str, annotation: &str) {
+    kubectl(&["annotate", "--overwrite", "pod", pod, annotation]);
+}
+
+#[test]
+fn an_annotated_pod_gets_its_burst_and_loses_it_with_the_annotation() {
+    let (_module, _agent) = (Module::apply("cpu-burst", &burst()), Agent::start());
+    // Others' load on this machine must not decide.
+    let _map = Strategy::apply(r#"{"clusterStrategy": {"sharePoolThresholdPercent": 100}}"#);
+    let pod = Pod::create_with("qosm-burst", &annotated("auto"), &busy("200m"));
+    let group = pod.cgroup("app");
+    wait_until("the container may burst", || group.burst() == 20_000);
+    wait_until("its quota is raised while it is throttled", || group.quota() > 20_000);
+    annotate("qosm-burst", r#"koordinator.sh/cpuBurst={"policy":"none"}"#);
+    wait_until("everything is as it was", || group.burst() == 0 && group.quota() == 20_000);
+}
+
+#[test]
+fn a_container_that_restarts_gets_its_burst_again() {
+    let (_module, _agent) = (Module::apply("cpu-burst", &burst()), Agent::start());
+    let pod = Pod::create_with("qosm-restart", &annotated("cpuBurstOnly"), &busy("200m"));
+    let before = pod.container_id("app");
+    wait_until("the container may burst", || pod.cgroup("app").burst() == 20_000);
+    pod.cgroup("app").kill();
+    wait_until("it is another container", || {
+        let status = &pod.get()["status"]["containerStatuses"][0];
+        status["ready"] == true && status["containerID"].as_str().is_some_and(|id| !id.ends_with(&before))
+    });
+    wait_until("that one may burst too", || pod.cgroup("app").burst() == 20_000);
+}
+
+#[test]
+fn a_resize_in_place_moves_what_comes_back_at_the_end() {
+    let (_module, _agent) = (Module::apply("cpu-burst", &burst()), Agent::start());
+    let pod = Pod::create_with("qosm-resize", &annotated("cpuBurstOnly"), &busy("200m"));
+    let group = pod.cgroup("app");
+    wait_until("the container may burst", || group.burst() == 20_000);
+    let patch = r#"{"spec":{"containers":[{"name":"app","resources":{"limits":{"cpu":"300m"}}}]}}"#;
+    kubectl(&["patch", "pod", "qosm-resize", "--subresource=resize", "--patch", patch]);
+    wait_until("quota and burst follow the new limit", || group.quota() == 30_000 && group.burst() == 30_000);
+    annotate("qosm-resize", r#"koordinator.sh/cpuBurst={"policy":"none"}"#);
+    wait_until("the new limit stays", || group.quota() == 30_000 && group.burst() == 0);
+}
+
+#[test]
+fn a_policy_module_is_put_into_the_shadow_swapped_and_removed() {
+    let module = Module::apply("cpu-burst", &burst());
+    let agent = Agent::start();
+    let pod = Pod::create_with("qosm-module", &annotated("cpuBurstOnly"), &busy("200m"));
+    let group = pod.cgroup("app");
+    wait_until("the container may burst", || group.burst() == 20_000);
+
+    module.change(&json!({"mode": "shadow"}));
+    wait_until("a shadow writes nothing", || group.burst() == 0);
+    wait_until("it is compared", || agent.ask(&["get", "policies"]).is_ok_and(|told| told.contains("shadow")));
+
+    // Another file with the same module, as a new version would be.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("next.wasm");
+    std::fs::copy(modules().join("cpu-burst.wasm"), &file).unwrap();
+    module.change(&json!({"mode": "enforce", "module": format!("file://{}", file.display()), "config": {"profile": "koordinator"}}));
+    wait_until("the other version holds the burst", || group.burst() == 20_000);
+
+    module.change(&json!({"module": "file:///no/such.wasm"}));
+    wait_until("what cannot be loaded is told", || {
+        agent.ask(&["get", "policies", "-o", "json"]).is_ok_and(|told| told.contains("is not taken"))
+    });
+    assert_eq!(group.burst(), 20_000, "the last good one goes on");
+    drop(module);
+    wait_until("without the module everything is as it was", || group.burst() == 0);
+}
+
+fn modules() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_BIN_EXE_qosm")).parent().unwrap().parent().unwrap().join("policies")
+}
+
+#[test]
+fn the_api_server_may_go_and_the_agent_may_be_killed() {
+    let (_module, mut agent) = (Module::apply("cpu-burst", &burst()), Agent::start());
+    let pod = Pod::create_with("qosm-outage", &annotated("cpuBurstOnly"), &busy("200m"));
+    let group = pod.cgroup("app");
+    wait_until("the container may burst", || group.burst() == 20_000);
+    api_server("stop");
+    wait_until("the outage is told", || {
+        agent.ask(&["get", "problems"]).is_ok_and(|told| told.contains("watch of") && told.contains("counts on"))
+    });
+    assert_eq!(group.burst(), 20_000, "what was known counts on");
+    api_server("start");
+    wait_until("it is mended", || agent.ask(&["get", "problems"]).is_ok_and(|told| !told.contains("watch of")));
+    annotate("qosm-outage", r#"koordinator.sh/cpuBurst={"policy":"none"}"#);
+    wait_until("changes arrive again", || group.burst() == 0);
+    annotate("qosm-outage", r#"koordinator.sh/cpuBurst={"policy":"cpuBurstOnly"}"#);
+    wait_until("in both directions", || group.burst() == 20_000);
+
+    agent.kill();
+    assert_eq!(group.burst(), 20_000);
+    agent.start_again();
+    assert_eq!(group.burst(), 20_000, "the next agent takes it over");
+    agent.end();
+    assert_eq!(group.burst(), 0, "an end in order restores");
+}
+
+#[test]
+fn a_config_map_counts_and_a_broken_one_is_told_where_its_author_looks() {
+    let (_module, _agent, _controller) = (Module::apply("cpu-burst", &burst()), Agent::start(), Controller::start());
+    let pod = Pod::create("qosm-class", &busy("200m"));
+    let group = pod.cgroup("app");
+    let _map = Strategy::apply(r#"{"clusterStrategy": {"policy": "cpuBurstOnly"}}"#);
+    wait_until("every pod may burst", || group.burst() == 20_000);
+    Strategy::apply_over(r#"{"clusterStrategy": {"policy": "#);
+    wait_until("kubectl describe shows what is wrong", || {
+        kubectl(&["describe", "configmap", "ack-slo-config", "--namespace=kube-system"])
+            .contains("InvalidConfiguration")
+    });
+    assert_eq!(group.burst(), 20_000, "the last good text counts");
+    Strategy::apply_over(r#"{"clusterStrategy": {"policy": "none"}}"#);
+    wait_until("the repaired one counts", || group.burst() == 0);
+}
+
+#[test]
+fn describe_pod_tells_of_an_annotation_that_cannot_be_used() {
+    let (_module, _agent) = (Module::apply("cpu-burst", &burst()), Agent::start());
+    let metadata = json!({"annotations": {"koordinator.sh/cpuBurst": r#"{"policy":"auto","cpuBurstPercent":"much"}"#}});
+    let _pod = Pod::create_with("qosm-wrong", &metadata, &busy("200m"));
+    wait_until("the pod has an event", || {
+        let told = kubectl(&["describe", "pod", "qosm-wrong"]);
+        told.contains("InvalidConfiguration") && told.contains("cpuBurstPercent")
+    });
+}
+
+#[test]
+fn the_fleet_is_counted_and_a_module_that_cannot_run_is_told() {
+    let module = Module::apply("cpu-burst", &burst());
+    let (_agent, _controller) = (Agent::start(), Controller::start());
+    let status = || module.get()["status"].clone();
+    wait_until("the controller counts the node", || status()["updated"] == 1 && status()["nodes"] == 1);
+    let digest = || get(&["nodepolicyreport", NODE])["status"]["policies"][0]["digest"].clone();
+    wait_until("its report is that of this agent", || digest().is_string() && digest() == status()["digest"]);
+    let report = get(&["nodepolicyreport", NODE]);
+    assert_eq!(report["metadata"]["ownerReferences"][0]["kind"], "Node");
+    assert_eq!(report["status"]["capabilities"]["knobs"]["cpu.quota"], "native");
+    let rollout = || {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_qosm"))
+            .args(["rollout", "status", "cpu-burst"])
+            .env("KUBECONFIG", crate::node::said("KUBECONFIG"))
+            .output()
+            .unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (good, told) = rollout();
+    assert!(good && told.contains("1 of 1 nodes run this generation"), "{told}");
+
+    module.change(&json!({"grants": ["node", "cpu-stat", "teleport"]}));
+    wait_until("an unknown grant is told on the module", || {
+        let described = kubectl(&["describe", "policymodule", "cpu-burst"]);
+        status()["failing"] == 1 && described.contains("InvalidConfiguration") && described.contains("`teleport`")
+    });
+    assert!(!rollout().0);
+    module.change(&json!({"grants": null, "module": "oci://registry.example/qosm/cpu-burst@sha256:0000"}));
+    wait_until("a reference that cannot be resolved is told", || {
+        status()["conditions"].to_string().contains("modules are not pulled from registries yet")
+    });
+    module.change(&json!({"module": "builtin:cpu-burst", "nodeSelector": {"matchLabels": {"zone": "nowhere"}}}));
+    wait_until("a selector without nodes is told", || {
+        status()["conditions"].to_string().contains("matches none of 1 nodes")
+    });
+    // What cannot be meant is refused when it is applied.
+    for (field, spec) in [
+        ("spec.module", json!({"module": "cpu-burst"})),
+        ("spec.mode", json!({"module": "builtin:x", "mode": "loud"})),
+        ("shadowOf", json!({"module": "builtin:x", "shadowOf": "y"})),
+        ("percent", json!({"module": "builtin:x", "rollout": {"percent": 101}})),
+    ] {
+        let object = json!({"apiVersion": "qosm.io/v1alpha1", "kind": "PolicyModule", "metadata": {"name": "bad"}, "spec": spec});
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), object.to_string()).unwrap();
+        let refused = try_kubectl(&["create", "--dry-run=server", "--filename", file.path().to_str().unwrap()]);
+        assert!(refused.as_ref().is_err_and(|error| error.contains(field)), "{field}: {refused:?}");
+    }
+}
