@@ -8,7 +8,7 @@ IMAGE ?= ghcr.io/qosm/qosm:$(VERSION)
 HELM ?= helm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo bench bench-workloads lint format image manifests clean
+.PHONY: help setup build test demo bench bench-workloads bench-fleet lint format image manifests clean
 
 help:  ## this list
 	@echo 'make VERB, where VERB is one of'
@@ -32,6 +32,9 @@ bench:  ## the benches behind the README's numbers
 
 bench-workloads:  ## memory QoS under overcommit, in a VM with cgroup v2: none against auto (about six minutes)
 	@$(XTASK) bench-workloads $(ARGS)
+
+bench-fleet:  ## ten thousand nodes' reports at a real API server, and what one agent takes beside it
+	@$(XTASK) bench-fleet $(ARGS)
 
 lint:  ## formatting, clippy, licences and advisories of dependencies
 	@$(XTASK) lint $(ARGS)

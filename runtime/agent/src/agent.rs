@@ -17,6 +17,7 @@ use qosm_model::problem::chain;
 use qosm_model::unit::Bytes;
 
 use crate::alarm::AlarmState;
+use crate::announce::Announced;
 use crate::apply::Refusal;
 use crate::columns::{self, ColumnCost, Quotas, Readings};
 use crate::config::{AgentConfig, OnShutdown, PolicyMode};
@@ -128,6 +129,8 @@ pub struct Agent {
     /// What is wrong with the roster.
     pub(crate) roster_problems: Vec<Problem>,
     pub(crate) reporting: Reporting,
+    /// What pods' owners were told of.
+    pub(crate) announced: Announced,
     /// Where pods' owners and the fleet are told.
     pub(crate) outbox: Option<Outbox>,
     /// What has to arrive before anything may be done.
@@ -263,6 +266,7 @@ impl Agent {
             made,
             roster_problems: Vec::new(),
             reporting: Reporting::default(),
+            announced: Announced::new(),
             outbox: None,
             waits_for: None,
         })
@@ -297,6 +301,7 @@ impl Agent {
             }
             self.holds.remove(&entry.id);
             self.events.forget(entry.id);
+            self.announced.retain(|(pod, _)| *pod != entry.id);
             self.leaving.push(entry);
         }
         self.leaving_containers.extend(changes.gone);
@@ -359,6 +364,7 @@ impl Agent {
         step.migrations = self.apply_migrations();
         self.tidy_leaving();
         self.settle(now, &mut step);
+        self.announce(&step);
         // Shadows come last: however long one takes, what counts is written by then.
         for (place, cause) in shadows {
             self.evaluate(place, cause, &step.readings, now, &mut step.events);

@@ -66,7 +66,9 @@ impl Events {
     /// Keeps an event. `true` if it was not said before.
     pub(crate) fn record(&mut self, event: AgentEvent, now: Timestamp) -> bool {
         let same = self.kept.iter_mut().find(|kept| {
-            kept.pod == event.pod
+            // A pod made anew under its old name is another one, whose owner has heard nothing yet.
+            kept.id == event.id
+                && kept.pod == event.pod
                 && kept.reason == event.reason
                 && kept.message == event.message
                 && kept.source == event.source

@@ -11,6 +11,7 @@ mod account;
 pub mod admin;
 mod agent;
 mod alarm;
+mod announce;
 mod apply;
 mod arbitrate;
 mod columns;

@@ -9,12 +9,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{RecvTimeoutError, Sender};
+use std::time::Duration;
 
 use cap_std::fs::Dir;
 use qosm_cluster::PolicyModule;
 use qosm_cluster::policy_module::{FailurePolicy, ModuleMode, PolicyModuleSpec, Rollout};
 use qosm_engine::{Compiler, Engine, Interface, ModuleCache};
+use qosm_model::layering::CompiledProtocol;
 use qosm_model::pod::Node;
 use qosm_model::problem::{Problem, chain};
 use serde::{Deserialize, Serialize};
@@ -25,6 +27,8 @@ use crate::load;
 use crate::policy::LoadedPolicy;
 use crate::service::Request;
 
+/// What could not be loaded is tried again so often: a file may come late, a compiler may have had no memory.
+const TRIED_AGAIN: Duration = Duration::from_secs(60);
 /// The file of what PolicyModules were taken.
 const TAKEN: &str = "policy-modules.json";
 
@@ -37,6 +41,14 @@ pub struct Roster {
     pub unloaded: Vec<Unloaded>,
     /// What is wrong with the entries and PolicyModules.
     pub problems: Vec<Problem>,
+}
+
+impl Roster {
+    /// Whether something that was asked for does not run.
+    fn is_incomplete(&self) -> bool {
+        let was_refused = |enlisted: &Enlisted| enlisted.origin.as_ref().is_some_and(|origin| origin.refused.is_some());
+        !self.unloaded.is_empty() || self.policies.iter().any(was_refused)
+    }
 }
 
 /// A policy that can run.
@@ -142,6 +154,8 @@ pub struct Recruiter {
     compiler: Compiler,
     state: Dir,
     taken: BTreeMap<String, Taken>,
+    /// What runs: a module whose file has gone since goes on.
+    loaded: BTreeMap<String, LoadedPolicy>,
 }
 
 /// What a recruiter works with.
@@ -164,14 +178,21 @@ impl Recruiter {
     /// Remembers what an earlier agent took; a file that cannot be read is told and counts as none.
     pub fn new(tools: Tools) -> Self {
         let Tools { engine, entries, default_modules, cache, compiler, state } = tools;
-        let taken = match state.read(TAKEN) {
-            Ok(text) => serde_json::from_slice(&text).unwrap_or_else(|error| {
+        // One entry that cannot be read, of an agent of another version, does not cost the others.
+        let entries_of = |text: Vec<u8>| serde_json::from_slice::<BTreeMap<String, serde_json::Value>>(&text);
+        let taken = match state.read(TAKEN).map(entries_of) {
+            Ok(Ok(taken)) => taken
+                .into_iter()
+                .filter_map(|(name, value)| Some((name, serde_json::from_value(value).ok()?)))
+                .collect(),
+            Ok(Err(error)) => {
                 tracing::warn!(file = TAKEN, %error, "it cannot be read; PolicyModules are taken anew");
                 BTreeMap::new()
-            }),
+            }
             Err(_) => BTreeMap::new(),
         };
-        Self { engine, entries, default_modules, cache, compiler, state, taken }
+        let loaded = BTreeMap::new();
+        Self { engine, entries, default_modules, cache, compiler, state, taken, loaded }
     }
 
     /// The roster for these PolicyModules.
@@ -261,10 +282,36 @@ impl Recruiter {
         }
     }
 
-    fn load(&self, entry: &PolicyConfig) -> Result<LoadedPolicy, String> {
-        entry.granted().map_err(|error| error.to_string())?;
-        load::load(&self.engine, entry, &self.default_modules, Some(&self.cache), &self.compiler)
-            .map_err(|error| chain(&error))
+    /// Loads a module, and makes sure that it can run: what is found out only by its evaluation comes too late for the last good one.
+    fn load(&mut self, entry: &PolicyConfig) -> Result<LoadedPolicy, String> {
+        let grants = entry.granted().map_err(|error| error.to_string())?;
+        let loaded = load::load(&self.engine, entry, &self.default_modules, Some(&self.cache), &self.compiler);
+        let policy = match loaded {
+            Ok(policy) => policy,
+            Err(error) => match self.loaded.get(&entry.name).filter(|known| known.config == *entry) {
+                Some(known) => {
+                    tracing::warn!(
+                        policy = entry.name,
+                        error = chain(&error),
+                        "not read again; what is loaded goes on"
+                    );
+                    return Ok(known.clone());
+                }
+                None => return Err(chain(&error)),
+            },
+        };
+        let is_missing = |interface: &&Interface| !interface.always_granted() && !grants.contains(**interface);
+        let missing: Vec<_> =
+            policy.module.imports().iter().filter(is_missing).map(|name| format!("`{name}`")).collect();
+        if !missing.is_empty() {
+            let (name, missing) = (&entry.name, missing.join(", "));
+            return Err(format!("policy `{name}`: its module imports {missing}; add that to its grants"));
+        }
+        if let Some(protocol) = policy.description.protocol.clone() {
+            CompiledProtocol::compile(protocol).map_err(|problem| problem.to_string())?;
+        }
+        self.loaded.insert(entry.name.clone(), policy.clone());
+        Ok(policy)
     }
 
     /// Writes down what was taken, in one piece.
@@ -298,12 +345,24 @@ impl Recruits {
         let (calls, called) = std::sync::mpsc::channel::<(Vec<PolicyModule>, Node)>();
         std::thread::Builder::new().name("recruits".to_owned()).spawn(move || {
             let mut last: Option<(Vec<PolicyModule>, Node)> = None;
-            while let Ok(call) = called.recv() {
-                // Of calls that came while a module was compiled the newest counts.
-                let call = called.try_iter().last().unwrap_or(call);
-                let is_same = last.as_ref().is_some_and(|last| same_specifications(last, &call));
-                if !is_same && requests.send(Request::Roster(Box::new(recruiter.muster(&call.0, &call.1)))).is_err() {
-                    return;
+            let mut is_incomplete = false;
+            loop {
+                let wait = if is_incomplete { TRIED_AGAIN } else { Duration::MAX };
+                let call = match called.recv_timeout(wait) {
+                    // Of calls that came while a module was compiled the newest counts.
+                    Ok(call) => Some(called.try_iter().last().unwrap_or(call)),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                };
+                let is_same =
+                    call.as_ref().is_some_and(|call| last.as_ref().is_some_and(|last| same_specifications(last, call)));
+                let Some(call) = call.or_else(|| last.clone()) else { continue };
+                if !is_same {
+                    let roster = recruiter.muster(&call.0, &call.1);
+                    is_incomplete = roster.is_incomplete();
+                    if requests.send(Request::Roster(Box::new(roster))).is_err() {
+                        return;
+                    }
                 }
                 last = Some(call);
             }

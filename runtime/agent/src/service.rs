@@ -99,19 +99,22 @@ pub fn run(
         if is_tick {
             next = (next + tick).max(Instant::now());
         }
+        // Asked first: what arrives between the two questions must not look like an empty node.
+        let awaited = source.waits_for();
         if let Some(snapshot) = source.poll() {
             let sources = Sources::from(snapshot);
             if let Some(recruits) = recruits
                 && (!sources.policy_modules.is_empty() || roster != Awaited::Unneeded)
             {
                 recruits.call(&sources.policy_modules, &sources.node);
-                roster = roster.max(Awaited::Missing);
+                // Policies that run already do not wait for those that come.
+                roster = roster.max(if agent.ticks == 0 { Awaited::Missing } else { Awaited::Arrived });
             }
             agent.update(sources, now);
             recorders.retain_mut(|recorder| recorder.sources(&agent));
         }
         let missing = (roster == Awaited::Missing).then(|| "the modules of the PolicyModules".to_owned());
-        agent.waits_for = source.waits_for().or(missing);
+        agent.waits_for = awaited.or(missing);
         if agent.waits_for.is_none() {
             let step = if is_tick { agent.step(now) } else { agent.react(now) };
             recorders.retain_mut(|recorder| recorder.step(&agent, &step, now));
@@ -128,8 +131,10 @@ pub fn run(
             match requests.recv_timeout(wait) {
                 Ok(Request::ShutDown { restore, reply }) => {
                     if restore {
-                        // Whoever asks for a restore means all of it.
-                        agent.lift_holds();
+                        // Whoever asks for a restore means all of it; an uninstall leaves pods on hold alone.
+                        if reply.is_some() {
+                            agent.lift_holds();
+                        }
                         agent.config.on_shutdown = crate::config::OnShutdown::Restore;
                     }
                     let before = agent.restorable();

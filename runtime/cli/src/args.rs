@@ -183,7 +183,7 @@ pub(crate) struct KubernetesArgs {
 pub(crate) struct ControllerArgs {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// Address of /metrics, /healthz and /readyz, or `none`.
+    /// Address of /healthz and /readyz, or `none`.
     #[arg(long, default_value = "127.0.0.1:9465", value_name = "ADDRESS")]
     pub(crate) metrics_listen: MetricsListen,
     /// Format of the log on standard error; its level is set by QOSM_LOG.

@@ -141,12 +141,12 @@ impl Controller {
                 }
             }
         }
-        self.tell().await;
-        is_complete
+        self.tell().await && is_complete
     }
 
-    /// Tells each complaint once, on the object that it is about.
-    async fn tell(&mut self) {
+    /// Tells each complaint once, on the object that it is about. `false` if one has to be told again.
+    async fn tell(&mut self) -> bool {
+        let mut is_complete = true;
         let complaints = self.census.complaints();
         self.told.retain(|about, _| complaints.contains_key(about));
         for (about, message) in complaints {
@@ -154,9 +154,15 @@ impl Controller {
                 continue;
             }
             let Some(regarding) = self.object(&about).await else { continue };
-            publish(&self.recorder, &regarding, true, "InvalidConfiguration", &message, "controller").await;
-            self.told.insert(about, message);
+            match publish(&self.recorder, &regarding, true, "InvalidConfiguration", &message, "controller").await {
+                Ok(()) => drop(self.told.insert(about, message)),
+                Err(error) => {
+                    tracing::warn!(about, error = explain(&error), "event not published; tried again");
+                    is_complete = false;
+                }
+            }
         }
+        is_complete
     }
 
     /// The object of a complaint: `kubectl describe` looks for events by its UID.

@@ -7,6 +7,7 @@ mod cluster;
 mod command;
 mod debian;
 mod demo;
+mod fleet;
 mod image;
 mod interrupt;
 mod lint;
@@ -42,6 +43,8 @@ enum Verb {
     Bench(BenchArgs),
     /// Measures in the VM what memory QoS does for a latency-sensitive process beside a memory hog.
     BenchWorkloads(workloads::Args),
+    /// Measures what a fleet of ten thousand nodes asks of a real API server.
+    BenchFleet(fleet::Args),
     /// Checks formatting, clippy's lints and the dependencies.
     Lint,
     /// Shows CPU Burst at work on a real web server, and memory locality on two NUMA nodes.
@@ -96,6 +99,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Test(args) => return test::run(&workspace, &args),
         Verb::Bench(args) => bench(&workspace, &args.rest)?,
         Verb::BenchWorkloads(args) => return workloads::run(&workspace, &args),
+        Verb::BenchFleet(args) => return fleet::run(&workspace, &args),
         Verb::Lint => lint::run(&workspace)?,
         Verb::Demo(args) => return demo::run(&workspace, &args),
         Verb::Pages(_) => {}

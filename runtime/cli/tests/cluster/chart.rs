@@ -42,6 +42,15 @@ impl Drop for Release {
     }
 }
 
+/// Ends the look at the pod whatever happens beside it.
+struct SetWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn the_chart_runs_on_the_node_keeps_values_over_an_update_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -101,6 +110,7 @@ fn the_chart_runs_on_the_node_keeps_values_over_an_update_and_leaves_nothing() {
     let first = agent()["items"][0]["metadata"]["uid"].clone();
     let (is_over, has_moved) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
+        let _over = SetWhenDropped(&is_over);
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 has_moved.fetch_or(group.burst() != 20_000, Ordering::Relaxed);
@@ -115,7 +125,6 @@ fn the_chart_runs_on_the_node_keeps_values_over_an_update_and_leaves_nothing() {
             let is_ready = agent["status"]["containerStatuses"][0]["ready"] == true;
             (is_ready && agent["metadata"]["uid"] != first).then_some(())
         });
-        is_over.store(true, Ordering::Relaxed);
     });
     assert!(!has_moved.load(Ordering::Relaxed), "an update unsettles pods");
 

@@ -51,9 +51,14 @@ fn an_annotated_pod_gets_its_burst_and_loses_it_with_the_annotation() {
     let pod = Pod::create_with("qosm-burst", &annotated("auto"), &busy("200m"));
     let group = pod.cgroup("app");
     wait_until("the container may burst", || group.burst() == 20_000);
+    let described = |what: &str| kubectl(&["describe", "pod", "qosm-burst"]).contains(what);
+    wait_until("kubectl describe tells what was done", || {
+        described("PolicyApplied") && described("container app cpu.burst 0 -> 20000 (1000 % of the CPU limit)")
+    });
     wait_until("its quota is raised while it is throttled", || group.quota() > 20_000);
     annotate("qosm-burst", r#"koordinator.sh/cpuBurst={"policy":"none"}"#);
     wait_until("everything is as it was", || group.burst() == 0 && group.quota() == 20_000);
+    wait_until("kubectl describe tells that it has ended", || described("PolicyReleased"));
 }
 
 #[test]

@@ -50,6 +50,7 @@ fn agent_and_controller_use_the_verbs_that_they_have_and_no_others() {
     ];
     // Agents of other tests may have had more than one event of a kind, and asked for their DaemonSet.
     let also = ["get daemonsets", "get namespaces", "patch events"];
+    assert_eq!(granted("qosm-agent"), expected.iter().chain(&also).map(|verb| (*verb).to_owned()).collect());
     let used = verbs_of(USER);
     let more: Vec<_> =
         used.iter().filter(|verb| !expected.contains(&verb.as_str()) && !also.contains(&verb.as_str())).collect();
@@ -57,6 +58,25 @@ fn agent_and_controller_use_the_verbs_that_they_have_and_no_others() {
     let without: BTreeSet<_> = expected.iter().filter(|verb| !used.contains(**verb)).collect();
     // A report that was there already was not created by this agent.
     assert!(without.iter().all(|verb| ["create nodepolicyreports", "get nodes"].contains(verb)), "{without:?}");
+}
+
+/// What the chart's roles allow: each verb with its resource.
+fn granted(account: &str) -> BTreeSet<String> {
+    let words = |value: &Value| -> Vec<String> {
+        value.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+    };
+    rendered(&[])
+        .iter()
+        .filter(|object| matches!(object["kind"].as_str(), Some("ClusterRole" | "Role")))
+        .filter(|object| object["metadata"]["name"].as_str().unwrap().starts_with(account))
+        .flat_map(|object| object["rules"].as_array().unwrap().clone())
+        .flat_map(|rule| {
+            let verbs = words(&rule["verbs"]);
+            words(&rule["resources"])
+                .into_iter()
+                .flat_map(move |resource| verbs.clone().into_iter().map(move |verb| format!("{verb} {resource}")))
+        })
+        .collect()
 }
 
 #[test]

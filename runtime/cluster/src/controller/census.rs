@@ -95,7 +95,8 @@ impl Census {
         self.written.retain(|name, _| self.modules.objects.contains_key(name));
         let mut changed = Vec::new();
         for (name, module) in &self.modules.objects {
-            let before = self.written.get(name).or(module.status.as_ref());
+            // One without a status was made anew, whatever was written to the one before it.
+            let before = module.status.as_ref().and_then(|status| self.written.get(name).or(Some(status)));
             let status = count(module, &self.nodes.objects, &self.reports.objects, before, now);
             if before != Some(&status) {
                 changed.push((name.clone(), status));

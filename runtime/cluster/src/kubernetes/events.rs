@@ -14,6 +14,9 @@ use super::trouble::explain;
 
 /// Who says it.
 pub(crate) const CONTROLLER: &str = "qosm";
+/// The pause after an event that the API server did not take for a reason that passes; doubled up to the next.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Kubernetes takes no longer note.
 const LONGEST_NOTE: usize = 1024;
 
@@ -35,11 +38,27 @@ pub(super) async fn run(client: Client, node: &str, mut events: mpsc::Receiver<P
             uid: Some(event.uid.clone()),
             ..ObjectReference::default()
         };
-        publish(&recorder, &regarding, event.is_warning, &event.reason, &event.message, &event.source).await;
+        let mut pause = FIRST_PAUSE;
+        while let Err(error) =
+            publish(&recorder, &regarding, event.is_warning, &event.reason, &event.message, &event.source).await
+        {
+            let is_refused =
+                matches!(&error, kube::Error::Api(answer) if answer.code < 500 && !matches!(answer.code, 401 | 429));
+            tracing::warn!(pod = event.name, reason = event.reason, error = explain(&error), "event not published");
+            if is_refused {
+                break;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
     }
 }
 
-/// Publishes one event. What fails is logged: an event is never worth a retry that delays the next.
+/// Publishes one event.
+///
+/// # Errors
+///
+/// The API server does not answer, or refuses.
 pub(crate) async fn publish(
     recorder: &Recorder,
     regarding: &ObjectReference,
@@ -47,7 +66,7 @@ pub(crate) async fn publish(
     reason: &str,
     message: &str,
     source: &str,
-) {
+) -> Result<(), kube::Error> {
     let event = Event {
         type_: if is_warning { EventType::Warning } else { EventType::Normal },
         reason: reason.to_owned(),
@@ -55,18 +74,15 @@ pub(crate) async fn publish(
         action: action(source, message),
         secondary: None,
     };
-    if let Err(error) = recorder.publish(&event, regarding).await {
-        let object = regarding.name.as_deref().unwrap_or_default();
-        tracing::warn!(object, reason, error = explain(&error), "event not published");
-    }
+    recorder.publish(&event, regarding).await
 }
 
 /// The recorder counts an event as a repetition when everything but the note is the same; so what differs in the note has to
 /// differ here, or the second message would be lost in the count of the first.
 fn action(source: &str, message: &str) -> String {
-    let digest = Sha256::digest(message);
-    let short: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    format!("{source}-{short}")
+    let digest = Sha256::digest(format!("{source}: {message}"));
+    let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("qosm-{short}")
 }
 
 fn shortened(message: &str) -> String {

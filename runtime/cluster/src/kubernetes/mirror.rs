@@ -40,6 +40,8 @@ struct State {
     node: Kept<Node>,
     policy_modules: Kept<PolicyModule>,
     config_maps: Vec<Kept<ConfigMap>>,
+    /// The node as it last was: one that is deleted and registers anew keeps its labels meanwhile.
+    last_node: Option<Node>,
     /// Since the loop last asked.
     changed: bool,
 }
@@ -135,6 +137,10 @@ impl<T: Clone + PartialEq> Kept<T> {
         (name, entry)
     }
 
+    fn mended(&mut self) -> bool {
+        self.is_synced && self.trouble.take().is_some()
+    }
+
     fn objects(&self) -> impl Iterator<Item = T> {
         self.objects.values().filter_map(|entry| entry.object.clone())
     }
@@ -172,6 +178,7 @@ impl Mirror {
             node: Kept::new("node", node_from_value),
             policy_modules: Kept::new("PolicyModule", policy_module_from_value),
             config_maps: config_maps.iter().map(map).collect(),
+            last_node: None,
             changed: false,
         };
         Self { state: Mutex::new(state), wake }
@@ -190,6 +197,22 @@ impl Mirror {
         let is_awaited = state.changed && state.waits_for().is_none();
         drop(state);
         if changed && is_awaited {
+            (self.wake)();
+        }
+    }
+
+    /// Nothing has come of a watch for so long that it must have been taken up again: errors repeat while they last.
+    pub(super) fn quiet(&self, watch: &Watch) {
+        let mut state = self.state();
+        let mended = match watch {
+            Watch::Pods => state.pods.mended(),
+            Watch::Node => state.node.mended(),
+            Watch::PolicyModules => state.policy_modules.mended(),
+            Watch::ConfigMap(place) => state.config_maps.get_mut(*place).is_some_and(Kept::mended),
+        };
+        state.changed |= mended;
+        drop(state);
+        if mended {
             (self.wake)();
         }
     }
@@ -231,17 +254,20 @@ impl State {
     fn waits_for(&self) -> Option<String> {
         let single = [self.pods.waits_for(), self.node.waits_for(), self.policy_modules.waits_for()];
         let maps = self.config_maps.iter().map(Kept::waits_for);
-        let waits: Vec<_> = single.into_iter().chain(maps).flatten().collect();
+        let is_nobody = self.node.is_synced && self.node.objects.is_empty() && self.last_node.is_none();
+        let nobody = is_nobody.then(|| "this node (there is none of the name that was given)".to_owned());
+        let waits: Vec<_> = single.into_iter().chain(maps).chain([nobody]).flatten().collect();
         (!waits.is_empty()).then(|| format!("the API server's first answer on {}", waits.join(", ")))
     }
 
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&mut self) -> Snapshot {
+        self.last_node = self.node.objects().next().or(self.last_node.take());
         let maps = || self.config_maps.iter();
         Snapshot {
             pods: self.pods.objects().collect(),
             config_maps: maps().flat_map(Kept::objects).collect(),
             policy_modules: self.policy_modules.objects().collect(),
-            node: self.node.objects().next(),
+            node: self.last_node.clone(),
             problems: (self.pods.problems())
                 .chain(self.node.problems())
                 .chain(self.policy_modules.problems())

@@ -10,7 +10,9 @@ use kube::{Api, ResourceExt as _};
 use super::{connect, explain};
 
 /// An agent that ends has little time.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(8);
+/// So often a refusal is not believed yet.
+const ASKED_AGAIN: u32 = 3;
 
 /// A DaemonSet, and the node that one of its agents runs on.
 #[derive(Clone, Debug)]
@@ -32,7 +34,7 @@ impl Owner {
     /// One that may not ask any more (401, 403) has had its service account or role taken away, which is how an uninstall looks
     /// from inside. An API server that does not answer says nothing: then what is held stays for the next agent.
     pub async fn is_gone(&self) -> bool {
-        match tokio::time::timeout(PATIENCE, self.ask()).await {
+        match tokio::time::timeout(PATIENCE, self.ask_again()).await {
             Ok(Ok(gone)) => gone,
             Ok(Err(kube::Error::Api(answer))) if matches!(answer.code, 401 | 403 | 404) => {
                 tracing::info!(owner = self.name, answer = answer.code, "no agent follows here");
@@ -51,6 +53,19 @@ impl Owner {
                 false
             }
         }
+    }
+
+    /// An API server that has just been started refuses everybody for a moment.
+    async fn ask_again(&self) -> Result<bool, kube::Error> {
+        for _ in 0..ASKED_AGAIN {
+            match self.ask().await {
+                Err(kube::Error::Api(answer)) if matches!(answer.code, 401 | 403) => {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                answer => return answer,
+            }
+        }
+        self.ask().await
     }
 
     async fn ask(&self) -> Result<bool, kube::Error> {

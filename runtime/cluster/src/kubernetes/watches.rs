@@ -1,5 +1,7 @@
 //! The watches: one a kind, each narrowed to what concerns this node.
 
+use std::time::Duration;
+
 use futures::StreamExt as _;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1;
@@ -9,6 +11,9 @@ use kube::{Client, Resource};
 
 use super::mirror::{Mirror, Watch};
 use crate::policy_module::PolicyModule;
+
+/// Longer than the longest pause between two errors, and than a request that nobody answers.
+const QUIET: Duration = Duration::from_secs(360);
 
 /// Watches for ever. A watch that breaks is begun again, with growing pauses, from where it was; where the API server has forgotten
 /// that place, with a list.
@@ -25,8 +30,13 @@ pub(super) async fn run(client: Client, node: &str, config_maps: &[(String, Stri
     }
     join_all(watches.into_iter().map(|(watch, api, config)| async move {
         let mut events = watcher(api, config).default_backoff().boxed();
-        while let Some(event) = events.next().await {
-            mirror.take(&watch, event);
+        loop {
+            // A watch that goes on where it was says nothing of it.
+            match tokio::time::timeout(QUIET, events.next()).await {
+                Ok(Some(event)) => mirror.take(&watch, event),
+                Ok(None) => return,
+                Err(_) => mirror.quiet(&watch),
+            }
         }
     }))
     .await;
