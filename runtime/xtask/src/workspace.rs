@@ -52,6 +52,14 @@ impl Workspace {
     pub(crate) fn cargo(&self) -> Command {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
+        // What `cargo run` says of this program is nothing to the one that it runs: build scripts that ask for it (ring's does) would run
+        // again at each change between here and a person's own cargo, and all that stands on them would be compiled anew.
+        for (name, _) in std::env::vars_os() {
+            let is_about_us = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+            if name.to_str().is_some_and(is_about_us) {
+                cargo.env_remove(name);
+            }
+        }
         cargo
     }
 
