@@ -8,7 +8,7 @@ IMAGE ?= ghcr.io/qosm/qosm:$(VERSION)
 HELM ?= helm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo bench bench-workloads bench-fleet lint format image manifests clean
+.PHONY: help setup build test demo bench bench-workloads bench-fleet cluster lint format image manifests clean
 
 help:  ## this list
 	@echo 'make VERB, where VERB is one of'
@@ -35,6 +35,9 @@ bench-workloads:  ## memory QoS under overcommit, in a VM with cgroup v2: none a
 
 bench-fleet:  ## ten thousand nodes' reports at a real API server, and what one agent takes beside it
 	@$(XTASK) bench-fleet $(ARGS)
+
+cluster:  ## a cluster of one node on this machine with this build's image in it, to try things out (as root); prints what to type
+	@$(XTASK) cluster up --node --image $(ARGS)
 
 lint:  ## formatting, clippy, licences and advisories of dependencies
 	@$(XTASK) lint $(ARGS)

@@ -11,7 +11,7 @@ use qosm_model::problem::Problem;
 
 use crate::agent::Agent;
 use crate::arbitrate::Verdict;
-use crate::event::AgentEvent;
+use crate::event::{AgentEvent, INVALID};
 use crate::hold::HoldSource;
 use crate::policy::{Now, Policy};
 use crate::report::{
@@ -411,7 +411,7 @@ impl Agent {
     /// Tells what is wrong with what was written: once when it begins, and once when it is mended.
     pub(crate) fn collect_problems(&mut self, now: Now) {
         let mut problems: std::collections::BTreeSet<_> =
-            self.sources.problems.iter().chain(&self.roster_problems).cloned().collect();
+            self.sources.problems.iter().chain(&self.sources.troubles).chain(&self.roster_problems).cloned().collect();
         // What a shadow cannot make sense of is told with the shadow (`get policies`, `explain`): for pods' owners it is not there.
         let active = || self.policies.iter().filter(|policy| policy.mode().is_active());
         for policy in active() {
@@ -436,7 +436,7 @@ impl Agent {
         let mut step = crate::agent::Step::default();
         for (target, problem) in of_pods {
             if !self.problems.contains(&problem) {
-                self.tell_pod(target, "InvalidConfiguration", problem.to_string(), now, &mut step);
+                self.tell_pod(target, INVALID, problem.to_string(), now, &mut step);
             }
             problems.insert(problem);
         }

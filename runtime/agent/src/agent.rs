@@ -4,14 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use qosm_cluster::{Objects, Outbox, PolicyModule};
+use qosm_cluster::Outbox;
 use qosm_engine::{Engine, Interface};
-use qosm_host::{Executed, Host, Wanted};
+use qosm_host::Host;
 use qosm_model::alarm::Alarm;
 use qosm_model::knob::{Knob, Target};
-use qosm_model::layering::ConfigMap;
 use qosm_model::lease::Leases;
-use qosm_model::pod::{Node, Pod, PodId, Tier};
+use qosm_model::pod::{PodId, Tier};
 use qosm_model::problem::Problem;
 use qosm_model::problem::chain;
 use qosm_model::unit::Bytes;
@@ -32,6 +31,7 @@ use crate::node_report::Reporting;
 use crate::policy::{Evaluated, LoadedPolicy, Now, Policy};
 use crate::report::{Decision, MigrationDecision};
 use crate::shadow::{self, ShadowError};
+use crate::sources::Sources;
 use crate::table::{Access, GoneContainer, PodEntry, Pods};
 
 /// Whether the agent writes.
@@ -41,33 +41,6 @@ pub enum Mode {
     Enforce,
     /// It works out what it would write, and leaves the kernel alone.
     Plan,
-}
-
-/// What the sources say: who should run here, and how.
-#[derive(Clone, Debug, Default)]
-pub struct Sources {
-    /// All pods of the node.
-    pub pods: Vec<Pod>,
-    /// All ConfigMaps that matter.
-    pub config_maps: Vec<ConfigMap>,
-    /// Modules that run here if they select this node.
-    pub policy_modules: Vec<PolicyModule>,
-    /// The node.
-    pub node: Node,
-    /// What could not be read.
-    pub problems: Vec<Problem>,
-}
-
-impl From<Objects> for Sources {
-    fn from(objects: Objects) -> Self {
-        Self {
-            pods: objects.pods,
-            config_maps: objects.config_maps,
-            policy_modules: objects.policy_modules,
-            node: objects.node.unwrap_or_default(),
-            problems: objects.problems,
-        }
-    }
 }
 
 /// What one step did.
@@ -228,6 +201,7 @@ impl Agent {
                 operator_holds.insert(pod, stored.into());
             }
         }
+        metrics.unloaded(&[], &unloaded);
         host.limit_migrations(config.page_migration.limits());
         let memory_capacity = host.node_memory().ok().map(|(capacity, _)| capacity);
         Ok(Self {
@@ -280,56 +254,6 @@ impl Agent {
     /// Has pods' owners and the fleet told through the API server as well.
     pub fn tell_through(&mut self, outbox: Outbox) {
         self.outbox = Some(outbox);
-    }
-
-    /// Takes what the sources say now. The next step acts on it.
-    pub fn update(&mut self, sources: Sources, now: Now) {
-        let node_changed = sources.node != self.sources.node;
-        let maps_changed = sources.config_maps != self.sources.config_maps;
-        let made: Vec<(PodId, Pod)> =
-            self.pods.iter().filter(|entry| entry.made).map(|entry| (entry.id, entry.given.clone())).collect();
-        let changes = self.pods.update(sources.pods.clone());
-        self.sources = sources;
-        for (id, before) in made {
-            self.resize(id, &before);
-        }
-        self.protect(&changes.upserted);
-        self.update_holds(now);
-        for entry in changes.removed {
-            for policy in &mut self.policies {
-                policy.forget(entry.id);
-            }
-            self.holds.remove(&entry.id);
-            self.events.forget(entry.id);
-            self.announced.retain(|(pod, _)| *pod != entry.id);
-            self.leaving.push(entry);
-        }
-        self.leaving_containers.extend(changes.gone);
-        for policy in &mut self.policies {
-            if node_changed {
-                policy.node_changed();
-            }
-            if node_changed || maps_changed || self.ticks == 0 {
-                policy.reconfigure(&self.sources.config_maps, &self.sources.node, &self.pods);
-            }
-            for &id in &changes.upserted {
-                policy.reckon(id, &self.pods, true);
-            }
-        }
-        self.alarms.is_stale = true;
-        self.collect_problems(now);
-    }
-
-    /// Marks pods in namespaces that policies must not touch.
-    fn protect(&mut self, pods: &[PodId]) {
-        let protected = &self.config.guard_rails.protected_namespaces;
-        for &id in pods {
-            if let Some(entry) = self.pods.get_mut(id)
-                && protected.contains(&entry.given.namespace)
-            {
-                entry.access = Access::Protected;
-            }
-        }
     }
 
     /// One step: observe, evaluate, arbitrate, apply, account.
@@ -407,35 +331,6 @@ impl Agent {
             self.container_gone(container);
         }
         readings
-    }
-
-    /// Stands in for the kubelet where the agent made the pod's cgroups: changed limits are written.
-    fn resize(&mut self, id: PodId, before: &Pod) {
-        let Some(entry) = self.pods.get(id) else { return };
-        if self.mode == Mode::Plan || bounds(&entry.given) == bounds(before) {
-            return;
-        }
-        let given = entry.given.clone();
-        // A burst in force keeps a mainline kernel from taking a smaller quota. The lease is written again in the next step.
-        let bursts: Vec<Wanted> = entry
-            .targets()
-            .filter_map(|target| {
-                let held = self.held.get(&(target, Knob::CfsBurst))?;
-                Some(Wanted { target, knob: Knob::CfsBurst, value: held.baseline })
-            })
-            .collect();
-        for lower in self.host.plan(&bursts).steps {
-            let key = (lower.target, lower.knob);
-            if let Ok(Executed::Done(shown)) = self.host.execute(&lower)
-                && let Some(held) = self.held.get_mut(&key)
-            {
-                held.written = shown;
-                self.dirty.insert(key);
-            }
-        }
-        if let Err(error) = self.host.resize(&given) {
-            tracing::warn!(pod = given.key(), error = chain(&error), "changed limits cannot be written");
-        }
     }
 
     fn evaluate(
@@ -531,6 +426,7 @@ impl Agent {
             self.host.detach(Target::Tier(tier));
         }
         self.remove_made(|cgroup| !on_hold.iter().any(|pod| is_within(cgroup, pod)));
+        self.announce(&step);
         Ok(step)
     }
 
@@ -578,13 +474,4 @@ impl Agent {
             .collect();
         if ailing.is_empty() { Ok(()) } else { Err(ailing.join("; ")) }
     }
-}
-
-/// What a kubelet turns into limits of cgroups.
-fn bounds(pod: &Pod) -> impl PartialEq {
-    let of_pod = (pod.cpu_limit, pod.memory_limit, pod.cpu_overhead, pod.memory_overhead);
-    let containers = pod.containers.iter();
-    let of_containers: Vec<_> =
-        containers.map(|container| (container.cpu_request, container.cpu_limit, container.memory_limit)).collect();
-    (of_pod, of_containers)
 }

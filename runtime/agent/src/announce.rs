@@ -35,7 +35,8 @@ impl Agent {
             let (id, key) = (entry.id, (entry.id, policy.to_owned()));
             let (reason, message) = match (self.holds_on(policy, id), self.announced.contains(&key)) {
                 (true, false) => ("PolicyApplied", format!("{policy} set {}", told(&decisions))),
-                (false, true) => ("PolicyReleased", format!("{policy} put back {}", told(&decisions))),
+                // Also what an agent before this one began: it is its successor that ends it.
+                (false, _) => ("PolicyReleased", format!("{policy} put back {}", told(&decisions))),
                 _ => continue,
             };
             let event = PodEvent {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use qosm_host::{Clamp, Executed, HostError, Step as HostStep};
 use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::layering::Effective;
 use qosm_model::lease::Timestamp;
 use qosm_model::problem::chain;
 
@@ -306,8 +307,18 @@ impl Agent {
         if news && !unavailable {
             let subject = self.shown(target);
             tracing::warn!(policy = %verdict.policy, subject, knob = %knob, error = why, "setting refused");
+        }
+        // What a node does not have is told to those who asked for it by name; to all pods of a class it is told by the node's report.
+        if news && (!unavailable || self.is_annotated(target, &verdict.policy)) {
             self.tell_pod(target, "KnobRefused", why, now, step);
         }
+    }
+
+    /// Whether a pod asks for a policy by an annotation of its own.
+    fn is_annotated(&self, target: Target, policy: &str) -> bool {
+        let Some(entry) = self.pods.of(target) else { return false };
+        let policy = self.policies.iter().find(|known| **known.name() == *policy && known.mode().is_active());
+        policy.and_then(|policy| policy.effective.get(&entry.id)).is_some_and(Effective::is_annotated)
     }
 
     /// Remembers why a setting is not in force. `true` if that was not known.

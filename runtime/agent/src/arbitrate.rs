@@ -7,10 +7,10 @@ use qosm_engine::{LogLevel, LogLine, Staged};
 use qosm_host::Wanted;
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::pod::Tier;
-use qosm_model::setting::Setting;
+use qosm_model::setting::{EventKind, Setting};
 
 use crate::agent::Agent;
-use crate::event::AgentEvent;
+use crate::event::{AgentEvent, INVALID};
 use crate::policy::Now;
 
 /// What a knob should hold, and on whose word.
@@ -66,6 +66,20 @@ impl Agent {
                     }
                     Setting::StopMigration { container } => self.locality.stop(&holder.policy, container),
                 }
+            }
+            for rejection in part.rejections {
+                let message = format!("{}: {}", rejection.field, rejection.message);
+                let event = AgentEvent {
+                    pod: self.pods.get(rejection.pod).map(|entry| entry.given.key()).unwrap_or_default(),
+                    kind: AgentEvent::kind(EventKind::Warning),
+                    reason: INVALID.to_owned(),
+                    message,
+                    source: holder.policy.to_string(),
+                    count: 1,
+                    last_millis: now.wall.0,
+                    id: Some(rejection.pod),
+                };
+                self.emit(event, now, events);
             }
             for event in part.events {
                 self.emit(

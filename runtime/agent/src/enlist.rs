@@ -63,9 +63,10 @@ impl Agent {
             tracing::info!(policy = %policy.name(), "policy dismissed");
             self.dismiss(&policy);
         }
-        self.unloaded = unloaded;
+        let before = std::mem::replace(&mut self.unloaded, unloaded);
         self.unloaded.extend(refused);
         self.order();
+        self.metrics.unloaded(&before, &self.unloaded);
         self.roster_problems = problems;
         self.alarms.is_stale = true;
         self.collect_problems(now);

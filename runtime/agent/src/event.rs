@@ -9,8 +9,12 @@ use qosm_model::pod::{Pod, PodId};
 use qosm_model::setting::EventKind;
 use serde::Serialize;
 
+/// The reason of events on what somebody wrote and cannot be used.
+pub(crate) const INVALID: &str = "InvalidConfiguration";
 /// How many different events are kept.
 const KEPT: usize = 1024;
+/// What was said so long ago, in milliseconds, is news when it is said again: the same mistake, made a second time.
+const FORGOTTEN: i64 = 600_000;
 
 /// One event, as `qosm get events` and a replay show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -63,7 +67,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Keeps an event. `true` if it was not said before.
+    /// Keeps an event. `true` if it was not said lately.
     pub(crate) fn record(&mut self, event: AgentEvent, now: Timestamp) -> bool {
         let same = self.kept.iter_mut().find(|kept| {
             // A pod made anew under its old name is another one, whose owner has heard nothing yet.
@@ -75,8 +79,8 @@ impl Events {
         });
         if let Some(kept) = same {
             kept.count += 1;
-            kept.last_millis = now.0;
-            return false;
+            let before = std::mem::replace(&mut kept.last_millis, now.0);
+            return now.0.saturating_sub(before) > FORGOTTEN;
         }
         if self.kept.len() == KEPT {
             self.kept.pop_front();

@@ -41,13 +41,15 @@ pub mod restore;
 pub mod roster;
 pub mod service;
 mod shadow;
+mod sources;
 mod stage;
 mod table;
 mod tidy;
 pub mod versus;
 
-pub use agent::{Agent, Mode, Parts, SetUpError, Sources, Step, Unloaded};
+pub use agent::{Agent, Mode, Parts, SetUpError, Step, Unloaded};
 pub use event::AgentEvent;
 pub use metrics::Metrics;
 pub use policy::{Health, LoadedPolicy, Now};
 pub use shadow::ShadowError;
+pub use sources::Sources;

@@ -15,6 +15,7 @@ use qosm_model::knob::Knob;
 use qosm_model::lease::Leases;
 use qosm_model::numa::MigrationProgress;
 
+use crate::agent::Unloaded;
 use crate::config::PolicyMode;
 use crate::policy::{Health, Policy};
 use crate::shadow::{Comparison, Kind};
@@ -110,6 +111,7 @@ pub struct Metrics {
     column: Family<ColumnLabel, Histogram, fn() -> Histogram>,
     failures: Family<PolicyLabels, Counter>,
     running: Family<PolicyLabels, Gauge>,
+    behind: Family<PolicyLabels, Gauge>,
     leases: Family<PolicyLabels, Gauge>,
     writes: Family<WriteLabels, Counter>,
     refusals: Family<RefusalLabels, Counter>,
@@ -145,6 +147,7 @@ impl Default for Metrics {
             column: column.clone(),
             failures: Family::default(),
             running: Family::default(),
+            behind: Family::default(),
             leases: Family::default(),
             writes: Family::default(),
             refusals: Family::default(),
@@ -176,8 +179,13 @@ impl Default for Metrics {
         r.register("policy_failures", "Evaluations that were discarded", metrics.failures.clone());
         r.register(
             "policy_running",
-            "1 while the policy is evaluated, 0 while it backs off or is parked",
+            "1 while the policy is evaluated, 0 while it backs off, is parked or could not be loaded",
             metrics.running.clone(),
+        );
+        r.register(
+            "policy_behind",
+            "1 while the policy goes on with an earlier specification, because the newest cannot be loaded",
+            metrics.behind.clone(),
         );
         r.register(
             "leases",
@@ -266,6 +274,8 @@ impl Metrics {
             let label = PolicyLabels::of(policy.name(), policy.mode());
             self.leases.get_or_create(&label).set(count(policy.count(leases)));
             self.running.get_or_create(&label).set(i64::from(policy.health == Health::Running));
+            let is_behind = policy.origin.as_ref().is_some_and(|origin| origin.refused.is_some());
+            self.behind.get_or_create(&label).set(i64::from(is_behind));
         }
     }
 
@@ -278,6 +288,18 @@ impl Metrics {
         let label = PolicyLabels::of(policy, mode);
         self.leases.remove(&label);
         self.running.remove(&label);
+        self.behind.remove(&label);
+    }
+
+    /// Policies that could not be loaded do not run, either.
+    pub(crate) fn unloaded(&self, before: &[Unloaded], now: &[Unloaded]) {
+        let label = |policy: &Unloaded| PolicyLabels::of(&Arc::from(policy.policy.as_str()), policy.mode);
+        for policy in before {
+            self.running.remove(&label(policy));
+        }
+        for policy in now {
+            self.running.get_or_create(&label(policy)).set(0);
+        }
     }
 
     pub(crate) fn failure(&self, policy: &Arc<str>, mode: PolicyMode) {

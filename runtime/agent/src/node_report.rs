@@ -1,11 +1,12 @@
 //! Account, the part for the fleet: this node's report.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp as Moment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use qosm_cluster::node_report::{
-    NodePolicyReportStatus, ReportedCapabilities, ReportedCounts, ReportedPolicy, ReportedProblem,
+    ENDED, NodePolicyReportStatus, ReportedCapabilities, ReportedCounts, ReportedPolicy, ReportedProblem,
 };
 use qosm_host::{CgroupVersion, Controller, Support};
 use qosm_model::knob::Level;
@@ -16,6 +17,8 @@ use crate::policy::{Now, Policy};
 
 /// So many problems are listed; their number stands among the counts.
 const LISTED_PROBLEMS: usize = 20;
+/// An agent that ends waits no longer than this for its last report.
+const FAREWELL_WITHIN: Duration = Duration::from_secs(2);
 /// Longer errors are cut: the whole of it is in `qosm explain`.
 const LONGEST_ERROR: usize = 1000;
 
@@ -35,16 +38,29 @@ impl Agent {
         }
     }
 
+    /// Tells the fleet that this agent ends; whether another follows is not its to say.
+    pub(crate) fn say_farewell(&mut self, now: Now) {
+        let Some(outbox) = self.outbox.clone() else { return };
+        let mut report = self.node_report(now);
+        for policy in &mut report.policies {
+            policy.state = "ended".to_owned();
+        }
+        report.summary = format!("0/{}", report.policies.len());
+        let left = report.counts.knobs;
+        let message = format!("the agent has ended; {left} knobs stay as it left them");
+        report.conditions = vec![condition(false, ENDED, message, moment(now))];
+        outbox.close(report, FAREWELL_WITHIN);
+    }
+
     /// This node's report.
     pub fn node_report(&mut self, now: Now) -> NodePolicyReportStatus {
-        let health = self.health();
+        let health = self.health().and_then(|()| self.is_heard());
         // Trying the kernel out takes a while; it stays what it is.
         let capabilities = self.reporting.capabilities.take().unwrap_or_else(|| self.capabilities());
         self.reporting.capabilities = Some(capabilities.clone());
-        let moment = Moment::from_millisecond(now.wall.0).unwrap_or_default();
         let since = match self.reporting.ready {
             Some((ready, since)) if ready == health.is_ok() => since,
-            _ => moment,
+            _ => moment(now),
         };
         self.reporting.ready = Some((health.is_ok(), since));
         let running = self.policies.iter().filter(|policy| policy.health.error().is_none()).count();
@@ -61,6 +77,7 @@ impl Agent {
             }))
             .collect();
         NodePolicyReportStatus {
+            reported_at: None,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             summary: format!("{running}/{}", policies.len()),
             policies,
@@ -79,6 +96,12 @@ impl Agent {
                 .collect(),
             conditions: vec![ready(&health, since)],
         }
+    }
+
+    /// Whether everything that is to be known of the cluster arrives, and everything that is to be told goes out.
+    fn is_heard(&self) -> Result<(), String> {
+        let troubles: Vec<_> = self.sources.troubles.iter().map(ToString::to_string).collect();
+        if troubles.is_empty() { Ok(()) } else { Err(troubles.join("; ")) }
     }
 
     fn reported_counts(&self) -> ReportedCounts {
@@ -152,18 +175,25 @@ fn mode(mode: PolicyMode) -> &'static str {
 }
 
 fn ready(health: &Result<(), String>, since: Moment) -> Condition {
-    let (status, reason, message) = match health {
-        Ok(()) => ("True", "Running", "every policy that counts runs".to_owned()),
-        Err(why) => ("False", "Ailing", shortened(why)),
-    };
+    match health {
+        Ok(()) => condition(true, "Running", "every policy that counts runs".to_owned(), since),
+        Err(why) => condition(false, "Ailing", shortened(why), since),
+    }
+}
+
+fn condition(is_ready: bool, reason: &str, message: String, since: Moment) -> Condition {
     Condition {
         type_: "Ready".to_owned(),
-        status: status.to_owned(),
+        status: if is_ready { "True" } else { "False" }.to_owned(),
         reason: reason.to_owned(),
         message,
         observed_generation: None,
         last_transition_time: Time(since),
     }
+}
+
+fn moment(now: Now) -> Moment {
+    Moment::from_millisecond(now.wall.0).unwrap_or_default()
 }
 
 fn shortened(text: &str) -> String {

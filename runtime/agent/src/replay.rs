@@ -10,13 +10,14 @@ use qosm_model::unit::Micros;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::agent::{Agent, Mode, Parts, SetUpError, Sources};
+use crate::agent::{Agent, Mode, Parts, SetUpError};
 use crate::alarm::line::AlarmLine;
 use crate::config::{AgentConfig, DriftConfig};
 use crate::event::AgentEvent;
 use crate::facts::{CgroupFacts, Facts, read_objects};
 use crate::policy::{LoadedPolicy, Now};
 use crate::report::{Decision, MigrationDecision};
+use crate::sources::Sources;
 use crate::stage::{Stage, StageError};
 
 /// One tick. Unknown fields are errors.

@@ -12,7 +12,7 @@ use qosm_model::problem::chain;
 use qosm_model::unit::Micros;
 use tokio::sync::oneshot;
 
-use crate::agent::{Agent, Sources};
+use crate::agent::Agent;
 use crate::event::AgentEvent;
 use crate::journal::JournalError;
 use crate::policy::Now;
@@ -20,6 +20,7 @@ use crate::record::Recorder;
 use crate::report::{DiffReport, Explanation, KnobReport, PodReport, PolicyReport, RefusalReport};
 use crate::restore::Restored;
 use crate::roster::{Recruits, Roster};
+use crate::sources::Sources;
 
 /// What can be asked of a running agent. The list is closed: with the tick and the sources it is all that drives the loop.
 pub enum Request {
@@ -104,9 +105,9 @@ pub fn run(
         if let Some(snapshot) = source.poll() {
             let sources = Sources::from(snapshot);
             if let Some(recruits) = recruits
-                && (!sources.policy_modules.is_empty() || roster != Awaited::Unneeded)
+                && (sources.names_modules() || roster != Awaited::Unneeded)
             {
-                recruits.call(&sources.policy_modules, &sources.node);
+                recruits.call(&sources);
                 // Policies that run already do not wait for those that come.
                 roster = roster.max(if agent.ticks == 0 { Awaited::Missing } else { Awaited::Arrived });
             }
@@ -140,6 +141,7 @@ pub fn run(
                     let before = agent.restorable();
                     let step = agent.shut_down(read(clock))?;
                     tracing::info!(restored = step.decisions.len(), refused = step.refused.len(), "agent ends");
+                    agent.say_farewell(read(clock));
                     if let Some(reply) = reply {
                         let _ = reply.send(agent.restored(before));
                     }

@@ -9,9 +9,9 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use qosm_agent::config::{AgentConfig, OnShutdown};
 use qosm_agent::journal::Journal;
-use qosm_agent::roster::{Recruiter, Recruits, Tools};
+use qosm_agent::roster::{Recruiter, Recruits, Roster, Tools};
 use qosm_agent::service::Request;
-use qosm_agent::{Agent, Metrics, Mode, Parts, Unloaded, admin, load, service};
+use qosm_agent::{Agent, Metrics, Mode, Parts, admin, service};
 use qosm_cluster::kubernetes::{Connection, Kubernetes, Owner};
 use qosm_cluster::{Folder, Source};
 use qosm_engine::Engine;
@@ -49,32 +49,28 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
     let engine = Engine::new()?;
     let compiler = modules::compiler()?;
     let default_modules = modules::default_dir(args.modules.module_dir.as_deref());
-    let mut policies = Vec::new();
-    let mut unloaded = Vec::new();
     for entry in &entries {
-        match load::load(&engine, entry, &default_modules, Some(&cache), &compiler) {
-            Ok(policy) => policies.push(policy),
-            Err(error) => {
-                let error = format!("{:#}", anyhow::Error::from(error));
-                tracing::error!(policy = entry.name, error, "policy not loaded; the others go on");
-                unloaded.push(Unloaded { policy: entry.name.clone(), mode: entry.mode, error });
-            }
-        }
-    }
-    // With PolicyModules it is tidied once it is known which of them run here.
-    if !args.kubernetes.kubernetes {
-        let loaded = policies.iter().map(|policy| *policy.module.digest()).collect();
-        if let Err(error) = cache.prune(&engine, &loaded) {
-            tracing::warn!(error = chain(&error), "compiled modules that nobody uses stay in the cache");
-        }
+        entry.granted()?;
     }
     let count = entries.len();
-    let tools = Tools { engine: engine.clone(), entries, default_modules, cache, compiler, state: open_state()? };
+    let mut recruiter = Recruiter::new(Tools {
+        engine: engine.clone(),
+        entries,
+        default_modules,
+        cache,
+        compiler,
+        state: open_state()?,
+    });
+    let Roster { policies, unloaded, .. } = recruiter.begin();
+    // With PolicyModules it is tidied once it is known which of them run here.
+    if !args.kubernetes.kubernetes {
+        recruiter.tidy(&policies);
+    }
     let metrics = Arc::new(Metrics::default());
     let agent = Agent::new(Parts {
         host,
         engine,
-        policies,
+        policies: policies.into_iter().map(|enlisted| enlisted.policy).collect(),
         unloaded,
         config,
         mode: Mode::Enforce,
@@ -84,8 +80,8 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
     })?;
 
     let (requests, received) = mpsc::channel();
-    let recruits = Recruits::start(Recruiter::new(tools), requests.clone())
-        .context("cannot start the thread that loads modules")?;
+    let recruits =
+        Recruits::start(recruiter, requests.clone()).context("cannot start the thread that loads modules")?;
     open_doors(&args, metrics, &requests, owner)?;
     if !rustix::process::geteuid().is_root() {
         tracing::warn!("not root: cgroups can mostly not be written; `qosm doctor` says what works here");
@@ -165,6 +161,11 @@ fn raise_file_limit() {
 pub(crate) fn log(format: LogFormat) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("QOSM_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    // It calls every request that fails an error. What came of it is told by whoever made the request, with the way out.
+    let filter = match "kube_client::client=off".parse() {
+        Ok(directive) if !filter.to_string().contains("kube_client") => filter.add_directive(directive),
+        _ => filter,
+    };
     let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         LogFormat::Text => {

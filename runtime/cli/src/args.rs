@@ -157,7 +157,7 @@ pub(crate) struct ModuleArgs {
 /// How to reach a cluster.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ClusterArgs {
-    /// The kubeconfig; not given: the pod's service account, else $KUBECONFIG or ~/.kube/config.
+    /// The kubeconfig; not given: $KUBECONFIG or ~/.kube/config, else the pod's service account.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 }

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use qosm_cluster::fleet;
+use qosm_cluster::fleet::{self, FleetError};
 use qosm_cluster::policy_module::{PolicyModule, PolicyModuleStatus};
 
 use crate::args::{Output, RolloutArgs};
 use crate::{Answer, client, print};
 
 /// Between two looks while waiting.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 pub(crate) fn status(args: &RolloutArgs) -> anyhow::Result<Answer> {
     let wait = args.wait.map(Duration::try_from).transpose().context("--wait is negative")?;
@@ -18,11 +18,16 @@ pub(crate) fn status(args: &RolloutArgs) -> anyhow::Result<Answer> {
     let (module, status) = client::block_on(async {
         let fleet = fleet::Fleet::connect(args.cluster.kubeconfig.as_deref()).await?;
         loop {
-            let (module, status) = fleet.count(&args.module).await?;
-            if is_done(&status) || Instant::now() >= until {
-                return Ok((module, status));
+            let is_last = Instant::now() >= until;
+            match fleet.count(&args.module).await {
+                Ok((module, status)) if is_last || is_done(&status) => return Ok((module, status)),
+                // Whoever waits has time for an API server that has none.
+                Err(FleetError::List { what, why }) if !is_last => eprintln!("{what} cannot be listed: {why}"),
+                Err(error) => return Err(error.into()),
+                Ok(_) => {}
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            let left = until.saturating_duration_since(Instant::now());
+            tokio::time::sleep(LOOK_EVERY.min(left)).await;
         }
     })?;
     match args.output.output {

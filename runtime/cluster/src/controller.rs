@@ -21,18 +21,24 @@ use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Resource as _, ResourceExt as _};
 use qosm_model::pod::Node;
+use tokio::time::Instant;
 
 use self::census::{Census, Counted};
 use crate::kubernetes::events::publish;
-use crate::kubernetes::explain;
+use crate::kubernetes::{answered, explain};
 use crate::node_report::NodePolicyReport;
 use crate::object::{API_SERVER, API_VERSION};
 use crate::policy_module::{PolicyModule, policy_module_from_value};
 
 /// Who says it.
 const CONTROLLER: &str = "qosm-controller";
-/// A change is counted after so long, together with what follows it, and at most so often: each status goes out to every node.
+/// A change is counted after so long, together with what follows it, and at most so often.
 const GATHERED: Duration = Duration::from_secs(2);
+/// Each status goes out to every node, so that they are written less often the more nodes there are: a second more for so many.
+const NODES_PER_SECOND: u32 = 500;
+
+/// Nodes fall silent without an event.
+const RECOUNTED_EVERY: Duration = Duration::from_secs(300);
 
 /// Counts the fleet.
 pub struct Controller {
@@ -70,6 +76,8 @@ impl Controller {
         let mut changes = pin!(changes(&self.client));
         let mut round = tokio::time::interval(GATHERED);
         round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut recount = tokio::time::interval(RECOUNTED_EVERY);
+        recount.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut is_stale = false;
         loop {
             tokio::select! {
@@ -80,11 +88,20 @@ impl Controller {
                     }
                     None => return,
                 },
+                _ = recount.tick() => is_stale = true,
                 _ = round.tick(), if is_stale && self.synced.len() == 3 => {
                     is_stale = !self.write().await;
+                    round = tokio::time::interval_at(Instant::now() + self.gathered(), GATHERED);
+                    round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
                 }
             }
         }
+    }
+
+    /// How long changes are gathered before they are counted.
+    fn gathered(&self) -> Duration {
+        let nodes = u32::try_from(self.census.nodes.objects.len()).unwrap_or(u32::MAX);
+        GATHERED + Duration::from_secs(u64::from(nodes / NODES_PER_SECOND))
     }
 
     /// `true` if it may change a count.
@@ -131,7 +148,7 @@ impl Controller {
                 "apiVersion": API_VERSION, "kind": "PolicyModule", "metadata": {"name": name}, "status": status,
             });
             let params = PatchParams::apply(CONTROLLER).force();
-            match modules.patch_status(&name, &params, &Patch::Apply(patch)).await {
+            match answered(modules.patch_status(&name, &params, &Patch::Apply(patch))).await {
                 Ok(_) => self.census.written(&name, status),
                 // It went meanwhile, which is told by the watch as well.
                 Err(kube::Error::Api(answer)) if answer.code == 404 => {}
@@ -147,7 +164,7 @@ impl Controller {
     /// Tells each complaint once, on the object that it is about. `false` if one has to be told again.
     async fn tell(&mut self) -> bool {
         let mut is_complete = true;
-        let complaints = self.census.complaints();
+        let complaints = self.census.complaints(&Time(Timestamp::now()));
         self.told.retain(|about, _| complaints.contains_key(about));
         for (about, message) in complaints {
             if self.told.get(&about) == Some(&message) {
@@ -173,7 +190,7 @@ impl Controller {
             "ConfigMap" => {
                 let (namespace, name) = name.split_once('/')?;
                 let maps: Api<v1::ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-                found = maps.get_metadata(name).await.ok()?.metadata;
+                found = answered(maps.get_metadata(name)).await.ok()?.metadata;
                 ("v1", Some(namespace.to_owned()))
             }
             "PolicyModule" => {

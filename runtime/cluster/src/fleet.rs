@@ -6,13 +6,14 @@ use std::path::Path;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, ObjectList};
+use kube::core::PartialObjectMeta;
 use kube::{Client, CustomResourceExt as _, ResourceExt as _};
 use qosm_model::pod::Node;
 use serde_json::Value;
 
 use crate::controller::census::{self, Counted};
-use crate::kubernetes::{KubernetesError, connect, explain};
+use crate::kubernetes::{KubernetesError, answered, connect, explain};
 use crate::node_report::NodePolicyReport;
 use crate::policy_module::{PolicyModule, PolicyModuleStatus};
 
@@ -66,14 +67,15 @@ impl Fleet {
     /// [`FleetError::Unknown`], [`FleetError::List`].
     pub async fn count(&self, name: &str) -> Result<(PolicyModule, PolicyModuleStatus), FleetError> {
         let modules: Api<PolicyModule> = Api::all(self.client.clone());
-        let mut modules = every(&modules, "PolicyModules").await?;
+        let mut modules = every("PolicyModules", async |page| modules.list(&page).await).await?;
         let Some(place) = modules.iter().position(|module| module.name_any() == name) else {
             let known = modules.iter().map(|module| module.name_any()).collect::<Vec<_>>().join(", ");
             return Err(FleetError::Unknown { name: name.to_owned(), known });
         };
         let module = modules.swap_remove(place);
-        let nodes: Api<v1::Node> = Api::all(self.client.clone());
-        let nodes: BTreeMap<String, Node> = every(&nodes, "nodes")
+        // Of a node only its labels: the whole of it is large, and there are many.
+        let nodes: Api<PartialObjectMeta<v1::Node>> = Api::all(self.client.clone());
+        let nodes: BTreeMap<String, Node> = every("nodes", async |page| nodes.list(&page).await)
             .await?
             .into_iter()
             .map(|node| {
@@ -83,7 +85,7 @@ impl Fleet {
             .collect();
         let reports: Api<DynamicObject> =
             Api::all_with(self.client.clone(), &ApiResource::erase::<NodePolicyReport>(&()));
-        let reports: BTreeMap<String, Counted> = every(&reports, "NodePolicyReports")
+        let reports: BTreeMap<String, Counted> = every("NodePolicyReports", async |page| reports.list(&page).await)
             .await?
             .into_iter()
             .map(|report| (report.name_any(), Counted::read(report)))
@@ -93,14 +95,15 @@ impl Fleet {
     }
 }
 
-async fn every<K>(api: &Api<K>, what: &'static str) -> Result<Vec<K>, FleetError>
-where
-    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
+async fn every<K: Clone>(
+    what: &'static str,
+    list: impl AsyncFn(ListParams) -> Result<ObjectList<K>, kube::Error>,
+) -> Result<Vec<K>, FleetError> {
     let mut all = Vec::new();
     let mut params = ListParams::default().limit(PAGE);
     loop {
-        let page = api.list(&params).await.map_err(|error| FleetError::List { what, why: explain(&error) })?;
+        let page =
+            answered(list(params.clone())).await.map_err(|error| FleetError::List { what, why: explain(&error) })?;
         let next = page.metadata.continue_.clone().filter(|next| !next.is_empty());
         all.extend(page.items);
         match next {

@@ -17,12 +17,14 @@ mod watches;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use qosm_model::layering::config_maps;
 
 use self::mirror::Mirror;
+use self::outbox::Inbox;
 pub use self::outbox::{Outbox, PodEvent};
 pub use self::owner::Owner;
 pub use self::trouble::explain;
@@ -31,7 +33,7 @@ use crate::{Snapshot, Source};
 /// How to reach the API server, and as which node.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    /// The kubeconfig; `None` = the pod's service account, else `$KUBECONFIG` or `~/.kube/config`.
+    /// The kubeconfig; `None` = `$KUBECONFIG` or `~/.kube/config`, else the pod's service account.
     pub kubeconfig: Option<PathBuf>,
     /// The node that this is.
     pub node: String,
@@ -67,7 +69,7 @@ pub async fn connect(kubeconfig: Option<&std::path::Path>) -> Result<Client, Kub
         path: kubeconfig.map(|path| format!("kubeconfig {}", path.display())),
         source,
     };
-    let config = match kubeconfig {
+    let mut config = match kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path).map_err(|error| refused(Box::new(error)))?;
             let options = KubeConfigOptions::default();
@@ -75,7 +77,26 @@ pub async fn connect(kubeconfig: Option<&std::path::Path>) -> Result<Client, Kub
         }
         None => Config::infer().await.map_err(|error| refused(Box::new(error)))?,
     };
+    config.read_timeout = Some(SILENCE);
     Client::try_from(config).map_err(KubernetesError::Client)
+}
+
+/// A connection on which nothing has come for so long is given up. The API server ends each watch earlier than that.
+const SILENCE: Duration = Duration::from_secs(330);
+/// So long a single request may take.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Waits for an answer, but not for ever.
+///
+/// # Errors
+///
+/// Those of the request; none in time is one of the connection.
+pub(crate) async fn answered<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+    let late = |_| {
+        let message = format!("no answer within {} s", ANSWERED_WITHIN.as_secs());
+        kube::Error::Service(std::io::Error::new(std::io::ErrorKind::TimedOut, message).into())
+    };
+    tokio::time::timeout(ANSWERED_WITHIN, request).await.map_err(late)?
 }
 
 /// What the API server says of one node.
@@ -104,12 +125,15 @@ impl Kubernetes {
             .name("kubernetes".to_owned())
             .spawn(move || {
                 runtime.block_on(async move {
-                    let (events, reports) = inbox;
-                    tokio::join!(
-                        watches::run(client.clone(), &node, &maps, &seen),
-                        events::run(client.clone(), &node, events),
-                        reports::run(client.clone(), &node, &seen, reports),
-                    );
+                    let Inbox { events, report, farewell } = inbox;
+                    tokio::select! {
+                        _ = async { tokio::join!(
+                            watches::run(client.clone(), &node, &maps, &seen),
+                            events::run(client.clone(), &node, &seen, events),
+                            reports::run(client.clone(), &node, &seen, report),
+                        ) } => {}
+                        () = reports::close(client.clone(), &node, farewell) => {}
+                    }
                 });
             })
             .map_err(KubernetesError::Thread)?;

@@ -1,12 +1,19 @@
 //! `NodePolicyReport`: what the agent of one node does. Cluster-scoped, named like the node, written by its agent alone.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::policy_module::conditions;
+
+/// A report that says nothing new is written again after so long: one that was deleted comes back, and one that does not change any
+/// more is of an agent that is gone.
+pub const REFRESHED_EVERY: Duration = Duration::from_secs(1800);
+/// The reason for which an agent that has ended is not `Ready`.
+pub const ENDED: &str = "Ended";
 
 /// Whose report it is.
 #[derive(Clone, Debug, PartialEq, Eq, CustomResource, Serialize, Deserialize, JsonSchema)]
@@ -25,6 +32,7 @@ use crate::policy_module::conditions;
     printcolumn = r#"{"name":"Knobs","type":"integer","jsonPath":".status.counts.knobs"}"#,
     printcolumn = r#"{"name":"Refused","type":"integer","jsonPath":".status.counts.refusals"}"#,
     printcolumn = r#"{"name":"Agent","type":"string","jsonPath":".status.agentVersion"}"#,
+    printcolumn = r#"{"name":"Reported","type":"date","jsonPath":".status.reportedAt"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
@@ -37,6 +45,10 @@ pub struct NodePolicyReportSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodePolicyReportStatus {
+    /// When the agent said so, by its node's clock. Half an hour apart where nothing changes; older than an hour, and the agent is
+    /// taken for gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reported_at: Option<Time>,
     /// The agent's version.
     pub agent_version: String,
     /// How many policies run, of how many: `3/3`.
@@ -49,7 +61,7 @@ pub struct NodePolicyReportStatus {
     pub capabilities: ReportedCapabilities,
     /// What is wrong with what was written, without what is wrong with single pods: these have events.
     pub problems: Vec<ReportedProblem>,
-    /// `Ready`: every policy that counts runs, and the sources are watched.
+    /// `Ready`: every policy that counts runs, and the sources are watched. `ClockAgrees`: the node's clock is that of the API server.
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
 }
@@ -71,7 +83,7 @@ pub struct ReportedPolicy {
     pub digest: String,
     /// `enforce` or `shadow`.
     pub mode: String,
-    /// `running`, `backing-off`, `parked`, `not-loaded`.
+    /// `running`, `backing-off`, `parked`, `not-loaded`; `ended` with the agent.
     pub state: String,
     /// What is wrong: why it does not run, or why a newer generation was not taken.
     #[serde(skip_serializing_if = "Option::is_none")]

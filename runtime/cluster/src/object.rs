@@ -1,7 +1,7 @@
 //! Objects of all kinds out of one text, each with the place where it was found.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use qosm_model::layering::ConfigMap;
 use qosm_model::pod::{Node, Pod};
@@ -31,10 +31,14 @@ pub struct Objects {
     pub config_maps: Vec<ConfigMap>,
     /// PolicyModules, in the order of the text, each once.
     pub policy_modules: Vec<PolicyModule>,
+    /// Names of PolicyModules that are there and cannot be read, and of which no earlier state is known.
+    pub unread_modules: BTreeSet<String>,
     /// The first Node.
     pub node: Option<Node>,
     /// What cannot be used.
     pub problems: Vec<Problem>,
+    /// What is wrong with the way to the API server: what does not arrive, and what cannot be told.
+    pub troubles: Vec<Problem>,
 }
 
 /// An object, and what about it cannot be used.
@@ -171,6 +175,9 @@ pub(crate) fn collect(parsed: &[&Parsed]) -> Objects {
             objects.problems.extend(found.problems.iter().cloned());
         }
     }
+    let broken = parsed.iter().flat_map(|parsed| parsed.broken.iter().flatten());
+    let unread = broken.filter(|key| key.kind == Kind::PolicyModule && !names.contains_key(key));
+    objects.unread_modules = unread.map(|key| key.name.clone()).collect();
     objects
 }
 

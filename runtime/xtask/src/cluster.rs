@@ -80,6 +80,9 @@ pub(crate) struct Up {
     /// Also a node: containerd and a kubelet on this machine. Needs root.
     #[arg(long)]
     node: bool,
+    /// Also this workspace's image under the name that the chart asks for, and what to type next.
+    #[arg(long, requires = "node")]
+    image: bool,
 }
 
 /// Which component, of which cluster.
@@ -103,9 +106,12 @@ pub(crate) fn run(workspace: &Workspace, verb: &Verb) -> Result<ExitCode> {
         Verb::Stop(one) | Verb::Start(one) => &one.folder,
     };
     let place = Place::at(folder.dir.clone().unwrap_or_else(|| default_dir(workspace)))?;
-    if let Verb::Up(_) = verb {
+    if let Verb::Up(up) = verb {
         // As the one who asked: what is built is theirs.
         Programs::build(workspace)?;
+        if up.image && std::env::var_os(AS_ROOT).is_none() {
+            crate::build(workspace)?;
+        }
     }
     if needs_root(verb, &place) && Privilege::here() != Privilege::Root {
         return again_as_root();
@@ -113,13 +119,11 @@ pub(crate) fn run(workspace: &Workspace, verb: &Verb) -> Result<ExitCode> {
     let programs = || Programs::find(workspace);
     match verb {
         Verb::Build => {}
-        Verb::Up(up) => up::run(workspace, &place, &programs()?, up.node)?,
+        Verb::Up(up) => up::run(workspace, &place, &programs()?, up)?,
         Verb::Down(_) => down::run(&place)?,
         Verb::Stop(one) => up::stop(&place, one.component)?,
         Verb::Start(one) => up::start(&place, &programs()?, one.component)?,
-        Verb::Import { file, .. } => {
-            crate::command::output(component::ctr(&programs()?).args(["images", "import"]).arg(file))?;
-        }
+        Verb::Import { file, .. } => images::import(&programs()?, file)?,
         Verb::Logs(_) => status::tails(&place, 40),
         Verb::Status(_) => return status::run(&place),
     }
@@ -138,13 +142,16 @@ fn needs_root(verb: &Verb, place: &Place) -> bool {
     wants_node || std::fs::metadata(place.dir()).is_ok_and(|metadata| metadata.uid() == 0)
 }
 
+/// Set for the command that is run once more as root: what root would build would be root's.
+const AS_ROOT: &str = "QOSM_AS_ROOT";
+
 /// This very command once more, through `sudo`.
 fn again_as_root() -> Result<ExitCode> {
     let program = std::env::current_exe().context("this program does not know where it lies")?;
     let home = std::env::var_os("HOME").unwrap_or_default();
     let path = std::env::var_os("PATH").unwrap_or_default();
     // The cache is the asker's: root finds there what was built.
-    let variables: [(&str, &OsStr); 2] = [("HOME", &home), ("PATH", &path)];
+    let variables: [(&str, &OsStr); 3] = [("HOME", &home), ("PATH", &path), (AS_ROOT, "1".as_ref())];
     let Some(mut command) = Privilege::here().command(program, &variables) else {
         anyhow::bail!("a node needs root: run this as root or allow `sudo` without a password");
     };

@@ -181,6 +181,25 @@ fn a_version_that_fails_in_the_middle_is_told_and_the_other_goes_on() {
     assert_eq!((&summary["differingTicks"], &summary["same"]), (&json!(0), &json!(false)), "{summary}");
 }
 
+/// Five failures within seconds, and then one each ten minutes: what made it fail may pass.
+#[test]
+fn a_policy_that_is_parked_is_tried_again_after_ten_minutes() {
+    let folder = tempfile::tempdir().unwrap();
+    let failing = guest::write(folder.path(), "failing", Evaluation::TrapsFrom(1)).display().to_string();
+    let failures = |minutes: usize| {
+        let facts = json!({"policies": [{"name": "failing", "module": failing}]});
+        let tick = json!({"windowMillis": 20_000});
+        let text: String = std::iter::once(&facts)
+            .chain(std::iter::repeat_n(&tick, minutes * 3))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let flags = ["replay", "-", "--against", &format!("failing={failing}"), "--against-config", "{\"x\": 1}"];
+        let (_, summary) = lines(&run(&flags, &text));
+        summary["failures"]["old"].as_u64().unwrap()
+    };
+    assert_eq!([failures(1), failures(5), failures(9), failures(12), failures(22)], [4, 5, 5, 6, 7]);
+}
+
 #[test]
 fn a_shadow_decides_nothing_in_a_plan_or_a_replay() {
     let web = pod("web", &json!({"koordinator.sh/cpuBurst": r#"{"policy":"auto"}"#}), &json!([limited("a", "1")]));

@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-use crate::node::{CGROUP_ROOT, NODE, apply, get, kubectl, said, try_kubectl, wait_until};
+use crate::node::{CGROUP_ROOT, NODE, apply, get, kubectl, said, try_kubectl};
+use crate::waiting::wait_until;
 
 /// Where the chart is installed.
 pub(crate) const NAMESPACE: &str = "qosm-system";
@@ -70,18 +71,28 @@ fn installed() {
 pub(crate) fn kubeconfig(folder: &Path, account: &str) -> PathBuf {
     installed();
     let uid = get(&["node", NODE])["metadata"]["uid"].as_str().unwrap().to_owned();
+    kubeconfig_of(folder, account, &json!({"token": token(account, "Node", NODE, &uid)}))
+}
+
+/// A token that ends with an object.
+pub(crate) fn token(account: &str, kind: &str, name: &str, uid: &str) -> String {
     let token = kubectl(&[
         "create",
         "token",
         account,
         &format!("--namespace={NAMESPACE}"),
-        "--bound-object-kind=Node",
-        &format!("--bound-object-name={NODE}"),
+        &format!("--bound-object-kind={kind}"),
+        &format!("--bound-object-name={name}"),
         &format!("--bound-object-uid={uid}"),
     ]);
+    token.trim().to_owned()
+}
+
+/// A kubeconfig for this cluster that says who asks.
+pub(crate) fn kubeconfig_of(folder: &Path, account: &str, user: &Value) -> PathBuf {
     let mut config: Value =
         serde_json::from_str(&kubectl(&["config", "view", "--raw", "--minify", "--flatten", "--output=json"])).unwrap();
-    config["users"][0]["user"] = json!({"token": token.trim()});
+    config["users"][0]["user"] = user.clone();
     let path = folder.join(format!("{account}.kubeconfig"));
     std::fs::write(&path, config.to_string()).unwrap();
     path
@@ -98,15 +109,21 @@ impl Agent {
     /// Starts one, and waits until it works.
     #[track_caller]
     pub(crate) fn start() -> Self {
-        let agent = Self::start_anyhow();
+        let agent = Self::spawn();
         agent.wait_until_ready();
         agent
     }
 
-    /// Starts one.
-    pub(crate) fn start_anyhow() -> Self {
+    /// Starts one, and does not wait.
+    pub(crate) fn spawn() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = kubeconfig(folder.path(), "qosm-agent");
+        Self::spawn_with(folder, kubeconfig)
+    }
+
+    /// The same, asking by this kubeconfig.
+    pub(crate) fn spawn_with(folder: tempfile::TempDir, kubeconfig: PathBuf) -> Self {
+        installed();
         let process = spawn(folder.path(), &kubeconfig);
         Self { process, folder, kubeconfig }
     }
@@ -141,8 +158,13 @@ impl Agent {
 
     /// Starts it again on the same state.
     pub(crate) fn start_again(&mut self) {
-        self.process = spawn(self.folder.path(), &self.kubeconfig);
+        self.spawn_again();
         self.wait_until_ready();
+    }
+
+    /// The same, without waiting.
+    pub(crate) fn spawn_again(&mut self) {
+        self.process = spawn(self.folder.path(), &self.kubeconfig);
     }
 
     /// Ends it in order.

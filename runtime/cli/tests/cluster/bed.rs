@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use crate::node::{BUSYBOX, NODE, Pod, api_server, apply, busy, kubectl, try_kubectl, verbs_of, wait_for, wait_until};
+use crate::node::{BUSYBOX, NODE, Pod, api_server, apply, busy, kubectl, try_kubectl, verbs_of};
+use crate::waiting::{wait_for, wait_until};
 
 #[test]
 fn a_pod_runs_on_the_node() {

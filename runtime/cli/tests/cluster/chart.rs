@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::json;
 
 use crate::agent::{NAMESPACE, root};
-use crate::node::{CGROUP_ROOT, NODE, Pod, busy, cluster_file, get, kubectl, said, try_kubectl, wait_for, wait_until};
+use crate::node::{NODE, Pod, busy, cluster_file, get, kubectl, said, try_kubectl};
+use crate::waiting::{wait_for, wait_until};
 
 const IMAGE: &str = "ghcr.io/qosm/qosm:0.1.0";
 
@@ -53,23 +54,11 @@ impl Drop for SetWhenDropped<'_> {
 
 #[test]
 fn the_chart_runs_on_the_node_keeps_values_over_an_update_and_leaves_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("qosm.tar");
+    let image = cluster_file("qosm.tar");
     let xtask = || Command::new(said("QOSM_XTASK"));
     run(xtask().args(["image", "--name", IMAGE, "--output"]).arg(&image).current_dir(root()));
     run(xtask().args(["cluster", "import"]).arg(&image).arg("--dir").arg(said("QOSM_TEST_CLUSTER")));
-    // What the test bed lacks (a network of services), and where its kubelet and cgroups are.
-    let values = json!({
-        "image": {"pullPolicy": "Never"},
-        "agent": {
-            "hostNetwork": true, "cgroupRoot": CGROUP_ROOT, "cgroupDriver": "cgroupfs",
-            "stateDir": cluster_file("qosm-state"), "runDir": cluster_file("qosm-run"),
-            "seccomp": {"kubeletDir": cluster_file("kubelet/seccomp")},
-        },
-        "controller": {"hostNetwork": true},
-    });
-    let file = folder.path().join("values.json");
-    std::fs::write(&file, values.to_string()).unwrap();
+    let values = cluster_file("qosm-values.json");
     let chart = root().join("deploy/helm/qosm");
     // Roles that other tests have applied by themselves are not Helm's to take over.
     let applied =
@@ -82,7 +71,7 @@ fn the_chart_runs_on_the_node_keeps_values_over_an_update_and_leaves_nothing() {
     try_kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=true"]).unwrap();
     kubectl(&["delete", "policymodules", "--all"]);
     let release = Release;
-    helm(&["install", "qosm", chart.to_str().unwrap(), "--create-namespace", "--values", file.to_str().unwrap()]);
+    helm(&["install", "qosm", chart.to_str().unwrap(), "--create-namespace", "--values", values.to_str().unwrap()]);
 
     let metadata = json!({"annotations": {"koordinator.sh/cpuBurst": r#"{"policy":"cpuBurstOnly"}"#}});
     let pod = Pod::create_with("qosm-chart", &metadata, &busy("200m"));
@@ -104,6 +93,15 @@ fn the_chart_runs_on_the_node_keeps_values_over_an_update_and_leaves_nothing() {
         "default/qosm-chart",
     ]);
     assert!(explained.contains("annotation koordinator.sh/cpuBurst"), "{explained}");
+
+    // As the README has it.
+    let example = root().join("examples/kubernetes/web.yaml");
+    kubectl(&["apply", "--filename", example.to_str().unwrap()]);
+    wait_until("kubectl describe tells what was done for the example", || {
+        let described = kubectl(&["describe", "pod", "web"]);
+        described.contains("PolicyApplied") && described.contains("cpu.burst 0 -> 20000")
+    });
+    kubectl(&["delete", "--filename", example.to_str().unwrap()]);
 
     // An update: another agent takes over, and meanwhile nothing moves.
     let agent = || get(&["pods", "--namespace", NAMESPACE, "--selector=app.kubernetes.io/component=agent"]);

@@ -3,10 +3,20 @@
 //! test --only cluster` sees to both and says by variables where everything is. Without them the tests fail.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::time::Duration;
+
+/// Long enough for a machine that is busy with other things; what happens at all happens much sooner.
+const PATIENCE: Duration = Duration::from_secs(90);
+const PAUSE: Duration = Duration::from_millis(100);
+
 mod agent;
 mod node;
+#[path = "../kernel/waiting.rs"]
+mod waiting;
 
 mod bed;
 mod chart;
 mod policies;
+mod rollouts;
 mod rules;
+mod troubles;

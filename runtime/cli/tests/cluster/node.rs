@@ -4,40 +4,17 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+
+use crate::waiting::{wait_for, wait_until};
 
 /// The node's name.
 pub(crate) const NODE: &str = "qosm-test-node";
 /// The group that holds the kubelet's `kubepods`: what `qosm agent --cgroup-root` is given.
 pub(crate) const CGROUP_ROOT: &str = "/qosm-test-node";
 /// A shell with all that busybox has. The node has no other images than this and its pause.
-pub(crate) const BUSYBOX: &str = "qosm.test/busybox:1";
-
-/// Long enough for a machine that is busy with other things; what happens at all happens much sooner.
-const PATIENCE: Duration = Duration::from_secs(90);
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// Looks again and again until there is an answer.
-#[track_caller]
-pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(begun.elapsed() < PATIENCE, "waited in vain for: {what}");
-        sleep(PAUSE);
-    }
-}
-
-/// Looks again and again until it is so.
-#[track_caller]
-pub(crate) fn wait_until(what: &str, mut look: impl FnMut() -> bool) {
-    wait_for(what, || look().then_some(()));
-}
+pub(crate) const BUSYBOX: &str = "busybox:1";
 
 /// What the test run says by a variable.
 pub(crate) fn said(variable: &str) -> PathBuf {
@@ -124,7 +101,7 @@ pub(crate) struct Pod {
 }
 
 impl Pod {
-    /// Makes one on the node and waits until it runs. What nodes without a registry need is filled in.
+    /// Makes one on the node and waits until it runs.
     #[track_caller]
     pub(crate) fn create(name: &str, spec: &Value) -> Self {
         Self::create_with(name, &json!({}), spec)
@@ -133,22 +110,26 @@ impl Pod {
     /// The same with labels and annotations.
     #[track_caller]
     pub(crate) fn create_with(name: &str, metadata: &Value, spec: &Value) -> Self {
-        let mut manifest = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
-        manifest["metadata"]["name"] = name.into();
+        let mut manifest = manifest(name, metadata, spec);
         manifest["spec"]["nodeName"] = NODE.into();
-        // A shell as a container's first process does not heed the request to end.
-        manifest["spec"]["terminationGracePeriodSeconds"] = 0.into();
-        for container in manifest["spec"]["containers"].as_array_mut().unwrap() {
-            container["imagePullPolicy"] = "Never".into();
-        }
         apply(&manifest.to_string());
         let pod = Self { name: name.to_owned() };
-        wait_until(&format!("pod {name} runs"), || {
-            let status = &pod.get()["status"];
+        pod.wait_until_it_runs();
+        pod
+    }
+
+    #[track_caller]
+    fn wait_until_it_runs(&self) {
+        wait_until(&format!("pod {} runs", self.name), || {
+            let status = &self.get()["status"];
             let containers = status["containerStatuses"].as_array();
             status["phase"] == "Running" && containers.is_some_and(|all| all.iter().all(|one| one["ready"] == true))
         });
-        pod
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// The pod as the API server has it.
@@ -189,6 +170,71 @@ impl Drop for Pod {
         // It may be gone already, or the API server may be: the test has failed then.
         let _ = try_kubectl(&["delete", "pod", &self.name, "--grace-period=0", "--force", "--wait=false"]);
     }
+}
+
+/// A pod that the kubelet runs from a file of its own. The file is removed when dropped.
+pub(crate) struct StaticPod {
+    file: PathBuf,
+    /// What the API server knows of it.
+    mirror: Pod,
+}
+
+impl StaticPod {
+    /// Gives the kubelet its file, and waits until it runs.
+    #[track_caller]
+    pub(crate) fn create(name: &str, metadata: &Value, spec: &Value) -> Self {
+        let mirror = format!("{name}-{NODE}");
+        let file = cluster_file("manifests").join(format!("{name}.json"));
+        let mut manifest = manifest(name, metadata, spec);
+        manifest["metadata"]["namespace"] = "default".into();
+        fs::write(&file, manifest.to_string()).unwrap();
+        let pod = Self { file, mirror: Pod { name: mirror } };
+        wait_until(&format!("the API server knows of static pod {name}"), || {
+            try_kubectl(&["get", "pod", &pod.mirror.name]).is_ok()
+        });
+        pod.mirror.wait_until_it_runs();
+        pod
+    }
+
+    /// The name of its mirror.
+    pub(crate) fn name(&self) -> &str {
+        &self.mirror.name
+    }
+
+    /// The pod as the API server has it.
+    pub(crate) fn get(&self) -> Value {
+        self.mirror.get()
+    }
+
+    /// A container's id, without the runtime's name.
+    pub(crate) fn container_id(&self, container: &str) -> String {
+        self.mirror.container_id(container)
+    }
+}
+
+impl Drop for StaticPod {
+    fn drop(&mut self) {
+        fs::remove_file(&self.file).ok();
+        let is_gone = || try_kubectl(&["get", "pod", self.name()]).is_err();
+        for _ in 0..100 {
+            if is_gone() {
+                return;
+            }
+            std::thread::sleep(crate::PAUSE);
+        }
+    }
+}
+
+/// A pod's manifest for this node; what nodes without a registry need is filled in.
+fn manifest(name: &str, metadata: &Value, spec: &Value) -> Value {
+    let mut manifest = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+    manifest["metadata"]["name"] = name.into();
+    // A shell as a container's first process does not heed the request to end.
+    manifest["spec"]["terminationGracePeriodSeconds"] = 0.into();
+    for container in manifest["spec"]["containers"].as_array_mut().unwrap() {
+        container["imagePullPolicy"] = "Never".into();
+    }
+    manifest
 }
 
 /// A container's group, in each hierarchy.

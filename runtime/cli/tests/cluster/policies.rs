@@ -3,14 +3,15 @@
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, Controller, Module};
-use crate::node::{NODE, Pod, api_server, apply, busy, get, kubectl, try_kubectl, wait_until};
+use crate::node::{Group, NODE, Pod, StaticPod, api_server, apply, busy, get, kubectl, try_kubectl};
+use crate::waiting::wait_until;
 
 /// CPU Burst in the form that does not wait for a share pool to be idle.
-fn burst() -> Value {
+pub(crate) fn burst() -> Value {
     json!({"module": "builtin:cpu-burst"})
 }
 
-fn annotated(policy: &str) -> Value {
+pub(crate) fn annotated(policy: &str) -> Value {
     json!({"annotations": {"koordinator.sh/cpuBurst": format!(r#"{{"policy":"{policy}"}}"#)}})
 }
 
@@ -39,7 +40,7 @@ impl Drop for Strategy {
     }
 }
 
-fn annotate(pod: &str, annotation: &str) {
+pub(crate) fn annotate(pod: &str, annotation: &str) {
     kubectl(&["annotate", "--overwrite", "pod", pod, annotation]);
 }
 
@@ -118,6 +119,54 @@ fn a_policy_module_is_put_into_the_shadow_swapped_and_removed() {
 
 fn modules() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_BIN_EXE_qosm")).parent().unwrap().parent().unwrap().join("policies")
+}
+
+/// The kubelet runs it from a file; what the API server knows is its mirror, with another UID.
+#[test]
+fn a_static_pod_gets_what_its_annotations_ask_for() {
+    let (_module, _agent) = (Module::apply("cpu-burst", &burst()), Agent::start());
+    let pod = StaticPod::create("qosm-static", &annotated("cpuBurstOnly"), &busy("200m"));
+    let hash = pod.get()["metadata"]["annotations"]["kubernetes.io/config.hash"].as_str().unwrap().to_owned();
+    let group = Group::of(&hash, &pod.container_id("app"));
+    wait_until("the container may burst", || group.burst() == 20_000);
+    wait_until("kubectl describe tells what was done", || {
+        kubectl(&["describe", "pod", pod.name()]).contains("PolicyApplied")
+    });
+}
+
+/// What this machine's kernel does not have is said where the pod's owner looks, and the rest of the policy goes on.
+#[test]
+fn memory_qos_does_what_the_kernel_has_and_tells_what_it_lacks() {
+    let (_module, agent) = (Module::apply("memory-qos", &json!({"module": "builtin:memory-qos"})), Agent::start());
+    let metadata = json!({"annotations": {"koordinator.sh/memoryQOS": r#"{"policy":"auto"}"#}});
+    let pod = Pod::create_with("qosm-memory", &metadata, &busy("200m"));
+    let support = || {
+        let report = get(&["nodepolicyreport", NODE]);
+        report["status"]["capabilities"]["knobs"]["memory.wmark_ratio"].as_str().unwrap_or_default().to_owned()
+    };
+    wait_until("the node's report says what the kernel offers", || !support().is_empty());
+    let explained = || agent.ask(&["explain", "default/qosm-memory"]).unwrap_or_default();
+    wait_until("the agent explains what it did", || explained().contains("memory.wmark_ratio"));
+    if support().starts_with("unavailable") {
+        wait_until("kubectl describe tells what cannot be", || {
+            let described = kubectl(&["describe", "pod", pod.name()]);
+            described.contains("KnobRefused") && described.contains("memory.wmark_ratio")
+        });
+    }
+}
+
+/// One NUMA node has no remote memory: the event says so, in the words that the reference uses.
+#[test]
+fn memory_locality_tells_its_result_by_an_event() {
+    let module = json!({"module": "builtin:memory-locality"});
+    let (_module, _agent) = (Module::apply("memory-locality", &module), Agent::start());
+    let metadata = json!({"annotations": {"koordinator.sh/memoryLocality": r#"{"policy":"bestEffort"}"#}});
+    let _pod = Pod::create_with("qosm-locality", &metadata, &busy("200m"));
+    let described = || kubectl(&["describe", "pod", "qosm-locality"]);
+    let is_single = !std::path::Path::new("/sys/devices/system/node/node1").exists();
+    let expected = if is_single { "MemoryLocalitySkipped" } else { "MemoryLocality" };
+    wait_until("the pod's owner is told", || described().contains(expected));
+    assert!(!is_single || described().contains("no target numa"), "{}", described());
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::agent::{Agent, Controller, Module, NAMESPACE, USER, rendered, root};
-use crate::node::{NODE, Pod, audit, busy, kubectl, said, verbs_of, wait_until};
+use crate::node::{NODE, Pod, audit, busy, kubectl, said, verbs_of};
+use crate::waiting::wait_until;
 
 #[test]
 fn agent_and_controller_use_the_verbs_that_they_have_and_no_others() {
@@ -137,6 +138,27 @@ fn the_api_server_takes_everything_that_the_chart_renders() {
 }
 
 #[test]
+fn helm_finds_no_fault_with_the_chart() {
+    let chart = root().join("deploy/helm/qosm");
+    let lint = |more: &[&str]| {
+        let output =
+            Command::new(said("QOSM_HELM")).args(["lint", "--strict"]).arg(&chart).args(more).output().unwrap();
+        assert!(
+            output.status.success(),
+            "{more:?}: {}",
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat())
+        );
+    };
+    lint(&[]);
+    for entry in std::fs::read_dir(chart.join("ci")).unwrap() {
+        let file = entry.unwrap().path();
+        if file.is_file() {
+            lint(&["--values", file.to_str().unwrap()]);
+        }
+    }
+}
+
+#[test]
 fn values_that_make_no_sense_are_refused() {
     let chart = root().join("deploy/helm/qosm");
     let mut refused = 0;
@@ -167,12 +189,13 @@ fn committed_manifests_and_crds_are_those_of_this_version() {
     assert_eq!(printed, committed, "run `make manifests`");
     let plain = documents(&std::fs::read_to_string(root().join("deploy/manifests/qosm.yaml")).unwrap());
     let now = rendered(&[]);
-    let names = |objects: &[Value]| -> BTreeSet<String> {
-        objects.iter().map(|object| format!("{} {}", object["kind"], object["metadata"]["name"])).collect()
-    };
+    let head = documents(&std::fs::read_to_string(root().join("deploy/manifests/head.yaml")).unwrap());
+    let expected: Vec<&Value> = head.iter().chain(&now).collect();
+    let named = |object: &Value| format!("{} {}", object["kind"], object["metadata"]["name"]);
     let missing: Vec<_> =
-        now.iter().filter(|object| !plain.contains(object)).map(|object| object["metadata"]["name"].clone()).collect();
-    assert!(missing.is_empty() && names(&now).is_subset(&names(&plain)), "run `make manifests`: {missing:?}");
+        expected.iter().filter(|object| !plain.contains(object)).map(|object| named(object)).collect();
+    let left_over: Vec<_> = plain.iter().filter(|object| !expected.contains(object)).map(named).collect();
+    assert!(missing.is_empty() && left_over.is_empty(), "run `make manifests`: {missing:?} {left_over:?}");
 }
 
 fn documents(text: &str) -> Vec<Value> {

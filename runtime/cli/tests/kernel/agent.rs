@@ -14,29 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::node::{Node, binary};
-
-/// Long enough for an emulated machine; what happens at all happens much sooner.
-const PATIENCE: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(20);
-
-/// Looks again and again until there is an answer.
-#[track_caller]
-pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(begun.elapsed() < PATIENCE, "waited in vain for: {what}");
-        sleep(PAUSE);
-    }
-}
-
-/// Looks again and again until it is so.
-#[track_caller]
-pub(crate) fn wait_until(what: &str, mut look: impl FnMut() -> bool) {
-    wait_for(what, || look().then_some(()));
-}
+use crate::waiting::wait_until;
+use crate::{PATIENCE, PAUSE};
 
 /// A running agent. Killed when dropped; its log is told when the test fails.
 pub(crate) struct Agent {

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::agent::{Agent, wait_until};
+use crate::agent::Agent;
 use crate::node::{APP, BASE, BURST, MOST, Node, PATIENT_MILLIS, POD};
+use crate::waiting::wait_until;
 
 /// As long as it can be: longer than an alarm takes on any machine.
 const SELDOM: &str = "60000";

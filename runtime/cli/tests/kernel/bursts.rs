@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::agent::{Agent, wait_for, wait_until};
+use crate::agent::Agent;
 use crate::cgroups::Cgroups;
 use crate::node::{APP, BASE, BURST, MOST, Node, POD, quick};
+use crate::waiting::{wait_for, wait_until};
 
 /// Throttled periods in percent, over at least so many periods from now.
 fn throttled_percent(cgroups: &Cgroups, periods: u64) -> u64 {

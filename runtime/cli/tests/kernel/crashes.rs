@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::agent::{Agent, wait_until};
+use crate::agent::Agent;
 use crate::node::{APP, BASE, BURST, Node, POD};
+use crate::waiting::wait_until;
 
 const ROUNDS: u64 = 10;
 

@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
-use crate::agent::{Agent, wait_until};
+use crate::agent::Agent;
 use crate::node::{APP, BASE, BURST, MOST, Node};
+use crate::waiting::wait_until;
 
 #[test]
 fn a_reset_is_written_over_and_a_person_is_not() {

@@ -4,8 +4,9 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::agent::{Agent, wait_until};
+use crate::agent::Agent;
 use crate::node::{APP, BASE, BURST, MOST, Node, POD, module, quick};
+use crate::waiting::wait_until;
 
 fn policy(agent: &Agent, name: &str) -> Value {
     let policies = agent.json(&["get", "policies"]);

@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
-use crate::agent::{Agent, wait_until};
+use crate::agent::Agent;
 use crate::node::{APP, BASE, BURST, Node};
+use crate::waiting::wait_until;
 
 #[test]
 fn nothing_is_written_to_a_pod_on_hold() {

@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
-use crate::agent::{Agent, wait_until};
+use crate::agent::Agent;
 use crate::node::{APP, BURST, MOST, Node, manifest};
+use crate::waiting::wait_until;
 
 #[test]
 fn what_breaks_while_it_runs_is_told_and_the_last_good_one_counts() {

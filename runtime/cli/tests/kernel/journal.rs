@@ -7,8 +7,9 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::agent::{Agent, wait_until};
+use crate::agent::Agent;
 use crate::node::{APP, BASE, BURST, Node};
+use crate::waiting::wait_until;
 
 /// A small file system of its own, unmounted when dropped.
 struct Small(PathBuf);

@@ -5,8 +5,9 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::json;
 
-use crate::agent::{Agent, wait_until};
+use crate::agent::Agent;
 use crate::node::{APP, BASE, BURST, Node, POD, manifest};
+use crate::waiting::wait_until;
 
 #[test]
 fn an_end_that_is_asked_for_restores_everything() {

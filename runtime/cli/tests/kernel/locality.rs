@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
 use serde_json::{Value, json};
 
-use crate::agent::{Agent, wait_for, wait_until};
+use crate::agent::Agent;
 use crate::cgroups::Version;
 use crate::node::{Node, POD};
+use crate::waiting::{wait_for, wait_until};
 
 const LOCALITY: &str = "koordinator.sh/memoryLocality";
 const NODES: &str = "/sys/devices/system/node";

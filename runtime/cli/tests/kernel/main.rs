@@ -6,11 +6,18 @@
 //! virtual machine that has nothing but a shell.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::time::Duration;
+
+/// Long enough for an emulated machine; what happens at all happens much sooner.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(20);
+
 mod agent;
 mod cgroups;
 #[path = "../cli/guest.rs"]
 mod guest;
 mod node;
+mod waiting;
 mod watch;
 
 mod alarms;
@@ -23,6 +30,7 @@ mod inputs;
 mod journal;
 mod lifecycle;
 mod locality;
+mod policy_modules;
 mod protection;
 mod recording;
 mod shadows;

@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
-use crate::agent::{Agent, wait_until};
+use crate::agent::Agent;
 use crate::cgroups::Version;
 use crate::node::{APP, MEMORY, Node, POD};
+use crate::waiting::wait_until;
 
 const MIB: u64 = 1 << 20;
 const RATIO: &str = "memory.wmark_ratio";

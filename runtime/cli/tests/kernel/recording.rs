@@ -5,8 +5,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::agent::{Agent, wait_until};
+use crate::agent::Agent;
 use crate::node::{APP, BASE, BURST, Node, binary, module};
+use crate::waiting::wait_until;
 
 #[test]
 fn a_recording_replays_to_what_was_done() {

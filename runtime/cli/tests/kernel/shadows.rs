@@ -8,9 +8,10 @@ use cap_std::fs::Dir;
 use qosm_agent::journal::Journal;
 use serde_json::{Value, json};
 
-use crate::agent::{Agent, wait_for, wait_until};
+use crate::agent::Agent;
 use crate::guest::{self, Evaluation};
 use crate::node::{APP, BASE, BURST, MEMORY, MOST, Node, binary, module, quick};
+use crate::waiting::{wait_for, wait_until};
 use crate::watch::Watch;
 
 /// A copy of a policy's entry that only watches.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
@@ -9,11 +10,16 @@ use kube::runtime::watcher::Event;
 use qosm_model::pod::Node;
 use serde::Deserialize;
 
-use crate::node_report::{NodePolicyReportStatus, ReportedPolicy, ReportedProblem};
+use crate::kubernetes::events::CONTROLLER;
+use crate::node_report::{ENDED, NodePolicyReportStatus, ReportedPolicy, ReportedProblem};
 use crate::policy_module::{DigestCount, PolicyModule, PolicyModuleStatus};
 
+/// A report that is older is of an agent that is gone: two refreshes may be lost.
+const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(65 * 60);
 /// So many nodes are named in a message.
 const NAMED: usize = 3;
+/// So many different complaints about one object are told.
+const TOLD: usize = 3;
 
 /// Objects of one kind by name, as far as they are counted.
 #[derive(Debug)]
@@ -58,9 +64,19 @@ pub struct Counted {
     pub policies: Vec<ReportedPolicy>,
     /// What is wrong with what was written.
     pub problems: Vec<ReportedProblem>,
+    /// When the agent said so: by the API server's clock where it notes that, else by the node's.
+    pub reported_at: Option<Time>,
+    /// Whether it has said that it ends.
+    pub has_ended: bool,
 }
 
 impl Counted {
+    /// Whether its agent has not been heard of for so long that it must be gone.
+    fn is_silent(&self, now: &Time) -> bool {
+        let is_old = |reported: &Time| now.0.duration_since(reported.0) > SILENT_AFTER;
+        self.reported_at.as_ref().is_some_and(is_old)
+    }
+
     /// Reads a report. One that cannot be read, of an agent of another version, counts nothing.
     pub fn read(report: DynamicObject) -> Self {
         #[derive(Default, Deserialize)]
@@ -69,11 +85,15 @@ impl Counted {
             status: NodePolicyReportStatus,
         }
         let name = report.name_any();
+        let written = report.managed_fields().iter().filter(|entry| entry.manager.as_deref() == Some(CONTROLLER));
+        let written = written.filter_map(|entry| entry.time.clone()).max_by_key(|time| time.0);
         let status = serde_json::from_value::<Report>(report.data)
             .inspect_err(|error| tracing::warn!(node = name, %error, "report cannot be read; it is not counted"))
             .unwrap_or_default()
             .status;
-        Self { policies: status.policies, problems: status.problems }
+        let has_ended = status.conditions.iter().any(|condition| condition.reason == ENDED);
+        let reported_at = written.or(status.reported_at);
+        Self { policies: status.policies, problems: status.problems, reported_at, has_ended }
     }
 }
 
@@ -110,13 +130,14 @@ impl Census {
         self.written.insert(name.to_owned(), status);
     }
 
-    /// What nodes complain about, by the object that it is about; of many nodes' complaints about one object the most frequent.
-    pub(super) fn complaints(&self) -> BTreeMap<String, String> {
+    /// What nodes complain about, by the object that it is about; of many different complaints about one object the most frequent.
+    pub(super) fn complaints(&self, now: &Time) -> BTreeMap<String, String> {
         let mut heard: BTreeMap<String, BTreeMap<String, Vec<&str>>> = BTreeMap::new();
         let mut hear = |about: String, message: String, node| {
             heard.entry(about).or_default().entry(message).or_default().push(node);
         };
-        for (node, report) in &self.reports.objects {
+        let heard_of = self.reports.objects.iter().filter(|(_, report)| !report.has_ended && !report.is_silent(now));
+        for (node, report) in heard_of {
             for problem in &report.problems {
                 let field = problem.field.as_ref().map(|field| format!("{field}: ")).unwrap_or_default();
                 hear(problem.object.clone(), format!("{field}{}", problem.message), node.as_str());
@@ -140,9 +161,15 @@ impl Census {
         }
         heard
             .into_iter()
-            .filter_map(|(about, messages)| {
-                let most = messages.into_iter().max_by_key(|(_, nodes)| nodes.len())?;
-                Some((about, most.0))
+            .map(|(about, messages)| {
+                let mut messages: Vec<_> = messages.into_iter().collect();
+                messages.sort_by_key(|(_, nodes)| std::cmp::Reverse(nodes.len()));
+                let told: Vec<_> = messages.iter().take(TOLD).map(|(message, _)| message.as_str()).collect();
+                let more = match messages.len().saturating_sub(TOLD) {
+                    0 => String::new(),
+                    more => format!("; and {more} more"),
+                };
+                (about, told.join("; ") + &more)
             })
             .collect()
     }
@@ -170,15 +197,19 @@ pub fn count(
         })
         .collect();
     let selected = selection.as_deref().unwrap_or_default();
-    let (mut updated, mut reached, mut silent) = (0, 0, Vec::new());
+    let (mut all, mut updated, mut reached, mut silent) = (0, 0, 0, Vec::new());
     let mut failing: Vec<(&str, &str)> = Vec::new();
     let mut digests: BTreeMap<&str, DigestCount> = BTreeMap::new();
     for node in selected {
+        // A node that never had an agent, or whose agent said that it ends, is none of this module's: the DaemonSet tells where one
+        // is missing.
+        let Some(report) = reports.get(&node.name).filter(|report| !report.has_ended) else { continue };
+        all += 1;
         reached += u32::from(module.spec.rollout.reaches(&name, &node.name));
-        let Some(report) = reports.get(&node.name) else {
+        if report.is_silent(now) {
             silent.push(node.name.as_str());
             continue;
-        };
+        }
         let Some(policy) = report.policies.iter().find(|policy| policy.name == name) else { continue };
         if let Some(error) = &policy.error {
             failing.push((&node.name, error));
@@ -197,9 +228,8 @@ pub fn count(
     let mut digests: Vec<_> = digests.into_values().collect();
     digests.sort_by(|one, other| other.nodes.cmp(&one.nodes).then_with(|| one.digest.cmp(&other.digest)));
 
-    let all = counted(selected.len());
     let conditions = [
-        selected_condition(&selection, nodes.len()),
+        selected_condition(&selection, nodes.len(), all),
         progressing(module, updated, reached, all),
         healthy(&failing, &silent, updated),
     ];
@@ -236,13 +266,24 @@ const RUNNING: &str = "running";
 
 type Told = (&'static str, bool, &'static str, String);
 
-fn selected_condition(selection: &Result<Vec<&Node>, String>, nodes: usize) -> Told {
+fn selected_condition(selection: &Result<Vec<&Node>, String>, nodes: usize, with_agent: u32) -> Told {
     match selection {
         Err(error) => ("Selected", false, "InvalidSelector", format!("nodeSelector: {error}")),
         Ok(selected) if selected.is_empty() => {
             ("Selected", false, "NoNodes", format!("nodeSelector matches none of {nodes} nodes"))
         }
-        Ok(selected) => ("Selected", true, "NodesSelected", format!("{} of {nodes} nodes", selected.len())),
+        Ok(selected) if with_agent == 0 => {
+            let message = format!("{} of {nodes} nodes, none of them with an agent", selected.len());
+            ("Selected", false, "NoAgents", message)
+        }
+        Ok(selected) => {
+            let without =
+                match selected.len() - usize::try_from(with_agent).unwrap_or(selected.len()).min(selected.len()) {
+                    0 => String::new(),
+                    without => format!(", {without} of them without an agent"),
+                };
+            ("Selected", true, "NodesSelected", format!("{} of {nodes} nodes{without}", selected.len()))
+        }
     }
 }
 
@@ -266,7 +307,7 @@ fn healthy(failing: &[(&str, &str)], silent: &[&str], updated: u32) -> Told {
         return ("Healthy", false, "Failing", format!("{}: {error}", named(&nodes)));
     }
     if !silent.is_empty() {
-        let message = format!("no report of {}: does the agent run there?", named(silent));
+        let message = format!("no report for an hour of {}: does the agent run there?", named(silent));
         return ("Healthy", false, "NoReport", message);
     }
     ("Healthy", true, "Running", format!("{updated} nodes run it, none complains"))

@@ -9,6 +9,8 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
+use super::answered;
+use super::mirror::Mirror;
 use super::outbox::PodEvent;
 use super::trouble::explain;
 
@@ -17,16 +19,20 @@ pub(crate) const CONTROLLER: &str = "qosm";
 /// The pause after an event that the API server did not take for a reason that passes; doubled up to the next.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// What an API server answers with an error of its own is tried no more often.
+const MOST_ATTEMPTS: u32 = 5;
+/// What is written, for people.
+const WHAT: &str = "events on pods";
 /// Kubernetes takes no longer note.
 const LONGEST_NOTE: usize = 1024;
 
 /// Publishes events for as long as somebody sends some.
-pub(super) async fn run(client: Client, node: &str, mut events: mpsc::Receiver<PodEvent>) {
+pub(super) async fn run(client: Client, node: &str, mirror: &Mirror, mut events: mpsc::Receiver<PodEvent>) {
     let reporter = Reporter { controller: CONTROLLER.into(), instance: Some(node.to_owned()) };
     let recorder = Recorder::new(client, reporter);
     let mut budget = Budget::default();
     while let Some(event) = events.recv().await {
-        if !budget.take(&event.uid, Instant::now()) {
+        if !budget.take(&event, Instant::now()) {
             tracing::debug!(pod = event.name, reason = event.reason, "too many events; not published");
             continue;
         }
@@ -38,19 +44,41 @@ pub(super) async fn run(client: Client, node: &str, mut events: mpsc::Receiver<P
             uid: Some(event.uid.clone()),
             ..ObjectReference::default()
         };
-        let mut pause = FIRST_PAUSE;
-        while let Err(error) =
-            publish(&recorder, &regarding, event.is_warning, &event.reason, &event.message, &event.source).await
-        {
-            let is_refused =
-                matches!(&error, kube::Error::Api(answer) if answer.code < 500 && !matches!(answer.code, 401 | 429));
-            tracing::warn!(pod = event.name, reason = event.reason, error = explain(&error), "event not published");
-            if is_refused {
-                break;
+        let (mut pause, mut attempts) = (FIRST_PAUSE, 0);
+        let published = loop {
+            attempts += 1;
+            match publish(&recorder, &regarding, event.is_warning, &event.reason, &event.message, &event.source).await {
+                Ok(()) => break Ok(()),
+                Err(error) if is_final(&error, attempts) => break Err(error),
+                Err(error) => {
+                    tracing::warn!(
+                        pod = event.name,
+                        reason = event.reason,
+                        error = explain(&error),
+                        "event not published"
+                    );
+                    mirror.written(WHAT, Err(explain(&error)));
+                }
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
+        };
+        match published {
+            Ok(()) => mirror.written(WHAT, Ok(())),
+            Err(error) => {
+                tracing::warn!(pod = event.name, reason = event.reason, error = explain(&error), "event given up");
+                mirror.written(WHAT, Err(explain(&error)));
+            }
         }
+    }
+}
+
+/// Whether an event is given up: the API server refuses it, or breaks on it again and again; the others wait behind it.
+fn is_final(error: &kube::Error, attempts: u32) -> bool {
+    match error {
+        kube::Error::Api(answer) if matches!(answer.code, 401 | 429) => false,
+        kube::Error::Api(answer) => answer.code < 500 || attempts >= MOST_ATTEMPTS,
+        _ => false,
     }
 }
 
@@ -74,7 +102,7 @@ pub(crate) async fn publish(
         action: action(source, message),
         secondary: None,
     };
-    recorder.publish(&event, regarding).await
+    answered(recorder.publish(&event, regarding)).await
 }
 
 /// The recorder counts an event as a repetition when everything but the note is the same; so what differs in the note has to
@@ -96,11 +124,13 @@ fn shortened(message: &str) -> String {
     format!("{}…", message.get(..end).unwrap_or_default())
 }
 
-/// A bucket of tokens a pod, as Kubernetes' own components have it, and one for all.
+/// A bucket of tokens a pod, as Kubernetes' own components have it, and two for the node: what goes well does not use up what
+/// warnings need.
 #[derive(Debug, Default)]
 struct Budget {
     pods: HashMap<String, Bucket>,
-    node: Option<Bucket>,
+    warnings: Option<Bucket>,
+    news: Option<Bucket>,
 }
 
 #[derive(Debug)]
@@ -133,12 +163,13 @@ impl Budget {
     const NODE_BURST: f64 = 100.0;
     const NODE_EVERY: Duration = Duration::from_secs(1);
 
-    fn take(&mut self, pod: &str, now: Instant) -> bool {
+    fn take(&mut self, event: &PodEvent, now: Instant) -> bool {
         // A full bucket is as good as none.
         self.pods.retain(|_, bucket| bucket.filled(Self::POD_BURST, Self::POD_EVERY, now) < Self::POD_BURST);
         let full = |tokens| Bucket { tokens, at: now };
-        let of_pod = self.pods.entry(pod.to_owned()).or_insert_with(|| full(Self::POD_BURST));
-        let of_node = self.node.get_or_insert_with(|| full(Self::NODE_BURST));
+        let of_pod = self.pods.entry(event.uid.clone()).or_insert_with(|| full(Self::POD_BURST));
+        let of_node = if event.is_warning { &mut self.warnings } else { &mut self.news };
+        let of_node = of_node.get_or_insert_with(|| full(Self::NODE_BURST));
         of_pod.take(Self::POD_BURST, Self::POD_EVERY, now) && of_node.take(Self::NODE_BURST, Self::NODE_EVERY, now)
     }
 }
@@ -147,22 +178,30 @@ impl Budget {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_pod_that_is_told_too_much_does_not_silence_another() {
-        let (mut budget, now) = (Budget::default(), Instant::now());
-        let told = (0..40).filter(|_| budget.take("noisy", now)).count();
-        assert_eq!(told, 25);
-        assert!(budget.take("quiet", now));
-        assert!(!budget.take("noisy", now + Duration::from_secs(299)));
-        assert!(budget.take("noisy", now + Duration::from_secs(601)));
+    fn event(pod: &str, is_warning: bool) -> PodEvent {
+        let (namespace, name, uid) = ("default".to_owned(), pod.to_owned(), pod.to_owned());
+        let (reason, message, source) = ("Reason".to_owned(), "message".to_owned(), "agent".to_owned());
+        PodEvent { namespace, name, uid, is_warning, reason, message, source }
     }
 
     #[test]
-    fn a_node_full_of_news_is_bounded_as_well() {
+    fn a_pod_that_is_told_too_much_does_not_silence_another() {
         let (mut budget, now) = (Budget::default(), Instant::now());
-        let told = (0..200).filter(|pod| budget.take(&pod.to_string(), now)).count();
+        let (noisy, quiet) = (event("noisy", true), event("quiet", true));
+        let told = (0..40).filter(|_| budget.take(&noisy, now)).count();
+        assert_eq!(told, 25);
+        assert!(budget.take(&quiet, now));
+        assert!(!budget.take(&noisy, now + Duration::from_secs(299)));
+        assert!(budget.take(&noisy, now + Duration::from_secs(601)));
+    }
+
+    #[test]
+    fn a_node_full_of_news_is_bounded_as_well_and_still_warns() {
+        let (mut budget, now) = (Budget::default(), Instant::now());
+        let told = (0..200).filter(|pod| budget.take(&event(&pod.to_string(), false), now)).count();
         assert_eq!(told, 100);
-        assert!(budget.take("later", now + Duration::from_secs(2)));
+        assert!(budget.take(&event("later", false), now + Duration::from_secs(2)));
+        assert!(budget.take(&event("ill", true), now));
     }
 
     #[test]

@@ -40,6 +40,8 @@ struct State {
     node: Kept<Node>,
     policy_modules: Kept<PolicyModule>,
     config_maps: Vec<Kept<ConfigMap>>,
+    /// What cannot be written, and why.
+    unwritten: BTreeMap<&'static str, String>,
     /// The node as it last was: one that is deleted and registers anew keeps its labels meanwhile.
     last_node: Option<Node>,
     /// Since the loop last asked.
@@ -145,9 +147,13 @@ impl<T: Clone + PartialEq> Kept<T> {
         self.objects.values().filter_map(|entry| entry.object.clone())
     }
 
+    /// Those that are there and were never understood.
+    fn unread(&self) -> impl Iterator<Item = String> {
+        self.objects.iter().filter(|(_, entry)| entry.object.is_none()).map(|(name, _)| name.clone())
+    }
+
     fn problems(&self) -> impl Iterator<Item = Problem> {
-        let of_objects = self.objects.values().flat_map(|entry| entry.problems.iter());
-        self.trouble.iter().chain(of_objects).cloned()
+        self.objects.values().flat_map(|entry| entry.problems.iter().cloned())
     }
 
     fn waits_for(&self) -> Option<String> {
@@ -178,6 +184,7 @@ impl Mirror {
             node: Kept::new("node", node_from_value),
             policy_modules: Kept::new("PolicyModule", policy_module_from_value),
             config_maps: config_maps.iter().map(map).collect(),
+            unwritten: BTreeMap::new(),
             last_node: None,
             changed: false,
         };
@@ -213,6 +220,20 @@ impl Mirror {
         state.changed |= mended;
         drop(state);
         if mended {
+            (self.wake)();
+        }
+    }
+
+    /// Notes whether something could be written: it is told beside what cannot be read.
+    pub(super) fn written(&self, what: &'static str, outcome: Result<(), String>) {
+        let mut state = self.state();
+        let is_news = match outcome {
+            Ok(()) => state.unwritten.remove(what).is_some(),
+            Err(why) => state.unwritten.insert(what, why.clone()) != Some(why),
+        };
+        state.changed |= is_news;
+        drop(state);
+        if is_news {
             (self.wake)();
         }
     }
@@ -267,11 +288,23 @@ impl State {
             pods: self.pods.objects().collect(),
             config_maps: maps().flat_map(Kept::objects).collect(),
             policy_modules: self.policy_modules.objects().collect(),
+            unread_modules: self.policy_modules.unread().collect(),
             node: self.last_node.clone(),
             problems: (self.pods.problems())
                 .chain(self.node.problems())
                 .chain(self.policy_modules.problems())
                 .chain(maps().flat_map(Kept::problems))
+                .collect(),
+            troubles: [&self.pods.trouble, &self.node.trouble, &self.policy_modules.trouble]
+                .into_iter()
+                .chain(maps().map(|kept| &kept.trouble))
+                .flatten()
+                .cloned()
+                .chain(self.unwritten.iter().map(|(what, why)| Problem {
+                    object: format!("writing {what}"),
+                    field: None,
+                    message: format!("{why}; tried again"),
+                }))
                 .collect(),
         }
     }

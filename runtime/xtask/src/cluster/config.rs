@@ -22,8 +22,8 @@ const USERS: [(&str, &str, &str); 4] = [
 
 /// The image of pods' sandboxes.
 pub(crate) const PAUSE: &str = "qosm.test/pause:1";
-/// A shell for tests.
-pub(crate) const BUSYBOX: &str = "qosm.test/busybox:1";
+/// A shell for tests, under the name that it has in the world's largest registry: the examples' pods run here too.
+pub(crate) const BUSYBOX: &str = "docker.io/library/busybox:1";
 
 /// Where pods have their addresses, for those that do not use the host's: a range for tests of networks (RFC 2544), which is in
 /// nobody's way.
@@ -65,7 +65,26 @@ pub(crate) fn node(place: &Place, choices: &Choices, programs: &Programs) -> Res
     fs::create_dir_all(RUN).with_context(|| format!("{RUN} cannot be made"))?;
     place.write("containerd.toml", &containerd(place, programs))?;
     place.write("cni/10-qosm-test.conflist", &network(place))?;
-    place.write("kubelet.json", &kubelet(place, choices))
+    place.write("kubelet.json", &kubelet(place, choices))?;
+    place.write(VALUES, &values(place))
+}
+
+/// The chart's values for this node.
+pub(crate) const VALUES: &str = "qosm-values.json";
+
+/// What such a cluster lacks (a network of services, a registry), and where its kubelet and its cgroups are. What the agent keeps
+/// goes with the cluster's folder.
+fn values(place: &Place) -> String {
+    let values = json!({
+        "image": {"pullPolicy": "Never"},
+        "agent": {
+            "hostNetwork": true, "cgroupRoot": format!("/{CGROUP}"), "cgroupDriver": "cgroupfs",
+            "stateDir": place.text("qosm-state"), "runDir": place.text("qosm-run"),
+            "seccomp": {"kubeletDir": place.text("kubelet/seccomp")},
+        },
+        "controller": {"hostNetwork": true},
+    });
+    format!("{values:#}\n")
 }
 
 /// One event for each request, when it is answered: enough to see who used which verb on what.

@@ -34,13 +34,6 @@ impl Download {
         Self { digests: format!("{address}.sha256sum"), address, member }
     }
 
-    /// A release of kubeconform.
-    pub(crate) fn of_kubeconform(version: &str) -> Self {
-        let release = format!("https://github.com/yannh/kubeconform/releases/download/v{version}");
-        let address = format!("{release}/kubeconform-linux-{}.tar.gz", arch());
-        Self { address, digests: format!("{release}/CHECKSUMS"), member: Some("kubeconform".to_owned()) }
-    }
-
     /// Downloads it to a file. `false` where the server is out of reach, which is found out within ten seconds.
     ///
     /// # Errors

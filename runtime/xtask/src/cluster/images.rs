@@ -10,15 +10,16 @@ use super::config::{BUSYBOX, PAUSE};
 use super::place::Place;
 use super::programs::Programs;
 use crate::command;
-use crate::image::Image;
+use crate::image::{Image, write_qosm};
 use crate::tree::Tree;
+use crate::workspace::Workspace;
 
 /// Makes both images and gives them to the node's containerd, unless it has them.
 ///
 /// # Errors
 ///
 /// When one cannot be made, or is refused.
-pub(crate) fn import(place: &Place, programs: &Programs) -> Result<()> {
+pub(crate) fn import_own(place: &Place, programs: &Programs) -> Result<()> {
     let known = command::output(ctr(programs).args(["images", "list", "--quiet"]))?;
     if [PAUSE, BUSYBOX].iter().all(|image| known.lines().any(|line| line == *image)) {
         return Ok(());
@@ -29,10 +30,30 @@ pub(crate) fn import(place: &Place, programs: &Programs) -> Result<()> {
     for (name, entrypoint) in images {
         let file = place.path("image.tar");
         Image { name, tree: &tree, entrypoint }.write(&file)?;
-        command::output(ctr(programs).args(["images", "import"]).arg(&file))?;
+        import(programs, &file)?;
         std::fs::remove_file(&file).with_context(|| format!("{} cannot be removed", file.display()))?;
     }
     Ok(())
+}
+
+/// Gives the node's containerd the images of a file.
+///
+/// # Errors
+///
+/// When it does not take them.
+pub(crate) fn import(programs: &Programs, file: &Path) -> Result<()> {
+    command::output(ctr(programs).args(["images", "import"]).arg(file)).map(drop)
+}
+
+/// Makes the image of what was built in this workspace, named as the chart names it, and gives it to the node.
+///
+/// # Errors
+///
+/// When something is not built, or the image is refused.
+pub(crate) fn import_qosm(workspace: &Workspace, place: &Place, programs: &Programs) -> Result<()> {
+    let file = place.path("qosm-image.tar");
+    write_qosm(workspace, &format!("ghcr.io/qosm/qosm:{}", env!("CARGO_PKG_VERSION")), &file)?;
+    import(programs, &file)
 }
 
 /// busybox under all its names.

@@ -19,7 +19,6 @@ pub(crate) const KUBERNETES: &str = "1.36.3";
 const OF_KUBERNETES: [&str; 5] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"];
 
 const HELM: &str = "4.3.1";
-const KUBECONFORM: &str = "0.8.0";
 
 /// A package of Debian, a folder in it, and the program there.
 type Packaged = (&'static str, &'static str, &'static str);
@@ -46,8 +45,6 @@ pub(crate) struct Programs {
     pub(crate) kubectl: PathBuf,
     /// helm.
     pub(crate) helm: PathBuf,
-    /// kubeconform.
-    pub(crate) kubeconform: PathBuf,
     /// containerd; its shim lies beside it.
     pub(crate) containerd: PathBuf,
     /// containerd's command line.
@@ -89,21 +86,13 @@ impl Programs {
             command::heading(&format!("getting Kubernetes {KUBERNETES}: {}", wanted.join(" ")));
             kubernetes(&cache, &wanted)?;
         }
-        let others = [
-            ("helm", Download::of_helm(HELM), format!("helm.sh/helm/v4/cmd/helm@v{HELM}")),
-            (
-                "kubeconform",
-                Download::of_kubeconform(KUBECONFORM),
-                format!("github.com/yannh/kubeconform/cmd/kubeconform@v{KUBECONFORM}"),
-            ),
-        ];
-        for (name, download, package) in others.iter().filter(|(name, ..)| missing(name)) {
-            command::heading(&format!("getting {name}"));
-            let fresh = bin(&cache).join(format!("{name}.new"));
-            if !fetched(download, &fresh) {
-                go::install(package, &fresh)?;
+        if missing(&"helm") {
+            command::heading("getting helm");
+            let fresh = bin(&cache).join("helm.new");
+            if !fetched(&Download::of_helm(HELM), &fresh) {
+                go::install(&format!("helm.sh/helm/v4/cmd/helm@v{HELM}"), &fresh)?;
             }
-            keep(&fresh, name)?;
+            keep(&fresh, "helm")?;
         }
         Self::find(workspace)
     }
@@ -132,7 +121,6 @@ impl Programs {
             kubelet: built("kubelet")?,
             kubectl: built("kubectl")?,
             helm: built("helm")?,
-            kubeconform: built("kubeconform")?,
             ctr: containerd.with_file_name("ctr"),
             containerd,
             runc: packaged(RUNC)?,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::Up;
 use super::component::{Component, ctr};
 use super::place::{Choices, Place};
 use super::process::Process;
@@ -27,10 +28,10 @@ const FAREWELL: Duration = Duration::from_secs(15);
 /// # Errors
 ///
 /// What did not start, after the last lines of its log.
-pub(crate) fn run(workspace: &Workspace, place: &Place, programs: &Programs, node: bool) -> Result<()> {
+pub(crate) fn run(workspace: &Workspace, place: &Place, programs: &Programs, wanted: &Up) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     let begun = Instant::now();
-    let choices = choose(place, node)?;
+    let choices = choose(place, wanted.node)?;
     let started = all(place, &choices, programs, &interrupt);
     if interrupt.asked() {
         down::run(place)?;
@@ -39,6 +40,17 @@ pub(crate) fn run(workspace: &Workspace, place: &Place, programs: &Programs, nod
     started?;
     command::heading(&format!("the cluster is up, after {:.1} s", begun.elapsed().as_secs_f32()));
     println!("    export KUBECONFIG={}", place.path("admin.kubeconfig").display());
+    if wanted.image {
+        images::import_qosm(workspace, place, programs)?;
+        if let Some(bin) = programs.kubectl.parent() {
+            println!("    export PATH=$PATH:{}    # kubectl, helm", bin.display());
+        }
+        let values = place.path(config::VALUES);
+        println!(
+            "    helm install qosm deploy/helm/qosm --namespace qosm-system --create-namespace --wait --values {}",
+            values.display()
+        );
+    }
     let again = if place.dir() == super::default_dir(workspace) {
         String::new()
     } else {
@@ -126,7 +138,7 @@ fn begin(
         return Err(error);
     }
     if component == Component::Containerd {
-        images::import(place, programs).context("the node's images cannot be imported")?;
+        images::import_own(place, programs).context("the node's images cannot be imported")?;
     }
     println!("    {name} is ready, after {:.1} s", begun.elapsed().as_secs_f32());
     Ok(())

@@ -65,13 +65,12 @@ fn all(
 ) -> Result<()> {
     let dir = default_dir(workspace);
     let (config, binary, modules) = (dir.join("admin.kubeconfig"), workspace.binary(), workspace.modules());
-    let variables: [(&str, &OsStr); 9] = [
+    let variables: [(&str, &OsStr); 8] = [
         ("KUBECONFIG", config.as_ref()),
         ("QOSM_TEST_CLUSTER", dir.as_ref()),
         ("QOSM_XTASK", xtask.as_ref()),
         ("QOSM_KUBECTL", tools.kubectl.as_ref()),
         ("QOSM_HELM", tools.helm.as_ref()),
-        ("QOSM_KUBECONFORM", tools.kubeconform.as_ref()),
         ("QOSM_BIN", binary.as_ref()),
         ("QOSM_MODULES", modules.as_ref()),
         ("RUST_BACKTRACE", "1".as_ref()),

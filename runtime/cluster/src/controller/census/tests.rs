@@ -29,7 +29,7 @@ fn report(generation: i64, digest: &str, error: Option<&str>) -> Counted {
         error: error.map(str::to_owned),
         ..ReportedPolicy::default()
     };
-    Counted { policies: vec![policy], problems: Vec::new() }
+    Counted { policies: vec![policy], ..Counted::default() }
 }
 
 fn told(status: &PolicyModuleStatus) -> Vec<String> {
@@ -51,17 +51,60 @@ fn nodes_are_counted_by_what_they_run() {
         ("b2".to_owned(), report(1, "sha256:old", Some("generation 2 is not taken: no such file"))),
     ]);
     let status = count(&module, &nodes(&["a1", "a2", "b1", "b2", "b3"]), &reports, None, &now(1));
-    assert_eq!((status.nodes, status.updated, status.failing), (5, 2, 1));
+    assert_eq!((status.nodes, status.updated, status.failing), (4, 2, 1));
     let digests: Vec<_> = status.digests.iter().map(|count| (count.digest.as_str(), count.nodes)).collect();
     assert_eq!(digests, [("sha256:new", 2), ("sha256:old", 2)]);
     assert_eq!(
         told(&status),
         [
-            "Selected True NodesSelected: 5 of 5 nodes",
-            "Progressing True RollingOut: 2 of 5 nodes run this generation, 5 are to",
+            "Selected True NodesSelected: 5 of 5 nodes, 1 of them without an agent",
+            "Progressing True RollingOut: 2 of 4 nodes run this generation, 4 are to",
             "Healthy False Failing: b2: generation 2 is not taken: no such file",
         ]
     );
+}
+
+#[test]
+fn a_node_whose_report_is_old_is_silent_and_one_whose_agent_has_ended_is_not_counted() {
+    let module = module(json!({"module": "builtin:cpu-burst"}), 2);
+    let (hour, minutes) = (now(100_000).0, |minutes: i64| Some(now(100_000 - minutes * 60)));
+    let at = |reported_at| Counted { reported_at, ..report(2, "sha256:new", None) };
+    let reports = BTreeMap::from([
+        ("a1".to_owned(), at(minutes(0))),
+        ("a2".to_owned(), at(minutes(64))),
+        ("b1".to_owned(), at(minutes(66))),
+        ("b2".to_owned(), Counted { has_ended: true, ..at(minutes(0)) }),
+        // Its clock is ahead; that is told by its own condition.
+        ("b3".to_owned(), at(minutes(-600))),
+    ]);
+    let status = count(&module, &nodes(&["a1", "a2", "b1", "b2", "b3"]), &reports, None, &Time(hour));
+    assert_eq!((status.nodes, status.updated, status.failing), (4, 3, 0));
+    assert_eq!(status.digests[0].nodes, 3);
+    assert_eq!(told(&status)[0], "Selected True NodesSelected: 5 of 5 nodes, 1 of them without an agent");
+    assert_eq!(told(&status)[2], "Healthy False NoReport: no report for an hour of b1: does the agent run there?");
+}
+
+#[test]
+fn a_report_is_read_as_far_as_it_is_counted() {
+    let condition = json!({"type": "Ready", "status": "False", "reason": "Ended", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let object = json!({"apiVersion": "qosm.io/v1alpha1", "kind": "NodePolicyReport", "metadata": {"name": "a1"},
+        "spec": {"node": "a1"}, "status": {"reportedAt": "2026-01-01T00:00:00Z", "conditions": [condition], "later": 1}});
+    let counted = Counted::read(serde_json::from_value(object).unwrap());
+    assert!(counted.has_ended);
+    assert_eq!(counted.reported_at, Some(Time("2026-01-01T00:00:00Z".parse().unwrap())));
+}
+
+/// A node whose clock is hours behind is alive all the same.
+#[test]
+fn a_report_is_as_old_as_the_api_server_says() {
+    let written = |manager: &str, time: &str| json!({"manager": manager, "operation": "Apply", "time": time});
+    let object = json!({"apiVersion": "qosm.io/v1alpha1", "kind": "NodePolicyReport",
+        "metadata": {"name": "a1", "managedFields": [
+            written("qosm", "2026-01-01T08:00:00Z"), written("qosm", "2026-01-01T09:00:00Z"), written("kubectl", "2026-01-01T10:00:00Z")]},
+        "spec": {"node": "a1"}, "status": {"reportedAt": "2026-01-01T00:00:00Z"}});
+    let counted = Counted::read(serde_json::from_value(object).unwrap());
+    assert_eq!(counted.reported_at, Some(Time("2026-01-01T09:00:00Z".parse().unwrap())));
 }
 
 #[test]
@@ -85,7 +128,7 @@ fn a_condition_keeps_its_time_while_it_stays_as_it_is() {
     let reports = BTreeMap::from([("a1".to_owned(), report(1, "sha256:new", None))]);
     let after = count(&module, &nodes, &reports, Some(&before), &now(2));
     let times: Vec<_> = after.conditions.iter().map(|known| known.last_transition_time.0.as_second()).collect();
-    assert_eq!(times, [1, 2, 2]);
+    assert_eq!(times, [2, 1, 1]);
 }
 
 #[test]
@@ -112,11 +155,13 @@ fn many_nodes_complaints_about_one_object_are_one() {
         field: Some("cpu-burst-config".into()),
         message: message.into(),
     };
-    for (node, message) in [("a", "not JSON"), ("b", "not JSON"), ("c", "of another age")] {
-        let counted = Counted { policies: Vec::new(), problems: vec![problem(message)] };
+    for (node, message) in [("a", "of another age"), ("b", "not JSON"), ("c", "not JSON"), ("gone", "from before")] {
+        let has_ended = node == "gone";
+        let counted = Counted { problems: vec![problem(message)], has_ended, ..Counted::default() };
         census.reports.objects.insert(node.into(), counted);
     }
-    let complaints: Vec<_> = census.complaints().into_iter().collect();
+    let complaints: Vec<_> = census.complaints(&now(1)).into_iter().collect();
     let about = "ConfigMap kube-system/ack-slo-config".to_owned();
-    assert_eq!(complaints, [(about, "cpu-burst-config: not JSON".to_owned())]);
+    let expected = "cpu-burst-config: not JSON; cpu-burst-config: of another age".to_owned();
+    assert_eq!(complaints, [(about, expected)]);
 }

@@ -108,14 +108,30 @@ fn what_was_known_counts_while_the_api_server_is_away_and_the_reason_is_told_onc
     mirror.take(&Watch::Pods, Err(refused(401)));
     let snapshot = mirror.changed().unwrap();
     assert_eq!(names(&snapshot), ["default/web"]);
-    let [problem] = &snapshot.problems[..] else { panic!("{:?}", snapshot.problems) };
+    assert_eq!(snapshot.problems, []);
+    let [problem] = &snapshot.troubles[..] else { panic!("{:?}", snapshot.troubles) };
     assert_eq!(problem.object, "watch of pod");
     assert!(problem.message.contains("401") && problem.message.contains("clocks"), "{problem}");
     mirror.take(&Watch::Pods, Err(refused(401)));
     assert_eq!(mirror.changed(), None);
     // The next thing that arrives says that it works again.
     mirror.take(&Watch::Pods, Ok(Event::Apply(pod("web", "LS"))));
-    assert_eq!(mirror.changed().unwrap().problems, []);
+    assert_eq!(mirror.changed().unwrap().troubles, []);
+}
+
+#[test]
+fn what_cannot_be_written_is_told_until_it_can() {
+    let (mirror, woken) = synced([]);
+    mirror.changed().unwrap();
+    for _ in 0..3 {
+        mirror.written("events on pods", Err("403".into()));
+    }
+    mirror.written("the node's report", Ok(()));
+    let told: Vec<_> = mirror.changed().unwrap().troubles.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["writing events on pods: 403; tried again"]);
+    mirror.written("events on pods", Ok(()));
+    assert_eq!(mirror.changed().unwrap().troubles, []);
+    assert_eq!(woken.load(Ordering::Relaxed), 3);
 }
 
 #[test]

@@ -1,0 +1,83 @@
+//! A module comes to the nodes step by step.
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, Controller, Module};
+use crate::node::{NODE, Pod, busy, get, kubectl};
+use crate::policies::{annotated, burst};
+use crate::waiting::wait_until;
+
+fn with(rollout: &Value) -> Value {
+    json!({"module": "builtin:cpu-burst", "rollout": rollout})
+}
+
+/// The generation that the node's agent says it runs; none where it does not run the module.
+fn reported(name: &str) -> Option<i64> {
+    let report = get(&["nodepolicyreport", NODE]);
+    let policies = report["status"]["policies"].as_array()?;
+    let policy = policies.iter().find(|policy| policy["name"] == name)?;
+    (policy["state"] == "running").then_some(policy["generation"].as_i64()?)
+}
+
+#[test]
+fn a_rollout_comes_to_its_share_of_nodes_and_stops_while_it_is_paused() {
+    // Of a single node nobody and everybody are the shares; which nodes others take is a matter of arithmetic, tested there.
+    let module = Module::apply("cpu-burst", &with(&json!({"percent": 0})));
+    let (agent, _controller) = (Agent::spawn(), Controller::start());
+    let pod = Pod::create_with("qosm-rollout", &annotated("cpuBurstOnly"), &busy("200m"));
+    let group = pod.cgroup("app");
+    let progress = |reason: &str| {
+        let conditions = module.get()["status"]["conditions"].clone();
+        conditions.as_array().is_some_and(|all| {
+            all.iter().any(|condition| condition["type"] == "Progressing" && condition["reason"] == reason)
+        })
+    };
+    wait_until("nobody is to run it", || progress("PartlyRolledOut"));
+    wait_until("the agent works", || agent.ask(&["get", "pods"]).is_ok_and(|told| told.contains("qosm-rollout")));
+    assert_eq!(group.burst(), 0);
+    module.change(&json!({"rollout": {"percent": 100}}));
+    wait_until("the container may burst", || group.burst() == 20_000);
+    wait_until("the fleet is counted", || progress("RolledOut") && module.get()["status"]["updated"] == 1);
+
+    let before = module.get()["metadata"]["generation"].as_i64();
+    assert!(reported("cpu-burst") == before);
+    module.change(&json!({"rollout": {"paused": true}, "priority": 7}));
+    wait_until("the pause is told", || progress("Paused") && module.get()["status"]["updated"] == 0);
+    assert_eq!(reported("cpu-burst"), before, "the node stays with what it had");
+    assert_eq!(group.burst(), 20_000);
+    module.change(&json!({"rollout": {"paused": false}}));
+    wait_until("the node takes the new one", || {
+        reported("cpu-burst") == module.get()["metadata"]["generation"].as_i64()
+    });
+    assert_eq!(group.burst(), 20_000);
+}
+
+#[test]
+fn two_modules_of_one_priority_that_set_the_same_are_told_of() {
+    let (_one, _other) = (Module::apply("cpu-burst", &burst()), Module::apply("second-burst", &burst()));
+    let (agent, _controller) = (Agent::start(), Controller::start());
+    wait_until("the agent tells", || {
+        agent.ask(&["get", "problems"]).is_ok_and(|told| told.contains("give them different priorities"))
+    });
+    wait_until("the one that loses has an event", || {
+        kubectl(&["describe", "policymodule", "second-burst"]).contains("give them different priorities")
+    });
+}
+
+#[test]
+fn an_agent_that_ends_says_so_in_its_report() {
+    let module = Module::apply("cpu-burst", &burst());
+    let (mut agent, _controller) = (Agent::start(), Controller::start());
+    wait_until("the node is counted", || module.get()["status"]["updated"] == 1);
+    agent.end();
+    let report = get(&["nodepolicyreport", NODE])["status"].clone();
+    assert_eq!(report["policies"][0]["state"], "ended", "{report}");
+    assert!(report["reportedAt"].is_string());
+    assert!(report["conditions"].to_string().contains("0 knobs stay as it left them"), "{report}");
+    wait_until("the fleet is counted without it", || {
+        let status = module.get()["status"].clone();
+        status["nodes"] == 0 && status["conditions"].to_string().contains("none of them with an agent")
+    });
+    agent.start_again();
+    wait_until("and with it again", || module.get()["status"]["updated"] == 1);
+}
