@@ -208,6 +208,7 @@ fn a_shadow_of_a_policy_that_is_not_configured_ends_the_start() {
     let mut lost = next();
     lost["shadowOf"] = json!("cache");
     lost["module"] = json!(module("cpu-burst"));
+    lost["grants"] = json!(["node", "cpu-stat", "cpu-bandwidth"]);
     node.agent_config(&json!({"policies": [quick(), lost]}));
     let (code, told) = Agent::run_to_end(&node, &[]);
     assert!(
