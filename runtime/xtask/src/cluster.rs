@@ -32,7 +32,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 
 use crate::privilege::Privilege;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, this_program};
 
 use component::Component;
 pub(crate) use place::Place;
@@ -147,7 +147,7 @@ const AS_ROOT: &str = "QOSM_AS_ROOT";
 
 /// This very command once more, through `sudo`.
 fn again_as_root() -> Result<ExitCode> {
-    let program = std::env::current_exe().context("this program does not know where it lies")?;
+    let program = this_program()?;
     let home = std::env::var_os("HOME").unwrap_or_default();
     let path = std::env::var_os("PATH").unwrap_or_default();
     // The cache is the asker's: root finds there what was built.

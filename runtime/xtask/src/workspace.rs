@@ -20,7 +20,7 @@ impl Workspace {
     ///
     /// When this program lies in no target directory, or its checkout has gone.
     pub(crate) fn here() -> Result<Self> {
-        let program = std::env::current_exe().context("this program does not know where it lies")?;
+        let program = this_program()?;
         let target = program.ancestors().nth(2).context("this program lies in no target directory")?.to_path_buf();
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
         let root = manifest.ancestors().nth(2).context("this crate lies in no checkout")?.to_path_buf();
@@ -74,6 +74,20 @@ impl Workspace {
         std::fs::create_dir_all(&cache).with_context(|| format!("the cache {} cannot be made", cache.display()))?;
         Ok(cache)
     }
+}
+
+/// Where this program lies. The build that it starts may replace it while it runs: what lies there then does as well.
+///
+/// # Errors
+///
+/// When the kernel does not tell.
+pub(crate) fn this_program() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("this program does not know where it lies")?;
+    // proc(5), /proc/pid/exe.
+    Ok(match program.to_str().and_then(|path| path.strip_suffix(" (deleted)")) {
+        Some(path) => path.into(),
+        None => program,
+    })
 }
 
 /// A program on the path, or in one of the system's folders that an ordinary user's path leaves out.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::setup::{self, Purpose};
 use crate::vm::{self, Share};
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, this_program};
 
 /// The demo's pod, as commands name it.
 const POD: &str = "demo/redis";
@@ -61,7 +61,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     let share = |host, guest: &str| Share { host, guest: guest.into() };
     let files = [
         share(workspace.binary(), "/bin/qosm"),
-        share(std::env::current_exe().context("this program cannot be found")?, "/bin/act"),
+        share(this_program()?, "/bin/act"),
         share(workspace.modules(), "/policies"),
     ];
     let script = "exec /bin/act pages --qosm /bin/qosm --modules /policies\n";
@@ -210,7 +210,7 @@ struct Holder(Child);
 
 impl Holder {
     fn start(args: &Args) -> Result<Self> {
-        let program = std::env::current_exe().context("this program cannot be found")?;
+        let program = this_program()?;
         let enter = format!("echo $$ >{ROOT}/{GROUP}/cgroup.procs; exec \"$@\"");
         let mut command = Command::new("/bin/sh");
         command.args(["-c", &enter, "sh"]).arg(program).args(["pages", "--hold", "--qosm"]).arg(&args.qosm);

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::command;
 use crate::demo::measure::percent;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, this_program};
 
 /// What the kernel counted in one half of the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,7 +93,7 @@ fn replay(workspace: &Workspace, recording: &Path) -> Command {
 
 /// This very program: `sudo` keeps no path on which cargo would be found.
 fn program() -> PathBuf {
-    std::env::current_exe().unwrap_or_else(|_| "target/release/xtask".into())
+    this_program().unwrap_or_else(|_| "target/release/xtask".into())
 }
 
 #[cfg(test)]
