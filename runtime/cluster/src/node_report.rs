@@ -61,7 +61,7 @@ pub struct NodePolicyReportStatus {
     pub capabilities: ReportedCapabilities,
     /// What is wrong with what was written, without what is wrong with single pods: these have events.
     pub problems: Vec<ReportedProblem>,
-    /// `Ready`: every policy that counts runs, and the sources are watched. `ClockAgrees`: the node's clock is that of the API server.
+    /// `Ready`: every policy that counts runs, and nothing is waited for. `ClockAgrees`: the node's clock is that of the API server.
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
 }
