@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
+use kube::core::Status;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
@@ -67,7 +68,12 @@ pub(super) async fn run(client: Client, node: &str, mirror: &Mirror, mut events:
             Ok(()) => mirror.written(WHAT, Ok(())),
             Err(error) => {
                 tracing::warn!(pod = event.name, reason = event.reason, error = explain(&error), "event given up");
-                mirror.written(WHAT, Err(explain(&error)));
+                // A namespace that is being deleted takes no events either, with that cause; then nothing is wrong here.
+                let lacks_right = |answer: &Status| {
+                    answer.code == 403 && answer.details.as_ref().is_none_or(|details| details.causes.is_empty())
+                };
+                let is_ours = matches!(&error, kube::Error::Api(answer) if lacks_right(answer));
+                mirror.written(WHAT, if is_ours { Err(explain(&error)) } else { Ok(()) });
             }
         }
     }
