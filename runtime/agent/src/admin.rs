@@ -142,12 +142,16 @@ pub fn bind_admin(path: &Path) -> std::io::Result<UnixListener> {
     listener
 }
 
-/// Serves the admin API.
+/// Serves the admin API until it is closed; then it ends as soon as all that was asked is answered.
 ///
 /// # Errors
 ///
 /// When the listener fails for good.
-pub async fn serve_admin(listener: UnixListener, requests: Sender<Request>) -> std::io::Result<()> {
+pub async fn serve_admin(
+    listener: UnixListener,
+    requests: Sender<Request>,
+    closed: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
     let router = Router::new()
         .route("/v1/pods", get(|State(agent): State<Loop>| async move { agent.json(Request::Pods).await }))
         .route("/v1/policies", get(|State(agent): State<Loop>| async move { agent.json(Request::Policies).await }))
@@ -161,7 +165,7 @@ pub async fn serve_admin(listener: UnixListener, requests: Sender<Request>) -> s
         .route("/v1/restore", get(restorable).post(restore))
         .route("/v1/record", get(record))
         .with_state(Loop(requests));
-    axum::serve(listener, router).await
+    axum::serve(listener, router).with_graceful_shutdown(closed).await
 }
 
 /// Held knobs and what is not in force.

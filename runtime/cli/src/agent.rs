@@ -16,6 +16,7 @@ use qosm_cluster::kubernetes::{Connection, Kubernetes, Owner};
 use qosm_cluster::{Folder, Source};
 use qosm_engine::Engine;
 use qosm_model::problem::chain;
+use tokio::sync::oneshot;
 
 use crate::args::{AgentArgs, KubernetesArgs, LogFormat, MetricsListen, OnShutdownArg};
 use crate::print::Usage;
@@ -82,12 +83,12 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
     let (requests, received) = mpsc::channel();
     let recruits =
         Recruits::start(recruiter, requests.clone()).context("cannot start the thread that loads modules")?;
-    open_doors(&args, metrics, &requests, owner)?;
+    let doors = Doors::open(&args, metrics, &requests, owner)?;
     if !rustix::process::geteuid().is_root() {
         tracing::warn!("not root: cgroups can mostly not be written; `qosm doctor` says what works here");
     }
     let version = env!("CARGO_PKG_VERSION");
-    match (&args.pods, &args.kubernetes.node_name) {
+    let ended = match (&args.pods, &args.kubernetes.node_name) {
         (Some(pods), _) => {
             let folder = Folder::open(pods.clone(), args.config.clone())
                 .with_context(|| format!("cannot watch the folder of pods {}", pods.display()))?;
@@ -104,7 +105,11 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
             serve(agent, cluster, &recruits, &args, requests, &received)
         }
         (None, None) => Err(Usage("--kubernetes needs --node-name".to_owned()).into()),
-    }
+    };
+    // Whoever still waits for the loop hears that it has ended, and is waited for.
+    drop(received);
+    doors.close();
+    ended
 }
 
 fn serve(
@@ -189,40 +194,68 @@ pub(crate) fn listen(address: std::net::SocketAddr) -> anyhow::Result<tokio::net
         })
 }
 
-/// Opens the sockets and listens for signals, on a thread of its own: tokio stays out of the loop.
-fn open_doors(
-    args: &AgentArgs,
-    metrics: Arc<Metrics>,
-    requests: &mpsc::Sender<Request>,
-    owner: Option<Owner>,
-) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(8).enable_all().build()?;
-    let guard = runtime.enter();
-    let socket = admin::bind_admin(&args.admin_socket)
-        .with_context(|| format!("cannot listen on the admin socket {}", args.admin_socket.display()))?;
-    runtime.spawn(admin::serve_admin(socket, requests.clone()));
-    if let MetricsListen::At(address) = args.metrics_listen {
-        runtime.spawn(admin::serve_metrics(listen(address)?, metrics, requests.clone()));
-    }
-    let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    let requests = requests.clone();
-    runtime.spawn(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+/// The sockets and the signals, on a thread of their own: tokio stays out of the loop.
+struct Doors {
+    close: oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Doors {
+    /// How long whoever is being answered may take to hear the end of it.
+    const LAST_WORDS: Duration = Duration::from_secs(5);
+
+    fn open(
+        args: &AgentArgs,
+        metrics: Arc<Metrics>,
+        requests: &mpsc::Sender<Request>,
+        owner: Option<Owner>,
+    ) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(8).enable_all().build()?;
+        let guard = runtime.enter();
+        let (close, closed) = oneshot::channel::<()>();
+        let socket = admin::bind_admin(&args.admin_socket)
+            .with_context(|| format!("cannot listen on the admin socket {}", args.admin_socket.display()))?;
+        let (end, ended) = oneshot::channel::<()>();
+        let admin = runtime.spawn(admin::serve_admin(socket, requests.clone(), async { drop(ended.await) }));
+        if let MetricsListen::At(address) = args.metrics_listen {
+            runtime.spawn(admin::serve_metrics(listen(address)?, metrics, requests.clone()));
         }
-        let restore = match owner {
-            Some(owner) => owner.is_gone().await,
-            None => false,
-        };
-        // The loop may have ended by itself.
-        requests.send(Request::ShutDown { restore, reply: None }).ok();
-    });
-    drop(guard);
-    std::thread::Builder::new()
-        .name("doors".to_owned())
-        .spawn(move || runtime.block_on(std::future::pending::<()>()))
-        .context("cannot start the thread that serves the sockets")?;
-    Ok(())
+        let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        let requests = requests.clone();
+        runtime.spawn(async move {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            let restore = match owner {
+                Some(owner) => owner.is_gone().await,
+                None => false,
+            };
+            // The loop may have ended by itself.
+            requests.send(Request::ShutDown { restore, reply: None }).ok();
+        });
+        drop(guard);
+        let thread = std::thread::Builder::new()
+            .name("doors".to_owned())
+            .spawn(move || {
+                runtime.block_on(async {
+                    drop(closed.await);
+                    drop(end);
+                    if tokio::time::timeout(Self::LAST_WORDS, admin).await.is_err() {
+                        tracing::warn!("a client of the admin socket did not take its answer");
+                    }
+                });
+            })
+            .context("cannot start the thread that serves the sockets")?;
+        Ok(Self { close, thread })
+    }
+
+    /// Takes no more requests, and returns once every answer was taken.
+    fn close(self) {
+        drop(self.close);
+        if self.thread.join().is_err() {
+            tracing::warn!("the thread that serves the sockets had panicked");
+        }
+    }
 }
