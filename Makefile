@@ -8,7 +8,7 @@ IMAGE ?= ghcr.io/qosm/qosm:$(VERSION)
 HELM ?= helm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo bench bench-workloads bench-fleet cluster lint format image manifests clean
+.PHONY: help setup build test demo bench bench-workloads bench-fleet cluster registry publish lint format image manifests clean
 
 help:  ## this list
 	@echo 'make VERB, where VERB is one of'
@@ -21,7 +21,7 @@ setup:  ## install everything that the other verbs need
 build:  ## the agent, target/release/qosm, and the default modules, target/policies/*.wasm
 	@$(XTASK) build $(ARGS)
 
-test:  ## all tests: unit, modules, this machine's kernel (as root), a small VM with cgroup v2, a cluster (as root)
+test:  ## all tests: unit, modules, this machine's kernel (as root), a small VM with cgroup v2, registries, a cluster (as root)
 	@$(XTASK) test $(ARGS)
 
 demo:  ## a throttled web server, then the same with CPU Burst (as root; otherwise a recorded run); then pages that come home
@@ -38,6 +38,13 @@ bench-fleet:  ## ten thousand nodes' reports at a real API server, and what one 
 
 cluster:  ## a cluster of one node on this machine with this build's image in it, to try things out (as root); prints what to type
 	@$(XTASK) cluster up --node --image $(ARGS)
+
+registry:  ## container registries on this machine (open, with a password, with TLS, with referrers) to push to; prints what to type
+	@$(XTASK) registry up $(ARGS)
+
+publish:  ## the default modules to REGISTRY=HOST[/PREFIX], with where they came from; signed with ARGS="--key cosign.key"
+	@test -n '$(REGISTRY)' || { echo 'error: REGISTRY is not said' >&2; echo '  help: make publish REGISTRY=ghcr.io/you/policies ARGS="--key cosign.key"' >&2; exit 2; }
+	@$(XTASK) publish '$(REGISTRY)' $(ARGS)
 
 lint:  ## formatting, clippy, licences and advisories of dependencies
 	@$(XTASK) lint $(ARGS)

@@ -59,7 +59,7 @@ fn agent(engine: &Engine, policy: &LoadedPolicy, pods: &[Pod]) -> anyhow::Result
     Ok(Agent::new(Parts {
         host,
         engine: engine.clone(),
-        policies: vec![modules::again(policy)],
+        policies: vec![policy.clone()],
         unloaded: Vec::new(),
         config: AgentConfig::default(),
         mode: Mode::Plan,

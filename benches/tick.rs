@@ -44,7 +44,7 @@ fn measure(
 ) -> anyhow::Result<()> {
     let pods = tree.pods(count);
     let files = TickFiles::of(&tree.host()?, pods)?;
-    let mut agent = Ticking::start(tree.host()?, engine.clone(), vec![modules::again(policy)], pods)?;
+    let mut agent = Ticking::start(tree.host()?, engine.clone(), vec![policy.clone()], pods)?;
     let (held, groups) = (agent.held(), pods.len() * 2);
     anyhow::ensure!(
         held == groups,

@@ -41,15 +41,6 @@ pub fn load(
     compiler: &Compiler,
 ) -> anyhow::Result<LoadedPolicy> {
     let folder = directory()?;
-    load::load(engine, &PolicyConfig::builtin(name), &folder, cache, compiler)
+    load::load(engine, &PolicyConfig::builtin(name), &folder, &mut load::NoShelf, cache, compiler)
         .with_context(|| format!("no bench without the module `{name}`"))
-}
-
-/// Another policy of the same compiled module.
-pub fn again(policy: &LoadedPolicy) -> LoadedPolicy {
-    LoadedPolicy {
-        config: policy.config.clone(),
-        module: policy.module.clone(),
-        description: policy.description.clone(),
-    }
 }

@@ -15,13 +15,16 @@ use crate::event::{AgentEvent, INVALID};
 use crate::hold::HoldSource;
 use crate::policy::{Now, Policy};
 use crate::report::{
-    Adjusted, Decision, Explanation, FieldReport, KnobReport, PodPolicyReport, PodReport, PolicyReport, RefusalReport,
-    moment,
+    Adjusted, Decision, Explanation, FieldReport, KnobReport, NewerReport, PodPolicyReport, PodReport, PolicyReport,
+    RefusalReport, moment,
 };
 use crate::table::Access;
 
 /// The health of a policy that has no module.
-const NOT_LOADED: &str = "not-loaded";
+/// The word for a policy without a module.
+pub(crate) fn unloaded_state(is_pending: bool) -> &'static str {
+    if is_pending { "fetching" } else { "not-loaded" }
+}
 
 pub(crate) struct Subject {
     pub(crate) level: Level,
@@ -334,7 +337,7 @@ impl Agent {
                 .chain(self.unloaded.iter().map(|policy| PodPolicyReport {
                     policy: policy.policy.clone(),
                     mode: policy.mode.as_str().to_owned(),
-                    health: NOT_LOADED.to_owned(),
+                    health: unloaded_state(policy.is_pending).to_owned(),
                     error: Some(policy.error.clone()),
                     ..PodPolicyReport::default()
                 }))
@@ -365,6 +368,14 @@ impl Agent {
                 mode: policy.mode().as_str().to_owned(),
                 module: format!("{}@{}", policy.description.name, policy.description.version),
                 digest: policy.module.digest().to_string(),
+                reference: policy.origin.reference.to_string(),
+                artifact: policy.origin.artifact.as_ref().map(|(digest, _)| digest.to_string()),
+                trusted: policy.origin.artifact.as_ref().map(|(_, trusted)| trusted.to_string()),
+                newer: policy.newer.as_ref().map(|newer| NewerReport {
+                    module: newer.module.clone(),
+                    pending: newer.is_pending,
+                    why: newer.why.clone(),
+                }),
                 health: policy.health.as_str().to_owned(),
                 error: policy.health.error().map(str::to_owned).or_else(|| policy.not_taken()),
                 priority: policy.holder.priority.0,
@@ -380,7 +391,11 @@ impl Agent {
                 mode: policy.mode.as_str().to_owned(),
                 module: String::new(),
                 digest: String::new(),
-                health: NOT_LOADED.to_owned(),
+                reference: String::new(),
+                artifact: None,
+                trusted: None,
+                newer: None,
+                health: unloaded_state(policy.is_pending).to_owned(),
                 error: Some(policy.error.clone()),
                 priority: 0,
                 leases: 0,

@@ -44,6 +44,17 @@ pub struct HoldRequest {
     pub until_millis: Option<i64>,
 }
 
+/// Another module for a policy.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SwapRequest {
+    /// The policy.
+    pub policy: String,
+    /// The module; `None` = the one before.
+    #[serde(default)]
+    pub module: Option<String>,
+}
+
 /// What became of a hold.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Held {
@@ -162,6 +173,7 @@ pub async fn serve_admin(
         .route("/v1/diff", get(diff))
         .route("/v1/hold", post(hold))
         .route("/v1/retry", post(retry))
+        .route("/v1/swap", post(swap))
         .route("/v1/restore", get(restorable).post(restore))
         .route("/v1/record", get(record))
         .with_state(Loop(requests));
@@ -219,6 +231,14 @@ async fn retry(State(agent): State<Loop>, Json(query): Json<PolicyQuery>) -> Res
     match agent.ask(|reply| Request::Retry(query.policy, reply)).await {
         Ok(true) => StatusCode::NO_CONTENT.into_response(),
         Ok(false) => (StatusCode::NOT_FOUND, format!("no policy `{policy}`; see `qosm get policies`")).into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn swap(State(agent): State<Loop>, Json(request): Json<SwapRequest>) -> Response {
+    match agent.ask(|reply| Request::Swap(request.policy, request.module, reply)).await {
+        Ok(Ok(swapped)) => Json(swapped).into_response(),
+        Ok(Err(error)) => (StatusCode::CONFLICT, error).into_response(),
         Err(response) => response,
     }
 }

@@ -30,9 +30,11 @@ use crate::metrics::Metrics;
 use crate::node_report::Reporting;
 use crate::policy::{Evaluated, LoadedPolicy, Now, Policy};
 use crate::report::{Decision, MigrationDecision};
+use crate::roster::TakenBack;
 use crate::shadow::{self, ShadowError};
 use crate::sources::Sources;
 use crate::table::{Access, GoneContainer, PodEntry, Pods};
+use crate::trial::{Probation, Trial};
 
 /// Whether the agent writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +110,12 @@ pub struct Agent {
     pub(crate) outbox: Option<Outbox>,
     /// What has to arrive before anything may be done.
     pub(crate) waits_for: Option<String>,
+    /// Versions that have yet to show that they work.
+    pub(crate) trials: Vec<Trial>,
+    /// Versions that have just taken their places.
+    pub(crate) probations: Vec<Probation>,
+    /// Versions that failed, and that nobody has asked for yet.
+    pub(crate) taken_back: Vec<TakenBack>,
 }
 
 /// What an agent is made of.
@@ -141,6 +149,8 @@ pub struct Unloaded {
     pub mode: PolicyMode,
     /// Why.
     pub error: String,
+    /// Whether its module is only on its way.
+    pub is_pending: bool,
 }
 
 /// An agent could not be set up.
@@ -243,6 +253,9 @@ impl Agent {
             announced: Announced::new(),
             outbox: None,
             waits_for: None,
+            trials: Vec::new(),
+            probations: Vec::new(),
+            taken_back: Vec::new(),
         })
     }
 
@@ -294,6 +307,8 @@ impl Agent {
             self.evaluate(place, cause, &step.readings, now, &mut step.events);
         }
         self.compare_shadows(now);
+        self.watch_probations(now);
+        self.rehearse(&step.readings, now);
         self.arrange_alarms(&step.readings, now);
         let running = self.pods.standing().running.len();
         self.metrics.step(started.elapsed().as_secs_f64(), (self.pods.len(), running), &self.leases, &self.policies);
@@ -305,7 +320,11 @@ impl Agent {
         let mut gone = Vec::new();
         let mut costs: Vec<ColumnCost> = Vec::new();
         let policies = &self.policies;
-        let wanted = |interface: Interface| due.iter().any(|&place| policies[place].imports(interface));
+        let trials = &self.trials;
+        let wanted = |interface: Interface| {
+            due.iter().any(|&place| policies[place].imports(interface))
+                || trials.iter().any(|trial| trial.policy.imports(interface))
+        };
         let wants_quotas = wanted(Interface::CpuStat);
         let wants_moves = wanted(Interface::PageMigration);
         let allocatable = self.sources.node.memory_allocatable;

@@ -1,12 +1,14 @@
 //! The agent's own configuration file: which modules run, with which grants, and what no module may do.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use qosm_engine::{Grants, Interface, Limits};
 use qosm_host::MigrationLimits;
 use qosm_model::lease::Priority;
 use qosm_model::unit::{Bytes, Micros};
+use qosm_registry::trust::{Require, Trust, TrustKey, TrustPolicy, TrustRule};
+use qosm_registry::{ReferenceError, RegistryError, RegistrySettings, trust_of};
 use serde::{Deserialize, Serialize};
 
 use crate::module_reference::ModuleReference;
@@ -25,6 +27,30 @@ pub struct AgentConfig {
     pub drift: DriftConfig,
     /// How much of the machine moving pages may take.
     pub page_migration: PageMigrationConfig,
+    /// Where artefacts are had, and whom to believe.
+    pub registries: RegistrySettings,
+    /// How one version of a policy takes the place of another.
+    pub swaps: SwapConfig,
+}
+
+/// How one version of a policy takes the place of another.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct SwapConfig {
+    /// A version that fails within so many seconds gives way to the one before.
+    pub probation_seconds: u32,
+}
+
+impl Default for SwapConfig {
+    fn default() -> Self {
+        Self { probation_seconds: 60 }
+    }
+}
+
+impl SwapConfig {
+    pub(crate) fn probation(self) -> Micros {
+        Micros(u64::from(self.probation_seconds) * 1_000_000)
+    }
 }
 
 /// One CFS period: what was done about an alarm shows after so long.
@@ -36,9 +62,16 @@ const ALARM_GAP_MILLIS: u32 = 100;
 pub struct PolicyConfig {
     /// Name of the policy; leases, metrics and explanations carry it.
     pub name: String,
-    /// The component: a path, `file:///PATH`, or `builtin:NAME` for a default module; `None` = the default module of that name.
+    /// The component: a path, `file:///PATH`, `builtin:NAME` for a default module, `oci://REGISTRY/REPOSITORY` with `:TAG` or
+    /// `@sha256:DIGEST`, `oci-layout:PATH[:TAG]`; `None` = the default module of that name.
     #[serde(default)]
     pub module: Option<String>,
+    /// For an artefact: who must have signed it, beside what `registries.verification` asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification: Option<ModuleVerification>,
+    /// For an artefact that is named by a tag: seconds between two looks at what the tag stands for; `None` = it is looked up once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub poll_seconds: Option<u32>,
     /// Whether its settings count.
     #[serde(default, skip_serializing_if = "PolicyMode::is_active")]
     pub mode: PolicyMode,
@@ -81,6 +114,8 @@ impl PolicyConfig {
         Self {
             name: name.to_owned(),
             module: None,
+            verification: None,
+            poll_seconds: None,
             mode: PolicyMode::default(),
             shadow_of: None,
             grants: None,
@@ -113,10 +148,10 @@ impl PolicyConfig {
     }
 
     /// Where its module comes from.
-    pub(crate) fn reference(&self) -> ModuleReference {
+    pub(crate) fn reference(&self) -> Result<ModuleReference, ReferenceError> {
         match &self.module {
             Some(text) => ModuleReference::parse(text),
-            None => ModuleReference::Builtin(self.default_module().to_owned()),
+            None => Ok(ModuleReference::Builtin(self.default_module().to_owned())),
         }
     }
 
@@ -138,8 +173,10 @@ impl PolicyConfig {
         let Some(names) = &self.grants else {
             // Another component under a default module's name stands in for it.
             let name = match self.reference() {
-                ModuleReference::Builtin(name) => name,
-                ModuleReference::File(_) | ModuleReference::Oci(_) => self.default_module().to_owned(),
+                Ok(ModuleReference::Builtin(name)) => name,
+                Ok(ModuleReference::File(_) | ModuleReference::Artifact(_)) | Err(_) => {
+                    self.default_module().to_owned()
+                }
             };
             return Ok(default_grants(&name).into_iter().collect());
         };
@@ -164,6 +201,34 @@ impl PolicyConfig {
             limits.evaluation = Duration::from_millis(millis);
         }
         limits
+    }
+}
+
+/// Who must have signed one policy's artefact.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ModuleVerification {
+    /// The keys.
+    pub keys: Vec<TrustKey>,
+    /// How many of them.
+    #[serde(default)]
+    pub require: Require,
+    /// What a signature must say to count, among its signed annotations.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl ModuleVerification {
+    /// The rules that it comes to, with their keys read.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::Settings`] names the key.
+    pub(crate) fn trust(&self) -> Result<Trust, RegistryError> {
+        let Self { keys, require, annotations } = self.clone();
+        let rule =
+            TrustRule { pattern: "*".to_owned(), keys, require, annotations, docker_reference: false, unsigned: false };
+        trust_of(&TrustPolicy { rules: vec![rule] })
     }
 }
 

@@ -7,30 +7,40 @@ use crate::agent::{Agent, Unloaded};
 use crate::policy::{Now, Policy};
 use crate::roster::{Enlisted, Roster};
 use crate::shadow::{self, ShadowError};
+use crate::trial::Trial;
 
 impl Agent {
-    /// Takes a roster. A policy whose module and grants stay goes on, at most with another configuration; one that is replaced hands
-    /// its saved state over, and its leases stay until the first evaluation of the new one, which declares anew what it wants;
-    /// one that is gone, or put into the shadow, releases what it holds.
+    /// Takes a roster. A policy whose module and grants stay goes on, at most with another configuration; another module is tried out
+    /// first; one whose grants or bounds change starts anew at once with what it saved, and its leases stay until its first
+    /// evaluation, which declares anew what it wants; one that is gone, or put into the shadow, releases what it holds.
     pub fn enlist(&mut self, roster: Roster, now: Now) {
         let Roster { policies: enlisted, unloaded, problems } = roster;
         let mut running: BTreeMap<Arc<str>, Policy> =
             std::mem::take(&mut self.policies).into_iter().map(|policy| (Arc::clone(policy.name()), policy)).collect();
-        let mut refused = Vec::new();
-        for Enlisted { policy: loaded, origin } in enlisted {
+        let (mut refused, mut trials) = (Vec::new(), Vec::new());
+        for Enlisted { policy: loaded, generation, newer } in enlisted {
             let name = loaded.config.name.clone();
             let grants = match loaded.config.granted() {
                 Ok(grants) => grants,
                 Err(error) => {
-                    refused.push(Unloaded { policy: name, mode: loaded.config.mode, error: error.to_string() });
+                    let (mode, error) = (loaded.config.mode, error.to_string());
+                    refused.push(Unloaded { policy: name, mode, error, is_pending: false });
                     continue;
                 }
             };
             let before = running.remove(name.as_str());
             let mut policy = match before {
                 Some(mut policy) if policy.may_go_on(&loaded, &grants) => {
-                    policy.take_entry(loaded.config);
+                    policy.take_entry(loaded);
                     policy
+                }
+                // Its place is taken when it has shown that it works; until then the one that runs goes on as it is.
+                Some(mut policy) if policy.is_succeeded_by(&loaded) => {
+                    let trial = Trial::new(loaded, grants, generation);
+                    policy.newer = Some(trial.newer());
+                    self.policies.push(policy);
+                    trials.push(trial);
+                    continue;
                 }
                 before => {
                     let mut policy = Policy::new(loaded, grants);
@@ -49,16 +59,15 @@ impl Agent {
                         module = %policy.module.digest(),
                         "policy enlisted"
                     );
-                    policy.reconfigure(&self.sources.config_maps, &self.sources.node, &self.pods);
-                    for id in self.pods.ids() {
-                        policy.reckon(id, &self.pods, true);
-                    }
+                    self.make_ready(&mut policy);
                     policy
                 }
             };
-            policy.origin = origin;
+            (policy.generation, policy.newer) = (generation, newer);
             self.policies.push(policy);
         }
+        self.trials.clear();
+        trials.into_iter().for_each(|trial| self.try_out(trial));
         for policy in running.into_values() {
             tracing::info!(policy = %policy.name(), "policy dismissed");
             self.dismiss(&policy);
@@ -80,7 +89,8 @@ impl Agent {
             let place = self.policies.iter().position(|policy| **policy.name() == **name);
             let Some(policy) = place.map(|place| self.policies.remove(place)) else { return };
             self.dismiss(&policy);
-            self.unloaded.push(Unloaded { policy: name.clone(), mode: policy.mode(), error: error.to_string() });
+            let (mode, error) = (policy.mode(), error.to_string());
+            self.unloaded.push(Unloaded { policy: name.clone(), mode, error, is_pending: false });
         }
     }
 

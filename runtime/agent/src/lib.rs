@@ -21,6 +21,7 @@ mod drift;
 mod enlist;
 mod event;
 pub mod facts;
+pub mod fetch;
 mod held;
 mod hold;
 pub mod journal;
@@ -45,6 +46,7 @@ mod sources;
 mod stage;
 mod table;
 mod tidy;
+mod trial;
 pub mod versus;
 
 pub use agent::{Agent, Mode, Parts, SetUpError, Step, Unloaded};

@@ -1,8 +1,11 @@
-//! From an operator's entry to a module that can be run: find the file, compile it or take it from the cache, ask it who it is.
+//! From an operator's entry to a module that can be run: find the bytes, compile them or take them from the cache, ask the module who
+//! it is.
 
 use std::path::{Path, PathBuf};
 
 use qosm_engine::{Compiler, Engine, EngineError, ModuleCache};
+use qosm_model::digest::Digest;
+use qosm_registry::{Location, Pulled, ReferenceError, RegistryError, Trusted};
 
 use crate::config::PolicyConfig;
 use crate::module_reference::ModuleReference;
@@ -12,6 +15,14 @@ use crate::policy::LoadedPolicy;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
+    /// It is named in a way that makes no sense.
+    #[error("policy `{policy}`: module")]
+    Reference {
+        /// The policy.
+        policy: String,
+        /// What is wrong.
+        source: ReferenceError,
+    },
     /// There is no such file.
     #[error("policy `{policy}`: cannot read module {}; name an existing component with `module`, or build the default ones with `make build`", path.display())]
     Read {
@@ -22,59 +33,120 @@ pub enum LoadError {
         /// Why.
         source: std::io::Error,
     },
-    /// It is in a registry.
-    #[error(
-        "policy `{policy}`: module {reference}: modules are not pulled from registries yet; name one with `builtin:` or `file://`"
-    )]
-    Registry {
+    /// It could not be fetched, or is not to be believed.
+    #[error("policy `{policy}`: module {location}")]
+    Artifact {
         /// The policy.
         policy: String,
         /// As the entry names it.
-        reference: ModuleReference,
+        location: String,
+        /// Why.
+        source: Box<RegistryError>,
+    },
+    /// It is on its way.
+    #[error("policy `{policy}`: module {location} is being fetched{trouble}")]
+    Pending {
+        /// The policy.
+        policy: String,
+        /// As the entry names it.
+        location: String,
+        /// What went wrong so far, and when it is tried again.
+        trouble: String,
+    },
+    /// Nobody here fetches artefacts.
+    #[error(
+        "policy `{policy}`: module {location} is in a registry, and nothing is fetched here; name a file or `builtin:NAME`"
+    )]
+    NoLibrary {
+        /// The policy.
+        policy: String,
+        /// As the entry names it.
+        location: String,
     },
     /// It is there, but cannot be run.
-    #[error("policy `{policy}`: module {}", path.display())]
+    #[error("policy `{policy}`: module {source_name}")]
     Module {
         /// The policy.
         policy: String,
-        /// The file.
-        path: PathBuf,
+        /// The file or artefact.
+        source_name: String,
         /// Why.
         source: Box<EngineError>,
     },
 }
 
-/// Where the module of an entry is: the file that it names, or `<name>.wasm` among the default modules.
-///
-/// # Errors
-///
-/// [`LoadError::Registry`].
-pub fn module_path(entry: &PolicyConfig, default_modules: &Path) -> Result<PathBuf, LoadError> {
-    match entry.reference() {
-        ModuleReference::File(path) => Ok(path),
-        ModuleReference::Builtin(name) => Ok(default_modules.join(format!("{name}.wasm"))),
-        reference @ ModuleReference::Oci(_) => Err(LoadError::Registry { policy: entry.name.clone(), reference }),
+impl LoadError {
+    /// Whether the module is there, and nobody who counts vouches for it.
+    pub(crate) fn is_distrust(&self) -> bool {
+        matches!(self, Self::Artifact { source, .. } if matches!(**source, RegistryError::Untrusted { .. }))
+    }
+
+    /// Whether it is only a matter of time.
+    pub fn is_pending(&self) -> bool {
+        matches!(self, Self::Pending { .. })
     }
 }
 
-/// Loads the module of one entry.
+/// Where the module that runs came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleOrigin {
+    /// As the entry names it.
+    pub reference: ModuleReference,
+    /// For an artefact: the digest of its manifest, and why it is believed.
+    pub artifact: Option<(Digest, Trusted)>,
+}
+
+/// Whoever has artefacts.
+pub trait Shelf {
+    /// The module of an artefact.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`].
+    fn module(&mut self, entry: &PolicyConfig, location: &Location) -> Result<Pulled, LoadError>;
+}
+
+/// Nothing is fetched.
+pub struct NoShelf;
+
+impl Shelf for NoShelf {
+    fn module(&mut self, entry: &PolicyConfig, location: &Location) -> Result<Pulled, LoadError> {
+        Err(LoadError::NoLibrary {
+            policy: entry.name.clone(),
+            location: ModuleReference::Artifact(location.clone()).to_string(),
+        })
+    }
+}
+
+/// Loads the module of one entry: the file that it names, `<name>.wasm` among the default modules, or an artefact.
 ///
 /// # Errors
 ///
-/// [`LoadError`] names the policy and the file.
+/// [`LoadError`] names the policy and the file or artefact.
 pub fn load(
     engine: &Engine,
     entry: &PolicyConfig,
     default_modules: &Path,
+    shelf: &mut dyn Shelf,
     cache: Option<&ModuleCache>,
     compiler: &Compiler,
 ) -> Result<LoadedPolicy, LoadError> {
-    let path = module_path(entry, default_modules)?;
     let policy = || entry.name.clone();
-    let wasm =
-        std::fs::read(&path).map_err(|source| LoadError::Read { policy: policy(), path: path.clone(), source })?;
-    let failed = |source| LoadError::Module { policy: policy(), path: path.clone(), source: Box::new(source) };
+    let reference = entry.reference().map_err(|source| LoadError::Reference { policy: policy(), source })?;
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|source| LoadError::Read { policy: policy(), path: path.to_path_buf(), source })
+    };
+    let (wasm, artifact) = match &reference {
+        ModuleReference::File(path) => (read(path)?, None),
+        ModuleReference::Builtin(name) => (read(&default_modules.join(format!("{name}.wasm")))?, None),
+        ModuleReference::Artifact(location) => {
+            let Pulled { module, digest, trusted, .. } = shelf.module(entry, location)?;
+            (module, Some((digest, trusted)))
+        }
+    };
+    let failed =
+        |source| LoadError::Module { policy: policy(), source_name: reference.to_string(), source: Box::new(source) };
     let module = engine.load(&wasm, cache, compiler).map_err(failed)?;
     let description = engine.describe(&module).map_err(failed)?;
-    Ok(LoadedPolicy { config: entry.clone(), module, description })
+    Ok(LoadedPolicy { config: entry.clone(), module, description, origin: ModuleOrigin { reference, artifact } })
 }

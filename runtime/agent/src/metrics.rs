@@ -32,6 +32,32 @@ impl PolicyLabels {
     }
 }
 
+/// What became of asking for an artefact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PullResult {
+    /// It was fetched.
+    Fetched,
+    /// The registry did not give it, or gave something else.
+    Failed,
+    /// Nobody who counts vouches for it.
+    Untrusted,
+}
+
+impl PullResult {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Fetched => "fetched",
+            Self::Failed => "failed",
+            Self::Untrusted => "untrusted",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TriggerLabel {
     trigger: &'static str,
@@ -110,6 +136,8 @@ pub struct Metrics {
     evaluation: Family<PolicyLabels, Histogram, fn() -> Histogram>,
     column: Family<ColumnLabel, Histogram, fn() -> Histogram>,
     failures: Family<PolicyLabels, Counter>,
+    pulls: Family<ResultLabels, Counter>,
+    swaps: Family<ResultLabels, Counter>,
     running: Family<PolicyLabels, Gauge>,
     behind: Family<PolicyLabels, Gauge>,
     leases: Family<PolicyLabels, Gauge>,
@@ -146,6 +174,8 @@ impl Default for Metrics {
             evaluation: evaluation.clone(),
             column: column.clone(),
             failures: Family::default(),
+            pulls: Family::default(),
+            swaps: Family::default(),
             running: Family::default(),
             behind: Family::default(),
             leases: Family::default(),
@@ -176,6 +206,12 @@ impl Default for Metrics {
         r.register_with_unit("step", "One step of the loop, all phases", Unit::Seconds, step);
         r.register_with_unit("policy_evaluation", "One evaluation of a policy", Unit::Seconds, evaluation);
         r.register_with_unit("column_read", "Reading one column of all containers", Unit::Seconds, column);
+        r.register("module_pulls", "Artefacts that were asked for in registries", metrics.pulls.clone());
+        r.register(
+            "policy_swaps",
+            "Versions that took another's place, were refused, or gave way again",
+            metrics.swaps.clone(),
+        );
         r.register("policy_failures", "Evaluations that were discarded", metrics.failures.clone());
         r.register(
             "policy_running",
@@ -274,7 +310,7 @@ impl Metrics {
             let label = PolicyLabels::of(policy.name(), policy.mode());
             self.leases.get_or_create(&label).set(count(policy.count(leases)));
             self.running.get_or_create(&label).set(i64::from(policy.health == Health::Running));
-            let is_behind = policy.origin.as_ref().is_some_and(|origin| origin.refused.is_some());
+            let is_behind = policy.newer.as_ref().is_some_and(|newer| !newer.is_pending);
             self.behind.get_or_create(&label).set(i64::from(is_behind));
         }
     }
@@ -300,6 +336,16 @@ impl Metrics {
         for policy in now {
             self.running.get_or_create(&label(policy)).set(0);
         }
+    }
+
+    /// An artefact was fetched, or was not.
+    pub(crate) fn pulled(&self, result: PullResult) {
+        self.pulls.get_or_create(&ResultLabels { result: result.as_str() }).inc();
+    }
+
+    /// Another version took its place, was refused, or gave way again.
+    pub(crate) fn swapped(&self, result: &'static str) {
+        self.swaps.get_or_create(&ResultLabels { result }).inc();
     }
 
     pub(crate) fn failure(&self, policy: &Arc<str>, mode: PolicyMode) {

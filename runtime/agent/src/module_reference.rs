@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use qosm_registry::{Location, ReferenceError};
+
 /// Where a module comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModuleReference {
@@ -10,21 +12,25 @@ pub enum ModuleReference {
     Builtin(String),
     /// A file of this node.
     File(PathBuf),
-    /// An artefact in a registry.
-    Oci(String),
+    /// An artefact in a registry or in a folder of artefacts.
+    Artifact(Location),
 }
 
 impl ModuleReference {
-    /// Reads `builtin:NAME`, `file:///PATH`, `oci://REFERENCE`, or a path.
-    pub fn parse(text: &str) -> Self {
+    /// Reads `builtin:NAME`, `file:///PATH`, `oci://REFERENCE`, `oci-layout:PATH[:TAG]`, or a path.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the reference of an artefact.
+    pub fn parse(text: &str) -> Result<Self, ReferenceError> {
         if let Some(name) = text.strip_prefix("builtin:") {
-            Self::Builtin(name.to_owned())
+            Ok(Self::Builtin(name.to_owned()))
         } else if let Some(path) = text.strip_prefix("file://") {
-            Self::File(PathBuf::from(path))
-        } else if let Some(reference) = text.strip_prefix("oci://") {
-            Self::Oci(reference.to_owned())
+            Ok(Self::File(PathBuf::from(path)))
+        } else if Location::is_meant_by(text) {
+            text.parse().map(Self::Artifact)
         } else {
-            Self::File(PathBuf::from(text))
+            Ok(Self::File(PathBuf::from(text)))
         }
     }
 }
@@ -34,7 +40,8 @@ impl fmt::Display for ModuleReference {
         match self {
             Self::Builtin(name) => write!(f, "builtin:{name}"),
             Self::File(path) => write!(f, "file://{}", path.display()),
-            Self::Oci(reference) => write!(f, "oci://{reference}"),
+            Self::Artifact(location @ Location::Registry(_)) => write!(f, "oci://{location}"),
+            Self::Artifact(location) => location.fmt(f),
         }
     }
 }

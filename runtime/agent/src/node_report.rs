@@ -11,6 +11,7 @@ use qosm_cluster::node_report::{
 use qosm_host::{CgroupVersion, Controller, Support};
 use qosm_model::knob::Level;
 
+use crate::account::unloaded_state;
 use crate::agent::Agent;
 use crate::config::PolicyMode;
 use crate::policy::{Now, Policy};
@@ -71,7 +72,7 @@ impl Agent {
             .chain(self.unloaded.iter().map(|policy| ReportedPolicy {
                 name: policy.policy.clone(),
                 mode: mode(policy.mode).to_owned(),
-                state: "not-loaded".to_owned(),
+                state: unloaded_state(policy.is_pending).to_owned(),
                 error: Some(shortened(&policy.error)),
                 ..ReportedPolicy::default()
             }))
@@ -146,19 +147,20 @@ impl Agent {
 }
 
 fn reported(policy: &Policy) -> ReportedPolicy {
-    let origin = policy.origin.as_ref();
-    let refused = origin.and_then(|origin| origin.refused.as_ref());
+    let refused = policy.newer.as_ref().filter(|newer| !newer.is_pending);
     let error = policy.health.error().map(str::to_owned).or_else(|| policy.not_taken());
     ReportedPolicy {
         name: policy.name().to_string(),
-        generation: origin.map(|origin| origin.generation),
-        module: policy.entry().reference().to_string(),
+        generation: policy.generation,
+        module: policy.origin.reference.to_string(),
+        artifact: policy.origin.artifact.as_ref().map(|(digest, _)| digest.to_string()),
+        trusted: policy.origin.artifact.as_ref().map(|(_, trusted)| trusted.to_string()),
         version: format!("{}@{}", policy.description.name, policy.description.version),
         digest: policy.module.digest().to_string(),
         mode: mode(policy.mode()).to_owned(),
         state: policy.health.as_str().to_owned(),
         error: error.as_deref().map(shortened),
-        refused_generation: refused.map(|(generation, _)| *generation),
+        refused_generation: refused.and_then(|newer| newer.generation),
     }
 }
 

@@ -18,7 +18,8 @@ use serde_json::Value;
 
 use crate::columns::Readings;
 use crate::config::{OnFailure, PolicyConfig, PolicyMode};
-use crate::roster::Origin;
+use crate::load::ModuleOrigin;
+use crate::roster::Newer;
 use crate::shadow::Shadow;
 use crate::table::{Access, Pods};
 
@@ -91,6 +92,8 @@ pub struct LoadedPolicy {
     pub module: Module,
     /// Who it says it is.
     pub description: Description,
+    /// Where the module came from.
+    pub origin: ModuleOrigin,
 }
 
 pub(crate) struct Policy {
@@ -110,8 +113,12 @@ pub(crate) struct Policy {
     pub(crate) all_evaluations_seconds: f64,
     /// What it would do; `None` = it does it.
     pub(crate) shadow: Option<Shadow>,
-    /// The PolicyModule that it comes from.
-    pub(crate) origin: Option<Origin>,
+    /// The generation of the PolicyModule that it comes from.
+    pub(crate) generation: Option<i64>,
+    /// What was asked for since and is not taken.
+    pub(crate) newer: Option<Newer>,
+    /// Where the module came from.
+    pub(crate) origin: ModuleOrigin,
     grants: Grants,
     limits: Limits,
     interval: Option<Micros>,
@@ -150,7 +157,7 @@ pub(crate) enum Evaluated {
 
 impl Policy {
     pub(crate) fn new(loaded: LoadedPolicy, grants: Grants) -> Self {
-        let LoadedPolicy { config, module, description } = loaded;
+        let LoadedPolicy { config, module, description, origin } = loaded;
         let interval = config.interval_millis.unwrap_or(description.interval_millis);
         let mut policy = Self {
             holder: Holder { policy: config.name.as_str().into(), priority: config.lease_priority() },
@@ -165,7 +172,9 @@ impl Policy {
             last_evaluation_seconds: 0.0,
             all_evaluations_seconds: 0.0,
             shadow: (config.mode == PolicyMode::Shadow).then(Shadow::default),
-            origin: None,
+            generation: None,
+            newer: None,
+            origin,
             grants,
             limits: config.limits(),
             interval: interval_of(interval),
@@ -222,14 +231,35 @@ impl Policy {
             && (!is_parked || self.config == loaded.config)
     }
 
-    /// Why it runs an older generation of its PolicyModule, if it does.
+    /// Why it runs another version than it is asked to, if it does.
     pub(crate) fn not_taken(&self) -> Option<String> {
-        let (generation, error) = self.origin.as_ref()?.refused.as_ref()?;
-        Some(format!("generation {generation} is not taken: {error}"))
+        self.newer.as_ref().map(ToString::to_string)
+    }
+
+    /// Whether this is another module for the same role, whatever else changes with it.
+    pub(crate) fn is_succeeded_by(&self, loaded: &LoadedPolicy) -> bool {
+        self.mode().is_active() && loaded.config.mode.is_active() && self.module.digest() != loaded.module.digest()
+    }
+
+    /// What it is made of.
+    pub(crate) fn loaded(&self) -> LoadedPolicy {
+        LoadedPolicy {
+            config: self.config.clone(),
+            module: self.module.clone(),
+            description: self.description.clone(),
+            origin: self.origin.clone(),
+        }
+    }
+
+    /// What it may import.
+    pub(crate) fn grants(&self) -> &Grants {
+        &self.grants
     }
 
     /// Takes another entry for the same module.
-    pub(crate) fn take_entry(&mut self, config: PolicyConfig) {
+    pub(crate) fn take_entry(&mut self, loaded: LoadedPolicy) {
+        let LoadedPolicy { config, origin, .. } = loaded;
+        self.origin = origin;
         if self.config == config {
             return;
         }

@@ -207,6 +207,17 @@ pub struct FieldReport {
     pub layer: String,
 }
 
+/// A version of a policy that was asked for and does not run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewerReport {
+    /// As its entry names it.
+    pub module: String,
+    /// Whether it is only on its way.
+    pub pending: bool,
+    /// Why it does not run.
+    pub why: String,
+}
+
 /// A pod's configuration for one policy.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PodPolicyReport {
@@ -214,7 +225,7 @@ pub struct PodPolicyReport {
     pub policy: String,
     /// `active`, or `shadow`: then it only says what it would do.
     pub mode: String,
-    /// `running`, `backing-off`, `parked` or `not-loaded`. Only a running policy takes the configuration to heart.
+    /// `running`, `backing-off`, `parked`, `not-loaded` or `fetching`. Only a running policy takes the configuration to heart.
     pub health: String,
     /// Why it is not running.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -374,7 +385,19 @@ pub struct PolicyReport {
     pub module: String,
     /// Its digest.
     pub digest: String,
-    /// `running`, `backing-off`, `parked` or `not-loaded`.
+    /// Where it came from, as its entry names it.
+    #[serde(default)]
+    pub reference: String,
+    /// For an artefact: the digest of its manifest.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub artifact: Option<String>,
+    /// For an artefact: why it is believed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub trusted: Option<String>,
+    /// Another version that was asked for and does not run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub newer: Option<NewerReport>,
+    /// `running`, `backing-off`, `parked`, `not-loaded` or `fetching`.
     pub health: String,
     /// What went wrong.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -8,12 +8,13 @@
 
 mod checks;
 mod choice;
+mod recruits;
+mod swaps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::mpsc::{RecvTimeoutError, Sender};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cap_std::fs::Dir;
 use qosm_cluster::PolicyModule;
@@ -24,15 +25,17 @@ use qosm_model::problem::{Problem, chain};
 
 use self::checks::{check_shadows, warn_of_ties};
 use self::choice::{Choice, Taken, choose, entry};
+use self::swaps::Swaps;
 use crate::agent::Unloaded;
 use crate::config::PolicyConfig;
+use crate::fetch::Fetcher;
 use crate::load;
+use crate::module_reference::ModuleReference;
 use crate::policy::LoadedPolicy;
-use crate::service::Request;
-use crate::sources::Sources;
 
-/// What could not be loaded is tried again so often: a file may come late, a compiler may have had no memory.
-const TRIED_AGAIN: Duration = Duration::from_secs(60);
+pub use self::recruits::{Call, EntriesFile, News, Recruits};
+pub use self::swaps::{Swapped, TakenBack};
+
 /// The file of what PolicyModules were taken.
 const TAKEN: &str = "policy-modules.json";
 
@@ -50,8 +53,7 @@ pub struct Roster {
 impl Roster {
     /// Whether something that was asked for does not run.
     fn is_incomplete(&self) -> bool {
-        let was_refused = |enlisted: &Enlisted| enlisted.origin.as_ref().is_some_and(|origin| origin.refused.is_some());
-        !self.unloaded.is_empty() || self.policies.iter().any(was_refused)
+        !self.unloaded.is_empty() || self.policies.iter().any(|enlisted| enlisted.newer.is_some())
     }
 }
 
@@ -60,17 +62,40 @@ impl Roster {
 pub struct Enlisted {
     /// Its entry and its module.
     pub policy: LoadedPolicy,
-    /// The PolicyModule that it comes from.
-    pub origin: Option<Origin>,
+    /// The generation of the PolicyModule that it comes from.
+    pub generation: Option<i64>,
+    /// What was asked for since and is not taken.
+    pub newer: Option<Newer>,
 }
 
-/// The PolicyModule that a policy comes from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
-    /// The generation that runs.
-    pub generation: i64,
-    /// A newer one that was not taken, and why.
-    pub refused: Option<(i64, String)>,
+/// A version of a policy that was asked for and does not run; an earlier one does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Newer {
+    /// The generation of the PolicyModule, where it comes from one.
+    pub generation: Option<i64>,
+    /// The module.
+    pub module: String,
+    /// Whether it is only on its way.
+    pub is_pending: bool,
+    /// Why it does not run.
+    pub why: String,
+}
+
+impl std::fmt::Display for Newer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let verb = if self.is_pending { "not there yet" } else { "not taken" };
+        match self.generation {
+            Some(generation) => write!(f, "generation {generation} is {verb}: {}", self.why),
+            None => write!(f, "{} is {verb}: {}", self.module, self.why),
+        }
+    }
+}
+
+/// Why a policy does not run as its entry says.
+#[derive(Clone, Debug)]
+struct Miss {
+    is_pending: bool,
+    why: String,
 }
 
 /// Loads what a roster names.
@@ -81,9 +106,15 @@ pub struct Recruiter {
     cache: ModuleCache,
     compiler: Compiler,
     state: Dir,
+    fetcher: Option<Fetcher>,
     taken: BTreeMap<String, Taken>,
+    /// What was taken before that: what a version that fails its probation gives way to.
+    taken_before: BTreeMap<String, Taken>,
     /// What runs: a module whose file has gone since goes on.
     loaded: BTreeMap<String, LoadedPolicy>,
+    /// What ran before that.
+    loaded_before: BTreeMap<String, LoadedPolicy>,
+    swaps: Swaps,
 }
 
 /// What a recruiter works with.
@@ -100,12 +131,14 @@ pub struct Tools {
     pub compiler: Compiler,
     /// The agent's state folder.
     pub state: Dir,
+    /// What fetches artefacts.
+    pub fetcher: Option<Fetcher>,
 }
 
 impl Recruiter {
     /// Remembers what an earlier agent took; a file that cannot be read is told and counts as none.
     pub fn new(tools: Tools) -> Self {
-        let Tools { engine, entries, default_modules, cache, compiler, state } = tools;
+        let Tools { engine, entries, default_modules, cache, compiler, state, fetcher } = tools;
         // One entry that cannot be read, of an agent of another version, does not cost the others.
         let entries_of = |text: Vec<u8>| serde_json::from_slice::<BTreeMap<String, serde_json::Value>>(&text);
         let taken = match state.read(TAKEN).map(entries_of) {
@@ -119,8 +152,21 @@ impl Recruiter {
             }
             Err(_) => BTreeMap::new(),
         };
-        let loaded = BTreeMap::new();
-        Self { engine, entries, default_modules, cache, compiler, state, taken, loaded }
+        let swaps = Swaps::read(&state);
+        Self {
+            engine,
+            entries,
+            default_modules,
+            cache,
+            compiler,
+            state,
+            fetcher,
+            taken,
+            taken_before: BTreeMap::new(),
+            loaded: BTreeMap::new(),
+            loaded_before: BTreeMap::new(),
+            swaps,
+        }
     }
 
     /// The operator's own entries, before any PolicyModule is known.
@@ -156,12 +202,25 @@ impl Recruiter {
             self.keep();
         }
         self.tidy(&roster.policies);
+        if let Some(fetcher) = &self.fetcher {
+            let of_modules = modules.iter().map(|module| entry(&name_of(module), &module.spec));
+            let entries: Vec<_> =
+                self.entries.iter().map(|entry| self.swaps.over(entry.clone())).chain(of_modules).collect();
+            fetcher.forget(&entries);
+            roster.problems.extend(fetcher.problems());
+        }
         roster
     }
 
     /// Throws away compiled modules that none of these policies uses.
     pub fn tidy(&self, policies: &[Enlisted]) {
-        let loaded = policies.iter().map(|enlisted| *enlisted.policy.module.digest()).collect();
+        // With what ran before: it may have to come back at any moment.
+        let all = || policies.iter().map(|enlisted| &enlisted.policy).chain(self.loaded_before.values());
+        let loaded = all().map(|policy| *policy.module.digest()).collect();
+        if let Some(fetcher) = &self.fetcher {
+            let origins: Vec<_> = all().map(|policy| &policy.origin).collect();
+            fetcher.tidy(&origins);
+        }
         if let Err(error) = self.cache.prune(&self.engine, &loaded) {
             tracing::warn!(error = chain(&error), "compiled modules that nobody uses stay in the cache");
         }
@@ -177,12 +236,29 @@ impl Recruiter {
                 });
                 continue;
             }
+            let entry = self.swaps.over(entry);
             match self.load(&entry) {
-                Ok(policy) => roster.policies.push(Enlisted { policy, origin: None }),
-                Err(error) => {
-                    tracing::error!(policy = entry.name, error, "policy not loaded; the others go on");
-                    roster.unloaded.push(Unloaded { policy: entry.name, mode: entry.mode, error });
+                Ok(policy) => roster.policies.push(Enlisted { policy, generation: None, newer: None }),
+                Err(miss) => self.stand_in(entry, miss, roster),
+            }
+        }
+        self.swaps.tidy(&self.entries);
+    }
+
+    /// An entry that cannot be loaded as it stands now leaves its policy with what ran last.
+    fn stand_in(&mut self, entry: PolicyConfig, miss: Miss, roster: &mut Roster) {
+        let Miss { is_pending, why } = miss;
+        match self.loaded.get(&entry.name).filter(|known| known.config != entry).cloned() {
+            Some(policy) => {
+                let module = entry.module.unwrap_or_default();
+                let newer = Some(Newer { generation: None, module, is_pending, why });
+                roster.policies.push(Enlisted { policy, generation: None, newer });
+            }
+            None => {
+                if !is_pending {
+                    tracing::error!(policy = entry.name, error = why, "policy not loaded; the others go on");
                 }
+                roster.unloaded.push(Unloaded { policy: entry.name, mode: entry.mode, error: why, is_pending });
             }
         }
     }
@@ -196,7 +272,7 @@ impl Recruiter {
                 message: format!("{error}; what runs stays as it is, mend the selector"),
             });
         }
-        let (taken, refused) = match choice {
+        let (taken, newer) = match choice {
             Choice::None => {
                 self.taken.remove(name);
                 return;
@@ -205,46 +281,58 @@ impl Recruiter {
             Choice::Take { now, before } => {
                 let mode = entry(name, &now.spec).mode;
                 match (self.load(&entry(name, &now.spec)), before) {
-                    (Ok(policy), _) => {
-                        let origin = Origin { generation: now.generation, refused: None };
+                    (Ok(policy), before) => {
+                        let generation = Some(now.generation);
+                        if let Some(before) = before.filter(|before| *before != now) {
+                            self.taken_before.insert(name.to_owned(), before);
+                        }
                         self.taken.insert(name.to_owned(), now);
-                        roster.policies.push(Enlisted { policy, origin: Some(origin) });
+                        roster.policies.push(Enlisted { policy, generation, newer: None });
                         return;
                     }
-                    (Err(error), Some(before)) => (before, Some((now.generation, error))),
-                    (Err(error), None) => {
-                        roster.unloaded.push(Unloaded { policy: name.to_owned(), mode, error });
+                    (Err(Miss { is_pending, why }), Some(before)) => {
+                        let (generation, module) = (Some(now.generation), now.spec.module);
+                        (before, Some(Newer { generation, module, is_pending, why }))
+                    }
+                    (Err(Miss { is_pending, why }), None) => {
+                        roster.unloaded.push(Unloaded { policy: name.to_owned(), mode, error: why, is_pending });
                         return;
                     }
                 }
             }
         };
-        self.go_on(name, taken, refused, roster);
+        self.go_on(name, taken, newer, roster);
     }
 
-    /// Has what was taken earlier go on; `refused` is the newer one that is not taken.
-    fn go_on(&mut self, name: &str, taken: Taken, refused: Option<(i64, String)>, roster: &mut Roster) {
+    /// Has what was taken earlier go on; `newer` is what was asked for since.
+    fn go_on(&mut self, name: &str, taken: Taken, newer: Option<Newer>, roster: &mut Roster) {
         let stays = entry(name, &taken.spec);
         match self.load(&stays) {
             Ok(policy) => {
-                let origin = Origin { generation: taken.generation, refused };
-                roster.policies.push(Enlisted { policy, origin: Some(origin) });
+                roster.policies.push(Enlisted { policy, generation: Some(taken.generation), newer });
             }
-            Err(error) => {
-                let error = refused.map_or(error, |(_, newer)| newer);
-                roster.unloaded.push(Unloaded { policy: name.to_owned(), mode: stays.mode, error });
+            Err(Miss { is_pending, why }) => {
+                let is_pending = newer.as_ref().map_or(is_pending, |newer| newer.is_pending);
+                let error = newer.map_or(why, |newer| newer.why);
+                roster.unloaded.push(Unloaded { policy: name.to_owned(), mode: stays.mode, error, is_pending });
             }
         }
     }
 
     /// Loads a module, and makes sure that it can run: what is found out only by its evaluation comes too late for the last good one.
-    fn load(&mut self, entry: &PolicyConfig) -> Result<LoadedPolicy, String> {
-        let grants = entry.granted().map_err(|error| error.to_string())?;
-        let loaded = load::load(&self.engine, entry, &self.default_modules, Some(&self.cache), &self.compiler);
+    fn load(&mut self, entry: &PolicyConfig) -> Result<LoadedPolicy, Miss> {
+        let refused = |why: String| Miss { is_pending: false, why };
+        let grants = entry.granted().map_err(|error| refused(error.to_string()))?;
+        let (engine, folder, cache) = (&self.engine, &self.default_modules, Some(&self.cache));
+        let loaded = match &mut self.fetcher {
+            Some(fetcher) => load::load(engine, entry, folder, fetcher, cache, &self.compiler),
+            None => load::load(engine, entry, folder, &mut load::NoShelf, cache, &self.compiler),
+        };
         let policy = match loaded {
             Ok(policy) => policy,
             Err(error) => match self.loaded.get(&entry.name).filter(|known| known.config == *entry) {
-                Some(known) => {
+                // Whom nobody vouches for any more does not go on.
+                Some(known) if !error.is_distrust() => {
                     tracing::warn!(
                         policy = entry.name,
                         error = chain(&error),
@@ -252,21 +340,81 @@ impl Recruiter {
                     );
                     return Ok(known.clone());
                 }
-                None => return Err(chain(&error)),
+                _ => return Err(Miss { is_pending: error.is_pending(), why: chain(&error) }),
             },
         };
+        if let Some(why) = self.swaps.taken_back(entry, policy.module.digest()) {
+            return Err(refused(why));
+        }
         let is_missing = |interface: &&Interface| !interface.always_granted() && !grants.contains(**interface);
         let missing: Vec<_> =
             policy.module.imports().iter().filter(is_missing).map(|name| format!("`{name}`")).collect();
         if !missing.is_empty() {
             let (name, missing) = (&entry.name, missing.join(", "));
-            return Err(format!("policy `{name}`: its module imports {missing}; add that to its grants"));
+            return Err(refused(format!("policy `{name}`: its module imports {missing}; add that to its grants")));
         }
         if let Some(protocol) = policy.description.protocol.clone() {
-            CompiledProtocol::compile(protocol).map_err(|problem| problem.to_string())?;
+            CompiledProtocol::compile(protocol).map_err(|problem| refused(problem.to_string()))?;
         }
-        self.loaded.insert(entry.name.clone(), policy.clone());
+        let before = self.loaded.insert(entry.name.clone(), policy.clone());
+        if let Some(before) = before.filter(|before| before.module.digest() != policy.module.digest()) {
+            self.loaded_before.insert(entry.name.clone(), before);
+        }
         Ok(policy)
+    }
+
+    /// Takes note that a version failed: from the next roster on it is what was there before.
+    fn take_back(&mut self, taken_back: TakenBack) {
+        let TakenBack { policy, digest, why } = taken_back;
+        let Some(failed) = self.loaded.get(&policy).filter(|loaded| *loaded.module.digest() == digest) else { return };
+        self.swaps.note(failed.config.clone(), digest, why);
+        if let Some(before) = self.taken_before.remove(&policy) {
+            self.taken.insert(policy.clone(), before);
+            self.keep();
+        }
+        match self.loaded_before.remove(&policy) {
+            Some(before) => self.loaded.insert(policy, before),
+            None => self.loaded.remove(&policy),
+        };
+    }
+
+    /// Takes what the agent's own file says by now.
+    fn replace_entries(&mut self, entries: Vec<PolicyConfig>) {
+        self.loaded_before
+            .retain(|name, _| self.taken.contains_key(name) || entries.iter().any(|entry| entry.name == *name));
+        self.entries = entries;
+    }
+
+    /// Whether an earlier agent took PolicyModules.
+    fn remembers_modules(&self) -> bool {
+        !self.taken.is_empty()
+    }
+
+    /// Puts another module in a policy's place.
+    fn swap(&mut self, policy: &str, module: Option<String>, call: Option<&Call>) -> Result<Swapped, String> {
+        if call.is_some_and(|call| call.modules.iter().any(|module| name_of(module) == policy)) {
+            return Err(format!(
+                "policy `{policy}` is a PolicyModule; change it there, for all nodes that it selects: kubectl patch pmod {policy} \
+                 --type merge -p '{{\"spec\":{{\"module\":\"oci://…\"}}}}'"
+            ));
+        }
+        let Some(entry) = self.entries.iter().find(|entry| entry.name == policy) else {
+            let known = self.entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(format!("no policy `{policy}` is configured here; there are: {known}"));
+        };
+        if let Some(module) = &module {
+            ModuleReference::parse(module).map_err(|error| error.to_string())?;
+        }
+        let running =
+            self.loaded.get(policy).map_or_else(|| entry.module.clone(), |loaded| loaded.config.module.clone());
+        let swapped = self.swaps.swap(entry, module, running)?;
+        self.swaps.keep(&self.state).map_err(|error| format!("the swap cannot be kept in {}: {error}", swaps::FILE))?;
+        Ok(swapped)
+    }
+
+    /// When something is to be looked at again although nobody asks for it.
+    fn next_due(&self) -> Option<Instant> {
+        self.fetcher.as_ref().and_then(Fetcher::next_due)
     }
 
     /// Writes down what was taken, in one piece.
@@ -287,82 +435,4 @@ impl Recruiter {
 
 fn name_of(module: &PolicyModule) -> String {
     module.metadata.name.clone().unwrap_or_default()
-}
-
-/// What a roster is asked for.
-#[derive(Clone, Debug, Default)]
-pub struct Call {
-    /// The PolicyModules.
-    pub modules: Vec<PolicyModule>,
-    /// Those that are there and cannot be read: what was taken of them goes on.
-    pub unread: BTreeSet<String>,
-    /// The node that they may select.
-    pub node: Node,
-}
-
-impl Call {
-    /// Statuses come and go; what counts is what people wrote, and the node's labels.
-    fn asks_the_same(&self, other: &Self) -> bool {
-        let of = |call: &Self| {
-            let written = |module: &PolicyModule| {
-                let metadata = &module.metadata;
-                (metadata.name.clone(), metadata.uid.clone(), metadata.generation, module.spec.clone())
-            };
-            let modules: Vec<_> = call.modules.iter().map(written).collect();
-            (modules, call.unread.clone(), call.node.name.clone(), call.node.labels.clone())
-        };
-        of(self) == of(other)
-    }
-}
-
-/// A recruiter on a thread of its own.
-pub struct Recruits {
-    calls: Sender<Call>,
-}
-
-impl Recruits {
-    /// Starts the thread. Each roster is sent to the loop.
-    ///
-    /// # Errors
-    ///
-    /// The thread cannot be started.
-    pub fn start(mut recruiter: Recruiter, requests: Sender<Request>) -> std::io::Result<Self> {
-        let (calls, called) = std::sync::mpsc::channel::<Call>();
-        std::thread::Builder::new().name("recruits".to_owned()).spawn(move || {
-            let mut last: Option<Call> = None;
-            let mut again: Option<Instant> = None;
-            loop {
-                let wait = again.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
-                let call = match called.recv_timeout(wait) {
-                    // Of calls that came while a module was compiled the newest counts.
-                    Ok(call) => Some(called.try_iter().last().unwrap_or(call)),
-                    Err(RecvTimeoutError::Timeout) => None,
-                    Err(RecvTimeoutError::Disconnected) => return,
-                };
-                let is_same =
-                    call.as_ref().is_some_and(|call| last.as_ref().is_some_and(|last| last.asks_the_same(call)));
-                let Some(call) = call.or_else(|| last.clone()) else { continue };
-                if !is_same {
-                    let roster = recruiter.muster(&call);
-                    again = roster.is_incomplete().then(|| Instant::now() + TRIED_AGAIN);
-                    if requests.send(Request::Roster(Box::new(roster))).is_err() {
-                        return;
-                    }
-                }
-                last = Some(call);
-            }
-        })?;
-        Ok(Self { calls })
-    }
-
-    /// Asks for the roster of these sources.
-    pub(crate) fn call(&self, sources: &Sources) {
-        let call = Call {
-            modules: sources.policy_modules.clone(),
-            unread: sources.unread_modules.clone(),
-            node: sources.node.clone(),
-        };
-        // A thread that is gone was told of by its panic; what runs goes on.
-        self.calls.send(call).ok();
-    }
 }

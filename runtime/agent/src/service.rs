@@ -19,7 +19,7 @@ use crate::policy::Now;
 use crate::record::Recorder;
 use crate::report::{DiffReport, Explanation, KnobReport, PodReport, PolicyReport, RefusalReport};
 use crate::restore::Restored;
-use crate::roster::{Recruits, Roster};
+use crate::roster::{News, Recruits, Roster, Swapped};
 use crate::sources::Sources;
 
 /// What can be asked of a running agent. The list is closed: with the tick and the sources it is all that drives the loop.
@@ -48,6 +48,8 @@ pub enum Request {
     Restorable(oneshot::Sender<Vec<Restored>>),
     /// A trigger fired (see [`Agent::start_alarms`]), or a source has something new.
     Woken,
+    /// Run another module for a policy; `None` = the one before. The reply comes before anything is fetched.
+    Swap(String, Option<String>, oneshot::Sender<Result<Swapped, String>>),
     /// The policies that the PolicyModules come to.
     Roster(Box<Roster>),
     /// Whether the agent does its work.
@@ -104,12 +106,12 @@ pub fn run(
         let awaited = source.waits_for();
         if let Some(snapshot) = source.poll() {
             let sources = Sources::from(snapshot);
-            if let Some(recruits) = recruits
-                && (sources.names_modules() || roster != Awaited::Unneeded)
-            {
+            if let Some(recruits) = recruits {
                 recruits.call(&sources);
-                // Policies that run already do not wait for those that come.
-                roster = roster.max(if agent.ticks == 0 { Awaited::Missing } else { Awaited::Arrived });
+                if sources.names_modules() || roster != Awaited::Unneeded {
+                    // Policies that run already do not wait for those that come.
+                    roster = roster.max(if agent.ticks == 0 { Awaited::Missing } else { Awaited::Arrived });
+                }
             }
             agent.update(sources, now);
             recorders.retain_mut(|recorder| recorder.sources(&agent));
@@ -119,6 +121,10 @@ pub fn run(
         if agent.waits_for.is_none() {
             let step = if is_tick { agent.step(now) } else { agent.react(now) };
             recorders.retain_mut(|recorder| recorder.step(&agent, &step, now));
+        }
+        let taken_back = agent.taken_back();
+        if let Some(recruits) = recruits.filter(|_| !taken_back.is_empty()) {
+            recruits.send(News::TakenBack(taken_back));
         }
         // What is still empty is no news, unless it stays so.
         let is_telling = agent.waits_for.is_none() || clock.elapsed() > TOLD_OF_WAITING;
@@ -160,10 +166,16 @@ pub fn run(
                 }
                 Ok(Request::Roster(newest)) => {
                     agent.enlist(*newest, read(clock));
-                    roster = Awaited::Arrived;
+                    if roster == Awaited::Missing {
+                        roster = Awaited::Arrived;
+                    }
                     next_report = Instant::now();
                     break;
                 }
+                Ok(Request::Swap(policy, module, reply)) => match recruits {
+                    Some(recruits) => recruits.send(News::Swap(policy, module, reply)),
+                    None => drop(reply),
+                },
                 Ok(request) => answer(&mut agent, request, read(clock)),
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => {
@@ -212,6 +224,6 @@ fn answer(agent: &mut Agent, request: Request, now: Now) {
             drop(reply.send(agent.restorable().into_iter().map(|(.., restored)| restored).collect()));
         }
         Request::Health(reply) => drop(reply.send(agent.readiness())),
-        Request::Woken | Request::Roster(_) | Request::Record(_) | Request::ShutDown { .. } => {}
+        Request::Woken | Request::Roster(_) | Request::Record(_) | Request::Swap(..) | Request::ShutDown { .. } => {}
     }
 }

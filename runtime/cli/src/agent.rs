@@ -7,15 +7,17 @@ use std::time::Duration;
 use anyhow::Context;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use qosm_agent::config::{AgentConfig, OnShutdown};
+use qosm_agent::config::{AgentConfig, OnShutdown, PolicyConfig};
+use qosm_agent::fetch::Fetcher;
 use qosm_agent::journal::Journal;
-use qosm_agent::roster::{Recruiter, Recruits, Roster, Tools};
+use qosm_agent::roster::{EntriesFile, News, Recruiter, Recruits, Roster, Tools};
 use qosm_agent::service::Request;
 use qosm_agent::{Agent, Metrics, Mode, Parts, admin, service};
 use qosm_cluster::kubernetes::{Connection, Kubernetes, Owner};
 use qosm_cluster::{Folder, Source};
 use qosm_engine::Engine;
 use qosm_model::problem::chain;
+use qosm_registry::Library;
 use tokio::sync::oneshot;
 
 use crate::args::{AgentArgs, KubernetesArgs, LogFormat, MetricsListen, OnShutdownArg};
@@ -54,6 +56,13 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
         entry.granted()?;
     }
     let count = entries.len();
+    let metrics = Arc::new(Metrics::default());
+    let library = Library::open(config.registries.clone(), &args.state_dir.join("artifacts"))?;
+    let (news, heard) = mpsc::channel();
+    let woken = news.clone();
+    // The thread that hears it ends with the agent.
+    let fetcher = Fetcher::start(library, Arc::clone(&metrics), move || drop(woken.send(News::Fetched)))
+        .context("cannot start the thread that fetches modules")?;
     let mut recruiter = Recruiter::new(Tools {
         engine: engine.clone(),
         entries,
@@ -61,13 +70,14 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
         cache,
         compiler,
         state: open_state()?,
+        fetcher: Some(fetcher),
     });
-    let Roster { policies, unloaded, .. } = recruiter.begin();
+    let begun = recruiter.begin();
+    let Roster { policies, unloaded, .. } = begun.clone();
     // With PolicyModules it is tidied once it is known which of them run here.
     if !args.kubernetes.kubernetes {
         recruiter.tidy(&policies);
     }
-    let metrics = Arc::new(Metrics::default());
     let agent = Agent::new(Parts {
         host,
         engine,
@@ -81,8 +91,8 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
     })?;
 
     let (requests, received) = mpsc::channel();
-    let recruits =
-        Recruits::start(recruiter, requests.clone()).context("cannot start the thread that loads modules")?;
+    let recruits = Recruits::start(recruiter, &begun, entries_file(&args), (news, heard), requests.clone())
+        .context("cannot start the thread that loads modules")?;
     let doors = Doors::open(&args, metrics, &requests, owner)?;
     if !rustix::process::geteuid().is_root() {
         tracing::warn!("not root: cgroups can mostly not be written; `qosm doctor` says what works here");
@@ -110,6 +120,26 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
     drop(received);
     doors.close();
     ended
+}
+
+/// The policies of the agent's own file, as they are when it is read again.
+fn entries_file(args: &AgentArgs) -> Option<EntriesFile> {
+    let path = args.agent_config.clone()?;
+    let (modules, shadows, with_defaults) = (args.modules.clone(), args.shadows.clone(), !args.kubernetes.kubernetes);
+    Some(EntriesFile::new(path.clone(), move || {
+        let read = || -> anyhow::Result<Vec<PolicyConfig>> {
+            let config: AgentConfig = document::read(&path)?;
+            let entries = modules::entries_with_shadows(&modules, &shadows, config.policies, with_defaults)?;
+            for (place, entry) in entries.iter().enumerate() {
+                entry.granted()?;
+                if entries.iter().take(place).any(|other| other.name == entry.name) {
+                    anyhow::bail!("policy `{}` is configured twice; give one of them another name", entry.name);
+                }
+            }
+            Ok(entries)
+        };
+        read().map_err(|error| format!("{error:#}"))
+    }))
 }
 
 fn serve(

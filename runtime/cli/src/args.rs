@@ -1,10 +1,14 @@
 //! The command line, and nothing else: one list of flags feeds help and completions.
 
+mod policy;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+
+pub(crate) use self::policy::*;
 
 const EXIT_CODES: &str =
     "Exit codes: 0 done; 1 it ran and the answer is bad (a problem, a refusal, not found); 2 it was asked wrongly.";
@@ -447,31 +451,6 @@ pub(crate) struct RestoreArgs {
     pub(crate) socket: SocketArgs,
     #[command(flatten)]
     pub(crate) host: HostArgs,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum PolicyCommand {
-    /// Tell what a module is and what it may touch, read off the component itself.
-    #[command(after_help = "Example:\n  qosm policy inspect target/policies/cpu-burst.wasm")]
-    Inspect(InspectArgs),
-    /// Try a parked policy again.
-    Retry {
-        /// The policy's name.
-        policy: String,
-        #[command(flatten)]
-        socket: SocketArgs,
-    },
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct InspectArgs {
-    /// A component's file, or the name of a default module.
-    pub(crate) module: String,
-    /// Where the default modules are.
-    #[arg(long, env = "QOSM_MODULE_DIR", value_name = "DIR")]
-    pub(crate) module_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

@@ -10,9 +10,9 @@ mod document;
 mod explain;
 mod get;
 mod host;
-mod inspect;
 mod modules;
 mod plan;
+mod policy;
 mod print;
 mod record;
 mod replay;
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::args::{Cli, Command, PolicyCommand, RolloutCommand};
+use crate::args::{Cli, Command, RolloutCommand};
 
 /// The answer to what was asked.
 pub(crate) enum Answer {
@@ -50,8 +50,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Hold(args) => get::hold(&args),
         Command::Restore(args) => restore::run(&args),
-        Command::Policy(PolicyCommand::Inspect(args)) => inspect::run(&args),
-        Command::Policy(PolicyCommand::Retry { policy, socket }) => get::retry(&policy, &socket),
+        Command::Policy(command) => policy::run(&command),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "qosm", &mut std::io::stdout());

@@ -118,8 +118,13 @@ pub(crate) fn cache(dir: &Path) -> anyhow::Result<ModuleCache> {
 
 /// A cache for commands that anybody runs: plans and replays. Without a home there is none, and modules are compiled each time.
 pub(crate) fn personal_cache() -> Option<ModuleCache> {
+    cache(&personal_folder()?.join("modules")).ok()
+}
+
+/// Where things of whoever typed the command are kept between commands.
+pub(crate) fn personal_folder() -> Option<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))?;
-    cache(&base.join("qosm/modules")).ok()
+    Some(base.join("qosm"))
 }

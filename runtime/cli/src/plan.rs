@@ -152,7 +152,8 @@ impl<'a> Loader<'a> {
     }
 
     pub(crate) fn load(&self, entry: &PolicyConfig) -> anyhow::Result<LoadedPolicy> {
-        Ok(load::load(self.engine, entry, &self.dir, self.cache.as_ref(), &self.compiler)?)
+        let shelf = &mut load::NoShelf;
+        Ok(load::load(self.engine, entry, &self.dir, shelf, self.cache.as_ref(), &self.compiler)?)
     }
 }
 

@@ -81,9 +81,15 @@ pub struct ReportedPolicy {
     pub version: String,
     /// `sha256:…` of the module; empty if it could not be loaded.
     pub digest: String,
+    /// For a module from a registry: the digest of its manifest, which references are pinned to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<String>,
+    /// For a module from a registry: why it is believed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trusted: Option<String>,
     /// `enforce` or `shadow`.
     pub mode: String,
-    /// `running`, `backing-off`, `parked`, `not-loaded`; `ended` with the agent.
+    /// `running`, `backing-off`, `parked`, `not-loaded`, `fetching`; `ended` with the agent.
     pub state: String,
     /// What is wrong: why it does not run, or why a newer generation was not taken.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,8 @@
 //! `PolicyModule`: which module runs on which nodes, with which grants and configuration. Cluster-scoped, written by people,
 //! watched by every agent.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::CustomResource;
 use kube::core::{Selector, SelectorExt as _};
@@ -37,9 +39,20 @@ use crate::object::{API_VERSION, Read, refused, unknown_fields};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyModuleSpec {
-    /// The module: `builtin:NAME` for a default one, `file:///PATH` on the node, or `oci://REGISTRY/REPOSITORY@sha256:DIGEST`.
-    #[schemars(regex(pattern = r"^(builtin:[a-z0-9]([a-z0-9-]*[a-z0-9])?|file:///.+|oci://.+)$"), length(max = 1024))]
+    /// The module: `builtin:NAME` for a default one, `file:///PATH` on the node, `oci://REGISTRY/REPOSITORY@sha256:DIGEST` in a
+    /// registry. With `:TAG` in place of the digest each node looks the tag up for itself, so that nodes may run different versions.
+    #[schemars(
+        regex(pattern = r"^(builtin:[a-z0-9]([a-z0-9-]*[a-z0-9])?|file:///.+|oci://[^/ ]+/[^ ]+[:@][^/ ]+)$"),
+        length(max = 1024)
+    )]
     pub module: String,
+    /// Who must have signed a module from a registry, beside what the agents' own configuration asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification: Option<Verification>,
+    /// Seconds between two looks at what a tag stands for. Not said: it is looked up once. Digests are never looked up again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 10, max = 86_400))]
+    pub poll_seconds: Option<u32>,
     /// Whether its settings count: `enforce`, or `shadow` to have it evaluated and compared without a write.
     #[serde(default)]
     pub mode: ModuleMode,
@@ -81,6 +94,47 @@ pub struct PolicyModuleSpec {
     /// How a change of this object reaches the nodes.
     #[serde(default)]
     pub rollout: Rollout,
+}
+
+/// Who must have signed a module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Verification {
+    /// Public keys, as `cosign generate-key-pair` makes them.
+    #[schemars(length(min = 1, max = 16))]
+    pub keys: Vec<VerificationKey>,
+    /// Whether one of the keys is enough, or all must have signed.
+    #[serde(default)]
+    pub require: RequiredKeys,
+    /// So many different keys must have signed, whatever `require` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 16))]
+    pub at_least: Option<u32>,
+    /// What a signature must say to count: all of these, among the annotations that were signed with it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A public key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct VerificationKey {
+    /// The name under which reports speak of it.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// The key in PEM form: ECDSA P-256 or P-384, or Ed25519.
+    #[schemars(length(max = 4096))]
+    pub pem: String,
+}
+
+/// How many of the keys must have signed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RequiredKeys {
+    /// One, whichever.
+    #[default]
+    Any,
+    /// Each.
+    All,
 }
 
 /// Whether a module's settings count.

@@ -11,13 +11,13 @@ use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cap_std::fs::{Dir, DirBuilder, DirBuilderExt, OpenOptions, OpenOptionsExt, Permissions, PermissionsExt};
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest as _, Sha256};
 
-use crate::digest::Digest;
 use crate::error::EngineError;
 use crate::precompiled::Precompiled;
+use qosm_model::digest::Digest;
 
 const FOLDER: &str = "compiled";
 const KEY: &str = "compiled.key";

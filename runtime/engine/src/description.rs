@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 use crate::bindings::exports::qosm::policy::lifecycle;
 use crate::bindings::qosm::policy::types;
 use crate::convert;
-use crate::digest::Digest;
 use crate::error::EngineError;
 use crate::interface::Interface;
 use crate::staging::printable;
+use qosm_model::digest::Digest;
 
 /// The objects that stand in defaults and presets of a protocol with a class field, one a QoS class.
 const CLASSES: [&str; 4] = ["lsrClass", "lsClass", "beClass", "systemClass"];

@@ -11,7 +11,6 @@ use crate::bindings::PolicyPre;
 use crate::cache::{Entry, ModuleCache};
 use crate::compile::{Compiler, compile};
 use crate::description;
-use crate::digest::Digest;
 use crate::error::EngineError;
 use crate::inspect::{Inspection, inspect};
 use crate::instance::Instance;
@@ -19,6 +18,7 @@ use crate::interface::{Grants, Interface};
 use crate::limits::Limits;
 use crate::link::{Host, link, link_to_nothing};
 use crate::watchdog::Watchdog;
+use qosm_model::digest::Digest;
 
 /// Stack of a running module; deeper recursion is a trap. Calls run on the caller's thread, which must have this much to spare.
 pub const STACK: usize = 512 << 10;

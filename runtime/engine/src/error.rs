@@ -12,8 +12,8 @@ use qosm_model::pod::{ContainerId, PodId};
 use qosm_model::unit::Bytes;
 use semver::Version;
 
-use crate::digest::Digest;
 use crate::interface::{CONTRACT_VERSION, Interface, Listed};
+use qosm_model::digest::Digest;
 
 /// A module that cannot be had, or cannot be run.
 #[derive(Debug, thiserror::Error)]

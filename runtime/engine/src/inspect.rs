@@ -4,9 +4,9 @@ use qosm_model::unit::Bytes;
 use semver::Version;
 use wasmparser::{Encoding, Parser, Payload};
 
-use crate::digest::Digest;
 use crate::error::EngineError;
 use crate::interface::{ExternName, Interface};
+use qosm_model::digest::Digest;
 
 /// A module's size at most.
 const MAX_SIZE: usize = 16 << 20;

@@ -1,8 +1,8 @@
 //! What must hold whatever bytes are handed in as a module: the law of the fuzz target in `fuzz/`, and of this crate's own tests.
 
-use crate::digest::Digest;
 use crate::error::EngineError;
 use crate::inspect::inspect;
+use qosm_model::digest::Digest;
 
 /// Holds for [`Engine::inspect`](crate::Engine::inspect): what is read off a module is of these bytes and no longer than they
 /// are, and a refusal is one of those that it documents.

@@ -19,6 +19,7 @@
 
 pub mod alarm;
 pub mod column;
+pub mod digest;
 pub mod knob;
 pub mod layering;
 pub mod lease;

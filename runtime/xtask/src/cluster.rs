@@ -2,8 +2,8 @@
 //! containerd and a kubelet, so that pods run in cgroups that a kubelet made.
 //!
 //! [`programs`] gets and builds what is run, [`place`] says where everything lies, [`config`] writes the files that it is run
-//! with, [`component`] knows the command lines, [`process`] starts and ends them, [`up`] and [`down`] are the order in which that
-//! happens, and [`traces`] puts back what a node changes outside of its folder.
+//! with, [`component`] knows the command lines, [`up`] and [`down`] are the order in which the processes are started and ended,
+//! and [`traces`] puts back what a node changes outside of its folder.
 //!
 //! One node at a time: its name, its cgroup and its address are fixed, so that tests can rely on them.
 //!
@@ -16,10 +16,9 @@ mod component;
 mod config;
 mod down;
 mod download;
-mod go;
 mod images;
+mod kubernetes;
 mod place;
-mod process;
 mod programs;
 mod status;
 mod traces;

@@ -6,8 +6,35 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command;
 use crate::privilege::Privilege;
+use crate::{command, workspace};
+
+/// A package, a folder in it, and the program there.
+pub(crate) type Packaged = (&'static str, &'static str, &'static str);
+
+/// Gets those packages that are not there, for what `purpose` names.
+///
+/// # Errors
+///
+/// As [`fetch`].
+pub(crate) fn unpack(cache: &Path, packages: &[Packaged], purpose: &str) -> Result<()> {
+    let missing: Vec<_> = packages.iter().filter(|package| program(cache, **package).is_none()).collect();
+    if !missing.is_empty() {
+        fetch_lists();
+    }
+    for (package, ..) in missing {
+        command::heading(&format!("getting {package} for {purpose}"));
+        fetch(cache, package)?;
+    }
+    Ok(())
+}
+
+/// The unpacked package's program, else this machine's own: where there is no apt, that is all there is.
+pub(crate) fn program(cache: &Path, (package, folder, program): Packaged) -> Option<PathBuf> {
+    let unpacked = find(cache, &format!("{package}_"), folder, program);
+    let exact = unpacked.map(|file| file.with_file_name(program)).filter(|file| file.is_file());
+    exact.or_else(|| if workspace::program("apt-get").is_some() { None } else { workspace::program(program) })
+}
 
 /// A file that starts with `prefix`, in a folder of an unpacked package; the last in the order of names.
 pub(crate) fn find(cache: &Path, package: &str, folder: &str, prefix: &str) -> Option<PathBuf> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::workspace::{self, Workspace};
-use crate::{command, setup};
+use crate::{command, crates, setup};
 
 /// Long enough for the advisory database over a slow line, short enough where its server is out of reach.
 const ADVISORIES: Duration = Duration::from_secs(60);
@@ -57,12 +57,7 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     }
     if deny_program(workspace)?.is_none() {
         command::heading("installing cargo-deny (it is compiled, which takes some minutes; once a machine)");
-        let mut cargo = workspace.cargo();
-        // Not into this checkout's target directory, which would keep its build for ever.
-        let build = tempfile::tempdir().context("no folder for cargo-deny's build")?;
-        cargo.env("CARGO_TARGET_DIR", build.path());
-        cargo.args(["install", "cargo-deny", "--locked", "--quiet", "--root"]).arg(workspace.cache()?);
-        command::run(&mut cargo)?;
+        crates::install(workspace, "cargo-deny", &workspace.cache()?)?;
     }
     Ok(())
 }

@@ -5,14 +5,21 @@
 mod cgroup;
 mod cluster;
 mod command;
+mod crates;
 mod debian;
 mod demo;
 mod fleet;
+mod go;
 mod image;
 mod interrupt;
+mod keys;
 mod lint;
 mod modules;
+mod place;
 mod privilege;
+mod process;
+mod publish;
+mod registry;
 mod setup;
 mod test;
 mod tree;
@@ -54,9 +61,14 @@ enum Verb {
     Pages(demo::pages::Args),
     /// Puts what was built into an image, without a builder.
     Image(image::Args),
+    /// Pushes the default modules to a registry, and signs them.
+    Publish(publish::Args),
     /// A real cluster on this machine, for tests.
     #[command(subcommand)]
     Cluster(cluster::Verb),
+    /// Real container registries on this machine, for tests.
+    #[command(subcommand)]
+    Registry(registry::Verb),
     /// A small virtual machine with cgroup v2 and two NUMA nodes.
     #[command(subcommand)]
     Vm(vm::Verb),
@@ -104,7 +116,9 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Demo(args) => return demo::run(&workspace, &args),
         Verb::Pages(_) => {}
         Verb::Image(args) => image::run(&workspace, &args)?,
+        Verb::Publish(args) => publish::run(&workspace, &args)?,
         Verb::Cluster(verb) => return cluster::run(&workspace, &verb),
+        Verb::Registry(verb) => return registry::run(&workspace, &verb),
         Verb::Vm(vm::Verb::Run(args)) => {
             setup::install(&workspace, &[setup::Purpose::Test])?;
             return vm::run(&workspace, &args);

@@ -91,6 +91,15 @@ pub(crate) fn build(workspace: &Workspace, way: Option<Way>) -> Result<()> {
     Ok(())
 }
 
+/// The names of the default modules.
+///
+/// # Errors
+///
+/// When cargo does not tell.
+pub(crate) fn names(workspace: &Workspace) -> Result<Vec<String>> {
+    Ok(policies(workspace)?.into_iter().map(|policy| policy.name).collect())
+}
+
 /// Every crate in `policies/` that is a C-style library.
 fn policies(workspace: &Workspace) -> Result<Vec<Package>> {
     let folder = workspace.root().join("policies");

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cluster::Programs;
 use crate::privilege::Privilege;
 use crate::vm;
 use crate::wasm::Toolchain;
 use crate::workspace::{self, Workspace};
-use crate::{command, lint};
+use crate::{cluster, command, lint, registry};
 
 /// What to prepare for.
 #[derive(clap::Args)]
@@ -35,6 +34,8 @@ pub(crate) enum Purpose {
     Bench,
     /// Kubernetes, and what runs containers.
     Cluster,
+    /// Container registries, and what pushes to them and signs.
+    Registry,
 }
 
 /// Installs what the chosen verbs need.
@@ -43,8 +44,8 @@ pub(crate) enum Purpose {
 ///
 /// The first thing that is neither there nor can be installed, with what to run for it.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
-    use Purpose::{Bench, Build, Cluster, Demo, Lint, Test};
-    let all = [Build, Test, Demo, Lint, Bench, Cluster];
+    use Purpose::{Bench, Build, Cluster, Demo, Lint, Registry, Test};
+    let all = [Build, Test, Demo, Lint, Bench, Cluster, Registry];
     let mut purposes = if args.purposes.is_empty() { all.to_vec() } else { args.purposes.clone() };
     if purposes.contains(&Demo) {
         purposes.push(Build);
@@ -65,21 +66,31 @@ pub(crate) fn install(workspace: &Workspace, purposes: &[Purpose]) -> Result<()>
         wasm(workspace)?;
     }
     if for_any(&[Purpose::Test]) {
-        if workspace::program(vm::QEMU).is_none() {
-            packages("a virtual machine for the tests on cgroup v2", &["qemu-system-x86"])?;
-        }
+        program(vm::QEMU, "a virtual machine for the tests on cgroup v2", "qemu-system-x86")?;
         vm::prepare(workspace)?;
     }
-    if for_any(&[Purpose::Demo]) && workspace::program("apache2").is_none() {
-        packages("a web server for the demo", &["apache2-bin"])?;
+    if for_any(&[Purpose::Demo]) {
+        program("apache2", "a web server for the demo", "apache2-bin")?;
     }
     if for_any(&[Purpose::Lint]) {
         lint::install(workspace)?;
     }
     if for_any(&[Purpose::Cluster]) {
-        Programs::build(workspace)?;
+        cluster::Programs::build(workspace)?;
+    }
+    if for_any(&[Purpose::Registry]) {
+        registry::Programs::build(workspace)?;
     }
     Ok(())
+}
+
+/// Debian's package of a program, unless the machine has that program.
+///
+/// # Errors
+///
+/// As [`packages`].
+pub(crate) fn program(name: &str, what: &str, package: &str) -> Result<()> {
+    if workspace::program(name).is_some() { Ok(()) } else { packages(what, &[package]) }
 }
 
 /// Debian packages, as root or through sudo.

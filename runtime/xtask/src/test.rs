@@ -1,6 +1,9 @@
-//! The whole test run: modules, binaries, the workspace's tests, and the tests that need a kernel, here and in the VM, or a cluster.
+//! The whole test run: modules, binaries, the workspace's tests, and the tests that need a kernel, here and in the VM, container
+//! registries, or a cluster.
 
 mod cluster;
+mod interruptible;
+mod registry;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -19,6 +22,8 @@ use crate::{command, modules, setup};
 const KERNEL: &str = "kernel";
 /// Those that need a cluster as well.
 const CLUSTER: &str = "cluster";
+/// Those that need container registries, and no root.
+const REGISTRY: &str = "registry";
 
 /// Emulation is slow, and an unlucky machine is slow to emulate; a hang is longer still.
 const VM_LIMIT: Duration = Duration::from_secs(25 * 60);
@@ -29,7 +34,7 @@ pub(crate) struct Args {
     /// Only these stages; all, if not said. Modules and binaries are built for whichever stage needs them.
     #[arg(long, value_name = "STAGE", value_delimiter = ',')]
     only: Vec<Stage>,
-    /// Only kernel and cluster tests whose name contains this.
+    /// Only kernel, registry and cluster tests whose name contains this.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
 }
@@ -43,6 +48,8 @@ enum Stage {
     Kernel,
     /// The same programs in a VM with cgroup v2.
     Vm,
+    /// The agent's binary beside real container registries on this machine.
+    Registry,
     /// The agent beside a real API server and a real kubelet on this machine, as root.
     Cluster,
 }
@@ -83,7 +90,7 @@ impl Tally {
 
 /// A test program with the crate that it is of.
 #[derive(Debug)]
-struct KernelTest {
+struct TestProgram {
     package: String,
     folder: PathBuf,
     program: PathBuf,
@@ -100,10 +107,11 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if (wants(Stage::Kernel) || wants(Stage::Cluster)) && privilege == Privilege::None {
         bail!(
             "the tests on this machine's kernel need root to make cgroups: run this as root or allow `sudo` without a \
-             password; `make test ARGS=\"--only workspace,vm\"` runs the others"
+             password; `make test ARGS=\"--only workspace,vm,registry\"` runs the others"
         );
     }
     let mut purposes = vec![if wants(Stage::Vm) { setup::Purpose::Test } else { setup::Purpose::Build }];
+    purposes.extend(wants(Stage::Registry).then_some(setup::Purpose::Registry));
     purposes.extend(wants(Stage::Cluster).then_some(setup::Purpose::Cluster));
     setup::install(workspace, &purposes)?;
     modules::build(workspace, None)?;
@@ -128,6 +136,9 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
             in_vm(workspace, &tests, args.filter.as_deref(), &mut tally)?;
         }
     }
+    if wants(Stage::Registry) {
+        registry::run(workspace, args.filter.as_deref(), &mut tally)?;
+    }
     if wants(Stage::Cluster) {
         cluster::run(workspace, privilege, args.filter.as_deref(), &mut tally)?;
     }
@@ -150,7 +161,7 @@ fn counted(command: &mut Command, tally: &mut Tally) -> Result<()> {
 }
 
 /// Compiles each crate's target of that name and returns the programs.
-fn programs(workspace: &Workspace, name: &str) -> Result<Vec<KernelTest>> {
+fn programs(workspace: &Workspace, name: &str) -> Result<Vec<TestProgram>> {
     /// One line that `cargo --message-format=json` prints; the fields of all kinds of line in one.
     #[derive(Deserialize)]
     struct Message {
@@ -177,7 +188,7 @@ fn programs(workspace: &Workspace, name: &str) -> Result<Vec<KernelTest>> {
         let package = packages.iter().find(|package| package.manifest_path == manifest);
         if let Some(package) = package.filter(|_| is_wanted(&target)) {
             let folder = manifest.parent().unwrap_or(workspace.root()).to_path_buf();
-            tests.push(KernelTest { package: package.name.clone(), folder, program });
+            tests.push(TestProgram { package: package.name.clone(), folder, program });
         }
     })?;
     anyhow::ensure!(status.success(), "the {name} tests do not compile");
@@ -190,7 +201,7 @@ fn programs(workspace: &Workspace, name: &str) -> Result<Vec<KernelTest>> {
 fn here(
     workspace: &Workspace,
     privilege: Privilege,
-    tests: &[KernelTest],
+    tests: &[TestProgram],
     filter: Option<&str>,
     tally: &mut Tally,
 ) -> Result<()> {
@@ -207,9 +218,9 @@ fn here(
 }
 
 /// All in one boot; the guest sees the programs, the agent and the modules, and nothing else of this machine.
-fn in_vm(workspace: &Workspace, tests: &[KernelTest], filter: Option<&str>, tally: &mut Tally) -> Result<()> {
+fn in_vm(workspace: &Workspace, tests: &[TestProgram], filter: Option<&str>, tally: &mut Tally) -> Result<()> {
     command::heading("kernel tests in a VM with cgroup v2 and two NUMA nodes");
-    let guest_program = |test: &KernelTest| format!("/bin/{KERNEL}-{}", test.package);
+    let guest_program = |test: &TestProgram| format!("/bin/{KERNEL}-{}", test.package);
     let mut files = vec![
         Share { host: workspace.binary(), guest: "/bin/qosm".into() },
         Share { host: workspace.modules(), guest: "/policies".into() },
@@ -242,7 +253,7 @@ const ENDED_WELL: &str = "qosm-test: good ";
 const ENDED_BADLY: &str = "qosm-test: bad ";
 
 /// `QOSM_TEST_VM` tells tests that all they need is there: what is skipped elsewhere fails here.
-fn script(tests: &[KernelTest], guest_program: impl Fn(&KernelTest) -> String, filter: Option<&str>) -> String {
+fn script(tests: &[TestProgram], guest_program: impl Fn(&TestProgram) -> String, filter: Option<&str>) -> String {
     let mut script =
         "export QOSM_BIN=/bin/qosm QOSM_MODULES=/policies QOSM_DISK=/disk QOSM_TEST_VM=1 RUST_BACKTRACE=1\nbad=0\n"
             .to_owned();
@@ -286,7 +297,8 @@ mod tests {
 
     #[test]
     fn the_guest_runs_every_program_even_after_a_failure() {
-        let test = |package: &str| KernelTest { package: package.to_owned(), folder: "/".into(), program: "/x".into() };
+        let test =
+            |package: &str| TestProgram { package: package.to_owned(), folder: "/".into(), program: "/x".into() };
         let script = script(&[test("one"), test("two")], |test| format!("/bin/{}", test.package), Some("it's"));
         assert!(script.contains("if /bin/one --test-threads=1 'its'; then"), "{script}");
         assert!(script.contains("if /bin/two"), "{script}");

@@ -76,6 +76,19 @@ impl Workspace {
     }
 }
 
+/// Takes a complete program into the cache, beside where it was made and under its own name: what was interrupted before never
+/// appears there.
+///
+/// # Errors
+///
+/// When it cannot be renamed.
+pub(crate) fn keep(fresh: &Path, name: &str) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(fresh, std::fs::Permissions::from_mode(0o755))
+        .and_then(|()| std::fs::rename(fresh, fresh.with_file_name(name)))
+        .with_context(|| format!("{} cannot be kept", fresh.display()))
+}
+
 /// Where this program lies. The build that it starts may replace it while it runs: what lies there then does as well.
 ///
 /// # Errors

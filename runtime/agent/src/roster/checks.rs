@@ -25,7 +25,8 @@ pub(super) fn check_shadows(roster: &mut Roster) {
             Some(of) => {
                 let known = active.iter().cloned().collect::<Vec<_>>().join(", ");
                 let error = format!("shadowOf: no active policy `{of}` runs here; there are: {known}");
-                roster.unloaded.push(Unloaded { policy: config.name.clone(), mode: config.mode, error });
+                let policy = config.name.clone();
+                roster.unloaded.push(Unloaded { policy, mode: config.mode, error, is_pending: false });
             }
         }
     }

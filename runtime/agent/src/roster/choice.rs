@@ -1,11 +1,12 @@
 //! Choosing: what of a PolicyModule runs on this node, the specification as it stands or the one that was taken earlier.
 
 use qosm_cluster::PolicyModule;
-use qosm_cluster::policy_module::{FailurePolicy, ModuleMode, PolicyModuleSpec, Rollout};
+use qosm_cluster::policy_module::{FailurePolicy, ModuleMode, PolicyModuleSpec, RequiredKeys, Rollout};
 use qosm_model::pod::Node;
+use qosm_registry::trust::{Require, TrustKey};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{OnFailure, PolicyConfig, PolicyMode};
+use crate::config::{ModuleVerification, OnFailure, PolicyConfig, PolicyMode};
 
 /// The specification that a node took last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,6 +63,8 @@ pub(super) fn entry(name: &str, spec: &PolicyModuleSpec) -> PolicyConfig {
     let limits = spec.limits.unwrap_or_default();
     PolicyConfig {
         module: Some(spec.module.clone()),
+        verification: spec.verification.as_ref().map(verification),
+        poll_seconds: spec.poll_seconds,
         mode: match spec.mode {
             ModuleMode::Enforce => PolicyMode::Active,
             ModuleMode::Shadow => PolicyMode::Shadow,
@@ -80,6 +83,19 @@ pub(super) fn entry(name: &str, spec: &PolicyModuleSpec) -> PolicyConfig {
         memory_mib: limits.memory_mib,
         evaluation_millis: limits.evaluation_millis,
         ..PolicyConfig::builtin(name)
+    }
+}
+
+fn verification(spec: &qosm_cluster::policy_module::Verification) -> ModuleVerification {
+    let keys = spec.keys.iter().map(|key| TrustKey { name: key.name.clone(), pem: Some(key.pem.clone()), path: None });
+    ModuleVerification {
+        keys: keys.collect(),
+        require: match (spec.at_least, spec.require) {
+            (Some(number), _) => Require::AtLeast(usize::try_from(number).unwrap_or(usize::MAX)),
+            (None, RequiredKeys::Any) => Require::Any,
+            (None, RequiredKeys::All) => Require::All,
+        },
+        annotations: spec.annotations.clone(),
     }
 }
 

@@ -34,3 +34,4 @@ mod policy_modules;
 mod protection;
 mod recording;
 mod shadows;
+mod swaps;

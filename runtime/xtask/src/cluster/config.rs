@@ -2,15 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result};
-use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::json;
 
 use super::place::{CGROUP, Choices, Place, RUN};
 use super::programs::Programs;
-use crate::command;
+use crate::keys;
 
 /// Who talks to the API server: the kubeconfig's name, the user, its group.
 const USERS: [(&str, &str, &str); 4] = [
@@ -42,11 +40,11 @@ pub(crate) fn control_plane(place: &Place, choices: &Choices) -> Result<()> {
     if place.path("admin.kubeconfig").exists() {
         return Ok(());
     }
-    keys(place)?;
+    make_keys(place)?;
     place.write("audit-policy.yaml", AUDIT)?;
     let mut tokens = String::new();
     for (name, user, group) in USERS {
-        let token = random()?;
+        let token = keys::random()?;
         tokens += &format!("{token},{user},{user},\"{group}\"\n");
         place.write(&format!("{name}.kubeconfig"), &kubeconfig(place, choices, user, &token))?;
     }
@@ -92,27 +90,13 @@ const AUDIT: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 
 /// The key that signs the service accounts' tokens, and the certificate by which the kubelet knows the API server.
-fn keys(place: &Place) -> Result<()> {
-    let openssl = |args: &[&str]| {
-        let mut openssl = Command::new("openssl");
-        openssl.args(args).current_dir(place.dir());
-        command::output(&mut openssl).context("openssl makes the cluster's keys")
-    };
-    let curve = ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"];
-    openssl(&[&["genpkey", "-out", "service-accounts.key"], &curve[..]].concat())?;
-    openssl(&["pkey", "-in", "service-accounts.key", "-pubout", "-out", "service-accounts.pub"])?;
-    openssl(&[&["genpkey", "-out", "apiserver-client.key"], &curve[..]].concat())?;
+fn make_keys(place: &Place) -> Result<()> {
+    keys::private(place, "service-accounts.key")?;
+    keys::openssl(place, &["pkey", "-in", "service-accounts.key", "-pubout", "-out", "service-accounts.pub"])?;
+    keys::private(place, "apiserver-client.key")?;
     let request = ["req", "-x509", "-new", "-key", "apiserver-client.key", "-out", "apiserver-client.crt"];
-    openssl(&[&request[..], &["-days", "3650", "-subj", "/O=system:masters/CN=qosm-test-apiserver"]].concat())?;
-    Ok(())
-}
-
-/// 32 hexadecimal digits that nobody can guess.
-fn random() -> Result<String> {
-    let mut bytes = [0_u8; 16];
-    // So few are always given at once (getrandom(2)).
-    getrandom(bytes.as_mut_slice(), GetRandomFlags::empty()).context("there is no randomness")?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    let said = ["-days", "3650", "-subj", "/O=system:masters/CN=qosm-test-apiserver"];
+    keys::openssl(place, &[&request[..], &said].concat())
 }
 
 fn kubeconfig(place: &Place, choices: &Choices, user: &str, token: &str) -> String {

@@ -8,9 +8,9 @@ use anyhow::Result;
 
 use super::component::Component;
 use super::place::{Place, RUN};
-use super::process::Process;
 use super::traces;
-use crate::command;
+use crate::process::Process;
+use crate::{command, place};
 
 /// Ends everything and removes the folder. Where there is no cluster, says so.
 ///
@@ -39,7 +39,7 @@ pub(crate) fn run(place: &Place) -> Result<()> {
         println!("    there is no cluster in {}", place.dir().display());
         return Ok(());
     }
-    traces::remove(place.dir())?;
+    place::remove(place.dir())?;
     command::heading(&format!("the cluster in {} is gone", place.dir().display()));
     Ok(())
 }

@@ -95,10 +95,8 @@ fn published<'a>(digests: &'a str, file: &str) -> Option<&'a str> {
 }
 
 fn digest(file: &PathBuf) -> Result<String> {
-    let mut digest = Sha256::new();
-    let read = File::open(file).and_then(|mut file| std::io::copy(&mut file, &mut digest));
-    read.with_context(|| format!("{} cannot be read", file.display()))?;
-    Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    let bytes = fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    Ok(Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
-//! Where a cluster's files lie and where it listens.
+//! What is fixed about a cluster's node, and where a cluster listens.
 
 use std::fs;
-use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+
+pub(crate) use crate::place::Place;
 
 /// The node's name.
 pub(crate) const NODE: &str = "qosm-test-node";
@@ -15,12 +14,6 @@ pub(crate) const NODE: &str = "qosm-test-node";
 pub(crate) const CGROUP: &str = "qosm-test-node";
 /// The node's sockets and containerd's state: the path of a socket has 107 characters at most, and a checkout's may be longer.
 pub(crate) const RUN: &str = "/run/qosm-test-node";
-
-/// A cluster's folder.
-#[derive(Clone, Debug)]
-pub(crate) struct Place {
-    dir: PathBuf,
-}
 
 /// What was chosen when the cluster was made, and must be the same at the next start of a component.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -69,60 +62,8 @@ impl Choices {
     }
 }
 
+/// What a cluster keeps in its folder.
 impl Place {
-    /// A cluster in a folder, which need not be there.
-    ///
-    /// # Errors
-    ///
-    /// When the path cannot be made absolute.
-    pub(crate) fn at(dir: PathBuf) -> Result<Self> {
-        let dir = std::path::absolute(&dir).with_context(|| format!("{} is no path", dir.display()))?;
-        Ok(Self { dir })
-    }
-
-    /// The folder.
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// Something in it.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
-    }
-
-    /// The same as text, for command lines and configuration files.
-    pub(crate) fn text(&self, name: &str) -> String {
-        self.path(name).display().to_string()
-    }
-
-    /// Makes a folder of the cluster's, which nobody else may look into: there are keys in it.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be made.
-    pub(crate) fn make(&self, name: &str) -> Result<PathBuf> {
-        let path = self.path(name);
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        made.with_context(|| format!("{} cannot be made", path.display()))?;
-        Ok(path)
-    }
-
-    /// Writes a file of the cluster's in one step, for its owner only.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be written.
-    pub(crate) fn write(&self, name: &str, content: &str) -> Result<()> {
-        let path = self.path(name);
-        let fresh = self.path(&format!("{name}.new"));
-        let mut options = fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let written = options.open(&fresh).and_then(|mut file| file.write_all(content.as_bytes()));
-        written
-            .and_then(|()| fs::rename(&fresh, &path))
-            .with_context(|| format!("{} cannot be written", path.display()))
-    }
-
     /// What was chosen when the cluster was made; `None` where there is no cluster.
     ///
     /// # Errors
@@ -145,7 +86,7 @@ impl Place {
     pub(crate) fn chosen(&self) -> Result<Choices> {
         match self.choices()? {
             Some(choices) => Ok(choices),
-            None => bail!("there is no cluster in {}: `cargo xtask cluster up` starts one", self.dir.display()),
+            None => bail!("there is no cluster in {}: `cargo xtask cluster up` starts one", self.dir().display()),
         }
     }
 

@@ -8,9 +8,10 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::download::Download;
-use super::go;
-use crate::workspace::{self, Workspace};
-use crate::{command, debian};
+use super::kubernetes::Module;
+use crate::debian::{self, Packaged};
+use crate::workspace::{Workspace, keep};
+use crate::{command, go, setup};
 
 /// The version of everything that Kubernetes' own repository holds.
 pub(crate) const KUBERNETES: &str = "1.36.3";
@@ -20,8 +21,6 @@ const OF_KUBERNETES: [&str; 5] = ["kube-apiserver", "kube-controller-manager", "
 
 const HELM: &str = "4.3.1";
 
-/// A package of Debian, a folder in it, and the program there.
-type Packaged = (&'static str, &'static str, &'static str);
 const ETCD: Packaged = ("etcd-server", "usr/bin", "etcd");
 const CONTAINERD: Packaged = ("containerd", "usr/bin", "containerd");
 const RUNC: Packaged = ("runc", "usr/sbin", "runc");
@@ -65,20 +64,8 @@ impl Programs {
     /// What is neither there nor can be had, with what to install for it.
     pub(crate) fn build(workspace: &Workspace) -> Result<Self> {
         let cache = cache(workspace)?;
-        if workspace::program("openssl").is_none() {
-            crate::setup::packages("keys for the cluster", &["openssl"])?;
-        }
-        let mut lists_are_fresh = false;
-        for package in [ETCD, CONTAINERD, RUNC, CNI, BUSYBOX] {
-            if packaged(&cache, package).is_none() {
-                command::heading(&format!("getting {} for the cluster", package.0));
-                if !lists_are_fresh {
-                    debian::fetch_lists();
-                    lists_are_fresh = true;
-                }
-                debian::fetch(&cache.join("debian"), package.0)?;
-            }
-        }
+        setup::program("openssl", "keys for the cluster", "openssl")?;
+        debian::unpack(&cache.join("debian"), &[ETCD, CONTAINERD, RUNC, CNI, BUSYBOX], "the cluster")?;
         let missing = |name: &&str| !bin(&cache).join(name).exists();
         fs::create_dir_all(bin(&cache)).with_context(|| format!("{} cannot be made", bin(&cache).display()))?;
         let wanted: Vec<_> = OF_KUBERNETES.into_iter().filter(missing).collect();
@@ -109,8 +96,10 @@ impl Programs {
             let file = bin(&cache).join(name);
             if file.exists() { Ok(file) } else { bail!("{name} is missing: {build}") }
         };
-        let packaged =
-            |package: Packaged| packaged(&cache, package).with_context(|| format!("{} is missing: {build}", package.2));
+        let packaged = |package: Packaged| {
+            debian::program(&cache.join("debian"), package)
+                .with_context(|| format!("{} is missing: {build}", package.2))
+        };
         let containerd = packaged(CONTAINERD)?;
         let cni = packaged(CNI)?.parent().map(Path::to_path_buf).context("a program lies in no folder")?;
         Ok(Self {
@@ -146,13 +135,6 @@ fn bin(cache: &Path) -> PathBuf {
     cache.join("bin")
 }
 
-/// The unpacked package's, else this machine's own: where there is no apt, that is all there is.
-fn packaged(cache: &Path, (package, folder, program): Packaged) -> Option<PathBuf> {
-    let unpacked = debian::find(&cache.join("debian"), &format!("{package}_"), folder, program);
-    let exact = unpacked.map(|file| file.with_file_name(program)).filter(|file| file.is_file());
-    exact.or_else(|| if workspace::program("apt-get").is_some() { None } else { workspace::program(program) })
-}
-
 /// Downloads the binaries, or builds those that cannot be had.
 fn kubernetes(cache: &Path, wanted: &[&str]) -> Result<()> {
     let mut module = None;
@@ -163,7 +145,7 @@ fn kubernetes(cache: &Path, wanted: &[&str]) -> Result<()> {
         if !reachable {
             let module = match &module {
                 Some(module) => module,
-                None => module.insert(go::Module::of_kubernetes(cache, KUBERNETES)?),
+                None => module.insert(Module::of_kubernetes(cache, KUBERNETES)?),
             };
             module.build(name, &fresh)?;
         }
@@ -178,12 +160,4 @@ fn fetched(download: &Download, fresh: &Path) -> bool {
         println!("    {error:#}; it is built instead");
         false
     })
-}
-
-/// Takes a complete program into the cache: what was interrupted before never appears there.
-fn keep(fresh: &Path, name: &str) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(fresh, fs::Permissions::from_mode(0o755))
-        .and_then(|()| fs::rename(fresh, fresh.with_file_name(name)))
-        .with_context(|| format!("{} cannot be kept", fresh.display()))
 }

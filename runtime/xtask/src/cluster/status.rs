@@ -1,15 +1,12 @@
 //! What runs, and what it last said.
 
-use std::collections::VecDeque;
-use std::fs::File;
 use std::process::ExitCode;
 
 use anyhow::Result;
 
 use super::component::Component;
 use super::place::Place;
-use super::process::{LOGS, Process};
-use crate::command;
+use crate::process::{Process, tail};
 
 /// Prints each component. The exit status is bad unless all run.
 ///
@@ -34,21 +31,5 @@ pub(crate) fn run(place: &Place) -> Result<ExitCode> {
 pub(crate) fn tails(place: &Place, lines: usize) {
     for component in Component::CONTROL_PLANE.into_iter().chain(Component::NODE) {
         tail(place, component.name(), lines);
-    }
-}
-
-/// Prints the last lines of a component's log, if it has one.
-pub(crate) fn tail(place: &Place, name: &str, lines: usize) {
-    let file = place.path(LOGS).join(format!("{name}.log"));
-    let Ok(log) = File::open(&file) else { return };
-    let mut last = VecDeque::new();
-    // What cannot be read is not told: this is said beside an error that matters more.
-    let _ = command::each_line(log, |line| {
-        last.push_back(line.to_owned());
-        last.drain(..last.len().saturating_sub(lines));
-    });
-    command::heading(&format!("the last lines of {}", file.display()));
-    for line in last {
-        println!("    {line}");
     }
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::place::{CGROUP, Place, RUN};
+use crate::place::remove;
 use crate::{cgroup, command};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
@@ -134,20 +135,6 @@ pub(crate) fn sweep(place: &Place) -> Result<()> {
 /// When something does not end.
 pub(crate) fn end_pods() -> Result<()> {
     cgroups().iter().try_for_each(|group| cgroup::remove(group))
-}
-
-/// Removes a folder, if it is there.
-///
-/// # Errors
-///
-/// When it cannot be removed.
-pub(crate) fn remove(folder: &Path) -> Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("{} cannot be removed", folder.display()))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
 }
 
 fn file() -> PathBuf {

@@ -1,6 +1,5 @@
 //! Starting a cluster or one of its components, and stopping one.
 
-use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -9,11 +8,11 @@ use anyhow::{Context, Result, bail, ensure};
 use super::Up;
 use super::component::{Component, ctr};
 use super::place::{Choices, Place};
-use super::process::Process;
 use super::programs::Programs;
-use super::{config, down, images, status, traces};
+use super::{config, down, images, traces};
 use crate::command;
 use crate::interrupt::Interrupt;
+use crate::process::{Process, tail};
 use crate::workspace::Workspace;
 
 /// How long a component may take to be ready. They take seconds; a machine that is busy takes longer.
@@ -95,8 +94,7 @@ fn choose(place: &Place, node: bool) -> Result<Choices> {
         return Ok(choices);
     }
     // `down` removes the folder with all that is in it.
-    let is_empty = fs::read_dir(place.dir()).map_or(true, |mut entries| entries.next().is_none());
-    ensure!(is_empty, "{} holds other things than a cluster", place.dir().display());
+    ensure!(place.is_empty(), "{} holds other things than a cluster", place.dir().display());
     if node {
         traces::refuse_another(place)?;
     }
@@ -133,7 +131,7 @@ fn begin(
     }
     if let Err(error) = ready(place, programs, component, interrupt) {
         if !interrupt.asked() {
-            status::tail(place, name, 30);
+            tail(place, name, 30);
         }
         return Err(error);
     }

@@ -2,16 +2,12 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
 
-use super::{CLUSTER, KernelTest, Tally, programs};
+use super::interruptible::counted;
+use super::{CLUSTER, Tally, TestProgram, programs};
 use crate::cluster::{Programs, default_dir};
 use crate::command;
 use crate::interrupt::Interrupt;
@@ -58,7 +54,7 @@ fn all(
     privilege: Privilege,
     tools: &Programs,
     xtask: &Path,
-    tests: &[KernelTest],
+    tests: &[TestProgram],
     filter: Option<&str>,
     interrupt: &Interrupt,
     tally: &mut Tally,
@@ -82,40 +78,5 @@ fn all(
         program.args(["--test-threads=1"]).args(filter).current_dir(&test.folder);
         counted(&mut program, interrupt, tally)?;
     }
-    Ok(())
-}
-
-/// As its namesake above, but ends the tests when this process is asked to end.
-fn counted(program: &mut Command, interrupt: &Interrupt, tally: &mut Tally) -> Result<()> {
-    let mut child =
-        program.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("the tests cannot be started")?;
-    let stdout = child.stdout.take().context("a piped command has no stdout")?;
-    let pid = Pid::from_child(&child);
-    let ended = Arc::new(AtomicBool::new(false));
-    let watch = {
-        let (ended, interrupt) = (Arc::clone(&ended), interrupt.clone());
-        thread::spawn(move || {
-            while !ended.load(Ordering::Relaxed) {
-                if interrupt.asked() {
-                    // Through `sudo` it is out of reach, and hears of Ctrl-C itself.
-                    let _ = kill_process(pid, Signal::TERM);
-                    return;
-                }
-                thread::sleep(Duration::from_millis(100));
-            }
-        })
-    };
-    let before = tally.failed;
-    let read = command::each_line(stdout, |line| {
-        tally.read(line);
-        println!("{line}");
-    });
-    // Not waited for until nobody can signal it any more: until then its number is its own.
-    ended.store(true, Ordering::Relaxed);
-    // It does not fail.
-    let _ = watch.join();
-    let status = child.wait().context("the tests cannot be waited for")?;
-    read.context("the tests' output cannot be read")?;
-    tally.end(before, status.success());
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! Digests: the name of a module is its content.
+//! Digests: the name of a module, and of an artefact, is its content.
 
 use std::fmt;
 use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
-/// SHA-256 of a module, written `sha256:` and 64 hexadecimal digits, as OCI writes it.
+/// SHA-256 of some content, written `sha256:` and 64 hexadecimal digits, as OCI writes it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
@@ -48,7 +48,7 @@ impl FromStr for Digest {
 
 impl Digest {
     /// Reads what [`Self::hex`] writes.
-    pub(crate) fn from_hex(digits: &str) -> Option<Self> {
+    fn from_hex(digits: &str) -> Option<Self> {
         let digits = digits.as_bytes();
         let mut digest = [0; 32];
         if digits.len() != 64 {

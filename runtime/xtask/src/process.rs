@@ -1,6 +1,7 @@
-//! The cluster's processes: they outlive the command that starts them, so their numbers are kept in the cluster's folder, each
-//! with the moment at which the process began. A number that was given to somebody else since is not ours any more.
+//! Processes that outlive the command that starts them: their numbers are kept in the folder of what they are of, each with the
+//! moment at which the process began. A number that was given to somebody else since is not ours any more.
 
+use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
@@ -11,12 +12,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::place::Place;
+use crate::command;
+use crate::place::Place;
 
-/// The folder with the processes' records, in the cluster's.
-pub(crate) const RECORDS: &str = "processes";
+/// The folder with the processes' records.
+const RECORDS: &str = "processes";
 /// The folder with what they print.
-pub(crate) const LOGS: &str = "logs";
+const LOGS: &str = "logs";
 
 /// A process, and nobody else of the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +142,23 @@ impl Stat {
     }
 }
 
-/// A component's log, to be written on.
+/// Prints the last lines of a process's log, if it has one.
+pub(crate) fn tail(place: &Place, name: &str, lines: usize) {
+    let file = place.path(LOGS).join(format!("{name}.log"));
+    let Ok(log) = File::open(&file) else { return };
+    let mut last = VecDeque::new();
+    // What cannot be read is not told: this is said beside an error that matters more.
+    let _ = command::each_line(log, |line| {
+        last.push_back(line.to_owned());
+        last.drain(..last.len().saturating_sub(lines));
+    });
+    command::heading(&format!("the last lines of {}", file.display()));
+    for line in last {
+        println!("    {line}");
+    }
+}
+
+/// A process's log, to be written on.
 fn log(place: &Place, name: &str) -> Result<File> {
     let file = place.make(LOGS)?.join(format!("{name}.log"));
     let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&file);

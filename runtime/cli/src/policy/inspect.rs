@@ -1,27 +1,18 @@
 //! `qosm policy inspect`: who a module is and what it may touch.
 
-use std::path::PathBuf;
-
 use anyhow::Context;
 use qosm_engine::Engine;
 use qosm_model::problem::chain;
 use serde_json::json;
 
+use super::shelf::{self, Artefact};
 use crate::args::{InspectArgs, Output};
 use crate::{Answer, modules, print};
 
 pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Answer> {
-    let path = PathBuf::from(&args.module);
-    let path = if path.exists() {
-        path
-    } else {
-        modules::default_dir(args.module_dir.as_deref()).join(format!("{}.wasm", args.module))
-    };
-    let wasm = std::fs::read(&path).with_context(|| {
-        format!("no file `{}` and no default module of that name ({})", args.module, path.display())
-    })?;
+    let (place, wasm, artefact) = shelf::module(&args.module, args.module_dir.as_deref(), &args.registry)?;
     let engine = Engine::new()?;
-    let inspection = engine.inspect(&wasm).with_context(|| format!("{} is no policy module", path.display()))?;
+    let inspection = engine.inspect(&wasm).with_context(|| format!("{place} is no policy module"))?;
     let module = engine.load(&wasm, modules::personal_cache().as_ref(), &modules::compiler()?);
     let described = module.and_then(|module| engine.describe(&module));
     let grants: Vec<_> =
@@ -33,7 +24,8 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Answer> {
     let protocol = description.as_ref().and_then(|description| description.protocol.as_ref());
     if args.output.output == Output::Json {
         print::json(&json!({
-            "file": path,
+            "file": place,
+            "artifact": artefact.as_ref().map(artifact_json),
             "digest": inspection.digest.to_string(),
             "size": inspection.size,
             "contract": inspection.contract_version,
@@ -54,12 +46,13 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Answer> {
             "error": error,
         }))?;
     } else {
-        let mut rows = vec![vec!["file".to_owned(), path.display().to_string()]];
+        let mut rows = vec![vec![if artefact.is_some() { "artifact" } else { "file" }.to_owned(), place]];
+        rows.extend(artefact.iter().flat_map(artifact_rows));
         if let Some(description) = &description {
             rows.push(vec!["name".to_owned(), format!("{} {}", description.name, description.version)]);
             rows.push(vec!["summary".to_owned(), description.summary.clone()]);
         }
-        rows.push(vec!["digest".to_owned(), inspection.digest.to_string()]);
+        rows.push(vec!["module digest".to_owned(), inspection.digest.to_string()]);
         rows.push(vec!["size".to_owned(), format!("{} bytes", inspection.size)]);
         rows.push(vec![
             "contract".to_owned(),
@@ -104,4 +97,36 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Answer> {
         }
     }
     Ok(if error.is_none() { Answer::Good } else { Answer::Bad })
+}
+
+fn artifact_json(artefact: &Artefact) -> serde_json::Value {
+    let Artefact { look, verification } = artefact;
+    json!({
+        "digest": look.digest.to_string(),
+        "size": look.module.1,
+        "annotations": look.annotations,
+        "config": look.config,
+        "signatures": look.signatures,
+        "verification": verification,
+        "movedTo": look.moved.map(|digest| digest.to_string()),
+    })
+}
+
+fn artifact_rows(artefact: &Artefact) -> Vec<Vec<String>> {
+    let Artefact { look, verification } = artefact;
+    let mut rows = vec![vec!["digest".to_owned(), look.digest.to_string()]];
+    if let Some(moved) = look.moved {
+        rows.push(vec!["its tag now".to_owned(), moved.to_string()]);
+    }
+    let trust = match (&verification.trusted, &verification.refused) {
+        (Some(trusted), _) => trusted.to_string(),
+        (None, refused) => format!("refused: {}", refused.as_deref().unwrap_or("nothing vouches for it")),
+    };
+    rows.push(vec!["signatures".to_owned(), format!("{} ({trust})", look.signatures)]);
+    for key in ["licenses", "source", "revision", "authors", "url", "created"] {
+        if let Some(value) = look.annotations.get(&format!("org.opencontainers.image.{key}")) {
+            rows.push(vec![key.to_owned(), value.clone()]);
+        }
+    }
+    rows
 }

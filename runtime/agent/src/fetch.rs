@@ -1,0 +1,244 @@
+//! Fetching artefacts on a thread of their own: a registry that is slow or away holds nobody up.
+//!
+//! Whoever needs a module asks the [`Fetcher`], which answers at once: with what is in the store, or that it is on its way. When
+//! something has come, or was given up for now, it wakes whoever asked.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use qosm_model::problem::{Problem, chain};
+use qosm_registry::{Library, Location, Pulled, RegistryError};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::LocalSet;
+
+use crate::config::{ModuleVerification, PolicyConfig};
+use crate::load::{LoadError, ModuleOrigin, Shelf};
+use crate::metrics::{Metrics, PullResult};
+use crate::module_reference::ModuleReference;
+
+/// Artefacts that are fetched at the same time.
+const AT_ONCE: usize = 4;
+/// The first wait after a failure, and the longest.
+const WAITS: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(900));
+/// Tags are not asked for more often.
+const LEAST_POLL: Duration = Duration::from_secs(10);
+
+/// Fetches artefacts in the background.
+pub struct Fetcher {
+    library: Arc<Library>,
+    jobs: mpsc::UnboundedSender<Job>,
+    states: Arc<Mutex<BTreeMap<String, State>>>,
+}
+
+/// One artefact to fetch.
+struct Job {
+    key: String,
+    location: Location,
+    verification: Option<ModuleVerification>,
+    /// Whether it is only asked whether the tag stands for something else by now.
+    is_poll: bool,
+}
+
+/// How fetching one artefact goes.
+#[derive(Debug, Default)]
+struct State {
+    /// As the entry names it.
+    module: String,
+    is_running: bool,
+    /// What went wrong last, and when it is tried again.
+    failed: Option<(String, Instant)>,
+    failures: u32,
+    /// When the tag is looked up again.
+    next_poll: Option<Instant>,
+}
+
+impl Fetcher {
+    /// Starts the thread. `wake` is called from it when something has changed.
+    ///
+    /// # Errors
+    ///
+    /// The thread cannot be started.
+    pub fn start(library: Library, metrics: Arc<Metrics>, wake: impl Fn() + Send + 'static) -> std::io::Result<Self> {
+        let library = Arc::new(library);
+        let states = Arc::new(Mutex::new(BTreeMap::<String, State>::new()));
+        let (jobs, mut received) = mpsc::unbounded_channel::<Job>();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (books, shared) = (Arc::clone(&library), Arc::clone(&states));
+        std::thread::Builder::new().name("fetch".to_owned()).spawn(move || {
+            let at_once = Rc::new(Semaphore::new(AT_ONCE));
+            let wake = Rc::new(wake);
+            LocalSet::new().block_on(&runtime, async move {
+                while let Some(job) = received.recv().await {
+                    let (library, states, metrics) = (Arc::clone(&books), Arc::clone(&shared), Arc::clone(&metrics));
+                    let (at_once, wake) = (Rc::clone(&at_once), Rc::clone(&wake));
+                    tokio::task::spawn_local(async move {
+                        // It is never closed.
+                        let _permit = at_once.acquire().await;
+                        let result = fetch(&library, &job).await;
+                        note(&states, &job, &result, &metrics);
+                        wake();
+                    });
+                }
+            });
+        })?;
+        Ok(Self { library, jobs, states })
+    }
+
+    /// When something is to be looked at again although nobody asks for it: a tag, or what could not be fetched.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = |state: &State| {
+            let retry = state.failed.as_ref().map(|(_, at)| *at);
+            [retry, state.next_poll].into_iter().flatten().min().filter(|_| !state.is_running)
+        };
+        states.values().filter_map(due).min()
+    }
+
+    /// Throws away what the store need not keep.
+    pub(crate) fn tidy(&self, in_use: &[&ModuleOrigin]) {
+        let digests = in_use.iter().filter_map(|origin| origin.artifact.as_ref()).map(|(digest, _)| *digest).collect();
+        match self.library.collect(&digests) {
+            Ok(collected) if collected.artifacts > 0 => {
+                tracing::info!(artifacts = collected.artifacts, bytes = collected.bytes, "thrown out of the store");
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(error = chain(&error), "the store of artefacts is not tidied up"),
+        }
+    }
+
+    /// Forgets artefacts that no policy names any more.
+    pub(crate) fn forget(&self, entries: &[PolicyConfig]) {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_named = |state: &State| entries.iter().any(|entry| entry.module.as_ref() == Some(&state.module));
+        states.retain(|_, state| state.is_running || is_named(state));
+    }
+
+    /// Tags that could not be followed: what they stood for before goes on.
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let polled = states.values().filter(|state| state.next_poll.is_some());
+        polled
+            .filter_map(|state| {
+                let (error, _) = state.failed.as_ref()?;
+                Some(Problem {
+                    object: format!("module {}", state.module),
+                    field: None,
+                    message: format!("{error}; what the tag stood for before goes on"),
+                })
+            })
+            .collect()
+    }
+
+    fn send(&self, job: Job, state: &mut State) {
+        state.is_running = self.jobs.send(job).is_ok();
+    }
+}
+
+impl Shelf for Fetcher {
+    fn module(&mut self, entry: &PolicyConfig, location: &Location) -> Result<Pulled, LoadError> {
+        let policy = || entry.name.clone();
+        let failed =
+            |source| LoadError::Artifact { policy: policy(), location: text(location), source: Box::new(source) };
+        let trust = entry.verification.as_ref().map(ModuleVerification::trust).transpose().map_err(failed)?;
+        let (stored, distrust) = match self.library.stored(location, trust.as_ref()) {
+            Ok(stored) => (stored, None),
+            // It may have been signed anew since.
+            Err(error @ RegistryError::Untrusted { .. }) => (None, Some(error)),
+            Err(error) => return Err(failed(error)),
+        };
+        // Two policies may want other signatures of one artefact.
+        let verification = entry.verification.clone();
+        let key =
+            format!("{} {:?}", entry.module.as_deref().unwrap_or_default(), trust.as_ref().map(|trust| trust.hash()));
+        let states = Arc::clone(&self.states);
+        let mut states = states.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = states.entry(key.clone()).or_default();
+        state.module = entry.module.clone().unwrap_or_default();
+        let job = |is_poll| Job { key, location: location.clone(), verification, is_poll };
+        let now = Instant::now();
+        if let Some(pulled) = stored {
+            let has_tag = matches!(location, Location::Registry(reference) if reference.digest().is_none());
+            match entry.poll_seconds.filter(|_| has_tag) {
+                None => state.next_poll = None,
+                Some(seconds) if state.next_poll.is_none_or(|at| at <= now) && !state.is_running => {
+                    // What was just fetched need not be asked for at once; after a restart it is.
+                    state.next_poll = Some(now + spread(Duration::from_secs(u64::from(seconds)).max(LEAST_POLL)));
+                    self.send(job(true), state);
+                }
+                Some(_) => {}
+            }
+            return Ok(pulled);
+        }
+        let trouble = match &state.failed {
+            Some((error, at)) if *at > now => {
+                format!("; last: {error}; tried again in {} s", at.duration_since(now).as_secs())
+            }
+            failed => {
+                let trouble = failed.as_ref().map(|(error, _)| format!("; last: {error}")).unwrap_or_default();
+                if !state.is_running {
+                    self.send(job(false), state);
+                }
+                trouble
+            }
+        };
+        match distrust {
+            Some(error) => Err(failed(error)),
+            None => Err(LoadError::Pending { policy: policy(), location: text(location), trouble }),
+        }
+    }
+}
+
+/// As an entry names it.
+fn text(location: &Location) -> String {
+    ModuleReference::Artifact(location.clone()).to_string()
+}
+
+async fn fetch(library: &Library, job: &Job) -> Result<Option<Pulled>, RegistryError> {
+    let trust = job.verification.as_ref().map(ModuleVerification::trust).transpose()?;
+    if !job.is_poll {
+        return library.pull(&job.location, trust.as_ref(), false, &mut ()).await.map(Some);
+    }
+    let before = library.stored(&job.location, trust.as_ref())?.map(|pulled| pulled.digest);
+    if before == Some(library.resolve(&job.location).await?) {
+        return Ok(None);
+    }
+    library.pull(&job.location, trust.as_ref(), true, &mut ()).await.map(Some)
+}
+
+fn note(
+    states: &Mutex<BTreeMap<String, State>>,
+    job: &Job,
+    result: &Result<Option<Pulled>, RegistryError>,
+    metrics: &Metrics,
+) {
+    let mut states = states.lock().unwrap_or_else(PoisonError::into_inner);
+    let state = states.entry(job.key.clone()).or_default();
+    state.is_running = false;
+    match result {
+        Ok(pulled) => {
+            (state.failed, state.failures) = (None, 0);
+            if let Some(pulled) = pulled {
+                metrics.pulled(PullResult::Fetched);
+                tracing::info!(module = pulled.location, digest = %pulled.digest, trusted = %pulled.trusted, "fetched");
+            }
+        }
+        Err(error) => {
+            let is_untrusted = matches!(error, RegistryError::Untrusted { .. });
+            metrics.pulled(if is_untrusted { PullResult::Untrusted } else { PullResult::Failed });
+            let wait = WAITS.0.saturating_mul(1 << state.failures.min(10)).min(WAITS.1);
+            state.failures = state.failures.saturating_add(1);
+            tracing::warn!(module = %job.location, error = chain(error), wait_seconds = wait.as_secs(), "not fetched");
+            state.failed = Some((chain(error), Instant::now() + spread(wait)));
+        }
+    }
+}
+
+/// A tenth more or less, so that the nodes of a fleet do not come all at once.
+fn spread(wait: Duration) -> Duration {
+    let random = RandomState::new().hash_one(0_u8);
+    let share = u32::try_from(random % 200).unwrap_or(0) + 900;
+    wait.saturating_mul(share) / 1000
+}

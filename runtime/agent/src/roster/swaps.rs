@@ -1,0 +1,211 @@
+//! Swaps: modules that an operator put in another's place on this node, and versions that failed and were taken back.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use cap_std::fs::Dir;
+use qosm_model::digest::Digest;
+use serde::{Deserialize, Serialize};
+
+use crate::config::PolicyConfig;
+
+/// The file of what was swapped.
+pub(super) const FILE: &str = "swaps.json";
+
+/// A version that failed its trial or its probation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenBack {
+    /// The policy.
+    pub policy: String,
+    /// The module.
+    pub digest: Digest,
+    /// What went wrong.
+    pub why: String,
+}
+
+/// What a swap came to, before anything was fetched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Swapped {
+    /// The policy.
+    pub policy: String,
+    /// The module that it is to run.
+    pub module: Option<String>,
+    /// What it was to run before.
+    pub before: Option<String>,
+}
+
+/// What was swapped, and what was taken back.
+#[derive(Debug, Default)]
+pub(super) struct Swaps {
+    over: BTreeMap<String, Swap>,
+    taken_back: BTreeMap<String, (PolicyConfig, Digest, String)>,
+}
+
+/// One policy's other module. It counts as long as the entry names the one that it stands in for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Swap {
+    /// What the entry names.
+    instead_of: Option<String>,
+    /// What runs.
+    module: Option<String>,
+    /// What ran before this one.
+    before: Option<String>,
+}
+
+impl Swaps {
+    /// What an earlier agent kept; a file that cannot be read is told and counts as none.
+    pub(super) fn read(state: &Dir) -> Self {
+        let over = match state.read(FILE).map(|text| serde_json::from_slice(&text)) {
+            Ok(Ok(over)) => over,
+            Ok(Err(error)) => {
+                tracing::warn!(file = FILE, %error, "it cannot be read; policies run what their entries name");
+                BTreeMap::new()
+            }
+            Err(_) => BTreeMap::new(),
+        };
+        Self { over, taken_back: BTreeMap::new() }
+    }
+
+    /// The entry with what was swapped.
+    pub(super) fn over(&self, entry: PolicyConfig) -> PolicyConfig {
+        match self.over.get(&entry.name).filter(|swap| swap.instead_of == entry.module) {
+            Some(swap) => PolicyConfig { module: swap.module.clone(), ..entry },
+            None => entry,
+        }
+    }
+
+    /// Puts another module in an entry's place; `None` = the one before comes back. `running` is what runs now.
+    pub(super) fn swap(
+        &mut self,
+        entry: &PolicyConfig,
+        module: Option<String>,
+        running: Option<String>,
+    ) -> Result<Swapped, String> {
+        let known = self.over.get(&entry.name).filter(|swap| swap.instead_of == entry.module).cloned();
+        let now = running;
+        let wanted = match (module, &known) {
+            (Some(module), _) => Some(module),
+            // One that never came to run is given up; what runs stays.
+            (None, Some(swap)) if swap.module != now => now.clone(),
+            (None, Some(swap)) => swap.before.clone(),
+            (None, None) => {
+                return Err(format!("policy `{}` was not swapped; there is nothing to go back to", entry.name));
+            }
+        };
+        // Whoever asks again wants it to be tried again.
+        self.taken_back.remove(&entry.name);
+        // Back to what the entry names is a swap as well: there may be a way forward again.
+        let before = known.filter(|_| wanted == now).map_or_else(|| now.clone(), |swap| swap.before);
+        let swap = Swap { instead_of: entry.module.clone(), module: wanted.clone(), before };
+        self.over.insert(entry.name.clone(), swap);
+        Ok(Swapped { policy: entry.name.clone(), module: wanted, before: now })
+    }
+
+    /// Forgets swaps whose entries are gone or name something else by now.
+    pub(super) fn tidy(&mut self, entries: &[PolicyConfig]) {
+        self.over
+            .retain(|name, swap| entries.iter().any(|entry| entry.name == *name && entry.module == swap.instead_of));
+    }
+
+    /// Writes down what was swapped, in one piece.
+    pub(super) fn keep(&self, state: &Dir) -> std::io::Result<()> {
+        let text = serde_json::to_vec(&self.over)?;
+        let temporary = format!("{FILE}.new");
+        let mut file = state.create(&temporary)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        drop(file);
+        state.rename(&temporary, state, FILE)
+    }
+
+    /// Notes a version that failed: this entry does not get this module any more.
+    pub(super) fn note(&mut self, entry: PolicyConfig, digest: Digest, why: String) {
+        self.taken_back.insert(entry.name.clone(), (entry, digest, why));
+    }
+
+    /// Why an entry does not get this module.
+    pub(super) fn taken_back(&self, entry: &PolicyConfig, digest: &Digest) -> Option<String> {
+        let (failed, module, why) = self.taken_back.get(&entry.name)?;
+        (failed == entry && module == digest).then(|| why.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(module: &str) -> PolicyConfig {
+        PolicyConfig { module: Some(module.to_owned()), ..PolicyConfig::builtin("burst") }
+    }
+
+    #[test]
+    fn a_swap_counts_as_long_as_the_entry_names_what_it_stands_in_for() {
+        let mut swaps = Swaps::default();
+        let old = entry("file:///old");
+        let swapped = swaps.swap(&old, Some("file:///new".into()), old.module.clone()).unwrap();
+        assert_eq!(swapped.before.as_deref(), Some("file:///old"));
+        assert_eq!(swaps.over(old.clone()).module.as_deref(), Some("file:///new"));
+        assert_eq!(swaps.over(entry("file:///other")).module.as_deref(), Some("file:///other"));
+        swaps.tidy(&[entry("file:///other")]);
+        assert_eq!(swaps.over(old.clone()), old);
+    }
+
+    #[test]
+    fn going_back_leads_to_what_ran_before_and_again_to_what_ran_after() {
+        let mut swaps = Swaps::default();
+        let old = entry("file:///old");
+        let running = |swaps: &Swaps| swaps.over(old.clone()).module;
+        let mut swap = |to: Option<&str>| {
+            let runs = running(&swaps);
+            swaps.swap(&old, to.map(str::to_owned), runs).map(|_| running(&swaps).unwrap_or_default())
+        };
+        assert!(swap(None).unwrap_err().contains("was not swapped"));
+        for (to, expected) in [
+            (Some("file:///one"), "file:///one"),
+            (Some("file:///two"), "file:///two"),
+            (None, "file:///one"),
+            (None, "file:///two"),
+            (Some("file:///old"), "file:///old"),
+            (None, "file:///two"),
+        ] {
+            assert_eq!(swap(to), Ok(expected.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_never_came_to_run_is_nothing_to_go_back_to() {
+        let mut swaps = Swaps::default();
+        let old = entry("file:///old");
+        let runs = || old.module.clone();
+        swaps.swap(&old, Some("file:///broken".into()), runs()).unwrap();
+        assert_eq!(swaps.swap(&old, Some("file:///good".into()), runs()).unwrap().before, runs());
+        assert_eq!(swaps.swap(&old, None, Some("file:///good".into())).unwrap().module, runs());
+        swaps.swap(&old, Some("file:///broken".into()), runs()).unwrap();
+        assert_eq!(swaps.swap(&old, None, runs()).unwrap().module, runs(), "it is given up");
+    }
+
+    #[test]
+    fn what_was_swapped_outlives_the_agent_and_what_cannot_be_read_counts_as_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = Dir::open_ambient_dir(folder.path(), cap_std::ambient_authority()).unwrap();
+        let mut swaps = Swaps::default();
+        swaps.swap(&entry("file:///old"), Some("file:///new".into()), None).unwrap();
+        swaps.keep(&state).unwrap();
+        assert_eq!(Swaps::read(&state).over, swaps.over);
+        std::fs::write(folder.path().join(FILE), "{").unwrap();
+        assert!(Swaps::read(&state).over.is_empty());
+    }
+
+    #[test]
+    fn a_version_that_failed_is_not_taken_again_until_somebody_asks_for_it() {
+        let mut swaps = Swaps::default();
+        let (failed, digest) = (entry("file:///new"), Digest::of(b"new"));
+        swaps.note(failed.clone(), digest, "it trapped".into());
+        assert_eq!(swaps.taken_back(&failed, &digest).as_deref(), Some("it trapped"));
+        assert_eq!(swaps.taken_back(&failed, &Digest::of(b"mended")), None);
+        assert_eq!(swaps.taken_back(&PolicyConfig { priority: 7, ..failed.clone() }, &digest), None);
+        swaps.swap(&entry("file:///old"), Some("file:///new".into()), None).unwrap();
+        assert_eq!(swaps.taken_back(&failed, &digest), None);
+    }
+}

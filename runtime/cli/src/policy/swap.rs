@@ -1,0 +1,85 @@
+//! `qosm policy swap`: another module in the place of the one that runs, and what became of it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use qosm_agent::admin::SwapRequest;
+use qosm_agent::report::PolicyReport;
+use qosm_agent::roster::Swapped;
+use serde_json::json;
+
+use crate::args::{Output, SwapArgs};
+use crate::{Answer, client, print};
+
+/// The agent is asked so often how it goes.
+const ASKED_EVERY: Duration = Duration::from_millis(200);
+
+pub(crate) fn run(args: &SwapArgs) -> anyhow::Result<Answer> {
+    let socket = &args.socket.admin_socket;
+    let before = report(args)?;
+    // A path is one of whoever typed it; the agent runs elsewhere.
+    let module = args.module.as_ref().map(|module| absolute(module)).transpose()?;
+    let request = SwapRequest { policy: args.policy.clone(), module };
+    let swapped: Swapped = serde_json::from_slice(&client::post(socket, "/v1/swap", &request)?)?;
+    let until = Instant::now() + Duration::from_secs(args.timeout);
+    let mut told = String::new();
+    loop {
+        let now = report(args)?;
+        match &now.newer {
+            Some(newer) if !newer.pending => bail!("{} runs on as before: {}", args.policy, newer.why),
+            Some(newer) => tell(&mut told, &newer.why),
+            None if now.health == "fetching" => tell(&mut told, now.error.as_deref().unwrap_or_default()),
+            // A module of the same content goes on under another name.
+            None if is_there(&now, &swapped) => return done(args, &before, &now),
+            None if now.health == "not-loaded" => bail!("{}", now.error.unwrap_or_default()),
+            None => {}
+        }
+        if Instant::now() > until {
+            bail!("it does not run after {} s; it is still tried: `qosm get policies` says how it goes", args.timeout);
+        }
+        std::thread::sleep(ASKED_EVERY);
+    }
+}
+
+fn absolute(module: &str) -> anyhow::Result<String> {
+    if module.contains(':') {
+        return Ok(module.to_owned());
+    }
+    Ok(std::path::absolute(module)?.display().to_string())
+}
+
+fn report(args: &SwapArgs) -> anyhow::Result<PolicyReport> {
+    let all: Vec<PolicyReport> = client::get(&args.socket.admin_socket, "/v1/policies")?;
+    let known = all.iter().map(|report| report.policy.clone()).collect::<Vec<_>>().join(", ");
+    match all.into_iter().find(|report| report.policy == args.policy) {
+        Some(report) => Ok(report),
+        None => bail!("no policy `{}` runs on this node; there are: {known}", args.policy),
+    }
+}
+
+fn is_there(now: &PolicyReport, swapped: &Swapped) -> bool {
+    let wanted = swapped.module.clone().unwrap_or_else(|| format!("builtin:{}", swapped.policy));
+    let same = |text: &str| text.trim_start_matches("file://") == wanted.trim_start_matches("file://");
+    same(&now.reference) && now.error.is_none()
+}
+
+fn tell(told: &mut String, news: &str) {
+    if told != news {
+        eprintln!("{news}");
+        news.clone_into(told);
+    }
+}
+
+fn done(args: &SwapArgs, before: &PolicyReport, now: &PolicyReport) -> anyhow::Result<Answer> {
+    if args.output.output == Output::Json {
+        print::json(&json!({"policy": args.policy, "before": before, "now": now}))?;
+    } else {
+        let line = |report: &PolicyReport| format!("{} {} ({})", report.reference, report.module, report.digest);
+        print::text(&format!("{}\nwas  {}\nis   {}\n", args.policy, line(before), line(now)))?;
+        if let Some(trusted) = &now.trusted {
+            print::text(&format!("     {trusted}\n"))?;
+        }
+        print::text(&format!("to undo it: qosm policy swap {} --back\n", args.policy))?;
+    }
+    Ok(Answer::Good)
+}

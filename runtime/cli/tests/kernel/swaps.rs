@@ -1,0 +1,137 @@
+//! One version of a policy in the place of another, while both the pods and the agent run on.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::guest::{self, Evaluation};
+use crate::node::{APP, BASE, BURST, MOST, Node, POD, binary, module, quick};
+use crate::waiting::wait_until;
+use crate::watch::Watch;
+
+/// The default module as another one: it does the same and has another digest.
+fn another(node: &Node, name: &str) -> String {
+    let file = node.path(&format!("{name}.wasm")).display().to_string();
+    let annotate = ["policy", "annotate", &module("cpu-burst"), "--to", &file, "--description", name];
+    assert!(Command::new(binary()).args(annotate).status().unwrap().success());
+    file
+}
+
+/// Whatever the module, it is granted what the default one needs.
+fn entry(module: &str) -> Value {
+    let mut entry = quick();
+    entry["module"] = json!(module);
+    entry["grants"] = json!(["node", "cpu-stat", "cpu-bandwidth"]);
+    entry
+}
+
+fn digest(agent: &Agent) -> String {
+    agent.policy("cpu-burst")["digest"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_swap_moves_no_knob_misses_no_tick_outlives_the_agent_and_can_be_undone() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    let before = node.cgroups.knobs();
+    node.agent_config(&json!({"policies": [entry(&module("cpu-burst"))]}));
+    let other = another(&node, "other");
+    let agent = Agent::start_with(&node, &[("--on-shutdown", "keep")]);
+    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST && node.cgroups.quota(POD) == MOST);
+    let first = digest(&agent);
+    agent.let_it_run(3);
+
+    let watch = Watch::start(node.cgroups.folders("kubepods"), |path| before.contains_key(path));
+    let steps = || agent.metric("qosm_step_seconds_count", &[]);
+    let evaluations = || agent.metric("qosm_policy_evaluation_seconds_count", &["cpu-burst", "mode=\"active\""]);
+    let (steps_before, evaluations_before) = (steps(), evaluations());
+    let told = agent.json(&["policy", "swap", "cpu-burst", &other]);
+    assert_eq!((&told["before"]["digest"], &told["now"]["digest"]), (&json!(first), &json!(digest(&agent))));
+    assert_ne!(first, digest(&agent));
+    assert!(told["now"]["reference"].as_str().unwrap().ends_with("other.wasm"), "{told}");
+    agent.let_it_run(10);
+    let (steps, evaluations) = (steps() - steps_before, evaluations() - evaluations_before);
+    assert!(evaluations >= steps - 2.0, "somebody is in charge at each tick: {evaluations} of {steps}");
+    assert_eq!(watch.written(), Vec::<String>::new(), "the same policy wants the same");
+    assert_eq!(agent.metric("qosm_policy_swaps_total", &["switched"]), 1.0);
+
+    agent.kill();
+    let agent = Agent::start(&node);
+    let second = digest(&agent);
+    assert_ne!(first, second, "what was swapped stays swapped");
+    let told = agent.ask(&["policy", "swap", "cpu-burst", "--back"]).unwrap();
+    assert!(told.contains(&first) && told.contains(&second), "{told}");
+    wait_until("the first version", || digest(&agent) == first);
+    assert_eq!(agent.ask(&["policy", "swap", "nobody", "--back"]), None);
+    agent.terminate();
+    assert_eq!(node.cgroups.knobs(), before);
+}
+
+#[test]
+fn a_version_that_fails_its_first_evaluation_never_counts() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    node.agent_config(&json!({"policies": [entry(&module("cpu-burst"))]}));
+    let agent = Agent::start(&node);
+    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST);
+    let first = digest(&agent);
+    for (name, evaluation) in [("trapping", Evaluation::TrapsFrom(1)), ("looping", Evaluation::Loops)] {
+        let bad = guest::write(&node.path("."), name, evaluation).display().to_string();
+        assert_eq!(agent.ask(&["policy", "swap", "cpu-burst", &bad]), None);
+        let told = agent.policy("cpu-burst");
+        let why = told["newer"]["why"].as_str().unwrap_or_default();
+        assert!(why.contains("first evaluation") && why.contains("evaluate"), "{told}");
+        assert_eq!((&told["digest"], &told["health"]), (&json!(first), &json!("running")), "{told}");
+    }
+    let missing = node.path("missing.wasm").display().to_string();
+    assert_eq!(agent.ask(&["policy", "swap", "cpu-burst", &missing]), None);
+    assert!(agent.policy("cpu-burst")["newer"]["why"].as_str().unwrap().contains("missing.wasm"));
+    assert_eq!(agent.policy("cpu-burst")["failures"], 0);
+    assert_eq!(node.cgroups.quota(APP), MOST);
+    assert_eq!(agent.metric("qosm_policy_swaps_total", &["refused"]), 2.0);
+    assert!(
+        agent.ask(&["policy", "swap", "cpu-burst", &module("cpu-burst")]).is_some(),
+        "what runs can be asked for again"
+    );
+    assert_eq!(agent.policy("cpu-burst")["newer"], Value::Null);
+}
+
+#[test]
+fn a_version_that_fails_on_probation_gives_way_to_the_one_before() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    node.agent_config(&json!({"policies": [entry(&module("cpu-burst"))]}));
+    let agent = Agent::start(&node);
+    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST);
+    let first = digest(&agent);
+    // It is evaluated once without effect, counts once, which gives everything up, and then fails.
+    let bad = guest::write(&node.path("."), "failing", Evaluation::TrapsFrom(2)).display().to_string();
+    agent.ask(&["policy", "swap", "cpu-burst", &bad]);
+    wait_until("the version before", || {
+        let told = agent.policy("cpu-burst");
+        told["digest"] == json!(first) && told["newer"]["why"].as_str().is_some_and(|why| why.contains("came back"))
+    });
+    wait_until("its settings", || node.cgroups.quota(APP) == MOST);
+    assert_eq!(agent.metric("qosm_policy_swaps_total", &["rolled-back"]), 1.0);
+    agent.let_it_run(5);
+    assert_eq!(digest(&agent), first, "it is not tried again by itself");
+    let (_, metrics) = agent.get("/metrics");
+    assert!(metrics.contains("qosm_policy_behind{policy=\"cpu-burst\",mode=\"active\"} 1"), "{metrics}");
+}
+
+#[test]
+fn the_agents_own_file_is_read_again_and_what_makes_no_sense_changes_nothing() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    node.agent_config(&json!({"policies": [entry(&module("cpu-burst"))]}));
+    let agent = Agent::start(&node);
+    wait_until("a raise", || node.cgroups.quota(APP) > BASE);
+    let first = digest(&agent);
+    node.agent_config(&json!({"policies": [entry(&another(&node, "other"))]}));
+    wait_until("the other version", || digest(&agent) != first && digest(&agent) != "");
+    let second = digest(&agent);
+    node.write("agent.json", "{\"policies\": [{\"nam\": \"x\"}]}");
+    wait_until("the mistake to be told", || {
+        agent.problems().iter().any(|problem| problem.contains("agent.json") && problem.contains("nam"))
+    });
+    assert_eq!(digest(&agent), second);
+    node.agent_config(&json!({"policies": []}));
+    wait_until("the default ones", || agent.policy("memory-qos")["health"] == "running");
+}

@@ -1,0 +1,152 @@
+//! An agent that has its modules from a registry. Nothing is managed here, so that it needs no root: what runs is looked at.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::artefacts::{Desk, module};
+use crate::bed::{bed, crane, qosm, run};
+use crate::signatures::Keys;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running agent. Killed when dropped; its log is told when the test fails.
+struct Agent {
+    child: Child,
+    socket: PathBuf,
+    log: PathBuf,
+}
+
+impl Agent {
+    fn start(desk: &Desk, config: &Value) -> Self {
+        for folder in ["pods", "state"] {
+            fs::create_dir_all(desk.path(folder)).unwrap();
+        }
+        fs::write(desk.path("agent.json"), config.to_string()).unwrap();
+        let (socket, log) = (desk.path("admin.sock"), desk.path("agent.log"));
+        let mut command = qosm();
+        command.arg("agent").env("HOME", desk.path("."));
+        for (flag, value) in [
+            ("--pods", desk.path("pods")),
+            ("--state-dir", desk.path("state")),
+            ("--admin-socket", socket.clone()),
+            ("--agent-config", desk.path("agent.json")),
+            ("--metrics-listen", "none".into()),
+            // A hierarchy that nobody uses: what is found below it is not this test's business.
+            ("--cgroup-root", format!("/qosm-none-{}", std::process::id()).into()),
+        ] {
+            command.arg(flag).arg(value);
+        }
+        let child = command.stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
+        Self { child, socket, log }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = qosm();
+        command.args(args).arg("--admin-socket").arg(&self.socket);
+        command
+    }
+
+    fn policy(&self, name: &str) -> Value {
+        let ran = run(&mut self.command(&["get", "policies", "-o", "json"]));
+        let all: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
+        let named = all.as_array().into_iter().flatten().find(|policy| policy["policy"] == name);
+        named.cloned().unwrap_or_default()
+    }
+
+    #[track_caller]
+    fn wait(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+        let begun = Instant::now();
+        while !is_so(self) {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none() && begun.elapsed() < PATIENCE, "waited for {what}: {ended:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+        if std::thread::panicking() {
+            eprintln!("--- the agent said:\n{}", fs::read_to_string(&self.log).unwrap_or_default());
+        }
+    }
+}
+
+fn entry(module: &str) -> Value {
+    let grants = ["node", "cpu-stat", "cpu-bandwidth", "memory-protection"];
+    json!({"name": "burst", "module": module, "grants": grants})
+}
+
+#[test]
+fn a_module_comes_from_the_registry_is_swapped_by_hand_and_outlives_the_registry() {
+    let (desk, keys, host) = (Desk::new(), Keys::new("agent"), &bed().plain.host);
+    let digest = desk.push(&module("cpu-burst"), &format!("{host}/agent/burst:1"));
+    let unsigned = desk.push(&module("memory-qos"), &format!("{host}/agent/burst:2"));
+    keys.sign(&format!("{host}/agent/burst@{digest}"), true, &[]);
+    let rules = json!([{"pattern": format!("{host}/agent/*"), "keys": [{"name": "release", "path": keys.public()}]}]);
+    let config = json!({
+        "policies": [entry(&format!("oci://{host}/agent/burst@{digest}"))],
+        "registries": {"verification": rules},
+    });
+    let mut agent = Agent::start(&desk, &config);
+    agent.wait("the module", |agent| agent.policy("burst")["health"] == "running");
+    let told = agent.policy("burst");
+    assert_eq!((&told["artifact"], &told["trusted"]), (&json!(digest), &json!("signed by release")), "{told}");
+    assert_eq!(told["reference"], format!("oci://{host}/agent/burst@{digest}"));
+
+    // What is not signed does not come, and what runs goes on.
+    let swap = |agent: &Agent, to: &str| run(&mut agent.command(&["policy", "swap", "burst", to, "--timeout", "15"]));
+    let refused = swap(&agent, &format!("oci://{host}/agent/burst@{unsigned}"));
+    assert!(refused.code == Some(1), "{refused:#?}");
+    assert!(refused.stderr.contains("no signature"), "{refused:#?}");
+    assert_eq!(agent.policy("burst")["artifact"], json!(digest));
+    keys.sign(&format!("{host}/agent/burst@{unsigned}"), false, &[]);
+    let swapped = swap(&agent, &format!("oci://{host}/agent/burst:2"));
+    assert_eq!(swapped.code, Some(0), "{swapped:#?}");
+    assert_eq!(agent.policy("burst")["artifact"], json!(unsigned));
+    run(&mut agent.command(&["policy", "swap", "burst", "--back"])).well();
+    assert_eq!(agent.policy("burst")["artifact"], json!(digest));
+    drop(agent);
+
+    // The registry is forgotten: what is in the store runs, and is verified again.
+    let rules = json!([{"pattern": format!("{host}/agent/*"), "keys": [{"name": "release", "path": keys.public()}]}]);
+    let offline = json!({
+        "policies": [entry(&format!("oci://{host}/agent/burst@{digest}"))],
+        "registries": {"verification": rules, "hosts": [{"registry": host, "mirrors": ["127.0.0.1:1"]}]},
+    });
+    let mut agent = Agent::start(&desk, &offline);
+    agent.wait("the stored module", |agent| agent.policy("burst")["health"] == "running");
+    drop(agent);
+
+    // A key that does not count any more.
+    let other = Keys::new("other");
+    let rules = json!([{"pattern": format!("{host}/agent/*"), "keys": [{"name": "new", "path": other.public()}]}]);
+    let config = json!({
+        "policies": [entry(&format!("oci://{host}/agent/burst@{digest}"))], "registries": {"verification": rules},
+    });
+    fs::remove_file(desk.path("state/swaps.json")).ok();
+    let mut agent = Agent::start(&desk, &config);
+    agent.wait("the refusal", |agent| {
+        agent.policy("burst")["error"].as_str().is_some_and(|error| error.contains("not trusted"))
+    });
+}
+
+#[test]
+fn a_tag_that_is_polled_is_followed() {
+    let (desk, host) = (Desk::new(), &bed().plain.host);
+    let first = desk.push(&module("cpu-burst"), &format!("{host}/tags/burst:stable"));
+    let mut polled = entry(&format!("oci://{host}/tags/burst:stable"));
+    polled["pollSeconds"] = json!(10);
+    let mut agent = Agent::start(&desk, &json!({"policies": [polled]}));
+    agent.wait("the first version", |agent| agent.policy("burst")["artifact"] == json!(first));
+    let second = desk.push(&module("memory-qos"), &format!("{host}/tags/burst:next"));
+    run(crane().args(["copy", "--insecure", &format!("{host}/tags/burst:next"), &format!("{host}/tags/burst:stable")]))
+        .well();
+    agent.wait("the second version", |agent| agent.policy("burst")["artifact"] == json!(second));
+}

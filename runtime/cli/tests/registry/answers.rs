@@ -1,0 +1,89 @@
+//! What all other tests here rest on: the registries answer as such registries do, and the tools are there.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+
+use crate::bed::{Locked, bed, cosign, crane, qosm, run, skopeo, wkg};
+
+/// What a registry without TLS answers: the status line, the headers and the document.
+fn answer(host: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(host).unwrap();
+    let accept = "application/vnd.oci.image.index.v1+json";
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nAccept: {accept}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn every_tool_answers_and_every_registry_lets_in_whom_it_should() {
+    for (mut tool, question, said) in [
+        (qosm(), "--version", "qosm "),
+        (cosign(), "version", "v3.1."),
+        (crane(), "version", "0.22."),
+        (skopeo(), "--version", "skopeo version 1."),
+        (wkg(), "--version", "wkg 0.16."),
+    ] {
+        let printed = run(tool.arg(question)).well();
+        assert!(printed.contains(said), "{tool:?}: {printed}");
+    }
+
+    for open in [&bed().plain, &bed().referrers] {
+        let answer = answer(&open.host, "/v2/");
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+    let refused = answer(&bed().locked.host, "/v2/");
+    assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
+    assert!(refused.to_lowercase().contains("www-authenticate: basic realm="), "{refused}");
+
+    // Without the authority, without the password, and with both.
+    let (locked, tls) = (&bed().locked.host, &bed().tls.host);
+    let nowhere = Path::new("/nonexistent");
+    let stranger = run(crane().args(["catalog", tls]).env("SSL_CERT_FILE", nowhere).env("SSL_CERT_DIR", nowhere));
+    assert!(stranger.badly().contains("x509: certificate signed by unknown authority"));
+    for host in [locked, tls] {
+        let mut anonymous = crane();
+        anonymous.env("DOCKER_CONFIG", nowhere).env("REGISTRY_AUTH_FILE", nowhere).env("HOME", nowhere);
+        let said = run(anonymous.args(["catalog", host])).badly();
+        assert!(said.contains("UNAUTHORIZED"), "{said}");
+        run(crane().args(["catalog", host])).well();
+    }
+
+    let tls = &bed().tls;
+    let with_tls = Locked { host: tls.host.clone(), username: tls.username.clone(), password: tls.password.clone() };
+    for (locked, verify) in [(&bed().locked, "--tls-verify=false"), (&with_tls, "--tls-verify=true")] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut login = skopeo();
+        login.args(["login", verify, "--username", &locked.username, "--password", &locked.password, &locked.host]);
+        run(login.env("REGISTRY_AUTH_FILE", folder.path().join("auth.json"))).well();
+    }
+}
+
+#[test]
+fn a_module_is_pushed_and_signed_without_network_and_its_signature_is_found_either_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = |name: &str| folder.path().join(name).display().to_string();
+    run(cosign().arg("generate-key-pair").current_dir(folder.path())).well();
+    let module = Path::new(&std::env::var_os("QOSM_MODULES").unwrap()).join("cpu-burst.wasm");
+    for (registry, has_api) in [(&bed().plain, false), (&bed().referrers, true)] {
+        let reference = format!("{}/bed/cpu-burst:0.1.0", registry.host);
+        run(wkg().args(["oci", "push", "--insecure", &registry.host, &reference]).arg(&module)).well();
+        let digest = run(crane().args(["digest", "--insecure", &reference])).well();
+        let (digest, hex) = (digest.trim(), digest.trim().trim_start_matches("sha256:"));
+        let image = format!("{}/bed/cpu-burst@{digest}", registry.host);
+        let offline = Path::new(&bed().cosign.signing_config);
+        let mut sign = cosign();
+        sign.args(["sign", "--yes", "--allow-http-registry", "--key", &key("cosign.key"), "--signing-config"]);
+        run(sign.arg(offline).arg(&image)).well();
+        let mut verify = cosign();
+        verify.args(["verify", "--insecure-ignore-tlog", "--allow-http-registry", "--key", &key("cosign.pub"), &image]);
+        run(&mut verify).well();
+
+        let referrers = answer(&registry.host, &format!("/v2/bed/cpu-burst/referrers/{digest}"));
+        let tag = answer(&registry.host, &format!("/v2/bed/cpu-burst/manifests/sha256-{hex}"));
+        let (found, missing) = if has_api { (&referrers, &tag) } else { (&tag, &referrers) };
+        assert!(found.starts_with("HTTP/1.1 200 ") && found.contains("sigstore.bundle"), "{found}");
+        assert!(missing.starts_with("HTTP/1.1 404 "), "{missing}");
+    }
+}

@@ -1,0 +1,149 @@
+//! The registries that run, and the programs that speak with them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+/// What `cargo xtask registry up` wrote to `bed.json`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Bed {
+    /// HTTP, for everybody.
+    pub(crate) plain: Open,
+    /// HTTP, with a password.
+    pub(crate) locked: Locked,
+    /// HTTPS, with a password.
+    pub(crate) tls: Tls,
+    /// HTTP, for everybody, with the referrers API. Keeps everything in memory.
+    pub(crate) referrers: Open,
+    pub(crate) tools: Tools,
+    pub(crate) cosign: Cosign,
+    /// The folder, for `DOCKER_CONFIG`, of a `config.json` with the passwords.
+    pub(crate) docker_config: PathBuf,
+}
+
+/// A registry that anybody may use.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Open {
+    /// Address and port.
+    pub(crate) host: String,
+}
+
+/// A registry with a password.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Locked {
+    pub(crate) host: String,
+    pub(crate) username: String,
+    pub(crate) password: String,
+}
+
+/// A registry with a password and a certificate for 127.0.0.1 and localhost.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Tls {
+    pub(crate) host: String,
+    pub(crate) username: String,
+    pub(crate) password: String,
+    /// The certificate of the authority that signed the registry's.
+    pub(crate) ca: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Tools {
+    cosign: PathBuf,
+    crane: PathBuf,
+    skopeo: PathBuf,
+    wkg: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Cosign {
+    /// A signing configuration without services: signing needs no network.
+    pub(crate) signing_config: PathBuf,
+}
+
+/// What runs. A test without it shows nothing, so there is no way around it.
+pub(crate) fn bed() -> &'static Bed {
+    static BED: LazyLock<Bed> = LazyLock::new(|| {
+        let Some(file) = std::env::var_os("QOSM_REGISTRY_BED") else {
+            unreachable!(
+                "QOSM_REGISTRY_BED is not set: these tests need registries; run: make test ARGS=\"--only registry\""
+            )
+        };
+        serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+    });
+    &BED
+}
+
+/// The binary under test. It knows no password and no authority but what the test gives it.
+pub(crate) fn qosm() -> Command {
+    let mut qosm = Command::new(env!("CARGO_BIN_EXE_qosm"));
+    for variable in ["DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "SSL_CERT_FILE", "SSL_CERT_DIR"] {
+        qosm.env_remove(variable);
+    }
+    qosm.env("NO_COLOR", "1");
+    qosm
+}
+
+/// cosign, whose keys have no passphrase.
+pub(crate) fn cosign() -> Command {
+    let mut cosign = knowing(&bed().tools.cosign);
+    cosign.env("COSIGN_PASSWORD", "");
+    cosign
+}
+
+/// crane.
+pub(crate) fn crane() -> Command {
+    knowing(&bed().tools.crane)
+}
+
+/// skopeo.
+pub(crate) fn skopeo() -> Command {
+    knowing(&bed().tools.skopeo)
+}
+
+/// wkg.
+pub(crate) fn wkg() -> Command {
+    knowing(&bed().tools.wkg)
+}
+
+/// A program that knows the passwords of all registries, and trusts the authority of the one with TLS and nobody else.
+fn knowing(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env("DOCKER_CONFIG", &bed().docker_config).env("SSL_CERT_FILE", &bed().tls.ca);
+    command.env("REGISTRY_AUTH_FILE", bed().docker_config.join("config.json"));
+    command
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs to the end.
+pub(crate) fn run(command: &mut Command) -> Ran {
+    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| unreachable!("{command:?}: {error}"));
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+impl Ran {
+    /// What it printed, where it must not fail.
+    #[track_caller]
+    pub(crate) fn well(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:#?}");
+        self.stdout
+    }
+
+    /// What it complained of, where it must fail.
+    #[track_caller]
+    pub(crate) fn badly(self) -> String {
+        assert!(self.code.is_some_and(|code| code != 0), "{self:#?}");
+        self.stderr
+    }
+}

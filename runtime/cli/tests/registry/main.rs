@@ -1,0 +1,11 @@
+//! The agent's binary beside real container registries on this machine: without and with a password, with TLS, and with the
+//! referrers API, filled by the tools that people fill theirs with. Needs what `cargo xtask registry up` starts; `cargo xtask test
+//! --only registry` sees to it and says by a variable where everything is. Without it the tests fail.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bed;
+
+mod agents;
+mod answers;
+mod artefacts;
+mod signatures;

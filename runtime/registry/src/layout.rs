@@ -1,0 +1,517 @@
+//! A folder in OCI's image layout: the agent's local store, and what travels where no network goes.
+//!
+//! Blobs are named by their content and come into their place complete, by a rename; what is half there lies in `ingest/` under a
+//! lock, so that it is gone on with and not fetched twice. The index is read and replaced under the folder's lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use oci_client::manifest::{ImageIndexEntry, OciDescriptor, OciImageIndex, OciImageManifest};
+use qosm_model::digest::Digest;
+
+use crate::error::RegistryError;
+use crate::manifest::{self, Document};
+
+/// The tag of an artefact in a layout.
+const REF_NAME: &str = "org.opencontainers.image.ref.name";
+const INDEX_FILE: &str = "index.json";
+const MARKER: &str = "oci-layout";
+/// What was used since is not thrown away: somebody may be about to name it.
+const GRACE: Duration = Duration::from_secs(600);
+
+/// A folder of artefacts.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    /// Opens a folder, and makes it if it is not there or empty.
+    pub(crate) fn create(root: &Path) -> Result<Self, RegistryError> {
+        let layout = Self { root: root.to_path_buf() };
+        for folder in ["blobs/sha256", "ingest"] {
+            fs::create_dir_all(root.join(folder)).map_err(failed("cannot make the folder", &root.join(folder)))?;
+        }
+        let marker = root.join(MARKER);
+        if !marker.exists() {
+            layout.replace(MARKER, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+        }
+        let _lock = layout.lock()?;
+        if !root.join(INDEX_FILE).exists() {
+            layout.write_index(&OciImageIndex { schema_version: 2, ..empty_index() })?;
+        }
+        Ok(layout)
+    }
+
+    /// Opens a folder that is there.
+    pub(crate) fn open(root: &Path) -> Result<Self, RegistryError> {
+        let marker = root.join(MARKER);
+        fs::metadata(&marker).map_err(failed("not a folder in OCI's image layout, for there is no", &marker))?;
+        Ok(Self { root: root.to_path_buf() })
+    }
+
+    /// All entries.
+    pub(crate) fn index(&self) -> Result<OciImageIndex, RegistryError> {
+        let path = self.root.join(INDEX_FILE);
+        let bytes = fs::read(&path).map_err(failed("cannot read", &path))?;
+        serde_json::from_slice(&bytes).map_err(|error| RegistryError::Shape {
+            what: path.display().to_string(),
+            message: format!("it is not an index of OCI's image layout: {error}; move the folder away"),
+        })
+    }
+
+    /// The digest under a name.
+    pub(crate) fn named(&self, name: &str) -> Result<Option<Digest>, RegistryError> {
+        let index = self.index()?;
+        let entry = index.manifests.iter().find(|entry| name_of(entry) == Some(name));
+        Ok(entry.and_then(|entry| entry.digest.parse().ok()))
+    }
+
+    /// All names, with what stands under them.
+    pub(crate) fn names(&self) -> Result<BTreeMap<String, Digest>, RegistryError> {
+        let index = self.index()?;
+        let named = |entry: &ImageIndexEntry| Some((name_of(entry)?.to_owned(), entry.digest.parse().ok()?));
+        Ok(index.manifests.iter().filter_map(named).collect())
+    }
+
+    /// A manifest, if it is here whole.
+    pub(crate) fn document(&self, digest: Digest) -> Result<Option<Document>, RegistryError> {
+        let Some(bytes) = self.blob(digest, manifest::MOST, "manifest")? else { return Ok(None) };
+        Document::read(bytes, "", &digest.to_string()).map(Some)
+    }
+
+    /// A blob, if it is here whole. One that was changed on the disk is thrown away: its name is its content.
+    pub(crate) fn blob(&self, digest: Digest, most: u64, kind: &'static str) -> Result<Option<Vec<u8>>, RegistryError> {
+        let path = self.place(digest);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(failed("cannot read", &path)(source)),
+        };
+        let mut bytes = Vec::new();
+        file.take(most + 1).read_to_end(&mut bytes).map_err(failed("cannot read", &path))?;
+        let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        if size > most {
+            return Err(RegistryError::TooLarge { what: digest.to_string(), kind, size, most, hint: "" });
+        }
+        if Digest::of(&bytes) == digest {
+            return Ok(Some(bytes));
+        }
+        tracing::warn!(file = %path.display(), "its content is not what its name says; it is thrown away and fetched anew");
+        fs::remove_file(&path).map_err(failed("cannot delete", &path))?;
+        Ok(None)
+    }
+
+    /// Whether a blob is here. Its content is looked at by whoever reads it.
+    pub(crate) fn has(&self, digest: Digest) -> bool {
+        self.place(digest).is_file()
+    }
+
+    /// Keeps a blob that is in memory.
+    pub(crate) fn keep(&self, digest: Digest, bytes: &[u8]) -> Result<(), RegistryError> {
+        if self.has(digest) {
+            return Ok(());
+        }
+        let path = self.place(digest);
+        let written = || -> std::io::Result<()> {
+            let mut file = tempfile::Builder::new().prefix(".new").tempfile_in(self.root.join("ingest"))?;
+            file.write_all(bytes)?;
+            file.as_file().sync_all()?;
+            file.persist(&path)?;
+            readable(&path)
+        };
+        written().map_err(failed("cannot write", &path))
+    }
+
+    /// Begins with a blob, or goes on with what came of it earlier. Waits while somebody else fetches it.
+    pub(crate) async fn ingest(&self, digest: Digest) -> Result<Option<Ingest>, RegistryError> {
+        let path = self.root.join("ingest").join(digest.hex());
+        loop {
+            if self.has(digest) {
+                return Ok(None);
+            }
+            let opened = fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+            let file = opened.map_err(failed("cannot write", &path))?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(fs::TryLockError::WouldBlock) => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+                Err(fs::TryLockError::Error(source)) => return Err(failed("cannot lock", &path)(source)),
+            }
+            // Whoever had the lock may have moved the file into its place, or thrown it away.
+            if is_same(&file, &path) {
+                return Ok(Some(Ingest { file, path, place: self.place(digest), digest }));
+            }
+        }
+    }
+
+    /// Names what is here: an entry of the index.
+    pub(crate) fn name(&self, document: &Document, name: Option<&str>) -> Result<(), RegistryError> {
+        self.keep(document.digest, &document.bytes)?;
+        let OciDescriptor { media_type, digest, size, .. } = document.descriptor();
+        let manifest = document.manifest(&digest).ok();
+        let is_referrer = manifest.as_ref().is_some_and(|manifest| manifest.subject.is_some());
+        let artifact_type = manifest.filter(|_| is_referrer).and_then(|manifest| manifest.artifact_type);
+        let annotations = name.map(|name| BTreeMap::from([(REF_NAME.to_owned(), name.to_owned())]));
+        let entry = ImageIndexEntry { media_type, digest, size, platform: None, annotations, artifact_type };
+        self.change(|index| {
+            let is_same = |other: &ImageIndexEntry| match name {
+                Some(name) => name_of(other) == Some(name),
+                None => other.digest == entry.digest && name_of(other).is_none(),
+            };
+            if index.manifests.iter().any(|other| is_same(other) && other.digest == entry.digest) {
+                return false;
+            }
+            index.manifests.retain(|other| !is_same(other));
+            index.manifests.push(entry);
+            true
+        })
+    }
+
+    /// Manifests that refer to another: signatures in cosign's second format.
+    pub(crate) fn referrers(&self, of: Digest) -> Result<Vec<Document>, RegistryError> {
+        let mut found = Vec::new();
+        for entry in self.index()?.manifests {
+            let Ok(digest) = entry.digest.parse() else { continue };
+            let Some(document) = self.document(digest)? else { continue };
+            let Ok(manifest) = document.manifest(&entry.digest) else { continue };
+            if subject_of(&manifest) == Some(of) && !found.contains(&document) {
+                found.push(document);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Notes that an artefact was used.
+    pub(crate) fn touch(&self, digest: Digest) {
+        let touched =
+            File::options().write(true).open(self.place(digest)).and_then(|file| file.set_modified(SystemTime::now()));
+        if let Err(error) = touched {
+            tracing::debug!(%digest, %error, "its use is not noted");
+        }
+    }
+
+    /// Throws away what has not been used for longest, until the rest fits: never what is to be kept, with its signatures.
+    pub(crate) fn collect(&self, keep: &BTreeSet<Digest>, most: u64) -> Result<Collected, RegistryError> {
+        let mut collected = Collected::default();
+        let mut gone = BTreeSet::new();
+        self.change(|index| {
+            let mut entries: Vec<(SystemTime, ImageIndexEntry, BTreeSet<Digest>)> = Vec::new();
+            for entry in std::mem::take(&mut index.manifests) {
+                let Some((used, needs)) = self.needs(&entry) else { continue };
+                entries.push((used, entry, needs));
+            }
+            entries.sort_by_key(|(used, ..)| std::cmp::Reverse(*used));
+            let is_kept = |entry: &ImageIndexEntry, used: SystemTime| {
+                let is_young = used.elapsed().is_ok_and(|since| since < GRACE);
+                is_young || self.serves(entry).is_some_and(|digest| keep.contains(&digest))
+            };
+            let (kept, others): (Vec<_>, Vec<_>) =
+                entries.into_iter().partition(|(used, entry, _)| is_kept(entry, *used));
+            let mut blobs: BTreeSet<Digest> = kept.iter().flat_map(|(.., needs)| needs.clone()).collect();
+            index.manifests = kept.into_iter().map(|(_, entry, _)| entry).collect();
+            let mut size: u64 = blobs.iter().map(|digest| self.size(*digest)).sum();
+            for (_, entry, needs) in others {
+                let more: u64 = needs.difference(&blobs).map(|digest| self.size(*digest)).sum();
+                if size.saturating_add(more) > most {
+                    collected.artifacts += 1;
+                    continue;
+                }
+                size += more;
+                blobs.extend(needs);
+                index.manifests.push(entry);
+            }
+            gone = blobs;
+            true
+        })?;
+        collected.bytes = self.sweep(&gone)?;
+        Ok(collected)
+    }
+
+    /// Deletes blobs that nothing names and what nobody goes on fetching.
+    fn sweep(&self, named: &BTreeSet<Digest>) -> Result<u64, RegistryError> {
+        let mut bytes = 0;
+        let is_old =
+            |metadata: &fs::Metadata| metadata.modified().is_ok_and(|at| at.elapsed().is_ok_and(|since| since > GRACE));
+        for folder in ["blobs/sha256", "ingest"] {
+            let folder = self.root.join(folder);
+            for entry in fs::read_dir(&folder).map_err(failed("cannot list", &folder))? {
+                let entry = entry.map_err(failed("cannot list", &folder))?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let is_named = format!("sha256:{name}").parse().is_ok_and(|digest| named.contains(&digest));
+                let Ok(metadata) = entry.metadata() else { continue };
+                if is_named && folder.ends_with("sha256") || !is_old(&metadata) {
+                    continue;
+                }
+                match fs::remove_file(entry.path()) {
+                    Ok(()) => bytes += metadata.len(),
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(source) => return Err(failed("cannot delete", &entry.path())(source)),
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// When an entry was used last, and the blobs that it needs; `None` = it is not whole.
+    fn needs(&self, entry: &ImageIndexEntry) -> Option<(SystemTime, BTreeSet<Digest>)> {
+        let digest: Digest = entry.digest.parse().ok()?;
+        let used = fs::metadata(self.place(digest)).and_then(|metadata| metadata.modified()).ok()?;
+        let manifest = self.document(digest).ok()??.manifest(&entry.digest).ok()?;
+        let blobs = manifest.layers.iter().chain([&manifest.config]).filter_map(|blob| blob.digest.parse().ok());
+        Some((used, blobs.chain([digest]).collect()))
+    }
+
+    /// The artefact that an entry is, or that it signs.
+    fn serves(&self, entry: &ImageIndexEntry) -> Option<Digest> {
+        let signed = name_of(entry).and_then(|name| {
+            let (_, tag) = name.rsplit_once(':').unwrap_or(("", name));
+            let hex = tag.strip_prefix("sha256-")?.strip_suffix(".sig")?;
+            format!("sha256:{hex}").parse().ok()
+        });
+        let digest: Digest = entry.digest.parse().ok()?;
+        let subject = || subject_of(&self.document(digest).ok()??.manifest(&entry.digest).ok()?);
+        signed.or_else(subject).or(Some(digest))
+    }
+
+    fn size(&self, digest: Digest) -> u64 {
+        fs::metadata(self.place(digest)).map_or(0, |metadata| metadata.len())
+    }
+
+    fn place(&self, digest: Digest) -> PathBuf {
+        self.root.join("blobs/sha256").join(digest.hex())
+    }
+
+    /// Changes the index, unless the change says that there is nothing to change.
+    fn change(&self, change: impl FnOnce(&mut OciImageIndex) -> bool) -> Result<(), RegistryError> {
+        let _lock = self.lock()?;
+        let mut index = self.index()?;
+        if change(&mut index) { self.write_index(&index) } else { Ok(()) }
+    }
+
+    fn write_index(&self, index: &OciImageIndex) -> Result<(), RegistryError> {
+        let text = serde_json::to_vec(index).map_err(|error| RegistryError::Shape {
+            what: self.root.join(INDEX_FILE).display().to_string(),
+            message: error.to_string(),
+        })?;
+        self.replace(INDEX_FILE, &text)
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), RegistryError> {
+        let path = self.root.join(name);
+        let written = || -> std::io::Result<()> {
+            let mut file = tempfile::Builder::new().prefix(".new").tempfile_in(self.root.join("ingest"))?;
+            file.write_all(bytes)?;
+            file.as_file().sync_all()?;
+            file.persist(&path)?;
+            readable(&path)
+        };
+        written().map_err(failed("cannot write", &path))
+    }
+
+    /// The lock is on the folder itself: a file of its own would travel along.
+    fn lock(&self) -> Result<File, RegistryError> {
+        let folder = File::open(&self.root).map_err(failed("cannot open", &self.root))?;
+        folder.lock().map_err(failed("cannot lock", &self.root))?;
+        Ok(folder)
+    }
+
+    /// What only the making of it needed.
+    pub(crate) fn finish(&self) {
+        // Not empty while somebody else is at work here; then it stays.
+        fs::remove_dir(self.root.join("ingest")).ok();
+    }
+}
+
+/// What a collection threw away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Artefacts that are not named any more.
+    pub artifacts: usize,
+    /// Bytes that were freed.
+    pub bytes: u64,
+}
+
+/// A blob that is being fetched, under its lock.
+pub(crate) struct Ingest {
+    file: File,
+    path: PathBuf,
+    place: PathBuf,
+    digest: Digest,
+}
+
+impl Ingest {
+    /// How much of it is here.
+    pub(crate) fn size(&self) -> Result<u64, RegistryError> {
+        self.file.metadata().map(|metadata| metadata.len()).map_err(failed("cannot read", &self.path))
+    }
+
+    /// Throws away what is here.
+    pub(crate) fn restart(&self) -> Result<(), RegistryError> {
+        self.file.set_len(0).map_err(failed("cannot write", &self.path))
+    }
+
+    /// Adds to it.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), RegistryError> {
+        use std::io::{Seek as _, SeekFrom};
+        let written = |file: &mut File| {
+            file.seek(SeekFrom::End(0))?;
+            file.write_all(bytes)
+        };
+        written(&mut self.file).map_err(failed("cannot write", &self.path))
+    }
+
+    /// Puts it into its place, if it is what its name says.
+    pub(crate) fn finish(self, what: &str) -> Result<(), RegistryError> {
+        use std::io::{Seek as _, SeekFrom};
+        let mut bytes = Vec::new();
+        let mut file = &self.file;
+        let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes));
+        read.map_err(failed("cannot read", &self.path))?;
+        let found = Digest::of(&bytes);
+        if found != self.digest {
+            fs::remove_file(&self.path).map_err(failed("cannot delete", &self.path))?;
+            return Err(RegistryError::Digest { what: what.to_owned(), expected: self.digest, found });
+        }
+        let placed = self.file.sync_all().and_then(|()| fs::rename(&self.path, &self.place));
+        placed.and_then(|()| readable(&self.place)).map_err(failed("cannot write", &self.place))
+    }
+}
+
+/// The manifest that another refers to.
+pub(crate) fn subject_of(manifest: &OciImageManifest) -> Option<Digest> {
+    manifest.subject.as_ref()?.digest.parse().ok()
+}
+
+fn name_of(entry: &ImageIndexEntry) -> Option<&str> {
+    entry.annotations.as_ref()?.get(REF_NAME).map(String::as_str)
+}
+
+fn empty_index() -> OciImageIndex {
+    OciImageIndex {
+        schema_version: 2,
+        media_type: Some(manifest::INDEX.to_owned()),
+        manifests: Vec::new(),
+        artifact_type: None,
+        annotations: None,
+    }
+}
+
+/// What is in it is public, and others may carry it.
+fn readable(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644))
+}
+
+fn is_same(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let of = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    file.metadata().ok().map(of) == fs::metadata(path).ok().map(of)
+}
+
+pub(crate) fn failed(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> RegistryError {
+    let path = path.to_path_buf();
+    move |source| RegistryError::File { action, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::artifact::{Artifact, Label};
+
+    fn artifact(name: &str) -> Artifact {
+        let label = Label { name: name.to_owned(), created: "1970-01-01T00:00:00Z".to_owned(), ..Label::default() };
+        let mut module = b"\0asm\x01\0\0\0".to_vec();
+        // A custom section, so that each is another.
+        module.extend([0, u8::try_from(name.len()).unwrap() + 1, u8::try_from(name.len()).unwrap()]);
+        module.extend(name.as_bytes());
+        Artifact::pack(module, label).unwrap()
+    }
+
+    fn put(layout: &Layout, name: &str) -> Digest {
+        let Artifact { document, config, module } = artifact(name);
+        layout.keep(Digest::of(&config), &config).unwrap();
+        layout.keep(Digest::of(&module), &module).unwrap();
+        layout.name(&document, Some(name)).unwrap();
+        document.digest
+    }
+
+    fn age(layout: &Layout) {
+        for folder in ["blobs/sha256", "ingest"] {
+            for entry in fs::read_dir(layout.root.join(folder)).unwrap() {
+                let file = File::options().write(true).open(entry.unwrap().path()).unwrap();
+                file.set_modified(SystemTime::now() - GRACE * 2).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_stands_for_the_newest_that_was_given_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::create(folder.path()).unwrap();
+        let (first, second) = (put(&layout, "a"), put(&layout, "b"));
+        assert_eq!(layout.named("a").unwrap(), Some(first));
+        let again = layout.document(second).unwrap().unwrap();
+        layout.name(&again, Some("a")).unwrap();
+        assert_eq!(
+            Layout::open(folder.path()).unwrap().names().unwrap().values().collect::<Vec<_>>(),
+            [&second, &second]
+        );
+        assert!(Layout::open(&folder.path().join("nothing")).is_err());
+    }
+
+    #[test]
+    fn what_was_changed_on_the_disk_is_not_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::create(folder.path()).unwrap();
+        let digest = put(&layout, "a");
+        fs::write(layout.place(digest), "{}").unwrap();
+        assert_eq!(layout.document(digest).unwrap(), None);
+        assert!(!layout.has(digest));
+    }
+
+    #[test]
+    fn a_collection_keeps_what_is_in_use_and_what_fits() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::create(folder.path()).unwrap();
+        let (used, unused) = (put(&layout, "used"), put(&layout, "unused"));
+        fs::write(folder.path().join("ingest/left"), "over").unwrap();
+        assert_eq!(layout.collect(&[used].into(), 0).unwrap(), Collected::default(), "all of it is young");
+        age(&layout);
+        let all = layout.collect(&[used].into(), 1 << 20).unwrap();
+        assert_eq!((all.artifacts, all.bytes, layout.has(unused)), (0, 4, true), "only what was left over went");
+        let collected = layout.collect(&[used].into(), 0).unwrap();
+        assert_eq!(collected.artifacts, 1);
+        assert!(collected.bytes > 0 && layout.has(used) && !layout.has(unused));
+        assert_eq!(layout.names().unwrap().keys().collect::<Vec<_>>(), ["used"]);
+    }
+
+    #[test]
+    fn two_who_fetch_one_blob_do_it_one_after_the_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::create(folder.path()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let digest = Digest::of(b"whole");
+            let mut first = layout.ingest(digest).await.unwrap().unwrap();
+            first.append(b"wh").unwrap();
+            let second = layout.ingest(digest);
+            let waits = tokio::time::timeout(Duration::from_millis(200), second).await;
+            assert!(waits.is_err());
+            drop(first);
+            let mut third = layout.ingest(digest).await.unwrap().unwrap();
+            assert_eq!(third.size().unwrap(), 2, "what came earlier is there");
+            third.append(b"ole").unwrap();
+            third.finish("x").unwrap();
+            assert!(layout.ingest(digest).await.unwrap().is_none());
+            let mut wrong = layout.ingest(Digest::of(b"other")).await.unwrap().unwrap();
+            wrong.append(b"x").unwrap();
+            assert!(matches!(wrong.finish("x"), Err(RegistryError::Digest { .. })));
+        });
+    }
+}

@@ -1,0 +1,452 @@
+//! One registry over HTTP: bounded reads, uploads, and the answers that people can do something about.
+//!
+//! Requests are made here rather than by `oci-client`, since a root daemon has to bound each answer: what a registry sends as a
+//! manifest, a token, a list of tags or an error may be of any length and take any time. Nor does that client let its user see where
+//! it asks for a token before it does, and it panics at some answers.
+
+mod push;
+mod token;
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Once};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use oci_client::secrets::RegistryAuth;
+use qosm_model::digest::Digest;
+use reqwest::header::{ACCEPT, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, LINK, RANGE, RETRY_AFTER};
+use reqwest::{RequestBuilder, Response, StatusCode};
+use tokio::sync::Mutex;
+
+use self::token::Token;
+use crate::credentials::{self, Identity};
+use crate::error::RegistryError;
+use crate::manifest::{self, Document};
+use crate::reference::Reference;
+use crate::retry::retry;
+use crate::settings::{HostSettings, RegistrySettings};
+
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long a registry may say nothing.
+const SILENCE: Duration = Duration::from_secs(30);
+/// What of an error's body is read.
+const ERROR_BODY: u64 = 16 << 10;
+/// What of a list of tags is read.
+const TAGS_BODY: u64 = 1 << 20;
+/// Pages of tags that are read.
+const TAG_PAGES: usize = 64;
+
+/// A registry, with the settings and credentials for it.
+pub(crate) struct Remote {
+    host: HostSettings,
+    http: reqwest::Client,
+    identity: Identity,
+    tokens: Mutex<HashMap<(String, Verb), Token>>,
+}
+
+/// What a token is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Verb {
+    Pull,
+    Push,
+}
+
+/// What refers to a manifest.
+pub(crate) struct Referrers {
+    /// The list; `None` = nothing does.
+    pub(crate) index: Option<Document>,
+    /// Whether the registry keeps it by itself. Else whoever adds a referrer has to.
+    pub(crate) by_api: bool,
+}
+
+/// What may be found under an address, and how it is told when it is not.
+struct Asked<'a> {
+    reference: &'a Reference,
+    kind: &'static str,
+    verb: Verb,
+}
+
+impl<'a> Asked<'a> {
+    fn pull(reference: &'a Reference, kind: &'static str) -> Self {
+        Self { reference, kind, verb: Verb::Pull }
+    }
+
+    fn push(reference: &'a Reference, kind: &'static str) -> Self {
+        Self { reference, kind, verb: Verb::Push }
+    }
+}
+
+impl Remote {
+    /// Makes ready to ask a registry; nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::Settings`] for certificates that cannot be used, [`RegistryError::Credentials`].
+    pub(crate) fn open(registry: &str, settings: &RegistrySettings) -> Result<Self, RegistryError> {
+        static PROVIDER: Once = Once::new();
+        // The program's one provider of cryptography is ring, for the API server as well. Whoever was first is as good.
+        PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
+        let host = settings.host(registry);
+        let identity = credentials::find(registry, &settings.credentials)?;
+        let failed = |message: String| RegistryError::Settings { place: format!("registry {registry}"), message };
+        let mut http = reqwest::Client::builder()
+            .connect_timeout(CONNECT)
+            .read_timeout(SILENCE)
+            .user_agent(USER_AGENT)
+            .redirect(reqwest::redirect::Policy::custom(follow));
+        if let Some(path) = &host.ca {
+            let pem = std::fs::read(path).map_err(|source| RegistryError::File {
+                action: "cannot read the certificates",
+                path: path.clone(),
+                source,
+            })?;
+            let bundle = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| {
+                failed(format!("ca: {} holds no certificates in PEM form: {error}", path.display()))
+            })?;
+            if bundle.is_empty() {
+                return Err(failed(format!("ca: {} holds no certificates in PEM form", path.display())));
+            }
+            http = http.tls_certs_merge(bundle);
+        }
+        if !has_authorities() {
+            // A client without any authority cannot be made, not even for plain HTTP.
+            let known = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter();
+            let known: Result<Vec<_>, _> = known.map(|der| reqwest::Certificate::from_der(der)).collect();
+            http = http.tls_certs_only(known.map_err(|error| failed(error.to_string()))?);
+        }
+        let http = http.build().map_err(|error| failed(error.to_string()))?;
+        Ok(Self { host, http, identity, tokens: Mutex::default() })
+    }
+
+    /// As whom it is asked.
+    pub(crate) fn who(&self) -> &str {
+        &self.identity.who
+    }
+
+    /// A manifest or index by its tag or digest; its bytes are those of the digest, if one is named.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError`].
+    pub(crate) async fn manifest(&self, reference: &Reference) -> Result<Document, RegistryError> {
+        let version = match (reference.digest(), reference.tag()) {
+            (Some(digest), _) => digest.to_string(),
+            (None, Some(tag)) => tag.to_owned(),
+            (None, None) => return Err(crate::reference::ReferenceError::Version(reference.to_string()).into()),
+        };
+        let kind = if reference.digest().is_some() { "manifest" } else { "tag" };
+        let document = self.document(&Asked::pull(reference, kind), &format!("manifests/{version}")).await?;
+        match reference.digest() {
+            Some(expected) if expected != document.digest => {
+                Err(RegistryError::Digest { what: reference.to_string(), expected, found: document.digest })
+            }
+            _ => Ok(document),
+        }
+    }
+
+    /// What refers to a manifest: by the referrers API, else by the index at the tag that stands in for it.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError`]: a registry that does not answer is not one that has no signatures.
+    pub(crate) async fn referrers(&self, of: &Reference, digest: Digest) -> Result<Referrers, RegistryError> {
+        let asked = Asked::pull(of, "index of referrers");
+        match self.document(&asked, &format!("referrers/{digest}")).await {
+            Ok(document) if document.is_index() => return Ok(Referrers { index: Some(document), by_api: true }),
+            // Some registries answer with a page, some with an error, where they do not know the API.
+            Ok(_) | Err(RegistryError::NotFound { .. } | RegistryError::Shape { .. }) => {}
+            Err(RegistryError::Answer { status: 400 | 405 | 501, .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let index = self.optional(of, &manifest::referrers_tag(digest)).await?;
+        Ok(Referrers { index, by_api: false })
+    }
+
+    /// What stands under a tag, if anything does.
+    pub(crate) async fn optional(&self, of: &Reference, tag: &str) -> Result<Option<Document>, RegistryError> {
+        match self.manifest(&of.tagged(tag)).await {
+            Ok(document) => Ok(Some(document)),
+            Err(RegistryError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All tags of a repository.
+    pub(crate) async fn tags(&self, of: &Reference) -> Result<Vec<String>, RegistryError> {
+        #[derive(serde::Deserialize)]
+        struct Page {
+            tags: Option<Vec<String>>,
+        }
+        let asked = Asked::pull(of, "repository");
+        let mut tags = Vec::new();
+        let mut path = "tags/list?n=500".to_owned();
+        for _ in 0..TAG_PAGES {
+            let (bytes, headers) =
+                retry(&of.name(), || self.read(&asked, &path, "application/json", TAGS_BODY)).await?;
+            let page: Page = serde_json::from_slice(&bytes).map_err(|error| RegistryError::Shape {
+                what: of.name(),
+                message: format!("the list of tags cannot be read: {error}"),
+            })?;
+            tags.extend(page.tags.unwrap_or_default());
+            let next = headers.get(LINK).and_then(|link| link.to_str().ok()).and_then(next_page);
+            match next {
+                Some(last) => path = format!("tags/list?{last}"),
+                None => break,
+            }
+        }
+        Ok(tags)
+    }
+
+    /// Streams a blob from an offset on. Says whether the registry did begin there: `false` = it sends the whole again, and
+    /// nothing was written.
+    pub(crate) async fn blob(
+        &self,
+        of: &Reference,
+        digest: Digest,
+        offset: u64,
+        most: u64,
+        take: &mut (dyn FnMut(&[u8]) -> Result<(), RegistryError> + Send),
+    ) -> Result<bool, RegistryError> {
+        let asked = Asked::pull(of, "blob");
+        let path = format!("blobs/{digest}");
+        let range = (offset > 0).then(|| format!("bytes={offset}-"));
+        let response = match self.get(&asked, &path, "*/*", range.as_deref()).await {
+            // What it has ends before that.
+            Err(RegistryError::Answer { status: 416, .. }) if offset > 0 => return Ok(false),
+            response => response?,
+        };
+        let goes_on = offset == 0 || response.status() == StatusCode::PARTIAL_CONTENT;
+        let begins = response.headers().get(CONTENT_RANGE).and_then(|range| range.to_str().ok());
+        let is_there = begins.is_none_or(|range| range.starts_with(&format!("bytes {offset}-")));
+        if !goes_on || !is_there {
+            return Ok(false);
+        }
+        let mut left = most.saturating_sub(offset);
+        let mut chunks = response.bytes_stream();
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk.map_err(|error| self.unreachable(&asked, error))?;
+            let size = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
+            if size > left {
+                let what = of.to_string();
+                return Err(RegistryError::TooLarge { what, kind: "blob", size: most + 1, most, hint: "" });
+            }
+            left -= size;
+            take(&chunk)?;
+        }
+        Ok(true)
+    }
+
+    async fn document(&self, asked: &Asked<'_>, path: &str) -> Result<Document, RegistryError> {
+        let read = || self.read(asked, path, manifest::ACCEPTED, manifest::MOST);
+        let (bytes, headers) = retry(&asked.reference.to_string(), read).await?;
+        let said = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        Document::read(bytes, said, &asked.reference.to_string())
+    }
+
+    async fn read(
+        &self,
+        asked: &Asked<'_>,
+        path: &str,
+        accept: &str,
+        most: u64,
+    ) -> Result<(Vec<u8>, HeaderMap), RegistryError> {
+        let response = self.get(asked, path, accept, None).await?;
+        let headers = response.headers().clone();
+        let too_large = |size| RegistryError::TooLarge {
+            what: asked.reference.to_string(),
+            kind: asked.kind,
+            size,
+            most,
+            hint: "",
+        };
+        if let Some(size) = response.content_length().filter(|size| *size > most) {
+            return Err(too_large(size));
+        }
+        let (bytes, is_whole) = bounded(response, most).await.map_err(|error| self.unreachable(asked, error))?;
+        if is_whole { Ok((bytes, headers)) } else { Err(too_large(most + 1)) }
+    }
+
+    async fn get(
+        &self,
+        asked: &Asked<'_>,
+        path: &str,
+        accept: &str,
+        range: Option<&str>,
+    ) -> Result<Response, RegistryError> {
+        let url = self.address(&format!("{}/{path}", asked.reference.repository()));
+        let mut request = self.http.get(url).header(ACCEPT, accept);
+        if let Some(range) = range {
+            request = request.header(RANGE, range);
+        }
+        self.send(asked, request).await
+    }
+
+    /// Sends a request as whom we are to the registry.
+    async fn send(&self, asked: &Asked<'_>, request: RequestBuilder) -> Result<Response, RegistryError> {
+        let request = match self.authorize(asked).await? {
+            Some(token) => request.bearer_auth(token),
+            None => self.with_password(request),
+        };
+        self.exchange(asked, request).await
+    }
+
+    fn with_password(&self, request: RequestBuilder) -> RequestBuilder {
+        match &self.identity.auth {
+            RegistryAuth::Basic(user, password) => request.basic_auth(user, Some(password)),
+            _ => request,
+        }
+    }
+
+    async fn exchange(&self, asked: &Asked<'_>, request: RequestBuilder) -> Result<Response, RegistryError> {
+        let response = request.send().await.map_err(|error| self.unreachable(asked, error))?;
+        if response.status().is_success() { Ok(response) } else { Err(self.refused(asked, response).await) }
+    }
+
+    fn address(&self, path: &str) -> String {
+        let scheme = if self.host.plain_http { "http" } else { "https" };
+        // Docker Hub's API has another name than its references.
+        let host = if self.host.registry == "docker.io" { "index.docker.io" } else { &self.host.registry };
+        format!("{scheme}://{host}/v2/{path}")
+    }
+
+    async fn refused(&self, asked: &Asked<'_>, response: Response) -> RegistryError {
+        let status = response.status();
+        let wait = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()).and_then(seconds);
+        let (what, registry) = (asked.reference.to_string(), self.host.registry.clone());
+        match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => self.forbidden(asked, status.as_u16()),
+            StatusCode::NOT_FOUND => RegistryError::NotFound { what, registry, kind: asked.kind, hint: String::new() },
+            status => {
+                let body = bounded(response, ERROR_BODY).await.map(|(bytes, _)| bytes).unwrap_or_default();
+                let message = said(&body);
+                RegistryError::Answer { what, registry, status: status.as_u16(), message, retry_after: wait }
+            }
+        }
+    }
+
+    fn forbidden(&self, asked: &Asked<'_>, status: u16) -> RegistryError {
+        RegistryError::Forbidden {
+            what: asked.reference.to_string(),
+            registry: self.host.registry.clone(),
+            who: self.identity.who.clone(),
+            verb: match asked.verb {
+                Verb::Pull => "pull from",
+                Verb::Push => "push to",
+            },
+            status,
+        }
+    }
+
+    fn unreachable(&self, asked: &Asked<'_>, error: impl std::error::Error + Send + Sync + 'static) -> RegistryError {
+        RegistryError::Unreachable {
+            what: asked.reference.to_string(),
+            registry: self.host.registry.clone(),
+            source: Box::new(error),
+        }
+    }
+}
+
+/// Whether this machine names certificate authorities. An image without any, as small as the agent's may be, gets Mozilla's; who
+/// names some by a variable means these and no others.
+fn has_authorities() -> bool {
+    static HAS: LazyLock<bool> = LazyLock::new(|| {
+        let is_said = ["SSL_CERT_FILE", "SSL_CERT_DIR"].iter().any(|name| std::env::var_os(name).is_some());
+        is_said || !rustls_native_certs::load_native_certs().certs.is_empty()
+    });
+    *HAS
+}
+
+const USER_AGENT: &str = concat!("qosm/", env!("CARGO_PKG_VERSION"));
+
+/// Redirects are followed, for blobs lie elsewhere with many registries; but never from TLS to plain HTTP.
+fn follow(attempt: reqwest::redirect::Attempt<'_>) -> reqwest::redirect::Action {
+    let was_tls = attempt.previous().iter().any(|url| url.scheme() == "https");
+    if was_tls && attempt.url().scheme() != "https" {
+        attempt.error("a redirect from HTTPS to plain HTTP is not followed")
+    } else if attempt.previous().len() > 5 {
+        attempt.error("more than five redirects")
+    } else {
+        attempt.follow()
+    }
+}
+
+/// The body, up to a bound. Says whether that was all.
+async fn bounded(response: Response, most: u64) -> Result<(Vec<u8>, bool), reqwest::Error> {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let mut bytes = Vec::new();
+    let mut chunks = response.bytes_stream();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk?;
+        if bytes.len() + chunk.len() > most {
+            return Ok((bytes, false));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok((bytes, true))
+}
+
+fn seconds(text: &str) -> Option<Duration> {
+    text.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// What an error's body says to people.
+fn said(body: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    struct Errors {
+        errors: Vec<Error>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Error {
+        code: Option<String>,
+        message: Option<String>,
+    }
+    let text = match serde_json::from_slice::<Errors>(body) {
+        Ok(Errors { errors }) => errors
+            .into_iter()
+            .map(|error| error.message.or(error.code).unwrap_or_default())
+            .collect::<Vec<_>>()
+            .join("; "),
+        Err(_) => String::from_utf8_lossy(body).lines().next().unwrap_or_default().trim().to_owned(),
+    };
+    let text: String = text.chars().filter(|character| !character.is_control()).take(200).collect();
+    if text.is_empty() { text } else { format!(": {text}") }
+}
+
+/// The query of the next page out of `</v2/x/tags/list?n=1&last=b>; rel="next"`.
+fn next_page(link: &str) -> Option<String> {
+    let (address, relation) = link.split_once('>')?;
+    let query = address.trim_start_matches('<').split_once('?')?.1;
+    relation.contains("next").then(|| query.to_owned())
+}
+
+/// Registries by their names, opened once for a batch of work.
+#[derive(Default)]
+pub(crate) struct Remotes {
+    open: HashMap<String, Arc<Remote>>,
+}
+
+impl Remotes {
+    pub(crate) fn of(&mut self, registry: &str, settings: &RegistrySettings) -> Result<Arc<Remote>, RegistryError> {
+        if let Some(remote) = self.open.get(registry) {
+            return Ok(Arc::clone(remote));
+        }
+        let remote = Arc::new(Remote::open(registry, settings)?);
+        self.open.insert(registry.to_owned(), Arc::clone(&remote));
+        Ok(remote)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_registry_says_is_cut_to_what_people_need() {
+        assert_eq!(said(br#"{"errors":[{"code":"DENIED","message":"no"},{"code":"X"}]}"#), ": no; X");
+        assert_eq!(said(b"<html>\nmany lines"), ": <html>");
+        assert_eq!(said(b""), "");
+        assert_eq!(said("x".repeat(900).as_bytes()).len(), 202);
+        assert_eq!(next_page(r#"</v2/x/tags/list?last=b&n=1>; rel="next""#).as_deref(), Some("last=b&n=1"));
+    }
+}

@@ -1,0 +1,165 @@
+//! What an operator says about registries: how each is reached, and bounds.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::RegistryError;
+use crate::trust::TrustPolicy;
+
+/// Registries, credentials, whom to trust, and bounds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct RegistrySettings {
+    /// How registries are reached that are not reached as usual: HTTPS, the system's certificate authorities, no mirror.
+    pub hosts: Vec<HostSettings>,
+    /// Files with credentials in the form of Docker's `config.json`, asked in this order before Docker's own. A folder stands for
+    /// the files `.dockerconfigjson` and `config.json` in it and in its folders: what Kubernetes makes of pull secrets.
+    pub credentials: Vec<PathBuf>,
+    /// Whose signatures count for what. Without any rule nothing is checked; with any, what no rule allows is refused.
+    pub verification: TrustPolicy,
+    /// Bounds.
+    pub limits: RegistryLimits,
+}
+
+/// How one registry is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct HostSettings {
+    /// Its host, with the port if there is one.
+    pub registry: String,
+    /// HTTP without TLS: what a registry on this very machine (`localhost`, `127.…`) is reached by if it has no entry here.
+    pub plain_http: bool,
+    /// A file of certificates in PEM form that may vouch for it, beside the system's.
+    pub ca: Option<PathBuf>,
+    /// `HOST[/PREFIX]`: asked before the registry itself, in this order, for what is pulled. Each may have an entry of its own.
+    pub mirrors: Vec<String>,
+}
+
+/// Bounds of what is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RegistryLimits {
+    /// The largest module, in MiB.
+    #[serde(rename = "moduleMiB")]
+    pub module_mib: u64,
+    /// What the local store may hold beside what is in use, in MiB.
+    #[serde(rename = "storeMiB")]
+    pub store_mib: u64,
+    /// No pull takes longer, in seconds, however slowly a registry sends.
+    #[serde(rename = "pullSeconds")]
+    pub pull_seconds: u64,
+}
+
+impl Default for RegistryLimits {
+    fn default() -> Self {
+        Self { module_mib: 16, store_mib: 256, pull_seconds: 600 }
+    }
+}
+
+impl RegistryLimits {
+    /// The largest module, in bytes.
+    pub(crate) fn module_bytes(self) -> u64 {
+        self.module_mib.saturating_mul(1 << 20)
+    }
+
+    /// What the store may hold, in bytes.
+    pub(crate) fn store_bytes(self) -> u64 {
+        self.store_mib.saturating_mul(1 << 20)
+    }
+}
+
+impl RegistrySettings {
+    /// Whether anything about it cannot work, before a registry is asked.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::Settings`] names the entry and the field.
+    pub fn check(&self) -> Result<(), RegistryError> {
+        let fail = |index: usize, field: &str, message: String| {
+            Err(RegistryError::Settings { place: format!("hosts[{index}].{field}"), message })
+        };
+        for (index, host) in self.hosts.iter().enumerate() {
+            if host.registry.is_empty() || host.registry.contains(['/', '@', ' ']) {
+                let said = &host.registry;
+                return fail(index, "registry", format!("`{said}` is not HOST or HOST:PORT"));
+            }
+            if self.hosts.iter().take(index).any(|other| other.registry == host.registry) {
+                return fail(index, "registry", format!("`{}` stands there twice", host.registry));
+            }
+            if host.plain_http && host.ca.is_some() {
+                return fail(
+                    index,
+                    "ca",
+                    "there is no certificate to check over plain HTTP; take one of the two away".into(),
+                );
+            }
+            if let Some(mirror) = host.mirrors.iter().find(|mirror| mirror.contains("://") || mirror.is_empty()) {
+                return fail(index, "mirrors", format!("`{mirror}` is not HOST[/PREFIX]"));
+            }
+        }
+        Ok(())
+    }
+
+    /// How a registry is reached.
+    pub(crate) fn host(&self, registry: &str) -> HostSettings {
+        let known = self.hosts.iter().find(|host| host.registry == registry).cloned();
+        known.unwrap_or_else(|| HostSettings {
+            registry: registry.to_owned(),
+            plain_http: is_this_machine(registry),
+            ..HostSettings::default()
+        })
+    }
+
+    /// Lets a registry be reached over plain HTTP, or by the certificates of a file: what a flag says.
+    pub fn say(&mut self, registry: &str, plain_http: bool, ca: Option<&Path>) {
+        if !plain_http && ca.is_none() {
+            return;
+        }
+        let mut host = self.host(registry);
+        self.hosts.retain(|other| other.registry != registry);
+        host.plain_http = plain_http || host.plain_http && ca.is_none();
+        host.ca = ca.map(Path::to_path_buf).or(host.ca);
+        self.hosts.push(host);
+    }
+}
+
+/// What is said to a registry of this machine leaves it for nowhere.
+fn is_this_machine(registry: &str) -> bool {
+    let host = registry.rsplit_once(':').map_or(registry, |(host, _)| host);
+    let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_work_is_told_by_its_place() {
+        for (hosts, said) in [
+            (json!([{"registry": "https://r.io"}]), "hosts[0].registry"),
+            (json!([{"registry": "r.io"}, {"registry": "r.io"}]), "hosts[1].registry: `r.io` stands there twice"),
+            (json!([{"registry": "r.io", "plainHttp": true, "ca": "/x"}]), "hosts[0].ca"),
+            (json!([{"registry": "r.io", "mirrors": ["http://m"]}]), "hosts[0].mirrors"),
+        ] {
+            let settings: RegistrySettings = serde_json::from_value(json!({"hosts": hosts})).unwrap();
+            let error = settings.check().unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+        assert!(RegistrySettings::default().check().is_ok());
+    }
+
+    #[test]
+    fn a_flag_adds_to_what_the_file_says() {
+        let mut settings: RegistrySettings =
+            serde_json::from_value(json!({"hosts": [{"registry": "r.io", "mirrors": ["m.io"]}]})).unwrap();
+        settings.say("r.io", true, None);
+        settings.say("s.io", false, None);
+        assert_eq!(settings.hosts.len(), 1);
+        let host = settings.host("r.io");
+        assert!(host.plain_http && host.mirrors == ["m.io"]);
+    }
+}

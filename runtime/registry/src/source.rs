@@ -1,0 +1,294 @@
+//! Where an artefact is had from: a registry, by its mirrors first, or a layout. Whatever is had lands in a local layout.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use oci_client::manifest::OciDescriptor;
+use qosm_model::digest::Digest;
+
+use crate::error::RegistryError;
+use crate::layout::{Layout, failed};
+use crate::manifest::{self, Document, named};
+use crate::reference::{Location, Reference};
+use crate::remote::{Remote, Remotes};
+use crate::retry::retry;
+use crate::settings::RegistrySettings;
+
+/// Signatures of one artefact that are looked at.
+pub(crate) const MOST_SIGNATURES: usize = 64;
+/// The largest blob that is not a module: a config, a signature.
+pub(crate) const MOST_BESIDE: u64 = 4 << 20;
+/// The largest archive of a layout that is unpacked.
+const MOST_ARCHIVE: u64 = 1 << 30;
+
+/// Told how a transfer goes.
+pub trait Watch: Send {
+    /// A blob comes or goes.
+    fn begin(&mut self, what: &str, bytes: u64);
+    /// So many more bytes of it.
+    fn more(&mut self, bytes: u64);
+    /// It is through.
+    fn end(&mut self);
+}
+
+impl Watch for () {
+    fn begin(&mut self, _: &str, _: u64) {}
+    fn more(&mut self, _: u64) {}
+    fn end(&mut self) {}
+}
+
+/// A place that artefacts are had from.
+pub(crate) enum Source {
+    /// Registries that have the same: mirrors, and last the one that the reference names.
+    Registry { ways: Vec<Way>, chosen: usize },
+    /// A layout.
+    Layout {
+        layout: Layout,
+        tag: Option<String>,
+        digest: Option<Digest>,
+        /// The folder that an archive was unpacked into, which goes with it.
+        _unpacked: Option<tempfile::TempDir>,
+    },
+}
+
+/// One registry, and the reference as it is there.
+pub(crate) struct Way {
+    pub(crate) remote: Arc<Remote>,
+    pub(crate) reference: Reference,
+}
+
+/// A manifest with signatures of another artefact.
+pub(crate) struct SignatureManifest {
+    pub(crate) document: Document,
+    /// The tag under which it is, where it does not say itself what it signs.
+    pub(crate) tag: Option<String>,
+}
+
+impl Source {
+    /// Makes ready to ask.
+    pub(crate) fn open(
+        location: &Location,
+        settings: &RegistrySettings,
+        remotes: &mut Remotes,
+    ) -> Result<Self, RegistryError> {
+        match location {
+            Location::Registry(reference) => {
+                let mut ways = Vec::new();
+                for mirror in &settings.host(reference.registry()).mirrors {
+                    let (host, prefix) = mirror.split_once('/').unwrap_or((mirror, ""));
+                    let reference = reference.at(host, prefix);
+                    ways.push(Way { remote: remotes.of(host, settings)?, reference });
+                }
+                ways.push(Way { remote: remotes.of(reference.registry(), settings)?, reference: reference.clone() });
+                Ok(Self::Registry { ways, chosen: 0 })
+            }
+            Location::Layout { path, tag, digest } => {
+                let (tag, digest) = (tag.clone(), *digest);
+                if is_archive(path) {
+                    let unpacked = unpack(path)?;
+                    Ok(Self::Layout { layout: Layout::open(unpacked.path())?, tag, digest, _unpacked: Some(unpacked) })
+                } else {
+                    Ok(Self::Layout { layout: Layout::open(path)?, tag, digest, _unpacked: None })
+                }
+            }
+        }
+    }
+
+    /// The manifest that is meant. From here on everything goes by its digest, and to the registry that had it.
+    pub(crate) async fn resolve(&mut self, what: &str) -> Result<Document, RegistryError> {
+        match self {
+            Self::Registry { ways, chosen } => {
+                let last = ways.len() - 1;
+                for (place, way) in ways.iter().enumerate() {
+                    match way.remote.manifest(&way.reference).await {
+                        Ok(document) => {
+                            tracing::debug!(reference = %way.reference, digest = %document.digest, who = way.remote.who(), "resolved");
+                            *chosen = place;
+                            return Ok(document);
+                        }
+                        Err(error) if place == last => return Err(error),
+                        Err(error) => tracing::warn!(mirror = %way.reference, %error, "the next registry is asked"),
+                    }
+                }
+                Err(not_found(what, String::new()))
+            }
+            Self::Layout { layout, tag, digest, .. } => {
+                let names = layout.names()?;
+                let known = || format!("; there are: {}", names.keys().cloned().collect::<Vec<_>>().join(", "));
+                let found = match (&digest, &tag) {
+                    (Some(digest), _) => Some(*digest),
+                    (None, Some(tag)) => names.get(tag).copied(),
+                    (None, None) => {
+                        let mut versions = names.iter().filter(|(name, _)| !manifest::is_of_signatures(name));
+                        match (versions.next(), versions.next()) {
+                            (Some((_, only)), None) => Some(*only),
+                            _ => return Err(not_found(what, format!("; say which with `:TAG`{}", known()))),
+                        }
+                    }
+                };
+                let document = found.map(|digest| layout.document(digest)).transpose()?.flatten();
+                document.ok_or_else(|| not_found(what, known()))
+            }
+        }
+    }
+
+    /// Signatures of an artefact, in both of cosign's formats. A mirror may have left them behind: then the next one is asked.
+    pub(crate) async fn signatures(&self, digest: Digest) -> Result<Vec<SignatureManifest>, RegistryError> {
+        match self {
+            Self::Registry { ways, chosen } => {
+                for way in ways.iter().skip(*chosen) {
+                    let found = signatures_at(way, digest).await?;
+                    if !found.is_empty() {
+                        return Ok(found);
+                    }
+                }
+                Ok(Vec::new())
+            }
+            Self::Layout { layout, .. } => {
+                let mut found: Vec<_> = layout
+                    .referrers(digest)?
+                    .into_iter()
+                    .map(|document| SignatureManifest { document, tag: None })
+                    .collect();
+                let tag = manifest::signature_tag(digest);
+                if let Some(signed) = layout.named(&tag)?
+                    && let Some(document) = layout.document(signed)?
+                {
+                    found.push(SignatureManifest { document, tag: Some(tag) });
+                }
+                Ok(found)
+            }
+        }
+    }
+
+    /// Brings a blob into a layout.
+    pub(crate) async fn fetch(
+        &self,
+        into: &Layout,
+        blob: &OciDescriptor,
+        what: &str,
+        bound: (u64, &'static str),
+        watch: &mut dyn Watch,
+    ) -> Result<(), RegistryError> {
+        let (digest, size) = named(blob, what)?;
+        let (most, kind) = bound;
+        if size > most {
+            let hint = if kind == "module" { "; raise `registries.limits.moduleMiB`" } else { "" };
+            return Err(RegistryError::TooLarge { what: what.to_owned(), kind, size, most, hint });
+        }
+        // What lies there may have been changed on the disk: then it is thrown away here.
+        if into.blob(digest, most, kind)?.is_some() {
+            return Ok(());
+        }
+        match self {
+            Self::Registry { ways, chosen } => {
+                watch.begin(what, size);
+                let mut fetched = Err(not_found(what, String::new()));
+                for way in ways.iter().skip(*chosen) {
+                    fetched = fetch_from(way, into, digest, size, what, watch).await;
+                    if !matches!(fetched, Err(RegistryError::NotFound { .. })) {
+                        break;
+                    }
+                }
+                watch.end();
+                fetched
+            }
+            Self::Layout { layout, .. } => {
+                let bytes = layout.blob(digest, most, kind)?;
+                let bytes = bytes.ok_or_else(|| not_found(&format!("{what}: blob {digest}"), String::new()))?;
+                into.keep(digest, &bytes)
+            }
+        }
+    }
+}
+
+fn not_found(what: &str, hint: String) -> RegistryError {
+    RegistryError::NotFound { what: what.to_owned(), registry: "the layout".to_owned(), kind: "artefact", hint }
+}
+
+async fn signatures_at(way: &Way, digest: Digest) -> Result<Vec<SignatureManifest>, RegistryError> {
+    let mut found = Vec::new();
+    let (remote, reference) = (&way.remote, &way.reference);
+    if let Some(index) = remote.referrers(reference, digest).await?.index {
+        let what = reference.pinned(digest).to_string();
+        // What an entry says of itself is not reliable: the manifest is looked at.
+        for entry in index.index(&what)?.manifests.into_iter().take(MOST_SIGNATURES) {
+            let Ok(entry) = entry.digest.parse() else { continue };
+            match remote.manifest(&reference.pinned(entry)).await {
+                Ok(document) => found.push(SignatureManifest { document, tag: None }),
+                // Deleted, and still listed.
+                Err(RegistryError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    let tag = manifest::signature_tag(digest);
+    if let Some(document) = remote.optional(reference, &tag).await? {
+        found.push(SignatureManifest { document, tag: Some(tag) });
+    }
+    Ok(found)
+}
+
+/// Fetches a blob, goes on where an earlier attempt was broken off, and puts it into its place if it is what its name says.
+async fn fetch_from(
+    way: &Way,
+    into: &Layout,
+    digest: Digest,
+    size: u64,
+    what: &str,
+    watch: &mut dyn Watch,
+) -> Result<(), RegistryError> {
+    loop {
+        let Some(ingest) = into.ingest(digest).await? else { return Ok(()) };
+        let is_gone_on_with = ingest.size()? > 0;
+        let state = tokio::sync::Mutex::new((ingest, &mut *watch));
+        retry(what, || async {
+            let mut state = state.lock().await;
+            let (ingest, watch) = &mut *state;
+            let mut here = ingest.size()?;
+            if here > size {
+                ingest.restart()?;
+                here = 0;
+            }
+            if here == size {
+                return Ok(());
+            }
+            let mut take = |bytes: &[u8]| {
+                watch.more(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+                ingest.append(bytes)
+            };
+            if !way.remote.blob(&way.reference, digest, here, size, &mut take).await? {
+                // The registry begins at the beginning.
+                ingest.restart()?;
+                let mut take = |bytes: &[u8]| ingest.append(bytes);
+                way.remote.blob(&way.reference, digest, 0, size, &mut take).await?;
+            }
+            match ingest.size()? {
+                found if found < size => Err(RegistryError::Truncated { what: what.to_owned(), expected: size, found }),
+                _ => Ok(()),
+            }
+        })
+        .await?;
+        match state.into_inner().0.finish(what) {
+            // What came earlier may have been wrong, perhaps from another registry: it was thrown away.
+            Err(RegistryError::Digest { .. }) if is_gone_on_with => {}
+            finished => return finished,
+        }
+    }
+}
+
+/// Whether a layout's path means an archive of it.
+pub(crate) fn is_archive(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "tar")
+}
+
+fn unpack(path: &Path) -> Result<tempfile::TempDir, RegistryError> {
+    use std::io::Read as _;
+    let folder = tempfile::tempdir().map_err(failed("cannot make a folder to unpack", path))?;
+    let file = std::fs::File::open(path).map_err(failed("cannot read", path))?;
+    let mut archive = tar::Archive::new(std::io::BufReader::new(file).take(MOST_ARCHIVE));
+    archive.set_preserve_permissions(false);
+    // It writes nothing outside the folder, whatever the names in the archive.
+    archive.unpack(folder.path()).map_err(failed("cannot unpack", path))?;
+    Ok(folder)
+}

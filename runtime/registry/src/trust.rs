@@ -1,0 +1,343 @@
+//! Whom the operator trusts: which artefacts must be signed, and by whom.
+//!
+//! A [`TrustPolicy`] is what somebody wrote. [`Trust`] is what it comes to, with all keys read; there is no half of one. It
+//! says for each repository which [`Rule`] counts, and [`judge`] holds an artefact's signatures against that rule. Nothing
+//! here talks to a registry: whoever calls brings the signatures, and a registry that does not answer must never look like
+//! one without signatures.
+
+mod bundle;
+mod fault;
+mod key;
+mod legacy;
+mod pattern;
+mod signature;
+#[cfg(test)]
+mod signer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use qosm_model::digest::Digest;
+use serde::{Deserialize, Serialize};
+
+pub use fault::{TrustError, TrustFault, TrustProblem};
+pub use key::{KeyError, PublicKey};
+pub use signature::{
+    Candidate, Format, Good, MAX_BLOB, MAX_CANDIDATES, MAX_SIGNATURES, Outcome, Rejected, Verdict, judge,
+};
+
+/// No key is near this size; a device or a log named by mistake is beyond it.
+const MAX_KEY_FILE: u64 = 64 << 10;
+
+/// The operator's rules as they are written. Without any rule nothing is checked; with one or more, what no rule matches is
+/// denied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TrustPolicy {
+    /// The rules; their order does not matter.
+    pub rules: Vec<TrustRule>,
+}
+
+/// Who must have signed the artefacts of a pattern.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct TrustRule {
+    /// Matches `REGISTRY/REPOSITORY`, without tag or digest; `*` stands for any characters. The longest pattern that matches
+    /// counts.
+    pub pattern: String,
+    /// The keys.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<TrustKey>,
+    /// How many of them must have signed.
+    #[serde(default)]
+    pub require: Require,
+    /// What a signature must say to count: all of these, among its signed annotations.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// Whether a signature of the old format must name this very repository. Off, because a mirror has another name.
+    #[serde(default)]
+    pub docker_reference: bool,
+    /// Lets these artefacts in without any signature.
+    #[serde(default)]
+    pub unsigned: bool,
+}
+
+/// A key under the name that reports use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct TrustKey {
+    /// The name.
+    pub name: String,
+    /// The key itself, as PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pem: Option<String>,
+    /// The file that holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+}
+
+/// How many of a rule's keys must have signed. Different keys count, not entries or signatures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Require {
+    /// One, whichever.
+    #[default]
+    Any,
+    /// Each.
+    All,
+    /// So many.
+    AtLeast(usize),
+}
+
+/// The operator's rules with all keys read. The default has no rules, and checks nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// The longest pattern first.
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Debug)]
+enum Entry {
+    Unsigned { pattern: String },
+    Signed(Rule),
+}
+
+/// Who must have signed the artefacts of a pattern, with the keys read.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    pattern: String,
+    /// At least one; each key once.
+    keys: Vec<NamedKey>,
+    require: Require,
+    annotations: BTreeMap<String, String>,
+    docker_reference: bool,
+}
+
+#[derive(Clone, Debug)]
+struct NamedKey {
+    name: String,
+    key: PublicKey,
+}
+
+/// What the rules say about a repository.
+#[derive(Clone, Copy, Debug)]
+pub enum Decision<'a> {
+    /// There are no rules at all.
+    Unchecked,
+    /// There are rules, and none for this repository: it must not be loaded.
+    Denied,
+    /// A rule lets it in without a signature.
+    Unsigned,
+    /// It must be signed as this rule says.
+    Rule(&'a Rule),
+}
+
+impl Trust {
+    /// Reads the policy's keys from the files that it names.
+    ///
+    /// # Errors
+    ///
+    /// [`TrustError`] with all that is wrong.
+    pub fn load(policy: &TrustPolicy) -> Result<Self, TrustError> {
+        policy.resolve(read_key_file)
+    }
+
+    /// What the rules say about `REGISTRY/REPOSITORY`, as the reference names it (a mirror's own name never counts).
+    pub fn rule_for(&self, repository: &str) -> Decision<'_> {
+        if self.entries.is_empty() {
+            return Decision::Unchecked;
+        }
+        match self.entries.iter().find(|entry| pattern::is_match(entry.pattern(), repository)) {
+            None => Decision::Denied,
+            Some(Entry::Unsigned { .. }) => Decision::Unsigned,
+            Some(Entry::Signed(rule)) => Decision::Rule(rule),
+        }
+    }
+
+    /// A name for what these rules let in: it changes when a verdict could, and not when rules or keys only change places, or
+    /// a key its name or file.
+    pub fn hash(&self) -> Digest {
+        let rules: BTreeSet<String> = self.entries.iter().map(Entry::canonical).collect();
+        Digest::of(format!("qosm trust v1\n{}", rules.into_iter().collect::<Vec<_>>().join("\n")).as_bytes())
+    }
+}
+
+impl Entry {
+    fn pattern(&self) -> &str {
+        match self {
+            Self::Unsigned { pattern } | Self::Signed(Rule { pattern, .. }) => pattern,
+        }
+    }
+
+    /// All that decides, on one line, so that no two rules have the same.
+    fn canonical(&self) -> String {
+        match self {
+            Self::Unsigned { pattern } => serde_json::json!({ "pattern": pattern, "unsigned": true }),
+            Self::Signed(rule) => serde_json::json!({
+                "pattern": rule.pattern,
+                "keys": rule.keys.iter().map(|named| named.key.fingerprint()).collect::<BTreeSet<_>>(),
+                "require": rule.require,
+                "annotations": rule.annotations,
+                "dockerReference": rule.docker_reference,
+            }),
+        }
+        .to_string()
+    }
+}
+
+impl Rule {
+    /// The pattern.
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// The keys with their names, each key once.
+    pub fn keys(&self) -> impl Iterator<Item = (&str, &PublicKey)> {
+        self.keys.iter().map(|named| (named.name.as_str(), &named.key))
+    }
+
+    /// How many different keys must have signed.
+    fn needed(&self) -> usize {
+        match self.require {
+            Require::Any => 1,
+            Require::All => self.keys.len(),
+            Require::AtLeast(number) => number,
+        }
+    }
+}
+
+impl TrustPolicy {
+    /// Reads the keys, those of files through `read`.
+    ///
+    /// # Errors
+    ///
+    /// [`TrustError`] with all that is wrong: a pattern that matches nothing, two patterns of one length for the same
+    /// artefacts, a key that cannot be read or used, a rule that nothing or everything would satisfy.
+    pub fn resolve(&self, mut read: impl FnMut(&Path) -> io::Result<String>) -> Result<Trust, TrustError> {
+        let mut faults = Vec::new();
+        let mut entries = Vec::new();
+        for (index, rule) in self.rules.iter().enumerate() {
+            let mut report = Report { rule: index + 1, pattern: &rule.pattern, faults: &mut faults };
+            if let Some(fault) = pattern::fault(&rule.pattern) {
+                report.field("pattern", TrustProblem::Pattern(fault));
+            }
+            let earlier = self.rules.iter().take(index).enumerate().find(|(_, earlier)| {
+                earlier.pattern.len() == rule.pattern.len() && pattern::overlap(&earlier.pattern, &rule.pattern)
+            });
+            if let Some((number, earlier)) = earlier {
+                report.field("pattern", TrustProblem::Tie { rule: number + 1, pattern: earlier.pattern.clone() });
+            }
+            entries.push(rule.resolve(&mut read, &mut report));
+        }
+        if !faults.is_empty() {
+            return Err(TrustError { faults });
+        }
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.pattern().len()));
+        Ok(Trust { entries })
+    }
+}
+
+impl TrustRule {
+    fn resolve(&self, read: &mut impl FnMut(&Path) -> io::Result<String>, report: &mut Report<'_>) -> Entry {
+        if self.unsigned {
+            for (field, is_used) in [
+                ("keys", !self.keys.is_empty()),
+                ("require", self.require != Require::default()),
+                ("annotations", !self.annotations.is_empty()),
+                ("dockerReference", self.docker_reference),
+            ] {
+                if is_used {
+                    report.field(field, TrustProblem::BesideUnsigned);
+                }
+            }
+            return Entry::Unsigned { pattern: self.pattern.clone() };
+        }
+        let mut keys: Vec<NamedKey> = Vec::new();
+        let mut is_complete = !self.keys.is_empty();
+        if self.keys.is_empty() {
+            report.field("keys", TrustProblem::NoKeys);
+        }
+        for (index, entry) in self.keys.iter().enumerate() {
+            let name = entry.name.trim();
+            let shown = if name.is_empty() { (index + 1).to_string() } else { name.to_owned() };
+            if name.is_empty() {
+                report.key(&shown, "name", TrustProblem::NoName);
+            } else if self.keys.iter().take(index).any(|earlier| earlier.name.trim() == name) {
+                report.key(&shown, "name", TrustProblem::NameTwice);
+            }
+            match entry.resolve(read) {
+                // The same key under another name is one key, and must not stand for two signers.
+                Ok(key) if keys.iter().any(|known| known.key == key) => {}
+                Ok(key) => keys.push(NamedKey { name: name.to_owned(), key }),
+                Err((field, problem)) => {
+                    is_complete = false;
+                    report.key(&shown, field, problem);
+                }
+            }
+        }
+        match self.require {
+            Require::AtLeast(0) => report.field("require", TrustProblem::Nothing),
+            Require::AtLeast(wanted) if is_complete && wanted > keys.len() => {
+                report.field("require", TrustProblem::TooMany { wanted, distinct: keys.len() });
+            }
+            _ => {}
+        }
+        Entry::Signed(Rule {
+            pattern: self.pattern.clone(),
+            keys,
+            require: self.require,
+            annotations: self.annotations.clone(),
+            docker_reference: self.docker_reference,
+        })
+    }
+}
+
+impl TrustKey {
+    fn resolve(
+        &self,
+        read: &mut impl FnMut(&Path) -> io::Result<String>,
+    ) -> Result<PublicKey, (&'static str, TrustProblem)> {
+        let (field, pem) = match (&self.pem, &self.path) {
+            (Some(pem), None) => ("pem", pem.clone()),
+            (None, Some(path)) => match read(path) {
+                Ok(pem) => ("path", pem),
+                Err(error) => return Err(("path", TrustProblem::Read { path: path.clone(), error })),
+            },
+            (None, None) => return Err(("pem", TrustProblem::NoSource)),
+            (Some(_), Some(_)) => return Err(("pem", TrustProblem::TwoSources)),
+        };
+        PublicKey::from_pem(&pem).map_err(|error| (field, TrustProblem::Key { path: self.path.clone(), error }))
+    }
+}
+
+/// Where the faults of one rule go.
+struct Report<'a> {
+    rule: usize,
+    pattern: &'a str,
+    faults: &'a mut Vec<TrustFault>,
+}
+
+impl Report<'_> {
+    fn field(&mut self, field: &'static str, problem: TrustProblem) {
+        self.push(None, field, problem);
+    }
+
+    fn key(&mut self, key: &str, field: &'static str, problem: TrustProblem) {
+        self.push(Some(key.to_owned()), field, problem);
+    }
+
+    fn push(&mut self, key: Option<String>, field: &'static str, problem: TrustProblem) {
+        self.faults.push(TrustFault { rule: self.rule, pattern: self.pattern.to_owned(), key, field, problem });
+    }
+}
+
+fn read_key_file(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(MAX_KEY_FILE).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,377 @@
+//! An artefact's signatures, held against the rule that counts for it.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use qosm_model::digest::Digest;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{NamedKey, Require, Rule, bundle, legacy};
+
+/// So many candidates are looked at; a repository that others may push to could hold any number.
+pub const MAX_CANDIDATES: usize = 64;
+/// No larger candidate is looked at, in bytes.
+pub const MAX_BLOB: usize = 256 << 10;
+/// So many signatures of one manifest of the old format are looked at: its last ones, because cosign appends.
+pub const MAX_SIGNATURES: usize = 8;
+
+/// What may be a signature: one layer of a manifest that was found beside the artefact. Its bytes were compared with the
+/// digest in that manifest when they were fetched.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Tag or digest of the manifest that has this layer.
+    pub origin: String,
+    /// How it is to be read.
+    pub format: Format,
+    /// The layer's bytes.
+    pub blob: Vec<u8>,
+    /// The annotations of the layer's descriptor.
+    pub annotations: BTreeMap<String, String>,
+    /// The media type of the layer's descriptor.
+    pub media_type: String,
+}
+
+/// The form of a signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Format {
+    /// A "simple signing" payload, its signature in an annotation: cosign 1 and 2, or 3 with `--new-bundle-format=false`.
+    Legacy,
+    /// A Sigstore bundle of version 0.3: cosign 3.
+    Bundle,
+}
+
+impl Format {
+    /// The form of layers of this media type; `None` if they are no signatures that are read here.
+    pub fn of_layer(media_type: &str) -> Option<Self> {
+        if media_type == legacy::MEDIA_TYPE {
+            Some(Self::Legacy)
+        } else {
+            bundle::is_media_type(media_type).then_some(Self::Bundle)
+        }
+    }
+}
+
+/// What a rule says about an artefact with these signatures.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Verdict {
+    /// Whether it may be loaded.
+    pub outcome: Outcome,
+    /// The signatures that count, in the order of the candidates.
+    pub signatures: Vec<Good>,
+    /// The candidates that do not, in their order.
+    pub rejected: Vec<Rejected>,
+}
+
+/// Whether an artefact may be loaded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    /// It may.
+    Accepted,
+    /// It must not: why, and the way out.
+    Refused(String),
+}
+
+/// A signature that counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Good {
+    /// The name of the key in the rule.
+    pub key: String,
+    /// Its fingerprint.
+    pub fingerprint: String,
+    /// The signature's form.
+    pub format: Format,
+    /// What the signer said beside: the signed annotations that are text.
+    pub annotations: BTreeMap<String, String>,
+    /// Tag or digest of the manifest that holds it.
+    pub origin: String,
+}
+
+/// A candidate that does not count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rejected {
+    /// Tag or digest of the manifest that holds it.
+    pub origin: String,
+    /// Why, on one line.
+    pub why: String,
+}
+
+/// Holds signatures against a rule: `repository` is `REGISTRY/REPOSITORY` as the reference names it, `subject` the digest of the
+/// manifest that is to be loaded. It is accepted when as many different keys as the rule wants have signed this very digest, each
+/// with the annotations that the rule wants; whatever else lies beside it does no harm.
+pub fn judge(rule: &Rule, repository: &str, subject: &Digest, candidates: &[Candidate]) -> Verdict {
+    let question = Question { rule, repository, subject };
+    let mut signatures = Vec::new();
+    let mut rejected = Vec::new();
+    let mut doubts = Vec::new();
+    let mut looked_at = 0;
+    let mut old_ones = OldOnes::count(candidates);
+    for candidate in candidates {
+        let doubt = if looked_at == MAX_CANDIDATES {
+            Doubt::TooManyCandidates
+        } else if old_ones.is_one_too_many(candidate) {
+            Doubt::TooManySignatures
+        } else {
+            looked_at += 1;
+            match question.claim(candidate) {
+                Ok(claim) => {
+                    signatures.push(claim.into_good(candidate));
+                    continue;
+                }
+                Err(doubt) => doubt,
+            }
+        };
+        let is_last = matches!(doubt, Doubt::TooManyCandidates);
+        rejected.push(Rejected { origin: candidate.origin.clone(), why: doubt.to_string() });
+        doubts.push(doubt);
+        if is_last {
+            break;
+        }
+    }
+    let signers: BTreeSet<&str> = signatures.iter().map(|good: &Good| good.fingerprint.as_str()).collect();
+    let outcome = if signers.len() >= rule.needed() {
+        Outcome::Accepted
+    } else {
+        Outcome::Refused(question.refusal(&signers, &doubts))
+    };
+    Verdict { outcome, signatures, rejected }
+}
+
+/// What a signature is held against.
+#[derive(Clone, Copy)]
+pub(super) struct Question<'a> {
+    pub(super) rule: &'a Rule,
+    pub(super) repository: &'a str,
+    pub(super) subject: &'a Digest,
+}
+
+/// A signature over the right digest by one of the rule's keys, and what was signed beside it.
+pub(super) struct Claim<'a> {
+    pub(super) key: &'a NamedKey,
+    pub(super) annotations: BTreeMap<String, String>,
+}
+
+impl<'a> Question<'a> {
+    fn claim(&self, candidate: &Candidate) -> Result<Claim<'a>, Doubt> {
+        if candidate.blob.len() > MAX_BLOB {
+            return Err(Doubt::TooLarge(candidate.blob.len()));
+        }
+        if Format::of_layer(&candidate.media_type) != Some(candidate.format) {
+            return Err(Doubt::MediaType(Shown::new(&candidate.media_type)));
+        }
+        let claim = match candidate.format {
+            Format::Legacy => legacy::claim(self, candidate)?,
+            Format::Bundle => bundle::claim(self, candidate)?,
+        };
+        for (name, wanted) in &self.rule.annotations {
+            let found = claim.annotations.get(name);
+            if found != Some(wanted) {
+                let (name, wanted) = (name.clone(), wanted.clone());
+                return Err(Doubt::Annotation { name, wanted, found: found.map(|found| Shown::new(found)) });
+            }
+        }
+        Ok(claim)
+    }
+
+    /// The first of the rule's keys for which this is a signature. The hint decides which is tried first, and nothing else.
+    pub(super) fn signer(&self, hint: Option<&str>, is_signed: impl Fn(&NamedKey) -> bool) -> Option<&'a NamedKey> {
+        let is_hinted = |named: &&NamedKey| hint == Some(named.key.hint());
+        let (hinted, others): (Vec<_>, Vec<_>) = self.rule.keys.iter().partition(is_hinted);
+        hinted.into_iter().chain(others).find(|named| is_signed(named))
+    }
+
+    /// No key of the rule made this signature.
+    pub(super) fn foreign(&self, has_certificate: bool) -> Doubt {
+        Doubt::Foreign { keys: Names(self.rule.keys.iter()).to_string(), has_certificate }
+    }
+
+    fn refusal(&self, signers: &BTreeSet<&str>, doubts: &[Doubt]) -> String {
+        let Self { rule, repository, subject } = self;
+        let is_missing = |named: &&NamedKey| !signers.contains(named.key.fingerprint().as_str());
+        let failed: Vec<_> = doubts.iter().filter(|doubt| !doubt.is_skip()).collect();
+        let found = match (signers.len(), failed.as_slice()) {
+            (0, []) if doubts.is_empty() => "it has no signature".to_owned(),
+            (0, []) => "it has attestations and no signature".to_owned(),
+            (0, [only]) => format!("its signature does not count ({only})"),
+            (0, [first, ..]) => format!("none of its {} signatures counts (the first: {first})", failed.len()),
+            _ => {
+                format!("it is signed by {} alone", Names(rule.keys.iter().filter(|named| !is_missing(named))))
+            }
+        };
+        let all = Names(rule.keys.iter());
+        let wanted = match rule.require {
+            _ if rule.keys.len() == 1 => format!("{all}"),
+            Require::Any => format!("one of {all}"),
+            Require::All => format!("each of {all}"),
+            Require::AtLeast(number) => format!("{number} of {all}"),
+        };
+        let missing = Names(rule.keys.iter().filter(is_missing));
+        let annotations: String = rule.annotations.iter().map(|(name, value)| format!("-a {name}={value} ")).collect();
+        format!(
+            "{found}, and rule `{}` wants it signed by {wanted}; have it signed by {missing}: `cosign sign --key KEY \
+             {annotations}{repository}@{subject}`",
+            rule.pattern,
+        )
+    }
+}
+
+impl Claim<'_> {
+    fn into_good(self, candidate: &Candidate) -> Good {
+        Good {
+            key: self.key.name.clone(),
+            fingerprint: self.key.key.fingerprint(),
+            format: candidate.format,
+            annotations: self.annotations,
+            origin: candidate.origin.clone(),
+        }
+    }
+}
+
+/// How many signatures of the old format each manifest has beyond those that are looked at.
+struct OldOnes<'a>(BTreeMap<&'a str, usize>);
+
+impl<'a> OldOnes<'a> {
+    fn count(candidates: &'a [Candidate]) -> Self {
+        let mut counts = BTreeMap::new();
+        for candidate in candidates.iter().filter(|candidate| candidate.format == Format::Legacy) {
+            *counts.entry(candidate.origin.as_str()).or_default() += 1;
+        }
+        Self(counts)
+    }
+
+    fn is_one_too_many(&mut self, candidate: &Candidate) -> bool {
+        match self.0.get_mut(candidate.origin.as_str()) {
+            Some(count) if candidate.format == Format::Legacy && *count > MAX_SIGNATURES => {
+                *count -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Why a candidate does not count.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Doubt {
+    #[error("this and all after it are not looked at: {MAX_CANDIDATES} candidates are the limit")]
+    TooManyCandidates,
+    #[error("not looked at: only the last {MAX_SIGNATURES} signatures of a manifest are")]
+    TooManySignatures,
+    #[error("it has {0} bytes, more than the {MAX_BLOB} that a signature may have")]
+    TooLarge(usize),
+    #[error("layers of the type {0} are no signatures that are read here")]
+    MediaType(Shown),
+    #[error("skipped: an attestation ({0}), not a signature")]
+    Attestation(Shown),
+    #[error("its {0} is not base64")]
+    Base64(&'static str),
+    #[error("its {what} is not the JSON that it should be: {error}")]
+    Json { what: &'static str, error: Shown },
+    #[error("there is no {0}")]
+    Missing(&'static str),
+    #[error("it has {0} signatures, where there must be one")]
+    Signatures(usize),
+    #[error("it has {0} subjects, where there must be one: the manifest")]
+    Subjects(usize),
+    #[error("no key of the rule ({keys}) made it{}", if *has_certificate {
+        ": it came with a certificate (keyless), and only signatures by a key are read; sign with `cosign sign --key`"
+    } else { "" })]
+    Foreign { keys: String, has_certificate: bool },
+    #[error("its {what} is {found}, where `{wanted}` is wanted")]
+    Kind { what: &'static str, found: Shown, wanted: &'static str },
+    #[error("it is a signature of another artefact, {0}")]
+    OtherArtefact(Shown),
+    #[error("it was made for the repository {0}, and the rule says `dockerReference: true`")]
+    OtherRepository(Shown),
+    #[error(
+        "it is a signature of the manifest as a file, by {}, and only one by its SHA2_256 can be held against the digest; sign \
+         with `cosign sign` instead of `cosign sign-blob`", .0.as_ref().map_or("a hash without a name", |hash| &hash.0)
+    )]
+    Hash(Option<Shown>),
+    #[error("the rule wants the annotation `{name}` to be `{wanted}`, and {}", Found(found))]
+    Annotation { name: String, wanted: String, found: Option<Shown> },
+}
+
+impl Doubt {
+    /// Whether it is no signature at all, rather than a bad one.
+    fn is_skip(&self) -> bool {
+        matches!(self, Self::Attestation(_))
+    }
+}
+
+struct Found<'a>(&'a Option<Shown>);
+
+impl fmt::Display for Found<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(found) => write!(f, "it is {found}"),
+            None => f.write_str("the signature does not have it"),
+        }
+    }
+}
+
+struct Names<I>(I);
+
+impl<'a, I: Iterator<Item = &'a NamedKey> + Clone> fmt::Display for Names<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, named) in self.0.clone().enumerate() {
+            write!(f, "{}`{}`", if index == 0 { "" } else { ", " }, named.name)?;
+        }
+        Ok(())
+    }
+}
+
+/// A stranger's text as it may be shown: in quotes, on one line, without anything that a terminal obeys, and not too long.
+#[derive(Debug)]
+pub(super) struct Shown(String);
+
+impl Shown {
+    const MOST: usize = 120;
+
+    pub(super) fn new(text: &str) -> Self {
+        let is_longer = text.chars().nth(Self::MOST).is_some();
+        let start: String = text.chars().take(Self::MOST).flat_map(char::escape_debug).collect();
+        Self(format!("`{start}{}`", if is_longer { "…" } else { "" }))
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Reads JSON of a stranger.
+pub(super) fn json<'a, T: serde::Deserialize<'a>>(what: &'static str, bytes: &'a [u8]) -> Result<T, Doubt> {
+    serde_json::from_slice(bytes).map_err(|error| Doubt::Json { what, error: Shown::new(&error.to_string()) })
+}
+
+/// Reads base64 of either alphabet, which DSSE leaves to the signer.
+pub(super) fn base64(what: &'static str, text: &str) -> Result<Vec<u8>, Doubt> {
+    STANDARD.decode(text).or_else(|_| URL_SAFE.decode(text)).map_err(|_| Doubt::Base64(what))
+}
+
+/// Signed annotations: what is text among them. cosign writes `null` where there are none.
+pub(super) fn annotations(signed: Option<Map<String, Value>>) -> BTreeMap<String, String> {
+    let signed = signed.unwrap_or_default().into_iter();
+    signed.filter_map(|(name, value)| Some((name, value.as_str()?.to_owned()))).collect()
+}
+
+/// Docker Hub's name in references, whichever of its names it goes by.
+pub(super) fn docker_reference(repository: &str) -> Cow<'_, str> {
+    match repository.strip_prefix("index.docker.io/") {
+        Some(path) => Cow::Owned(format!("docker.io/{path}")),
+        None => Cow::Borrowed(repository),
+    }
+}
+
+#[cfg(test)]
+mod tests;

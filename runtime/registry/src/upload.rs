@@ -1,0 +1,177 @@
+//! Putting an artefact somewhere, with its signatures: into a registry, a layout, or an archive of one.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use oci_client::manifest::{ImageIndexEntry, OciImageIndex};
+use qosm_model::digest::Digest;
+
+use crate::error::RegistryError;
+use crate::layout::{Layout, failed};
+use crate::manifest::{self, Document, named, referrers_tag};
+use crate::reference::Reference;
+use crate::remote::{Remote, Remotes};
+use crate::settings::RegistrySettings;
+use crate::source::{MOST_BESIDE, Watch, is_archive};
+
+/// Pushes blobs, then manifests: a tag never names what is not there whole.
+pub(crate) async fn to_registry(
+    from: &Layout,
+    document: &Document,
+    signatures: &[(Document, Option<String>)],
+    to: &Reference,
+    settings: &RegistrySettings,
+    watch: &mut dyn Watch,
+) -> Result<(), RegistryError> {
+    if let Some(expected) = to.digest().filter(|digest| *digest != document.digest) {
+        return Err(RegistryError::Digest { what: to.to_string(), expected, found: document.digest });
+    }
+    let remote = Remotes::default().of(to.registry(), settings)?;
+    push_blobs(from, document, to, &remote, settings.limits.module_bytes(), watch).await?;
+    let target = match to.tag() {
+        Some(tag) => to.tagged(tag),
+        None => to.pinned(document.digest),
+    };
+    remote.push_manifest(&target, document).await?;
+    for (signature, tag) in signatures {
+        push_blobs(from, signature, to, &remote, MOST_BESIDE, watch).await?;
+        match tag {
+            Some(tag) => remote.push_manifest(&to.tagged(tag), signature).await?,
+            None => {
+                remote.push_manifest(&to.pinned(signature.digest), signature).await?;
+                list_referrer(&remote, to, document.digest, signature).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn push_blobs(
+    from: &Layout,
+    document: &Document,
+    to: &Reference,
+    remote: &Remote,
+    most: u64,
+    watch: &mut dyn Watch,
+) -> Result<(), RegistryError> {
+    let what = to.to_string();
+    let manifest = document.manifest(&what)?;
+    for blob in manifest.layers.iter().chain([&manifest.config]) {
+        let (digest, size) = named(blob, &what)?;
+        let bytes = from.blob(digest, most.max(MOST_BESIDE), "blob")?.ok_or_else(|| RegistryError::Shape {
+            what: what.clone(),
+            message: format!("blob {digest} is not in the local store any more; try again"),
+        })?;
+        watch.begin(&what, size);
+        remote.push_blob(to, digest, bytes).await?;
+        watch.more(size);
+        watch.end();
+    }
+    Ok(())
+}
+
+/// Where a registry does not know the referrers API, whoever adds a referrer lists it.
+async fn list_referrer(remote: &Remote, to: &Reference, of: Digest, signature: &Document) -> Result<(), RegistryError> {
+    let referrers = remote.referrers(to, of).await?;
+    if referrers.by_api {
+        return Ok(());
+    }
+    let what = to.to_string();
+    let mut index = match &referrers.index {
+        Some(document) => document.index(&what)?,
+        None => OciImageIndex {
+            schema_version: 2,
+            media_type: Some(manifest::INDEX.to_owned()),
+            manifests: Vec::new(),
+            artifact_type: None,
+            annotations: None,
+        },
+    };
+    let descriptor = signature.descriptor();
+    if index.manifests.iter().any(|entry| entry.digest == descriptor.digest) {
+        return Ok(());
+    }
+    let manifest = signature.manifest(&what)?;
+    index.manifests.push(ImageIndexEntry {
+        media_type: descriptor.media_type,
+        digest: descriptor.digest,
+        size: descriptor.size,
+        platform: None,
+        annotations: manifest.annotations,
+        artifact_type: manifest.artifact_type,
+    });
+    let bytes = serde_json::to_vec(&index)
+        .map_err(|error| RegistryError::Shape { what: what.clone(), message: error.to_string() })?;
+    let index = Document::read(bytes, manifest::INDEX, &what)?;
+    remote.push_manifest(&to.tagged(&referrers_tag(of)), &index).await
+}
+
+/// Adds to a layout, or makes an archive of a new one. An archive comes into its place complete.
+pub(crate) fn to_layout(
+    from: &Layout,
+    document: &Document,
+    signatures: &[(Document, Option<String>)],
+    path: &Path,
+    tag: Option<&str>,
+) -> Result<(), RegistryError> {
+    if !is_archive(path) {
+        return fill(from, document, signatures, &Layout::create(path)?, tag);
+    }
+    let folder = tempfile::tempdir().map_err(failed("cannot make a folder to pack", path))?;
+    let layout = Layout::create(folder.path())?;
+    fill(from, document, signatures, &layout, tag)?;
+    let beside = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let packed = || -> std::io::Result<()> {
+        let file = tempfile::NamedTempFile::new_in(beside)?;
+        let mut archive = tar::Builder::new(std::io::BufWriter::new(file));
+        // The same content is the same archive.
+        archive.mode(tar::HeaderMode::Deterministic);
+        for path in content(folder.path())? {
+            let name = path.strip_prefix(folder.path()).map_err(std::io::Error::other)?;
+            archive.append_path_with_name(&path, name)?;
+        }
+        let file = archive.into_inner()?.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        Ok(())
+    };
+    packed().map_err(failed("cannot write", path))
+}
+
+/// All that is in a folder, by name: file systems list it in an order of their own.
+fn content(folder: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(content(&path)?);
+        }
+        found.insert(path);
+    }
+    Ok(found)
+}
+
+fn fill(
+    from: &Layout,
+    document: &Document,
+    signatures: &[(Document, Option<String>)],
+    into: &Layout,
+    tag: Option<&str>,
+) -> Result<(), RegistryError> {
+    let documents = signatures.iter().map(|(document, tag)| (document, tag.as_deref()));
+    for (document, tag) in documents.chain([(document, tag)]) {
+        let what = document.digest.to_string();
+        let manifest = document.manifest(&what)?;
+        for blob in manifest.layers.iter().chain([&manifest.config]) {
+            let (digest, size) = named(blob, &what)?;
+            let bytes = from.blob(digest, size.max(MOST_BESIDE), "blob")?.ok_or_else(|| RegistryError::Shape {
+                what: what.clone(),
+                message: format!("blob {digest} is not in the local store any more; try again"),
+            })?;
+            into.keep(digest, &bytes)?;
+        }
+        into.name(document, tag)?;
+    }
+    into.finish();
+    Ok(())
+}

@@ -1,0 +1,30 @@
+//! A disk that takes no more. `/dev/full` stands for it, which refuses each byte as such a disk does and needs no rights.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use qosm_model::digest::Digest;
+use qosm_registry::RegistryError;
+
+use crate::artefact::{Artefact, noise};
+use crate::node::{Node, told};
+use crate::registry::Registry;
+
+#[tokio::test]
+async fn a_full_disk_is_told_with_the_file_and_forgotten_once_there_is_room() {
+    let policy = Artefact::policy(&noise(17, 300_000));
+    let registry = Registry::start().await;
+    registry.put("demo", "1", &policy);
+    let (node, reference) = (Node::beside(&[&registry]), registry.named("demo:1"));
+    drop(node.library());
+    let part = node.store().join("ingest").join(Digest::of(policy.module()).hex());
+    symlink("/dev/full", &part).unwrap();
+    let error = node.pull(&reference).await.unwrap_err();
+    let RegistryError::File { path, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(*path, part);
+    assert!(told(&error).contains("No space left on device"), "{}", told(&error));
+    assert_eq!(registry.gets(&policy.module_path()).len(), 1, "it is not tried again");
+    assert!(node.stored(&reference).unwrap().is_none());
+    fs::remove_file(&part).unwrap();
+    node.check_pull(&reference, &policy).await;
+}

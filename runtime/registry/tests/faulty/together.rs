@@ -1,0 +1,76 @@
+//! Several at work in one store, and work that is broken off.
+
+use std::time::Duration;
+
+use crate::artefact::{Artefact, noise};
+use crate::fault::Fault;
+use crate::node::{Node, location};
+use crate::registry::Registry;
+
+async fn beside(policy: &Artefact) -> (Registry, Node, String) {
+    let registry = Registry::start().await;
+    registry.put("demo", "1", policy);
+    let (node, reference) = (Node::beside(&[&registry]), registry.named("demo:1"));
+    (registry, node, reference)
+}
+
+/// Waits until so much of a blob is there.
+async fn until_part(node: &Node, bytes: u64) {
+    let ingest = node.store().join("ingest");
+    loop {
+        let parts = std::fs::read_dir(&ingest).into_iter().flatten();
+        let mut parts = parts.filter_map(|entry| entry.unwrap().metadata().ok());
+        if parts.any(|part| part.len() == bytes) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn two_that_pull_the_same_fetch_it_once() {
+    let policy = Artefact::policy(&noise(14, 5));
+    let (registry, node, reference) = beside(&policy).await;
+    registry.wrong(&policy.module_path(), usize::MAX, Fault::Slow);
+    let (one, other) = tokio::join!(node.pull(&reference), node.pull(&reference));
+    assert!(one.unwrap().module == policy.module() && other.unwrap().module == policy.module());
+    assert_eq!(registry.gets("blobs/").len(), 2, "the module and the config");
+    node.check_pull(&reference, &policy).await;
+}
+
+#[tokio::test]
+async fn a_pull_that_is_broken_off_leaves_its_part_to_the_next() {
+    let policy = Artefact::policy(&noise(15, 300_000));
+    let (registry, node, reference) = beside(&policy).await;
+    registry.wrong(&policy.module_path(), 1, Fault::Stall(100_000));
+    tokio::select! {
+        pulled = node.pull(&reference) => panic!("{pulled:?}"),
+        () = until_part(&node, 100_000) => {}
+    }
+    assert!(node.stored(&reference).unwrap().is_none());
+    node.check_pull(&reference, &policy).await;
+    let ranges: Vec<_> = registry.gets(&policy.module_path()).into_iter().map(|seen| seen.range).collect();
+    assert_eq!(ranges, [None, Some("bytes=100000-".to_owned())]);
+}
+
+#[tokio::test]
+async fn who_waits_for_another_goes_on_where_that_one_was_broken_off() {
+    let policy = Artefact::policy(&noise(16, 300_000));
+    let (registry, node, reference) = beside(&policy).await;
+    let part = policy.module_path();
+    registry.wrong(&part, 1, Fault::Stall(100_000));
+    let (library, place) = (node.library(), location(&reference));
+    let mut nobody = ();
+    let mut second = Box::pin(library.pull(&place, None, false, &mut nobody));
+    tokio::select! {
+        pulled = node.pull(&reference) => panic!("{pulled:?}"),
+        () = async {
+            until_part(&node, 100_000).await;
+            let waits = tokio::time::timeout(Duration::from_millis(500), &mut second).await;
+            assert!(waits.is_err(), "{waits:?}");
+        } => {}
+    }
+    assert!(second.await.unwrap().module == policy.module());
+    let ranges: Vec<_> = registry.gets(&part).into_iter().map(|seen| seen.range).collect();
+    assert_eq!(ranges, [None, Some("bytes=100000-".to_owned())]);
+}

@@ -1,0 +1,128 @@
+//! Building with Go: what `go install` can name, and commands for whatever else is built.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::{each_line, output, wait};
+use crate::workspace;
+
+/// The Go that Kubernetes, Helm and the tools for registries ask for.
+const WANTED: (u32, u32) = (1, 26);
+
+/// How often a build tells that it goes on.
+const PROGRESS: Duration = Duration::from_secs(30);
+
+/// As `go install`, to a file.
+///
+/// # Errors
+///
+/// When there is no Go, or it does not build it.
+pub(crate) fn install(package: &str, file: &Path) -> Result<()> {
+    let folder = tempfile::tempdir().context("no folder to build in")?;
+    println!("    $ go install {package}   (minutes, once a version)");
+    let mut install = command()?;
+    with_progress(install.args(["install", "-v", "-ldflags=-s -w", package]).env("GOBIN", folder.path()), package)?;
+    let made = fs::read_dir(folder.path()).context("what was built cannot be listed")?.find_map(Result::ok);
+    let made = made.with_context(|| format!("`go install {package}` built no program"))?.path();
+    fs::copy(&made, file).with_context(|| format!("{} cannot be written", file.display()))?;
+    Ok(())
+}
+
+/// A Go command, if this machine's is new enough.
+///
+/// # Errors
+///
+/// When there is none, or it is too old.
+pub(crate) fn command() -> Result<Command> {
+    let help = format!("Go {}.{} or newer is needed to build what the tests run beside", WANTED.0, WANTED.1);
+    let Some(program) =
+        workspace::program("go").or_else(|| Some("/usr/local/go/bin/go".into()).filter(|go: &PathBuf| go.is_file()))
+    else {
+        bail!("{help}, this machine has none: install it from https://go.dev/dl and put its folder `bin` on the PATH");
+    };
+    let printed = output(Command::new(&program).args(["env", "GOVERSION"]))?;
+    let version = version(&printed).with_context(|| format!("`go env GOVERSION` printed `{}`", printed.trim()))?;
+    if version < WANTED {
+        bail!("{help}, this machine has {}: install a newer one from https://go.dev/dl", printed.trim());
+    }
+    let mut go = Command::new(program);
+    // Whatever else this user builds: no C, so that the binaries run anywhere; no workspace; no flags of theirs.
+    go.env("CGO_ENABLED", "0").env("GOWORK", "off").env("GOFLAGS", "").env_remove("GOOS").env_remove("GOARCH");
+    go.stdin(Stdio::null());
+    Ok(go)
+}
+
+/// Runs a build that names each package as it is compiled, and tells now and then how far it is.
+///
+/// # Errors
+///
+/// When it fails, with Go's last words.
+pub(crate) fn with_progress(command: &mut Command, what: &str) -> Result<()> {
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("{what}: go cannot be started"))?;
+    let stderr = child.stderr.take().context("a piped command has no stderr")?;
+    let count = Arc::new(AtomicU64::new(0));
+    let reader = {
+        let count = Arc::clone(&count);
+        thread::spawn(move || complaints(stderr, &count))
+    };
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = wait(&mut child, PROGRESS).with_context(|| format!("{what} cannot be waited for"))? {
+            break status;
+        }
+        println!("    {what}: {} packages, {} s", count.load(Ordering::Relaxed), begun.elapsed().as_secs());
+    };
+    let complaints = reader.join().unwrap_or_default();
+    if !status.success() {
+        bail!("{what} cannot be built ({status}):\n{}", complaints.join("\n"));
+    }
+    println!("    {what} is built: {} packages, {} s", count.load(Ordering::Relaxed), begun.elapsed().as_secs());
+    Ok(())
+}
+
+/// `go1.26.8` and the like.
+fn version(printed: &str) -> Option<(u32, u32)> {
+    let mut numbers = printed.trim().strip_prefix("go")?.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// Counts the lines that name a package, and returns the last of the others: what Go complains of.
+fn complaints(stderr: impl Read, count: &AtomicU64) -> Vec<String> {
+    let mut others = Vec::new();
+    let read = each_line(stderr, |line| {
+        if line.contains(' ') {
+            others.push(line.to_owned());
+            others.drain(..others.len().saturating_sub(20));
+        } else {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    if let Err(error) = read {
+        others.push(error.to_string());
+    }
+    others
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_as_go_prints_them() {
+        assert_eq!(version("go1.26.8\n"), Some((1, 26)));
+        assert_eq!(version("go1.27rc1"), Some((1, 27)));
+        assert_eq!(version("devel"), None);
+    }
+}

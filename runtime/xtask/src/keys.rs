@@ -1,0 +1,41 @@
+//! Keys and passwords for what is started here.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::command;
+use crate::place::Place;
+
+/// Makes a private key, on the curve that everything can use.
+///
+/// # Errors
+///
+/// As [`openssl`].
+pub(crate) fn private(place: &Place, file: &str) -> Result<()> {
+    openssl(place, &["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", file])
+}
+
+/// Runs openssl in a folder.
+///
+/// # Errors
+///
+/// When it fails.
+pub(crate) fn openssl(place: &Place, args: &[&str]) -> Result<()> {
+    let mut openssl = Command::new("openssl");
+    openssl.args(args).current_dir(place.dir());
+    command::output(&mut openssl).map(drop).context("openssl makes no keys")
+}
+
+/// 32 hexadecimal digits that nobody can guess.
+///
+/// # Errors
+///
+/// When the kernel gives none.
+pub(crate) fn random() -> Result<String> {
+    let mut bytes = [0_u8; 16];
+    // So few are always given at once (getrandom(2)).
+    getrandom(bytes.as_mut_slice(), GetRandomFlags::empty()).context("there is no randomness")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

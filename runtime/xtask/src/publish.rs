@@ -1,0 +1,90 @@
+//! The release of the default modules: each pushed to a registry under its version, with where it came from, and signed.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::command;
+use crate::modules;
+use crate::workspace::Workspace;
+
+/// Where to publish.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The registry, and what stands before the modules' names: `ghcr.io/qosm/policies`.
+    #[arg(value_name = "REGISTRY[/PREFIX]")]
+    registry: String,
+    /// The private key that signs. Not said: nothing is signed.
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// A further argument of `cosign sign`.
+    #[arg(long = "cosign", value_name = "ARG", allow_hyphen_values = true)]
+    cosign: Vec<String>,
+    /// A further argument of `qosm policy push`.
+    #[arg(long = "push", value_name = "ARG", allow_hyphen_values = true)]
+    push: Vec<String>,
+}
+
+/// Builds and pushes. The same commit comes to the same digests: the date is the commit's.
+///
+/// # Errors
+///
+/// When a module does not build, or the registry does not take it.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
+    crate::build(workspace)?;
+    let revision = git(workspace, &["rev-parse", "HEAD"])?;
+    let is_changed = !git(workspace, &["status", "--porcelain"])?.is_empty();
+    if is_changed {
+        eprintln!("warning: the working tree has changes; the revision is marked as `-dirty`");
+    }
+    let revision = if is_changed { format!("{revision}-dirty") } else { revision };
+    let date = match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(date) => date,
+        Err(_) => git(workspace, &["log", "-1", "--format=%ct"])?,
+    };
+    let repository = env!("CARGO_PKG_REPOSITORY");
+    for package in modules::names(workspace)? {
+        command::heading(&format!("{package} to {}", args.registry));
+        let file = workspace.modules().join(format!("{package}.wasm"));
+        let inspected = json(Command::new(workspace.binary()).args(["policy", "inspect", "-o", "json"]).arg(&file))?;
+        let version = inspected["version"].as_str().context("a module without a version")?;
+        let reference = format!("{}/{package}:{version}", args.registry);
+        let mut push = Command::new(workspace.binary());
+        push.args(["policy", "push", "-o", "json"]).arg(&file).arg(&reference).env("SOURCE_DATE_EPOCH", &date);
+        for (key, value) in [
+            ("source", repository),
+            ("revision", revision.as_str()),
+            ("licenses", env!("CARGO_PKG_LICENSE")),
+            ("documentation", &format!("{repository}/blob/main/policies/{package}/README.md")),
+        ] {
+            push.arg("--annotation").arg(format!("org.opencontainers.image.{key}={value}"));
+        }
+        let pushed = json(push.args(&args.push))?;
+        let digest = pushed["digest"].as_str().context("a push without a digest")?;
+        println!("    {reference}@{digest}");
+        if let Some(key) = &args.key {
+            let mut cosign = Command::new("cosign");
+            cosign.args(["sign", "--yes", "--key"]).arg(key).args(&args.cosign);
+            command::run(cosign.arg(format!("{}/{package}@{digest}", args.registry)))?;
+        }
+    }
+    if args.key.is_none() {
+        println!("nothing is signed: name a key with ARGS=\"--key cosign.key\"");
+    }
+    Ok(())
+}
+
+fn git(workspace: &Workspace, args: &[&str]) -> Result<String> {
+    let said = command::output(Command::new("git").arg("-C").arg(workspace.root()).args(args))?;
+    Ok(said.trim().to_owned())
+}
+
+fn json(command: &mut Command) -> Result<Value> {
+    let said = command::output(command)?;
+    match serde_json::from_str(&said) {
+        Ok(value) => Ok(value),
+        Err(error) => bail!("{command:?} printed no JSON: {error}"),
+    }
+}

@@ -1,0 +1,151 @@
+//! The registries: their configuration, their command lines, and what is made for those who use them.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::bed::{Bed, Locked};
+use super::programs::Programs;
+use super::tls;
+use crate::command;
+use crate::place::Place;
+
+/// A signing configuration without services.
+pub(crate) const SIGNING_CONFIG: &str = "empty.json";
+/// The folder with the `config.json` that holds the passwords.
+pub(crate) const DOCKER_CONFIG: &str = "docker";
+/// The folder with all programs under their own names.
+pub(crate) const BIN: &str = "bin";
+
+/// One registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Instance {
+    /// HTTP, for everybody.
+    Plain,
+    /// HTTP, with a password.
+    Locked,
+    /// HTTPS, with a password.
+    Tls,
+    /// HTTP, for everybody, with the referrers API.
+    Referrers,
+}
+
+impl Instance {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::Plain, Self::Locked, Self::Tls, Self::Referrers];
+
+    /// Its name: that of its log and its record, and its key in the bed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Locked => "locked",
+            Self::Tls => "tls",
+            Self::Referrers => "referrers",
+        }
+    }
+
+    /// Where it listens.
+    pub(crate) fn host(self, bed: &Bed) -> &str {
+        match self {
+            Self::Plain => &bed.plain.host,
+            Self::Locked => &bed.locked.host,
+            Self::Tls => &bed.tls.locked.host,
+            Self::Referrers => &bed.referrers.host,
+        }
+    }
+
+    /// An argument that only this folder's registry has.
+    pub(crate) fn mark(self, place: &Place) -> String {
+        match self {
+            Self::Plain | Self::Locked | Self::Tls => place.text(&self.file("json")),
+            Self::Referrers => place.text(&format!("{BIN}/referrers")),
+        }
+    }
+
+    /// Its command line.
+    pub(crate) fn command(self, place: &Place, bed: &Bed, programs: &Programs) -> Command {
+        match self {
+            Self::Plain | Self::Locked | Self::Tls => {
+                let mut registry = Command::new(&programs.registry);
+                registry.arg("serve").arg(self.mark(place));
+                registry
+            }
+            Self::Referrers => {
+                let mut registry = Command::new(self.mark(place));
+                registry.arg(self.host(bed));
+                registry
+            }
+        }
+    }
+
+    /// Writes what it is started with.
+    ///
+    /// # Errors
+    ///
+    /// When something cannot be made.
+    pub(crate) fn configure(self, place: &Place, bed: &Bed, programs: &Programs) -> Result<()> {
+        let (locked, with_tls) = match self {
+            Self::Plain => (None, false),
+            Self::Locked => (Some(&bed.locked), false),
+            Self::Tls => (Some(&bed.tls.locked), true),
+            Self::Referrers => return Ok(()),
+        };
+        let mut config = json!({
+            "version": "0.1",
+            "storage": {"filesystem": {"rootdirectory": place.text(self.name())}, "delete": {"enabled": true}},
+            "http": {"addr": self.host(bed)},
+        });
+        if let Some(locked) = locked {
+            let file = self.file("htpasswd");
+            place.write(&file, &hashed(programs, locked)?)?;
+            config["auth"] = json!({"htpasswd": {"realm": "qosm-test", "path": place.text(&file)}});
+        }
+        if with_tls {
+            tls::make(place)?;
+            config["http"]["tls"] = json!({"certificate": place.text(tls::CERTIFICATE), "key": place.text(tls::KEY)});
+        }
+        // YAML, as all JSON is.
+        place.write(&self.file("json"), &format!("{config:#}\n"))
+    }
+
+    fn file(self, extension: &str) -> String {
+        format!("{}.{extension}", self.name())
+    }
+}
+
+/// What those who push, pull and sign are given.
+///
+/// # Errors
+///
+/// When something cannot be made.
+pub(crate) fn equip(place: &Place, bed: &Bed, programs: &Programs) -> Result<()> {
+    let bin = place.make(BIN)?;
+    for (name, program) in programs.tools().into_iter().chain([("referrers", programs.referrers.as_path())]) {
+        link(program, &bin.join(name))?;
+    }
+    let signing = ["signing-config", "create", "--out"];
+    command::output(Command::new(&programs.cosign).args(signing).arg(place.path(SIGNING_CONFIG)))?;
+    // What was made has to be what is wanted, whatever becomes cosign's default: no services.
+    let made = std::fs::read(place.path(SIGNING_CONFIG)).context("cosign wrote no signing configuration")?;
+    let made: Value = serde_json::from_slice(&made).context("cosign's signing configuration is no JSON")?;
+    anyhow::ensure!(made.get("rekorTlogUrls").is_none(), "cosign's new signing configuration names a log: {made}");
+    let docker_config = place.make(DOCKER_CONFIG)?;
+    for locked in [&bed.locked, &bed.tls.locked] {
+        let mut login = Command::new(&programs.crane);
+        login.args(["auth", "login", &locked.host, "--username", &locked.username, "--password", &locked.password]);
+        command::output(login.env("DOCKER_CONFIG", &docker_config))?;
+    }
+    Ok(())
+}
+
+/// A line of an htpasswd file; the registry reads bcrypt and nothing else.
+fn hashed(programs: &Programs, locked: &Locked) -> Result<String> {
+    command::output(Command::new(&programs.htpasswd).args(["-nbB", &locked.username, &locked.password]))
+}
+
+fn link(program: &Path, name: &Path) -> Result<()> {
+    symlink(program, name).with_context(|| format!("{} cannot be made", name.display()))
+}

@@ -1,0 +1,37 @@
+//! An authority that signs one certificate.
+
+use anyhow::Result;
+
+use crate::keys::{openssl, private};
+use crate::place::Place;
+
+/// The authority's certificate.
+pub(crate) const CA: &str = "ca.crt";
+/// The registry's certificate.
+pub(crate) const CERTIFICATE: &str = "tls.crt";
+/// Its key.
+pub(crate) const KEY: &str = "tls.key";
+
+/// All that is said of the two: what openssl adds by itself depends on the machine's own configuration.
+const EXTENSIONS: &str = "[req]\ndistinguished_name = name\n[name]\n\
+    [authority]\nbasicConstraints = critical, CA:TRUE\nkeyUsage = critical, keyCertSign, cRLSign\n\
+    subjectKeyIdentifier = hash\n\
+    [server]\nbasicConstraints = critical, CA:FALSE\nkeyUsage = critical, digitalSignature\n\
+    extendedKeyUsage = serverAuth\nsubjectAltName = IP:127.0.0.1, DNS:localhost\nauthorityKeyIdentifier = keyid\n";
+
+/// Makes keys and certificates, for a registry that is reached as 127.0.0.1 or localhost.
+///
+/// # Errors
+///
+/// When openssl fails.
+pub(crate) fn make(place: &Place) -> Result<()> {
+    place.write("tls.cnf", EXTENSIONS)?;
+    private(place, "ca.key")?;
+    let request = ["req", "-config", "tls.cnf", "-new", "-key"];
+    let signed = ["-x509", "-days", "30", "-extensions", "authority", "-subj", "/CN=qosm-test-authority", "-out", CA];
+    openssl(place, &[&request[..], &["ca.key"], &signed].concat())?;
+    private(place, KEY)?;
+    openssl(place, &[&request[..], &[KEY, "-subj", "/CN=qosm-test-registry", "-out", "tls.csr"]].concat())?;
+    let sign = ["x509", "-req", "-in", "tls.csr", "-CA", CA, "-CAkey", "ca.key", "-CAcreateserial", "-days", "30"];
+    openssl(place, &[&sign[..], &["-extfile", "tls.cnf", "-extensions", "server", "-out", CERTIFICATE]].concat())
+}
