@@ -90,9 +90,10 @@ impl Fetcher {
     /// When something is to be looked at again although nobody asks for it: a tag, or what could not be fetched.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is there and only looked up again is so when the tag is due, whatever went wrong the last time.
         let due = |state: &State| {
-            let retry = state.failed.as_ref().map(|(_, at)| *at);
-            [retry, state.next_poll].into_iter().flatten().min().filter(|_| !state.is_running)
+            let due = state.next_poll.or_else(|| state.failed.as_ref().map(|(_, at)| *at));
+            due.filter(|_| !state.is_running)
         };
         states.values().filter_map(due).min()
     }
@@ -172,22 +173,17 @@ impl Shelf for Fetcher {
             }
             return Ok(pulled);
         }
-        let trouble = match &state.failed {
-            Some((error, at)) if *at > now => {
-                format!("; last: {error}; tried again in {} s", at.duration_since(now).as_secs())
-            }
-            failed => {
-                let trouble = failed.as_ref().map(|(error, _)| format!("; last: {error}")).unwrap_or_default();
-                if !state.is_running {
-                    self.send(job(false), state);
-                }
-                trouble
-            }
-        };
-        match distrust {
-            Some(error) => Err(failed(error)),
-            None => Err(LoadError::Pending { policy: policy(), location: text(location), trouble }),
+        state.next_poll = None;
+        let wait = state.failed.as_ref().map(|(error, at)| (error.clone(), at.saturating_duration_since(now)));
+        if !state.is_running && wait.as_ref().is_none_or(|(_, wait)| wait.is_zero()) {
+            self.send(job(false), state);
         }
+        let (policy, location) = (policy(), text(location));
+        Err(match (distrust, wait) {
+            (Some(error), _) => LoadError::Artifact { policy, location, source: Box::new(error) },
+            (None, Some((error, wait))) => LoadError::Fetch { policy, location, error, seconds: wait.as_secs() },
+            (None, None) => LoadError::Pending { policy, location },
+        })
     }
 }
 

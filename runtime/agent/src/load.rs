@@ -44,14 +44,24 @@ pub enum LoadError {
         source: Box<RegistryError>,
     },
     /// It is on its way.
-    #[error("policy `{policy}`: module {location} is being fetched{trouble}")]
+    #[error("policy `{policy}`: module {location} is being fetched")]
     Pending {
         /// The policy.
         policy: String,
         /// As the entry names it.
         location: String,
-        /// What went wrong so far, and when it is tried again.
-        trouble: String,
+    },
+    /// It was asked for and did not come.
+    #[error("policy `{policy}`: module {location}: {error}; tried again in {seconds} s")]
+    Fetch {
+        /// The policy.
+        policy: String,
+        /// As the entry names it.
+        location: String,
+        /// What went wrong the last time.
+        error: String,
+        /// When it is tried again.
+        seconds: u64,
     },
     /// Nobody here fetches artefacts.
     #[error(

@@ -18,6 +18,8 @@ use crate::sources::Sources;
 
 /// What could not be loaded is tried again so often: a file may come late, a compiler may have had no memory.
 const TRIED_AGAIN: Duration = Duration::from_secs(60);
+/// So much lies between two musters that nobody asked for.
+const LEAST_GAP: Duration = Duration::from_secs(1);
 /// The agent's own file is looked at so often.
 const FILE_LOOKED_AT: Duration = Duration::from_secs(2);
 
@@ -128,7 +130,7 @@ impl Recruits {
         requests: Sender<Request>,
     ) -> std::io::Result<Self> {
         let again = begun.is_incomplete().then(|| Instant::now() + TRIED_AGAIN);
-        let thread = Thread { recruiter, file, requests, last: None, again };
+        let thread = Thread { recruiter, file, requests, last: None, again, mustered: None };
         std::thread::Builder::new().name("recruits".to_owned()).spawn(move || thread.run(&heard))?;
         Ok(Self { news })
     }
@@ -157,13 +159,15 @@ struct Thread {
     last: Option<Call>,
     /// When to muster although nothing is new.
     again: Option<Instant>,
+    /// When it did last.
+    mustered: Option<Instant>,
 }
 
 impl Thread {
     fn run(mut self, heard: &Receiver<News>) {
         loop {
             let file = self.file.as_ref().map(|_| Instant::now() + FILE_LOOKED_AT);
-            let due = [self.again, self.recruiter.next_due(), file].into_iter().flatten().min();
+            let due = [self.due(), file].into_iter().flatten().min();
             let wait = due.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
             let mut is_new = false;
             match heard.recv_timeout(wait) {
@@ -184,6 +188,12 @@ impl Thread {
                 return;
             }
         }
+    }
+
+    /// When to muster although nothing is new; never at once again, whatever is overdue.
+    fn due(&self) -> Option<Instant> {
+        let due = [self.again, self.recruiter.next_due()].into_iter().flatten().min()?;
+        Some(self.mustered.map_or(due, |at| due.max(at + LEAST_GAP)))
     }
 
     /// Whether the roster may be another now.
@@ -224,6 +234,7 @@ impl Thread {
     /// Sends a roster; an error = nobody listens any more.
     fn muster(&mut self) -> Result<(), ()> {
         // Before the sources have said which PolicyModules there are, those that were taken must not look gone.
+        self.mustered = Some(Instant::now());
         let Some(call) = &self.last else { return Ok(()) };
         let mut roster = self.recruiter.muster(call);
         roster.problems.extend(self.file.as_ref().and_then(|file| file.problem.clone()));
