@@ -477,7 +477,14 @@ fn pod_policy(policy: &Policy, id: PodId) -> PodPolicyReport {
             layer: layer.to_string(),
         })
         .collect();
+    let origin = &policy.origin;
+    let artifact = origin.artifact.as_ref().map(|(digest, trusted)| {
+        let reference = origin.reference.to_string();
+        let pinned = if reference.contains("@sha256:") { String::new() } else { format!(", {digest}") };
+        format!("{reference}{pinned} ({trusted})")
+    });
     PodPolicyReport {
+        artifact,
         policy: policy.name().to_string(),
         mode: policy.mode().as_str().to_owned(),
         health: policy.health.as_str().to_owned(),

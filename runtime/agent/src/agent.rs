@@ -212,6 +212,7 @@ impl Agent {
             }
         }
         metrics.unloaded(&[], &unloaded);
+        metrics.modules(&policies);
         host.limit_migrations(config.page_migration.limits());
         let memory_capacity = host.node_memory().ok().map(|(capacity, _)| capacity);
         Ok(Self {

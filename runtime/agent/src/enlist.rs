@@ -76,6 +76,7 @@ impl Agent {
         self.unloaded.extend(refused);
         self.order();
         self.metrics.unloaded(&before, &self.unloaded);
+        self.metrics.modules(&self.policies);
         self.roster_problems = problems;
         self.alarms.is_stale = true;
         self.collect_problems(now);

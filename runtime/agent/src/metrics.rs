@@ -54,6 +54,16 @@ impl PullResult {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ModuleLabels {
+    policy: String,
+    mode: &'static str,
+    module: String,
+    digest: String,
+    artifact: String,
+    trusted: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabels {
     result: &'static str,
 }
@@ -136,6 +146,7 @@ pub struct Metrics {
     evaluation: Family<PolicyLabels, Histogram, fn() -> Histogram>,
     column: Family<ColumnLabel, Histogram, fn() -> Histogram>,
     failures: Family<PolicyLabels, Counter>,
+    modules: Family<ModuleLabels, Gauge>,
     pulls: Family<ResultLabels, Counter>,
     swaps: Family<ResultLabels, Counter>,
     running: Family<PolicyLabels, Gauge>,
@@ -174,6 +185,7 @@ impl Default for Metrics {
             evaluation: evaluation.clone(),
             column: column.clone(),
             failures: Family::default(),
+            modules: Family::default(),
             pulls: Family::default(),
             swaps: Family::default(),
             running: Family::default(),
@@ -206,6 +218,11 @@ impl Default for Metrics {
         r.register_with_unit("step", "One step of the loop, all phases", Unit::Seconds, step);
         r.register_with_unit("policy_evaluation", "One evaluation of a policy", Unit::Seconds, evaluation);
         r.register_with_unit("column_read", "Reading one column of all containers", Unit::Seconds, column);
+        r.register(
+            "policy_module",
+            "1 for each policy, with the module that it runs and why that is believed",
+            metrics.modules.clone(),
+        );
         r.register("module_pulls", "Artefacts that were asked for in registries", metrics.pulls.clone());
         r.register(
             "policy_swaps",
@@ -335,6 +352,23 @@ impl Metrics {
         }
         for policy in now {
             self.running.get_or_create(&label(policy)).set(0);
+        }
+    }
+
+    /// Which modules run.
+    pub(crate) fn modules(&self, policies: &[Policy]) {
+        self.modules.clear();
+        for policy in policies {
+            let artifact = policy.origin.artifact.as_ref();
+            let labels = ModuleLabels {
+                policy: policy.name().to_string(),
+                mode: policy.mode().as_str(),
+                module: policy.origin.reference.to_string(),
+                digest: policy.module.digest().to_string(),
+                artifact: artifact.map(|(digest, _)| digest.to_string()).unwrap_or_default(),
+                trusted: artifact.map(|(_, trusted)| trusted.to_string()).unwrap_or_default(),
+            };
+            self.modules.get_or_create(&labels).set(1);
         }
     }
 

@@ -230,6 +230,9 @@ pub struct PodPolicyReport {
     /// Why it is not running.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
+    /// For a module that is an artefact: which one, and why it is believed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub artifact: Option<String>,
     /// Its effective configuration.
     pub fields: Vec<FieldReport>,
     /// Why the module turned the pod down.

@@ -368,6 +368,9 @@ impl Recruiter {
         let TakenBack { policy, digest, why } = taken_back;
         let Some(failed) = self.loaded.get(&policy).filter(|loaded| *loaded.module.digest() == digest) else { return };
         self.swaps.note(failed.config.clone(), digest, why);
+        if let Err(error) = self.swaps.keep(&self.state) {
+            tracing::warn!(file = swaps::FILE, %error, "not written; after a restart the failed version is tried again");
+        }
         if let Some(before) = self.taken_before.remove(&policy) {
             self.taken.insert(policy.clone(), before);
             self.keep();

@@ -171,6 +171,7 @@ impl Agent {
 
     fn reorder(&mut self) {
         self.policies.sort_by(Policy::before);
+        self.metrics.modules(&self.policies);
         self.alarms.is_stale = true;
     }
 }

@@ -47,6 +47,9 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
     for policy in &explanation.policies {
         let shadow = if policy.mode == "shadow" { "  (a shadow: nothing of it is written)" } else { "" };
         writeln!(out, "\npolicy {}{shadow}", policy.policy)?;
+        if let Some(artifact) = &policy.artifact {
+            writeln!(out, "    from {artifact}")?;
+        }
         if let Some(error) = &policy.error {
             writeln!(out, "    {}: {error}", policy.health.to_uppercase())?;
             if policy.health == "parked" {

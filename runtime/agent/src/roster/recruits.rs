@@ -178,8 +178,7 @@ impl Thread {
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    is_new =
-                        [self.again, self.recruiter.next_due()].into_iter().flatten().any(|at| at <= Instant::now());
+                    is_new = self.due().is_some_and(|at| at <= Instant::now());
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             }

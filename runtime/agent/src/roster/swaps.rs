@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::PolicyConfig;
 
-/// The file of what was swapped.
+/// The file of what was swapped and what was taken back.
 pub(super) const FILE: &str = "swaps.json";
 
 /// A version that failed its trial or its probation.
@@ -36,10 +36,19 @@ pub struct Swapped {
 }
 
 /// What was swapped, and what was taken back.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub(super) struct Swaps {
     over: BTreeMap<String, Swap>,
-    taken_back: BTreeMap<String, (PolicyConfig, Digest, String)>,
+    taken_back: BTreeMap<String, Failed>,
+}
+
+/// A version that an entry does not get any more. It outlives the agent: at a start nothing runs that could be come back to.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Failed {
+    entry: PolicyConfig,
+    digest: String,
+    why: String,
 }
 
 /// One policy's other module. It counts as long as the entry names the one that it stands in for.
@@ -56,15 +65,14 @@ struct Swap {
 impl Swaps {
     /// What an earlier agent kept; a file that cannot be read is told and counts as none.
     pub(super) fn read(state: &Dir) -> Self {
-        let over = match state.read(FILE).map(|text| serde_json::from_slice(&text)) {
-            Ok(Ok(over)) => over,
+        match state.read(FILE).map(|text| serde_json::from_slice(&text)) {
+            Ok(Ok(swaps)) => swaps,
             Ok(Err(error)) => {
                 tracing::warn!(file = FILE, %error, "it cannot be read; policies run what their entries name");
-                BTreeMap::new()
+                Self::default()
             }
-            Err(_) => BTreeMap::new(),
-        };
-        Self { over, taken_back: BTreeMap::new() }
+            Err(_) => Self::default(),
+        }
     }
 
     /// The entry with what was swapped.
@@ -110,7 +118,7 @@ impl Swaps {
 
     /// Writes down what was swapped, in one piece.
     pub(super) fn keep(&self, state: &Dir) -> std::io::Result<()> {
-        let text = serde_json::to_vec(&self.over)?;
+        let text = serde_json::to_vec(self)?;
         let temporary = format!("{FILE}.new");
         let mut file = state.create(&temporary)?;
         file.write_all(&text)?;
@@ -121,13 +129,13 @@ impl Swaps {
 
     /// Notes a version that failed: this entry does not get this module any more.
     pub(super) fn note(&mut self, entry: PolicyConfig, digest: Digest, why: String) {
-        self.taken_back.insert(entry.name.clone(), (entry, digest, why));
+        self.taken_back.insert(entry.name.clone(), Failed { entry, digest: digest.to_string(), why });
     }
 
     /// Why an entry does not get this module.
     pub(super) fn taken_back(&self, entry: &PolicyConfig, digest: &Digest) -> Option<String> {
-        let (failed, module, why) = self.taken_back.get(&entry.name)?;
-        (failed == entry && module == digest).then(|| why.clone())
+        let failed = self.taken_back.get(&entry.name)?;
+        (failed.entry == *entry && failed.digest == digest.to_string()).then(|| failed.why.clone())
     }
 }
 
@@ -192,9 +200,11 @@ mod tests {
         let mut swaps = Swaps::default();
         swaps.swap(&entry("file:///old"), Some("file:///new".into()), None).unwrap();
         swaps.keep(&state).unwrap();
-        assert_eq!(Swaps::read(&state).over, swaps.over);
+        swaps.note(entry("file:///new"), Digest::of(b"new"), "it trapped".into());
+        swaps.keep(&state).unwrap();
+        assert_eq!(Swaps::read(&state), swaps);
         std::fs::write(folder.path().join(FILE), "{").unwrap();
-        assert!(Swaps::read(&state).over.is_empty());
+        assert_eq!(Swaps::read(&state), Swaps::default());
     }
 
     #[test]

@@ -109,9 +109,8 @@ pub(crate) fn module(
             });
         }
         (false, false, Err(error)) => {
-            bail!(Usage(format!(
-                "there is no file `{text}` and no default module of that name, and as a reference: {error}"
-            )))
+            let folder = default.display();
+            bail!("no file `{text}` and no default module of that name ({folder}); as an artefact: {error}")
         }
     };
     let wasm = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::agent::Agent;
 use crate::guest::{self, Evaluation};
-use crate::node::{APP, BASE, BURST, MOST, Node, POD, binary, module, quick};
+use crate::node::{APP, BASE, BURST, MOST, Node, PATIENT_MILLIS, POD, binary, module, quick};
 use crate::waiting::wait_until;
 use crate::watch::Watch;
 
@@ -120,18 +120,20 @@ fn a_version_that_fails_on_probation_gives_way_to_the_one_before() {
 #[test]
 fn the_agents_own_file_is_read_again_and_what_makes_no_sense_changes_nothing() {
     let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
-    node.agent_config(&json!({"policies": [entry(&module("cpu-burst"))]}));
+    let before = node.cgroups.knobs();
+    let memory = json!({"name": "memory-qos", "evaluationMillis": PATIENT_MILLIS});
+    node.agent_config(&json!({"policies": [memory]}));
     let agent = Agent::start(&node);
+    node.agent_config(&json!({"policies": [memory, quick()]}));
     wait_until("a raise", || node.cgroups.quota(APP) > BASE);
-    let first = digest(&agent);
-    node.agent_config(&json!({"policies": [entry(&another(&node, "other"))]}));
-    wait_until("the other version", || digest(&agent) != first && digest(&agent) != "");
-    let second = digest(&agent);
     node.write("agent.json", "{\"policies\": [{\"nam\": \"x\"}]}");
     wait_until("the mistake to be told", || {
         agent.problems().iter().any(|problem| problem.contains("agent.json") && problem.contains("nam"))
     });
-    assert_eq!(digest(&agent), second);
-    node.agent_config(&json!({"policies": []}));
-    wait_until("the default ones", || agent.policy("memory-qos")["health"] == "running");
+    agent.let_it_run(3);
+    assert!(node.cgroups.quota(APP) > BASE);
+    node.agent_config(&json!({"policies": [memory]}));
+    wait_until("everything to be given back", || node.cgroups.knobs() == before);
+    assert_eq!(agent.policy("cpu-burst"), Value::Null);
+    assert!(!agent.problems().iter().any(|problem| problem.contains("agent.json")), "the mistake is mended");
 }
