@@ -44,3 +44,17 @@ pub fn load(
     load::load(engine, &PolicyConfig::builtin(name), &folder, &mut load::NoShelf, cache, compiler)
         .with_context(|| format!("no bench without the module `{name}`"))
 }
+
+/// Another version of a loaded module: it differs in a section that nobody runs, and so in its digest.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn another(engine: &Engine, of: &LoadedPolicy, compiler: &Compiler) -> anyhow::Result<LoadedPolicy> {
+    let name = &of.config.name;
+    let mut wasm = std::fs::read(directory()?.join(format!("{name}.wasm")))?;
+    // A custom section (0) of three bytes: its name, of one byte, and one byte of content.
+    wasm.extend([0, 3, 1, b'v', b'2']);
+    let module = engine.load(&wasm, None, compiler)?;
+    Ok(LoadedPolicy { module, ..of.clone() })
+}

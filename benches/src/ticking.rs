@@ -10,6 +10,7 @@ use cap_std::fs::Dir;
 use qosm_agent::config::AgentConfig;
 use qosm_agent::journal::Journal;
 use qosm_agent::record::Recorder;
+use qosm_agent::roster::{Enlisted, Roster};
 use qosm_agent::{Agent, LoadedPolicy, Mode, Now, Parts};
 use qosm_engine::Engine;
 use qosm_host::Host;
@@ -79,6 +80,18 @@ impl Ticking {
             self.recorder = None;
         }
         step.decisions.len()
+    }
+
+    /// Has a version of a policy take the place of the one that runs.
+    pub fn enlist(&mut self, policy: &LoadedPolicy) {
+        let policies = vec![Enlisted { policy: policy.clone(), generation: None, newer: None }];
+        self.agent.enlist(Roster { policies, ..Roster::default() }, self.now);
+    }
+
+    /// Whether this version runs.
+    pub fn runs(&self, policy: &LoadedPolicy) -> bool {
+        let digest = policy.module.digest().to_string();
+        self.agent.policy_reports().iter().any(|report| report.digest == digest)
     }
 
     /// Has each further tick recorded, until the receiver is dropped or does not keep up.

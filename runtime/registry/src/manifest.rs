@@ -71,7 +71,15 @@ impl Document {
 
     /// The index that it is.
     pub(crate) fn index(&self, what: &str) -> Result<OciImageIndex, RegistryError> {
-        serde_json::from_slice(&self.bytes).map_err(|error| RegistryError::Shape {
+        let read = || {
+            let mut index: serde_json::Value = serde_json::from_slice(&self.bytes)?;
+            // How some registries write an empty list.
+            if let Some(manifests) = index.get_mut("manifests").filter(|manifests| manifests.is_null()) {
+                *manifests = serde_json::Value::Array(Vec::new());
+            }
+            serde_json::from_value(index)
+        };
+        read().map_err(|error| RegistryError::Shape {
             what: what.to_owned(),
             message: format!("its index cannot be read: {error}"),
         })
@@ -138,6 +146,8 @@ mod tests {
         assert_eq!(of(&format!(r#"{{"mediaType":"{INDEX}"}}"#), MANIFEST).media_type, INDEX);
         let error = of(r#"{"schemaVersion":2,"manifests":[{"mediaType":"m","digest":"sha256:1","size":1}]}"#, "");
         assert!(error.manifest("x").unwrap_err().to_string().contains("name one of them by its digest: sha256:1"));
+        let empty = of(r#"{"schemaVersion":2,"manifests":null}"#, INDEX);
+        assert!(empty.is_index() && empty.index("x").unwrap().manifests.is_empty());
         assert!(Document::read(b"<html>".to_vec(), "", "x").is_err());
     }
 

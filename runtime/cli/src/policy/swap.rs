@@ -26,6 +26,8 @@ pub(crate) fn run(args: &SwapArgs) -> anyhow::Result<Answer> {
     loop {
         let now = report(args)?;
         match &now.newer {
+            // What an earlier swap came to is no news of this one.
+            Some(newer) if !is_meant(&newer.module, &swapped) => {}
             Some(newer) if !newer.pending => bail!("{} runs on as before: {}", args.policy, newer.why),
             Some(newer) => tell(&mut told, &newer.why),
             None if now.health == "fetching" => tell(&mut told, now.error.as_deref().unwrap_or_default()),
@@ -58,9 +60,12 @@ fn report(args: &SwapArgs) -> anyhow::Result<PolicyReport> {
 }
 
 fn is_there(now: &PolicyReport, swapped: &Swapped) -> bool {
+    is_meant(&now.reference, swapped) && now.error.is_none()
+}
+
+fn is_meant(module: &str, swapped: &Swapped) -> bool {
     let wanted = swapped.module.clone().unwrap_or_else(|| format!("builtin:{}", swapped.policy));
-    let same = |text: &str| text.trim_start_matches("file://") == wanted.trim_start_matches("file://");
-    same(&now.reference) && now.error.is_none()
+    module.trim_start_matches("file://") == wanted.trim_start_matches("file://")
 }
 
 fn tell(told: &mut String, news: &str) {

@@ -127,7 +127,7 @@ fn what_is_refused_is_told_with_the_reference_and_the_way_out() {
     let nothing = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     let cases: [(&[&str], i32, &[&str]); 9] = [
         (&["push", &file, &format!("{locked}/a:1")], 1, &[locked, "anonymous", "docker login"]),
-        (&["pull", &format!("{tls}/a:1")], 1, &[tls, "cannot be reached"]),
+        (&["pull", &format!("{tls}/a:1")], 1, &[tls, "HTTP request to an HTTPS server"]),
         (&["pull", &format!("{host}/refused/a:2")], 1, &["refused/a:2", "no such tag"]),
         (&["pull", &format!("{host}/refused/a@{nothing}")], 1, &["no such manifest"]),
         (&["push", "text.wasm", &format!("{host}/refused/b:1")], 1, &["text.wasm is not pushed", "--force"]),

@@ -1,0 +1,95 @@
+//! The promise: one version of a policy takes the place of another between two ticks, and the loop hardly notices.
+//!
+//! CPU Burst on 300 containers of real cgroups, at rest. Two versions that differ in nothing but a comment in their binary take turns: the
+//! roster is enlisted (1), the next step ends with an evaluation of the new version that does not count (2), and the step after that
+//! evaluates it from the start (3). What each takes beyond an ordinary step is what the swap costs; knobs that it writes are counted.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use qosm_agent::LoadedPolicy;
+use qosm_benches::cgroups::Tree;
+use qosm_benches::figures::{self, Figure, Figures};
+use qosm_benches::ticking::Ticking;
+use qosm_benches::{is_wanted, modules, workload};
+use qosm_engine::{Compiler, Engine};
+
+const CONTAINERS: u32 = 300;
+const SWAPS: usize = 200;
+/// Ordinary steps between two swaps.
+const BETWEEN: usize = 5;
+
+fn main() -> anyhow::Result<()> {
+    if !is_wanted("swap") {
+        return Ok(());
+    }
+    let engine = Engine::new()?;
+    let first = modules::load(&engine, "cpu-burst", None, &Compiler::InProcess)?;
+    let second = modules::another(&engine, &first, &Compiler::InProcess)?;
+    let tree = Tree::plant(workload::pods(CONTAINERS))?;
+    let mut agent = Ticking::start(tree.host()?, engine, vec![first.clone()], tree.pods(CONTAINERS))?;
+    let mut timed = Timed::default();
+    for swap in 0..SWAPS {
+        for _ in 0..BETWEEN {
+            timed.ordinary.push(timed_tick(&mut agent, &mut 0));
+        }
+        let next: &LoadedPolicy = if swap % 2 == 0 { &second } else { &first };
+        let started = Instant::now();
+        agent.enlist(next);
+        timed.enlist.push(started.elapsed());
+        timed.trial.push(timed_tick(&mut agent, &mut timed.written));
+        anyhow::ensure!(agent.runs(next), "the other version did not take its place");
+        timed.first.push(timed_tick(&mut agent, &mut timed.written));
+    }
+    anyhow::ensure!(timed.written == 0, "{} knobs were written for nothing", timed.written);
+    timed.report()
+}
+
+fn timed_tick(agent: &mut Ticking, written: &mut usize) -> Duration {
+    let started = Instant::now();
+    *written += agent.tick();
+    started.elapsed()
+}
+
+#[derive(Default)]
+struct Timed {
+    ordinary: Vec<Duration>,
+    enlist: Vec<Duration>,
+    trial: Vec<Duration>,
+    first: Vec<Duration>,
+    written: usize,
+}
+
+impl Timed {
+    fn report(self) -> anyhow::Result<()> {
+        let micros = |times: &[Duration]| times.iter().map(|time| time.as_secs_f64() * 1e6).collect::<Vec<_>>();
+        let ordinary = Figure::of(micros(&self.ordinary));
+        let beyond = |times: &[Duration]| {
+            Figure::of(micros(times).into_iter().map(|time| (time - ordinary.median).max(0.0)).collect())
+        };
+        let pause: Vec<_> =
+            self.enlist.iter().zip(&self.trial).zip(&self.first).map(|((a, b), c)| *a + *b + *c).collect();
+        let longest =
+            Figure::of(micros(&pause).into_iter().map(|time| (time - 2.0 * ordinary.median).max(0.0)).collect());
+        println!("swap/cpu-burst/{CONTAINERS}");
+        println!(
+            "    an ordinary step {:.0} µs; enlisting {:.0} µs; beyond a step: on trial {:.0} µs, from the start {:.0} µs; all of it {:.0} µs",
+            ordinary.median,
+            Figure::of(micros(&self.enlist)).median,
+            beyond(&self.trial).median,
+            beyond(&self.first).median,
+            longest.median
+        );
+        let figures: Figures = [
+            ("step us", ordinary),
+            ("enlist us", Figure::of(micros(&self.enlist))),
+            ("trial us", beyond(&self.trial)),
+            ("first us", beyond(&self.first)),
+            ("swap us", longest),
+        ]
+        .into_iter()
+        .map(|(name, figure)| (name.to_owned(), figure))
+        .collect();
+        figures::write("swap", &figures).context("the figures cannot be kept")
+    }
+}
