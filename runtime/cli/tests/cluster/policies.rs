@@ -253,7 +253,7 @@ fn the_fleet_is_counted_and_a_module_that_cannot_run_is_told() {
     assert!(!rollout().0);
     module.change(&json!({"grants": null, "module": "oci://registry.example/qosm/cpu-burst@sha256:0000"}));
     wait_until("a reference that cannot be resolved is told", || {
-        status()["conditions"].to_string().contains("modules are not pulled from registries yet")
+        status()["conditions"].to_string().contains("is not REGISTRY/REPOSITORY")
     });
     module.change(&json!({"module": "builtin:cpu-burst", "nodeSelector": {"matchLabels": {"zone": "nowhere"}}}));
     wait_until("a selector without nodes is told", || {
