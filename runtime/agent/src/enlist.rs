@@ -36,7 +36,8 @@ impl Agent {
                 }
                 // Its place is taken when it has shown that it works; until then the one that runs goes on as it is.
                 Some(mut policy) if policy.is_succeeded_by(&loaded) => {
-                    let trial = Trial::new(loaded, grants, generation);
+                    let mut trial = Trial::new(loaded, grants, generation);
+                    trial.policy.begin_with(policy.saved());
                     policy.newer = Some(trial.newer());
                     self.policies.push(policy);
                     trials.push(trial);

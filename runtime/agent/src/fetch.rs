@@ -163,7 +163,8 @@ impl Shelf for Fetcher {
         if let Some(pulled) = stored {
             let has_tag = matches!(location, Location::Registry(reference) if reference.digest().is_none());
             match entry.poll_seconds.filter(|_| has_tag) {
-                None => state.next_poll = None,
+                // It is there: what went wrong on the way is over, and nothing wakes anybody for its sake.
+                None => (state.next_poll, state.failed) = (None, None),
                 Some(seconds) if state.next_poll.is_none_or(|at| at <= now) && !state.is_running => {
                     // What was just fetched need not be asked for at once; after a restart it is.
                     state.next_poll = Some(now + spread(Duration::from_secs(u64::from(seconds)).max(LEAST_POLL)));

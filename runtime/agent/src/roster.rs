@@ -95,6 +95,8 @@ impl std::fmt::Display for Newer {
 #[derive(Clone, Debug)]
 struct Miss {
     is_pending: bool,
+    /// It is there, and nobody who counts vouches for it.
+    is_distrust: bool,
     why: String,
 }
 
@@ -201,6 +203,10 @@ impl Recruiter {
         if self.taken != before {
             self.keep();
         }
+        // Whoever comes back under the name of one that is gone is another.
+        let runs = |name: &String| roster.policies.iter().any(|enlisted| enlisted.policy.config.name == *name);
+        self.loaded.retain(|name, _| runs(name));
+        self.loaded_before.retain(|name, _| runs(name));
         self.tidy(&roster.policies);
         if let Some(fetcher) = &self.fetcher {
             let of_modules = modules.iter().map(|module| entry(&name_of(module), &module.spec));
@@ -247,8 +253,9 @@ impl Recruiter {
 
     /// An entry that cannot be loaded as it stands now leaves its policy with what ran last.
     fn stand_in(&mut self, entry: PolicyConfig, miss: Miss, roster: &mut Roster) {
-        let Miss { is_pending, why } = miss;
-        match self.loaded.get(&entry.name).filter(|known| known.config != entry).cloned() {
+        let stands = self.standing(&entry, &miss);
+        let Miss { is_pending, why, .. } = miss;
+        match stands {
             Some(policy) => {
                 let module = entry.module.unwrap_or_default();
                 let newer = Some(Newer { generation: None, module, is_pending, why });
@@ -290,11 +297,11 @@ impl Recruiter {
                         roster.policies.push(Enlisted { policy, generation, newer: None });
                         return;
                     }
-                    (Err(Miss { is_pending, why }), Some(before)) => {
+                    (Err(Miss { is_pending, why, .. }), Some(before)) => {
                         let (generation, module) = (Some(now.generation), now.spec.module);
                         (before, Some(Newer { generation, module, is_pending, why }))
                     }
-                    (Err(Miss { is_pending, why }), None) => {
+                    (Err(Miss { is_pending, why, .. }), None) => {
                         roster.unloaded.push(Unloaded { policy: name.to_owned(), mode, error: why, is_pending });
                         return;
                     }
@@ -311,17 +318,30 @@ impl Recruiter {
             Ok(policy) => {
                 roster.policies.push(Enlisted { policy, generation: Some(taken.generation), newer });
             }
-            Err(Miss { is_pending, why }) => {
-                let is_pending = newer.as_ref().map_or(is_pending, |newer| newer.is_pending);
-                let error = newer.map_or(why, |newer| newer.why);
-                roster.unloaded.push(Unloaded { policy: name.to_owned(), mode: stays.mode, error, is_pending });
+            Err(miss) => {
+                let stands = self.standing(&stays, &miss);
+                let (generation, Miss { is_pending, why, .. }) = (Some(taken.generation), miss);
+                let newer = newer.unwrap_or(Newer { generation, module: taken.spec.module, is_pending, why });
+                match stands {
+                    Some(policy) => roster.policies.push(Enlisted { policy, generation, newer: Some(newer) }),
+                    None => {
+                        let Newer { is_pending, why: error, .. } = newer;
+                        roster.unloaded.push(Unloaded { policy: name.to_owned(), mode: stays.mode, error, is_pending });
+                    }
+                }
             }
         }
     }
 
+    /// What goes on where an entry cannot be loaded as it stands: what was loaded last, also under this very entry, for a tag or a file
+    /// may have got other content; unless nobody vouches for what the entry names any more.
+    fn standing(&self, entry: &PolicyConfig, miss: &Miss) -> Option<LoadedPolicy> {
+        self.loaded.get(&entry.name).filter(|known| known.config != *entry || !miss.is_distrust).cloned()
+    }
+
     /// Loads a module, and makes sure that it can run: what is found out only by its evaluation comes too late for the last good one.
     fn load(&mut self, entry: &PolicyConfig) -> Result<LoadedPolicy, Miss> {
-        let refused = |why: String| Miss { is_pending: false, why };
+        let refused = |why: String| Miss { is_pending: false, is_distrust: false, why };
         let grants = entry.granted().map_err(|error| refused(error.to_string()))?;
         let (engine, folder, cache) = (&self.engine, &self.default_modules, Some(&self.cache));
         let loaded = match &mut self.fetcher {
@@ -340,7 +360,10 @@ impl Recruiter {
                     );
                     return Ok(known.clone());
                 }
-                _ => return Err(Miss { is_pending: error.is_pending(), why: chain(&error) }),
+                _ => {
+                    let (is_pending, is_distrust) = (error.is_pending(), error.is_distrust());
+                    return Err(Miss { is_pending, is_distrust, why: chain(&error) });
+                }
             },
         };
         if let Some(why) = self.swaps.taken_back(entry, policy.module.digest()) {

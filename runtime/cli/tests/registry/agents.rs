@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::artefacts::{Desk, module};
 use crate::bed::{bed, crane, qosm, run};
+use crate::guest::{self, Evaluation};
 use crate::signatures::Keys;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -143,10 +144,28 @@ fn a_tag_that_is_polled_is_followed() {
     let first = desk.push(&module("cpu-burst"), &format!("{host}/tags/burst:stable"));
     let mut polled = entry(&format!("oci://{host}/tags/burst:stable"));
     polled["pollSeconds"] = json!(10);
-    let mut agent = Agent::start(&desk, &json!({"policies": [polled]}));
+    let config = json!({"policies": [polled]});
+    let mut agent = Agent::start(&desk, &config);
     agent.wait("the first version", |agent| agent.policy("burst")["artifact"] == json!(first));
-    let second = desk.push(&module("memory-qos"), &format!("{host}/tags/burst:next"));
+    let idle = guest::write(&desk.path("."), "idle", Evaluation::Idles);
+    let second = desk.push(&idle, &format!("{host}/tags/burst:next"));
     run(crane().args(["copy", "--insecure", &format!("{host}/tags/burst:next"), &format!("{host}/tags/burst:stable")]))
         .well();
     agent.wait("the second version", |agent| agent.policy("burst")["artifact"] == json!(second));
+
+    // What does not work is tried once and not followed, however often the tag is looked up.
+    let mut told = String::new();
+    for (name, evaluation) in [("trapping", Evaluation::TrapsFrom(1)), ("looping", Evaluation::Loops)] {
+        let bad = guest::write(&desk.path("."), name, evaluation);
+        desk.push(&bad, &format!("{host}/tags/burst:stable"));
+        let why = |agent: &Agent| agent.policy("burst")["newer"]["why"].as_str().unwrap_or_default().to_owned();
+        agent.wait("another version to be refused", |agent| {
+            why(agent).contains("first evaluation") && why(agent) != told
+        });
+        told = why(&agent);
+    }
+    std::thread::sleep(Duration::from_secs(15));
+    let policy = agent.policy("burst");
+    assert_eq!((&policy["artifact"], &policy["health"]), (&json!(second), &json!("running")), "{policy}");
+    assert_eq!(policy["newer"]["why"], json!(told), "{policy}");
 }

@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bed;
+#[path = "../cli/guest.rs"]
+mod guest;
 
 mod agents;
 mod answers;
