@@ -84,7 +84,7 @@ impl Ticking {
 
     /// Has a version of a policy take the place of the one that runs.
     pub fn enlist(&mut self, policy: &LoadedPolicy) {
-        let policies = vec![Enlisted { policy: policy.clone(), generation: None, newer: None }];
+        let policies = vec![Enlisted { policy: policy.clone(), generation: None, newer: None, stands_in: false }];
         self.agent.enlist(Roster { policies, ..Roster::default() }, self.now);
     }
 

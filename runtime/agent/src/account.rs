@@ -371,6 +371,7 @@ impl Agent {
                 reference: policy.origin.reference.to_string(),
                 artifact: policy.origin.artifact.as_ref().map(|(digest, _)| digest.to_string()),
                 trusted: policy.origin.artifact.as_ref().map(|(_, trusted)| trusted.to_string()),
+                roster: self.roster,
                 newer: policy.newer.as_ref().map(|newer| NewerReport {
                     module: newer.module.clone(),
                     pending: newer.is_pending,
@@ -395,6 +396,7 @@ impl Agent {
                 artifact: None,
                 trusted: None,
                 newer: None,
+                roster: self.roster,
                 health: unloaded_state(policy.is_pending).to_owned(),
                 error: Some(policy.error.clone()),
                 priority: 0,

@@ -8,6 +8,7 @@ use qosm_cluster::Outbox;
 use qosm_engine::{Engine, Interface};
 use qosm_host::Host;
 use qosm_model::alarm::Alarm;
+use qosm_model::digest::Digest;
 use qosm_model::knob::{Knob, Target};
 use qosm_model::lease::Leases;
 use qosm_model::pod::{PodId, Tier};
@@ -110,12 +111,18 @@ pub struct Agent {
     pub(crate) outbox: Option<Outbox>,
     /// What has to arrive before anything may be done.
     pub(crate) waits_for: Option<String>,
+    /// The newest roster.
+    pub(crate) roster: u64,
     /// Versions that have yet to show that they work.
     pub(crate) trials: Vec<Trial>,
     /// Versions that have just taken their places.
     pub(crate) probations: Vec<Probation>,
     /// Versions that failed, and that nobody has asked for yet.
     pub(crate) taken_back: Vec<TakenBack>,
+    /// The same until the roster knows of them: one that was made before that still brings them.
+    pub(crate) refused: BTreeMap<String, (Digest, String)>,
+    /// Whether what runs has changed since it was told.
+    pub(crate) versions_changed: bool,
 }
 
 /// What an agent is made of.
@@ -254,9 +261,12 @@ impl Agent {
             announced: Announced::new(),
             outbox: None,
             waits_for: None,
+            roster: 0,
             trials: Vec::new(),
             probations: Vec::new(),
             taken_back: Vec::new(),
+            refused: BTreeMap::new(),
+            versions_changed: true,
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::agent::{Agent, Unloaded};
 use crate::policy::{Now, Policy};
-use crate::roster::{Enlisted, Roster};
+use crate::roster::{Enlisted, Newer, Roster};
 use crate::shadow::{self, ShadowError};
 use crate::trial::Trial;
 
@@ -14,12 +14,32 @@ impl Agent {
     /// first; one whose grants or bounds change starts anew at once with what it saved, and its leases stay until its first
     /// evaluation, which declares anew what it wants; one that is gone, or put into the shadow, releases what it holds.
     pub fn enlist(&mut self, roster: Roster, now: Now) {
-        let Roster { policies: enlisted, unloaded, problems } = roster;
+        let Roster { policies: enlisted, unloaded, problems, number } = roster;
+        self.roster = number;
         let mut running: BTreeMap<Arc<str>, Policy> =
             std::mem::take(&mut self.policies).into_iter().map(|policy| (Arc::clone(policy.name()), policy)).collect();
         let (mut refused, mut trials) = (Vec::new(), Vec::new());
-        for Enlisted { policy: loaded, generation, newer } in enlisted {
+        for Enlisted { policy: loaded, generation, newer, stands_in } in enlisted {
             let name = loaded.config.name.clone();
+            let (loaded, newer, stands_in) = match (self.refused.get(&name), stands_in) {
+                // It was asked for before anybody could know that it fails.
+                (Some((digest, why)), false) if digest == loaded.module.digest() => {
+                    let module = loaded.origin.reference.to_string();
+                    let newer = Newer { generation, module, is_pending: false, why: why.clone() };
+                    (loaded, Some(newer), true)
+                }
+                (known, _) => {
+                    if known.is_some() {
+                        self.refused.remove(&name);
+                    }
+                    (loaded, newer, stands_in)
+                }
+            };
+            if stands_in && let Some(mut policy) = running.remove(name.as_str()) {
+                policy.newer = newer;
+                self.policies.push(policy);
+                continue;
+            }
             let grants = match loaded.config.granted() {
                 Ok(grants) => grants,
                 Err(error) => {
@@ -78,6 +98,7 @@ impl Agent {
         self.order();
         self.metrics.unloaded(&before, &self.unloaded);
         self.metrics.modules(&self.policies);
+        self.versions_changed = true;
         self.roster_problems = problems;
         self.alarms.is_stale = true;
         self.collect_problems(now);

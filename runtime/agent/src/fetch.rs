@@ -3,7 +3,7 @@
 //! Whoever needs a module asks the [`Fetcher`], which answers at once: with what is in the store, or that it is on its way. When
 //! something has come, or was given up for now, it wakes whoever asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,6 +31,10 @@ pub struct Fetcher {
     library: Arc<Library>,
     jobs: mpsc::UnboundedSender<Job>,
     states: Arc<Mutex<BTreeMap<String, State>>>,
+    /// The muster that asks.
+    round: u64,
+    /// Modules that an operator has just asked for.
+    anew: BTreeSet<String>,
 }
 
 /// One artefact to fetch.
@@ -42,12 +46,31 @@ struct Job {
     is_poll: bool,
 }
 
+/// Whatever becomes of a job, it does not run any more afterwards.
+struct Running {
+    states: Arc<Mutex<BTreeMap<String, State>>>,
+    key: String,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(state) = states.get_mut(&self.key) {
+            (state.is_running, state.is_looked_up) = (false, false);
+        }
+    }
+}
+
 /// How fetching one artefact goes.
 #[derive(Debug, Default)]
 struct State {
     /// As the entry names it.
     module: String,
     is_running: bool,
+    /// Whether it runs because an operator wants to know what the tag stands for by now.
+    is_looked_up: bool,
+    /// The muster that asked for it last.
+    round: u64,
     /// What went wrong last, and when it is tried again.
     failed: Option<(String, Instant)>,
     failures: u32,
@@ -77,14 +100,16 @@ impl Fetcher {
                     tokio::task::spawn_local(async move {
                         // It is never closed.
                         let _permit = at_once.acquire().await;
+                        let running = Running { states: Arc::clone(&states), key: job.key.clone() };
                         let result = fetch(&library, &job).await;
                         note(&states, &job, &result, &metrics);
+                        drop(running);
                         wake();
                     });
                 }
             });
         })?;
-        Ok(Self { library, jobs, states })
+        Ok(Self { library, jobs, states, round: 0, anew: BTreeSet::new() })
     }
 
     /// When something is to be looked at again although nobody asks for it: a tag, or what could not be fetched.
@@ -110,11 +135,31 @@ impl Fetcher {
         }
     }
 
-    /// Forgets artefacts that no policy names any more.
-    pub(crate) fn forget(&self, entries: &[PolicyConfig]) {
+    /// Whether a module that runs may go on under an entry, as far as its signatures go. Only what can be judged is judged.
+    pub(crate) fn still_trusts(&self, origin: &ModuleOrigin, entry: &PolicyConfig) -> bool {
+        let (ModuleReference::Artifact(location), Some((digest, _))) = (&origin.reference, &origin.artifact) else {
+            return true;
+        };
+        // Keys that cannot be read are a mistake, and nobody's withdrawal.
+        let Ok(trust) = entry.verification.as_ref().map(ModuleVerification::trust).transpose() else { return true };
+        let stored = self.library.stored(&location.pinned(*digest), trust.as_ref());
+        !matches!(stored, Err(RegistryError::Untrusted { .. }))
+    }
+
+    /// What this stands for is looked up at the next muster, whatever is in the store.
+    pub(crate) fn look_again(&mut self, module: String) {
+        self.anew.insert(module);
+    }
+
+    /// A muster begins.
+    pub(crate) fn begin(&mut self) {
+        self.round += 1;
+    }
+
+    /// A muster is over: what it did not ask for is no more wanted.
+    pub(crate) fn forget(&self) {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_named = |state: &State| entries.iter().any(|entry| entry.module.as_ref() == Some(&state.module));
-        states.retain(|_, state| state.is_running || is_named(state));
+        states.retain(|_, state| state.is_running || state.round == self.round);
     }
 
     /// Tags that could not be followed: what they stood for before goes on.
@@ -151,19 +196,31 @@ impl Shelf for Fetcher {
             Err(error) => return Err(failed(error)),
         };
         // Two policies may want other signatures of one artefact.
-        let verification = entry.verification.clone();
         let key =
             format!("{} {:?}", entry.module.as_deref().unwrap_or_default(), trust.as_ref().map(|trust| trust.hash()));
         let states = Arc::clone(&self.states);
         let mut states = states.lock().unwrap_or_else(PoisonError::into_inner);
         let state = states.entry(key.clone()).or_default();
         state.module = entry.module.clone().unwrap_or_default();
-        let job = |is_poll| Job { key, location: location.clone(), verification, is_poll };
+        state.round = self.round;
+        let job = |is_poll| Job {
+            key: key.clone(),
+            location: location.clone(),
+            verification: entry.verification.clone(),
+            is_poll,
+        };
         let now = Instant::now();
+        let has_tag = matches!(location, Location::Registry(reference) if reference.digest().is_none());
+        let is_anew = entry.module.as_ref().is_some_and(|module| self.anew.remove(module));
+        if is_anew && has_tag && stored.is_some() && !state.is_running {
+            (state.is_looked_up, state.failed) = (true, None);
+            self.send(job(true), state);
+        }
+        if state.is_looked_up && state.is_running {
+            return Err(LoadError::Pending { policy: policy(), location: text(location) });
+        }
         if let Some(pulled) = stored {
-            let has_tag = matches!(location, Location::Registry(reference) if reference.digest().is_none());
             match entry.poll_seconds.filter(|_| has_tag) {
-                // It is there: what went wrong on the way is over, and nothing wakes anybody for its sake.
                 None => (state.next_poll, state.failed) = (None, None),
                 Some(seconds) if state.next_poll.is_none_or(|at| at <= now) && !state.is_running => {
                     // What was just fetched need not be asked for at once; after a restart it is.
@@ -213,7 +270,7 @@ fn note(
 ) {
     let mut states = states.lock().unwrap_or_else(PoisonError::into_inner);
     let state = states.entry(job.key.clone()).or_default();
-    state.is_running = false;
+    (state.is_running, state.is_looked_up) = (false, false);
     match result {
         Ok(pulled) => {
             (state.failed, state.failures) = (None, 0);

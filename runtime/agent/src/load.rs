@@ -23,6 +23,16 @@ pub enum LoadError {
         /// What is wrong.
         source: ReferenceError,
     },
+    /// Signatures are those of artefacts.
+    #[error(
+        "policy `{policy}`: verification: {reference} is no artefact, and nothing signs it; name one with oci://, or take it away"
+    )]
+    Verification {
+        /// The policy.
+        policy: String,
+        /// The module.
+        reference: String,
+    },
     /// There is no such file.
     #[error("policy `{policy}`: cannot read module {}; name an existing component with `module`, or build the default ones with `make build`", path.display())]
     Read {
@@ -86,11 +96,6 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// Whether the module is there, and nobody who counts vouches for it.
-    pub(crate) fn is_distrust(&self) -> bool {
-        matches!(self, Self::Artifact { source, .. } if matches!(**source, RegistryError::Untrusted { .. }))
-    }
-
     /// Whether it is only a matter of time.
     pub fn is_pending(&self) -> bool {
         matches!(self, Self::Pending { .. })
@@ -104,6 +109,19 @@ pub struct ModuleOrigin {
     pub reference: ModuleReference,
     /// For an artefact: the digest of its manifest, and why it is believed.
     pub artifact: Option<(Digest, Trusted)>,
+}
+
+impl ModuleOrigin {
+    /// What names this very module, as far as anything does: an artefact by its digest.
+    pub(crate) fn pinned(&self, config: &PolicyConfig) -> Option<String> {
+        match (&self.reference, &self.artifact) {
+            (ModuleReference::Artifact(Location::Registry(reference)), Some((digest, _))) => {
+                let pinned = Location::Registry(reference.pinned(*digest));
+                Some(ModuleReference::Artifact(pinned).to_string())
+            }
+            _ => config.module.clone(),
+        }
+    }
 }
 
 /// Whoever has artefacts.
@@ -146,6 +164,9 @@ pub fn load(
     let read = |path: &Path| {
         std::fs::read(path).map_err(|source| LoadError::Read { policy: policy(), path: path.to_path_buf(), source })
     };
+    if entry.verification.is_some() && !matches!(reference, ModuleReference::Artifact(_)) {
+        return Err(LoadError::Verification { policy: policy(), reference: reference.to_string() });
+    }
     let (wasm, artifact) = match &reference {
         ModuleReference::File(path) => (read(path)?, None),
         ModuleReference::Builtin(name) => (read(&default_modules.join(format!("{name}.wasm")))?, None),

@@ -132,6 +132,7 @@ impl Agent {
         let readers: Vec<_> = due
             .iter()
             .filter_map(|&place| self.policies.get(place))
+            .chain(self.trials.iter().map(|trial| &trial.policy))
             .filter(|policy| policy.imports(Interface::NumaStat))
             .collect();
         if readers.is_empty() {

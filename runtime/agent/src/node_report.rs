@@ -73,7 +73,8 @@ impl Agent {
                 name: policy.policy.clone(),
                 mode: mode(policy.mode).to_owned(),
                 state: unloaded_state(policy.is_pending).to_owned(),
-                error: Some(shortened(&policy.error)),
+                // What is only on its way is no failure yet.
+                error: (!policy.is_pending).then(|| shortened(&policy.error)),
                 ..ReportedPolicy::default()
             }))
             .collect();

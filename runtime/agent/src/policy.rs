@@ -115,6 +115,8 @@ pub(crate) struct Policy {
     pub(crate) shadow: Option<Shadow>,
     /// The generation of the PolicyModule that it comes from.
     pub(crate) generation: Option<i64>,
+    /// Whether it has shown that it works.
+    pub(crate) is_proven: bool,
     /// What was asked for since and is not taken.
     pub(crate) newer: Option<Newer>,
     /// Where the module came from.
@@ -173,6 +175,7 @@ impl Policy {
             all_evaluations_seconds: 0.0,
             shadow: (config.mode == PolicyMode::Shadow).then(Shadow::default),
             generation: None,
+            is_proven: false,
             newer: None,
             origin,
             grants,

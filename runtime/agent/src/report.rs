@@ -397,6 +397,9 @@ pub struct PolicyReport {
     /// For an artefact: why it is believed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub trusted: Option<String>,
+    /// The roster that this speaks of: they are counted.
+    #[serde(default)]
+    pub roster: u64,
     /// Another version that was asked for and does not run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub newer: Option<NewerReport>,

@@ -3,16 +3,17 @@
 //! It is made of the operator's entries and of the PolicyModules that select the node. Loading a module may take seconds, where
 //! it has to be compiled; so a [`Recruiter`] works on a thread of its own and hands a finished [`Roster`] to the loop.
 //!
-//! A PolicyModule that cannot be loaded as it stands now leaves the node with what it took last: that is kept in a file, so that a
-//! restart, a paused rollout or a broken change does not take a working policy away.
+//! What cannot be loaded as it is asked for leaves the policy with what runs, which the loop tells; after a start, with what was shown
+//! to work last, or what the node took last of a PolicyModule: both are kept in files. So neither a restart nor a paused rollout nor a
+//! broken change takes a working policy away. Only what the entry does not allow any more, by its keys or grants, ends.
 
 mod checks;
 mod choice;
+mod kept;
 mod recruits;
 mod swaps;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -25,19 +26,17 @@ use qosm_model::problem::{Problem, chain};
 
 use self::checks::{check_shadows, warn_of_ties};
 use self::choice::{Choice, Taken, choose, entry};
+use self::kept::Kept;
 use self::swaps::Swaps;
 use crate::agent::Unloaded;
 use crate::config::PolicyConfig;
 use crate::fetch::Fetcher;
-use crate::load;
+use crate::load::{self, LoadError};
 use crate::module_reference::ModuleReference;
 use crate::policy::LoadedPolicy;
 
 pub use self::recruits::{Call, EntriesFile, News, Recruits};
 pub use self::swaps::{Swapped, TakenBack};
-
-/// The file of what PolicyModules were taken.
-const TAKEN: &str = "policy-modules.json";
 
 /// The policies of a node.
 #[derive(Clone, Default)]
@@ -48,6 +47,8 @@ pub struct Roster {
     pub unloaded: Vec<Unloaded>,
     /// What is wrong with the entries and PolicyModules.
     pub problems: Vec<Problem>,
+    /// Each is told from those before it; that of the start is 0.
+    pub number: u64,
 }
 
 impl Roster {
@@ -66,6 +67,8 @@ pub struct Enlisted {
     pub generation: Option<i64>,
     /// What was asked for since and is not taken.
     pub newer: Option<Newer>,
+    /// Whether it only stands in for what was asked for: whatever runs under its name by now does so as well.
+    pub stands_in: bool,
 }
 
 /// A version of a policy that was asked for and does not run; an earlier one does.
@@ -91,13 +94,33 @@ impl std::fmt::Display for Newer {
     }
 }
 
+/// What the loop says of a policy that runs.
+#[derive(Clone)]
+pub struct Running {
+    /// Its entry and its module.
+    pub policy: LoadedPolicy,
+    /// What it gives way to if it fails.
+    pub before: Option<LoadedPolicy>,
+    /// Whether it has shown that it works.
+    pub is_proven: bool,
+}
+
 /// Why a policy does not run as its entry says.
 #[derive(Clone, Debug)]
 struct Miss {
     is_pending: bool,
-    /// It is there, and nobody who counts vouches for it.
-    is_distrust: bool,
     why: String,
+}
+
+impl Miss {
+    fn refused(why: impl Into<String>) -> Self {
+        Self { is_pending: false, why: why.into() }
+    }
+
+    fn of(self, generation: Option<i64>, entry: &PolicyConfig) -> Newer {
+        let module = entry.module.clone().unwrap_or_else(|| format!("builtin:{}", entry.name));
+        Newer { generation, module, is_pending: self.is_pending, why: self.why }
+    }
 }
 
 /// Loads what a roster names.
@@ -107,16 +130,12 @@ pub struct Recruiter {
     default_modules: PathBuf,
     cache: ModuleCache,
     compiler: Compiler,
-    state: Dir,
     fetcher: Option<Fetcher>,
-    taken: BTreeMap<String, Taken>,
-    /// What was taken before that: what a version that fails its probation gives way to.
-    taken_before: BTreeMap<String, Taken>,
-    /// What runs: a module whose file has gone since goes on.
-    loaded: BTreeMap<String, LoadedPolicy>,
-    /// What ran before that.
-    loaded_before: BTreeMap<String, LoadedPolicy>,
+    kept: Kept,
     swaps: Swaps,
+    /// What runs, as the loop told last.
+    running: BTreeMap<String, Running>,
+    musters: u64,
 }
 
 /// What a recruiter works with.
@@ -138,37 +157,12 @@ pub struct Tools {
 }
 
 impl Recruiter {
-    /// Remembers what an earlier agent took; a file that cannot be read is told and counts as none.
+    /// Remembers what an earlier agent took and what it saw work.
     pub fn new(tools: Tools) -> Self {
         let Tools { engine, entries, default_modules, cache, compiler, state, fetcher } = tools;
-        // One entry that cannot be read, of an agent of another version, does not cost the others.
-        let entries_of = |text: Vec<u8>| serde_json::from_slice::<BTreeMap<String, serde_json::Value>>(&text);
-        let taken = match state.read(TAKEN).map(entries_of) {
-            Ok(Ok(taken)) => taken
-                .into_iter()
-                .filter_map(|(name, value)| Some((name, serde_json::from_value(value).ok()?)))
-                .collect(),
-            Ok(Err(error)) => {
-                tracing::warn!(file = TAKEN, %error, "it cannot be read; PolicyModules are taken anew");
-                BTreeMap::new()
-            }
-            Err(_) => BTreeMap::new(),
-        };
         let swaps = Swaps::read(&state);
-        Self {
-            engine,
-            entries,
-            default_modules,
-            cache,
-            compiler,
-            state,
-            fetcher,
-            taken,
-            taken_before: BTreeMap::new(),
-            loaded: BTreeMap::new(),
-            loaded_before: BTreeMap::new(),
-            swaps,
-        }
+        let (kept, running) = (Kept::read(state), BTreeMap::new());
+        Self { engine, entries, default_modules, cache, compiler, fetcher, kept, swaps, running, musters: 0 }
     }
 
     /// The operator's own entries, before any PolicyModule is known.
@@ -181,50 +175,44 @@ impl Recruiter {
     /// The roster for what the sources say.
     pub fn muster(&mut self, call: &Call) -> Roster {
         let Call { modules, unread, node } = call;
-        let mut roster = Roster::default();
+        self.musters += 1;
+        let mut roster = Roster { number: self.musters, ..Roster::default() };
+        if let Some(fetcher) = &mut self.fetcher {
+            fetcher.begin();
+        }
         let names = modules.iter().map(name_of).chain(unread.iter().cloned()).collect();
         self.enlist_entries(&names, &mut roster);
-        let before = self.taken.clone();
         let is_known = |name: &String, taken: &Taken| {
             unread.contains(name)
                 || modules.iter().any(|module| name_of(module) == *name && module.metadata.uid == taken.uid)
         };
-        self.taken.retain(|name, taken| is_known(name, taken));
+        self.kept.taken.retain(|name, taken| is_known(name, taken));
         for module in modules {
             self.enlist(&name_of(module), module, node, &mut roster);
         }
         for name in unread {
-            if let Some(taken) = self.taken.get(name).cloned() {
-                self.go_on(name, taken, None, &mut roster);
+            if let Some(taken) = self.kept.taken.get(name).cloned() {
+                self.go_on(name, &taken, &mut roster);
             }
         }
         check_shadows(&mut roster);
         warn_of_ties(&mut roster);
-        if self.taken != before {
-            self.keep();
-        }
-        // Whoever comes back under the name of one that is gone is another.
-        let runs = |name: &String| roster.policies.iter().any(|enlisted| enlisted.policy.config.name == *name);
-        self.loaded.retain(|name, _| runs(name));
-        self.loaded_before.retain(|name, _| runs(name));
+        self.kept.write();
         self.tidy(&roster.policies);
         if let Some(fetcher) = &self.fetcher {
-            let of_modules = modules.iter().map(|module| entry(&name_of(module), &module.spec));
-            let entries: Vec<_> =
-                self.entries.iter().map(|entry| self.swaps.over(entry.clone())).chain(of_modules).collect();
-            fetcher.forget(&entries);
+            fetcher.forget();
             roster.problems.extend(fetcher.problems());
         }
         roster
     }
 
-    /// Throws away compiled modules that none of these policies uses.
+    /// Throws away compiled modules, and artefacts, that no policy uses or may have to go back to.
     pub fn tidy(&self, policies: &[Enlisted]) {
-        // With what ran before: it may have to come back at any moment.
-        let all = || policies.iter().map(|enlisted| &enlisted.policy).chain(self.loaded_before.values());
-        let loaded = all().map(|policy| *policy.module.digest()).collect();
+        let running = self.running.values().flat_map(|running| running.before.iter().chain([&running.policy]));
+        let all: Vec<_> = policies.iter().map(|enlisted| &enlisted.policy).chain(running).collect();
+        let loaded = all.iter().map(|policy| *policy.module.digest()).collect();
         if let Some(fetcher) = &self.fetcher {
-            let origins: Vec<_> = all().map(|policy| &policy.origin).collect();
+            let origins: Vec<_> = all.iter().map(|policy| &policy.origin).collect();
             fetcher.tidy(&origins);
         }
         if let Err(error) = self.cache.prune(&self.engine, &loaded) {
@@ -244,34 +232,17 @@ impl Recruiter {
             }
             let entry = self.swaps.over(entry);
             match self.load(&entry) {
-                Ok(policy) => roster.policies.push(Enlisted { policy, generation: None, newer: None }),
-                Err(miss) => self.stand_in(entry, miss, roster),
+                Ok(policy) => roster.enlist(policy, None),
+                Err(miss) => self.make_do(&entry, None, miss.of(None, &entry), roster),
             }
         }
-        self.swaps.tidy(&self.entries);
-    }
-
-    /// An entry that cannot be loaded as it stands now leaves its policy with what ran last.
-    fn stand_in(&mut self, entry: PolicyConfig, miss: Miss, roster: &mut Roster) {
-        let stands = self.standing(&entry, &miss);
-        let Miss { is_pending, why, .. } = miss;
-        match stands {
-            Some(policy) => {
-                let module = entry.module.unwrap_or_default();
-                let newer = Some(Newer { generation: None, module, is_pending, why });
-                roster.policies.push(Enlisted { policy, generation: None, newer });
-            }
-            None => {
-                if !is_pending {
-                    tracing::error!(policy = entry.name, error = why, "policy not loaded; the others go on");
-                }
-                roster.unloaded.push(Unloaded { policy: entry.name, mode: entry.mode, error: why, is_pending });
-            }
+        if self.swaps.tidy(&self.entries) {
+            self.keep_swaps();
         }
     }
 
     fn enlist(&mut self, name: &str, module: &PolicyModule, node: &Node, roster: &mut Roster) {
-        let (choice, selection) = choose(module, node, self.taken.get(name));
+        let (choice, selection) = choose(module, node, self.kept.taken.get(name));
         if let Err(error) = selection {
             roster.problems.push(Problem {
                 object: format!("PolicyModule {name}"),
@@ -279,70 +250,82 @@ impl Recruiter {
                 message: format!("{error}; what runs stays as it is, mend the selector"),
             });
         }
-        let (taken, newer) = match choice {
-            Choice::None => {
-                self.taken.remove(name);
-                return;
-            }
-            Choice::Stay(taken) => (taken, None),
+        match choice {
+            Choice::None => drop(self.kept.taken.remove(name)),
+            Choice::Stay(taken) => self.go_on(name, &taken, roster),
             Choice::Take { now, before } => {
-                let mode = entry(name, &now.spec).mode;
-                match (self.load(&entry(name, &now.spec)), before) {
-                    (Ok(policy), before) => {
-                        let generation = Some(now.generation);
-                        if let Some(before) = before.filter(|before| *before != now) {
-                            self.taken_before.insert(name.to_owned(), before);
+                let (asked, generation) = (entry(name, &now.spec), Some(now.generation));
+                match self.load(&asked) {
+                    Ok(policy) => {
+                        self.kept.taken.insert(name.to_owned(), now);
+                        roster.enlist(policy, generation);
+                    }
+                    Err(miss) => {
+                        let newer = miss.of(generation, &asked);
+                        // After a start: what the node took before, as a whole.
+                        let taken = before.filter(|_| !self.running.contains_key(name));
+                        let before = taken.and_then(|taken| Some((self.load(&entry(name, &taken.spec)).ok()?, taken)));
+                        match before {
+                            Some((policy, taken)) => roster.stand_in(policy, Some(taken.generation), newer),
+                            None => self.make_do(&asked, None, newer, roster),
                         }
-                        self.taken.insert(name.to_owned(), now);
-                        roster.policies.push(Enlisted { policy, generation, newer: None });
-                        return;
-                    }
-                    (Err(Miss { is_pending, why, .. }), Some(before)) => {
-                        let (generation, module) = (Some(now.generation), now.spec.module);
-                        (before, Some(Newer { generation, module, is_pending, why }))
-                    }
-                    (Err(Miss { is_pending, why, .. }), None) => {
-                        roster.unloaded.push(Unloaded { policy: name.to_owned(), mode, error: why, is_pending });
-                        return;
-                    }
-                }
-            }
-        };
-        self.go_on(name, taken, newer, roster);
-    }
-
-    /// Has what was taken earlier go on; `newer` is what was asked for since.
-    fn go_on(&mut self, name: &str, taken: Taken, newer: Option<Newer>, roster: &mut Roster) {
-        let stays = entry(name, &taken.spec);
-        match self.load(&stays) {
-            Ok(policy) => {
-                roster.policies.push(Enlisted { policy, generation: Some(taken.generation), newer });
-            }
-            Err(miss) => {
-                let stands = self.standing(&stays, &miss);
-                let (generation, Miss { is_pending, why, .. }) = (Some(taken.generation), miss);
-                let newer = newer.unwrap_or(Newer { generation, module: taken.spec.module, is_pending, why });
-                match stands {
-                    Some(policy) => roster.policies.push(Enlisted { policy, generation, newer: Some(newer) }),
-                    None => {
-                        let Newer { is_pending, why: error, .. } = newer;
-                        roster.unloaded.push(Unloaded { policy: name.to_owned(), mode: stays.mode, error, is_pending });
                     }
                 }
             }
         }
     }
 
-    /// What goes on where an entry cannot be loaded as it stands: what was loaded last, also under this very entry, for a tag or a file
-    /// may have got other content; unless nobody vouches for what the entry names any more.
-    fn standing(&self, entry: &PolicyConfig, miss: &Miss) -> Option<LoadedPolicy> {
-        self.loaded.get(&entry.name).filter(|known| known.config != *entry || !miss.is_distrust).cloned()
+    /// Has what was taken earlier go on.
+    fn go_on(&mut self, name: &str, taken: &Taken, roster: &mut Roster) {
+        let (stays, generation) = (entry(name, &taken.spec), Some(taken.generation));
+        match self.load(&stays) {
+            Ok(policy) => roster.enlist(policy, generation),
+            Err(miss) => self.make_do(&stays, generation, miss.of(generation, &stays), roster),
+        }
+    }
+
+    /// An entry that cannot be loaded leaves its policy with what runs, or with nothing.
+    fn make_do(&mut self, entry: &PolicyConfig, generation: Option<i64>, newer: Newer, roster: &mut Roster) {
+        match self.standing(entry) {
+            Some(policy) => roster.stand_in(policy, generation, newer),
+            None => {
+                let Newer { is_pending, why: error, .. } = newer;
+                if !is_pending {
+                    tracing::error!(policy = entry.name, error, "policy not loaded; the others go on");
+                }
+                roster.unloaded.push(Unloaded { policy: entry.name.clone(), mode: entry.mode, error, is_pending });
+            }
+        }
+    }
+
+    /// What may run on under an entry that cannot be loaded: what does, if the entry's keys and grants still allow it; after a start,
+    /// what was shown to work last.
+    fn standing(&mut self, entry: &PolicyConfig) -> Option<LoadedPolicy> {
+        let Some(running) = self.running.get(&entry.name).map(|running| running.policy.clone()) else {
+            let module = Some(self.kept.proven(&entry.name)?);
+            return self.load(&PolicyConfig { module, ..entry.clone() }).ok();
+        };
+        // Grants that are not said are those of another module, and a word that is none takes nothing away.
+        if entry.grants.is_some()
+            && entry.granted().is_ok()
+            && let Err(miss) = check_grants(entry, &running)
+        {
+            tracing::warn!(
+                policy = entry.name,
+                why = miss.why,
+                "what runs is not granted any more what it needs; it ends"
+            );
+            return None;
+        }
+        let is_trusted = self.fetcher.as_ref().is_none_or(|fetcher| fetcher.still_trusts(&running.origin, entry));
+        if !is_trusted {
+            tracing::warn!(policy = entry.name, "nobody who counts vouches for what runs any more; it ends");
+        }
+        is_trusted.then_some(running)
     }
 
     /// Loads a module, and makes sure that it can run: what is found out only by its evaluation comes too late for the last good one.
     fn load(&mut self, entry: &PolicyConfig) -> Result<LoadedPolicy, Miss> {
-        let refused = |why: String| Miss { is_pending: false, is_distrust: false, why };
-        let grants = entry.granted().map_err(|error| refused(error.to_string()))?;
         let (engine, folder, cache) = (&self.engine, &self.default_modules, Some(&self.cache));
         let loaded = match &mut self.fetcher {
             Some(fetcher) => load::load(engine, entry, folder, fetcher, cache, &self.compiler),
@@ -350,70 +333,64 @@ impl Recruiter {
         };
         let policy = match loaded {
             Ok(policy) => policy,
-            Err(error) => match self.loaded.get(&entry.name).filter(|known| known.config == *entry) {
-                // Whom nobody vouches for any more does not go on.
-                Some(known) if !error.is_distrust() => {
+            Err(error) => {
+                let running = self.running.get(&entry.name).filter(|running| running.policy.config == *entry);
+                // Nothing else is asked for than what runs; its file may have gone since.
+                if let (LoadError::Read { .. }, Some(running)) = (&error, running) {
                     tracing::warn!(
                         policy = entry.name,
                         error = chain(&error),
                         "not read again; what is loaded goes on"
                     );
-                    return Ok(known.clone());
+                    return Ok(running.policy.clone());
                 }
-                _ => {
-                    let (is_pending, is_distrust) = (error.is_pending(), error.is_distrust());
-                    return Err(Miss { is_pending, is_distrust, why: chain(&error) });
-                }
-            },
+                return Err(Miss { is_pending: error.is_pending(), why: chain(&error) });
+            }
         };
         if let Some(why) = self.swaps.taken_back(entry, policy.module.digest()) {
-            return Err(refused(why));
+            return Err(Miss::refused(why));
         }
-        let is_missing = |interface: &&Interface| !interface.always_granted() && !grants.contains(**interface);
-        let missing: Vec<_> =
-            policy.module.imports().iter().filter(is_missing).map(|name| format!("`{name}`")).collect();
-        if !missing.is_empty() {
-            let (name, missing) = (&entry.name, missing.join(", "));
-            return Err(refused(format!("policy `{name}`: its module imports {missing}; add that to its grants")));
-        }
+        check_grants(entry, &policy)?;
         if let Some(protocol) = policy.description.protocol.clone() {
-            CompiledProtocol::compile(protocol).map_err(|problem| refused(problem.to_string()))?;
-        }
-        let before = self.loaded.insert(entry.name.clone(), policy.clone());
-        if let Some(before) = before.filter(|before| before.module.digest() != policy.module.digest()) {
-            self.loaded_before.insert(entry.name.clone(), before);
+            CompiledProtocol::compile(protocol).map_err(|problem| Miss::refused(problem.to_string()))?;
         }
         Ok(policy)
     }
 
-    /// Takes note that a version failed: from the next roster on it is what was there before.
+    /// Takes note of what runs.
+    fn note_running(&mut self, running: BTreeMap<String, Running>) {
+        self.running = running;
+        for (name, running) in &self.running {
+            if running.is_proven {
+                self.kept.prove(name, running.policy.origin.pinned(&running.policy.config));
+            }
+        }
+        self.kept.write();
+    }
+
+    /// Takes note that a version failed: this entry does not get this module any more.
     fn take_back(&mut self, taken_back: TakenBack) {
-        let TakenBack { policy, digest, why } = taken_back;
-        let Some(failed) = self.loaded.get(&policy).filter(|loaded| *loaded.module.digest() == digest) else { return };
-        self.swaps.note(failed.config.clone(), digest, why);
-        if let Err(error) = self.swaps.keep(&self.state) {
-            tracing::warn!(file = swaps::FILE, %error, "not written; after a restart the failed version is tried again");
+        self.swaps.note(taken_back);
+        self.keep_swaps();
+    }
+
+    /// Gives what failed of a policy another chance.
+    fn forgive(&mut self, policy: &str) -> bool {
+        let is_new = self.swaps.forgive(policy);
+        if is_new {
+            self.keep_swaps();
         }
-        if let Some(before) = self.taken_before.remove(&policy) {
-            self.taken.insert(policy.clone(), before);
-            self.keep();
-        }
-        match self.loaded_before.remove(&policy) {
-            Some(before) => self.loaded.insert(policy, before),
-            None => self.loaded.remove(&policy),
-        };
+        is_new
     }
 
     /// Takes what the agent's own file says by now.
     fn replace_entries(&mut self, entries: Vec<PolicyConfig>) {
-        self.loaded_before
-            .retain(|name, _| self.taken.contains_key(name) || entries.iter().any(|entry| entry.name == *name));
         self.entries = entries;
     }
 
     /// Whether an earlier agent took PolicyModules.
     fn remembers_modules(&self) -> bool {
-        !self.taken.is_empty()
+        !self.kept.taken.is_empty()
     }
 
     /// Puts another module in a policy's place.
@@ -431,10 +408,18 @@ impl Recruiter {
         if let Some(module) = &module {
             ModuleReference::parse(module).map_err(|error| error.to_string())?;
         }
-        let running =
-            self.loaded.get(policy).map_or_else(|| entry.module.clone(), |loaded| loaded.config.module.clone());
-        let swapped = self.swaps.swap(entry, module, running)?;
-        self.swaps.keep(&self.state).map_err(|error| format!("the swap cannot be kept in {}: {error}", swaps::FILE))?;
+        let running = self.running.get(policy);
+        let running = running.map_or_else(|| entry.module.clone(), |running| running.policy.config.module.clone());
+        let mut swaps = self.swaps.clone();
+        let swapped = Swapped { roster: self.musters + 1, ..swaps.swap(entry, module.clone(), running)? };
+        swaps
+            .keep(self.kept.state())
+            .map_err(|error| format!("the swap cannot be kept in {}: {error}", swaps::FILE))?;
+        self.swaps = swaps;
+        // What a tag stood for when it was asked for last may not be what is meant now.
+        if let (Some(module), Some(fetcher)) = (module, &mut self.fetcher) {
+            fetcher.look_again(module);
+        }
         Ok(swapped)
     }
 
@@ -443,20 +428,33 @@ impl Recruiter {
         self.fetcher.as_ref().and_then(Fetcher::next_due)
     }
 
-    /// Writes down what was taken, in one piece.
-    fn keep(&self) {
-        let written = || -> std::io::Result<()> {
-            let text = serde_json::to_vec(&self.taken)?;
-            let temporary = format!("{TAKEN}.new");
-            let mut file = self.state.create(&temporary)?;
-            file.write_all(&text)?;
-            drop(file);
-            self.state.rename(&temporary, &self.state, TAKEN)
-        };
-        if let Err(error) = written() {
-            tracing::warn!(file = TAKEN, %error, "not written; after a restart PolicyModules are taken anew");
+    fn keep_swaps(&self) {
+        if let Err(error) = self.swaps.keep(self.kept.state()) {
+            tracing::warn!(file = swaps::FILE, %error, "not written; after a restart it is as it was written last");
         }
     }
+}
+
+impl Roster {
+    fn enlist(&mut self, policy: LoadedPolicy, generation: Option<i64>) {
+        self.policies.push(Enlisted { policy, generation, newer: None, stands_in: false });
+    }
+
+    fn stand_in(&mut self, policy: LoadedPolicy, generation: Option<i64>, newer: Newer) {
+        self.policies.push(Enlisted { policy, generation, newer: Some(newer), stands_in: true });
+    }
+}
+
+/// Whether a module is granted all that it imports.
+fn check_grants(entry: &PolicyConfig, policy: &LoadedPolicy) -> Result<(), Miss> {
+    let grants = entry.granted().map_err(|error| Miss::refused(error.to_string()))?;
+    let is_missing = |interface: &&Interface| !interface.always_granted() && !grants.contains(**interface);
+    let missing: Vec<_> = policy.module.imports().iter().filter(is_missing).map(|name| format!("`{name}`")).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let (name, missing) = (&entry.name, missing.join(", "));
+    Err(Miss::refused(format!("policy `{name}`: its module imports {missing}; add that to its grants")))
 }
 
 fn name_of(module: &PolicyModule) -> String {

@@ -122,9 +122,10 @@ pub fn run(
             let step = if is_tick { agent.step(now) } else { agent.react(now) };
             recorders.retain_mut(|recorder| recorder.step(&agent, &step, now));
         }
-        let taken_back = agent.taken_back();
-        if let Some(recruits) = recruits.filter(|_| !taken_back.is_empty()) {
-            recruits.send(News::TakenBack(taken_back));
+        if let Some(recruits) = recruits
+            && let Some((running, failed)) = agent.news_of_versions()
+        {
+            recruits.send(News::Runs(running, failed));
         }
         // What is still empty is no news, unless it stays so.
         let is_telling = agent.waits_for.is_none() || clock.elapsed() > TOLD_OF_WAITING;
@@ -176,6 +177,12 @@ pub fn run(
                     Some(recruits) => recruits.send(News::Swap(policy, module, reply)),
                     None => drop(reply),
                 },
+                Ok(Request::Retry(policy, reply)) => {
+                    if let Some(recruits) = recruits {
+                        recruits.send(News::Retry(policy.clone()));
+                    }
+                    reply.send(agent.retry(&policy)).ok();
+                }
                 Ok(request) => answer(&mut agent, request, read(clock)),
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => {
@@ -219,11 +226,15 @@ fn answer(agent: &mut Agent, request: Request, now: Now) {
         Request::Hold(pod, hold, reply) => {
             drop(reply.send(agent.set_hold(&pod, hold, now).map_err(|error| chain(&error))));
         }
-        Request::Retry(policy, reply) => drop(reply.send(agent.retry(&policy))),
         Request::Restorable(reply) => {
             drop(reply.send(agent.restorable().into_iter().map(|(.., restored)| restored).collect()));
         }
         Request::Health(reply) => drop(reply.send(agent.readiness())),
-        Request::Woken | Request::Roster(_) | Request::Record(_) | Request::Swap(..) | Request::ShutDown { .. } => {}
+        Request::Woken
+        | Request::Roster(_)
+        | Request::Record(_)
+        | Request::Retry(..)
+        | Request::Swap(..)
+        | Request::ShutDown { .. } => {}
     }
 }

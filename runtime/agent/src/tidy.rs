@@ -117,6 +117,8 @@ impl Agent {
             .iter()
             .filter(|policy| policy.mode().is_active())
             .any(|policy| matches!(policy.health, Health::BackingOff { .. }) || policy.evaluations == 0);
+        // One whose module is still on its way has not had its say either.
+        let struggling = struggling || self.unloaded.iter().any(|policy| policy.mode.is_active() && policy.is_pending);
         if struggling && self.ticks < SETTLE_TICKS {
             return;
         }

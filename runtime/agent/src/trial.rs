@@ -5,15 +5,17 @@
 //! transaction. For a while it is on probation: should it fail, the version before comes back. Whatever goes wrong, somebody is in
 //! charge of the knobs at each tick, and they are never given back in between.
 
+use std::collections::BTreeMap;
+
 use qosm_engine::{Cause, Grants};
 use qosm_model::unit::Micros;
 
 use crate::agent::Agent;
 use crate::columns::Readings;
 use crate::policy::{Evaluated, Health, LoadedPolicy, Now, Policy};
-use crate::roster::{Newer, TakenBack};
+use crate::roster::{Newer, Running, TakenBack};
 
-/// Failures after which a version on probation gives way. One may be the node's fault.
+/// Failures after which a version on trial is refused, and one on probation gives way. One may be the node's fault.
 const MOST_FAILURES: u64 = 2;
 
 /// A version that has yet to show that it works.
@@ -74,9 +76,15 @@ impl Agent {
     /// nothing yet, and what they take the place of was applied.
     pub(crate) fn rehearse(&mut self, readings: &Readings, now: Now) {
         for mut trial in std::mem::take(&mut self.trials) {
+            // One that failed once waits as any policy does before it is tried again.
+            if trial.policy.due(now).is_none() {
+                self.trials.push(trial);
+                continue;
+            }
             let outcome = trial.policy.evaluate(&self.engine, Cause::ConfigChanged, readings, &self.pods, now);
             match outcome {
                 Evaluated::Staged { .. } => self.switch(trial, now),
+                Evaluated::Failed { .. } if trial.policy.failures < MOST_FAILURES => self.trials.push(trial),
                 Evaluated::Failed { error } | Evaluated::Parked { error, .. } => {
                     let why = format!("its first evaluation, which did not count yet, failed: {error}");
                     self.metrics.swapped("refused");
@@ -88,7 +96,7 @@ impl Agent {
 
     fn switch(&mut self, trial: Trial, now: Now) {
         let Trial { loaded, grants, generation, .. } = trial;
-        let name = loaded.config.name.clone();
+        let (name, digest) = (loaded.config.name.clone(), loaded.module.digest().to_owned());
         let Some(place) = self.policies.iter().position(|policy| policy.mode().is_active() && **policy.name() == *name)
         else {
             return;
@@ -100,16 +108,23 @@ impl Agent {
         self.make_ready(&mut policy);
         let Some(before) = self.policies.get_mut(place) else { return };
         let before = std::mem::replace(before, policy);
-        let until = self.config.swaps.probation().0.saturating_add(now.monotonic.0);
-        self.probations.retain(|other| other.policy != name);
-        self.probations.push(Probation {
-            policy: name.clone(),
-            before: before.loaded(),
-            grants: before.grants().clone(),
-            generation: before.generation,
-            saved: before.saved().to_vec(),
-            until: Micros(until),
-        });
+        let until = Micros(self.config.swaps.probation().0.saturating_add(now.monotonic.0));
+        let place = self.probations.iter().position(|other| other.policy == name);
+        match place.map(|place| self.probations.remove(place)) {
+            // Nobody has seen the one that was there work: what it would have given way to still counts.
+            Some(earlier) => {
+                let is_back = *earlier.before.module.digest() == digest;
+                self.probations.extend((!is_back).then_some(Probation { until, ..earlier }));
+            }
+            None => self.probations.push(Probation {
+                policy: name.clone(),
+                before: before.loaded(),
+                grants: before.grants().clone(),
+                generation: before.generation,
+                saved: before.saved().to_vec(),
+                until,
+            }),
+        }
         self.metrics.swapped("switched");
         tracing::info!(policy = name, from = %before.module.digest(), "another version took its place; it is on probation");
         self.reorder();
@@ -128,6 +143,14 @@ impl Agent {
                 self.probations.push(probation);
             } else {
                 tracing::info!(policy = probation.policy, "probation is over");
+            }
+        }
+        let on_probation = |name: &str| self.probations.iter().any(|probation| probation.policy == name);
+        for policy in &mut self.policies {
+            let works = policy.evaluations > policy.failures && policy.health == Health::Running;
+            if works && !policy.is_proven && !on_probation(policy.name()) {
+                policy.is_proven = true;
+                self.versions_changed = true;
             }
         }
     }
@@ -161,17 +184,29 @@ impl Agent {
         if let Some(running) = running {
             running.newer = Some(newer);
         }
-        self.taken_back.push(TakenBack { policy: name.to_owned(), digest, why });
+        self.refused.insert(name.to_owned(), (digest, why.clone()));
+        self.taken_back.push(TakenBack { entry: failed.config.clone(), digest, why });
     }
 
-    /// Versions that failed since this was asked last.
-    pub(crate) fn taken_back(&mut self) -> Vec<TakenBack> {
-        std::mem::take(&mut self.taken_back)
+    /// What runs, and versions that failed since this was asked last; `None` = neither has changed.
+    pub(crate) fn news_of_versions(&mut self) -> Option<(BTreeMap<String, Running>, Vec<TakenBack>)> {
+        let failed = std::mem::take(&mut self.taken_back);
+        if !std::mem::take(&mut self.versions_changed) && failed.is_empty() {
+            return None;
+        }
+        let running = |policy: &Policy| {
+            let probation = self.probations.iter().find(|probation| *probation.policy == **policy.name());
+            let before = probation.map(|probation| probation.before.clone());
+            Running { policy: policy.loaded(), before, is_proven: policy.is_proven }
+        };
+        let all = self.policies.iter().map(|policy| (policy.name().to_string(), running(policy))).collect();
+        Some((all, failed))
     }
 
     fn reorder(&mut self) {
         self.policies.sort_by(Policy::before);
         self.metrics.modules(&self.policies);
+        self.versions_changed = true;
         self.alarms.is_stale = true;
     }
 }

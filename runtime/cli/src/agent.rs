@@ -12,7 +12,7 @@ use qosm_agent::fetch::Fetcher;
 use qosm_agent::journal::Journal;
 use qosm_agent::roster::{EntriesFile, News, Recruiter, Recruits, Roster, Tools};
 use qosm_agent::service::Request;
-use qosm_agent::{Agent, Metrics, Mode, Parts, admin, service};
+use qosm_agent::{Agent, Metrics, Mode, Now, Parts, admin, service};
 use qosm_cluster::kubernetes::{Connection, Kubernetes, Owner};
 use qosm_cluster::{Folder, Source};
 use qosm_engine::Engine;
@@ -26,6 +26,8 @@ use crate::{Answer, document, host, modules};
 
 pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
     log(args.log_format);
+    // Before it is read: what is changed from here on is read again.
+    let file = entries_file(&args);
     let mut config: AgentConfig = args.agent_config.as_deref().map(document::read).transpose()?.unwrap_or_default();
     match args.on_shutdown {
         Some(OnShutdownArg::Keep) => config.on_shutdown = OnShutdown::Keep,
@@ -78,7 +80,7 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
     if !args.kubernetes.kubernetes {
         recruiter.tidy(&policies);
     }
-    let agent = Agent::new(Parts {
+    let mut agent = Agent::new(Parts {
         host,
         engine,
         policies: policies.into_iter().map(|enlisted| enlisted.policy).collect(),
@@ -89,9 +91,11 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
         journal: Some(journal),
         metrics: Arc::clone(&metrics),
     })?;
+    // With what it says beside the policies: that one stands in for another, and why.
+    agent.enlist(begun.clone(), Now::default());
 
     let (requests, received) = mpsc::channel();
-    let recruits = Recruits::start(recruiter, &begun, entries_file(&args), (news, heard), requests.clone())
+    let recruits = Recruits::start(recruiter, &begun, file, (news, heard), requests.clone())
         .context("cannot start the thread that loads modules")?;
     let doors = Doors::open(&args, metrics, &requests, owner)?;
     if !rustix::process::geteuid().is_root() {
@@ -109,7 +113,6 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
             let connection = Connection { kubeconfig: args.kubernetes.cluster.kubeconfig.clone(), node: node.clone() };
             let woken = requests.clone();
             let cluster = Kubernetes::start(connection, move || drop(woken.send(Request::Woken)))?;
-            let mut agent = agent;
             agent.tell_through(cluster.outbox());
             tracing::info!(version, node, policies = count, "agent runs");
             serve(agent, cluster, &recruits, &args, requests, &received)

@@ -167,7 +167,10 @@ impl Layout {
             if index.manifests.iter().any(|other| is_same(other) && other.digest == entry.digest) {
                 return false;
             }
-            index.manifests.retain(|other| !is_same(other));
+            // What had the name stays as long as it is used or there is room: somebody may run it, or have to go back to it.
+            for other in index.manifests.iter_mut().filter(|other| is_same(other)) {
+                other.annotations = None;
+            }
             index.manifests.push(entry);
             true
         })
@@ -199,8 +202,9 @@ impl Layout {
     /// Throws away what has not been used for longest, until the rest fits: never what is to be kept, with its signatures.
     pub(crate) fn collect(&self, keep: &BTreeSet<Digest>, most: u64) -> Result<Collected, RegistryError> {
         let mut collected = Collected::default();
-        let mut gone = BTreeSet::new();
+        let mut named = BTreeSet::new();
         self.change(|index| {
+            let before = index.manifests.len();
             let mut entries: Vec<(SystemTime, ImageIndexEntry, BTreeSet<Digest>)> = Vec::new();
             for entry in std::mem::take(&mut index.manifests) {
                 let Some((used, needs)) = self.needs(&entry) else { continue };
@@ -226,10 +230,11 @@ impl Layout {
                 blobs.extend(needs);
                 index.manifests.push(entry);
             }
-            gone = blobs;
-            true
+            named = blobs;
+            // Where nothing goes nothing is written: a disk that is full must not keep anybody from making room on it.
+            index.manifests.len() != before
         })?;
-        collected.bytes = self.sweep(&gone)?;
+        collected.bytes = self.sweep(&named)?;
         Ok(collected)
     }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
-use oci_client::manifest::OciImageManifest;
+use oci_client::manifest::{OciDescriptor, OciImageManifest};
 use qosm_model::digest::Digest;
 use serde::Serialize;
 
@@ -20,8 +20,10 @@ use crate::reference::{Location, Reference};
 use crate::remote::Remotes;
 use crate::settings::RegistrySettings;
 use crate::shape::Shape;
-use crate::source::{MOST_BESIDE, Source, Watch};
-use crate::trust::{Candidate, Decision, Format, Good, MAX_BLOB, MAX_CANDIDATES, Outcome, Rejected, Trust, judge};
+use crate::source::{MOST_BESIDE, SignatureManifest, Source, Watch};
+use crate::trust::{
+    Candidate, Decision, Format, Good, MAX_BLOB, MAX_CANDIDATES, MAX_SIGNATURES, Outcome, Rejected, Trust, judge,
+};
 
 /// Artefacts of this machine, and the way to others.
 pub struct Library {
@@ -141,12 +143,12 @@ impl Library {
         let what = location.to_string();
         let pulling = async {
             let mut remotes = Remotes::default();
-            let mut source = Source::open(location, &self.settings, &mut remotes)?;
+            let mut source = Source::open(location, &self.settings, &mut remotes).await?;
             let document = source.resolve(&what).await?;
             let manifest = document.manifest(&what)?;
             let shape = Shape::of(&manifest, &what)?;
             if self.wants_signatures(location, also) {
-                self.bring_signatures(&source, location, document.digest, &self.store, watch).await?;
+                self.bring_signatures(&source, location, document.digest, &self.store, Extent::ToJudge, watch).await?;
             }
             // Before the module is fetched: what is not believed costs no more than its manifest.
             self.believe(location, document.digest, also)?;
@@ -196,7 +198,7 @@ impl Library {
     pub async fn resolve(&self, location: &Location) -> Result<Digest, RegistryError> {
         let what = location.to_string();
         let resolving = async {
-            let mut source = Source::open(location, &self.settings, &mut Remotes::default())?;
+            let mut source = Source::open(location, &self.settings, &mut Remotes::default()).await?;
             source.resolve(&what).await.map(|document| document.digest)
         };
         self.bounded(&what, Box::pin(resolving)).await
@@ -210,10 +212,10 @@ impl Library {
     pub async fn verify(&self, location: &Location, also: Option<&Trust>) -> Result<Verification, RegistryError> {
         let what = location.to_string();
         let verifying = async {
-            let mut source = Source::open(location, &self.settings, &mut Remotes::default())?;
+            let mut source = Source::open(location, &self.settings, &mut Remotes::default()).await?;
             let document = source.resolve(&what).await?;
             self.store.keep(document.digest, &document.bytes)?;
-            self.bring_signatures(&source, location, document.digest, &self.store, &mut ()).await?;
+            self.bring_signatures(&source, location, document.digest, &self.store, Extent::ToJudge, &mut ()).await?;
             self.judge(&self.store, location, document.digest, also)
         };
         self.bounded(&what, Box::pin(verifying)).await
@@ -228,19 +230,19 @@ impl Library {
         let what = location.to_string();
         let looking = async {
             let mut remotes = Remotes::default();
-            let mut source = Source::open(location, &self.settings, &mut remotes)?;
+            let mut source = Source::open(location, &self.settings, &mut remotes).await?;
             let document = source.resolve(&what).await?;
             let manifest = document.manifest(&what)?;
             let shape = Shape::of(&manifest, &what)?;
             source.fetch(&self.store, &manifest.config, &what, (MOST_BESIDE, "config"), &mut ()).await?;
             self.store.keep(document.digest, &document.bytes)?;
-            self.bring_signatures(&source, location, document.digest, &self.store, &mut ()).await?;
+            self.bring_signatures(&source, location, document.digest, &self.store, Extent::ToJudge, &mut ()).await?;
             let signatures = self.candidates(&self.store, location, document.digest)?.len();
             let moved = match location {
                 Location::Registry(reference) if reference.digest().is_some() => match reference.tag() {
                     Some(tag) => {
                         let tagged = Location::Registry(reference.tagged(tag));
-                        let mut source = Source::open(&tagged, &self.settings, &mut remotes)?;
+                        let mut source = Source::open(&tagged, &self.settings, &mut remotes).await?;
                         let now = source.resolve(&what).await?.digest;
                         (now != document.digest).then_some(now)
                     }
@@ -252,7 +254,7 @@ impl Library {
                 digest: document.digest,
                 module: named(&shape.layer, &what)?,
                 config: self.config(&manifest, &what)?,
-                annotations: manifest.annotations.unwrap_or_default(),
+                annotations: manifest.annotations.unwrap_or_default().into_iter().map(printable).collect(),
                 signatures,
                 moved,
             })
@@ -288,7 +290,7 @@ impl Library {
     /// [`RegistryError`].
     pub async fn copy(&self, from: &Location, to: &Location, watch: &mut dyn Watch) -> Result<Stored, RegistryError> {
         let what = from.to_string();
-        let mut source = Source::open(from, &self.settings, &mut Remotes::default())?;
+        let mut source = Source::open(from, &self.settings, &mut Remotes::default()).await?;
         let bringing = async {
             let document = source.resolve(&what).await?;
             let manifest = document.manifest(&what)?;
@@ -298,7 +300,8 @@ impl Library {
                 source.fetch(&self.store, blob, &what, (most, "module"), watch).await?;
             }
             self.store.keep(document.digest, &document.bytes)?;
-            let signatures = self.bring_signatures(&source, from, document.digest, &self.store, watch).await?;
+            let signatures =
+                self.bring_signatures(&source, from, document.digest, &self.store, Extent::Whole, watch).await?;
             Ok((document, signatures))
         };
         let (document, signatures) = self.bounded(&what, Box::pin(bringing)).await?;
@@ -315,9 +318,9 @@ impl Library {
         let what = repository.name();
         let listing = async {
             let mut remotes = Remotes::default();
-            let remote = remotes.of(repository.registry(), &self.settings)?;
+            let remote = remotes.of(repository.registry(), &self.settings).await?;
             let mut tags = remote.tags(repository).await?;
-            tags.retain(|tag| !is_of_signatures(tag));
+            tags.retain(|tag| !is_of_signatures(tag) && !tag.contains(char::is_control));
             tags.sort();
             Ok(tags)
         };
@@ -381,19 +384,16 @@ impl Library {
         of: &Location,
         digest: Digest,
         into: &Layout,
+        extent: Extent,
         watch: &mut dyn Watch,
     ) -> Result<Vec<(Document, Option<String>)>, RegistryError> {
         let mut brought = Vec::new();
-        for signature in source.signatures(digest).await? {
+        for signature in source.signatures(digest).await?.into_iter().filter(SignatureManifest::is_signature) {
             let what = format!("{of}: signature {}", signature.document.digest);
             let Ok(manifest) = signature.document.manifest(&what) else { continue };
-            // What else refers to it, such as a list of ingredients, is none of this one's business.
-            if !manifest.layers.iter().any(|layer| is_signature(&layer.media_type)) {
-                continue;
-            }
             let mut fetched = Ok(());
-            for blob in manifest.layers.iter().chain([&manifest.config]) {
-                fetched = source.fetch(into, blob, &what, (MOST_BESIDE, "signature"), watch).await;
+            for (blob, most) in extent.blobs(&manifest) {
+                fetched = source.fetch(into, blob, &what, (most, "signature"), watch).await;
                 if fetched.is_err() {
                     break;
                 }
@@ -544,6 +544,35 @@ impl std::fmt::Display for Trusted {
     }
 }
 
+/// How much of a signature's manifest is brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    /// What is looked at: whoever may push to the repository could list any number of blobs of any size there, and nobody has been
+    /// believed yet.
+    ToJudge,
+    /// All of it, for whoever copies.
+    Whole,
+}
+
+impl Extent {
+    fn blobs(self, manifest: &OciImageManifest) -> Vec<(&OciDescriptor, u64)> {
+        let layers = manifest.layers.iter();
+        match self {
+            Self::Whole => layers.chain([&manifest.config]).map(|blob| (blob, MOST_BESIDE)).collect(),
+            Self::ToJudge => {
+                let most = u64::try_from(MAX_BLOB).unwrap_or(u64::MAX);
+                // The last ones, because cosign appends.
+                layers
+                    .rev()
+                    .filter(|layer| is_signature(&layer.media_type))
+                    .take(MAX_SIGNATURES)
+                    .map(|layer| (layer, most))
+                    .collect()
+            }
+        }
+    }
+}
+
 /// Rules with their keys read, and what is wrong as a fault of the settings.
 ///
 /// # Errors
@@ -552,6 +581,12 @@ impl std::fmt::Display for Trusted {
 pub fn trust_of(policy: &crate::trust::TrustPolicy) -> Result<Trust, RegistryError> {
     Trust::load(policy)
         .map_err(|error| RegistryError::Settings { place: "verification".to_owned(), message: error.to_string() })
+}
+
+/// Strangers wrote it, and terminals obey.
+fn printable((key, value): (String, String)) -> (String, String) {
+    let clean = |text: String| text.chars().filter(|character| !character.is_control()).collect();
+    (clean(key), clean(value))
 }
 
 fn as_text<S: serde::Serializer>(digest: &Digest, serializer: S) -> Result<S::Ok, S::Error> {

@@ -161,6 +161,15 @@ impl Location {
     /// The word before a layout's path.
     const LAYOUT: &'static str = "oci-layout:";
 
+    /// The same artefact by its digest.
+    #[must_use]
+    pub fn pinned(&self, digest: Digest) -> Self {
+        match self {
+            Self::Registry(reference) => Self::Registry(reference.pinned(digest)),
+            Self::Layout { path, .. } => Self::Layout { path: path.clone(), tag: None, digest: Some(digest) },
+        }
+    }
+
     /// Whether a text means an artefact, rather than a file of this machine or a policy's name.
     pub fn is_meant_by(text: &str) -> bool {
         text.starts_with("oci://") || text.starts_with(Self::LAYOUT)

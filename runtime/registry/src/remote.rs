@@ -28,6 +28,8 @@ use crate::settings::{HostSettings, RegistrySettings};
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(10);
+/// How long credential helpers may take.
+const HELPERS: Duration = Duration::from_secs(30);
 /// How long a registry may say nothing.
 const SILENCE: Duration = Duration::from_secs(30);
 /// What of an error's body is read.
@@ -338,11 +340,12 @@ impl Remote {
         }
     }
 
-    fn unreachable(&self, asked: &Asked<'_>, error: impl std::error::Error + Send + Sync + 'static) -> RegistryError {
+    /// Without the address: after a redirect it may hold a signature that is as good as a password.
+    fn unreachable(&self, asked: &Asked<'_>, error: reqwest::Error) -> RegistryError {
         RegistryError::Unreachable {
             what: asked.reference.to_string(),
             registry: self.host.registry.clone(),
-            source: Box::new(error),
+            source: Box::new(error.without_url()),
         }
     }
 }
@@ -427,11 +430,23 @@ pub(crate) struct Remotes {
 }
 
 impl Remotes {
-    pub(crate) fn of(&mut self, registry: &str, settings: &RegistrySettings) -> Result<Arc<Remote>, RegistryError> {
+    /// A registry, made ready to be asked. Credential helpers are programs of others and take what time they want: not that of whoever
+    /// else is served by this thread.
+    pub(crate) async fn of(
+        &mut self,
+        registry: &str,
+        settings: &RegistrySettings,
+    ) -> Result<Arc<Remote>, RegistryError> {
         if let Some(remote) = self.open.get(registry) {
             return Ok(Arc::clone(remote));
         }
-        let remote = Arc::new(Remote::open(registry, settings)?);
+        let (name, owned) = (registry.to_owned(), settings.clone());
+        let opening = tokio::task::spawn_blocking(move || Remote::open(&name, &owned));
+        let failed = |message: String| RegistryError::Credentials { registry: registry.to_owned(), message };
+        let opened = tokio::time::timeout(HELPERS, opening).await;
+        let opened =
+            opened.map_err(|_| failed(format!("no credential helper answered within {} s", HELPERS.as_secs())))?;
+        let remote = Arc::new(opened.map_err(|error| failed(error.to_string()))??);
         self.open.insert(registry.to_owned(), Arc::clone(&remote));
         Ok(remote)
     }

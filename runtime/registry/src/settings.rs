@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::RegistryError;
 use crate::trust::TrustPolicy;
 
+/// The largest module that is of any use.
+const MOST_MODULE_MIB: u64 = 16;
+
 /// Registries, credentials, whom to trust, and bounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -79,6 +82,12 @@ impl RegistrySettings {
         let fail = |index: usize, field: &str, message: String| {
             Err(RegistryError::Settings { place: format!("hosts[{index}].{field}"), message })
         };
+        if self.limits.module_mib > MOST_MODULE_MIB {
+            return Err(RegistryError::Settings {
+                place: "limits.moduleMiB".to_owned(),
+                message: format!("the engine takes no module above {MOST_MODULE_MIB} MiB; say that or less"),
+            });
+        }
         for (index, host) in self.hosts.iter().enumerate() {
             if host.registry.is_empty() || host.registry.contains(['/', '@', ' ']) {
                 let said = &host.registry;

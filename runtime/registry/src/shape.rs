@@ -125,6 +125,7 @@ fn member(archive: impl Read, what: &str, most: u64) -> Result<Vec<u8>, Registry
     }
     found.ok_or_else(|| {
         names.truncate(5);
+        names.iter_mut().for_each(|name| *name = name.chars().filter(|c| !c.is_control()).take(80).collect());
         shape(format!("its layer holds neither {} but {}", MEMBERS.join(" nor "), names.join(", ")))
     })
 }

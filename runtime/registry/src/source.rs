@@ -64,9 +64,17 @@ pub(crate) struct SignatureManifest {
     pub(crate) tag: Option<String>,
 }
 
+impl SignatureManifest {
+    /// Whether it is one, and not something else that refers to the artefact.
+    pub(crate) fn is_signature(&self) -> bool {
+        let manifest = self.document.manifest("");
+        manifest.is_ok_and(|manifest| manifest.layers.iter().any(|layer| manifest::is_signature(&layer.media_type)))
+    }
+}
+
 impl Source {
     /// Makes ready to ask.
-    pub(crate) fn open(
+    pub(crate) async fn open(
         location: &Location,
         settings: &RegistrySettings,
         remotes: &mut Remotes,
@@ -77,9 +85,12 @@ impl Source {
                 for mirror in &settings.host(reference.registry()).mirrors {
                     let (host, prefix) = mirror.split_once('/').unwrap_or((mirror, ""));
                     let reference = reference.at(host, prefix);
-                    ways.push(Way { remote: remotes.of(host, settings)?, reference });
+                    ways.push(Way { remote: remotes.of(host, settings).await?, reference });
                 }
-                ways.push(Way { remote: remotes.of(reference.registry(), settings)?, reference: reference.clone() });
+                ways.push(Way {
+                    remote: remotes.of(reference.registry(), settings).await?,
+                    reference: reference.clone(),
+                });
                 Ok(Self::Registry { ways, chosen: 0 })
             }
             Location::Layout { path, tag, digest } => {
@@ -136,13 +147,17 @@ impl Source {
     pub(crate) async fn signatures(&self, digest: Digest) -> Result<Vec<SignatureManifest>, RegistryError> {
         match self {
             Self::Registry { ways, chosen } => {
+                let mut all = Vec::new();
                 for way in ways.iter().skip(*chosen) {
                     let found = signatures_at(way, digest).await?;
-                    if !found.is_empty() {
-                        return Ok(found);
+                    let is_signed = found.iter().any(SignatureManifest::is_signature);
+                    all.extend(found);
+                    // Whatever else refers to it, a mirror may have left just the signatures behind.
+                    if is_signed {
+                        break;
                     }
                 }
-                Ok(Vec::new())
+                Ok(all)
             }
             Self::Layout { layout, .. } => {
                 let mut found: Vec<_> = layout

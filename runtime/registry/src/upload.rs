@@ -26,13 +26,9 @@ pub(crate) async fn to_registry(
     if let Some(expected) = to.digest().filter(|digest| *digest != document.digest) {
         return Err(RegistryError::Digest { what: to.to_string(), expected, found: document.digest });
     }
-    let remote = Remotes::default().of(to.registry(), settings)?;
+    let remote = Remotes::default().of(to.registry(), settings).await?;
     push_blobs(from, document, to, &remote, settings.limits.module_bytes(), watch).await?;
-    let target = match to.tag() {
-        Some(tag) => to.tagged(tag),
-        None => to.pinned(document.digest),
-    };
-    remote.push_manifest(&target, document).await?;
+    remote.push_manifest(&to.pinned(document.digest), document).await?;
     for (signature, tag) in signatures {
         push_blobs(from, signature, to, &remote, MOST_BESIDE, watch).await?;
         match tag {
@@ -43,7 +39,11 @@ pub(crate) async fn to_registry(
             }
         }
     }
-    Ok(())
+    // Last, so that whoever follows the tag finds the signatures.
+    match to.tag() {
+        Some(tag) => remote.push_manifest(&to.tagged(tag), document).await,
+        None => Ok(()),
+    }
 }
 
 async fn push_blobs(

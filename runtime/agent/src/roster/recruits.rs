@@ -1,6 +1,6 @@
 //! A recruiter on a thread of its own: what makes it muster anew, and when.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant, SystemTime};
@@ -11,7 +11,7 @@ use qosm_model::problem::Problem;
 use tokio::sync::oneshot;
 
 use super::swaps::{Swapped, TakenBack};
-use super::{Recruiter, Roster};
+use super::{Recruiter, Roster, Running};
 use crate::config::PolicyConfig;
 use crate::service::Request;
 use crate::sources::Sources;
@@ -61,8 +61,10 @@ pub enum News {
     Fetched,
     /// An operator wants another module for a policy; `None` = the one before. The reply comes before anything is fetched.
     Swap(String, Option<String>, oneshot::Sender<Result<Swapped, String>>),
-    /// Versions that failed.
-    TakenBack(Vec<TakenBack>),
+    /// What runs by now, and versions that failed.
+    Runs(BTreeMap<String, Running>, Vec<TakenBack>),
+    /// An operator wants what failed of a policy to be tried again.
+    Retry(String),
 }
 
 /// The agent's own file, as far as it names policies; it may change while the agent runs.
@@ -130,7 +132,7 @@ impl Recruits {
         requests: Sender<Request>,
     ) -> std::io::Result<Self> {
         let again = begun.is_incomplete().then(|| Instant::now() + TRIED_AGAIN);
-        let thread = Thread { recruiter, file, requests, last: None, again, mustered: None };
+        let thread = Thread { recruiter, file, requests, last: None, missed: false, again, mustered: None };
         std::thread::Builder::new().name("recruits".to_owned()).spawn(move || thread.run(&heard))?;
         Ok(Self { news })
     }
@@ -157,6 +159,8 @@ struct Thread {
     requests: Sender<Request>,
     /// The newest call. Before the first nothing is known of PolicyModules.
     last: Option<Call>,
+    /// Whether something came up before it.
+    missed: bool,
     /// When to muster although nothing is new.
     again: Option<Instant>,
     /// When it did last.
@@ -205,7 +209,7 @@ impl Thread {
                     None => !call.names_modules() && !self.recruiter.remembers_modules(),
                 };
                 self.last = Some(*call);
-                !is_same
+                !is_same || std::mem::take(&mut self.missed)
             }
             News::Fetched => true,
             News::Swap(policy, module, reply) => {
@@ -215,10 +219,13 @@ impl Thread {
                 reply.send(swapped).ok();
                 is_new
             }
-            News::TakenBack(all) => {
-                all.into_iter().for_each(|one| self.recruiter.take_back(one));
-                true
+            News::Runs(running, failed) => {
+                self.recruiter.note_running(running);
+                let is_new = !failed.is_empty();
+                failed.into_iter().for_each(|one| self.recruiter.take_back(one));
+                is_new
             }
+            News::Retry(policy) => self.recruiter.forgive(&policy),
         }
     }
 
@@ -234,7 +241,10 @@ impl Thread {
     fn muster(&mut self) -> Result<(), ()> {
         // Before the sources have said which PolicyModules there are, those that were taken must not look gone.
         self.mustered = Some(Instant::now());
-        let Some(call) = &self.last else { return Ok(()) };
+        let Some(call) = &self.last else {
+            self.missed = true;
+            return Ok(());
+        };
         let mut roster = self.recruiter.muster(call);
         roster.problems.extend(self.file.as_ref().and_then(|file| file.problem.clone()));
         self.again = roster.is_incomplete().then(|| Instant::now() + TRIED_AGAIN);

@@ -13,10 +13,10 @@ use crate::config::PolicyConfig;
 pub(super) const FILE: &str = "swaps.json";
 
 /// A version that failed its trial or its probation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TakenBack {
-    /// The policy.
-    pub policy: String,
+    /// What asked for it.
+    pub entry: PolicyConfig,
     /// The module.
     pub digest: Digest,
     /// What went wrong.
@@ -33,18 +33,23 @@ pub struct Swapped {
     pub module: Option<String>,
     /// What it was to run before.
     pub before: Option<String>,
+    /// The roster from which on this counts: reports of earlier ones say nothing about it.
+    pub roster: u64,
 }
 
+/// Versions of one policy that are remembered as failed.
+const MOST_FAILED: usize = 16;
+
 /// What was swapped, and what was taken back.
-#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Swaps {
     over: BTreeMap<String, Swap>,
-    taken_back: BTreeMap<String, Failed>,
+    taken_back: BTreeMap<String, Vec<Failed>>,
 }
 
 /// A version that an entry does not get any more. It outlives the agent: at a start nothing runs that could be come back to.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Failed {
     entry: PolicyConfig,
     digest: String,
@@ -107,13 +112,15 @@ impl Swaps {
         let before = known.filter(|_| wanted == now).map_or_else(|| now.clone(), |swap| swap.before);
         let swap = Swap { instead_of: entry.module.clone(), module: wanted.clone(), before };
         self.over.insert(entry.name.clone(), swap);
-        Ok(Swapped { policy: entry.name.clone(), module: wanted, before: now })
+        Ok(Swapped { policy: entry.name.clone(), module: wanted, before: now, roster: 0 })
     }
 
-    /// Forgets swaps whose entries are gone or name something else by now.
-    pub(super) fn tidy(&mut self, entries: &[PolicyConfig]) {
+    /// Forgets swaps whose entries are gone or name something else by now; says whether there were any.
+    pub(super) fn tidy(&mut self, entries: &[PolicyConfig]) -> bool {
+        let before = self.over.len();
         self.over
             .retain(|name, swap| entries.iter().any(|entry| entry.name == *name && entry.module == swap.instead_of));
+        self.over.len() != before
     }
 
     /// Writes down what was swapped, in one piece.
@@ -128,14 +135,27 @@ impl Swaps {
     }
 
     /// Notes a version that failed: this entry does not get this module any more.
-    pub(super) fn note(&mut self, entry: PolicyConfig, digest: Digest, why: String) {
-        self.taken_back.insert(entry.name.clone(), Failed { entry, digest: digest.to_string(), why });
+    pub(super) fn note(&mut self, taken_back: TakenBack) {
+        let TakenBack { entry, digest, why } = taken_back;
+        let all = self.taken_back.entry(entry.name.clone()).or_default();
+        let failed = Failed { entry, digest: digest.to_string(), why };
+        all.retain(|other| (&other.entry, &other.digest) != (&failed.entry, &failed.digest));
+        all.push(failed);
+        if all.len() > MOST_FAILED {
+            all.remove(0);
+        }
+    }
+
+    /// Forgets what failed of a policy: somebody wants it to be tried again. Says whether there was anything.
+    pub(super) fn forgive(&mut self, policy: &str) -> bool {
+        self.taken_back.remove(policy).is_some()
     }
 
     /// Why an entry does not get this module.
     pub(super) fn taken_back(&self, entry: &PolicyConfig, digest: &Digest) -> Option<String> {
-        let failed = self.taken_back.get(&entry.name)?;
-        (failed.entry == *entry && failed.digest == digest.to_string()).then(|| failed.why.clone())
+        let digest = digest.to_string();
+        let mut all = self.taken_back.get(&entry.name)?.iter();
+        all.find(|failed| failed.entry == *entry && failed.digest == digest).map(|failed| failed.why.clone())
     }
 }
 
@@ -145,6 +165,23 @@ mod tests {
 
     fn entry(module: &str) -> PolicyConfig {
         PolicyConfig { module: Some(module.to_owned()), ..PolicyConfig::builtin("burst") }
+    }
+
+    fn failed(entry: &PolicyConfig, module: &[u8]) -> TakenBack {
+        TakenBack { entry: entry.clone(), digest: Digest::of(module), why: "it trapped".into() }
+    }
+
+    #[test]
+    fn several_that_failed_are_remembered_and_forgiven_together() {
+        let mut swaps = Swaps::default();
+        let (one, other) = (entry("file:///one"), entry("file:///other"));
+        for version in [&one, &other] {
+            swaps.note(failed(version, b"x"));
+            swaps.note(failed(version, b"x"));
+        }
+        let is_known = |swaps: &Swaps, entry: &PolicyConfig| swaps.taken_back(entry, &Digest::of(b"x")).is_some();
+        assert!(is_known(&swaps, &one) && is_known(&swaps, &other));
+        assert!(swaps.forgive("burst") && !swaps.forgive("burst") && !is_known(&swaps, &one));
     }
 
     #[test]
@@ -200,7 +237,7 @@ mod tests {
         let mut swaps = Swaps::default();
         swaps.swap(&entry("file:///old"), Some("file:///new".into()), None).unwrap();
         swaps.keep(&state).unwrap();
-        swaps.note(entry("file:///new"), Digest::of(b"new"), "it trapped".into());
+        swaps.note(failed(&entry("file:///new"), b"new"));
         swaps.keep(&state).unwrap();
         assert_eq!(Swaps::read(&state), swaps);
         std::fs::write(folder.path().join(FILE), "{").unwrap();
@@ -211,7 +248,7 @@ mod tests {
     fn a_version_that_failed_is_not_taken_again_until_somebody_asks_for_it() {
         let mut swaps = Swaps::default();
         let (failed, digest) = (entry("file:///new"), Digest::of(b"new"));
-        swaps.note(failed.clone(), digest, "it trapped".into());
+        swaps.note(super::TakenBack { entry: failed.clone(), digest, why: "it trapped".into() });
         assert_eq!(swaps.taken_back(&failed, &digest).as_deref(), Some("it trapped"));
         assert_eq!(swaps.taken_back(&failed, &Digest::of(b"mended")), None);
         assert_eq!(swaps.taken_back(&PolicyConfig { priority: 7, ..failed.clone() }, &digest), None);

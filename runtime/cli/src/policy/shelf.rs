@@ -103,8 +103,10 @@ pub(crate) fn module(
             let open = open_to_all(args, &[&location])?;
             return client::block_on(async {
                 let look = open.look(&location).await?;
-                let verification = library.verify(&location, None).await?;
-                let Pulled { module, .. } = open.pull(&location, None, true, &mut Bars::default()).await?;
+                // A tag may move in between; what is told is about one artefact.
+                let pinned = location.pinned(look.digest);
+                let verification = library.verify(&pinned, None).await?;
+                let Pulled { module, .. } = open.pull(&pinned, None, false, &mut Bars::default()).await?;
                 Ok((location.to_string(), module, Some(Artefact { look, verification })))
             });
         }

@@ -6,6 +6,7 @@ use anyhow::bail;
 use qosm_agent::admin::SwapRequest;
 use qosm_agent::report::PolicyReport;
 use qosm_agent::roster::Swapped;
+use qosm_registry::Reference;
 use serde_json::json;
 
 use crate::args::{Output, SwapArgs};
@@ -26,7 +27,9 @@ pub(crate) fn run(args: &SwapArgs) -> anyhow::Result<Answer> {
     loop {
         let now = report(args)?;
         match &now.newer {
-            // What an earlier swap came to is no news of this one.
+            // It does not know of the swap yet.
+            _ if now.roster < swapped.roster => {}
+            // What came of something else is no news of this one.
             Some(newer) if !is_meant(&newer.module, &swapped) => {}
             Some(newer) if !newer.pending => bail!("{} runs on as before: {}", args.policy, newer.why),
             Some(newer) => tell(&mut told, &newer.why),
@@ -44,10 +47,18 @@ pub(crate) fn run(args: &SwapArgs) -> anyhow::Result<Answer> {
 }
 
 fn absolute(module: &str) -> anyhow::Result<String> {
-    if module.contains(':') {
+    let path = |path: &str| std::path::absolute(path).map(|path| path.display().to_string());
+    if let Some(layout) = module.strip_prefix("oci-layout:") {
+        return Ok(format!("oci-layout:{}", path(layout)?));
+    }
+    if ["builtin:", "file://", "oci://"].iter().any(|scheme| module.starts_with(scheme)) {
         return Ok(module.to_owned());
     }
-    Ok(std::path::absolute(module)?.display().to_string())
+    // As it is typed for the other commands.
+    if !std::path::Path::new(module).exists() && module.parse::<Reference>().is_ok() {
+        return Ok(format!("oci://{module}"));
+    }
+    Ok(path(module)?)
 }
 
 fn report(args: &SwapArgs) -> anyhow::Result<PolicyReport> {

@@ -88,6 +88,12 @@ fn a_version_that_fails_its_first_evaluation_never_counts() {
     assert_eq!(agent.policy("cpu-burst")["failures"], 0);
     assert_eq!(node.cgroups.quota(APP), MOST);
     assert_eq!(agent.metric("qosm_policy_swaps_total", &["refused"]), 2.0);
+    agent.kill();
+    // What is asked for is still not there, and what was seen to work is.
+    let agent = Agent::start(&node);
+    let told = agent.policy("cpu-burst");
+    assert_eq!((&told["digest"], &told["health"]), (&json!(first), &json!("running")), "{told}");
+    assert!(told["newer"]["why"].as_str().unwrap().contains("missing.wasm"), "{told}");
     assert!(
         agent.ask(&["policy", "swap", "cpu-burst", &module("cpu-burst")]).is_some(),
         "what runs can be asked for again"

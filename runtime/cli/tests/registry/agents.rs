@@ -168,4 +168,11 @@ fn a_tag_that_is_polled_is_followed() {
     let policy = agent.policy("burst");
     assert_eq!((&policy["artifact"], &policy["health"]), (&json!(second), &json!("running")), "{policy}");
     assert_eq!(policy["newer"]["why"], json!(told), "{policy}");
+    drop(agent);
+
+    // The tag stands for the failed one by now, here and in the registry.
+    let mut agent = Agent::start(&desk, &config);
+    agent.wait("the last good one", |agent| {
+        agent.policy("burst")["health"] == "running" && agent.policy("burst")["artifact"] == json!(second)
+    });
 }
