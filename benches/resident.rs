@@ -1,13 +1,15 @@
 //! The promise: the agent stays small, and does not grow.
 //!
-//! A process that does what the agent does, with both default modules and 100 pods on real cgroups: modules are compiled in a
-//! child process, so that the compiler's memory is not this one's, and no benchmark's machinery is loaded.
+//! A process that does what the agent does, with the default modules and 100 pods on real cgroups: modules are compiled in a
+//! child process, so that the compiler's memory is not this one's, and no benchmark's machinery is loaded. Afterwards the same with
+//! twenty modules, versions of CPU Burst that all want the same knobs: what each takes beyond the first three.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use qosm_agent::LoadedPolicy;
 use qosm_benches::cgroups::Tree;
 use qosm_benches::figures::{self, Figure, Figures};
 use qosm_benches::modules;
@@ -19,6 +21,9 @@ const PODS: u32 = 100;
 /// Until every table has its size.
 const EARLY_TICKS: u32 = 2_000;
 const TICKS: u32 = 20_000;
+/// Modules, and ticks with them.
+const MANY: u32 = 20;
+const TICKS_WITH_MANY: u32 = 500;
 /// What makes this program the compiler's child.
 const COMPILE: &str = "compile-module";
 
@@ -47,7 +52,7 @@ fn run() -> anyhow::Result<()> {
         .map(|name| modules::load(&engine, name, None, &compiler))
         .collect::<anyhow::Result<Vec<_>>>()?;
     let tree = Tree::plant(workload::pods(PODS))?;
-    let mut agent = Ticking::start(tree.host()?, engine, policies, tree.pods(PODS))?;
+    let mut agent = Ticking::start(tree.host()?, engine.clone(), policies.clone(), tree.pods(PODS))?;
     for _ in 0..EARLY_TICKS {
         agent.tick();
     }
@@ -63,9 +68,37 @@ fn run() -> anyhow::Result<()> {
         late / 1024.0,
         most / 1024.0
     );
-    let figures = [("MiB", late / 1024.0), ("most MiB", most / 1024.0), ("growth KiB", late - early)];
+    drop(agent);
+    let many = many(&engine, &policies, &compiler)?;
+    let mut agent = Ticking::start(tree.host()?, engine, many, tree.pods(PODS))?;
+    for _ in 0..TICKS_WITH_MANY {
+        agent.tick();
+    }
+    let with_many = status("VmRSS")?;
+    println!("    with {MANY} modules, after {TICKS_WITH_MANY} ticks: {:.1} MiB", with_many / 1024.0);
+    let figures = [
+        ("MiB", late / 1024.0),
+        ("most MiB", most / 1024.0),
+        ("growth KiB", late - early),
+        ("many MiB", with_many / 1024.0),
+    ];
     let figures: Figures = figures.into_iter().map(|(name, value)| (name.to_owned(), Figure::once(value))).collect();
     figures::write("resident", &figures)
+}
+
+/// The default modules and other versions of CPU Burst, each under a name of its own.
+fn many(engine: &Engine, default: &[LoadedPolicy], compiler: &Compiler) -> anyhow::Result<Vec<LoadedPolicy>> {
+    let mut many = default.to_vec();
+    let cpu_burst = default.first().context("there are no default modules")?;
+    for other in modules::others(engine, cpu_burst, compiler)? {
+        if many.len() == MANY as usize {
+            return Ok(many);
+        }
+        let mut other = other?;
+        other.config.name = format!("{}-{}", other.config.name, many.len());
+        many.push(other);
+    }
+    anyhow::bail!("there are not so many versions")
 }
 
 /// A line of `/proc/self/status`, in KiB.

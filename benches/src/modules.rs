@@ -45,16 +45,21 @@ pub fn load(
         .with_context(|| format!("no bench without the module `{name}`"))
 }
 
-/// Another version of a loaded module: it differs in a section that nobody runs, and so in its digest.
+/// Other versions of a loaded module, as many as are taken: each differs in a section that nobody runs, and so in its digest.
 ///
 /// # Errors
 ///
 /// As [`load`].
-pub fn another(engine: &Engine, of: &LoadedPolicy, compiler: &Compiler) -> anyhow::Result<LoadedPolicy> {
-    let name = &of.config.name;
-    let mut wasm = std::fs::read(directory()?.join(format!("{name}.wasm")))?;
-    // A custom section (0) of three bytes: its name, of one byte, and one byte of content.
-    wasm.extend([0, 3, 1, b'v', b'2']);
-    let module = engine.load(&wasm, None, compiler)?;
-    Ok(LoadedPolicy { module, ..of.clone() })
+pub fn others<'a>(
+    engine: &'a Engine,
+    of: &'a LoadedPolicy,
+    compiler: &'a Compiler,
+) -> anyhow::Result<impl Iterator<Item = anyhow::Result<LoadedPolicy>> + 'a> {
+    let wasm = std::fs::read(directory()?.join(format!("{}.wasm", of.config.name)))?;
+    Ok((0..u8::MAX).map(move |version| {
+        // A custom section (0) of three bytes: its name, of one byte, and one byte of content.
+        let wasm = [wasm.as_slice(), &[0, 3, 1, b'v', version]].concat();
+        let module = engine.load(&wasm, None, compiler)?;
+        Ok(LoadedPolicy { module, ..of.clone() })
+    }))
 }

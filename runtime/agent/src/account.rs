@@ -438,8 +438,10 @@ impl Agent {
         for entry in self.pods.iter() {
             let held = crate::hold::Hold::from_annotation(&entry.given).1;
             let of_policies = active().filter_map(|policy| policy.effective.get(&entry.id));
-            let key = entry.given.key();
-            let written = self.sources.problems.iter().filter(|problem| is_about(problem, &key)).cloned();
+            let key = (!self.sources.problems.is_empty()).then(|| entry.given.key());
+            let written = key
+                .iter()
+                .flat_map(|key| self.sources.problems.iter().filter(move |problem| is_about(problem, key)).cloned());
             let nameless = entry.given.containers.iter().filter_map(|container| nameless(&entry.given, container));
             for problem in of_policies
                 .flat_map(|effective| effective.problems.iter().cloned())

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use qosm_cluster::Outbox;
-use qosm_engine::{Engine, Interface};
+use qosm_engine::{Cause, Engine, Interface};
 use qosm_host::Host;
 use qosm_model::alarm::Alarm;
 use qosm_model::digest::Digest;
@@ -123,6 +123,8 @@ pub struct Agent {
     pub(crate) refused: BTreeMap<String, (Digest, String)>,
     /// Whether what runs has changed since it was told.
     pub(crate) versions_changed: bool,
+    /// Whether a policy of another priority may have taken a place in this step.
+    pub(crate) is_unordered: bool,
 }
 
 /// What an agent is made of.
@@ -267,6 +269,7 @@ impl Agent {
             taken_back: Vec::new(),
             refused: BTreeMap::new(),
             versions_changed: true,
+            is_unordered: false,
         })
     }
 
@@ -285,6 +288,7 @@ impl Agent {
         let step = self.react(now);
         // Whatever is counted in ticks is time: alarms must not hurry it.
         self.ticks += 1;
+        self.metrics.tick();
         step
     }
 
@@ -295,17 +299,23 @@ impl Agent {
         self.discover(now);
         self.update_holds(now);
         self.verify(now, &mut step);
+        self.hear_of_trials();
         let due: Vec<_> = self
             .policies
             .iter()
             .enumerate()
-            .filter_map(|(place, policy)| policy.due(now).map(|cause| (place, cause)))
+            .filter_map(|(place, policy)| {
+                let cause = policy.due(now).or_else(|| self.has_successor(policy).then_some(Cause::ConfigChanged));
+                cause.map(|cause| (place, cause))
+            })
             .collect();
         step.readings = self.observe(&due.iter().map(|&(place, _)| place).collect::<Vec<_>>());
         let (active, shadows): (Vec<_>, Vec<_>) =
             due.into_iter().partition(|&(place, _)| self.policies[place].mode().is_active());
         for (place, cause) in active {
-            self.evaluate(place, cause, &step.readings, now, &mut step.events);
+            if !self.succeed(place, &step.readings, now, &mut step.events) {
+                self.evaluate(place, cause, &step.readings, now, &mut step.events);
+            }
         }
         self.release_leaving();
         self.apply(now, &mut step);
@@ -320,6 +330,9 @@ impl Agent {
         self.compare_shadows(now);
         self.watch_probations(now);
         self.rehearse(&step.readings, now);
+        if std::mem::take(&mut self.is_unordered) {
+            self.reorder();
+        }
         self.arrange_alarms(&step.readings, now);
         let running = self.pods.standing().running.len();
         self.metrics.step(started.elapsed().as_secs_f64(), (self.pods.len(), running), &self.leases, &self.policies);
@@ -334,7 +347,7 @@ impl Agent {
         let trials = &self.trials;
         let wanted = |interface: Interface| {
             due.iter().any(|&place| policies[place].imports(interface))
-                || trials.iter().any(|trial| trial.policy.imports(interface))
+                || trials.iter().any(|trial| trial.imports(interface))
         };
         let wants_quotas = wanted(Interface::CpuStat);
         let wants_moves = wanted(Interface::PageMigration);
@@ -363,14 +376,7 @@ impl Agent {
         readings
     }
 
-    fn evaluate(
-        &mut self,
-        place: usize,
-        cause: qosm_engine::Cause,
-        readings: &Readings,
-        now: Now,
-        events: &mut Vec<AgentEvent>,
-    ) {
+    fn evaluate(&mut self, place: usize, cause: Cause, readings: &Readings, now: Now, events: &mut Vec<AgentEvent>) {
         let Some(policy) = self.policies.get_mut(place) else { return };
         let (name, mode) = (Arc::clone(policy.name()), policy.mode());
         let outcome = policy.evaluate(&self.engine, cause, readings, &self.pods, now);

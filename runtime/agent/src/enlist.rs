@@ -18,7 +18,10 @@ impl Agent {
         self.roster = number;
         let mut running: BTreeMap<Arc<str>, Policy> =
             std::mem::take(&mut self.policies).into_iter().map(|policy| (Arc::clone(policy.name()), policy)).collect();
-        let (mut refused, mut trials) = (Vec::new(), Vec::new());
+        let mut refused = Vec::new();
+        // A version on trial is no reason to look through all pods.
+        let mut changes_problems = self.roster_problems != problems;
+        let mut trials = std::mem::take(&mut self.trials);
         for Enlisted { policy: loaded, generation, newer, stands_in } in enlisted {
             let name = loaded.config.name.clone();
             let (loaded, newer, stands_in) = match (self.refused.get(&name), stands_in) {
@@ -56,14 +59,16 @@ impl Agent {
                 }
                 // Its place is taken when it has shown that it works; until then the one that runs goes on as it is.
                 Some(mut policy) if policy.is_succeeded_by(&loaded) => {
-                    let mut trial = Trial::new(loaded, grants, generation);
-                    trial.policy.begin_with(policy.saved());
-                    policy.newer = Some(trial.newer());
+                    match trials.iter().position(|trial| trial.is_of(&loaded, &grants)) {
+                        Some(place) => self.trials.push(trials.swap_remove(place).of_generation(generation)),
+                        None => self.try_out(Trial::new(loaded, grants, generation)),
+                    }
+                    policy.newer = self.trials.last().map(Trial::newer);
                     self.policies.push(policy);
-                    trials.push(trial);
                     continue;
                 }
                 before => {
+                    changes_problems = true;
                     let mut policy = Policy::new(loaded, grants);
                     match before {
                         Some(before) if before.mode() == policy.mode() => policy.begin_with(before.saved()),
@@ -87,8 +92,7 @@ impl Agent {
             (policy.generation, policy.newer) = (generation, newer);
             self.policies.push(policy);
         }
-        self.trials.clear();
-        trials.into_iter().for_each(|trial| self.try_out(trial));
+        changes_problems |= !running.is_empty();
         for policy in running.into_values() {
             tracing::info!(policy = %policy.name(), "policy dismissed");
             self.dismiss(&policy);
@@ -101,7 +105,9 @@ impl Agent {
         self.versions_changed = true;
         self.roster_problems = problems;
         self.alarms.is_stale = true;
-        self.collect_problems(now);
+        if changes_problems {
+            self.collect_problems(now);
+        }
     }
 
     /// The order of evaluation is part of what a replay must reproduce. A shadow that cannot be paired does not run.

@@ -34,6 +34,7 @@ mod node_report;
 mod observe;
 #[cfg(any(test, fuzzing))]
 pub mod oracle;
+mod pace;
 mod policy;
 pub mod record;
 pub mod replay;

@@ -132,7 +132,7 @@ impl Agent {
         let readers: Vec<_> = due
             .iter()
             .filter_map(|&place| self.policies.get(place))
-            .chain(self.trials.iter().map(|trial| &trial.policy))
+            .chain(self.trials.iter().filter_map(|trial| trial.to_see(&self.policies)))
             .filter(|policy| policy.imports(Interface::NumaStat))
             .collect();
         if readers.is_empty() {

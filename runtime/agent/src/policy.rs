@@ -19,6 +19,7 @@ use serde_json::Value;
 use crate::columns::Readings;
 use crate::config::{OnFailure, PolicyConfig, PolicyMode};
 use crate::load::ModuleOrigin;
+use crate::pace::Pace;
 use crate::roster::Newer;
 use crate::shadow::Shadow;
 use crate::table::{Access, Pods};
@@ -123,7 +124,7 @@ pub(crate) struct Policy {
     pub(crate) origin: ModuleOrigin,
     grants: Grants,
     limits: Limits,
-    interval: Option<Micros>,
+    pace: Pace,
     config: PolicyConfig,
     protocol: Option<Arc<CompiledProtocol>>,
     layers: Option<Layers>,
@@ -137,8 +138,6 @@ pub(crate) struct Policy {
     told: BTreeSet<PodId>,
     declare_anew: bool,
     last: Option<Micros>,
-    /// The last evaluation that no alarm brought about: intervals count from there.
-    last_regular: Option<Micros>,
     last_alarm: Option<Micros>,
     /// Alarms since the last evaluation.
     alarms: BTreeSet<Alarm>,
@@ -180,7 +179,7 @@ impl Policy {
             origin,
             grants,
             limits: config.limits(),
-            interval: interval_of(interval),
+            pace: Pace::new(interval),
             config,
             protocol: None,
             layers: None,
@@ -194,7 +193,6 @@ impl Policy {
             told: BTreeSet::new(),
             declare_anew: true,
             last: None,
-            last_regular: None,
             last_alarm: None,
             alarms: BTreeSet::new(),
             fruitless: BTreeMap::new(),
@@ -267,7 +265,7 @@ impl Policy {
             return;
         }
         let interval = config.interval_millis.unwrap_or(self.description.interval_millis);
-        self.interval = interval_of(interval);
+        self.pace.set(interval);
         self.on_failure = config.on_failure;
         self.configured = false;
         self.config = config;
@@ -337,11 +335,7 @@ impl Policy {
         if !self.dirty.is_empty() || !self.removed.is_empty() {
             return Some(Cause::PodsChanged);
         }
-        let last = self.last_regular?;
-        // A tick that comes a little early is that interval's tick: timers are not exact.
-        let has_passed =
-            |interval: Micros| now.monotonic.0.saturating_sub(last.0).saturating_add(interval.0 / 20) >= interval.0;
-        if self.interval.is_some_and(has_passed) {
+        if self.pace.is_due(now.monotonic)? {
             return Some(Cause::Interval);
         }
         self.next_alarm().filter(|due| now.monotonic >= *due).map(|_| Cause::Alarm)
@@ -433,9 +427,7 @@ impl Policy {
                 self.last = Some(now.monotonic);
                 match cause {
                     Cause::Alarm => self.last_alarm = Some(now.monotonic),
-                    Cause::Interval | Cause::PodsChanged | Cause::ConfigChanged => {
-                        self.last_regular = Some(now.monotonic);
-                    }
+                    Cause::Interval | Cause::PodsChanged | Cause::ConfigChanged => self.pace.evaluated(now.monotonic),
                 }
                 self.weigh_alarms(&staged, pods, now);
                 self.earlier = readings.carrying(&self.earlier, |id| pods.owner(id).is_some());
@@ -571,16 +563,17 @@ impl Policy {
         self.config.clone()
     }
 
+    /// Counts from now on: what came before was on trial.
+    pub(crate) fn begin_count(&mut self) {
+        (self.evaluations, self.failures) = (1, 0);
+        self.all_evaluations_seconds = self.last_evaluation_seconds;
+    }
+
     /// Gives a parked policy another chance.
     pub(crate) fn retry(&mut self) {
         self.failures_in_row = 0;
         self.health = Health::Running;
     }
-}
-
-/// 0 = no evaluation for the time's sake alone.
-fn interval_of(millis: u32) -> Option<Micros> {
-    (millis > 0).then(|| Micros(u64::from(millis) * 1000))
 }
 
 fn tell(

@@ -75,6 +75,9 @@ pub enum ServiceError {
 /// How often the fleet is told of what has changed, at most; what of it is written when is the outbox's business.
 const REPORTED_EVERY: Duration = Duration::from_secs(5);
 
+/// Less is no pace.
+const LEAST_TICK: Duration = Duration::from_millis(1);
+
 /// The fleet is told of an agent that has nothing to work on yet after so long.
 const TOLD_OF_WAITING: Duration = Duration::from_secs(30);
 
@@ -100,7 +103,10 @@ pub fn run(
         // An alarm comes between two ticks and does not move them.
         let is_tick = Instant::now() >= next;
         if is_tick {
-            next = (next + tick).max(Instant::now());
+            // Ticks that were missed are not made up for, and those to come keep their pace.
+            while next <= Instant::now() {
+                next += tick.max(LEAST_TICK);
+            }
         }
         // Asked first: what arrives between the two questions must not look like an empty node.
         let awaited = source.waits_for();

@@ -1,6 +1,7 @@
 //! The table of pods and containers: who has which id, and whose cgroups are at hand.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use qosm_model::knob::Target;
 use qosm_model::pod::{ContainerId, ContainerState, Pod, PodId};
@@ -99,7 +100,7 @@ pub(crate) struct Changes {
 }
 
 /// What each tick needs to know of all pods, without going through them: that alone would cost as much as many reads.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Standing {
     /// Containers whose cgroups are open, in the order of their ids.
     pub(crate) running: Vec<ContainerId>,
@@ -111,14 +112,14 @@ pub(crate) struct Standing {
     pub(crate) annotated: Vec<PodId>,
 }
 
-/// All pods of the node.
-#[derive(Debug, Default)]
+/// All pods of the node. A copy of the table shares the entries with it until they change.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Pods {
     standing: Standing,
     /// The standing no longer holds.
     changed: bool,
     by_uid: HashMap<String, PodId>,
-    entries: BTreeMap<PodId, PodEntry>,
+    entries: BTreeMap<PodId, Arc<PodEntry>>,
     owners: HashMap<ContainerId, (PodId, usize)>,
     next_pod: u32,
     next_container: u32,
@@ -126,12 +127,22 @@ pub(crate) struct Pods {
 
 impl Pods {
     pub(crate) fn get(&self, id: PodId) -> Option<&PodEntry> {
-        self.entries.get(&id)
+        self.entries.get(&id).map(Arc::as_ref)
     }
 
     pub(crate) fn get_mut(&mut self, id: PodId) -> Option<&mut PodEntry> {
         self.changed = true;
-        self.entries.get_mut(&id)
+        self.entries.get_mut(&id).map(Arc::make_mut)
+    }
+
+    /// Pods that are new or differ, and pods that are gone, since the table was copied.
+    pub(crate) fn since(&self, earlier: &Self) -> (Vec<PodId>, Vec<PodId>) {
+        let same = |id: &PodId, entry: &Arc<PodEntry>| {
+            earlier.entries.get(id).is_some_and(|before| Arc::ptr_eq(before, entry))
+        };
+        let upserted = self.entries.iter().filter(|(id, entry)| !same(id, entry)).map(|(id, _)| *id).collect();
+        let gone = earlier.entries.keys().filter(|id| !self.entries.contains_key(id)).copied().collect();
+        (upserted, gone)
     }
 
     /// How all pods stand; worked out anew where something changed.
@@ -162,7 +173,7 @@ impl Pods {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &PodEntry> {
-        self.entries.values()
+        self.entries.values().map(Arc::as_ref)
     }
 
     pub(crate) fn ids(&self) -> Vec<PodId> {
@@ -176,14 +187,14 @@ impl Pods {
     /// The pod that a container belongs to, and its place in it.
     pub(crate) fn owner(&self, container: ContainerId) -> Option<(&PodEntry, usize)> {
         let &(pod, place) = self.owners.get(&container)?;
-        self.entries.get(&pod).map(|entry| (entry, place))
+        self.get(pod).map(|entry| (entry, place))
     }
 
     /// The pod that a target is or belongs to; `None` for tiers and for what is gone.
     pub(crate) fn of(&self, target: Target) -> Option<&PodEntry> {
         match target {
             Target::Tier(_) => None,
-            Target::Pod(id) => self.entries.get(&id),
+            Target::Pod(id) => self.get(id),
             Target::Container(id) => self.owner(id).map(|(entry, _)| entry),
         }
     }
@@ -232,7 +243,7 @@ impl Pods {
                 for container in &entry.containers {
                     self.owners.remove(&container.id);
                 }
-                changes.removed.push(entry);
+                changes.removed.push(Arc::unwrap_or_clone(entry));
             }
         }
         changes
@@ -251,11 +262,11 @@ impl Pods {
         };
         entry.refresh_view();
         self.own(&entry);
-        self.entries.insert(id, entry);
+        self.entries.insert(id, Arc::new(entry));
     }
 
     fn replace(&mut self, id: PodId, pod: Pod, gone: &mut Vec<GoneContainer>) {
-        let Some(mut entry) = self.entries.remove(&id) else { return self.insert(id, pod) };
+        let Some(mut entry) = self.entries.remove(&id).map(Arc::unwrap_or_clone) else { return self.insert(id, pod) };
         let mut old: Vec<_> = entry.given.containers.iter().zip(std::mem::take(&mut entry.containers)).collect();
         let containers = pod
             .containers
@@ -276,7 +287,7 @@ impl Pods {
         entry.given = pod;
         entry.refresh_view();
         self.own(&entry);
-        self.entries.insert(id, entry);
+        self.entries.insert(id, Arc::new(entry));
     }
 
     /// Gives a container whose cgroup vanished a new id: if it comes back, it is another container. Returns the old one.
@@ -285,7 +296,7 @@ impl Pods {
         let (pod, place) = self.owners.remove(&container)?;
         let fresh = self.fresh_container();
         self.owners.insert(fresh.id, (pod, place));
-        let entry = self.entries.get_mut(&pod)?;
+        let entry = self.get_mut(pod)?;
         *entry.containers.get_mut(place)? = fresh;
         entry.refresh_view();
         Some(pod)

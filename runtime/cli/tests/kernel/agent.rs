@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -175,14 +175,7 @@ impl Agent {
 
     /// The sum of a metric over the label sets that hold all of these words.
     pub(crate) fn metric(&self, name: &str, words: &[&str]) -> f64 {
-        let (_, text) = self.get("/metrics");
-        text.lines()
-            .filter(|line| {
-                line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
-                    && words.iter().all(|word| line.contains(word))
-            })
-            .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
-            .sum()
+        metric_in(&self.get("/metrics").1, name, words)
     }
 
     /// Waits until the loop went round so many times more: after that, what it does not do it will not do.
@@ -192,6 +185,17 @@ impl Agent {
         let end = steps() + f64::from(ticks);
         wait_until("the loop to go round", || steps() >= end);
     }
+}
+
+/// The sum of a metric's rows that have these words in them, in one answer.
+pub(crate) fn metric_in(text: &str, name: &str, words: &[&str]) -> f64 {
+    text.lines()
+        .filter(|line| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+                && words.iter().all(|word| line.contains(word))
+        })
+        .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
+        .sum()
 }
 
 /// Asks over HTTP: status line and body.
