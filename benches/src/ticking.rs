@@ -54,7 +54,7 @@ impl Ticking {
             journal: Some(journal(state.path())?),
             metrics: Arc::default(),
         })?;
-        let now = Now { wall: Timestamp(1_700_000_000_000), monotonic: WINDOW };
+        let now = Now { wall: Timestamp(1_700_000_000_000), monotonic: WINDOW, ..Now::default() };
         let mut ticking = Self { agent, now, recorder: None, _state: state };
         ticking.agent.update(workload::sources(pods), now);
         ticking.rest()?;

@@ -80,8 +80,17 @@ impl Health {
 pub struct Now {
     /// For people: what `since` and events show.
     pub wall: Timestamp,
-    /// For intervals and windows.
+    /// For windows.
     pub monotonic: Micros,
+    /// How late a tick comes; 0 for what is no tick.
+    pub late: Micros,
+}
+
+impl Now {
+    /// The moment for which a tick was meant: intervals count from there, so that one that comes late moves none.
+    pub(crate) fn meant(self) -> Micros {
+        Micros(self.monotonic.0.saturating_sub(self.late.0))
+    }
 }
 
 /// A module that is ready to be instantiated as a policy. Cheap to clone.
@@ -335,7 +344,7 @@ impl Policy {
         if !self.dirty.is_empty() || !self.removed.is_empty() {
             return Some(Cause::PodsChanged);
         }
-        if self.pace.is_due(now.monotonic)? {
+        if self.pace.is_due(now.meant())? {
             return Some(Cause::Interval);
         }
         self.next_alarm().filter(|due| now.monotonic >= *due).map(|_| Cause::Alarm)
@@ -427,7 +436,7 @@ impl Policy {
                 self.last = Some(now.monotonic);
                 match cause {
                     Cause::Alarm => self.last_alarm = Some(now.monotonic),
-                    Cause::Interval | Cause::PodsChanged | Cause::ConfigChanged => self.pace.evaluated(now.monotonic),
+                    Cause::Interval | Cause::PodsChanged | Cause::ConfigChanged => self.pace.evaluated(now.meant()),
                 }
                 self.weigh_alarms(&staged, pods, now);
                 self.earlier = readings.carrying(&self.earlier, |id| pods.owner(id).is_some());

@@ -78,6 +78,7 @@ impl Recorder {
         let mut tick = self.changed.take().unwrap_or_default();
         let window = now.monotonic.0.saturating_sub(last.monotonic.0);
         (tick.window_millis, tick.window_micros) = (window / 1000, window % 1000);
+        tick.late_micros = now.late.0;
         tick.alarms = step.alarms.iter().filter_map(|alarm| agent.alarm_line(alarm)).collect();
         if let Some(numa) = &step.readings.numa {
             let memory =

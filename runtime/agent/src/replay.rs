@@ -29,6 +29,9 @@ pub struct TickLine {
     /// And so many microseconds more.
     #[serde(skip_serializing_if = "is_zero")]
     pub window_micros: u64,
+    /// How many microseconds late the tick came: intervals count from when it was meant to come.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub late_micros: u64,
     /// What fired since the line before. One with alarms may stand between two ticks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub alarms: Vec<AlarmLine>,
@@ -56,6 +59,7 @@ impl Default for TickLine {
         Self {
             window_millis: 1000,
             window_micros: 0,
+            late_micros: 0,
             alarms: Vec::new(),
             containers: Vec::new(),
             node: None,
@@ -293,6 +297,7 @@ pub struct Replay {
     sources: Sources,
     tick: u64,
     time: Micros,
+    late: Micros,
     told: std::collections::BTreeSet<String>,
 }
 
@@ -334,15 +339,23 @@ impl Replay {
         })?;
         let sources = Sources::from(objects);
         let start = Timestamp(facts.time.map_or(0, jiff::Timestamp::as_millisecond));
-        let mut replay =
-            Self { agent, stage, sources, start, tick: 0, time: Micros(0), told: std::collections::BTreeSet::new() };
+        let mut replay = Self {
+            agent,
+            stage,
+            sources,
+            start,
+            tick: 0,
+            time: Micros(0),
+            late: Micros(0),
+            told: std::collections::BTreeSet::new(),
+        };
         replay.update();
         Ok(replay)
     }
 
     fn now(&self) -> Now {
         let elapsed = i64::try_from(self.time.0 / 1000).unwrap_or(i64::MAX);
-        Now { wall: Timestamp(self.start.0.saturating_add(elapsed)), monotonic: self.time }
+        Now { wall: Timestamp(self.start.0.saturating_add(elapsed)), monotonic: self.time, late: self.late }
     }
 
     fn update(&mut self) {
@@ -401,6 +414,7 @@ impl Replay {
         self.stage.play(self.agent.host_mut(), &self.sources.pods, line)?;
         let window = line.window_millis.saturating_mul(1000).saturating_add(line.window_micros);
         self.time = Micros(self.time.0.saturating_add(window));
+        self.late = Micros(line.late_micros);
         if changed {
             self.update();
         }

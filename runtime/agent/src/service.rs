@@ -99,14 +99,18 @@ pub fn run(
     let mut roster = Awaited::Unneeded;
     agent.waits_for = source.waits_for();
     loop {
-        let now = read(clock);
+        let mut now = read(clock);
         // An alarm comes between two ticks and does not move them.
         let is_tick = Instant::now() >= next;
         if is_tick {
             // Ticks that were missed are not made up for, and those to come keep their pace.
+            let mut meant = next;
             while next <= Instant::now() {
+                meant = next;
                 next += tick.max(LEAST_TICK);
             }
+            let meant = Micros(u64::try_from((meant - clock).as_micros()).unwrap_or(u64::MAX));
+            now.late = Micros(now.monotonic.0.saturating_sub(meant.0));
         }
         // Asked first: what arrives between the two questions must not look like an empty node.
         let awaited = source.waits_for();
@@ -216,6 +220,7 @@ fn read(clock: Instant) -> Now {
     Now {
         wall: Timestamp(i64::try_from(wall).unwrap_or(i64::MAX)),
         monotonic: Micros(u64::try_from(clock.elapsed().as_micros()).unwrap_or(u64::MAX)),
+        late: Micros(0),
     }
 }
 
