@@ -8,6 +8,7 @@ mod progress;
 pub(crate) mod pull;
 pub(crate) mod push;
 pub(crate) mod sbom;
+mod schema;
 mod shelf;
 pub(crate) mod swap;
 pub(crate) mod verify;

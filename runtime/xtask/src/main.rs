@@ -106,7 +106,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Build => build(&workspace)?,
         Verb::Modules(args) => {
             setup::install(&workspace, &[setup::Purpose::Build])?;
-            modules::build(&workspace, args.toolchain)?;
+            modules::build(&workspace, &args)?;
         }
         Verb::Test(args) => return test::run(&workspace, &args),
         Verb::Bench(args) => bench(&workspace, &args.rest)?,
@@ -150,7 +150,7 @@ fn bench(workspace: &Workspace, rest: &[String]) -> anyhow::Result<()> {
 /// cargo would choose other features for the shared dependencies and compile the engine a second time.
 pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<()> {
     setup::install(workspace, &[setup::Purpose::Build])?;
-    modules::build(workspace, None)?;
+    modules::build(workspace, &modules::Args::default())?;
     command::heading("the agent");
     let mut cargo: Command = workspace.cargo();
     command::run(cargo.args(["build", "--release", "--workspace"]))?;

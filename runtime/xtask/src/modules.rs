@@ -11,11 +11,14 @@ use crate::wasm::{self, Toolchain, Way};
 use crate::workspace::Workspace;
 
 /// How to build the modules.
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub(crate) struct Args {
     /// Which compiler to take; the first that is there, if not said.
     #[arg(long)]
     pub(crate) toolchain: Option<Way>,
+    /// The folder to write to; `policies` in the target directory, from which an agent that is run there takes its own, if not said.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: Option<PathBuf>,
 }
 
 /// A crate as `cargo metadata` tells it.
@@ -63,9 +66,9 @@ pub(crate) fn packages(workspace: &Workspace) -> Result<Vec<Package>> {
 /// # Errors
 ///
 /// When no compiler is there, a policy does not compile, or what it exports is not what its WIT world says.
-pub(crate) fn build(workspace: &Workspace, way: Option<Way>) -> Result<()> {
+pub(crate) fn build(workspace: &Workspace, args: &Args) -> Result<()> {
     command::heading("modules");
-    let Some(toolchain) = Toolchain::find(workspace, way) else { return wasm::missing() };
+    let Some(toolchain) = Toolchain::find(workspace, args.toolchain) else { return wasm::missing() };
     let policies = policies(workspace)?;
     let target = workspace.target().join(match toolchain {
         Toolchain::Installed => "wasm",
@@ -77,9 +80,11 @@ pub(crate) fn build(workspace: &Workspace, way: Option<Way>) -> Result<()> {
     }
     command::run(&mut cargo)?;
 
-    let folder = workspace.modules();
+    let folder = args.to.clone().unwrap_or_else(|| workspace.modules());
     std::fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
-    remove_strangers(&folder, &policies)?;
+    if args.to.is_none() {
+        remove_strangers(&folder, &policies)?;
+    }
     for policy in &policies {
         let core = target.join(wasm::TARGET).join("wasm").join(format!("{}.wasm", policy.name.replace('-', "_")));
         let bytes = std::fs::read(&core).with_context(|| format!("{} cannot be read", core.display()))?;

@@ -24,6 +24,8 @@ const KERNEL: &str = "kernel";
 const CLUSTER: &str = "cluster";
 /// Those that need container registries, and no root.
 const REGISTRY: &str = "registry";
+/// All of these.
+pub(crate) const STAGED: [&str; 3] = [KERNEL, CLUSTER, REGISTRY];
 
 /// Emulation is slow, and an unlucky machine is slow to emulate; a hang is longer still.
 const VM_LIMIT: Duration = Duration::from_secs(25 * 60);
@@ -111,10 +113,10 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         );
     }
     let mut purposes = vec![if wants(Stage::Vm) { setup::Purpose::Test } else { setup::Purpose::Build }];
-    purposes.extend(wants(Stage::Registry).then_some(setup::Purpose::Registry));
+    purposes.extend((wants(Stage::Registry) || wants(Stage::Cluster)).then_some(setup::Purpose::Registry));
     purposes.extend(wants(Stage::Cluster).then_some(setup::Purpose::Cluster));
     setup::install(workspace, &purposes)?;
-    modules::build(workspace, None)?;
+    modules::build(workspace, &modules::Args::default())?;
     command::heading("binaries");
     command::run(workspace.cargo().args(["build", "--release", "--workspace"]))?;
 

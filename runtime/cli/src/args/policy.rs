@@ -201,6 +201,8 @@ pub(crate) struct AnnotateArgs {
     /// The source's revision.
     #[arg(long)]
     pub(crate) revision: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]

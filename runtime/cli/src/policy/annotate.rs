@@ -1,9 +1,11 @@
 //! `qosm policy annotate`: who made a module, from what, and under which licence, in the sections that the Wasm tools share.
 
 use anyhow::Context;
+use qosm_model::digest::Digest;
+use serde_json::json;
 use wasm_metadata::{AddMetadata, AddMetadataField};
 
-use crate::args::AnnotateArgs;
+use crate::args::{AnnotateArgs, Output};
 use crate::print::Usage;
 use crate::{Answer, print};
 
@@ -20,7 +22,12 @@ pub(crate) fn run(args: &AnnotateArgs) -> anyhow::Result<Answer> {
     let annotated = add.to_wasm(&wasm).with_context(|| format!("{} is no WebAssembly", args.file.display()))?;
     let to = args.to.as_ref().unwrap_or(&args.file);
     super::pull::write(to, &annotated).with_context(|| format!("cannot write {}", to.display()))?;
-    print::text(&format!("{}: {} bytes, was {}\n", to.display(), annotated.len(), wasm.len()))?;
+    if args.output.output == Output::Json {
+        let digest = Digest::of(&annotated).to_string();
+        print::json(&json!({"file": to, "digest": digest, "size": annotated.len(), "sizeBefore": wasm.len()}))?;
+    } else {
+        print::text(&format!("{}: {} bytes, was {}\n", to.display(), annotated.len(), wasm.len()))?;
+    }
     Ok(Answer::Good)
 }
 

@@ -5,6 +5,7 @@ use qosm_engine::Engine;
 use qosm_model::problem::chain;
 use serde_json::json;
 
+use super::schema;
 use super::shelf::{self, Artefact};
 use crate::args::{InspectArgs, Output};
 use crate::{Answer, modules, print};
@@ -92,6 +93,18 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Answer> {
         let wide = rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0);
         let text: String = rows.iter().map(|row| format!("{:wide$}  {}\n", row[0], row[1])).collect();
         print::text(&text)?;
+        let of_policy = description.as_ref().and_then(|description| description.config_schema.as_ref());
+        let of_pods = protocol.map(|protocol| &protocol.schema);
+        let tables = [
+            ("the policy's own configuration (config of its entry)", of_policy),
+            ("each pod's and class's configuration", of_pods),
+        ];
+        for (title, schema) in tables {
+            let fields = schema.map(schema::table).unwrap_or_default();
+            if !fields.is_empty() {
+                print::text(&format!("\n{title}:\n{fields}"))?;
+            }
+        }
         if let Some(error) = &error {
             eprintln!("error: the module cannot be run: {error}");
         }

@@ -11,12 +11,16 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 mod agent;
 mod node;
+#[path = "../registry/bed.rs"]
+#[expect(dead_code, reason = "the tests of the registries themselves use the rest")]
+mod registries;
 #[path = "../kernel/waiting.rs"]
 mod waiting;
 
 mod bed;
 mod chart;
 mod policies;
+mod registry;
 mod rollouts;
 mod rules;
 mod troubles;

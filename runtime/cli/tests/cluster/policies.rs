@@ -117,7 +117,8 @@ fn a_policy_module_is_put_into_the_shadow_swapped_and_removed() {
     wait_until("without the module everything is as it was", || group.burst() == 0);
 }
 
-fn modules() -> std::path::PathBuf {
+/// Where the default modules are.
+pub(crate) fn modules() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_BIN_EXE_qosm")).parent().unwrap().parent().unwrap().join("policies")
 }
 

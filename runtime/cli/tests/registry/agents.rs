@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::artefacts::{Desk, module};
-use crate::bed::{bed, crane, qosm, run};
+use crate::bed::{Keys, bed, crane, qosm, run};
 use crate::guest::{self, Evaluation};
-use crate::signatures::Keys;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 use serde::Deserialize;
+use tempfile::TempDir;
 
 /// What `cargo xtask registry up` wrote to `bed.json`.
 #[derive(Debug, Deserialize)]
@@ -145,5 +146,50 @@ impl Ran {
     pub(crate) fn badly(self) -> String {
         assert!(self.code.is_some_and(|code| code != 0), "{self:#?}");
         self.stderr
+    }
+}
+
+/// A pair of keys.
+pub(crate) struct Keys {
+    folder: TempDir,
+}
+
+impl Keys {
+    pub(crate) fn new(name: &str) -> Self {
+        let folder = tempfile::Builder::new().prefix(name).tempdir().unwrap();
+        run(cosign().arg("generate-key-pair").current_dir(folder.path())).well();
+        Self { folder }
+    }
+
+    pub(crate) fn public(&self) -> String {
+        self.folder.path().join("cosign.pub").display().to_string()
+    }
+
+    fn cosign(&self, verb: &str) -> Command {
+        let mut command = cosign();
+        command.arg(verb).arg("--allow-http-registry").arg("--key");
+        let key = if verb == "sign" { "cosign.key" } else { "cosign.pub" };
+        command.arg(self.folder.path().join(key));
+        command
+    }
+
+    /// Signs; as a bundle, or in the format of cosign 1 and 2.
+    pub(crate) fn sign(&self, image: &str, is_bundle: bool, annotations: &[&str]) {
+        let mut sign = self.cosign("sign");
+        sign.arg("--yes");
+        if is_bundle {
+            sign.arg("--signing-config").arg(Path::new(&bed().cosign.signing_config));
+        } else {
+            sign.args(["--new-bundle-format=false", "--use-signing-config=false", "--tlog-upload=false"]);
+        }
+        for annotation in annotations {
+            sign.args(["-a", annotation]);
+        }
+        run(sign.arg(image)).well();
+    }
+
+    /// As cosign itself sees it.
+    pub(crate) fn verify(&self, image: &str) {
+        run(self.cosign("verify").args(["--insecure-ignore-tlog", image])).well();
     }
 }

@@ -79,7 +79,7 @@ pub(crate) struct Tools {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Cosign {
     /// A signing configuration without services, so that signing needs no network.
-    signing_config: PathBuf,
+    pub(crate) signing_config: PathBuf,
 }
 
 impl Bed {

@@ -67,6 +67,7 @@ pub(crate) fn tell(workspace: &Workspace, place: &Place) -> Result<()> {
     }
     println!("    export DOCKER_CONFIG={}    # the passwords", place.path(DOCKER_CONFIG).display());
     println!("    export PATH=$PATH:{}    # cosign, crane, skopeo, wkg", place.path(BIN).display());
+    println!("    export COSIGN_OFFLINE={}    # to sign without asking a log", bed.cosign.signing_config.display());
     println!("    export QOSM_REGISTRY_BED={}", place.path(FILE).display());
     let module = workspace.modules().join("cpu-burst.wasm");
     println!("    wkg oci push --insecure $PLAIN $PLAIN/policies/cpu-burst:0.1.0 {}", module.display());

@@ -1,4 +1,5 @@
-//! The tests beside a cluster: brings one up with a node, runs them one at a time, and takes it down whatever happened.
+//! The tests beside a cluster: brings one up with a node, and registries that modules come from, runs them one at a time, and takes all
+//! of it down whatever happened.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -12,6 +13,7 @@ use crate::cluster::{Programs, default_dir};
 use crate::command;
 use crate::interrupt::Interrupt;
 use crate::privilege::Privilege;
+use crate::registry::Registries;
 use crate::workspace::Workspace;
 
 /// Builds the tests, runs them and counts what they report.
@@ -30,12 +32,16 @@ pub(super) fn run(workspace: &Workspace, privilege: Privilege, filter: Option<&s
     let xtask = workspace.target().join("release/xtask");
     let before = tally.failed;
     // What an earlier run may have left would answer in this one's place.
+    let registries = Registries::up(workspace, &interrupt)?;
+    let bed = registries.bed();
     let result = cluster(&xtask, &["down"])
         .and_then(|()| cluster(&xtask, &["up", "--node"]))
-        .and_then(|()| all(workspace, privilege, &tools, &xtask, &tests, filter, &interrupt, tally));
+        .and_then(|()| all(workspace, privilege, &tools, &xtask, &bed, &tests, filter, &interrupt, tally));
     let failed = result.is_err() || tally.failed > before;
     let told = if failed && !interrupt.asked() { cluster(&xtask, &["logs"]) } else { Ok(()) };
-    cluster(&xtask, &["down"])?;
+    let down = cluster(&xtask, &["down"]);
+    registries.leave()?;
+    down?;
     told?;
     if interrupt.asked() {
         bail!("interrupted");
@@ -54,6 +60,7 @@ fn all(
     privilege: Privilege,
     tools: &Programs,
     xtask: &Path,
+    bed: &Path,
     tests: &[TestProgram],
     filter: Option<&str>,
     interrupt: &Interrupt,
@@ -61,10 +68,11 @@ fn all(
 ) -> Result<()> {
     let dir = default_dir(workspace);
     let (config, binary, modules) = (dir.join("admin.kubeconfig"), workspace.binary(), workspace.modules());
-    let variables: [(&str, &OsStr); 8] = [
+    let variables: [(&str, &OsStr); 9] = [
         ("KUBECONFIG", config.as_ref()),
         ("QOSM_TEST_CLUSTER", dir.as_ref()),
         ("QOSM_XTASK", xtask.as_ref()),
+        ("QOSM_REGISTRY_BED", bed.as_ref()),
         ("QOSM_KUBECTL", tools.kubectl.as_ref()),
         ("QOSM_HELM", tools.helm.as_ref()),
         ("QOSM_BIN", binary.as_ref()),

@@ -1,0 +1,62 @@
+//! PolicyModules whose modules come from a registry.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, Module};
+use crate::node::{NODE, Pod, busy, get};
+use crate::policies::{annotated, modules};
+use crate::registries::{Keys, bed, qosm, run};
+use crate::waiting::wait_until;
+
+/// Pushes; the reference with the digest.
+fn push(file: &str, name: &str) -> String {
+    let repository = format!("{}/{name}", bed().plain.host);
+    let printed = run(qosm().args(["policy", "push", file, &format!("{repository}:1"), "-o", "json"])).well();
+    let told: Value = serde_json::from_str(&printed).unwrap();
+    format!("{repository}@{}", told["digest"].as_str().unwrap())
+}
+
+#[test]
+fn a_policy_module_is_pulled_believed_and_swapped_and_what_nobody_signed_is_told() {
+    let keys = Keys::new("cluster");
+    let folder = tempfile::tempdir().unwrap();
+    let (default, other) = (modules().join("cpu-burst.wasm"), folder.path().join("other.wasm"));
+    let mut annotate = Command::new(env!("CARGO_BIN_EXE_qosm"));
+    annotate.args(["policy", "annotate"]).arg(&default).arg("--to").arg(&other).args(["--description", "another"]);
+    run(&mut annotate).well();
+    let signed = push(&default.display().to_string(), "cluster/signed");
+    let unsigned = push(&other.display().to_string(), "cluster/unsigned");
+    keys.sign(&signed, true, &[]);
+
+    let spec = json!({
+        "module": format!("oci://{signed}"),
+        "grants": ["node", "cpu-stat", "cpu-bandwidth"],
+        "verification": {"keys": [{"name": "release", "pem": std::fs::read_to_string(keys.public()).unwrap()}]},
+    });
+    let module = Module::apply("cpu-burst", &spec);
+    let _agent = Agent::start();
+    let pod = Pod::create_with("qosm-registry", &annotated("cpuBurstOnly"), &busy("200m"));
+    let group = pod.cgroup("app");
+    wait_until("the container may burst", || group.burst() == 20_000);
+    let policy = || get(&["nodepolicyreport", NODE])["status"]["policies"][0].clone();
+    let digest_of = |reference: &str| json!(reference.rsplit_once('@').unwrap().1);
+    wait_until("the report tells what runs and why it is believed", || {
+        policy()["artifact"] == digest_of(&signed) && policy()["trusted"] == "signed by release"
+    });
+
+    module.change(&json!({"module": format!("oci://{unsigned}")}));
+    wait_until("it is told that nobody vouches for it", || {
+        policy()["error"].as_str().is_some_and(|error| error.contains("no signature"))
+    });
+    assert_eq!((policy()["artifact"].clone(), group.burst()), (digest_of(&signed), 20_000), "what runs goes on");
+
+    keys.sign(&unsigned, false, &[]);
+    wait_until("what was signed meanwhile takes the place", || {
+        policy()["artifact"] == digest_of(&unsigned) && policy()["error"].is_null()
+    });
+    assert_eq!(group.burst(), 20_000);
+    drop(module);
+    wait_until("without the module everything is as it was", || group.burst() == 0);
+}
