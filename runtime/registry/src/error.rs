@@ -140,7 +140,7 @@ pub enum RegistryError {
         hint: &'static str,
     },
     /// It is there, but not a policy.
-    #[error("{what}: {message}")]
+    #[error("{what}: {}", shown(message))]
     Shape {
         /// What was asked for.
         what: String,
@@ -188,4 +188,15 @@ impl RegistryError {
 
 fn later(retry_after: Option<Duration>) -> String {
     retry_after.map_or_else(String::new, |wait| format!("; it wants to be asked again in {} s", wait.as_secs()))
+}
+
+/// What is quoted of a stranger's document is cut, and cannot speak to the terminal.
+fn shown(text: &str) -> String {
+    const MOST: usize = 500;
+    let clean = text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character });
+    let mut shown: String = clean.clone().take(MOST).collect();
+    if clean.count() > MOST {
+        shown.push('…');
+    }
+    shown
 }

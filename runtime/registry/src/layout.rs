@@ -19,6 +19,9 @@ use crate::manifest::{self, Document};
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
 const INDEX_FILE: &str = "index.json";
 const MARKER: &str = "oci-layout";
+/// The largest index that is read, in bytes: tens of thousands of artefacts. What somebody brings may be of any length, and an
+/// archive may hold it as a hole, so that it is not even large.
+const MOST_INDEX: u64 = 16 << 20;
 /// What was used since is not thrown away: somebody may be about to name it.
 const GRACE: Duration = Duration::from_secs(600);
 
@@ -37,7 +40,7 @@ impl Layout {
         }
         let marker = root.join(MARKER);
         if !marker.exists() {
-            layout.replace(MARKER, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+            layout.replace(&marker, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
         }
         let _lock = layout.lock()?;
         if !root.join(INDEX_FILE).exists() {
@@ -56,10 +59,22 @@ impl Layout {
     /// All entries.
     pub(crate) fn index(&self) -> Result<OciImageIndex, RegistryError> {
         let path = self.root.join(INDEX_FILE);
-        let bytes = fs::read(&path).map_err(failed("cannot read", &path))?;
+        let mut bytes = Vec::new();
+        let read = File::open(&path).and_then(|file| file.take(MOST_INDEX + 1).read_to_end(&mut bytes));
+        let size = read.map_err(failed("cannot read", &path))?;
+        let size = u64::try_from(size).unwrap_or(u64::MAX);
+        if size > MOST_INDEX {
+            let hint = "; move the folder away";
+            let what = path.display().to_string();
+            return Err(RegistryError::TooLarge { what, kind: "index", size, most: MOST_INDEX, hint });
+        }
         serde_json::from_slice(&bytes).map_err(|error| RegistryError::Shape {
             what: path.display().to_string(),
-            message: format!("it is not an index of OCI's image layout: {error}; move the folder away"),
+            // Strangers wrote what is quoted in it.
+            message: format!(
+                "it is not an index of OCI's image layout: {:.200}; move the folder away",
+                error.to_string()
+            ),
         })
     }
 
@@ -115,15 +130,7 @@ impl Layout {
         if self.has(digest) {
             return Ok(());
         }
-        let path = self.place(digest);
-        let written = || -> std::io::Result<()> {
-            let mut file = tempfile::Builder::new().prefix(".new").tempfile_in(self.root.join("ingest"))?;
-            file.write_all(bytes)?;
-            file.as_file().sync_all()?;
-            file.persist(&path)?;
-            readable(&path)
-        };
-        written().map_err(failed("cannot write", &path))
+        self.replace(&self.place(digest), bytes)
     }
 
     /// Begins with a blob, or goes on with what came of it earlier. Waits while somebody else fetches it.
@@ -300,23 +307,22 @@ impl Layout {
     }
 
     fn write_index(&self, index: &OciImageIndex) -> Result<(), RegistryError> {
-        let text = serde_json::to_vec(index).map_err(|error| RegistryError::Shape {
-            what: self.root.join(INDEX_FILE).display().to_string(),
-            message: error.to_string(),
-        })?;
-        self.replace(INDEX_FILE, &text)
+        let path = self.root.join(INDEX_FILE);
+        let text = serde_json::to_vec(index)
+            .map_err(|error| RegistryError::Shape { what: path.display().to_string(), message: error.to_string() })?;
+        self.replace(&path, &text)
     }
 
-    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), RegistryError> {
-        let path = self.root.join(name);
+    /// Writes a file in one step: whoever looks sees the whole of what was there or of what is there now.
+    fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), RegistryError> {
         let written = || -> std::io::Result<()> {
             let mut file = tempfile::Builder::new().prefix(".new").tempfile_in(self.root.join("ingest"))?;
             file.write_all(bytes)?;
             file.as_file().sync_all()?;
-            file.persist(&path)?;
-            readable(&path)
+            file.persist(path)?;
+            readable(path)
         };
-        written().map_err(failed("cannot write", &path))
+        written().map_err(failed("cannot write", path))
     }
 
     /// The lock is on the folder itself: a file of its own would travel along.
@@ -421,7 +427,18 @@ fn is_same(file: &File, path: &Path) -> bool {
 
 pub(crate) fn failed(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> RegistryError {
     let path = path.to_path_buf();
-    move |source| RegistryError::File { action, path, source }
+    move |source| RegistryError::File { action, path, source: with_way_out(source) }
+}
+
+/// Where there is no room, the kernel's own words say neither what to do nor that nothing is lost.
+fn with_way_out(source: std::io::Error) -> std::io::Error {
+    match source.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            let way_out = "make room there, or keep artefacts on another disk, and try again";
+            std::io::Error::new(source.kind(), format!("{source}; {way_out}"))
+        }
+        _ => source,
+    }
 }
 
 #[cfg(test)]
@@ -468,6 +485,27 @@ mod tests {
             [&second, &second]
         );
         assert!(Layout::open(&folder.path().join("nothing")).is_err());
+    }
+
+    #[test]
+    fn an_index_without_end_is_refused_and_not_read_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::create(folder.path()).unwrap();
+        File::options().write(true).open(folder.path().join(INDEX_FILE)).unwrap().set_len(1 << 32).unwrap();
+        let error = layout.names().unwrap_err();
+        assert!(matches!(error, RegistryError::TooLarge { kind: "index", .. }), "{error}");
+        fs::write(folder.path().join(INDEX_FILE), format!(r#""{}""#, "x".repeat(10_000))).unwrap();
+        let error = layout.names().unwrap_err().to_string();
+        assert!(error.len() < 1000 && error.contains("not an index"), "{error}");
+    }
+
+    #[test]
+    fn where_there_is_no_room_the_way_out_is_told() {
+        let full = failed("cannot write", Path::new("/store/x"))(std::io::Error::from_raw_os_error(28));
+        let RegistryError::File { source, .. } = &full else { unreachable!("{full}") };
+        assert_eq!(source.kind(), ErrorKind::StorageFull);
+        let told = source.to_string();
+        assert!(told.starts_with("No space left on device") && told.contains("make room there"), "{told}");
     }
 
     #[test]

@@ -52,6 +52,8 @@ impl Workspace {
     pub(crate) fn cargo(&self) -> Command {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
+        // The date of what is published concerns no compiler, and several build scripts would run again for it.
+        cargo.env_remove("SOURCE_DATE_EPOCH");
         // What `cargo run` says of this program is nothing to the one that it runs: build scripts that ask for it (ring's does) would run
         // again at each change between here and a person's own cargo, and all that stands on them would be compiled anew.
         for (name, _) in std::env::vars_os() {

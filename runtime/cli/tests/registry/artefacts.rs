@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::bed::{bed, crane, qosm, run, skopeo, wkg};
+use crate::bed::{Keys, bed, crane, qosm, run, skopeo, wkg};
 
 /// Somebody's machine: a home, and a folder to work in.
 pub(crate) struct Desk {
@@ -176,7 +176,7 @@ fn a_password_and_an_authority_are_had_from_where_people_keep_them() {
 
 #[test]
 fn an_artefact_travels_with_its_signatures_where_no_network_goes() {
-    let (desk, keys) = (Desk::new(), crate::signatures::Keys::new("release"));
+    let (desk, keys) = (Desk::new(), Keys::new("release"));
     let from = format!("{}/travel/a:1", bed().plain.host);
     let digest = desk.push(&module("cpu-burst"), &from);
     keys.sign(&format!("{}/travel/a@{digest}", bed().plain.host), true, &[]);

@@ -10,4 +10,6 @@ mod guest;
 mod agents;
 mod answers;
 mod artefacts;
+mod publish;
+mod pulls;
 mod signatures;

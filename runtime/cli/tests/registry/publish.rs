@@ -1,0 +1,123 @@
+//! What `make publish` puts into a registry, and that it is what the agent has with it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use qosm_model::digest::Digest;
+use serde_json::{Value, json};
+
+use crate::artefacts::{Desk, module};
+use crate::bed::{Keys, bed, cosign, run};
+
+/// What stands behind `cargo xtask`: built beside the binary under test.
+fn xtask() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_BIN_EXE_qosm")).with_file_name("xtask");
+    assert!(xtask.is_file(), "{} is not built", xtask.display());
+    xtask
+}
+
+/// The default modules' names, with their digests.
+fn modules() -> BTreeMap<String, Digest> {
+    let folder = module("cpu-burst").parent().unwrap().to_path_buf();
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let modules = files.filter(|file| file.extension().is_some_and(|extension| extension == "wasm"));
+    modules
+        .map(|file| (file.file_stem().unwrap().display().to_string(), Digest::of(&fs::read(&file).unwrap())))
+        .collect()
+}
+
+fn private(keys: &Keys) -> PathBuf {
+    Path::new(&keys.public()).with_file_name("cosign.key")
+}
+
+/// `make publish REGISTRY=… ARGS="--key …"`; what it pushed, by the name of the module: the reference, with tag and digest.
+#[track_caller]
+fn publish(desk: &Desk, to: &str, key: &Path) -> BTreeMap<String, String> {
+    let bin = desk.path("bin");
+    fs::create_dir_all(&bin).unwrap();
+    // It signs with the cosign that it finds.
+    symlink(cosign().get_program(), bin.join("cosign")).unwrap();
+    // What was built for these tests is what is published: everything is there, and with another date in the environment the C in it
+    // would be compiled anew, here and at the next build.
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let idle = bin.join("idle-cargo");
+    fs::write(&idle, format!("#!/bin/sh\n[ \"$1\" = build ] || exec '{cargo}' \"$@\"\n")).unwrap();
+    fs::set_permissions(&idle, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = std::env::join_paths(
+        [bin].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
+    );
+    let mut publish = Command::new(xtask());
+    publish.args(["publish", to, "--key"]).arg(key).arg("--cosign=--allow-http-registry");
+    publish.arg(format!("--cosign=--signing-config={}", bed().cosign.signing_config.display()));
+    publish
+        .env("PATH", path.unwrap())
+        .env("CARGO", idle)
+        .env("COSIGN_PASSWORD", "")
+        .env("SOURCE_DATE_EPOCH", "1700000000");
+    // Nothing of whoever runs this counts, and nothing is left with them.
+    publish.env("QOSM_STORE", desk.path("artifacts")).env("XDG_CONFIG_HOME", desk.path("config"));
+    for variable in ["DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "QOSM_REGISTRIES"] {
+        publish.env_remove(variable);
+    }
+    let said = run(&mut publish).well();
+    let pushed = said.lines().map(str::trim).filter(|line| line.starts_with(to) && line.contains("@sha256:"));
+    let name = |reference: &str| reference[to.len() + 1..].split(':').next().unwrap().to_owned();
+    pushed.map(|reference| (name(reference), reference.to_owned())).collect()
+}
+
+#[test]
+fn the_default_modules_are_published_signed_with_where_they_came_from_and_the_same_each_time() {
+    let (desk, keys, to) = (Desk::new(), Keys::new("release"), format!("{}/published", bed().plain.host));
+    let published = publish(&desk, &to, &private(&keys));
+    let modules = modules();
+    assert_eq!(published.keys().collect::<Vec<_>>(), modules.keys().collect::<Vec<_>>());
+    for (name, reference) in &published {
+        let (tagged, digest) = reference.split_once('@').unwrap();
+        let verified = desk.json(&["verify", tagged, "--key", &keys.public()]);
+        assert_eq!(verified["digest"], digest, "{verified}");
+        assert_eq!(verified["trusted"]["signed"].as_array().map(Vec::len), Some(1), "{verified}");
+        keys.verify(&format!("{to}/{name}@{digest}"));
+        let stranger = run(&mut desk.policy(&["verify", tagged, "--key", &Keys::new("stranger").public()]));
+        assert_eq!(stranger.code, Some(1), "{stranger:#?}");
+
+        // Where it came from.
+        let told = desk.json(&["inspect", tagged]);
+        let annotations = &told["artifact"]["annotations"];
+        let annotation =
+            |key: &str| annotations[format!("org.opencontainers.image.{key}")].as_str().unwrap_or_default();
+        let source = annotation("source");
+        assert!(source.starts_with("https://"), "{annotations}");
+        assert_eq!(annotation("documentation"), format!("{source}/blob/main/policies/{name}/README.md"));
+        let revision = annotation("revision").trim_end_matches("-dirty");
+        assert!(revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit()), "{annotations}");
+        assert_eq!((annotation("licenses"), annotation("created")), ("Apache-2.0", "2023-11-14T22:13:20Z"));
+        assert_eq!(json!(annotation("version")), told["version"], "{annotations}");
+
+        // What is published, what lies beside the binary, and what the agent runs as `builtin:` are the same bytes.
+        let here = desk.json(&["inspect", name]);
+        assert!(here["file"].as_str().unwrap().ends_with(&format!("policies/{name}.wasm")), "{here}");
+        assert_eq!((&told["digest"], &here["digest"]), (&json!(modules[name].to_string()), &told["digest"]), "{name}");
+        let of = |told: &Value| (told["name"].clone(), told["version"].clone(), told["grants"].clone());
+        assert_eq!(of(&here), of(&told));
+    }
+    assert_eq!(publish(&Desk::new(), &to, &private(&keys)), published, "the same commit comes to the same digests");
+}
+
+#[test]
+fn modules_that_are_built_elsewhere_are_the_same_to_the_byte() {
+    // The program builds into the target directory that it lies in.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let program = elsewhere.path().join("release/xtask");
+    fs::create_dir(elsewhere.path().join("release")).unwrap();
+    fs::copy(xtask(), &program).unwrap();
+    run(Command::new(&program).arg("modules").env("CARGO_BUILD_JOBS", "1")).well();
+    let here = module("cpu-burst").parent().unwrap().to_path_buf();
+    for name in modules().keys() {
+        let file = format!("{name}.wasm");
+        let built = fs::read(elsewhere.path().join("policies").join(&file)).unwrap();
+        assert!(built == fs::read(here.join(&file)).unwrap(), "{file}: another digest at another path");
+    }
+}

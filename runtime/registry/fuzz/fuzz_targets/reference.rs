@@ -1,0 +1,4 @@
+//! References, and the names of layouts.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|text: &str| qosm_registry_fuzz::reference(text));
