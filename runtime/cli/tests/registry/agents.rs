@@ -143,7 +143,8 @@ fn a_tag_that_is_polled_is_followed() {
     let first = desk.push(&module("cpu-burst"), &format!("{host}/tags/burst:stable"));
     let mut polled = entry(&format!("oci://{host}/tags/burst:stable"));
     polled["pollSeconds"] = json!(10);
-    let config = json!({"policies": [polled]});
+    // Soon over, so that what follows the tag has shown that it works when the agent ends.
+    let config = json!({"policies": [polled], "swaps": {"probationSeconds": 2}});
     let mut agent = Agent::start(&desk, &config);
     agent.wait("the first version", |agent| agent.policy("burst")["artifact"] == json!(first));
     let idle = guest::write(&desk.path("."), "idle", Evaluation::Idles);
