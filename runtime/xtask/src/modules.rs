@@ -1,4 +1,4 @@
-//! The default modules: each crate in `policies/`, compiled to Wasm and made a component.
+//! Modules: each policy in `policies/` (the default ones), `examples/` and `sdk/templates/`, compiled to Wasm and made a component.
 
 use std::path::{Path, PathBuf};
 
@@ -61,7 +61,8 @@ pub(crate) fn packages(workspace: &Workspace) -> Result<Vec<Package>> {
     Ok(metadata.packages)
 }
 
-/// Builds all modules; a file whose content is the same is not touched.
+/// Builds all modules; a file whose content is the same is not touched. Those of examples are tested and not shipped, so they have a
+/// folder of their own, and are left out where a folder is asked for.
 ///
 /// # Errors
 ///
@@ -69,29 +70,35 @@ pub(crate) fn packages(workspace: &Workspace) -> Result<Vec<Package>> {
 pub(crate) fn build(workspace: &Workspace, args: &Args) -> Result<()> {
     command::heading("modules");
     let Some(toolchain) = Toolchain::find(workspace, args.toolchain) else { return wasm::missing() };
-    let policies = policies(workspace)?;
+    let folder = args.to.clone().unwrap_or_else(|| workspace.modules());
+    let mut folders = vec![(folder, policies(workspace)?)];
+    if args.to.is_none() {
+        folders.push((workspace.example_modules(), examples(workspace)?));
+    }
     let target = workspace.target().join(match toolchain {
         Toolchain::Installed => "wasm",
         Toolchain::FromSource { .. } => "wasm-from-source",
     });
     let mut cargo = toolchain.cargo_build(workspace, &target)?;
-    for policy in &policies {
+    for policy in folders.iter().flat_map(|(_, policies)| policies) {
         cargo.args(["--package", &policy.name]);
     }
     command::run(&mut cargo)?;
 
-    let folder = args.to.clone().unwrap_or_else(|| workspace.modules());
-    std::fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
-    if args.to.is_none() {
-        remove_strangers(&folder, &policies)?;
-    }
-    for policy in &policies {
-        let core = target.join(wasm::TARGET).join("wasm").join(format!("{}.wasm", policy.name.replace('-', "_")));
-        let bytes = std::fs::read(&core).with_context(|| format!("{} cannot be read", core.display()))?;
-        let component = component(&bytes).with_context(|| format!("policy `{}` makes no component", policy.name))?;
-        let file = folder.join(format!("{}.wasm", policy.name));
-        let word = if write_if_changed(&file, &component)? { "written" } else { "unchanged" };
-        println!("    {} ({} bytes, {word})", file.display(), component.len());
+    for (folder, policies) in &folders {
+        std::fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+        if args.to.is_none() {
+            remove_strangers(folder, policies)?;
+        }
+        for policy in policies {
+            let core = target.join(wasm::TARGET).join("wasm").join(format!("{}.wasm", policy.name.replace('-', "_")));
+            let bytes = std::fs::read(&core).with_context(|| format!("{} cannot be read", core.display()))?;
+            let component =
+                component(&bytes).with_context(|| format!("policy `{}` makes no component", policy.name))?;
+            let file = folder.join(format!("{}.wasm", policy.name));
+            let word = if write_if_changed(&file, &component)? { "written" } else { "unchanged" };
+            println!("    {} ({} bytes, {word})", file.display(), component.len());
+        }
     }
     Ok(())
 }
@@ -105,18 +112,28 @@ pub(crate) fn names(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(policies(workspace)?.into_iter().map(|policy| policy.name).collect())
 }
 
-/// Every crate in `policies/` that is a C-style library.
+/// The default ones.
 fn policies(workspace: &Workspace) -> Result<Vec<Package>> {
-    let folder = workspace.root().join("policies");
-    let is_policy = |package: &Package| {
-        package.manifest_path.starts_with(&folder)
-            && package.targets.iter().any(|target| target.crate_types.iter().any(|kind| kind == "cdylib"))
-    };
-    let policies: Vec<_> = packages(workspace)?.into_iter().filter(is_policy).collect();
+    let policies = policies_in(workspace, &["policies"])?;
     if policies.is_empty() {
-        bail!("{} holds no policy: no crate there has crate-type `cdylib`", folder.display());
+        bail!("policies/ holds no policy: no crate there has crate-type `cdylib`");
     }
     Ok(policies)
+}
+
+/// Those that are there to be read.
+fn examples(workspace: &Workspace) -> Result<Vec<Package>> {
+    policies_in(workspace, &["examples", "sdk/templates"])
+}
+
+/// Every crate of the workspace in these folders that is a C-style library.
+fn policies_in(workspace: &Workspace, folders: &[&str]) -> Result<Vec<Package>> {
+    let folders: Vec<_> = folders.iter().map(|folder| workspace.root().join(folder)).collect();
+    let is_policy = |package: &Package| {
+        folders.iter().any(|folder| package.manifest_path.starts_with(folder))
+            && package.targets.iter().any(|target| target.crate_types.iter().any(|kind| kind == "cdylib"))
+    };
+    Ok(packages(workspace)?.into_iter().filter(is_policy).collect())
 }
 
 /// A core module with the WIT that wit-bindgen left in it, as a validated component.
