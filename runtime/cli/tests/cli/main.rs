@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod bursts;
+mod example_policies;
 mod examples;
 mod guest;
 mod layers;
