@@ -3,16 +3,12 @@
 //!
 //! The components come from `policies/` in cargo's target directory, where `make build` puts them, or from `QOSM_MODULE_DIR`.
 
-mod component;
-mod convert;
-
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use qosm_engine::{Engine, Interface};
+use qosm_cases::Wasm;
+use qosm_engine::{Compiler, Engine, Interface};
 use qosm_sdk::testing::run_folder;
-
-use crate::component::Component;
 
 /// The file of a module that was built.
 fn file(policy: &str) -> Result<PathBuf, Box<dyn Error>> {
@@ -32,9 +28,9 @@ fn file(policy: &str) -> Result<PathBuf, Box<dyn Error>> {
 /// Plays a policy's cases, each to a fresh instance that may do what the module imports and nothing else.
 fn play(policy: &str) -> Result<(), Box<dyn Error>> {
     let engine = Engine::new()?;
-    let module = Component::load(&engine, &std::fs::read(file(policy)?)?)?;
+    let module = engine.load(&std::fs::read(file(policy)?)?, None, &Compiler::InProcess)?;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies").join(policy).join("tests/cases");
-    Ok(run_folder(folder, || Component::start(&engine, &module, policy))?)
+    Ok(run_folder(folder, || Wasm::start(&engine, &module, policy))?)
 }
 
 fn imports(policy: &str) -> Result<Vec<Interface>, Box<dyn Error>> {
