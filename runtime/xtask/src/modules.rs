@@ -1,4 +1,4 @@
-//! The default modules: each crate in `policies/`, compiled to Wasm and made a component.
+//! Modules: each policy in `policies/` (the default ones), `examples/` and `sdk/templates/`, compiled to Wasm and made a component.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,8 @@ pub(crate) fn toolchain(workspace: &Workspace, way: Option<Way>) -> Option<Toolc
     Toolchain::find(&Cargo::here(), workspace.root(), env!("CARGO_PKG_RUST_VERSION"), way)
 }
 
-/// Builds all modules; a file whose content is the same is not touched.
+/// Builds all modules; a file whose content is the same is not touched. Those of examples are tested and not shipped, so they have a
+/// folder of their own, and are left out where a folder is asked for.
 ///
 /// # Errors
 ///
@@ -42,27 +43,32 @@ pub(crate) fn toolchain(workspace: &Workspace, way: Option<Way>) -> Option<Toolc
 pub(crate) fn build(workspace: &Workspace, args: &Args) -> Result<()> {
     command::heading("modules");
     let toolchain = toolchain(workspace, args.toolchain).ok_or(BuildError::NoTarget)?;
-    let policies = policies(workspace)?;
+    let folder = args.to.clone().unwrap_or_else(|| workspace.modules());
+    let mut folders = vec![(folder, policies(workspace)?)];
+    if args.to.is_none() {
+        folders.push((workspace.example_modules(), examples(workspace)?));
+    }
     let cargo = Cargo::here();
     let job = Job { cargo: &cargo, folder: workspace.root(), shown_as: "/qosm", target: workspace.target() };
     let mut cargo = toolchain.cargo_build(&job)?;
-    for policy in &policies {
+    for policy in folders.iter().flat_map(|(_, policies)| policies) {
         cargo.args(["--package", &policy.name]);
     }
     command::run(&mut cargo)?;
 
-    let folder = args.to.clone().unwrap_or_else(|| workspace.modules());
-    std::fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
-    if args.to.is_none() {
-        remove_strangers(&folder, &policies)?;
-    }
-    for policy in &policies {
-        let core = toolchain.core_module(&job, &policy.name);
-        let bytes = std::fs::read(&core).with_context(|| format!("{} cannot be read", core.display()))?;
-        let component = component(&policy.name, &bytes)?;
-        let file = folder.join(format!("{}.wasm", policy.name));
-        let word = if write_if_changed(&file, &component)? { "written" } else { "unchanged" };
-        println!("    {} ({} bytes, {word})", file.display(), component.len());
+    for (folder, policies) in &folders {
+        std::fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+        if args.to.is_none() {
+            remove_strangers(folder, policies)?;
+        }
+        for policy in policies {
+            let core = toolchain.core_module(&job, &policy.name);
+            let bytes = std::fs::read(&core).with_context(|| format!("{} cannot be read", core.display()))?;
+            let component = component(&policy.name, &bytes)?;
+            let file = folder.join(format!("{}.wasm", policy.name));
+            let word = if write_if_changed(&file, &component)? { "written" } else { "unchanged" };
+            println!("    {} ({} bytes, {word})", file.display(), component.len());
+        }
     }
     Ok(())
 }
@@ -76,15 +82,27 @@ pub(crate) fn names(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(policies(workspace)?.into_iter().map(|policy| policy.name).collect())
 }
 
-/// Every crate in `policies/` that is a C-style library.
+/// The default ones.
 fn policies(workspace: &Workspace) -> Result<Vec<Package>> {
-    let folder = workspace.root().join("policies");
-    let is_policy = |package: &Package| package.manifest_path.starts_with(&folder) && package.cdylib().is_some();
-    let policies: Vec<_> = packages(workspace)?.into_iter().filter(is_policy).collect();
+    let policies = policies_in(workspace, &["policies"])?;
     if policies.is_empty() {
-        bail!("{} holds no policy: no crate there has crate-type `cdylib`", folder.display());
+        bail!("policies/ holds no policy: no crate there has crate-type `cdylib`");
     }
     Ok(policies)
+}
+
+/// Those that are there to be read.
+fn examples(workspace: &Workspace) -> Result<Vec<Package>> {
+    policies_in(workspace, &["examples", "sdk/templates"])
+}
+
+/// Every crate of the workspace in these folders that is a C-style library.
+fn policies_in(workspace: &Workspace, folders: &[&str]) -> Result<Vec<Package>> {
+    let folders: Vec<_> = folders.iter().map(|folder| workspace.root().join(folder)).collect();
+    let is_policy = |package: &Package| {
+        folders.iter().any(|folder| package.manifest_path.starts_with(folder)) && package.cdylib().is_some()
+    };
+    Ok(packages(workspace)?.into_iter().filter(is_policy).collect())
 }
 
 /// Modules of policies that are no more: an agent given this folder would still load them.

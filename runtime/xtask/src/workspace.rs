@@ -49,6 +49,11 @@ impl Workspace {
         self.target.join("policies")
     }
 
+    /// The folder of the modules of examples, once built.
+    pub(crate) fn example_modules(&self) -> PathBuf {
+        self.target.join("example-policies")
+    }
+
     /// A cargo command in the checkout, with the same target directory as this program's.
     pub(crate) fn cargo(&self) -> Command {
         let mut cargo = Cargo::here().command(&self.root);
