@@ -16,11 +16,13 @@ mod interrupt;
 mod keys;
 mod lint;
 mod modules;
+mod opa;
 mod place;
 mod privilege;
 mod process;
 mod publish;
 mod registry;
+mod rego;
 mod setup;
 mod test;
 mod tree;
@@ -44,6 +46,8 @@ enum Verb {
     Build,
     /// Builds the default modules to `policies/<name>.wasm` in the target directory.
     Modules(modules::Args),
+    /// Builds the Rego template and examples to `rego/<name>.tar.gz` in the target directory, and runs their own tests.
+    Rego(rego::Args),
     /// Runs all tests, on this machine and in a VM with cgroup v2.
     Test(test::Args),
     /// Runs the benches.
@@ -109,6 +113,10 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Modules(args) => {
             setup::install(&workspace, &[setup::Purpose::Build])?;
             modules::build(&workspace, &args)?;
+        }
+        Verb::Rego(args) => {
+            setup::install(&workspace, &[setup::Purpose::Rego])?;
+            return rego::run(&workspace, &args);
         }
         Verb::Test(args) => return test::run(&workspace, &args),
         Verb::Bench(args) => bench(&workspace, &args.rest)?,

@@ -9,7 +9,7 @@ use qosm_build::BuildError;
 use crate::privilege::Privilege;
 use crate::vm;
 use crate::workspace::{self, Workspace};
-use crate::{cluster, command, lint, modules, registry};
+use crate::{cluster, command, lint, modules, opa, registry};
 
 /// What to prepare for.
 #[derive(clap::Args)]
@@ -36,6 +36,8 @@ pub(crate) enum Purpose {
     Cluster,
     /// Container registries, and what pushes to them and signs.
     Registry,
+    /// opa.
+    Rego,
 }
 
 /// Installs what the chosen verbs need.
@@ -44,8 +46,8 @@ pub(crate) enum Purpose {
 ///
 /// The first thing that is neither there nor can be installed, with what to run for it.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
-    use Purpose::{Bench, Build, Cluster, Demo, Lint, Registry, Test};
-    let all = [Build, Test, Demo, Lint, Bench, Cluster, Registry];
+    use Purpose::{Bench, Build, Cluster, Demo, Lint, Registry, Rego, Test};
+    let all = [Build, Test, Demo, Lint, Bench, Cluster, Registry, Rego];
     let mut purposes = if args.purposes.is_empty() { all.to_vec() } else { args.purposes.clone() };
     if purposes.contains(&Demo) {
         purposes.push(Build);
@@ -80,6 +82,9 @@ pub(crate) fn install(workspace: &Workspace, purposes: &[Purpose]) -> Result<()>
     }
     if for_any(&[Purpose::Registry]) {
         registry::Programs::build(workspace)?;
+    }
+    if for_any(&[Purpose::Rego]) {
+        opa::install(workspace)?;
     }
     Ok(())
 }
