@@ -256,11 +256,11 @@ fn merged(from: &Item, beside: &Item) -> InlineTable {
     };
     for (key, item) in beside.as_table_like().into_iter().flat_map(|table| table.iter()) {
         let Some(value) = item.as_value().filter(|_| key != "workspace") else { continue };
-        match (key, table.get_mut(key).and_then(Value::as_array_mut), value.as_array()) {
-            ("features", Some(features), Some(more)) => features.extend(more.iter().cloned()),
-            _ => {
-                table.insert(key, value.clone());
-            }
+        let more = value.as_array().filter(|_| key == "features");
+        if let (Some(more), Some(features)) = (more, table.get_mut(key).and_then(Value::as_array_mut)) {
+            features.extend(more.iter().cloned());
+        } else {
+            table.insert(key, value.clone());
         }
     }
     table.fmt();

@@ -40,8 +40,12 @@ impl Policy {
         finish(command, "")
     }
 
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.folder.join(file)
+    }
+
     fn read(&self, file: &str) -> String {
-        std::fs::read_to_string(self.folder.join(file)).unwrap()
+        std::fs::read_to_string(self.path(file)).unwrap()
     }
 
     pub(crate) fn write(&self, file: &str, text: &str) {

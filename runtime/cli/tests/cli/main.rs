@@ -10,6 +10,7 @@ mod guest;
 mod layers;
 mod locality;
 mod memory;
+mod misbehaving;
 mod modules;
 mod other_writers;
 mod paths;
