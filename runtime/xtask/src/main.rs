@@ -5,6 +5,7 @@
 mod cgroup;
 mod cluster;
 mod command;
+mod contract;
 mod crates;
 mod debian;
 mod demo;
@@ -26,7 +27,6 @@ mod setup;
 mod test;
 mod tree;
 mod vm;
-mod wasm;
 mod workloads;
 mod workspace;
 
@@ -65,6 +65,8 @@ enum Verb {
     Pages(demo::pages::Args),
     /// Puts what was built into an image, without a builder.
     Image(image::Args),
+    /// Writes docs/contract.md, the contract's reference, from its WIT.
+    Contract(contract::Args),
     /// Pushes the default modules to a registry, and signs them.
     Publish(publish::Args),
     /// A real cluster on this machine, for tests.
@@ -124,6 +126,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Demo(args) => return demo::run(&workspace, &args),
         Verb::Pages(_) => {}
         Verb::Image(args) => image::run(&workspace, &args)?,
+        Verb::Contract(args) => contract::run(&workspace, &args)?,
         Verb::Publish(args) => publish::run(&workspace, &args)?,
         Verb::Cluster(verb) => return cluster::run(&workspace, &verb),
         Verb::Registry(verb) => return registry::run(&workspace, &verb),

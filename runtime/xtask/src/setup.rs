@@ -4,12 +4,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use qosm_build::BuildError;
 
 use crate::privilege::Privilege;
 use crate::vm;
-use crate::wasm::Toolchain;
 use crate::workspace::{self, Workspace};
-use crate::{cluster, command, lint, opa, registry};
+use crate::{cluster, command, lint, modules, opa, registry};
 
 /// What to prepare for.
 #[derive(clap::Args)]
@@ -125,7 +125,7 @@ pub(crate) fn packages(what: &str, names: &[&str]) -> Result<()> {
 
 /// A Rust for Wasm: rustup's target where its server answers, else Debian's packages.
 fn wasm(workspace: &Workspace) -> Result<()> {
-    let found = || Toolchain::find(workspace, None).is_some();
+    let found = || modules::toolchain(workspace, None).is_some();
     if found() {
         return Ok(());
     }
@@ -135,7 +135,7 @@ fn wasm(workspace: &Workspace) -> Result<()> {
         let reachable = "timeout 8 rustup check >/dev/null 2>&1";
         let patience = if command::output(Command::new("sh").args(["-c", reachable])).is_ok() { 300 } else { 20 };
         let mut rustup = Command::new("rustup");
-        command::bounded(rustup.args(["target", "add", crate::wasm::TARGET]), Duration::from_secs(patience))?;
+        command::bounded(rustup.args(["target", "add", qosm_build::TARGET]), Duration::from_secs(patience))?;
         if found() {
             return Ok(());
         }
@@ -143,7 +143,7 @@ fn wasm(workspace: &Workspace) -> Result<()> {
     // The compiler comes first: without it no linker helps.
     let compiler = packages("Debian's current Rust", &["rustc-web", "cargo-web", "rust-web-src"]);
     if let Err(error) = compiler {
-        return crate::wasm::missing().context(error.to_string());
+        return Err(BuildError::NoTarget).context(error.to_string());
     }
     // Which LLVM there is differs from one Debian to the next; any wasm-ld of the last years links these modules.
     for linker in ["lld-22", "lld-21", "lld-20", "lld-19", "lld"] {
@@ -154,5 +154,5 @@ fn wasm(workspace: &Workspace) -> Result<()> {
             println!("    {error}");
         }
     }
-    if found() { Ok(()) } else { crate::wasm::missing() }
+    if found() { Ok(()) } else { Err(BuildError::NoTarget.into()) }
 }

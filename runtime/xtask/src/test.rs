@@ -175,13 +175,14 @@ fn programs(workspace: &Workspace, name: &str) -> Result<Vec<TestProgram>> {
     #[derive(Deserialize)]
     struct Message {
         manifest_path: Option<PathBuf>,
-        target: Option<modules::Target>,
+        target: Option<qosm_build::Target>,
         executable: Option<PathBuf>,
     }
     let packages = modules::packages(workspace)?;
     // A target of that name that `cargo test` runs unasked has been run.
-    let is_wanted =
-        |target: &modules::Target| target.name == name && !target.test && target.kind.iter().any(|kind| kind == "test");
+    let is_wanted = |target: &qosm_build::Target| {
+        target.name == name && !target.test && target.kind.iter().any(|kind| kind == "test")
+    };
     if !packages.iter().any(|package| package.targets.iter().any(is_wanted)) {
         bail!("no crate has a test target `{name}`: its tests are gone");
     }
