@@ -19,6 +19,7 @@ const LIBRARY: &str = "sdk/rego/qosm";
 const SCHEMA: &str = "sdk/rego/input.schema.json";
 /// A policy that somebody begins with.
 const TEMPLATE: &str = "sdk/templates/rego";
+const NAME_OF_TEMPLATE: &str = "my-policy";
 /// Where the examples are, and what the names of those in Rego begin with.
 const EXAMPLES: (&str, &str) = ("examples", "rego-");
 /// Tests are no part of what is shipped.
@@ -87,8 +88,10 @@ pub(crate) fn build(workspace: &Workspace) -> Result<()> {
     fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
     for project in projects(workspace)? {
         has_library(workspace, &project)?;
-        let name = project.file_name().context("a project has no name")?;
-        let name = if project.ends_with(TEMPLATE) { "template".as_ref() } else { name };
+        let name = match project.file_name().context("a project has no name")? {
+            _ if project.ends_with(TEMPLATE) => NAME_OF_TEMPLATE.as_ref(),
+            name => name,
+        };
         let bundle = folder.join(name).with_extension("tar.gz");
         let mut build = opa::command(workspace)?;
         build.args(["build", "--bundle", ".", "--target", "wasm", "--ignore", TESTS, "--output"]).arg(&bundle);
