@@ -138,7 +138,10 @@ impl Instance {
 
 impl std::fmt::Debug for Instance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Instance").field("name", &self.name()).field("usable", &self.is_usable()).finish_non_exhaustive()
+        f.debug_struct("Instance")
+            .field("name", &self.name())
+            .field("usable", &self.is_usable())
+            .finish_non_exhaustive()
     }
 }
 

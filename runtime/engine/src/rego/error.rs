@@ -52,7 +52,8 @@ pub enum BundleError {
     /// It was built for something else.
     #[error(
         "it has no entrypoint `{ENTRYPOINT}`{}; write `entrypoint: true` into the METADATA of the rule `settings` of package \
-         `qosm`, or build it with `opa build -t wasm -e {ENTRYPOINT}`", Instead(found)
+         `qosm`, or build it with `opa build -t wasm -e {ENTRYPOINT}`",
+        Instead(found)
     )]
     NoEntrypoint {
         /// The entrypoints that it has.
@@ -74,7 +75,9 @@ pub enum BundleError {
     #[error("its module does not speak OPA's ABI: {0}; build it with `opa build -t wasm`")]
     NoAbi(String),
     /// Its module speaks another version of the ABI.
-    #[error("its module speaks version {major}.{minor} of OPA's ABI, and this host 1.2 and 1.3; build it with OPA 1.22")]
+    #[error(
+        "its module speaks version {major}.{minor} of OPA's ABI, and this host 1.2 and 1.3; build it with OPA 1.22"
+    )]
     AbiVersion {
         /// Changes that break.
         major: i32,
@@ -131,7 +134,7 @@ impl fmt::Display for Instead<'_> {
 #[non_exhaustive]
 pub enum SettingFlaw {
     /// Not an object.
-    #[error("it is {found}, not an object")]
+    #[error("it is no object but of type {found}")]
     NotAnObject {
         /// Its type.
         found: &'static str,

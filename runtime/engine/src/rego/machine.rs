@@ -43,13 +43,12 @@ pub(super) struct Host {
     /// The first built-in functions that failed in it, and how many more.
     faults: (Vec<String>, usize),
     builtins: Arc<Builtins>,
-    exports: Option<Exports>,
+    exports: Option<Arc<Exports>>,
     /// Bytes of a text that is taken out of the module's memory.
     most: usize,
 }
 
 /// The functions that are called from here.
-#[derive(Clone)]
 struct Exports {
     memory: Memory,
     malloc: TypedFunc<u32, u32>,
@@ -72,7 +71,7 @@ struct Exports {
 /// A module that was started.
 pub(super) struct Machine {
     store: Store<Host>,
-    exports: Exports,
+    exports: Arc<Exports>,
     version: (i32, i32),
 }
 
@@ -122,7 +121,8 @@ impl Machine {
         let started = Self::instantiate(module, &mut store);
         store.data_mut().deadline.stop();
         let (exports, version) = started?;
-        store.data_mut().exports = Some(exports.clone());
+        let exports = Arc::new(exports);
+        store.data_mut().exports = Some(Arc::clone(&exports));
         Ok(Self { store, exports, version })
     }
 

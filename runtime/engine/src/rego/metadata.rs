@@ -212,8 +212,7 @@ fn trigger(word: TriggerWord) -> types::Trigger {
 }
 
 fn protocol(said: Protocol) -> lifecycle::Protocol {
-    let preset =
-        |said: Preset| lifecycle::Preset { policy: said.policy, values: json(said.values), alone: said.alone };
+    let preset = |said: Preset| lifecycle::Preset { policy: said.policy, values: json(said.values), alone: said.alone };
     lifecycle::Protocol {
         annotation_keys: said.annotation_keys,
         config_map_key: said.config_map_key,

@@ -37,7 +37,12 @@ impl Policy {
     /// # Errors
     ///
     /// [`EngineError::Bundle`] says what does not fit, [`EngineError::Instantiate`] what goes wrong at its start.
-    pub(crate) fn new(bundle: Bundle, module: Module, deadline: Deadline, limits: &Limits) -> Result<Self, EngineError> {
+    pub(crate) fn new(
+        bundle: Bundle,
+        module: Module,
+        deadline: Deadline,
+        limits: &Limits,
+    ) -> Result<Self, EngineError> {
         let digest = bundle.digest;
         let refuse = |source| EngineError::Bundle { module: digest, source };
         let names = foreign_imports(&module);
