@@ -12,14 +12,13 @@ use qosm_model::setting::EventKind;
 use qosm_model::unit::Bytes;
 use wasmtime::ResourceLimiter;
 use wasmtime::component::types::ComponentItem;
-use wasmtime::component::{HasSelf, Linker};
+use wasmtime::component::{Component, HasSelf, Linker};
 
 use crate::bindings::qosm::policy::{
     cpu_bandwidth, cpu_stat, cpuset, log, memory_protection, memory_stat, node, numa_stat, page_migration, pod_event,
     pressure, state, types,
 };
 use crate::convert;
-use crate::engine::Module;
 use crate::error::{Exhausted, Rule};
 use crate::interface::{ExternName, Interface};
 use crate::limits::{Limits, words};
@@ -67,7 +66,7 @@ impl Host {
             columns: Columns::default(),
             node: None,
             bandwidth: (None, 0),
-            memory: MemoryBound { limit: limits.memory, table_limit: limits.table_elements, used: 0 },
+            memory: MemoryBound::new(limits),
             deadline,
             starting: true,
         }
@@ -120,15 +119,15 @@ pub(crate) fn link(linker: &mut Linker<Host>, interface: Interface) -> wasmtime:
     }
 }
 
-/// Links every function of these interfaces to a broken rule: the module can be instantiated, and not reach them.
+/// Links every function of these interfaces to a broken rule: the component can be instantiated, and not reach them.
 pub(crate) fn link_to_nothing(
     linker: &mut Linker<Host>,
-    module: &Module,
+    component: &Component,
     interfaces: &BTreeSet<Interface>,
     rule: fn(String) -> Rule,
 ) -> wasmtime::Result<()> {
     let engine = linker.engine().clone();
-    for (name, import) in module.component().component_type().imports(&engine) {
+    for (name, import) in component.component_type().imports(&engine) {
         let ComponentItem::ComponentInstance(instance) = import.ty else { continue };
         let ExternName::Interface(interface) = ExternName::parse(name).0 else { continue };
         if !interfaces.contains(&interface) {
@@ -153,6 +152,10 @@ pub(crate) struct MemoryBound {
 }
 
 impl MemoryBound {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self { limit: limits.memory, table_limit: limits.table_elements, used: 0 }
+    }
+
     pub(crate) fn used(&self) -> Bytes {
         Bytes(self.used as u64)
     }

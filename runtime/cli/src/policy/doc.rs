@@ -61,7 +61,7 @@ fn grants(out: &mut String, module: &Module) -> std::fmt::Result {
         writeln!(out, "Nothing: it needs no grant.")?;
     } else {
         let row = |interface: &Interface| {
-            let knobs: Vec<_> = interface.knobs().iter().map(|knob| format!("`{knob}`")).collect();
+            let knobs: Vec<_> = interface.knobs().map(|knob| format!("`{knob}`")).collect();
             vec![format!("`{interface}`"), interface.meaning().to_owned(), knobs.join(", ")]
         };
         table(out, &["grant", "with it the policy", "knobs"], granted.iter().map(row).collect())?;
