@@ -107,8 +107,8 @@ pub use describe::{Description, Preset, Protocol};
 #[doc(hidden)]
 pub use host::Granted;
 pub use host::{
-    CpuBandwidth, CpuStat, Cpuset, Host, Log, MemoryProtection, MemoryStat, Node, NumaStat, PageMigration, PodEvent,
-    Pressure, State,
+    CpuBandwidth, CpuStat, CpuWeight, Cpuset, Host, Log, MemoryProtection, MemoryStat, Node, NumaStat, PageMigration,
+    PodEvent, Pressure, State,
 };
 pub use pod::{NoConfig, Pod};
 pub use policy::Policy;

@@ -8,15 +8,19 @@ use std::fmt;
 
 use crate::{
     Bandwidth, Bound, Cause, Container, ContainerId, ContainerKind, ContainerState, CpuBandwidth, CpuSample, CpuStat,
-    Cpuset, EventKind, KubeQos, Level, Log, MemoryProtection, MemorySample, MemoryStat, MigrationProgress, Node,
-    NodeSample, NumaNode, NumaSample, NumaStat, PageMigration, PodEvent, PodFacts, PodId, Pressure, PressureSample,
-    Protection, QosClass, State, Target, Tick,
+    CpuWeight, Cpuset, EventKind, KubeQos, Level, Log, MemoryProtection, MemorySample, MemoryStat, MigrationProgress,
+    Node, NodeSample, NumaNode, NumaSample, NumaStat, PageMigration, PodEvent, PodFacts, PodId, Pressure,
+    PressureSample, Protection, QosClass, State, Target, Tick,
 };
 
 /// Name of the knob behind `set_quota`, as plans and metrics spell it.
 pub const CPU_QUOTA: &str = "cpu.quota";
 /// Name of the knob behind `set_burst`.
 pub const CPU_BURST: &str = "cpu.burst";
+/// Name of the knob behind `set_weight`.
+pub const CPU_WEIGHT: &str = "cpu.weight";
+/// Name of the knob behind `set_idle`; 0 or 1.
+pub const CPU_IDLE: &str = "cpu.idle";
 /// The knobs behind `protect`, in the order of [`Protection`]'s fields.
 pub const MEMORY_KNOBS: [&str; 12] = [
     "memory.min",
@@ -317,6 +321,24 @@ impl CpuBandwidth for MockHost {
     }
 }
 
+impl CpuWeight for MockHost {
+    fn set_weight(&mut self, target: Target, weight: u32, reason: &str) {
+        self.stage(target, CPU_WEIGHT, Some(Value::Number(weight.into())), reason);
+    }
+
+    fn release_weight(&mut self, target: Target) {
+        self.stage(target, CPU_WEIGHT, None, "");
+    }
+
+    fn set_idle(&mut self, container: ContainerId, idle: bool, reason: &str) {
+        self.stage(Target::Container(container), CPU_IDLE, Some(Value::Number(idle.into())), reason);
+    }
+
+    fn release_idle(&mut self, container: ContainerId) {
+        self.stage(Target::Container(container), CPU_IDLE, None, "");
+    }
+}
+
 impl MemoryProtection for MockHost {
     fn protect(&mut self, target: Target, wanted: &Protection, reason: &str) {
         let switch = |on: bool| Value::Number(on.into());
@@ -428,6 +450,21 @@ mod tests {
         assert_eq!(host.leases().get(&(WEB, CPU_QUOTA)), Some(&Value::Max));
         host.release_quota(WEB);
         assert_eq!(host.held(WEB, CPU_QUOTA), None);
+    }
+
+    #[test]
+    fn a_weight_and_idle_are_leases_of_their_own() {
+        let mut host = MockHost::default();
+        let app = Target::Container(7);
+        host.set_weight(app, 250, "because");
+        host.set_idle(7, true, "because");
+        host.commit();
+        let held = [(&(app, CPU_IDLE), &Value::Number(1)), (&(app, CPU_WEIGHT), &Value::Number(250))];
+        assert_eq!(host.leases().iter().collect::<Vec<_>>(), held);
+        host.release_idle(7);
+        host.release_weight(app);
+        host.commit();
+        assert!(host.leases().is_empty());
     }
 
     #[test]

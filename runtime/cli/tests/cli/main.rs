@@ -15,3 +15,4 @@ mod paths;
 mod qosm;
 mod replays;
 mod versus;
+mod weights;
