@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use qosm_model::knob::Knob;
 use semver::Version;
 
 /// Version of the contract that this host speaks. Modules of the same minor version fit.
@@ -70,6 +71,26 @@ impl Interface {
             Self::Cpuset => "cpuset",
             Self::PageMigration => "page-migration",
             Self::PodEvent => "pod-event",
+        }
+    }
+
+    /// The control that sets a knob.
+    pub fn of(knob: Knob) -> Self {
+        match knob {
+            Knob::CfsQuota | Knob::CfsBurst => Self::CpuBandwidth,
+            Knob::MemoryMin
+            | Knob::MemoryLow
+            | Knob::MemoryHigh
+            | Knob::WmarkRatio
+            | Knob::WmarkScale
+            | Knob::WmarkMinAdj
+            | Knob::OomPriority
+            | Knob::UseOomPriority
+            | Knob::OomGroup
+            | Knob::PageCacheLimitEnable
+            | Knob::PageCacheLimitSize
+            | Knob::PageCacheReclaimSync => Self::MemoryProtection,
+            Knob::CpusetMems => Self::Cpuset,
         }
     }
 

@@ -65,7 +65,7 @@ impl Host {
             columns: Columns::default(),
             node: None,
             bandwidth: (None, 0),
-            memory: MemoryBound { limit: limits.memory, table_limit: limits.table_elements, used: 0 },
+            memory: MemoryBound::new(limits),
             deadline,
             starting: true,
         }
@@ -144,6 +144,10 @@ pub(crate) struct MemoryBound {
 }
 
 impl MemoryBound {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self { limit: limits.memory, table_limit: limits.table_elements, used: 0 }
+    }
+
     pub(crate) fn used(&self) -> Bytes {
         Bytes(self.used as u64)
     }
