@@ -112,6 +112,15 @@ impl Instance {
         }
     }
 
+    /// How much the last call executed, in Wasm instructions or thereabouts: the same for the same module and input on each machine.
+    /// `None` unless the engine counts ([`Engine::metered`](crate::Engine::metered)).
+    pub fn fuel(&self) -> Option<u64> {
+        match &self.0 {
+            Form::Component(component) => component.fuel(),
+            Form::Rego(rego) => rego.fuel(),
+        }
+    }
+
     /// Linear memory in use. That of a component never shrinks while the instance lives.
     pub fn memory(&self) -> Bytes {
         match &self.0 {
@@ -170,6 +179,17 @@ pub(crate) fn give(stage: &mut Stage, upserted: &[PodView<'_>], removed: &[PodId
 /// The module said no.
 pub(crate) fn refusal(module: &Arc<str>, export: Export, limits: &Limits, message: String) -> CallError {
     CallError::Refused(Refusal { module: Arc::clone(module), export, message: printable(cut(message, limits.text)) })
+}
+
+/// Lets a store that counts execute without end, since it is time that ends a call; nothing where nothing is counted.
+pub(crate) fn fill_up<T>(store: &mut Store<T>) {
+    // It fails where nothing is counted.
+    let _ = store.set_fuel(u64::MAX);
+}
+
+/// What was executed since [`fill_up`]; `None` where nothing is counted.
+pub(crate) fn burnt<T>(store: &Store<T>) -> Option<u64> {
+    store.get_fuel().ok().map(|left| u64::MAX - left)
 }
 
 /// Why the engine ended a call.

@@ -1,6 +1,6 @@
 //! A Rego policy at work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ const IDLE_PART: u64 = 4;
 pub(crate) struct Rego {
     name: Arc<str>,
     policy: Arc<Policy>,
+    grants: BTreeSet<Interface>,
     limits: Limits,
     stage: Stage,
     machine: Machine,
@@ -116,10 +117,11 @@ impl Lasting {
 }
 
 impl Rego {
-    /// Starts the policy's module.
+    /// Starts the policy's module. It sees and sets what these grants allow, of what it declared.
     pub(crate) fn start(
         engine: &Engine,
         policy: &Arc<Policy>,
+        grants: &BTreeSet<Interface>,
         name: &str,
         limits: &Limits,
         state: Vec<u8>,
@@ -134,6 +136,7 @@ impl Rego {
         Ok(Self {
             name,
             policy: Arc::clone(policy),
+            grants: grants.clone(),
             limits: limits.clone(),
             stage: Stage::new(limits.clone(), state),
             machine,
@@ -224,7 +227,7 @@ impl Rego {
         self.begin(Export::Evaluate)?;
         self.windows = Micros(self.windows.0.saturating_add(window.0));
         self.node = columns.node.or(self.node);
-        let shows_quotas = self.policy.grants.contains(&Interface::CpuStat);
+        let shows_quotas = self.grants.contains(&Interface::CpuStat);
         if shows_quotas && self.bandwidth != columns.bandwidth {
             self.bandwidth.clone_from(&columns.bandwidth);
             self.lasting.forget(Document::Quotas);
@@ -238,7 +241,7 @@ impl Rego {
             config: &self.config,
             state: &self.state,
         };
-        let declares = |interface| self.policy.grants.contains(&interface);
+        let declares = |interface| self.grants.contains(&interface);
         if let Err(error) = input::evaluation(&mut self.text, declares, &said) {
             return Err(self.ended(Export::Evaluate, &error.into()));
         }
@@ -303,7 +306,7 @@ impl Rego {
         faults: Vec<String>,
     ) -> Result<Declaration, Rule> {
         let document = document.ok_or(Rule::NoSettings)?;
-        let declared = settings::read(document, &self.policy.grants, self.limits.settings)?;
+        let declared = settings::read(document, &self.grants, self.limits.settings)?;
         let mut next = self.declaration.stage(declared, &mut self.stage)?;
         if std::mem::take(&mut self.strange_state) {
             let line = "what the module before saved is no JSON object: `input.state` begins empty".to_owned();
@@ -328,6 +331,10 @@ impl Rego {
 
     pub(crate) fn elapsed(&self) -> Duration {
         self.elapsed
+    }
+
+    pub(crate) fn fuel(&self) -> Option<u64> {
+        self.machine.fuel()
     }
 
     pub(crate) fn memory(&self) -> Bytes {

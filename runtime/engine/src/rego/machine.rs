@@ -13,7 +13,7 @@ use wasmtime::{
     WasmParams, WasmResults,
 };
 
-use crate::instance::watch;
+use crate::instance::{burnt, fill_up, watch};
 use crate::limits::{Limits, words};
 use crate::link::MemoryBound;
 use crate::watchdog::Deadline;
@@ -73,6 +73,8 @@ pub(super) struct Machine {
     store: Store<Host>,
     exports: Arc<Exports>,
     version: (i32, i32),
+    /// Executed within the last bound of time.
+    fuel: Option<u64>,
 }
 
 /// A value in the module's memory.
@@ -117,13 +119,15 @@ impl Machine {
         let mut store = Store::new(module.engine(), host);
         store.limiter(|host| &mut host.memory);
         watch(&mut store, |host| &mut host.deadline);
+        fill_up(&mut store);
         store.data_mut().deadline.start(limits.evaluation);
         let started = Self::instantiate(module, &mut store);
         store.data_mut().deadline.stop();
         let (exports, version) = started?;
         let exports = Arc::new(exports);
         store.data_mut().exports = Some(Arc::clone(&exports));
-        Ok(Self { store, exports, version })
+        let fuel = burnt(&store);
+        Ok(Self { store, exports, version, fuel })
     }
 
     fn instantiate(module: &Module, store: &mut Store<Host>) -> wasmtime::Result<(Exports, (i32, i32))> {
@@ -155,6 +159,11 @@ impl Machine {
         self.store.data().memory.used()
     }
 
+    /// How much ran within the last bound of time; `None` where nothing is counted.
+    pub(super) fn fuel(&self) -> Option<u64> {
+        self.fuel
+    }
+
     pub(super) fn host(&mut self) -> &mut Host {
         self.store.data_mut()
     }
@@ -166,8 +175,10 @@ impl Machine {
         run: impl FnOnce(&mut Self) -> wasmtime::Result<R>,
     ) -> (wasmtime::Result<R>, std::time::Duration) {
         self.store.set_epoch_deadline(1);
+        fill_up(&mut self.store);
         self.store.data_mut().deadline.start(limits.evaluation);
         let result = run(self);
+        self.fuel = burnt(&self.store);
         (result, self.store.data_mut().deadline.stop())
     }
 

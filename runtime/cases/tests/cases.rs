@@ -4,16 +4,12 @@
 //! The components come from `policies/` and `example-policies/` in cargo's target directory, where `make build` puts them; the default
 //! ones also from `QOSM_MODULE_DIR`.
 
-mod component;
-mod convert;
-
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use qosm_engine::{Engine, Interface};
+use qosm_cases::Wasm;
+use qosm_engine::{Compiler, Engine, Interface};
 use qosm_sdk::testing::run_folder;
-
-use crate::component::Component;
 
 /// A policy whose module was built.
 #[derive(Clone, Copy)]
@@ -61,9 +57,9 @@ impl Built {
     /// Plays its cases, each to a fresh instance that may do what the module imports and nothing else.
     fn play(self) -> Result<(), Box<dyn Error>> {
         let engine = Engine::new()?;
-        let module = Component::load(&engine, &self.wasm()?)?;
+        let module = engine.load(&self.wasm()?, None, &Compiler::InProcess)?;
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(self.source).join("tests/cases");
-        Ok(run_folder(folder, || Component::start(&engine, &module, self.name))?)
+        Ok(run_folder(folder, || Wasm::start(&engine, &module, self.name))?)
     }
 
     fn imports(self) -> Result<Vec<Interface>, Box<dyn Error>> {
