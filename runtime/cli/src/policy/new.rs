@@ -25,9 +25,9 @@ const RUST_WORDS: [&str; 42] = [
 /// Longest name that a policy may have.
 const NAME_LIMIT: usize = 63;
 
-/// Where a project in Rust has its copy of the SDK, in the same shape as in the SDK's own repository.
+/// Where a project in Rust has its copy of the SDK, with the contract in it, as a package of the SDK has it.
 const SDK: &str = "sdk/rust";
-const WIT: &str = "sdk/wit";
+const WIT: &str = "sdk/rust/wit";
 
 pub(crate) fn run(args: &NewArgs) -> anyhow::Result<Answer> {
     let name = Name::read(&args.name, args.lang)?;
@@ -256,11 +256,11 @@ fn merged(from: &Item, beside: &Item) -> InlineTable {
     };
     for (key, item) in beside.as_table_like().into_iter().flat_map(|table| table.iter()) {
         let Some(value) = item.as_value().filter(|_| key != "workspace") else { continue };
-        match (key, table.get_mut(key).and_then(Value::as_array_mut), value.as_array()) {
-            ("features", Some(features), Some(more)) => features.extend(more.iter().cloned()),
-            _ => {
-                table.insert(key, value.clone());
-            }
+        let more = value.as_array().filter(|_| key == "features");
+        if let (Some(more), Some(features)) = (more, table.get_mut(key).and_then(Value::as_array_mut)) {
+            features.extend(more.iter().cloned());
+        } else {
+            table.insert(key, value.clone());
         }
     }
     table.fmt();

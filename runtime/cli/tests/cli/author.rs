@@ -40,8 +40,12 @@ impl Policy {
         finish(command, "")
     }
 
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.folder.join(file)
+    }
+
     fn read(&self, file: &str) -> String {
-        std::fs::read_to_string(self.folder.join(file)).unwrap()
+        std::fs::read_to_string(self.path(file)).unwrap()
     }
 
     pub(crate) fn write(&self, file: &str, text: &str) {
@@ -99,7 +103,7 @@ fn a_policy_in_rust_is_made_built_tested_tried_measured_and_described() {
         "tests/cases.rs",
         "recordings/node.yaml",
         "sdk/rust/Cargo.toml",
-        "sdk/wit/policy.wit",
+        "sdk/rust/wit/policy.wit",
     ] {
         assert!(files.iter().any(|known| known == file), "{file} is not among {files:#?}");
     }

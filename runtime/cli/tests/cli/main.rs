@@ -5,11 +5,13 @@
 mod author;
 mod bad_input;
 mod bursts;
+mod example_policies;
 mod examples;
 mod guest;
 mod layers;
 mod locality;
 mod memory;
+mod misbehaving;
 mod modules;
 mod other_writers;
 mod paths;

@@ -58,7 +58,7 @@ impl Node {
     /// What is measured at a tick. Every tenth container is throttled and under pressure, each tick others.
     pub(super) fn columns(&self, tick: u32) -> Columns {
         let ids = || self.pods.iter().map(|(PodId(id), ..)| *id);
-        let is_busy = |id: u32| id.wrapping_add(tick) % BUSY == 0;
+        let is_busy = |id: u32| id.wrapping_add(tick).is_multiple_of(BUSY);
         let cpu = ids().map(|id| {
             let throttled = if is_busy(id) { 5 } else { 0 };
             let delta = CpuCounters {
