@@ -12,6 +12,7 @@ use crate::cache::{Entry, ModuleCache};
 use crate::compile::{Compiler, compile};
 use crate::description;
 use crate::error::EngineError;
+use crate::error::Rule;
 use crate::inspect::{Inspection, inspect};
 use crate::instance::Instance;
 use crate::interface::{Grants, Interface};
@@ -37,6 +38,7 @@ struct Inner {
     // Dropped first: the thread must not outlive what it bumps.
     watchdog: Watchdog,
     wasm: wasmtime::Engine,
+    metered: bool,
 }
 
 /// A compiled module: imports and exports fit the contract. Cheap to clone.
@@ -88,9 +90,23 @@ impl Engine {
     ///
     /// [`EngineError::Start`] on a machine that cannot run compiled Wasm, [`EngineError::Watchdog`] if no thread can be had.
     pub fn new() -> Result<Self, EngineError> {
-        let wasm = wasm_engine().map_err(|error| EngineError::Start(error.into()))?;
+        Self::with(Meter::None)
+    }
+
+    /// An engine that counts what modules execute ([`Instance::fuel`]), which is the same on each machine. The counting costs time, so
+    /// time is measured with another engine. Modules are compiled in this process ([`Compiler::InProcess`]): a child does not count.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn metered() -> Result<Self, EngineError> {
+        Self::with(Meter::Fuel)
+    }
+
+    fn with(meter: Meter) -> Result<Self, EngineError> {
+        let wasm = wasm_engine(meter).map_err(|error| EngineError::Start(error.into()))?;
         let watchdog = Watchdog::start(wasm.weak()).map_err(EngineError::Watchdog)?;
-        Ok(Self(Arc::new(Inner { watchdog, wasm })))
+        Ok(Self(Arc::new(Inner { watchdog, wasm, metered: meter == Meter::Fuel })))
     }
 
     /// Reads what a module's binary says about itself. Nothing is compiled, nothing is run.
@@ -131,7 +147,9 @@ impl Engine {
     /// naming the field that cannot be used.
     pub fn describe(&self, module: &Module) -> Result<Description, EngineError> {
         let limits = Limits { evaluation: DESCRIBE, ..Limits::default() };
-        let pre = self.pre_instantiate(module, |linker| link_to_nothing(linker, module.component()))?;
+        let in_describe = |import| Rule::ImportInDescribe { import };
+        let pre =
+            self.pre_instantiate(module, |linker| link_to_nothing(linker, module, module.imports(), in_describe))?;
         let name = module.digest().to_string();
         let host = self.host(&limits, Vec::new());
         let mut instance = Instance::start(self, &pre, &name, host, &limits).map_err(EngineError::Instantiate)?;
@@ -161,8 +179,35 @@ impl Engine {
         Instance::start(self, &pre, name, self.host(limits, state), limits).map_err(EngineError::Instantiate)
     }
 
+    /// The same, but what is not granted ends the call in which the module uses it, and keeps nothing from being instantiated: for tools
+    /// that ask which of its imports a module needs.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Instantiate`] if it fails at its start.
+    pub fn instantiate_partly(
+        &self,
+        module: &Module,
+        name: &str,
+        grants: &Grants,
+        limits: &Limits,
+        state: Vec<u8>,
+    ) -> Result<Instance, EngineError> {
+        let (granted, missing): (BTreeSet<_>, BTreeSet<_>) =
+            module.imports().iter().copied().partition(|&import| grants.contains(import));
+        let pre = self.pre_instantiate(module, |linker| {
+            granted.iter().try_for_each(|&interface| link(linker, interface))?;
+            link_to_nothing(linker, module, &missing, |import| Rule::NotGranted { import })
+        })?;
+        Instance::start(self, &pre, name, self.host(limits, state), limits).map_err(EngineError::Instantiate)
+    }
+
     pub(crate) fn wasm(&self) -> &wasmtime::Engine {
         &self.0.wasm
+    }
+
+    pub(crate) fn is_metered(&self) -> bool {
+        self.0.metered
     }
 
     fn host(&self, limits: &Limits, state: Vec<u8>) -> Host {
@@ -217,11 +262,21 @@ impl std::fmt::Debug for Engine {
     }
 }
 
+/// Whether compiled code counts what it executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meter {
+    /// It does not.
+    None,
+    /// It does.
+    Fuel,
+}
+
 /// The settings of every engine, the compiler's child included: code of one is only valid for the other if they agree.
-pub(crate) fn wasm_engine() -> wasmtime::Result<wasmtime::Engine> {
+pub(crate) fn wasm_engine(meter: Meter) -> wasmtime::Result<wasmtime::Engine> {
     let mut config = wasmtime::Config::new();
     config
         .epoch_interruption(true)
+        .consume_fuel(meter == Meter::Fuel)
         // Each NaN is the same on each machine, so that a recorded evaluation can be replayed bit for bit.
         .cranelift_nan_canonicalization(true)
         .max_wasm_stack(STACK)

@@ -47,6 +47,7 @@ pub struct Instance {
     limits: Limits,
     usable: bool,
     elapsed: Duration,
+    fuel: Option<u64>,
     // Keeps the watchdog at its post for as long as something can run.
     _engine: Engine,
 }
@@ -73,13 +74,15 @@ impl Instance {
             })
         });
         store.set_epoch_deadline(1);
+        let fuel = engine.is_metered().then_some(0);
+        fill_up(&mut store, fuel);
         store.data_mut().deadline.start(limits.evaluation);
         let result = pre.instantiate(&mut store);
         let host = store.data_mut();
         let elapsed = host.deadline.stop();
         host.starting = false;
         let policy = result.map_err(|error| failure(&name, Export::Start, limits, &error))?;
-        Ok(Self { name, store, policy, limits: limits.clone(), usable: true, elapsed, _engine: engine.clone() })
+        Ok(Self { name, store, policy, limits: limits.clone(), usable: true, elapsed, fuel, _engine: engine.clone() })
     }
 
     /// Hands over the policy-level configuration, a JSON object. Called once before anything else, and whenever it changes.
@@ -164,6 +167,12 @@ impl Instance {
         self.elapsed
     }
 
+    /// How much the last call executed, in Wasm instructions or thereabouts: the same for the same module and input on each machine.
+    /// `None` unless the engine counts ([`Engine::metered`]).
+    pub fn fuel(&self) -> Option<u64> {
+        self.fuel
+    }
+
     /// Linear memory in use. It never shrinks while the instance lives.
     pub fn memory(&self) -> Bytes {
         self.store.data().memory.used()
@@ -184,10 +193,12 @@ impl Instance {
             return Err(CallError::Spent { module: Arc::clone(&self.name), export });
         }
         self.store.set_epoch_deadline(1);
+        fill_up(&mut self.store, self.fuel);
         let host = self.store.data_mut();
         host.stage.begin();
         host.deadline.start(self.limits.evaluation);
         let result = run(self.policy.qosm_policy_lifecycle(), &mut self.store);
+        self.fuel = self.fuel.and_then(|_| Some(u64::MAX - self.store.get_fuel().ok()?));
         let host = self.store.data_mut();
         self.elapsed = host.deadline.stop();
         let error = match result {
@@ -214,6 +225,14 @@ impl Instance {
 impl std::fmt::Debug for Instance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Instance").field("name", &self.name).field("usable", &self.usable).finish_non_exhaustive()
+    }
+}
+
+/// Lets a store that counts execute without end: it is time that ends a call.
+fn fill_up(store: &mut Store<Host>, fuel: Option<u64>) {
+    if fuel.is_some() {
+        // It fails where nothing is counted, and here something is.
+        let _ = store.set_fuel(u64::MAX);
     }
 }
 
