@@ -12,7 +12,7 @@ use crate::args::ModuleArgs;
 use crate::print::Usage;
 
 /// The default modules, in the order in which they are listed.
-const DEFAULTS: [&str; 3] = ["cpu-burst", "memory-locality", "memory-qos"];
+pub(crate) const DEFAULTS: [&str; 3] = ["cpu-burst", "memory-locality", "memory-qos"];
 
 /// Where the default modules are: as said, else beside the binary, else where packages put them.
 pub(crate) fn default_dir(said: Option<&Path>) -> PathBuf {

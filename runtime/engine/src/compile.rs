@@ -16,7 +16,7 @@ use rustix::thread::{
 };
 use wasmparser::Parser;
 
-use crate::engine::wasm_engine;
+use crate::engine::{Meter, wasm_engine};
 use crate::error::{CompileError, WasmError};
 use crate::precompiled::Precompiled;
 
@@ -175,7 +175,7 @@ fn fail(code: ExitCode, message: &str) -> ExitCode {
 fn compile_stdin() -> Result<(), CompileError> {
     let mut wasm = Vec::new();
     io::stdin().lock().read_to_end(&mut wasm).map_err(CompileError::Pipe)?;
-    let engine = wasm_engine().map_err(|error| refused(error.into()))?;
+    let engine = wasm_engine(Meter::None).map_err(|error| refused(error.into()))?;
     let compiled = precompile(&engine, &wasm)?;
     let mut stdout = io::stdout().lock();
     stdout.write_all(&compiled).and_then(|()| stdout.flush()).map_err(CompileError::Pipe)

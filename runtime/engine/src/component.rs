@@ -13,7 +13,7 @@ use crate::bindings::{Policy, PolicyPre};
 use crate::convert::{self, PodParts, PodView};
 use crate::engine::Engine;
 use crate::error::{Breach, CallError, Export, Rule};
-use crate::instance::{Cause, failure, give, refusal, watch};
+use crate::instance::{Cause, burnt, failure, fill_up, give, refusal, watch};
 use crate::limits::{Limits, words};
 use crate::link::{Columns, Host};
 use crate::staging::{LogLine, Staged};
@@ -26,6 +26,8 @@ pub(crate) struct Component {
     limits: Limits,
     usable: bool,
     elapsed: Duration,
+    /// What the last call executed, where the engine counts.
+    fuel: Option<u64>,
     // Keeps the watchdog at its post for as long as something can run.
     _engine: Engine,
 }
@@ -46,13 +48,14 @@ impl Component {
         // The contract has no resources, so no handle is ever made.
         store.set_max_component_handles(64);
         watch(&mut store, |host| &mut host.deadline);
+        let fuel = fill_up(&mut store).then_some(0);
         store.data_mut().deadline.start(limits.evaluation);
         let result = pre.instantiate(&mut store);
         let host = store.data_mut();
         let elapsed = host.deadline.stop();
         host.starting = false;
         let policy = result.map_err(|error| failure(&name, Export::Start, limits, &error))?;
-        Ok(Self { name, store, policy, limits: limits.clone(), usable: true, elapsed, _engine: engine.clone() })
+        Ok(Self { name, store, policy, limits: limits.clone(), usable: true, elapsed, fuel, _engine: engine.clone() })
     }
 
     pub(crate) fn configure(&mut self, config_json: &str) -> Result<Staged, CallError> {
@@ -115,6 +118,10 @@ impl Component {
         self.elapsed
     }
 
+    pub(crate) fn fuel(&self) -> Option<u64> {
+        self.fuel
+    }
+
     pub(crate) fn memory(&self) -> Bytes {
         self.store.data().memory.used()
     }
@@ -133,10 +140,14 @@ impl Component {
             return Err(CallError::Spent { module: Arc::clone(&self.name), export });
         }
         self.store.set_epoch_deadline(1);
+        if self.fuel.is_some() {
+            fill_up(&mut self.store);
+        }
         let host = self.store.data_mut();
         host.stage.begin();
         host.deadline.start(self.limits.evaluation);
         let result = run(self.policy.qosm_policy_lifecycle(), &mut self.store);
+        self.fuel = self.fuel.and_then(|_| burnt(&self.store));
         let host = self.store.data_mut();
         self.elapsed = host.deadline.stop();
         let error = match result {

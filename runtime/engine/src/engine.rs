@@ -10,7 +10,7 @@ use wasmtime::component::{Component, InstancePre, Linker};
 use crate::bindings::PolicyPre;
 use crate::cache::{Entry, ModuleCache};
 use crate::compile::{Compiler, compile};
-use crate::error::EngineError;
+use crate::error::{EngineError, Rule};
 use crate::inspect::{Form, Inspection, inspect};
 use crate::instance::Instance;
 use crate::interface::{Grants, Interface};
@@ -100,7 +100,21 @@ impl Engine {
     ///
     /// [`EngineError::Start`] on a machine that cannot run compiled Wasm, [`EngineError::Watchdog`] if no thread can be had.
     pub fn new() -> Result<Self, EngineError> {
-        let wasm = wasm_engine().map_err(|error| EngineError::Start(error.into()))?;
+        Self::with(Meter::None)
+    }
+
+    /// An engine that counts what modules execute ([`Instance::fuel`]), which is the same on each machine. The counting costs time, so
+    /// time is measured with another engine. Modules are compiled in this process ([`Compiler::InProcess`]): a child does not count.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn metered() -> Result<Self, EngineError> {
+        Self::with(Meter::Fuel)
+    }
+
+    fn with(meter: Meter) -> Result<Self, EngineError> {
+        let wasm = wasm_engine(meter).map_err(|error| EngineError::Start(error.into()))?;
         let watchdog = Watchdog::start(wasm.weak()).map_err(EngineError::Watchdog)?;
         Ok(Self(Arc::new(Inner { watchdog, wasm })))
     }
@@ -169,7 +183,10 @@ impl Engine {
         };
         let limits = Limits { evaluation: DESCRIBE, ..Limits::default() };
         let digest = *module.digest();
-        let pre = self.pre_instantiate(digest, component, |linker| link_to_nothing(linker, component))?;
+        let in_describe = |import| Rule::ImportInDescribe { import };
+        let pre = self.pre_instantiate(digest, component, |linker| {
+            link_to_nothing(linker, component, module.imports(), in_describe)
+        })?;
         let name = digest.to_string();
         let host = self.host(&limits, Vec::new());
         let mut instance =
@@ -204,6 +221,38 @@ impl Engine {
         let granted = Interface::ALL.into_iter().filter(|&interface| grants.contains(interface));
         let pre = self.pre_instantiate(*module.digest(), component, |linker| {
             granted.into_iter().try_for_each(|interface| link(linker, interface))
+        })?;
+        let started = component::Component::start(self, &pre, name, self.host(limits, state), limits);
+        started.map(Instance::from).map_err(EngineError::Instantiate)
+    }
+
+    /// The same, but what is not granted ends the call in which the module uses it, and keeps nothing from being instantiated: for tools
+    /// that ask which of its imports a module needs.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Instantiate`] if it fails at its start.
+    pub fn instantiate_partly(
+        &self,
+        module: &Module,
+        name: &str,
+        grants: &Grants,
+        limits: &Limits,
+        state: Vec<u8>,
+    ) -> Result<Instance, EngineError> {
+        let (granted, missing): (BTreeSet<_>, BTreeSet<_>) =
+            module.imports().iter().copied().partition(|&import| grants.contains(import));
+        let component = match &module.0.code {
+            Code::Component(component) => component,
+            Code::Rego(policy) => {
+                let policy = Arc::new(policy.with_grants(granted));
+                let rego = Rego::start(self, &policy, name, limits, state).map_err(EngineError::Instantiate)?;
+                return Ok(rego.into());
+            }
+        };
+        let pre = self.pre_instantiate(*module.digest(), component, |linker| {
+            granted.iter().try_for_each(|&interface| link(linker, interface))?;
+            link_to_nothing(linker, component, &missing, |import| Rule::NotGranted { import })
         })?;
         let started = component::Component::start(self, &pre, name, self.host(limits, state), limits);
         started.map(Instance::from).map_err(EngineError::Instantiate)
@@ -272,11 +321,21 @@ impl std::fmt::Debug for Engine {
     }
 }
 
+/// Whether compiled code counts what it executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meter {
+    /// It does not.
+    None,
+    /// It does.
+    Fuel,
+}
+
 /// The settings of every engine, the compiler's child included: code of one is only valid for the other if they agree.
-pub(crate) fn wasm_engine() -> wasmtime::Result<wasmtime::Engine> {
+pub(crate) fn wasm_engine(meter: Meter) -> wasmtime::Result<wasmtime::Engine> {
     let mut config = wasmtime::Config::new();
     config
         .epoch_interruption(true)
+        .consume_fuel(meter == Meter::Fuel)
         // Each NaN is the same on each machine, so that a recorded evaluation can be replayed bit for bit.
         .cranelift_nan_canonicalization(true)
         .max_wasm_stack(STACK)

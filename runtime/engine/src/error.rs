@@ -462,6 +462,12 @@ pub enum Rule {
         /// What it wrote.
         reason: String,
     },
+    /// An import called that was not granted, in an instance that was made all the same.
+    #[error("it calls `{import}`, which is not granted")]
+    NotGranted {
+        /// Interface and function.
+        import: String,
+    },
     /// An import called while the module says who it is.
     #[error("it calls `{import}` while it describes itself; `describe` must not call any import")]
     ImportInDescribe {

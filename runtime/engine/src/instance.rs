@@ -112,6 +112,15 @@ impl Instance {
         }
     }
 
+    /// How much the last call executed, in Wasm instructions or thereabouts: the same for the same module and input on each machine.
+    /// `None` unless the engine counts ([`Engine::metered`](crate::Engine::metered)).
+    pub fn fuel(&self) -> Option<u64> {
+        match &self.0 {
+            Form::Component(component) => component.fuel(),
+            Form::Rego(rego) => rego.fuel(),
+        }
+    }
+
     /// Linear memory in use. That of a component never shrinks while the instance lives.
     pub fn memory(&self) -> Bytes {
         match &self.0 {
@@ -143,6 +152,16 @@ impl std::fmt::Debug for Instance {
             .field("usable", &self.is_usable())
             .finish_non_exhaustive()
     }
+}
+
+/// Lets a store execute without end: it is time that ends a call. Whether its engine counts.
+pub(crate) fn fill_up<T>(store: &mut Store<T>) -> bool {
+    store.set_fuel(u64::MAX).is_ok()
+}
+
+/// What was executed since.
+pub(crate) fn burnt<T>(store: &Store<T>) -> Option<u64> {
+    Some(u64::MAX - store.get_fuel().ok()?)
 }
 
 /// Has the store ask its own deadline whenever the engine's epoch passes, from its first instruction on.

@@ -74,6 +74,26 @@ impl Interface {
         }
     }
 
+    /// What an operator who grants it allows, in half a sentence.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Log => "writes lines for the operator",
+            Self::State => "keeps up to 64 KiB that outlive the instance",
+            Self::Node => "reads the node's CPUs, memory and CPU use",
+            Self::CpuStat => "reads each container's CPU time, throttling and quota",
+            Self::MemoryStat => "reads each container's memory use and events",
+            Self::Pressure => "reads each container's pressure: time lost to waiting",
+            Self::NumaStat => "reads on which NUMA nodes containers run and have their memory",
+            Self::CpuBandwidth => "sets CFS quota and burst",
+            Self::MemoryProtection => {
+                "sets what memory is protected, throttled and reclaimed, and whom the OOM killer takes"
+            }
+            Self::Cpuset => "sets on which NUMA nodes containers may have memory",
+            Self::PageMigration => "moves containers' pages between NUMA nodes",
+            Self::PodEvent => "records events on pods, which their owners see",
+        }
+    }
+
     /// The control that sets a knob.
     pub fn of(knob: Knob) -> Self {
         match knob {
@@ -92,6 +112,11 @@ impl Interface {
             | Knob::PageCacheReclaimSync => Self::MemoryProtection,
             Knob::CpusetMems => Self::Cpuset,
         }
+    }
+
+    /// The knobs that it can hold; none for signals, and for controls whose effects are no settings.
+    pub fn knobs(self) -> impl Iterator<Item = Knob> {
+        Knob::ALL.into_iter().filter(move |&knob| Self::of(knob) == self)
     }
 
     /// Whether it only reads the node.

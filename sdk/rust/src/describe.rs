@@ -2,8 +2,10 @@
 
 use std::fmt::Display;
 
-use crate::Trigger;
+use schemars::JsonSchema;
+
 use crate::bindings::exports::qosm::policy::lifecycle as contract;
+use crate::{Trigger, schema};
 
 /// Who a policy is. JSON is taken as text or as a [`serde_json::Value`]; text makes the smaller component.
 ///
@@ -58,6 +60,13 @@ impl Description {
     pub fn config_schema(mut self, schema: impl Display) -> Self {
         self.0.config_schema = Some(schema.to_string());
         self
+    }
+
+    /// The same out of the type that reads it: field names, ranges, words, defaults and doc comments become its schema, and
+    /// with `#[serde(deny_unknown_fields)]` a misspelt field is refused. The host checks an operator's configuration against it
+    /// before the policy sees it.
+    pub fn config<T: JsonSchema>(self) -> Self {
+        self.config_schema(schema::of::<T>())
     }
 
     /// How pods and operators speak to it.
@@ -144,6 +153,11 @@ impl Protocol {
     pub fn schema(mut self, schema: impl Display) -> Self {
         self.0.schema = schema.to_string();
         self
+    }
+
+    /// The same out of the type that reads them: a struct with named fields.
+    pub fn schema_of<T: JsonSchema>(self) -> Self {
+        self.schema(schema::of::<T>())
     }
 
     /// Adds a field that only operators may set.

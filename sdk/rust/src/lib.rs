@@ -77,11 +77,18 @@
 
 #[doc(hidden)]
 pub mod bindings;
+mod bucket;
 mod describe;
+mod ewma;
 mod host;
+mod hysteresis;
 pub mod mock;
 mod pod;
+mod pods;
 mod policy;
+mod rate;
+mod scale;
+mod schema;
 mod session;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -102,7 +109,9 @@ pub use bindings::qosm::policy::types::{
     Alarm, Cause, Container, ContainerId, ContainerKind, ContainerState, ExtendedResource, KubeQos, Pod as PodFacts,
     PodId, PressureScope, PressureTrigger, QosClass, StalledResource, Target, Tick, Tier, Trigger,
 };
+pub use bucket::TokenBucket;
 pub use describe::{Description, Preset, Protocol};
+pub use ewma::Ewma;
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
 pub use host::Granted;
@@ -110,8 +119,13 @@ pub use host::{
     CpuBandwidth, CpuStat, Cpuset, Host, Log, MemoryProtection, MemoryStat, Node, NumaStat, PageMigration, PodEvent,
     Pressure, State,
 };
+pub use hysteresis::Hysteresis;
 pub use pod::{NoConfig, Pod};
+pub use pods::Pods;
 pub use policy::Policy;
+pub use rate::{MilliCpu, Rate, RecentRate};
+pub use scale::{percent_of, scale};
+pub use schemars;
 pub use session::Session;
 
 /// Makes the crate's component out of a [`Policy`]. To be called once, in the root of a `cdylib`; does nothing natively.

@@ -39,6 +39,8 @@ pub(crate) struct Rego {
     lasting: Lasting,
     usable: bool,
     elapsed: Duration,
+    /// What the last call executed, where the engine counts.
+    fuel: Option<u64>,
     /// The sum of all windows.
     windows: Micros,
     /// The policy's configuration, without its data: the text of an object.
@@ -127,6 +129,7 @@ impl Rego {
         let name: Arc<str> = name.into();
         let started = start(engine, policy, limits);
         let (machine, lasting) = started.map_err(|error| failure(&name, Export::Start, limits, &error))?;
+        let fuel = machine.fuel();
         let kept = match state.as_slice() {
             [] => Some("{}".to_owned()),
             bytes => object(bytes).map(|state| state.to_json()),
@@ -140,6 +143,7 @@ impl Rego {
             lasting,
             usable: true,
             elapsed: Duration::ZERO,
+            fuel,
             windows: Micros(0),
             config: "{}".to_owned(),
             data: policy.data.to_json(),
@@ -260,7 +264,7 @@ impl Rego {
             let document = machine.evaluate(self.policy.entrypoint, input, data)?;
             Ok((document, machine.heap_end()?))
         });
-        self.elapsed += took;
+        self.took(took);
         let (printed, faults) = self.machine.host().take_said();
         let (document, end) = match result {
             Ok(result) => result,
@@ -330,6 +334,10 @@ impl Rego {
         self.elapsed
     }
 
+    pub(crate) fn fuel(&self) -> Option<u64> {
+        self.fuel
+    }
+
     pub(crate) fn memory(&self) -> Bytes {
         self.machine.memory()
     }
@@ -344,7 +352,14 @@ impl Rego {
         }
         self.stage.begin();
         self.elapsed = Duration::ZERO;
+        self.fuel = self.fuel.map(|_| 0);
         Ok(())
+    }
+
+    /// Adds up what parts of a call took.
+    fn took(&mut self, time: Duration) {
+        self.elapsed += time;
+        self.fuel = self.fuel.zip(self.machine.fuel()).map(|(sum, part)| sum.saturating_add(part));
     }
 
     /// Puts documents that changed into the module's memory.
@@ -358,7 +373,7 @@ impl Rego {
             Document::Quotas => input::bandwidth(bandwidth.as_deref().unwrap_or_default()),
         };
         let (result, took) = machine.within(limits, |machine| lasting.put(machine, upto, text));
-        self.elapsed += took;
+        self.took(took);
         result.map_err(|error| self.ended(export, &error))
     }
 

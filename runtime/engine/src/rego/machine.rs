@@ -13,7 +13,7 @@ use wasmtime::{
     WasmParams, WasmResults,
 };
 
-use crate::instance::watch;
+use crate::instance::{burnt, fill_up, watch};
 use crate::limits::{Limits, words};
 use crate::link::MemoryBound;
 use crate::watchdog::Deadline;
@@ -73,6 +73,8 @@ pub(super) struct Machine {
     store: Store<Host>,
     exports: Arc<Exports>,
     version: (i32, i32),
+    /// What was executed last, where the engine counts.
+    fuel: Option<u64>,
 }
 
 /// A value in the module's memory.
@@ -117,13 +119,14 @@ impl Machine {
         let mut store = Store::new(module.engine(), host);
         store.limiter(|host| &mut host.memory);
         watch(&mut store, |host| &mut host.deadline);
+        let fuel = fill_up(&mut store).then_some(0);
         store.data_mut().deadline.start(limits.evaluation);
         let started = Self::instantiate(module, &mut store);
         store.data_mut().deadline.stop();
         let (exports, version) = started?;
         let exports = Arc::new(exports);
         store.data_mut().exports = Some(Arc::clone(&exports));
-        Ok(Self { store, exports, version })
+        Ok(Self { store, exports, version, fuel })
     }
 
     fn instantiate(module: &Module, store: &mut Store<Host>) -> wasmtime::Result<(Exports, (i32, i32))> {
@@ -150,6 +153,11 @@ impl Machine {
         self.version
     }
 
+    /// What was executed the last time [`Self::within`] its limits.
+    pub(super) fn fuel(&self) -> Option<u64> {
+        self.fuel
+    }
+
     /// Linear memory in use.
     pub(super) fn memory(&self) -> qosm_model::unit::Bytes {
         self.store.data().memory.used()
@@ -166,9 +174,14 @@ impl Machine {
         run: impl FnOnce(&mut Self) -> wasmtime::Result<R>,
     ) -> (wasmtime::Result<R>, std::time::Duration) {
         self.store.set_epoch_deadline(1);
+        if self.fuel.is_some() {
+            fill_up(&mut self.store);
+        }
         self.store.data_mut().deadline.start(limits.evaluation);
         let result = run(self);
-        (result, self.store.data_mut().deadline.stop())
+        let took = self.store.data_mut().deadline.stop();
+        self.fuel = self.fuel.and_then(|_| burnt(&self.store));
+        (result, took)
     }
 
     /// The built-in functions that it needs, by name, with their numbers.

@@ -2,30 +2,46 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::FromStr;
 
-use anyhow::{Result, bail};
+use crate::cargo::{self, Cargo};
+use crate::error::BuildError;
 
-use crate::command;
-use crate::workspace::Workspace;
-
-/// What `modules.rs` builds for.
-pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
+/// What modules are built for.
+pub const TARGET: &str = "wasm32-unknown-unknown";
 
 /// Where Debian's current Rust lies, whatever else is on the path.
 const DEBIAN: &str = "/usr/bin";
 
 /// Which way to build for Wasm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Way {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
     /// The standard library of the cargo in use, as `rustup target add` brings it.
     Rustup,
     /// Debian's `rustc-web` with the standard library built from `rust-web-src`, where rustup's server is out of reach.
     Debian,
 }
 
+impl Way {
+    /// The words for them.
+    pub const WORDS: [&'static str; 2] = ["rustup", "debian"];
+}
+
+impl FromStr for Way {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "rustup" => Ok(Self::Rustup),
+            "debian" => Ok(Self::Debian),
+            other => Err(format!("`{other}` is no way to build for Wasm; there are {}", Self::WORDS.join(" and "))),
+        }
+    }
+}
+
 /// A compiler for Wasm that is there.
 #[derive(Debug)]
-pub(crate) enum Toolchain {
+pub enum Toolchain {
     /// The cargo in use has the target.
     Installed,
     /// Debian's compiler, its library's source and a linker.
@@ -35,18 +51,31 @@ pub(crate) enum Toolchain {
     },
 }
 
+/// What is to be compiled.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// The cargo in use.
+    pub cargo: &'a Cargo,
+    /// The folder with the Cargo.toml of the workspace, or of a crate without one.
+    pub folder: &'a Path,
+    /// As the folder is called in panic messages and backtraces.
+    pub shown_as: &'a str,
+    /// A target directory; both ways have a folder of their own in it.
+    pub target: &'a Path,
+}
+
 impl Toolchain {
-    /// What this machine has; only the way asked for, if one is. `None` where nothing fits.
-    pub(crate) fn find(workspace: &Workspace, way: Option<Way>) -> Option<Self> {
+    /// What this machine has for a folder, `oldest` or newer; only the way asked for, if one is. `None` where nothing fits.
+    pub fn find(cargo: &Cargo, folder: &Path, oldest: &str, way: Option<Way>) -> Option<Self> {
         let installed = || {
-            let library = sysroot(&rustc(workspace)).ok()?.join("lib/rustlib").join(TARGET).join("lib");
+            let library = sysroot(&cargo.rustc(), folder).ok()?.join("lib/rustlib").join(TARGET).join("lib");
             library.is_dir().then_some(Self::Installed)
         };
         let from_source = || {
             let rustc = Path::new(DEBIAN).join("rustc");
-            let source = sysroot(&rustc).ok()?.join("lib/rustlib/src/rust/library/std");
+            let source = sysroot(&rustc, folder).ok()?.join("lib/rustlib/src/rust/library/std");
             let linker = linker()?;
-            (source.is_dir() && is_new_enough(&rustc)).then_some(Self::FromSource { linker })
+            (source.is_dir() && is_new_enough(&rustc, oldest)).then_some(Self::FromSource { linker })
         };
         match way {
             Some(Way::Rustup) => installed(),
@@ -55,15 +84,20 @@ impl Toolchain {
         }
     }
 
-    /// `cargo build` for Wasm in a target directory of its own: the two compilers would undo each other's work in a shared one.
-    pub(crate) fn cargo_build(&self, workspace: &Workspace, target: &Path) -> Result<Command> {
+    /// `cargo build` for Wasm with the profile `wasm`, in a target directory of its own: the two compilers would undo each other's work
+    /// in a shared one. The caller adds which packages.
+    ///
+    /// # Errors
+    ///
+    /// When the compiler does not say where its library is.
+    pub fn cargo_build(&self, job: &Job<'_>) -> Result<Command, BuildError> {
         let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home_cargo);
         let (mut cargo, sysroot) = match self {
-            Self::Installed => (workspace.cargo(), sysroot(&rustc(workspace))?),
+            Self::Installed => (job.cargo.command(job.folder), sysroot(&job.cargo.rustc(), job.folder)?),
             Self::FromSource { linker } => {
                 let rustc = Path::new(DEBIAN).join("rustc");
                 let mut cargo = Command::new(Path::new(DEBIAN).join("cargo"));
-                cargo.current_dir(workspace.root()).env("RUSTC", &rustc);
+                cargo.current_dir(job.folder).env("RUSTC", &rustc);
                 // -Zbuild-std is the one unstable thing here, and a released compiler takes it only like this.
                 cargo.env("RUSTC_BOOTSTRAP", "1").env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker);
                 // What rustup's cargo set for this process points at the other compiler.
@@ -71,41 +105,48 @@ impl Toolchain {
                 {
                     cargo.env_remove(name);
                 }
-                (cargo, sysroot(&rustc)?)
+                (cargo, sysroot(&rustc, job.folder)?)
             }
         };
         // Paths end up in panic messages; without them the same source gives the same module on every machine.
-        let mut flags = vec![remap(workspace.root(), "/qosm"), remap(&sysroot, "/rust")];
+        let mut flags = vec![remap(job.folder, job.shown_as), remap(&sysroot, "/rust")];
         flags.extend(cargo_home.map(|home| remap(&home, "/cargo")));
         for name in ["RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS", "CARGO_BUILD_TARGET"] {
             cargo.env_remove(name);
         }
         cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
-        cargo.args(["build", "--profile", "wasm", "--target", TARGET, "--lib", "--target-dir"]).arg(target);
+        cargo.args(["build", "--profile", "wasm", "--target", TARGET, "--lib", "--target-dir"]);
+        cargo.arg(self.target(job));
         if matches!(self, Self::FromSource { .. }) {
             cargo.arg("-Zbuild-std=std,panic_abort");
         }
         Ok(cargo)
     }
+
+    /// Where `cargo_build` leaves the core module of a library.
+    pub fn core_module(&self, job: &Job<'_>, library: &str) -> PathBuf {
+        self.target(job).join(TARGET).join("wasm").join(format!("{}.wasm", library.replace('-', "_")))
+    }
+
+    fn target(&self, job: &Job<'_>) -> PathBuf {
+        job.target.join(match self {
+            Self::Installed => "wasm",
+            Self::FromSource { .. } => "wasm-from-source",
+        })
+    }
 }
 
-/// The compiler beside the cargo in use.
-fn rustc(workspace: &Workspace) -> PathBuf {
-    let cargo = PathBuf::from(workspace.cargo().get_program());
-    let beside = cargo.with_file_name("rustc");
-    if beside.is_file() { beside } else { PathBuf::from("rustc") }
-}
-
-fn sysroot(rustc: &Path) -> Result<PathBuf> {
-    let printed = command::output(Command::new(rustc).args(["--print", "sysroot"]).env_remove("LD_LIBRARY_PATH"))?;
+/// As a folder of the project may choose a compiler, it is asked there.
+fn sysroot(rustc: &Path, folder: &Path) -> Result<PathBuf, BuildError> {
+    let mut rustc = Command::new(rustc);
+    let printed = cargo::output(rustc.args(["--print", "sysroot"]).current_dir(folder).env_remove("LD_LIBRARY_PATH"))?;
     Ok(PathBuf::from(printed.trim()))
 }
 
-/// Whether a compiler is at least the workspace's `rust-version`.
-fn is_new_enough(rustc: &Path) -> bool {
-    let printed = command::output(Command::new(rustc).arg("--version").env_remove("LD_LIBRARY_PATH"));
+fn is_new_enough(rustc: &Path, oldest: &str) -> bool {
+    let printed = cargo::output(Command::new(rustc).arg("--version").env_remove("LD_LIBRARY_PATH"));
     let have = printed.ok().and_then(|line| numbers(line.split(' ').nth(1)?));
-    have >= numbers(env!("CARGO_PKG_RUST_VERSION"))
+    have >= numbers(oldest)
 }
 
 /// `1.95` or `1.95.0` as something that compares.
@@ -130,18 +171,6 @@ fn remap(from: &Path, to: &str) -> String {
     format!("--remap-path-prefix={}={to}", from.display())
 }
 
-/// The error of a machine without any such compiler.
-///
-/// # Errors
-///
-/// Always.
-pub(crate) fn missing<T>() -> Result<T> {
-    bail!(
-        "no Rust here compiles to {TARGET}: run `rustup target add {TARGET}`, or on Debian, as root, \
-         `apt-get install --no-install-recommends rustc-web cargo-web rust-web-src lld-22`"
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,5 +181,11 @@ mod tests {
         assert!(numbers("1.95.0") >= numbers("1.95"));
         assert!(numbers("1.63.0") < numbers("1.95"));
         assert!(numbers("nonsense") < numbers("1.95"));
+    }
+
+    #[test]
+    fn each_way_has_a_word() {
+        assert_eq!(Way::WORDS.map(str::parse::<Way>), [Ok(Way::Rustup), Ok(Way::Debian)]);
+        assert!("wasi".parse::<Way>().unwrap_err().contains("rustup and debian"));
     }
 }

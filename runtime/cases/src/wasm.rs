@@ -1,6 +1,6 @@
-//! A component in the place of the policy's own code.
+//! A module in the place of the policy's own code.
 
-use qosm_engine::{CallError, Compiler, Engine, EngineError, Grants, Instance, Limits, Module, PodView, Staged};
+use qosm_engine::{CallError, Engine, EngineError, Grants, Instance, Limits, Module, PodView, Staged};
 use qosm_model::pod::PodId;
 use qosm_model::unit::Micros;
 use qosm_sdk::PodFacts;
@@ -10,18 +10,24 @@ use qosm_sdk::testing::{Driver, Outcome};
 use crate::convert;
 
 /// One instance; what kept it from starting is the answer to each call.
-pub(crate) struct Component {
+#[derive(Debug)]
+pub struct Wasm {
     instance: Result<Instance, String>,
 }
 
-impl Component {
-    pub(crate) fn load(engine: &Engine, wasm: &[u8]) -> Result<Module, EngineError> {
-        engine.load(wasm, None, &Compiler::InProcess)
+impl Wasm {
+    /// A fresh instance that may do what the module imports and nothing else.
+    pub fn start(engine: &Engine, module: &Module, policy: &str) -> Self {
+        let grants: Grants = module.imports().iter().copied().collect();
+        Self::of(engine.instantiate(module, policy, &grants, &Limits::default(), Vec::new()))
     }
 
-    pub(crate) fn start(engine: &Engine, module: &Module, policy: &str) -> Self {
-        let grants: Grants = module.imports().iter().copied().collect();
-        let instance = engine.instantiate(module, policy, &grants, &Limits::default(), Vec::new());
+    /// The same, but with these grants alone: a call of anything else ends what it is called in.
+    pub fn with_grants(engine: &Engine, module: &Module, policy: &str, grants: &Grants) -> Self {
+        Self::of(engine.instantiate_partly(module, policy, grants, &Limits::default(), Vec::new()))
+    }
+
+    fn of(instance: Result<Instance, EngineError>) -> Self {
         Self { instance: instance.map_err(|error| error.to_string()) }
     }
 
@@ -31,12 +37,12 @@ impl Component {
     }
 }
 
-impl Driver for Component {
+impl Driver for Wasm {
     fn configure(&mut self, config: &str) -> Result<Outcome, String> {
         self.call(|instance| instance.configure(config))
     }
 
-    /// Without the columns: a component is shown them in `evaluate` alone.
+    /// Without the columns: a module is shown them in `evaluate` alone.
     fn pods(&mut self, upserted: Vec<PodFacts>, removed: Vec<qosm_sdk::PodId>, _: &Columns) -> Result<Outcome, String> {
         let pods = upserted.iter().map(convert::pod).collect::<Result<Vec<_>, _>>()?;
         let containers: Vec<_> = upserted.iter().map(convert::container_ids).collect();
