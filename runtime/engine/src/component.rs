@@ -26,6 +26,7 @@ pub(crate) struct Component {
     limits: Limits,
     usable: bool,
     elapsed: Duration,
+    /// What the last call executed, where the engine counts.
     fuel: Option<u64>,
     // Keeps the watchdog at its post for as long as something can run.
     _engine: Engine,
@@ -47,10 +48,9 @@ impl Component {
         // The contract has no resources, so no handle is ever made.
         store.set_max_component_handles(64);
         watch(&mut store, |host| &mut host.deadline);
-        fill_up(&mut store);
+        let fuel = fill_up(&mut store).then_some(0);
         store.data_mut().deadline.start(limits.evaluation);
         let result = pre.instantiate(&mut store);
-        let fuel = burnt(&store);
         let host = store.data_mut();
         let elapsed = host.deadline.stop();
         host.starting = false;
@@ -140,12 +140,14 @@ impl Component {
             return Err(CallError::Spent { module: Arc::clone(&self.name), export });
         }
         self.store.set_epoch_deadline(1);
-        fill_up(&mut self.store);
+        if self.fuel.is_some() {
+            fill_up(&mut self.store);
+        }
         let host = self.store.data_mut();
         host.stage.begin();
         host.deadline.start(self.limits.evaluation);
         let result = run(self.policy.qosm_policy_lifecycle(), &mut self.store);
-        self.fuel = burnt(&self.store);
+        self.fuel = self.fuel.and_then(|_| burnt(&self.store));
         let host = self.store.data_mut();
         self.elapsed = host.deadline.stop();
         let error = match result {

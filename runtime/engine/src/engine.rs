@@ -214,8 +214,8 @@ impl Engine {
         let component = match &module.0.code {
             Code::Component(component) => component,
             Code::Rego(policy) => {
-                let rego = Rego::start(self, policy, &policy.grants, name, limits, state);
-                return rego.map(Instance::from).map_err(EngineError::Instantiate);
+                let rego = Rego::start(self, policy, name, limits, state).map_err(EngineError::Instantiate)?;
+                return Ok(rego.into());
             }
         };
         let granted = Interface::ALL.into_iter().filter(|&interface| grants.contains(interface));
@@ -227,7 +227,7 @@ impl Engine {
     }
 
     /// The same, but what is not granted ends the call in which the module uses it, and keeps nothing from being instantiated: for tools
-    /// that ask which of its imports a module needs. A Rego policy does not see the columns, either.
+    /// that ask which of its imports a module needs.
     ///
     /// # Errors
     ///
@@ -245,8 +245,9 @@ impl Engine {
         let component = match &module.0.code {
             Code::Component(component) => component,
             Code::Rego(policy) => {
-                let rego = Rego::start(self, policy, &granted, name, limits, state);
-                return rego.map(Instance::from).map_err(EngineError::Instantiate);
+                let policy = Arc::new(policy.with_grants(granted));
+                let rego = Rego::start(self, &policy, name, limits, state).map_err(EngineError::Instantiate)?;
+                return Ok(rego.into());
             }
         };
         let pre = self.pre_instantiate(*module.digest(), component, |linker| {

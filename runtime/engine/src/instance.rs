@@ -154,6 +154,16 @@ impl std::fmt::Debug for Instance {
     }
 }
 
+/// Lets a store execute without end: it is time that ends a call. Whether its engine counts.
+pub(crate) fn fill_up<T>(store: &mut Store<T>) -> bool {
+    store.set_fuel(u64::MAX).is_ok()
+}
+
+/// What was executed since.
+pub(crate) fn burnt<T>(store: &Store<T>) -> Option<u64> {
+    Some(u64::MAX - store.get_fuel().ok()?)
+}
+
 /// Has the store ask its own deadline whenever the engine's epoch passes, from its first instruction on.
 pub(crate) fn watch<T: 'static>(store: &mut Store<T>, deadline: fn(&mut T) -> &mut Deadline) {
     store.epoch_deadline_callback(move |mut store| {
@@ -179,17 +189,6 @@ pub(crate) fn give(stage: &mut Stage, upserted: &[PodView<'_>], removed: &[PodId
 /// The module said no.
 pub(crate) fn refusal(module: &Arc<str>, export: Export, limits: &Limits, message: String) -> CallError {
     CallError::Refused(Refusal { module: Arc::clone(module), export, message: printable(cut(message, limits.text)) })
-}
-
-/// Lets a store that counts execute without end, since it is time that ends a call; nothing where nothing is counted.
-pub(crate) fn fill_up<T>(store: &mut Store<T>) {
-    // It fails where nothing is counted.
-    let _ = store.set_fuel(u64::MAX);
-}
-
-/// What was executed since [`fill_up`]; `None` where nothing is counted.
-pub(crate) fn burnt<T>(store: &Store<T>) -> Option<u64> {
-    store.get_fuel().ok().map(|left| u64::MAX - left)
 }
 
 /// Why the engine ended a call.

@@ -119,7 +119,7 @@ pub(crate) fn link(linker: &mut Linker<Host>, interface: Interface) -> wasmtime:
     }
 }
 
-/// Links every function of these interfaces to a broken rule: the module can be instantiated, and not reach them.
+/// Links every function of these interfaces to a broken rule: the component can be instantiated, and not reach them.
 pub(crate) fn link_to_nothing(
     linker: &mut Linker<Host>,
     component: &Component,

@@ -6,6 +6,7 @@ use anyhow::Context;
 use qosm_build::Project;
 use qosm_engine::{Engine, Module};
 use qosm_model::protocol::Description;
+use qosm_rego::Support;
 
 use super::shelf;
 use crate::args::SubjectArgs;
@@ -44,6 +45,10 @@ impl Subject {
 }
 
 /// Why a policy in Rego cannot call a built-in function, and what it can do instead.
-pub(super) fn refused(_name: &str) -> Option<String> {
-    None
+pub(super) fn refused(name: &str) -> Option<String> {
+    match qosm_rego::support(name) {
+        Support::Works => None,
+        Support::Refused { why, instead } => Some(format!("{why}; {instead}")),
+        Support::Unknown { instead } => Some(instead),
+    }
 }

@@ -1,6 +1,6 @@
 //! A Rego policy at work.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,13 +33,14 @@ const IDLE_PART: u64 = 4;
 pub(crate) struct Rego {
     name: Arc<str>,
     policy: Arc<Policy>,
-    grants: BTreeSet<Interface>,
     limits: Limits,
     stage: Stage,
     machine: Machine,
     lasting: Lasting,
     usable: bool,
     elapsed: Duration,
+    /// What the last call executed, where the engine counts.
+    fuel: Option<u64>,
     /// The sum of all windows.
     windows: Micros,
     /// The policy's configuration, without its data: the text of an object.
@@ -117,11 +118,10 @@ impl Lasting {
 }
 
 impl Rego {
-    /// Starts the policy's module. It sees and sets what these grants allow, of what it declared.
+    /// Starts the policy's module.
     pub(crate) fn start(
         engine: &Engine,
         policy: &Arc<Policy>,
-        grants: &BTreeSet<Interface>,
         name: &str,
         limits: &Limits,
         state: Vec<u8>,
@@ -129,6 +129,7 @@ impl Rego {
         let name: Arc<str> = name.into();
         let started = start(engine, policy, limits);
         let (machine, lasting) = started.map_err(|error| failure(&name, Export::Start, limits, &error))?;
+        let fuel = machine.fuel();
         let kept = match state.as_slice() {
             [] => Some("{}".to_owned()),
             bytes => object(bytes).map(|state| state.to_json()),
@@ -136,13 +137,13 @@ impl Rego {
         Ok(Self {
             name,
             policy: Arc::clone(policy),
-            grants: grants.clone(),
             limits: limits.clone(),
             stage: Stage::new(limits.clone(), state),
             machine,
             lasting,
             usable: true,
             elapsed: Duration::ZERO,
+            fuel,
             windows: Micros(0),
             config: "{}".to_owned(),
             data: policy.data.to_json(),
@@ -227,7 +228,7 @@ impl Rego {
         self.begin(Export::Evaluate)?;
         self.windows = Micros(self.windows.0.saturating_add(window.0));
         self.node = columns.node.or(self.node);
-        let shows_quotas = self.grants.contains(&Interface::CpuStat);
+        let shows_quotas = self.policy.grants.contains(&Interface::CpuStat);
         if shows_quotas && self.bandwidth != columns.bandwidth {
             self.bandwidth.clone_from(&columns.bandwidth);
             self.lasting.forget(Document::Quotas);
@@ -241,7 +242,7 @@ impl Rego {
             config: &self.config,
             state: &self.state,
         };
-        let declares = |interface| self.grants.contains(&interface);
+        let declares = |interface| self.policy.grants.contains(&interface);
         if let Err(error) = input::evaluation(&mut self.text, declares, &said) {
             return Err(self.ended(Export::Evaluate, &error.into()));
         }
@@ -263,7 +264,7 @@ impl Rego {
             let document = machine.evaluate(self.policy.entrypoint, input, data)?;
             Ok((document, machine.heap_end()?))
         });
-        self.elapsed += took;
+        self.took(took);
         let (printed, faults) = self.machine.host().take_said();
         let (document, end) = match result {
             Ok(result) => result,
@@ -306,7 +307,7 @@ impl Rego {
         faults: Vec<String>,
     ) -> Result<Declaration, Rule> {
         let document = document.ok_or(Rule::NoSettings)?;
-        let declared = settings::read(document, &self.grants, self.limits.settings)?;
+        let declared = settings::read(document, &self.policy.grants, self.limits.settings)?;
         let mut next = self.declaration.stage(declared, &mut self.stage)?;
         if std::mem::take(&mut self.strange_state) {
             let line = "what the module before saved is no JSON object: `input.state` begins empty".to_owned();
@@ -334,7 +335,7 @@ impl Rego {
     }
 
     pub(crate) fn fuel(&self) -> Option<u64> {
-        self.machine.fuel()
+        self.fuel
     }
 
     pub(crate) fn memory(&self) -> Bytes {
@@ -351,7 +352,14 @@ impl Rego {
         }
         self.stage.begin();
         self.elapsed = Duration::ZERO;
+        self.fuel = self.fuel.map(|_| 0);
         Ok(())
+    }
+
+    /// Adds up what parts of a call took.
+    fn took(&mut self, time: Duration) {
+        self.elapsed += time;
+        self.fuel = self.fuel.zip(self.machine.fuel()).map(|(sum, part)| sum.saturating_add(part));
     }
 
     /// Puts documents that changed into the module's memory.
@@ -365,7 +373,7 @@ impl Rego {
             Document::Quotas => input::bandwidth(bandwidth.as_deref().unwrap_or_default()),
         };
         let (result, took) = machine.within(limits, |machine| lasting.put(machine, upto, text));
-        self.elapsed += took;
+        self.took(took);
         result.map_err(|error| self.ended(export, &error))
     }
 

@@ -73,7 +73,7 @@ pub(super) struct Machine {
     store: Store<Host>,
     exports: Arc<Exports>,
     version: (i32, i32),
-    /// Executed within the last bound of time.
+    /// What was executed last, where the engine counts.
     fuel: Option<u64>,
 }
 
@@ -119,14 +119,13 @@ impl Machine {
         let mut store = Store::new(module.engine(), host);
         store.limiter(|host| &mut host.memory);
         watch(&mut store, |host| &mut host.deadline);
-        fill_up(&mut store);
+        let fuel = fill_up(&mut store).then_some(0);
         store.data_mut().deadline.start(limits.evaluation);
         let started = Self::instantiate(module, &mut store);
         store.data_mut().deadline.stop();
         let (exports, version) = started?;
         let exports = Arc::new(exports);
         store.data_mut().exports = Some(Arc::clone(&exports));
-        let fuel = burnt(&store);
         Ok(Self { store, exports, version, fuel })
     }
 
@@ -154,14 +153,14 @@ impl Machine {
         self.version
     }
 
+    /// What was executed the last time [`Self::within`] its limits.
+    pub(super) fn fuel(&self) -> Option<u64> {
+        self.fuel
+    }
+
     /// Linear memory in use.
     pub(super) fn memory(&self) -> qosm_model::unit::Bytes {
         self.store.data().memory.used()
-    }
-
-    /// How much ran within the last bound of time; `None` where nothing is counted.
-    pub(super) fn fuel(&self) -> Option<u64> {
-        self.fuel
     }
 
     pub(super) fn host(&mut self) -> &mut Host {
@@ -175,11 +174,14 @@ impl Machine {
         run: impl FnOnce(&mut Self) -> wasmtime::Result<R>,
     ) -> (wasmtime::Result<R>, std::time::Duration) {
         self.store.set_epoch_deadline(1);
-        fill_up(&mut self.store);
+        if self.fuel.is_some() {
+            fill_up(&mut self.store);
+        }
         self.store.data_mut().deadline.start(limits.evaluation);
         let result = run(self);
-        self.fuel = burnt(&self.store);
-        (result, self.store.data_mut().deadline.stop())
+        let took = self.store.data_mut().deadline.stop();
+        self.fuel = self.fuel.and_then(|_| burnt(&self.store));
+        (result, took)
     }
 
     /// The built-in functions that it needs, by name, with their numbers.

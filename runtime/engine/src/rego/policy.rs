@@ -19,6 +19,7 @@ use crate::limits::Limits;
 use crate::watchdog::Deadline;
 
 /// A Rego policy, ready to be instantiated.
+#[derive(Clone)]
 pub(crate) struct Policy {
     pub(super) module: Module,
     pub(crate) description: Description,
@@ -72,6 +73,13 @@ impl Policy {
             builtins: Arc::new(builtins),
             entrypoint,
         })
+    }
+}
+
+impl Policy {
+    /// The same, with other grants than it declares.
+    pub(crate) fn with_grants(&self, grants: BTreeSet<Interface>) -> Self {
+        Self { grants, ..self.clone() }
     }
 }
 

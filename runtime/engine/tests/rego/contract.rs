@@ -26,7 +26,8 @@ fn the_input_is_what_its_schema_says() {
     let validator = jsonschema::validator_for(&schema).unwrap();
     for grants in [ALL, "", "node", "cpu-stat"] {
         let input = &shown(grants)["input"];
-        let errors: Vec<_> = validator.iter_errors(input).map(|error| format!("{}: {error}", error.instance_path())).collect();
+        let errors: Vec<_> =
+            validator.iter_errors(input).map(|error| format!("{}: {error}", error.instance_path())).collect();
         assert!(errors.is_empty(), "{grants}: {errors:#?}");
     }
     let broken = json!({"tick": {}, "config": {}, "state": {}, "pods": [{"id": 1}]});
@@ -150,7 +151,8 @@ fn a_declared_column_that_was_not_measured_is_empty() {
 
 #[test]
 fn numbers_of_data_and_configuration_stay_what_they_are() {
-    let rules = "settings contains {\"state\": {\"text\": json.marshal([data.limits, input.config, input.pods[0].config])}}";
+    let rules =
+        "settings contains {\"state\": {\"text\": json.marshal([data.limits, input.config, input.pods[0].config])}}";
     let bundle = opa::build(&[
         ("policy.rego", &opa::text("", rules)),
         ("data.json", r#"{"limits": {"big": 123456789012345678901}}"#),

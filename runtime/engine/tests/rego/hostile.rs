@@ -26,8 +26,10 @@ fn ends(bundle: &[u8]) -> CallError {
 #[test]
 fn an_endless_evaluation_is_stopped() {
     // A billion steps.
-    let range = "some a in numbers.range(1, 1000)\n\tsome b in numbers.range(1, 1000)\n\tsome c in numbers.range(1, 1000)";
-    let error = ends(&opa::policy("", &format!("settings contains {{\"log\": \"x\"}} if {{\n\t{range}\n\ta + b + c == 0\n}}")));
+    let range =
+        "some a in numbers.range(1, 1000)\n\tsome b in numbers.range(1, 1000)\n\tsome c in numbers.range(1, 1000)";
+    let error =
+        ends(&opa::policy("", &format!("settings contains {{\"log\": \"x\"}} if {{\n\t{range}\n\ta + b + c == 0\n}}")));
     assert!(matches!(error, CallError::TimedOut { .. }), "{error}");
 }
 
@@ -141,7 +143,11 @@ fn a_module_that_is_not_opas_is_told_apart() {
         ("\"{}\\00\"", "\"\\ff\\00\"", "that is not UTF-8"),
         ("\"builtins\") (result i32) i32.const 2048", "\"builtins\") (result i32) i32.const -1", "without an end"),
         ("(module ", "(module (import \"env\" \"fetch\" (func))", "its module imports `env.fetch`"),
-        ("(module ", "(module (import \"wasi_snapshot_preview1\" \"fd_write\" (func))", "`wasi_snapshot_preview1.fd_write`"),
+        (
+            "(module ",
+            "(module (import \"wasi_snapshot_preview1\" \"fd_write\" (func))",
+            "`wasi_snapshot_preview1.fd_write`",
+        ),
         ("(memory 2)", "(memory 2000)", "it wants 131072000 bytes of memory and may have"),
     ] {
         let error = refusal(&module(|text| {
@@ -150,10 +156,10 @@ fn a_module_that_is_not_opas_is_told_apart() {
         }));
         assert!(error.contains(expected), "{error}\n  should contain {expected}");
     }
-    let looping = module(|text| text.replace("(module ", "(module (start 0)").replace(
-        "(func (export \"opa_malloc\")",
-        "(func (loop br 0)) (func (export \"opa_malloc\")",
-    ));
+    let looping = module(|text| {
+        text.replace("(module ", "(module (start 0)")
+            .replace("(func (export \"opa_malloc\")", "(func (loop br 0)) (func (export \"opa_malloc\")")
+    });
     let error = refusal(&looping);
     assert!(error.contains("it had used up its 500ms"), "{error}");
 }
@@ -161,21 +167,43 @@ fn a_module_that_is_not_opas_is_told_apart() {
 #[test]
 fn a_module_that_lies_ends_its_own_evaluation() {
     for (change, expected) in [
-        (("\"eval\") (param i32) (result i32) i32.const 0", "\"eval\") (param i32) (result i32) i32.const 7"), "status 7"),
+        (
+            ("\"eval\") (param i32) (result i32) i32.const 0", "\"eval\") (param i32) (result i32) i32.const 7"),
+            "status 7",
+        ),
         (("\"eval\") (param i32) (result i32)", "\"eval\") (param i32) (result i32) unreachable"), "unreachable"),
         (("i32.const 4096", "i32.const 2048"), "its result cannot be read: it is no set"),
         (("i32.const 4096", "i32.const -1"), "without an end"),
-        (("\"opa_malloc\") (param i32) (result i32) i32.const 65536", "\"opa_malloc\") (param i32) (result i32) i32.const -1"), "out of bounds"),
-        (("\"opa_value_parse\") (param i32 i32) (result i32) i32.const 65536", "\"opa_value_parse\") (param i32 i32) (result i32) i32.const 0"), "cannot read a document"),
         (
-            ("\"eval\") (param i32) (result i32) i32.const 0", "\"eval\") (param i32) (result i32) (call $b (i32.const 5) (i32.const 0))"),
+            (
+                "\"opa_malloc\") (param i32) (result i32) i32.const 65536",
+                "\"opa_malloc\") (param i32) (result i32) i32.const -1",
+            ),
+            "out of bounds",
+        ),
+        (
+            (
+                "\"opa_value_parse\") (param i32 i32) (result i32) i32.const 65536",
+                "\"opa_value_parse\") (param i32 i32) (result i32) i32.const 0",
+            ),
+            "cannot read a document",
+        ),
+        (
+            (
+                "\"eval\") (param i32) (result i32) i32.const 0",
+                "\"eval\") (param i32) (result i32) (call $b (i32.const 5) (i32.const 0))",
+            ),
             "it calls a built-in function that it did not announce, number 5",
         ),
     ] {
         let bundle = module(|text| {
             assert!(text.contains(change.0), "{}", change.0);
             let text = text.replacen(change.0, change.1, 1);
-            text.replacen("(module ", "(module (import \"env\" \"opa_builtin0\" (func $b (param i32 i32) (result i32)))", 1)
+            text.replacen(
+                "(module ",
+                "(module (import \"env\" \"opa_builtin0\" (func $b (param i32 i32) (result i32)))",
+                1,
+            )
         });
         load(&bundle).unwrap_or_else(|error| panic!("{}", chain(&error)));
         let error = match Tried::within(&bundle, &Limits::default()) {

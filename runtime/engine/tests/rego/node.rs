@@ -72,10 +72,8 @@ impl Tried {
     }
 
     pub(crate) fn tell(&mut self, pods: &[(PodId, Pod, Vec<ContainerId>)]) -> Result<Staged, CallError> {
-        let containers: Vec<Vec<_>> = pods
-            .iter()
-            .map(|(.., ids)| ids.iter().map(|&id| (id, (id.0 == 20).then_some(2))).collect())
-            .collect();
+        let containers: Vec<Vec<_>> =
+            pods.iter().map(|(.., ids)| ids.iter().map(|&id| (id, (id.0 == 20).then_some(2))).collect()).collect();
         let view = |((id, pod, _), containers)| PodView {
             id: *id,
             pod,
@@ -146,11 +144,8 @@ pub(crate) fn web() -> (PodId, Pod, Vec<ContainerId>) {
 pub(crate) fn batch() -> (PodId, Pod, Vec<ContainerId>) {
     let mut only = container("job \"é\"", ContainerKind::Regular);
     (only.cpu_limit, only.memory_limit) = (None, None);
-    only.extended_resources = vec![ExtendedResource {
-        name: "kubernetes.io/batch-memory".to_owned(),
-        request: Some(1 << 20),
-        limit: None,
-    }];
+    only.extended_resources =
+        vec![ExtendedResource { name: "kubernetes.io/batch-memory".to_owned(), request: Some(1 << 20), limit: None }];
     let pod = Pod { priority: None, kube_qos: KubeQos::BestEffort, ..pod("batch", &[("tier", "batch")], vec![only]) };
     (BATCH, pod, CONTAINERS[2..].to_vec())
 }
