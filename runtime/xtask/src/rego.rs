@@ -45,14 +45,20 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Takes in a line of `opa test --verbose`: `data.qosm_test.test_it: PASS (1.2ms)`.
-    fn read(&mut self, line: &str) {
-        let Some((_, verdict)) = line.rsplit_once(": ").filter(|(name, _)| name.starts_with("data.")) else { return };
-        match verdict.split_whitespace().next() {
-            Some("PASS") => self.passed += 1,
-            Some("FAIL" | "ERROR") => self.failed += 1,
-            Some("SKIPPED") => self.skipped += 1,
-            _ => {}
+    /// Counts what `opa test --verbose` printed: `data.qosm_test.test_it: PASS (1.2ms)`. What failed is printed twice.
+    fn add<'a>(&mut self, printed: impl IntoIterator<Item = &'a str>) {
+        let verdict = |line: &'a str| {
+            let (name, verdict) = line.rsplit_once(": ").filter(|(name, _)| name.starts_with("data."))?;
+            Some((name, verdict.split_whitespace().next()?))
+        };
+        let verdicts: BTreeMap<&str, &str> = printed.into_iter().filter_map(verdict).collect();
+        for verdict in verdicts.into_values() {
+            match verdict {
+                "PASS" => self.passed += 1,
+                "FAIL" | "ERROR" => self.failed += 1,
+                "SKIPPED" => self.skipped += 1,
+                _ => {}
+            }
         }
     }
 }
@@ -122,10 +128,12 @@ pub(crate) fn test(workspace: &Workspace) -> Result<Counts> {
         let mut check = opa(&["check", "--strict", "--bundle", "."])?;
         command::run(check.arg("--schema").arg(workspace.root().join(SCHEMA)))?;
         let (passed, failed) = (counts.passed, counts.failed);
+        let mut printed = Vec::new();
         let status = command::lines(&mut opa(&["test", "--verbose", "--bundle", "."])?, |line| {
-            counts.read(line);
             println!("{line}");
+            printed.push(line.to_owned());
         })?;
+        counts.add(printed.iter().map(String::as_str));
         if counts.passed == passed {
             bail!("no test of {shown} passed: none was found, or nothing there compiles");
         }
@@ -204,16 +212,17 @@ mod tests {
     #[test]
     fn tests_are_counted_as_opa_prints_them() {
         let mut counts = Counts::default();
-        for line in [
+        counts.add([
+            "FAILURES",
+            "data.qosm_test.test_it_lets_go: FAIL (210.3µs)",
+            "SUMMARY",
             "policy_test.rego:",
             "data.qosm_test.test_it_holds: PASS (1.234567ms)",
             "data.qosm_test.test_it_lets_go: FAIL (210.3µs)",
             "data.qosm_test.todo_test_later: SKIPPED",
             "data.qosm_test.test_what_is_this: ERROR (1µs)",
             "PASS: 1/3",
-        ] {
-            counts.read(line);
-        }
+        ]);
         assert_eq!(counts, Counts { passed: 1, failed: 2, skipped: 1 });
     }
 }
