@@ -1,6 +1,6 @@
-// A policy in Go: memory.high at a share of each container's memory limit, for pods that ask for it.
+// A policy in Go. It slows containers down before they reach their memory limit: memory.high at a percentage of it, in pods that ask.
 //
-// A process that nears its limit is then slowed down and has to reclaim, instead of running into the OOM killer.
+// Above memory.high the kernel reclaims a container's memory and lets it wait for that, instead of ending it at the limit.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	types "github.com/qosm/qosm/sdk/go/bindings/qosm_policy_types"
 )
 
-func init() { qosm.Export(&policy{config: config{SmallestLimitMiB: 64}, pods: map[qosm.PodID]pod{}}) }
+func init() { qosm.Export(&policy{pods: map[qosm.PodID]pod{}}) }
 
 func main() {}
 
@@ -27,7 +27,7 @@ type policy struct {
 
 // config is what the operator may set.
 type config struct {
-	SmallestLimitMiB uint64 `json:"smallestLimitMiB"`
+	LeastLimitMib uint64 `json:"leastLimitMib"`
 }
 
 // request is what a pod's annotation may hold; the schema has no percentage of 0, which here means that nobody asked.
@@ -47,20 +47,25 @@ func (p *policy) Describe() qosm.Description {
 		Version: "0.1.0",
 		Summary: "Slows containers down before they reach their memory limit.",
 		Protocol: qosm.Some(qosm.Protocol{
-			AnnotationKeys: []string{"example.qosm.io/memoryHigh"},
+			AnnotationKeys: []string{"example.com/memory-high"},
+			ConfigMapKey:   qosm.Some("memory-high-config"),
 			Defaults:       `{}`,
+			Presets: []qosm.Preset{
+				{Policy: "auto", Values: `{"percent": 80}`},
+				{Policy: "none", Values: `{}`, Alone: true},
+			},
 			Schema: `{"type": "object", "properties": {
-				"percent": {"type": "integer", "minimum": 10, "maximum": 100,
-					"description": "where memory.high is, in percent of the container's memory limit"}}}`,
+				"percent": {"type": "integer", "minimum": 1, "maximum": 100,
+					"description": "memory.high of each container, in percent of its memory limit"}}}`,
 		}),
 		ConfigSchema: qosm.Some(`{"type": "object", "additionalProperties": false, "properties": {
-			"smallestLimitMiB": {"type": "integer", "minimum": 0, "maximum": 1048576, "default": 64,
-				"description": "containers with a lower memory limit are left alone"}}}`),
+			"leastLimitMib": {"type": "integer", "minimum": 0, "maximum": 1048576, "default": 0,
+				"description": "containers with a memory limit below so many MiB are left alone"}}}`),
 	}
 }
 
 func (p *policy) Configure(text string) error {
-	read := config{SmallestLimitMiB: 64}
+	var read config
 	if err := json.Unmarshal([]byte(text), &read); err != nil {
 		return fmt.Errorf("the configuration cannot be used: %w", err)
 	}
@@ -79,7 +84,7 @@ func (p *policy) Pods(upserted []qosm.Pod, removed []qosm.PodID) ([]qosm.Rejecti
 			rejections = append(rejections, qosm.Rejection{Pod: facts.Id, Field: "percent", Message: err.Error()})
 		} else if asked.Percent > 0 && !slices.ContainsFunc(facts.Containers, isLimited) {
 			rejections = append(rejections, qosm.Rejection{Pod: facts.Id, Field: "percent",
-				Message: "no container of the pod has a memory limit to take it of: set `resources.limits.memory`"})
+				Message: "no container of the pod has a memory limit; set resources.limits.memory"})
 		}
 		p.pods[facts.Id] = pod{percent: asked.Percent, containers: facts.Containers}
 	}
@@ -104,7 +109,7 @@ func (p *policy) Evaluate(qosm.Tick) error {
 				memory.Release(target)
 			default:
 				protection := memory.Protection{High: qosm.Some(memory.MakeBoundBytes(high))}
-				memory.Set(target, protection, fmt.Sprintf("%d%% of the container's memory limit", pod.percent))
+				memory.Set(target, protection, fmt.Sprintf("%d %% of the memory limit", pod.percent))
 			}
 			if high > 0 {
 				held[container.Id] = high
@@ -118,7 +123,7 @@ func (p *policy) Evaluate(qosm.Tick) error {
 // high is where a container's memory.high should be; 0 where it is none of this policy's business.
 func (p *policy) high(percent uint64, container qosm.Container) uint64 {
 	limit := container.MemoryLimitBytes.SomeOr(0)
-	if container.State != types.ContainerStateRunning || limit < p.config.SmallestLimitMiB<<20 {
+	if limit < p.config.LeastLimitMib<<20 {
 		return 0
 	}
 	return limit/100*percent + limit%100*percent/100

@@ -14,6 +14,7 @@ mod go;
 mod image;
 mod interrupt;
 mod keys;
+mod languages;
 mod lint;
 mod modules;
 mod opa;
@@ -65,7 +66,7 @@ enum Verb {
     Pages(demo::pages::Args),
     /// Puts what was built into an image, without a builder.
     Image(image::Args),
-    /// Writes docs/contract.md, the contract's reference, from its WIT.
+    /// Writes docs/contract.md, the contract's reference, and sdk/go/bindings, from its WIT.
     Contract(contract::Args),
     /// Pushes the default modules to a registry, and signs them.
     Publish(publish::Args),
