@@ -91,6 +91,7 @@ pub fn container() -> impl Strategy<Value = Container> {
         1 => Just(ContainerState::Waiting), 3 => Just(ContainerState::Running), 1 => Just(ContainerState::Terminated)
     ];
     let cpu = (option::of(0..64_000_u64), option::of(milli_cpu()));
+    let memory = (option::of(amount()), option::of(amount()));
     let batch = (
         option::of((option::of(amount()), option::of(amount()))),
         option::of((option::of(amount()), option::of(amount()))),
