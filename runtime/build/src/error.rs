@@ -53,7 +53,9 @@ pub enum BuildError {
     )]
     NoTarget,
     /// There is no Go.
-    #[error("`go` is not there: install it from https://go.dev/dl, 1.25 or newer, and put its folder `bin` on the path")]
+    #[error(
+        "`go` is not there: install it from https://go.dev/dl, 1.25 or newer, and put its folder `bin` on the path"
+    )]
     NoGo,
     /// There is no compiler of Rego.
     #[error(

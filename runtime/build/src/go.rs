@@ -62,8 +62,7 @@ impl Go {
         command.args(["-ldflags=-s -w -checklinkname=0", "-o"]).arg(core).arg(".");
         run(&mut command)?;
         let bytes = std::fs::read(core);
-        let bytes =
-            bytes.map_err(|source| BuildError::File { path: core.to_path_buf(), action: "read", source })?;
+        let bytes = bytes.map_err(|source| BuildError::File { path: core.to_path_buf(), action: "read", source })?;
         self.component(bytes)
     }
 

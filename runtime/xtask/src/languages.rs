@@ -78,7 +78,11 @@ pub(crate) fn build(workspace: &Workspace) -> Result<()> {
     // As in the example's README.
     componentize.current_dir(workspace.root().join(PYTHON)).env_remove("VIRTUAL_ENV");
     componentize.args(["-d", "../../sdk/wit", "-d", "wit", "-w", "example:memory-high/memory-high"]);
-    command::run(componentize.args(["componentize", "--stub-wasi", "-p", ".", "-p", "../../sdk/python", "policy", "-o"]).arg(&python))?;
+    command::run(
+        componentize
+            .args(["componentize", "--stub-wasi", "-p", ".", "-p", "../../sdk/python", "policy", "-o"])
+            .arg(&python),
+    )?;
     for file in [go, python] {
         let size = file.metadata().with_context(|| format!("{} was not built", file.display()))?.len();
         println!("    {} ({size} bytes)", file.display());
