@@ -103,7 +103,7 @@ fn a_policy_in_rust_is_made_built_tested_tried_measured_and_described() {
         "tests/cases.rs",
         "recordings/node.yaml",
         "sdk/rust/Cargo.toml",
-        "sdk/wit/policy.wit",
+        "sdk/rust/wit/policy.wit",
     ] {
         assert!(files.iter().any(|known| known == file), "{file} is not among {files:#?}");
     }
