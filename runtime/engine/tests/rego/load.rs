@@ -105,18 +105,18 @@ fn an_archive_that_is_no_policy_is_told_what_it_lacks() {
         (vec![("deep/policy.wasm", &wasm[..]), (".manifest", manifest.as_bytes())], "it holds no `policy.wasm`"),
         (vec![("../policy.wasm", &wasm[..]), (".manifest", manifest.as_bytes())], "it holds no `policy.wasm`"),
         (vec![("policy.wasm", &wasm[..]), ("/policy.wasm", &wasm[..])], "it holds `policy.wasm` twice"),
-        (vec![("policy.wasm", &wasm[..]), (".manifest", b"{")], "its `.manifest` cannot be used: EOF"),
+        (vec![("policy.wasm", &wasm[..]), (".manifest", &b"{"[..])], "its `.manifest` cannot be used: EOF"),
         (
             vec![("policy.wasm", &wasm[..]), (".manifest", other.as_bytes())],
             "it has no entrypoint `qosm/settings` but `authz/allow`; write `entrypoint: true`",
         ),
         (vec![("policy.wasm", &wasm[..]), (".manifest", silent.as_bytes())], "have no `custom.qosm`"),
         (
-            vec![("policy.wasm", &wasm[..]), (".manifest", manifest.as_bytes()), ("data.json", b"[1]")],
+            vec![("policy.wasm", &wasm[..]), (".manifest", manifest.as_bytes()), ("data.json", &b"[1]"[..])],
             "its `data.json` cannot be used: it is a JSON array, not an object",
         ),
         (
-            vec![("policy.wasm", &wasm[..]), (".manifest", manifest.as_bytes()), ("data.json", b"{\"qosm\": 1}")],
+            vec![("policy.wasm", &wasm[..]), (".manifest", manifest.as_bytes()), ("data.json", &b"{\"qosm\": 1}"[..])],
             "its `data.json` cannot be used: its key `qosm` is the policy's own package",
         ),
         (

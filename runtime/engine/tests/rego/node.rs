@@ -74,14 +74,17 @@ impl Tried {
     pub(crate) fn tell(&mut self, pods: &[(PodId, Pod, Vec<ContainerId>)]) -> Result<Staged, CallError> {
         let containers: Vec<Vec<_>> =
             pods.iter().map(|(.., ids)| ids.iter().map(|&id| (id, (id.0 == 20).then_some(2))).collect()).collect();
-        let view = |((id, pod, _), containers)| PodView {
-            id: *id,
-            pod,
-            containers: Vec::as_slice(containers),
-            config: if *id == WEB { r#"{"policy":"auto","share":1.50}"# } else { "{}" },
-            annotated: *id == WEB,
-        };
-        let views: Vec<_> = pods.iter().zip(&containers).map(view).collect();
+        let views: Vec<_> = pods
+            .iter()
+            .zip(&containers)
+            .map(|((id, pod, _), containers)| PodView {
+                id: *id,
+                pod,
+                containers,
+                config: if *id == WEB { r#"{"policy":"auto","share":1.50}"# } else { "{}" },
+                annotated: *id == WEB,
+            })
+            .collect();
         self.instance.pods(&views, &[])
     }
 
