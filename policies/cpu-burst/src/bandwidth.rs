@@ -1,5 +1,7 @@
 //! The arithmetic of quotas and bursts. Everything is computed from the enforcement period that the cgroup really has.
 
+use qosm_sdk::scale;
+
 /// Smallest quota that the kernel takes.
 pub(crate) const QUOTA_MIN_USEC: u64 = 1_000;
 
@@ -22,32 +24,9 @@ pub(crate) fn burst(limit_milli: u64, burst_percent: i64, period_usec: u64) -> u
     scale(limit_milli.saturating_mul(percent), period_usec, 100_000)
 }
 
-/// `value * by / over`, truncated, without overflow. Nothing is divided by 0, but by 1.
-pub(crate) fn scale(value: u64, by: u64, over: u64) -> u64 {
-    let over = over.max(1);
-    match value.checked_mul(by) {
-        Some(product) => product / over,
-        // Rare, and on 32-bit Wasm many times slower.
-        None => u64::try_from(u128::from(value) * u128::from(by) / u128::from(over)).unwrap_or(u64::MAX),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn scaling_is_exact_where_products_overflow() {
-        for (value, by, over, scaled) in [
-            (7, 3, 2, 10),
-            (u64::MAX, 3, 4, 13_835_058_055_282_163_711),
-            (u64::MAX, 4, 3, u64::MAX),
-            (1 << 40, 1 << 40, 1 << 41, 1 << 39),
-            (5, 2, 0, 10),
-        ] {
-            assert_eq!(scale(value, by, over), scaled);
-        }
-    }
 
     #[test]
     fn the_base_follows_limit_and_period() {

@@ -1,8 +1,8 @@
 //! From what was observed to what each container and pod should hold.
 
-use qosm_sdk::ContainerKind;
+use qosm_sdk::{ContainerKind, scale};
 
-use crate::bandwidth::{base_quota, burst, ceiling, scale};
+use crate::bandwidth::{base_quota, burst, ceiling};
 use crate::limiter::{Bucket, Terms, usage_percent};
 use crate::market::{Cut, Raise, collect, share};
 use crate::memory::Tokens;

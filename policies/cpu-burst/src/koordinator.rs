@@ -1,8 +1,8 @@
 //! The profile `koordinator`: steps by a fifth, exactly as Koordinator's agent makes them.
 
-use crate::bandwidth::scale;
 use crate::pool::NodeState;
 use crate::step::{Situation, Why};
+use qosm_sdk::scale;
 
 #[derive(Clone, Copy)]
 enum Operation {

@@ -1,6 +1,6 @@
 //! The token bucket that bounds how long a container may stay above its limit. Tokens are percent-seconds of the limit.
 
-use crate::bandwidth::scale;
+use qosm_sdk::scale;
 
 /// At or above this use of the limit, tokens are spent.
 const SPENDS_PERCENT: u64 = 100;

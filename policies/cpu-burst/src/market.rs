@@ -4,7 +4,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::bandwidth::{QUOTA_MIN_USEC, scale};
+use qosm_sdk::scale;
+
+use crate::bandwidth::QUOTA_MIN_USEC;
 use crate::pool::Pool;
 use crate::step::Activity;
 

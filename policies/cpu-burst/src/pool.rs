@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::bandwidth::scale;
+use qosm_sdk::scale;
 
 /// Uses are averages over so much time.
 const AVERAGED_USEC: u64 = 5_000_000;

@@ -12,9 +12,9 @@
 //! - **Overload.** Just as much as the pool is over its threshold is taken, first from those who were not throttled and use
 //!   least of their quota.
 
-use crate::bandwidth::scale;
 use crate::protocol::Config;
 use crate::step::{Activity, Situation, Why};
+use qosm_sdk::scale;
 
 /// A quota is lowered so many times within the calm that had to come before the first time.
 const LOWERINGS_PER_CALM: u32 = 5;

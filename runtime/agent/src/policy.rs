@@ -6,7 +6,7 @@ use std::sync::Arc;
 use qosm_engine::{Cause, Engine, Grants, Instance, Interface, Limits, Module, PodView, Staged};
 use qosm_model::alarm::{Alarm, Trigger};
 use qosm_model::knob::Target;
-use qosm_model::layering::{CompiledProtocol, ConfigMap, Effective, Layers};
+use qosm_model::layering::{CompiledProtocol, ConfigMap, Effective, Layers, check_config};
 use qosm_model::lease::{Holder, Leases, Timestamp};
 use qosm_model::pod::{ContainerId, Node, PodId};
 use qosm_model::problem::Problem;
@@ -213,6 +213,9 @@ impl Policy {
                 Ok(protocol) => policy.protocol = Some(Arc::new(protocol)),
                 Err(problem) => policy.health = Health::Parked { error: problem.to_string(), until: None },
             }
+        }
+        if let Err(error) = fits(&policy.config, &policy.description) {
+            policy.health = Health::Parked { error, until: None };
         }
         policy
     }
@@ -578,11 +581,25 @@ impl Policy {
         self.all_evaluations_seconds = self.last_evaluation_seconds;
     }
 
-    /// Gives a parked policy another chance.
+    /// Gives a parked policy another chance, unless it is known already that it cannot start.
     pub(crate) fn retry(&mut self) {
+        if matches!(self.health, Health::Parked { until: None, .. }) {
+            return;
+        }
         self.failures_in_row = 0;
         self.health = Health::Running;
     }
+}
+
+/// Whether what the operator configured is what the module describes: known before it is called.
+///
+/// # Errors
+///
+/// All wrong fields, with what to write.
+pub(crate) fn fits(entry: &PolicyConfig, description: &Description) -> Result<(), String> {
+    let problems = check_config(&entry.name, description.config_schema.as_ref(), &entry.config);
+    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
 }
 
 fn tell(

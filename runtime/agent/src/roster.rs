@@ -33,7 +33,7 @@ use crate::config::PolicyConfig;
 use crate::fetch::Fetcher;
 use crate::load::{self, LoadError};
 use crate::module_reference::ModuleReference;
-use crate::policy::LoadedPolicy;
+use crate::policy::{LoadedPolicy, fits};
 
 pub use self::recruits::{Call, EntriesFile, News, Recruits};
 pub use self::swaps::{Swapped, TakenBack};
@@ -354,6 +354,7 @@ impl Recruiter {
         if let Some(protocol) = policy.description.protocol.clone() {
             CompiledProtocol::compile(protocol).map_err(|problem| Miss::refused(problem.to_string()))?;
         }
+        fits(entry, &policy.description).map_err(Miss::refused)?;
         Ok(policy)
     }
 

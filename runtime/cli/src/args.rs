@@ -1,5 +1,6 @@
 //! The command line, and nothing else: one list of flags feeds help and completions.
 
+mod author;
 mod policy;
 
 use std::net::SocketAddr;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+pub(crate) use self::author::*;
 pub(crate) use self::policy::*;
 
 const EXIT_CODES: &str =
@@ -73,7 +75,7 @@ pub(crate) enum Command {
     /// Put every knob back to what it was before qosm. Works without a running agent, after a crash too; a running one ends.
     #[command(after_help = "Example:\n  qosm restore --dry-run")]
     Restore(RestoreArgs),
-    /// Look at policy modules.
+    /// Write policies, look at modules, publish them.
     #[command(subcommand)]
     Policy(PolicyCommand),
     /// Tell what this host offers: cgroups, knobs, pressure, NUMA, resctrl, capabilities.

@@ -12,7 +12,7 @@ use crate::args::ModuleArgs;
 use crate::print::Usage;
 
 /// The default modules, in the order in which they are listed.
-const DEFAULTS: [&str; 3] = ["cpu-burst", "memory-locality", "memory-qos"];
+pub(crate) const DEFAULTS: [&str; 3] = ["cpu-burst", "memory-locality", "memory-qos"];
 
 /// Where the default modules are: as said, else beside the binary, else where packages put them.
 pub(crate) fn default_dir(said: Option<&Path>) -> PathBuf {
@@ -80,9 +80,9 @@ pub(crate) fn object(json: &str, flag: &str) -> Result<serde_json::Map<String, s
     serde_json::from_str(json).map_err(|error| Usage(format!("{flag}: not a JSON object: {error}")))
 }
 
-/// Whether the value of a flag means a component's file rather than a policy's name.
+/// Whether the value of a flag means a module's file rather than a policy's name.
 pub(crate) fn is_file(text: &str) -> bool {
-    !text.contains('=') && (text.contains('/') || text.ends_with(".wasm"))
+    !text.contains('=') && (text.contains('/') || text.ends_with(".wasm") || text.ends_with(".tar.gz"))
 }
 
 fn split<'a>(text: &'a str, flag: &str, form: &str) -> Result<(&'a str, &'a str), Usage> {

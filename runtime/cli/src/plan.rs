@@ -13,13 +13,11 @@ use qosm_engine::Engine;
 use qosm_model::lease;
 
 use crate::args::{Output, PlanArgs};
+use crate::print::Usage;
 use crate::{Answer, document, host, modules, print};
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Answer> {
-    let mut facts: Option<Facts> = args.facts.as_deref().map(document::read).transpose()?;
-    if let Some(facts) = &mut facts {
-        facts.time.get_or_insert_with(jiff::Timestamp::now);
-    }
+    let facts = args.facts.as_deref().map(read_facts).transpose()?;
     let mut files = Vec::new();
     for path in args.pods.iter().chain(&args.config) {
         files.extend(manifests(path)?);
@@ -32,21 +30,24 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Answer> {
         None => std::mem::take(&mut config.policies),
     };
     let policies = load_entries(&engine, &args.modules, said)?;
-    let Planned { decisions, refused, problems, failing, notes } = match facts {
-        Some(facts) => {
-            let mut replay = Replay::new(&facts, objects, engine, policies, Mode::Plan)?;
-            let outcome = replay.open();
-            Planned {
-                decisions: outcome.decisions,
-                refused: outcome.refused,
-                problems: outcome.problems,
-                failing: outcome.failing.into_iter().collect(),
-                notes: notes(outcome.migrations, replay.notes()),
-            }
-        }
+    let planned = match facts {
+        Some(facts) => on_facts(&facts, objects, engine, policies)?,
         None => on_this_host(args, objects, engine, policies, config)?,
     };
-    match args.output.output {
+    show(planned, args.output.output)
+}
+
+/// A node in a file; a plan is of now unless the file says otherwise.
+pub(crate) fn read_facts(path: &Path) -> Result<Facts, Usage> {
+    let mut facts: Facts = document::read(path)?;
+    facts.time.get_or_insert_with(jiff::Timestamp::now);
+    Ok(facts)
+}
+
+/// Prints what would be written, and tells what else there is to say.
+pub(crate) fn show(planned: Planned, output: Output) -> anyhow::Result<Answer> {
+    let Planned { decisions, refused, problems, failing, notes } = planned;
+    match output {
         Output::Json => print::json(&decisions)?,
         Output::Table => print::text(&table(&decisions))?,
     }
@@ -74,12 +75,31 @@ fn notes(migrations: Vec<MigrationDecision>, notes: Vec<String>) -> Vec<String> 
     moved.chain(notes).collect()
 }
 
-struct Planned {
-    decisions: Vec<Decision>,
+/// What would be written, and what would not.
+pub(crate) struct Planned {
+    pub(crate) decisions: Vec<Decision>,
     refused: Vec<Decision>,
     problems: Vec<String>,
     failing: Vec<(String, String)>,
     notes: Vec<String>,
+}
+
+/// The plan for a node in a file.
+pub(crate) fn on_facts(
+    facts: &Facts,
+    objects: Objects,
+    engine: Engine,
+    policies: Vec<LoadedPolicy>,
+) -> anyhow::Result<Planned> {
+    let mut replay = Replay::new(facts, objects, engine, policies, Mode::Plan)?;
+    let outcome = replay.open();
+    Ok(Planned {
+        decisions: outcome.decisions,
+        refused: outcome.refused,
+        problems: outcome.problems,
+        failing: outcome.failing.into_iter().collect(),
+        notes: notes(outcome.migrations, replay.notes()),
+    })
 }
 
 fn on_this_host(

@@ -4,9 +4,9 @@ use std::io::{BufRead, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use qosm_agent::Mode;
 use qosm_agent::facts::Facts;
 use qosm_agent::replay::{Outcome, Replay, ReplayError, TickLine};
+use qosm_agent::{LoadedPolicy, Mode};
 use qosm_cluster::Objects;
 use qosm_engine::Engine;
 
@@ -21,12 +21,23 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Answer> {
     let (facts, recording) = Recording::open(&args.recording)?;
     let engine = Engine::new()?;
     let policies = plan::load_entries(&engine, &args.modules, facts.policies.clone())?;
-    let mut replay = Replay::new(&facts, Objects::default(), engine, policies, Mode::Enforce)?;
+    show(&facts, recording, engine, policies, args.output)
+}
+
+/// Plays a recording and prints what each tick comes to.
+pub(crate) fn show(
+    facts: &Facts,
+    recording: Recording,
+    engine: Engine,
+    policies: Vec<LoadedPolicy>,
+    output: Output,
+) -> anyhow::Result<Answer> {
+    let mut replay = Replay::new(facts, Objects::default(), engine, policies, Mode::Enforce)?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut failing = false;
     let mut show = |outcome: &Outcome| -> anyhow::Result<()> {
         failing |= !outcome.failing.is_empty();
-        match args.output {
+        match output {
             Output::Json => write_line(&mut out, outcome)?,
             Output::Table => write_table(&mut out, outcome)?,
         }

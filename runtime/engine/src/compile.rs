@@ -14,8 +14,9 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, Gid, Uid, clear_ambient_capability_set, set_capabilities, set_no_new_privs,
     set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
+use wasmparser::Parser;
 
-use crate::engine::wasm_engine;
+use crate::engine::{Meter, wasm_engine};
 use crate::error::{CompileError, WasmError};
 use crate::precompiled::Precompiled;
 
@@ -45,17 +46,24 @@ pub enum Compiler {
     InProcess,
 }
 
-/// Compiles a component. The module is only parsed here, or not even that.
+/// Compiles a component, or the core module of a Rego policy. It is only parsed here, or not even that.
 pub(crate) fn compile(
     compiler: &Compiler,
     engine: &wasmtime::Engine,
     wasm: &[u8],
 ) -> Result<Precompiled, CompileError> {
     match compiler {
-        Compiler::InProcess => engine.precompile_component(wasm).map_err(|error| refused(error.into())),
+        Compiler::InProcess => precompile(engine, wasm),
         Compiler::Child { program, args } => in_child(program, args, wasm),
     }
     .map(Precompiled::vouched)
+}
+
+/// What a binary is, its first bytes say.
+fn precompile(engine: &wasmtime::Engine, wasm: &[u8]) -> Result<Vec<u8>, CompileError> {
+    let compiled =
+        if Parser::is_core_wasm(wasm) { engine.precompile_module(wasm) } else { engine.precompile_component(wasm) };
+    compiled.map_err(|error| refused(error.into()))
 }
 
 fn refused(WasmError(message): WasmError) -> CompileError {
@@ -142,7 +150,7 @@ fn wait_until(child: &mut Child, deadline: Instant) -> io::Result<Option<ExitSta
     }
 }
 
-/// What [`Compiler::Child`] runs: confines this process, reads a component from standard input, writes its compiled form to
+/// What [`Compiler::Child`] runs: confines this process, reads a component or core module from standard input, writes its compiled form to
 /// standard output. Messages for people go to standard error.
 ///
 /// The process must not have started any thread before: confinement holds for the calling thread and what it starts.
@@ -167,8 +175,8 @@ fn fail(code: ExitCode, message: &str) -> ExitCode {
 fn compile_stdin() -> Result<(), CompileError> {
     let mut wasm = Vec::new();
     io::stdin().lock().read_to_end(&mut wasm).map_err(CompileError::Pipe)?;
-    let engine = wasm_engine().map_err(|error| refused(error.into()))?;
-    let compiled = engine.precompile_component(&wasm).map_err(|error| refused(error.into()))?;
+    let engine = wasm_engine(Meter::None).map_err(|error| refused(error.into()))?;
+    let compiled = precompile(&engine, &wasm)?;
     let mut stdout = io::stdout().lock();
     stdout.write_all(&compiled).and_then(|()| stdout.flush()).map_err(CompileError::Pipe)
 }

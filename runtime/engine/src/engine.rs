@@ -10,14 +10,16 @@ use wasmtime::component::{Component, InstancePre, Linker};
 use crate::bindings::PolicyPre;
 use crate::cache::{Entry, ModuleCache};
 use crate::compile::{Compiler, compile};
-use crate::description;
-use crate::error::EngineError;
-use crate::inspect::{Inspection, inspect};
+use crate::error::{EngineError, Rule};
+use crate::inspect::{Form, Inspection, inspect};
 use crate::instance::Instance;
 use crate::interface::{Grants, Interface};
 use crate::limits::Limits;
 use crate::link::{Host, link, link_to_nothing};
-use crate::watchdog::Watchdog;
+use crate::precompiled::Precompiled;
+use crate::rego::{Bundle, Policy, Rego, is_bundle};
+use crate::watchdog::{Deadline, Watchdog};
+use crate::{component, description};
 use qosm_model::digest::Digest;
 
 /// Stack of a running module; deeper recursion is a trap. Calls run on the caller's thread, which must have this much to spare.
@@ -47,27 +49,37 @@ struct ModuleParts {
     digest: Digest,
     size: usize,
     imports: BTreeSet<Interface>,
-    component: Component,
+    code: Code,
+}
+
+/// What runs.
+enum Code {
+    Component(Component),
+    Rego(Arc<Policy>),
 }
 
 impl Module {
-    /// The digest of the module's Wasm.
+    /// The digest of the module's file.
     pub fn digest(&self) -> &Digest {
         &self.0.digest
     }
 
-    /// What it imports: all that it can ever reach.
+    /// What it imports, or declares: all that it can ever reach.
     pub fn imports(&self) -> &BTreeSet<Interface> {
         &self.0.imports
     }
 
-    /// Size of the module's Wasm in bytes.
+    /// Size of the module's file in bytes.
     pub fn size(&self) -> usize {
         self.0.size
     }
 
-    pub(crate) fn component(&self) -> &Component {
-        &self.0.component
+    /// What it is made of.
+    pub fn form(&self) -> Form {
+        match self.0.code {
+            Code::Component(_) => Form::Component,
+            Code::Rego(_) => Form::Rego,
+        }
     }
 }
 
@@ -88,7 +100,21 @@ impl Engine {
     ///
     /// [`EngineError::Start`] on a machine that cannot run compiled Wasm, [`EngineError::Watchdog`] if no thread can be had.
     pub fn new() -> Result<Self, EngineError> {
-        let wasm = wasm_engine().map_err(|error| EngineError::Start(error.into()))?;
+        Self::with(Meter::None)
+    }
+
+    /// An engine that counts what modules execute ([`Instance::fuel`]), which is the same on each machine. The counting costs time, so
+    /// time is measured with another engine. Modules are compiled in this process ([`Compiler::InProcess`]): a child does not count.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn metered() -> Result<Self, EngineError> {
+        Self::with(Meter::Fuel)
+    }
+
+    fn with(meter: Meter) -> Result<Self, EngineError> {
+        let wasm = wasm_engine(meter).map_err(|error| EngineError::Start(error.into()))?;
         let watchdog = Watchdog::start(wasm.weak()).map_err(EngineError::Watchdog)?;
         Ok(Self(Arc::new(Inner { watchdog, wasm })))
     }
@@ -97,7 +123,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`EngineError::NotAComponent`], [`EngineError::TooLarge`], [`EngineError::Invalid`]. A module that asks for what nobody
+    /// [`EngineError::NotAComponent`], [`EngineError::TooLarge`], [`EngineError::Invalid`]; of an archive [`EngineError::Bundle`]
+    /// and [`EngineError::Description`]. A module that asks for what nobody
     /// can grant is no error here: [`Inspection::unknown_imports`] names it.
     pub fn inspect(&self, wasm: &[u8]) -> Result<Inspection, EngineError> {
         Ok(inspect(wasm)?.inspection)
@@ -109,32 +136,61 @@ impl Engine {
     ///
     /// Those of [`Self::inspect`]; [`EngineError::Contract`], [`EngineError::UnknownImports`], [`EngineError::Composed`],
     /// [`EngineError::NoLifecycle`] and [`EngineError::Mismatch`] for a component that is no policy for this host;
+    /// [`EngineError::Bundle`], and [`EngineError::Instantiate`] when it is asked what it needs, for a Rego policy that is none;
     /// [`EngineError::Compile`] and [`EngineError::Load`]. Trouble with the cache is only reported.
     pub fn load(&self, wasm: &[u8], cache: Option<&ModuleCache>, compiler: &Compiler) -> Result<Module, EngineError> {
+        if is_bundle(wasm) {
+            return self.load_bundle(wasm, cache, compiler);
+        }
         let inspection = inspect(wasm)?.check()?;
-        let component = self.component(&inspection, wasm, cache, compiler)?;
+        let digest = inspection.digest;
+        let component = self.compiled(digest, wasm, cache, compiler, Precompiled::load)?;
         let imports: BTreeSet<_> = inspection.imports.into_iter().collect();
-        let module =
-            Module(Arc::new(ModuleParts { digest: inspection.digest, size: inspection.size, imports, component }));
         // Linked once with all that it imports, to find out now whether the types fit.
-        self.pre_instantiate(&module, |linker| {
-            module.imports().iter().try_for_each(|&interface| link(linker, interface))
+        self.pre_instantiate(digest, &component, |linker| {
+            imports.iter().try_for_each(|&interface| link(linker, interface))
         })?;
-        Ok(module)
+        let code = Code::Component(component);
+        Ok(Module(Arc::new(ModuleParts { digest, size: inspection.size, imports, code })))
     }
 
-    /// Asks a module who it is. It runs in an instance of its own that can reach nothing.
+    fn load_bundle(
+        &self,
+        bytes: &[u8],
+        cache: Option<&ModuleCache>,
+        compiler: &Compiler,
+    ) -> Result<Module, EngineError> {
+        let bundle = Bundle::read(bytes)?;
+        bundle.metadata.check(bundle.digest)?;
+        let (digest, size) = (bundle.digest, bundle.size);
+        let core = self.compiled(digest, &bundle.wasm, cache, compiler, Precompiled::load_core)?;
+        let limits = Limits { evaluation: DESCRIBE, ..Limits::default() };
+        let policy = Policy::new(bundle, core, self.deadline(), &limits)?;
+        let imports = policy.grants.clone();
+        Ok(Module(Arc::new(ModuleParts { digest, size, imports, code: Code::Rego(Arc::new(policy)) })))
+    }
+
+    /// Asks a module who it is. It runs in an instance of its own that can reach nothing; a Rego policy has said it already.
     ///
     /// # Errors
     ///
     /// [`EngineError::Instantiate`] and [`EngineError::Describe`] if it fails or calls an import, [`EngineError::Description`]
     /// naming the field that cannot be used.
     pub fn describe(&self, module: &Module) -> Result<Description, EngineError> {
+        let component = match &module.0.code {
+            Code::Component(component) => component,
+            Code::Rego(policy) => return Ok(policy.description.clone()),
+        };
         let limits = Limits { evaluation: DESCRIBE, ..Limits::default() };
-        let pre = self.pre_instantiate(module, |linker| link_to_nothing(linker, module.component()))?;
-        let name = module.digest().to_string();
+        let digest = *module.digest();
+        let in_describe = |import| Rule::ImportInDescribe { import };
+        let pre = self.pre_instantiate(digest, component, |linker| {
+            link_to_nothing(linker, component, module.imports(), in_describe)
+        })?;
+        let name = digest.to_string();
         let host = self.host(&limits, Vec::new());
-        let mut instance = Instance::start(self, &pre, &name, host, &limits).map_err(EngineError::Instantiate)?;
+        let mut instance =
+            component::Component::start(self, &pre, &name, host, &limits).map_err(EngineError::Instantiate)?;
         description::read(*module.digest(), module.imports(), instance.describe().map_err(EngineError::Describe)?)
     }
 
@@ -155,10 +211,50 @@ impl Engine {
         if !missing.is_empty() {
             return Err(EngineError::NotGranted { module: name.to_owned(), missing });
         }
+        let component = match &module.0.code {
+            Code::Component(component) => component,
+            Code::Rego(policy) => {
+                let rego = Rego::start(self, policy, &policy.grants, name, limits, state);
+                return rego.map(Instance::from).map_err(EngineError::Instantiate);
+            }
+        };
         let granted = Interface::ALL.into_iter().filter(|&interface| grants.contains(interface));
-        let pre = self
-            .pre_instantiate(module, |linker| granted.into_iter().try_for_each(|interface| link(linker, interface)))?;
-        Instance::start(self, &pre, name, self.host(limits, state), limits).map_err(EngineError::Instantiate)
+        let pre = self.pre_instantiate(*module.digest(), component, |linker| {
+            granted.into_iter().try_for_each(|interface| link(linker, interface))
+        })?;
+        let started = component::Component::start(self, &pre, name, self.host(limits, state), limits);
+        started.map(Instance::from).map_err(EngineError::Instantiate)
+    }
+
+    /// The same, but what is not granted ends the call in which the module uses it, and keeps nothing from being instantiated: for tools
+    /// that ask which of its imports a module needs. A Rego policy does not see the columns, either.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Instantiate`] if it fails at its start.
+    pub fn instantiate_partly(
+        &self,
+        module: &Module,
+        name: &str,
+        grants: &Grants,
+        limits: &Limits,
+        state: Vec<u8>,
+    ) -> Result<Instance, EngineError> {
+        let (granted, missing): (BTreeSet<_>, BTreeSet<_>) =
+            module.imports().iter().copied().partition(|&import| grants.contains(import));
+        let component = match &module.0.code {
+            Code::Component(component) => component,
+            Code::Rego(policy) => {
+                let rego = Rego::start(self, policy, &granted, name, limits, state);
+                return rego.map(Instance::from).map_err(EngineError::Instantiate);
+            }
+        };
+        let pre = self.pre_instantiate(*module.digest(), component, |linker| {
+            granted.iter().try_for_each(|&interface| link(linker, interface))?;
+            link_to_nothing(linker, component, &missing, |import| Rule::NotGranted { import })
+        })?;
+        let started = component::Component::start(self, &pre, name, self.host(limits, state), limits);
+        started.map(Instance::from).map_err(EngineError::Instantiate)
     }
 
     pub(crate) fn wasm(&self) -> &wasmtime::Engine {
@@ -166,48 +262,55 @@ impl Engine {
     }
 
     fn host(&self, limits: &Limits, state: Vec<u8>) -> Host {
-        Host::new(limits, state, self.0.watchdog.deadline())
+        Host::new(limits, state, self.deadline())
     }
 
-    fn component(
+    /// A deadline for one store.
+    pub(crate) fn deadline(&self) -> Deadline {
+        self.0.watchdog.deadline()
+    }
+
+    /// A module's code, from the cache or from the compiler. It is filed under the digest of what was handed over.
+    fn compiled<C>(
         &self,
-        inspection: &Inspection,
+        module: Digest,
         wasm: &[u8],
         cache: Option<&ModuleCache>,
         compiler: &Compiler,
-    ) -> Result<Component, EngineError> {
-        let module = inspection.digest;
+        load: impl Fn(&Precompiled, &wasmtime::Engine) -> wasmtime::Result<C>,
+    ) -> Result<C, EngineError> {
         let engine = self.wasm();
         let entry = Entry::new(module, engine);
         if let Some(cache) = cache
             && let Some(kept) = cache.load(&entry)
         {
-            match kept.load(engine) {
-                Ok(component) => return Ok(component),
+            match load(&kept, engine) {
+                Ok(code) => return Ok(code),
                 Err(error) => cache.distrust(&entry, &error.to_string()),
             }
         }
         let compiled = compile(compiler, engine, wasm).map_err(|source| EngineError::Compile { module, source })?;
-        let component = compiled.load(engine).map_err(|error| EngineError::Load { module, source: error.into() })?;
+        let code = load(&compiled, engine).map_err(|error| EngineError::Load { module, source: error.into() })?;
         if let Some(cache) = cache {
             cache.store(&entry, &compiled);
         }
-        Ok(component)
+        Ok(code)
     }
 
     /// Resolves a module's imports with a linker of its own, and finds its exports.
     fn pre_instantiate(
         &self,
-        module: &Module,
+        module: Digest,
+        component: &Component,
         fill: impl FnOnce(&mut Linker<Host>) -> wasmtime::Result<()>,
     ) -> Result<PolicyPre<Host>, EngineError> {
         let resolve = || -> wasmtime::Result<PolicyPre<Host>> {
             let mut linker = Linker::new(self.wasm());
             fill(&mut linker)?;
-            let pre: InstancePre<Host> = linker.instantiate_pre(module.component())?;
+            let pre: InstancePre<Host> = linker.instantiate_pre(component)?;
             PolicyPre::new(pre)
         };
-        resolve().map_err(|error| EngineError::Mismatch { module: *module.digest(), source: error.into() })
+        resolve().map_err(|error| EngineError::Mismatch { module, source: error.into() })
     }
 }
 
@@ -217,11 +320,21 @@ impl std::fmt::Debug for Engine {
     }
 }
 
+/// Whether compiled code counts what it executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meter {
+    /// It does not.
+    None,
+    /// It does.
+    Fuel,
+}
+
 /// The settings of every engine, the compiler's child included: code of one is only valid for the other if they agree.
-pub(crate) fn wasm_engine() -> wasmtime::Result<wasmtime::Engine> {
+pub(crate) fn wasm_engine(meter: Meter) -> wasmtime::Result<wasmtime::Engine> {
     let mut config = wasmtime::Config::new();
     config
         .epoch_interruption(true)
+        .consume_fuel(meter == Meter::Fuel)
         // Each NaN is the same on each machine, so that a recorded evaluation can be replayed bit for bit.
         .cranelift_nan_canonicalization(true)
         .max_wasm_stack(STACK)

@@ -13,6 +13,7 @@ use qosm_model::unit::Bytes;
 use semver::Version;
 
 use crate::interface::{CONTRACT_VERSION, Interface, Listed};
+use crate::rego::{BundleError, SettingFlaw};
 use qosm_model::digest::Digest;
 
 /// A module that cannot be had, or cannot be run.
@@ -26,7 +27,7 @@ pub enum EngineError {
     #[error("the watchdog's thread cannot be started")]
     Watchdog(#[source] io::Error),
     /// The file is something else.
-    #[error("this is {found}, not a WebAssembly component; {help}")]
+    #[error("this is {found}, not a WebAssembly component or Rego bundle; {help}")]
     NotAComponent {
         /// What it is instead.
         found: &'static str,
@@ -92,6 +93,14 @@ pub enum EngineError {
         module: Digest,
         /// What does not fit.
         source: WasmError,
+    },
+    /// A gzip archive that is no policy in Rego, or none that runs here.
+    #[error("{module} is no Rego policy that runs here")]
+    Bundle {
+        /// The archive.
+        module: Digest,
+        /// Why.
+        source: BundleError,
     },
     /// The compiler's process failed.
     #[error("{module} cannot be compiled")]
@@ -453,6 +462,12 @@ pub enum Rule {
         /// What it wrote.
         reason: String,
     },
+    /// An import called that was not granted, in an instance that was made all the same.
+    #[error("it calls `{import}`, which is not granted")]
+    NotGranted {
+        /// Interface and function.
+        import: String,
+    },
     /// An import called while the module says who it is.
     #[error("it calls `{import}` while it describes itself; `describe` must not call any import")]
     ImportInDescribe {
@@ -465,9 +480,38 @@ pub enum Rule {
         /// The interface.
         interface: Interface,
     },
+    /// A Rego policy whose entrypoint is undefined.
+    #[error(
+        "its `settings` are undefined, neither a set nor an array; write it as `settings contains …`, or add `default settings := []`"
+    )]
+    NoSettings,
+    /// A Rego policy whose settings are something else.
+    #[error("its settings are of type {found}, not a set or an array")]
+    NotSettings {
+        /// Their type.
+        found: &'static str,
+    },
+    /// One object of a Rego policy's settings that cannot be taken.
+    #[error("settings[{index}]{}: {flaw}", About(about))]
+    Setting {
+        /// Its place; of a set, in Rego's order.
+        index: usize,
+        /// What it is about, as far as it says so.
+        about: String,
+        /// What is wrong.
+        flaw: Box<SettingFlaw>,
+    },
     /// A node read before the first evaluation.
     #[error("it reads `node` before its first evaluation, when nothing has been measured yet")]
     NothingMeasured,
+}
+
+struct About<'a>(&'a str);
+
+impl fmt::Display for About<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, " ({})", self.0) }
+    }
 }
 
 struct Named<'a>(&'a Target);

@@ -6,10 +6,30 @@ use wasmparser::{Encoding, Parser, Payload};
 
 use crate::error::EngineError;
 use crate::interface::{ExternName, Interface};
+use crate::rego::{Bundle, is_bundle};
 use qosm_model::digest::Digest;
 
 /// A module's size at most.
-const MAX_SIZE: usize = 16 << 20;
+pub(crate) const MAX_SIZE: usize = 16 << 20;
+
+/// What a module is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// A WebAssembly component.
+    Component,
+    /// An OPA bundle with a policy in Rego, compiled to Wasm.
+    Rego,
+}
+
+impl Form {
+    /// The word for it in annotations and reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Component => "component",
+            Self::Rego => "rego",
+        }
+    }
+}
 
 /// What can be read off a module. Its imports are all that it can ever reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +38,9 @@ pub struct Inspection {
     pub digest: Digest,
     /// Its size in bytes.
     pub size: usize,
-    /// What it imports of the contract, in the order of [`Interface::ALL`], each once.
+    /// What it is made of.
+    pub form: Form,
+    /// What it imports of the contract, in the order of [`Interface::ALL`], each once; of a Rego policy, the grants that it declares.
     pub imports: Vec<Interface>,
     /// Full names of the imports that this host does not offer, in the binary's order.
     pub unknown_imports: Vec<String>,
@@ -62,12 +84,17 @@ pub(crate) fn inspect(wasm: &[u8]) -> Result<Findings, EngineError> {
     if wasm.len() > MAX_SIZE {
         return Err(EngineError::TooLarge { size: Bytes(wasm.len() as u64), limit: Bytes(MAX_SIZE as u64) });
     }
+    if is_bundle(wasm) {
+        let inspection = Bundle::read(wasm)?.inspection();
+        return Ok(Findings { inspection, other_version: None, composed: false });
+    }
     require_component(wasm)?;
     let digest = Digest::of(wasm);
     let mut findings = Findings {
         inspection: Inspection {
             digest,
             size: wasm.len(),
+            form: Form::Component,
             imports: Vec::new(),
             unknown_imports: Vec::new(),
             exports_lifecycle: false,
@@ -145,13 +172,14 @@ fn require_component(bytes: &[u8]) -> Result<(), EngineError> {
     if Parser::is_component(bytes) {
         Ok(())
     } else if Parser::is_core_wasm(bytes) {
-        not("a core Wasm module", "wrap it with `wasm-tools component new`, or build it with the SDK")
+        not(
+            "a core Wasm module",
+            "wrap it with `wasm-tools component new`, or build it with the SDK; of a Rego policy hand over the whole bundle",
+        )
     } else if bytes.is_empty() {
         not("an empty file", "was it built or fetched completely?")
     } else if bytes.starts_with(b"\x7fELF") {
         not("a native program or compiled module", "a module is handed over as Wasm and compiled on the node")
-    } else if bytes.starts_with(b"\x1f\x8b") {
-        not("a gzip archive", "a Rego bundle or packed image is not a module by itself; unpack it")
     } else if bytes.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|&byte| byte == b'(' || byte == b';') {
         not("WebAssembly text", "translate it with `wasm-tools parse`")
     } else {

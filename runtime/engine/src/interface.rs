@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use qosm_model::knob::Knob;
 use semver::Version;
 
 /// Version of the contract that this host speaks. Modules of the same minor version fit.
@@ -71,6 +72,51 @@ impl Interface {
             Self::PageMigration => "page-migration",
             Self::PodEvent => "pod-event",
         }
+    }
+
+    /// The control that sets a knob.
+    pub fn of(knob: Knob) -> Self {
+        match knob {
+            Knob::CfsQuota | Knob::CfsBurst => Self::CpuBandwidth,
+            Knob::MemoryMin
+            | Knob::MemoryLow
+            | Knob::MemoryHigh
+            | Knob::WmarkRatio
+            | Knob::WmarkScale
+            | Knob::WmarkMinAdj
+            | Knob::OomPriority
+            | Knob::UseOomPriority
+            | Knob::OomGroup
+            | Knob::PageCacheLimitEnable
+            | Knob::PageCacheLimitSize
+            | Knob::PageCacheReclaimSync => Self::MemoryProtection,
+            Knob::CpusetMems => Self::Cpuset,
+        }
+    }
+
+    /// What an operator who grants it allows, in half a sentence.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Log => "writes lines for the operator",
+            Self::State => "keeps up to 64 KiB that outlive the instance",
+            Self::Node => "reads the node's CPUs, memory and CPU use",
+            Self::CpuStat => "reads each container's CPU time, throttling and quota",
+            Self::MemoryStat => "reads each container's memory use and events",
+            Self::Pressure => "reads each container's pressure: time lost to waiting",
+            Self::NumaStat => "reads on which NUMA nodes containers run and have their memory",
+            Self::CpuBandwidth => "sets CFS quota and burst",
+            Self::MemoryProtection => {
+                "sets what memory is protected, throttled and reclaimed, and whom the OOM killer takes"
+            }
+            Self::Cpuset => "sets on which NUMA nodes containers may have memory",
+            Self::PageMigration => "moves containers' pages between NUMA nodes",
+            Self::PodEvent => "records events on pods, which their owners see",
+        }
+    }
+
+    /// The knobs that it can hold; none for signals, and for controls whose effects are no settings.
+    pub fn knobs(self) -> impl Iterator<Item = Knob> {
+        Knob::ALL.into_iter().filter(move |&knob| Self::of(knob) == self)
     }
 
     /// Whether it only reads the node.
@@ -204,6 +250,14 @@ mod tests {
             assert_eq!(interface.to_string().parse(), Ok(interface));
             let kinds = [interface.is_signal(), interface.is_control(), interface.always_granted()];
             assert_eq!(kinds.into_iter().filter(|&kind| kind).count(), 1, "{interface}");
+        }
+    }
+
+    #[test]
+    fn each_knob_is_one_interfaces() {
+        for knob in Knob::ALL {
+            let holders = Interface::ALL.into_iter().filter(|interface| interface.knobs().contains(&knob));
+            assert_eq!(holders.count(), 1, "{knob}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Runs policy modules: WebAssembly components that decide what containers may use.
+//! Runs policy modules: WebAssembly components, and bundles of OPA with policies in Rego, that decide what containers may use.
 //!
 //! Reading order: [`Interface`] and [`Grants`] (what a module can be allowed), [`Engine`] (from bytes to [`Module`] to
 //! [`Instance`]), [`Staged`] (what a call asks for), [`CallError`] and [`EngineError`] (what can go wrong), [`Limits`],
@@ -30,9 +30,9 @@
 mod bindings;
 mod cache;
 mod compile;
+mod component;
 mod convert;
 mod description;
-
 mod engine;
 mod error;
 mod inspect;
@@ -43,6 +43,7 @@ mod link;
 #[cfg(any(test, fuzzing))]
 pub mod oracle;
 mod precompiled;
+mod rego;
 mod staging;
 mod watchdog;
 
@@ -51,10 +52,11 @@ pub use compile::{Compiler, compile_child_main};
 pub use convert::PodView;
 pub use engine::{Engine, Module, STACK};
 pub use error::{Breach, CallError, CompileError, EngineError, Exhausted, Export, Refusal, Rule, WasmError};
-pub use inspect::Inspection;
+pub use inspect::{Form, Inspection};
 pub use instance::{Cause, Instance};
 pub use interface::{CONTRACT_VERSION, Grants, Interface, UnknownInterface};
 pub use limits::Limits;
 pub use link::Columns;
 pub use qosm_model::digest::Digest;
+pub use rego::{BundleError, MissingBuiltin, SettingFlaw};
 pub use staging::{LogLevel, LogLine, Rejection, Staged};

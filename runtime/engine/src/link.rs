@@ -1,5 +1,6 @@
 //! The imports: what a module's calls do. An interface is linked only if it was granted; without the grant there is no symbol.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use qosm_model::alarm::Alarm;
@@ -19,7 +20,7 @@ use crate::bindings::qosm::policy::{
 };
 use crate::convert;
 use crate::error::{Exhausted, Rule};
-use crate::interface::Interface;
+use crate::interface::{ExternName, Interface};
 use crate::limits::{Limits, words};
 use crate::staging::{LogLevel, Stage};
 use crate::watchdog::Deadline;
@@ -65,7 +66,7 @@ impl Host {
             columns: Columns::default(),
             node: None,
             bandwidth: (None, 0),
-            memory: MemoryBound { limit: limits.memory, table_limit: limits.table_elements, used: 0 },
+            memory: MemoryBound::new(limits),
             deadline,
             starting: true,
         }
@@ -118,18 +119,25 @@ pub(crate) fn link(linker: &mut Linker<Host>, interface: Interface) -> wasmtime:
     }
 }
 
-/// Links every function that the component imports to a broken rule: it can be instantiated, and reach nothing.
-pub(crate) fn link_to_nothing(linker: &mut Linker<Host>, component: &Component) -> wasmtime::Result<()> {
+/// Links every function of these interfaces to a broken rule: the module can be instantiated, and not reach them.
+pub(crate) fn link_to_nothing(
+    linker: &mut Linker<Host>,
+    component: &Component,
+    interfaces: &BTreeSet<Interface>,
+    rule: fn(String) -> Rule,
+) -> wasmtime::Result<()> {
     let engine = linker.engine().clone();
     for (name, import) in component.component_type().imports(&engine) {
         let ComponentItem::ComponentInstance(instance) = import.ty else { continue };
+        let ExternName::Interface(interface) = ExternName::parse(name).0 else { continue };
+        if !interfaces.contains(&interface) {
+            continue;
+        }
         let mut linked = linker.instance(name)?;
         for (function, export) in instance.exports(&engine) {
             if let ComponentItem::ComponentFunc(_) = export.ty {
                 let import = format!("{name}#{function}");
-                linked.func_new(function, move |_, _, _, _| {
-                    Err(Rule::ImportInDescribe { import: import.clone() }.into())
-                })?;
+                linked.func_new(function, move |_, _, _, _| Err(rule(import.clone()).into()))?;
             }
         }
     }
@@ -144,6 +152,10 @@ pub(crate) struct MemoryBound {
 }
 
 impl MemoryBound {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self { limit: limits.memory, table_limit: limits.table_elements, used: 0 }
+    }
+
     pub(crate) fn used(&self) -> Bytes {
         Bytes(self.used as u64)
     }

@@ -14,8 +14,12 @@ pub fn inspection(wasm: &[u8]) {
     let findings = match inspect(wasm) {
         Ok(findings) => findings,
         Err(error) => {
-            use EngineError::{Invalid, NotAComponent, TooLarge};
-            assert!(matches!(error, NotAComponent { .. } | TooLarge { .. } | Invalid { .. }), "{error}");
+            use EngineError::{Bundle, Description, Invalid, NotAComponent, TooLarge};
+            let is_said = matches!(
+                error,
+                NotAComponent { .. } | TooLarge { .. } | Invalid { .. } | Bundle { .. } | Description { .. }
+            );
+            assert!(is_said, "{error}");
             assert!(error.to_string().len() < 4096, "a message that nobody reads");
             return;
         }

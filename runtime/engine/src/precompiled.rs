@@ -1,5 +1,6 @@
 //! Compiled modules: native code, and the only thing here that the type system cannot vouch for.
 
+use wasmtime::Module;
 use wasmtime::component::Component;
 
 /// Native code that this agent's own compiler made. There is no way to make one of bytes that came from anywhere else: it comes
@@ -7,7 +8,8 @@ use wasmtime::component::Component;
 pub(crate) struct Precompiled(Vec<u8>);
 
 impl Precompiled {
-    /// The caller vouches for the bytes: they are what [`wasmtime::Engine::precompile_component`] returned.
+    /// The caller vouches for the bytes: they are what [`wasmtime::Engine::precompile_component`] or
+    /// [`wasmtime::Engine::precompile_module`] returned.
     pub(crate) fn vouched(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
@@ -16,7 +18,7 @@ impl Precompiled {
         &self.0
     }
 
-    /// Loads the code. It is copied, never mapped from a file: what was checked is what runs, whatever happens to the file later.
+    /// Loads a component's code. It is copied, never mapped from a file: what was checked is what runs, whatever happens to the file later.
     #[expect(
         unsafe_code,
         reason = "deserialising runs what it is given as native code; `Precompiled` is the proof of origin"
@@ -26,5 +28,15 @@ impl Precompiled {
         // places only: on what the compiler returned, and on what the cache wrote itself and found unchanged by HMAC. Bytes of
         // another engine version or of other settings are recognised and refused by `deserialize` itself.
         unsafe { Component::deserialize(engine, &self.0) }
+    }
+
+    /// The same for a core module, which is what a Rego policy is.
+    #[expect(
+        unsafe_code,
+        reason = "deserialising runs what it is given as native code; `Precompiled` is the proof of origin"
+    )]
+    pub(crate) fn load_core(&self, engine: &wasmtime::Engine) -> wasmtime::Result<Module> {
+        // SAFETY: as above. Code of a component is recognised as such, and refused, by `deserialize` itself.
+        unsafe { Module::deserialize(engine, &self.0) }
     }
 }

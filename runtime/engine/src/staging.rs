@@ -183,6 +183,11 @@ impl Stage {
         Ok(())
     }
 
+    /// Whether the instance holds a knob.
+    pub(crate) fn holds(&self, target: Target, knob: Knob) -> bool {
+        self.held.get(&target).is_some_and(|knobs| knobs & bit(knob) != 0)
+    }
+
     /// Stages the release of one knob, if the instance holds it.
     pub(crate) fn release(&mut self, target: Target, knob: Knob) -> Result<(), Rule> {
         if self.held.get(&target).is_none_or(|knobs| knobs & bit(knob) == 0) {

@@ -6,7 +6,9 @@ use std::io::Write;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use qosm_engine::{CompileError, Compiler, Engine, EngineError, compile_child_main};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use qosm_engine::{BundleError, CompileError, Compiler, Engine, EngineError, compile_child_main};
 
 const CHILD: &str = "compile-module";
 const HOLLOW: &str = r#"(component (instance $i) (export "qosm:policy/lifecycle@0.1.0" (instance $i)))"#;
@@ -15,8 +17,9 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(CHILD) {
         return compile_child_main();
     }
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 6] = [
         ("what_the_child_compiles_is_loaded", what_the_child_compiles_is_loaded),
+        ("a_bundles_module_is_compiled_in_the_child_too", a_bundles_module_is_compiled_in_the_child_too),
         ("a_bad_module_is_refused_with_the_compilers_words", a_bad_module_is_refused_with_the_compilers_words),
         ("the_child_is_confined", the_child_is_confined),
         ("the_child_cannot_take_all_memory", the_child_cannot_take_all_memory),
@@ -42,6 +45,22 @@ fn what_the_child_compiles_is_loaded() {
     // It gets as far as the exports, which are not there: so it was compiled and loaded.
     let error = Engine::new().unwrap().load(&around("(func)"), None, &child()).unwrap_err();
     assert!(matches!(error, EngineError::Mismatch { .. }), "{error}");
+}
+
+fn a_bundles_module_is_compiled_in_the_child_too() {
+    let manifest = r#"{"wasm": [{"entrypoint": "qosm/settings", "annotations": [
+        {"custom": {"qosm": {"name": "tried", "version": "0.1.0"}}}]}]}"#;
+    let core = wat::parse_str("(module)").unwrap();
+    let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    for (name, bytes) in [("policy.wasm", core.as_slice()), (".manifest", manifest.as_bytes())] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        builder.append_data(&mut header, name, bytes).unwrap();
+    }
+    let bundle = builder.into_inner().unwrap().finish().unwrap();
+    // It gets as far as what the module lacks: so it was compiled and loaded.
+    let error = Engine::new().unwrap().load(&bundle, None, &child()).unwrap_err();
+    let EngineError::Bundle { source: BundleError::NoAbi(_), .. } = error else { panic!("{error:?}") };
 }
 
 fn a_bad_module_is_refused_with_the_compilers_words() {

@@ -50,11 +50,13 @@
 mod annotation;
 mod compiled;
 mod document;
+mod entry;
 mod maps;
 mod merge;
 mod namespaces;
 #[cfg(any(test, fuzzing))]
 pub mod oracle;
+mod rules;
 mod schema;
 mod selector;
 mod strategy;
@@ -66,11 +68,13 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 pub use self::compiled::CompiledProtocol;
-use self::compiled::{POLICY, Said, Violation};
+use self::compiled::{POLICY, Said};
+pub use self::entry::check_config;
 use self::maps::GoodTexts;
 pub use self::maps::config_maps;
 use self::merge::Layered;
 use self::namespaces::Namespaces;
+use self::rules::Violation;
 use self::strategy::{ClassLevel, Strategy};
 use crate::pod::{Node, Pod, QosClass};
 use crate::problem::Problem;

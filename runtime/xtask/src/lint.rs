@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::workspace::{self, Workspace};
-use crate::{command, crates, setup, test};
+use crate::{command, contract, crates, setup, test};
 
 /// Long enough for the advisory database over a slow line, short enough where its server is out of reach.
 const ADVISORIES: Duration = Duration::from_secs(60);
@@ -29,6 +29,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         clippy.args(["clippy", "--release", "--workspace"]).args(targets);
         command::run(clippy.args(["--", "--deny", "warnings"]))?;
     }
+    contract::check(workspace)?;
     command::heading("dependencies");
     command::run(deny(workspace)?.args(["check", "bans", "licenses", "sources"]))?;
     let fetched = command::bounded(deny(workspace)?.args(["fetch", "db"]), ADVISORIES)?;

@@ -6,6 +6,7 @@ mod book;
 mod cgroup;
 mod cluster;
 mod command;
+mod contract;
 mod crates;
 mod debian;
 mod demo;
@@ -16,16 +17,17 @@ mod interrupt;
 mod keys;
 mod lint;
 mod modules;
+mod opa;
 mod place;
 mod privilege;
 mod process;
 mod publish;
 mod registry;
+mod rego;
 mod setup;
 mod test;
 mod tree;
 mod vm;
-mod wasm;
 mod workloads;
 mod workspace;
 
@@ -45,6 +47,8 @@ enum Verb {
     Build,
     /// Builds the default modules to `policies/<name>.wasm` in the target directory.
     Modules(modules::Args),
+    /// Builds the Rego template and examples to `rego/<name>.tar.gz` in the target directory, and runs their own tests.
+    Rego(rego::Args),
     /// Runs all tests, on this machine and in a VM with cgroup v2.
     Test(test::Args),
     /// Runs the benches.
@@ -64,6 +68,8 @@ enum Verb {
     Pages(demo::pages::Args),
     /// Puts what was built into an image, without a builder.
     Image(image::Args),
+    /// Writes docs/contract.md, the contract's reference, from its WIT.
+    Contract(contract::Args),
     /// Pushes the default modules to a registry, and signs them.
     Publish(publish::Args),
     /// A real cluster on this machine, for tests.
@@ -111,6 +117,10 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             setup::install(&workspace, &[setup::Purpose::Build])?;
             modules::build(&workspace, &args)?;
         }
+        Verb::Rego(args) => {
+            setup::install(&workspace, &[setup::Purpose::Rego])?;
+            return rego::run(&workspace, &args);
+        }
         Verb::Test(args) => return test::run(&workspace, &args),
         Verb::Bench(args) => bench(&workspace, &args.rest)?,
         Verb::BenchWorkloads(args) => return workloads::run(&workspace, &args),
@@ -120,6 +130,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Demo(args) => return demo::run(&workspace, &args),
         Verb::Pages(_) => {}
         Verb::Image(args) => image::run(&workspace, &args)?,
+        Verb::Contract(args) => contract::run(&workspace, &args)?,
         Verb::Publish(args) => publish::run(&workspace, &args)?,
         Verb::Cluster(verb) => return cluster::run(&workspace, &verb),
         Verb::Registry(verb) => return registry::run(&workspace, &verb),

@@ -4,12 +4,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use qosm_build::BuildError;
 
 use crate::privilege::Privilege;
 use crate::vm;
-use crate::wasm::Toolchain;
 use crate::workspace::{self, Workspace};
-use crate::{cluster, command, lint, registry};
+use crate::{cluster, command, lint, modules, opa, registry};
 
 /// What to prepare for.
 #[derive(clap::Args)]
@@ -36,6 +36,8 @@ pub(crate) enum Purpose {
     Cluster,
     /// Container registries, and what pushes to them and signs.
     Registry,
+    /// opa.
+    Rego,
 }
 
 /// Installs what the chosen verbs need.
@@ -44,8 +46,8 @@ pub(crate) enum Purpose {
 ///
 /// The first thing that is neither there nor can be installed, with what to run for it.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
-    use Purpose::{Bench, Build, Cluster, Demo, Lint, Registry, Test};
-    let all = [Build, Test, Demo, Lint, Bench, Cluster, Registry];
+    use Purpose::{Bench, Build, Cluster, Demo, Lint, Registry, Rego, Test};
+    let all = [Build, Test, Demo, Lint, Bench, Cluster, Registry, Rego];
     let mut purposes = if args.purposes.is_empty() { all.to_vec() } else { args.purposes.clone() };
     if purposes.contains(&Demo) {
         purposes.push(Build);
@@ -80,6 +82,9 @@ pub(crate) fn install(workspace: &Workspace, purposes: &[Purpose]) -> Result<()>
     }
     if for_any(&[Purpose::Registry]) {
         registry::Programs::build(workspace)?;
+    }
+    if for_any(&[Purpose::Rego]) {
+        opa::install(workspace)?;
     }
     Ok(())
 }
@@ -120,7 +125,7 @@ pub(crate) fn packages(what: &str, names: &[&str]) -> Result<()> {
 
 /// A Rust for Wasm: rustup's target where its server answers, else Debian's packages.
 fn wasm(workspace: &Workspace) -> Result<()> {
-    let found = || Toolchain::find(workspace, None).is_some();
+    let found = || modules::toolchain(workspace, None).is_some();
     if found() {
         return Ok(());
     }
@@ -130,7 +135,7 @@ fn wasm(workspace: &Workspace) -> Result<()> {
         let reachable = "timeout 8 rustup check >/dev/null 2>&1";
         let patience = if command::output(Command::new("sh").args(["-c", reachable])).is_ok() { 300 } else { 20 };
         let mut rustup = Command::new("rustup");
-        command::bounded(rustup.args(["target", "add", crate::wasm::TARGET]), Duration::from_secs(patience))?;
+        command::bounded(rustup.args(["target", "add", qosm_build::TARGET]), Duration::from_secs(patience))?;
         if found() {
             return Ok(());
         }
@@ -138,7 +143,7 @@ fn wasm(workspace: &Workspace) -> Result<()> {
     // The compiler comes first: without it no linker helps.
     let compiler = packages("Debian's current Rust", &["rustc-web", "cargo-web", "rust-web-src"]);
     if let Err(error) = compiler {
-        return crate::wasm::missing().context(error.to_string());
+        return Err(BuildError::NoTarget).context(error.to_string());
     }
     // Which LLVM there is differs from one Debian to the next; any wasm-ld of the last years links these modules.
     for linker in ["lld-22", "lld-21", "lld-20", "lld-19", "lld"] {
@@ -149,5 +154,5 @@ fn wasm(workspace: &Workspace) -> Result<()> {
             println!("    {error}");
         }
     }
-    if found() { Ok(()) } else { crate::wasm::missing() }
+    if found() { Ok(()) } else { Err(BuildError::NoTarget.into()) }
 }

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::privilege::Privilege;
 use crate::vm::{self, Share};
 use crate::workspace::Workspace;
-use crate::{command, modules, setup};
+use crate::{command, modules, opa, rego, setup};
 
 /// The test targets with `test = false` in their manifest that need root and real cgroups.
 const KERNEL: &str = "kernel";
@@ -44,7 +44,7 @@ pub(crate) struct Args {
 /// A part of the test run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Stage {
-    /// `cargo test` for all crates: needs neither root nor a kernel of any kind.
+    /// The Rego library, template and examples, and `cargo test` for all crates: needs neither root nor a kernel of any kind.
     Workspace,
     /// The kernel tests on this machine's own cgroups, as root.
     Kernel,
@@ -113,6 +113,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         );
     }
     let mut purposes = vec![if wants(Stage::Vm) { setup::Purpose::Test } else { setup::Purpose::Build }];
+    purposes.extend(wants(Stage::Workspace).then_some(setup::Purpose::Rego));
     purposes.extend((wants(Stage::Registry) || wants(Stage::Cluster)).then_some(setup::Purpose::Registry));
     purposes.extend(wants(Stage::Cluster).then_some(setup::Purpose::Cluster));
     setup::install(workspace, &purposes)?;
@@ -122,10 +123,16 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 
     let mut tally = Tally::default();
     if wants(Stage::Workspace) {
+        rego::build(workspace)?;
+        let counts = rego::test(workspace)?;
+        tally.passed += counts.passed;
+        tally.failed += counts.failed;
+        tally.ignored += counts.skipped;
         command::heading("tests of all crates");
         let mut cargo = workspace.cargo();
         cargo.args(["test", "--release", "--workspace", "--no-fail-fast"]);
         cargo.env("QOSM_BIN", workspace.binary()).env("QOSM_MODULES", workspace.modules());
+        cargo.env("QOSM_BUNDLES", rego::bundles(workspace)).env("PATH", opa::path(workspace)?);
         counted(&mut cargo, &mut tally)?;
     }
     if wants(Stage::Kernel) || wants(Stage::Vm) {
@@ -168,13 +175,14 @@ fn programs(workspace: &Workspace, name: &str) -> Result<Vec<TestProgram>> {
     #[derive(Deserialize)]
     struct Message {
         manifest_path: Option<PathBuf>,
-        target: Option<modules::Target>,
+        target: Option<qosm_build::Target>,
         executable: Option<PathBuf>,
     }
     let packages = modules::packages(workspace)?;
     // A target of that name that `cargo test` runs unasked has been run.
-    let is_wanted =
-        |target: &modules::Target| target.name == name && !target.test && target.kind.iter().any(|kind| kind == "test");
+    let is_wanted = |target: &qosm_build::Target| {
+        target.name == name && !target.test && target.kind.iter().any(|kind| kind == "test")
+    };
     if !packages.iter().any(|package| package.targets.iter().any(is_wanted)) {
         bail!("no crate has a test target `{name}`: its tests are gone");
     }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use qosm_build::Cargo;
 
 /// The checkout that this program was built from, and where it was built.
 #[derive(Debug)]
@@ -48,20 +49,15 @@ impl Workspace {
         self.target.join("policies")
     }
 
+    /// The folder of the modules of examples, once built.
+    pub(crate) fn example_modules(&self) -> PathBuf {
+        self.target.join("example-policies")
+    }
+
     /// A cargo command in the checkout, with the same target directory as this program's.
     pub(crate) fn cargo(&self) -> Command {
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
-        // The date of what is published concerns no compiler, and several build scripts would run again for it.
-        cargo.env_remove("SOURCE_DATE_EPOCH");
-        // What `cargo run` says of this program is nothing to the one that it runs: build scripts that ask for it (ring's does) would run
-        // again at each change between here and a person's own cargo, and all that stands on them would be compiled anew.
-        for (name, _) in std::env::vars_os() {
-            let is_about_us = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-            if name.to_str().is_some_and(is_about_us) {
-                cargo.env_remove(name);
-            }
-        }
+        let mut cargo = Cargo::here().command(&self.root);
+        cargo.env("CARGO_TARGET_DIR", &self.target);
         cargo
     }
 

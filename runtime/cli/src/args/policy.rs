@@ -4,10 +4,47 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{OutputArgs, SocketArgs};
+use super::{BenchArgs, BuildArgs, DocArgs, LintArgs, NewArgs, OutputArgs, RunArgs, SocketArgs, TestArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
+    /// Begin a policy: a project that builds, passes its tests and runs as it is.
+    #[command(
+        after_help = "Examples:\n  qosm policy new my-policy --lang rust\n  qosm policy new my-policy --lang rego --to policies/mine"
+    )]
+    New(NewArgs),
+    /// Build a policy's module: a component from Rust, a bundle from Rego.
+    #[command(
+        after_help = "The module is target/NAME.wasm, or target/NAME.tar.gz, in the policy's folder. What compilers say goes to standard \
+                      error, with file and line.\n\nExample:\n  qosm policy build my-policy"
+    )]
+    Build(BuildArgs),
+    /// Run a policy's tests: those of its own code, then its cases against the module.
+    #[command(
+        after_help = "Of a module alone the cases are played: name them with --cases.\n\nExamples:\n  qosm policy test\n  \
+                      qosm policy test my-policy follows-the-limit\n  \
+                      qosm policy test module.wasm --cases tests/cases\n\nExit codes: 0 all hold; 1 one does not; 2 it was asked wrongly."
+    )]
+    Test(TestArgs),
+    /// Try a policy on a node in a file, or on a recorded one: what it would set, and why. It is granted all that it imports.
+    #[command(
+        after_help = "Examples:\n  qosm policy run --facts recordings/node.yaml\n  qosm policy run my-policy --recording node.jsonl -o json"
+    )]
+    Run(RunArgs),
+    /// Measure what an evaluation takes on made-up nodes, beside the default modules: time, and instructions executed.
+    #[command(
+        after_help = "Times are of this machine, while it does whatever else it does; fuel (Wasm instructions, about) is the same \
+                      everywhere.\n\nExample:\n  qosm policy bench my-policy --containers 100,1000"
+    )]
+    Bench(BenchArgs),
+    /// Print what a policy is, takes, and may touch, as Markdown.
+    #[command(after_help = "Example:\n  qosm policy doc my-policy > my-policy/REFERENCE.md")]
+    Doc(DocArgs),
+    /// Tell what of a policy will trouble those who run it.
+    #[command(
+        after_help = "Example:\n  qosm policy lint my-policy\n\nExit codes: 0 nothing but hints; 1 errors or warnings; 2 it was asked wrongly."
+    )]
+    Lint(LintArgs),
     /// Tell what a module is and what it may touch, read off the component itself.
     #[command(after_help = "Examples:\n  qosm policy inspect target/policies/cpu-burst.wasm\n  \
                       qosm policy inspect registry.example.com/policies/cpu-burst:1.2.0")]

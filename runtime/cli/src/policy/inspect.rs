@@ -12,9 +12,14 @@ use crate::{Answer, modules, print};
 
 pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Answer> {
     let (place, wasm, artefact) = shelf::module(&args.module, args.module_dir.as_deref(), &args.registry)?;
+    show(&place, &wasm, artefact.as_ref(), args.output.output)
+}
+
+/// Prints what a module says of itself; the answer is bad if it could not be run.
+pub(crate) fn show(place: &str, wasm: &[u8], artefact: Option<&Artefact>, output: Output) -> anyhow::Result<Answer> {
     let engine = Engine::new()?;
-    let inspection = engine.inspect(&wasm).with_context(|| format!("{place} is no policy module"))?;
-    let module = engine.load(&wasm, modules::personal_cache().as_ref(), &modules::compiler()?);
+    let inspection = engine.inspect(wasm).with_context(|| format!("{place} is no policy module"))?;
+    let module = engine.load(wasm, modules::personal_cache().as_ref(), &modules::compiler()?);
     let described = module.and_then(|module| engine.describe(&module));
     let grants: Vec<_> =
         inspection.imports.iter().filter(|import| !import.always_granted()).map(ToString::to_string).collect();
@@ -23,10 +28,10 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Answer> {
     let error = described.as_ref().err().map(|error| chain(error));
     let description = described.ok();
     let protocol = description.as_ref().and_then(|description| description.protocol.as_ref());
-    if args.output.output == Output::Json {
+    if output == Output::Json {
         print::json(&json!({
             "file": place,
-            "artifact": artefact.as_ref().map(artifact_json),
+            "artifact": artefact.map(artifact_json),
             "digest": inspection.digest.to_string(),
             "size": inspection.size,
             "contract": inspection.contract_version,
@@ -47,8 +52,8 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<Answer> {
             "error": error,
         }))?;
     } else {
-        let mut rows = vec![vec![if artefact.is_some() { "artifact" } else { "file" }.to_owned(), place]];
-        rows.extend(artefact.iter().flat_map(artifact_rows));
+        let mut rows = vec![vec![if artefact.is_some() { "artifact" } else { "file" }.to_owned(), place.to_owned()]];
+        rows.extend(artefact.into_iter().flat_map(artifact_rows));
         if let Some(description) = &description {
             rows.push(vec!["name".to_owned(), format!("{} {}", description.name, description.version)]);
             rows.push(vec!["summary".to_owned(), description.summary.clone()]);

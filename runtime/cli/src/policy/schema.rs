@@ -9,12 +9,21 @@ const DEPTH: usize = 4;
 
 /// A table of the fields: what each takes, what holds where it is not said, and what it means. Empty for a schema without fields.
 pub(crate) fn table(schema: &Value) -> String {
-    let mut rows = Vec::new();
-    collect(schema, schema, "", DEPTH, &mut rows);
+    let rows = rows(schema);
     if rows.is_empty() {
         return String::new();
     }
-    print::table(&["field", "takes", "default", "meaning"], rows)
+    print::table(&HEAD, rows)
+}
+
+/// What the rows hold.
+pub(crate) const HEAD: [&str; 4] = ["field", "takes", "default", "meaning"];
+
+/// The rows of that table.
+pub(crate) fn rows(schema: &Value) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    collect(schema, schema, "", DEPTH, &mut rows);
+    rows
 }
 
 fn collect(root: &Value, schema: &Value, prefix: &str, depth: usize, rows: &mut Vec<Vec<String>>) {

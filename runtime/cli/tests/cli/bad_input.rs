@@ -162,11 +162,19 @@ fn flags_that_make_no_sense_end_with_2() {
 }
 
 #[test]
-fn a_policy_configuration_that_the_module_refuses_is_told_by_field() {
+fn a_policy_configuration_that_does_not_fit_is_told_by_field() {
     for (config, field) in [
-        (r#"{"lowerPercent": 0}"#, "lowerPercent"),
-        (r#"{"profile": "fast"}"#, "profile"),
-        (r#"{"speed": 3}"#, "speed"),
+        (
+            r#"{"lowerPercent": 0}"#,
+            "policy cpu-burst: config: lowerPercent: 0 is below 1; write a whole number from 1 to 100",
+        ),
+        (
+            r#"{"profile": "fast"}"#,
+            "config: profile: `\"fast\"` is not known here; write one of `responsive`, `koordinator`",
+        ),
+        (r#"{"speed": 3}"#, "config: speed: there is no such field; write only alarmRaisePercent"),
+        // What the schema cannot say, the module does.
+        (r#"{"calmWindows": 90}"#, "field `calmWindowsMax` of the policy's configuration is 80: give 90 to 86400"),
     ] {
         let planned =
             run(&["plan", "--facts", "-", "-o", "json", "--policy-config", &format!("cpu-burst={config}")], "{}");

@@ -114,6 +114,13 @@ fn every_command_explains_itself_with_an_example() {
         &["explain"],
         &["hold"],
         &["restore"],
+        &["policy", "new"],
+        &["policy", "build"],
+        &["policy", "test"],
+        &["policy", "run"],
+        &["policy", "bench"],
+        &["policy", "doc"],
+        &["policy", "lint"],
         &["policy", "inspect"],
         &["completions"],
     ] {

@@ -2,13 +2,16 @@
 //! specifications; what it says when it is asked wrongly. Needs no root and touches no cgroup.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod author;
 mod bad_input;
 mod bursts;
+mod example_policies;
 mod examples;
 mod guest;
 mod layers;
 mod locality;
 mod memory;
+mod misbehaving;
 mod modules;
 mod other_writers;
 mod paths;

@@ -7,3 +7,4 @@ mod contract;
 mod guest;
 mod hostile;
 mod load;
+mod tools;

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-use super::compiled::{CompiledProtocol, Said, Violation};
+use super::compiled::{CompiledProtocol, Said};
 use super::document::Document;
+use super::rules::Violation;
 use super::schema::clip;
 use crate::pod::Pod;
 use crate::problem::Problem;

@@ -1,13 +1,12 @@
 //! A protocol that was checked once, and what it makes of the objects that people write.
 
-use jsonschema::Validator;
-use jsonschema::error::ValidationErrorKind;
 use serde_json::{Map, Value};
 
 use super::Class;
 use super::document::{Document, put};
 use super::merge::join;
-use super::schema::{Shape, clip, nearest, one_of, show};
+use super::rules::{Lacking, Rules, Violation, hint};
+use super::schema::{Shape, clip, one_of, show};
 use crate::problem::Problem;
 use crate::protocol::{Preset, Protocol};
 
@@ -24,7 +23,7 @@ pub(super) const ENABLE: &str = "enable";
 #[derive(Debug)]
 pub struct CompiledProtocol {
     protocol: Protocol,
-    validator: Validator,
+    rules: Rules,
 }
 
 /// What one layer says: its fields without `policy`, and the word of `policy` unless that is as good as not said.
@@ -32,17 +31,6 @@ pub struct CompiledProtocol {
 pub(super) struct Said {
     pub(super) fields: Map<String, Value>,
     pub(super) word: Option<String>,
-}
-
-/// A field whose value cannot be used.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Violation {
-    /// Dotted path; empty for the whole object.
-    pub(super) path: String,
-    /// What is wrong, e.g. `150 is above 100`.
-    pub(super) what: String,
-    /// What to write, e.g. `a whole number from 0 to 100`.
-    pub(super) expected: String,
 }
 
 /// Something that is passed over, while the rest counts.
@@ -69,12 +57,11 @@ impl CompiledProtocol {
         if !protocol.schema.get("properties").is_some_and(Value::is_object) {
             return Err(wrong("schema", "it is not an object with `properties`".into()));
         }
-        let validator = jsonschema::validator_for(&protocol.schema)
-            .map_err(|error| wrong("schema", format!("it is no JSON schema: {}", clip(&error.to_string()))))?;
+        let rules = Rules::compile(protocol.schema.clone()).map_err(|message| wrong("schema", message))?;
         if protocol.annotation_keys.iter().any(String::is_empty) {
             return Err(wrong("annotation-keys", "one of them is empty".into()));
         }
-        let compiled = Self { protocol, validator };
+        let compiled = Self { protocol, rules };
         compiled.check_values(&compiled.protocol.defaults).map_err(|message| wrong("defaults", message))?;
         let mut words: Vec<&str> = Vec::new();
         for preset in &compiled.protocol.presets {
@@ -125,7 +112,7 @@ impl CompiledProtocol {
     }
 
     pub(super) fn shape(&self) -> Shape<'_> {
-        Shape::of(&self.protocol.schema)
+        self.rules.shape()
     }
 
     /// Fields that only operators may set.
@@ -184,38 +171,7 @@ impl CompiledProtocol {
 
     /// Holds values against the schema. A layer or a sum of layers may lack fields that the schema requires.
     pub(super) fn check(&self, values: &Map<String, Value>) -> Vec<Violation> {
-        let mut violations = Vec::new();
-        let shape = self.shape();
-        for (name, value) in values {
-            check_whole(value, shape.field(name).as_ref(), name, &mut violations);
-        }
-        let instance = Value::Object(values.clone());
-        for error in self.validator.iter_errors(&instance) {
-            let place = Place::find(error.instance_path().as_str(), &instance, &shape);
-            if matches!(error.kind(), ValidationErrorKind::Required { .. }) && !place.in_list {
-                continue;
-            }
-            if violations.iter().any(|known| known.path == place.path) {
-                continue;
-            }
-            let kind = place.shape.as_ref().map_or("what the schema asks for", |shape| shape.kind());
-            let value = error.instance();
-            let what = match error.kind() {
-                ValidationErrorKind::Maximum { limit } => format!("{} is above {limit}", show(value)),
-                ValidationErrorKind::Minimum { limit } => format!("{} is below {limit}", show(value)),
-                ValidationErrorKind::ExclusiveMaximum { limit } => format!("{} is not below {limit}", show(value)),
-                ValidationErrorKind::ExclusiveMinimum { limit } => format!("{} is not above {limit}", show(value)),
-                ValidationErrorKind::Type { .. } => format!("{} is not {kind}", show(value)),
-                ValidationErrorKind::Enum { .. } => unknown_word(value, place.shape.as_ref()),
-                ValidationErrorKind::AnyOf { .. } | ValidationErrorKind::OneOfNotValid { .. } => {
-                    format!("{} does not fit", show(value))
-                }
-                _ => clip(&error.to_string()),
-            };
-            let expected = place.shape.as_ref().map_or_else(|| kind.to_owned(), Shape::expectation);
-            violations.push(Violation { path: place.path, what, expected });
-        }
-        violations
+        self.rules.violations(values, Lacking::MayBeSaidElsewhere)
     }
 
     /// Whether `policy` is a field of this protocol at all.
@@ -324,77 +280,4 @@ fn canonical(
         put(&mut values, name, value);
     }
     values
-}
-
-/// The way out for an unknown field.
-pub(super) fn hint(written: &str, known: &[&str]) -> String {
-    match nearest(written, known.iter().copied()) {
-        Some(meant) => format!("did you mean `{meant}`?"),
-        None if known.is_empty() => "there are no fields here".into(),
-        None => format!("known here: {}", known.join(", ")),
-    }
-}
-
-fn unknown_word(value: &Value, shape: Option<&Shape<'_>>) -> String {
-    let words = shape.and_then(Shape::words).unwrap_or_default();
-    let meant = value.as_str().and_then(|word| nearest(word, words));
-    match meant {
-        Some(meant) => format!("{} is not known here, did you mean `{meant}`", show(value)),
-        None => format!("{} is not known here", show(value)),
-    }
-}
-
-/// Numbers as Go reads them into an integer: no fraction, no exponent, within 64 bits.
-fn check_whole(value: &Value, shape: Option<&Shape<'_>>, path: &str, violations: &mut Vec<Violation>) {
-    let Some(shape) = shape else { return };
-    match value {
-        Value::Number(number) if shape.is_whole() && !number.is_i64() => {
-            let what = if number.is_u64() { format!("is above {}", i64::MAX) } else { "is not a whole number".into() };
-            violations.push(Violation {
-                path: path.to_owned(),
-                what: format!("{} {what}", show(value)),
-                expected: shape.expectation(),
-            });
-        }
-        Value::Object(fields) => {
-            for (name, value) in fields {
-                check_whole(value, shape.field(name).as_ref(), &join(path, name), violations);
-            }
-        }
-        Value::Array(items) => {
-            let below = shape.items();
-            for (index, item) in items.iter().enumerate() {
-                check_whole(item, below.as_ref(), &format!("{path}[{index}]"), violations);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Where in a document a JSON pointer leads, in the words of people.
-struct Place<'s> {
-    path: String,
-    shape: Option<Shape<'s>>,
-    in_list: bool,
-}
-
-impl<'s> Place<'s> {
-    fn find(pointer: &str, instance: &Value, shape: &Shape<'s>) -> Self {
-        let mut place = Self { path: String::new(), shape: Some(shape.clone()), in_list: false };
-        let mut at = Some(instance);
-        for segment in pointer.split('/').skip(1) {
-            let name = segment.replace("~1", "/").replace("~0", "~");
-            if at.is_some_and(Value::is_array) {
-                place.in_list = true;
-                place.path.push_str(&format!("[{name}]"));
-                place.shape = place.shape.and_then(|shape| shape.items());
-                at = name.parse::<usize>().ok().and_then(|index| at?.get(index));
-            } else {
-                place.path = join(&place.path, &name);
-                place.shape = place.shape.and_then(|shape| shape.field(&name));
-                at = at.and_then(|value| value.get(&name));
-            }
-        }
-        place
-    }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::compiled::{CompiledProtocol, Violation};
+use super::compiled::CompiledProtocol;
 use super::namespaces::{Lists, Namespaces};
+use super::rules::Violation;
 use super::schema::nearest;
 use super::strategy::{self, Strategy};
 use super::{ConfigMap, Layer};

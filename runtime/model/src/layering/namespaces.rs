@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::compiled::hint;
 use super::document::{Document, take};
+use super::rules::hint;
 
 const ENABLED: &str = "enabledNamespaces";
 const DISABLED: &str = "disabledNamespaces";

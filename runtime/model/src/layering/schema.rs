@@ -86,10 +86,15 @@ impl<'s> Shape<'s> {
         self.has_type("integer") && !self.has_type("number")
     }
 
-    /// The words that a field may hold; `None` where any will do.
+    /// The words that a field may hold; `None` where any will do. They are listed together, or stand alone in a branch each, as a
+    /// type has them whose words have a meaning each.
     pub(super) fn words(&self) -> Option<Vec<&'s str>> {
-        let values = self.parts.iter().find_map(|part| part.get("enum")?.as_array())?;
-        let words: Vec<&str> = values.iter().filter_map(Value::as_str).filter(|word| !word.is_empty()).collect();
+        let listed = self.parts.iter().find_map(|part| part.get("enum")?.as_array());
+        let values: Vec<&Value> = match listed {
+            Some(values) => values.iter().collect(),
+            None => self.parts.iter().filter_map(|part| part.get("const")).collect(),
+        };
+        let words: Vec<&str> = values.into_iter().filter_map(Value::as_str).filter(|word| !word.is_empty()).collect();
         (!words.is_empty()).then_some(words)
     }
 

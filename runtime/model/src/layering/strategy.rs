@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::Class;
-use super::compiled::{CompiledProtocol, ENABLE, Said, Violation, hint};
+use super::compiled::{CompiledProtocol, ENABLE, Said};
 use super::document::{Document, take};
 use super::merge::join;
+use super::rules::{Violation, hint};
 use super::selector::Selector;
 use crate::pod::Node;
 use serde_json::Value;

@@ -1,0 +1,107 @@
+# Batch work gives way: its pods get little of a busy CPU, their containers make way at once, and are slowed down before they fill the
+# memory.
+#
+# What is batch, most important first: what the annotation `example.com/batch` of a pod says; the list of namespaces under the key `batch` of the
+# ConfigMap for lists; the cluster's ConfigMap; and pods that the policy's own configuration chooses, by namespace or by label.
+package qosm
+
+import data.qosm.lib.knobs
+import data.qosm.lib.pods
+import data.qosm.lib.selectors
+import data.qosm.lib.text
+import data.qosm.lib.units
+
+# METADATA
+# title: Lets the pods of batch namespaces run on what others leave.
+# entrypoint: true
+# custom:
+#   qosm:
+#     name: batch-namespaces
+#     version: 0.1.0
+#     grants: [node, cpu-weight, memory-protection]
+#     configSchema:
+#       type: object
+#       additionalProperties: false
+#       properties:
+#         batch:
+#           description: Pods that are batch though nobody configured them; one that any of these chooses.
+#           type: array
+#           items:
+#             type: object
+#             additionalProperties: false
+#             properties:
+#               namespaces: {type: array, items: {type: string}}
+#               labels: {description: A label selector., type: object}
+#               classes: {type: array, items: {type: string, enum: [LSE, LSR, LS, BE, SYSTEM]}}
+#         memoryHighNodePercent:
+#           description: memory.high of a container without a memory limit, in percent of the node's allocatable memory.
+#           type: integer
+#           minimum: 1
+#           maximum: 100
+#     protocol:
+#       annotationKeys: [example.com/batch]
+#       configMapKey: batch-config
+#       namespaceListKey: batch
+#       presets:
+#         - {policy: auto, values: {cpuIdle: true, cpuWeight: 1, memoryHighPercent: 90}}
+#         - {policy: none, values: {}, alone: true}
+#       schema:
+#         type: object
+#         properties:
+#           policy: {type: string, enum: [auto, none]}
+#           cpuIdle:
+#             description: Whether its containers are cpu.idle, so that whoever wakes up takes their CPU at once.
+#             type: boolean
+#           cpuWeight:
+#             description: cpu.weight of the pod, that is what it gets of a CPU which other pods want as well.
+#             type: integer
+#             minimum: 1
+#             maximum: 10000
+#           memoryHighPercent:
+#             description: memory.high of each container, in percent of its memory limit.
+#             type: integer
+#             minimum: 1
+#             maximum: 100
+settings contains knobs.hold(pod, "cpu.weight", wanted.cpuWeight, "batch work gets little of a busy CPU") if {
+	some [pod, wanted] in batch
+}
+
+# Containers alone: on a pod or a tier it would keep the kubelet from writing the weight, and from starting again.
+settings contains knobs.hold(container, "cpu.idle", 1, "batch work makes way for whoever wakes up") if {
+	some [pod, wanted] in batch
+	wanted.cpuIdle
+	some container in pods.running(pod)
+}
+
+settings contains knobs.hold(container, "memory.high", high, reason) if {
+	some [pod, wanted] in batch
+	some container in pods.running(pod)
+	high := units.percent_of(wanted.memoryHighPercent, container.memoryLimitBytes)
+	reason := text.line(["batch work is slowed down at ", wanted.memoryHighPercent, " % of its memory limit"])
+}
+
+settings contains knobs.hold(container, "memory.high", high, reason) if {
+	percent := input.config.memoryHighNodePercent
+	some [pod, _] in batch
+	some container in pods.running(pod)
+	not container.memoryLimitBytes
+	high := units.percent_of(percent, input.node.memoryAllocatableBytes)
+	reason := text.line(["batch work without a limit is slowed down at ", percent, " % of the node's memory"])
+}
+
+# Batch pods, each with what is wanted of it. A rule without arguments, because it is worked out once for all that ask.
+batch := [[pod, wish(pod)] | some pod in pods.active]
+
+# Undefined for a pod that is not batch. Where somebody configured the pod, that alone counts: it may say `none`.
+wish(pod) := object.union(usual, pod.config) if {
+	count(pod.config) > 0
+	not pod.config.policy == "none"
+}
+
+wish(pod) := usual if {
+	count(pod.config) == 0
+	some selector in input.config.batch
+	selectors.chooses(selector, pod)
+}
+
+usual := {"cpuIdle": true, "cpuWeight": 1, "memoryHighPercent": 90}

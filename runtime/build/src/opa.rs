@@ -1,0 +1,236 @@
+//! A policy in Rego: compiled by OPA to a bundle with Wasm in it.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::Command;
+
+use flate2::read::GzDecoder;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::cargo::{self, output};
+use crate::error::BuildError;
+
+/// The bundle's own description of itself.
+pub const MANIFEST: &str = ".manifest";
+
+/// What the host evaluates.
+const ENTRYPOINT: &str = "qosm/settings";
+
+/// More of a manifest than any policy has.
+const MANIFEST_LIMIT: u64 = 1 << 20;
+
+/// What lies in a project's folder and not in its bundle: tests, what they are tried on, what was built.
+const LEFT_OUT: [&str; 4] = ["*_test.rego", "tests", "recordings", "target"];
+
+/// The compiler of Rego, and what it says of a project.
+#[derive(Clone, Debug)]
+pub struct Opa {
+    name: String,
+    version: Option<String>,
+}
+
+/// Why a built-in function of OPA's cannot be called on a node, and what to write instead; `None` for those that can.
+pub type Refused<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// What a bundle says of itself, as far as it concerns a policy.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Manifest {
+    /// Entry points and what is annotated on them.
+    #[serde(default)]
+    pub wasm: Vec<WasmEntry>,
+}
+
+/// An entry point of a bundle.
+#[derive(Clone, Debug, Deserialize)]
+pub struct WasmEntry {
+    /// Its path, e.g. `qosm/settings`.
+    pub entrypoint: String,
+    /// The METADATA of the rule.
+    #[serde(default)]
+    pub annotations: Vec<Map<String, Value>>,
+}
+
+impl Manifest {
+    /// `custom.qosm` of the METADATA on the policy's entry point.
+    pub fn qosm(&self) -> Option<&Map<String, Value>> {
+        let entry = self.wasm.iter().find(|entry| entry.entrypoint == ENTRYPOINT)?;
+        entry.annotations.iter().find_map(|annotation| annotation.get("custom")?.get("qosm")?.as_object())
+    }
+}
+
+/// Reads the manifest of a bundle.
+///
+/// # Errors
+///
+/// [`BuildError::Bundle`] when it is none, or has no manifest.
+pub fn manifest(bundle: &Path) -> Result<Manifest, BuildError> {
+    let wrong = |problem: String| BuildError::Bundle { bundle: bundle.to_path_buf(), problem };
+    let file = std::fs::File::open(bundle);
+    let file = file.map_err(|source| BuildError::File { path: bundle.to_path_buf(), action: "read", source })?;
+    let mut archive = tar::Archive::new(GzDecoder::new(file));
+    for entry in archive.entries().map_err(|error| wrong(error.to_string()))? {
+        let entry = entry.map_err(|error| wrong(error.to_string()))?;
+        let is_manifest = entry.path().is_ok_and(|path| path.strip_prefix("/").unwrap_or(&path) == Path::new(MANIFEST));
+        if is_manifest {
+            let mut text = String::new();
+            entry.take(MANIFEST_LIMIT).read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
+            return serde_json::from_str(&text).map_err(|error| wrong(format!("{MANIFEST}: {error}")));
+        }
+    }
+    Err(wrong(format!("it has no {MANIFEST}; build it with `opa build -t wasm`")))
+}
+
+impl Opa {
+    pub(crate) fn open(folder: &Path) -> Result<Self, BuildError> {
+        let said = metadata(folder)?;
+        let text = |key: &str| said.get(key).and_then(Value::as_str).map(str::to_owned);
+        let file_name =
+            folder.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+        Ok(Self { name: text("name").or(file_name).unwrap_or_else(|| "policy".to_owned()), version: text("version") })
+    }
+
+    /// The name in METADATA, else that of the folder.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The version in METADATA.
+    pub fn version(&self) -> Option<&str> {
+        self.version.as_deref()
+    }
+
+    /// `opa test` in the policy's folder, whose words go to standard error; only the tests whose name has `filter` in it.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError::Failed`] when a test does not hold or does not compile.
+    pub fn test(&self, folder: &Path, filter: Option<&str>) -> Result<(), BuildError> {
+        let mut opa = Command::new("opa");
+        // As bundles are read: recordings and cases are YAML too, but no data.
+        opa.current_dir(folder).args(["test", "--bundle", "--ignore", "target", "."]);
+        if let Some(filter) = filter {
+            opa.arg("--run").arg(escaped(filter));
+        }
+        cargo::run(&mut opa)
+    }
+
+    /// Compiles the policy; what the compiler has to say goes to standard error.
+    pub(crate) fn build(&self, folder: &Path, refused: Refused<'_>, bundle: &Path) -> Result<(), BuildError> {
+        let capabilities = bundle.with_extension("capabilities.json");
+        let built = compile(folder, refused, &capabilities, bundle);
+        // It was for the compiler alone.
+        let _ = std::fs::remove_file(&capabilities);
+        built?;
+        let said = manifest(bundle)?;
+        if said.qosm().is_none() {
+            return Err(BuildError::Bundle {
+                bundle: bundle.to_path_buf(),
+                problem: "the METADATA of the rule `settings` have no `custom: {qosm: {name: …, version: …, grants: […]}}`; those of a \
+                          package do not travel in a bundle"
+                    .to_owned(),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn compile(folder: &Path, refused: Refused<'_>, capabilities: &Path, bundle: &Path) -> Result<(), BuildError> {
+    let known = output(Command::new("opa").args(["capabilities", "--current"]))?;
+    let offered = offered(&known, refused)
+        .map_err(|source| BuildError::Answer { line: "opa capabilities --current".to_owned(), source })?;
+    std::fs::write(capabilities, offered).map_err(|source| BuildError::File {
+        path: capabilities.to_path_buf(),
+        action: "written",
+        source,
+    })?;
+    let mut opa = Command::new("opa");
+    opa.current_dir(folder).args(["build", "--bundle", "--target", "wasm", "--entrypoint", ENTRYPOINT]);
+    opa.args(LEFT_OUT.iter().flat_map(|name| ["--ignore", name]));
+    opa.arg("--capabilities").arg(capabilities).arg("--output").arg(bundle).arg(".");
+    match output(&mut opa) {
+        Ok(_) => Ok(()),
+        Err(BuildError::Refused { said, status, .. }) => {
+            let line = "opa build".to_owned();
+            Err(BuildError::Rego { line, status, help: help(&said, refused), said })
+        }
+        Err(other) => Err(other),
+    }
+}
+
+/// OPA's capabilities without what the host refuses, so that OPA itself says where a policy calls it.
+fn offered(known: &str, refused: Refused<'_>) -> Result<String, serde_json::Error> {
+    let mut known: Map<String, Value> = serde_json::from_str(known)?;
+    if let Some(builtins) = known.get_mut("builtins").and_then(Value::as_array_mut) {
+        builtins
+            .retain(|builtin| builtin.get("name").and_then(Value::as_str).is_none_or(|name| refused(name).is_none()));
+    }
+    serde_json::to_string(&known)
+}
+
+/// What to write instead of the functions that OPA did not know, a line each.
+fn help(said: &str, refused: Refused<'_>) -> String {
+    let mut lines = Vec::new();
+    for (_, rest) in said.match_indices("undefined function ").map(|(at, word)| said.split_at(at + word.len())) {
+        let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || matches!(c, '.' | '_')).collect();
+        if let Some(instead) = refused(&name) {
+            lines.push(format!("\n  help: `{name}` is not for policies: {instead}"));
+        }
+    }
+    lines.dedup();
+    lines.concat()
+}
+
+/// `custom.qosm` wherever the METADATA of a project say it.
+fn metadata(folder: &Path) -> Result<Map<String, Value>, BuildError> {
+    #[derive(Deserialize)]
+    struct Inspected {
+        #[serde(default)]
+        annotations: Vec<Annotated>,
+    }
+    #[derive(Deserialize)]
+    struct Annotated {
+        annotations: Map<String, Value>,
+    }
+    let mut opa = Command::new("opa");
+    opa.current_dir(folder).args(["inspect", "--annotations", "--format", "json", "."]);
+    let printed = output(&mut opa)?;
+    let inspected: Inspected =
+        serde_json::from_str(&printed).map_err(|source| BuildError::Answer { line: cargo::line(&opa), source })?;
+    let custom = |annotated: Annotated| {
+        annotated.annotations.get("custom").and_then(|custom| custom.get("qosm")?.as_object()).cloned()
+    };
+    Ok(inspected.annotations.into_iter().find_map(custom).unwrap_or_default())
+}
+
+/// A filter is a part of a name, and `opa test --run` takes a regular expression.
+fn escaped(text: &str) -> String {
+    text.chars().flat_map(|c| if c.is_alphanumeric() || c == '_' { vec![c] } else { vec!['\\', c] }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(name: &str) -> Option<String> {
+        (name == "http.send").then(|| "use `input`".to_owned())
+    }
+
+    #[test]
+    fn opa_is_not_told_of_what_is_refused() {
+        let known = r#"{"builtins": [{"name": "abs"}, {"name": "http.send"}], "features": ["x"]}"#;
+        assert_eq!(offered(known, &refused).unwrap(), r#"{"builtins":[{"name":"abs"}],"features":["x"]}"#);
+    }
+
+    #[test]
+    fn a_function_that_is_refused_is_told_with_what_to_write() {
+        let said =
+            "policy.rego:7: rego_type_error: undefined function http.send\npolicy.rego:9: undefined function nonsense";
+        assert_eq!(help(said, &refused), "\n  help: `http.send` is not for policies: use `input`");
+    }
+
+    #[test]
+    fn a_filter_is_no_pattern() {
+        assert_eq!(escaped("test_a.b"), "test_a\\.b");
+    }
+}

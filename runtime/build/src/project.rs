@@ -1,0 +1,182 @@
+//! A folder with a policy in it.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::BuildError;
+use crate::opa::{Opa, Refused};
+use crate::rust::Rust;
+use crate::toolchain::Way;
+
+/// A policy's source.
+#[derive(Clone, Debug)]
+pub struct Project {
+    folder: PathBuf,
+    language: Language,
+}
+
+/// What it is written in.
+#[derive(Clone, Debug)]
+pub enum Language {
+    /// A crate.
+    Rust(Rust),
+    /// Modules of OPA.
+    Rego(Opa),
+}
+
+/// What came of a build.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// The file.
+    pub file: PathBuf,
+    /// What is in it.
+    pub module: Vec<u8>,
+    /// Whether the file held something else before.
+    pub changed: bool,
+}
+
+impl Project {
+    /// Looks at what lies in a folder: a Cargo.toml, or .rego files.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`] says what is missing or wrong.
+    pub fn open(folder: &Path) -> Result<Self, BuildError> {
+        let unlisted = |source| BuildError::File { path: folder.to_path_buf(), action: "listed", source };
+        let (mut is_rust, mut is_rego) = (false, false);
+        for entry in std::fs::read_dir(folder).map_err(unlisted)? {
+            let path = entry.map_err(unlisted)?.path();
+            is_rust |= path.ends_with("Cargo.toml");
+            is_rego |= path.extension().is_some_and(|extension| extension == "rego");
+        }
+        let language = match (is_rust, is_rego) {
+            (true, true) => return Err(BuildError::TwoLanguages { folder: folder.to_path_buf() }),
+            (false, false) => return Err(BuildError::NoProject { folder: folder.to_path_buf() }),
+            (true, false) => Language::Rust(Rust::open(folder)?),
+            (false, true) => Language::Rego(Opa::open(folder)?),
+        };
+        Ok(Self { folder: folder.to_path_buf(), language })
+    }
+
+    /// Where it lies.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What it is written in.
+    pub fn language(&self) -> &Language {
+        &self.language
+    }
+
+    /// The name that its own files give it.
+    pub fn name(&self) -> &str {
+        match &self.language {
+            Language::Rust(rust) => rust.name(),
+            Language::Rego(opa) => opa.name(),
+        }
+    }
+
+    /// The version that its own files give it, if they do.
+    pub fn version(&self) -> Option<&str> {
+        match &self.language {
+            Language::Rust(rust) => Some(rust.version()),
+            Language::Rego(opa) => opa.version(),
+        }
+    }
+
+    /// Where its cases are.
+    pub fn cases(&self) -> PathBuf {
+        self.folder.join("tests/cases")
+    }
+
+    /// What it is built to: `target/NAME.wasm`, or `target/NAME.tar.gz`.
+    pub fn file(&self) -> PathBuf {
+        let extension = match self.language {
+            Language::Rust(_) => "wasm",
+            Language::Rego(_) => "tar.gz",
+        };
+        self.folder.join("target").join(format!("{}.{extension}", self.name()))
+    }
+
+    /// Runs its native tests, whose words go to standard error; only those whose name has `filter` in it.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError::Failed`] when one does not hold.
+    pub fn test(&self, filter: Option<&str>) -> Result<(), BuildError> {
+        match &self.language {
+            Language::Rust(rust) => rust.test(&self.folder, filter),
+            Language::Rego(opa) => opa.test(&self.folder, filter),
+        }
+    }
+
+    /// Builds it. Compilers speak to standard error, with file and line; OPA is told of no function that is `refused`.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`]; the file is as it was before.
+    pub fn build(&self, way: Option<Way>, refused: Refused<'_>) -> Result<Built, BuildError> {
+        let file = self.file();
+        let target = self.folder.join("target");
+        let failed = |path: &Path, action| {
+            let path = path.to_path_buf();
+            move |source| BuildError::File { path, action, source }
+        };
+        let fresh = file.with_extension("new");
+        let module = match &self.language {
+            Language::Rust(rust) => {
+                let module = rust.build(&self.folder, way)?;
+                std::fs::create_dir_all(&target).map_err(failed(&target, "made"))?;
+                module
+            }
+            Language::Rego(opa) => {
+                std::fs::create_dir_all(&target).map_err(failed(&target, "made"))?;
+                // OPA runs in the project's folder.
+                let absolute = std::path::absolute(&fresh).map_err(failed(&fresh, "written"))?;
+                opa.build(&self.folder, refused, &absolute)?;
+                std::fs::read(&fresh).map_err(failed(&fresh, "read"))?
+            }
+        };
+        let changed = std::fs::read(&file).ok().as_deref() != Some(module.as_slice());
+        if changed {
+            std::fs::write(&fresh, &module).map_err(failed(&fresh, "written"))?;
+            std::fs::rename(&fresh, &file).map_err(failed(&file, "written"))?;
+        } else {
+            // What only OPA wrote there; there is none after a build in Rust.
+            let _ = std::fs::remove_file(&fresh);
+        }
+        Ok(Built { file, module, changed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_without_a_policy_is_told_apart_from_one_with_two() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(matches!(Project::open(folder.path()), Err(BuildError::NoProject { .. })));
+        std::fs::write(folder.path().join("Cargo.toml"), "").unwrap();
+        std::fs::write(folder.path().join("policy.rego"), "").unwrap();
+        assert!(matches!(Project::open(folder.path()), Err(BuildError::TwoLanguages { .. })));
+        let error = Project::open(&folder.path().join("nowhere")).unwrap_err().to_string();
+        assert!(error.ends_with("nowhere cannot be listed"), "{error}");
+    }
+
+    #[test]
+    fn a_workspace_is_no_policy_and_a_crate_without_a_cdylib_neither() {
+        let folder = tempfile::tempdir().unwrap();
+        let manifest = folder.path().join("Cargo.toml");
+        std::fs::write(&manifest, "[workspace]\nmembers = []\n").unwrap();
+        assert!(matches!(Project::open(folder.path()), Err(BuildError::Workspace { .. })));
+        std::fs::create_dir(folder.path().join("src")).unwrap();
+        std::fs::write(folder.path().join("src/lib.rs"), "").unwrap();
+        std::fs::write(&manifest, "[package]\nname = \"plain\"\n\n[workspace]\n").unwrap();
+        assert!(matches!(Project::open(folder.path()), Err(BuildError::NoPolicy { .. })));
+        std::fs::write(&manifest, "[package]\nname = \"plain\"\n\n[lib]\ncrate-type = [\"cdylib\"]\n\n[workspace]\n")
+            .unwrap();
+        let project = Project::open(folder.path()).unwrap();
+        assert_eq!((project.name(), project.version()), ("plain", Some("0.0.0")));
+        assert_eq!(project.file(), folder.path().join("target/plain.wasm"));
+    }
+}

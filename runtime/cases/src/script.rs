@@ -1,0 +1,51 @@
+//! Case files as they lie in a folder.
+
+use std::path::{Path, PathBuf};
+
+use qosm_sdk::testing::{Case, CaseError, Driver, run_case};
+
+/// A case that was read, or why it could not be.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// The file.
+    pub path: PathBuf,
+    /// What stands in it.
+    pub case: Result<Case, CaseError>,
+}
+
+impl Script {
+    /// The file's name without `.yaml`.
+    pub fn name(&self) -> String {
+        self.path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    /// Plays it.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is not as expected, or why there is no case.
+    pub fn play(&self, driver: &mut impl Driver) -> Result<(), CaseError> {
+        run_case(self.case.as_ref().map_err(Clone::clone)?, driver)
+    }
+}
+
+/// The cases of a folder, every `*.yaml` in the order of their names.
+///
+/// # Errors
+///
+/// When the folder cannot be listed. A folder without cases gives none.
+pub fn scripts(folder: &Path) -> std::io::Result<Vec<Script>> {
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).map_err(|error| CaseError::Unreadable(error.to_string()));
+        Script { case: text.and_then(|text| Case::parse(&text)), path }
+    };
+    Ok(paths.into_iter().map(read).collect())
+}

@@ -1,0 +1,160 @@
+//! A made-up node: pods of one container each, and what is measured of them, the same on each run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use qosm_engine::Columns;
+use qosm_model::column::{
+    BandwidthSample, CpuCounters, CpuSample, MemoryCounters, MemorySample, NodeSample, PressureCounters,
+    PressureSample, Stall,
+};
+use qosm_model::knob::Target;
+use qosm_model::numa::{NumaColumn, NumaId, NumaNode, NumaSample, NumaTopology};
+use qosm_model::pod::{Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, KubeQos, Pod, PodId};
+use qosm_model::unit::{Bytes, Micros, MilliCpu};
+
+const CPUS: u32 = 64;
+const MEMORY: Bytes = Bytes(256 << 30);
+const WINDOW: u64 = 1_000_000;
+const PERIOD: Micros = Micros(100_000);
+/// Half a CPU each.
+const LIMIT: MilliCpu = MilliCpu(500);
+const QUOTA: Micros = Micros(50_000);
+const MEMORY_LIMIT: u64 = 256 << 20;
+/// One container in so many is short of what it has.
+const BUSY: u32 = 10;
+
+/// A node's pods, with their ids.
+pub(super) struct Node {
+    pods: Vec<Numbered>,
+    bandwidth: Arc<[BandwidthSample]>,
+    numa: Arc<NumaColumn>,
+}
+
+/// A pod, its id, and those of its containers.
+type Numbered = (PodId, Pod, Vec<(ContainerId, Option<u32>)>);
+
+impl Node {
+    pub(super) fn new(containers: u32) -> Self {
+        let numbers = 1..=containers;
+        let row = |target| BandwidthSample { target, quota: Some(QUOTA), baseline_quota: Some(QUOTA), period: PERIOD };
+        Self {
+            pods: numbers.clone().map(|id| (PodId(id), pod(id), vec![(ContainerId(id), None)])).collect(),
+            bandwidth: numbers
+                .clone()
+                .flat_map(|id| [row(Target::Pod(PodId(id))), row(Target::Container(ContainerId(id)))])
+                .collect(),
+            numa: Arc::new(NumaColumn {
+                topology: NumaTopology::new((0..2).map(|id| (NumaId(id), numa_node(id))).collect()),
+                samples: numbers.map(numa_sample).collect(),
+            }),
+        }
+    }
+
+    pub(super) fn pods(&self) -> &[Numbered] {
+        &self.pods
+    }
+
+    /// What is measured at a tick. Every tenth container is throttled and under pressure, each tick others.
+    pub(super) fn columns(&self, tick: u32) -> Columns {
+        let ids = || self.pods.iter().map(|(PodId(id), ..)| *id);
+        let is_busy = |id: u32| id.wrapping_add(tick).is_multiple_of(BUSY);
+        let cpu = ids().map(|id| {
+            let throttled = if is_busy(id) { 5 } else { 0 };
+            let delta = CpuCounters {
+                usage: Micros(if is_busy(id) { 500_000 } else { 40_000 + u64::from(id % 7) * 10_000 }),
+                nr_periods: 10,
+                nr_throttled: throttled,
+                throttled: Micros(throttled * 30_000),
+            };
+            CpuSample { container: ContainerId(id), delta }
+        });
+        let memory = ids().map(|id| {
+            let usage = MEMORY_LIMIT / if is_busy(id) { 1 } else { 2 };
+            let memory = MemoryCounters {
+                usage: Bytes(usage),
+                anon: Bytes(usage / 2),
+                file: Bytes(usage / 2),
+                inactive_file: Bytes(usage / 4),
+                high_events: u64::from(is_busy(id)),
+                max_events: 0,
+                oom_kills: 0,
+            };
+            MemorySample { container: ContainerId(id), memory }
+        });
+        let pressure = ids().map(|id| {
+            let stall = |some| Stall { some: Micros(some), full: Micros(some / 2) };
+            let some = if is_busy(id) { WINDOW / 5 } else { 0 };
+            let delta = PressureCounters { cpu: stall(some), memory: stall(some / 4), io: stall(0) };
+            PressureSample { container: ContainerId(id), delta }
+        });
+        Columns {
+            node: Some(NodeSample {
+                cpus: CPUS,
+                memory_capacity: MEMORY,
+                memory_allocatable: MEMORY,
+                page_size: Bytes(4096),
+                cpu_usage: Some(Micros(WINDOW * u64::from(CPUS) / 4)),
+                memory_available: Some(Bytes(MEMORY.0 / 2)),
+            }),
+            cpu: Some(cpu.collect()),
+            bandwidth: Some(Arc::clone(&self.bandwidth)),
+            memory: Some(memory.collect()),
+            pressure: Some(pressure.collect()),
+            numa: Some(Arc::clone(&self.numa)),
+            ..Columns::default()
+        }
+    }
+}
+
+fn pod(number: u32) -> Pod {
+    Pod {
+        uid: format!("00000000-0000-4000-8000-{number:012}"),
+        namespace: "bench".to_owned(),
+        name: format!("pod-{number}"),
+        labels: BTreeMap::from([("app".to_owned(), "bench".to_owned())]),
+        annotations: BTreeMap::new(),
+        priority: None,
+        kube_qos: KubeQos::Burstable,
+        active: true,
+        host_pid: false,
+        cgroup: None,
+        containers: vec![Container {
+            name: "app".to_owned(),
+            kind: ContainerKind::Regular,
+            state: ContainerState::Running,
+            cgroup: ContainerCgroup::Named("app".to_owned()),
+            cpu_request: Some(MilliCpu(LIMIT.0 / 2)),
+            cpu_limit: Some(LIMIT),
+            memory_request: Some(Bytes(MEMORY_LIMIT / 2)),
+            memory_limit: Some(Bytes(MEMORY_LIMIT)),
+            extended_resources: Vec::new(),
+        }],
+        cpu_overhead: MilliCpu(0),
+        memory_overhead: Bytes(0),
+        memory_request: None,
+        memory_limit: None,
+        cpu_limit: None,
+    }
+}
+
+fn numa_node(place: u32) -> NumaNode {
+    NumaNode {
+        cpus: (place * CPUS / 2..(place + 1) * CPUS / 2).collect(),
+        memory: Bytes(MEMORY.0 / 2),
+        free: Bytes(MEMORY.0 / 4),
+        available: Bytes(MEMORY.0 / 4),
+        distances: if place == 0 { vec![10, 20] } else { vec![20, 10] },
+    }
+}
+
+/// It runs on the first node and has half of its memory on the second.
+fn numa_sample(id: u32) -> NumaSample {
+    NumaSample {
+        container: ContainerId(id),
+        identity: u64::from(id),
+        cpu_nodes: vec![NumaId(0)],
+        memory_nodes: vec![NumaId(0), NumaId(1)],
+        pages: vec![(NumaId(0), 8192), (NumaId(1), 8192)],
+    }
+}

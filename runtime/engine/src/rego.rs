@@ -1,0 +1,46 @@
+//! Policies in Rego: OPA bundles, run by OPA's own Wasm ABI on this crate's engine.
+//!
+//! Reading order: [`bundle`] (the archive), [`metadata`] (who the policy is and what it asks for), [`policy`] (compiled, and
+//! held against what this host answers), [`machine`] (the ABI), [`input`] (what a policy sees), [`settings`] (what it answers),
+//! [`declaration`] (from a full declaration to what changes), [`instance`] (all of it for one policy). What a policy's author
+//! has to know is in `docs/rego.md`.
+
+mod bundle;
+mod declaration;
+mod error;
+mod input;
+mod instance;
+mod machine;
+mod metadata;
+mod policy;
+mod settings;
+
+pub(crate) use bundle::{Bundle, is_bundle};
+pub use error::{BundleError, MissingBuiltin, SettingFlaw};
+pub(crate) use instance::Rego;
+pub(crate) use machine::Abort;
+pub(crate) use policy::Policy;
+
+/// The entrypoint that a policy must have.
+const ENTRYPOINT: &str = "qosm/settings";
+
+/// The package of a policy: what lies under it in `data` is the policy's own.
+const PACKAGE: &str = "qosm";
+
+/// How deep documents from outside may be nested. OPA's Wasm reads them by recursion, on a stack of 64 KiB.
+const DEPTH: usize = 100;
+
+/// Whether a value is nested no deeper than [`DEPTH`].
+fn is_shallow(value: &qosm_rego::Value) -> bool {
+    fn within(value: &qosm_rego::Value, left: usize) -> bool {
+        use qosm_rego::Value::{Array, Bool, Null, Number, Object, Set, String};
+        let Some(below) = left.checked_sub(1) else { return false };
+        match value {
+            Null | Bool(_) | Number(_) | String(_) => true,
+            Array(elements) => elements.iter().all(|element| within(element, below)),
+            Set(elements) => elements.iter().all(|element| within(element, below)),
+            Object(pairs) => pairs.iter().all(|(key, value)| within(key, below) && within(value, below)),
+        }
+    }
+    within(value, DEPTH)
+}

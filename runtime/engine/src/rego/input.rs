@@ -1,0 +1,547 @@
+//! What a policy sees, as JSON: `docs/rego.md` and `sdk/rego/input.schema.json`. What is not known is left out, never `null`.
+
+use std::collections::BTreeMap;
+
+use qosm_model::alarm::{Alarm, Trigger};
+use qosm_model::column::{BandwidthSample, CpuSample, MemorySample, NodeSample, PressureSample, Stall};
+use qosm_model::knob::Target;
+use qosm_model::numa::{MigrationSample, NumaColumn, NumaSample};
+use qosm_model::pod::{Container, ContainerId, ContainerKind, ContainerState, ExtendedResource, PodId, Tier};
+use qosm_model::unit::Micros;
+use serde::ser::{Serialize, Serializer};
+use serde_json::error::Result;
+
+use crate::convert::PodView;
+use crate::instance::Cause;
+use crate::interface::Interface;
+use crate::link::Columns;
+
+/// An id of the contract: a string here, for it is also a key.
+#[derive(Clone, Copy)]
+struct Id(u32);
+
+impl Serialize for Id {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+/// A quota: without a limit it is `max`, which in Rego is greater than any number.
+struct Quota(Option<Micros>);
+
+impl Serialize for Quota {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match self.0 {
+            Some(Micros(micros)) => serializer.serialize_u64(micros),
+            None => serializer.serialize_str("max"),
+        }
+    }
+}
+
+/// A column by container.
+struct Column<'a, S, R>(&'a [S], fn(&'a S) -> (ContainerId, R));
+
+impl<S, R: Serialize> Serialize for Column<'_, S, R> {
+    fn serialize<T: Serializer>(&self, serializer: T) -> std::result::Result<T::Ok, T::Error> {
+        serializer.collect_map(self.0.iter().map(|sample| {
+            let (container, row) = (self.1)(sample);
+            (Id(container.0), row)
+        }))
+    }
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PodRow<'a> {
+    id: Id,
+    namespace: &'a str,
+    name: &'a str,
+    uid: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    declared_qos: Option<&'static str>,
+    qos: &'static str,
+    kube_qos: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<i32>,
+    active: bool,
+    host_pid: bool,
+    static_pod: bool,
+    labels: &'a BTreeMap<String, String>,
+    containers: Vec<ContainerRow<'a>>,
+    cpu_overhead_milli: u64,
+    memory_overhead_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_request_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_limit_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_limit_milli: Option<u64>,
+    annotated: bool,
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ContainerRow<'a> {
+    id: Id,
+    name: &'a str,
+    kind: &'static str,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_request_milli: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_limit_milli: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_request_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_limit_bytes: Option<u64>,
+    extended_resources: Resources<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exclusive_cpus: Option<u32>,
+}
+
+struct Resources<'a>(&'a [ExtendedResource]);
+
+impl Serialize for Resources<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let bounds = |own: &ExtendedResource| Bounds { request: own.request, limit: own.limit };
+        serializer.collect_map(self.0.iter().map(|own| (&own.name, bounds(own))))
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Bounds {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u64>,
+}
+
+/// One pod; `config` is the text of a JSON object.
+pub(super) fn pod(view: &PodView<'_>, config: &str) -> Result<String> {
+    let own = view.pod;
+    let containers = own.containers.iter().zip(view.containers);
+    let row = PodRow {
+        id: Id(view.id.0),
+        namespace: &own.namespace,
+        name: &own.name,
+        uid: &own.uid,
+        declared_qos: own.declared_qos().map(|class| class.as_str()),
+        qos: own.qos().as_str(),
+        kube_qos: own.kube_qos.as_str(),
+        priority: own.priority,
+        active: own.active,
+        host_pid: own.host_pid,
+        static_pod: own.is_static(),
+        labels: &own.labels,
+        containers: containers.map(|(own, &(id, exclusive))| container(own, id, exclusive)).collect(),
+        cpu_overhead_milli: own.cpu_overhead.0,
+        memory_overhead_bytes: own.memory_overhead.0,
+        memory_request_bytes: own.memory_request.map(|bytes| bytes.0),
+        memory_limit_bytes: own.memory_limit.map(|bytes| bytes.0),
+        cpu_limit_milli: own.cpu_limit.map(|milli| milli.0),
+        annotated: view.annotated,
+    };
+    let mut text = serde_json::to_string(&row)?;
+    // Spliced in as it is, so that its numbers stay what they are.
+    text.pop();
+    text.push_str(",\"config\":");
+    text.push_str(config);
+    text.push('}');
+    Ok(text)
+}
+
+fn container(own: &Container, id: ContainerId, exclusive_cpus: Option<u32>) -> ContainerRow<'_> {
+    ContainerRow {
+        id: Id(id.0),
+        name: &own.name,
+        kind: match own.kind {
+            ContainerKind::Regular => "regular",
+            ContainerKind::Init => "init",
+            ContainerKind::Sidecar => "sidecar",
+        },
+        state: match own.state {
+            ContainerState::Waiting => "waiting",
+            ContainerState::Running => "running",
+            ContainerState::Terminated => "terminated",
+        },
+        cpu_request_milli: own.cpu_request.map(|milli| milli.0),
+        cpu_limit_milli: own.cpu_limit.map(|milli| milli.0),
+        memory_request_bytes: own.memory_request.map(|bytes| bytes.0),
+        memory_limit_bytes: own.memory_limit.map(|bytes| bytes.0),
+        extended_resources: Resources(&own.extended_resources),
+        exclusive_cpus,
+    }
+}
+
+/// All pods, of their texts.
+pub(super) fn pods<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut array = String::from("[");
+    for (index, text) in texts.into_iter().enumerate() {
+        if index > 0 {
+            array.push(',');
+        }
+        array.push_str(text);
+    }
+    array.push(']');
+    array
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BandwidthRow {
+    quota_usec: Quota,
+    baseline_quota_usec: Quota,
+    period_usec: u64,
+}
+
+struct Quotas<'a>(&'a [BandwidthSample], fn(Target) -> Option<u32>);
+
+impl Serialize for Quotas<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().filter_map(|sample| {
+            let row = BandwidthRow {
+                quota_usec: Quota(sample.quota),
+                baseline_quota_usec: Quota(sample.baseline_quota),
+                period_usec: sample.period.0,
+            };
+            Some((Id((self.1)(sample.target)?), row))
+        }))
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Bandwidth<'a> {
+    containers: Quotas<'a>,
+    pods: Quotas<'a>,
+}
+
+/// The column of quotas.
+pub(super) fn bandwidth(samples: &[BandwidthSample]) -> Result<String> {
+    let of_container = |target| if let Target::Container(ContainerId(id)) = target { Some(id) } else { None };
+    let of_pod = |target| if let Target::Pod(PodId(id)) = target { Some(id) } else { None };
+    serde_json::to_string(&Bandwidth { containers: Quotas(samples, of_container), pods: Quotas(samples, of_pod) })
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Tick<'a> {
+    window_usec: u64,
+    elapsed_usec: u64,
+    cause: &'static str,
+    alarms: Vec<AlarmRow<'a>>,
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AlarmRow<'a> {
+    trigger: TriggerRow<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container: Option<Id>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod: Option<Id>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tier: Option<Word<Tier>>,
+}
+
+/// What prints itself as the word that stands there.
+struct Word<T>(T);
+
+impl<T: std::fmt::Display> Serialize for Word<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+enum TriggerRow<'a> {
+    Throttling,
+    Pressure { scope: &'a str, resource: &'a str, full: bool, stall_usec: u64, window_usec: u64 },
+    MemoryEvents,
+    ContainerStarted,
+}
+
+fn alarm(alarm: &Alarm) -> AlarmRow<'static> {
+    let trigger = match alarm.trigger {
+        Trigger::Throttling => TriggerRow::Throttling,
+        Trigger::Pressure(own) => TriggerRow::Pressure {
+            scope: own.scope.as_str(),
+            resource: own.resource.as_str(),
+            full: own.full,
+            stall_usec: own.stall.0,
+            window_usec: own.window.0,
+        },
+        Trigger::MemoryEvents => TriggerRow::MemoryEvents,
+        Trigger::ContainerStarted => TriggerRow::ContainerStarted,
+    };
+    let (mut container, mut pod, mut tier) = (None, None, None);
+    match alarm.target {
+        Some(Target::Container(ContainerId(id))) => container = Some(Id(id)),
+        Some(Target::Pod(PodId(id))) => pod = Some(Id(id)),
+        Some(Target::Tier(own)) => tier = Some(Word(own)),
+        None => {}
+    }
+    AlarmRow { trigger, container, pod, tier }
+}
+
+/// One evaluation, apart from what lasts: the parts that [`evaluation`] puts together.
+pub(super) struct Evaluation<'a> {
+    pub(super) window: Micros,
+    pub(super) elapsed: Micros,
+    pub(super) cause: Cause,
+    pub(super) columns: &'a Columns,
+    pub(super) node: Option<&'a NodeSample>,
+    /// The text of a JSON object.
+    pub(super) config: &'a str,
+    /// The text of a JSON object.
+    pub(super) state: &'a str,
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeRow {
+    cpus: u32,
+    memory_capacity_bytes: u64,
+    memory_allocatable_bytes: u64,
+    page_size_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_usage_usec: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_available_bytes: Option<u64>,
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CpuRow {
+    usage_usec: u64,
+    nr_periods: u64,
+    nr_throttled: u64,
+    throttled_usec: u64,
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MemoryRow {
+    usage_bytes: u64,
+    anon_bytes: u64,
+    file_bytes: u64,
+    inactive_file_bytes: u64,
+    high_events: u64,
+    max_events: u64,
+    oom_kills: u64,
+}
+
+#[derive(serde::Serialize)]
+struct PressureRow {
+    cpu: StallRow,
+    memory: StallRow,
+    io: StallRow,
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StallRow {
+    some_usec: u64,
+    full_usec: u64,
+}
+
+#[derive(serde::Serialize)]
+struct NumaRow<'a> {
+    nodes: Vec<NumaNodeRow<'a>>,
+    containers: Column<'a, NumaSample, NumaContainerRow>,
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NumaNodeRow<'a> {
+    id: u32,
+    cpus: usize,
+    memory_bytes: u64,
+    free_bytes: u64,
+    available_bytes: u64,
+    distances: &'a [u32],
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NumaContainerRow {
+    /// Of 64 bits: a number would be rounded by whoever keeps floats.
+    identity: Word<u64>,
+    cpu_nodes: Vec<u32>,
+    memory_nodes: Vec<u32>,
+    pages: Vec<Share>,
+}
+
+#[derive(serde::Serialize)]
+struct Share {
+    node: u32,
+    pages: u64,
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MigrationRow<'a> {
+    token: u64,
+    state: &'static str,
+    pages_found: u64,
+    pages_moved: u64,
+    pages_failed: BTreeMap<&'static str, u64>,
+    pages_without_room: u64,
+    failures: Vec<FailureRow<'a>>,
+    why: &'a str,
+}
+
+#[derive(serde::Serialize)]
+struct FailureRow<'a> {
+    pid: u32,
+    error: &'a str,
+}
+
+/// The text of an evaluation's own part of the input: all but pods and quotas, which last. Columns that the policy does not
+/// declare are left out.
+pub(super) fn evaluation(text: &mut String, declares: impl Fn(Interface) -> bool, said: &Evaluation<'_>) -> Result<()> {
+    let columns = said.columns;
+    let tick = Tick {
+        window_usec: said.window.0,
+        elapsed_usec: said.elapsed.0,
+        cause: match said.cause {
+            Cause::Interval => "interval",
+            Cause::PodsChanged => "podsChanged",
+            Cause::ConfigChanged => "configChanged",
+            Cause::Alarm => "alarm",
+        },
+        alarms: columns.alarms.iter().map(alarm).collect(),
+    };
+    let mut object = Object { text };
+    object.text.clear();
+    object.text.push('{');
+    object.add("tick", &tick)?;
+    object.splice("config", said.config);
+    object.splice("state", said.state);
+    if let Some(sample) = said.node.filter(|_| declares(Interface::Node)) {
+        object.add("node", &node(sample))?;
+    }
+    if declares(Interface::CpuStat) {
+        object.add("cpu", &Column(columns.cpu.as_deref().unwrap_or_default(), cpu))?;
+    }
+    if declares(Interface::MemoryStat) {
+        object.add("memory", &Column(columns.memory.as_deref().unwrap_or_default(), memory))?;
+    }
+    if declares(Interface::Pressure) {
+        object.add("pressure", &Column(columns.pressure.as_deref().unwrap_or_default(), pressure))?;
+    }
+    if declares(Interface::NumaStat) {
+        let nothing = NumaColumn::default();
+        object.add("numa", &numa(columns.numa.as_deref().unwrap_or(&nothing)))?;
+    }
+    if declares(Interface::PageMigration) {
+        object.add("migrations", &Column(columns.migrations.as_deref().unwrap_or_default(), migration))?;
+    }
+    object.text.push('}');
+    Ok(())
+}
+
+/// An object's text under way.
+struct Object<'a> {
+    text: &'a mut String,
+}
+
+impl Object<'_> {
+    fn splice(&mut self, key: &str, value: &str) {
+        self.key(key);
+        self.text.push_str(value);
+    }
+
+    fn add(&mut self, key: &str, value: &impl Serialize) -> Result<()> {
+        self.key(key);
+        self.text.push_str(&serde_json::to_string(value)?);
+        Ok(())
+    }
+
+    fn key(&mut self, key: &str) {
+        if !self.text.ends_with('{') {
+            self.text.push(',');
+        }
+        self.text.push('"');
+        self.text.push_str(key);
+        self.text.push_str("\":");
+    }
+}
+
+fn node(sample: &NodeSample) -> NodeRow {
+    NodeRow {
+        cpus: sample.cpus,
+        memory_capacity_bytes: sample.memory_capacity.0,
+        memory_allocatable_bytes: sample.memory_allocatable.0,
+        page_size_bytes: sample.page_size.0,
+        cpu_usage_usec: sample.cpu_usage.map(|micros| micros.0),
+        memory_available_bytes: sample.memory_available.map(|bytes| bytes.0),
+    }
+}
+
+fn cpu(sample: &CpuSample) -> (ContainerId, CpuRow) {
+    let row = CpuRow {
+        usage_usec: sample.delta.usage.0,
+        nr_periods: sample.delta.nr_periods,
+        nr_throttled: sample.delta.nr_throttled,
+        throttled_usec: sample.delta.throttled.0,
+    };
+    (sample.container, row)
+}
+
+fn memory(sample: &MemorySample) -> (ContainerId, MemoryRow) {
+    let row = MemoryRow {
+        usage_bytes: sample.memory.usage.0,
+        anon_bytes: sample.memory.anon.0,
+        file_bytes: sample.memory.file.0,
+        inactive_file_bytes: sample.memory.inactive_file.0,
+        high_events: sample.memory.high_events,
+        max_events: sample.memory.max_events,
+        oom_kills: sample.memory.oom_kills,
+    };
+    (sample.container, row)
+}
+
+fn pressure(sample: &PressureSample) -> (ContainerId, PressureRow) {
+    let stall = |stall: Stall| StallRow { some_usec: stall.some.0, full_usec: stall.full.0 };
+    let row =
+        PressureRow { cpu: stall(sample.delta.cpu), memory: stall(sample.delta.memory), io: stall(sample.delta.io) };
+    (sample.container, row)
+}
+
+fn numa(column: &NumaColumn) -> NumaRow<'_> {
+    let nodes = column.topology.iter().map(|(id, node)| NumaNodeRow {
+        id: id.0,
+        cpus: node.cpus.len(),
+        memory_bytes: node.memory.0,
+        free_bytes: node.free.0,
+        available_bytes: node.available.0,
+        distances: &node.distances,
+    });
+    NumaRow { nodes: nodes.collect(), containers: Column(&column.samples, numa_container) }
+}
+
+fn numa_container(sample: &NumaSample) -> (ContainerId, NumaContainerRow) {
+    let row = NumaContainerRow {
+        identity: Word(sample.identity),
+        cpu_nodes: sample.cpu_nodes.iter().map(|node| node.0).collect(),
+        memory_nodes: sample.memory_nodes.iter().map(|node| node.0).collect(),
+        pages: sample.pages.iter().map(|&(node, pages)| Share { node: node.0, pages }).collect(),
+    };
+    (sample.container, row)
+}
+
+fn migration(sample: &MigrationSample) -> (ContainerId, MigrationRow<'_>) {
+    let own = &sample.progress;
+    let row = MigrationRow {
+        token: own.token,
+        state: own.state.as_str(),
+        pages_found: own.pages_found,
+        pages_moved: own.pages_moved,
+        pages_failed: own.pages_failed.iter().copied().collect(),
+        pages_without_room: own.pages_without_room,
+        failures: own.failures.iter().map(|failure| FailureRow { pid: failure.pid, error: &failure.error }).collect(),
+        why: &own.why,
+    };
+    (sample.container, row)
+}

@@ -1,0 +1,438 @@
+//! A Rego policy at work.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use qosm_model::column::{BandwidthSample, NodeSample};
+use qosm_model::pod::PodId;
+use qosm_model::unit::{Bytes, Micros};
+use qosm_rego::Value;
+
+use super::bundle::check_data;
+use super::declaration::Declaration;
+use super::input::{self, Evaluation};
+use super::machine::{Address, HeapEnd, Machine};
+use super::{DEPTH, Policy, is_shallow, settings};
+use crate::convert::PodView;
+use crate::engine::Engine;
+use crate::error::{Breach, CallError, Export, Rule};
+use crate::instance::{Cause, failure, give, refusal};
+use crate::interface::Interface;
+use crate::limits::Limits;
+use crate::link::Columns;
+use crate::staging::{LogLevel, LogLine, Stage, Staged};
+
+/// A machine with less than this is not worth being made anew.
+const SMALL: Bytes = Bytes(8 << 20);
+/// A machine is made anew when its last evaluation needed less than this part of its memory.
+const IDLE_PART: u64 = 4;
+
+/// An instance of a Rego policy. What it sees is kept as text for each pod, and as values in the module's memory: documents that
+/// did not change lie there beneath the heap of the evaluations.
+pub(crate) struct Rego {
+    name: Arc<str>,
+    policy: Arc<Policy>,
+    grants: BTreeSet<Interface>,
+    limits: Limits,
+    stage: Stage,
+    machine: Machine,
+    lasting: Lasting,
+    usable: bool,
+    elapsed: Duration,
+    /// The sum of all windows.
+    windows: Micros,
+    /// The policy's configuration, without its data: the text of an object.
+    config: String,
+    /// The bundle's data and those of the configuration: the text of an object.
+    data: String,
+    /// What was saved last: the text of an object.
+    state: String,
+    /// Said once: the predecessor's state is none of Rego's.
+    strange_state: bool,
+    pods: BTreeMap<PodId, String>,
+    bandwidth: Option<Arc<[BandwidthSample]>>,
+    node: Option<NodeSample>,
+    declaration: Declaration,
+    /// The text of the evaluation's own part of the input: its room is kept.
+    text: String,
+    engine: Engine,
+}
+
+/// A document that outlasts an evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Document {
+    PodsPath,
+    QuotasPath,
+    Data,
+    Pods,
+    Quotas,
+}
+
+/// In the order in which they lie in the module's memory: what changes more often lies further up.
+const DOCUMENTS: [Document; 5] =
+    [Document::PodsPath, Document::QuotasPath, Document::Data, Document::Pods, Document::Quotas];
+
+/// Where the documents lie. One that is put down anew gives up those above it.
+struct Lasting {
+    base: HeapEnd,
+    kept: Vec<(Address, HeapEnd)>,
+}
+
+impl Lasting {
+    fn new(machine: &mut Machine) -> wasmtime::Result<Self> {
+        Ok(Self { base: machine.heap_end()?, kept: Vec::with_capacity(DOCUMENTS.len()) })
+    }
+
+    fn forget(&mut self, document: Document) {
+        self.kept.truncate(document as usize);
+    }
+
+    fn end(&self) -> HeapEnd {
+        self.kept.last().map_or(self.base, |&(_, end)| end)
+    }
+
+    fn address(&self, document: Document) -> Option<Address> {
+        self.kept.get(document as usize).map(|&(at, _)| at)
+    }
+
+    /// Puts down what is missing, up to a document.
+    fn put(
+        &mut self,
+        machine: &mut Machine,
+        upto: Document,
+        text: impl Fn(Document) -> serde_json::Result<String>,
+    ) -> wasmtime::Result<()> {
+        let missing = DOCUMENTS.get(self.kept.len()..=upto as usize).unwrap_or_default();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        machine.rewind(self.end())?;
+        for &document in missing {
+            let at = machine.put(&text(document)?)?;
+            self.kept.push((at, machine.heap_end()?));
+        }
+        Ok(())
+    }
+}
+
+impl Rego {
+    /// Starts the policy's module. It sees and sets what these grants allow, of what it declared.
+    pub(crate) fn start(
+        engine: &Engine,
+        policy: &Arc<Policy>,
+        grants: &BTreeSet<Interface>,
+        name: &str,
+        limits: &Limits,
+        state: Vec<u8>,
+    ) -> Result<Self, CallError> {
+        let name: Arc<str> = name.into();
+        let started = start(engine, policy, limits);
+        let (machine, lasting) = started.map_err(|error| failure(&name, Export::Start, limits, &error))?;
+        let kept = match state.as_slice() {
+            [] => Some("{}".to_owned()),
+            bytes => object(bytes).map(|state| state.to_json()),
+        };
+        Ok(Self {
+            name,
+            policy: Arc::clone(policy),
+            grants: grants.clone(),
+            limits: limits.clone(),
+            stage: Stage::new(limits.clone(), state),
+            machine,
+            lasting,
+            usable: true,
+            elapsed: Duration::ZERO,
+            windows: Micros(0),
+            config: "{}".to_owned(),
+            data: policy.data.to_json(),
+            strange_state: kept.is_none(),
+            state: kept.unwrap_or_else(|| "{}".to_owned()),
+            pods: BTreeMap::new(),
+            bandwidth: None,
+            node: None,
+            declaration: Declaration::default(),
+            text: String::new(),
+            engine: engine.clone(),
+        })
+    }
+
+    pub(crate) fn configure(&mut self, config_json: &str) -> Result<Staged, CallError> {
+        self.begin(Export::Configure)?;
+        let (config, data) = match self.read_config(config_json) {
+            Ok(read) => read,
+            Err(message) => return Err(refusal(&self.name, Export::Configure, &self.limits, message)),
+        };
+        self.config = config;
+        if self.data != data {
+            self.data = data;
+            self.lasting.forget(Document::Data);
+        }
+        self.put(Export::Configure, Document::Data)?;
+        Ok(self.stage.commit())
+    }
+
+    /// The configuration and the data that it comes to.
+    fn read_config(&self, config_json: &str) -> Result<(String, String), String> {
+        let config =
+            Value::from_json(config_json).map_err(|error| format!("the configuration is not JSON: {error}"))?;
+        if !is_shallow(&config) {
+            return Err(format!("the configuration is nested deeper than {DEPTH} levels"));
+        }
+        let Value::Object(mut config) = config else {
+            return Err("the configuration is not a JSON object".to_owned());
+        };
+        // With classes the operator's own entry stands one level deeper.
+        let by_class = self.policy.description.protocol.as_ref().is_some_and(|own| own.class_field.is_some());
+        let key = Value::from("data");
+        let data = match config.get_mut(&Value::from("policy")) {
+            Some(Value::Object(entry)) if by_class => entry.remove(&key),
+            _ => config.remove(&key),
+        };
+        let mut all = self.policy.data.clone();
+        if let Some(data) = data {
+            check_data(&data).map_err(|why| format!("the configuration's `data` cannot be used: {why}"))?;
+            merge(&mut all, data);
+        }
+        Ok((Value::Object(config).to_json(), all.to_json()))
+    }
+
+    pub(crate) fn pods(&mut self, upserted: &[PodView<'_>], removed: &[PodId]) -> Result<Staged, CallError> {
+        give(&mut self.stage, upserted, removed);
+        self.begin(Export::Pods)?;
+        for pod in removed {
+            self.pods.remove(pod);
+        }
+        for view in upserted {
+            self.declaration.pod_changed(view.id);
+            let text = object(view.config.as_bytes())
+                .ok_or_else(|| "its configuration is not a JSON object, or is nested too deep".to_owned())
+                .and_then(|config| input::pod(view, &config.to_json()).map_err(|error| error.to_string()));
+            match text {
+                Ok(text) => self.pods.insert(view.id, text),
+                Err(why) => {
+                    let message = format!("pod {} cannot be handed over: {why}", view.pod.key());
+                    return Err(refusal(&self.name, Export::Pods, &self.limits, message));
+                }
+            };
+        }
+        if !upserted.is_empty() || !removed.is_empty() {
+            self.lasting.forget(Document::Pods);
+        }
+        self.put(Export::Pods, Document::Pods)?;
+        Ok(self.stage.commit())
+    }
+
+    pub(crate) fn evaluate(&mut self, window: Micros, cause: Cause, columns: &Columns) -> Result<Staged, CallError> {
+        self.begin(Export::Evaluate)?;
+        self.windows = Micros(self.windows.0.saturating_add(window.0));
+        self.node = columns.node.or(self.node);
+        let shows_quotas = self.grants.contains(&Interface::CpuStat);
+        if shows_quotas && self.bandwidth != columns.bandwidth {
+            self.bandwidth.clone_from(&columns.bandwidth);
+            self.lasting.forget(Document::Quotas);
+        }
+        let said = Evaluation {
+            window,
+            elapsed: self.windows,
+            cause,
+            columns,
+            node: self.node.as_ref(),
+            config: &self.config,
+            state: &self.state,
+        };
+        let declares = |interface| self.grants.contains(&interface);
+        if let Err(error) = input::evaluation(&mut self.text, declares, &said) {
+            return Err(self.ended(Export::Evaluate, &error.into()));
+        }
+        self.put(Export::Evaluate, Document::Quotas)?;
+        let (result, took) = self.machine.within(&self.limits, |machine| {
+            let lasting = &self.lasting;
+            machine.rewind(lasting.end())?;
+            machine.host().begin(i64::try_from(self.windows.0).unwrap_or(i64::MAX).saturating_mul(1000));
+            let input = machine.put(&self.text)?;
+            let mut add = |path, document| match (lasting.address(path), lasting.address(document)) {
+                (Some(path), Some(value)) => machine.add(input, path, value),
+                _ => Ok(()),
+            };
+            add(Document::PodsPath, Document::Pods)?;
+            if shows_quotas {
+                add(Document::QuotasPath, Document::Quotas)?;
+            }
+            let data = lasting.address(Document::Data).unwrap_or(input);
+            let document = machine.evaluate(self.policy.entrypoint, input, data)?;
+            Ok((document, machine.heap_end()?))
+        });
+        self.elapsed += took;
+        let (printed, faults) = self.machine.host().take_said();
+        let (document, end) = match result {
+            Ok(result) => result,
+            Err(error) => {
+                for line in printed {
+                    self.stage.log(LogLevel::Debug, line);
+                }
+                for fault in faults {
+                    self.stage.log(LogLevel::Warn, fault);
+                }
+                return Err(self.ended(Export::Evaluate, &error));
+            }
+        };
+        let staged = self.stage_document(document.as_ref(), printed, faults);
+        match staged {
+            Ok(declaration) => self.declaration = declaration,
+            Err(rule) => {
+                self.stage.discard();
+                self.usable = false;
+                return Err(CallError::Broke(Breach {
+                    module: Arc::clone(&self.name),
+                    export: Export::Evaluate,
+                    rule,
+                }));
+            }
+        }
+        let staged = self.stage.commit();
+        if let Some(state) = staged.state.as_deref().and_then(|state| str::from_utf8(state).ok()) {
+            self.state = state.to_owned();
+        }
+        self.shrink(end);
+        Ok(staged)
+    }
+
+    /// Stages what a document asks for.
+    fn stage_document(
+        &mut self,
+        document: Option<&Value>,
+        printed: Vec<String>,
+        faults: Vec<String>,
+    ) -> Result<Declaration, Rule> {
+        let document = document.ok_or(Rule::NoSettings)?;
+        let declared = settings::read(document, &self.grants, self.limits.settings)?;
+        let mut next = self.declaration.stage(declared, &mut self.stage)?;
+        if std::mem::take(&mut self.strange_state) {
+            let line = "what the module before saved is no JSON object: `input.state` begins empty".to_owned();
+            self.stage.log(LogLevel::Warn, line);
+        }
+        for line in printed {
+            self.declaration.log(LogLevel::Debug, line, &mut self.stage, &mut next);
+        }
+        for fault in faults {
+            self.declaration.log(LogLevel::Warn, fault, &mut self.stage, &mut next);
+        }
+        Ok(next)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn is_usable(&self) -> bool {
+        self.usable
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.elapsed
+    }
+
+    pub(crate) fn fuel(&self) -> Option<u64> {
+        self.machine.fuel()
+    }
+
+    pub(crate) fn memory(&self) -> Bytes {
+        self.machine.memory()
+    }
+
+    pub(crate) fn take_log(&mut self) -> (Vec<LogLine>, u32) {
+        self.stage.take_log()
+    }
+
+    fn begin(&mut self, export: Export) -> Result<(), CallError> {
+        if !self.usable {
+            return Err(CallError::Spent { module: Arc::clone(&self.name), export });
+        }
+        self.stage.begin();
+        self.elapsed = Duration::ZERO;
+        Ok(())
+    }
+
+    /// Puts documents that changed into the module's memory.
+    fn put(&mut self, export: Export, upto: Document) -> Result<(), CallError> {
+        let Self { machine, lasting, data, pods, bandwidth, limits, .. } = self;
+        let text = |document| match document {
+            Document::PodsPath => Ok(r#"["pods"]"#.to_owned()),
+            Document::QuotasPath => Ok(r#"["bandwidth"]"#.to_owned()),
+            Document::Data => Ok(data.clone()),
+            Document::Pods => Ok(input::pods(pods.values().map(String::as_str))),
+            Document::Quotas => input::bandwidth(bandwidth.as_deref().unwrap_or_default()),
+        };
+        let (result, took) = machine.within(limits, |machine| lasting.put(machine, upto, text));
+        self.elapsed += took;
+        result.map_err(|error| self.ended(export, &error))
+    }
+
+    /// The call failed, and the instance with it.
+    fn ended(&mut self, export: Export, error: &wasmtime::Error) -> CallError {
+        self.usable = false;
+        self.stage.discard();
+        failure(&self.name, export, &self.limits, error)
+    }
+
+    /// Linear memory never shrinks: one that has grown for a while that is over is exchanged for a new one.
+    fn shrink(&mut self, end: HeapEnd) {
+        let has = self.machine.memory();
+        if has <= SMALL || u64::from(end.0) > has.0 / IDLE_PART {
+            return;
+        }
+        // Where that fails, the old one goes on.
+        if let Ok((machine, lasting)) = start(&self.engine, &self.policy, &self.limits) {
+            (self.machine, self.lasting) = (machine, lasting);
+        }
+    }
+}
+
+fn start(engine: &Engine, policy: &Policy, limits: &Limits) -> wasmtime::Result<(Machine, Lasting)> {
+    let mut machine = Machine::start(&policy.module, engine.deadline(), limits, Arc::clone(&policy.builtins))?;
+    let (lasting, _) = machine.within(limits, Lasting::new);
+    Ok((machine, lasting?))
+}
+
+/// A JSON object that is not too deep.
+fn object(bytes: &[u8]) -> Option<Value> {
+    let value = Value::from_json(str::from_utf8(bytes).ok()?).ok()?;
+    (value.as_object().is_some() && is_shallow(&value)).then_some(value)
+}
+
+/// Lays one document over another: objects key by key, anything else as a whole.
+fn merge(beneath: &mut Value, over: Value) {
+    match (beneath, over) {
+        (Value::Object(beneath), Value::Object(over)) => {
+            for (key, value) in over {
+                match beneath.get_mut(&key) {
+                    Some(beneath) => merge(beneath, value),
+                    None => {
+                        beneath.insert(key, value);
+                    }
+                }
+            }
+        }
+        (beneath, over) => *beneath = over,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_of_the_configuration_lie_over_those_of_the_bundle() {
+        let read = |text| Value::from_json(text).unwrap();
+        for (beneath, over, expected) in [
+            (r#"{"a":1}"#, r#"{"b":2}"#, r#"{"a":1,"b":2}"#),
+            (r#"{"a":{"x":1,"y":[1,2]}}"#, r#"{"a":{"y":[3]}}"#, r#"{"a":{"x":1,"y":[3]}}"#),
+            (r#"{"a":{"x":1}}"#, r#"{"a":null}"#, r#"{"a":null}"#),
+        ] {
+            let mut all = read(beneath);
+            merge(&mut all, read(over));
+            assert_eq!(all.to_json(), expected);
+        }
+    }
+}

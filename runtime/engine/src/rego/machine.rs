@@ -1,0 +1,426 @@
+//! OPA's Wasm ABI (<https://www.openpolicyagent.org/docs/wasm>): a module in a store of its own, and the calls that a host makes.
+//!
+//! A module allocates from the start of its heap upwards. Whoever puts the heap pointer back gives up everything above it, which
+//! is how an evaluation is cleaned up, and how documents that last are kept: beneath the pointer that it is put back to.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use memchr::memchr;
+use qosm_rego::{Builtin, Context, Value};
+use wasmtime::{
+    AsContext, AsContextMut, Caller, Extern, ExternType, Instance, Linker, Memory, Module, Store, TypedFunc, Val,
+    WasmParams, WasmResults,
+};
+
+use crate::instance::{burnt, fill_up, watch};
+use crate::limits::{Limits, words};
+use crate::link::MemoryBound;
+use crate::watchdog::Deadline;
+
+/// Failures of built-in functions that are told of one evaluation.
+const FAULTS: usize = 3;
+
+/// What the module's functions are called by their numbers.
+pub(super) type Builtins = HashMap<i32, Builtin>;
+
+/// The policy ended its own evaluation, or its module does what OPA's do not.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Abort(pub(crate) String);
+
+/// It lacks what OPA's modules have.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct NoAbi(pub(super) String);
+
+/// What a module's imports work on.
+pub(super) struct Host {
+    pub(super) deadline: Deadline,
+    memory: MemoryBound,
+    /// Of the evaluation that runs.
+    pub(super) context: Context,
+    /// The first built-in functions that failed in it, and how many more.
+    faults: (Vec<String>, usize),
+    builtins: Arc<Builtins>,
+    exports: Option<Arc<Exports>>,
+    /// Bytes of a text that is taken out of the module's memory.
+    most: usize,
+}
+
+/// The functions that are called from here.
+struct Exports {
+    memory: Memory,
+    malloc: TypedFunc<u32, u32>,
+    free: TypedFunc<u32, ()>,
+    value_parse: TypedFunc<(u32, u32), u32>,
+    value_dump: TypedFunc<u32, u32>,
+    add_path: TypedFunc<(u32, u32, u32), u32>,
+    heap_get: TypedFunc<(), u32>,
+    heap_set: TypedFunc<u32, ()>,
+    context_new: TypedFunc<(), u32>,
+    set_input: TypedFunc<(u32, u32), ()>,
+    set_data: TypedFunc<(u32, u32), ()>,
+    set_entrypoint: TypedFunc<(u32, i32), ()>,
+    get_result: TypedFunc<u32, u32>,
+    eval: TypedFunc<u32, i32>,
+    builtins: TypedFunc<(), u32>,
+    entrypoints: TypedFunc<(), u32>,
+}
+
+/// A module that was started.
+pub(super) struct Machine {
+    store: Store<Host>,
+    exports: Arc<Exports>,
+    version: (i32, i32),
+    /// Executed within the last bound of time.
+    fuel: Option<u64>,
+}
+
+/// A value in the module's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Address(u32);
+
+/// How far the heap reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct HeapEnd(pub(super) u32);
+
+/// Names of the imports that are not part of the ABI.
+pub(super) fn foreign_imports(module: &Module) -> Vec<String> {
+    let known = |name: &str| {
+        matches!(name, "memory" | "opa_abort" | "opa_println")
+            || name.strip_prefix("opa_builtin").is_some_and(|arity| matches!(arity, "0" | "1" | "2" | "3" | "4"))
+    };
+    let foreign = module.imports().filter(|import| import.module() != "env" || !known(import.name()));
+    foreign.map(|import| format!("{}.{}", import.module(), import.name())).take(8).collect()
+}
+
+impl Machine {
+    /// Instantiates a module within its limits: its deadline counts from here.
+    ///
+    /// # Errors
+    ///
+    /// Whatever ends a start; [`NoAbi`] where a part of the ABI is missing.
+    pub(super) fn start(
+        module: &Module,
+        deadline: Deadline,
+        limits: &Limits,
+        builtins: Arc<Builtins>,
+    ) -> wasmtime::Result<Self> {
+        let host = Host {
+            deadline,
+            memory: MemoryBound::new(limits),
+            context: Context::default(),
+            faults: (Vec::new(), 0),
+            builtins,
+            exports: None,
+            most: words(limits.hostcall),
+        };
+        let mut store = Store::new(module.engine(), host);
+        store.limiter(|host| &mut host.memory);
+        watch(&mut store, |host| &mut host.deadline);
+        fill_up(&mut store);
+        store.data_mut().deadline.start(limits.evaluation);
+        let started = Self::instantiate(module, &mut store);
+        store.data_mut().deadline.stop();
+        let (exports, version) = started?;
+        let exports = Arc::new(exports);
+        store.data_mut().exports = Some(Arc::clone(&exports));
+        let fuel = burnt(&store);
+        Ok(Self { store, exports, version, fuel })
+    }
+
+    fn instantiate(module: &Module, store: &mut Store<Host>) -> wasmtime::Result<(Exports, (i32, i32))> {
+        let wanted = module.imports().find_map(|import| match import.ty() {
+            ExternType::Memory(memory) if import.name() == "memory" => Some(memory),
+            _ => None,
+        });
+        let wanted = wanted.ok_or_else(|| NoAbi("it imports no memory".to_owned()))?;
+        // The limiter is asked here too: a module that begins with more than it may have does not begin.
+        let memory = Memory::new(&mut *store, wanted)?;
+        let mut linker = Linker::new(module.engine());
+        linker.define(&mut *store, "env", "memory", memory)?;
+        link(&mut linker)?;
+        let instance = linker.instantiate(&mut *store, module)?;
+        let version = (
+            global(&instance, store, "opa_wasm_abi_version")?,
+            global(&instance, store, "opa_wasm_abi_minor_version")?,
+        );
+        Ok((Exports::of(&instance, store, memory)?, version))
+    }
+
+    /// The version of the ABI that it speaks.
+    pub(super) fn version(&self) -> (i32, i32) {
+        self.version
+    }
+
+    /// Linear memory in use.
+    pub(super) fn memory(&self) -> qosm_model::unit::Bytes {
+        self.store.data().memory.used()
+    }
+
+    /// How much ran within the last bound of time; `None` where nothing is counted.
+    pub(super) fn fuel(&self) -> Option<u64> {
+        self.fuel
+    }
+
+    pub(super) fn host(&mut self) -> &mut Host {
+        self.store.data_mut()
+    }
+
+    /// Runs within so much CPU time whatever is done by `run`. Says how long it took by the wall clock.
+    pub(super) fn within<R>(
+        &mut self,
+        limits: &Limits,
+        run: impl FnOnce(&mut Self) -> wasmtime::Result<R>,
+    ) -> (wasmtime::Result<R>, std::time::Duration) {
+        self.store.set_epoch_deadline(1);
+        fill_up(&mut self.store);
+        self.store.data_mut().deadline.start(limits.evaluation);
+        let result = run(self);
+        self.fuel = burnt(&self.store);
+        (result, self.store.data_mut().deadline.stop())
+    }
+
+    /// The built-in functions that it needs, by name, with their numbers.
+    pub(super) fn builtins(&mut self) -> wasmtime::Result<Vec<(String, i32)>> {
+        let at = self.exports.builtins.call(&mut self.store, ())?;
+        self.numbers(at)
+    }
+
+    /// Its entrypoints, by name, with their numbers.
+    pub(super) fn entrypoints(&mut self) -> wasmtime::Result<Vec<(String, i32)>> {
+        let at = self.exports.entrypoints.call(&mut self.store, ())?;
+        self.numbers(at)
+    }
+
+    fn numbers(&mut self, at: u32) -> wasmtime::Result<Vec<(String, i32)>> {
+        let text = self.exports.dump(&mut self.store, at)?;
+        let value = Value::parse(&text).map_err(|error| NoAbi(format!("a table of names cannot be read: {error}")))?;
+        let number = |(name, number): (&Value, &Value)| {
+            let number = i32::try_from(number.as_number()?.as_i64()?).ok()?;
+            Some((name.as_str()?.to_owned(), number))
+        };
+        let numbers: Option<Vec<_>> = value.as_object().map_or(None, |object| object.iter().map(number).collect());
+        Ok(numbers.ok_or_else(|| NoAbi("a table is not one of names and numbers".to_owned()))?)
+    }
+
+    /// How far the heap reaches now.
+    pub(super) fn heap_end(&mut self) -> wasmtime::Result<HeapEnd> {
+        Ok(HeapEnd(self.exports.heap_get.call(&mut self.store, ())?))
+    }
+
+    /// Gives up all that was made since the heap reached only so far.
+    pub(super) fn rewind(&mut self, to: HeapEnd) -> wasmtime::Result<()> {
+        self.exports.heap_set.call(&mut self.store, to.0)
+    }
+
+    /// Puts a document into the module's memory.
+    pub(super) fn put(&mut self, text: &str) -> wasmtime::Result<Address> {
+        self.exports.parse(&mut self.store, text).map(Address)
+    }
+
+    /// Lets an object have one value more: no copy, the value is the same in both places.
+    pub(super) fn add(&mut self, object: Address, path: Address, value: Address) -> wasmtime::Result<()> {
+        match self.exports.add_path.call(&mut self.store, (object.0, path.0, value.0))? {
+            0 => Ok(()),
+            error => Err(Abort(format!("the input cannot be put together: error {error}")).into()),
+        }
+    }
+
+    /// Evaluates an entrypoint. `None` where it is undefined.
+    pub(super) fn evaluate(
+        &mut self,
+        entrypoint: i32,
+        input: Address,
+        data: Address,
+    ) -> wasmtime::Result<Option<Value>> {
+        let Self { store, exports, .. } = self;
+        let context = exports.context_new.call(&mut *store, ())?;
+        exports.set_input.call(&mut *store, (context, input.0))?;
+        exports.set_data.call(&mut *store, (context, data.0))?;
+        exports.set_entrypoint.call(&mut *store, (context, entrypoint))?;
+        let status = exports.eval.call(&mut *store, context)?;
+        if status != 0 {
+            return Err(Abort(format!("the evaluation ended with status {status}")).into());
+        }
+        let result = exports.get_result.call(&mut *store, context)?;
+        let text = exports.dump(store, result)?;
+        let broken = |why: &dyn std::fmt::Display| Abort(format!("its result cannot be read: {why}"));
+        // A set with one object for each way in which the entrypoint is true: none, or one with what it is.
+        let results = Value::parse(&text).map_err(|error| broken(&error))?;
+        let Value::Set(mut results) = results else { return Err(broken(&"it is no set").into()) };
+        match results.pop_first() {
+            None => Ok(None),
+            Some(Value::Object(mut bindings)) => Ok(bindings.remove(&Value::from("result"))),
+            Some(_) => Err(broken(&"it holds no object").into()),
+        }
+    }
+}
+
+impl Host {
+    /// A new evaluation, at a time that stands still.
+    pub(super) fn begin(&mut self, now_ns: i64) {
+        self.context.restart(now_ns);
+        self.faults = (Vec::new(), 0);
+    }
+
+    /// What `print` and `trace` wrote, and which built-in functions failed.
+    pub(super) fn take_said(&mut self) -> (Vec<String>, Vec<String>) {
+        let (mut faults, more) = std::mem::take(&mut self.faults);
+        if more > 0 {
+            faults.push(format!("{more} more built-in functions failed"));
+        }
+        (self.context.take_log(), faults)
+    }
+
+    fn fault(&mut self, fault: String) {
+        if self.faults.0.len() < FAULTS {
+            self.faults.0.push(fault);
+        } else {
+            self.faults.1 = self.faults.1.saturating_add(1);
+        }
+    }
+}
+
+impl Exports {
+    fn of(instance: &Instance, store: &mut Store<Host>, memory: Memory) -> wasmtime::Result<Self> {
+        fn function<P: WasmParams, R: WasmResults>(
+            instance: &Instance,
+            store: &mut Store<Host>,
+            name: &str,
+        ) -> wasmtime::Result<TypedFunc<P, R>> {
+            let found = instance.get_typed_func(&mut *store, name);
+            Ok(found.map_err(|error| NoAbi(format!("`{name}`: {}", error.root_cause())))?)
+        }
+        Ok(Self {
+            memory,
+            malloc: function(instance, store, "opa_malloc")?,
+            free: function(instance, store, "opa_free")?,
+            value_parse: function(instance, store, "opa_value_parse")?,
+            value_dump: function(instance, store, "opa_value_dump")?,
+            add_path: function(instance, store, "opa_value_add_path")?,
+            heap_get: function(instance, store, "opa_heap_ptr_get")?,
+            heap_set: function(instance, store, "opa_heap_ptr_set")?,
+            context_new: function(instance, store, "opa_eval_ctx_new")?,
+            set_input: function(instance, store, "opa_eval_ctx_set_input")?,
+            set_data: function(instance, store, "opa_eval_ctx_set_data")?,
+            set_entrypoint: function(instance, store, "opa_eval_ctx_set_entrypoint")?,
+            get_result: function(instance, store, "opa_eval_ctx_get_result")?,
+            eval: function(instance, store, "eval")?,
+            builtins: function(instance, store, "builtins")?,
+            entrypoints: function(instance, store, "entrypoints")?,
+        })
+    }
+
+    /// A value's text. Longer ones than the host takes are an [`Abort`].
+    fn dump(&self, mut store: impl AsContextMut<Data = Host>, value: u32) -> wasmtime::Result<String> {
+        let at = self.value_dump.call(&mut store, value)?;
+        let text = self.text(&store, at)?;
+        self.free.call(&mut store, at)?;
+        Ok(text)
+    }
+
+    fn text(&self, store: impl AsContext<Data = Host>, at: u32) -> wasmtime::Result<String> {
+        let store = store.as_context();
+        let most = store.data().most;
+        let rest = usize::try_from(at).ok().and_then(|at| self.memory.data(&store).get(at..)).unwrap_or_default();
+        let within = rest.get(..=most).unwrap_or(rest);
+        let Some(length) = memchr(0, within) else {
+            let why = if within.len() < rest.len() {
+                format!("it hands over more than {}", qosm_model::unit::Bytes(most as u64))
+            } else {
+                "it hands over a text without an end".to_owned()
+            };
+            return Err(Abort(why).into());
+        };
+        let text = rest.get(..length).unwrap_or_default().to_vec();
+        Ok(String::from_utf8(text).map_err(|_| Abort("it hands over a text that is not UTF-8".to_owned()))?)
+    }
+
+    /// Puts a value into the module's memory, by its text.
+    fn parse(&self, mut store: impl AsContextMut<Data = Host>, text: &str) -> wasmtime::Result<u32> {
+        let too_long = || Abort("a document is larger than any memory".to_owned());
+        let length = u32::try_from(text.len()).map_err(|_| too_long())?;
+        let at = self.malloc.call(&mut store, length)?;
+        let offset = usize::try_from(at).map_err(|_| too_long())?;
+        self.memory.write(&mut store, offset, text.as_bytes())?;
+        let value = self.value_parse.call(&mut store, (at, length))?;
+        // Strings and numbers were copied out of it.
+        self.free.call(&mut store, at)?;
+        if value == 0 {
+            return Err(Abort("the module cannot read a document that it was handed".to_owned()).into());
+        }
+        Ok(value)
+    }
+}
+
+fn global(instance: &Instance, store: &mut Store<Host>, name: &str) -> wasmtime::Result<i32> {
+    match instance.get_export(&mut *store, name) {
+        Some(Extern::Global(global)) => match global.get(&mut *store) {
+            Val::I32(number) => Ok(number),
+            _ => Err(NoAbi(format!("`{name}` is no 32-bit number")).into()),
+        },
+        _ => Err(NoAbi(format!("it exports no number `{name}`")).into()),
+    }
+}
+
+/// Links OPA's imports.
+fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+    type Its<'a> = Caller<'a, Host>;
+    linker.func_wrap("env", "opa_abort", |mut caller: Its<'_>, at: u32| -> wasmtime::Result<()> {
+        Err(Abort(said(&mut caller, at)?).into())
+    })?;
+    linker.func_wrap("env", "opa_println", |mut caller: Its<'_>, at: u32| -> wasmtime::Result<()> {
+        let line = said(&mut caller, at)?;
+        caller.data().context.write(line);
+        Ok(())
+    })?;
+    linker.func_wrap("env", "opa_builtin0", |caller: Its<'_>, id: i32, _: u32| call(caller, id, []))?;
+    linker.func_wrap("env", "opa_builtin1", |caller: Its<'_>, id: i32, _: u32, a: u32| call(caller, id, [a]))?;
+    linker.func_wrap("env", "opa_builtin2", |caller: Its<'_>, id: i32, _: u32, a: u32, b: u32| {
+        call(caller, id, [a, b])
+    })?;
+    linker.func_wrap("env", "opa_builtin3", |caller: Its<'_>, id: i32, _: u32, a: u32, b: u32, c: u32| {
+        call(caller, id, [a, b, c])
+    })?;
+    linker.func_wrap("env", "opa_builtin4", |caller: Its<'_>, id: i32, _: u32, a: u32, b: u32, c: u32, d: u32| {
+        call(caller, id, [a, b, c, d])
+    })?;
+    Ok(())
+}
+
+/// The memory is imported, so that it is there even while the module starts.
+fn said(caller: &mut Caller<'_, Host>, at: u32) -> wasmtime::Result<String> {
+    match caller.data().exports.clone() {
+        Some(exports) => exports.text(&*caller, at),
+        None => Ok("it ended itself while it started".to_owned()),
+    }
+}
+
+/// Calls a built-in function. What fails or is undefined in OPA is undefined here: 0.
+fn call<const N: usize>(mut caller: Caller<'_, Host>, id: i32, arguments: [u32; N]) -> wasmtime::Result<u32> {
+    let host = caller.data();
+    let (Some(exports), Some(&builtin)) = (host.exports.clone(), host.builtins.get(&id)) else {
+        return Err(Abort(format!("it calls a built-in function that it did not announce, number {id}")).into());
+    };
+    let mut values = Vec::with_capacity(N);
+    for at in arguments {
+        let text = exports.dump(&mut caller, at)?;
+        match Value::parse(&text) {
+            Ok(value) => values.push(value),
+            Err(error) => {
+                caller.data_mut().fault(format!("{}: an argument cannot be read: {error}", builtin.name()));
+                return Ok(0);
+            }
+        }
+    }
+    match builtin.call(&values, &caller.data().context) {
+        Ok(Some(value)) => exports.parse(&mut caller, &value.to_string()),
+        Ok(None) => Ok(0),
+        Err(error) => {
+            caller.data_mut().fault(error.to_string());
+            Ok(0)
+        }
+    }
+}

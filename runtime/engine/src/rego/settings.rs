@@ -1,0 +1,470 @@
+//! What a policy answers: a set or an array of objects, read one by one. What is wrong with one is told with its place.
+
+use std::collections::BTreeSet;
+
+use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::pod::{ContainerId, PodId, Tier};
+use qosm_model::setting::EventKind;
+use qosm_rego::{Number, Value as Rego};
+
+use super::error::SettingFlaw;
+use super::is_shallow;
+use crate::error::Rule;
+use crate::interface::Interface;
+use crate::staging::{LogLevel, cut, printable};
+
+/// What an error shows of a text that the policy wrote.
+const SHOWN: qosm_model::unit::Bytes = qosm_model::unit::Bytes(64);
+/// Nodes that have a bit in the knob's value.
+const MOST_NODES: u32 = 62;
+
+/// One object of the document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Declared {
+    /// A value for a knob.
+    Hold { target: Target, knob: Knob, value: Value, reason: String },
+    /// An event for a pod's owner.
+    Event { pod: PodId, kind: EventKind, reason: String, message: String },
+    /// A line of the log.
+    Log { level: LogLevel, line: String },
+    /// Pages to be moved.
+    Migrate { container: ContainerId, from: Vec<u32>, to: Vec<u32>, token: u64, reason: String },
+    /// A pod that cannot be acted on as configured.
+    Reject { pod: PodId, field: String, message: String },
+    /// What is to be remembered: the text of an object.
+    State(String),
+}
+
+impl Declared {
+    /// What it is about, for errors.
+    pub(super) fn about(&self) -> String {
+        match self {
+            Self::Hold { target: Target::Tier(tier), knob, .. } => format!("{knob} of tier {tier}"),
+            Self::Hold { target: Target::Pod(PodId(id)), knob, .. } => format!("{knob} of pod {id}"),
+            Self::Hold { target: Target::Container(ContainerId(id)), knob, .. } => format!("{knob} of container {id}"),
+            Self::Event { pod, reason, .. } => format!("event {} of pod {}", shown(reason), pod.0),
+            Self::Log { .. } => "log".to_owned(),
+            Self::Migrate { container, .. } => format!("migrate container {}", container.0),
+            Self::Reject { pod, .. } => format!("reject pod {}", pod.0),
+            Self::State(_) => "state".to_owned(),
+        }
+    }
+}
+
+/// The fields that say what an object is for.
+const KINDS: &[&str] = &["knob", "event", "log", "migrate", "reject", "state"];
+
+type Flawed<T> = Result<T, SettingFlaw>;
+
+/// Reads a document.
+///
+/// # Errors
+///
+/// [`Rule::NoSettings`], [`Rule::TooManySettings`], and [`Rule::Setting`] with the first object that cannot be used.
+pub(super) fn read(document: &Rego, grants: &BTreeSet<Interface>, limit: usize) -> Result<Vec<Declared>, Rule> {
+    let objects: Vec<&Rego> = match document {
+        Rego::Array(elements) => elements.iter().collect(),
+        Rego::Set(elements) => elements.iter().collect(),
+        other => return Err(Rule::NotSettings { found: other.type_name() }),
+    };
+    if objects.len() > limit {
+        return Err(Rule::TooManySettings { limit });
+    }
+    let read = |(index, object): (usize, &Rego)| {
+        one(object, grants).map_err(|flaw| Rule::Setting { index, about: about(object), flaw: Box::new(flaw) })
+    };
+    objects.into_iter().enumerate().map(read).collect()
+}
+
+/// What an object that cannot be read seems to be about.
+fn about(object: &Rego) -> String {
+    let field = |name: &'static str| object.get(name).map(|value| (name, shown_value(value)));
+    let kind = KINDS.iter().find_map(|kind| field(kind)).map(|(kind, value)| match kind {
+        "knob" => value,
+        "event" | "migrate" | "reject" => format!("{kind} {value}"),
+        kind => kind.to_owned(),
+    });
+    let target = ["container", "pod", "tier"].iter().find_map(|name| field(name));
+    match (kind, target) {
+        (Some(kind), Some((name, id))) => format!("{kind} of {name} {id}"),
+        (Some(kind), None) => kind,
+        (None, Some((name, id))) => format!("{name} {id}"),
+        (None, None) => String::new(),
+    }
+}
+
+fn one(object: &Rego, grants: &BTreeSet<Interface>) -> Flawed<Declared> {
+    if object.as_object().is_none() {
+        return Err(SettingFlaw::NotAnObject { found: object.type_name() });
+    }
+    let mut kinds = KINDS.iter().copied().filter(|kind| object.get(kind).is_some());
+    let kind = kinds.next().ok_or(SettingFlaw::NoKind { kinds: KINDS })?;
+    if let Some(other) = kinds.next() {
+        return Err(SettingFlaw::TwoKinds { one: kind, other });
+    }
+    let fields = Fields(object);
+    let declared = |interface: Interface| {
+        let is_declared = interface.always_granted() || grants.contains(&interface);
+        if is_declared { Ok(()) } else { Err(SettingFlaw::NotDeclared(interface)) }
+    };
+    match kind {
+        "knob" => {
+            fields.only(&["knob", "container", "pod", "tier", "value", "reason"])?;
+            let name = fields.text("knob")?;
+            let knob: Knob = name.parse().map_err(|_| SettingFlaw::NoKnob { name: shown(name) })?;
+            declared(Interface::of(knob))?;
+            let target = fields.target()?;
+            let value = fields.value(knob)?;
+            if knob == Knob::CpusetMems && !matches!(target, Target::Container(_)) {
+                return Err(SettingFlaw::ContainersOnly);
+            }
+            Ok(Declared::Hold { target, knob, value, reason: fields.said("reason")? })
+        }
+        "event" => {
+            fields.only(&["event", "pod", "type", "message"])?;
+            declared(Interface::PodEvent)?;
+            let kind = fields.word("type", &[("Normal", EventKind::Normal), ("Warning", EventKind::Warning)])?;
+            Ok(Declared::Event {
+                pod: PodId(fields.id("pod")?),
+                kind: kind.unwrap_or(EventKind::Normal),
+                reason: fields.text("event")?.to_owned(),
+                message: fields.text("message")?.to_owned(),
+            })
+        }
+        "log" => {
+            fields.only(&["log", "level"])?;
+            let levels = [("debug", LogLevel::Debug), ("info", LogLevel::Info), ("warn", LogLevel::Warn)];
+            let level = fields.word("level", &levels)?.unwrap_or(LogLevel::Info);
+            Ok(Declared::Log { level, line: fields.text("log")?.to_owned() })
+        }
+        "migrate" => {
+            fields.only(&["migrate", "from", "to", "token", "reason"])?;
+            declared(Interface::PageMigration)?;
+            Ok(Declared::Migrate {
+                container: ContainerId(fields.id("migrate")?),
+                from: fields.nodes("from", u32::MAX)?,
+                to: fields.nodes("to", u32::MAX)?,
+                token: u64::try_from(fields.number("token", 0, i64::MAX)?).unwrap_or_default(),
+                reason: fields.said("reason")?,
+            })
+        }
+        "reject" => {
+            fields.only(&["reject", "field", "message"])?;
+            Ok(Declared::Reject {
+                pod: PodId(fields.id("reject")?),
+                field: fields.text("field")?.to_owned(),
+                message: fields.text("message")?.to_owned(),
+            })
+        }
+        _ => {
+            fields.only(&["state"])?;
+            let state = fields.field("state")?;
+            if state.as_object().is_none() {
+                return Err(wrong("state", state, "an object"));
+            }
+            if !is_shallow(state) {
+                return Err(SettingFlaw::too_deep("state"));
+            }
+            Ok(Declared::State(state.to_json()))
+        }
+    }
+}
+
+/// The fields of one object.
+struct Fields<'a>(&'a Rego);
+
+impl<'a> Fields<'a> {
+    /// Refuses a field that is none of these.
+    fn only(&self, known: &'static [&'static str]) -> Flawed<()> {
+        let stranger = self.0.as_object().into_iter().flatten().map(|(key, _)| key).find(|key| {
+            let is_known = key.as_str().is_some_and(|key| known.contains(&key));
+            !is_known
+        });
+        match stranger {
+            None => Ok(()),
+            Some(key) => Err(SettingFlaw::UnknownField { field: shown_value(key), known }),
+        }
+    }
+
+    fn field(&self, name: &'static str) -> Flawed<&'a Rego> {
+        self.0.get(name).ok_or(SettingFlaw::Missing { field: name })
+    }
+
+    fn text(&self, name: &'static str) -> Flawed<&'a str> {
+        let value = self.field(name)?;
+        value.as_str().ok_or_else(|| wrong(name, value, "a string"))
+    }
+
+    /// A text that says something.
+    fn said(&self, name: &'static str) -> Flawed<String> {
+        match self.text(name)? {
+            "" => Err(SettingFlaw::Value {
+                field: name,
+                found: "empty".to_owned(),
+                expected: "why the policy does it, in a few words".to_owned(),
+            }),
+            text => Ok(text.to_owned()),
+        }
+    }
+
+    /// One of a few words; `None` where the field is left out.
+    fn word<T: Copy>(&self, name: &'static str, words: &[(&str, T)]) -> Flawed<Option<T>> {
+        let Some(value) = self.0.get(name) else { return Ok(None) };
+        let found = words.iter().find(|(word, _)| value.as_str() == Some(word));
+        let expected = || words.iter().map(|(word, _)| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+        found.map(|&(_, meaning)| Some(meaning)).ok_or_else(|| wrong(name, value, &format!("one of {}", expected())))
+    }
+
+    /// An id, as `input` has it.
+    fn id(&self, name: &'static str) -> Flawed<u32> {
+        let value = self.field(name)?;
+        let id = value.as_str().and_then(|text| text.parse().ok().filter(|id: &u32| id.to_string() == text));
+        id.ok_or_else(|| wrong(name, value, "the `id` of a pod or container, as `input` has it"))
+    }
+
+    fn target(&self) -> Flawed<Target> {
+        let has = |name: &str| self.0.get(name).is_some();
+        match (has("container"), has("pod"), has("tier")) {
+            (true, false, false) => Ok(Target::Container(ContainerId(self.id("container")?))),
+            (false, true, false) => Ok(Target::Pod(PodId(self.id("pod")?))),
+            (false, false, true) => {
+                let words = Tier::ALL.map(|tier| (tier.to_string(), tier));
+                let words: Vec<_> = words.iter().map(|(word, tier)| (word.as_str(), *tier)).collect();
+                self.word("tier", &words)?.map(Target::Tier).ok_or(SettingFlaw::Target { several: false })
+            }
+            (false, false, false) => Err(SettingFlaw::Target { several: false }),
+            _ => Err(SettingFlaw::Target { several: true }),
+        }
+    }
+
+    /// A value that the knob takes, as the contract's functions would take it.
+    fn value(&self, knob: Knob) -> Flawed<Value> {
+        let value = self.field("value")?;
+        let number = |least, most| self.number("value", least, most).map(Value::Number);
+        match knob {
+            Knob::CfsQuota | Knob::MemoryHigh if value.as_str() == Some("max") => Ok(Value::Max),
+            Knob::CfsQuota
+            | Knob::MemoryHigh
+            | Knob::CfsBurst
+            | Knob::MemoryMin
+            | Knob::MemoryLow
+            | Knob::PageCacheLimitSize => number(0, i64::MAX),
+            Knob::WmarkRatio | Knob::WmarkScale | Knob::OomPriority => number(0, u32::MAX.into()),
+            Knob::WmarkMinAdj => number(i32::MIN.into(), i32::MAX.into()),
+            Knob::UseOomPriority | Knob::OomGroup | Knob::PageCacheLimitEnable | Knob::PageCacheReclaimSync => {
+                match value.as_bool() {
+                    Some(on) => Ok(Value::Number(on.into())),
+                    None => number(0, 1),
+                }
+            }
+            Knob::CpusetMems => {
+                let nodes = self.nodes("value", MOST_NODES)?;
+                if nodes.is_empty() {
+                    return Err(wrong("value", value, "a list of NUMA nodes, at least one"));
+                }
+                Ok(Value::Number(nodes.iter().fold(0, |mask, node| mask | 1_i64 << node)))
+            }
+        }
+    }
+
+    fn number(&self, name: &'static str, least: i64, most: i64) -> Flawed<i64> {
+        let value = self.field(name)?;
+        let number = value.as_number().ok_or_else(|| wrong(name, value, "a whole number"))?;
+        whole(name, number, least, most)
+    }
+
+    fn nodes(&self, name: &'static str, most: u32) -> Flawed<Vec<u32>> {
+        let value = self.field(name)?;
+        let nodes: Vec<&Rego> = match value {
+            Rego::Array(nodes) => nodes.iter().collect(),
+            Rego::Set(nodes) => nodes.iter().collect(),
+            _ => return Err(wrong(name, value, "an array or set of NUMA nodes")),
+        };
+        let node = |value: &Rego| {
+            let number = value.as_number().ok_or_else(|| wrong(name, value, "the number of a NUMA node"))?;
+            whole(name, number, 0, most.into()).map(|node| u32::try_from(node).unwrap_or(most))
+        };
+        nodes.into_iter().map(node).collect()
+    }
+}
+
+/// A whole number within bounds, however it is written.
+fn whole(field: &'static str, number: &Number, least: i64, most: i64) -> Flawed<i64> {
+    /// Floats up to here have every whole number.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let float = number.as_f64();
+    #[expect(clippy::cast_possible_truncation, reason = "whole, and within what both hold exactly")]
+    let of_float = || (float.fract() == 0.0 && float.abs() <= EXACT).then_some(float as i64);
+    let found = number.as_i64().or_else(of_float);
+    if found.is_none() && float.is_finite() && float.fract() != 0.0 {
+        return Err(SettingFlaw::Fraction { field, number: shown(&number.to_string()) });
+    }
+    let within = found.filter(|found| (least..=most).contains(found));
+    within.ok_or_else(|| SettingFlaw::Range { field, number: shown(&number.to_string()), least, most })
+}
+
+fn wrong(field: &'static str, value: &Rego, expected: &str) -> SettingFlaw {
+    SettingFlaw::Value { field, found: shown_value(value), expected: expected.to_owned() }
+}
+
+/// A value as errors show it.
+fn shown_value(value: &Rego) -> String {
+    match value {
+        Rego::String(text) => format!("`{}`", shown(text)),
+        Rego::Null | Rego::Bool(_) | Rego::Number(_) => shown(&value.to_string()),
+        Rego::Array(_) | Rego::Object(_) | Rego::Set(_) => {
+            format!("an {}", value.type_name()).replace("an set", "a set")
+        }
+    }
+}
+
+fn shown(text: &str) -> String {
+    printable(cut(text.to_owned(), SHOWN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Interface; 5] = [
+        Interface::CpuBandwidth,
+        Interface::MemoryProtection,
+        Interface::Cpuset,
+        Interface::PageMigration,
+        Interface::PodEvent,
+    ];
+
+    fn read_text(text: &str) -> Result<Vec<Declared>, String> {
+        let document = Rego::parse(text).map_err(|error| error.to_string())?;
+        read(&document, &ALL.into_iter().collect(), 10).map_err(|rule| rule.to_string())
+    }
+
+    fn value_of(knob: &str, value: &str) -> Result<Value, String> {
+        let text = format!(r#"[{{"container": "7", "knob": "{knob}", "value": {value}, "reason": "because"}}]"#);
+        match read_text(&text)?.as_slice() {
+            [Declared::Hold { target: Target::Container(ContainerId(7)), value, .. }] => Ok(*value),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn values_are_what_the_knob_takes() {
+        for (knob, value, expected) in [
+            ("cpu.quota", "150000", Ok(Value::Number(150_000))),
+            ("cpu.quota", "150000.0", Ok(Value::Number(150_000))),
+            ("cpu.quota", "1.5e5", Ok(Value::Number(150_000))),
+            ("cpu.quota", "\"max\"", Ok(Value::Max)),
+            ("memory.high", "\"max\"", Ok(Value::Max)),
+            ("memory.low", "9223372036854775807", Ok(Value::Number(i64::MAX))),
+            ("memory.wmark_min_adj", "-25", Ok(Value::Number(-25))),
+            ("memory.oom.group", "true", Ok(Value::Number(1))),
+            ("memory.oom.group", "0", Ok(Value::Number(0))),
+            ("cpuset.mems", "[0, 3]", Ok(Value::Number(0b1001))),
+            ("cpuset.mems", "{1}", Ok(Value::Number(0b10))),
+            ("cpu.quota", "150000.5", Err("value: 150000.5 is not a whole number; round it with `floor`")),
+            ("cpu.quota", "-1", Err("value: -1 is not within 0 and 9223372036854775807")),
+            ("memory.low", "9223372036854775808", Err("value: 9223372036854775808 is not within 0")),
+            ("memory.low", "1e400", Err("value: 1e400 is not within 0")),
+            ("cpu.burst", "\"max\"", Err("value: it is `max`, and should be a whole number")),
+            ("cpu.quota", "null", Err("value: it is null, and should be a whole number")),
+            ("memory.oom.group", "2", Err("value: 2 is not within 0 and 1")),
+            ("memory.priority", "true", Err("value: it is true, and should be a whole number")),
+            ("cpuset.mems", "[]", Err("value: it is an array, and should be a list of NUMA nodes")),
+            ("cpuset.mems", "[63]", Err("value: 63 is not within 0 and 62")),
+            ("cpuset.mems", "1", Err("value: it is 1, and should be an array or set of NUMA nodes")),
+            ("cpu.magic", "1", Err("knob: there is no knob `cpu.magic`; there are `cpu.quota`")),
+        ] {
+            match (value_of(knob, value), expected) {
+                (Ok(value), Ok(expected)) => assert_eq!(value, expected),
+                (Err(error), Err(part)) => assert!(error.contains(part), "{error}"),
+                (found, expected) => panic!("{knob} {value}: {found:?} instead of {expected:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_flaw_names_the_object_and_the_field() {
+        for (text, expected) in [
+            ("1", "its settings are of type number, not a set or an array"),
+            ("[1]", "settings[0]: it is no object but of type number"),
+            ("[{}]", "settings[0]: it has none of the fields `knob`, `event`"),
+            (r#"[{"log": "x", "state": {}}]"#, "settings[0] (log): it has both `log` and `state`; make two"),
+            (
+                r#"[{"log": "x"}, {"log": "x", "colour": 1}]"#,
+                "settings[1] (log): `colour` is not a field of it; there are",
+            ),
+            (r#"[{"log": 1}]"#, "settings[0] (log): log: it is 1, and should be a string"),
+            (r#"[{"log": "x", "level": "loud"}]"#, "level: it is `loud`, and should be one of `debug`, `info`, `warn`"),
+            (
+                r#"[{"knob": "cpu.quota", "value": 1, "reason": "x"}]"#,
+                "settings[0] (`cpu.quota`): it names no target; a setting is for one",
+            ),
+            (
+                r#"[{"knob": "cpu.quota", "pod": "1", "container": "2", "value": 1, "reason": "x"}]"#,
+                "(`cpu.quota` of container `2`): it names several targets",
+            ),
+            (r#"[{"knob": "cpu.quota", "pod": "1", "value": 1}]"#, "(`cpu.quota` of pod `1`): `reason` is missing"),
+            (
+                r#"[{"knob": "cpu.quota", "pod": "1", "value": 1, "reason": ""}]"#,
+                "reason: it is empty, and should be why the policy does it",
+            ),
+            (
+                r#"[{"knob": "cpu.quota", "pod": 1, "value": 1, "reason": "x"}]"#,
+                "(`cpu.quota` of pod 1): pod: it is 1, and should be the `id` of a pod",
+            ),
+            (
+                r#"[{"knob": "cpu.quota", "pod": "01", "value": 1, "reason": "x"}]"#,
+                "pod: it is `01`, and should be the `id`",
+            ),
+            (
+                r#"[{"knob": "cpu.quota", "tier": "best", "value": 1, "reason": "x"}]"#,
+                "tier: it is `best`, and should be one of `kubepods`, `burstable`, `besteffort`",
+            ),
+            (
+                r#"[{"knob": "cpuset.mems", "pod": "1", "value": [0], "reason": "x"}]"#,
+                "(`cpuset.mems` of pod `1`): only a container has this knob",
+            ),
+            (r#"[{"state": []}]"#, "settings[0] (state): state: it is an array, and should be an object"),
+            (r#"[{"event": "X", "pod": "1"}]"#, "settings[0] (event `X` of pod `1`): `message` is missing"),
+            (
+                r#"[{"migrate": "1", "from": [0], "to": [1], "token": -1, "reason": "x"}]"#,
+                "settings[0] (migrate `1`): token: -1 is not within 0",
+            ),
+        ] {
+            let error = read_text(text).unwrap_err();
+            assert!(error.contains(expected), "{error}\n  should contain {expected}");
+        }
+    }
+
+    #[test]
+    fn a_grant_that_is_not_declared_is_named() {
+        let document = Rego::parse(r#"{{"event": "X", "pod": "1", "message": "x"}}"#).unwrap();
+        let error = read(&document, &BTreeSet::new(), 10).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "settings[0] (event `X` of pod `1`): it needs the grant `pod-event`; add it to `custom.qosm.grants` in the policy's \
+             METADATA"
+        );
+    }
+
+    #[test]
+    fn every_kind_is_read() {
+        let text = r#"{
+            {"log": "hello"}, {"reject": "1", "field": "x", "message": "y"}, {"state": {"a": 1.50}},
+            {"event": "Slow", "pod": "1", "type": "Warning", "message": "m"},
+            {"migrate": "7", "from": {0}, "to": [1, 2], "token": 5, "reason": "far"},
+            {"tier": "kubepods", "knob": "memory.min", "value": 4096, "reason": "sum"}
+        }"#;
+        let read = read_text(text).unwrap();
+        assert!(read.contains(&Declared::State(r#"{"a":1.50}"#.to_owned())));
+        assert!(read.contains(&Declared::Migrate {
+            container: ContainerId(7),
+            from: vec![0],
+            to: vec![1, 2],
+            token: 5,
+            reason: "far".to_owned()
+        }));
+        assert_eq!(read.len(), 6);
+        assert!(read.iter().any(|one| one.about() == "memory.min of tier kubepods"));
+    }
+}

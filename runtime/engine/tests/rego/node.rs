@@ -1,0 +1,251 @@
+//! A node with two pods, and instances of policies that see it.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use qosm_engine::{
+    CallError, Cause, Columns, Compiler, Engine, EngineError, Grants, Instance, Interface, Limits, Module, PodView,
+    Staged,
+};
+use qosm_model::alarm::{Alarm, Pressure, Resource, Scope, Trigger};
+use qosm_model::column::{
+    BandwidthSample, CpuCounters, CpuSample, MemoryCounters, MemorySample, NodeSample, PressureCounters,
+    PressureSample, Stall,
+};
+use qosm_model::knob::Target;
+use qosm_model::numa::{
+    MigrationProgress, MigrationSample, MigrationState, NumaColumn, NumaId, NumaNode, NumaSample, NumaTopology,
+    ProcessFailure,
+};
+use qosm_model::pod::{
+    Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, ExtendedResource, KubeQos, Pod, PodId,
+};
+use qosm_model::unit::{Bytes, Micros, MilliCpu};
+
+pub(crate) static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new().unwrap());
+
+pub(crate) const WEB: PodId = PodId(1);
+pub(crate) const BATCH: PodId = PodId(2);
+/// The containers of `WEB`, then that of `BATCH`.
+pub(crate) const CONTAINERS: [ContainerId; 3] = [ContainerId(10), ContainerId(11), ContainerId(20)];
+
+pub(crate) fn everything() -> Grants {
+    Interface::ALL.into_iter().collect()
+}
+
+pub(crate) fn load(bundle: &[u8]) -> Result<Module, EngineError> {
+    ENGINE.load(bundle, None, &Compiler::InProcess)
+}
+
+/// An error and its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(error.source(), |error| error.source())
+        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+/// Why a bundle is not loaded.
+pub(crate) fn refusal(bundle: &[u8]) -> String {
+    chain(&load(bundle).unwrap_err())
+}
+
+/// A policy that was configured with `{}` and told of both pods.
+pub(crate) struct Tried {
+    pub(crate) instance: Instance,
+}
+
+impl Tried {
+    pub(crate) fn of(bundle: &[u8]) -> Self {
+        Self::within(bundle, &Limits::default()).unwrap()
+    }
+
+    pub(crate) fn within(bundle: &[u8], limits: &Limits) -> Result<Self, CallError> {
+        let module = load(bundle).unwrap_or_else(|error| panic!("{}", chain(&error)));
+        let instance = match ENGINE.instantiate(&module, "tried", &everything(), limits, Vec::new()) {
+            Ok(instance) => instance,
+            Err(EngineError::Instantiate(error)) => return Err(error),
+            Err(error) => panic!("{}", chain(&error)),
+        };
+        let mut tried = Self { instance };
+        tried.instance.configure("{}")?;
+        tried.tell(&[web(), batch()])?;
+        Ok(tried)
+    }
+
+    pub(crate) fn tell(&mut self, pods: &[(PodId, Pod, Vec<ContainerId>)]) -> Result<Staged, CallError> {
+        let containers: Vec<Vec<_>> = pods
+            .iter()
+            .map(|(.., ids)| ids.iter().map(|&id| (id, (id.0 == 20).then_some(2))).collect())
+            .collect();
+        let view = |((id, pod, _), containers)| PodView {
+            id: *id,
+            pod,
+            containers: Vec::as_slice(containers),
+            config: if *id == WEB { r#"{"policy":"auto","share":1.50}"# } else { "{}" },
+            annotated: *id == WEB,
+        };
+        let views: Vec<_> = pods.iter().zip(&containers).map(view).collect();
+        self.instance.pods(&views, &[])
+    }
+
+    pub(crate) fn evaluate(&mut self) -> Result<Staged, CallError> {
+        self.instance.evaluate(Micros(1_000_000), Cause::Interval, &columns())
+    }
+
+    pub(crate) fn evaluated(&mut self) -> Staged {
+        self.evaluate().unwrap_or_else(|error| panic!("{error}; log {:?}", self.instance.take_log()))
+    }
+
+    /// What it saves as its state.
+    pub(crate) fn state(&mut self) -> serde_json::Value {
+        let staged = self.evaluated();
+        serde_json::from_slice(&staged.state.expect("it saves its state")).unwrap()
+    }
+}
+
+fn container(name: &str, kind: ContainerKind) -> Container {
+    Container {
+        name: name.to_owned(),
+        kind,
+        state: ContainerState::Running,
+        cgroup: ContainerCgroup::Unknown,
+        cpu_request: Some(MilliCpu(500)),
+        cpu_limit: Some(MilliCpu(1500)),
+        memory_request: None,
+        memory_limit: Some(Bytes(1 << 30)),
+        extended_resources: Vec::new(),
+    }
+}
+
+fn pod(name: &str, labels: &[(&str, &str)], containers: Vec<Container>) -> Pod {
+    Pod {
+        uid: format!("uid-{name}"),
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+        labels: labels.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        annotations: BTreeMap::new(),
+        priority: Some(-3),
+        kube_qos: KubeQos::Burstable,
+        active: true,
+        host_pid: false,
+        cgroup: None,
+        containers,
+        cpu_overhead: MilliCpu(0),
+        memory_overhead: Bytes(0),
+        memory_request: Some(Bytes(1 << 29)),
+        memory_limit: None,
+        cpu_limit: None,
+    }
+}
+
+pub(crate) fn web() -> (PodId, Pod, Vec<ContainerId>) {
+    let containers = vec![container("app", ContainerKind::Regular), container("log", ContainerKind::Sidecar)];
+    let pod = pod("web", &[("app", "web"), ("koordinator.sh/qosClass", "LS")], containers);
+    (WEB, pod, CONTAINERS[..2].to_vec())
+}
+
+pub(crate) fn batch() -> (PodId, Pod, Vec<ContainerId>) {
+    let mut only = container("job \"é\"", ContainerKind::Regular);
+    (only.cpu_limit, only.memory_limit) = (None, None);
+    only.extended_resources = vec![ExtendedResource {
+        name: "kubernetes.io/batch-memory".to_owned(),
+        request: Some(1 << 20),
+        limit: None,
+    }];
+    let pod = Pod { priority: None, kube_qos: KubeQos::BestEffort, ..pod("batch", &[("tier", "batch")], vec![only]) };
+    (BATCH, pod, CONTAINERS[2..].to_vec())
+}
+
+/// Every column, with a sample of every container.
+pub(crate) fn columns() -> Columns {
+    let stall = |some| Stall { some: Micros(some), full: Micros(some / 2) };
+    let cpu = |container: ContainerId| CpuSample {
+        container,
+        delta: CpuCounters {
+            usage: Micros(u64::from(container.0) * 1000),
+            nr_periods: 10,
+            nr_throttled: 3,
+            throttled: Micros(40_000),
+        },
+    };
+    let memory = |container: ContainerId| MemorySample {
+        container,
+        memory: MemoryCounters {
+            usage: Bytes(u64::from(container.0) << 20),
+            anon: Bytes(1 << 20),
+            file: Bytes(2 << 20),
+            inactive_file: Bytes(1 << 19),
+            high_events: 1,
+            max_events: 2,
+            oom_kills: 0,
+        },
+    };
+    let pressure = |container: ContainerId| PressureSample {
+        container,
+        delta: PressureCounters { cpu: stall(1000), memory: stall(2000), io: stall(0) },
+    };
+    let quota = |target, quota: Option<u64>| BandwidthSample {
+        target,
+        quota: quota.map(Micros),
+        baseline_quota: quota.map(Micros),
+        period: Micros(100_000),
+    };
+    let bandwidth = [
+        quota(Target::Pod(WEB), None),
+        quota(Target::Container(CONTAINERS[0]), Some(150_000)),
+        quota(Target::Container(CONTAINERS[1]), None),
+    ];
+    let numa_node = |free| NumaNode {
+        cpus: vec![0, 1],
+        memory: Bytes(8 << 30),
+        free: Bytes(free),
+        available: Bytes(free * 2),
+        distances: vec![10, 20],
+    };
+    let numa = NumaColumn {
+        topology: NumaTopology::new(vec![(NumaId(0), numa_node(1 << 30)), (NumaId(1), numa_node(2 << 30))]),
+        samples: vec![NumaSample {
+            container: CONTAINERS[0],
+            identity: u64::MAX,
+            cpu_nodes: vec![NumaId(0)],
+            memory_nodes: vec![NumaId(0), NumaId(1)],
+            pages: vec![(NumaId(0), 100), (NumaId(1), 300)],
+        }],
+    };
+    let progress = MigrationProgress {
+        token: 4,
+        state: MigrationState::Moving,
+        pages_found: 300,
+        pages_moved: 100,
+        pages_failed: vec![("EBUSY", 2)],
+        failures: vec![ProcessFailure { pid: 7, error: "No such process".to_owned() }],
+        ..MigrationProgress::default()
+    };
+    let pressed = Trigger::Pressure(Pressure {
+        scope: Scope::Pod,
+        resource: Resource::Memory,
+        full: false,
+        stall: Micros(150_000),
+        window: Micros(1_000_000),
+    });
+    Columns {
+        node: Some(NodeSample {
+            cpus: 8,
+            memory_capacity: Bytes(32 << 30),
+            memory_allocatable: Bytes(30 << 30),
+            page_size: Bytes(4096),
+            cpu_usage: Some(Micros(2_000_000)),
+            memory_available: None,
+        }),
+        cpu: Some(CONTAINERS.map(cpu).into()),
+        bandwidth: Some(bandwidth.into()),
+        memory: Some(CONTAINERS.map(memory).into()),
+        pressure: Some(CONTAINERS.map(pressure).into()),
+        numa: Some(numa.into()),
+        migrations: Some([MigrationSample { container: CONTAINERS[0], progress }].into()),
+        alarms: vec![
+            Alarm { trigger: Trigger::Throttling, target: Some(Target::Container(CONTAINERS[0])) },
+            Alarm { trigger: pressed, target: Some(Target::Pod(WEB)) },
+            Alarm { trigger: Trigger::ContainerStarted, target: None },
+        ],
+    }
+}

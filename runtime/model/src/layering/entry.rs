@@ -1,0 +1,146 @@
+//! The operator's entry: what is configured for a policy as a whole, in no layers.
+
+use serde_json::{Map, Value};
+
+use super::rules::{Lacking, Rules};
+use crate::problem::Problem;
+
+/// Holds what an operator configured for a policy as a whole against the schema that its module describes; `None` = it takes nothing.
+///
+/// ```
+/// use qosm_model::layering::check_config;
+/// use serde_json::{Map, json};
+///
+/// let schema = json!({"properties": {"profile": {"enum": ["responsive", "koordinator"]}}});
+/// let config = Map::from_iter([("profile".into(), json!("fast"))]);
+/// let problems = check_config("cpu-burst", Some(&schema), &config);
+/// assert_eq!(
+///     problems[0].to_string(),
+///     "policy cpu-burst: config: profile: `\"fast\"` is not known here; write one of `responsive`, `koordinator`"
+/// );
+/// ```
+///
+/// The problems name the policy and each wrong field, with what to write; there are none if all is well. A schema that is none
+/// is a problem of the module's.
+pub fn check_config(policy: &str, schema: Option<&Value>, config: &Map<String, Value>) -> Vec<Problem> {
+    let problem = |field: &str, message: String| {
+        let field = if field.is_empty() { "config".to_owned() } else { format!("config: {field}") };
+        Problem { object: format!("policy {policy}"), field: Some(field), message }
+    };
+    let Some(schema) = schema else {
+        let is_said = !config.is_empty();
+        return is_said
+            .then(|| problem("", "its module takes no configuration; take it away".into()))
+            .into_iter()
+            .collect();
+    };
+    let rules = match Rules::compile(schema.clone()) {
+        Ok(rules) => rules,
+        Err(message) => {
+            return vec![problem("", format!("the module's schema: {message}; mend the description of the module"))];
+        }
+    };
+    let violations = rules.violations(config, Lacking::IsMissing).into_iter();
+    violations.map(|wrong| problem(&wrong.path, format!("{}; write {}", wrong.what, wrong.expected))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn told(schema: Value, config: Value) -> Vec<String> {
+        let Value::Object(config) = config else { panic!("{config} is no object") };
+        let schema = (!schema.is_null()).then_some(schema);
+        check_config("p", schema.as_ref(), &config).iter().map(ToString::to_string).collect()
+    }
+
+    /// As a Rust type with documented words makes it.
+    fn schema() -> Value {
+        json!({
+            "type": "object",
+            "additionalProperties": false,
+            "required": ["nodes"],
+            "properties": {
+                "profile": {"oneOf": [
+                    {"type": "string", "const": "byNeed", "description": "By need."},
+                    {"type": "string", "const": "stepwise", "description": "By a fifth."},
+                ]},
+                "percent": {"type": "integer", "format": "uint32", "minimum": 1, "maximum": 100},
+                "nodes": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+                "inner": {"type": "object", "additionalProperties": false, "properties": {"on": {"type": "boolean"}}},
+                "least": {"type": ["integer", "null"], "minimum": 0},
+            },
+        })
+    }
+
+    #[test]
+    fn what_fits_is_no_problem() {
+        for config in [
+            json!({"nodes": []}),
+            json!({"nodes": [0, 7], "profile": "stepwise", "percent": 100, "inner": {"on": true}, "least": null}),
+        ] {
+            assert_eq!(told(schema(), config), <[&str; 0]>::default());
+        }
+        assert_eq!(told(json!({}), json!({"any": 1})), <[&str; 0]>::default(), "a schema that says nothing takes all");
+        assert_eq!(told(Value::Null, json!({})), <[&str; 0]>::default());
+    }
+
+    #[test]
+    fn each_wrong_field_is_named_with_what_to_write() {
+        for (config, problem) in [
+            (json!({}), "policy p: config: nodes: it is missing; write a list"),
+            (
+                json!({"nodes": [], "profile": "fast"}),
+                "policy p: config: profile: `\"fast\"` is not known here; write one of `byNeed`, `stepwise`",
+            ),
+            (
+                json!({"nodes": [], "profile": "byneed"}),
+                "policy p: config: profile: `\"byneed\"` is not known here, did you mean `byNeed`; write one of `byNeed`, `stepwise`",
+            ),
+            (
+                json!({"nodes": [], "percent": 101}),
+                "policy p: config: percent: 101 is above 100; write a whole number from 1 to 100",
+            ),
+            (
+                json!({"nodes": [], "percent": 5.5}),
+                "policy p: config: percent: 5.5 is not a whole number; write a whole number from 1 to 100",
+            ),
+            (
+                json!({"nodes": [], "percent": "5"}),
+                "policy p: config: percent: `\"5\"` is not a whole number; write a whole number from 1 to 100",
+            ),
+            (json!({"nodes": [1, -1]}), "policy p: config: nodes[1]: -1 is below 0; write a whole number, at least 0"),
+            (
+                json!({"nodes": [], "percnet": 5}),
+                "policy p: config: percnet: there is no such field; write `percent`, if that is meant",
+            ),
+            (
+                json!({"nodes": [], "inner": {"off": true}}),
+                "policy p: config: inner.off: there is no such field; write only on",
+            ),
+            (
+                json!({"nodes": [], "speed": 5}),
+                "policy p: config: speed: there is no such field; write only inner, least, nodes, percent, profile",
+            ),
+        ] {
+            assert_eq!(told(schema(), config), [problem]);
+        }
+        assert_eq!(told(schema(), json!({"profile": 1, "percent": 0})).len(), 3, "all at once");
+    }
+
+    #[test]
+    fn a_policy_that_takes_nothing_is_given_nothing() {
+        assert_eq!(
+            told(Value::Null, json!({"a": 1})),
+            ["policy p: config: its module takes no configuration; take it away"]
+        );
+    }
+
+    #[test]
+    fn a_schema_that_is_none_is_told_of_the_module() {
+        let told = told(json!({"type": 7}), json!({}));
+        assert!(told[0].contains("the module's schema: it is no JSON schema: "), "{told:?}");
+    }
+}

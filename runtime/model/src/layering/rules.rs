@@ -1,0 +1,192 @@
+//! A JSON schema that was compiled, and what it finds wrong, in the words of people.
+
+use jsonschema::Validator;
+use jsonschema::error::ValidationErrorKind;
+use serde_json::{Map, Value};
+
+use super::merge::join;
+use super::schema::{Shape, clip, nearest, show};
+
+/// A field whose value cannot be used.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Violation {
+    /// Dotted path; empty for the whole object.
+    pub(super) path: String,
+    /// What is wrong, e.g. `150 is above 100`.
+    pub(super) what: String,
+    /// What to write, e.g. `a whole number from 0 to 100`.
+    pub(super) expected: String,
+}
+
+/// What of a field that the schema requires and that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lacking {
+    /// This is one of several layers.
+    MayBeSaidElsewhere,
+    /// This is all there is.
+    IsMissing,
+}
+
+/// A schema, to hold values against.
+#[derive(Debug)]
+pub(super) struct Rules {
+    schema: Value,
+    validator: Validator,
+}
+
+impl Rules {
+    /// # Errors
+    ///
+    /// Why it is no schema.
+    pub(super) fn compile(schema: Value) -> Result<Self, String> {
+        let validator = jsonschema::validator_for(&schema)
+            .map_err(|error| format!("it is no JSON schema: {}", clip(&error.to_string())))?;
+        Ok(Self { schema, validator })
+    }
+
+    pub(super) fn shape(&self) -> Shape<'_> {
+        Shape::of(&self.schema)
+    }
+
+    /// All fields that are wrong, each once.
+    pub(super) fn violations(&self, values: &Map<String, Value>, lacking: Lacking) -> Vec<Violation> {
+        let mut violations = Vec::new();
+        let shape = self.shape();
+        for (name, value) in values {
+            check_whole(value, shape.field(name).as_ref(), name, &mut violations);
+        }
+        let instance = Value::Object(values.clone());
+        for error in self.validator.iter_errors(&instance) {
+            let place = Place::find(error.instance_path().as_str(), &instance, &shape);
+            match error.kind() {
+                ValidationErrorKind::Required { property } if !place.in_list => {
+                    if lacking == Lacking::IsMissing {
+                        violations.push(place.missing(property.as_str().unwrap_or_default()));
+                    }
+                    continue;
+                }
+                ValidationErrorKind::AdditionalProperties { unexpected } => {
+                    violations.extend(unexpected.iter().map(|name| place.unknown(name)));
+                    continue;
+                }
+                _ => {}
+            }
+            if violations.iter().any(|known| known.path == place.path) {
+                continue;
+            }
+            let kind = place.shape.as_ref().map_or("what the schema asks for", |shape| shape.kind());
+            let value = error.instance();
+            let what = match error.kind() {
+                ValidationErrorKind::Maximum { limit } => format!("{} is above {limit}", show(value)),
+                ValidationErrorKind::Minimum { limit } => format!("{} is below {limit}", show(value)),
+                ValidationErrorKind::ExclusiveMaximum { limit } => format!("{} is not below {limit}", show(value)),
+                ValidationErrorKind::ExclusiveMinimum { limit } => format!("{} is not above {limit}", show(value)),
+                ValidationErrorKind::Type { .. } => format!("{} is not {kind}", show(value)),
+                ValidationErrorKind::Enum { .. } => unknown_word(value, place.shape.as_ref()),
+                ValidationErrorKind::AnyOf { .. } | ValidationErrorKind::OneOfNotValid { .. } => {
+                    let shape = place.shape.as_ref();
+                    match shape.and_then(Shape::words) {
+                        Some(_) => unknown_word(value, shape),
+                        None => format!("{} does not fit", show(value)),
+                    }
+                }
+                _ => clip(&error.to_string()),
+            };
+            let expected = place.shape.as_ref().map_or_else(|| kind.to_owned(), Shape::expectation);
+            violations.push(Violation { path: place.path, what, expected });
+        }
+        violations
+    }
+}
+
+/// The way out for an unknown field.
+pub(super) fn hint(written: &str, known: &[&str]) -> String {
+    match nearest(written, known.iter().copied()) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None if known.is_empty() => "there are no fields here".into(),
+        None => format!("known here: {}", known.join(", ")),
+    }
+}
+
+fn unknown_word(value: &Value, shape: Option<&Shape<'_>>) -> String {
+    let words = shape.and_then(Shape::words).unwrap_or_default();
+    let meant = value.as_str().and_then(|word| nearest(word, words));
+    match meant {
+        Some(meant) => format!("{} is not known here, did you mean `{meant}`", show(value)),
+        None => format!("{} is not known here", show(value)),
+    }
+}
+
+/// Numbers as Go reads them into an integer: no fraction, no exponent, within 64 bits.
+fn check_whole(value: &Value, shape: Option<&Shape<'_>>, path: &str, violations: &mut Vec<Violation>) {
+    let Some(shape) = shape else { return };
+    match value {
+        Value::Number(number) if shape.is_whole() && !number.is_i64() => {
+            let what = if number.is_u64() { format!("is above {}", i64::MAX) } else { "is not a whole number".into() };
+            violations.push(Violation {
+                path: path.to_owned(),
+                what: format!("{} {what}", show(value)),
+                expected: shape.expectation(),
+            });
+        }
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                check_whole(value, shape.field(name).as_ref(), &join(path, name), violations);
+            }
+        }
+        Value::Array(items) => {
+            let below = shape.items();
+            for (index, item) in items.iter().enumerate() {
+                check_whole(item, below.as_ref(), &format!("{path}[{index}]"), violations);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Where in a document a JSON pointer leads, in the words of people.
+struct Place<'s> {
+    path: String,
+    shape: Option<Shape<'s>>,
+    in_list: bool,
+}
+
+impl<'s> Place<'s> {
+    fn find(pointer: &str, instance: &Value, shape: &Shape<'s>) -> Self {
+        let mut place = Self { path: String::new(), shape: Some(shape.clone()), in_list: false };
+        let mut at = Some(instance);
+        for segment in pointer.split('/').skip(1) {
+            let name = segment.replace("~1", "/").replace("~0", "~");
+            if at.is_some_and(Value::is_array) {
+                place.in_list = true;
+                place.path.push_str(&format!("[{name}]"));
+                place.shape = place.shape.and_then(|shape| shape.items());
+                at = name.parse::<usize>().ok().and_then(|index| at?.get(index));
+            } else {
+                place.path = join(&place.path, &name);
+                place.shape = place.shape.and_then(|shape| shape.field(&name));
+                at = at.and_then(|value| value.get(&name));
+            }
+        }
+        place
+    }
+
+    fn missing(&self, name: &str) -> Violation {
+        let expected = self.shape.as_ref().and_then(|shape| shape.field(name)).map(|shape| shape.expectation());
+        Violation {
+            path: join(&self.path, name),
+            what: "it is missing".into(),
+            expected: expected.unwrap_or_else(|| "what the schema asks for".into()),
+        }
+    }
+
+    fn unknown(&self, name: &str) -> Violation {
+        let known = self.shape.as_ref().map(Shape::names).unwrap_or_default();
+        let expected = match nearest(name, known.iter().copied()) {
+            Some(meant) => format!("`{meant}`, if that is meant"),
+            None if known.is_empty() => "no fields here".into(),
+            None => format!("only {}", known.join(", ")),
+        };
+        Violation { path: join(&self.path, &clip(name)), what: "there is no such field".into(), expected }
+    }
+}

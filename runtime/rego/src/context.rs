@@ -1,0 +1,59 @@
+//! What a call may know besides its arguments, and where it may write to.
+
+use std::cell::RefCell;
+use std::mem;
+
+use crate::limit;
+
+/// One evaluation, as its built-in functions see it. Made anew for each: the time stands still in it.
+#[derive(Debug, Default)]
+pub struct Context {
+    now_ns: i64,
+    log: RefCell<Log>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    lines: Vec<String>,
+    dropped: usize,
+}
+
+impl Context {
+    /// An evaluation at a time in nanoseconds since 1970.
+    pub fn new(now_ns: i64) -> Self {
+        Self { now_ns, ..Self::default() }
+    }
+
+    /// When the evaluation is, in nanoseconds since 1970: the same for each call.
+    pub fn now_ns(&self) -> i64 {
+        self.now_ns
+    }
+
+    /// Sets when the evaluation is, and forgets what was written in the last one.
+    pub fn restart(&mut self, now_ns: i64) {
+        self.now_ns = now_ns;
+        self.log = RefCell::default();
+    }
+
+    /// Keeps a line that the policy wrote, if there is room for it ([`limit::LOG_LINES`], [`limit::LOG_LINE_BYTES`]).
+    pub fn write(&self, mut line: String) {
+        let mut log = self.log.borrow_mut();
+        if log.lines.len() >= limit::LOG_LINES {
+            log.dropped = log.dropped.saturating_add(1);
+            return;
+        }
+        if line.len() > limit::LOG_LINE_BYTES {
+            line.truncate(line.floor_char_boundary(limit::LOG_LINE_BYTES));
+        }
+        log.lines.push(line);
+    }
+
+    /// Takes what `print` and `trace` wrote since it was last asked, oldest first; the last line says how many had no room.
+    pub fn take_log(&self) -> Vec<String> {
+        let mut log = mem::take(&mut *self.log.borrow_mut());
+        if log.dropped > 0 {
+            log.lines.push(format!("({} more lines)", log.dropped));
+        }
+        log.lines
+    }
+}

@@ -1,0 +1,36 @@
+//! Rego's values and the built-in functions that OPA leaves to the host, as OPA has them; no Wasm, no I/O.
+//!
+//! `opa build -t wasm` compiles 96 of Rego's 206 built-in functions into the module; the rest are imports that whoever runs the
+//! module has to answer. Reading order: [`Value`] and its [`Number`] (what is handed over, and its text forms), [`support`]
+//! (which names are answered, and what to write instead of the others), [`Builtin`] (one function), [`Context`] (what a call may
+//! know besides its arguments, and where `print` and `trace` write to). How a module is run is left to the engine.
+//!
+//! Nothing here runs without bound: these functions are native code, which no deadline of the engine can stop, so that each
+//! refuses what would take too long or give too much ([`limit`]).
+//!
+//! ```
+//! use qosm_rego::{Context, Value, builtin};
+//!
+//! let print = builtin("internal.print").ok_or("not a built-in")?;
+//! let context = Context::new(0);
+//! print.call(&[Value::parse(r#"[{"pods:"}, {{1, 2}}]"#)?], &context)?;
+//! assert_eq!(context.take_log(), ["pods: {1, 2}"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod builtin;
+mod context;
+mod evaluation;
+mod json;
+pub mod limit;
+mod number;
+mod refused;
+mod table;
+mod text;
+mod value;
+
+pub use builtin::{Builtin, BuiltinError, Support, builtin, support};
+pub use context::Context;
+pub use number::Number;
+pub use text::ParseError;
+pub use value::Value;

@@ -1,0 +1,19 @@
+//! How much a built-in function may take and give: native code is not stopped by the engine's deadline.
+
+/// Levels of arrays, objects and sets in a value that is read.
+pub const DEPTH: usize = 256;
+
+/// Bytes of text that one call may make.
+pub const TEXT_BYTES: usize = 1 << 20;
+
+/// Elements that one call may make: of an array, a set or an object, all levels together.
+pub const ELEMENTS: usize = 65_536;
+
+/// Digits of a number, and how far its exponent may be from zero.
+pub const DIGITS: usize = 4_096;
+
+/// Lines that `print` and `trace` may write in one evaluation; those after them are counted, not kept.
+pub const LOG_LINES: usize = 256;
+
+/// Bytes of one such line; the rest of it is cut off.
+pub const LOG_LINE_BYTES: usize = 4_096;

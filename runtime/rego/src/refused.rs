@@ -1,0 +1,104 @@
+//! The functions that nobody answers, and those that never reach a module.
+
+use crate::table::{Entry, Verdict};
+
+pub(crate) const ENTRIES: &[Entry] = &[
+    compiler("assign"),
+    compiler("eq"),
+    compiler("print"),
+    compiler("rego.metadata.chain"),
+    compiler("rego.metadata.rule"),
+    refused(
+        "internal.test_case",
+        "it belongs to `opa test`",
+        "keep test cases in a file that is not built into the bundle",
+    ),
+    refused(
+        "http.send",
+        "it leaves the node, and an evaluation must not wait",
+        "use what `input` has, or `data` from the policy's configuration",
+    ),
+    refused(
+        "net.lookup_ip_addr",
+        "it leaves the node, and an evaluation must not wait",
+        "list the addresses in the policy's configuration",
+    ),
+    refused(
+        "rand.intn",
+        "a replay would give other settings",
+        "derive a number from what differs, such as the pod's `uid`",
+    ),
+    refused(
+        "uuid.rfc4122",
+        "a replay would give other settings",
+        "name things by what `input` calls them, such as the pod's `uid`",
+    ),
+    refused("providers.aws.sign_req", "there is no request to sign", "take the call out; a policy reaches no network"),
+    refused(
+        "rego.parse_module",
+        "a policy is built, not read, on the node",
+        "run `opa parse` where the policy is built",
+    ),
+    graphql("graphql.is_valid"),
+    graphql("graphql.parse"),
+    graphql("graphql.parse_and_verify"),
+    graphql("graphql.parse_query"),
+    graphql("graphql.parse_schema"),
+    graphql("graphql.schema_is_valid"),
+    keys("crypto.parse_private_keys"),
+    keys("crypto.x509.parse_and_verify_certificates"),
+    keys("crypto.x509.parse_and_verify_certificates_with_options"),
+    keys("crypto.x509.parse_certificate_request"),
+    keys("crypto.x509.parse_certificates"),
+    keys("crypto.x509.parse_keypair"),
+    keys("crypto.x509.parse_rsa_private_key"),
+    tokens("io.jwt.decode"),
+    tokens("io.jwt.decode_verify"),
+    tokens("io.jwt.encode_sign"),
+    tokens("io.jwt.encode_sign_raw"),
+    tokens("io.jwt.verify_eddsa"),
+    tokens("io.jwt.verify_es256"),
+    tokens("io.jwt.verify_es384"),
+    tokens("io.jwt.verify_es512"),
+    tokens("io.jwt.verify_hs256"),
+    tokens("io.jwt.verify_hs384"),
+    tokens("io.jwt.verify_hs512"),
+    tokens("io.jwt.verify_ps256"),
+    tokens("io.jwt.verify_ps384"),
+    tokens("io.jwt.verify_ps512"),
+    tokens("io.jwt.verify_rs256"),
+    tokens("io.jwt.verify_rs384"),
+    tokens("io.jwt.verify_rs512"),
+];
+
+const fn compiler(name: &'static str) -> Entry {
+    Entry { name, verdict: Verdict::Compiler }
+}
+
+const fn refused(name: &'static str, why: &'static str, instead: &'static str) -> Entry {
+    Entry { name, verdict: Verdict::Refused { why, instead } }
+}
+
+const fn graphql(name: &'static str) -> Entry {
+    refused(
+        name,
+        "no query of GraphQL reaches a policy",
+        "parse it where the configuration is made, and hand over JSON",
+    )
+}
+
+const fn keys(name: &'static str) -> Entry {
+    refused(
+        name,
+        "a policy holds no keys and no certificates",
+        "check them where the configuration is made; compare digests with `crypto.sha256`",
+    )
+}
+
+const fn tokens(name: &'static str) -> Entry {
+    refused(
+        name,
+        "a policy meets no tokens",
+        "check the token where the configuration is made, and hand over its claims",
+    )
+}

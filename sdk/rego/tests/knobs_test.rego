@@ -1,0 +1,43 @@
+package qosm.lib.knobs_test
+
+import data.qosm.lib.knobs
+import data.qosm.lib.testing
+
+web := testing.pod("default/web", [testing.container("app", {})], {})
+
+test_a_container_is_held_by_its_id if {
+	knobs.hold(web.containers[0], "cpu.weight", 10, "why") == {
+		"container": "default/web/app",
+		"knob": "cpu.weight",
+		"value": 10,
+		"reason": "why",
+	}
+}
+
+test_a_pod_is_no_container if {
+	knobs.hold(web, "memory.min", 4096, "why").pod == "default/web"
+	not knobs.hold(web, "memory.min", 4096, "why").container
+}
+
+test_a_pod_without_containers_is_a_pod if {
+	knobs.hold(object.union(web, {"containers": []}), "memory.min", 4096, "why").pod == "default/web"
+}
+
+test_a_tier_is_a_word if {
+	knobs.hold("burstable", "memory.low", 0, "why") == {
+		"tier": "burstable",
+		"knob": "memory.low",
+		"value": 0,
+		"reason": "why",
+	}
+}
+
+test_pages_are_moved_by_container if {
+	knobs.move_pages(web.containers[0], [0], [1], 7, "why") == {
+		"migrate": "default/web/app",
+		"from": [0],
+		"to": [1],
+		"token": 7,
+		"reason": "why",
+	}
+}

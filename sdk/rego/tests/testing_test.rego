@@ -1,0 +1,82 @@
+package qosm.lib.testing_test
+
+import data.qosm.lib.knobs
+import data.qosm.lib.report
+import data.qosm.lib.testing
+
+web := testing.pod("default/web", [testing.container("app", {"cpuLimitMilli": 2000})], {"labels": {"app": "web"}})
+
+app := web.containers[0]
+
+facts := testing.document([web], {"config": {"percent": 5}})
+
+test_what_is_not_said_is_usual if {
+	facts.tick.windowUsec == 1000000
+	facts.config == {"percent": 5}
+	web.namespace == "default"
+	web.name == "web"
+	web.labels == {"app": "web"}
+	app == {
+		"id": "default/web/app",
+		"name": "app",
+		"kind": "regular",
+		"state": "running",
+		"extendedResources": {},
+		"cpuLimitMilli": 2000,
+	}
+}
+
+test_what_is_held_is_found_by_id_and_by_word if {
+	settings := {
+		knobs.hold(app, "cpu.weight", 10, "why"),
+		knobs.hold(web, "memory.min", 4096, "why"),
+		knobs.hold("burstable", "memory.low", 8192, "why"),
+		report.warning(web, "Near", "near"),
+	}
+	testing.held(settings, "default/web/app", "cpu.weight") == 10
+	testing.held(settings, "default/web", "memory.min") == 4096
+	testing.held(settings, "burstable", "memory.low") == 8192
+	not testing.held(settings, "default/web", "cpu.weight")
+	testing.holds(settings) == {
+		"container default/web/app cpu.weight 10",
+		"pod default/web memory.min 4096",
+		"tier burstable memory.low 8192",
+	}
+	testing.events(settings) == {"default/web Near"}
+}
+
+test_good_settings_have_no_faults if {
+	settings := {
+		knobs.hold(app, "cpu.quota", "max", "why"),
+		knobs.hold(app, "memory.wmark_min_adj", -25, "why"),
+		knobs.hold(app, "cpuset.mems", [0, 1], "why"),
+		report.warning(web, "Near", "near"),
+		report.log("so"),
+		report.remember({}),
+	}
+	grants := ["cpu-bandwidth", "memory-protection", "cpuset", "pod-event"]
+	testing.faults(settings, grants) == set() with input as facts
+}
+
+test_each_fault_is_told if {
+	stranger := object.union(app, {"id": "default/db/app"})
+	every fault, setting in {
+		"there is no container default/db/app": knobs.hold(stranger, "cpu.weight", 10, "why"),
+		"there is no tier guaranteed": knobs.hold("guaranteed", "cpu.weight", 10, "why"),
+		"there is no pod default/db": report.warning({"id": "default/db"}, "Near", "near"),
+		"there is no knob cpu.wait": knobs.hold(app, "cpu.wait", 10, "why"),
+		"the METADATA do not grant memory-protection": knobs.hold(app, "memory.min", 0, "why"),
+		"the METADATA do not grant page-migration": knobs.move_pages(app, [0], [1], 1, "why"),
+		"cpu.weight cannot be 10.5": knobs.hold(app, "cpu.weight", 10.5, "why"),
+		"cpu.weight cannot be -1": knobs.hold(app, "cpu.weight", -1, "why"),
+		"cpu.weight is held without a reason": knobs.hold(app, "cpu.weight", 10, ""),
+	} {
+		testing.faults({setting}, ["cpu-weight", "pod-event"]) == {fault} with input as facts
+	}
+}
+
+test_a_contradiction_is_told_once if {
+	settings := {knobs.hold(app, "cpu.weight", 10, "why"), knobs.hold(app, "cpu.weight", 20, "why not")}
+	told := testing.faults(settings, ["cpu-weight"]) with input as facts
+	told == {"cpu.weight of default/web/app is to be 10 and 20"}
+}

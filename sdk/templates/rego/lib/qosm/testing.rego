@@ -1,0 +1,199 @@
+# METADATA
+# title: For tests
+# description: |
+#   Builds `input` from what matters to a test, and looks things up in `settings`. Ids are what a reader would call the thing: "default/web",
+#   "default/web/app".
+package qosm.lib.testing
+
+import data.qosm.lib.knobs
+import data.qosm.lib.text
+import data.qosm.lib.units
+
+# METADATA
+# description: |
+#   An `input` at an ordinary tick of a second, with these pods (an array) and whatever else it shall have, e.g. `{"config": …,
+#   "cpu": {"default/web/app": testing.cpu({"usageUsec": 5})}}`.
+document(pods, fields) := object.union(
+	{
+		"tick": {"windowUsec": 1000000, "elapsedUsec": 1000000, "cause": "interval", "alarms": []},
+		"config": {},
+		"state": {},
+		"pods": pods,
+	},
+	fields,
+)
+
+# METADATA
+# description: A pod that runs, of Kubernetes' class Burstable, by `namespace/name`.
+pod(name, containers, fields) := object.union(
+	{
+		"id": name,
+		"namespace": split(name, "/")[0],
+		"name": split(name, "/")[1],
+		"uid": concat("", ["uid-of-", name]),
+		"qos": "LS",
+		"kubeQos": "Burstable",
+		"active": true,
+		"hostPid": false,
+		"staticPod": false,
+		"labels": {},
+		"containers": [object.union(container, {"id": concat("/", [name, container.name])}) |
+			some container in containers
+		],
+		"cpuOverheadMilli": 0,
+		"memoryOverheadBytes": 0,
+		"config": {},
+		"annotated": false,
+	},
+	fields,
+)
+
+# METADATA
+# description: A container that runs. It gets its id from its pod.
+container(name, fields) := object.union(
+	{"name": name, "kind": "regular", "state": "running", "extendedResources": {}},
+	fields,
+)
+
+# METADATA
+# description: A node of 8 CPUs and 32 GiB.
+node(fields) := object.union(
+	{
+		"cpus": 8,
+		"memoryCapacityBytes": 32 * units.gib,
+		"memoryAllocatableBytes": 32 * units.gib,
+		"pageSizeBytes": 4096,
+	},
+	fields,
+)
+
+# METADATA
+# description: A sample of an idle container.
+cpu(fields) := object.union(
+	{"usageUsec": 0, "nrPeriods": 0, "nrThrottled": 0, "throttledUsec": 0},
+	fields,
+)
+
+# METADATA
+# description: A sample of a container without memory.
+memory(fields) := object.union(
+	{
+		"usageBytes": 0,
+		"anonBytes": 0,
+		"fileBytes": 0,
+		"inactiveFileBytes": 0,
+		"highEvents": 0,
+		"maxEvents": 0,
+		"oomKills": 0,
+	},
+	fields,
+)
+
+# METADATA
+# description: A sample of a container that waits for nothing.
+pressure(fields) := object.union(
+	{resource: {"someUsec": 0, "fullUsec": 0} | some resource in ["cpu", "memory", "io"]},
+	fields,
+)
+
+# METADATA
+# description: |
+#   The value that `settings` hold for a knob of a container, a pod (by id) or a tier. Undefined where it is not held, so `not
+#   testing.held(…)` says that.
+held(settings, target, knob) := setting.value if {
+	some setting in settings
+	setting.knob == knob
+	target in {object.get(setting, kind, null) | some kind in ["container", "pod", "tier"]}
+}
+
+# METADATA
+# description: 'All knobs that `settings` hold, one line each: "container default/web/app cpu.weight 10".'
+holds(settings) := {text.line([kind, " ", setting[kind], " ", setting.knob, " ", setting.value]) |
+	some setting in settings
+	setting.knob
+	some kind in ["container", "pod", "tier"]
+	setting[kind]
+}
+
+# METADATA
+# description: 'All events of `settings`, one line each: "default/web MemoryNearLimit".'
+events(settings) := {concat(" ", [setting.pod, setting.event]) | some setting in settings}
+
+# METADATA
+# description: |
+#   What the agent would refuse about `settings` (or could not know, as a typing error), given what the policy's METADATA grant. Tests want it to
+#   be empty: `testing.faults(settings, ["cpu-weight"]) == set() with input as …`.
+faults(settings, grants) := union({
+	strangers(settings),
+	misspelt(settings),
+	ungranted(settings, grants),
+	impossible(settings),
+	contradictions(settings),
+	silent(settings),
+})
+
+strangers(settings) := {text.line(["there is no ", kind, " ", id]) |
+	some setting in settings
+	some kind, ids in known
+	id := setting[kind]
+	not id in ids
+}
+
+known := {
+	"pod": pod_ids,
+	"reject": pod_ids,
+	"container": container_ids,
+	"migrate": container_ids,
+	"tier": {"kubepods", "burstable", "besteffort"},
+}
+
+pod_ids := {pod.id | some pod in input.pods}
+
+container_ids := {one.id | some one in input.pods[_].containers}
+
+misspelt(settings) := {text.line(["there is no knob ", name]) |
+	some setting in settings
+	name := setting.knob
+	not knobs.grants[name]
+}
+
+ungranted(settings, grants) := {text.line(["the METADATA do not grant ", grant]) |
+	some setting in settings
+	some grant in needed(setting)
+	not grant in grants
+}
+
+needed(setting) := union({
+	{grant | grant := knobs.grants[setting.knob]},
+	{"pod-event" | setting.event},
+	{"page-migration" | setting.migrate},
+})
+
+impossible(settings) := {text.line([setting.knob, " cannot be ", setting.value]) |
+	some setting in settings
+	is_number(setting.value)
+	not possible(setting.knob, setting.value)
+}
+
+possible(_, value) if {
+	value == floor(value)
+	value >= 0
+}
+
+possible("memory.wmark_min_adj", value) if value == floor(value)
+
+contradictions(settings) := {text.line([one.knob, " of ", target, " is to be ", one.value, " and ", other.value]) |
+	some one in settings
+	some kind in ["container", "pod", "tier"]
+	target := one[kind]
+	some other in settings
+	other[kind] == target
+	other.knob == one.knob
+	one.value < other.value
+}
+
+silent(settings) := {text.line([setting.knob, " is held without a reason"]) |
+	some setting in settings
+	setting.knob
+	object.get(setting, "reason", "") == ""
+}
