@@ -116,7 +116,8 @@ impl Audience<'_> {
     ///
     /// What is not, in the words of whoever does not understand it.
     pub(crate) fn understands(&self, command: &Command) -> Result<(), String> {
-        let words: Vec<&str> = command.words.iter().map(String::as_str).collect();
+        // What is left out for the reader's sake is no argument.
+        let words: Vec<&str> = command.words.iter().map(String::as_str).filter(|word| *word != "…").collect();
         match words.as_slice() {
             [program, rest @ ..] if Path::new(program).file_name().is_some_and(|name| name == "qosm") => {
                 asked(&self.programs.qosm, rest)?;
