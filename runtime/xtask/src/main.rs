@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask --help` lists the verbs; the Makefile has one line for each that a person wants. Nothing here is shipped.
 
+mod book;
 mod cgroup;
 mod cluster;
 mod command;
@@ -57,6 +58,8 @@ enum Verb {
     BenchWorkloads(workloads::Args),
     /// Measures what a fleet of ten thousand nodes asks of a real API server.
     BenchFleet(fleet::Args),
+    /// Renders the book of `docs`.
+    Book,
     /// Checks formatting, clippy's lints and the dependencies.
     Lint,
     /// Shows CPU Burst at work on a real web server, and memory locality on two NUMA nodes.
@@ -123,6 +126,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Bench(args) => bench(&workspace, &args.rest)?,
         Verb::BenchWorkloads(args) => return workloads::run(&workspace, &args),
         Verb::BenchFleet(args) => return fleet::run(&workspace, &args),
+        Verb::Book => book::run(&workspace)?,
         Verb::Lint => lint::run(&workspace)?,
         Verb::Demo(args) => return demo::run(&workspace, &args),
         Verb::Pages(_) => {}
