@@ -121,17 +121,18 @@ fn proposal(text: &str) -> String {
 /// Refuses a place where something is.
 fn vacant(folder: &Path) -> anyhow::Result<()> {
     let shown = folder.display();
-    match std::fs::read_dir(folder) {
-        Ok(mut entries) if entries.next().is_some() => {
-            bail!(Usage(format!("{shown} is not empty; nothing was made. Name another folder with --to")))
-        }
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+    let mut entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
             bail!(Usage(format!("{shown} is a file; nothing was made. Name a folder with --to")))
         }
-        Err(error) => Err(error).with_context(|| format!("cannot look into {shown}")),
+        Err(error) => return Err(error).with_context(|| format!("cannot look into {shown}")),
+    };
+    if entries.next().is_some() {
+        bail!(Usage(format!("{shown} is not empty; nothing was made. Name another folder with --to")))
     }
+    Ok(())
 }
 
 /// All files in one step: beside the folder first, and then under its name.
