@@ -43,6 +43,16 @@ pub enum EngineError {
         /// What is allowed.
         limit: Bytes,
     },
+    /// Its core modules have more functions, imports and globals than any policy needs.
+    #[error("{module} has {items} functions, imports and globals, more than the {limit} that a module may have")]
+    TooManyItems {
+        /// The module.
+        module: Digest,
+        /// How many it has.
+        items: u64,
+        /// What is allowed.
+        limit: u64,
+    },
     /// The binary breaks the rules of WebAssembly, or uses a proposal that is turned off here.
     #[error("{module} is not a valid component")]
     Invalid {

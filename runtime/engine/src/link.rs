@@ -181,9 +181,10 @@ impl ResourceLimiter for MemoryBound {
         Ok(maximum.is_none_or(|maximum| desired <= maximum))
     }
 
-    // A module and the shims that lead its imports and exports in and out are three or four.
+    // A module and the shims that lead its imports and exports in and out are three or four; a language that links its runtime from
+    // shared libraries, as Python does, has dozens. What they take is bounded by what inspection counts.
     fn instances(&self) -> usize {
-        16
+        128
     }
 
     fn tables(&self) -> usize {
