@@ -372,8 +372,8 @@ pub use ewma::Ewma;
 #[doc(hidden)]
 pub use host::Granted;
 pub use host::{
-    CpuBandwidth, CpuStat, Cpuset, Host, Log, MemoryProtection, MemoryStat, Node, NumaStat, PageMigration, PodEvent,
-    Pressure, State,
+    CpuBandwidth, CpuStat, CpuWeight, Cpuset, Host, Log, MemoryProtection, MemoryStat, Node, NumaStat, PageMigration,
+    PodEvent, Pressure, State,
 };
 pub use hysteresis::Hysteresis;
 pub use pod::{NoConfig, Pod};

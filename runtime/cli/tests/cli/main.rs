@@ -18,3 +18,4 @@ mod paths;
 mod qosm;
 mod replays;
 mod versus;
+mod weights;
