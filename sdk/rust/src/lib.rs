@@ -381,6 +381,7 @@ pub use pods::Pods;
 pub use policy::Policy;
 pub use rate::{MilliCpu, Rate, RecentRate};
 pub use scale::{percent_of, scale};
+pub use schema::schema_of;
 /// The crate that makes schemas out of types, in the version that [`Description::config`] takes.
 ///
 /// ```
