@@ -90,6 +90,7 @@ impl Interface {
             Self::Pressure => "reads each container's pressure: time lost to waiting",
             Self::NumaStat => "reads on which NUMA nodes containers run and have their memory",
             Self::CpuBandwidth => "sets CFS quota and burst",
+            Self::CpuWeight => "sets CPU weights, and which containers get a CPU only when nobody else wants it",
             Self::MemoryProtection => {
                 "sets what memory is protected, throttled and reclaimed, and whom the OOM killer takes"
             }
@@ -103,6 +104,7 @@ impl Interface {
     pub fn of(knob: Knob) -> Self {
         match knob {
             Knob::CfsQuota | Knob::CfsBurst => Self::CpuBandwidth,
+            Knob::CpuWeight | Knob::CpuIdle => Self::CpuWeight,
             Knob::MemoryMin
             | Knob::MemoryLow
             | Knob::MemoryHigh
