@@ -15,5 +15,6 @@ mod modules;
 mod other_writers;
 mod paths;
 mod qosm;
+mod rego;
 mod replays;
 mod versus;
