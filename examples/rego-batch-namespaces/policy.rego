@@ -62,43 +62,43 @@ import data.qosm.lib.units
 #             type: integer
 #             minimum: 1
 #             maximum: 100
-settings contains knobs.hold(pod, "cpu.weight", weight, "batch work gets little of a busy CPU") if {
-	some pod in pods.active
-	weight := wanted(pod).cpuWeight
+settings contains knobs.hold(pod, "cpu.weight", wanted.cpuWeight, "batch work gets little of a busy CPU") if {
+	some [pod, wanted] in batch
 }
 
 # Containers alone: on a pod or a tier it would keep the kubelet from writing the weight, and from starting again.
 settings contains knobs.hold(container, "cpu.idle", 1, "batch work makes way for whoever wakes up") if {
-	some pod in pods.active
-	wanted(pod).cpuIdle
+	some [pod, wanted] in batch
+	wanted.cpuIdle
 	some container in pods.running(pod)
 }
 
 settings contains knobs.hold(container, "memory.high", high, reason) if {
-	some pod in pods.active
-	percent := wanted(pod).memoryHighPercent
+	some [pod, wanted] in batch
 	some container in pods.running(pod)
-	high := units.percent_of(percent, container.memoryLimitBytes)
-	reason := text.line(["batch work is slowed down at ", percent, " % of its memory limit"])
+	high := units.percent_of(wanted.memoryHighPercent, container.memoryLimitBytes)
+	reason := text.line(["batch work is slowed down at ", wanted.memoryHighPercent, " % of its memory limit"])
 }
 
 settings contains knobs.hold(container, "memory.high", high, reason) if {
 	percent := input.config.memoryHighNodePercent
-	some pod in pods.active
-	wanted(pod)
+	some [pod, _] in batch
 	some container in pods.running(pod)
 	not container.memoryLimitBytes
 	high := units.percent_of(percent, input.node.memoryAllocatableBytes)
 	reason := text.line(["batch work without a limit is slowed down at ", percent, " % of the node's memory"])
 }
 
-# What is wanted of a batch pod; undefined for any other. Where somebody configured the pod, that alone counts: it may say `none`.
-wanted(pod) := object.union(usual, pod.config) if {
+# Batch pods, each with what is wanted of it. A rule without arguments, because it is worked out once for all that ask.
+batch := [[pod, wish(pod)] | some pod in pods.active]
+
+# Undefined for a pod that is not batch. Where somebody configured the pod, that alone counts: it may say `none`.
+wish(pod) := object.union(usual, pod.config) if {
 	count(pod.config) > 0
 	not pod.config.policy == "none"
 }
 
-wanted(pod) := usual if {
+wish(pod) := usual if {
 	count(pod.config) == 0
 	some selector in input.config.batch
 	selectors.chooses(selector, pod)

@@ -47,6 +47,8 @@ fn collect(root: &Path, below: &Path, files: &mut Vec<PathBuf>) -> io::Result<()
         let entry = entry?;
         let name = entry.file_name();
         let is_left_out = LEFT_OUT.iter().any(|out| name == *out) && !(is_template && name == "tests");
+        // The SDK's link to the contract, which is taken by itself.
+        let is_left_out = is_left_out || entry.file_type()?.is_symlink();
         if is_left_out {
             continue;
         }

@@ -2,25 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails its expectation should say so at once")]
 
-use qosm_sdk::mock::{self, CPU_QUOTA, MockHost, Value};
-use qosm_sdk::{Bandwidth, Container, PodFacts, Session, Target};
+use qosm_sdk::mock::{self, CPU_QUOTA, MockHost};
+use qosm_sdk::{Container, PodFacts, Session, Target};
 use startup_boost::StartupBoost;
 
 const APP: Target = Target::Container(7);
 
 fn host() -> MockHost {
     let mut host = MockHost::default();
-    let quota = Some(50_000);
-    host.columns.bandwidth =
-        vec![Bandwidth { target: APP, quota_usec: quota, baseline_quota_usec: quota, period_usec: 100_000 }];
-    host.columns.node = Some(qosm_sdk::NodeSample {
-        cpus: 4,
-        memory_capacity_bytes: 0,
-        memory_allocatable_bytes: 0,
-        page_size_bytes: 4096,
-        cpu_usage_usec: None,
-        memory_available_bytes: None,
-    });
+    host.columns.bandwidth = mock::bandwidth(&[web()]);
+    host.columns.node = Some(mock::node(4, 8 << 30));
     host
 }
 
@@ -53,17 +44,19 @@ fn a_boost_goes_on_where_it_was() {
     let mut host = host();
     let mut policy = started(&mut host, true);
     tick(&mut policy, &mut host, 6);
-    assert_eq!(host.held(APP, CPU_QUOTA), Some(Value::Number(100_000)));
+    host.assert_held(APP, CPU_QUOTA, 100_000);
 
     let mut next = started(&mut host, false);
     tick(&mut next, &mut host, 5);
-    assert_eq!(host.held(APP, CPU_QUOTA), Some(Value::Number(100_000)), "5 s of 10 are over");
+    // 5 s of 10 were over.
+    host.assert_held(APP, CPU_QUOTA, 100_000);
     tick(&mut next, &mut host, 6);
-    assert_eq!(host.held(APP, CPU_QUOTA), None);
+    host.assert_free(APP, CPU_QUOTA);
 
     let mut third = started(&mut host, false);
     tick(&mut third, &mut host, 1);
-    assert_eq!(host.held(APP, CPU_QUOTA), None, "once is enough");
+    // Once is enough.
+    host.assert_free(APP, CPU_QUOTA);
 }
 
 #[test]
@@ -73,5 +66,5 @@ fn a_state_that_cannot_be_read_is_told_and_boosts_nobody() {
     let mut policy = started(&mut host, false);
     tick(&mut policy, &mut host, 1);
     assert_eq!(host.log.len(), 1, "{:?}", host.log);
-    assert_eq!(host.held(APP, CPU_QUOTA), None);
+    host.assert_free(APP, CPU_QUOTA);
 }

@@ -5,9 +5,8 @@
 use cpu_burst::CpuBurst;
 use proptest::prelude::*;
 use qosm_sdk::mock::{self, CPU_QUOTA, MockHost, Value};
-use qosm_sdk::{Bandwidth, Container, CpuBandwidth as _, CpuSample, NodeSample, PodFacts, Session, Target};
+use qosm_sdk::{Container, CpuBandwidth as _, CpuSample, NodeSample, PodFacts, Session, Target, strategies};
 
-const PERIOD: u64 = 100_000;
 const POD: Target = Target::Pod(1);
 
 /// One pod with a container for each limit, on a host that shows what is held.
@@ -17,45 +16,40 @@ struct Run {
     limits: Vec<u64>,
 }
 
-/// One container over a second: usage, throttled periods of ten, time throttled.
-type Load = (u64, u64, u64);
+/// A container that was throttled in so many of ten periods.
+fn load(usage_usec: u64, nr_throttled: u64, throttled_usec: u64) -> CpuSample {
+    CpuSample { container: 0, usage_usec, nr_periods: 10, nr_throttled, throttled_usec }
+}
 
 impl Run {
     fn new(limits: &[u64], profile: &str, config: &str) -> Self {
         let mut host = MockHost::default();
-        let total: u64 = limits.iter().sum();
-        let quotas = limits.iter().zip(1..).map(|(limit, id)| (Target::Container(id), *limit));
-        host.columns.bandwidth = quotas.chain([(POD, total)]).map(|(target, limit)| row(target, limit * 100)).collect();
         let mut policy = Session::default();
         policy.configure(&mut host, profile).unwrap();
         let mut run = Self { host, policy, limits: limits.to_vec() };
+        run.host.columns.bandwidth = mock::bandwidth(&[run.pod(config)]);
         run.ask(config);
         run
     }
 
-    fn ask(&mut self, config: &str) {
+    fn pod(&self, config: &str) -> PodFacts {
         let containers = self
             .limits
             .iter()
             .zip(1..)
             .map(|(limit, id)| Container { cpu_limit_milli: Some(*limit), ..mock::container(id, &format!("c{id}")) });
-        let pod =
-            PodFacts { containers: containers.collect(), config: config.into(), ..mock::pod(1, "default", "web") };
+        PodFacts { containers: containers.collect(), config: config.into(), ..mock::pod(1, "default", "web") }
+    }
+
+    fn ask(&mut self, config: &str) {
+        let pod = self.pod(config);
         assert_eq!(self.policy.pods(&mut self.host, vec![pod], &[]).unwrap(), []);
     }
 
-    fn tick(&mut self, loads: &[Load], node_usec: Option<u64>) {
-        self.host.columns.node = Some(NodeSample { cpus: 16, cpu_usage_usec: node_usec, ..blank_node() });
+    fn tick(&mut self, loads: &[CpuSample], node_usec: Option<u64>) {
+        self.host.columns.node = Some(NodeSample { cpu_usage_usec: node_usec, ..mock::node(16, 0) });
         let samples = loads.iter().zip(1..).take(self.limits.len());
-        self.host.columns.cpu = samples
-            .map(|((usage_usec, nr_throttled, throttled_usec), container)| CpuSample {
-                container,
-                usage_usec: *usage_usec,
-                nr_periods: 10,
-                nr_throttled: *nr_throttled,
-                throttled_usec: *throttled_usec,
-            })
-            .collect();
+        self.host.columns.cpu = samples.map(|(load, container)| CpuSample { container, ..*load }).collect();
         self.policy.evaluate(&mut self.host, mock::tick(1_000)).unwrap();
         self.host.commit();
     }
@@ -72,28 +66,13 @@ impl Run {
     }
 }
 
-fn row(target: Target, quota: u64) -> Bandwidth {
-    Bandwidth { target, quota_usec: Some(quota), baseline_quota_usec: Some(quota), period_usec: PERIOD }
-}
-
-fn blank_node() -> NodeSample {
-    NodeSample {
-        cpus: 0,
-        memory_capacity_bytes: 0,
-        memory_allocatable_bytes: 0,
-        page_size_bytes: 4096,
-        cpu_usage_usec: None,
-        memory_available_bytes: None,
-    }
-}
-
 fn profiles() -> impl Strategy<Value = &'static str> {
     prop_oneof![Just(r#"{"profile": "koordinator"}"#), Just("{}")]
 }
 
-fn loads() -> impl Strategy<Value = Vec<(Vec<Load>, Option<u64>)>> {
-    let load = (0..4_000_000_u64, 0..=10_u64, 0..9_000_000_u64);
-    proptest::collection::vec((proptest::collection::vec(load, 0..4), proptest::option::of(0..16_000_000_u64)), 1..60)
+fn loads() -> impl Strategy<Value = Vec<(Vec<CpuSample>, Option<u64>)>> {
+    let loads = proptest::collection::vec(strategies::cpu(0), 0..4);
+    proptest::collection::vec((loads, proptest::option::of(0..16_000_000_u64)), 1..60)
 }
 
 proptest! {
@@ -135,7 +114,7 @@ proptest! {
             run.tick(&loads, node);
         }
         for _ in 0..60 {
-            run.tick(&[(900_000, 5, 100_000); 3], Some(16_000_000));
+            run.tick(&[load(900_000, 5, 100_000); 3], Some(16_000_000));
         }
         prop_assert!(run.host.leases().is_empty(), "{:?}", run.host.leases());
     }
@@ -181,7 +160,7 @@ fn tokens_outlive_the_instance() {
     let mut run = Run::new(&[1_000], r#"{"profile": "koordinator"}"#, config);
     // 3000 of 12000 tokens at the start; 300 % spend 200 a second.
     for _ in 0..31 {
-        run.tick(&[(3_000_000, 10, 0)], Some(1_000_000));
+        run.tick(&[load(3_000_000, 10, 0)], Some(1_000_000));
     }
     assert_eq!(run.held(POD), None, "the allowance is used up");
     assert!(!run.host.state.is_empty());
@@ -194,7 +173,7 @@ fn tokens_outlive_the_instance() {
         next.policy = Session::default();
         next.policy.configure(&mut next.host, r#"{"profile": "koordinator"}"#).unwrap();
         next.ask(config);
-        next.tick(&[(900_000, 10, 0)], Some(1_000_000));
+        next.tick(&[load(900_000, 10, 0)], Some(1_000_000));
         assert_eq!(next.held(POD).is_some(), climbs);
         assert_eq!(next.host.log.len(), usize::from(unreadable), "{:?}", next.host.log);
     }

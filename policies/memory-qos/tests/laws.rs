@@ -1,46 +1,10 @@
 //! What holds for any pods and any configuration.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::BTreeMap;
-
 use memory_qos::MemoryQosPolicy;
-use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use qosm_sdk::{
-    Container, ContainerKind, ContainerState, ExtendedResource, KubeQos, NodeSample, PodFacts, PodId, QosClass,
-    Session, Target, Tier, mock,
-};
-
-type Leases = BTreeMap<(Target, &'static str), mock::Value>;
-
-/// Pods ask for anything that the fields can hold, sensible or not.
-fn amount() -> impl Strategy<Value = u64> {
-    prop_oneof![3 => 0..1_u64 << 34, 1 => Just(0), 1 => any::<u64>()]
-}
-
-fn kind() -> impl Strategy<Value = ContainerKind> {
-    prop_oneof![1 => Just(ContainerKind::Init), 1 => Just(ContainerKind::Sidecar), 3 => Just(ContainerKind::Regular)]
-}
-
-fn state() -> impl Strategy<Value = ContainerState> {
-    prop_oneof![1 => Just(ContainerState::Waiting), 3 => Just(ContainerState::Running), 1 => Just(ContainerState::Terminated)]
-}
-
-prop_compose! {
-    fn container()(
-        kind in kind(), state in state(), request in option::of(amount()), limit in option::of(amount()),
-        batch in option::of((option::of(amount()), option::of(amount()))),
-    ) -> Container {
-        let batch = batch.map(|(request, limit)| {
-            ExtendedResource { name: "kubernetes.io/batch-memory".into(), request, limit }
-        });
-        Container {
-            kind, state, memory_request_bytes: request, memory_limit_bytes: limit,
-            extended_resources: batch.into_iter().collect(), ..mock::container(0, "any")
-        }
-    }
-}
+use qosm_sdk::{KubeQos, PodFacts, PodId, Session, Target, Tier, mock, strategies};
 
 prop_compose! {
     /// A configuration as the host hands it over: fields within their ranges.
@@ -66,33 +30,9 @@ prop_compose! {
     }
 }
 
-prop_compose! {
-    fn pod()(
-        kube_qos in prop_oneof![Just(KubeQos::Guaranteed), Just(KubeQos::Burstable), Just(KubeQos::BestEffort)],
-        declared_qos in option::of(prop_oneof![Just(QosClass::Be), Just(QosClass::Ls)]),
-        active in prop::bool::weighted(0.9), containers in vec(container(), 0..5),
-        overhead in prop_oneof![Just(0), amount()], request in option::weighted(0.1, amount()),
-        limit in option::weighted(0.1, amount()), config in config(),
-    ) -> PodFacts {
-        PodFacts {
-            kube_qos, declared_qos, active, containers, memory_overhead_bytes: overhead, memory_request_bytes: request,
-            memory_limit_bytes: limit, config, ..mock::pod(0, "default", "any")
-        }
-    }
-}
-
-/// Gives pods and containers ids of their own: containers of pod 3 are 300, 301, …
-fn numbered(pods: Vec<PodFacts>) -> Vec<PodFacts> {
-    (1..)
-        .zip(pods)
-        .map(|(id, mut pod)| {
-            pod.id = id;
-            for (container, number) in pod.containers.iter_mut().zip(100 * id..) {
-                container.id = number;
-            }
-            pod
-        })
-        .collect()
+/// Pods ask for anything that the fields can hold, sensible or not.
+fn pods(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<PodFacts>> {
+    strategies::pods(count, config())
 }
 
 struct Run {
@@ -103,14 +43,7 @@ struct Run {
 impl Run {
     fn new(policy: &str, allocatable: u64) -> Self {
         let mut host = mock::MockHost::default();
-        host.columns.node = Some(NodeSample {
-            cpus: 8,
-            memory_capacity_bytes: allocatable,
-            memory_allocatable_bytes: allocatable,
-            page_size_bytes: 4096,
-            cpu_usage_usec: None,
-            memory_available_bytes: None,
-        });
+        host.columns.node = Some(mock::node(8, allocatable));
         let mut session = Session::default();
         session.configure(&mut host, &format!(r#"{{"policy":{policy}}}"#)).unwrap();
         Self { host, session }
@@ -129,16 +62,6 @@ impl Run {
             mock::Value::Max => None,
         }
     }
-
-    /// What is held on tiers and on these pods.
-    fn leases_on(&self, pods: &[PodFacts]) -> Leases {
-        let known = |target: &Target| match target {
-            Target::Tier(_) => true,
-            Target::Pod(id) => pods.iter().any(|pod| pod.id == *id),
-            Target::Container(id) => pods.iter().any(|pod| pod.containers.iter().any(|container| container.id == *id)),
-        };
-        self.host.leases().iter().filter(|((target, _), _)| known(target)).map(|(key, value)| (*key, *value)).collect()
-    }
 }
 
 fn total(numbers: impl Iterator<Item = Option<i64>>) -> i64 {
@@ -149,8 +72,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn parents_cover_children(pods in vec(pod(), 0..5), allocatable in amount(), cap in 0..=200_u32, below in 0..=100_u32) {
-        let pods = numbered(pods);
+    fn parents_cover_children(pods in pods(0..5), allocatable in strategies::amount(), cap in 0..=200_u32, below in 0..=100_u32) {
         let policy = format!(r#"{{"minTotalPercent":{cap},"minBelowLimitPercent":{below}}}"#);
         let mut run = Run::new(&policy, allocatable);
         run.step(pods.clone(), &[]);
@@ -175,8 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn high_and_low_are_never_below_min(pods in vec(pod(), 0..5), allocatable in amount(), legacy: bool) {
-        let pods = numbered(pods);
+    fn high_and_low_are_never_below_min(pods in pods(0..5), allocatable in strategies::amount(), legacy: bool) {
         let formula = if legacy { "legacy" } else { "current" };
         let mut run = Run::new(&format!(r#"{{"highFormula":"{formula}"}}"#), allocatable);
         run.step(pods.clone(), &[]);
@@ -193,9 +114,8 @@ proptest! {
 
     #[test]
     fn what_is_held_depends_on_the_pods_alone(
-        first in vec(pod(), 0..4), second in vec(pod(), 0..4), allocatable in amount(),
+        first in pods(0..4), second in pods(0..4), allocatable in strategies::amount(),
     ) {
-        let (first, second) = (numbered(first), numbered(second));
         let mut run = Run::new("{}", allocatable);
         run.step(first.clone(), &[]);
         prop_assert_eq!(run.step(first.clone(), &[]), [], "nothing changed, nothing is staged");
@@ -203,28 +123,26 @@ proptest! {
         run.step(second.clone(), &gone);
         let mut fresh = Run::new("{}", allocatable);
         fresh.step(second.clone(), &[]);
-        prop_assert_eq!(run.leases_on(&second), fresh.leases_on(&second));
+        prop_assert_eq!(run.host.leases(), fresh.host.leases());
     }
 
     #[test]
-    fn nothing_is_held_once_nobody_asks(pods in vec(pod(), 0..5), none in "(\\{\\})|(\\{\"policy\":\"none\"\\})") {
-        let pods = numbered(pods);
+    fn nothing_is_held_once_nobody_asks(pods in pods(0..5), none in "(\\{\\})|(\\{\"policy\":\"none\"\\})") {
         let mut run = Run::new("{}", 1 << 36);
         run.step(pods.clone(), &[]);
         let silent = pods.into_iter().map(|pod| PodFacts { config: none.clone(), ..pod }).collect();
         run.step(silent, &[]);
-        prop_assert_eq!(run.host.leases(), &Leases::new());
+        prop_assert_eq!(run.host.to_string(), "nothing");
     }
 
     #[test]
-    fn tiers_are_let_go_with_their_last_pod(pods in vec(pod(), 0..5)) {
-        let pods = numbered(pods);
+    fn tiers_are_let_go_with_their_last_pod(pods in pods(0..5)) {
         let mut run = Run::new("{}", 1 << 36);
         run.step(pods.clone(), &[]);
         let all: Vec<PodId> = pods.iter().map(|pod| pod.id).collect();
         let staged = run.step(Vec::new(), &all);
         prop_assert!(staged.iter().all(|staged| matches!(staged.target, Target::Tier(_)) && staged.value.is_none()));
-        prop_assert_eq!(run.leases_on(&[]), Leases::new());
+        prop_assert_eq!(run.host.to_string(), "nothing");
     }
 
     #[test]

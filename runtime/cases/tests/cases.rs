@@ -33,6 +33,7 @@ const CPU_BURST: Built = default("cpu-burst", "policies/cpu-burst");
 const MEMORY_QOS: Built = default("memory-qos", "policies/memory-qos");
 const MEMORY_LOCALITY: Built = default("memory-locality", "policies/memory-locality");
 const TEMPLATE: Built = example("my-policy", "sdk/templates/rust");
+const SERVICE_CLASS: Built = example("service-class", "examples/third-party-annotation");
 const STARTUP_BOOST: Built = example("startup-boost", "examples/startup-boost");
 
 impl Built {
@@ -94,6 +95,11 @@ fn the_cases_of_startup_boost_hold_in_wasm() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
+fn the_cases_of_service_class_hold_in_wasm() -> Result<(), Box<dyn Error>> {
+    SERVICE_CLASS.play()
+}
+
+#[test]
 fn cpu_burst_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>> {
     use Interface::{CpuBandwidth, CpuStat, Log, Node, State};
     assert_eq!(CPU_BURST.imports()?, [Log, State, Node, CpuStat, CpuBandwidth]);
@@ -118,6 +124,7 @@ fn memory_locality_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Err
 fn examples_import_what_they_need_and_no_more() -> Result<(), Box<dyn Error>> {
     use Interface::{CpuBandwidth, CpuStat, Log, MemoryProtection, Node, State};
     assert_eq!(TEMPLATE.imports()?, [MemoryProtection]);
+    assert_eq!(SERVICE_CLASS.imports()?, [CpuStat, CpuBandwidth, MemoryProtection]);
     assert_eq!(STARTUP_BOOST.imports()?, [Log, State, Node, CpuStat, CpuBandwidth]);
     Ok(())
 }

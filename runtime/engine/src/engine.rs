@@ -39,7 +39,11 @@ struct Inner {
     // Dropped first: the thread must not outlive what it bumps.
     watchdog: Watchdog,
     wasm: wasmtime::Engine,
+    onlooker: Option<Onlooker>,
 }
+
+/// Is shown the document `input` of a policy in Rego, as JSON, before each evaluation.
+pub type Onlooker = Box<dyn Fn(&str) + Send + Sync>;
 
 /// A compiled module: imports and exports fit the contract. Cheap to clone.
 #[derive(Clone)]
@@ -100,7 +104,16 @@ impl Engine {
     ///
     /// [`EngineError::Start`] on a machine that cannot run compiled Wasm, [`EngineError::Watchdog`] if no thread can be had.
     pub fn new() -> Result<Self, EngineError> {
-        Self::with(Meter::None)
+        Self::with(Meter::None, None)
+    }
+
+    /// An engine that lets somebody look on, for tools of those who write policies.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn watched_by(onlooker: Onlooker) -> Result<Self, EngineError> {
+        Self::with(Meter::None, Some(onlooker))
     }
 
     /// An engine that counts what modules execute ([`Instance::fuel`]), which is the same on each machine. The counting costs time, so
@@ -110,13 +123,13 @@ impl Engine {
     ///
     /// As [`Self::new`].
     pub fn metered() -> Result<Self, EngineError> {
-        Self::with(Meter::Fuel)
+        Self::with(Meter::Fuel, None)
     }
 
-    fn with(meter: Meter) -> Result<Self, EngineError> {
+    fn with(meter: Meter, onlooker: Option<Onlooker>) -> Result<Self, EngineError> {
         let wasm = wasm_engine(meter).map_err(|error| EngineError::Start(error.into()))?;
         let watchdog = Watchdog::start(wasm.weak()).map_err(EngineError::Watchdog)?;
-        Ok(Self(Arc::new(Inner { watchdog, wasm })))
+        Ok(Self(Arc::new(Inner { watchdog, wasm, onlooker })))
     }
 
     /// Reads what a module's binary says about itself. Nothing is compiled, nothing is run.
@@ -260,6 +273,10 @@ impl Engine {
 
     pub(crate) fn wasm(&self) -> &wasmtime::Engine {
         &self.0.wasm
+    }
+
+    pub(crate) fn onlooker(&self) -> Option<&Onlooker> {
+        self.0.onlooker.as_ref()
     }
 
     fn host(&self, limits: &Limits, state: Vec<u8>) -> Host {

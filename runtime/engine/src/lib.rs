@@ -50,7 +50,7 @@ mod watchdog;
 pub use cache::ModuleCache;
 pub use compile::{Compiler, compile_child_main};
 pub use convert::PodView;
-pub use engine::{Engine, Module, STACK};
+pub use engine::{Engine, Module, Onlooker, STACK};
 pub use error::{Breach, CallError, CompileError, EngineError, Exhausted, Export, Refusal, Rule, WasmError};
 pub use inspect::{Form, Inspection};
 pub use instance::{Cause, Instance};

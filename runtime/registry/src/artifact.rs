@@ -1,12 +1,17 @@
-//! The artefact that a module becomes: CNCF's layout for Wasm, the same bytes each time.
+//! The artefact that a module becomes, the same bytes each time: CNCF's layout for Wasm, and for an OPA bundle the layout that OPA
+//! itself pulls, an image of one layer.
 //!
-//! Layout: cncf/tag-runtime, "wasm-oci-artifact". Nothing in it but `created` speaks of time, and that is the caller's.
+//! Layouts: cncf/tag-runtime, "wasm-oci-artifact"; OPA's "OCI" bundles. Nothing in them but `created` speaks of time, and that is the
+//! caller's.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 
+use flate2::read::MultiGzDecoder;
 use oci_client::manifest::{OciDescriptor, OciImageManifest};
 use qosm_model::digest::Digest;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use wasmparser::{Parser, Payload};
 
 use crate::error::RegistryError;
@@ -16,6 +21,12 @@ use crate::manifest::{self, Document};
 pub(crate) const CONFIG: &str = "application/vnd.wasm.config.v0+json";
 /// The module's media type.
 pub(crate) const LAYER: &str = "application/wasm";
+/// The config's media type of an OPA bundle.
+const BUNDLE_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+/// An OPA bundle's media type.
+pub(crate) const BUNDLE_LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+/// What a bundle may unpack to.
+const MOST_UNPACKED: u64 = 64 << 20;
 /// The name of a layer's file, for clients that write files.
 pub(crate) const TITLE: &str = "org.opencontainers.image.title";
 /// When an artefact was made.
@@ -79,23 +90,18 @@ impl Artifact {
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Shape`] if it is not Wasm.
+    /// [`RegistryError::Shape`] if it is neither Wasm nor a bundle.
     pub fn pack(module: Vec<u8>, label: Label) -> Result<Self, RegistryError> {
-        let layer_digest = Digest::of(&module);
-        let component =
-            interfaces(&module).map_err(|message| RegistryError::Shape { what: label.name.clone(), message })?;
-        let config = WasmConfig {
-            created: label.created.clone(),
-            author: None,
-            architecture: "wasm".to_owned(),
-            os: if component.is_some() { "wasip2" } else { "wasip1" }.to_owned(),
-            layer_digests: vec![layer_digest.to_string()],
-            component,
+        let shape = |message| RegistryError::Shape { what: label.name.clone(), message };
+        let json = |value: serde_json::Result<Vec<u8>>| value.map_err(|error| shape(error.to_string()));
+        let is_bundle = module.starts_with(b"\x1f\x8b");
+        let config = if is_bundle {
+            json(serde_json::to_vec(&image_config(&module, &label.created).map_err(shape)?))?
+        } else {
+            json(serde_json::to_vec(&wasm_config(&module, &label.created).map_err(shape)?))?
         };
-        let json = |value: serde_json::Result<Vec<u8>>| {
-            value.map_err(|error| RegistryError::Shape { what: label.name.clone(), message: error.to_string() })
-        };
-        let config = json(serde_json::to_vec(&config))?;
+        let (config_type, layer_type, ending) =
+            if is_bundle { (BUNDLE_CONFIG, BUNDLE_LAYER, "tar.gz") } else { (CONFIG, LAYER, "wasm") };
         let blob = |media_type: &str, bytes: &[u8], annotations| OciDescriptor {
             media_type: media_type.to_owned(),
             digest: Digest::of(bytes).to_string(),
@@ -103,15 +109,15 @@ impl Artifact {
             annotations,
             ..OciDescriptor::default()
         };
-        let file = BTreeMap::from([(TITLE.to_owned(), format!("{}.wasm", label.name))]);
+        let file = BTreeMap::from([(TITLE.to_owned(), format!("{}.{ending}", label.name))]);
         let mut annotations = label.annotations.clone();
         annotations.insert(TITLE.to_owned(), label.name.clone());
         annotations.insert(CREATED.to_owned(), label.created.clone());
         let manifest = OciImageManifest {
             schema_version: 2,
             media_type: Some(manifest::MANIFEST.to_owned()),
-            config: blob(CONFIG, &config, None),
-            layers: vec![blob(LAYER, &module, Some(file))],
+            config: blob(config_type, &config, None),
+            layers: vec![blob(layer_type, &module, Some(file))],
             subject: None,
             artifact_type: None,
             annotations: Some(annotations),
@@ -132,13 +138,43 @@ impl Artifact {
     }
 }
 
+/// The config of an artefact in CNCF's layout.
+fn wasm_config(module: &[u8], created: &str) -> Result<WasmConfig, String> {
+    let component = interfaces(module)?;
+    Ok(WasmConfig {
+        created: created.to_owned(),
+        author: None,
+        architecture: "wasm".to_owned(),
+        os: if component.is_some() { "wasip2" } else { "wasip1" }.to_owned(),
+        layer_digests: vec![Digest::of(module).to_string()],
+        component,
+    })
+}
+
+/// The config of an image with this bundle as its only layer.
+fn image_config(bundle: &[u8], created: &str) -> Result<serde_json::Value, String> {
+    let mut unpacked = Vec::new();
+    let mut decoder = MultiGzDecoder::new(bundle).take(MOST_UNPACKED + 1);
+    decoder.read_to_end(&mut unpacked).map_err(|error| format!("it cannot be unpacked: {error}"))?;
+    if unpacked.len() as u64 > MOST_UNPACKED {
+        return Err(format!("it unpacks to more than {MOST_UNPACKED} bytes"));
+    }
+    Ok(json!({
+        "created": created,
+        "architecture": "wasm",
+        "os": "wasip1",
+        "config": {},
+        "rootfs": {"type": "layers", "diff_ids": [Digest::of(&unpacked).to_string()]},
+    }))
+}
+
 /// What a component imports and exports; `None` = it is a core module.
 fn interfaces(wasm: &[u8]) -> Result<Option<Interfaces>, String> {
     if Parser::is_core_wasm(wasm) {
         return Ok(None);
     }
     if !Parser::is_component(wasm) {
-        return Err("it is not WebAssembly; name the module that a build made".to_owned());
+        return Err("it is neither WebAssembly nor an OPA bundle; name the module that a build made".to_owned());
     }
     let broken = |error: wasmparser::BinaryReaderError| format!("it is damaged WebAssembly: {error}");
     let mut interfaces = Interfaces::default();
@@ -191,6 +227,31 @@ mod tests {
         assert!(text.contains(r#""mediaType":"application/wasm""#) && text.contains("x.wasm"), "{text}");
         let manifest = pack().document.manifest("x").unwrap();
         assert_eq!(Shape::of(&manifest, "x").unwrap().layer.digest, Digest::of(COMPONENT).to_string());
+    }
+
+    #[test]
+    fn a_bundle_becomes_an_image_of_one_layer_that_comes_back_whole() {
+        let mut builder = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+        for (name, bytes) in [("policy.wasm", CORE), (".manifest", b"{}")] {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            builder.append_data(&mut header, name, bytes).unwrap();
+        }
+        let bundle = builder.into_inner().unwrap().finish().unwrap();
+        let packed = Artifact::pack(bundle.clone(), label()).unwrap();
+        let manifest = packed.document.manifest("x").unwrap();
+        assert_eq!(manifest.config.media_type, BUNDLE_CONFIG);
+        let config: serde_json::Value = serde_json::from_slice(&packed.config).unwrap();
+        assert_eq!(config["rootfs"]["diff_ids"].as_array().map(Vec::len), Some(1));
+        let shape = Shape::of(&manifest, "x").unwrap();
+        assert_eq!(
+            (shape.layer.media_type.as_str(), shape.layer.digest.as_str()),
+            (BUNDLE_LAYER, &*Digest::of(&bundle).to_string())
+        );
+        assert_eq!(shape.module(bundle.clone(), "x", 1 << 20).unwrap(), bundle);
+        let text = String::from_utf8(packed.manifest().to_vec()).unwrap();
+        assert!(text.contains("x.tar.gz"), "{text}");
+        assert!(Artifact::pack(b"\x1f\x8b\x08".to_vec(), label()).is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::io::Read;
 use flate2::read::MultiGzDecoder;
 use oci_client::manifest::{OciDescriptor, OciImageManifest};
 
-use crate::artifact::{CONFIG, LAYER};
+use crate::artifact::{BUNDLE_LAYER, CONFIG, LAYER};
 use crate::error::RegistryError;
 use crate::manifest;
 
@@ -14,13 +14,12 @@ use crate::manifest;
 const OLD_LAYERS: [&str; 2] =
     ["application/vnd.wasm.content.layer.v1+wasm", "application/vnd.module.wasm.content.layer.v1+wasm"];
 /// An image's layer with a module in it.
-const TAR_LAYERS: [&str; 3] = [
-    "application/vnd.oci.image.layer.v1.tar+gzip",
-    "application/vnd.docker.image.rootfs.diff.tar.gzip",
-    "application/vnd.oci.image.layer.v1.tar",
-];
+const TAR_LAYERS: [&str; 3] =
+    [BUNDLE_LAYER, "application/vnd.docker.image.rootfs.diff.tar.gzip", "application/vnd.oci.image.layer.v1.tar"];
 /// The files that such a layer may hold: an OPA bundle's, and a proxy-wasm image's.
 const MEMBERS: [&str; 2] = ["policy.wasm", "plugin.wasm"];
+/// What makes an archive with a `policy.wasm` an OPA bundle: then the whole of it is the module.
+const MANIFEST: &str = ".manifest";
 /// More files than this are not a policy.
 const MOST_MEMBERS: usize = 1000;
 
@@ -77,7 +76,7 @@ impl Shape {
         }
     }
 
-    /// Takes the module out of the layer's bytes.
+    /// Takes the module out of the layer's bytes. Of an OPA bundle these are all of them.
     ///
     /// # Errors
     ///
@@ -85,20 +84,39 @@ impl Shape {
     pub(crate) fn module(&self, bytes: Vec<u8>, what: &str, most: u64) -> Result<Vec<u8>, RegistryError> {
         match self.form {
             Form::Plain => Ok(bytes),
-            Form::Tar { gzip: true } => member(MultiGzDecoder::new(bytes.as_slice()), what, most),
-            Form::Tar { gzip: false } => member(bytes.as_slice(), what, most),
+            Form::Tar { gzip: true } => match member(MultiGzDecoder::new(bytes.as_slice()), what, most)? {
+                Member::OfBundle => Ok(bytes),
+                Member::Module(module) => Ok(module),
+            },
+            Form::Tar { gzip: false } => match member(bytes.as_slice(), what, most)? {
+                Member::Module(module) => Ok(module),
+                Member::OfBundle => Err(RegistryError::Shape {
+                    what: what.to_owned(),
+                    message: "its layer is an OPA bundle that is not compressed; push what `opa build` writes"
+                        .to_owned(),
+                }),
+            },
         }
     }
 }
 
+/// What the one module in an archive is.
+enum Member {
+    /// The module by itself.
+    Module(Vec<u8>),
+    /// A part of a bundle, which also has the policy's METADATA and data.
+    OfBundle,
+}
+
 /// The one module in an archive. Nothing is unpacked: names are looked at and never used.
-fn member(archive: impl Read, what: &str, most: u64) -> Result<Vec<u8>, RegistryError> {
+fn member(archive: impl Read, what: &str, most: u64) -> Result<Member, RegistryError> {
     let shape = |message: String| RegistryError::Shape { what: what.to_owned(), message };
     let broken = |error: std::io::Error| shape(format!("its layer cannot be unpacked: {error}"));
     // A small archive may unpack to anything. Whatever else stands in it is bounded with the module.
     let bound = most.saturating_mul(2);
     let mut archive = tar::Archive::new(archive.take(bound));
     let mut found = None;
+    let mut is_bundle = false;
     let mut names = Vec::new();
     for (count, entry) in archive.entries().map_err(broken)?.enumerate() {
         let entry = entry.map_err(broken)?;
@@ -107,6 +125,7 @@ fn member(archive: impl Read, what: &str, most: u64) -> Result<Vec<u8>, Registry
         }
         let name = entry.path().map_err(broken)?.to_string_lossy().into_owned();
         let name = name.trim_start_matches("./").trim_start_matches('/').to_owned();
+        is_bundle |= name == MANIFEST;
         if !entry.header().entry_type().is_file() || !MEMBERS.contains(&name.as_str()) {
             names.push(name);
             continue;
@@ -123,7 +142,10 @@ fn member(archive: impl Read, what: &str, most: u64) -> Result<Vec<u8>, Registry
         entry.take(most).read_to_end(&mut bytes).map_err(broken)?;
         found = Some(bytes);
     }
-    found.ok_or_else(|| {
+    if is_bundle && found.is_some() {
+        return Ok(Member::OfBundle);
+    }
+    found.map(Member::Module).ok_or_else(|| {
         names.truncate(5);
         names.iter_mut().for_each(|name| *name = name.chars().filter(|c| !c.is_control()).take(80).collect());
         shape(format!("its layer holds neither {} but {}", MEMBERS.join(" nor "), names.join(", ")))
@@ -210,6 +232,8 @@ mod tests {
         };
         assert_eq!(of(&[("./data.json", b"{}"), ("/policy.wasm", b"wasm")]), Ok(b"wasm".to_vec()));
         assert_eq!(of(&[("plugin.wasm", b"wasm"), ("../../etc/passwd", b"x")]), Ok(b"wasm".to_vec()));
+        let bundle = [("/data.json", &b"{}"[..]), ("/policy.wasm", b"wasm"), ("/.manifest", b"{}")];
+        assert_eq!(of(&bundle), Ok(gzip(&archive(&bundle))), "a bundle is its own module");
         assert!(of(&[("plugin.wasm", b"a"), ("policy.wasm", b"b")]).unwrap_err().contains("two modules"));
         assert!(of(&[("deep/policy.wasm", b"a")]).unwrap_err().contains("deep/policy.wasm"));
         assert!(shape.module(b"not gzip".to_vec(), "x", MIB).is_err());

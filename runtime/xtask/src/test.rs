@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::privilege::Privilege;
 use crate::vm::{self, Share};
 use crate::workspace::Workspace;
-use crate::{command, modules, rego, setup};
+use crate::{command, modules, opa, rego, setup};
 
 /// The test targets with `test = false` in their manifest that need root and real cgroups.
 const KERNEL: &str = "kernel";
@@ -132,6 +132,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         let mut cargo = workspace.cargo();
         cargo.args(["test", "--release", "--workspace", "--no-fail-fast"]);
         cargo.env("QOSM_BIN", workspace.binary()).env("QOSM_MODULES", workspace.modules());
+        cargo.env("QOSM_BUNDLES", rego::bundles(workspace)).env("PATH", opa::path(workspace)?);
         counted(&mut cargo, &mut tally)?;
     }
     if wants(Stage::Kernel) || wants(Stage::Vm) {

@@ -3,7 +3,7 @@
 #![allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
 
 wit_bindgen::generate!({
-    path: "../wit",
+    path: "wit",
     world: "policy",
     pub_export_macro: true,
     default_bindings_module: "::qosm_sdk::bindings",

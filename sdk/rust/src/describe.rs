@@ -32,6 +32,11 @@ pub struct Description(contract::Description);
 impl Description {
     /// A policy called `name` (lower case with dashes) in `version` (semantic), and one sentence about it. It is evaluated
     /// when pods or configuration change, and takes no configuration.
+    ///
+    /// ```
+    /// let description = qosm_sdk::Description::new("cache-guard", "1.2.0", "Keeps batch work out of the cache.");
+    /// assert_eq!(description.facts().interval_msec, 0);
+    /// ```
     pub fn new(name: &str, version: &str, summary: &str) -> Self {
         Self(contract::Description {
             name: name.into(),
@@ -45,18 +50,36 @@ impl Description {
     }
 
     /// How often it wants to be evaluated; 0 = only when pods or configuration change, or a trigger fires.
+    ///
+    /// ```
+    /// let description = qosm_sdk::Description::new("cache-guard", "1.2.0", "").interval_millis(1_000);
+    /// assert_eq!(description.facts().interval_msec, 1_000);
+    /// ```
     pub fn interval_millis(mut self, interval: u32) -> Self {
         self.0.interval_msec = interval;
         self
     }
 
     /// Adds something else that is to bring an evaluation about, at once; [`Tick::alarms`](crate::Tick) tells what it was.
+    ///
+    /// ```
+    /// use qosm_sdk::{Description, Trigger};
+    ///
+    /// let description = Description::new("cache-guard", "1.2.0", "").trigger(Trigger::Throttling);
+    /// assert_eq!(description.facts().triggers, [Trigger::Throttling]);
+    /// ```
     pub fn trigger(mut self, trigger: Trigger) -> Self {
         self.0.triggers.push(trigger);
         self
     }
 
     /// JSON schema of the policy-level configuration.
+    ///
+    /// ```
+    /// let schema = r#"{"type": "object", "properties": {"ways": {"type": "integer"}}}"#;
+    /// let description = qosm_sdk::Description::new("cache-guard", "1.2.0", "").config_schema(schema);
+    /// assert_eq!(description.facts().config_schema.as_deref(), Some(schema));
+    /// ```
     pub fn config_schema(mut self, schema: impl Display) -> Self {
         self.0.config_schema = Some(schema.to_string());
         self
@@ -65,17 +88,48 @@ impl Description {
     /// The same out of the type that reads it: field names, ranges, words, defaults and doc comments become its schema, and
     /// with `#[serde(deny_unknown_fields)]` a misspelt field is refused. The host checks an operator's configuration against it
     /// before the policy sees it.
+    ///
+    /// ```
+    /// use qosm_sdk::Description;
+    /// use schemars::JsonSchema;
+    /// use serde::Deserialize;
+    ///
+    /// #[derive(Deserialize, JsonSchema)]
+    /// #[serde(rename_all = "camelCase", deny_unknown_fields)]
+    /// struct Config {
+    ///     /// How many ways batch work may use.
+    ///     #[schemars(range(min = 1, max = 20))]
+    ///     batch_ways: u32,
+    /// }
+    ///
+    /// let description = Description::new("cache-guard", "1.2.0", "").config::<Config>();
+    /// let schema = description.facts().config_schema.as_deref().unwrap_or_default();
+    /// assert!(schema.contains(r#""maximum":20"#) && schema.contains("How many ways batch work may use."));
+    /// ```
     pub fn config<T: JsonSchema>(self) -> Self {
         self.config_schema(schema::of::<T>())
     }
 
     /// How pods and operators speak to it.
+    ///
+    /// ```
+    /// use qosm_sdk::{Description, Protocol};
+    ///
+    /// let protocol = Protocol::new().annotation("example.org/cacheGuard");
+    /// let description = Description::new("cache-guard", "1.2.0", "").protocol(protocol);
+    /// assert!(description.facts().protocol.is_some());
+    /// ```
     pub fn protocol(mut self, protocol: Protocol) -> Self {
         self.0.protocol = Some(protocol.0);
         self
     }
 
     /// The description as the contract has it, e.g. for a test that parses its JSON.
+    ///
+    /// ```
+    /// let description = qosm_sdk::Description::new("cache-guard", "1.2.0", "Keeps batch work out of the cache.");
+    /// assert_eq!(description.facts().name, "cache-guard");
+    /// ```
     pub fn facts(&self) -> &contract::Description {
         &self.0
     }
@@ -88,6 +142,17 @@ impl From<Description> for contract::Description {
 }
 
 /// Annotations, ConfigMap keys, defaults and schema of a policy. The host reads, merges and validates.
+///
+/// ```
+/// use qosm_sdk::{Preset, Protocol};
+///
+/// Protocol::new()
+///     .annotation("example.org/cacheGuard")
+///     .config_map_key("cache-guard-config")
+///     .preset(Preset::new("strict", r#"{"percent": 10}"#))
+///     .preset(Preset::new("none", "{}").alone())
+///     .schema(r#"{"type": "object", "properties": {"percent": {"type": "integer", "maximum": 100}}}"#);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Protocol(contract::Protocol);
@@ -100,6 +165,10 @@ impl Default for Protocol {
 
 impl Protocol {
     /// No keys, no defaults, and a schema that takes any object.
+    ///
+    /// ```
+    /// assert_eq!(qosm_sdk::Protocol::new(), qosm_sdk::Protocol::default());
+    /// ```
     pub fn new() -> Self {
         Self(contract::Protocol {
             annotation_keys: Vec::new(),
@@ -114,53 +183,100 @@ impl Protocol {
     }
 
     /// A pod annotation that holds a JSON object. The first one that is added matters most.
+    ///
+    /// ```
+    /// let protocol = qosm_sdk::Protocol::new().annotation("example.org/cacheGuard");
+    /// ```
     pub fn annotation(mut self, key: &str) -> Self {
         self.0.annotation_keys.push(key.into());
         self
     }
 
     /// The key of the cluster ConfigMap.
+    ///
+    /// ```
+    /// let protocol = qosm_sdk::Protocol::new().config_map_key("cache-guard-config");
+    /// ```
     pub fn config_map_key(mut self, key: &str) -> Self {
         self.0.config_map_key = Some(key.into());
         self
     }
 
     /// The key holds an object for each QoS class, and this is the policy's field in each of them.
+    ///
+    /// ```
+    /// let protocol = qosm_sdk::Protocol::new().config_map_key("resource-qos-config").class_field("cacheGuard");
+    /// ```
     pub fn class_field(mut self, field: &str) -> Self {
         self.0.class_field = Some(field.into());
         self
     }
 
     /// The key of the ConfigMap with lists of namespaces.
+    ///
+    /// ```
+    /// let protocol = qosm_sdk::Protocol::new().namespace_list_key("cache-guard");
+    /// ```
     pub fn namespace_list_key(mut self, key: &str) -> Self {
         self.0.namespace_list_key = Some(key.into());
         self
     }
 
     /// Built-in defaults: a JSON object, one for each class (`lsrClass`, …) where there is a class field.
+    ///
+    /// ```
+    /// let protocol = qosm_sdk::Protocol::new().defaults(r#"{"percent": 30}"#);
+    /// ```
     pub fn defaults(mut self, defaults: impl Display) -> Self {
         self.0.defaults = defaults.to_string();
         self
     }
 
     /// Adds a word of the field `policy` that stands for values.
+    ///
+    /// ```
+    /// let protocol = qosm_sdk::Protocol::new().preset(qosm_sdk::Preset::new("strict", r#"{"percent": 10}"#));
+    /// ```
     pub fn preset(mut self, preset: Preset) -> Self {
         self.0.presets.push(preset.0);
         self
     }
 
     /// JSON schema of the fields: an object with `properties`.
+    ///
+    /// ```
+    /// let protocol = qosm_sdk::Protocol::new().schema(r#"{"type": "object", "properties": {"percent": {"type": "integer"}}}"#);
+    /// ```
     pub fn schema(mut self, schema: impl Display) -> Self {
         self.0.schema = schema.to_string();
         self
     }
 
     /// The same out of the type that reads them: a struct with named fields.
+    ///
+    /// ```
+    /// use qosm_sdk::Protocol;
+    /// use schemars::JsonSchema;
+    /// use serde::Deserialize;
+    ///
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct PodConfig {
+    ///     /// Share of the cache, in percent.
+    ///     #[schemars(range(max = 100))]
+    ///     percent: u8,
+    /// }
+    ///
+    /// let protocol = Protocol::new().annotation("example.org/cacheGuard").schema_of::<PodConfig>();
+    /// ```
     pub fn schema_of<T: JsonSchema>(self) -> Self {
         self.schema(schema::of::<T>())
     }
 
     /// Adds a field that only operators may set.
+    ///
+    /// ```
+    /// let protocol = qosm_sdk::Protocol::new().node_only_field("percent");
+    /// ```
     pub fn node_only_field(mut self, field: &str) -> Self {
         self.0.node_only_fields.push(field.into());
         self
@@ -168,17 +284,32 @@ impl Protocol {
 }
 
 /// Values that stand behind one word of the field `policy`.
+///
+/// ```
+/// use qosm_sdk::{Preset, Protocol};
+///
+/// // An annotation {"policy": "strict"} stands for {"percent": 10}, and {"policy": "none"} switches the policy off.
+/// Protocol::new().preset(Preset::new("strict", r#"{"percent": 10}"#)).preset(Preset::new("none", "{}").alone());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Preset(contract::Preset);
 
 impl Preset {
     /// `policy` stands for `values`: a JSON object, one for each class where there is a class field.
+    ///
+    /// ```
+    /// let strict = qosm_sdk::Preset::new("strict", r#"{"percent": 10}"#);
+    /// ```
     pub fn new(policy: &str, values: impl Display) -> Self {
         Self(contract::Preset { policy: policy.into(), values: values.to_string(), alone: false })
     }
 
     /// A layer that says the word has its other fields ignored.
+    ///
+    /// ```
+    /// let none = qosm_sdk::Preset::new("none", "{}").alone();
+    /// ```
     pub fn alone(mut self) -> Self {
         self.0.alone = true;
         self

@@ -4,16 +4,37 @@
 
 use crate::{
     Bandwidth, ContainerId, CpuSample, EventKind, Level, MemorySample, MigrationProgress, NodeSample, NumaNode,
-    NumaSample, PodId, PressureSample, Protection, Target,
+    NumaSample, PodFacts, PodId, PressureSample, Protection, Target,
 };
 
 /// What the policy has to say to the operator. Always granted. Lines beyond the host's bound are dropped and counted.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{Level, Log};
+///
+/// let mut host = MockHost::default();
+/// host.log(Level::Info, "3 quotas raised");
+/// assert_eq!(host.log, [(Level::Info, "3 quotas raised".to_owned())]);
+/// ```
 pub trait Log {
     /// Writes one line.
     fn log(&mut self, level: Level, message: &str);
 }
 
 /// A small memory that survives a restart of the agent and a new version of the policy. Always granted.
+///
+/// ```
+/// use qosm_sdk::State;
+/// use qosm_sdk::mock::MockHost;
+///
+/// let mut host = MockHost::default();
+/// assert!(host.load_state().is_empty(), "nothing was saved yet");
+/// host.save_state(b"what the next instance should know")?;
+/// host.commit();
+/// assert_eq!(host.load_state(), b"what the next instance should know");
+/// # Ok::<(), String>(())
+/// ```
 pub trait State {
     /// What was saved last; empty at first.
     fn load_state(&mut self) -> Vec<u8>;
@@ -27,12 +48,40 @@ pub trait State {
 }
 
 /// Facts about the node, and its CPU use.
+///
+/// ```
+/// use qosm_sdk::mock::{self, MockHost};
+/// use qosm_sdk::{Node, NodeSample};
+///
+/// let mut host = MockHost::default();
+/// host.columns.node = Some(NodeSample { cpu_usage_usec: Some(6_000_000), ..mock::node(8, 32 << 30) });
+/// let node = host.node();
+/// assert_eq!((node.cpus, node.cpu_usage_usec), (8, Some(6_000_000)));
+/// ```
 pub trait Node {
     /// Reads the node.
     fn node(&mut self) -> NodeSample;
 }
 
 /// CPU time, throttling and CFS bandwidth.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{Bandwidth, CpuSample, CpuStat, Target};
+///
+/// let mut host = MockHost::default();
+/// host.columns.cpu =
+///     vec![CpuSample { container: 7, usage_usec: 480_000, nr_periods: 10, nr_throttled: 4, throttled_usec: 90_000 }];
+/// let quota = Some(50_000);
+/// host.columns.bandwidth = vec![Bandwidth {
+///     target: Target::Container(7), quota_usec: quota, baseline_quota_usec: quota, period_usec: 100_000,
+/// }];
+/// assert!(host.cpu().iter().any(|sample| sample.nr_throttled * 3 > sample.nr_periods));
+///
+/// let seen = host.bandwidth_generation();
+/// assert_eq!(host.bandwidth()[0].quota_usec, quota);
+/// assert_eq!(host.bandwidth_generation(), seen, "nothing changed: there is no need to read it again");
+/// ```
 pub trait CpuStat {
     /// CPU time and throttling of every running container over the window. A container is missing until it was read twice.
     fn cpu(&mut self) -> Vec<CpuSample>;
@@ -46,18 +95,59 @@ pub trait CpuStat {
 }
 
 /// Memory use.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{MemorySample, MemoryStat};
+///
+/// let sample = MemorySample {
+///     container: 7, usage_bytes: 3 << 20, anon_bytes: 2 << 20, file_bytes: 1 << 20, inactive_file_bytes: 0, high_events: 0,
+///     max_events: 0, oom_kills: 0,
+/// };
+/// let mut host = MockHost::default();
+/// host.columns.memory = vec![sample];
+/// assert_eq!(host.memory(), [sample]);
+/// ```
 pub trait MemoryStat {
     /// Memory of every running container.
     fn memory(&mut self) -> Vec<MemorySample>;
 }
 
 /// Pressure stall information.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{Pressure, PressureSample, Stall};
+///
+/// let calm = Stall { some_usec: 0, full_usec: 0 };
+/// let waits = Stall { some_usec: 150_000, full_usec: 20_000 };
+/// let mut host = MockHost::default();
+/// host.columns.pressure = vec![PressureSample { container: 7, cpu: calm, memory: waits, io: calm }];
+/// assert_eq!(host.pressure()[0].memory.some_usec, 150_000);
+/// ```
 pub trait Pressure {
     /// Time lost by every running container within the window; containers without pressure files are missing.
     fn pressure(&mut self) -> Vec<PressureSample>;
 }
 
 /// NUMA nodes, and where containers run and have their memory.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{NumaNode, NumaSample, NumaShare, NumaStat};
+///
+/// let node = |id, distances| NumaNode {
+///     id, cpus: 4, memory_bytes: 1 << 34, free_bytes: 1 << 33, available_bytes: 1 << 33, distances,
+/// };
+/// let mut host = MockHost::default();
+/// host.columns.numa_nodes = vec![node(0, vec![10, 20]), node(1, vec![20, 10])];
+/// host.columns.numa = vec![NumaSample {
+///     container: 7, identity: 1, cpu_nodes: vec![1], memory_nodes: vec![0, 1],
+///     pages: vec![NumaShare { node: 0, pages: 57_000 }],
+/// }];
+/// assert_eq!(host.numa_nodes().len(), 2);
+/// assert!(host.numa().iter().any(|sample| sample.pages.iter().any(|share| !sample.cpu_nodes.contains(&share.node))));
+/// ```
 pub trait NumaStat {
     /// The NUMA nodes that are online, by number.
     fn numa_nodes(&mut self) -> Vec<NumaNode>;
@@ -67,6 +157,20 @@ pub trait NumaStat {
 }
 
 /// Moving pages between NUMA nodes. A page that was moved stays: there is nothing to give back.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{MigrationProgress, MigrationState, PageMigration};
+///
+/// let mut host = MockHost::default();
+/// host.start_migration(7, &[0], &[1], 1, "it runs on node 1");
+/// host.columns.migrations = vec![MigrationProgress {
+///     container: 7, token: 1, state: MigrationState::Moving, pages_found: 57_000, pages_moved: 20_000, pages_failed: vec![],
+///     pages_without_room: 0, failures: vec![], why: String::new(),
+/// }];
+/// assert!(host.migrations().iter().any(|progress| progress.token == 1 && progress.state == MigrationState::Moving));
+/// host.stop_migration(7);
+/// ```
 pub trait PageMigration {
     /// Has a container's pages moved from some nodes to others, in place of what is under way for it. `token` is the policy's own
     /// number for it.
@@ -80,6 +184,26 @@ pub trait PageMigration {
 }
 
 /// CFS bandwidth. A setting stays until it is set anew or released; a target that vanishes releases it.
+///
+/// ```
+/// use qosm_sdk::mock::{CPU_BURST, CPU_QUOTA, MockHost, Value};
+/// use qosm_sdk::{CpuBandwidth, Target};
+///
+/// let (web, app) = (Target::Pod(1), Target::Container(7));
+/// let mut host = MockHost::default();
+/// host.set_quota(app, Some(60_000), "throttled in 4 of 10 periods");
+/// host.set_quota(web, None, "it must not hold its containers back");
+/// host.set_burst(app, 50_000, "asked for");
+/// host.commit();
+/// host.assert_held(app, CPU_QUOTA, 60_000);
+/// host.assert_held(web, CPU_QUOTA, Value::Max);
+///
+/// host.release_quota(app);
+/// host.release_burst(app);
+/// host.commit();
+/// host.assert_free(app, CPU_QUOTA);
+/// host.assert_free(app, CPU_BURST);
+/// ```
 pub trait CpuBandwidth {
     /// CFS quota for each enforcement period, in microseconds; `None` lifts the limit.
     fn set_quota(&mut self, target: Target, quota_usec: Option<u64>, reason: &str);
@@ -96,6 +220,21 @@ pub trait CpuBandwidth {
 }
 
 /// Protection, throttling and reclaim of a memory cgroup.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{Bound, MemoryProtection, Protection, Target};
+///
+/// let app = Target::Container(7);
+/// let mut host = MockHost::default();
+/// host.protect(app, &Protection { high: Some(Bound::Bytes(1 << 30)), ..Protection::NONE }, "80 % of the limit");
+/// host.assert_held(app, "memory.high", 1 << 30);
+///
+/// host.protect(app, &Protection { min_bytes: Some(1 << 20), ..Protection::NONE }, "asked for");
+/// host.assert_free(app, "memory.high");
+/// host.release_protection(app);
+/// host.assert_free(app, "memory.min");
+/// ```
 pub trait MemoryProtection {
     /// Replaces all that the policy holds on the target's memory: fields that are `None` are released.
     fn protect(&mut self, target: Target, protection: &Protection, reason: &str);
@@ -105,6 +244,17 @@ pub trait MemoryProtection {
 }
 
 /// On which NUMA nodes a container may have memory. Where they are full, the container reclaims, and is killed in the end.
+///
+/// ```
+/// use qosm_sdk::mock::{CPUSET_MEMS, MockHost};
+/// use qosm_sdk::{Cpuset, Target};
+///
+/// let mut host = MockHost::default();
+/// host.set_memory_nodes(7, &[0, 2], "it runs there");
+/// host.assert_held(Target::Container(7), CPUSET_MEMS, 0b101);
+/// host.release_memory_nodes(7);
+/// host.assert_free(Target::Container(7), CPUSET_MEMS);
+/// ```
 pub trait Cpuset {
     /// `cpuset.mems`: these nodes, at least one, with numbers below 63. On cgroup v2 the kernel moves pages that lie elsewhere, at
     /// once and without a bound.
@@ -115,14 +265,66 @@ pub trait Cpuset {
 }
 
 /// Events that the pod's owner sees.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{EventKind, PodEvent};
+///
+/// let mut host = MockHost::default();
+/// host.emit(1, EventKind::Warning, "NoMemoryLimit", "memory.high needs a memory limit; set resources.limits.memory");
+/// assert_eq!(host.events.len(), 1);
+/// ```
 pub trait PodEvent {
     /// Records an event on a pod. `reason` is one word in camel case.
     fn emit(&mut self, pod: PodId, kind: EventKind, reason: &str, message: &str);
 }
 
+/// What a [`Session`](crate::Session) tells a host that stands in for a node's. A node's own host knows it by itself.
+#[doc(hidden)]
+pub trait Rehearsal {
+    /// A call begins. Only an evaluation has something to measure.
+    fn begin(&mut self, is_evaluation: bool) {
+        let _ = is_evaluation;
+    }
+
+    /// The policy is given pods, and others are gone.
+    fn give(&mut self, upserted: &[PodFacts], removed: &[PodId]) {
+        let _ = (upserted, removed);
+    }
+
+    /// The call has ended well, as far as the policy is concerned.
+    ///
+    /// # Errors
+    ///
+    /// The rule that was broken in it.
+    fn end(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
 /// All of it. What a policy does not call its component does not import.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{CpuBandwidth, CpuStat, Host, Target};
+///
+/// /// An entry point has all of it, ...
+/// fn evaluate(host: &mut impl Host) {
+///     lift(host);
+/// }
+///
+/// /// ... and what it calls takes what it needs.
+/// fn lift(host: &mut (impl CpuStat + CpuBandwidth)) {
+///     for sample in host.cpu().into_iter().filter(|sample| sample.nr_throttled > 0) {
+///         host.set_quota(Target::Container(sample.container), None, "it is throttled");
+///     }
+/// }
+///
+/// evaluate(&mut MockHost::default());
+/// ```
 pub trait Host:
-    Log
+    Rehearsal
+    + Log
     + State
     + Node
     + CpuStat
@@ -138,7 +340,8 @@ pub trait Host:
 }
 
 impl<T> Host for T where
-    T: Log
+    T: Rehearsal
+        + Log
         + State
         + Node
         + CpuStat
@@ -164,6 +367,8 @@ mod granted {
     /// The host that runs the component.
     #[derive(Clone, Copy, Debug)]
     pub struct Granted;
+
+    impl Rehearsal for Granted {}
 
     impl Log for Granted {
         fn log(&mut self, level: Level, message: &str) {
@@ -284,6 +489,13 @@ mod granted {
 
 impl Protection {
     /// Holds nothing; the start of `Protection { min_bytes: Some(4096), ..Protection::NONE }`.
+    ///
+    /// ```
+    /// use qosm_sdk::Protection;
+    ///
+    /// let wanted = Protection { min_bytes: Some(4096), ..Protection::NONE };
+    /// assert_eq!(wanted.low_bytes, None);
+    /// ```
     pub const NONE: Self = Self {
         min_bytes: None,
         low_bytes: None,

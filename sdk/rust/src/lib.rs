@@ -3,26 +3,33 @@
 //! A policy is an ordinary type that implements [`Policy`]. The same code is tested natively, against a
 //! [`mock::MockHost`], and shipped as a component: [`export!`] does nothing but on `wasm32`.
 //!
-//! Reading order: [`Policy`] (what you write), [`Host`] (what you may ask and stage), [`Pod`] (what you are given),
-//! [`Description`] and [`Protocol`] (how operators configure you), [`mock`] (a host for unit tests) and, with the feature
-//! `testing`, the runner of case files.
+//! Reading order: [`Policy`] (what you write), [`Host`] (what you may ask and stage), [`Pod`] and [`Pods`] (what you are given),
+//! [`Description`] and [`Protocol`] (how operators configure you), [`mod@mock`] (a host for unit tests) and, with features, `testing`
+//! (the runner of case files) and `strategies` (for property tests).
+//!
+//! Beside that, what policies need again and again, in whole numbers, so that the same input gives the same decisions everywhere:
+//! [`Rate`] and [`RecentRate`], [`Ewma`], [`Hysteresis`], [`TokenBucket`], [`scale`].
 //!
 //! An import is a permission, and a component imports what it calls: a policy that never calls
 //! [`CpuBandwidth::set_quota`] cannot be granted, and cannot need, the right to set a quota. That is why every method takes
 //! `H: Host` by type and why there is no `dyn Host`.
 //!
 //! ```
-//! use qosm_sdk::{Description, Host, Pod, PodId, Policy, Protocol, Rejection, Target, Tick};
+//! use qosm_sdk::{Description, Host, Pod, PodId, Pods, Policy, Preset, Protocol, Rejection, Target, Tick, percent_of};
+//! use schemars::JsonSchema;
 //! use serde::Deserialize;
 //!
 //! /// Lets every container of a pod save up `percent` of its CPU limit.
 //! #[derive(Default)]
 //! struct Saver {
-//!     pods: Vec<Pod<Saving>>,
+//!     pods: Pods<Saving>,
 //! }
 //!
-//! #[derive(Deserialize)]
+//! /// What a pod's owner may write. Comments, ranges and types become the schema with which the host checks it.
+//! #[derive(Deserialize, JsonSchema)]
 //! struct Saving {
+//!     /// How much may be saved up, in percent of what the limit allows in a period of 100 ms.
+//!     #[schemars(range(max = 100))]
 //!     percent: u64,
 //! }
 //!
@@ -34,22 +41,24 @@
 //!         Description::new("saver", "0.1.0", "Lets containers save up CPU time.").protocol(
 //!             Protocol::new()
 //!                 .annotation("example.org/saver")
-//!                 .schema(r#"{"type":"object","properties":{"percent":{"type":"integer","minimum":0,"maximum":100}}}"#),
+//!                 .preset(Preset::new("none", "{}").alone())
+//!                 .schema_of::<Saving>(),
 //!         )
 //!     }
 //!
 //!     fn pods<H: Host>(&mut self, _: &mut H, upserted: Vec<Pod<Saving>>, removed: &[PodId]) -> Vec<Rejection> {
-//!         self.pods.retain(|pod| !removed.contains(&pod.id) && upserted.iter().all(|new| new.id != pod.id));
-//!         self.pods.extend(upserted);
+//!         self.pods.update(upserted, removed);
 //!         Vec::new()
 //!     }
 //!
 //!     fn evaluate<H: Host>(&mut self, host: &mut H, _: Tick) -> Result<(), String> {
-//!         for pod in &self.pods {
+//!         for pod in self.pods.iter() {
 //!             for container in &pod.containers {
 //!                 let target = Target::Container(container.id);
 //!                 match (&pod.config, container.cpu_limit_milli) {
-//!                     (Some(saving), Some(limit)) => host.set_burst(target, limit * saving.percent, "asked for"),
+//!                     (Some(saving), Some(limit)) => {
+//!                         host.set_burst(target, percent_of(limit * 100, saving.percent), "asked for");
+//!                     }
 //!                     _ => host.release_burst(target),
 //!                 }
 //!             }
@@ -71,9 +80,11 @@
 //! };
 //! saver.pods(&mut host, vec![pod], &[])?;
 //! saver.evaluate(&mut host, mock::tick(1_000))?;
-//! assert_eq!(host.held(Target::Container(7), mock::CPU_BURST), Some(mock::Value::Number(100_000)));
+//! host.assert_held(Target::Container(7), mock::CPU_BURST, 100_000);
 //! # Ok::<(), String>(())
 //! ```
+
+#![deny(missing_docs, rustdoc::broken_intra_doc_links)]
 
 #[doc(hidden)]
 pub mod bindings;
@@ -82,6 +93,7 @@ mod describe;
 mod ewma;
 mod host;
 mod hysteresis;
+mod kubelet;
 pub mod mock;
 mod pod;
 mod pods;
@@ -90,25 +102,269 @@ mod rate;
 mod scale;
 mod schema;
 mod session;
+#[cfg(feature = "proptest")]
+pub mod strategies;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+/// ```
+/// use qosm_sdk::Rejection;
+///
+/// let rejection = Rejection {
+///     pod: 1,
+///     field: "percent".into(),
+///     message: "no container has a memory limit; set resources.limits.memory".into(),
+/// };
+/// assert_eq!(rejection.pod, 1);
+/// ```
+#[doc(inline)]
 pub use bindings::exports::qosm::policy::lifecycle::Rejection;
-pub use bindings::qosm::policy::cpu_stat::{Bandwidth, Sample as CpuSample};
+/// ```
+/// use qosm_sdk::{Bandwidth, Target};
+///
+/// let row = Bandwidth {
+///     target: Target::Container(7), quota_usec: Some(75_000), baseline_quota_usec: Some(50_000), period_usec: 100_000,
+/// };
+/// assert!(row.quota_usec > row.baseline_quota_usec, "somebody raised it");
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::cpu_stat::Bandwidth;
+/// ```
+/// use qosm_sdk::{CpuSample, MilliCpu, Rate};
+///
+/// let sample =
+///     CpuSample { container: 7, usage_usec: 480_000, nr_periods: 10, nr_throttled: 4, throttled_usec: 90_000 };
+/// assert_eq!(Rate::of(sample.usage_usec, 1_000_000).map(Rate::cpu), Some(MilliCpu(480)));
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::cpu_stat::Sample as CpuSample;
+/// ```
+/// assert!(qosm_sdk::Level::Debug < qosm_sdk::Level::Warn);
+/// ```
+#[doc(inline)]
 pub use bindings::qosm::policy::log::Level;
-pub use bindings::qosm::policy::memory_protection::{Bound, Protection};
+/// ```
+/// assert_ne!(qosm_sdk::Bound::Unlimited, qosm_sdk::Bound::Bytes(u64::MAX));
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::memory_protection::Bound;
+/// ```
+/// use qosm_sdk::{Bound, Protection};
+///
+/// let wanted = Protection { high: Some(Bound::Bytes(800 << 20)), ..Protection::NONE };
+/// assert_eq!(wanted.min_bytes, None, "that is left to whoever else cares for it");
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::memory_protection::Protection;
+/// ```
+/// use qosm_sdk::MemorySample;
+///
+/// let sample = MemorySample {
+///     container: 7, usage_bytes: 3 << 20, anon_bytes: 2 << 20, file_bytes: 1 << 20, inactive_file_bytes: 1 << 19, high_events: 0,
+///     max_events: 0, oom_kills: 0,
+/// };
+/// let working_set = sample.usage_bytes - sample.inactive_file_bytes;
+/// assert_eq!(working_set, 5 << 19);
+/// ```
+#[doc(inline)]
 pub use bindings::qosm::policy::memory_stat::Sample as MemorySample;
+/// ```
+/// use qosm_sdk::{NodeSample, Rate, mock};
+///
+/// let node = NodeSample { cpu_usage_usec: Some(6_000_000), ..mock::node(8, 32 << 30) };
+/// let used = node.cpu_usage_usec.and_then(|used| Rate::of(used, 1_000_000));
+/// assert_eq!(used.map(|used| used.cpu().0), Some(6_000));
+/// ```
+#[doc(inline)]
 pub use bindings::qosm::policy::node::Sample as NodeSample;
-pub use bindings::qosm::policy::numa_stat::{NumaNode, Sample as NumaSample, Share as NumaShare};
-pub use bindings::qosm::policy::page_migration::{
-    ProcessFailure, Progress as MigrationProgress, State as MigrationState,
-};
+/// ```
+/// let expander = qosm_sdk::NumaNode {
+///     id: 2, cpus: 0, memory_bytes: 1 << 36, free_bytes: 0, available_bytes: 1 << 35, distances: vec![17, 17, 10],
+/// };
+/// assert_eq!(expander.cpus, 0, "memory without a CPU");
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::numa_stat::NumaNode;
+/// ```
+/// use qosm_sdk::{NumaSample, NumaShare};
+///
+/// let sample = NumaSample {
+///     container: 7, identity: 1, cpu_nodes: vec![1], memory_nodes: vec![0, 1], pages: vec![NumaShare { node: 0, pages: 57_000 }],
+/// };
+/// let remote = sample.pages.iter().filter(|share| !sample.cpu_nodes.contains(&share.node));
+/// assert_eq!(remote.map(|share| share.pages).sum::<u64>(), 57_000);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::numa_stat::Sample as NumaSample;
+/// ```
+/// assert_eq!(qosm_sdk::NumaShare { node: 0, pages: 57_000 }.pages * 4096, 233_472_000);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::numa_stat::Share as NumaShare;
+/// ```
+/// let failure = qosm_sdk::ProcessFailure { pid: 4711, error: "No such process".into() };
+/// assert_eq!(failure.pid, 4711);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::page_migration::ProcessFailure;
+/// ```
+/// use qosm_sdk::{MigrationProgress, MigrationState};
+///
+/// let progress = MigrationProgress {
+///     container: 7, token: 1, state: MigrationState::Done, pages_found: 57_000, pages_moved: 56_900,
+///     pages_failed: vec![("EBUSY".into(), 100)], pages_without_room: 0, failures: vec![], why: String::new(),
+/// };
+/// assert_eq!(progress.pages_found - progress.pages_moved, 100);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::page_migration::Progress as MigrationProgress;
+/// ```
+/// use qosm_sdk::MigrationState;
+///
+/// let is_under_way = |state| matches!(state, MigrationState::Waiting | MigrationState::Moving | MigrationState::Paused);
+/// assert!(is_under_way(MigrationState::Paused) && !is_under_way(MigrationState::Failed));
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::page_migration::State as MigrationState;
+/// ```
+/// assert_ne!(qosm_sdk::EventKind::Normal, qosm_sdk::EventKind::Warning);
+/// ```
+#[doc(inline)]
 pub use bindings::qosm::policy::pod_event::Kind as EventKind;
-pub use bindings::qosm::policy::pressure::{Sample as PressureSample, Stall};
-pub use bindings::qosm::policy::types::{
-    Alarm, Cause, Container, ContainerId, ContainerKind, ContainerState, ExtendedResource, KubeQos, Pod as PodFacts,
-    PodId, PressureScope, PressureTrigger, QosClass, StalledResource, Target, Tick, Tier, Trigger,
-};
+/// ```
+/// use qosm_sdk::{PressureSample, Stall};
+///
+/// let calm = Stall { some_usec: 0, full_usec: 0 };
+/// let sample = PressureSample { container: 7, cpu: Stall { some_usec: 300_000, full_usec: 0 }, memory: calm, io: calm };
+/// assert!(sample.cpu.some_usec > 250_000, "a quarter of a second lost");
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::pressure::Sample as PressureSample;
+/// ```
+/// assert_eq!(qosm_sdk::Stall { some_usec: 150_000, full_usec: 20_000 }.full_usec, 20_000);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::pressure::Stall;
+/// ```
+/// use qosm_sdk::{Alarm, Target, Trigger};
+///
+/// let alarm = Alarm { trigger: Trigger::Throttling, target: Some(Target::Container(7)) };
+/// assert_eq!(alarm.target, Some(Target::Container(7)), "it has just used up its quota");
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::Alarm;
+/// ```
+/// use qosm_sdk::{Cause, mock};
+///
+/// let is_hurried = |cause| cause == Cause::Alarm;
+/// assert!(!is_hurried(mock::tick(1_000).cause));
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::Cause;
+/// ```
+/// use qosm_sdk::{Container, mock};
+///
+/// let app = Container { cpu_limit_milli: Some(500), ..mock::container(7, "app") };
+/// assert_eq!(app.cpu_limit_milli, Some(500));
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::Container;
+/// ```
+/// let id: qosm_sdk::ContainerId = qosm_sdk::mock::container(7, "app").id;
+/// assert_eq!(id, 7);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::ContainerId;
+/// ```
+/// assert_eq!(qosm_sdk::mock::container(7, "app").kind, qosm_sdk::ContainerKind::Regular);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::ContainerKind;
+/// ```
+/// assert_eq!(qosm_sdk::mock::container(7, "app").state, qosm_sdk::ContainerState::Running);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::ContainerState;
+/// ```
+/// let batch = qosm_sdk::ExtendedResource {
+///     name: "kubernetes.io/batch-memory".into(), request: Some(4 << 30), limit: Some(4 << 30),
+/// };
+/// assert_eq!(batch.request, batch.limit);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::ExtendedResource;
+/// ```
+/// assert_eq!(qosm_sdk::mock::pod(1, "default", "web").kube_qos, qosm_sdk::KubeQos::Burstable);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::KubeQos;
+/// ```
+/// use qosm_sdk::{PodFacts, QosClass, mock};
+///
+/// let report = PodFacts { declared_qos: Some(QosClass::Be), qos: QosClass::Be, ..mock::pod(1, "batch", "report") };
+/// assert!(report.active && report.containers.is_empty());
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::Pod as PodFacts;
+/// ```
+/// let id: qosm_sdk::PodId = qosm_sdk::mock::pod(1, "default", "web").id;
+/// assert_eq!(id, 1);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::PodId;
+/// ```
+/// assert_ne!(qosm_sdk::PressureScope::Node, qosm_sdk::PressureScope::Pod);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::PressureScope;
+/// ```
+/// use qosm_sdk::{Description, PressureScope, PressureTrigger, StalledResource, Trigger};
+///
+/// let trigger = PressureTrigger {
+///     scope: PressureScope::Node, resource: StalledResource::Memory, full: false, stall_usec: 150_000, window_usec: 1_000_000,
+/// };
+/// Description::new("early-bird", "0.1.0", "Acts before memory runs out.").trigger(Trigger::Pressure(trigger));
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::PressureTrigger;
+/// ```
+/// assert_eq!(qosm_sdk::mock::pod(1, "default", "web").qos, qosm_sdk::QosClass::Ls);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::QosClass;
+/// ```
+/// assert_ne!(qosm_sdk::StalledResource::Cpu, qosm_sdk::StalledResource::Io);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::StalledResource;
+/// ```
+/// use qosm_sdk::{Target, Tier};
+///
+/// let targets = [Target::Tier(Tier::Burstable), Target::Pod(1), Target::Container(7)];
+/// assert!(targets.is_sorted(), "tiers, pods, containers: from the root to the leaves");
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::Target;
+/// ```
+/// use qosm_sdk::{Tick, mock};
+///
+/// let tick = Tick { alarms: Vec::new(), ..mock::tick(500) };
+/// assert_eq!(tick.window_usec, 500_000);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::Tick;
+/// ```
+/// assert_ne!(qosm_sdk::Tier::Burstable, qosm_sdk::Tier::BestEffort);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::Tier;
+/// ```
+/// use qosm_sdk::{Description, Trigger};
+///
+/// Description::new("prompt", "0.1.0", "Acts when containers start.").trigger(Trigger::ContainerStarted);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::types::Trigger;
 pub use bucket::TokenBucket;
 pub use describe::{Description, Preset, Protocol};
 pub use ewma::Ewma;
@@ -125,10 +381,35 @@ pub use pods::Pods;
 pub use policy::Policy;
 pub use rate::{MilliCpu, Rate, RecentRate};
 pub use scale::{percent_of, scale};
+/// The crate that makes schemas out of types, in the version that [`Description::config`] takes.
+///
+/// ```
+/// use qosm_sdk::schemars;
+///
+/// assert!(schemars::schema_for!(u8).get("maximum").is_some());
+/// ```
 pub use schemars;
 pub use session::Session;
 
 /// Makes the crate's component out of a [`Policy`]. To be called once, in the root of a `cdylib`; does nothing natively.
+///
+/// ```
+/// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Tick};
+/// #[derive(Default)]
+/// struct Mine;
+///
+/// impl Policy for Mine {
+///     type Config = ();
+///     type PodConfig = NoConfig;
+///     // …
+/// #   fn describe() -> Description { Description::new("mine", "0.1.0", "") }
+/// #   fn pods<H: Host>(&mut self, _: &mut H, _: Vec<Pod<NoConfig>>, _: &[PodId]) -> Vec<Rejection> { Vec::new() }
+/// #   fn evaluate<H: Host>(&mut self, _: &mut H, _: Tick) -> Result<(), String> { Ok(()) }
+/// }
+///
+/// qosm_sdk::export!(Mine);
+/// # fn main() {}
+/// ```
 #[macro_export]
 macro_rules! export {
     ($policy:ty) => {

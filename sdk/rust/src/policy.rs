@@ -10,6 +10,62 @@ use crate::{Description, Host, Pod, PodId, Rejection, Tick};
 /// The calls come in this order: [`configure`](Self::configure) once, [`pods`](Self::pods) with all pods,
 /// [`evaluate`](Self::evaluate); then each of them whenever there is something new. Settings that are staged in a call take
 /// effect when it returns normally, all together; after an error or a panic none of them does.
+///
+/// ```
+/// use qosm_sdk::{CpuBandwidth, Description, Host, Level, NoConfig, Pod, PodId, Pods, Policy, Rejection, Session, Target, Tick, mock};
+/// use schemars::JsonSchema;
+/// use serde::Deserialize;
+///
+/// /// Lets every container save up what its pod is not using.
+/// #[derive(Default)]
+/// struct Saver {
+///     config: Config,
+///     pods: Pods<NoConfig>,
+/// }
+///
+/// #[derive(Default, Deserialize, JsonSchema)]
+/// #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+/// struct Config {
+///     /// Size of the burst.
+///     burst_usec: u64,
+/// }
+///
+/// impl Policy for Saver {
+///     type Config = Config;
+///     type PodConfig = NoConfig;
+///
+///     fn describe() -> Description {
+///         Description::new("saver", "0.1.0", "Lets containers save up CPU time.").config::<Config>()
+///     }
+///
+///     fn configure<H: Host>(&mut self, host: &mut H, config: Config) -> Result<(), String> {
+///         host.log(Level::Info, "configured");
+///         self.config = config;
+///         Ok(())
+///     }
+///
+///     fn pods<H: Host>(&mut self, _: &mut H, upserted: Vec<Pod<NoConfig>>, removed: &[PodId]) -> Vec<Rejection> {
+///         self.pods.update(upserted, removed);
+///         Vec::new()
+///     }
+///
+///     fn evaluate<H: Host>(&mut self, host: &mut H, _: Tick) -> Result<(), String> {
+///         for container in self.pods.iter().flat_map(|pod| &pod.containers) {
+///             host.set_burst(Target::Container(container.id), self.config.burst_usec, "for all");
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// let mut host = mock::MockHost::default();
+/// let mut saver = Session::<Saver>::default();
+/// saver.configure(&mut host, r#"{"burstUsec": 7000}"#)?;
+/// let web = qosm_sdk::PodFacts { containers: vec![mock::container(7, "app")], ..mock::pod(1, "default", "web") };
+/// saver.pods(&mut host, vec![web], &[])?;
+/// saver.evaluate(&mut host, mock::tick(1_000))?;
+/// host.assert_held(Target::Container(7), mock::CPU_BURST, 7_000);
+/// # Ok::<(), String>(())
+/// ```
 pub trait Policy: Default + 'static {
     /// Policy-level configuration: what the operator set for the policy as a whole. `()` where there is none.
     type Config: DeserializeOwned + Default;

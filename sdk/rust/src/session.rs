@@ -5,13 +5,66 @@ use serde::de::DeserializeOwned;
 use crate::{Host, Pod, PodFacts, PodId, Policy, Rejection, Tick};
 
 /// A running policy.
+///
+/// ```
+/// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Session, Tick, mock};
+/// # #[derive(Default)]
+/// # struct Mine;
+/// # impl Policy for Mine {
+/// #     type Config = ();
+/// #     type PodConfig = NoConfig;
+/// #     fn describe() -> Description { Description::new("mine", "0.1.0", "") }
+/// #     fn pods<H: Host>(&mut self, _: &mut H, _: Vec<Pod<NoConfig>>, _: &[PodId]) -> Vec<Rejection> { Vec::new() }
+/// #     fn evaluate<H: Host>(&mut self, _: &mut H, _: Tick) -> Result<(), String> { Ok(()) }
+/// # }
+/// let mut host = mock::MockHost::default();
+/// let mut session = Session::<Mine>::default();
+/// session.configure(&mut host, "{}")?;
+/// session.pods(&mut host, vec![mock::pod(1, "default", "web")], &[])?;
+/// session.evaluate(&mut host, mock::tick(1_000))?;
+/// assert!(host.leases().is_empty());
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Session<P> {
     policy: P,
 }
 
 impl<P: Policy> Session<P> {
+    /// One that goes on with a policy as it is, for a test of a state that is hard to come by.
+    ///
+    /// ```
+    /// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Session, Tick, mock};
+    /// # #[derive(Default)]
+    /// # struct Mine;
+    /// # impl Policy for Mine {
+    /// #     type Config = ();
+    /// #     type PodConfig = NoConfig;
+    /// #     fn describe() -> Description { Description::new("mine", "0.1.0", "") }
+    /// #     fn pods<H: Host>(&mut self, _: &mut H, _: Vec<Pod<NoConfig>>, _: &[PodId]) -> Vec<Rejection> { Vec::new() }
+    /// #     fn evaluate<H: Host>(&mut self, _: &mut H, _: Tick) -> Result<(), String> { Ok(()) }
+    /// # }
+    /// let session = Session::of(Mine);
+    /// ```
+    pub fn of(policy: P) -> Self {
+        Self { policy }
+    }
+
     /// The policy itself, for a test that looks into it.
+    ///
+    /// ```
+    /// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Session, Tick, mock};
+    /// # #[derive(Default)]
+    /// # struct Mine;
+    /// # impl Policy for Mine {
+    /// #     type Config = ();
+    /// #     type PodConfig = NoConfig;
+    /// #     fn describe() -> Description { Description::new("mine", "0.1.0", "") }
+    /// #     fn pods<H: Host>(&mut self, _: &mut H, _: Vec<Pod<NoConfig>>, _: &[PodId]) -> Vec<Rejection> { Vec::new() }
+    /// #     fn evaluate<H: Host>(&mut self, _: &mut H, _: Tick) -> Result<(), String> { Ok(()) }
+    /// # }
+    /// let _: &Mine = Session::<Mine>::default().policy();
+    /// ```
     pub fn policy(&self) -> &P {
         &self.policy
     }
@@ -21,6 +74,22 @@ impl<P: Policy> Session<P> {
     /// # Errors
     ///
     /// Names the field that does not fit, or says what the policy found wrong.
+    ///
+    /// ```
+    /// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Session, Tick, mock};
+    /// # #[derive(Default)]
+    /// # struct Mine;
+    /// # impl Policy for Mine {
+    /// #     type Config = ();
+    /// #     type PodConfig = NoConfig;
+    /// #     fn describe() -> Description { Description::new("mine", "0.1.0", "") }
+    /// #     fn pods<H: Host>(&mut self, _: &mut H, _: Vec<Pod<NoConfig>>, _: &[PodId]) -> Vec<Rejection> { Vec::new() }
+    /// #     fn evaluate<H: Host>(&mut self, _: &mut H, _: Tick) -> Result<(), String> { Ok(()) }
+    /// # }
+    /// let mut host = mock::MockHost::default();
+    /// assert_eq!(Session::<Mine>::default().configure(&mut host, ""), Ok(()));
+    /// assert!(Session::<Mine>::default().configure(&mut host, "[").is_err());
+    /// ```
     pub fn configure<H: Host>(&mut self, host: &mut H, config: &str) -> Result<(), String> {
         let config = if is_blank(config) {
             P::Config::default()
@@ -30,20 +99,41 @@ impl<P: Policy> Session<P> {
                 field => format!("field `{field}` of the policy's configuration: {}", fault.message),
             })?
         };
-        self.policy.configure(host, config)
+        host.begin(false);
+        self.policy.configure(host, config)?;
+        host.end()
     }
 
     /// Hands over pods. Those whose configuration does not fit are reported, and handed over without any.
     ///
     /// # Errors
     ///
-    /// None today; the contract allows a policy to fail here.
+    /// None on a node today; a [`MockHost`](crate::mock::MockHost) says which rule was broken.
+    ///
+    /// ```
+    /// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Session, Tick, mock};
+    /// # #[derive(Default)]
+    /// # struct Mine;
+    /// # impl Policy for Mine {
+    /// #     type Config = ();
+    /// #     type PodConfig = NoConfig;
+    /// #     fn describe() -> Description { Description::new("mine", "0.1.0", "") }
+    /// #     fn pods<H: Host>(&mut self, _: &mut H, _: Vec<Pod<NoConfig>>, _: &[PodId]) -> Vec<Rejection> { Vec::new() }
+    /// #     fn evaluate<H: Host>(&mut self, _: &mut H, _: Tick) -> Result<(), String> { Ok(()) }
+    /// # }
+    /// let web = mock::pod(1, "default", "web");
+    /// let rejections = Session::<Mine>::default().pods(&mut mock::MockHost::default(), vec![web], &[])?;
+    /// assert_eq!(rejections, []);
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn pods<H: Host>(
         &mut self,
         host: &mut H,
         upserted: Vec<PodFacts>,
         removed: &[PodId],
     ) -> Result<Vec<Rejection>, String> {
+        host.begin(false);
+        host.give(&upserted, removed);
         let mut rejections = Vec::new();
         let pods = upserted
             .into_iter()
@@ -61,6 +151,7 @@ impl<P: Policy> Session<P> {
             })
             .collect();
         rejections.extend(self.policy.pods(host, pods, removed));
+        host.end()?;
         Ok(rejections)
     }
 
@@ -69,8 +160,24 @@ impl<P: Policy> Session<P> {
     /// # Errors
     ///
     /// Why the policy could not.
+    ///
+    /// ```
+    /// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Session, Tick, mock};
+    /// # #[derive(Default)]
+    /// # struct Mine;
+    /// # impl Policy for Mine {
+    /// #     type Config = ();
+    /// #     type PodConfig = NoConfig;
+    /// #     fn describe() -> Description { Description::new("mine", "0.1.0", "") }
+    /// #     fn pods<H: Host>(&mut self, _: &mut H, _: Vec<Pod<NoConfig>>, _: &[PodId]) -> Vec<Rejection> { Vec::new() }
+    /// #     fn evaluate<H: Host>(&mut self, _: &mut H, _: Tick) -> Result<(), String> { Ok(()) }
+    /// # }
+    /// assert_eq!(Session::<Mine>::default().evaluate(&mut mock::MockHost::default(), mock::tick(1_000)), Ok(()));
+    /// ```
     pub fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
-        self.policy.evaluate(host, tick)
+        host.begin(true);
+        self.policy.evaluate(host, tick)?;
+        host.end()
     }
 }
 

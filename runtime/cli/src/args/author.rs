@@ -93,6 +93,9 @@ pub(crate) struct RunArgs {
     /// The policy's own configuration, a JSON object. Not said: what the file has for a policy of this name.
     #[arg(long, value_name = "JSON")]
     pub(crate) config: Option<String>,
+    /// Write the `input` of each evaluation of a policy in Rego to a folder, as 1.json, 2.json, …: for `opa eval --input`.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) inputs: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use qosm_engine::Engine;
+use qosm_engine::{Engine, Form};
 use qosm_registry::Pulled;
 use serde_json::json;
 
@@ -20,7 +20,10 @@ pub(crate) fn run(args: &PullArgs) -> anyhow::Result<Answer> {
     let pulled = client::block_on(async { Ok(library.pull(&from, also.as_ref(), true, &mut Bars::default()).await?) })?;
     let to = match &args.to {
         Some(to) => to.clone(),
-        None => PathBuf::from(format!("{}.wasm", name(&pulled)?)),
+        None => {
+            let is_bundle = Engine::new()?.inspect(&pulled.module).is_ok_and(|found| found.form == Form::Rego);
+            PathBuf::from(format!("{}.{}", name(&pulled)?, if is_bundle { "tar.gz" } else { "wasm" }))
+        }
     };
     write(&to, &pulled.module).with_context(|| format!("cannot write {}", to.display()))?;
     if args.output.output == Output::Json {

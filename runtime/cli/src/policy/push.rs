@@ -55,7 +55,6 @@ fn label(args: &PushArgs, wasm: &[u8]) -> anyhow::Result<Label> {
             if !description.summary.is_empty() {
                 say("org.opencontainers.image.description", description.summary);
             }
-            say("io.qosm.policy.kind", "component".to_owned());
             description.name
         }
         Err(error) if args.force => {
@@ -71,6 +70,7 @@ fn label(args: &PushArgs, wasm: &[u8]) -> anyhow::Result<Label> {
     };
     if let Ok(inspection) = engine.inspect(wasm) {
         let imports: Vec<_> = inspection.imports.iter().map(ToString::to_string).collect();
+        say("io.qosm.policy.kind", inspection.form.as_str().to_owned());
         say("io.qosm.policy.imports", imports.join(","));
         if let Some(version) = inspection.contract_version {
             say("io.qosm.policy.contract", format!("qosm:policy@{version}"));

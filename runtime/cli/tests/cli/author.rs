@@ -94,7 +94,7 @@ fn stable(text: &str) -> String {
 fn a_policy_in_rust_is_made_built_tested_tried_measured_and_described() {
     let (policy, made) = Policy::new("gentle-memory", "rust");
     let files = policy.files();
-    for file in ["Cargo.toml", "src/lib.rs", "tests/cases.rs", "sdk/rust/Cargo.toml", "sdk/wit/policy.wit"] {
+    for file in ["Cargo.toml", "src/lib.rs", "tests/cases.rs", "sdk/rust/Cargo.toml", "sdk/rust/wit/policy.wit"] {
         assert!(files.iter().any(|known| known == file), "{file} is not among {files:#?}");
     }
     whole_way(&policy, made, "gentle-memory", "rust", "wasm");

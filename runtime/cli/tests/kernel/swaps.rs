@@ -193,3 +193,27 @@ fn the_agents_own_file_is_read_again_and_what_makes_no_sense_changes_nothing() {
     assert_eq!(agent.policy("cpu-burst"), Value::Null);
     assert!(!agent.problems().iter().any(|problem| problem.contains("agent.json")), "the mistake is mended");
 }
+
+#[test]
+fn a_configuration_that_does_not_fit_leaves_the_policy_as_it_was() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    node.agent_config(&json!({"policies": [quick()]}));
+    let agent = Agent::start(&node);
+    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST);
+    let mut wrong = quick();
+    wrong["config"] = json!({"profile": "fast", "lowerPercent": 0});
+    node.agent_config(&json!({"policies": [wrong]}));
+    wait_until("the mistakes to be told", || agent.policy("cpu-burst")["newer"]["why"].is_string());
+    let told = agent.policy("cpu-burst");
+    let why = told["newer"]["why"].as_str().unwrap();
+    for part in ["config: lowerPercent: 0 is below 1", "config: profile: ", "write one of `responsive`, `koordinator`"]
+    {
+        assert!(why.contains(part), "{part}: {told}");
+    }
+    agent.let_it_run(3);
+    let told = agent.policy("cpu-burst");
+    assert_eq!((&told["health"], &told["failures"]), (&json!("running"), &json!(0)), "{told}");
+    assert_eq!(node.cgroups.quota(APP), MOST);
+    node.agent_config(&json!({"policies": [quick()]}));
+    wait_until("all to be well", || agent.policy("cpu-burst")["newer"] == Value::Null);
+}

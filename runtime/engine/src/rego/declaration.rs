@@ -51,8 +51,11 @@ impl Declaration {
             stage.release(target, knob)?;
         }
         let over = self.migrations.keys().copied().filter(|container| !next.migrations.contains_key(container));
-        for container in over.filter(|&container| stage.require(Target::Container(container)).is_ok()) {
-            stage.stop_migration(container)?;
+        for container in over {
+            // One that went has ended its migration with it.
+            if stage.require(Target::Container(container)).is_ok() {
+                stage.stop_migration(container)?;
+            }
         }
         Ok(next)
     }

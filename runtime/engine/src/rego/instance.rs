@@ -247,6 +247,12 @@ impl Rego {
             return Err(self.ended(Export::Evaluate, &error.into()));
         }
         self.put(Export::Evaluate, Document::Quotas)?;
+        if let Some(onlooker) = self.engine.onlooker() {
+            match self.input(shows_quotas) {
+                Ok(input) => onlooker(&input),
+                Err(error) => return Err(self.ended(Export::Evaluate, &error.into())),
+            }
+        }
         let (result, took) = self.machine.within(&self.limits, |machine| {
             let lasting = &self.lasting;
             machine.rewind(lasting.end())?;
@@ -297,6 +303,19 @@ impl Rego {
         }
         self.shrink(end);
         Ok(staged)
+    }
+
+    /// The text of the whole input: the module has it in parts.
+    fn input(&self, shows_quotas: bool) -> serde_json::Result<String> {
+        let mut text = self.text.strip_suffix('}').unwrap_or(&self.text).to_owned();
+        text.push_str(",\"pods\":");
+        text.push_str(&input::pods(self.pods.values().map(String::as_str)));
+        if shows_quotas {
+            text.push_str(",\"bandwidth\":");
+            text.push_str(&input::bandwidth(self.bandwidth.as_deref().unwrap_or_default())?);
+        }
+        text.push('}');
+        Ok(text)
     }
 
     /// Stages what a document asks for.

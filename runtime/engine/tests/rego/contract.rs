@@ -1,5 +1,7 @@
 //! What a policy sees.
 
+use std::time::Duration;
+
 use qosm_engine::{Cause, Columns, Interface, Limits};
 use qosm_model::unit::{Bytes, Micros};
 use serde_json::{Value, json};
@@ -26,7 +28,8 @@ fn the_input_is_what_its_schema_says() {
     let validator = jsonschema::validator_for(&schema).unwrap();
     for grants in [ALL, "", "node", "cpu-stat"] {
         let input = &shown(grants)["input"];
-        let errors: Vec<_> = validator.iter_errors(input).map(|error| format!("{}: {error}", error.instance_path())).collect();
+        let errors: Vec<_> =
+            validator.iter_errors(input).map(|error| format!("{}: {error}", error.instance_path())).collect();
         assert!(errors.is_empty(), "{grants}: {errors:#?}");
     }
     let broken = json!({"tick": {}, "config": {}, "state": {}, "pods": [{"id": 1}]});
@@ -150,7 +153,8 @@ fn a_declared_column_that_was_not_measured_is_empty() {
 
 #[test]
 fn numbers_of_data_and_configuration_stay_what_they_are() {
-    let rules = "settings contains {\"state\": {\"text\": json.marshal([data.limits, input.config, input.pods[0].config])}}";
+    let rules =
+        "settings contains {\"state\": {\"text\": json.marshal([data.limits, input.config, input.pods[0].config])}}";
     let bundle = opa::build(&[
         ("policy.rego", &opa::text("", rules)),
         ("data.json", r#"{"limits": {"big": 123456789012345678901}}"#),
@@ -265,9 +269,10 @@ fn time_stands_still_and_goes_with_the_windows() {
 #[test]
 fn memory_that_lies_idle_is_given_back() {
     let rules = "settings contains {\"state\": {\"n\": n}} if {\n\tn := count([x | some x in numbers.range(1, input.config.n)])\n}";
-    let mut tried = Tried::of(&opa::policy("", rules));
-    tried.instance.configure(r#"{"n": 60000}"#).unwrap();
-    assert_eq!(tried.state()["n"], 60_000);
+    let limits = Limits { memory: Bytes(256 << 20), evaluation: Duration::from_secs(10), ..Limits::default() };
+    let mut tried = Tried::within(&opa::policy("", rules), &limits).unwrap();
+    tried.instance.configure(r#"{"n": 200000}"#).unwrap();
+    assert_eq!(tried.state()["n"], 200_000);
     let grown = tried.instance.memory();
     assert!(grown > Bytes(8 << 20), "{grown}");
     tried.instance.configure(r#"{"n": 3}"#).unwrap();

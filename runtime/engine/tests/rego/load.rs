@@ -85,7 +85,10 @@ fn metadata_that_cannot_be_used_name_the_field() {
     }
     let module = opa::archive(&[
         ("policy.wasm", b"\0asm\x01\0\0\0"),
-        (".manifest", opa::manifest_with(&json!({"name": "tried", "version": "0.1.0", "grants": ["blkio"]})).as_bytes()),
+        (
+            ".manifest",
+            opa::manifest_with(&json!({"name": "tried", "version": "0.1.0", "grants": ["blkio"]})).as_bytes(),
+        ),
     ]);
     assert_eq!(ENGINE.inspect(&module).unwrap().unknown_imports, ["blkio"], "inspecting tells, loading refuses");
 }
@@ -102,18 +105,18 @@ fn an_archive_that_is_no_policy_is_told_what_it_lacks() {
         (vec![("deep/policy.wasm", &wasm[..]), (".manifest", manifest.as_bytes())], "it holds no `policy.wasm`"),
         (vec![("../policy.wasm", &wasm[..]), (".manifest", manifest.as_bytes())], "it holds no `policy.wasm`"),
         (vec![("policy.wasm", &wasm[..]), ("/policy.wasm", &wasm[..])], "it holds `policy.wasm` twice"),
-        (vec![("policy.wasm", &wasm[..]), (".manifest", b"{")], "its `.manifest` cannot be used: EOF"),
+        (vec![("policy.wasm", &wasm[..]), (".manifest", &b"{"[..])], "its `.manifest` cannot be used: EOF"),
         (
             vec![("policy.wasm", &wasm[..]), (".manifest", other.as_bytes())],
             "it has no entrypoint `qosm/settings` but `authz/allow`; write `entrypoint: true`",
         ),
         (vec![("policy.wasm", &wasm[..]), (".manifest", silent.as_bytes())], "have no `custom.qosm`"),
         (
-            vec![("policy.wasm", &wasm[..]), (".manifest", manifest.as_bytes()), ("data.json", b"[1]")],
+            vec![("policy.wasm", &wasm[..]), (".manifest", manifest.as_bytes()), ("data.json", &b"[1]"[..])],
             "its `data.json` cannot be used: it is a JSON array, not an object",
         ),
         (
-            vec![("policy.wasm", &wasm[..]), (".manifest", manifest.as_bytes()), ("data.json", b"{\"qosm\": 1}")],
+            vec![("policy.wasm", &wasm[..]), (".manifest", manifest.as_bytes()), ("data.json", &b"{\"qosm\": 1}"[..])],
             "its `data.json` cannot be used: its key `qosm` is the policy's own package",
         ),
         (
@@ -148,7 +151,10 @@ fn members_may_be_named_in_each_way_that_tools_write() {
 
 #[test]
 fn functions_that_are_not_answered_are_named_with_a_way_out() {
-    let bundle = opa::policy("", "settings contains {\"log\": x} if x := http.send({\"url\": \"http://x\", \"method\": \"get\"}).body");
+    let bundle = opa::policy(
+        "",
+        "settings contains {\"log\": x} if x := http.send({\"url\": \"http://x\", \"method\": \"get\"}).body",
+    );
     let error = refusal(&bundle);
     assert!(error.contains("it calls `http.send`, which is refused, for it leaves the node"), "{error}");
     assert!(error.contains("use what `input` has"), "{error}");

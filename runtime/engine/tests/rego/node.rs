@@ -72,18 +72,19 @@ impl Tried {
     }
 
     pub(crate) fn tell(&mut self, pods: &[(PodId, Pod, Vec<ContainerId>)]) -> Result<Staged, CallError> {
-        let containers: Vec<Vec<_>> = pods
+        let containers: Vec<Vec<_>> =
+            pods.iter().map(|(.., ids)| ids.iter().map(|&id| (id, (id.0 == 20).then_some(2))).collect()).collect();
+        let views: Vec<_> = pods
             .iter()
-            .map(|(.., ids)| ids.iter().map(|&id| (id, (id.0 == 20).then_some(2))).collect())
+            .zip(&containers)
+            .map(|((id, pod, _), containers)| PodView {
+                id: *id,
+                pod,
+                containers,
+                config: if *id == WEB { r#"{"policy":"auto","share":1.50}"# } else { "{}" },
+                annotated: *id == WEB,
+            })
             .collect();
-        let view = |((id, pod, _), containers)| PodView {
-            id: *id,
-            pod,
-            containers: Vec::as_slice(containers),
-            config: if *id == WEB { r#"{"policy":"auto","share":1.50}"# } else { "{}" },
-            annotated: *id == WEB,
-        };
-        let views: Vec<_> = pods.iter().zip(&containers).map(view).collect();
         self.instance.pods(&views, &[])
     }
 
@@ -146,11 +147,8 @@ pub(crate) fn web() -> (PodId, Pod, Vec<ContainerId>) {
 pub(crate) fn batch() -> (PodId, Pod, Vec<ContainerId>) {
     let mut only = container("job \"é\"", ContainerKind::Regular);
     (only.cpu_limit, only.memory_limit) = (None, None);
-    only.extended_resources = vec![ExtendedResource {
-        name: "kubernetes.io/batch-memory".to_owned(),
-        request: Some(1 << 20),
-        limit: None,
-    }];
+    only.extended_resources =
+        vec![ExtendedResource { name: "kubernetes.io/batch-memory".to_owned(), request: Some(1 << 20), limit: None }];
     let pod = Pod { priority: None, kube_qos: KubeQos::BestEffort, ..pod("batch", &[("tier", "batch")], vec![only]) };
     (BATCH, pod, CONTAINERS[2..].to_vec())
 }

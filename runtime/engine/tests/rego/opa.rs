@@ -42,8 +42,11 @@ pub(crate) fn build_with(arguments: &[&str], files: &[(&str, &str)]) -> Vec<u8> 
         std::fs::write(folder.path().join(name), text).unwrap();
     }
     let names = files.iter().map(|(name, _)| *name);
-    let arguments: Vec<_> =
-        ["build", "-t", "wasm", "-o", "bundle.tar.gz"].into_iter().chain(arguments.iter().copied()).chain(names).collect();
+    let arguments: Vec<_> = ["build", "-t", "wasm", "-o", "bundle.tar.gz"]
+        .into_iter()
+        .chain(arguments.iter().copied())
+        .chain(names)
+        .collect();
     run(&arguments, folder.path());
     std::fs::read(folder.path().join("bundle.tar.gz")).unwrap()
 }
@@ -92,6 +95,7 @@ pub(crate) fn manifest() -> String {
 /// The same with another `custom.qosm`.
 pub(crate) fn manifest_with(qosm: &serde_json::Value) -> String {
     let annotations = serde_json::json!([{"scope": "document", "entrypoint": true, "custom": {"qosm": qosm}}]);
-    let module = serde_json::json!({"entrypoint": "qosm/settings", "module": "/policy.wasm", "annotations": annotations});
+    let module =
+        serde_json::json!({"entrypoint": "qosm/settings", "module": "/policy.wasm", "annotations": annotations});
     serde_json::json!({"revision": "", "roots": [""], "wasm": [module], "rego_version": 1}).to_string()
 }

@@ -10,6 +10,22 @@ use serde_json::{Map, Value as Json};
 use crate::mock::Value;
 
 /// A case: pods, then ticks with what is measured and what is expected.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: nobody asks, nothing happens
+///     pods:
+///       - {name: default/web, containers: [{name: app, cpuLimitMilli: 500}]}
+///     ticks:
+///       - {}
+///     ",
+/// )?;
+/// assert_eq!((case.pods.len(), case.ticks.len()), (1, 1));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Case {
@@ -32,6 +48,20 @@ pub struct Case {
 }
 
 /// The node. A field that a tick leaves out stays as it was.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a busy node
+///     node: {cpus: 16, memoryCapacityBytes: 68719476736, cpuUsageUsec: 15000000}
+///     ticks: []
+///     ",
+/// )?;
+/// assert_eq!(case.node.cpus, Some(16));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeFacts {
@@ -50,6 +80,13 @@ pub struct NodeFacts {
 }
 
 /// A number, or the word `unknown`.
+///
+/// ```
+/// use qosm_sdk::testing::Measure;
+///
+/// assert_eq!(Measure::try_from(serde_json::json!(7)), Ok(Measure::Known(7)));
+/// assert_eq!(Measure::try_from(serde_json::json!("unknown")), Ok(Measure::Unknown));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Json")]
 pub enum Measure {
@@ -73,6 +110,10 @@ impl TryFrom<Json> for Measure {
 
 impl Measure {
     /// The number, if it is known.
+    ///
+    /// ```
+    /// assert_eq!(qosm_sdk::testing::Measure::Known(7).known(), Some(7));
+    /// ```
     pub fn known(self) -> Option<u64> {
         match self {
             Self::Known(number) => Some(number),
@@ -82,6 +123,25 @@ impl Measure {
 }
 
 /// A pod in the contract's terms.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a batch pod that asks for something
+///     pods:
+///       - name: batch/report
+///         kubeQos: BestEffort
+///         declaredQos: BE
+///         labels: {app: report}
+///         config: {percent: 50}
+///     ticks: []
+///     ",
+/// )?;
+/// assert_eq!(case.pods[0].declared_qos.as_deref(), Some("BE"));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodDescription {
@@ -133,6 +193,24 @@ pub struct PodDescription {
 }
 
 /// A container.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a container that was started again, and one whose quota somebody lifted
+///     pods:
+///       - name: default/web
+///         containers:
+///           - {name: app, restarts: 1, cpuLimitMilli: 500, memoryLimitBytes: 1073741824}
+///           - {name: proxy, kind: sidecar, cpuLimitMilli: 100, quotaUsec: max}
+///     ticks: []
+///     ",
+/// )?;
+/// assert_eq!(case.pods[0].containers[0].restarts, 1);
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ContainerFacts {
@@ -165,6 +243,22 @@ pub struct ContainerFacts {
 }
 
 /// Request and limit of one resource.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: batch memory
+///     pods:
+///       - name: batch/report
+///         containers: [{name: job, extendedResources: {kubernetes.io/batch-memory: {request: 4096, limit: 8192}}}]
+///     ticks: []
+///     ",
+/// )?;
+/// assert_eq!(case.pods[0].containers[0].extended_resources["kubernetes.io/batch-memory"].limit, Some(8192));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExtendedResourceFacts {
@@ -175,6 +269,22 @@ pub struct ExtendedResourceFacts {
 }
 
 /// One tick.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a pod comes, is throttled, and goes
+///     ticks:
+///       - {cause: podsChanged, upsert: [{name: default/web, containers: [{name: app}]}]}
+///       - {windowMillis: 500, repeat: 3, cpu: {default/web/app: {usageUsec: 250000, nrPeriods: 5, nrThrottled: 5}}}
+///       - {cause: podsChanged, remove: [default/web]}
+///     ",
+/// )?;
+/// assert_eq!(case.ticks[1].repeat, Some(3));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct TickFacts {
@@ -225,6 +335,24 @@ pub struct TickFacts {
 }
 
 /// A trigger that fired.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: something fires between two intervals
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - cause: alarm
+///         alarms:
+///           - {trigger: throttling, target: container default/web/app}
+///           - {trigger: {pressure: {scope: node, resource: memory, full: true, stallUsec: 100000}}}
+///     ",
+/// )?;
+/// assert_eq!(case.ticks[0].alarms[0].target.as_deref(), Some("container default/web/app"));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AlarmRow {
@@ -235,6 +363,24 @@ pub struct AlarmRow {
 }
 
 /// What a policy can ask to be woken by, e.g. `throttling` or `{pressure: {scope: node, resource: memory}}`.
+///
+/// ```
+/// use qosm_sdk::testing::{Case, TriggerRow};
+///
+/// let case = Case::parse(
+///     "
+///     about: something fires between two intervals
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - cause: alarm
+///         alarms:
+///           - {trigger: throttling, target: container default/web/app}
+///           - {trigger: {pressure: {scope: node, resource: memory, full: true, stallUsec: 100000}}}
+///     ",
+/// )?;
+/// assert!(matches!(case.ticks[0].alarms[0].trigger, TriggerRow::Throttling));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum TriggerRow {
@@ -249,6 +395,25 @@ pub enum TriggerRow {
 }
 
 /// A threshold of pressure.
+///
+/// ```
+/// use qosm_sdk::testing::{Case, TriggerRow};
+///
+/// let case = Case::parse(
+///     "
+///     about: something fires between two intervals
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - cause: alarm
+///         alarms:
+///           - {trigger: throttling, target: container default/web/app}
+///           - {trigger: {pressure: {scope: node, resource: memory, full: true, stallUsec: 100000}}}
+///     ",
+/// )?;
+/// let TriggerRow::Pressure(pressure) = case.ticks[0].alarms[1].trigger else { return Ok(()) };
+/// assert_eq!((pressure.full, pressure.stall_usec), (true, Some(100_000)));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PressureTriggerRow {
@@ -266,6 +431,25 @@ pub struct PressureTriggerRow {
 }
 
 /// Whose pressure.
+///
+/// ```
+/// use qosm_sdk::testing::{Case, ScopeWord, TriggerRow};
+///
+/// let case = Case::parse(
+///     "
+///     about: something fires between two intervals
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - cause: alarm
+///         alarms:
+///           - {trigger: throttling, target: container default/web/app}
+///           - {trigger: {pressure: {scope: node, resource: memory, full: true, stallUsec: 100000}}}
+///     ",
+/// )?;
+/// let TriggerRow::Pressure(pressure) = case.ticks[0].alarms[1].trigger else { return Ok(()) };
+/// assert!(matches!(pressure.scope, ScopeWord::Node));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ScopeWord {
@@ -278,6 +462,25 @@ pub enum ScopeWord {
 }
 
 /// What there is too little of.
+///
+/// ```
+/// use qosm_sdk::testing::{Case, ResourceWord, TriggerRow};
+///
+/// let case = Case::parse(
+///     "
+///     about: something fires between two intervals
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - cause: alarm
+///         alarms:
+///           - {trigger: throttling, target: container default/web/app}
+///           - {trigger: {pressure: {scope: node, resource: memory, full: true, stallUsec: 100000}}}
+///     ",
+/// )?;
+/// let TriggerRow::Pressure(pressure) = case.ticks[0].alarms[1].trigger else { return Ok(()) };
+/// assert!(matches!(pressure.resource, ResourceWord::Memory));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ResourceWord {
@@ -290,6 +493,22 @@ pub enum ResourceWord {
 }
 
 /// A CPU sample.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a sample
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - cpu: {default/web/app: {usageUsec: 480000, nrPeriods: 10, nrThrottled: 4, throttledUsec: 90000}}
+///     ",
+/// )?;
+/// let Some(cpu) = &case.ticks[0].cpu else { return Ok(()) };
+/// assert_eq!(cpu["default/web/app"].nr_throttled, 4);
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CpuRow {
@@ -304,6 +523,22 @@ pub struct CpuRow {
 }
 
 /// A memory sample.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a sample
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - memory: {default/web/app: {usageBytes: 3145728, anonBytes: 2097152}}
+///     ",
+/// )?;
+/// let Some(memory) = &case.ticks[0].memory else { return Ok(()) };
+/// assert_eq!(memory["default/web/app"].anon_bytes, 2 << 20);
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct MemoryRow {
@@ -324,6 +559,22 @@ pub struct MemoryRow {
 }
 
 /// A pressure sample.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a sample
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - pressure: {default/web/app: {memory: {someUsec: 150000, fullUsec: 20000}}}
+///     ",
+/// )?;
+/// let Some(pressure) = &case.ticks[0].pressure else { return Ok(()) };
+/// assert_eq!(pressure["default/web/app"].memory.some_usec, 150_000);
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct PressureRow {
@@ -336,6 +587,22 @@ pub struct PressureRow {
 }
 
 /// Time lost.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a sample
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - pressure: {default/web/app: {io: {someUsec: 7}}}
+///     ",
+/// )?;
+/// let Some(pressure) = &case.ticks[0].pressure else { return Ok(()) };
+/// assert_eq!(pressure["default/web/app"].io.full_usec, 0);
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct StallRow {
@@ -346,6 +613,20 @@ pub struct StallRow {
 }
 
 /// A NUMA node.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: two NUMA nodes
+///     ticks:
+///       - numaNodes: [{id: 0}, {id: 1, cpus: 0}]
+///     ",
+/// )?;
+/// assert_eq!(case.ticks[0].numa_nodes.as_ref().map(Vec::len), Some(2));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NumaNodeRow {
@@ -363,6 +644,22 @@ pub struct NumaNodeRow {
 }
 
 /// A NUMA sample.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a sample
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - numa: {default/web/app: {cpuNodes: [1], pages: {0: 57000, 1: 43000}}}
+///     ",
+/// )?;
+/// let Some(numa) = &case.ticks[0].numa else { return Ok(()) };
+/// assert_eq!(numa["default/web/app"].pages[&0], 57_000);
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NumaRow {
@@ -377,6 +674,22 @@ pub struct NumaRow {
 }
 
 /// How far a migration is.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a sample
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - migrations: {default/web/app: {state: moving, pagesFound: 57000, pagesMoved: 20000}}
+///     ",
+/// )?;
+/// let Some(migrations) = &case.ticks[0].migrations else { return Ok(()) };
+/// assert_eq!(migrations["default/web/app"].state, "moving");
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProgressRow {
@@ -405,6 +718,20 @@ pub struct ProgressRow {
 }
 
 /// A migration that is started.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: pages are to be moved
+///     ticks:
+///       - starts: [{container: default/web/app, from: [0], to: [1]}]
+///     ",
+/// )?;
+/// assert_eq!(case.ticks[0].starts[0].to, [1]);
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StartExpectation {
@@ -417,6 +744,20 @@ pub struct StartExpectation {
 }
 
 /// A quota that is not what is held.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: somebody else wrote the quota
+///     ticks:
+///       - bandwidth: [{target: container default/web/app, quotaUsec: 70000}]
+///     ",
+/// )?;
+/// assert_eq!(case.ticks[0].bandwidth[0].target, "container default/web/app");
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BandwidthRow {
@@ -427,6 +768,14 @@ pub struct BandwidthRow {
 }
 
 /// A quota: a number, `max`, or `unreadable`.
+///
+/// ```
+/// use qosm_sdk::testing::Quota;
+///
+/// assert_eq!(Quota::try_from(serde_json::json!(50_000)), Ok(Quota::Micros(50_000)));
+/// assert_eq!(Quota::try_from(serde_json::json!("max")), Ok(Quota::Max));
+/// assert!(Quota::try_from(serde_json::json!("much")).is_err());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Json")]
 pub enum Quota {
@@ -452,6 +801,22 @@ impl TryFrom<Json> for Quota {
 }
 
 /// A lease that changes.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a quota is raised, and a burst is given up
+///     ticks:
+///       - expect:
+///           - {target: container default/web/app, knob: cpu.quota, value: 60000}
+///           - {target: pod default/web, knob: cpu.burst, value: released}
+///     ",
+/// )?;
+/// assert_eq!(case.ticks[0].expect[0].to_string(), "container default/web/app cpu.quota = 60000");
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Expectation {
@@ -464,6 +829,14 @@ pub struct Expectation {
 }
 
 /// What is held: a number, `max`, or nothing (`released`).
+///
+/// ```
+/// use qosm_sdk::mock::Value;
+/// use qosm_sdk::testing::Expected;
+///
+/// assert_eq!("max".parse(), Ok(Expected::Held(Value::Max)));
+/// assert_eq!("released".parse(), Ok(Expected::Released));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "Json")]
 pub enum Expected {
@@ -513,6 +886,20 @@ impl fmt::Display for Expectation {
 }
 
 /// A pod that is refused.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a pod asks for what cannot be done
+///     rejections: [{pod: default/web, field: percent}]
+///     ticks: []
+///     ",
+/// )?;
+/// assert_eq!(case.rejections[0].field, "percent");
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RejectionExpectation {
@@ -523,6 +910,20 @@ pub struct RejectionExpectation {
 }
 
 /// An event.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: the owner is told
+///     ticks:
+///       - events: [{pod: default/web, reason: MemoryMoved}]
+///     ",
+/// )?;
+/// assert_eq!(case.ticks[0].events[0].message, None, "it may say anything");
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventExpectation {

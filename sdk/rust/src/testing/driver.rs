@@ -4,6 +4,10 @@ use crate::mock::{Columns, Event, Migration, MockHost, Staged};
 use crate::{PodFacts, PodId, Policy, Rejection, Session, Tick};
 
 /// What a call brought about.
+///
+/// ```
+/// assert_eq!(qosm_sdk::testing::Outcome::default().staged, []);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Settings, in order.
@@ -17,6 +21,30 @@ pub struct Outcome {
 }
 
 /// A policy in whatever form. An `Err` is the policy's own answer, or a trap; nothing of that call counts.
+///
+/// ```
+/// use qosm_sdk::mock::Columns;
+/// use qosm_sdk::testing::{Case, Driver, Outcome, run_case};
+/// use qosm_sdk::{PodFacts, PodId, Tick};
+///
+/// /// In place of a policy: does nothing, in whatever language.
+/// struct Idle;
+///
+/// impl Driver for Idle {
+///     fn configure(&mut self, _: &str) -> Result<Outcome, String> {
+///         Ok(Outcome::default())
+///     }
+///     fn pods(&mut self, _: Vec<PodFacts>, _: Vec<PodId>, _: &Columns) -> Result<Outcome, String> {
+///         Ok(Outcome::default())
+///     }
+///     fn evaluate(&mut self, _: Tick, _: &Columns) -> Result<Outcome, String> {
+///         Ok(Outcome::default())
+///     }
+/// }
+///
+/// run_case(&Case::parse("{about: nothing happens, ticks: [{}]}")?, &mut Idle)?;
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 pub trait Driver {
     /// Hands over the policy-level configuration, a JSON object.
     ///
@@ -41,6 +69,23 @@ pub trait Driver {
 }
 
 /// The policy's own code, natively.
+///
+/// ```
+/// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Tick};
+/// # #[derive(Default)]
+/// # struct Mine;
+/// # impl Policy for Mine {
+/// #     type Config = ();
+/// #     type PodConfig = NoConfig;
+/// #     fn describe() -> Description { Description::new("mine", "0.1.0", "") }
+/// #     fn pods<H: Host>(&mut self, _: &mut H, _: Vec<Pod<NoConfig>>, _: &[PodId]) -> Vec<Rejection> { Vec::new() }
+/// #     fn evaluate<H: Host>(&mut self, _: &mut H, _: Tick) -> Result<(), String> { Ok(()) }
+/// # }
+/// use qosm_sdk::testing::{Case, Native, run_case};
+///
+/// run_case(&Case::parse("{about: nothing happens, ticks: [{}]}")?, &mut Native::<Mine>::default())?;
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Native<P> {
     session: Session<P>,

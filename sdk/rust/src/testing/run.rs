@@ -11,6 +11,13 @@ use crate::mock::Value;
 use crate::{Target, Tick};
 
 /// Why a case does not hold.
+///
+/// ```
+/// use qosm_sdk::testing::{Case, CaseError};
+///
+/// let Err(CaseError::Malformed(why)) = Case::parse("{about: a slip of the pen, tics: []}") else { return };
+/// assert!(why.contains("tics"), "{why}");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaseError {
@@ -57,6 +64,23 @@ fn differences(missing: &[String], unexpected: &[String]) -> String {
 }
 
 /// The cases of a folder that do not hold. Prints as a list in both `Display` and `Debug`, so a test may return it.
+///
+/// ```
+/// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Tick};
+/// # #[derive(Default)]
+/// # struct Mine;
+/// # impl Policy for Mine {
+/// #     type Config = ();
+/// #     type PodConfig = NoConfig;
+/// #     fn describe() -> Description { Description::new("mine", "0.1.0", "") }
+/// #     fn pods<H: Host>(&mut self, _: &mut H, _: Vec<Pod<NoConfig>>, _: &[PodId]) -> Vec<Rejection> { Vec::new() }
+/// #     fn evaluate<H: Host>(&mut self, _: &mut H, _: Tick) -> Result<(), String> { Ok(()) }
+/// # }
+/// use qosm_sdk::testing::{Failures, Native, run_folder};
+///
+/// let Err(Failures { played, .. }) = run_folder("/nowhere", Native::<Mine>::default) else { return };
+/// assert_eq!(played, 0);
+/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Failures {
     /// Files and what is wrong with them.
@@ -83,6 +107,25 @@ impl fmt::Debug for Failures {
 /// # Errors
 ///
 /// All that do not hold. A folder without cases is an error too: a test that plays nothing shows nothing.
+///
+/// ```
+/// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Tick};
+/// # #[derive(Default)]
+/// # struct Mine;
+/// # impl Policy for Mine {
+/// #     type Config = ();
+/// #     type PodConfig = NoConfig;
+/// #     fn describe() -> Description { Description::new("mine", "0.1.0", "") }
+/// #     fn pods<H: Host>(&mut self, _: &mut H, _: Vec<Pod<NoConfig>>, _: &[PodId]) -> Vec<Rejection> { Vec::new() }
+/// #     fn evaluate<H: Host>(&mut self, _: &mut H, _: Tick) -> Result<(), String> { Ok(()) }
+/// # }
+/// use qosm_sdk::testing::{Failures, Native, run_folder};
+///
+/// fn the_cases_hold() -> Result<(), Failures> {
+///     run_folder("tests/cases", Native::<Mine>::default)
+/// }
+/// # assert!(the_cases_hold().is_err(), "there are none here");
+/// ```
 pub fn run_folder<D: Driver>(folder: impl AsRef<Path>, mut driver: impl FnMut() -> D) -> Result<(), Failures> {
     let folder = folder.as_ref();
     let unreadable = |error: std::io::Error| Failures {
@@ -116,6 +159,12 @@ impl Case {
     /// # Errors
     ///
     /// [`CaseError::Malformed`] with line and column.
+    ///
+    /// ```
+    /// let case = qosm_sdk::testing::Case::parse("{about: nothing happens, ticks: [{}]}")?;
+    /// assert_eq!(case.about, "nothing happens");
+    /// # Ok::<(), qosm_sdk::testing::CaseError>(())
+    /// ```
     pub fn parse(yaml: &str) -> Result<Self, CaseError> {
         serde_saphyr::from_str(yaml).map_err(|error| CaseError::Malformed(error.to_string()))
     }
@@ -126,6 +175,31 @@ impl Case {
 /// # Errors
 ///
 /// The first thing that is not as expected.
+///
+/// ```
+/// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Tick};
+/// # #[derive(Default)]
+/// # struct Mine;
+/// # impl Policy for Mine {
+/// #     type Config = ();
+/// #     type PodConfig = NoConfig;
+/// #     fn describe() -> Description { Description::new("mine", "0.1.0", "") }
+/// #     fn pods<H: Host>(&mut self, _: &mut H, _: Vec<Pod<NoConfig>>, _: &[PodId]) -> Vec<Rejection> { Vec::new() }
+/// #     fn evaluate<H: Host>(&mut self, _: &mut H, _: Tick) -> Result<(), String> { Ok(()) }
+/// # }
+/// use qosm_sdk::testing::{Case, Native, run_case};
+///
+/// let case = Case::parse(
+///     "
+///     about: a quota that nobody sets
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks: [{expect: [{target: pod default/web, knob: cpu.quota, value: 1000}]}]
+///     ",
+/// )?;
+/// let error = run_case(&case, &mut Native::<Mine>::default()).unwrap_err();
+/// assert!(error.to_string().ends_with("- pod default/web cpu.quota = 1000"), "{error}");
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
 pub fn run_case(case: &Case, driver: &mut impl Driver) -> Result<(), CaseError> {
     let mut run = Run { stage: Stage::default(), driver };
     run.start(case)?;

@@ -7,6 +7,7 @@ use super::case::{
     PressureRow, ProgressRow, Quota, ResourceWord, ScopeWord, StallRow, TickFacts, TriggerRow,
 };
 use super::run::CaseError;
+use crate::kubelet;
 use crate::mock::{CPU_QUOTA, Columns, Value};
 use crate::{
     Alarm, Bandwidth, Cause, Container, ContainerId, ContainerKind, ContainerState, CpuSample, ExtendedResource,
@@ -15,13 +16,9 @@ use crate::{
     Tier, Trigger,
 };
 
-/// Length of the enforcement period unless a case says otherwise.
-const PERIOD_USEC: u64 = 100_000;
 /// Thresholds of pressure unless a case says otherwise.
 const STALL_USEC: u32 = 150_000;
 const STALL_WINDOW_USEC: u32 = 1_000_000;
-/// Smallest quota that the kernel takes.
-const QUOTA_MIN_USEC: u64 = 1_000;
 
 #[derive(Default)]
 pub(super) struct Stage {
@@ -444,19 +441,19 @@ fn trigger(row: TriggerRow) -> Trigger {
 
 /// The rows of a pod and its running containers: as the case says them, else what a kubelet writes.
 fn bandwidth(pod: &PodDescription, facts: &PodFacts) -> Vec<Bandwidth> {
-    let pod_period = pod.period_usec.unwrap_or(PERIOD_USEC);
+    let pod_period = pod.period_usec.unwrap_or(kubelet::PERIOD_USEC);
     let mut rows = Vec::new();
     let mut push = |target, said: Option<Quota>, limit: Option<u64>, period: u64| {
         let baseline = match said {
             Some(Quota::Micros(micros)) => Some(micros),
             Some(Quota::Max) => None,
             Some(Quota::Unreadable) => return,
-            None => limit.map(|milli| (milli.saturating_mul(period) / 1000).max(QUOTA_MIN_USEC)),
+            None => limit.map(|milli| kubelet::quota(milli, period)),
         };
         rows.push(Bandwidth { target, quota_usec: baseline, baseline_quota_usec: baseline, period_usec: period });
     };
     if facts.active {
-        push(Target::Pod(facts.id), pod.quota_usec, pod_limit_milli(facts), pod_period);
+        push(Target::Pod(facts.id), pod.quota_usec, kubelet::pod_limit_milli(facts), pod_period);
     }
     for (said, container) in pod.containers.iter().zip(&facts.containers) {
         if facts.active && container.state == ContainerState::Running {
@@ -466,25 +463,4 @@ fn bandwidth(pod: &PodDescription, facts: &PodFacts) -> Vec<Bandwidth> {
         }
     }
     rows
-}
-
-/// The CPU limit that a kubelet gives a pod; `None` unless all containers are limited.
-fn pod_limit_milli(pod: &PodFacts) -> Option<u64> {
-    if pod.cpu_limit_milli.is_some() {
-        return pod.cpu_limit_milli;
-    }
-    let (mut together, mut beside, mut peak) = (0, 0, 0);
-    for container in &pod.containers {
-        let limit = container.cpu_limit_milli.filter(|milli| *milli > 0)?;
-        match container.kind {
-            ContainerKind::Regular => together += limit,
-            ContainerKind::Sidecar => {
-                beside += limit;
-                peak = peak.max(beside);
-            }
-            ContainerKind::Init => peak = peak.max(beside + limit),
-        }
-    }
-    let limit = (together + beside).max(peak);
-    (limit > 0).then_some(limit + pod.cpu_overhead_milli)
 }

@@ -1,0 +1,73 @@
+//! Serves pods by the class that a company's own annotation gives them: `example.com/service-class: '{"policy": "gold"}'`.
+//!
+//! It shows how a protocol of one's own becomes qosm's: `protocol` declares annotations, a ConfigMap key, words and fields; the host
+//! hands over what holds for each pod; what is left is to act on it, here.
+
+mod protocol;
+
+use std::collections::BTreeMap;
+
+use qosm_sdk::{
+    Bound, Description, Host, Pod, PodId, Pods, Policy, Protection, Rejection, Target, Tick, percent_of, scale,
+};
+
+pub use crate::protocol::{Class, PodConfig};
+
+qosm_sdk::export!(ServiceClass);
+
+/// The policy.
+#[derive(Clone, Debug, Default)]
+pub struct ServiceClass {
+    pods: Pods<PodConfig>,
+}
+
+impl Policy for ServiceClass {
+    type Config = ();
+    type PodConfig = PodConfig;
+
+    fn describe() -> Description {
+        protocol::description()
+    }
+
+    fn pods<H: Host>(&mut self, _: &mut H, upserted: Vec<Pod<PodConfig>>, removed: &[PodId]) -> Vec<Rejection> {
+        self.pods.update(upserted, removed);
+        Vec::new()
+    }
+
+    fn evaluate<H: Host>(&mut self, host: &mut H, _: Tick) -> Result<(), String> {
+        let rows = host.bandwidth();
+        let rows: BTreeMap<Target, _> = rows.iter().map(|row| (row.target, row)).collect();
+        for pod in self.pods.iter() {
+            let config = pod.config.unwrap_or_default();
+            let reason = format!("service class {}", config.policy);
+            // The pod's own group must not hold back what its containers have saved up.
+            let of_pod = rows.get(&Target::Pod(pod.id)).filter(|row| row.baseline_quota_usec.is_some());
+            let mut together = 0_u64;
+            for container in &pod.containers {
+                let target = Target::Container(container.id);
+                let row = rows.get(&target).and_then(|row| Some((row.baseline_quota_usec?, row.period_usec)));
+                match (config.burst_percent, row) {
+                    (Some(percent), Some((quota, period))) => {
+                        let burst = percent_of(quota, percent);
+                        host.set_burst(target, burst, &reason);
+                        let pod_period = of_pod.map_or(period, |row| row.period_usec);
+                        together = together.saturating_add(scale(burst, pod_period, period));
+                    }
+                    _ => host.release_burst(target),
+                }
+                match (config.high_percent, container.memory_limit_bytes) {
+                    (Some(percent), Some(limit)) => {
+                        let high = Some(Bound::Bytes(percent_of(limit, percent)));
+                        host.protect(target, &Protection { high, ..Protection::NONE }, &reason);
+                    }
+                    _ => host.release_protection(target),
+                }
+            }
+            match (config.burst_percent, of_pod) {
+                (Some(_), Some(_)) => host.set_burst(Target::Pod(pod.id), together, &reason),
+                _ => host.release_burst(Target::Pod(pod.id)),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,228 @@
+//! The Rego in this repository: the library, the template and the examples, each checked, tested and built with what its author types.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace::Workspace;
+use crate::{command, opa};
+
+/// The library, with its tests.
+const SDK: &str = "sdk/rego";
+/// What of it is copied into a project's `lib/qosm`.
+const LIBRARY: &str = "sdk/rego/qosm";
+/// What a policy is given, for the type checker; a project has it beside the library.
+const SCHEMA: &str = "sdk/rego/input.schema.json";
+/// A policy that somebody begins with.
+const TEMPLATE: &str = "sdk/templates/rego";
+const NAME_OF_TEMPLATE: &str = "my-policy";
+/// Where the examples are, and what the names of those in Rego begin with.
+const EXAMPLES: (&str, &str) = ("examples", "rego-");
+/// Tests are no part of what is shipped.
+const TESTS: &str = "*_test.rego";
+
+/// What to do with them.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Copies the library into the template and the examples first.
+    #[arg(long)]
+    update: bool,
+}
+
+/// What `opa test` reported.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Tests that passed.
+    pub(crate) passed: u64,
+    /// Tests that failed, or could not be run.
+    pub(crate) failed: u64,
+    /// Tests that are to be done (`todo_test_…`).
+    pub(crate) skipped: u64,
+}
+
+impl Counts {
+    /// Counts what `opa test --verbose` printed: `data.qosm_test.test_it: PASS (1.2ms)`. What failed is printed twice.
+    fn add<'a>(&mut self, printed: impl IntoIterator<Item = &'a str>) {
+        let verdict = |line: &'a str| {
+            let (name, verdict) = line.rsplit_once(": ").filter(|(name, _)| name.starts_with("data."))?;
+            Some((name, verdict.split_whitespace().next()?))
+        };
+        let verdicts: BTreeMap<&str, &str> = printed.into_iter().filter_map(verdict).collect();
+        for verdict in verdicts.into_values() {
+            match verdict {
+                "PASS" => self.passed += 1,
+                "FAIL" | "ERROR" => self.failed += 1,
+                "SKIPPED" => self.skipped += 1,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The folder of the bundles, once built.
+pub(crate) fn bundles(workspace: &Workspace) -> PathBuf {
+    workspace.target().join("rego")
+}
+
+/// Builds and tests everything.
+///
+/// # Errors
+///
+/// As [`build`] and [`test`].
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    if args.update {
+        update(workspace)?;
+    }
+    build(workspace)?;
+    let counts = test(workspace)?;
+    println!("{} passed, {} failed", counts.passed, counts.failed);
+    Ok(if counts.failed == 0 && counts.skipped == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Builds the template and the examples to `rego/<name>.tar.gz` in the target directory.
+///
+/// # Errors
+///
+/// What opa complains of.
+pub(crate) fn build(workspace: &Workspace) -> Result<()> {
+    command::heading("Rego policies");
+    let folder = bundles(workspace);
+    fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+    for project in projects(workspace)? {
+        has_library(workspace, &project)?;
+        let name = match project.file_name().context("a project has no name")? {
+            _ if project.ends_with(TEMPLATE) => NAME_OF_TEMPLATE.as_ref(),
+            name => name,
+        };
+        let bundle = folder.join(name).with_extension("tar.gz");
+        let mut build = opa::command(workspace)?;
+        build.args(["build", "--bundle", ".", "--target", "wasm", "--ignore", TESTS, "--output"]).arg(&bundle);
+        command::run(build.current_dir(&project))?;
+    }
+    Ok(())
+}
+
+/// Checks formatting and types, and runs the tests, of the library, the template and the examples.
+///
+/// # Errors
+///
+/// What is not formatted or does not compile. Tests that fail are counted.
+pub(crate) fn test(workspace: &Workspace) -> Result<Counts> {
+    let mut counts = Counts::default();
+    for folder in [workspace.root().join(SDK)].into_iter().chain(projects(workspace)?) {
+        let shown = folder.strip_prefix(workspace.root()).unwrap_or(&folder).display().to_string();
+        command::heading(&format!("Rego of {shown}"));
+        let opa = |words: &[&str]| -> Result<_> {
+            let mut opa = opa::command(workspace)?;
+            opa.args(words).current_dir(&folder);
+            Ok(opa)
+        };
+        let unformatted = command::output(&mut opa(&["fmt", "--list", "."])?)?;
+        if !unformatted.trim().is_empty() {
+            bail!("not formatted in {shown}: {}: run `opa fmt -w .` there", unformatted.trim().replace('\n', ", "));
+        }
+        let mut check = opa(&["check", "--strict", "--bundle", "."])?;
+        command::run(check.arg("--schema").arg(workspace.root().join(SCHEMA)))?;
+        let (passed, failed) = (counts.passed, counts.failed);
+        let mut printed = Vec::new();
+        let status = command::lines(&mut opa(&["test", "--verbose", "--bundle", "."])?, |line| {
+            println!("{line}");
+            printed.push(line.to_owned());
+        })?;
+        counts.add(printed.iter().map(String::as_str));
+        if counts.passed == passed {
+            bail!("no test of {shown} passed: none was found, or nothing there compiles");
+        }
+        if !status.success() && counts.failed == failed {
+            counts.failed += 1;
+        }
+    }
+    Ok(counts)
+}
+
+/// The folders of the template and the examples.
+fn projects(workspace: &Workspace) -> Result<Vec<PathBuf>> {
+    let (folder, prefix) = EXAMPLES;
+    let folder = workspace.root().join(folder);
+    let entries = fs::read_dir(&folder).with_context(|| format!("{} cannot be listed", folder.display()))?;
+    let is_rego = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)) && path.is_dir()
+    };
+    let mut projects: Vec<_> = entries.filter_map(Result::ok).map(|entry| entry.path()).filter(is_rego).collect();
+    projects.sort();
+    if projects.is_empty() {
+        bail!("{} holds no folder whose name begins with `{prefix}`", folder.display());
+    }
+    projects.insert(0, workspace.root().join(TEMPLATE));
+    Ok(projects)
+}
+
+/// What a project has in `lib/qosm`: by name, where it comes from.
+fn library(workspace: &Workspace) -> Result<BTreeMap<OsString, PathBuf>> {
+    let folder = workspace.root().join(LIBRARY);
+    let entries = fs::read_dir(&folder).with_context(|| format!("{} cannot be listed", folder.display()))?;
+    let files = entries.filter_map(Result::ok).map(|entry| entry.path()).chain([workspace.root().join(SCHEMA)]);
+    Ok(files.filter_map(|file| Some((file.file_name()?.to_owned(), file))).collect())
+}
+
+/// Whether `lib/qosm` of a project is the library as it is now. Projects have copies, because they are what somebody copies.
+fn has_library(workspace: &Workspace, project: &Path) -> Result<()> {
+    let folder = project.join("lib/qosm");
+    let read = |file: &Path| fs::read(file).with_context(|| format!("{} cannot be read", file.display()));
+    let way_out = "run `cargo xtask rego --update`";
+    let library = library(workspace)?;
+    for (name, file) in &library {
+        let copy = folder.join(name);
+        if fs::read(&copy).ok() != Some(read(file)?) {
+            bail!("{} is not {}: {way_out}", copy.display(), file.display());
+        }
+    }
+    let entries = fs::read_dir(&folder).with_context(|| format!("{} cannot be listed", folder.display()))?;
+    for entry in entries.filter_map(Result::ok).filter(|entry| !library.contains_key(&entry.file_name())) {
+        bail!("{} is no part of the library: {way_out}", entry.path().display());
+    }
+    Ok(())
+}
+
+/// Copies the library into every project anew.
+fn update(workspace: &Workspace) -> Result<()> {
+    let library = library(workspace)?;
+    for project in projects(workspace)? {
+        let folder = project.join("lib/qosm");
+        let unwritable = || format!("{} cannot be written", folder.display());
+        if folder.exists() {
+            fs::remove_dir_all(&folder).with_context(unwritable)?;
+        }
+        fs::create_dir_all(&folder).with_context(unwritable)?;
+        for (name, file) in &library {
+            fs::copy(file, folder.join(name)).with_context(unwritable)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_counted_as_opa_prints_them() {
+        let mut counts = Counts::default();
+        counts.add([
+            "FAILURES",
+            "data.qosm_test.test_it_lets_go: FAIL (210.3µs)",
+            "SUMMARY",
+            "policy_test.rego:",
+            "data.qosm_test.test_it_holds: PASS (1.234567ms)",
+            "data.qosm_test.test_it_lets_go: FAIL (210.3µs)",
+            "data.qosm_test.todo_test_later: SKIPPED",
+            "data.qosm_test.test_what_is_this: ERROR (1µs)",
+            "PASS: 1/3",
+        ]);
+        assert_eq!(counts, Counts { passed: 1, failed: 2, skipped: 1 });
+    }
+}

@@ -1,0 +1,410 @@
+//! The host itself: what it was told, what is staged and held, and what it refuses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::{Columns, Event, MEMORY_KNOBS, Migration, Staged, Value};
+use crate::host::Rehearsal;
+use crate::{Bandwidth, ContainerId, Level, PodFacts, PodId, Target, Tier};
+
+/// Longest reason, and text of an event.
+const TEXT_BYTES: usize = 4096;
+/// Most settings that one call may stage.
+const SETTINGS: usize = 16_384;
+/// Most events that one call may emit.
+const EVENTS: usize = 256;
+/// Longest reason of an event.
+const EVENT_REASON_BYTES: usize = 128;
+
+/// A host without a node beneath it: columns are put in, leases are looked up.
+///
+/// Given to a [`Session`](crate::Session), it knows the pods that the policy was given, and refuses what a node's host refuses: a
+/// pod or container that the policy was not given, an interface that is not granted ([`MockHost::granting`]), numbers and texts that
+/// do not fit, measurements before the first evaluation. The call then ends with an error that says so, and nothing of it counts.
+///
+/// ```
+/// use qosm_sdk::mock::{CPU_QUOTA, MockHost};
+/// use qosm_sdk::{CpuBandwidth, Target};
+///
+/// let app = Target::Container(7);
+/// let mut host = MockHost::default();
+/// host.set_quota(app, Some(50_000), "it is throttled");
+/// host.commit();
+/// host.assert_held(app, CPU_QUOTA, 50_000);
+/// assert_eq!(host.to_string(), "container 7 cpu.quota = 50000");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct MockHost {
+    /// What the policy will measure.
+    pub columns: Columns,
+    /// What it wrote to the log.
+    pub log: Vec<(Level, String)>,
+    /// The events that it emitted.
+    pub events: Vec<Event>,
+    /// Its memory, as of the last commit.
+    pub state: Vec<u8>,
+    pub(super) bandwidth_before: Vec<Bandwidth>,
+    pub(super) generation: u64,
+    pub(super) migrations: Vec<Migration>,
+    pub(super) staged_state: Option<Vec<u8>>,
+    staged: Vec<Staged>,
+    leases: BTreeMap<(Target, &'static str), Value>,
+    /// The pods that the policy knows, and their containers; `None` = nobody says.
+    given: Option<BTreeMap<PodId, Vec<ContainerId>>>,
+    /// `None` = all.
+    granted: Option<BTreeSet<&'static str>>,
+    used: BTreeSet<&'static str>,
+    /// The first rule that was broken in this call.
+    breach: Option<String>,
+    /// In calls before an evaluation there is nothing to measure.
+    pub(super) is_blind: bool,
+    pub(super) has_measured: bool,
+    events_before: usize,
+}
+
+impl MockHost {
+    /// One that grants these interfaces, as they are called in the contract, and `log` and `state`.
+    ///
+    /// ```
+    /// use qosm_sdk::mock::{self, MockHost};
+    /// use qosm_sdk::{CpuStat, Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Session, Tick};
+    ///
+    /// #[derive(Default)]
+    /// struct Curious;
+    ///
+    /// impl Policy for Curious {
+    ///     type Config = ();
+    ///     type PodConfig = NoConfig;
+    ///     // …
+    /// #   fn describe() -> Description { Description::new("curious", "0.1.0", "") }
+    /// #   fn pods<H: Host>(&mut self, _: &mut H, _: Vec<Pod<NoConfig>>, _: &[PodId]) -> Vec<Rejection> { Vec::new() }
+    ///     fn evaluate<H: Host>(&mut self, host: &mut H, _: Tick) -> Result<(), String> {
+    ///         host.cpu();
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let refused = Session::<Curious>::default().evaluate(&mut MockHost::granting(["node"]), mock::tick(1_000));
+    /// assert_eq!(refused, Err("it imports `cpu-stat`, which is not granted here".into()));
+    /// ```
+    pub fn granting(interfaces: impl IntoIterator<Item = &'static str>) -> Self {
+        Self { granted: Some(interfaces.into_iter().chain(["log", "state"]).collect()), ..Self::default() }
+    }
+
+    /// The interfaces that were called so far, in alphabetical order: what a component made of the policy imports, if the test
+    /// went through all of it.
+    ///
+    /// ```
+    /// use qosm_sdk::mock::MockHost;
+    /// use qosm_sdk::{CpuStat, Node};
+    ///
+    /// let mut host = MockHost::default();
+    /// host.node();
+    /// host.cpu();
+    /// assert_eq!(host.used(), ["cpu-stat", "node"]);
+    /// ```
+    pub fn used(&self) -> Vec<&'static str> {
+        self.used.iter().copied().collect()
+    }
+
+    /// What is held, or will be when the evaluation ends well.
+    ///
+    /// ```
+    /// use qosm_sdk::mock::{CPU_BURST, MockHost, Value};
+    /// use qosm_sdk::{CpuBandwidth, Target};
+    ///
+    /// let mut host = MockHost::default();
+    /// host.set_burst(Target::Pod(1), 1_000, "asked for");
+    /// assert_eq!(host.held(Target::Pod(1), CPU_BURST), Some(Value::Number(1_000)));
+    /// host.discard();
+    /// assert_eq!(host.held(Target::Pod(1), CPU_BURST), None);
+    /// ```
+    pub fn held(&self, target: Target, knob: &str) -> Option<Value> {
+        match self.staged.iter().rev().find(|staged| staged.target == target && staged.knob == knob) {
+            Some(staged) => staged.value,
+            None => {
+                self.leases.iter().find(|((held, name), _)| *held == target && *name == knob).map(|(_, value)| *value)
+            }
+        }
+    }
+
+    /// Asserts that this is held, or will be; tells all that is held otherwise.
+    ///
+    /// # Panics
+    ///
+    /// If it is not.
+    ///
+    /// ```should_panic
+    /// use qosm_sdk::Target;
+    /// use qosm_sdk::mock::{CPU_QUOTA, MockHost};
+    ///
+    /// MockHost::default().assert_held(Target::Pod(1), CPU_QUOTA, 50_000);
+    /// ```
+    #[track_caller]
+    pub fn assert_held(&self, target: Target, knob: &str, value: impl Into<Value>) {
+        let value = value.into();
+        let is_held = self.held(target, knob) == Some(value);
+        assert!(is_held, "{} {knob} = {value} is not held; what is held:\n{self}", Named(target));
+    }
+
+    /// Asserts that nothing is held there; tells all that is held otherwise.
+    ///
+    /// # Panics
+    ///
+    /// If something is.
+    ///
+    /// ```
+    /// use qosm_sdk::Target;
+    /// use qosm_sdk::mock::{CPU_QUOTA, MockHost};
+    ///
+    /// MockHost::default().assert_free(Target::Pod(1), CPU_QUOTA);
+    /// ```
+    #[track_caller]
+    pub fn assert_free(&self, target: Target, knob: &str) {
+        assert!(self.held(target, knob).is_none(), "{} {knob} is held; what is held:\n{self}", Named(target));
+    }
+
+    /// All that is held since the last commit.
+    ///
+    /// ```
+    /// assert!(qosm_sdk::mock::MockHost::default().leases().is_empty());
+    /// ```
+    pub fn leases(&self) -> &BTreeMap<(Target, &'static str), Value> {
+        &self.leases
+    }
+
+    /// What was staged since the last commit or discard, in order. What is not held is not released.
+    ///
+    /// ```
+    /// use qosm_sdk::mock::MockHost;
+    /// use qosm_sdk::{CpuBandwidth, Target};
+    ///
+    /// let mut host = MockHost::default();
+    /// host.release_quota(Target::Pod(1));
+    /// assert_eq!(host.staged(), []);
+    /// ```
+    pub fn staged(&self) -> &[Staged] {
+        &self.staged
+    }
+
+    /// The migrations that were started or stopped since the last commit, discard or call of this, in order.
+    ///
+    /// ```
+    /// use qosm_sdk::PageMigration;
+    /// use qosm_sdk::mock::MockHost;
+    ///
+    /// let mut host = MockHost::default();
+    /// host.stop_migration(7);
+    /// assert_eq!(host.take_migrations().len(), 1);
+    /// assert_eq!(host.take_migrations(), []);
+    /// ```
+    pub fn take_migrations(&mut self) -> Vec<Migration> {
+        std::mem::take(&mut self.migrations)
+    }
+
+    /// Ends an evaluation well: what was staged is held, and the rows of `columns.bandwidth` show quotas that are held, or
+    /// their baseline. Returns what was staged.
+    ///
+    /// ```
+    /// use qosm_sdk::mock::MockHost;
+    /// use qosm_sdk::{Bandwidth, CpuBandwidth, Target};
+    ///
+    /// let (target, baseline) = (Target::Container(7), Some(50_000));
+    /// let mut host = MockHost::default();
+    /// host.columns.bandwidth =
+    ///     vec![Bandwidth { target, quota_usec: baseline, baseline_quota_usec: baseline, period_usec: 100_000 }];
+    /// host.set_quota(target, Some(75_000), "it is throttled");
+    /// assert_eq!(host.commit().len(), 1);
+    /// assert_eq!(host.columns.bandwidth[0].quota_usec, Some(75_000));
+    /// ```
+    pub fn commit(&mut self) -> Vec<Staged> {
+        for staged in &self.staged {
+            let key = (staged.target, staged.knob);
+            match staged.value {
+                Some(value) => self.leases.insert(key, value),
+                None => self.leases.remove(&key),
+            };
+        }
+        for row in &mut self.columns.bandwidth {
+            row.quota_usec = match self.leases.get(&(row.target, super::CPU_QUOTA)) {
+                Some(Value::Number(quota)) => u64::try_from(*quota).ok(),
+                Some(Value::Max) => None,
+                None => row.baseline_quota_usec,
+            };
+        }
+        if let Some(state) = self.staged_state.take() {
+            self.state = state;
+        }
+        std::mem::take(&mut self.staged)
+    }
+
+    /// Ends an evaluation badly: what was staged is dropped.
+    ///
+    /// ```
+    /// use qosm_sdk::State;
+    /// use qosm_sdk::mock::MockHost;
+    ///
+    /// let mut host = MockHost::default();
+    /// host.save_state(b"what I know")?;
+    /// host.discard();
+    /// assert_eq!(host.state, b"");
+    /// # Ok::<(), String>(())
+    /// ```
+    pub fn discard(&mut self) {
+        self.staged.clear();
+        self.migrations.clear();
+        self.staged_state = None;
+    }
+
+    /// Notes that an interface was called.
+    pub(super) fn calls(&mut self, interface: &'static str) {
+        self.used.insert(interface);
+        if self.granted.as_ref().is_some_and(|granted| !granted.contains(interface)) {
+            self.refuse(format!("it imports `{interface}`, which is not granted here"));
+        }
+    }
+
+    /// The first broken rule is what the call ends with.
+    pub(super) fn refuse(&mut self, why: String) {
+        self.breach.get_or_insert(why);
+    }
+
+    /// A policy can name what it was given, and the tiers.
+    pub(super) fn require(&mut self, target: Target) {
+        let Some(given) = &self.given else { return };
+        let is_known = match target {
+            Target::Tier(_) => true,
+            Target::Pod(pod) => given.contains_key(&pod),
+            Target::Container(id) => given.values().any(|containers| containers.contains(&id)),
+        };
+        if !is_known {
+            self.refuse(format!("it names {}, which it was not given", Named(target)));
+        }
+    }
+
+    /// A number as a cgroup file can hold it.
+    pub(super) fn number(&mut self, what: &str, number: u64) -> Value {
+        if i64::try_from(number).is_err() {
+            self.refuse(format!("its {what} is {number}, which no cgroup file can hold"));
+        }
+        number.into()
+    }
+
+    pub(super) fn text(&mut self, what: &str, text: &str) {
+        if text.len() > TEXT_BYTES {
+            self.refuse(format!("its {what} has {} bytes, and {TEXT_BYTES} are allowed", text.len()));
+        }
+    }
+
+    pub(super) fn stage(&mut self, target: Target, knob: &'static str, value: Option<Value>, reason: &str) {
+        self.require(target);
+        self.text("reason", reason);
+        if value.is_none() && self.held(target, knob).is_none() {
+            return;
+        }
+        if self.staged.len() >= SETTINGS {
+            return self.refuse(format!("it stages more than {SETTINGS} settings"));
+        }
+        self.staged.push(Staged { target, knob, value, reason: reason.into() });
+    }
+
+    pub(super) fn stage_memory(&mut self, target: Target, values: [Option<Value>; 12], reason: &str) {
+        for (knob, value) in MEMORY_KNOBS.into_iter().zip(values) {
+            self.stage(target, knob, value, reason);
+        }
+    }
+
+    pub(super) fn event(&mut self, event: Event) {
+        self.require(Target::Pod(event.pod));
+        self.text("event message", &event.message);
+        let is_word = event.reason.starts_with(|first: char| first.is_ascii_uppercase())
+            && event.reason.chars().all(|other| other.is_ascii_alphanumeric());
+        if !is_word || event.reason.len() > EVENT_REASON_BYTES {
+            self.refuse(format!(
+                "`{}` is not the reason of an event: one word in camel case, at most {EVENT_REASON_BYTES} letters and digits",
+                event.reason
+            ));
+        }
+        if self.events.len().saturating_sub(self.events_before) >= EVENTS {
+            return self.refuse(format!("it emits more than {EVENTS} pod events"));
+        }
+        self.events.push(event);
+    }
+}
+
+impl Rehearsal for MockHost {
+    fn begin(&mut self, is_evaluation: bool) {
+        self.breach = None;
+        self.is_blind = !is_evaluation;
+        self.has_measured |= is_evaluation;
+        self.events_before = self.events.len();
+    }
+
+    fn give(&mut self, upserted: &[PodFacts], removed: &[PodId]) {
+        let given = self.given.get_or_insert_default();
+        let mut before: Vec<Target> = Vec::new();
+        for pod in removed.iter().copied().chain(upserted.iter().map(|pod| pod.id)) {
+            let containers = given.remove(&pod).unwrap_or_default();
+            before.extend(containers.into_iter().map(Target::Container).chain([Target::Pod(pod)]));
+        }
+        for pod in upserted {
+            given.insert(pod.id, pod.containers.iter().map(|container| container.id).collect());
+        }
+        // What is held goes with what it is held on.
+        for gone in before {
+            let is_here = match gone {
+                Target::Tier(_) => true,
+                Target::Pod(pod) => given.contains_key(&pod),
+                Target::Container(id) => given.values().any(|containers| containers.contains(&id)),
+            };
+            if !is_here {
+                self.leases.retain(|(target, _), _| *target != gone);
+            }
+        }
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.is_blind = false;
+        match self.breach.take() {
+            Some(why) => {
+                self.discard();
+                self.events.truncate(self.events_before);
+                Err(why)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for MockHost {
+    /// All that is held, or will be, a line each.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut held: BTreeMap<_, _> = self.leases.iter().map(|(key, value)| (*key, Some(*value))).collect();
+        held.extend(self.staged.iter().map(|staged| ((staged.target, staged.knob), staged.value)));
+        let mut lines = held.into_iter().filter_map(|(key, value)| Some((key, value?))).peekable();
+        if lines.peek().is_none() {
+            return f.write_str("nothing");
+        }
+        while let Some(((target, knob), value)) = lines.next() {
+            write!(f, "{} {knob} = {value}", Named(target))?;
+            if lines.peek().is_some() {
+                f.write_str("\n")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Named(Target);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Target::Tier(Tier::Guaranteed) => f.write_str("tier kubepods"),
+            Target::Tier(Tier::Burstable) => f.write_str("tier burstable"),
+            Target::Tier(Tier::BestEffort) => f.write_str("tier besteffort"),
+            Target::Pod(id) => write!(f, "pod {id}"),
+            Target::Container(id) => write!(f, "container {id}"),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What a policy asked for.
+
+use super::Value;
+use crate::{
+    Bandwidth, ContainerId, CpuSample, EventKind, MemorySample, MigrationProgress, NodeSample, NumaNode, NumaSample,
+    PodId, PressureSample, Target,
+};
+
+/// One staged change of leases.
+///
+/// ```
+/// use qosm_sdk::mock::{CPU_QUOTA, MockHost, Staged, Value};
+/// use qosm_sdk::{CpuBandwidth, Target};
+///
+/// let mut host = MockHost::default();
+/// host.set_quota(Target::Container(7), None, "it is batch work");
+/// let staged = Staged {
+///     target: Target::Container(7),
+///     knob: CPU_QUOTA,
+///     value: Some(Value::Max),
+///     reason: "it is batch work".into(),
+/// };
+/// assert_eq!(host.staged(), [staged]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Staged {
+    /// On which cgroup.
+    pub target: Target,
+    /// Which tunable, e.g. [`CPU_QUOTA`](super::CPU_QUOTA).
+    pub knob: &'static str,
+    /// What to hold; `None` gives it up.
+    pub value: Option<Value>,
+    /// Why, in the policy's words; empty when given up.
+    pub reason: String,
+}
+
+/// An event for a pod's owner.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{EventKind, PodEvent};
+///
+/// let mut host = MockHost::default();
+/// host.emit(1, EventKind::Normal, "Raised", "the quota was raised");
+/// assert_eq!(host.events[0].reason, "Raised");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The pod.
+    pub pod: PodId,
+    /// How much it matters.
+    pub kind: EventKind,
+    /// One word in camel case.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+}
+
+/// What a policy can measure.
+///
+/// ```
+/// use qosm_sdk::mock::{Columns, MockHost};
+/// use qosm_sdk::{CpuSample, CpuStat};
+///
+/// let sample = CpuSample { container: 7, usage_usec: 900_000, nr_periods: 10, nr_throttled: 3, throttled_usec: 40_000 };
+/// let mut host = MockHost::default();
+/// host.columns = Columns { cpu: vec![sample], ..Columns::default() };
+/// assert_eq!(host.cpu(), [sample]);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Columns {
+    /// The node.
+    pub node: Option<NodeSample>,
+    /// CPU time and throttling.
+    pub cpu: Vec<CpuSample>,
+    /// Quotas.
+    pub bandwidth: Vec<Bandwidth>,
+    /// Memory use.
+    pub memory: Vec<MemorySample>,
+    /// Pressure.
+    pub pressure: Vec<PressureSample>,
+    /// NUMA nodes.
+    pub numa_nodes: Vec<NumaNode>,
+    /// Where memory lies.
+    pub numa: Vec<NumaSample>,
+    /// How far migrations are.
+    pub migrations: Vec<MigrationProgress>,
+}
+
+/// A staged start or stop of a migration.
+///
+/// ```
+/// use qosm_sdk::PageMigration;
+/// use qosm_sdk::mock::MockHost;
+///
+/// let mut host = MockHost::default();
+/// host.start_migration(7, &[0], &[1], 1, "it runs on node 1");
+/// assert_eq!(host.take_migrations()[0].way, Some((vec![0], vec![1])));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Migration {
+    /// Whose pages.
+    pub container: ContainerId,
+    /// From which nodes to which; `None` stops it.
+    pub way: Option<(Vec<u32>, Vec<u32>)>,
+    /// The policy's number for it; 0 for a stop.
+    pub token: u64,
+    /// Why, in the policy's words; empty for a stop.
+    pub reason: String,
+}

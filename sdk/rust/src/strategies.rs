@@ -1,0 +1,318 @@
+//! Strategies for [`proptest`]: pods, the node and columns, to show what holds for all of them (feature `proptest`).
+//!
+//! Facts are such as a host can hand over, and among them are those that nobody expects: pods that have ended, containers that
+//! wait, limits of 0 and of more than there is, samples that are missing. Ids are unique.
+//!
+//! ```
+//! use proptest::prelude::*;
+//! use qosm_sdk::mock::MockHost;
+//! use qosm_sdk::{Session, mock, strategies};
+//! # use qosm_sdk::{CpuBandwidth, Description, Host, NoConfig, Pod, PodId, Pods, Policy, Rejection, Target, Tick};
+//! # #[derive(Default)]
+//! # struct MyPolicy { pods: Pods<NoConfig> }
+//! # impl Policy for MyPolicy {
+//! #     type Config = ();
+//! #     type PodConfig = NoConfig;
+//! #     fn describe() -> Description { Description::new("mine", "0.1.0", "") }
+//! #     fn pods<H: Host>(&mut self, _: &mut H, upserted: Vec<Pod<NoConfig>>, removed: &[PodId]) -> Vec<Rejection> {
+//! #         self.pods.update(upserted, removed);
+//! #         Vec::new()
+//! #     }
+//! #     fn evaluate<H: Host>(&mut self, host: &mut H, _: Tick) -> Result<(), String> {
+//! #         for pod in self.pods.iter() { host.set_burst(Target::Pod(pod.id), 1, "any"); }
+//! #         Ok(())
+//! #     }
+//! # }
+//!
+//! proptest! {
+//!     fn it_stages_nothing_that_a_host_refuses(
+//!         (pods, columns) in strategies::pods(0..5, Just("{}".to_owned()))
+//!             .prop_flat_map(|pods| (Just(pods.clone()), strategies::columns(&pods))),
+//!     ) {
+//!         let mut host = MockHost::default();
+//!         host.columns = columns;
+//!         let mut policy = Session::<MyPolicy>::default();
+//!         prop_assert_eq!(policy.pods(&mut host, pods, &[]), Ok(vec![]));
+//!         prop_assert_eq!(policy.evaluate(&mut host, mock::tick(1_000)), Ok(()));
+//!     }
+//! }
+//!
+//! it_stages_nothing_that_a_host_refuses();
+//! ```
+
+use proptest::collection::{SizeRange, vec};
+use proptest::option;
+use proptest::prelude::*;
+
+use crate::mock::{self, Columns};
+use crate::{
+    Container, ContainerId, ContainerKind, ContainerState, CpuSample, ExtendedResource, KubeQos, MemorySample,
+    NodeSample, PodFacts, PressureSample, QosClass, Stall,
+};
+
+/// A second, over which samples are differences.
+const WINDOW_USEC: u64 = 1_000_000;
+/// Enforcement periods within it.
+const PERIODS: u64 = 10;
+/// Containers of pod 3 are 300, 301, …
+const IDS_EACH: u32 = 100;
+
+/// An amount of bytes as people write it: most are sensible, some are 0, and some are as large as Kubernetes lets them be.
+///
+/// ```
+/// use proptest::strategy::{Strategy, ValueTree};
+/// use proptest::test_runner::TestRunner;
+///
+/// let amount: u64 = qosm_sdk::strategies::amount().new_tree(&mut TestRunner::deterministic())?.current();
+/// # let _ = amount;
+/// # Ok::<(), proptest::test_runner::Reason>(())
+/// ```
+pub fn amount() -> impl Strategy<Value = u64> {
+    prop_oneof![3 => 0..1_u64 << 34, 1 => Just(0), 1 => 0..1_u64 << 63]
+}
+
+/// A CPU limit, likewise.
+fn milli_cpu() -> impl Strategy<Value = u64> {
+    prop_oneof![8 => 0..64_000_u64, 1 => Just(0), 1 => 0..1_u64 << 40]
+}
+
+/// A container of any kind and state, with any requests, limits and batch resources; its id is 0 and its name `any`.
+///
+/// ```
+/// use proptest::prelude::*;
+///
+/// proptest!(|(container in qosm_sdk::strategies::container())| {
+///     prop_assert_eq!(container.name, "any");
+/// });
+/// ```
+pub fn container() -> impl Strategy<Value = Container> {
+    let kind = prop_oneof![1 => Just(ContainerKind::Init), 1 => Just(ContainerKind::Sidecar), 3 => Just(ContainerKind::Regular)];
+    let state = prop_oneof![
+        1 => Just(ContainerState::Waiting), 3 => Just(ContainerState::Running), 1 => Just(ContainerState::Terminated)
+    ];
+    let cpu = (option::of(0..64_000_u64), option::of(milli_cpu()));
+    let batch = (
+        option::of((option::of(amount()), option::of(amount()))),
+        option::of((option::of(amount()), option::of(amount()))),
+    );
+    (kind, state, cpu, memory, batch, option::weighted(0.1, 1..8_u32)).prop_map(
+        |(kind, state, cpu, memory, batch, exclusive_cpus)| {
+            let resource = |name: &str, amounts: Option<(Option<u64>, Option<u64>)>| {
+                amounts.map(|(request, limit)| ExtendedResource { name: name.into(), request, limit })
+            };
+            let batch_cpu = resource("kubernetes.io/batch-cpu", batch.0);
+            let batch_memory = resource("kubernetes.io/batch-memory", batch.1);
+            Container {
+                kind,
+                state,
+                cpu_request_milli: cpu.0,
+                cpu_limit_milli: cpu.1,
+                memory_request_bytes: memory.0,
+                memory_limit_bytes: memory.1,
+                extended_resources: batch_cpu.into_iter().chain(batch_memory).collect(),
+                exclusive_cpus,
+                ..mock::container(0, "any")
+            }
+        },
+    )
+}
+
+/// A pod of any class with up to four containers, and what was asked of the policy for it; its id and those of its containers are 0.
+///
+/// ```
+/// use proptest::prelude::*;
+/// use qosm_sdk::strategies;
+///
+/// let asked = prop_oneof![Just("{}".to_owned()), (1..=100_u64).prop_map(|percent| format!(r#"{{"percent": {percent}}}"#))];
+/// proptest!(|(pod in strategies::pod(asked))| {
+///     prop_assert!(pod.config.starts_with('{') && pod.containers.len() < 5);
+/// });
+/// ```
+pub fn pod(config: impl Strategy<Value = String>) -> impl Strategy<Value = PodFacts> {
+    let kube_qos = prop_oneof![Just(KubeQos::Guaranteed), Just(KubeQos::Burstable), Just(KubeQos::BestEffort)];
+    let declared = option::of(prop_oneof![
+        4 => Just(QosClass::Be), 4 => Just(QosClass::Ls), 1 => Just(QosClass::Lsr), 1 => Just(QosClass::Lse),
+        1 => Just(QosClass::System)
+    ]);
+    let overhead = || prop_oneof![2 => Just(0), 1 => amount()];
+    let of_the_pod =
+        (option::weighted(0.1, amount()), option::weighted(0.1, amount()), option::weighted(0.1, 0..64_000_u64));
+    let flags = (prop::bool::weighted(0.9), prop::bool::weighted(0.1), prop::bool::weighted(0.1));
+    let pod = (kube_qos, declared, flags, vec(container(), 0..5), (overhead(), overhead()), of_the_pod, config);
+    pod.prop_map(|(kube_qos, declared_qos, flags, containers, overhead, of_the_pod, config)| {
+        let qos = declared_qos.unwrap_or(match kube_qos {
+            KubeQos::Guaranteed => QosClass::Lsr,
+            KubeQos::Burstable => QosClass::Ls,
+            KubeQos::BestEffort => QosClass::Be,
+        });
+        PodFacts {
+            kube_qos,
+            declared_qos,
+            qos,
+            active: flags.0,
+            host_pid: flags.1,
+            static_pod: flags.2,
+            containers,
+            cpu_overhead_milli: overhead.0,
+            memory_overhead_bytes: overhead.1,
+            memory_request_bytes: of_the_pod.0,
+            memory_limit_bytes: of_the_pod.1,
+            cpu_limit_milli: of_the_pod.2,
+            config,
+            ..mock::pod(0, "default", "any")
+        }
+    })
+}
+
+/// Pods of one node: they and their containers have ids and names of their own.
+///
+/// ```
+/// use proptest::prelude::*;
+/// use qosm_sdk::strategies;
+///
+/// proptest!(|(pods in strategies::pods(2..=2, Just("{}".to_owned())))| {
+///     prop_assert_eq!((pods[0].id, pods[1].id), (1, 2));
+///     prop_assert!(pods[1].containers.iter().all(|container| container.id >= 200));
+/// });
+/// ```
+pub fn pods(
+    count: impl Into<SizeRange>,
+    config: impl Strategy<Value = String>,
+) -> impl Strategy<Value = Vec<PodFacts>> {
+    vec(pod(config), count).prop_map(|mut pods| {
+        for (pod, id) in pods.iter_mut().zip(1_u32..) {
+            pod.id = id;
+            pod.name = format!("pod-{id}");
+            pod.uid = format!("uid-of-{}-{}", pod.namespace, pod.name);
+            for (container, number) in pod.containers.iter_mut().zip(0_u32..) {
+                container.id = id.saturating_mul(IDS_EACH).saturating_add(number);
+                container.name = format!("container-{number}");
+            }
+        }
+        pods
+    })
+}
+
+/// A node of 1 to 128 CPUs; what is used of it is mostly known.
+///
+/// ```
+/// use proptest::prelude::*;
+///
+/// proptest!(|(node in qosm_sdk::strategies::node())| {
+///     prop_assert!(node.memory_allocatable_bytes <= node.memory_capacity_bytes);
+///     prop_assert!(node.cpu_usage_usec.is_none_or(|used| used <= u64::from(node.cpus) * 1_000_000));
+/// });
+/// ```
+pub fn node() -> impl Strategy<Value = NodeSample> {
+    let share = || 0..=100_u64;
+    (1..=128_u32, 1 << 28..1_u64 << 42, share(), option::weighted(0.9, share()), option::weighted(0.9, share()))
+        .prop_map(|(cpus, memory_capacity_bytes, allocatable, used, available)| NodeSample {
+            memory_allocatable_bytes: crate::percent_of(memory_capacity_bytes, allocatable),
+            cpu_usage_usec: used.map(|percent| crate::percent_of(u64::from(cpus) * WINDOW_USEC, percent)),
+            memory_available_bytes: available.map(|percent| crate::percent_of(memory_capacity_bytes, percent)),
+            ..mock::node(cpus, memory_capacity_bytes)
+        })
+}
+
+/// The CPU sample of a container over a second: up to 64 CPUs used, any share of the periods throttled.
+///
+/// ```
+/// use proptest::prelude::*;
+///
+/// proptest!(|(sample in qosm_sdk::strategies::cpu(7))| {
+///     prop_assert!(sample.container == 7 && sample.nr_throttled <= sample.nr_periods);
+/// });
+/// ```
+pub fn cpu(container: ContainerId) -> impl Strategy<Value = CpuSample> {
+    (0..64 * WINDOW_USEC, 0..=PERIODS, 0..=PERIODS, 0..16 * WINDOW_USEC).prop_map(
+        move |(usage_usec, one, other, throttled_usec)| CpuSample {
+            container,
+            usage_usec,
+            nr_periods: one.max(other),
+            nr_throttled: one.min(other),
+            throttled_usec: if one.min(other) > 0 { throttled_usec } else { 0 },
+        },
+    )
+}
+
+/// The memory sample of a container: parts are no larger than the whole.
+///
+/// ```
+/// use proptest::prelude::*;
+///
+/// proptest!(|(sample in qosm_sdk::strategies::memory(7))| {
+///     prop_assert!(sample.inactive_file_bytes <= sample.file_bytes);
+///     prop_assert!(sample.anon_bytes + sample.file_bytes <= sample.usage_bytes);
+/// });
+/// ```
+pub fn memory(container: ContainerId) -> impl Strategy<Value = MemorySample> {
+    let rare = || prop_oneof![4 => Just(0_u64), 1 => 0..100_u64];
+    (0..1_u64 << 38, 0..=100_u64, 0..=100_u64, rare(), rare(), rare()).prop_map(
+        move |(usage_bytes, anon, inactive, high_events, max_events, oom_kills)| {
+            let anon_bytes = crate::percent_of(usage_bytes, anon);
+            let file_bytes = usage_bytes - anon_bytes;
+            MemorySample {
+                container,
+                usage_bytes,
+                anon_bytes,
+                file_bytes,
+                inactive_file_bytes: crate::percent_of(file_bytes, inactive),
+                high_events,
+                max_events,
+                oom_kills,
+            }
+        },
+    )
+}
+
+/// The pressure sample of a container over a second: all wait no longer than some do.
+///
+/// ```
+/// use proptest::prelude::*;
+///
+/// proptest!(|(sample in qosm_sdk::strategies::pressure(7))| {
+///     prop_assert!(sample.memory.full_usec <= sample.memory.some_usec);
+/// });
+/// ```
+pub fn pressure(container: ContainerId) -> impl Strategy<Value = PressureSample> {
+    let stall = || {
+        (0..=WINDOW_USEC, 0..=100_u64)
+            .prop_map(|(some_usec, full)| Stall { some_usec, full_usec: crate::percent_of(some_usec, full) })
+    };
+    (stall(), stall(), stall()).prop_map(move |(cpu, memory, io)| PressureSample { container, cpu, memory, io })
+}
+
+/// What can be measured of these pods over a second: the node, quotas as a kubelet writes them, and samples of the containers that
+/// run, of which now and then one is missing. Nothing about NUMA nodes.
+///
+/// ```
+/// use proptest::prelude::*;
+/// use qosm_sdk::{Container, PodFacts, mock, strategies};
+///
+/// let web = PodFacts { containers: vec![mock::container(7, "app")], ..mock::pod(1, "default", "web") };
+/// proptest!(|(columns in strategies::columns(&[web]))| {
+///     prop_assert_eq!(columns.bandwidth.len(), 2);
+///     prop_assert!(columns.cpu.iter().all(|sample| sample.container == 7));
+/// });
+/// ```
+pub fn columns(pods: &[PodFacts]) -> impl Strategy<Value = Columns> + use<> {
+    let containers = pods.iter().filter(|pod| pod.active).flat_map(|pod| &pod.containers);
+    let running: Vec<ContainerId> = containers
+        .filter(|container| container.state == ContainerState::Running)
+        .map(|container| container.id)
+        .collect();
+    let bandwidth = mock::bandwidth(pods);
+    let each = |id: &ContainerId| {
+        let there = |weight| prop::bool::weighted(weight);
+        (cpu(*id), memory(*id), pressure(*id), there(0.9), there(0.9), there(0.7))
+    };
+    (node(), running.iter().map(each).collect::<Vec<_>>()).prop_map(move |(node, rows)| {
+        let mut columns = Columns { node: Some(node), bandwidth: bandwidth.clone(), ..Columns::default() };
+        for (cpu, memory, pressure, has_cpu, has_memory, has_pressure) in rows {
+            columns.cpu.extend(has_cpu.then_some(cpu));
+            columns.memory.extend(has_memory.then_some(memory));
+            columns.pressure.extend(has_pressure.then_some(pressure));
+        }
+        columns
+    })
+}
