@@ -8,7 +8,7 @@ IMAGE ?= ghcr.io/qosm/qosm:$(VERSION)
 HELM ?= helm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo bench bench-workloads bench-fleet cluster registry publish lint format image manifests clean
+.PHONY: help setup build test demo bench bench-workloads bench-fleet cluster registry publish lint format book image manifests clean
 
 help:  ## this list
 	@echo 'make VERB, where VERB is one of'
@@ -51,6 +51,9 @@ lint:  ## formatting, clippy, licences and advisories of dependencies
 
 format:  ## rustfmt over everything
 	@sh runtime/xtask/cargo.sh && cargo fmt --all
+
+book:  ## the book of docs/ as a site, target/book/index.html (what stands in it is held true by make test)
+	@$(XTASK) book $(ARGS)
 
 image:  ## the container image, with docker, podman or buildah, whichever works here
 	@if docker info >/dev/null 2>&1; then set -- docker; \

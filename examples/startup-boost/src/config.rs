@@ -42,7 +42,6 @@ impl Default for PodConfig {
 
 /// Who the policy is. There are no defaults among the layers: who is not asked for a boost is left alone.
 pub(crate) fn description() -> Description {
-    let auto = serde_json::json!({"percent": 200, "seconds": 60, "decaySeconds": 20});
     Description::new("startup-boost", env!("CARGO_PKG_VERSION"), env!("CARGO_PKG_DESCRIPTION"))
         .interval_millis(1_000)
         .trigger(Trigger::ContainerStarted)
@@ -52,7 +51,7 @@ pub(crate) fn description() -> Description {
                 .annotation("qosm.io/startup-boost")
                 .config_map_key("startup-boost-config")
                 .namespace_list_key("startup-boost")
-                .preset(Preset::new("auto", auto))
+                .preset(Preset::new("auto", r#"{"percent": 200, "seconds": 60, "decaySeconds": 20}"#))
                 .preset(Preset::new("none", "{}").alone())
                 .schema_of::<PodConfig>(),
         )

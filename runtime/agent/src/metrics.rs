@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 use qosm_engine::Interface;
 use qosm_model::alarm::Trigger;
 use qosm_model::knob::Knob;
@@ -138,10 +139,37 @@ fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.000_01, 4.0, 10))
 }
 
+/// What is printed, and under which names.
+#[derive(Debug, Default)]
+struct Catalogue {
+    registry: Registry,
+    names: Vec<String>,
+}
+
+impl Catalogue {
+    const PREFIX: &str = "qosm";
+
+    fn register(&mut self, name: &str, help: &str, metric: impl Metric) {
+        self.names.push(Self::printed(name, metric.metric_type()));
+        self.registry.register(name, help, metric);
+    }
+
+    fn register_seconds(&mut self, name: &str, help: &str, metric: impl Metric) {
+        self.names.push(Self::printed(&format!("{name}_{}", Unit::Seconds.as_str()), metric.metric_type()));
+        self.registry.register_with_unit(name, help, Unit::Seconds, metric);
+    }
+
+    /// The name that is scraped; a histogram's is that of its three series, without what tells them apart.
+    fn printed(name: &str, kind: MetricType) -> String {
+        let suffix = if matches!(kind, MetricType::Counter) { "_total" } else { "" };
+        format!("{}_{name}{suffix}", Self::PREFIX)
+    }
+}
+
 /// All metrics of the agent. Shared with the endpoint that serves them.
 #[derive(Debug)]
 pub struct Metrics {
-    registry: Registry,
+    catalogue: Catalogue,
     step: Histogram,
     ticks: Counter,
     evaluation: Family<PolicyLabels, Histogram, fn() -> Histogram>,
@@ -177,12 +205,12 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("qosm");
+        let catalogue = Catalogue { registry: Registry::with_prefix(Catalogue::PREFIX), names: Vec::new() };
         let step = seconds();
         let ticks = Counter::default();
         let evaluation = Family::new_with_constructor(seconds as fn() -> Histogram);
         let column = Family::new_with_constructor(seconds as fn() -> Histogram);
-        let metrics_of = |registry: &mut Registry| Self {
+        let mut metrics = Self {
             step: step.clone(),
             ticks: ticks.clone(),
             evaluation: evaluation.clone(),
@@ -214,14 +242,13 @@ impl Default for Metrics {
             migration_local: Family::new_with_constructor(shares as fn() -> Histogram),
             local_pages: Gauge::default(),
             remote_pages: Gauge::default(),
-            registry: std::mem::take(registry),
+            catalogue,
         };
-        let mut metrics = metrics_of(&mut registry);
-        let r = &mut metrics.registry;
-        r.register_with_unit("step", "One step of the loop, all phases", Unit::Seconds, step);
+        let r = &mut metrics.catalogue;
+        r.register_seconds("step", "One step of the loop, all phases", step);
         r.register("ticks", "Steps for the clock's sake; the others were for an alarm's, or something new", ticks);
-        r.register_with_unit("policy_evaluation", "One evaluation of a policy", Unit::Seconds, evaluation);
-        r.register_with_unit("column_read", "Reading one column of all containers", Unit::Seconds, column);
+        r.register_seconds("policy_evaluation", "One evaluation of a policy", evaluation);
+        r.register_seconds("column_read", "Reading one column of all containers", column);
         r.register(
             "policy_module",
             "1 for each policy, with the module that it runs and why that is believed",
@@ -271,10 +298,9 @@ impl Default for Metrics {
             metrics.pages_failed.clone(),
         );
         r.register("migrations", "Migrations that ended, by how", metrics.migrations.clone());
-        r.register_with_unit(
+        r.register_seconds(
             "migration_busy",
             "Time spent on moving pages, without pauses",
-            Unit::Seconds,
             metrics.migration_busy.clone(),
         );
         r.register(
@@ -319,8 +345,13 @@ impl Metrics {
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a String does not fail.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.catalogue.registry);
         text
+    }
+
+    /// The names of all metrics, whether or not there is anything to be printed yet.
+    pub fn names(&self) -> &[String] {
+        &self.catalogue.names
     }
 
     pub(crate) fn tick(&self) {

@@ -126,6 +126,7 @@ fn not_started(command: &Command, source: std::io::Error) -> BuildError {
     let is_missing = source.kind() == std::io::ErrorKind::NotFound;
     match program.file_name().and_then(|name| name.to_str()) {
         Some("cargo") if is_missing => BuildError::NoCargo { program: program.to_path_buf() },
+        Some("go") if is_missing => BuildError::NoGo,
         Some("opa") if is_missing => BuildError::NoOpa,
         _ => BuildError::Start { line: line(command), source },
     }
@@ -146,6 +147,7 @@ mod tests {
     fn a_tool_that_is_missing_is_told_with_what_to_install() {
         let gone = |name: &str| run(&mut Command::new(Path::new("/nowhere").join(name))).unwrap_err().to_string();
         assert!(gone("cargo").contains("https://rustup.rs"), "{}", gone("cargo"));
+        assert!(gone("go").contains("https://go.dev/dl"), "{}", gone("go"));
         assert!(gone("opa").contains("go install"), "{}", gone("opa"));
         assert_eq!(gone("ld"), "`ld` cannot be started");
     }

@@ -10,17 +10,23 @@ use crate::error::BuildError;
 ///
 /// [`BuildError::Component`]: it imports what the contract does not have, lacks an export, or says nothing of the contract at all.
 pub fn component(policy: &str, core: &[u8]) -> Result<Vec<u8>, BuildError> {
-    let wrong =
-        |source: Box<dyn std::error::Error + Send + Sync>| BuildError::Component { policy: policy.to_owned(), source };
     let encode = || ComponentEncoder::default().validate(true).module(core)?.encode();
-    let component = encode().map_err(|error| wrong(error.into()))?;
-    match wit_component::decode(&component).map_err(|error| wrong(error.into()))? {
+    let component = encode().map_err(|error| wrong(policy, error.into()))?;
+    let question = "does the crate call `qosm_sdk::export!` in its root, for the type that implements `Policy`?";
+    checked(policy, component, question)
+}
+
+/// The component, if it exports something; otherwise an error with the question that its author should ask.
+pub(crate) fn checked(policy: &str, component: Vec<u8>, question: &str) -> Result<Vec<u8>, BuildError> {
+    match wit_component::decode(&component).map_err(|error| wrong(policy, error.into()))? {
         DecodedWasm::Component(resolve, world) if !resolve.worlds[world].exports.is_empty() => Ok(component),
-        DecodedWasm::Component(..) => Err(wrong(
-            "it exports nothing: does the crate call `qosm_sdk::export!` in its root, for the type that implements `Policy`?".into(),
-        )),
-        DecodedWasm::WitPackage(..) => Err(wrong("it is a WIT package".into())),
+        DecodedWasm::Component(..) => Err(wrong(policy, format!("it exports nothing: {question}").into())),
+        DecodedWasm::WitPackage(..) => Err(wrong(policy, "it is a WIT package".into())),
     }
+}
+
+pub(crate) fn wrong(policy: &str, source: Box<dyn std::error::Error + Send + Sync>) -> BuildError {
+    BuildError::Component { policy: policy.to_owned(), source }
 }
 
 #[cfg(test)]

@@ -10,17 +10,20 @@ use crate::toolchain::TARGET;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The folder holds neither a Rust nor a Rego policy.
+    /// The folder holds no policy in a language that is known.
     #[error(
-        "{} holds neither a Cargo.toml nor a .rego file; begin a policy with `qosm policy new`, or name the module that another tool \
+        "{} holds neither a Cargo.toml nor a go.mod nor a .rego file; begin a policy with `qosm policy new`, or name the module that another tool \
          built", folder.display()
     )]
     NoProject {
         /// The folder.
         folder: PathBuf,
     },
-    /// It holds both.
-    #[error("{} holds a Cargo.toml and .rego files; a policy is written in one language, so give each its own folder", folder.display())]
+    /// It holds several.
+    #[error(
+        "{} holds more than one of Cargo.toml, go.mod and .rego files; a policy is written in one language, so give each its own folder",
+        folder.display()
+    )]
     TwoLanguages {
         /// The folder.
         folder: PathBuf,
@@ -49,6 +52,11 @@ pub enum BuildError {
          `apt-get install --no-install-recommends rustc-web cargo-web rust-web-src lld-22`"
     )]
     NoTarget,
+    /// There is no Go.
+    #[error(
+        "`go` is not there: install it from https://go.dev/dl, 1.25 or newer, and put its folder `bin` on the path"
+    )]
+    NoGo,
     /// There is no compiler of Rego.
     #[error(
         "`opa` is not there, which compiles Rego: run `go install github.com/open-policy-agent/opa@v1.22.0`, or put \

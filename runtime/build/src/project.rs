@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::BuildError;
+use crate::go::Go;
 use crate::opa::{Opa, Refused};
 use crate::rust::Rust;
 use crate::toolchain::Way;
@@ -19,6 +20,8 @@ pub struct Project {
 pub enum Language {
     /// A crate.
     Rust(Rust),
+    /// A Go module.
+    Go(Go),
     /// Modules of OPA.
     Rego(Opa),
 }
@@ -35,24 +38,26 @@ pub struct Built {
 }
 
 impl Project {
-    /// Looks at what lies in a folder: a Cargo.toml, or .rego files.
+    /// Looks at what lies in a folder: a Cargo.toml, a go.mod, or .rego files.
     ///
     /// # Errors
     ///
     /// [`BuildError`] says what is missing or wrong.
     pub fn open(folder: &Path) -> Result<Self, BuildError> {
         let unlisted = |source| BuildError::File { path: folder.to_path_buf(), action: "listed", source };
-        let (mut is_rust, mut is_rego) = (false, false);
+        let (mut is_rust, mut is_go, mut is_rego) = (false, false, false);
         for entry in std::fs::read_dir(folder).map_err(unlisted)? {
             let path = entry.map_err(unlisted)?.path();
             is_rust |= path.ends_with("Cargo.toml");
+            is_go |= path.ends_with("go.mod");
             is_rego |= path.extension().is_some_and(|extension| extension == "rego");
         }
-        let language = match (is_rust, is_rego) {
-            (true, true) => return Err(BuildError::TwoLanguages { folder: folder.to_path_buf() }),
-            (false, false) => return Err(BuildError::NoProject { folder: folder.to_path_buf() }),
-            (true, false) => Language::Rust(Rust::open(folder)?),
-            (false, true) => Language::Rego(Opa::open(folder)?),
+        let language = match (is_rust, is_go, is_rego) {
+            (true, false, false) => Language::Rust(Rust::open(folder)?),
+            (false, true, false) => Language::Go(Go::open(folder)?),
+            (false, false, true) => Language::Rego(Opa::open(folder)?),
+            (false, false, false) => return Err(BuildError::NoProject { folder: folder.to_path_buf() }),
+            _ => return Err(BuildError::TwoLanguages { folder: folder.to_path_buf() }),
         };
         Ok(Self { folder: folder.to_path_buf(), language })
     }
@@ -71,6 +76,7 @@ impl Project {
     pub fn name(&self) -> &str {
         match &self.language {
             Language::Rust(rust) => rust.name(),
+            Language::Go(go) => go.name(),
             Language::Rego(opa) => opa.name(),
         }
     }
@@ -79,6 +85,8 @@ impl Project {
     pub fn version(&self) -> Option<&str> {
         match &self.language {
             Language::Rust(rust) => Some(rust.version()),
+            // Its `describe` alone knows.
+            Language::Go(_) => None,
             Language::Rego(opa) => opa.version(),
         }
     }
@@ -91,7 +99,7 @@ impl Project {
     /// What it is built to: `target/NAME.wasm`, or `target/NAME.tar.gz`.
     pub fn file(&self) -> PathBuf {
         let extension = match self.language {
-            Language::Rust(_) => "wasm",
+            Language::Rust(_) | Language::Go(_) => "wasm",
             Language::Rego(_) => "tar.gz",
         };
         self.folder.join("target").join(format!("{}.{extension}", self.name()))
@@ -105,6 +113,7 @@ impl Project {
     pub fn test(&self, filter: Option<&str>) -> Result<(), BuildError> {
         match &self.language {
             Language::Rust(rust) => rust.test(&self.folder, filter),
+            Language::Go(go) => go.test(&self.folder, filter),
             Language::Rego(opa) => opa.test(&self.folder, filter),
         }
     }
@@ -128,6 +137,12 @@ impl Project {
                 std::fs::create_dir_all(&target).map_err(failed(&target, "made"))?;
                 module
             }
+            Language::Go(go) => {
+                std::fs::create_dir_all(&target).map_err(failed(&target, "made"))?;
+                // Go runs in the project's folder.
+                let absolute = std::path::absolute(&fresh).map_err(failed(&fresh, "written"))?;
+                go.build(&self.folder, &absolute)?
+            }
             Language::Rego(opa) => {
                 std::fs::create_dir_all(&target).map_err(failed(&target, "made"))?;
                 // OPA runs in the project's folder.
@@ -141,7 +156,7 @@ impl Project {
             std::fs::write(&fresh, &module).map_err(failed(&fresh, "written"))?;
             std::fs::rename(&fresh, &file).map_err(failed(&file, "written"))?;
         } else {
-            // What only OPA wrote there; there is none after a build in Rust.
+            // What Go or OPA wrote there; there is none after a build in Rust.
             let _ = std::fs::remove_file(&fresh);
         }
         Ok(Built { file, module, changed })
@@ -157,8 +172,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert!(matches!(Project::open(folder.path()), Err(BuildError::NoProject { .. })));
         std::fs::write(folder.path().join("Cargo.toml"), "").unwrap();
-        std::fs::write(folder.path().join("policy.rego"), "").unwrap();
-        assert!(matches!(Project::open(folder.path()), Err(BuildError::TwoLanguages { .. })));
+        for other in ["policy.rego", "go.mod"] {
+            std::fs::write(folder.path().join(other), "").unwrap();
+            assert!(matches!(Project::open(folder.path()), Err(BuildError::TwoLanguages { .. })), "{other}");
+            std::fs::remove_file(folder.path().join(other)).unwrap();
+        }
         let error = Project::open(&folder.path().join("nowhere")).unwrap_err().to_string();
         assert!(error.ends_with("nowhere cannot be listed"), "{error}");
     }

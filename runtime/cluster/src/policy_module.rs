@@ -257,8 +257,10 @@ impl Rollout {
 ///
 /// The field that makes it unusable: it is not of its type, or there is no name.
 pub fn policy_module_from_value(value: Value, origin: &str) -> Result<Read<PolicyModule>, Problem> {
-    let (read, unknown) = crate::typed::read_as::<PolicyModule>(value, API_VERSION)
+    let (read, mut unknown) = crate::typed::read_as::<PolicyModule>(value, API_VERSION)
         .map_err(|misfit| refused(origin, "PolicyModule", misfit))?;
+    // The derived type has none of them: they are what it was chosen by.
+    unknown.retain(|path| !matches!(path.as_str(), "apiVersion" | "kind"));
     let name = read.metadata.name.clone().filter(|name| !name.is_empty()).ok_or_else(|| Problem {
         object: origin.into(),
         field: Some("metadata.name".into()),

@@ -31,6 +31,10 @@ impl Form {
     }
 }
 
+/// Functions, imports and globals of all its core modules at most. Each instance takes some 32 bytes for each of them, which no
+/// bound on its memory counts.
+const MAX_ITEMS: u64 = 128 << 10;
+
 /// What can be read off a module. Its imports are all that it can ever reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
@@ -106,6 +110,7 @@ pub(crate) fn inspect(wasm: &[u8]) -> Result<Findings, EngineError> {
     let mut lifecycle_version = None;
     let mut import_version = None;
     let mut nesting = Vec::new();
+    let mut items = 0;
     for payload in Parser::new(0).parse_all(wasm) {
         let invalid =
             |error: wasmparser::BinaryReaderError| EngineError::Invalid { module: digest, source: error.into() };
@@ -144,8 +149,19 @@ pub(crate) fn inspect(wasm: &[u8]) -> Result<Findings, EngineError> {
             {
                 findings.composed |= nesting.last() == Some(&Encoding::Component);
             }
+            Payload::ImportSection(section) => {
+                for import in section.into_imports() {
+                    import.map_err(invalid)?;
+                    items += 1;
+                }
+            }
+            Payload::FunctionSection(section) => items += u64::from(section.count()),
+            Payload::GlobalSection(section) => items += u64::from(section.count()),
             _ => {}
         }
+    }
+    if items > MAX_ITEMS {
+        return Err(EngineError::TooManyItems { module: digest, items, limit: MAX_ITEMS });
     }
     findings.inspection.imports.sort_unstable();
     findings.inspection.imports.dedup();

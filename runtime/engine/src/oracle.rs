@@ -14,12 +14,17 @@ pub fn inspection(wasm: &[u8]) {
     let findings = match inspect(wasm) {
         Ok(findings) => findings,
         Err(error) => {
-            use EngineError::{Bundle, Description, Invalid, NotAComponent, TooLarge};
-            let is_said = matches!(
+            use EngineError::{Bundle, Description, Invalid, NotAComponent, TooLarge, TooManyItems};
+            let is_known = matches!(
                 error,
-                NotAComponent { .. } | TooLarge { .. } | Invalid { .. } | Bundle { .. } | Description { .. }
+                NotAComponent { .. }
+                    | TooLarge { .. }
+                    | TooManyItems { .. }
+                    | Invalid { .. }
+                    | Bundle { .. }
+                    | Description { .. }
             );
-            assert!(is_said, "{error}");
+            assert!(is_known, "{error}");
             assert!(error.to_string().len() < 4096, "a message that nobody reads");
             return;
         }

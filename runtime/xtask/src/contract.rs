@@ -1,15 +1,15 @@
-//! docs/contract.md: the contract's reference, made from its WIT.
+//! docs/contract.md: the contract's reference, made from its WIT. What else is made of it, its bindings in Go, is of `languages`.
 
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, bail};
 use wit_parser::{Docs, Function, Interface, Resolve, Type, TypeDef, TypeDefKind, WorldItem};
 
-use crate::command;
 use crate::workspace::Workspace;
+use crate::{command, languages};
 
 /// The contract, and what is made of it, in the checkout.
-const CONTRACT: &str = "sdk/wit/policy.wit";
+pub(crate) const CONTRACT: &str = "sdk/wit/policy.wit";
 const REFERENCE: &str = "docs/contract.md";
 
 /// What every module may import: `runtime/engine` has the same two.
@@ -28,24 +28,25 @@ const UNITS: [(&str, &str); 6] = [
 /// How to write the reference.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Write nothing; fail if the reference is not the contract's.
+    /// Write nothing; fail if the reference and the bindings are not the contract's.
     #[arg(long)]
     check: bool,
 }
 
-/// Writes the reference, or checks it.
+/// Writes the reference and Go's bindings, or checks them.
 ///
 /// # Errors
 ///
-/// When the contract cannot be read, or the reference is another one's.
+/// When the contract cannot be read, there is no Go, or what is there is another contract's.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     if args.check {
-        return check(workspace);
+        check(workspace)?;
+        return languages::check_bindings(workspace);
     }
     let file = workspace.root().join(REFERENCE);
     std::fs::write(&file, made(workspace)?).with_context(|| format!("{} cannot be written", file.display()))?;
     println!("    {REFERENCE}");
-    Ok(())
+    languages::write_bindings(workspace)
 }
 
 /// Compares the reference with the contract.

@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask --help` lists the verbs; the Makefile has one line for each that a person wants. Nothing here is shipped.
 
+mod book;
 mod cgroup;
 mod cluster;
 mod command;
@@ -14,6 +15,7 @@ mod go;
 mod image;
 mod interrupt;
 mod keys;
+mod languages;
 mod lint;
 mod modules;
 mod opa;
@@ -56,6 +58,8 @@ enum Verb {
     BenchWorkloads(workloads::Args),
     /// Measures what a fleet of ten thousand nodes asks of a real API server.
     BenchFleet(fleet::Args),
+    /// Renders the book of `docs`.
+    Book,
     /// Checks formatting, clippy's lints and the dependencies.
     Lint,
     /// Shows CPU Burst at work on a real web server, and memory locality on two NUMA nodes.
@@ -65,7 +69,7 @@ enum Verb {
     Pages(demo::pages::Args),
     /// Puts what was built into an image, without a builder.
     Image(image::Args),
-    /// Writes docs/contract.md, the contract's reference, from its WIT.
+    /// Writes docs/contract.md, the contract's reference, and sdk/go/bindings, from its WIT.
     Contract(contract::Args),
     /// Pushes the default modules to a registry, and signs them.
     Publish(publish::Args),
@@ -122,6 +126,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Bench(args) => bench(&workspace, &args.rest)?,
         Verb::BenchWorkloads(args) => return workloads::run(&workspace, &args),
         Verb::BenchFleet(args) => return fleet::run(&workspace, &args),
+        Verb::Book => book::run(&workspace)?,
         Verb::Lint => lint::run(&workspace)?,
         Verb::Demo(args) => return demo::run(&workspace, &args),
         Verb::Pages(_) => {}

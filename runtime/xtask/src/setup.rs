@@ -9,7 +9,7 @@ use qosm_build::BuildError;
 use crate::privilege::Privilege;
 use crate::vm;
 use crate::workspace::{self, Workspace};
-use crate::{cluster, command, lint, modules, opa, registry};
+use crate::{cluster, command, languages, lint, modules, opa, registry};
 
 /// What to prepare for.
 #[derive(clap::Args)]
@@ -38,6 +38,8 @@ pub(crate) enum Purpose {
     Registry,
     /// opa.
     Rego,
+    /// Go, and a Python with componentize-py.
+    Languages,
 }
 
 /// Installs what the chosen verbs need.
@@ -46,8 +48,8 @@ pub(crate) enum Purpose {
 ///
 /// The first thing that is neither there nor can be installed, with what to run for it.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
-    use Purpose::{Bench, Build, Cluster, Demo, Lint, Registry, Rego, Test};
-    let all = [Build, Test, Demo, Lint, Bench, Cluster, Registry, Rego];
+    use Purpose::{Bench, Build, Cluster, Demo, Languages, Lint, Registry, Rego, Test};
+    let all = [Build, Test, Demo, Lint, Bench, Cluster, Registry, Rego, Languages];
     let mut purposes = if args.purposes.is_empty() { all.to_vec() } else { args.purposes.clone() };
     if purposes.contains(&Demo) {
         purposes.push(Build);
@@ -85,6 +87,9 @@ pub(crate) fn install(workspace: &Workspace, purposes: &[Purpose]) -> Result<()>
     }
     if for_any(&[Purpose::Rego]) {
         opa::install(workspace)?;
+    }
+    if for_any(&[Purpose::Languages]) {
+        languages::install(workspace)?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::privilege::Privilege;
 use crate::vm::{self, Share};
 use crate::workspace::Workspace;
-use crate::{command, modules, opa, rego, setup};
+use crate::{command, languages, modules, opa, rego, setup};
 
 /// The test targets with `test = false` in their manifest that need root and real cgroups.
 const KERNEL: &str = "kernel";
@@ -24,8 +24,10 @@ const KERNEL: &str = "kernel";
 const CLUSTER: &str = "cluster";
 /// Those that need container registries, and no root.
 const REGISTRY: &str = "registry";
+/// Those that need policies in other languages than Rust, and no root.
+const LANGUAGES: &str = "languages";
 /// All of these.
-pub(crate) const STAGED: [&str; 3] = [KERNEL, CLUSTER, REGISTRY];
+pub(crate) const STAGED: [&str; 4] = [KERNEL, CLUSTER, REGISTRY, LANGUAGES];
 
 /// Emulation is slow, and an unlucky machine is slow to emulate; a hang is longer still.
 const VM_LIMIT: Duration = Duration::from_secs(25 * 60);
@@ -52,6 +54,8 @@ enum Stage {
     Vm,
     /// The agent's binary beside real container registries on this machine.
     Registry,
+    /// The examples in Go and Python, in the engine.
+    Languages,
     /// The agent beside a real API server and a real kubelet on this machine, as root.
     Cluster,
 }
@@ -109,13 +113,14 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if (wants(Stage::Kernel) || wants(Stage::Cluster)) && privilege == Privilege::None {
         bail!(
             "the tests on this machine's kernel need root to make cgroups: run this as root or allow `sudo` without a \
-             password; `make test ARGS=\"--only workspace,vm,registry\"` runs the others"
+             password; `make test ARGS=\"--only workspace,vm,registry,languages\"` runs the others"
         );
     }
     let mut purposes = vec![if wants(Stage::Vm) { setup::Purpose::Test } else { setup::Purpose::Build }];
     purposes.extend(wants(Stage::Workspace).then_some(setup::Purpose::Rego));
     purposes.extend((wants(Stage::Registry) || wants(Stage::Cluster)).then_some(setup::Purpose::Registry));
     purposes.extend(wants(Stage::Cluster).then_some(setup::Purpose::Cluster));
+    purposes.extend(wants(Stage::Languages).then_some(setup::Purpose::Languages));
     setup::install(workspace, &purposes)?;
     modules::build(workspace, &modules::Args::default())?;
     command::heading("binaries");
@@ -147,6 +152,15 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     }
     if wants(Stage::Registry) {
         registry::run(workspace, args.filter.as_deref(), &mut tally)?;
+    }
+    if wants(Stage::Languages) {
+        languages::check_bindings(workspace)?;
+        languages::build(workspace)?;
+        for test in programs(workspace, LANGUAGES)? {
+            command::heading(&format!("tests of {} with modules in Go and Python", test.package));
+            let mut program = Command::new(&test.program);
+            counted(program.env("QOSM_LANGUAGES", workspace.language_modules()).current_dir(&test.folder), &mut tally)?;
+        }
     }
     if wants(Stage::Cluster) {
         cluster::run(workspace, privilege, args.filter.as_deref(), &mut tally)?;

@@ -54,6 +54,11 @@ impl Workspace {
         self.target.join("example-policies")
     }
 
+    /// The folder of the modules of examples in Go and Python, once built.
+    pub(crate) fn language_modules(&self) -> PathBuf {
+        self.target.join("language-policies")
+    }
+
     /// A cargo command in the checkout, with the same target directory as this program's.
     pub(crate) fn cargo(&self) -> Command {
         let mut cargo = Cargo::here().command(&self.root);

@@ -219,6 +219,23 @@ pub trait CpuBandwidth {
     fn release_burst(&mut self, target: Target);
 }
 
+/// Who goes first where more CPU time is wanted than there is. A setting stays until it is set anew or released.
+pub trait CpuWeight {
+    /// CPU weight, 1 to 10000 as in cgroup v2; a new cgroup has 100. What counts is how it compares with the siblings'. While the
+    /// container is idle it waits.
+    fn set_weight(&mut self, target: Target, weight: u32, reason: &str);
+
+    /// Gives up the weight; what lies beneath comes back.
+    fn release_weight(&mut self, target: Target);
+
+    /// `cpu.idle`: whether the container runs only on CPUs that no other wants. The lowest weight where the kernel lacks it. While
+    /// it is set, the container's CPU cannot be resized in place.
+    fn set_idle(&mut self, container: ContainerId, idle: bool, reason: &str);
+
+    /// Gives it up; what lies beneath comes back, the weight included.
+    fn release_idle(&mut self, container: ContainerId);
+}
+
 /// Protection, throttling and reclaim of a memory cgroup.
 ///
 /// ```
@@ -332,6 +349,7 @@ pub trait Host:
     + Pressure
     + NumaStat
     + CpuBandwidth
+    + CpuWeight
     + MemoryProtection
     + Cpuset
     + PageMigration
@@ -349,6 +367,7 @@ impl<T> Host for T where
         + Pressure
         + NumaStat
         + CpuBandwidth
+        + CpuWeight
         + MemoryProtection
         + Cpuset
         + PageMigration
@@ -457,6 +476,24 @@ mod granted {
 
         fn release_burst(&mut self, target: Target) {
             import::cpu_bandwidth::release_burst(target);
+        }
+    }
+
+    impl CpuWeight for Granted {
+        fn set_weight(&mut self, target: Target, weight: u32, reason: &str) {
+            import::cpu_weight::set_weight(target, weight, reason);
+        }
+
+        fn release_weight(&mut self, target: Target) {
+            import::cpu_weight::release_weight(target);
+        }
+
+        fn set_idle(&mut self, container: ContainerId, idle: bool, reason: &str) {
+            import::cpu_weight::set_idle(container, idle, reason);
+        }
+
+        fn release_idle(&mut self, container: ContainerId) {
+            import::cpu_weight::release_idle(container);
         }
     }
 

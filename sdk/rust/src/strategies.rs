@@ -91,6 +91,7 @@ pub fn container() -> impl Strategy<Value = Container> {
         1 => Just(ContainerState::Waiting), 3 => Just(ContainerState::Running), 1 => Just(ContainerState::Terminated)
     ];
     let cpu = (option::of(0..64_000_u64), option::of(milli_cpu()));
+    let memory = (option::of(amount()), option::of(amount()));
     let batch = (
         option::of((option::of(amount()), option::of(amount()))),
         option::of((option::of(amount()), option::of(amount()))),
@@ -125,7 +126,7 @@ pub fn container() -> impl Strategy<Value = Container> {
 ///
 /// let asked = prop_oneof![Just("{}".to_owned()), (1..=100_u64).prop_map(|percent| format!(r#"{{"percent": {percent}}}"#))];
 /// proptest!(|(pod in strategies::pod(asked))| {
-///     prop_assert!(pod.config.starts_with('{') && pod.containers.len() < 5);
+///     prop_assert!(pod.containers.len() < 5 && pod.config.len() > 1);
 /// });
 /// ```
 pub fn pod(config: impl Strategy<Value = String>) -> impl Strategy<Value = PodFacts> {

@@ -49,8 +49,10 @@ mod stage;
 mod tests;
 
 pub use case::{
-    BandwidthRow, Case, ContainerFacts, CpuRow, EventExpectation, Expectation, Expected, ExtendedResourceFacts,
-    Measure, MemoryRow, NodeFacts, PodDescription, PressureRow, Quota, RejectionExpectation, StallRow, TickFacts,
+    AlarmRow, BandwidthRow, Case, ContainerFacts, CpuRow, EventExpectation, Expectation, Expected,
+    ExtendedResourceFacts, Measure, MemoryRow, NodeFacts, NumaNodeRow, NumaRow, PodDescription, PressureRow,
+    PressureTriggerRow, ProgressRow, Quota, RejectionExpectation, ResourceWord, ScopeWord, StallRow, StartExpectation,
+    TickFacts, TriggerRow,
 };
 pub use driver::{Driver, Native, Outcome};
 pub use run::{CaseError, Failures, run_case, run_folder};

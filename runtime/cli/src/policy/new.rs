@@ -25,9 +25,9 @@ const RUST_WORDS: [&str; 42] = [
 /// Longest name that a policy may have.
 const NAME_LIMIT: usize = 63;
 
-/// Where a project in Rust has its copy of the SDK, with the contract in it, as a package of the SDK has it.
+/// Where a project in Rust has its copy of the SDK, in the same shape as in the SDK's own repository.
 const SDK: &str = "sdk/rust";
-const WIT: &str = "sdk/rust/wit";
+const WIT: &str = "sdk/wit";
 
 pub(crate) fn run(args: &NewArgs) -> anyhow::Result<Answer> {
     let name = Name::read(&args.name, args.lang)?;
@@ -121,17 +121,18 @@ fn proposal(text: &str) -> String {
 /// Refuses a place where something is.
 fn vacant(folder: &Path) -> anyhow::Result<()> {
     let shown = folder.display();
-    match std::fs::read_dir(folder) {
-        Ok(mut entries) if entries.next().is_some() => {
-            bail!(Usage(format!("{shown} is not empty; nothing was made. Name another folder with --to")))
-        }
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+    let mut entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
             bail!(Usage(format!("{shown} is a file; nothing was made. Name a folder with --to")))
         }
-        Err(error) => Err(error).with_context(|| format!("cannot look into {shown}")),
+        Err(error) => return Err(error).with_context(|| format!("cannot look into {shown}")),
+    };
+    if entries.next().is_some() {
+        bail!(Usage(format!("{shown} is not empty; nothing was made. Name another folder with --to")))
     }
+    Ok(())
 }
 
 /// All files in one step: beside the folder first, and then under its name.

@@ -19,3 +19,4 @@ mod qosm;
 mod rego;
 mod replays;
 mod versus;
+mod weights;

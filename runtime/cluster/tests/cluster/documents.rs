@@ -57,6 +57,18 @@ fn a_node_is_read() {
 }
 
 #[test]
+fn a_policy_module_is_read_as_it_is_applied() {
+    let text = "apiVersion: qosm.io/v1alpha1\nkind: PolicyModule\nmetadata: {name: burst}\nspec: {module: builtin:cpu-burst}\n";
+    let objects = read(text);
+    assert_eq!(objects.policy_modules.len(), 1);
+    assert_eq!(told(&objects), "");
+    let objects = read(
+        &format!("{text}  grant: [node]\n").replace("{module: builtin:cpu-burst}", "\n  module: builtin:cpu-burst"),
+    );
+    assert!(told(&objects).starts_with("PolicyModule burst: spec.grant: "), "{}", told(&objects));
+}
+
+#[test]
 fn configmap_data_is_text() {
     let text = r#"
 apiVersion: v1

@@ -1,0 +1,132 @@
+"""A policy in Python. It slows containers down before they reach their memory limit: memory.high at a percentage of it, in pods that ask.
+
+Above memory.high the kernel reclaims a container's memory and lets it wait for that, instead of ending it at the limit.
+"""
+
+import json
+from dataclasses import dataclass
+
+import qosm
+from componentize_py_types import Err
+from wit_world import exports
+from wit_world.exports import lifecycle
+from wit_world.imports import memory_protection as memory
+from wit_world.imports.types import Container, Pod, Target_Container, Tick
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "percent": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 100,
+            "description": "memory.high of each container, in percent of its memory limit",
+        }
+    },
+}
+
+CONFIG_SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "leastLimitMib": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": 1048576,
+            "default": 0,
+            "description": "containers with a memory limit below so many MiB are left alone",
+        }
+    },
+}
+
+
+@dataclass
+class Asked:
+    """What matters of a pod; `percent` is 0 where nobody asked."""
+
+    percent: int
+    containers: list[Container]
+
+
+class Lifecycle(exports.Lifecycle):
+    """Remembers the pods, and where it last put the memory.high of whom."""
+
+    def __init__(self):
+        self.least_limit = 0
+        self.pods: dict[int, Asked] = {}
+        self.held: dict[int, int] = {}
+
+    def describe(self) -> lifecycle.Description:
+        return lifecycle.Description(
+            name="memory-high",
+            version="0.1.0",
+            summary="Slows containers down before they reach their memory limit.",
+            protocol=lifecycle.Protocol(
+                annotation_keys=["example.com/memory-high"],
+                config_map_key="memory-high-config",
+                class_field=None,
+                namespace_list_key=None,
+                defaults="{}",
+                presets=[
+                    lifecycle.Preset("auto", '{"percent": 80}', alone=False),
+                    lifecycle.Preset("none", "{}", alone=True),
+                ],
+                schema=json.dumps(SCHEMA),
+                node_only_fields=[],
+            ),
+            config_schema=json.dumps(CONFIG_SCHEMA),
+            interval_msec=0,
+            triggers=[],
+        )
+
+    @qosm.told
+    def configure(self, config: str) -> None:
+        least = json.loads(config).get("leastLimitMib", 0)
+        if not isinstance(least, int):
+            raise Err(f"leastLimitMib is {least!r}, not a whole number")
+        self.least_limit = least << 20
+
+    @qosm.told
+    def pods(self, upserted: list[Pod], removed: list[int]) -> list[lifecycle.Rejection]:
+        for pod in removed:
+            self.pods.pop(pod, None)
+        rejections = []
+        for pod in upserted:
+            percent = json.loads(pod.config).get("percent", 0)
+            if percent and all(container.memory_limit_bytes is None for container in pod.containers):
+                message = "no container of the pod has a memory limit; set resources.limits.memory"
+                rejections.append(lifecycle.Rejection(pod=pod.id, field="percent", message=message))
+            self.pods[pod.id] = Asked(percent, pod.containers)
+        return rejections
+
+    @qosm.told
+    def evaluate(self, tick: Tick) -> None:
+        """Says what is new since the last time. What an instance says first is all that it wants: the host releases the rest."""
+        held = {}
+        for pod in self.pods.values():
+            for container in pod.containers:
+                target = Target_Container(container.id)
+                high = self.high(pod.percent, container)
+                if high:
+                    held[container.id] = high
+                if high == self.held.get(container.id, 0):
+                    continue
+                if high:
+                    memory.set(target, high_at(high), f"{pod.percent} % of the memory limit")
+                else:
+                    memory.release(target)
+        self.held = held
+
+    def high(self, percent: int, container: Container) -> int:
+        """Where a container's memory.high should be; 0 where it is none of this policy's business."""
+        limit = container.memory_limit_bytes or 0
+        if limit < self.least_limit:
+            return 0
+        return limit * percent // 100
+
+
+def high_at(size: int) -> memory.Protection:
+    return memory.Protection(None, None, memory.Bound_Bytes(size), None, None, None, None, None, None, None, None, None)
+
+
+qosm.tidy()

@@ -1,0 +1,106 @@
+//! Links from page to page: each leads to a file that is there, and to a heading in it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::Complaint;
+use crate::page::Page;
+use crate::repository::Repository;
+
+/// What is wrong with the links of all pages.
+pub fn check(repository: &Repository, pages: &[Page]) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for page in pages {
+        for link in &page.links {
+            if let Err(what) = follow(repository, pages, page, &link.to) {
+                complaints.push(Complaint { page: page.path.clone(), line: link.line, what });
+            }
+        }
+    }
+    complaints
+}
+
+/// What is wrong with the table of contents: every page of the book is in it once, in folder `docs`.
+pub fn check_summary(pages: &[Page]) -> Vec<Complaint> {
+    const SUMMARY: &str = "docs/SUMMARY.md";
+    let complaint = |line, what| Complaint { page: SUMMARY.to_owned(), line, what };
+    let Some(summary) = pages.iter().find(|page| page.path == SUMMARY) else {
+        return vec![complaint(1, "it is missing".to_owned())];
+    };
+    let mut listed = BTreeSet::new();
+    let mut complaints = Vec::new();
+    for link in &summary.links {
+        if !listed.insert(format!("docs/{}", link.to)) {
+            complaints.push(complaint(link.line, format!("`{}` is listed twice", link.to)));
+        }
+    }
+    let is_chapter = |page: &&Page| page.path.starts_with("docs/") && page.path != SUMMARY;
+    let unlisted = pages.iter().filter(is_chapter).filter(|page| !listed.contains(&page.path));
+    complaints.extend(unlisted.map(|page| complaint(1, format!("{} is in no chapter; add it", page.path))));
+    complaints
+}
+
+fn follow(repository: &Repository, pages: &[Page], page: &Page, to: &str) -> Result<(), String> {
+    if to.contains("://") || to.starts_with("mailto:") {
+        return Ok(());
+    }
+    let (path, anchor) = to.split_once('#').map_or((to, None), |(path, anchor)| (path, Some(anchor)));
+    let target = if path.is_empty() {
+        page.path.clone()
+    } else {
+        resolve(&page.path, path).ok_or_else(|| format!("`{to}` leads out of the repository"))?
+    };
+    if !repository.root().join(&target).exists() {
+        return Err(format!("`{to}` leads to {target}, which is not there"));
+    }
+    let (Some(anchor), Some(target)) = (anchor, pages.iter().find(|page| page.path == target)) else { return Ok(()) };
+    if target.anchors.iter().any(|known| known == anchor) {
+        return Ok(());
+    }
+    Err(format!("`{to}`: {} has no heading `#{anchor}`; it has: {}", target.path, target.anchors.join(", ")))
+}
+
+/// A path in a page, from the repository's root; `None` if it leads out of it.
+fn resolve(page: &str, path: &str) -> Option<String> {
+    let folder = Path::new(page).parent()?.to_str()?;
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_resolved_within_the_repository() {
+        assert_eq!(resolve("docs/a.md", "../deploy/README.md").as_deref(), Some("deploy/README.md"));
+        assert_eq!(resolve("README.md", "docs/a.md").as_deref(), Some("docs/a.md"));
+        assert_eq!(resolve("docs/a.md", "../../b.md"), None);
+    }
+
+    #[test]
+    fn a_link_into_nothing_is_told() {
+        let text = "# Here\n[a](#here) [b](#there) [c](no-such.md) [d](https://example.com/x.md#y)\n";
+        let pages = [Page::new("README.md", text)];
+        let said: Vec<_> = check(&Repository::here(), &pages).into_iter().map(|complaint| complaint.what).collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[0].contains("has no heading `#there`"), "{said:?}");
+        assert!(said[1].contains("which is not there"), "{said:?}");
+    }
+
+    #[test]
+    fn a_chapter_that_nobody_finds_is_told() {
+        let page = |path, text| Page::new(path, text);
+        let pages =
+            [page("docs/SUMMARY.md", "- [a](a.md)\n- [a](a.md)\n"), page("docs/a.md", ""), page("docs/b.md", "")];
+        let said: Vec<_> = check_summary(&pages).into_iter().map(|complaint| complaint.what).collect();
+        assert_eq!(said, ["`a.md` is listed twice", "docs/b.md is in no chapter; add it"]);
+    }
+}

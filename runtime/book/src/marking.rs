@@ -1,0 +1,190 @@
+//! What an info string says about how its block is held true.
+
+/// How a block is held true.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Marking {
+    /// `rust`: compiled and run as a doctest.
+    Rust,
+    /// `console,run`: each command after `$ ` is run, and prints what stands beneath it. The blocks of a page are one session.
+    Session,
+    /// `sh,run`: run in the same session; it has to end well, whatever it prints.
+    Script,
+    /// `sh,needs=WHAT` and `console,needs=WHAT`: not run here, but the commands must be understood.
+    Commands(Needs),
+    /// `yaml,KIND` and `json,KIND`: read by the parser that it is written for.
+    Document(Document),
+    /// `toml,cargo`: the parts of a Cargo.toml.
+    CargoToml,
+    /// `ini,systemd`: a unit, whose commands must be understood.
+    Systemd,
+    /// `rego`: checked and formatted as `opa` has it.
+    Rego,
+    /// `LANGUAGE,of=PATH`, and `rust,ignore,of=PATH`: these lines stand in that file, with `…` for lines that are left out.
+    Excerpt(String),
+    /// `text,message`: each line stands in the program's source, with `…` for what changes.
+    Message,
+    /// `text`: a drawing or a formula.
+    Text,
+}
+
+/// What a block's commands need beyond a checkout and the programs that it builds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// A Kubernetes cluster.
+    Cluster,
+    /// Root on a Linux host.
+    Root,
+    /// A container registry.
+    Registry,
+    /// Minutes: compilers, downloads.
+    Build,
+    /// A program that is not ours.
+    Tool,
+}
+
+/// What is written in YAML or JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Document {
+    /// `agent`: the agent's own file.
+    Agent,
+    /// `registries`: what is known about registries, in a file of its own.
+    Registries,
+    /// `manifest`: Kubernetes objects.
+    Manifest,
+    /// `pod-metadata`: the metadata of a pod.
+    PodMetadata,
+    /// `annotation=KEY`: the value of a pod's annotation.
+    Annotation(String),
+    /// `key=KEY`: the value of a key of the cluster's ConfigMap.
+    Key(String),
+    /// `config=POLICY`: the configuration of a default policy.
+    Config(String),
+    /// `values`: values of the chart.
+    Values,
+    /// `facts`: a node in a file.
+    Facts,
+    /// `tick`: a line of a recording.
+    Tick,
+    /// `document`: well-formed, and no more than that.
+    Any,
+}
+
+/// A block that does not say how it is held true.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmarked {
+    info: String,
+}
+
+impl std::fmt::Display for Unmarked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "`{}` does not say how this block is held true; write one of `rust`, `console,run`, `sh,run`, \
+             `sh,needs=cluster|root|registry|build|tool`, `yaml,agent|registries|manifest|pod-metadata|values|facts|tick|\
+             annotation=KEY|key=KEY|config=POLICY|document` (or `json,…`), `toml,cargo`, `ini,systemd`, `rego`, \
+             `LANGUAGE,of=PATH` (`rust,ignore,of=PATH`), `text,message`, `text`",
+            self.info
+        )
+    }
+}
+
+impl Marking {
+    /// Reads an info string.
+    ///
+    /// # Errors
+    ///
+    /// [`Unmarked`] unless it is one of the forms above.
+    pub fn parse(info: &str) -> Result<Self, Unmarked> {
+        let unmarked = || Unmarked { info: info.to_owned() };
+        let words: Vec<&str> = info.split(',').map(str::trim).collect();
+        let (language, marks) = words.split_first().ok_or_else(unmarked)?;
+        let marking = match (*language, marks) {
+            ("rust", []) => Some(Self::Rust),
+            // Else rustdoc would compile it, too.
+            ("rust", ["ignore", of]) => of.strip_prefix("of=").map(|path| Self::Excerpt(path.to_owned())),
+            ("rust", _) => None,
+            ("console", ["run"]) => Some(Self::Session),
+            ("sh", ["run"]) => Some(Self::Script),
+            ("toml", ["cargo"]) => Some(Self::CargoToml),
+            ("ini", ["systemd"]) => Some(Self::Systemd),
+            ("rego", []) => Some(Self::Rego),
+            ("text", []) => Some(Self::Text),
+            ("text", ["message"]) => Some(Self::Message),
+            (language, [mark]) => match mark.split_once('=') {
+                Some(("of", path)) => Some(Self::Excerpt(path.to_owned())),
+                Some(("needs", what)) if matches!(language, "console" | "sh") => Needs::parse(what).map(Self::Commands),
+                _ if matches!(language, "yaml" | "json") => Document::parse(mark).map(Self::Document),
+                _ => None,
+            },
+            _ => None,
+        };
+        marking.ok_or_else(unmarked)
+    }
+}
+
+impl Needs {
+    fn parse(word: &str) -> Option<Self> {
+        Some(match word {
+            "cluster" => Self::Cluster,
+            "root" => Self::Root,
+            "registry" => Self::Registry,
+            "build" => Self::Build,
+            "tool" => Self::Tool,
+            _ => return None,
+        })
+    }
+}
+
+impl Document {
+    fn parse(mark: &str) -> Option<Self> {
+        Some(match mark.split_once('=') {
+            Some(("annotation", key)) => Self::Annotation(key.to_owned()),
+            Some(("key", key)) => Self::Key(key.to_owned()),
+            Some(("config", policy)) => Self::Config(policy.to_owned()),
+            Some(_) => return None,
+            None => match mark {
+                "agent" => Self::Agent,
+                "registries" => Self::Registries,
+                "manifest" => Self::Manifest,
+                "pod-metadata" => Self::PodMetadata,
+                "values" => Self::Values,
+                "facts" => Self::Facts,
+                "tick" => Self::Tick,
+                "document" => Self::Any,
+                _ => return None,
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_info_string_says_how_a_block_is_held_true() {
+        for (info, marking) in [
+            ("rust", Marking::Rust),
+            ("console, run", Marking::Session),
+            ("sh,needs=cluster", Marking::Commands(Needs::Cluster)),
+            ("yaml,agent", Marking::Document(Document::Agent)),
+            (
+                "json,annotation=koordinator.sh/cpuBurst",
+                Marking::Document(Document::Annotation("koordinator.sh/cpuBurst".into())),
+            ),
+            ("go,of=examples/go/main.go", Marking::Excerpt("examples/go/main.go".into())),
+            ("yaml,of=a.yaml", Marking::Excerpt("a.yaml".into())),
+        ] {
+            assert_eq!(Marking::parse(info), Ok(marking), "{info}");
+        }
+    }
+
+    #[test]
+    fn whatever_else_is_said_holds_nothing_true() {
+        for info in
+            ["", "sh", "bash", "yaml", "yaml,agents", "rust,ignore", "console", "text,needs=root", "sh,needs=luck"]
+        {
+            assert!(Marking::parse(info).is_err(), "{info}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The checkout and what was built from it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::page::Page;
+
+/// Folders without pages of ours.
+const NOT_OURS: [&str; 2] = ["target", "node_modules"];
+
+/// A checkout.
+#[derive(Clone, Debug)]
+pub struct Repository {
+    root: PathBuf,
+}
+
+/// What was built from it.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// `qosm`.
+    pub qosm: PathBuf,
+    /// `cargo xtask`.
+    pub xtask: PathBuf,
+    /// The folder of the default modules.
+    pub modules: PathBuf,
+}
+
+impl Repository {
+    /// The checkout that this crate was compiled in.
+    pub fn here() -> Self {
+        Self { root: Path::new(env!("CARGO_MANIFEST_DIR")).join("../..") }
+    }
+
+    /// Its folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A file's text.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read; the error names the file.
+    pub fn text(&self, path: &str) -> io::Result<String> {
+        std::fs::read_to_string(self.root.join(path))
+            .map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))
+    }
+
+    /// All pages of Markdown, by their paths.
+    ///
+    /// # Errors
+    ///
+    /// When a folder or a page cannot be read.
+    pub fn pages(&self) -> io::Result<Vec<Page>> {
+        self.files("", ".md")?.iter().map(|path| Ok(Page::new(path, &self.text(path)?))).collect()
+    }
+
+    /// The paths of all files below a folder that end so, in their order; what is hidden is left out.
+    ///
+    /// # Errors
+    ///
+    /// When a folder cannot be read.
+    pub fn files(&self, below: &str, suffix: &str) -> io::Result<Vec<String>> {
+        let mut found = Vec::new();
+        let mut folders = vec![below.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(self.root.join(&folder))? {
+                let entry = entry?;
+                let Ok(name) = entry.file_name().into_string() else { continue };
+                let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+                let is_hidden = name.starts_with('.');
+                if entry.file_type()?.is_dir() && !is_hidden && !NOT_OURS.contains(&name.as_str()) {
+                    folders.push(path);
+                } else if !is_hidden && name.ends_with(suffix) {
+                    found.push(path);
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+impl Programs {
+    /// As `make build` leaves them: `QOSM_BIN` and `QOSM_MODULES` (or `QOSM_MODULE_DIR`) where they are said, else in the target
+    /// directory in which this very program lies.
+    ///
+    /// # Errors
+    ///
+    /// What is not there, with the way to it.
+    pub fn find() -> Result<Self, String> {
+        let this = std::env::current_exe().map_err(|error| error.to_string())?;
+        // target/release/deps/book-….
+        let release = this.ancestors().nth(2).ok_or("this program lies in no target directory")?;
+        let said = |names: &[&str]| names.iter().find_map(std::env::var_os).map(PathBuf::from);
+        let programs = Self {
+            qosm: said(&["QOSM_BIN"]).unwrap_or_else(|| release.join("qosm")),
+            xtask: release.join("xtask"),
+            modules: said(&["QOSM_MODULES", "QOSM_MODULE_DIR"])
+                .or_else(|| Some(release.parent()?.join("policies")))
+                .unwrap_or_default(),
+        };
+        let module = programs.modules.join("cpu-burst.wasm");
+        if let Some(missing) = [&programs.qosm, &programs.xtask, &module].into_iter().find(|file| !file.is_file()) {
+            return Err(format!("{} is missing: run `make build` first", missing.display()));
+        }
+        Ok(programs)
+    }
+}
