@@ -53,7 +53,7 @@ class Lifecycle(exports.Lifecycle):
 
     def __init__(self):
         self.least_limit = 0
-        self.pods: dict[int, Asked] = {}
+        self.known: dict[int, Asked] = {}
         self.held: dict[int, int] = {}
 
     def describe(self) -> lifecycle.Description:
@@ -89,21 +89,21 @@ class Lifecycle(exports.Lifecycle):
     @qosm.told
     def pods(self, upserted: list[Pod], removed: list[int]) -> list[lifecycle.Rejection]:
         for pod in removed:
-            self.pods.pop(pod, None)
+            self.known.pop(pod, None)
         rejections = []
         for pod in upserted:
             percent = json.loads(pod.config).get("percent", 0)
             if percent and all(container.memory_limit_bytes is None for container in pod.containers):
                 message = "no container of the pod has a memory limit; set resources.limits.memory"
                 rejections.append(lifecycle.Rejection(pod=pod.id, field="percent", message=message))
-            self.pods[pod.id] = Asked(percent, pod.containers)
+            self.known[pod.id] = Asked(percent, pod.containers)
         return rejections
 
     @qosm.told
     def evaluate(self, tick: Tick) -> None:
         """Says what is new since the last time. What an instance says first is all that it wants: the host releases the rest."""
         held = {}
-        for pod in self.pods.values():
+        for pod in self.known.values():
             for container in pod.containers:
                 target = Target_Container(container.id)
                 high = self.high(pod.percent, container)
