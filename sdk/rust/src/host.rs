@@ -220,6 +220,21 @@ pub trait CpuBandwidth {
 }
 
 /// Who goes first where more CPU time is wanted than there is. A setting stays until it is set anew or released.
+///
+/// ```
+/// use qosm_sdk::mock::{CPU_IDLE, CPU_WEIGHT, MockHost};
+/// use qosm_sdk::{CpuWeight, Target};
+///
+/// let app = Target::Container(7);
+/// let mut host = MockHost::default();
+/// host.set_weight(app, 200, "twice what a new cgroup has");
+/// host.set_idle(7, true, "batch work");
+/// host.assert_held(app, CPU_WEIGHT, 200);
+/// host.assert_held(app, CPU_IDLE, 1);
+/// host.release_idle(7);
+/// host.release_weight(app);
+/// host.assert_free(app, CPU_IDLE);
+/// ```
 pub trait CpuWeight {
     /// CPU weight, 1 to 10000 as in cgroup v2; a new cgroup has 100. What counts is how it compares with the siblings'. While the
     /// container is idle it waits.
