@@ -27,7 +27,7 @@ fn web(request: &str) -> Value {
 }
 
 fn row<'a>(rows: &'a Value, knob: &str) -> &'a Value {
-    rows.as_array().unwrap().iter().find(|row| row["knob"] == knob).unwrap_or(&Value::Null)
+    rows.as_array().unwrap().iter().find(|row| row["knob"] == knob).unwrap()
 }
 
 /// Each tick's rows about weights, in the order in which they are written.
@@ -39,7 +39,7 @@ fn decisions(facts: &Value, ticks: &[Value]) -> (Vec<Vec<String>>, Vec<Value>) {
         let rows = line["decisions"].as_array().unwrap().iter();
         rows.flat_map(|row| told(&json!([row])))
             .filter_map(|row| Some(row.strip_prefix(CONTAINER)?.trim().to_owned()))
-            .collect()
+            .collect::<Vec<_>>()
     };
     (lines.iter().map(rows).collect(), lines)
 }
