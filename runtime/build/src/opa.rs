@@ -128,7 +128,8 @@ impl Opa {
         }
         if manifest(bundle)?.qosm().is_none() {
             return Err(BuildError::Bundle {
-                bundle: bundle.to_path_buf(),
+                // As it would have been called.
+                bundle: bundle.with_extension("gz"),
                 problem: "the METADATA of the rule `settings` have no `custom: {qosm: {name: …, version: …, grants: […]}}`; those of a \
                           package do not travel in a bundle"
                     .to_owned(),

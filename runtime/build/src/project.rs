@@ -159,8 +159,11 @@ impl Project {
                 std::fs::create_dir_all(&target).map_err(failed(&target, "made"))?;
                 // OPA runs in the project's folder.
                 let absolute = std::path::absolute(&fresh).map_err(failed(&fresh, "written"))?;
-                opa.build(&self.folder, &absolute)?;
-                std::fs::read(&fresh).map_err(failed(&fresh, "read"))?
+                let built = opa.build(&self.folder, &absolute);
+                let module = built.and_then(|()| std::fs::read(&fresh).map_err(failed(&fresh, "read")));
+                // There is none where OPA failed.
+                let _ = std::fs::remove_file(&fresh);
+                module?
             }
         };
         let changed = std::fs::read(&file).ok().as_deref() != Some(module.as_slice());

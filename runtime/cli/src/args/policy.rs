@@ -33,8 +33,7 @@ pub(crate) enum PolicyCommand {
     Run(RunArgs),
     /// Measure what an evaluation takes on made-up nodes, beside the default modules: time, and instructions executed.
     #[command(
-        after_help = "Times are of this machine, while it does whatever else it does; fuel (Wasm instructions, about) is the same \
-                      everywhere.\n\nExample:\n  qosm policy bench my-policy --containers 100,1000"
+        after_help = "Times are CPU time on this machine; fuel (Wasm instructions, about) is the same everywhere.\n\nExample:\n  qosm policy bench my-policy --containers 100,1000"
     )]
     Bench(BenchArgs),
     /// Print what a policy is, takes, and may touch, as Markdown.

@@ -61,6 +61,8 @@ struct Looked<'a> {
     engine: &'a Engine,
     module: &'a Module,
     description: &'a Description,
+    /// Where the module is.
+    place: &'a str,
     wasm: &'a [u8],
     project: Option<&'a Project>,
 }
@@ -84,6 +86,7 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<Answer> {
         engine: &engine,
         module: &module,
         description: &description,
+        place: &subject.place,
         wasm: &subject.wasm,
         project: subject.project.as_ref(),
     };
@@ -159,7 +162,7 @@ fn labels(looked: &Looked<'_>) -> Vec<Finding> {
             Level::Hint,
             "not-labelled",
             format!("the module does not say {what}"),
-            format!("before it is pushed: `qosm policy annotate MODULE --{flag} …`"),
+            format!("before it is pushed: `qosm policy annotate {} --{flag} …`", looked.place),
         )
     };
     missing.into_iter().filter(|(_, is_missing, _)| *is_missing).map(finding).collect()

@@ -86,11 +86,11 @@ fn whatever_a_policy_does_wrong_is_told_with_its_name_and_writes_nothing() {
         (knob(here, "cpu.burst", "0.5"), "0.5"),
         (knob(here, "cpu.burst", "99999999999999999999"), "99999999999999999999"),
         (knob(here, "cpu.burst", "\"NaN\""), "NaN"),
-        ("settings contains {\"sets\": 1}".to_owned(), "sets"),
+        ("settings contains {\"sets\": 1}".to_owned(), "it has none of the fields `knob`"),
         (
             "settings contains {\"log\": sprintf(\"%0100d %d\", [0, n])} if some n in numbers.range(1, 1000000)"
                 .to_owned(),
-            "rogue",
+            "it had used up its 50ms",
         ),
     ] {
         let tried = tried(&rogue(&setting));
