@@ -156,7 +156,8 @@ impl Agent {
         let subject = self.subject(target);
         let held = self.held.get(&(target, knob));
         let stack = self.leases.stack(target, knob);
-        let winner = stack.first();
+        let winner = self.ruling(target, knob);
+        let beneath = stack.iter().filter(|lease| winner.is_none_or(|winner| !std::ptr::eq(*lease, winner)));
         let on_hold = self.pods.of(target).is_some_and(|entry| entry.access == Access::OnHold);
         let state = match held {
             _ if on_hold => "on-hold",
@@ -183,7 +184,7 @@ impl Agent {
             module: policy.map(|policy| self.module_of(policy)).unwrap_or_default(),
             reason: winner.map_or("released: the baseline is to come back", |lease| &lease.reason).to_owned(),
             since: winner.map(|lease| lease.since).or(held.map(|held| held.since)).map(moment).unwrap_or_default(),
-            beneath: stack.iter().skip(1).map(|lease| (lease.holder.policy.to_string(), lease.value.into())).collect(),
+            beneath: beneath.map(|lease| (lease.holder.policy.to_string(), lease.value.into())).collect(),
             adjusted: held
                 .and_then(|held| held.adjusted.as_ref())
                 .map(|(wanted, why)| Adjusted { wanted: (*wanted).into(), why: why.clone() }),

@@ -10,11 +10,12 @@ use qosm_model::lease::Timestamp;
 use qosm_model::problem::chain;
 
 use crate::agent::{Agent, Mode, Step};
-use crate::arbitrate::Verdict;
+use crate::arbitrate::{Verdict, partner};
 use crate::event::AgentEvent;
 use crate::held::Held;
 use crate::journal::{Entries, Record};
 use crate::policy::Now;
+use crate::tidy::is_left_by_idle;
 
 /// Refused knobs are looked at again after so many ticks.
 const RETRY_TICKS: u64 = 60;
@@ -86,19 +87,14 @@ impl Agent {
         self.strike_out();
     }
 
-    /// The dirty knobs, with the others of their group: a burst depends on the quota that is in force.
+    /// The dirty knobs, with the others of their group: a burst depends on the quota that is in force, and `cpu.idle` takes the
+    /// weight away, which nobody need hold for that.
     fn with_groups(&mut self) -> BTreeSet<(Target, Knob)> {
         let mut dirty = std::mem::take(&mut self.dirty);
         let partners: Vec<_> = dirty
             .iter()
-            .filter_map(|&(target, knob)| match knob {
-                Knob::CfsQuota => Some((target, Knob::CfsBurst)),
-                Knob::CfsBurst => Some((target, Knob::CfsQuota)),
-                _ => None,
-            })
-            .filter(|&(target, knob)| {
-                self.held.contains_key(&(target, knob)) || self.leases.effective(target, knob).is_some()
-            })
+            .filter_map(|&(target, knob)| Some((target, partner(knob)?)))
+            .filter(|&(target, knob)| self.held.contains_key(&(target, knob)) || self.ruling(target, knob).is_some())
             .collect();
         dirty.extend(partners);
         dirty
@@ -112,7 +108,9 @@ impl Agent {
         let key = (verdict.wanted.target, verdict.wanted.knob);
         let Some(held) = self.held.get(&key) else { return false };
         match self.host.read(key.0, key.1) {
-            Ok(found) if found != held.written && found != held.baseline => {
+            Ok(found)
+                if found != held.written && found != held.baseline && !is_left_by_idle(key.1, held.written, found) =>
+            {
                 let message = format!("{} holds {found}, which is not qosm's; it is left as it is", key.1);
                 let cgroup = held.cgroup.clone();
                 self.held.remove(&key);
@@ -235,6 +233,18 @@ impl Agent {
         }
         if matches!(planned.knob, Knob::CfsQuota) {
             self.quotas.refresh(&mut self.host, planned.target);
+        }
+        if planned.knob == Knob::CpuIdle {
+            self.follow_idle(planned.target);
+        }
+    }
+
+    /// `cpu.idle` was written, and with it the weight became another: by our hand, not by somebody else's.
+    fn follow_idle(&mut self, target: Target) {
+        if let Some(held) = self.held.get_mut(&(target, Knob::CpuWeight))
+            && let Ok(found) = self.host.read(target, Knob::CpuWeight)
+        {
+            held.written = found;
         }
     }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use qosm_engine::{LogLevel, LogLine, Staged};
 use qosm_host::Wanted;
-use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::knob::{IDLE_WEIGHT, Knob, Level, Target, Value};
+use qosm_model::lease::Lease;
 use qosm_model::pod::Tier;
 use qosm_model::setting::{EventKind, Setting};
 
@@ -125,8 +126,12 @@ impl Agent {
     /// What a knob should hold now; `None` = it is nobody's and was nobody's, or it must not be touched.
     pub(crate) fn verdict(&mut self, target: Target, knob: Knob, now: Now) -> Option<Verdict> {
         self.host.attached_path(target)?;
-        let held = self.held.get(&(target, knob));
-        if held.is_some_and(|held| held.pending || held.hands_off_until.is_some_and(|until| now.wall < until)) {
+        let hands_off = |knob: Knob| {
+            let held = self.held.get(&(target, knob));
+            held.is_some_and(|held| held.pending || held.hands_off_until.is_some_and(|until| now.wall < until))
+        };
+        // Writing one of the two replaces the other: who is left alone with one is left alone with both.
+        if hands_off(knob) || partner(knob).filter(|_| is_weight(knob)).is_some_and(hands_off) {
             return None;
         }
         let pod = self.pods.of(target);
@@ -142,6 +147,19 @@ impl Agent {
                 self.note_refusal(target, knob, value, policy, why, false, now);
             }
             return None;
+        }
+        if knob == Knob::CpuWeight
+            && let Some(idle) = self.idling(target)
+        {
+            let waiting = self.leases.effective(target, knob);
+            let why = || format!("it waits while {} holds cpu.idle", idle.holder.policy);
+            return Some(Verdict {
+                wanted: Wanted { target, knob, value: IDLE_WEIGHT },
+                policy: Arc::clone(&idle.holder.policy),
+                reason: Arc::clone(&idle.reason),
+                restores: false,
+                guarded: waiting.map(|lease| (lease.value, why())),
+            });
         }
         if let Some(lease) = self.leases.effective(target, knob) {
             let (value, guarded) = self.guarded(target, knob, lease.value);
@@ -162,6 +180,18 @@ impl Agent {
             restores: true,
             guarded: None,
         })
+    }
+
+    /// The lease by which a container is idle, and has no weight of its own.
+    fn idling(&self, target: Target) -> Option<&Lease> {
+        let idle = self.leases.effective(target, Knob::CpuIdle)?;
+        (target.level() == Level::Container && idle.value == Value::Number(1)).then_some(idle)
+    }
+
+    /// The lease by which a knob is what it is; `None` = the baseline is in force, or is to come back.
+    pub(crate) fn ruling(&self, target: Target, knob: Knob) -> Option<&Lease> {
+        let idle = if knob == Knob::CpuWeight { self.idling(target) } else { None };
+        idle.or_else(|| self.leases.effective(target, knob))
     }
 
     /// Holds a value within the operator's bounds.
@@ -194,6 +224,22 @@ impl Agent {
             _ => (value, None),
         }
     }
+}
+
+/// The knob that depends on this one, and this one on it, on one cgroup: a burst on the quota, a weight on `cpu.idle`.
+pub(crate) fn partner(knob: Knob) -> Option<Knob> {
+    match knob {
+        Knob::CfsQuota => Some(Knob::CfsBurst),
+        Knob::CfsBurst => Some(Knob::CfsQuota),
+        Knob::CpuWeight => Some(Knob::CpuIdle),
+        Knob::CpuIdle => Some(Knob::CpuWeight),
+        _ => None,
+    }
+}
+
+/// Whether a knob is the weight, or replaces it.
+pub(crate) fn is_weight(knob: Knob) -> bool {
+    matches!(knob, Knob::CpuWeight | Knob::CpuIdle)
 }
 
 /// Passes on what a module has to say to those who run it.

@@ -2,7 +2,7 @@
 //!
 //! | what is found | who | what qosm does |
 //! | --- | --- | --- |
-//! | the value that follows from the pod's specification, other than the baseline | the kubelet, resizing | it is the new baseline; the lease is written again |
+//! | the value that follows from the pod's specification, other than the baseline | the kubelet or runtime, resizing | it is the new baseline; the lease is written again |
 //! | the baseline, or the kernel's default | systemd's daemon-reload, a kubelet's sync | the lease is written again |
 //! | the same again and again | a fight | hands off for a while |
 //! | anything else | a person | hands off for a while; after that it is the new baseline |
@@ -10,11 +10,13 @@
 use std::collections::BTreeSet;
 
 use qosm_host::HostError;
-use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::knob::{DEFAULT_WEIGHT, IDLE_WEIGHT, Knob, Target, Value};
 use qosm_model::lease::Timestamp;
+use qosm_model::pod::{KubeQos, Tier};
+use qosm_model::unit::MilliCpu;
 
 use crate::agent::{Agent, Step};
-use crate::arbitrate::number;
+use crate::arbitrate::{is_weight, number, partner};
 use crate::policy::Now;
 
 /// So many repairs within [`FIGHT_MILLIS`] are a fight.
@@ -48,6 +50,7 @@ impl Agent {
         let mut batch: Vec<_> = self.held.quotas().iter().map(|&target| (target, Knob::CfsQuota)).collect();
         let queued = share.min(self.verify_queue.len());
         batch.extend(self.verify_queue.drain(..queued));
+        self.pair_weights(&mut batch);
         let mut reset = BTreeSet::new();
         for key in batch {
             if self.verify_knob(key, now, step) {
@@ -60,6 +63,19 @@ impl Agent {
             self.apply(now, step);
             self.dirty.extend(others);
         }
+    }
+
+    /// Weight and `cpu.idle` are looked at together: what became of one says who wrote the other.
+    fn pair_weights(&self, batch: &mut Vec<(Target, Knob)>) {
+        let weights = batch.iter().filter(|(_, knob)| is_weight(*knob));
+        let partners: Vec<_> = weights.filter_map(|&(target, knob)| Some((target, partner(knob)?))).collect();
+        for key in partners {
+            if self.held.contains_key(&key) && !batch.contains(&key) {
+                batch.push(key);
+            }
+        }
+        // A 0 in `cpu.idle` says nothing of who wrote it, a weight does.
+        batch.sort_by_key(|(_, knob)| *knob == Knob::CpuIdle);
     }
 
     /// Whether the knob was reset and is to be written again at once.
@@ -90,14 +106,20 @@ impl Agent {
         if found == written {
             return false;
         }
-        let writer = if Some(found) == self.specified(target, knob) && found != baseline {
+        let writer = if found != baseline && self.is_specified(target, knob, found) {
             Writer::Kubelet
+        } else if knob == Knob::CpuIdle && self.is_left_alone((target, Knob::CpuWeight)) {
+            Writer::Person
         } else if found == baseline || Some(found) == kernel_default(knob) {
             Writer::Reset
         } else {
             Writer::Person
         };
         self.drifted(key, found, writer, now, step)
+    }
+
+    fn is_left_alone(&self, key: (Target, Knob)) -> bool {
+        self.held.get(&key).is_some_and(|held| held.hands_off_until.is_some())
     }
 
     /// Whether the knob is to be written again at once.
@@ -145,18 +167,48 @@ impl Agent {
         let Ok(found) = self.host.read(key.0, key.1) else { return };
         if let Some(held) = self.held.get_mut(&key) {
             held.hands_off_until = None;
-            held.baseline = found;
+            // Somebody made it an idle one: which weight it had, we still know.
+            if key.1 != Knob::CpuWeight || found != IDLE_WEIGHT {
+                held.baseline = found;
+            }
             held.written = found;
             held.rewrites.clear();
             self.dirty.insert(key);
         }
     }
 
-    /// What the kubelet writes for this pod as it is specified now.
-    fn specified(&self, target: Target, knob: Knob) -> Option<Value> {
-        if knob != Knob::CfsQuota {
-            return None;
+    /// Whether a value is what the kubelet, or the runtime for it, writes for this pod as it is specified now.
+    fn is_specified(&self, target: Target, knob: Knob, found: Value) -> bool {
+        match knob {
+            Knob::CfsQuota => self.specified_quota(target) == Some(found),
+            Knob::CpuWeight => {
+                self.requested(target).is_some_and(|request| self.host.requested_weights(request).contains(&found))
+            }
+            _ => false,
         }
+    }
+
+    /// The CPU that a container, pod or tier requests: what the kubelet makes a weight of. `None` for the tier of all pods, whose weight
+    /// follows from the node.
+    fn requested(&self, target: Target) -> Option<MilliCpu> {
+        match target {
+            Target::Container(id) => {
+                let (entry, place) = self.pods.owner(id)?;
+                let container = entry.given.containers.get(place)?;
+                Some(container.cpu_request.or(container.cpu_limit).unwrap_or_default())
+            }
+            Target::Pod(id) => Some(self.pods.get(id)?.given.cpu_requested()),
+            Target::Tier(Tier::Burstable) => {
+                let burstable = self.pods.iter().filter(|entry| entry.given.active);
+                let requests = burstable.filter(|entry| entry.given.kube_qos == KubeQos::Burstable);
+                Some(MilliCpu(requests.map(|entry| entry.given.cpu_requested().0).fold(0, u64::saturating_add)))
+            }
+            Target::Tier(Tier::BestEffort) => Some(MilliCpu(0)),
+            Target::Tier(Tier::Guaranteed) => None,
+        }
+    }
+
+    fn specified_quota(&self, target: Target) -> Option<Value> {
         let period = self.quotas.get(target)?.period.0;
         let quota = |milli: u64| Value::Number(number(milli.saturating_mul(period) / 1000).max(1000));
         match target {
@@ -184,7 +236,8 @@ impl Agent {
 fn kernel_default(knob: Knob) -> Option<Value> {
     match knob {
         Knob::CfsQuota | Knob::MemoryHigh => Some(Value::Max),
-        Knob::CfsBurst | Knob::MemoryMin | Knob::MemoryLow => Some(Value::Number(0)),
+        Knob::CfsBurst | Knob::MemoryMin | Knob::MemoryLow | Knob::CpuIdle => Some(Value::Number(0)),
+        Knob::CpuWeight => Some(DEFAULT_WEIGHT),
         _ => None,
     }
 }

@@ -123,7 +123,7 @@ impl Agent {
             .iter()
             .filter_map(|&target| {
                 let baseline = match self.held.get(&(target, Knob::CfsQuota))?.baseline {
-                    Value::Max => None,
+                    Value::Max | Value::Shares(_) => None,
                     Value::Number(number) => u64::try_from(number).ok().map(Micros),
                 };
                 Some((target, baseline))

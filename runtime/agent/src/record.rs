@@ -218,7 +218,13 @@ fn host_facts(agent: &Agent) -> HostFacts {
     };
     let has_watermarks = |fact: &KnobFact| fact.knob == Knob::WmarkRatio && fact.support == Support::Native;
     let alibaba = facts.knobs.iter().any(has_watermarks);
+    let lacks_idle = facts
+        .knobs
+        .iter()
+        .any(|fact| fact.knob == Knob::CpuIdle && matches!(fact.support, Support::Unavailable { .. }));
     let lacks_reclaim = !alibaba && !agent.host.emulates(Knob::WmarkRatio);
+    let missing = [(lacks_reclaim, "memory.reclaim"), (lacks_idle, "cpu.idle")];
+    let missing_files = missing.into_iter().filter(|(lacks, _)| *lacks).map(|(_, file)| file.to_owned()).collect();
     HostFacts {
         cgroup: CgroupVersions::Each(
             facts
@@ -233,7 +239,7 @@ fn host_facts(agent: &Agent) -> HostFacts {
         },
         cgroup_root: format!("/{}", facts.cgroup_root),
         kernel: if alibaba { KernelName::Alibaba } else { KernelName::Mainline },
-        missing_files: if lacks_reclaim { vec!["memory.reclaim".to_owned()] } else { Vec::new() },
+        missing_files,
         extra_files: Vec::new(),
         cpus: facts.cpus,
         memory: facts.memory.0.to_string(),
@@ -281,7 +287,7 @@ fn cgroups(agent: &Agent) -> Vec<CgroupFacts> {
         if knob == Knob::CfsQuota && file.file == "cpu.max" {
             let period = agent.quotas.get(target).map_or(100_000, |bandwidth| bandwidth.period.0);
             text = match held.baseline {
-                Value::Max => format!("max {period}"),
+                Value::Max | Value::Shares(_) => format!("max {period}"),
                 Value::Number(quota) => format!("{quota} {period}"),
             };
         }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use qosm_model::knob::Value;
+use qosm_model::knob::{NotAValue, Value};
 use qosm_model::lease;
 use serde::{Deserialize, Serialize};
 
-/// A knob's value on the wire: a number, or the string `max`.
+/// A knob's value on the wire: a number, the string `max`, or for a weight on cgroup v1 a string such as `2 shares`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum WireValue {
@@ -15,6 +15,30 @@ pub enum WireValue {
     Number(i64),
     /// No bound.
     Max(MaxWord),
+    /// A weight that is no whole number.
+    Shares(Shares),
+}
+
+/// So many `cpu.shares` of cgroup v1, written `2 shares`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Shares(pub i64);
+
+impl From<Shares> for String {
+    fn from(shares: Shares) -> Self {
+        Value::Shares(shares.0).to_string()
+    }
+}
+
+impl TryFrom<String> for Shares {
+    type Error = NotAValue;
+
+    fn try_from(text: String) -> Result<Self, NotAValue> {
+        match text.parse::<Value>()? {
+            Value::Shares(shares) => Ok(Self(shares)),
+            Value::Number(_) | Value::Max => Err(NotAValue(text)),
+        }
+    }
 }
 
 /// The word `max`.
@@ -29,6 +53,7 @@ impl From<Value> for WireValue {
     fn from(value: Value) -> Self {
         match value {
             Value::Number(number) => Self::Number(number),
+            Value::Shares(shares) => Self::Shares(Shares(shares)),
             Value::Max => Self::Max(MaxWord::Max),
         }
     }
@@ -39,6 +64,7 @@ impl std::fmt::Display for WireValue {
         match self {
             Self::Number(number) => number.fmt(f),
             Self::Max(_) => f.write_str("max"),
+            Self::Shares(Shares(shares)) => Value::Shares(*shares).fmt(f),
         }
     }
 }

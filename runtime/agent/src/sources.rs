@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use qosm_cluster::{Objects, PolicyModule};
 use qosm_host::{Executed, Wanted};
-use qosm_model::knob::Knob;
+use qosm_model::knob::{Knob, Target};
 use qosm_model::layering::ConfigMap;
 use qosm_model::pod::{Node, Pod, PodId};
 use qosm_model::problem::{Problem, chain};
@@ -111,15 +111,18 @@ impl Agent {
             return;
         }
         let given = entry.given.clone();
-        // A burst in force keeps a mainline kernel from taking a smaller quota. The lease is written again in the next step.
-        let bursts: Vec<Wanted> = entry
-            .targets()
-            .filter_map(|target| {
-                let held = self.held.get(&(target, Knob::CfsBurst))?;
-                Some(Wanted { target, knob: Knob::CfsBurst, value: held.baseline })
+        let targets: Vec<Target> = entry.targets().collect();
+        // A burst in force keeps a mainline kernel from taking a smaller quota, and `cpu.idle` every kernel from taking a weight. The
+        // leases are written again in the next step.
+        let in_the_way: Vec<Wanted> = targets
+            .iter()
+            .flat_map(|&target| [Knob::CfsBurst, Knob::CpuIdle].map(|knob| (target, knob)))
+            .filter_map(|(target, knob)| {
+                let held = self.held.get(&(target, knob))?;
+                Some(Wanted { target, knob, value: held.baseline })
             })
             .collect();
-        for lower in self.host.plan(&bursts).steps {
+        for lower in self.host.plan(&in_the_way).steps {
             let key = (lower.target, lower.knob);
             if let Ok(Executed::Done(shown)) = self.host.execute(&lower)
                 && let Some(held) = self.held.get_mut(&key)
@@ -130,6 +133,15 @@ impl Agent {
         }
         if let Err(error) = self.host.resize(&given) {
             tracing::warn!(pod = given.key(), error = chain(&error), "changed limits cannot be written");
+        }
+        for target in targets {
+            let key = (target, Knob::CpuWeight);
+            if let Some(held) = self.held.get_mut(&key)
+                && let Ok(weight) = self.host.read(target, Knob::CpuWeight)
+            {
+                (held.baseline, held.written) = (weight, weight);
+                self.dirty.insert(key);
+            }
         }
     }
 }

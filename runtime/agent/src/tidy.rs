@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use qosm_host::{Executed, HostError, Step as HostStep};
-use qosm_model::knob::{Knob, Level, Target, Value};
+use qosm_model::knob::{DEFAULT_WEIGHT, IDLE_WEIGHT, Knob, Level, Target, Value};
 use qosm_model::pod::PodId;
 use qosm_model::problem::chain;
 
@@ -38,9 +38,17 @@ pub(crate) fn compare(record: &Record, found: Result<Value, HostError>) -> Found
         Ok(found) if record.knob == Knob::MemoryHigh && record.written < found && found < record.previous => {
             Found::Ours(found)
         }
+        // The agent, or a restore, may have ended before it put another there.
+        Ok(found) if is_left_by_idle(record.knob, record.written, found) => Found::Ours(found),
+        Ok(found) if is_left_by_idle(record.knob, record.previous, found) => Found::Ours(found),
         Ok(found) => Found::Foreign(found),
         Err(_) => Found::Gone,
     }
+}
+
+/// Whether a weight is the kernel's own, put there when `cpu.idle` ended: nobody chose it.
+pub(crate) fn is_left_by_idle(knob: Knob, before: Value, found: Value) -> bool {
+    knob == Knob::CpuWeight && before == IDLE_WEIGHT && found == DEFAULT_WEIGHT
 }
 
 impl Agent {
@@ -269,5 +277,55 @@ impl Agent {
         };
         self.update_holds(now);
         Ok(self.pods.iter().any(|entry| entry.given.key() == pod))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qosm_model::lease::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn what_an_agent_that_was_killed_left_is_told_from_what_others_wrote() {
+        let shares = Value::Shares(51);
+        let record = |knob, previous, written| Record {
+            cgroup: String::new(),
+            identity: 1,
+            level: Level::Container,
+            knob,
+            baseline: if knob == Knob::CpuWeight { shares } else { Value::Max },
+            previous,
+            written,
+            policy: String::new(),
+            since: Timestamp(0),
+        };
+        let number = Value::Number;
+        let entered = record(Knob::CpuWeight, shares, IDLE_WEIGHT);
+        let left = record(Knob::CpuWeight, IDLE_WEIGHT, shares);
+        let held = record(Knob::CpuWeight, number(100), number(250));
+        let lowered = record(Knob::MemoryHigh, number(1 << 30), number(1 << 20));
+        for (record, found, expected) in [
+            (&entered, shares, "baseline"),
+            (&entered, IDLE_WEIGHT, "ours"),
+            (&entered, number(100), "ours"),
+            (&entered, number(99), "foreign"),
+            (&left, IDLE_WEIGHT, "ours"),
+            // Between `cpu.idle` and the weight.
+            (&left, number(100), "ours"),
+            (&left, number(99), "foreign"),
+            (&held, number(250), "ours"),
+            (&held, IDLE_WEIGHT, "foreign"),
+            (&lowered, number(1 << 25), "ours"),
+            (&lowered, number(1 << 31), "foreign"),
+        ] {
+            let told = match compare(record, Ok(found)) {
+                Found::Ours(_) => "ours",
+                Found::Baseline => "baseline",
+                Found::Foreign(_) => "foreign",
+                Found::Gone => "gone",
+            };
+            assert_eq!(told, expected, "{found} in {record:?}");
+        }
     }
 }

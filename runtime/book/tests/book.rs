@@ -127,6 +127,40 @@ fn every_metric_is_told() {
     assert_eq!(told(&page("docs/metrics.md"), "Metrics"), metrics);
 }
 
+#[test]
+fn every_interface_is_told() {
+    let mut interfaces: Vec<_> = qosm_engine::Interface::ALL.iter().map(ToString::to_string).collect();
+    interfaces.sort();
+    assert_eq!(told(&page("docs/concepts.md"), "An import is a permission"), interfaces);
+}
+
+/// In pages, alerts and the dashboard: a name that no agent prints is a graph that stays empty.
+#[test]
+fn every_metric_that_is_spoken_of_is_there() {
+    let repository = Repository::here();
+    let metrics = qosm_agent::Metrics::default().names().to_vec();
+    // Crates have names of that kind as well.
+    let crates = ["qosm_agent", "qosm_book", "qosm_cluster", "qosm_engine", "qosm_model", "qosm_registry", "qosm_sdk"];
+    let is_there = |name: &str| {
+        let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
+        let is_metric = |name: &str| metrics.iter().any(|metric| metric == name);
+        // `qosm_numa` stands for all that begin with it.
+        let begins = |metric: &String| metric.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
+        is_metric(name) || of_histogram.is_some_and(is_metric) || metrics.iter().any(begins) || crates.contains(&name)
+    };
+    let mut files = repository.files("docs", ".md").unwrap();
+    files.extend(repository.files("deploy/helm/qosm", ".yaml").unwrap());
+    files.extend(repository.files("deploy/helm/qosm/dashboards", ".json").unwrap());
+    let mut unknown = Vec::new();
+    for file in files {
+        let text = repository.text(&file).unwrap();
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let wrong = words.filter(|word| word.starts_with("qosm_") && !is_there(word.trim_end_matches('_')));
+        unknown.extend(wrong.map(|word| format!("{file}: {word}")));
+    }
+    assert!(unknown.is_empty(), "{unknown:#?}");
+}
+
 /// What a module says of itself, and what the book says of it: the same fields, defaults and ranges.
 #[test]
 fn every_parameter_of_the_default_policies_is_told() {

@@ -140,7 +140,8 @@ fn setting(setting: Setting) -> Result<mock::Staged, mock::Migration> {
             target: told_target(target),
             knob: knob.as_str(),
             value: Some(match value {
-                Value::Number(number) => mock::Value::Number(number),
+                // Shares are only ever read: no call of the contract asks for any.
+                Value::Number(number) | Value::Shares(number) => mock::Value::Number(number),
                 Value::Max => mock::Value::Max,
             }),
             reason: reason.as_ref().into(),

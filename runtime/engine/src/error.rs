@@ -1,5 +1,6 @@
 //! What can go wrong, and whose fault it is.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use qosm_model::pod::{ContainerId, PodId};
 use qosm_model::unit::Bytes;
 use semver::Version;
 
-use crate::interface::{CONTRACT_VERSION, Interface, Listed};
+use crate::interface::{CONTRACT_VERSION, ExternName, Interface, Listed};
 use crate::rego::{BundleError, SettingFlaw};
 use qosm_model::digest::Digest;
 
@@ -167,14 +168,22 @@ pub enum EngineError {
     },
 }
 
-fn foreign_help(names: &[String]) -> &'static str {
-    if names.iter().any(|name| name.starts_with("wasi:")) {
+fn foreign_help(names: &[String]) -> Cow<'static, str> {
+    let newer =
+        names.iter().filter_map(|name| ExternName::parse(name).1).filter(|version| *version > CONTRACT_VERSION).max();
+    if let Some(version) = newer {
+        return Cow::Owned(format!(
+            "it was built for version {version} of `qosm:policy`, and this host speaks {CONTRACT_VERSION}: run a newer host, or build \
+             it without what is new"
+        ));
+    }
+    Cow::Borrowed(if names.iter().any(|name| name.starts_with("wasi:")) {
         "policies run without WASI: no clock, files, environment or network; in Rust build for wasm32-unknown-unknown"
     } else if names.iter().any(|name| name.starts_with("qosm:")) {
         "a newer host may"
     } else {
         "a policy may import only interfaces of `qosm:policy`"
-    }
+    })
 }
 
 /// What the Wasm engine says: its whole chain of causes on one line.

@@ -7,8 +7,9 @@ use std::str::FromStr;
 use qosm_model::knob::Knob;
 use semver::Version;
 
-/// Version of the contract that this host speaks. Modules of the same minor version fit.
-pub const CONTRACT_VERSION: Version = Version::new(0, 1, 0);
+/// Version of the contract that this host speaks. Modules of the same minor version fit, unless they import what a later patch
+/// version brought.
+pub const CONTRACT_VERSION: Version = Version::new(0, 1, 1);
 
 /// One interface of the contract. Named as in `sdk/wit`, e.g. `cpu-stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +30,8 @@ pub enum Interface {
     NumaStat,
     /// CFS quota and burst.
     CpuBandwidth,
+    /// CPU weight and `cpu.idle`.
+    CpuWeight,
     /// Memory protection, throttling and reclaim.
     MemoryProtection,
     /// On which NUMA nodes memory may lie.
@@ -41,7 +44,7 @@ pub enum Interface {
 
 impl Interface {
     /// All interfaces: first those that are always granted, then signals, then controls.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Log,
         Self::State,
         Self::Node,
@@ -50,6 +53,7 @@ impl Interface {
         Self::Pressure,
         Self::NumaStat,
         Self::CpuBandwidth,
+        Self::CpuWeight,
         Self::MemoryProtection,
         Self::Cpuset,
         Self::PageMigration,
@@ -67,6 +71,7 @@ impl Interface {
             Self::Pressure => "pressure",
             Self::NumaStat => "numa-stat",
             Self::CpuBandwidth => "cpu-bandwidth",
+            Self::CpuWeight => "cpu-weight",
             Self::MemoryProtection => "memory-protection",
             Self::Cpuset => "cpuset",
             Self::PageMigration => "page-migration",
@@ -85,6 +90,7 @@ impl Interface {
             Self::Pressure => "reads each container's pressure: time lost to waiting",
             Self::NumaStat => "reads on which NUMA nodes containers run and have their memory",
             Self::CpuBandwidth => "sets CFS quota and burst",
+            Self::CpuWeight => "sets CPU weights, and which containers get a CPU only when nobody else wants it",
             Self::MemoryProtection => {
                 "sets what memory is protected, throttled and reclaimed, and whom the OOM killer takes"
             }
@@ -98,6 +104,7 @@ impl Interface {
     pub fn of(knob: Knob) -> Self {
         match knob {
             Knob::CfsQuota | Knob::CfsBurst => Self::CpuBandwidth,
+            Knob::CpuWeight | Knob::CpuIdle => Self::CpuWeight,
             Knob::MemoryMin
             | Knob::MemoryLow
             | Knob::MemoryHigh
@@ -128,7 +135,12 @@ impl Interface {
     pub fn is_control(self) -> bool {
         matches!(
             self,
-            Self::CpuBandwidth | Self::MemoryProtection | Self::Cpuset | Self::PageMigration | Self::PodEvent
+            Self::CpuBandwidth
+                | Self::CpuWeight
+                | Self::MemoryProtection
+                | Self::Cpuset
+                | Self::PageMigration
+                | Self::PodEvent
         )
     }
 
@@ -259,8 +271,8 @@ mod tests {
         assert_eq!(
             error,
             Err("`blkio` is not an interface of the contract; there are `log`, `state`, `node`, `cpu-stat`, \
-                 `memory-stat`, `pressure`, `numa-stat`, `cpu-bandwidth`, `memory-protection`, `cpuset`, \
-                 `page-migration`, `pod-event`"
+                 `memory-stat`, `pressure`, `numa-stat`, `cpu-bandwidth`, `cpu-weight`, `memory-protection`, \
+                 `cpuset`, `page-migration`, `pod-event`"
                 .to_owned())
         );
     }

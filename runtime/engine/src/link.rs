@@ -15,8 +15,8 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, HasSelf, Linker};
 
 use crate::bindings::qosm::policy::{
-    cpu_bandwidth, cpu_stat, cpuset, log, memory_protection, memory_stat, node, numa_stat, page_migration, pod_event,
-    pressure, state, types,
+    cpu_bandwidth, cpu_stat, cpu_weight, cpuset, log, memory_protection, memory_stat, node, numa_stat, page_migration,
+    pod_event, pressure, state, types,
 };
 use crate::convert;
 use crate::error::{Exhausted, Rule};
@@ -112,6 +112,7 @@ pub(crate) fn link(linker: &mut Linker<Host>, interface: Interface) -> wasmtime:
         Interface::Pressure => pressure::add_to_linker::<_, Own>(linker, host),
         Interface::NumaStat => numa_stat::add_to_linker::<_, Own>(linker, host),
         Interface::CpuBandwidth => cpu_bandwidth::add_to_linker::<_, Own>(linker, host),
+        Interface::CpuWeight => cpu_weight::add_to_linker::<_, Own>(linker, host),
         Interface::MemoryProtection => memory_protection::add_to_linker::<_, Own>(linker, host),
         Interface::Cpuset => cpuset::add_to_linker::<_, Own>(linker, host),
         Interface::PageMigration => page_migration::add_to_linker::<_, Own>(linker, host),
@@ -320,6 +321,30 @@ impl cpu_bandwidth::Host for Host {
     fn release_burst(&mut self, target: types::Target) -> wasmtime::Result<()> {
         let (stage, target) = self.control(Interface::CpuBandwidth, target)?;
         Ok(stage.release(target, Knob::CfsBurst)?)
+    }
+}
+
+impl cpu_weight::Host for Host {
+    fn set_weight(&mut self, target: types::Target, weight: u32, reason: String) -> wasmtime::Result<()> {
+        let (stage, target) = self.control(Interface::CpuWeight, target)?;
+        let reason = stage.reason(reason)?;
+        Ok(stage.hold(target, Knob::CpuWeight, Value::Number(weight.into()), &reason)?)
+    }
+
+    fn release_weight(&mut self, target: types::Target) -> wasmtime::Result<()> {
+        let (stage, target) = self.control(Interface::CpuWeight, target)?;
+        Ok(stage.release(target, Knob::CpuWeight)?)
+    }
+
+    fn set_idle(&mut self, container: u32, idle: bool, reason: String) -> wasmtime::Result<()> {
+        let (stage, target) = self.control(Interface::CpuWeight, types::Target::Container(container))?;
+        let reason = stage.reason(reason)?;
+        Ok(stage.hold(target, Knob::CpuIdle, Value::Number(idle.into()), &reason)?)
+    }
+
+    fn release_idle(&mut self, container: u32) -> wasmtime::Result<()> {
+        let (stage, target) = self.control(Interface::CpuWeight, types::Target::Container(container))?;
+        Ok(stage.release(target, Knob::CpuIdle)?)
     }
 }
 

@@ -88,9 +88,9 @@ pub(crate) struct Stage {
     text_left: usize,
     given: Given,
     /// A bit for each of [`Knob::ALL`].
-    held: HashMap<Target, u16>,
+    held: HashMap<Target, u32>,
     /// What `held` was before this call changed it, the latest change last.
-    undo: Vec<(Target, u16)>,
+    undo: Vec<(Target, u32)>,
     /// One copy of each reason, since a policy has few and gives them each time.
     reasons: HashSet<Arc<str>>,
     last_reason: Arc<str>,
@@ -223,7 +223,7 @@ impl Stage {
         Ok(())
     }
 
-    fn change_held(&mut self, target: Target, change: impl Fn(u16) -> u16) {
+    fn change_held(&mut self, target: Target, change: impl Fn(u32) -> u32) {
         let before = self.held.get(&target).copied().unwrap_or(0);
         let after = change(before);
         if after != before {
@@ -232,7 +232,7 @@ impl Stage {
         }
     }
 
-    fn set_held(&mut self, target: Target, knobs: u16) {
+    fn set_held(&mut self, target: Target, knobs: u32) {
         if knobs == 0 {
             self.held.remove(&target);
         } else {
@@ -338,8 +338,8 @@ impl Stage {
     }
 }
 
-fn bit(knob: Knob) -> u16 {
-    1 << (knob as u16)
+fn bit(knob: Knob) -> u32 {
+    1 << (knob as u32)
 }
 
 fn is_event_reason(reason: &str) -> bool {
@@ -377,10 +377,7 @@ mod tests {
 
     #[test]
     fn every_knob_has_a_bit_of_its_own() {
-        assert_eq!(
-            Knob::ALL.into_iter().fold(0_u32, |bits, knob| bits + u32::from(bit(knob))),
-            (1 << Knob::ALL.len()) - 1
-        );
+        assert_eq!(Knob::ALL.into_iter().fold(0_u32, |bits, knob| bits + bit(knob)), (1 << Knob::ALL.len()) - 1);
     }
 
     #[test]

@@ -88,6 +88,22 @@ pub enum HostError {
         /// The quota wanted.
         quota: Micros,
     },
+    /// A weight for an idle cgroup, which the kernel refuses.
+    #[error("{path} takes no weight while cpu.idle is 1: set cpu.idle to 0 first")]
+    Idle {
+        /// Whose weight.
+        target: Target,
+        /// The file.
+        path: String,
+    },
+    /// A weight that only goes with `cpu.idle`, which was not set.
+    #[error("{path} is left as it is, since cpu.idle was not set")]
+    NotIdle {
+        /// Whose weight.
+        target: Target,
+        /// The file.
+        path: String,
+    },
     /// A file that does not read as it should.
     #[error("{path} does not hold {expected}: `{text}`")]
     Parse {

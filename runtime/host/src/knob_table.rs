@@ -7,10 +7,11 @@
 
 use std::ops::RangeInclusive;
 
-use qosm_model::knob::{Knob, Level, Value};
+use qosm_model::knob::{DEFAULT_WEIGHT, Knob, Level, Value};
 use qosm_model::numa::list_text;
 
 use crate::mounts::{CgroupVersion, Controller};
+use crate::weight::{self, FEWEST_SHARES, MOST_SHARES};
 
 /// How a file spells a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub enum Encoding {
     Integer,
     /// 0 or 1.
     Flag,
+    /// v2: a number from 1 to 10000. v1: shares, of which 1024 are a weight of 100.
+    Weight,
     /// A bit for each number of a list such as `0-1,3`. On v2 an empty list stands for no bound; v1 refuses it while the cgroup has
     /// processes, and has none there.
     Bits,
@@ -58,6 +61,9 @@ pub enum Group {
     PageCache,
     /// Where memory may lie.
     Cpuset,
+    /// Weight and `cpu.idle`. While `cpu.idle` is 1 the kernel takes no weight (`EINVAL`), and setting it either way replaces the one
+    /// that was there: `cpu.idle` always goes first.
+    Weight,
 }
 
 /// One knob.
@@ -67,8 +73,10 @@ pub struct KnobRow {
     pub knob: Knob,
     /// The controller whose directory holds the file.
     pub controller: Controller,
-    /// On which levels the kernel has it.
+    /// On which levels it is set.
     pub levels: &'static [Level],
+    /// Why not on the others, where the kernel would take it.
+    pub not_elsewhere: Option<&'static str>,
     /// File on cgroup v1.
     pub v1: &'static str,
     /// File on cgroup v2.
@@ -124,6 +132,7 @@ const fn alibaba(
         knob,
         controller: Controller::Memory,
         levels: ALL_LEVELS,
+        not_elsewhere: None,
         v1: file,
         v2: file,
         encoding,
@@ -144,6 +153,7 @@ const fn protection(knob: Knob, file: &'static str, default: Value, raise_order:
         knob,
         controller: Controller::Memory,
         levels: ALL_LEVELS,
+        not_elsewhere: None,
         v1: file,
         v2: file,
         encoding: Encoding::Bytes,
@@ -172,6 +182,7 @@ const fn bandwidth(
         knob,
         controller: Controller::Cpu,
         levels: ALL_LEVELS,
+        not_elsewhere: None,
         v1,
         v2,
         encoding,
@@ -188,7 +199,7 @@ const fn bandwidth(
 }
 
 /// One row a knob, in the order of [`Knob::ALL`].
-pub static TABLE: [KnobRow; 15] = [
+pub static TABLE: [KnobRow; 17] = [
     bandwidth(Knob::CfsQuota, "cpu.cfs_quota_us", "cpu.max", Encoding::Quota, 1000..=MAX_RUNTIME_MICROS, Value::Max, 0),
     KnobRow {
         kernel: BURST,
@@ -263,6 +274,7 @@ pub static TABLE: [KnobRow; 15] = [
         knob: Knob::CpusetMems,
         controller: Controller::Cpuset,
         levels: &[Level::Container],
+        not_elsewhere: None,
         v1: "cpuset.mems",
         v2: "cpuset.mems",
         encoding: Encoding::Bits,
@@ -275,6 +287,44 @@ pub static TABLE: [KnobRow; 15] = [
         raise_order: 0,
         slow: false,
         instead: Some("pages can be moved again and again, with an interval"),
+    },
+    KnobRow {
+        knob: Knob::CpuWeight,
+        controller: Controller::Cpu,
+        levels: ALL_LEVELS,
+        not_elsewhere: None,
+        v1: "cpu.shares",
+        v2: "cpu.weight",
+        encoding: Encoding::Weight,
+        range: 1..=10_000,
+        unlimited: false,
+        default: DEFAULT_WEIGHT,
+        kernel: "the controller cpu",
+        hierarchy: HierarchyRule::None,
+        group: Group::Weight,
+        raise_order: 1,
+        slow: false,
+        instead: None,
+    },
+    KnobRow {
+        knob: Knob::CpuIdle,
+        controller: Controller::Cpu,
+        levels: &[Level::Container],
+        not_elsewhere: Some(
+            "the kubelet writes the weight there, which the kernel refuses of an idle cgroup: it would not start again",
+        ),
+        v1: "cpu.idle",
+        v2: "cpu.idle",
+        encoding: Encoding::Flag,
+        range: 0..=1,
+        unlimited: false,
+        default: Value::Number(0),
+        kernel: "Linux 5.15",
+        hierarchy: HierarchyRule::None,
+        group: Group::Weight,
+        raise_order: 0,
+        slow: false,
+        instead: Some("the lowest weight is set in its place"),
     },
 ];
 
@@ -301,6 +351,8 @@ pub(crate) fn index(knob: Knob) -> usize {
         Knob::PageCacheLimitSize => 12,
         Knob::PageCacheReclaimSync => 13,
         Knob::CpusetMems => 14,
+        Knob::CpuWeight => 15,
+        Knob::CpuIdle => 16,
     }
 }
 
@@ -319,11 +371,14 @@ impl KnobRow {
             (Value::Number(bits), Encoding::Bits, _) => list_text((0..63).filter(|bit| (bits >> bit) & 1 == 1)),
             // Nothing at all would not be written.
             (Value::Max, Encoding::Bits, _) => "\n".to_owned(),
-            (Value::Number(number), ..) => number.to_string(),
+            (Value::Number(weight), Encoding::Weight, CgroupVersion::V1) => weight::shares(weight).to_string(),
+            (Value::Shares(shares), Encoding::Weight, CgroupVersion::V2) => weight::nearest(shares).to_string(),
+            (Value::Number(number) | Value::Shares(number), ..) => number.to_string(),
             (Value::Max, Encoding::Quota, CgroupVersion::V1) => "-1".to_owned(),
             (Value::Max, Encoding::Quota | Encoding::Bytes, CgroupVersion::V2) if self.unlimited => "max".to_owned(),
             // Not every v1 kernel with these files takes the word; each takes the largest number and reads it as unlimited.
             (Value::Max, Encoding::Bytes, _) => i64::MAX.to_string(),
+            (Value::Max, Encoding::Weight, CgroupVersion::V1) => MOST_SHARES.to_string(),
             (Value::Max, ..) => self.range.end().to_string(),
         }
     }
@@ -356,6 +411,9 @@ impl KnobRow {
     pub fn accepts(&self, value: Value) -> bool {
         match value {
             Value::Number(number) => self.range.contains(&number),
+            Value::Shares(shares) => {
+                self.encoding == Encoding::Weight && (FEWEST_SHARES..=MOST_SHARES).contains(&shares)
+            }
             Value::Max => self.unlimited,
         }
     }
@@ -406,6 +464,13 @@ mod tests {
             (Knob::CpusetMems, V1, Value::Number(0b1011), "0-1,3"),
             (Knob::CpusetMems, V2, Value::Number(i64::MAX), "0-62"),
             (Knob::CpusetMems, V2, Value::Max, "\n"),
+            (Knob::CpuWeight, V1, Value::Number(100), "1024"),
+            (Knob::CpuWeight, V1, Value::Number(1), "10"),
+            (Knob::CpuWeight, V1, Value::Number(10_000), "102400"),
+            (Knob::CpuWeight, V1, Value::Shares(2), "2"),
+            (Knob::CpuWeight, V2, Value::Number(10_000), "10000"),
+            (Knob::CpuWeight, V2, Value::Shares(2), "1"),
+            (Knob::CpuIdle, V1, Value::Number(1), "1"),
         ] {
             assert_eq!(row(knob).encode(version, value), text, "{knob} {version:?}");
         }
@@ -432,6 +497,14 @@ mod tests {
             (Knob::PageCacheLimitSize, Value::Max, false),
             (Knob::CpusetMems, Value::Number(0), false),
             (Knob::CpusetMems, Value::Number(2), true),
+            (Knob::CpuWeight, Value::Number(0), false),
+            (Knob::CpuWeight, Value::Number(1), true),
+            (Knob::CpuWeight, Value::Number(10_001), false),
+            (Knob::CpuWeight, Value::Shares(2), true),
+            (Knob::CpuWeight, Value::Shares(1), false),
+            (Knob::CpuWeight, Value::Max, false),
+            (Knob::CpuIdle, Value::Number(2), false),
+            (Knob::CpuIdle, Value::Shares(2), false),
         ] {
             assert_eq!(row(knob).accepts(value), accepted, "{knob} {value}");
         }

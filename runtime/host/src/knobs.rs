@@ -2,7 +2,7 @@
 
 use std::io;
 
-use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::knob::{IDLE_WEIGHT, Knob, Target, Value};
 use qosm_model::numa::list_text;
 use qosm_model::unit::Bytes;
 use rustix::io::Errno;
@@ -92,6 +92,7 @@ impl Host {
                 let all = self.mems_above(target).and_then(|all| parse::numa::mask(&all));
                 Ok(if all.is_some_and(|all| all & !nodes == 0) { Value::Max } else { Value::Number(nodes) })
             }
+            Some(printed) if knob == Knob::CpuWeight => Ok(self.weight_in_force(target, printed)),
             Some(value) => Ok(value),
             None => Err(self.garbled(target, file, length, knob.as_str())),
         }
@@ -118,6 +119,7 @@ impl Host {
             && row.group != Group::Bandwidth
             && !row.slow
             && !self.emulates(knob)
+            && (knob, value) != (Knob::CpuWeight, IDLE_WEIGHT)
         {
             self.write_value(target, knob, value).map_err(|source| self.refused(target, knob, value, source))?;
             self.probe.knobs[knob_table::index(knob)] = Proof::Works;
@@ -135,7 +137,10 @@ impl Host {
         }
         let what = || row.file(self.knob_version(row)).to_owned();
         if !row.levels.contains(&target.level()) {
-            let why = format!("there is none on the level of a {}", target.level().as_str());
+            let mut why = format!("there is none on the level of a {}", target.level().as_str());
+            if let Some(reason) = row.not_elsewhere {
+                why = format!("it is not set on the level of a {}: {reason}", target.level().as_str());
+            }
             return Err(HostError::Unsupported { what: what(), why });
         }
         if let Some(why) = self.switched_off(knob) {
@@ -181,11 +186,14 @@ impl Host {
     ///
     /// [`HostError::Refused`] with the kernel's answer, after which the value (or the knob, where it never took any) is left alone
     /// for a while; [`HostError::Gone`], [`HostError::Unsupported`], [`HostError::ReadOnly`], [`HostError::Busy`],
-    /// [`HostError::NotAttached`], and what [`Host::read`] has if the value cannot be read back.
+    /// [`HostError::NotAttached`], [`HostError::NotIdle`] for the weight of an idle cgroup that is none, and what [`Host::read`] has if the value cannot be read back.
     pub fn execute(&mut self, step: &Step) -> Result<Executed, HostError> {
         let Step { target, knob, to, .. } = *step;
         if self.emulates(knob) {
             return self.emulate(target, knob, to).map(Executed::Done);
+        }
+        if (knob, to) == (Knob::CpuWeight, IDLE_WEIGHT) {
+            return self.take_idle_weight(target);
         }
         let row = knob_table::row(knob);
         let queued = self.pending.values().any(|pending| (pending.target, pending.knob) == (target, knob));

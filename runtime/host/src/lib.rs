@@ -57,6 +57,7 @@ mod search;
 mod signals;
 pub mod simulated;
 mod targets;
+mod weight;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

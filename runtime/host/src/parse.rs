@@ -8,6 +8,7 @@ use qosm_model::unit::{Bytes, Micros};
 use crate::knob_table::{Encoding, unlimited_bytes};
 use crate::mounts::CgroupVersion;
 use crate::reclaim::FreePages;
+use crate::weight;
 
 pub mod numa;
 
@@ -172,7 +173,8 @@ pub fn knob(encoding: Encoding, version: CgroupVersion, page: i64, text: &[u8]) 
             let bits = numa::list(text)?;
             Some(if bits.is_empty() { Value::Max } else { Value::Number(numa::mask(&bits)?) })
         }
-        (Encoding::Integer | Encoding::Flag, _) => signed(text).map(Value::Number),
+        (Encoding::Weight, CgroupVersion::V1) => Some(weight::of_shares(i64::try_from(number(text)?).ok()?)),
+        (Encoding::Integer | Encoding::Flag | Encoding::Weight, _) => signed(text).map(Value::Number),
     }
 }
 
@@ -253,6 +255,10 @@ mod tests {
             (Encoding::Integer, V1, "-25\n", Some(Value::Number(-25))),
             (Encoding::Flag, V2, "1\n", Some(Value::Number(1))),
             (Encoding::Micros, V2, "", None),
+            (Encoding::Weight, V1, "1024\n", Some(Value::Number(100))),
+            (Encoding::Weight, V1, "2\n", Some(Value::Shares(2))),
+            (Encoding::Weight, V1, "18446744073709551615\n", None),
+            (Encoding::Weight, V2, "39\n", Some(Value::Number(39))),
         ] {
             assert_eq!(knob(encoding, version, 4096, text.as_bytes()), value, "{text:?}");
         }
@@ -263,7 +269,7 @@ mod tests {
         fn survives_any_bytes(text: Vec<u8>) {
             let _ = (number(&text), signed(&text), keyed(&text, ["a", "nr_periods"]), pressure(&text), busy_ticks(&text));
             let _ = (zoneinfo(&text), meminfo(&text), list_length(&text), cpu_max(&text), cfs_quota(&text));
-            for encoding in [Encoding::Quota, Encoding::Micros, Encoding::Bytes, Encoding::Integer, Encoding::Flag] {
+            for encoding in [Encoding::Quota, Encoding::Micros, Encoding::Bytes, Encoding::Integer, Encoding::Flag, Encoding::Weight] {
                 for version in [CgroupVersion::V1, CgroupVersion::V2] {
                     let _ = knob(encoding, version, 4096, &text);
                 }

@@ -1,19 +1,21 @@
 //! From wanted values to steps that the kernel accepts one after the other.
 //!
 //! First everything that falls, from the leaves up, then everything that rises, from the root down; on one cgroup in the order of
-//! the knob table. So at no moment does a child have more than its parent grants, or a quota less than its burst.
+//! the knob table. Weights and `cpu.idle` know no parents: of them `cpu.idle` goes first, whichever way either goes. So at no moment does a child have more than its parent grants, or a quota less than its burst.
 
 use std::collections::{HashMap, HashSet};
 
-use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::knob::{IDLE_WEIGHT, Knob, Target, Value};
 use qosm_model::unit::Micros;
 
 use crate::error::HostError;
-use crate::knob_table::{self, HierarchyRule};
+use crate::knob_table::{self, Group, HierarchyRule};
 use crate::mounts::{CgroupVersion, Controller};
 use crate::probe::BurstRule;
 use crate::targets::CgroupFile;
 use crate::{Host, parse};
+
+mod weights;
 
 /// A value that a knob is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +73,8 @@ impl Host {
     /// Compares wanted values with what the kernel holds, and says what to write in which order. Writes nothing.
     ///
     /// All wanted values of one cgroup should come in one list: a quota and a burst depend on each other. Of two values for
-    /// one knob the later counts. Memory bounds are rounded down to a page; a burst is cut to the quota that will be in force,
+    /// one knob the later counts. Whoever wants `cpu.idle` = 1 wants [`IDLE_WEIGHT`] as well, and so gets the weight noted that is
+    /// lost by it; where `cpu.idle` cannot be had, the lowest weight is what remains. Memory bounds are rounded down to a page; a burst is cut to the quota that will be in force,
     /// where the kernel has that rule.
     pub fn plan(&mut self, wanted: &[Wanted]) -> Plan {
         self.parking.advance();
@@ -93,6 +96,7 @@ impl Host {
             let bursts: HashSet<Target> = changes.of(Knob::CfsBurst).map(|change| change.target).collect();
             changes.keep(|change| self.burst_fits(change, &bursts), &mut plan);
         }
+        self.settle_weights(&mut changes, &mut plan);
         for change in changes.list.into_iter().flatten() {
             if change.from == change.to {
                 plan.unchanged.push((change.target, change.knob, change.to));
@@ -112,7 +116,7 @@ impl Host {
             let path = host.file_path_or_name(target, CgroupFile::Knob(knob));
             Err(HostError::Range { target, knob, value, path, allowed })
         };
-        if !row.accepts(value) {
+        if !row.accepts(value) && (knob, value) != (Knob::CpuWeight, IDLE_WEIGHT) {
             return refused(self, row.allowed());
         }
         let mut to = self.rounded(row, value);
@@ -141,7 +145,7 @@ impl Host {
         let encoding = knob_table::Encoding::Bytes;
         match parse::knob(encoding, version, self.page(), &self.buffer[..length]) {
             Some(Value::Number(limit)) => Ok(Some(limit)),
-            Some(Value::Max) => Ok(None),
+            Some(Value::Shares(_) | Value::Max) => Ok(None),
             None => Err(self.garbled(target, CgroupFile::MemoryLimit, length, "a memory limit")),
         }
     }
@@ -209,6 +213,7 @@ impl Host {
             let row = knob_table::row(step.knob);
             let falls = match falling.get(&step.target) {
                 Some(&falls) if row.hierarchy == HierarchyRule::WithinParentOnV1 => falls,
+                _ if row.group == Group::Weight => false,
                 _ => step.to < step.from,
             };
             let depth = targets.get(&step.target).map_or(0, |attached| attached.path.split('/').count());
@@ -265,7 +270,7 @@ impl Host {
         let Ok(now) = self.bandwidth(target) else { return (None, None) };
         let share = |value: Value| match value {
             Value::Number(quota) => Some((u128::from(quota.unsigned_abs()) << 20) / u128::from(now.period.0.max(1))),
-            Value::Max => None,
+            Value::Shares(_) | Value::Max => None,
         };
         let current = now.quota.map(|quota| (u128::from(quota.0) << 20) / u128::from(now.period.0.max(1)));
         match step {

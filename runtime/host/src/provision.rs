@@ -8,7 +8,7 @@ use crate::backend::{AnyBackend, Area, Backend as _, join};
 use crate::error::{self, HostError};
 use crate::layout::RuntimeId;
 use crate::mounts::{CgroupVersion, Controller};
-use crate::{Host, targets};
+use crate::{Host, targets, weight};
 
 /// The period that the kubelet uses unless it is told otherwise (`cpuCFSQuotaPeriod`), in microseconds.
 const PERIOD: u64 = 100_000;
@@ -50,8 +50,8 @@ impl Bounds {
         self.cpu_limit.map(|limit| (limit.0.saturating_mul(PERIOD) / 1000).max(SHORTEST_QUOTA))
     }
 
-    fn shares(self) -> u64 {
-        (self.cpu_request.0.saturating_mul(1024) / 1000).clamp(2, 262_144)
+    fn shares(self) -> i64 {
+        weight::requested_shares(self.cpu_request)
     }
 }
 
@@ -194,9 +194,7 @@ impl Host {
                     files.push((tree, "cpu.cfs_quota_us", quota));
                 }
                 CgroupVersion::V2 => {
-                    // KEP-2254: shares 2..262144 onto weights 1..10000.
-                    let weight = 1 + (bounds.shares() - 2) * 9999 / 262_142;
-                    files.push((tree, "cpu.weight", weight.to_string()));
+                    files.push((tree, "cpu.weight", weight::stretched(bounds.shares()).to_string()));
                     let quota = bounds.quota().map_or_else(|| "max".to_owned(), |quota| quota.to_string());
                     files.push((tree, "cpu.max", format!("{quota} {PERIOD}")));
                 }

@@ -82,11 +82,22 @@ pub enum Knob {
     PageCacheReclaimSync,
     /// `cpuset.mems`, a bit for each NUMA node; `max` = all that the cgroup above has.
     CpusetMems,
+    /// CPU weight, 1 to 10000 as cgroup v2 counts it: 100 is what a new cgroup has. See [`IDLE_WEIGHT`] for what an idle one has.
+    CpuWeight,
+    /// `cpu.idle`, 0 or 1: whether the cgroup runs only where nobody else wants to.
+    CpuIdle,
 }
+
+/// The weight of a cgroup with `cpu.idle` = 1, as cgroup v2 prints it. It cannot be written, and what was there is lost: the kernel
+/// puts [`DEFAULT_WEIGHT`] when `cpu.idle` goes back to 0.
+pub const IDLE_WEIGHT: Value = Value::Number(0);
+
+/// The weight of a new cgroup.
+pub const DEFAULT_WEIGHT: Value = Value::Number(100);
 
 impl Knob {
     /// All knobs.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::CfsQuota,
         Self::CfsBurst,
         Self::MemoryMin,
@@ -102,6 +113,8 @@ impl Knob {
         Self::PageCacheLimitSize,
         Self::PageCacheReclaimSync,
         Self::CpusetMems,
+        Self::CpuWeight,
+        Self::CpuIdle,
     ];
 
     /// The name that plans, metrics and the journal use.
@@ -122,6 +135,8 @@ impl Knob {
             Self::PageCacheLimitSize => "memory.pagecache_limit.size",
             Self::PageCacheReclaimSync => "memory.pagecache_limit.sync",
             Self::CpusetMems => "cpuset.mems",
+            Self::CpuWeight => "cpu.weight",
+            Self::CpuIdle => "cpu.idle",
         }
     }
 }
@@ -150,6 +165,9 @@ impl FromStr for Knob {
 pub enum Value {
     /// A number.
     Number(i64),
+    /// A CPU weight on cgroup v1 that is no whole number of cgroup v2's: so many `cpu.shares`, of which 1024 are a weight of 100.
+    /// Only ever read, and put back: 2 is what the kubelet gives to those that request nothing.
+    Shares(i64),
     /// No bound: the kernel's `max`, or -1 for a quota on cgroup v1. Sorts above every number.
     Max,
 }
@@ -158,23 +176,48 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => number.fmt(f),
+            Self::Shares(shares) => write!(f, "{shares} shares"),
             Self::Max => f.write_str("max"),
         }
     }
 }
 
-/// Neither a whole number nor `max`.
+/// None of a knob's values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is neither a whole number nor `max`")]
+#[error("`{0}` is neither a whole number, nor a number of shares, nor `max`")]
 pub struct NotAValue(pub String);
 
 impl FromStr for Value {
     type Err = NotAValue;
 
     fn from_str(text: &str) -> Result<Self, NotAValue> {
-        match text {
-            "max" => Ok(Self::Max),
-            number => number.parse().map(Self::Number).map_err(|_| NotAValue(text.to_owned())),
+        let value = match (text, text.strip_suffix(" shares")) {
+            ("max", _) => return Ok(Self::Max),
+            (_, Some(shares)) => shares.parse().map(Self::Shares),
+            (number, None) => number.parse().map(Self::Number),
+        };
+        value.map_err(|_| NotAValue(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_reads_back() {
+        for value in [Value::Number(-25), Value::Number(0), Value::Shares(2), Value::Max] {
+            assert_eq!(value.to_string().parse(), Ok(value));
+        }
+        for text in ["", "many", " shares", "2 shares ", "1.5 shares"] {
+            assert_eq!(text.parse::<Value>(), Err(NotAValue(text.to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_name_reads_back() {
+        for knob in Knob::ALL {
+            assert_eq!(knob.to_string().parse(), Ok(knob));
         }
     }
 }

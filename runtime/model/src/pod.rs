@@ -256,6 +256,22 @@ impl Pod {
         self.annotations.get("kubernetes.io/config.source").is_some_and(|source| source != "api")
     }
 
+    /// The CPU that the pod requests as a whole, as the kubelet reckons it: what runs side by side, or the init container that needs
+    /// most together with the sidecars before it, and the overhead. Who has a limit and no request requests the limit.
+    pub fn cpu_requested(&self) -> MilliCpu {
+        let mut running: u64 = 0;
+        let mut most: u64 = 0;
+        for container in &self.containers {
+            let request = container.cpu_request.or(container.cpu_limit).unwrap_or_default().0;
+            if container.kind == ContainerKind::Init {
+                most = most.max(running.saturating_add(request));
+            } else {
+                running = running.saturating_add(request);
+            }
+        }
+        MilliCpu(running.max(most).saturating_add(self.cpu_overhead.0))
+    }
+
     /// `namespace/name`.
     pub fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)

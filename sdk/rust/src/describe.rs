@@ -4,8 +4,9 @@ use std::fmt::Display;
 
 use schemars::JsonSchema;
 
+use crate::Trigger;
 use crate::bindings::exports::qosm::policy::lifecycle as contract;
-use crate::{Trigger, schema};
+use crate::schema::schema_of;
 
 /// Who a policy is. JSON is taken as text or as a [`serde_json::Value`]; text makes the smaller component.
 ///
@@ -107,7 +108,7 @@ impl Description {
     /// assert!(schema.contains(r#""maximum":20"#) && schema.contains("How many ways batch work may use."));
     /// ```
     pub fn config<T: JsonSchema>(self) -> Self {
-        self.config_schema(schema::of::<T>())
+        self.config_schema(schema_of::<T>())
     }
 
     /// How pods and operators speak to it.
@@ -269,7 +270,7 @@ impl Protocol {
     /// let protocol = Protocol::new().annotation("example.org/cacheGuard").schema_of::<PodConfig>();
     /// ```
     pub fn schema_of<T: JsonSchema>(self) -> Self {
-        self.schema(schema::of::<T>())
+        self.schema(schema_of::<T>())
     }
 
     /// Adds a field that only operators may set.

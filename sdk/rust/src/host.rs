@@ -219,6 +219,38 @@ pub trait CpuBandwidth {
     fn release_burst(&mut self, target: Target);
 }
 
+/// Who goes first where more CPU time is wanted than there is. A setting stays until it is set anew or released.
+///
+/// ```
+/// use qosm_sdk::mock::{CPU_IDLE, CPU_WEIGHT, MockHost};
+/// use qosm_sdk::{CpuWeight, Target};
+///
+/// let app = Target::Container(7);
+/// let mut host = MockHost::default();
+/// host.set_weight(app, 200, "twice what a new cgroup has");
+/// host.set_idle(7, true, "batch work");
+/// host.assert_held(app, CPU_WEIGHT, 200);
+/// host.assert_held(app, CPU_IDLE, 1);
+/// host.release_idle(7);
+/// host.release_weight(app);
+/// host.assert_free(app, CPU_IDLE);
+/// ```
+pub trait CpuWeight {
+    /// CPU weight, 1 to 10000 as in cgroup v2; a new cgroup has 100. What counts is how it compares with the siblings'. While the
+    /// container is idle it waits.
+    fn set_weight(&mut self, target: Target, weight: u32, reason: &str);
+
+    /// Gives up the weight; what lies beneath comes back.
+    fn release_weight(&mut self, target: Target);
+
+    /// `cpu.idle`: whether the container runs only on CPUs that no other wants. The lowest weight where the kernel lacks it. While
+    /// it is set, the container's CPU cannot be resized in place.
+    fn set_idle(&mut self, container: ContainerId, idle: bool, reason: &str);
+
+    /// Gives it up; what lies beneath comes back, the weight included.
+    fn release_idle(&mut self, container: ContainerId);
+}
+
 /// Protection, throttling and reclaim of a memory cgroup.
 ///
 /// ```
@@ -332,6 +364,7 @@ pub trait Host:
     + Pressure
     + NumaStat
     + CpuBandwidth
+    + CpuWeight
     + MemoryProtection
     + Cpuset
     + PageMigration
@@ -349,6 +382,7 @@ impl<T> Host for T where
         + Pressure
         + NumaStat
         + CpuBandwidth
+        + CpuWeight
         + MemoryProtection
         + Cpuset
         + PageMigration
@@ -457,6 +491,24 @@ mod granted {
 
         fn release_burst(&mut self, target: Target) {
             import::cpu_bandwidth::release_burst(target);
+        }
+    }
+
+    impl CpuWeight for Granted {
+        fn set_weight(&mut self, target: Target, weight: u32, reason: &str) {
+            import::cpu_weight::set_weight(target, weight, reason);
+        }
+
+        fn release_weight(&mut self, target: Target) {
+            import::cpu_weight::release_weight(target);
+        }
+
+        fn set_idle(&mut self, container: ContainerId, idle: bool, reason: &str) {
+            import::cpu_weight::set_idle(container, idle, reason);
+        }
+
+        fn release_idle(&mut self, container: ContainerId) {
+            import::cpu_weight::release_idle(container);
         }
     }
 

@@ -372,8 +372,8 @@ pub use ewma::Ewma;
 #[doc(hidden)]
 pub use host::Granted;
 pub use host::{
-    CpuBandwidth, CpuStat, Cpuset, Host, Log, MemoryProtection, MemoryStat, Node, NumaStat, PageMigration, PodEvent,
-    Pressure, State,
+    CpuBandwidth, CpuStat, CpuWeight, Cpuset, Host, Log, MemoryProtection, MemoryStat, Node, NumaStat, PageMigration,
+    PodEvent, Pressure, State,
 };
 pub use hysteresis::Hysteresis;
 pub use pod::{NoConfig, Pod};
@@ -381,6 +381,7 @@ pub use pods::Pods;
 pub use policy::Policy;
 pub use rate::{MilliCpu, Rate, RecentRate};
 pub use scale::{percent_of, scale};
+pub use schema::schema_of;
 /// The crate that makes schemas out of types, in the version that [`Description::config`] takes.
 ///
 /// ```

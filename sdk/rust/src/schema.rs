@@ -3,8 +3,33 @@
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 
-/// The schema of what a type reads: without references, so that it is read from the top, and without what says nothing to an operator.
-pub(crate) fn of<T: JsonSchema>() -> String {
+/// The JSON schema of what a type reads: without references, so that it is read from the top, and without what says nothing to an
+/// operator.
+///
+/// [`Description::config`](crate::Description::config) and [`Protocol::schema_of`](crate::Protocol::schema_of) put it into the
+/// component, together with the code that makes it: some 70 KB of Wasm. Where that is too much, keep the schema in a file, hand it over
+/// with `config_schema(include_str!(…))`, and have a test hold the file against the type:
+///
+/// ```
+/// use schemars::JsonSchema;
+/// use serde::Deserialize;
+/// use serde_json::Value;
+///
+/// #[derive(Deserialize, JsonSchema)]
+/// struct Config {
+///     /// How many ways batch work may use.
+///     #[schemars(range(min = 1, max = 20))]
+///     batch_ways: u8,
+/// }
+///
+/// const FILE: &str = r#"{ "type": "object", "required": ["batch_ways"], "properties": { "batch_ways": {
+///     "type": "integer", "format": "uint8", "minimum": 1, "maximum": 20, "description": "How many ways batch work may use." } } }"#;
+///
+/// let parsed = |text: &str| serde_json::from_str::<Value>(text);
+/// assert_eq!(parsed(FILE)?, parsed(&qosm_sdk::schema_of::<Config>())?, "write what the type says into the file");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+pub fn schema_of<T: JsonSchema>() -> String {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.meta_schema = None;
         settings.inline_subschemas = true;
@@ -50,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_type_tells_names_ranges_words_defaults_and_meanings() {
-        let schema: Value = serde_json::from_str(&of::<Settings>()).unwrap();
+        let schema: Value = serde_json::from_str(&schema_of::<Settings>()).unwrap();
         assert_eq!(schema["type"], "object");
         assert_eq!(schema["additionalProperties"], false);
         let percent = &schema["properties"]["somePercent"];

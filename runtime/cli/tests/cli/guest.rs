@@ -1,4 +1,5 @@
-//! Modules that do nothing but fail, each in its way: what no default module does. They import nothing, so they need no grants.
+//! Modules that do what no default module does: fail, each in its way, or set weights. Those that fail import nothing, so they need
+//! no grants.
 //! The same file serves the tests on the kernel.
 
 use std::fmt::Write as _;
@@ -15,6 +16,9 @@ const DESCRIPTION: u32 = 1024;
 const STRINGS: u32 = 2048;
 /// Its last field.
 const INTERVAL: usize = 116;
+/// Where a pod's list of containers lies in its record.
+const CONTAINERS: u32 = 52;
+const CONTAINER_COUNT: u32 = 56;
 
 /// What an evaluation does.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +29,8 @@ pub(crate) enum Evaluation {
     TrapsFrom(u32),
     /// It does not come to an end.
     Loops,
+    /// It holds these on the first container of the pod that it was given last; it needs `cpu-weight`.
+    Weighs { weight: Option<u32>, idle: Option<bool> },
 }
 
 /// Writes a module that calls itself that; returns its file.
@@ -41,9 +47,13 @@ fn component(name: &str, evaluation: Evaluation) -> Vec<u8> {
             format!("(if (i32.ge_u (global.get $calls) (i32.const {call})) (then unreachable))")
         }
         Evaluation::Loops => "(loop $again (br $again))".to_owned(),
+        Evaluation::Weighs { weight, idle } => weighs(weight, idle),
     };
+    let imports = if matches!(evaluation, Evaluation::Weighs { .. }) { weight_imports() } else { String::new() };
     let text = format!(
         r#"(module
+            {imports}
+            (global $container (mut i32) (i32.const -1))
             (memory (export "memory") 2)
             (global $calls (mut i32) (i32.const 0))
             (global $heap (mut i32) (i32.const 65536))
@@ -54,7 +64,11 @@ fn component(name: &str, evaluation: Evaluation) -> Vec<u8> {
                 (local.get $at))
             (func $describe (result i32) (i32.const {DESCRIPTION}))
             (func $configure (param i32 i32) (result i32) (i32.const {OK}))
-            (func $pods (param i32 i32 i32 i32) (result i32) (i32.const {OK}))
+            (func $pods (param $at i32) (param $count i32) (param i32) (param $gone i32) (result i32)
+                (if (local.get $gone) (then (global.set $container (i32.const -1))))
+                (if (local.get $count) (then (if (i32.load offset={CONTAINER_COUNT} (local.get $at)) (then
+                    (global.set $container (i32.load (i32.load offset={CONTAINERS} (local.get $at))))))))
+                (i32.const {OK}))
             (func $evaluate (param i64 i32 i32 i32) (result i32)
                 (global.set $calls (i32.add (global.get $calls) (i32.const 1)))
                 {work}
@@ -73,9 +87,36 @@ fn component(name: &str, evaluation: Evaluation) -> Vec<u8> {
     ComponentEncoder::default().validate(true).module(&core).unwrap().encode().unwrap()
 }
 
+fn version() -> &'static str {
+    CONTRACT.lines().find_map(|line| line.strip_prefix("package qosm:policy@")).unwrap().trim_end_matches(';')
+}
+
+fn weight_imports() -> String {
+    let interface = format!("qosm:policy/cpu-weight@{}", version());
+    format!(
+        r#"(import "{interface}" "set-weight" (func $set_weight (param i32 i32 i32 i32 i32)))
+           (import "{interface}" "set-idle" (func $set_idle (param i32 i32 i32 i32)))"#
+    )
+}
+
+/// The calls, with an empty reason; none before there is a container.
+fn weighs(weight: Option<u32>, idle: Option<bool>) -> String {
+    let mut calls = String::new();
+    if let Some(weight) = weight {
+        // A target is a case and an id: 2 is the container.
+        let target = "(i32.const 2) (global.get $container)";
+        write!(calls, "(call $set_weight {target} (i32.const {weight}) (i32.const 0) (i32.const 0))").unwrap();
+    }
+    if let Some(idle) = idle {
+        let idle = u32::from(idle);
+        write!(calls, "(call $set_idle (global.get $container) (i32.const {idle}) (i32.const 0) (i32.const 0))")
+            .unwrap();
+    }
+    format!("(if (i32.ge_s (global.get $container) (i32.const 0)) (then {calls}))")
+}
+
 fn exports() -> String {
-    let version =
-        CONTRACT.lines().find_map(|line| line.strip_prefix("package qosm:policy@")).unwrap().trim_end_matches(';');
+    let version = version();
     let mut text = String::new();
     for export in ["describe", "configure", "pods", "evaluate"] {
         let name = format!("qosm:policy/lifecycle@{version}#{export}");

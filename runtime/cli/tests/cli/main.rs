@@ -16,5 +16,7 @@ mod modules;
 mod other_writers;
 mod paths;
 mod qosm;
+mod rego;
 mod replays;
 mod versus;
+mod weights;

@@ -109,6 +109,20 @@ impl Cgroups {
         fs::read_to_string(self.file(group, name)).unwrap().trim().parse().unwrap()
     }
 
+    fn weight_file(&self, group: &str) -> PathBuf {
+        self.file(group, if self.version == Version::V1 { "cpu.shares" } else { "cpu.weight" })
+    }
+
+    /// CPU weight as the file has it: shares on v1.
+    pub(crate) fn weight(&self, group: &str) -> i64 {
+        fs::read_to_string(self.weight_file(group)).unwrap().trim().parse().unwrap()
+    }
+
+    /// Writes a weight as somebody else would.
+    pub(crate) fn set_weight(&self, group: &str, weight: i64) {
+        fs::write(self.weight_file(group), weight.to_string()).unwrap();
+    }
+
     pub(crate) fn throttling(&self, group: &str) -> Throttling {
         let text = fs::read_to_string(self.file(group, "cpu.stat")).unwrap();
         let count = |name: &str| {
@@ -120,11 +134,14 @@ impl Cgroups {
 
     /// Everything that qosm could have changed below the test's group, by file.
     pub(crate) fn knobs(&self) -> BTreeMap<PathBuf, String> {
-        const NAMES: [&str; 7] = [
+        const NAMES: [&str; 10] = [
             "cpu.cfs_quota_us",
             "cpu.cfs_burst_us",
             "cpu.max",
             "cpu.max.burst",
+            "cpu.shares",
+            "cpu.weight",
+            "cpu.idle",
             "memory.min",
             "memory.low",
             "memory.high",

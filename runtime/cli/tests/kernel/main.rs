@@ -35,3 +35,4 @@ mod protection;
 mod recording;
 mod shadows;
 mod swaps;
+mod weights;

@@ -115,7 +115,7 @@ fn one(object: &Rego, grants: &BTreeSet<Interface>) -> Flawed<Declared> {
             declared(Interface::of(knob))?;
             let target = fields.target()?;
             let value = fields.value(knob)?;
-            if knob == Knob::CpusetMems && !matches!(target, Target::Container(_)) {
+            if matches!(knob, Knob::CpusetMems | Knob::CpuIdle) && !matches!(target, Target::Container(_)) {
                 return Err(SettingFlaw::ContainersOnly);
             }
             Ok(Declared::Hold { target, knob, value, reason: fields.said("reason")? })
@@ -250,13 +250,16 @@ impl<'a> Fields<'a> {
             | Knob::MemoryLow
             | Knob::PageCacheLimitSize => number(0, i64::MAX),
             Knob::WmarkRatio | Knob::WmarkScale | Knob::OomPriority => number(0, u32::MAX.into()),
+            Knob::CpuWeight => number(1, 10_000),
             Knob::WmarkMinAdj => number(i32::MIN.into(), i32::MAX.into()),
-            Knob::UseOomPriority | Knob::OomGroup | Knob::PageCacheLimitEnable | Knob::PageCacheReclaimSync => {
-                match value.as_bool() {
-                    Some(on) => Ok(Value::Number(on.into())),
-                    None => number(0, 1),
-                }
-            }
+            Knob::CpuIdle
+            | Knob::UseOomPriority
+            | Knob::OomGroup
+            | Knob::PageCacheLimitEnable
+            | Knob::PageCacheReclaimSync => match value.as_bool() {
+                Some(on) => Ok(Value::Number(on.into())),
+                None => number(0, 1),
+            },
             Knob::CpusetMems => {
                 let nodes = self.nodes("value", MOST_NODES)?;
                 if nodes.is_empty() {

@@ -174,6 +174,21 @@ fn a_tier_can_be_named_and_what_was_set_is_released() {
 }
 
 #[test]
+fn a_weight_and_idle_are_held_and_released() {
+    let mut worker = worker();
+    let tier = Target::Tier(Tier::BestEffort);
+    let staged = run(&mut worker, 17, &Columns::default()).unwrap();
+    let held = [hold(tier, Knob::CpuWeight, Value::Number(1)), hold(WEB, Knob::CpuIdle, Value::Number(1))];
+    assert_eq!(staged.settings, held);
+    let staged = run(&mut worker, 18, &Columns::default()).unwrap();
+    let released = [(tier, Knob::CpuWeight), (WEB, Knob::CpuIdle)];
+    assert_eq!(staged.settings, released.map(|(target, knob)| Setting::Release { target, knob }));
+    worker.pods(&[], &[POD]).unwrap();
+    let error = run(&mut worker, 17, &Columns::default()).unwrap_err();
+    assert!(matches!(error, CallError::Broke(breach) if matches!(breach.rule, Rule::UnknownTarget { .. })));
+}
+
+#[test]
 fn no_limit_in_the_bandwidth_column_is_no_limit_in_a_setting() {
     let sample = |target, baseline_quota| BandwidthSample {
         target,

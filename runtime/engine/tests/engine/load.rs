@@ -1,8 +1,12 @@
 //! What is not loaded, and why.
 
-use qosm_engine::{Compiler, Digest, Engine, EngineError, Interface, Module};
+use qosm_engine::{Cause, Columns, Compiler, Digest, Engine, EngineError, Interface, Limits, Module};
+use qosm_model::knob::{Knob, Target};
+use qosm_model::pod::Tier;
+use qosm_model::setting::Setting;
+use qosm_model::unit::Micros;
 
-use crate::contract::ENGINE;
+use crate::contract::{ENGINE, everything};
 use crate::guest;
 
 fn load(wasm: &[u8]) -> Result<Module, EngineError> {
@@ -30,7 +34,7 @@ fn the_imports_are_read_off_the_binary() {
     assert_eq!(inspection.digest, Digest::of(&wasm));
     assert_eq!(inspection.size, wasm.len());
     assert!(inspection.unknown_imports.is_empty() && inspection.exports_lifecycle);
-    assert_eq!(inspection.contract_version.as_deref(), Some("0.1.0"));
+    assert_eq!(inspection.contract_version.as_deref(), Some("0.1.1"));
 
     let idle = ENGINE.inspect(&guest::component("")).unwrap();
     assert!(idle.imports.is_empty(), "what is not used is not imported");
@@ -56,6 +60,14 @@ fn other_files_are_told_apart() {
 }
 
 #[test]
+fn a_module_with_more_functions_than_any_policy_needs_is_refused() {
+    let functions = |count: usize| guest::component(&"(func)".repeat(count));
+    assert!(load(&functions(10_000)).is_ok(), "Python has some 16000");
+    let error = load(&functions(128 << 10)).unwrap_err();
+    assert!(matches!(&error, EngineError::TooManyItems { items, .. } if *items > 128 << 10), "{error}");
+}
+
+#[test]
 fn an_import_that_nobody_offers_is_named() {
     let wit = guest::contract().replace("world policy {", "world policy {\n import wasi:cli/environment@0.2.0;")
         + "\npackage wasi:cli@0.2.0 { interface environment { home: func() -> u32; } }";
@@ -70,16 +82,50 @@ fn an_import_that_nobody_offers_is_named() {
 #[test]
 fn patch_versions_fit_and_minor_versions_do_not() {
     let fields = r#"(import "qosm:policy/cpu-stat@0.1.0" "read" (func $read (param i32)))"#;
-    let later = guest::component_for(&guest::contract().replace("qosm:policy@0.1.0", "qosm:policy@0.1.9"), fields);
+    let later = guest::component_for(&contract_of("0.1.9"), fields);
     let module = load(&later).unwrap();
     assert!(module.imports().contains(&Interface::CpuStat));
     assert_eq!(ENGINE.inspect(&later).unwrap().contract_version.as_deref(), Some("0.1.9"));
     assert_eq!(ENGINE.describe(&module).unwrap().name, "worker");
 
-    let other = guest::component_for(&guest::contract().replace("qosm:policy@0.1.0", "qosm:policy@0.2.0"), fields);
+    let other = guest::component_for(&contract_of("0.2.0"), fields);
     assert!(!ENGINE.inspect(&other).unwrap().exports_lifecycle);
     let error = refusal(&other);
-    assert!(error.contains("built for version 0.2.0 of `qosm:policy`, and this host speaks 0.1.0"), "{error}");
+    assert!(error.contains("built for version 0.2.0 of `qosm:policy`, and this host speaks 0.1.1"), "{error}");
+}
+
+/// The contract under another version.
+fn contract_of(version: &str) -> String {
+    guest::contract().replace("qosm:policy@0.1.1", &format!("qosm:policy@{version}"))
+}
+
+#[test]
+fn a_module_of_the_first_patch_version_runs() {
+    let fields = r#"
+        (import "qosm:policy/cpu-bandwidth@0.1.0" "set-burst" (func $set_burst (param i32 i32 i64 i32 i32)))
+        (func $evaluate (param i64 i32 i32 i32) (result i32)
+          (call $set_burst (i32.const 0) (i32.const 1) (i64.const 6000) (i32.const 16) (i32.const 0))
+          (i32.const 16))"#;
+    let wasm = guest::component_for(&contract_of("0.1.0"), fields);
+    let module = load(&wasm).unwrap();
+    assert_eq!(ENGINE.inspect(&wasm).unwrap().contract_version.as_deref(), Some("0.1.0"));
+    let mut worker = ENGINE.instantiate(&module, "worker", &everything(), &Limits::default(), Vec::new()).unwrap();
+    worker.configure("{}").unwrap();
+    let staged = worker.evaluate(Micros(1), Cause::Interval, &Columns::default()).unwrap();
+    let tier = Target::Tier(Tier::Burstable);
+    assert!(
+        matches!(&staged.settings[..], [Setting::Hold { target, knob: Knob::CfsBurst, .. }] if *target == tier),
+        "{staged:?}"
+    );
+}
+
+#[test]
+fn a_module_that_needs_a_later_patch_version_is_told_both() {
+    let wit = contract_of("0.1.2").replace("world policy {", "world policy {\n import gpu;")
+        + "\ninterface gpu { halt: func(); }";
+    let error = refusal(&guest::component_for(&wit, r#"(import "qosm:policy/gpu@0.1.0" "halt" (func $halt))"#));
+    assert!(error.contains("imports `qosm:policy/gpu@0.1.2`, which this host does not offer"), "{error}");
+    assert!(error.contains("built for version 0.1.2") && error.contains("this host speaks 0.1.1"), "{error}");
 }
 
 #[test]
@@ -88,7 +134,7 @@ fn a_function_that_the_contract_does_not_have_is_a_mismatch() {
         guest::contract().replace("    read: func() -> sample;", "    read: func() -> sample;\n    halt: func();");
     let wasm = guest::component_for(&wit, r#"(import "qosm:policy/node@0.1.0" "halt" (func $halt))"#);
     let error = refusal(&wasm);
-    assert!(error.contains("does not fit version 0.1.0") && error.contains("halt"), "{error}");
+    assert!(error.contains("does not fit version 0.1.1") && error.contains("halt"), "{error}");
 }
 
 #[test]

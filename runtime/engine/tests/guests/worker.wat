@@ -16,6 +16,8 @@
 ;; 14  read memory-stat and pressure; set the quota of the first container to the sum of the first samples' last fields
 ;; 15  move the pages of the first container of numa-stat from its memory nodes to its CPU nodes, its identity being the token
 ;; 16  stop moving the pages of the first container of the first pod given
+;; 17  set the weight of the tier besteffort to 1, and have the first container of the first pod given be idle
+;; 18  release both, and twice
 ;;
 ;; `configure` returns the configuration as an error unless it is `{}`. `pods` sets the quota of the first pod's first container to
 ;; its memory limit, says the pod's configuration, and rejects the pod if its name has four letters.
@@ -32,6 +34,10 @@
 (import "qosm:policy/cpu-bandwidth@0.1.0" "set-burst" (func $set_burst (param i32 i32 i64 i32 i32)))
 (import "qosm:policy/cpu-bandwidth@0.1.0" "release-quota" (func $release_quota (param i32 i32)))
 (import "qosm:policy/cpu-bandwidth@0.1.0" "release-burst" (func $release_burst (param i32 i32)))
+(import "qosm:policy/cpu-weight@0.1.0" "set-weight" (func $set_weight (param i32 i32 i32 i32 i32)))
+(import "qosm:policy/cpu-weight@0.1.0" "set-idle" (func $set_idle (param i32 i32 i32 i32)))
+(import "qosm:policy/cpu-weight@0.1.0" "release-weight" (func $release_weight (param i32 i32)))
+(import "qosm:policy/cpu-weight@0.1.0" "release-idle" (func $release_idle (param i32)))
 (import "qosm:policy/memory-protection@0.1.0" "set" (func $protect (param i32)))
 (import "qosm:policy/state@0.1.0" "load" (func $load (param i32)))
 (import "qosm:policy/state@0.1.0" "save" (func $save (param i32 i32 i32)))
@@ -202,5 +208,17 @@
 
   (if (i32.eq (local.get $task) (i32.const 16))
     (then (call $stop (global.get $container))))
+
+  (if (i32.eq (local.get $task) (i32.const 17))
+    (then
+      (call $set_weight (i32.const 0) (i32.const 2) (i32.const 1) (i32.const 4096) (i32.const 7))
+      (call $set_idle (global.get $container) (i32.const 1) (i32.const 4096) (i32.const 7))))
+
+  (if (i32.eq (local.get $task) (i32.const 18))
+    (then
+      (call $release_weight (i32.const 0) (i32.const 2))
+      (call $release_weight (i32.const 0) (i32.const 2))
+      (call $release_idle (global.get $container))
+      (call $release_idle (global.get $container))))
 
   (i32.const 16))

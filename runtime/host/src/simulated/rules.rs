@@ -1,6 +1,6 @@
 //! Which files a simulated kernel has, and what it does with a write.
 //!
-//! Kernel: `tg_set_cfs_bandwidth` and `tg_cfs_schedulable_down` in kernel/sched, `page_counter_memparse` in mm, and the documents
+//! Kernel: `tg_set_cfs_bandwidth`, `tg_cfs_schedulable_down`, `sched_group_set_shares` and `sched_group_set_idle` in kernel/sched, `page_counter_memparse` in mm, and the documents
 //! named in the knob table.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +18,7 @@ use crate::reclaim::worker::RECLAIM;
 
 pub(super) const SUBTREE: &str = "cgroup.subtree_control";
 pub(super) const CONTROLLERS: &str = "cgroup.controllers";
+pub(super) const IDLE: &str = "cpu.idle";
 
 /// What a file takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,10 @@ enum Takes {
     CpuMax,
     /// A list of NUMA nodes.
     Nodes,
+    /// v1 weight: any number of shares, brought within the kernel's bounds.
+    Shares,
+    /// v2 weight.
+    Weight,
 }
 
 /// Whose kernels have a file.
@@ -78,10 +83,12 @@ static FILES: &[FileRule] = &[
     FileRule("cpu.cfs_quota_us", CPU, Has::V1, Takes::Quota, "-1\n"),
     FileRule("cpu.cfs_period_us", CPU, Has::V1, Takes::Period, "100000\n"),
     FileRule("cpu.cfs_burst_us", CPU, Has::V1, Takes::Burst, "0\n"),
-    FileRule("cpu.shares", CPU, Has::V1, Takes::Number(2, 262_144), "1024\n"),
+    FileRule("cpu.shares", CPU, Has::V1, Takes::Shares, "1024\n"),
     FileRule("cpu.max", CPU, Has::V2, Takes::CpuMax, "max 100000\n"),
     FileRule("cpu.max.burst", CPU, Has::V2, Takes::Burst, "0\n"),
-    FileRule("cpu.weight", CPU, Has::V2, Takes::Number(1, 10_000), "100\n"),
+    FileRule("cpu.weight", CPU, Has::V2, Takes::Weight, "100\n"),
+    FileRule(IDLE, CPU, Has::V1, FLAG, "0\n"),
+    FileRule(IDLE, CPU, Has::V2, FLAG, "0\n"),
     FileRule("cpuacct.usage", CPUACCT, Has::V1, Takes::Nothing, "0\n"),
     FileRule("cpu.pressure", CPUACCT, Has::AlibabaV1, Takes::Nothing, ""),
     FileRule("memory.pressure", CPUACCT, Has::AlibabaV1, Takes::Nothing, ""),
@@ -260,6 +267,17 @@ impl Rules {
                 Ok(format!("{}\n", bytes / self.page * self.page))
             }
             Takes::Nodes => self.nodes(tree, node, text),
+            Takes::Shares | Takes::Weight => {
+                let number = parse::number(text.as_bytes()).ok_or(Errno::INVAL)?;
+                if takes == Takes::Weight && !(1..=10_000).contains(&number) {
+                    return Err(Errno::RANGE);
+                }
+                if tree.read(node, IDLE).is_ok_and(|idle| idle.trim() == "1") {
+                    return Err(Errno::INVAL);
+                }
+                let bounds = if takes == Takes::Shares { (2, 262_144) } else { (1, 10_000) };
+                Ok(line(&number.clamp(bounds.0, bounds.1).to_string()))
+            }
             Takes::Quota | Takes::Period | Takes::Burst | Takes::CpuMax => self.bandwidth(tree, node, takes, text),
         }
     }
@@ -414,6 +432,15 @@ fn current(tree: &Tree, node: usize) -> Bandwidth {
                 burst: number("cpu.max.burst").unwrap_or(0),
             }
         }
+    }
+}
+
+/// What the weight files read after `cpu.idle` has become another.
+pub(super) fn weights_after(idle: &str) -> [(&'static str, &'static str); 2] {
+    if idle.trim() == "1" {
+        [("cpu.shares", "3\n"), ("cpu.weight", "0\n")]
+    } else {
+        [("cpu.shares", "1024\n"), ("cpu.weight", "100\n")]
     }
 }
 

@@ -98,6 +98,13 @@ impl Tree {
             return self.reclaim(node, rules::reclaim_amount(text)?);
         }
         let accepted = rules.accept(self, node, file, text)?;
+        if file == rules::IDLE && self.read(node, file)? != accepted {
+            for (weight, text) in rules::weights_after(&accepted) {
+                if self.has(node, weight) {
+                    self.put(node, weight, text.to_owned());
+                }
+            }
+        }
         self.put(node, file, accepted);
         Ok(())
     }

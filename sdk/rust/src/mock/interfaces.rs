@@ -1,10 +1,12 @@
 //! The interfaces of the contract, over a [`MockHost`].
 
-use super::{CPU_BURST, CPU_QUOTA, CPUSET_MEMS, Event, Migration, MockHost, STATE_LIMIT_BYTES, Value, node};
+use super::{
+    CPU_BURST, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_MEMS, Event, Migration, MockHost, STATE_LIMIT_BYTES, Value, node,
+};
 use crate::{
-    Bandwidth, Bound, ContainerId, CpuBandwidth, CpuSample, CpuStat, Cpuset, EventKind, Level, Log, MemoryProtection,
-    MemorySample, MemoryStat, MigrationProgress, Node, NodeSample, NumaNode, NumaSample, NumaStat, PageMigration,
-    PodEvent, PodId, Pressure, PressureSample, Protection, State, Target,
+    Bandwidth, Bound, ContainerId, CpuBandwidth, CpuSample, CpuStat, CpuWeight, Cpuset, EventKind, Level, Log,
+    MemoryProtection, MemorySample, MemoryStat, MigrationProgress, Node, NodeSample, NumaNode, NumaSample, NumaStat,
+    PageMigration, PodEvent, PodId, Pressure, PressureSample, Protection, State, Target,
 };
 
 /// NUMA nodes with numbers from here on have no bit.
@@ -134,6 +136,28 @@ impl CpuBandwidth for MockHost {
     fn release_burst(&mut self, target: Target) {
         self.calls("cpu-bandwidth");
         self.stage(target, CPU_BURST, None, "");
+    }
+}
+
+impl CpuWeight for MockHost {
+    fn set_weight(&mut self, target: Target, weight: u32, reason: &str) {
+        self.calls("cpu-weight");
+        self.stage(target, CPU_WEIGHT, Some(Value::Number(weight.into())), reason);
+    }
+
+    fn release_weight(&mut self, target: Target) {
+        self.calls("cpu-weight");
+        self.stage(target, CPU_WEIGHT, None, "");
+    }
+
+    fn set_idle(&mut self, container: ContainerId, idle: bool, reason: &str) {
+        self.calls("cpu-weight");
+        self.stage(Target::Container(container), CPU_IDLE, Some(Value::Number(idle.into())), reason);
+    }
+
+    fn release_idle(&mut self, container: ContainerId) {
+        self.calls("cpu-weight");
+        self.stage(Target::Container(container), CPU_IDLE, None, "");
     }
 }
 

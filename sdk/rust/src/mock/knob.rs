@@ -14,6 +14,18 @@ pub const CPU_QUOTA: &str = "cpu.quota";
 /// assert_eq!(qosm_sdk::mock::CPU_BURST, "cpu.burst");
 /// ```
 pub const CPU_BURST: &str = "cpu.burst";
+/// Name of the knob behind `set_weight`.
+///
+/// ```
+/// assert_eq!(qosm_sdk::mock::CPU_WEIGHT, "cpu.weight");
+/// ```
+pub const CPU_WEIGHT: &str = "cpu.weight";
+/// Name of the knob behind `set_idle`; 0 or 1.
+///
+/// ```
+/// assert_eq!(qosm_sdk::mock::CPU_IDLE, "cpu.idle");
+/// ```
+pub const CPU_IDLE: &str = "cpu.idle";
 /// The knobs behind `protect`, in the order of [`Protection`](crate::Protection)'s fields.
 ///
 /// ```

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    Bandwidth, Bound, Container, CpuBandwidth, Description, EventKind, Host, MemoryProtection, NoConfig, Pod, PodFacts,
-    PodId, Policy, Protection, Rejection, Session, State, Target, Tick,
+    Bandwidth, Bound, Container, CpuBandwidth, CpuWeight, Description, EventKind, Host, MemoryProtection, NoConfig,
+    Pod, PodFacts, PodId, Policy, Protection, Rejection, Session, State, Target, Tick,
 };
 
 const WEB: Target = Target::Pod(1);
@@ -49,6 +49,19 @@ fn protection_replaces_what_was_held() {
     host.release_protection(WEB);
     host.commit();
     assert_eq!(host.to_string(), "nothing");
+}
+
+#[test]
+fn a_weight_and_idle_are_leases_of_their_own() {
+    let mut host = MockHost::default();
+    host.set_weight(APP, 250, "because");
+    host.set_idle(7, true, "because");
+    host.commit();
+    assert_eq!(host.to_string(), "container 7 cpu.idle = 1\ncontainer 7 cpu.weight = 250");
+    host.release_idle(7);
+    host.release_weight(APP);
+    host.commit();
+    assert!(host.leases().is_empty());
 }
 
 /// Does one thing in each evaluation, and nothing else.

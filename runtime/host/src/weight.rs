@@ -1,0 +1,170 @@
+//! CPU weights: one scale for both versions, what `cpu.idle` makes of them, and what the kubelet makes of a request.
+//!
+//! The scale is the kernel's own. It keeps every weight as v1's `cpu.shares`, and v2's 100 stand for 1024 of them, rounded to the
+//! nearest (`sched_weight_from_cgroup` and `sched_weight_to_cgroup` in kernel/sched). So a weight has the same share of a CPU on either
+//! version, what a new cgroup has is 100 on both, and, a weight being ten shares, what is written reads back. The formulas by which
+//! the kubelet goes from v1 to v2 stretch one range over the other instead, and make 39 of 1024 shares: they only serve to know what
+//! it wrote.
+
+use qosm_model::knob::{IDLE_WEIGHT, Knob, Target, Value};
+use qosm_model::unit::MilliCpu;
+
+use crate::error::HostError;
+use crate::knob_table::{self, Encoding};
+use crate::knobs::Executed;
+use crate::mounts::CgroupVersion;
+use crate::targets::CgroupFile;
+use crate::{Host, parse};
+
+/// The fewest shares: what the kernel raises less to.
+pub(crate) const FEWEST_SHARES: i64 = 2;
+/// The most shares: what the kernel lowers more to.
+pub(crate) const MOST_SHARES: i64 = 262_144;
+/// What `cpu.shares` reads while `cpu.idle` is 1.
+pub(crate) const IDLE_SHARES: i64 = 3;
+
+const LEAST_WEIGHT: i64 = 1;
+const MOST_WEIGHT: i64 = 10_000;
+
+/// The shares that stand for a weight.
+pub(crate) fn shares(weight: i64) -> i64 {
+    if Value::Number(weight) == IDLE_WEIGHT {
+        IDLE_SHARES
+    } else {
+        (weight.saturating_mul(1024).saturating_add(50)) / 100
+    }
+}
+
+/// The weight that is nearest to so many shares.
+pub(crate) fn nearest(shares: i64) -> i64 {
+    (shares.saturating_mul(100).saturating_add(512) / 1024).clamp(LEAST_WEIGHT, MOST_WEIGHT)
+}
+
+/// So many shares as a value: a weight, if one stands for just as many.
+pub(crate) fn of_shares(number: i64) -> Value {
+    let weight = nearest(number);
+    if shares(weight) == number { Value::Number(weight) } else { Value::Shares(number) }
+}
+
+/// The least that can be written.
+pub(crate) fn lowest(version: CgroupVersion) -> Value {
+    match version {
+        CgroupVersion::V1 => Value::Shares(FEWEST_SHARES),
+        CgroupVersion::V2 => Value::Number(LEAST_WEIGHT),
+    }
+}
+
+/// The shares that the kubelet gives for a request (`MilliCPUToShares`).
+pub(crate) fn requested_shares(request: MilliCpu) -> i64 {
+    let shares = i64::try_from(request.0.saturating_mul(1024) / 1000).unwrap_or(MOST_SHARES);
+    shares.clamp(FEWEST_SHARES, MOST_SHARES)
+}
+
+/// KEP-2254: shares 2 to 262144 onto weights 1 to 10000.
+pub(crate) fn stretched(shares: i64) -> i64 {
+    1 + (shares - FEWEST_SHARES) * (MOST_WEIGHT - 1) / (MOST_SHARES - FEWEST_SHARES)
+}
+
+/// The same ends, by a curve on which 1024 shares are a weight of 100: runtimes since runc 1.3.2 and crun 1.23.
+fn curved(shares: i64) -> i64 {
+    if shares <= FEWEST_SHARES {
+        return LEAST_WEIGHT;
+    }
+    let log = f64::from(u32::try_from(shares).unwrap_or(u32::MAX)).log2();
+    let weight = 10_f64.powf((log * log + 125.0 * log) / 612.0 - 7.0 / 34.0).ceil();
+    // Integers are not made of floating-point numbers without a cast; there are few of them.
+    let mut weights = LEAST_WEIGHT..MOST_WEIGHT;
+    weights.find(|&candidate| f64::from(u32::try_from(candidate).unwrap_or(u32::MAX)) >= weight).unwrap_or(MOST_WEIGHT)
+}
+
+impl Host {
+    /// What the kubelet, and runtimes for it, write for a CPU request: one value on v1; on v2 one a formula.
+    pub fn requested_weights(&self, request: MilliCpu) -> Vec<Value> {
+        let shares = requested_shares(request);
+        match self.knob_version(knob_table::row(Knob::CpuWeight)) {
+            CgroupVersion::V1 => vec![of_shares(shares)],
+            CgroupVersion::V2 => vec![Value::Number(stretched(shares)), Value::Number(curved(shares))],
+        }
+    }
+
+    /// What a weight file that was read means: kernels differ in what they print for an idle cgroup (3 shares on v1; on v2 a 0, or
+    /// a 1 where they clamp).
+    pub(crate) fn weight_in_force(&mut self, target: Target, printed: Value) -> Value {
+        if self.is_idle(target) { IDLE_WEIGHT } else { printed }
+    }
+
+    fn is_idle(&mut self, target: Target) -> bool {
+        let Ok(length) = self.read_file(target, CgroupFile::Knob(Knob::CpuIdle)) else { return false };
+        let version = self.knob_version(knob_table::row(Knob::CpuIdle));
+        parse::knob(Encoding::Flag, version, self.page(), &self.buffer[..length]) == Some(Value::Number(1))
+    }
+
+    /// An idle cgroup's weight comes with `cpu.idle`: there is nothing to write.
+    pub(crate) fn take_idle_weight(&mut self, target: Target) -> Result<Executed, HostError> {
+        if self.read(target, Knob::CpuWeight)? == IDLE_WEIGHT {
+            return Ok(Executed::Done(IDLE_WEIGHT));
+        }
+        let path = self.file_path_or_name(target, CgroupFile::Knob(Knob::CpuWeight));
+        Err(HostError::NotIdle { target, path })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn shares_are_weights_as_the_kernel_reckons_them() {
+        for (shares, value) in [
+            (2, Value::Shares(2)),
+            (9, Value::Shares(9)),
+            (10, Value::Number(1)),
+            (11, Value::Shares(11)),
+            (20, Value::Number(2)),
+            (204, Value::Shares(204)),
+            (205, Value::Number(20)),
+            (1024, Value::Number(100)),
+            (102_400, Value::Number(10_000)),
+            (102_401, Value::Shares(102_401)),
+            (262_144, Value::Shares(262_144)),
+            (i64::MAX, Value::Shares(i64::MAX)),
+        ] {
+            assert_eq!(of_shares(shares), value, "{shares}");
+        }
+    }
+
+    #[test]
+    fn a_request_becomes_what_the_kubelet_writes() {
+        for (milli, shares, straight, curve) in [
+            (0, 2, 1, 1),
+            (100, 102, 4, 17),
+            (250, 256, 10, 35),
+            (1000, 1024, 39, 100),
+            (2000, 2048, 79, 174),
+            (256_000, 262_144, 10_000, 10_000),
+            (u64::MAX, 262_144, 10_000, 10_000),
+        ] {
+            let found = requested_shares(MilliCpu(milli));
+            assert_eq!((found, stretched(found), curved(found)), (shares, straight, curve), "{milli}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_weight_reads_back(weight in LEAST_WEIGHT..=MOST_WEIGHT) {
+            prop_assert_eq!(of_shares(shares(weight)), Value::Number(weight));
+        }
+
+        #[test]
+        fn shares_are_kept(number in FEWEST_SHARES..=MOST_SHARES) {
+            let back = match of_shares(number) {
+                Value::Number(weight) => shares(weight),
+                Value::Shares(shares) => shares,
+                Value::Max => 0,
+            };
+            prop_assert_eq!(back, number);
+        }
+    }
+}
