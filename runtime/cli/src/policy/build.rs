@@ -8,5 +8,5 @@ use crate::args::BuildArgs;
 
 pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<Answer> {
     let built = Project::open(&args.dir)?.build(args.toolchain.toolchain, &subject::refused)?;
-    inspect::show(&built.file.display().to_string(), &built.module, None, args.output.output)
+    inspect::show(&subject::shown(&built.file), &built.module, None, args.output.output)
 }

@@ -26,8 +26,7 @@ impl Subject {
         if folder.is_dir() {
             let project = Project::open(folder)?;
             let built = project.build(args.toolchain.toolchain, &refused)?;
-            let place = built.file.display().to_string();
-            return Ok(Self { place, wasm: built.module, project: Some(project) });
+            return Ok(Self { place: shown(&built.file), wasm: built.module, project: Some(project) });
         }
         let (place, wasm, _) = shelf::module(&args.subject, args.module_dir.as_deref(), &args.registry)?;
         Ok(Self { place, wasm, project: None })
@@ -42,6 +41,11 @@ impl Subject {
         };
         load().with_context(|| format!("{} cannot be run", self.place))
     }
+}
+
+/// A file below this folder as a person would type it.
+pub(super) fn shown(file: &Path) -> String {
+    file.strip_prefix(".").unwrap_or(file).display().to_string()
 }
 
 /// Why a policy in Rego cannot call a built-in function, and what it can do instead.

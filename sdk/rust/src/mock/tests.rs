@@ -205,17 +205,3 @@ fn containers_are_what_tests_say() {
     let app = Container { cpu_limit_milli: Some(500), ..container(7, "app") };
     assert_eq!((app.id, app.cpu_limit_milli), (7, Some(500)));
 }
-
-#[test]
-fn a_weight_and_idle_are_leases_of_their_own() {
-    let mut host = MockHost::default();
-    host.set_weight(APP, 250, "because");
-    host.set_idle(7, true, "because");
-    host.commit();
-    host.assert_held(APP, CPU_IDLE, 1);
-    host.assert_held(APP, CPU_WEIGHT, 250);
-    host.release_idle(7);
-    host.release_weight(APP);
-    host.commit();
-    assert!(host.leases().is_empty());
-}
