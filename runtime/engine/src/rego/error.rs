@@ -166,9 +166,9 @@ pub enum SettingFlaw {
         field: &'static str,
     },
     /// A field that is not known.
-    #[error("`{field}` is not a field of it; there are {}", Listed(known))]
+    #[error("{field} is not a field of it; there are {}", Listed(known))]
     UnknownField {
-        /// The field.
+        /// The field, as errors show it.
         field: String,
         /// Those that there are.
         known: &'static [&'static str],

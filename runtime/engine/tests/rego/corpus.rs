@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use qosm_engine::{Cause, Interface, Limits};
@@ -16,7 +16,7 @@ use crate::opa;
 const DATA: &str = include_str!("corpus/data.json");
 
 /// Names of the files, without their ending.
-fn names(folder: &PathBuf) -> Vec<String> {
+fn names(folder: &Path) -> Vec<String> {
     let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = names.filter_map(|name| name.strip_suffix(".rego").map(str::to_owned)).collect();
     names.sort();
@@ -40,8 +40,8 @@ fn results(document: &Value) -> BTreeMap<String, Value> {
 
 #[test]
 fn policies_come_to_what_they_come_to_in_opa() {
-    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rego/corpus"));
-    let names = names(&folder);
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rego/corpus"));
+    let names = names(folder);
     assert!(names.len() >= 60, "{} cases", names.len());
     let texts: Vec<(String, String)> = names
         .iter()

@@ -2,8 +2,9 @@ package corpus.templates
 
 import rego.v1
 
+name := input.pods[0].name
+
 result := {
-	"render": strings.render_template("{{.name}} has {{.n}}", {"name": "web", "n": 3}),
-	"range": strings.render_template("{{range .l}}<{{.}}>{{end}}", {"l": ["a", "b"]}),
 	"split_n": strings.split_n("a-b-c", "-", 2),
+	"text": $"{name} of {input.pods[0].namespace}: {[1, "a"]}",
 }
