@@ -7,7 +7,7 @@ pub enum Marking {
     Rust,
     /// `console,run`: each command after `$ ` is run, and prints what stands beneath it. The blocks of a page are one session.
     Session,
-    /// `sh,run`: run in the same session; it has to end well, whatever it prints.
+    /// `sh,run`: run in the same session; it has to end well, whatever it prints. Also `<!-- sh,run: COMMAND -->`, which readers do not see.
     Script,
     /// `sh,needs=WHAT` and `console,needs=WHAT`: not run here, but the commands must be understood.
     Commands(Needs),
