@@ -48,7 +48,10 @@ import data.qosm.lib.units
 #       schema:
 #         type: object
 #         properties:
-#           policy: {type: string, enum: [auto, none]}
+#           policy:
+#             description: Whether it is batch at all.
+#             type: string
+#             enum: [auto, none]
 #           cpuIdle:
 #             description: Whether its containers are cpu.idle, so that whoever wakes up takes their CPU at once.
 #             type: boolean
