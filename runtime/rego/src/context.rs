@@ -4,10 +4,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::mem;
 
-use regex::Regex;
-
 use crate::builtin::Fault;
-use crate::{limit, re2};
+use crate::limit;
+use crate::re2::{self, Pattern};
 
 /// One evaluation, as its built-in functions see it: the time stands still in it. It keeps compiled regular expressions, so
 /// that a policy which is evaluated again and again has one and the same, [restarted](Context::restart) each time.
@@ -15,7 +14,7 @@ use crate::{limit, re2};
 pub struct Context {
     now_ns: i64,
     log: RefCell<Log>,
-    patterns: RefCell<HashMap<String, Regex>>,
+    patterns: RefCell<HashMap<String, Pattern>>,
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +54,7 @@ impl Context {
     }
 
     /// A regular expression in Go's syntax, compiled or kept from before.
-    pub(crate) fn pattern(&self, pattern: &str) -> Result<Regex, Fault> {
+    pub(crate) fn pattern(&self, pattern: &str) -> Result<Pattern, Fault> {
         if let Some(known) = self.patterns.borrow().get(pattern) {
             return Ok(known.clone());
         }

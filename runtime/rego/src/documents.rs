@@ -22,13 +22,14 @@ pub(crate) const ENTRIES: &[Entry] = &[
         "yaml.marshal",
         1,
         yaml::marshal,
-        "Strings that YAML could mistake for something else are all in double quotes; what is read back is the same.",
+        "Keys are in the order of their texts, where OPA takes digits in them for numbers; some texts of several lines are \
+         quoted. What is read back is the same.",
     ),
     differing("yaml.unmarshal", 1, yaml::unmarshal, YAML),
 ];
 
-const YAML: &str = "YAML 1.2 is read: numbers with `_` in them are strings. Documents of nothing but `null` are passed over where several \
-                    stand in a row.";
+const YAML: &str =
+    "A tab before a key is let pass, and documents of nothing but `null` are passed over where several stand in a row.";
 
 fn marshal_with_options(arguments: &[Value], _: &Context) -> Outcome {
     let operands = Operands(arguments);

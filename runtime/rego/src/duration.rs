@@ -80,7 +80,6 @@ fn part(fraction: &str, scale: u64) -> u64 {
         unit *= 10.0;
     }
     #[expect(
-        clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "Go computes it so, and a fraction of an hour fits"

@@ -72,7 +72,6 @@ impl Number {
     /// The nearest float; what is too large is infinite.
     pub fn as_f64(&self) -> f64 {
         match &self.0 {
-            #[expect(clippy::cast_precision_loss, reason = "the nearest float is what is asked for")]
             Form::Whole(whole) => *whole as f64,
             Form::Text(text) => text.parse().unwrap_or(f64::NAN),
         }

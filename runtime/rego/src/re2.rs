@@ -4,14 +4,20 @@
 //! quotes, octal escapes are known, operators of repetition do not stack, and counts end at 1000.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
 
 use crate::builtin::Fault;
 use crate::limit;
 
-/// What the names of groups begin with, before what they are called in Go.
-pub(crate) const NAME_PREFIX: &str = "n";
+/// A compiled expression.
+#[derive(Clone, Debug)]
+pub(crate) struct Pattern {
+    pub(crate) regex: Regex,
+    /// Groups that have a name, with their numbers; Go lets several have the same.
+    pub(crate) names: Arc<[(String, usize)]>,
+}
 
 /// The largest count of a repetition.
 const MOST_REPEATS: u32 = 1_000;
@@ -21,27 +27,29 @@ const MOST_REPEATS: u32 = 1_000;
 /// # Errors
 ///
 /// Where Go does not take it, and where it is larger than [`limit::PATTERN_BYTES`] and [`limit::COMPILED_BYTES`].
-pub(crate) fn compile(pattern: &str) -> Result<Regex, Fault> {
+pub(crate) fn compile(pattern: &str) -> Result<Pattern, Fault> {
     let fault = |reason: &str| Fault::from(format!("error parsing regexp {pattern:?}: {reason}"));
     if pattern.len() > limit::PATTERN_BYTES {
         return Err(format!("the regular expression is longer than {} bytes", limit::PATTERN_BYTES).into());
     }
     let translated = translate(pattern).map_err(fault)?;
-    let mut builder = RegexBuilder::new(&translated);
+    let mut builder = RegexBuilder::new(&translated.text);
     builder.size_limit(limit::COMPILED_BYTES).dfa_size_limit(limit::COMPILED_BYTES * 4);
-    builder.build().map_err(|error| match error {
+    let regex = builder.build().map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => fault("expression too large"),
         error => fault(error.to_string().lines().last().unwrap_or("not an expression")),
-    })
+    })?;
+    Ok(Pattern { regex, names: translated.names.into() })
 }
 
 /// The expression as the crate `regex` has it.
-pub(crate) fn translate(pattern: &str) -> Result<String, &'static str> {
-    let mut translator = Translator { rest: pattern, text: String::with_capacity(pattern.len()), after_repeat: false };
+fn translate(pattern: &str) -> Result<Translator<'_>, &'static str> {
+    let text = String::with_capacity(pattern.len());
+    let mut translator = Translator { rest: pattern, text, after_repeat: false, groups: 0, names: Vec::new() };
     while let Some(c) = translator.take() {
         translator.item(c)?;
     }
-    Ok(translator.text)
+    Ok(translator)
 }
 
 struct Translator<'a> {
@@ -49,6 +57,9 @@ struct Translator<'a> {
     text: String,
     /// Whether what stands before is an operator of repetition.
     after_repeat: bool,
+    /// Groups so far.
+    groups: usize,
+    names: Vec<(String, usize)>,
 }
 
 impl<'a> Translator<'a> {
@@ -121,14 +132,17 @@ impl<'a> Translator<'a> {
     /// What stands behind `(`.
     fn group(&mut self) -> Result<(), &'static str> {
         self.text.push('(');
-        let Some(rest) = self.rest.strip_prefix('?') else { return Ok(()) };
+        let Some(rest) = self.rest.strip_prefix('?') else {
+            self.groups = self.groups.saturating_add(1);
+            return Ok(());
+        };
         if let Some(name) = rest.strip_prefix("P<").or_else(|| rest.strip_prefix('<')) {
             let (name, after) = name.split_once('>').ok_or("invalid named capture")?;
             if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
                 return Err("invalid named capture");
             }
-            // A name may begin with a digit in Go.
-            let _ = write!(self.text, "?P<{NAME_PREFIX}{name}>");
+            self.groups = self.groups.saturating_add(1);
+            self.names.push((name.to_owned(), self.groups));
             self.rest = after;
             return Ok(());
         }

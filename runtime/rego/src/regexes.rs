@@ -1,19 +1,23 @@
 //! `regex.*`, as far as it is not compiled into the module.
 
-use regex::{Captures, Regex};
+use regex::Captures;
 
 use crate::builtin::{Fault, Outcome};
 use crate::operand::{Operands, too_long, too_many};
-use crate::table::{Entry, host};
-use crate::{Context, Value, globs, limit, re2};
+use crate::re2::Pattern;
+use crate::table::{Entry, differing, host};
+use crate::{Context, Value, globs, limit};
 
 pub(crate) const ENTRIES: &[Entry] = &[
-    host("regex.find_n", 3, find_n),
+    differing("regex.find_n", 3, find_n, COUNTS),
     host("regex.globs_match", 2, globs::globs_match),
-    host("regex.replace", 3, replace),
-    host("regex.split", 2, split),
-    host("regex.template_match", 4, template_match),
+    differing("regex.replace", 3, replace, COUNTS),
+    differing("regex.split", 2, split, COUNTS),
+    differing("regex.template_match", 4, template_match, COUNTS),
 ];
+
+const COUNTS: &str =
+    "Counts of repetitions within each other may multiply to more than 1000, and Unicode is a newer one.";
 
 /// A text that is not too long to be searched to its end again and again.
 fn searched(text: &str) -> Result<&str, Fault> {
@@ -29,7 +33,7 @@ fn find_n(arguments: &[Value], context: &Context) -> Outcome {
     // A negative number asks for all.
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     let pattern = context.pattern(pattern)?;
-    let found = pattern.find_iter(text).take(count).map(|found| Value::from(found.as_str()));
+    let found = pattern.regex.find_iter(text).take(count).map(|found| Value::from(found.as_str()));
     Ok(Some(Value::Array(bounded(found)?)))
 }
 
@@ -43,7 +47,7 @@ fn split(arguments: &[Value], context: &Context) -> Outcome {
     let mut parts = Vec::new();
     let mut begin = 0;
     let mut end = 0;
-    for found in compiled.find_iter(text) {
+    for found in compiled.regex.find_iter(text) {
         end = found.start();
         // Nothing stands before a match of nothing at the start.
         if found.end() != 0 {
@@ -68,7 +72,7 @@ fn replace(arguments: &[Value], context: &Context) -> Outcome {
     let pattern = context.pattern(pattern)?;
     let mut replaced = String::with_capacity(text.len());
     let mut last = 0;
-    for captures in pattern.captures_iter(text) {
+    for captures in pattern.regex.captures_iter(text) {
         let Some(whole) = captures.get(0) else { continue };
         replaced.push_str(text.get(last..whole.start()).unwrap_or_default());
         expand(template, &captures, &pattern, &mut replaced)?;
@@ -82,7 +86,7 @@ fn replace(arguments: &[Value], context: &Context) -> Outcome {
 }
 
 /// A template with `$1`, `${1}`, `$name` and `${name}` for groups, and `$$` for `$`.
-fn expand(mut template: &str, captures: &Captures<'_>, pattern: &Regex, to: &mut String) -> Result<(), Fault> {
+fn expand(mut template: &str, captures: &Captures<'_>, pattern: &Pattern, to: &mut String) -> Result<(), Fault> {
     while let Some((before, after)) = template.split_once('$') {
         to.push_str(before);
         if to.len() > limit::TEXT_BYTES {
@@ -103,9 +107,8 @@ fn expand(mut template: &str, captures: &Captures<'_>, pattern: &Regex, to: &mut
             // `01` is a name.
             Ok(number) if name == "0" || !name.starts_with('0') => captures.get(number),
             _ => {
-                let name = format!("{}{name}", re2::NAME_PREFIX);
-                let index = pattern.capture_names().position(|known| known == Some(name.as_str()));
-                index.and_then(|index| captures.get(index))
+                let mut named = pattern.names.iter().filter(|(known, _)| known == name);
+                named.find_map(|&(_, number)| captures.get(number))
             }
         };
         to.push_str(group.map_or("", |group| group.as_str()));
@@ -173,7 +176,7 @@ fn template_match(arguments: &[Value], context: &Context) -> Outcome {
     }
     pattern.push_str(&quoted(template.get(from..).unwrap_or_default()));
     pattern.push('$');
-    Ok(Some(Value::Bool(context.pattern(&pattern)?.is_match(text))))
+    Ok(Some(Value::Bool(context.pattern(&pattern)?.regex.is_match(text))))
 }
 
 /// Text as an expression that matches it: Go's regexp.QuoteMeta.

@@ -1,9 +1,11 @@
 //! `yaml.*`: read by serde-saphyr, written as go-yaml does.
 
+use std::collections::BTreeMap;
+
 use serde_saphyr::options::DuplicateKeyPolicy;
 
 use crate::builtin::{Fault, Outcome};
-use crate::go::{float, quote};
+use crate::go::float;
 use crate::operand::{Operands, too_long};
 use crate::{Context, Value, limit};
 
@@ -34,6 +36,7 @@ fn read(text: &str) -> Result<Value, Fault> {
         duplicate_keys: DuplicateKeyPolicy::LastWins,
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: limit::ELEMENTS },
         strict_booleans: true,
+        legacy_octal_numbers: true,
         with_snippet: false,
     };
     let documents: Vec<Value> =
@@ -48,23 +51,22 @@ fn block(value: &Value, indent: usize, to: &mut String) -> Result<(), Fault> {
     }
     match value {
         Value::Object(pairs) if !pairs.is_empty() => {
-            for (index, (key, value)) in pairs.iter().enumerate() {
+            let text = |key: &Value| key.as_str().map_or_else(|| key.to_json(), str::to_owned);
+            let pairs: BTreeMap<String, &Value> = pairs.iter().map(|(key, value)| (text(key), value)).collect();
+            for (index, (key, value)) in pairs.into_iter().enumerate() {
                 if index > 0 {
                     to.push_str(&" ".repeat(indent));
                 }
-                match key {
-                    Value::String(key) => to.push_str(&key_text(key)),
-                    other => to.push_str(&key_text(&other.to_json())),
-                }
+                to.push_str(&key_text(&key));
                 to.push(':');
-                match value {
-                    Value::Object(pairs) if !pairs.is_empty() => nested(value, indent.saturating_add(2), to)?,
-                    Value::Array(elements) if !elements.is_empty() => nested(value, indent.saturating_add(2), to)?,
-                    Value::Set(elements) if !elements.is_empty() => nested(value, indent.saturating_add(2), to)?,
-                    scalar => {
-                        to.push(' ');
-                        block(scalar, indent, to)?;
-                    }
+                if is_nested(value) {
+                    let indent = indent.saturating_add(2);
+                    to.push('\n');
+                    to.push_str(&" ".repeat(indent));
+                    block(value, indent, to)?;
+                } else {
+                    to.push(' ');
+                    block(value, indent, to)?;
                 }
             }
         }
@@ -78,10 +80,14 @@ fn block(value: &Value, indent: usize, to: &mut String) -> Result<(), Fault> {
     Ok(())
 }
 
-fn nested(value: &Value, indent: usize, to: &mut String) -> Result<(), Fault> {
-    to.push('\n');
-    to.push_str(&" ".repeat(indent));
-    block(value, indent, to)
+/// Whether a value takes lines of its own.
+fn is_nested(value: &Value) -> bool {
+    match value {
+        Value::Object(pairs) => !pairs.is_empty(),
+        Value::Array(elements) => !elements.is_empty(),
+        Value::Set(elements) => !elements.is_empty(),
+        _ => false,
+    }
 }
 
 fn list<'a>(elements: impl IntoIterator<Item = &'a Value>, indent: usize, to: &mut String) -> Result<(), Fault> {
@@ -112,10 +118,15 @@ fn scalar_text(value: &Value, indent: usize) -> String {
 
 /// A string of one line: bare, in single quotes where it would be taken for structure, else in double quotes.
 fn key_text(text: &str) -> String {
-    if is_ambiguous(text) || text.chars().any(|c| !quote::is_printable(c)) || text.contains('\n') {
+    if is_ambiguous(text) || !text.chars().all(is_printable) {
         return double_quoted(text);
     }
     if is_structure(text) { format!("'{}'", text.replace('\'', "''")) } else { text.to_owned() }
+}
+
+/// What go-yaml writes as it is; breaks of lines other than the line feed are left out.
+fn is_printable(c: char) -> bool {
+    matches!(c, ' '..='~' | '\u{a0}'..='\u{fffd}') && !matches!(c, '\u{feff}' | '\u{2028}' | '\u{2029}')
 }
 
 /// Whether a bare string would be read as another type, by some reader at least.
@@ -174,7 +185,7 @@ fn is_structure(text: &str) -> bool {
 
 /// Whether a string of several lines can stand as it is.
 fn can_be_block(text: &str) -> bool {
-    let are_printable = text.chars().all(|c| c == '\n' || quote::is_printable(c));
+    let are_printable = text.chars().all(|c| c == '\n' || is_printable(c));
     are_printable && !text.ends_with(' ') && !text.contains(" \n") && !text.starts_with([' ', '\n'])
 }
 
@@ -207,10 +218,9 @@ fn double_quoted(text: &str) -> String {
             '\r' => quoted.push_str("\\r"),
             '\u{1b}' => quoted.push_str("\\e"),
             '\u{85}' => quoted.push_str("\\N"),
-            '\u{a0}' => quoted.push_str("\\_"),
             '\u{2028}' => quoted.push_str("\\L"),
             '\u{2029}' => quoted.push_str("\\P"),
-            c if quote::is_printable(c) => quoted.push(c),
+            c if is_printable(c) => quoted.push(c),
             c => {
                 let code = u32::from(c);
                 let escaped = match code {
