@@ -48,13 +48,16 @@ class Asked:
     containers: list[Container]
 
 
-class Lifecycle(exports.Lifecycle):
-    """Remembers the pods, and where it last put the memory.high of whom."""
+class Memory:
+    """What the instance remembers: the pods, and where it last put the memory.high of whom."""
 
-    def __init__(self):
-        self.least_limit = 0
-        self.pods: dict[int, Asked] = {}
-        self.held: dict[int, int] = {}
+    least_limit = 0
+    pods: dict[int, Asked] = {}
+    held: dict[int, int] = {}
+
+
+class Lifecycle(exports.Lifecycle):
+    """What the host calls. Each call is of an object of its own, which remembers nothing."""
 
     def describe(self) -> lifecycle.Description:
         return lifecycle.Description(
@@ -84,43 +87,43 @@ class Lifecycle(exports.Lifecycle):
         least = json.loads(config).get("leastLimitMib", 0)
         if not isinstance(least, int):
             raise Err(f"leastLimitMib is {least!r}, not a whole number")
-        self.least_limit = least << 20
+        Memory.least_limit = least << 20
 
     @qosm.told
     def pods(self, upserted: list[Pod], removed: list[int]) -> list[lifecycle.Rejection]:
         for pod in removed:
-            self.pods.pop(pod, None)
+            Memory.pods.pop(pod, None)
         rejections = []
         for pod in upserted:
             percent = json.loads(pod.config).get("percent", 0)
             if percent and all(container.memory_limit_bytes is None for container in pod.containers):
                 message = "no container of the pod has a memory limit; set resources.limits.memory"
                 rejections.append(lifecycle.Rejection(pod=pod.id, field="percent", message=message))
-            self.pods[pod.id] = Asked(percent, pod.containers)
+            Memory.pods[pod.id] = Asked(percent, pod.containers)
         return rejections
 
     @qosm.told
     def evaluate(self, tick: Tick) -> None:
         """Says what is new since the last time. What an instance says first is all that it wants: the host releases the rest."""
         held = {}
-        for pod in self.pods.values():
+        for pod in Memory.pods.values():
             for container in pod.containers:
                 target = Target_Container(container.id)
                 high = self.high(pod.percent, container)
                 if high:
                     held[container.id] = high
-                if high == self.held.get(container.id, 0):
+                if high == Memory.held.get(container.id, 0):
                     continue
                 if high:
                     memory.set(target, high_at(high), f"{pod.percent} % of the memory limit")
                 else:
                     memory.release(target)
-        self.held = held
+        Memory.held = held
 
     def high(self, percent: int, container: Container) -> int:
         """Where a container's memory.high should be; 0 where it is none of this policy's business."""
         limit = container.memory_limit_bytes or 0
-        if limit < self.least_limit:
+        if limit < Memory.least_limit:
             return 0
         return limit * percent // 100
 

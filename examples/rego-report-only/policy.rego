@@ -44,7 +44,7 @@ settings contains report.warning(pod, "MemoryNearLimit", message) if {
 	some pod in pods.active
 	close := [text.line([container.name, " at ", rates.working_set_percent(container), " % of ", text.bytes(container.memoryLimitBytes)]) |
 		some container in pods.running(pod)
-		pods.key(pod, container) in high.memory
+		high.memory[pods.key(pod, container)]
 	]
 	count(close) > 0
 	message := text.line(["working set close to the memory limit: ", concat(", ", close)])
@@ -54,7 +54,7 @@ settings contains report.warning(pod, "CPUThrottled", message) if {
 	some pod in pods.active
 	throttled := [text.line([container.name, " in ", rates.throttled_percent(container), " % of its periods"]) |
 		some container in pods.running(pod)
-		pods.key(pod, container) in high.cpu
+		high.cpu[pods.key(pod, container)]
 	]
 	count(throttled) > 0
 	message := text.line(["throttled at its CPU limit: ", concat(", ", throttled)])
@@ -72,8 +72,8 @@ settings contains report.warning(pod, "ProcessKilled", message) if {
 	message := text.line(["processes ended for want of memory: ", concat(", ", killed)])
 }
 
-# Remembered as lists: JSON has no sets.
-settings contains report.remember({signal: sort(keys) | some signal, keys in high})
+# The sets come back as lists: JSON has no sets.
+settings contains report.remember(high)
 
 high := {
 	"memory": {key |
@@ -94,6 +94,9 @@ is_high(signal, percent, enter, key) if thresholds.high(percent, enter, enter - 
 
 default was_high(_, _) := false
 
-was_high(signal, key) if key in input.state[signal]
+was_high(signal, key) if remembered[signal][key]
+
+# As sets again, and asked by key: `in` goes through all of a list or set for each container.
+remembered := {signal: {key | some key in keys} | some signal, keys in input.state}
 
 bound := object.union({"memoryPercent": 90, "throttledPercent": 25, "margin": 10}, input.config)

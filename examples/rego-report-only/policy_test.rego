@@ -19,7 +19,8 @@ was_high := {"memory": ["uid-of-default/web/app"], "cpu": []}
 
 calm := {"memory": [], "cpu": []}
 
-state(settings) := one.state if {
+# What the next evaluation finds: sets become lists on the way.
+state(settings) := {signal: sort(keys) | some signal, keys in one.state} if {
 	some one in settings
 	one.state
 }

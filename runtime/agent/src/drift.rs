@@ -74,6 +74,8 @@ impl Agent {
                 batch.push(key);
             }
         }
+        // A 0 in `cpu.idle` says nothing of who wrote it, a weight does.
+        batch.sort_by_key(|(_, knob)| *knob == Knob::CpuIdle);
     }
 
     /// Whether the knob was reset and is to be written again at once.
@@ -106,12 +108,18 @@ impl Agent {
         }
         let writer = if found != baseline && self.is_specified(target, knob, found) {
             Writer::Kubelet
+        } else if knob == Knob::CpuIdle && self.is_left_alone((target, Knob::CpuWeight)) {
+            Writer::Person
         } else if found == baseline || Some(found) == kernel_default(knob) {
             Writer::Reset
         } else {
             Writer::Person
         };
         self.drifted(key, found, writer, now, step)
+    }
+
+    fn is_left_alone(&self, key: (Target, Knob)) -> bool {
+        self.held.get(&key).is_some_and(|held| held.hands_off_until.is_some())
     }
 
     /// Whether the knob is to be written again at once.

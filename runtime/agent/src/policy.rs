@@ -16,6 +16,7 @@ use qosm_model::setting::Setting;
 use qosm_model::unit::Micros;
 use serde_json::Value;
 
+use crate::arbitrate::log;
 use crate::columns::Readings;
 use crate::config::{OnFailure, PolicyConfig, PolicyMode};
 use crate::load::ModuleOrigin;
@@ -453,7 +454,13 @@ impl Policy {
                 }
                 Evaluated::Staged { staged, anew: std::mem::take(&mut self.declare_anew) }
             }
-            Err(error) => self.failed(error, now),
+            Err(error) => {
+                // What it said last is often why: all that a panic in another language than Rust leaves behind.
+                if let Some(instance) = &mut self.instance {
+                    log(&self.holder.policy, &instance.take_log().0);
+                }
+                self.failed(error, now)
+            }
         }
     }
 

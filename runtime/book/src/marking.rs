@@ -7,7 +7,7 @@ pub enum Marking {
     Rust,
     /// `console,run`: each command after `$ ` is run, and prints what stands beneath it. The blocks of a page are one session.
     Session,
-    /// `sh,run`: run in the same session; it has to end well, whatever it prints.
+    /// `sh,run`: run in the same session; it has to end well, whatever it prints. Also `<!-- sh,run: COMMAND -->`, which readers do not see.
     Script,
     /// `sh,needs=WHAT` and `console,needs=WHAT`: not run here, but the commands must be understood.
     Commands(Needs),
@@ -19,7 +19,7 @@ pub enum Marking {
     Systemd,
     /// `rego`: checked and formatted as `opa` has it.
     Rego,
-    /// `LANGUAGE,of=PATH`, and `rust,ignore,of=PATH`: these lines stand in that file, with `…` for lines that are left out.
+    /// `LANGUAGE,of=PATH` (`rs,of=PATH` for Rust): these lines stand in that file, with `…` for lines that are left out.
     Excerpt(String),
     /// `text,message`: each line stands in the program's source, with `…` for what changes.
     Message,
@@ -82,7 +82,7 @@ impl std::fmt::Display for Unmarked {
             "`{}` does not say how this block is held true; write one of `rust`, `console,run`, `sh,run`, \
              `sh,needs=cluster|root|registry|build|tool`, `yaml,agent|registries|manifest|pod-metadata|values|facts|tick|\
              annotation=KEY|key=KEY|config=POLICY|document` (or `json,…`), `toml,cargo`, `ini,systemd`, `rego`, \
-             `LANGUAGE,of=PATH` (`rust,ignore,of=PATH`), `text,message`, `text`",
+             `LANGUAGE,of=PATH` (`rs,of=PATH` for Rust), `text,message`, `text`",
             self.info
         )
     }
@@ -100,8 +100,7 @@ impl Marking {
         let (language, marks) = words.split_first().ok_or_else(unmarked)?;
         let marking = match (*language, marks) {
             ("rust", []) => Some(Self::Rust),
-            // Else rustdoc would compile it, too.
-            ("rust", ["ignore", of]) => of.strip_prefix("of=").map(|path| Self::Excerpt(path.to_owned())),
+            // Whatever else is said beside it, rustdoc takes it for a test; an excerpt is `rs`.
             ("rust", _) => None,
             ("console", ["run"]) => Some(Self::Session),
             ("sh", ["run"]) => Some(Self::Script),
@@ -181,9 +180,18 @@ mod tests {
 
     #[test]
     fn whatever_else_is_said_holds_nothing_true() {
-        for info in
-            ["", "sh", "bash", "yaml", "yaml,agents", "rust,ignore", "console", "text,needs=root", "sh,needs=luck"]
-        {
+        for info in [
+            "",
+            "sh",
+            "bash",
+            "yaml",
+            "yaml,agents",
+            "rust,ignore",
+            "rust,of=a.rs",
+            "console",
+            "text,needs=root",
+            "sh,needs=luck",
+        ] {
             assert!(Marking::parse(info).is_err(), "{info}");
         }
     }

@@ -94,7 +94,10 @@ impl Page {
                     }
                     page.spans.push(code.to_string());
                 }
-                Event::Html(html) | Event::InlineHtml(html) => page.anchors.extend(ids(&html)),
+                Event::Html(html) | Event::InlineHtml(html) => {
+                    page.blocks.extend(unseen(&html).map(|step| Block { line: line_of(range.start), ..step }));
+                    page.anchors.extend(ids(&html));
+                }
                 _ => {}
             }
         }
@@ -139,6 +142,14 @@ fn numbered(seen: &mut BTreeMap<String, usize>, anchor: String) -> String {
     if *times == 1 { anchor } else { format!("{anchor}-{}", *times - 1) }
 }
 
+/// A step of the page's session that its readers do not see: what a test needs and they have, `<!-- sh,run: COMMAND -->`.
+fn unseen(html: &str) -> Option<Block> {
+    const MARK: &str = "sh,run";
+    let command =
+        html.trim().strip_prefix("<!--")?.strip_suffix("-->")?.trim().strip_prefix(MARK)?.strip_prefix(':')?;
+    Some(Block { line: 0, fence: Fence::Info(MARK.to_owned()), text: command.trim().to_owned() })
+}
+
 /// The `id`s that a piece of HTML gives.
 fn ids(html: &str) -> impl Iterator<Item = String> + '_ {
     html.split("id=\"").skip(1).filter_map(|rest| rest.split_once('"')).map(|(id, _)| id.to_owned())
@@ -160,6 +171,12 @@ mod tests {
             Block { line: 11, fence: Fence::Indent, text: "indented\n".into() },
         ];
         assert_eq!(page.blocks, blocks);
+    }
+
+    #[test]
+    fn a_comment_may_be_a_step_that_nobody_sees() {
+        let page = Page::new("a.md", "# A\n\n<!-- sh,run: mkdir b -->\n\n<!-- a remark -->\n");
+        assert_eq!(page.blocks, [Block { line: 3, fence: Fence::Info("sh,run".into()), text: "mkdir b".into() }]);
     }
 
     #[test]

@@ -52,7 +52,9 @@ impl Repository {
     ///
     /// When a folder or a page cannot be read.
     pub fn pages(&self) -> io::Result<Vec<Page>> {
-        self.files("", ".md")?.iter().map(|path| Ok(Page::new(path, &self.text(path)?))).collect()
+        // What lies among sources becomes a part of another page.
+        let paths = self.files("", ".md")?.into_iter().filter(|path| !path.contains("/src/"));
+        paths.map(|path| Ok(Page::new(&path, &self.text(&path)?))).collect()
     }
 
     /// The paths of all files below a folder that end so, in their order; what is hidden is left out.

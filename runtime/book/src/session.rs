@@ -75,6 +75,9 @@ pub(crate) fn play(repository: &Repository, programs: &Programs, steps: &[Step])
     for folder in ["benches", "deploy", "docs", "examples", "policies", "sdk"] {
         std::os::unix::fs::symlink(root.join(folder), home.join(folder))?;
     }
+    // As in a checkout in which `make build` was called.
+    let target = programs.modules.canonicalize()?.parent().map(Path::to_path_buf).unwrap_or_default();
+    std::os::unix::fs::symlink(target, home.join("target"))?;
     std::os::unix::fs::symlink(programs.qosm.canonicalize()?, bin.join("qosm"))?;
     let script =
         steps.iter().enumerate().map(|(number, step)| script(&outcomes, number, &step.command)).collect::<String>();

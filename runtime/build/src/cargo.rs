@@ -115,7 +115,9 @@ pub(crate) fn run(command: &mut Command) -> Result<(), BuildError> {
 pub(crate) fn output(command: &mut Command) -> Result<String, BuildError> {
     let output = command.stdin(Stdio::null()).output().map_err(|source| not_started(command, source))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        // opa says to standard output what is wrong.
+        let said = [&output.stderr, &output.stdout].map(|bytes| String::from_utf8_lossy(bytes).trim().to_owned());
+        let said = said.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
         return Err(BuildError::Refused { line: line(command), status: output.status, said });
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -90,16 +90,12 @@ pub enum BuildError {
         said: String,
     },
     /// OPA does not compile it.
-    #[error("`{line}` failed ({status}):\n{said}{help}")]
+    #[error("`opa build` failed ({status}):\n{said}")]
     Rego {
-        /// As a person would type it, in short.
-        line: String,
         /// How it ended.
         status: ExitStatus,
         /// What OPA says, with file and line.
         said: String,
-        /// What to write instead of what no policy may call.
-        help: String,
     },
     /// A tool answered something else than documented.
     #[error("`{line}` printed no JSON that is known")]

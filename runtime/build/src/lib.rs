@@ -20,7 +20,7 @@ pub use cargo::{Cargo, Package, Target};
 pub use component::component;
 pub use error::BuildError;
 pub use go::Go;
-pub use opa::{MANIFEST, Manifest, Opa, Refused, manifest};
+pub use opa::{MANIFEST, Manifest, Opa, manifest};
 pub use project::{Built, Language, Project};
 pub use rust::Rust;
 pub use toolchain::{Job, TARGET, Toolchain, Way};

@@ -30,9 +30,6 @@ pub struct Opa {
     version: Option<String>,
 }
 
-/// Why a built-in function of OPA's cannot be called on a node, and what to write instead; `None` for those that can.
-pub type Refused<'a> = &'a dyn Fn(&str) -> Option<String>;
-
 /// What a bundle says of itself, as far as it concerns a policy.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Manifest {
@@ -115,15 +112,21 @@ impl Opa {
         cargo::run(&mut opa)
     }
 
-    /// Compiles the policy; what the compiler has to say goes to standard error.
-    pub(crate) fn build(&self, folder: &Path, refused: Refused<'_>, bundle: &Path) -> Result<(), BuildError> {
-        let capabilities = bundle.with_extension("capabilities.json");
-        let built = compile(folder, refused, &capabilities, bundle);
-        // It was for the compiler alone.
-        let _ = std::fs::remove_file(&capabilities);
-        built?;
-        let said = manifest(bundle)?;
-        if said.qosm().is_none() {
+    /// Compiles the policy.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError::Rego`] with OPA's words, by file and line.
+    pub(crate) fn build(&self, folder: &Path, bundle: &Path) -> Result<(), BuildError> {
+        let mut opa = Command::new("opa");
+        opa.current_dir(folder).args(["build", "--bundle", "--target", "wasm", "--entrypoint", ENTRYPOINT]);
+        opa.args(LEFT_OUT.iter().flat_map(|name| ["--ignore", name]));
+        match output(opa.arg("--output").arg(bundle).arg(".")) {
+            Ok(_) => {}
+            Err(BuildError::Refused { said, status, .. }) => return Err(BuildError::Rego { status, said }),
+            Err(other) => return Err(other),
+        }
+        if manifest(bundle)?.qosm().is_none() {
             return Err(BuildError::Bundle {
                 bundle: bundle.to_path_buf(),
                 problem: "the METADATA of the rule `settings` have no `custom: {qosm: {name: …, version: …, grants: […]}}`; those of a \
@@ -133,52 +136,49 @@ impl Opa {
         }
         Ok(())
     }
-}
 
-fn compile(folder: &Path, refused: Refused<'_>, capabilities: &Path, bundle: &Path) -> Result<(), BuildError> {
-    let known = output(Command::new("opa").args(["capabilities", "--current"]))?;
-    let offered = offered(&known, refused)
-        .map_err(|source| BuildError::Answer { line: "opa capabilities --current".to_owned(), source })?;
-    std::fs::write(capabilities, offered).map_err(|source| BuildError::File {
-        path: capabilities.to_path_buf(),
-        action: "written",
-        source,
-    })?;
-    let mut opa = Command::new("opa");
-    opa.current_dir(folder).args(["build", "--bundle", "--target", "wasm", "--entrypoint", ENTRYPOINT]);
-    opa.args(LEFT_OUT.iter().flat_map(|name| ["--ignore", name]));
-    opa.arg("--capabilities").arg(capabilities).arg("--output").arg(bundle).arg(".");
-    match output(&mut opa) {
-        Ok(_) => Ok(()),
-        Err(BuildError::Refused { said, status, .. }) => {
-            let line = "opa build".to_owned();
-            Err(BuildError::Rego { line, status, help: help(&said, refused), said })
+    /// Where the policy's modules call these built-in functions: `FILE:LINE calls NAME`. OPA says it of functions that it is not told of.
+    pub(crate) fn calls(&self, folder: &Path, names: &[&str]) -> Result<Vec<String>, BuildError> {
+        let line = "opa capabilities --current".to_owned();
+        let known = output(Command::new("opa").args(["capabilities", "--current"]))?;
+        let without = without(&known, names).map_err(|source| BuildError::Answer { line, source })?;
+        let capabilities = folder.join("target/capabilities.json");
+        let written = std::fs::write(&capabilities, without);
+        written.map_err(|source| BuildError::File { path: capabilities.clone(), action: "written", source })?;
+        let mut opa = Command::new("opa");
+        opa.current_dir(folder).args([
+            "check",
+            "--bundle",
+            "--max-errors",
+            "-1",
+            "--capabilities",
+            "target/capabilities.json",
+        ]);
+        let checked = output(opa.args(LEFT_OUT.iter().flat_map(|name| ["--ignore", name])).arg("."));
+        // It was for the compiler alone.
+        let _ = std::fs::remove_file(&capabilities);
+        match checked {
+            Ok(_) => Ok(Vec::new()),
+            Err(BuildError::Refused { said, .. }) => Ok(said.lines().filter_map(call).collect()),
+            Err(other) => Err(other),
         }
-        Err(other) => Err(other),
     }
 }
 
-/// OPA's capabilities without what the host refuses, so that OPA itself says where a policy calls it.
-fn offered(known: &str, refused: Refused<'_>) -> Result<String, serde_json::Error> {
+/// OPA's capabilities without some built-in functions.
+fn without(known: &str, names: &[&str]) -> Result<String, serde_json::Error> {
     let mut known: Map<String, Value> = serde_json::from_str(known)?;
     if let Some(builtins) = known.get_mut("builtins").and_then(Value::as_array_mut) {
         builtins
-            .retain(|builtin| builtin.get("name").and_then(Value::as_str).is_none_or(|name| refused(name).is_none()));
+            .retain(|builtin| builtin.get("name").and_then(Value::as_str).is_none_or(|name| !names.contains(&name)));
     }
     serde_json::to_string(&known)
 }
 
-/// What to write instead of the functions that OPA did not know, a line each.
-fn help(said: &str, refused: Refused<'_>) -> String {
-    let mut lines = Vec::new();
-    for (_, rest) in said.match_indices("undefined function ").map(|(at, word)| said.split_at(at + word.len())) {
-        let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || matches!(c, '.' | '_')).collect();
-        if let Some(instead) = refused(&name) {
-            lines.push(format!("\n  help: `{name}` is not for policies: {instead}"));
-        }
-    }
-    lines.dedup();
-    lines.concat()
+/// What a line of OPA's says of a function that it does not know.
+fn call(line: &str) -> Option<String> {
+    let (place, name) = line.trim().split_once(": rego_type_error: undefined function ")?;
+    Some(format!("{place} calls `{name}`"))
 }
 
 /// `custom.qosm` wherever the METADATA of a project say it.
@@ -212,21 +212,17 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn refused(name: &str) -> Option<String> {
-        (name == "http.send").then(|| "use `input`".to_owned())
-    }
-
     #[test]
-    fn opa_is_not_told_of_what_is_refused() {
+    fn opa_is_not_told_of_what_is_looked_for() {
         let known = r#"{"builtins": [{"name": "abs"}, {"name": "http.send"}], "features": ["x"]}"#;
-        assert_eq!(offered(known, &refused).unwrap(), r#"{"builtins":[{"name":"abs"}],"features":["x"]}"#);
+        assert_eq!(without(known, &["http.send"]).unwrap(), r#"{"builtins":[{"name":"abs"}],"features":["x"]}"#);
     }
 
     #[test]
-    fn a_function_that_is_refused_is_told_with_what_to_write() {
-        let said =
-            "policy.rego:7: rego_type_error: undefined function http.send\npolicy.rego:9: undefined function nonsense";
-        assert_eq!(help(said, &refused), "\n  help: `http.send` is not for policies: use `input`");
+    fn a_call_is_told_by_file_and_line() {
+        let said = "policy.rego:7: rego_type_error: undefined function http.send";
+        assert_eq!(call(said).as_deref(), Some("policy.rego:7 calls `http.send`"));
+        assert_eq!(call("2 errors occurred:"), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::BuildError;
 use crate::go::Go;
-use crate::opa::{Opa, Refused};
+use crate::opa::Opa;
 use crate::rust::Rust;
 use crate::toolchain::Way;
 
@@ -118,12 +118,24 @@ impl Project {
         }
     }
 
-    /// Builds it. Compilers speak to standard error, with file and line; OPA is told of no function that is `refused`.
+    /// Where it calls these built-in functions of OPA's, each as `FILE:LINE calls NAME`. Empty for other languages.
+    ///
+    /// # Errors
+    ///
+    /// When OPA does not tell.
+    pub fn calls(&self, names: &[&str]) -> Result<Vec<String>, BuildError> {
+        match &self.language {
+            Language::Rego(opa) => opa.calls(&self.folder, names),
+            Language::Rust(_) | Language::Go(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Builds it. Compilers speak with file and line, to standard error or in the error.
     ///
     /// # Errors
     ///
     /// [`BuildError`]; the file is as it was before.
-    pub fn build(&self, way: Option<Way>, refused: Refused<'_>) -> Result<Built, BuildError> {
+    pub fn build(&self, way: Option<Way>) -> Result<Built, BuildError> {
         let file = self.file();
         let target = self.folder.join("target");
         let failed = |path: &Path, action| {
@@ -147,7 +159,7 @@ impl Project {
                 std::fs::create_dir_all(&target).map_err(failed(&target, "made"))?;
                 // OPA runs in the project's folder.
                 let absolute = std::path::absolute(&fresh).map_err(failed(&fresh, "written"))?;
-                opa.build(&self.folder, refused, &absolute)?;
+                opa.build(&self.folder, &absolute)?;
                 std::fs::read(&fresh).map_err(failed(&fresh, "read"))?
             }
         };

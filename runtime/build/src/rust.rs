@@ -70,7 +70,8 @@ impl Rust {
     pub(crate) fn build(&self, folder: &Path, way: Option<Way>) -> Result<Vec<u8>, BuildError> {
         let oldest = self.package.rust_version.as_deref().unwrap_or(OLDEST);
         let toolchain = Toolchain::find(&self.cargo, folder, oldest, way).ok_or(BuildError::NoTarget)?;
-        let job = Job { cargo: &self.cargo, folder: &self.workspace, shown_as: "/policy", target: &self.target };
+        // A name for the folder would be a flag of its own for each policy, and all crates would be compiled anew for it.
+        let job = Job { cargo: &self.cargo, folder: &self.workspace, shown_as: None, target: &self.target };
         let mut cargo = toolchain.cargo_build(&job)?;
         cargo.args(["--package", self.name()]);
         let manifest = self.workspace.join("Cargo.toml");

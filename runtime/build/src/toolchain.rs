@@ -58,8 +58,8 @@ pub struct Job<'a> {
     pub cargo: &'a Cargo,
     /// The folder with the Cargo.toml of the workspace, or of a crate without one.
     pub folder: &'a Path,
-    /// As the folder is called in panic messages and backtraces.
-    pub shown_as: &'a str,
+    /// As the folder is called in panic messages and backtraces; `None` where cargo names what is in it by paths below it anyway.
+    pub shown_as: Option<&'a str>,
     /// A target directory; both ways have a folder of their own in it.
     pub target: &'a Path,
 }
@@ -109,7 +109,8 @@ impl Toolchain {
             }
         };
         // Paths end up in panic messages; without them the same source gives the same module on every machine.
-        let mut flags = vec![remap(job.folder, job.shown_as), remap(&sysroot, "/rust")];
+        let mut flags = vec![remap(&sysroot, "/rust")];
+        flags.extend(job.shown_as.map(|name| remap(job.folder, name)));
         flags.extend(cargo_home.map(|home| remap(&home, "/cargo")));
         for name in ["RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS", "CARGO_BUILD_TARGET"] {
             cargo.env_remove(name);

@@ -33,7 +33,11 @@ impl Wasm {
 
     fn call(&mut self, run: impl FnOnce(&mut Instance) -> Result<Staged, CallError>) -> Result<Outcome, String> {
         let instance = self.instance.as_mut().map_err(|error| error.clone())?;
-        run(instance).map(convert::outcome).map_err(|error| error.to_string())
+        run(instance).map(convert::outcome).map_err(|error| {
+            // What it said last is often why: all that a panic in another language than Rust leaves behind.
+            let said = instance.take_log().0.into_iter().map(|line| format!("; it said: {}", line.message));
+            error.to_string() + &said.collect::<String>()
+        })
     }
 }
 

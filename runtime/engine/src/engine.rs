@@ -136,9 +136,9 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`EngineError::NotAComponent`], [`EngineError::TooLarge`], [`EngineError::Invalid`]; of an archive [`EngineError::Bundle`]
-    /// and [`EngineError::Description`]. A module that asks for what nobody
-    /// can grant is no error here: [`Inspection::unknown_imports`] names it.
+    /// [`EngineError::NotAComponent`], [`EngineError::TooLarge`], [`EngineError::TooManyItems`], [`EngineError::Invalid`]; of an archive
+    /// [`EngineError::Bundle`] and [`EngineError::Description`]. A module that asks for what nobody can grant is no error
+    /// here: [`Inspection::unknown_imports`] names it.
     pub fn inspect(&self, wasm: &[u8]) -> Result<Inspection, EngineError> {
         Ok(inspect(wasm)?.inspection)
     }

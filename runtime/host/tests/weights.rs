@@ -93,7 +93,7 @@ fn a_weight_reads_back_on_either_version() {
 #[test]
 fn shares_that_are_no_weight_are_put_back_to_the_share() {
     let mut host = node(&Spec { versions: Versions::V1, ..Spec::default() });
-    for shares in ["2", "3", "9", "102", "204", "102401", "262144"] {
+    for shares in ["2", "3", "9", "103", "204", "102401", "262144"] {
         host.simulated_mut().unwrap().set_file(PATH, "cpu.shares", shares).unwrap();
         let baseline = host.read(CONTAINER, Knob::CpuWeight).unwrap();
         assert_eq!(baseline, Value::Shares(shares.parse().unwrap()));

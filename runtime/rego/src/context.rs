@@ -1,15 +1,21 @@
 //! What a call may know besides its arguments, and where it may write to.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::mem;
 
-use crate::limit;
+use regex::Regex;
 
-/// One evaluation, as its built-in functions see it. Made anew for each: the time stands still in it.
+use crate::builtin::Fault;
+use crate::{limit, re2};
+
+/// One evaluation, as its built-in functions see it: the time stands still in it. It keeps compiled regular expressions, so
+/// that a policy which is evaluated again and again has one and the same, [restarted](Context::restart) each time.
 #[derive(Debug, Default)]
 pub struct Context {
     now_ns: i64,
     log: RefCell<Log>,
+    patterns: RefCell<HashMap<String, Regex>>,
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +52,20 @@ impl Context {
             line.truncate(line.floor_char_boundary(limit::LOG_LINE_BYTES));
         }
         log.lines.push(line);
+    }
+
+    /// A regular expression in Go's syntax, compiled or kept from before.
+    pub(crate) fn pattern(&self, pattern: &str) -> Result<Regex, Fault> {
+        if let Some(known) = self.patterns.borrow().get(pattern) {
+            return Ok(known.clone());
+        }
+        let compiled = re2::compile(pattern)?;
+        let mut patterns = self.patterns.borrow_mut();
+        if patterns.len() >= limit::PATTERNS {
+            patterns.clear();
+        }
+        patterns.insert(pattern.to_owned(), compiled.clone());
+        Ok(compiled)
     }
 
     /// Takes what `print` and `trace` wrote since it was last asked, oldest first; the last line says how many had no room.

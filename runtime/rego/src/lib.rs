@@ -11,23 +11,42 @@
 //! ```
 //! use qosm_rego::{Context, Value, builtin};
 //!
-//! let print = builtin("internal.print").ok_or("not a built-in")?;
-//! let context = Context::new(0);
-//! print.call(&[Value::parse(r#"[{"pods:"}, {{1, 2}}]"#)?], &context)?;
-//! assert_eq!(context.take_log(), ["pods: {1, 2}"]);
+//! let sprintf = builtin("sprintf").ok_or("not a built-in")?;
+//! let arguments = [Value::parse(r#""%v of %q: %5.2f""#)?, Value::parse(r#"[{1, 2}, "a", 0.5]"#)?];
+//! let text = sprintf.call(&arguments, &Context::new(0))?;
+//! assert_eq!(text, Some(Value::from(r#"{1, 2} of "a":  0.50"#)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod builtin;
+mod cidr;
 mod context;
+mod documents;
+mod duration;
+mod encoding;
 mod evaluation;
+mod globs;
+mod go;
+mod identifiers;
 mod json;
 pub mod limit;
 mod number;
+mod numbers;
+mod objects;
+mod operand;
+#[cfg(any(test, fuzzing))]
+pub mod oracle;
+mod patch;
+mod re2;
 mod refused;
-mod table;
+mod regexes;
+mod schema;
+mod strings;
+pub mod table;
 mod text;
+mod time;
 mod value;
+mod yaml;
 
 pub use builtin::{Builtin, BuiltinError, Support, builtin, support};
 pub use context::Context;

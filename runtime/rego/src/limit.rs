@@ -17,3 +17,18 @@ pub const LOG_LINES: usize = 256;
 
 /// Bytes of one such line; the rest of it is cut off.
 pub const LOG_LINE_BYTES: usize = 4_096;
+
+/// Comparisons that one call may make where it compares each with each.
+pub const STEPS: usize = 4_000_000;
+
+/// Bytes of a regular expression, and of a compiled one.
+pub const PATTERN_BYTES: usize = 4_096;
+
+/// Bytes that a compiled regular expression may take.
+pub const COMPILED_BYTES: usize = 512 * 1024;
+
+/// Bytes of a text in which a regular expression is looked for again and again: that takes the square of them at worst.
+pub const SEARCHED_BYTES: usize = 32 * 1024;
+
+/// Regular expressions that are kept compiled.
+pub const PATTERNS: usize = 64;

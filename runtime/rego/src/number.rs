@@ -3,6 +3,9 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use num_bigint::BigInt;
+
+use crate::go::float;
 use crate::limit;
 
 /// A number of any size and precision, as it was written: `1.50` stays `1.50`, and equals `1.5`.
@@ -31,17 +34,39 @@ impl Number {
         }
     }
 
-    /// The nearest number to a float, in the shortest form that reads back as it; `None` for NaN and the infinities.
+    /// A float's number, in the shortest form that reads back as it, as Go's encoding/json writes it; `None` for NaN and the
+    /// infinities.
     pub fn from_f64(float: f64) -> Option<Self> {
-        if float.is_finite() { Self::parse(&format!("{float:?}")) } else { None }
+        let has_exponent = float != 0.0 && !(1e-6..1e21).contains(&float.abs());
+        let text = float::format(float, if has_exponent { 'e' } else { 'f' }, None);
+        Self::parse(&text.replace("e-0", "e-"))
     }
 
-    /// The number, if it is written as a whole one (no point, no exponent) that fits.
+    /// The number, if it is whole and of 64 bits; `1.0` is, `1e0` is not, as in OPA.
     pub fn as_i64(&self) -> Option<i64> {
-        match &self.0 {
-            Form::Whole(whole) => Some(*whole),
-            Form::Text(text) => text.parse().ok(),
+        let text = match &self.0 {
+            Form::Whole(whole) => return Some(*whole),
+            Form::Text(text) => text,
+        };
+        let (whole, zeros) = text.split_once('.').unwrap_or((text, ""));
+        if text.trim_start_matches('-').len() > 19 || zeros.bytes().any(|byte| byte != b'0') {
+            return None;
         }
+        whole.parse().ok()
+    }
+
+    /// The number, if it is whole, however it is written.
+    pub(crate) fn to_big_int(&self) -> Option<BigInt> {
+        if let Form::Whole(whole) = &self.0 {
+            return Some((*whole).into());
+        }
+        let decimal = Decimal::read(&self.to_string())?;
+        if decimal.digits.is_empty() {
+            return Some(BigInt::ZERO);
+        }
+        let zeros = usize::try_from(decimal.position).ok()?.checked_sub(decimal.digits.len())?;
+        let sign = if decimal.negative { "-" } else { "" };
+        format!("{sign}{}{}", decimal.digits, "0".repeat(zeros)).parse().ok()
     }
 
     /// The nearest float; what is too large is infinite.

@@ -39,6 +39,11 @@ pub(crate) const ENTRIES: &[Entry] = &[
         "a policy is built, not read, on the node",
         "run `opa parse` where the policy is built",
     ),
+    refused(
+        "strings.render_template",
+        "it is a language of its own, Go's text/template, with loops in it",
+        "a template string, `$\"{pod.name}: {n}\"`, or `sprintf` and `concat`",
+    ),
     graphql("graphql.is_valid"),
     graphql("graphql.parse"),
     graphql("graphql.parse_and_verify"),

@@ -1,7 +1,10 @@
 //! Every built-in function of OPA 1.22, and who answers it.
 
 use crate::builtin::Outcome;
-use crate::{Context, Value, evaluation, refused};
+use crate::{
+    Context, Value, cidr, documents, encoding, evaluation, identifiers, limit, numbers, objects, patch, refused,
+    regexes, strings, time,
+};
 
 /// A function and its verdict.
 pub(crate) struct Entry {
@@ -49,7 +52,79 @@ pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
     FAMILIES.iter().copied().flatten()
 }
 
-const FAMILIES: &[&[Entry]] = &[evaluation::ENTRIES, refused::ENTRIES];
+const FAMILIES: &[&[Entry]] = &[
+    strings::ENTRIES,
+    time::ENTRIES,
+    numbers::ENTRIES,
+    objects::ENTRIES,
+    regexes::ENTRIES,
+    patch::ENTRIES,
+    documents::ENTRIES,
+    encoding::ENTRIES,
+    identifiers::ENTRIES,
+    cidr::ENTRIES,
+    evaluation::ENTRIES,
+    refused::ENTRIES,
+];
+
+/// The names of all built-in functions of OPA 1.22, those that are compiled into modules included.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    entries().map(|entry| entry.name).chain(IN_MODULE)
+}
+
+/// The page of documentation about them, `docs/rego-builtins.md`.
+pub fn page() -> String {
+    let mut rows: Vec<(&str, String)> = entries().map(|entry| (entry.name, row(&entry.verdict))).collect();
+    rows.extend(IN_MODULE.map(|name| (name, "in the module | ".to_owned())));
+    rows.sort_unstable();
+    let rows: String = rows.iter().map(|(name, row)| format!("| `{name}` | {row} |\n")).collect();
+    let count = |is_such: fn(&Verdict) -> bool| entries().filter(|entry| is_such(&entry.verdict)).count();
+    let hosted = count(|verdict| matches!(verdict, Verdict::Host { .. }));
+    let rewritten = count(|verdict| matches!(verdict, Verdict::Compiler));
+    let refused = count(|verdict| matches!(verdict, Verdict::Refused { .. }));
+    let in_module = IN_MODULE.len();
+    let all = names().count();
+    include_str!("page.md")
+        .replace("{all}", &all.to_string())
+        .replace("{in_module}", &in_module.to_string())
+        .replace("{hosted}", &hosted.to_string())
+        .replace("{rewritten}", &rewritten.to_string())
+        .replace("{refused}", &refused.to_string())
+        .replace("{limits}", &limits())
+        .replace("{rows}", &rows)
+}
+
+fn row(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Host { differs, .. } => format!("by the agent | {differs}"),
+        Verdict::Compiler => "by `opa build` | ".to_owned(),
+        Verdict::Refused { why, instead } => format!("**refused** | {} Instead: {instead}.", sentence(why)),
+    }
+}
+
+fn sentence(half: &str) -> String {
+    let mut letters = half.chars();
+    match letters.next() {
+        Some(first) => format!("{}{}.", first.to_uppercase(), letters.as_str()),
+        None => String::new(),
+    }
+}
+
+fn limits() -> String {
+    let rows = [
+        ("text that a call makes", limit::TEXT_BYTES, "bytes"),
+        ("elements that a call makes, all levels together", limit::ELEMENTS, "elements"),
+        ("nesting of a value that is read", limit::DEPTH, "levels"),
+        ("digits of a number, and its exponent", limit::DIGITS, ""),
+        ("a regular expression or a glob", limit::PATTERN_BYTES, "bytes"),
+        ("a regular expression, compiled", limit::COMPILED_BYTES, "bytes"),
+        ("text that `regex.find_n`, `regex.replace` and `regex.split` search", limit::SEARCHED_BYTES, "bytes"),
+        ("comparisons of each with each", limit::STEPS, ""),
+        ("lines that `print` and `trace` write in one evaluation", limit::LOG_LINES, "lines"),
+        ("such a line; the rest is cut off", limit::LOG_LINE_BYTES, "bytes"),
+    ];
+    rows.map(|(what, most, unit)| format!("| {what} | {} |\n", format!("{most} {unit}").trim_end())).concat()
+}
 
 /// What OPA 1.22 compiles into a module that calls it (its internal/compiler/wasm/wasm.go, `builtinsFunctions`).
 pub(crate) const IN_MODULE: [&str; 96] = [

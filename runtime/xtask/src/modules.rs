@@ -49,7 +49,7 @@ pub(crate) fn build(workspace: &Workspace, args: &Args) -> Result<()> {
         folders.push((workspace.example_modules(), examples(workspace)?));
     }
     let cargo = Cargo::here();
-    let job = Job { cargo: &cargo, folder: workspace.root(), shown_as: "/qosm", target: workspace.target() };
+    let job = Job { cargo: &cargo, folder: workspace.root(), shown_as: Some("/qosm"), target: workspace.target() };
     let mut cargo = toolchain.cargo_build(&job)?;
     for policy in folders.iter().flat_map(|(_, policies)| policies) {
         cargo.args(["--package", &policy.name]);

@@ -11,6 +11,11 @@ use crate::{Answer, print};
 
 pub(crate) fn run(args: &AnnotateArgs) -> anyhow::Result<Answer> {
     let wasm = std::fs::read(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
+    anyhow::ensure!(
+        !wasm.starts_with(b"\x1f\x8b"),
+        "{} is a bundle with a policy in Rego: its name and version stand in its METADATA, and a licence in its source",
+        args.file.display()
+    );
     let mut add = AddMetadata::default();
     add.version = field("--version", args.version.as_deref())?;
     add.description = field("--description", args.description.as_deref())?;

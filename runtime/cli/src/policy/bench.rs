@@ -29,14 +29,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A policy to be measured.
 struct Entrant {
-    name: String,
-    version: String,
-    wasm: Vec<u8>,
+    description: Description,
+    /// For the engine that nodes have, and for the one that counts.
+    modules: [Module; 2],
     /// The policy's own configuration.
     config: Map<String, Value>,
     /// What each pod asks for.
     pod_config: Map<String, Value>,
-    is_subject: bool,
 }
 
 /// What one policy takes at one number of containers.
@@ -54,44 +53,50 @@ struct Row {
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Answer> {
     let subject = Subject::open(&args.subject)?;
     let (engine, counting) = (Engine::new()?, Engine::metered()?);
-    let mut entrants = vec![entrant(&subject, &engine, args)?];
+    let engines = [&engine, &counting];
+    let measured = subject_of(&subject, engines, args)?;
+    eprintln!("each pod asks {} for {}", measured.description.name, Value::Object(measured.pod_config.clone()));
+    let name = measured.description.name.clone();
+    let mut entrants = vec![measured];
     if !args.alone {
-        entrants.extend(defaults(&engine, args, &entrants)?);
+        entrants.extend(defaults(engines, args, &subject)?);
     }
     let mut rows = Vec::new();
     for &containers in &args.containers {
-        rows.extend(measure(&engine, &counting, &entrants, containers)?);
-    }
-    for entrant in entrants.iter().filter(|entrant| entrant.is_subject) {
-        eprintln!("each pod asks for {}", Value::Object(entrant.pod_config.clone()));
+        rows.extend(measure(engines, &entrants, containers)?);
     }
     match args.output.output {
         Output::Json => print::json(&rows.iter().map(document).collect::<Vec<_>>())?,
         Output::Table => print::text(&table(&rows))?,
     }
-    let idle: Vec<_> = rows.iter().filter(|row| row.settings == 0 && row.name == entrants[0].name).collect();
-    if !idle.is_empty() {
+    if rows.iter().any(|row| row.settings == 0 && row.name == name) {
         eprintln!(
-            "note: {} sets nothing here, so this may not be its work: say with --pod-config what pods ask for",
-            idle[0].name
+            "note: {name} sets nothing here, so this may not be its work: say with --pod-config what pods ask for"
         );
     }
     Ok(Answer::Good)
 }
 
-fn entrant(subject: &Subject, engine: &Engine, args: &BenchArgs) -> anyhow::Result<Entrant> {
-    let (_, description) = subject.load(engine)?;
-    let pod_config = match &args.pod_config {
-        Some(said) => modules::object(said, "--pod-config")?,
-        None => wish::of(&description),
-    };
-    let config = modules::object(&args.config, "--config")?;
-    let Description { name, version, .. } = description;
-    Ok(Entrant { name, version, wasm: subject.wasm.clone(), config, pod_config, is_subject: true })
+fn subject_of(subject: &Subject, engines: [&Engine; 2], args: &BenchArgs) -> anyhow::Result<Entrant> {
+    let mut entrant = entrant(subject, engines)?;
+    entrant.config = modules::object(&args.config, "--config")?;
+    if let Some(said) = &args.pod_config {
+        entrant.pod_config = modules::object(said, "--pod-config")?;
+    }
+    Ok(entrant)
+}
+
+/// A policy as it comes, with something that its pods could ask for.
+fn entrant(subject: &Subject, [engine, counting]: [&Engine; 2]) -> anyhow::Result<Entrant> {
+    let (module, description) = subject.load(engine)?;
+    // A child would compile for an engine that does not count.
+    let counted = counting.load(&subject.wasm, None, &Compiler::InProcess)?;
+    let pod_config = wish::of(&description);
+    Ok(Entrant { description, modules: [module, counted], config: Map::new(), pod_config })
 }
 
 /// The default modules that are there, without the one that is measured already.
-fn defaults(engine: &Engine, args: &BenchArgs, entrants: &[Entrant]) -> anyhow::Result<Vec<Entrant>> {
+fn defaults(engines: [&Engine; 2], args: &BenchArgs, measured: &Subject) -> anyhow::Result<Vec<Entrant>> {
     let folder = modules::default_dir(args.subject.module_dir.as_deref());
     let mut found = Vec::new();
     for name in modules::DEFAULTS {
@@ -100,32 +105,32 @@ fn defaults(engine: &Engine, args: &BenchArgs, entrants: &[Entrant]) -> anyhow::
             eprintln!("note: the default module {name} is not in {}, and not measured beside", folder.display());
             continue;
         };
-        if entrants.iter().any(|entrant| entrant.wasm == wasm) {
-            continue;
+        if measured.wasm != wasm {
+            let subject = Subject { place: path.display().to_string(), wasm, project: None };
+            found.push(entrant(&subject, engines)?);
         }
-        let subject = Subject { place: path.display().to_string(), wasm, project: None };
-        let (_, description) = subject.load(engine)?;
-        let pod_config = wish::of(&description);
-        let Description { name, version, .. } = description;
-        found.push(Entrant { name, version, wasm: subject.wasm, config: Map::new(), pod_config, is_subject: false });
     }
     Ok(found)
 }
 
 /// All policies on nodes of that size, in turns: whatever else the machine does hits all of them alike.
-fn measure(engine: &Engine, counting: &Engine, entrants: &[Entrant], containers: u32) -> anyhow::Result<Vec<Row>> {
+fn measure(engines: [&Engine; 2], entrants: &[Entrant], containers: u32) -> anyhow::Result<Vec<Row>> {
     let mut running = Vec::new();
+    let [engine, counting] = engines;
     for entrant in entrants {
         let node = Node::new(containers);
-        let begin = |engine: &Engine| begin(engine, entrant, &node);
-        let context = || format!("{} does not run with {containers} containers", entrant.name);
-        let fuel = fuel(begin(counting).with_context(context)?, &node).with_context(context)?;
-        running.push((entrant, fuel, begin(engine).with_context(context)?, node, Vec::new(), 0));
+        let [module, counted] = &entrant.modules;
+        let context = || format!("{} does not run with {containers} containers", entrant.description.name);
+        let instance = begin(counting, counted, entrant, &node).with_context(context)?;
+        let fuel = fuel(instance, &node).with_context(context)?;
+        let instance = begin(engine, module, entrant, &node).with_context(context)?;
+        running.push((entrant, fuel, instance, node, Vec::new(), 0));
     }
     for tick in 0..WARM_UP + MEASURED {
         for (entrant, _, instance, node, times, settings) in &mut running {
             let staged = evaluate(instance, node, tick);
-            let staged = staged.with_context(|| format!("{} fails with {containers} containers", entrant.name))?;
+            let staged =
+                staged.with_context(|| format!("{} fails with {containers} containers", entrant.description.name))?;
             *settings = staged.max(*settings);
             if tick >= WARM_UP {
                 times.push(instance.elapsed());
@@ -136,8 +141,8 @@ fn measure(engine: &Engine, counting: &Engine, entrants: &[Entrant], containers:
         |(entrant, fuel, instance, _, mut times, settings): (&Entrant, u64, Instance, Node, Vec<Duration>, usize)| {
             times.sort_unstable();
             Row {
-                name: entrant.name.clone(),
-                version: entrant.version.clone(),
+                name: entrant.description.name.clone(),
+                version: entrant.description.version.clone(),
                 containers,
                 median: quantile(&times, 50),
                 p95: quantile(&times, 95),
@@ -150,14 +155,11 @@ fn measure(engine: &Engine, counting: &Engine, entrants: &[Entrant], containers:
 }
 
 /// An instance that knows its pods.
-fn begin(engine: &Engine, entrant: &Entrant, node: &Node) -> anyhow::Result<Instance> {
-    // A child would compile for an engine that does not count.
-    let module: Module = engine.load(&entrant.wasm, None, &Compiler::InProcess)?;
-    let description = engine.describe(&module)?;
+fn begin(engine: &Engine, module: &Module, entrant: &Entrant, node: &Node) -> anyhow::Result<Instance> {
     let grants: Grants = module.imports().iter().copied().collect();
     let limits = Limits { evaluation: PATIENCE, ..Limits::default() };
-    let mut instance = engine.instantiate(&module, &entrant.name, &grants, &limits, Vec::new())?;
-    let (config, pod_config) = configured(&description, entrant, node)?;
+    let mut instance = engine.instantiate(module, &entrant.description.name, &grants, &limits, Vec::new())?;
+    let (config, pod_config) = configured(entrant, node)?;
     instance.configure(&config)?;
     let pod_config = Value::Object(pod_config).to_string();
     let views: Vec<_> = node
@@ -177,13 +179,9 @@ fn begin(engine: &Engine, entrant: &Entrant, node: &Node) -> anyhow::Result<Inst
 }
 
 /// What the module is configured with, and what it is told that each pod asks for: merged and checked as on a node.
-fn configured(
-    description: &Description,
-    entrant: &Entrant,
-    node: &Node,
-) -> anyhow::Result<(String, Map<String, Value>)> {
+fn configured(entrant: &Entrant, node: &Node) -> anyhow::Result<(String, Map<String, Value>)> {
     let own = Value::Object(entrant.config.clone());
-    let Some(protocol) = &description.protocol else {
+    let Some(protocol) = &entrant.description.protocol else {
         return Ok((own.to_string(), Map::new()));
     };
     let compiled = CompiledProtocol::compile(protocol.clone()).map_err(|problem| anyhow::anyhow!("{problem}"))?;

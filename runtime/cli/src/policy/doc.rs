@@ -25,18 +25,12 @@ pub(crate) fn run(args: &DocArgs) -> anyhow::Result<Answer> {
 fn reference(out: &mut String, module: &Module, description: &Description) -> std::fmt::Result {
     let Description { name, version, summary, protocol, config_schema, interval_millis, triggers } = description;
     writeln!(out, "# {name} {version}\n\n{summary}\n")?;
-    writeln!(
-        out,
-        "It is evaluated {}, and when pods or its configuration change{}.",
-        match interval_millis {
-            0 => "at no interval".to_owned(),
-            millis => format!("each {millis} ms"),
-        },
-        match triggers.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ") {
-            none if none.is_empty() => String::new(),
-            some => format!("; at once on: {some}"),
-        }
-    )?;
+    let mut occasions = vec!["when pods or its configuration change".to_owned()];
+    if *interval_millis > 0 {
+        occasions.insert(0, format!("each {interval_millis} ms"));
+    }
+    occasions.extend(triggers.iter().map(|trigger| format!("at once on {trigger}")));
+    writeln!(out, "It is evaluated {}.", occasions.join(", "))?;
     grants(out, module)?;
     if let Some(protocol) = protocol {
         asking(out, protocol)?;
@@ -44,8 +38,8 @@ fn reference(out: &mut String, module: &Module, description: &Description) -> st
     writeln!(out, "\n## Its own configuration\n")?;
     match config_schema.as_ref().map(schema::rows).filter(|rows| !rows.is_empty()) {
         Some(rows) => {
-            writeln!(out, "`config` of its entry in the agent's file, or of its PolicyModule.\n")?;
-            table(out, &schema::HEAD, rows)?;
+            writeln!(out, "`config` of its PolicyModule, or of its entry in the agent's file.\n")?;
+            fields(out, rows)?;
         }
         None => writeln!(out, "It takes none.")?,
     }
@@ -94,7 +88,7 @@ fn asking(out: &mut String, protocol: &Protocol) -> std::fmt::Result {
     let rows = schema::rows(&protocol.schema);
     if !rows.is_empty() {
         writeln!(out)?;
-        table(out, &schema::HEAD, rows)?;
+        fields(out, rows)?;
     }
     if !protocol.node_only_fields.is_empty() {
         let fields: Vec<_> = protocol.node_only_fields.iter().map(|field| format!("`{field}`")).collect();
@@ -118,9 +112,22 @@ fn asking(out: &mut String, protocol: &Protocol) -> std::fmt::Result {
 fn running(out: &mut String, module: &Module, description: &Description) -> std::fmt::Result {
     let grants: Vec<_> =
         module.imports().iter().filter(|import| !import.always_granted()).map(ToString::to_string).collect();
-    writeln!(out, "\n## To run it\n\n```yaml\n# PolicyModule; in the agent's own file an item of `policies`.")?;
-    writeln!(out, "name: {}\nmodule: oci://REGISTRY/{}:{}", description.name, description.name, description.version)?;
-    writeln!(out, "grants: [{}]\n```", grants.join(", "))
+    let Description { name, version, .. } = description;
+    writeln!(
+        out,
+        "\n## To run it\n\n```yaml\napiVersion: qosm.io/v1alpha1\nkind: PolicyModule\nmetadata: {{name: {name}}}\nspec:"
+    )?;
+    writeln!(out, "  module: oci://REGISTRY/{name}:{version}\n  grants: [{}]\n```", grants.join(", "))
+}
+
+/// The fields of a configuration.
+fn fields(out: &mut String, mut rows: Vec<Vec<String>>) -> std::fmt::Result {
+    for row in &mut rows {
+        for cell in row.iter_mut().take(1) {
+            *cell = format!("`{cell}`");
+        }
+    }
+    table(out, &schema::HEAD, rows)
 }
 
 fn object(fields: &Map<String, Value>) -> String {

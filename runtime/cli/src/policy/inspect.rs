@@ -1,7 +1,7 @@
 //! `qosm policy inspect`: who a module is and what it may touch.
 
 use anyhow::Context;
-use qosm_engine::Engine;
+use qosm_engine::{Engine, Form};
 use qosm_model::problem::chain;
 use serde_json::json;
 
@@ -34,6 +34,7 @@ pub(crate) fn show(place: &str, wasm: &[u8], artefact: Option<&Artefact>, output
             "artifact": artefact.map(artifact_json),
             "digest": inspection.digest.to_string(),
             "size": inspection.size,
+            "form": inspection.form.as_str(),
             "contract": inspection.contract_version,
             "grants": grants,
             "alwaysGranted": always,
@@ -60,10 +61,12 @@ pub(crate) fn show(place: &str, wasm: &[u8], artefact: Option<&Artefact>, output
         }
         rows.push(vec!["module digest".to_owned(), inspection.digest.to_string()]);
         rows.push(vec!["size".to_owned(), format!("{} bytes", inspection.size)]);
-        rows.push(vec![
-            "contract".to_owned(),
-            inspection.contract_version.clone().unwrap_or_else(|| "none".to_owned()),
-        ]);
+        rows.push(match (inspection.form, &inspection.contract_version) {
+            (Form::Rego, _) => vec!["written in".to_owned(), "Rego".to_owned()],
+            (Form::Component, version) => {
+                vec!["contract".to_owned(), version.clone().unwrap_or_else(|| "none".to_owned())]
+            }
+        });
         rows.push(vec![
             "grants it needs".to_owned(),
             if grants.is_empty() { "none".to_owned() } else { grants.join(", ") },

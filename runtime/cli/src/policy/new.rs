@@ -25,9 +25,9 @@ const RUST_WORDS: [&str; 42] = [
 /// Longest name that a policy may have.
 const NAME_LIMIT: usize = 63;
 
-/// Where a project in Rust has its copy of the SDK, in the same shape as in the SDK's own repository.
+/// Where a project in Rust has its copy of the SDK, with the contract in it, as a package of the SDK has it.
 const SDK: &str = "sdk/rust";
-const WIT: &str = "sdk/wit";
+const WIT: &str = "sdk/rust/wit";
 
 pub(crate) fn run(args: &NewArgs) -> anyhow::Result<Answer> {
     let name = Name::read(&args.name, args.lang)?;

@@ -10,6 +10,10 @@ use crate::{Answer, print};
 
 pub(crate) fn run(args: &SbomArgs) -> anyhow::Result<Answer> {
     let (place, wasm, _) = shelf::module(&args.module, args.module_dir.as_deref(), &args.registry)?;
+    anyhow::ensure!(
+        !wasm.starts_with(b"\x1f\x8b"),
+        "{place} is a bundle with a policy in Rego: it is made of what `tar tzf` lists, and of nothing else"
+    );
     let payload = Payload::from_binary(&wasm)?;
     print::json(&document(&place, Digest::of(&wasm), &payload))?;
     Ok(Answer::Good)

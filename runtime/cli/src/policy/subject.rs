@@ -2,14 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::Context;
 use qosm_build::Project;
-use qosm_engine::{Engine, Module};
+use qosm_engine::{BundleError, Engine, EngineError, Module};
 use qosm_model::protocol::Description;
-use qosm_rego::Support;
 
 use super::shelf;
-use crate::args::SubjectArgs;
+use crate::args::{SubjectArgs, ToolchainArgs};
 use crate::modules;
 
 /// A module, and the project that it was built from.
@@ -24,13 +22,17 @@ impl Subject {
     pub(crate) fn open(args: &SubjectArgs) -> anyhow::Result<Self> {
         let folder = Path::new(&args.subject);
         if folder.is_dir() {
-            let project = Project::open(folder)?;
-            let built = project.build(args.toolchain.toolchain, &refused)?;
-            let place = built.file.display().to_string();
-            return Ok(Self { place, wasm: built.module, project: Some(project) });
+            return Self::build(folder, &args.toolchain);
         }
         let (place, wasm, _) = shelf::module(&args.subject, args.module_dir.as_deref(), &args.registry)?;
         Ok(Self { place, wasm, project: None })
+    }
+
+    pub(crate) fn build(folder: &Path, args: &ToolchainArgs) -> anyhow::Result<Self> {
+        let project = Project::open(folder)?;
+        let built = project.build(args.toolchain)?;
+        let place = built.file.strip_prefix(".").unwrap_or(&built.file).display().to_string();
+        Ok(Self { place, wasm: built.module, project: Some(project) })
     }
 
     /// The module, and who it says it is.
@@ -40,15 +42,19 @@ impl Subject {
             let description = engine.describe(&module)?;
             anyhow::Ok((module, description))
         };
-        load().with_context(|| format!("{} cannot be run", self.place))
+        load().map_err(|error| {
+            let calls = self.refused_calls(&error).into_iter().map(|call| format!("\n  {call}")).collect::<String>();
+            error.context(format!("{} cannot be run{calls}", self.place))
+        })
     }
-}
 
-/// Why a policy in Rego cannot call a built-in function, and what it can do instead.
-pub(super) fn refused(name: &str) -> Option<String> {
-    match qosm_rego::support(name) {
-        Support::Works => None,
-        Support::Refused { why, instead } => Some(format!("{why}; {instead}")),
-        Support::Unknown { instead } => Some(instead),
+    /// Where the source calls what no node answers: that a module is refused for it tells the name alone.
+    pub(crate) fn refused_calls(&self, error: &anyhow::Error) -> Vec<String> {
+        let Some(EngineError::Bundle { source: BundleError::Builtins(missing), .. }) = error.downcast_ref() else {
+            return Vec::new();
+        };
+        let names: Vec<_> = missing.iter().map(|one| one.name.as_str()).collect();
+        // Where OPA does not tell, the names must do.
+        self.project.as_ref().and_then(|project| project.calls(&names).ok()).unwrap_or_default()
     }
 }

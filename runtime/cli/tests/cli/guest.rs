@@ -64,7 +64,8 @@ fn component(name: &str, evaluation: Evaluation) -> Vec<u8> {
                 (local.get $at))
             (func $describe (result i32) (i32.const {DESCRIPTION}))
             (func $configure (param i32 i32) (result i32) (i32.const {OK}))
-            (func $pods (param $at i32) (param $count i32) (param i32 i32) (result i32)
+            (func $pods (param $at i32) (param $count i32) (param i32) (param $gone i32) (result i32)
+                (if (local.get $gone) (then (global.set $container (i32.const -1))))
                 (if (local.get $count) (then (if (i32.load offset={CONTAINER_COUNT} (local.get $at)) (then
                     (global.set $container (i32.load (i32.load offset={CONTAINERS} (local.get $at))))))))
                 (i32.const {OK}))

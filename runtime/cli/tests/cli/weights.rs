@@ -27,7 +27,7 @@ fn web(request: &str) -> Value {
 }
 
 fn row<'a>(rows: &'a Value, knob: &str) -> &'a Value {
-    rows.as_array().unwrap().iter().find(|row| row["knob"] == knob).unwrap_or(&Value::Null)
+    rows.as_array().unwrap().iter().find(|row| row["knob"] == knob).unwrap()
 }
 
 /// Each tick's rows about weights, in the order in which they are written.
@@ -39,7 +39,7 @@ fn decisions(facts: &Value, ticks: &[Value]) -> (Vec<Vec<String>>, Vec<Value>) {
         let rows = line["decisions"].as_array().unwrap().iter();
         rows.flat_map(|row| told(&json!([row])))
             .filter_map(|row| Some(row.strip_prefix(CONTAINER)?.trim().to_owned()))
-            .collect()
+            .collect::<Vec<_>>()
     };
     (lines.iter().map(rows).collect(), lines)
 }
@@ -57,7 +57,7 @@ fn drift(line: &Value) -> String {
 #[test]
 fn a_weight_means_the_same_on_either_version() {
     let folder = tempfile::tempdir().unwrap();
-    for (cgroup, file, current) in [("v1", "cpu.shares", json!("102 shares")), ("v2", "cpu.weight", json!(4))] {
+    for (cgroup, file, current) in [("v1", "cpu.shares", json!(10)), ("v2", "cpu.weight", json!(4))] {
         let planned = plan(&facts(folder.path(), cgroup, &[("heavy", Some(250), None)])).says_nothing_else();
         assert_eq!(planned.rows(), [format!("{CONTAINER} cpu.weight 250")]);
         let rows = planned.json();
@@ -69,7 +69,7 @@ fn a_weight_means_the_same_on_either_version() {
 #[test]
 fn idle_is_planned_with_the_weight_that_it_costs() {
     let folder = tempfile::tempdir().unwrap();
-    for (cgroup, current) in [("v1", json!("102 shares")), ("v2", json!(4))] {
+    for (cgroup, current) in [("v1", json!(10)), ("v2", json!(4))] {
         let planned = plan(&facts(folder.path(), cgroup, &[("lazy", None, Some(true))])).says_nothing_else();
         let rows = planned.json();
         let knobs: Vec<_> = rows.as_array().unwrap().iter().map(|row| row["knob"].clone()).collect();
@@ -118,7 +118,7 @@ fn a_weight_waits_while_another_policy_has_the_container_idle() {
 #[test]
 fn a_pod_that_leaves_gets_idle_lifted_before_its_weight() {
     let folder = tempfile::tempdir().unwrap();
-    for (cgroup, before) in [("v1", "102 shares"), ("v2", "4")] {
+    for (cgroup, before) in [("v1", 10), ("v2", 4)] {
         let facts = facts(folder.path(), cgroup, &[("lazy", None, Some(true))]);
         let (rows, lines) = decisions(&facts, &[json!({}), json!({"pods": {"removed": ["default/web"]}})]);
         assert_eq!(rows[0], ["cpu.idle 1", "cpu.weight 0"], "{lines:#?}");
@@ -159,6 +159,9 @@ fn a_person_who_lifts_idle_is_left_alone_with_the_weight_as_well() {
     let gone = json!({"pods": {"removed": ["default/web"]}});
     let (rows, lines) = decisions(&facts, &[lifted, json!({}), json!({}), later, json!({}), gone]);
     assert_eq!(rows[..4].concat(), ["cpu.idle 1", "cpu.weight 0"], "{lines:#?}");
+    let told = drift(&lines[1]);
+    assert!(told.contains("somebody set cpu.weight to 333"), "{told}");
+    assert!(told.contains("somebody set cpu.idle to 0"), "whoever wrote one wrote the other: {told}");
     assert_eq!(rows[4..6].concat(), ["cpu.idle 1", "cpu.weight 0"], "once the wait is over: {lines:#?}");
     assert_eq!(rows[6], ["cpu.idle 0", "cpu.weight 333"], "what the person left: {lines:#?}");
 }

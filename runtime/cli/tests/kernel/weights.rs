@@ -11,10 +11,10 @@ use crate::guest::{self, Evaluation};
 use crate::node::{APP, Node, PATIENT_MILLIS, manifest};
 use crate::waiting::wait_until;
 
-/// A node whose container has the weight of a request of 50m, as a kubelet writes it.
+/// A node whose container has the weight of one that requests nothing, as a kubelet writes it.
 fn node() -> Node {
     let node = Node::new();
-    node.cgroups.set_weight(APP, if node.cgroups.version == Version::V1 { 51 } else { 2 });
+    node.cgroups.set_weight(APP, if node.cgroups.version == Version::V1 { 2 } else { 1 });
     node.pod(&json!({}));
     node
 }
@@ -29,6 +29,9 @@ fn node_with_idle(name: &str) -> Option<Node> {
     let _ = writeln!(std::io::stderr(), "not run: {name}, for this kernel has no cpu.idle");
     None
 }
+
+/// A policy that asks for nothing: without any, the agent would run the default ones.
+const NOTHING: (&str, i32, Option<u32>, Option<bool>) = ("nothing", 100, None, None);
 
 /// Has the agent run these policies and no others.
 fn run(node: &Node, policies: &[(&str, i32, Option<u32>, Option<bool>)]) {
@@ -60,12 +63,12 @@ fn a_weight_is_set_and_given_back() {
     wait_until("the weight", || node.cgroups.weight(APP) == printed(&node, 250));
     let held = agent.held("container", "cpu.weight");
     assert_eq!((&held["value"], &held["policy"], &held["state"]), (&json!(250), &json!("heavy"), &json!("held")));
-    let baseline = if node.cgroups.version == Version::V1 { json!("51 shares") } else { json!(2) };
+    let baseline = if node.cgroups.version == Version::V1 { json!("2 shares") } else { json!(1) };
     assert_eq!(held["baseline"], baseline, "{held}");
     let told = agent.ask(&["explain", "default/web"]).unwrap();
     assert!(told.contains("cpu.weight = 250"), "{told}");
 
-    run(&node, &[]);
+    run(&node, &[NOTHING]);
     wait_until("what was there", || node.cgroups.knobs() == before);
     agent.terminate();
     assert_eq!(node.restore(&["--dry-run"]), ("nothing to restore\n".to_owned(), true));
@@ -85,7 +88,7 @@ fn an_idle_container_gets_its_weight_back() {
     agent.let_it_run(5);
     assert_eq!(agent.metric("qosm_knob_drift_total", &["cpu."]), 0.0, "nobody else wrote anything");
 
-    run(&node, &[]);
+    run(&node, &[NOTHING]);
     wait_until("what was there", || node.cgroups.knobs() == before);
 
     // Nor is it lost when the agent ends, or is killed and nobody comes after it.
@@ -131,7 +134,7 @@ fn what_the_runtime_writes_on_a_resize_is_the_new_baseline() {
     let agent = Agent::start(&node);
     wait_until("the weight", || node.cgroups.weight(APP) == printed(&node, 250));
 
-    // 200m instead of 50m: the specification says so first, then the runtime writes the weight.
+    // 200m are requested now: the specification says so first, then the runtime writes the weight.
     let mut resized = manifest(&json!({}), "200m");
     resized["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("200m");
     node.write("pods/web.json", &resized.to_string());

@@ -60,6 +60,14 @@ fn other_files_are_told_apart() {
 }
 
 #[test]
+fn a_module_with_more_functions_than_any_policy_needs_is_refused() {
+    let functions = |count: usize| guest::component(&"(func)".repeat(count));
+    assert!(load(&functions(10_000)).is_ok(), "Python has some 16000");
+    let error = load(&functions(128 << 10)).unwrap_err();
+    assert!(matches!(&error, EngineError::TooManyItems { items, .. } if *items > 128 << 10), "{error}");
+}
+
+#[test]
 fn an_import_that_nobody_offers_is_named() {
     let wit = guest::contract().replace("world policy {", "world policy {\n import wasi:cli/environment@0.2.0;")
         + "\npackage wasi:cli@0.2.0 { interface environment { home: func() -> u32; } }";

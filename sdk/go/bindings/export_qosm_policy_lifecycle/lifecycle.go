@@ -4,7 +4,8 @@ package export_qosm_policy_lifecycle
 
 import (
 	"fmt"
-	"runtime/debug"
+	"runtime"
+	"strings"
 
 	"github.com/qosm/qosm/sdk/go/bindings/qosm_policy_lifecycle"
 	"github.com/qosm/qosm/sdk/go/bindings/qosm_policy_log"
@@ -58,8 +59,24 @@ func done(err error) witTypes.Result[witTypes.Unit, string] {
 // which the trap sees to.
 func tell() {
 	if panicked := recover(); panicked != nil {
-		qosm_policy_log.Write(qosm_policy_log.LevelWarn, fmt.Sprintf("panic: %v", panicked))
-		qosm_policy_log.Write(qosm_policy_log.LevelDebug, string(debug.Stack()))
+		qosm_policy_log.Write(qosm_policy_log.LevelWarn, fmt.Sprintf("panic: %v%s", panicked, where()))
 		panic(panicked)
+	}
+}
+
+// where has the files and lines from which a panic came, the innermost first.
+func where() string {
+	var at strings.Builder
+	callers := make([]uintptr, 16)
+	// Those of runtime.Callers, where and tell are not the policy's.
+	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers)])
+	for {
+		frame, more := frames.Next()
+		if frame.File != "" && !strings.HasPrefix(frame.Function, "runtime.") {
+			fmt.Fprintf(&at, " at %s:%d", frame.File, frame.Line)
+		}
+		if !more {
+			return at.String()
+		}
 	}
 }

@@ -2,7 +2,7 @@ package corpus.encoding
 
 import rego.v1
 
-doc := {"a": [1, "é", null], "b": {"c": true}}
+doc := {"a": [1, "é", null, {"c": true}]}
 
 result := {
 	"base64": [base64.encode("hello ü"), base64.decode("aGVsbG8="), base64.is_valid("aGVsbG8="), base64.is_valid("%")],

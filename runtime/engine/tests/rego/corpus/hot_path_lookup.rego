@@ -4,4 +4,4 @@ import rego.v1
 
 throttled := {id: round((100 * row.nrThrottled) / row.nrPeriods) | some id, row in input.cpu; row.nrPeriods > 0}
 
-result := {"throttled": throttled, "any": [id | some id, share in throttled; share > 20]}
+result := {"throttled": throttled, "any": {id | some id, share in throttled; share > 20}}

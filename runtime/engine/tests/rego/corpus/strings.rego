@@ -12,7 +12,6 @@ result := {
 	"trim": [trim("..a..", "."), trim_left("..a.", "."), trim_right(".a..", "."), trim_space(" \t a\n"), trim_prefix("abc", "a"), trim_suffix("abc", "c")],
 	"split": [split("a,b,,c", ","), split("abc", ""), split("", ",")],
 	"join": concat("-", ["a", "b"]),
-	"join_set": concat("", {"b", "a"}),
 	"replace": [replace("aXbX", "X", "-"), strings.replace_n({"a": "1", "b": "2"}, "abc")],
 	"reverse": strings.reverse("aé"),
 	"count": strings.count("banana", "an"),

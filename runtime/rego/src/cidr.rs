@@ -1,0 +1,256 @@
+//! `net.cidr_*`, as far as they are not compiled into the module.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::builtin::{Fault, Outcome};
+use crate::operand::{Elements, Operands, too_many};
+use crate::table::{Entry, host};
+use crate::{Context, Value, limit};
+
+pub(crate) const ENTRIES: &[Entry] = &[
+    host("net.cidr_contains_matches", 2, contains_matches),
+    host("net.cidr_expand", 1, expand),
+    host("net.cidr_is_valid", 1, is_valid),
+    host("net.cidr_merge", 1, merge),
+];
+
+/// Where IPv4 lies among the addresses of IPv6.
+const MAPPED: u128 = 0xffff_0000_0000;
+
+/// A network, in 128 bits: IPv4's are those mapped into IPv6, as Go has them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Network {
+    /// The address as it is printed; it has bits beyond the prefix where an address stood for a network.
+    address: u128,
+    /// Leading bits that are fixed, of 128.
+    prefix: u32,
+    /// Whether it was written as a network of IPv6.
+    is_v6: bool,
+}
+
+impl Network {
+    fn parse(text: &str) -> Result<Self, Fault> {
+        let invalid = || Fault::from(format!("invalid CIDR address: {text}"));
+        let (address, prefix) = text.split_once('/').ok_or_else(invalid)?;
+        let address: IpAddr = address.parse().map_err(|_| invalid())?;
+        if prefix.is_empty() || !prefix.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(invalid());
+        }
+        let prefix: u32 = prefix.parse().map_err(|_| invalid())?;
+        let (address, prefix, most) = match address {
+            IpAddr::V4(address) => (mapped(address), prefix.saturating_add(96), 128),
+            IpAddr::V6(address) => (address.to_bits(), prefix, 128),
+        };
+        if prefix > most {
+            return Err(invalid());
+        }
+        Ok(Self { address: address & mask(prefix), prefix, is_v6: text.contains(':') })
+    }
+
+    fn first(&self) -> u128 {
+        self.address & mask(self.prefix)
+    }
+
+    fn last(&self) -> u128 {
+        self.address | !mask(self.prefix)
+    }
+
+    fn contains(&self, address: u128) -> bool {
+        // An address of IPv4 is in no network of IPv6, however large.
+        is_mapped(address) == is_mapped(self.address) && address & mask(self.prefix) == self.first()
+    }
+
+    fn holds(&self, other: &Self) -> bool {
+        let are_v6 = [self, other].iter().all(|network| network.is_v6 && !is_mapped(network.address));
+        if are_v6 {
+            return self.prefix <= other.prefix && other.address & mask(self.prefix) == self.first();
+        }
+        self.contains(other.first()) && self.contains(other.last())
+    }
+}
+
+impl std::fmt::Display for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let prefix = if is_mapped(self.address) { self.prefix.saturating_sub(96) } else { self.prefix };
+        write!(f, "{}/{prefix}", printed(self.address))
+    }
+}
+
+fn mask(prefix: u32) -> u128 {
+    u128::MAX.checked_shl(128_u32.saturating_sub(prefix)).unwrap_or(0)
+}
+
+fn mapped(address: Ipv4Addr) -> u128 {
+    MAPPED | u128::from(address.to_bits())
+}
+
+fn is_mapped(address: u128) -> bool {
+    address & mask(96) == MAPPED
+}
+
+fn printed(address: u128) -> IpAddr {
+    let address = Ipv6Addr::from_bits(address);
+    address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4)
+}
+
+fn address(text: &str) -> Option<u128> {
+    match text.parse().ok()? {
+        IpAddr::V4(address) => Some(mapped(address)),
+        IpAddr::V6(address) => Some(address.to_bits()),
+    }
+}
+
+fn is_valid(arguments: &[Value], _: &Context) -> Outcome {
+    let text = Operands(arguments).any(0)?.as_str();
+    Ok(Some(Value::Bool(text.is_some_and(|text| Network::parse(text).is_ok()))))
+}
+
+fn expand(arguments: &[Value], _: &Context) -> Outcome {
+    let network = Network::parse(Operands(arguments).text(0)?)?;
+    if network.last() - network.first() >= u128::try_from(limit::ELEMENTS).unwrap_or(u128::MAX) {
+        return Err(too_many());
+    }
+    let addresses = (network.first()..=network.last()).take_while(|address| network.contains(*address));
+    Ok(Some(Value::Set(addresses.map(|address| Value::from(printed(address).to_string())).collect())))
+}
+
+/// All pairs of keys, or places, of a network and of what it contains.
+fn contains_matches(arguments: &[Value], _: &Context) -> Outcome {
+    let operands = Operands(arguments);
+    let (ones, others) = (named(operands.any(0)?, 1)?, named(operands.any(1)?, 2)?);
+    let mut pairs = BTreeSet::new();
+    if ones.is_empty() || others.is_empty() {
+        return Ok(Some(Value::Set(pairs)));
+    }
+    if ones.len().saturating_mul(others.len()) > limit::STEPS {
+        return Err("too many networks to compare with each other".into());
+    }
+    let networks: Vec<Network> = ones.iter().map(|(text, _)| Network::parse(text)).collect::<Result<_, _>>()?;
+    for (text, other_key) in &others {
+        let contained = match address(text) {
+            Some(address) => Ok(address),
+            None => Err(Network::parse(text).map_err(|_| {
+                Fault::from(format!("not a valid textual representation of an IP address or CIDR: {text}"))
+            })?),
+        };
+        for (network, (_, key)) in networks.iter().zip(&ones) {
+            let holds = match &contained {
+                Ok(address) => network.contains(*address),
+                Err(other) => network.holds(other),
+            };
+            if holds {
+                if pairs.len() >= limit::ELEMENTS {
+                    return Err(too_many());
+                }
+                pairs.insert(Value::Array(vec![key.clone(), other_key.clone()]));
+            }
+        }
+    }
+    Ok(Some(Value::Set(pairs)))
+}
+
+/// The networks of an argument, each with what stands for it in the result.
+fn named(value: &Value, operand: usize) -> Result<Vec<(&str, Value)>, Fault> {
+    match value {
+        Value::String(text) => Ok(vec![(text, value.clone())]),
+        Value::Array(elements) => (0_i64..)
+            .zip(elements)
+            .map(|(index, element)| Ok((network_text(element, operand)?, Value::from(index))))
+            .collect(),
+        Value::Set(elements) => {
+            elements.iter().map(|element| Ok((network_text(element, operand)?, element.clone()))).collect()
+        }
+        Value::Object(pairs) => {
+            pairs.iter().map(|(key, element)| Ok((network_text(element, operand)?, key.clone()))).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(Vec::new()),
+    }
+}
+
+/// A network alone, or with more behind it in an array.
+fn network_text(value: &Value, operand: usize) -> Result<&str, Fault> {
+    let first = match value {
+        Value::Array(parts) => parts.first(),
+        other => Some(other),
+    };
+    first
+        .and_then(Value::as_str)
+        .ok_or_else(|| format!("operand {operand}: element must be string or non-empty array").into())
+}
+
+/// The fewest networks that hold the same addresses.
+fn merge(arguments: &[Value], _: &Context) -> Outcome {
+    let elements = Elements::of(Operands(arguments).any(0)?).ok_or("operand must be an array")?;
+    let mut ranges = Vec::with_capacity(elements.len());
+    for element in elements.iter() {
+        let network = network_or_class(element.as_str().ok_or("element must be string")?)?;
+        ranges.push(Range { first: network.first(), last: network.last(), network: Some(network) });
+    }
+    ranges.sort_by_key(|range| (range.last, range.first));
+    let mut merged: Vec<Range> = Vec::new();
+    for range in ranges.into_iter().rev() {
+        match merged.last_mut() {
+            Some(after) if before(after.first) <= range.last => {
+                after.first = after.first.min(range.first);
+                after.network = None;
+            }
+            _ => merged.push(range),
+        }
+    }
+    let mut networks = BTreeSet::new();
+    for range in merged {
+        match range.network {
+            Some(network) => networks.extend([Value::from(network.to_string())]),
+            None => networks.extend(range.networks().iter().map(|network| Value::from(network.to_string()))),
+        }
+        if networks.len() > limit::ELEMENTS {
+            return Err(too_many());
+        }
+    }
+    Ok(Some(Value::Set(networks)))
+}
+
+struct Range {
+    first: u128,
+    last: u128,
+    /// The network that it is, if it was not merged.
+    network: Option<Network>,
+}
+
+impl Range {
+    /// The fewest networks that make it up: at each address the largest that begins there and does not go beyond.
+    fn networks(&self) -> Vec<Network> {
+        let mut networks = Vec::new();
+        let mut from = Some(self.first);
+        while let Some(address) = from.filter(|address| *address <= self.last) {
+            let mut free = address.trailing_zeros().min(128);
+            while free > 0 && (address | !mask(128 - free)) > self.last {
+                free -= 1;
+            }
+            let network = Network { address, prefix: 128 - free, is_v6: true };
+            from = network.last().checked_add(1);
+            networks.push(network);
+        }
+        networks
+    }
+}
+
+/// The address before; there is none before the first of a family.
+fn before(address: u128) -> u128 {
+    if address == MAPPED { address } else { address.saturating_sub(1) }
+}
+
+/// A network; an address of IPv4 alone stands for the network of its class, as it did when there were classes.
+fn network_or_class(text: &str) -> Result<Network, Fault> {
+    let Some(address) = address(text) else { return Network::parse(text) };
+    if !is_mapped(address) {
+        return Err("IPv6 invalid: needs prefix length".into());
+    }
+    let prefix = match (address & u128::from(u32::MAX)) >> 24 {
+        ..0x80 => 8,
+        0x80..0xc0 => 16,
+        _ => 24,
+    };
+    Ok(Network { address, prefix: 96 + prefix, is_v6: false })
+}

@@ -1,0 +1,218 @@
+//! Go's fmt.Sprintf over the values of Rego.
+
+use super::verb::{Argument, Flags};
+use crate::builtin::Fault;
+use crate::operand::too_long;
+use crate::{Value, limit};
+
+/// The largest width and precision that Go takes.
+const WIDEST: usize = 1_000_000;
+
+/// Formats arguments as Go does: what is wrong with them shows in the text.
+///
+/// # Errors
+///
+/// Where the text would be longer than [`limit::TEXT_BYTES`].
+pub(crate) fn sprintf(format: &str, arguments: &[Value]) -> Result<String, Fault> {
+    let mut printer = Printer {
+        rest: format,
+        arguments: arguments.iter().map(Argument::of).collect(),
+        next: 0,
+        reordered: false,
+        is_good: true,
+        text: String::new(),
+    };
+    printer.run()?;
+    Ok(printer.text)
+}
+
+struct Printer<'a> {
+    /// What is left of the format.
+    rest: &'a str,
+    arguments: Vec<Argument>,
+    /// The argument whose turn it is.
+    next: usize,
+    /// Whether the format has said which argument it wants: then those left over are no mistake.
+    reordered: bool,
+    /// Whether all indices of the present verb are ones of arguments.
+    is_good: bool,
+    text: String,
+}
+
+impl Printer<'_> {
+    fn run(&mut self) -> Result<(), Fault> {
+        while let Some((plain, verb)) = self.rest.split_once('%') {
+            self.text.push_str(plain);
+            self.rest = verb;
+            self.verb();
+            self.check()?;
+        }
+        self.text.push_str(self.rest);
+        self.check()?;
+        if !self.reordered && self.next < self.arguments.len() {
+            self.extra();
+        }
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        if self.text.len() > limit::TEXT_BYTES { Err(too_long()) } else { Ok(()) }
+    }
+
+    /// What stands behind a `%`.
+    fn verb(&mut self) {
+        self.is_good = true;
+        let mut flags = Flags::default();
+        while let Some(flag) = self.rest.chars().next() {
+            match flag {
+                '#' => flags.sharp = true,
+                '0' => flags.zero = true,
+                '+' => flags.plus = true,
+                '-' => flags.minus = true,
+                ' ' => flags.space = true,
+                _ => break,
+            }
+            self.rest = self.rest.get(1..).unwrap_or_default();
+        }
+        let mut after_index = self.index();
+        self.width(&mut flags, &mut after_index);
+        self.precision(&mut flags, &mut after_index);
+        if !after_index {
+            self.index();
+        }
+
+        let Some(verb) = self.rest.chars().next() else {
+            self.text.push_str("%!(NOVERB)");
+            return;
+        };
+        self.rest = self.rest.get(verb.len_utf8()..).unwrap_or_default();
+        match verb {
+            '%' => self.text.push('%'),
+            _ if !self.is_good => self.text.push_str(&format!("%!{verb}(BADINDEX)")),
+            _ => match self.arguments.get(self.next) {
+                None => self.text.push_str(&format!("%!{verb}(MISSING)")),
+                Some(argument) => {
+                    if matches!(verb, 'v' | 'w') {
+                        (flags.sharp_v, flags.sharp) = (flags.sharp, false);
+                        (flags.plus_v, flags.plus) = (flags.plus, false);
+                    }
+                    argument.print(verb, &flags, &mut self.text);
+                    self.next = self.next.saturating_add(1);
+                }
+            },
+        }
+    }
+
+    fn width(&mut self, flags: &mut Flags, after_index: &mut bool) {
+        if self.took('*') {
+            match self.star() {
+                Some(width) => {
+                    if width < 0 {
+                        flags.minus = true;
+                        flags.zero = false;
+                    }
+                    flags.width = usize::try_from(width.unsigned_abs()).ok();
+                }
+                None => self.text.push_str("%!(BADWIDTH)"),
+            }
+            *after_index = false;
+        } else {
+            flags.width = self.number();
+            if *after_index && flags.width.is_some() {
+                self.is_good = false;
+            }
+        }
+    }
+
+    fn precision(&mut self, flags: &mut Flags, after_index: &mut bool) {
+        if self.rest.len() < 2 || !self.took('.') {
+            return;
+        }
+        if *after_index {
+            self.is_good = false;
+        }
+        *after_index = self.index();
+        if self.took('*') {
+            match self.star() {
+                Some(precision) if precision >= 0 => flags.precision = usize::try_from(precision).ok(),
+                _ => self.text.push_str("%!(BADPREC)"),
+            }
+            *after_index = false;
+        } else {
+            flags.precision = Some(self.number().unwrap_or(0));
+        }
+    }
+
+    /// The argument that `*` takes.
+    fn star(&mut self) -> Option<i64> {
+        let width = self.arguments.get(self.next).map(Argument::as_width)?;
+        self.next = self.next.saturating_add(1);
+        width
+    }
+
+    /// `[N]`, the number of the argument to go on with; whether it is there.
+    fn index(&mut self) -> bool {
+        let Some(inner) = self.rest.strip_prefix('[') else { return false };
+        self.reordered = true;
+        let Some((number, rest)) = inner.split_once(']') else {
+            self.is_good = false;
+            self.rest = inner;
+            return false;
+        };
+        self.rest = rest;
+        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        let index = if is_number { number.parse::<usize>().ok().filter(|index| *index <= WIDEST * 10) } else { None };
+        match index.map(|index| index.checked_sub(1)) {
+            Some(Some(index)) if index < self.arguments.len() => {
+                self.next = index;
+                true
+            }
+            Some(_) => {
+                self.is_good = false;
+                true
+            }
+            None => {
+                self.is_good = false;
+                false
+            }
+        }
+    }
+
+    /// Digits; of too many, Go takes the whole of the format with them.
+    fn number(&mut self) -> Option<usize> {
+        let mut number = None;
+        while let Some(digit) = self.rest.chars().next().and_then(|c| c.to_digit(10)) {
+            let so_far = number.unwrap_or(0);
+            if so_far > WIDEST {
+                self.rest = "";
+                return None;
+            }
+            number = Some(so_far * 10 + usize::try_from(digit).unwrap_or(0));
+            self.rest = self.rest.get(1..).unwrap_or_default();
+        }
+        number
+    }
+
+    fn took(&mut self, wanted: char) -> bool {
+        let rest = self.rest.strip_prefix(wanted);
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
+    }
+
+    fn extra(&mut self) {
+        self.text.push_str("%!(EXTRA ");
+        for (index, argument) in self.arguments.iter().skip(self.next).enumerate() {
+            if index > 0 {
+                self.text.push_str(", ");
+            }
+            self.text.push_str(argument.type_name());
+            self.text.push('=');
+            argument.print('v', &Flags::default(), &mut self.text);
+            // Each argument is bounded, their number is not.
+            if self.text.len() > limit::TEXT_BYTES {
+                return;
+            }
+        }
+        self.text.push(')');
+    }
+}

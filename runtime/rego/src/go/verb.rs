@@ -1,0 +1,315 @@
+//! One argument under one verb of Go's fmt: `%5.2f`, `%-10s`, `%#x`.
+
+use num_bigint::BigInt;
+use num_traits::{Signed, Zero};
+
+use super::{float, quote};
+use crate::Value;
+use crate::go::quote::Shown;
+
+/// An argument as OPA hands it to Go: collections, booleans and null are texts.
+pub(crate) enum Argument {
+    Text(String),
+    Integer(i64),
+    Float(f64),
+    Large(BigInt),
+}
+
+/// Flags, width and precision of a verb.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Flags {
+    pub(crate) plus: bool,
+    pub(crate) minus: bool,
+    pub(crate) sharp: bool,
+    pub(crate) space: bool,
+    pub(crate) zero: bool,
+    /// `+` and `#` of `%v`, which mean something else there.
+    pub(crate) plus_v: bool,
+    pub(crate) sharp_v: bool,
+    pub(crate) width: Option<usize>,
+    pub(crate) precision: Option<usize>,
+}
+
+impl Argument {
+    pub(crate) fn of(value: &Value) -> Self {
+        let number = match value {
+            Value::String(text) => return Self::Text(text.clone()),
+            Value::Number(number) => number,
+            other => return Self::Text(Shown(other).to_string()),
+        };
+        let text = number.to_string();
+        if text.contains(['.', 'e', 'E']) {
+            let float = number.as_f64();
+            return if float.is_finite() { Self::Float(float) } else { Self::Text(text) };
+        }
+        match (number.as_i64(), text.parse()) {
+            (Some(integer), _) => Self::Integer(integer),
+            (None, Ok(large)) => Self::Large(large),
+            (None, Err(_)) => Self::Text(text),
+        }
+    }
+
+    /// As a width or a precision that `*` asks for.
+    pub(crate) fn as_width(&self) -> Option<i64> {
+        match self {
+            Self::Integer(width) if (-1_000_000..=1_000_000).contains(width) => Some(*width),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "string",
+            Self::Integer(_) => "int64",
+            Self::Float(_) => "float64",
+            Self::Large(_) => "*big.Int",
+        }
+    }
+
+    /// Writes the argument under a verb, or what Go writes where the verb is not for it.
+    pub(crate) fn print(&self, verb: char, flags: &Flags, to: &mut String) {
+        if verb == 'T' {
+            return flags.pad(&flags.truncated(self.type_name()), to);
+        }
+        let known = match self {
+            Self::Text(text) => print_text(text, verb, flags, to),
+            Self::Integer(integer) => print_integer(*integer, verb, flags, to),
+            Self::Float(float) => print_float(*float, verb, flags, to),
+            Self::Large(large) => {
+                print_large(large, verb, flags, to);
+                true
+            }
+        };
+        if !known {
+            to.push_str("%!");
+            to.push(verb);
+            to.push('(');
+            to.push_str(self.type_name());
+            to.push('=');
+            self.print('v', flags, to);
+            to.push(')');
+        }
+    }
+}
+
+impl Flags {
+    /// Writes a text with blanks, or zeros, up to the width.
+    fn pad(&self, text: &str, to: &mut String) {
+        let missing = self.width.unwrap_or(0).saturating_sub(text.chars().count());
+        let filler = if self.zero && !self.minus { '0' } else { ' ' };
+        if self.minus {
+            to.push_str(text);
+        }
+        to.extend(std::iter::repeat_n(filler, missing));
+        if !self.minus {
+            to.push_str(text);
+        }
+    }
+
+    /// As [`Flags::pad`], with blanks whatever the flags say.
+    fn pad_with_blanks(&self, text: &str, to: &mut String) {
+        Self { zero: false, ..*self }.pad(text, to);
+    }
+
+    fn truncated(&self, text: &str) -> String {
+        match self.precision {
+            Some(precision) => text.chars().take(precision).collect(),
+            None => text.to_owned(),
+        }
+    }
+}
+
+fn print_text(text: &str, verb: char, flags: &Flags, to: &mut String) -> bool {
+    let quoted = |text: &str| {
+        if flags.sharp && quote::can_backquote(text) { format!("`{text}`") } else { quote::quoted(text, flags.plus) }
+    };
+    match verb {
+        'v' if flags.sharp_v => flags.pad(&quote::quoted(&flags.truncated(text), false), to),
+        'v' | 's' => flags.pad(&flags.truncated(text), to),
+        'q' => flags.pad(&quoted(&flags.truncated(text)), to),
+        'x' | 'X' => print_bytes(text.as_bytes(), verb, flags, to),
+        _ => return false,
+    }
+    true
+}
+
+/// Two hexadecimal digits a byte.
+fn print_bytes(bytes: &[u8], verb: char, flags: &Flags, to: &mut String) {
+    let bytes = bytes.get(..flags.precision.unwrap_or(usize::MAX)).unwrap_or(bytes);
+    let mut text = String::new();
+    for (index, byte) in bytes.iter().enumerate() {
+        if flags.space && index > 0 {
+            text.push(' ');
+        }
+        if flags.sharp && (flags.space || index == 0) {
+            text.push_str("0x");
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    flags.pad(&if verb == 'X' { text.to_uppercase() } else { text }, to);
+}
+
+fn print_integer(integer: i64, verb: char, flags: &Flags, to: &mut String) -> bool {
+    let character = u32::try_from(integer).ok().and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER);
+    match verb {
+        'v' | 'd' | 'b' | 'o' | 'O' | 'x' | 'X' => print_digits(integer, verb, flags, to),
+        'c' => flags.pad(&character.to_string(), to),
+        'q' => flags.pad(&quote::quoted_char(character, flags.plus), to),
+        'U' => {
+            // Negative numbers are what their bits say.
+            let code = integer.cast_unsigned();
+            let digits = format!("{code:X}");
+            let zeros = flags.precision.unwrap_or(4).max(4).saturating_sub(digits.len());
+            let mut text = format!("U+{}{digits}", "0".repeat(zeros));
+            if let Some(c) = u32::try_from(code).ok().and_then(char::from_u32)
+                && flags.sharp
+                && quote::is_printable(c)
+            {
+                text.push_str(&format!(" '{c}'"));
+            }
+            flags.pad_with_blanks(&text, to);
+        }
+        _ => return false,
+    }
+    true
+}
+
+fn print_digits(integer: i64, verb: char, flags: &Flags, to: &mut String) {
+    if integer == 0 && flags.precision == Some(0) {
+        return flags.pad_with_blanks("", to);
+    }
+    let magnitude = integer.unsigned_abs();
+    let sign = match integer < 0 {
+        true => "-",
+        false if flags.plus => "+",
+        false if flags.space => " ",
+        false => "",
+    };
+    let least = match (flags.precision, flags.width) {
+        (Some(precision), _) => precision,
+        (None, Some(width)) if flags.zero && !flags.minus => width.saturating_sub(sign.len()),
+        (None, _) => 0,
+    };
+    let mut digits = match verb {
+        'b' => format!("{magnitude:b}"),
+        'o' | 'O' => format!("{magnitude:o}"),
+        'x' => format!("{magnitude:x}"),
+        'X' => format!("{magnitude:X}"),
+        _ => magnitude.to_string(),
+    };
+    digits.insert_str(0, &"0".repeat(least.saturating_sub(digits.len())));
+    let prefix = match verb {
+        'b' if flags.sharp => "0b",
+        'o' if flags.sharp && !digits.starts_with('0') => "0",
+        // Both are asked for by `%#O`.
+        'O' if flags.sharp && !digits.starts_with('0') => "0o0",
+        'O' => "0o",
+        'x' if flags.sharp => "0x",
+        'X' if flags.sharp => "0X",
+        _ => "",
+    };
+    flags.pad_with_blanks(&format!("{sign}{prefix}{digits}"), to);
+}
+
+fn print_float(float: f64, verb: char, flags: &Flags, to: &mut String) -> bool {
+    let (verb, default) = match verb {
+        'v' => ('g', None),
+        'b' | 'g' | 'G' | 'x' | 'X' => (verb, None),
+        'f' | 'e' | 'E' => (verb, Some(6)),
+        'F' => ('f', Some(6)),
+        _ => return false,
+    };
+    let precision = flags.precision.or(default);
+    let text = float::format(float, verb, precision);
+    let (negative, mut digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits.to_owned()),
+        None => (false, text),
+    };
+    if flags.sharp && verb != 'b' {
+        digits = with_point(&digits, verb, precision);
+    }
+    let sign = match negative {
+        true => "-",
+        false if flags.plus => "+",
+        false if flags.space => " ",
+        false => "",
+    };
+    if !sign.is_empty() && flags.zero && !flags.minus {
+        let zeros = flags.width.unwrap_or(0).saturating_sub(sign.len()).saturating_sub(digits.len());
+        digits.insert_str(0, &"0".repeat(zeros));
+    }
+    flags.pad(&format!("{sign}{digits}"), to);
+    true
+}
+
+/// The flag `#`: a point in any case, and the zeros that `%g` leaves out.
+fn with_point(digits: &str, verb: char, precision: Option<usize>) -> String {
+    let exponent = match verb {
+        'x' | 'X' => digits.find(['p', 'P']),
+        _ => digits.find(['e', 'E']),
+    };
+    let (mantissa, tail) = digits.split_at_checked(exponent.unwrap_or(digits.len())).unwrap_or((digits, ""));
+    let mut wanted = match verb {
+        'g' | 'G' | 'x' => precision.unwrap_or(6),
+        _ => 0,
+    };
+    let significant = mantissa.chars().filter(|c| *c != '.').skip_while(|c| *c == '0').count();
+    wanted = wanted.saturating_sub(significant);
+    let mut text = mantissa.to_owned();
+    if !mantissa.contains('.') {
+        if mantissa == "0" {
+            wanted = wanted.saturating_sub(1);
+        }
+        text.push('.');
+    }
+    text.push_str(&"0".repeat(wanted));
+    text.push_str(tail);
+    text
+}
+
+/// Go's big.Int has its own way with flags, and prints what it does not know otherwise than the rest.
+fn print_large(large: &BigInt, verb: char, flags: &Flags, to: &mut String) {
+    let (radix, prefix) = match verb {
+        'b' => (2, "0b"),
+        'o' => (8, "0"),
+        'O' => (8, ""),
+        'd' | 's' | 'v' => (10, ""),
+        'x' => (16, "0x"),
+        'X' => (16, "0X"),
+        _ => {
+            to.push_str(&format!("%!{verb}(big.Int={large})"));
+            return;
+        }
+    };
+    let sign = match large.is_negative() {
+        true => "-",
+        false if flags.plus || flags.plus_v => "+",
+        false if flags.space => " ",
+        false => "",
+    };
+    let mut digits = large.abs().to_str_radix(radix);
+    if verb == 'X' {
+        digits = digits.to_uppercase();
+    }
+    let prefix = match verb {
+        'O' => "0o",
+        _ if flags.sharp || flags.sharp_v => prefix,
+        _ => "",
+    };
+    if large.is_zero() && flags.precision == Some(0) {
+        return;
+    }
+    let mut zeros = flags.precision.unwrap_or(0).saturating_sub(digits.len());
+    let missing = flags
+        .width
+        .unwrap_or(0)
+        .saturating_sub(sign.len().saturating_add(prefix.len()).saturating_add(zeros).saturating_add(digits.len()));
+    let (mut left, mut right) = (0, 0);
+    match flags {
+        _ if flags.minus => right = missing,
+        _ if flags.zero && flags.precision.is_none() => zeros = missing,
+        _ => left = missing,
+    }
+    let blanks = |count| " ".repeat(count);
+    to.push_str(&format!("{}{sign}{prefix}{}{digits}{}", blanks(left), "0".repeat(zeros), blanks(right)));
+}

@@ -1,0 +1,234 @@
+//! `json.patch`: RFC 6902 as OPA has it, over sets too.
+
+use std::collections::BTreeSet;
+
+use crate::builtin::{Fault, Outcome};
+use crate::operand::{Operands, too_many};
+use crate::table::{Entry, host};
+use crate::{Context, Value, limit};
+
+pub(crate) const ENTRIES: &[Entry] = &[host("json.patch", 2, patch)];
+
+fn patch(arguments: &[Value], _: &Context) -> Outcome {
+    let operands = Operands(arguments);
+    let (document, operations) = (operands.any(0)?, operands.array(1)?);
+    let mut document = Document { value: Some(document.clone()), weight: weight(document) };
+    // Each operation may look at the whole document.
+    if operations.len().saturating_mul(document.weight / NODE_BYTES) > limit::STEPS {
+        return Err("the document and the patch are too large".into());
+    }
+    for operation in operations {
+        document.apply(operation)?;
+    }
+    Ok(document.value)
+}
+
+/// What a node of a value is taken to weigh, its text aside.
+const NODE_BYTES: usize = 32;
+
+struct Document {
+    /// None once it has been removed whole.
+    value: Option<Value>,
+    /// Bytes of what it was and of all that was put in since.
+    weight: usize,
+}
+
+impl Document {
+    fn apply(&mut self, operation: &Value) -> Result<(), Fault> {
+        let operation = operation
+            .as_object()
+            .ok_or("must be an array of JSON-Patch objects, but at least one element is not an object")?;
+        let attribute = |name: &str| operation.get(&Value::from(name));
+        let required =
+            |name: &str| attribute(name).ok_or_else(|| Fault::from(format!("missing required attribute '{name}'")));
+        let path = path(required("path")?)?;
+        let op = required("op")?;
+        let op = op.as_str().ok_or_else(|| format!("attribute 'op' must be a string but found: {}", op.type_name()))?;
+        match op {
+            "add" => self.insert(&path, required("value")?.clone()),
+            "remove" => self.remove(&path).map(drop),
+            "replace" => {
+                let value = required("value")?.clone();
+                self.remove(&path)?;
+                self.insert(&path, value)
+            }
+            "move" => {
+                let from = self::path(required("from")?)?;
+                let value = self.remove(&from)?;
+                self.insert(&path, value)
+            }
+            "copy" => {
+                let from = self::path(required("from")?)?;
+                let value = self.find(&from)?.clone();
+                self.insert(&path, value)
+            }
+            "test" => {
+                let (found, value) = (self.find(&path)?, required("value")?);
+                if found == value { Ok(()) } else { Err(format!("expected {value}, found {found}").into()) }
+            }
+            other => Err(format!("unrecognized op: '{other}'").into()),
+        }
+    }
+
+    fn find(&self, path: &[Value]) -> Result<&Value, Fault> {
+        let mut value = self.value.as_ref().ok_or("the document has been removed")?;
+        for key in path {
+            let child = match value {
+                Value::Object(pairs) => pairs.get(key),
+                Value::Set(elements) => elements.get(key),
+                Value::Array(elements) => elements.get(index(elements.len(), key)?),
+                _ => None,
+            };
+            value = child.ok_or_else(|| missing(key))?;
+        }
+        Ok(value)
+    }
+
+    fn insert(&mut self, path: &[Value], value: Value) -> Result<(), Fault> {
+        self.weight = self.weight.saturating_add(weight(&value));
+        if self.weight > limit::ELEMENTS * NODE_BYTES {
+            return Err(too_many());
+        }
+        if path.len().saturating_add(depth(&value)) > limit::DEPTH {
+            return Err(format!("the document would be nested deeper than {}", limit::DEPTH).into());
+        }
+        let Some((key, parents)) = path.split_last() else {
+            self.value = Some(value);
+            return Ok(());
+        };
+        let root = self.value.as_mut().ok_or("the document has been removed")?;
+        within(root, parents, &mut |parent| match parent {
+            Value::Object(pairs) => {
+                pairs.insert(key.clone(), value.clone());
+                Ok(())
+            }
+            Value::Set(elements) if *key == value => {
+                elements.insert(value.clone());
+                Ok(())
+            }
+            Value::Set(_) => Err(format!("set key {key} does not equal value to be inserted {value}").into()),
+            Value::Array(elements) => {
+                let index = index(elements.len(), key)?;
+                if index > elements.len() {
+                    return Err("index for array insertion out of bounds".into());
+                }
+                elements.insert(index, value.clone());
+                Ok(())
+            }
+            other => Err(format!("expected composite type, found value: {other}").into()),
+        })
+    }
+
+    fn remove(&mut self, path: &[Value]) -> Result<Value, Fault> {
+        let Some((key, parents)) = path.split_last() else {
+            return self.value.take().ok_or_else(|| "the document has been removed".into());
+        };
+        let root = self.value.as_mut().ok_or("the document has been removed")?;
+        let mut removed = None;
+        within(root, parents, &mut |parent| {
+            removed = match parent {
+                Value::Object(pairs) => pairs.remove(key),
+                Value::Set(elements) => elements.take(key),
+                Value::Array(elements) => {
+                    let index = index(elements.len(), key)?;
+                    if index < elements.len() { Some(elements.remove(index)) } else { None }
+                }
+                _ => None,
+            };
+            Ok(())
+        })?;
+        removed.ok_or_else(|| missing(key))
+    }
+}
+
+/// Changes what is at a path.
+fn within(
+    value: &mut Value,
+    path: &[Value],
+    change: &mut dyn FnMut(&mut Value) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let Some((key, rest)) = path.split_first() else { return change(value) };
+    let child = match value {
+        Value::Object(pairs) => pairs.get_mut(key),
+        Value::Set(elements) => return within_element(elements, key, rest, change),
+        Value::Array(elements) => {
+            let index = index(elements.len(), key)?;
+            elements.get_mut(index)
+        }
+        _ => None,
+    };
+    within(child.ok_or_else(|| missing(key))?, rest, change)
+}
+
+/// An element that changes finds another place in its set.
+fn within_element(
+    elements: &mut BTreeSet<Value>,
+    key: &Value,
+    rest: &[Value],
+    change: &mut dyn FnMut(&mut Value) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut element = elements.take(key).ok_or_else(|| missing(key))?;
+    let changed = within(&mut element, rest, change);
+    elements.insert(element);
+    changed
+}
+
+fn missing(key: &Value) -> Fault {
+    format!("path {key} does not exist").into()
+}
+
+/// A path: keys, or `/a/b` with `~1` for a slash and `~0` for a tilde. Slashes at the start do not count.
+fn path(value: &Value) -> Result<Vec<Value>, Fault> {
+    match value {
+        Value::String(text) if text.is_empty() => Ok(Vec::new()),
+        Value::String(text) => {
+            let keys = text.trim_start_matches('/').split('/');
+            Ok(keys.map(|key| Value::from(key.replace("~1", "/").replace("~0", "~"))).collect())
+        }
+        Value::Array(keys) => Ok(keys.clone()),
+        other => Err(format!(
+            "operand 2 must be one of {{set, array}} containing string paths or array of path segments but got {}",
+            other.type_name()
+        )
+        .into()),
+    }
+}
+
+/// An index of an array; `-` is the one after the last.
+fn index(length: usize, key: &Value) -> Result<usize, Fault> {
+    let index = match key {
+        Value::Number(number) => number.as_i64(),
+        Value::String(text) if text == "-" => return Ok(length),
+        Value::String(text) if text.len() > 1 && text.starts_with('0') => {
+            return Err("leading zeros are not allowed in JSON paths".into());
+        }
+        Value::String(text) => crate::Number::parse(text).and_then(|number| number.as_i64()),
+        _ => None,
+    };
+    let index = index.ok_or("invalid index of an array")?;
+    usize::try_from(index).map_err(|_| "index out of bounds".into())
+}
+
+fn weight(value: &Value) -> usize {
+    let inner = match value {
+        Value::Null | Value::Bool(_) => 0,
+        Value::Number(number) => number.to_string().len(),
+        Value::String(text) => text.len(),
+        Value::Array(elements) => elements.iter().map(weight).fold(0, usize::saturating_add),
+        Value::Set(elements) => elements.iter().map(weight).fold(0, usize::saturating_add),
+        Value::Object(pairs) => {
+            pairs.iter().map(|(key, value)| weight(key).saturating_add(weight(value))).fold(0, usize::saturating_add)
+        }
+    };
+    inner.saturating_add(NODE_BYTES)
+}
+
+fn depth(value: &Value) -> usize {
+    let inner = match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return 0,
+        Value::Array(elements) => elements.iter().map(depth).max(),
+        Value::Set(elements) => elements.iter().map(depth).max(),
+        Value::Object(pairs) => pairs.iter().map(|(key, value)| depth(key).max(depth(value))).max(),
+    };
+    inner.unwrap_or(0).saturating_add(1)
+}

@@ -1,0 +1,349 @@
+//! Regular expressions of Go (RE2's syntax), written as the crate `regex` reads them.
+//!
+//! The two differ in small things: here `\d`, `\s`, `\w` and `\b` are those of ASCII, `[` needs no escape in a class, `\Q..\E`
+//! quotes, octal escapes are known, operators of repetition do not stack, and counts end at 1000.
+
+use std::fmt::Write;
+
+use regex::{Regex, RegexBuilder};
+
+use crate::builtin::Fault;
+use crate::limit;
+
+/// What the names of groups begin with, before what they are called in Go.
+pub(crate) const NAME_PREFIX: &str = "n";
+
+/// The largest count of a repetition.
+const MOST_REPEATS: u32 = 1_000;
+
+/// Compiles an expression of Go.
+///
+/// # Errors
+///
+/// Where Go does not take it, and where it is larger than [`limit::PATTERN_BYTES`] and [`limit::COMPILED_BYTES`].
+pub(crate) fn compile(pattern: &str) -> Result<Regex, Fault> {
+    let fault = |reason: &str| Fault::from(format!("error parsing regexp {pattern:?}: {reason}"));
+    if pattern.len() > limit::PATTERN_BYTES {
+        return Err(format!("the regular expression is longer than {} bytes", limit::PATTERN_BYTES).into());
+    }
+    let translated = translate(pattern).map_err(fault)?;
+    let mut builder = RegexBuilder::new(&translated);
+    builder.size_limit(limit::COMPILED_BYTES).dfa_size_limit(limit::COMPILED_BYTES * 4);
+    builder.build().map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => fault("expression too large"),
+        error => fault(error.to_string().lines().last().unwrap_or("not an expression")),
+    })
+}
+
+/// The expression as the crate `regex` has it.
+pub(crate) fn translate(pattern: &str) -> Result<String, &'static str> {
+    let mut translator = Translator { rest: pattern, text: String::with_capacity(pattern.len()), after_repeat: false };
+    while let Some(c) = translator.take() {
+        translator.item(c)?;
+    }
+    Ok(translator.text)
+}
+
+struct Translator<'a> {
+    rest: &'a str,
+    text: String,
+    /// Whether what stands before is an operator of repetition.
+    after_repeat: bool,
+}
+
+impl<'a> Translator<'a> {
+    fn item(&mut self, c: char) -> Result<(), &'static str> {
+        let after_repeat = std::mem::take(&mut self.after_repeat);
+        match c {
+            '*' | '+' | '?' => {
+                self.text.push(c);
+                self.repeated(after_repeat)
+            }
+            '{' => match self.counts()? {
+                Some(counts) => {
+                    self.text.push_str(counts);
+                    self.repeated(after_repeat)
+                }
+                None => self.literal('{'),
+            },
+            '(' => self.group(),
+            '[' => self.class(),
+            '\\' => self.escape(),
+            ')' | '|' | '.' | '^' | '$' => {
+                self.text.push(c);
+                Ok(())
+            }
+            _ => self.literal(c),
+        }
+    }
+
+    /// What follows an operator of repetition: a `?` that makes it lazy, and no other operator.
+    fn repeated(&mut self, after_repeat: bool) -> Result<(), &'static str> {
+        if after_repeat {
+            return Err("invalid nested repetition operator");
+        }
+        if self.took("?") {
+            self.text.push('?');
+        }
+        self.after_repeat = true;
+        Ok(())
+    }
+
+    /// `{2}`, `{2,}` or `{2,5}`, of which the brace has been read; anything else is text.
+    fn counts(&mut self) -> Result<Option<&'a str>, &'static str> {
+        let rest = self.rest;
+        let Some((inner, after)) = rest.split_once('}') else { return Ok(None) };
+        let (least, most) = inner
+            .split_once(',')
+            .map_or((inner, Some(inner)), |(least, most)| (least, Some(most).filter(|most| !most.is_empty())));
+        let is_count = |text: &str| {
+            !text.is_empty()
+                && text.bytes().all(|byte| byte.is_ascii_digit())
+                && (text.len() == 1 || !text.starts_with('0'))
+        };
+        if !is_count(least) || !most.is_none_or(is_count) {
+            return Ok(None);
+        }
+        let number = |text: &str| text.parse().ok().filter(|count: &u32| *count <= MOST_REPEATS);
+        let counts = (number(least), most.map(number));
+        match counts {
+            (Some(_), None) => {}
+            (Some(least), Some(Some(most))) if least <= most => {}
+            _ => return Err("invalid repeat count"),
+        }
+        self.rest = after;
+        // The text from the brace on: it stands right before what was left.
+        let length = inner.len().saturating_add(1);
+        self.text.push('{');
+        Ok(rest.get(..length))
+    }
+
+    /// What stands behind `(`.
+    fn group(&mut self) -> Result<(), &'static str> {
+        self.text.push('(');
+        let Some(rest) = self.rest.strip_prefix('?') else { return Ok(()) };
+        if let Some(name) = rest.strip_prefix("P<").or_else(|| rest.strip_prefix('<')) {
+            let (name, after) = name.split_once('>').ok_or("invalid named capture")?;
+            if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+                return Err("invalid named capture");
+            }
+            // A name may begin with a digit in Go.
+            let _ = write!(self.text, "?P<{NAME_PREFIX}{name}>");
+            self.rest = after;
+            return Ok(());
+        }
+        let end = rest.find([':', ')']).ok_or("missing closing )")?;
+        let (flags, after) = rest.split_at_checked(end).ok_or("missing closing )")?;
+        let (on, off) = flags.split_once('-').unwrap_or((flags, ""));
+        let are_flags = |flags: &str| flags.chars().all(|c| matches!(c, 'i' | 'm' | 's' | 'U'));
+        if !are_flags(on) || !are_flags(off) || (flags.contains('-') && off.is_empty()) {
+            return Err("invalid or unsupported Perl syntax");
+        }
+        let (last, after) = after.split_at_checked(1).ok_or("missing closing )")?;
+        self.rest = after;
+        if flags.is_empty() && last == ")" {
+            // `(?)` changes nothing.
+            self.text.push_str("?:)");
+            return Ok(());
+        }
+        let _ = write!(self.text, "?{flags}{last}");
+        Ok(())
+    }
+
+    /// What stands behind `\` outside of a class.
+    fn escape(&mut self) -> Result<(), &'static str> {
+        let c = self.take().ok_or("trailing backslash at end of expression")?;
+        match c {
+            'b' | 'B' => {
+                let _ = write!(self.text, "(?-u:\\{c})");
+                Ok(())
+            }
+            'A' | 'z' => {
+                let _ = write!(self.text, "\\{c}");
+                Ok(())
+            }
+            'Q' => {
+                let (quoted, after) = self.rest.split_once("\\E").unwrap_or((self.rest, ""));
+                self.rest = after;
+                for c in quoted.chars() {
+                    self.literal(c)?;
+                }
+                Ok(())
+            }
+            // Ends a quotation that was not begun.
+            'E' => Err("invalid escape sequence"),
+            _ => match self.class_escape(c)? {
+                Escape::Char(c) => self.literal(c),
+                Escape::Class(class) => {
+                    self.text.push_str(&class);
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    /// An escape that is known in and out of classes.
+    fn class_escape(&mut self, c: char) -> Result<Escape, &'static str> {
+        let class = |class: &str| Ok(Escape::Class(class.to_owned()));
+        match c {
+            'd' => class("[0-9]"),
+            'D' => class("[^0-9]"),
+            's' => class(r"[\t\n\x0c\r ]"),
+            'S' => class(r"[^\t\n\x0c\r ]"),
+            'w' => class("[0-9A-Za-z_]"),
+            'W' => class("[^0-9A-Za-z_]"),
+            'p' | 'P' => self.property(c == 'P').map(Escape::Class),
+            'a' => Ok(Escape::Char('\u{7}')),
+            'f' => Ok(Escape::Char('\u{c}')),
+            'n' => Ok(Escape::Char('\n')),
+            'r' => Ok(Escape::Char('\r')),
+            't' => Ok(Escape::Char('\t')),
+            'v' => Ok(Escape::Char('\u{b}')),
+            'x' => self.hexadecimal().map(Escape::Char),
+            '0'..='7' => self.octal(c).map(Escape::Char),
+            _ if c.is_ascii() && !c.is_ascii_alphanumeric() => Ok(Escape::Char(c)),
+            _ => Err("invalid escape sequence"),
+        }
+    }
+
+    /// `L`, `{Greek}` or `{^Greek}`.
+    fn property(&mut self, is_negated: bool) -> Result<String, &'static str> {
+        let name = match self.take().ok_or("invalid character class range")? {
+            '{' => {
+                let (name, after) = self.rest.split_once('}').ok_or("invalid character class range")?;
+                self.rest = after;
+                name.to_owned()
+            }
+            c => c.to_string(),
+        };
+        let (is_negated, name) = match name.strip_prefix('^') {
+            Some(name) => (!is_negated, name),
+            None => (is_negated, name.as_str()),
+        };
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            return Err("invalid character class range");
+        }
+        Ok(format!("\\{}{{{name}}}", if is_negated { 'P' } else { 'p' }))
+    }
+
+    fn hexadecimal(&mut self) -> Result<char, &'static str> {
+        let (digits, after) = match self.rest.strip_prefix('{') {
+            Some(rest) => rest.split_once('}').ok_or("invalid escape sequence")?,
+            None => self.rest.split_at_checked(2).ok_or("invalid escape sequence")?,
+        };
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err("invalid escape sequence");
+        }
+        self.rest = after;
+        let code = u32::from_str_radix(digits, 16).ok();
+        code.and_then(char::from_u32).ok_or("invalid escape sequence")
+    }
+
+    /// Up to three octal digits; a single one other than zero would be a back reference.
+    fn octal(&mut self, first: char) -> Result<char, &'static str> {
+        let more = self.rest.bytes().take(2).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
+        if first != '0' && more == 0 {
+            return Err("invalid escape sequence");
+        }
+        let (digits, after) = self.rest.split_at_checked(more).ok_or("invalid escape sequence")?;
+        self.rest = after;
+        let code = u32::from_str_radix(&format!("{first}{digits}"), 8).ok();
+        code.and_then(char::from_u32).ok_or("invalid escape sequence")
+    }
+
+    /// A class, of which `[` has been read.
+    fn class(&mut self) -> Result<(), &'static str> {
+        self.text.push('[');
+        if self.took("^") {
+            self.text.push('^');
+        }
+        let mut is_first = true;
+        loop {
+            let c = self.take().ok_or("missing closing ]")?;
+            if c == ']' && !is_first {
+                self.text.push(']');
+                return Ok(());
+            }
+            is_first = false;
+            if c == '['
+                && let Some(name) = self.named_class()?
+            {
+                let _ = write!(self.text, "[:{name}:]");
+                continue;
+            }
+            let low = match self.member(c)? {
+                Escape::Class(class) => {
+                    self.text.push_str(&class);
+                    continue;
+                }
+                Escape::Char(low) => low,
+            };
+            self.literal(low)?;
+            // A hyphen before the end is one of the members.
+            if self.rest.starts_with('-') && !self.rest.starts_with("-]") {
+                self.rest = self.rest.get(1..).unwrap_or_default();
+                let c = self.take().ok_or("missing closing ]")?;
+                let Escape::Char(high) = self.member(c)? else { return Err("invalid character class range") };
+                if high < low {
+                    return Err("invalid character class range");
+                }
+                self.text.push('-');
+                self.literal(high)?;
+            }
+        }
+    }
+
+    fn member(&mut self, c: char) -> Result<Escape, &'static str> {
+        if c != '\\' {
+            return Ok(Escape::Char(c));
+        }
+        let c = self.take().ok_or("trailing backslash at end of expression")?;
+        self.class_escape(c)
+    }
+
+    /// `:alpha:]`, of which `[` has been read.
+    fn named_class(&mut self) -> Result<Option<&'a str>, &'static str> {
+        let Some((name, after)) = self.rest.strip_prefix(':').and_then(|rest| rest.split_once(":]")) else {
+            return Ok(None);
+        };
+        let known = [
+            "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper",
+            "word", "xdigit",
+        ];
+        if !known.contains(&name.strip_prefix('^').unwrap_or(name)) {
+            return Err("invalid character class range");
+        }
+        self.rest = after;
+        Ok(Some(name))
+    }
+
+    /// A character that stands for itself.
+    fn literal(&mut self, c: char) -> Result<(), &'static str> {
+        let code = u32::from(c);
+        if c.is_ascii_alphanumeric() || !c.is_ascii() {
+            self.text.push(c);
+        } else {
+            let _ = write!(self.text, "\\x{{{code:x}}}");
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Option<char> {
+        let c = self.rest.chars().next()?;
+        self.rest = self.rest.get(c.len_utf8()..).unwrap_or_default();
+        Some(c)
+    }
+
+    fn took(&mut self, wanted: &str) -> bool {
+        let rest = self.rest.strip_prefix(wanted);
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
+    }
+}
+
+/// What an escape stands for.
+enum Escape {
+    Char(char),
+    /// A class, as the crate `regex` writes it.
+    Class(String),
+}

@@ -1,0 +1,104 @@
+//! `strings.*`, `sprintf`, `indexof_n` and `glob.quote_meta`.
+
+use crate::builtin::Outcome;
+use crate::go::printf;
+use crate::operand::{Operands, too_long, too_many};
+use crate::table::{Entry, host};
+use crate::{Context, Value, limit};
+
+pub(crate) const ENTRIES: &[Entry] = &[
+    host("glob.quote_meta", 1, quote_meta),
+    host("indexof_n", 2, indexof_n),
+    host("sprintf", 2, sprintf),
+    host("strings.any_prefix_match", 2, any_prefix_match),
+    host("strings.any_suffix_match", 2, any_suffix_match),
+    host("strings.count", 2, count),
+    host("strings.split_n", 3, split_n),
+];
+
+fn sprintf(arguments: &[Value], _: &Context) -> Outcome {
+    let operands = Operands(arguments);
+    Ok(Some(Value::from(printf::sprintf(operands.text(0)?, operands.array(1)?)?)))
+}
+
+fn any_prefix_match(arguments: &[Value], _: &Context) -> Outcome {
+    any_match(Operands(arguments), |text, prefix| text.starts_with(prefix))
+}
+
+fn any_suffix_match(arguments: &[Value], _: &Context) -> Outcome {
+    any_match(Operands(arguments), |text, suffix| text.ends_with(suffix))
+}
+
+fn any_match(operands: Operands<'_>, matches: fn(&str, &str) -> bool) -> Outcome {
+    let (texts, bases) = (operands.texts(0)?, operands.texts(1)?);
+    if texts.len().saturating_mul(bases.len()) > limit::STEPS {
+        return Err("too many strings to compare with each other".into());
+    }
+    Ok(Some(Value::Bool(texts.iter().any(|text| bases.iter().any(|base| matches(text, base))))))
+}
+
+fn count(arguments: &[Value], _: &Context) -> Outcome {
+    let operands = Operands(arguments);
+    let (text, part) = (operands.text(0)?, operands.text(1)?);
+    // An empty part stands before, between and after all characters: `matches` counts so too.
+    Ok(Some(Value::from(i64::try_from(text.matches(part).count()).unwrap_or(i64::MAX))))
+}
+
+/// All places of a part in a text, in characters; they may overlap.
+fn indexof_n(arguments: &[Value], _: &Context) -> Outcome {
+    let operands = Operands(arguments);
+    let (text, part) = (operands.text(0)?, operands.text(1)?);
+    let first = part.chars().next().ok_or("empty search character")?;
+    if text.len().saturating_mul(part.len()) > limit::STEPS {
+        return Err("the strings are too long".into());
+    }
+    let mut places = Vec::new();
+    for (index, (at, c)) in (0_i64..).zip(text.char_indices()) {
+        if c == first && text.get(at..).is_some_and(|rest| rest.starts_with(part)) {
+            if places.len() >= limit::ELEMENTS {
+                return Err(too_many());
+            }
+            places.push(Value::from(index));
+        }
+    }
+    Ok(Some(Value::Array(places)))
+}
+
+/// The first parts, or of a negative number the last ones.
+fn split_n(arguments: &[Value], _: &Context) -> Outcome {
+    let operands = Operands(arguments);
+    let (text, delimiter, wanted) = (operands.text(0)?, operands.text(1)?, operands.integer(2)?);
+    let count = usize::try_from(wanted.unsigned_abs()).unwrap_or(usize::MAX);
+    let mut parts: Vec<&str> = Vec::new();
+    // Go splits by nothing into characters.
+    let all: Box<dyn Iterator<Item = &str>> = match delimiter {
+        "" => Box::new(text.split("").filter(|part| !part.is_empty())),
+        _ => Box::new(text.split(delimiter)),
+    };
+    for part in all {
+        if wanted >= 0 && parts.len() >= count {
+            break;
+        }
+        if parts.len() >= limit::ELEMENTS {
+            return Err(too_many());
+        }
+        parts.push(part);
+    }
+    let skipped = if wanted < 0 { parts.len().saturating_sub(count) } else { 0 };
+    Ok(Some(Value::Array(parts.into_iter().skip(skipped).map(Value::from).collect())))
+}
+
+fn quote_meta(arguments: &[Value], _: &Context) -> Outcome {
+    let text = Operands(arguments).text(0)?;
+    let mut quoted = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '?' | '\\' | '*' | '[' | ']' | '{' | '}') {
+            quoted.push('\\');
+        }
+        quoted.push(c);
+        if quoted.len() > limit::TEXT_BYTES {
+            return Err(too_long());
+        }
+    }
+    Ok(Some(Value::from(quoted)))
+}
