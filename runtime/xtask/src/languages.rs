@@ -71,7 +71,7 @@ pub(crate) fn build(workspace: &Workspace) -> Result<()> {
     let folder = workspace.language_modules();
     fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
     let go = folder.join("go-policy.wasm");
-    let built = Project::open(&workspace.root().join(GO))?.build(None, &|_| None)?;
+    let built = Project::open(&workspace.root().join(GO))?.build(None)?;
     fs::write(&go, &built.module).with_context(|| format!("{} cannot be written", go.display()))?;
     let python = folder.join("python-policy.wasm");
     let mut componentize = Command::new(environment(workspace)?.join("bin").join(COMPONENTIZE_PY));
