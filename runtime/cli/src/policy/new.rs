@@ -124,7 +124,7 @@ fn vacant(folder: &Path) -> anyhow::Result<()> {
     let mut entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory && folder.is_file() => {
             bail!(Usage(format!("{shown} is a file; nothing was made. Name a folder with --to")))
         }
         Err(error) => return Err(error).with_context(|| format!("cannot look into {shown}")),

@@ -156,7 +156,8 @@ fn a_version_that_fails_in_the_middle_is_told_and_the_other_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let failing = guest::write(folder.path(), "failing", Evaluation::TrapsFrom(4));
     let flag = format!("cpu-burst={}", failing.display());
-    let played = against(&["--against", &flag]);
+    // Its description has no schema: it takes no configuration.
+    let played = against(&["--against", &flag, "--against-config", "{}"]);
     assert_eq!(played.code, 1, "{played:#?}");
     let (ticks, summary) = lines(&played);
     let error = |tick: &Value, side: &str| tick["failing"][side]["cpu-burst"].as_str().map(str::to_owned);

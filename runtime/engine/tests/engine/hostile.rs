@@ -128,7 +128,7 @@ macro_rules! hostile {
 }
 
 hostile! {
-    bad_event_reason bad_json bad_name deep_recursion event_flood forged_container forged_event forged_in_configure forged_pod
+    bad_event_reason bad_json bad_name deep_recursion event_flood forged_container forged_event forged_idle forged_in_configure forged_pod
     forged_rejection garbage_alignment garbage_list garbage_pointer garbage_realloc garbage_string giant_argument
     giant_description giant_error giant_output giant_reason import_in_describe import_in_start invalid_enum invalid_result
     invalid_target invalid_tier invalid_utf8 log_flood long_error loop_in_clean_up loop_in_configure loop_in_describe

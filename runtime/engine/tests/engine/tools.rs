@@ -45,7 +45,7 @@ fn what_is_not_granted_ends_the_call_that_uses_it() {
     let error = worker.evaluate(EMITS, Cause::Interval, &cpu([10])).unwrap_err();
     let CallError::Broke(breach) = &error else { panic!("{error}") };
     assert!(matches!(breach.rule, Rule::NotGranted { .. }), "{error}");
-    assert!(error.to_string().contains("it calls `qosm:policy/pod-event@0.1.0#emit`, which is not granted"), "{error}");
+    assert!(error.to_string().contains("it calls `qosm:policy/pod-event@0.1.1#emit`, which is not granted"), "{error}");
 }
 
 #[test]
