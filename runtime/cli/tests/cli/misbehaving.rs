@@ -18,6 +18,7 @@ qosm_sdk::export!(Rogue);
 
 /// What it does.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Config {
     does: String,
 }
