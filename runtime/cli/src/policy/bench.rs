@@ -56,7 +56,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Answer> {
     let (engine, counting) = (Engine::new()?, Engine::metered()?);
     let engines = [&engine, &counting];
     let measured = subject_of(&subject, engines, args)?;
-    eprintln!("each pod asks {} for {}", measured.description.name, Value::Object(measured.pod_config.clone()));
+    eprintln!("each pod asks for {}", Value::Object(measured.pod_config.clone()));
     let name = measured.description.name.clone();
     let mut entrants = vec![measured];
     if !args.alone {

@@ -65,7 +65,7 @@ fn what_is_no_module_is_said_to_be_none() {
 
 #[test]
 fn the_compiler_says_what_is_wrong_with_its_input() {
-    for input in ["", "not wasm at all", "\0asm\u{1}\0\0\0\u{1}"] {
+    for input in ["", "not wasm at all", "\0asm\u{1}\0\0\0nothing of a module"] {
         let compiled = compile(input);
         assert_ne!(compiled.code, 0, "{input:?}: {compiled:#?}");
         assert!(compiled.stdout.is_empty() && !compiled.stderr.trim().is_empty(), "{input:?}: {compiled:#?}");

@@ -45,7 +45,11 @@ fn what_is_not_granted_ends_the_call_that_uses_it() {
     let error = worker.evaluate(EMITS, Cause::Interval, &cpu([10])).unwrap_err();
     let CallError::Broke(breach) = &error else { panic!("{error}") };
     assert!(matches!(breach.rule, Rule::NotGranted { .. }), "{error}");
-    assert!(error.to_string().contains("it calls `qosm:policy/pod-event@0.1.1#emit`, which is not granted"), "{error}");
+    let told = error.to_string();
+    assert!(
+        told.contains("it calls `qosm:policy/pod-event@") && told.contains("#emit`, which is not granted"),
+        "{told}"
+    );
 }
 
 #[test]
