@@ -28,7 +28,7 @@ pub const PATTERN_BYTES: usize = 4_096;
 pub const COMPILED_BYTES: usize = 512 * 1024;
 
 /// Bytes of a text in which a regular expression is looked for again and again: that takes the square of them at worst.
-pub const SEARCHED_BYTES: usize = 32 * 1024;
+pub const SEARCHED_BYTES: usize = 8 * 1024;
 
 /// Regular expressions that are kept compiled.
 pub const PATTERNS: usize = 64;

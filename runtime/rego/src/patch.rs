@@ -4,10 +4,16 @@ use std::collections::BTreeSet;
 
 use crate::builtin::{Fault, Outcome};
 use crate::operand::{Operands, too_many};
-use crate::table::{Entry, host};
+use crate::table::{Entry, differing};
 use crate::{Context, Value, limit};
 
-pub(crate) const ENTRIES: &[Entry] = &[host("json.patch", 2, patch)];
+pub(crate) const ENTRIES: &[Entry] = &[differing(
+    "json.patch",
+    2,
+    patch,
+    "An element that moved up where another was removed is the one that a path finds, as RFC 6902 has it; OPA may look at the one \
+     that was there before.",
+)];
 
 fn patch(arguments: &[Value], _: &Context) -> Outcome {
     let operands = Operands(arguments);

@@ -1,18 +1,24 @@
 //! No function takes long or gives much, whatever it is asked: each of these would run for hours, or fill the memory.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use qosm_rego::{Context, Value, builtin, limit};
+use rustix::time::{ClockId, clock_gettime};
 
-/// Far more than each takes, far less than any would without its bound.
-const LONGEST: Duration = Duration::from_secs(5);
+/// CPU time: far more than each takes, far less than any would without its bound.
+const LONGEST: Duration = Duration::from_secs(2);
+
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap()
+}
 
 fn call(name: &str, arguments: &[&str]) -> Result<Option<Value>, String> {
     let arguments: Vec<Value> = arguments.iter().map(|text| Value::parse(text).unwrap()).collect();
     let builtin = builtin(name).unwrap();
-    let begun = Instant::now();
+    let begun = cpu_time();
     let given = builtin.call(&arguments, &Context::new(0)).map_err(|error| error.to_string());
-    assert!(begun.elapsed() < LONGEST, "{name} took {:?}", begun.elapsed());
+    let took = cpu_time() - begun;
+    assert!(took < LONGEST, "{name} took {took:?}");
     given
 }
 
@@ -36,7 +42,7 @@ fn texts_do_not_grow_without_bound() {
     refused("sprintf", &[r#""%*d%*d""#, "[1000000, 1, 1000000, 1]"]);
     refused("sprintf", &[r#""%.1000000f%.1000000f""#, "[0.1, 0.1]"]);
     refused("sprintf", &[r#""""#, &array((0..200_000).map(|n| n.to_string()))]);
-    refused("regex.replace", &[&quoted(&"a".repeat(30_000)), r#""a""#, &quoted(&"${0}b".repeat(1000))]);
+    refused("regex.replace", &[&quoted(&"a".repeat(8_000)), r#""a""#, &quoted(&"${0}b".repeat(1000))]);
     refused(
         "json.marshal_with_options",
         &["[[[[1, 2]]]]", &format!("{{\"indent\": {}}}", quoted(&" ".repeat(400_000)))],

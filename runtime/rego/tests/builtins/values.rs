@@ -64,8 +64,11 @@ proptest! {
         prop_assert_eq!(json.to_json(), Value::from_json(&json.to_json()).unwrap().to_json());
         if is_json(&value) {
             prop_assert_eq!(&json, &value);
-            let through_serde: Value = serde_json::from_str(&value.to_json()).unwrap();
-            prop_assert_eq!(through_serde.type_name(), value.type_name());
+            match serde_json::from_str::<Value>(&value.to_json()) {
+                Ok(through_serde) => prop_assert_eq!(through_serde.type_name(), value.type_name()),
+                // Floats end where these numbers do not.
+                Err(error) => prop_assert!(error.to_string().contains("out of range"), "{}", error),
+            }
         }
     }
 
