@@ -245,7 +245,7 @@ fn a_place_where_something_is_stays_as_it_was() {
     let new = |to: &str| run(&["policy", "new", "mine", "--lang", "rust", "--to", &path(to)], "");
     new("full").says(2, &["full is not empty", "nothing was made", "--to"]);
     new("file").says(2, &["file is a file", "nothing was made"]);
-    new("file/below").says(2, &["file/below is a file"]);
+    new("file/below").says(1, &["file/below", "Not a directory"]);
     run(&["policy", "new", "mine", "--lang", "rust", "--to", &path("new"), "--sdk", "/nowhere"], "")
         .says(2, &["--sdk", "/nowhere"]);
     new("empty").says_nothing_else();
