@@ -171,12 +171,13 @@ fn a_version_that_fails_in_the_middle_is_told_and_the_other_goes_on() {
 
     // One that does not come to an end is stopped, again and again.
     let looping = guest::write(folder.path(), "looping", Evaluation::Loops);
-    let (ticks, summary) = lines(&against(&["--against", &format!("cpu-burst={}", looping.display())]));
+    let (ticks, summary) =
+        lines(&against(&["--against", &format!("cpu-burst={}", looping.display()), "--against-config", "{}"]));
     assert!(ticks.iter().all(|tick| error(tick, "new").is_some() && error(tick, "old").is_none()), "{summary}");
 
     // The other way round the old one fails. Nor do two modules that decide nothing agree when one of them does not run.
     let idle = guest::write(folder.path(), "idle", Evaluation::Idles).display().to_string();
-    let flags = ["--policy", &flag, "--against", &format!("cpu-burst={idle}")];
+    let flags = ["--policy", &flag, "--policy-config", "cpu-burst={}", "--against", &format!("cpu-burst={idle}")];
     let (ticks, summary) = lines(&against(&flags));
     assert!(error(&ticks[3], "old").is_some() && error(&ticks[3], "new").is_none(), "{summary}");
     assert_eq!((&summary["differingTicks"], &summary["same"]), (&json!(0), &json!(false)), "{summary}");
