@@ -71,12 +71,12 @@ impl Search {
         if self.depth > limit::DEPTH {
             return Err("the globs have too many repetitions".into());
         }
-        let matched = self.from_the_front(one, other);
+        let matched = self.token_by_token(one, other);
         self.depth = self.depth.saturating_sub(1);
         matched
     }
 
-    fn from_the_front(&mut self, mut one: &[Token], mut other: &[Token]) -> Result<bool, Fault> {
+    fn token_by_token(&mut self, mut one: &[Token], mut other: &[Token]) -> Result<bool, Fault> {
         while let (Some((first, one_rest)), Some((second, other_rest))) = (one.split_first(), other.split_first()) {
             self.step()?;
             match (first.repeat, second.repeat) {

@@ -225,7 +225,7 @@ fn double_quoted(text: &str) -> String {
                 let code = u32::from(c);
                 let escaped = match code {
                     ..=0xff => format!("\\x{code:02X}"),
-                    ..=0xffff => format!("\\u{code:04X}"),
+                    0x100..=0xffff => format!("\\u{code:04X}"),
                     _ => format!("\\U{code:08X}"),
                 };
                 quoted.push_str(&escaped);

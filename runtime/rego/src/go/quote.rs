@@ -109,7 +109,7 @@ fn escape(c: char, quote: char, ascii: bool, to: &mut String) {
     } else {
         let escaped = match code {
             ..=0x7f => format!("\\x{code:02x}"),
-            ..=0xffff => format!("\\u{code:04x}"),
+            0x80..=0xffff => format!("\\u{code:04x}"),
             _ => format!("\\U{code:08x}"),
         };
         to.push_str(&escaped);
