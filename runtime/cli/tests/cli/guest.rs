@@ -14,8 +14,12 @@ const OK: u32 = 16;
 /// Where the record that `describe` returns lies, with zeros after it for what a later contract may add.
 const DESCRIPTION: u32 = 1024;
 const STRINGS: u32 = 2048;
-/// Its last field.
+/// Where the schema of its configuration lies in it: present or not, address, length.
+const SCHEMA: usize = 104;
+/// The last field but the list of triggers.
 const INTERVAL: usize = 116;
+/// It takes what the tests configure, and does not care.
+const TAKES: &str = r#"{"properties": {"profile": {"type": "string"}}}"#;
 /// Where a pod's list of containers lies in its record.
 const CONTAINERS: u32 = 52;
 const CONTAINER_COUNT: u32 = 56;
@@ -126,16 +130,22 @@ fn exports() -> String {
     text
 }
 
-/// The record as the canonical ABI lays it out: three strings, no protocol, an evaluation a second.
+/// The record as the canonical ABI lays it out: three strings, no protocol, a schema, an evaluation a second.
 fn description(name: &str) -> String {
     let mut strings = Vec::new();
     let mut record = Vec::new();
-    for text in [name, "0.1.0", "Does nothing, or fails at it."] {
+    let mut text = |record: &mut Vec<u8>, text: &str| {
         record.extend((STRINGS + u32::try_from(strings.len()).unwrap()).to_le_bytes());
         record.extend(u32::try_from(text.len()).unwrap().to_le_bytes());
         strings.extend(text.as_bytes());
+    };
+    for field in [name, "0.1.0", "Does nothing, or fails at it."] {
+        text(&mut record, field);
     }
-    record.resize(INTERVAL, 0);
+    record.resize(SCHEMA, 0);
+    record.extend(1_u32.to_le_bytes());
+    text(&mut record, TAKES);
+    assert_eq!(record.len(), INTERVAL);
     record.extend(1000_u32.to_le_bytes());
     let data = |at: u32, bytes: &[u8]| {
         let escaped: String = bytes.iter().map(|byte| format!("\\{byte:02x}")).collect();

@@ -156,7 +156,7 @@ fn a_version_that_fails_in_the_middle_is_told_and_the_other_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let failing = guest::write(folder.path(), "failing", Evaluation::TrapsFrom(4));
     let flag = format!("cpu-burst={}", failing.display());
-    // Its description has no schema: it takes no configuration.
+    // What was recorded is configured for the other version.
     let played = against(&["--against", &flag, "--against-config", "{}"]);
     assert_eq!(played.code, 1, "{played:#?}");
     let (ticks, summary) = lines(&played);
