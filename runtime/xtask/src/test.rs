@@ -117,7 +117,9 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         );
     }
     let mut purposes = vec![if wants(Stage::Vm) { setup::Purpose::Test } else { setup::Purpose::Build }];
-    purposes.extend(wants(Stage::Workspace).then_some(setup::Purpose::Rego));
+    // Everywhere a policy in Rego runs, but beside the registries of the agent and in the languages' own stage.
+    let needs_bundles = [Stage::Workspace, Stage::Kernel, Stage::Vm, Stage::Cluster].into_iter().any(wants);
+    purposes.extend(needs_bundles.then_some(setup::Purpose::Rego));
     purposes.extend((wants(Stage::Registry) || wants(Stage::Cluster)).then_some(setup::Purpose::Registry));
     purposes.extend(wants(Stage::Cluster).then_some(setup::Purpose::Cluster));
     purposes.extend(wants(Stage::Languages).then_some(setup::Purpose::Languages));
@@ -127,8 +129,10 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     command::run(workspace.cargo().args(["build", "--release", "--workspace"]))?;
 
     let mut tally = Tally::default();
-    if wants(Stage::Workspace) {
+    if needs_bundles {
         rego::build(workspace)?;
+    }
+    if wants(Stage::Workspace) {
         let counts = rego::test(workspace)?;
         tally.passed += counts.passed;
         tally.failed += counts.failed;
@@ -229,9 +233,13 @@ fn here(
     filter: Option<&str>,
     tally: &mut Tally,
 ) -> Result<()> {
-    let (binary, modules) = (workspace.binary(), workspace.modules());
-    let variables: [(&str, &OsStr); 3] =
-        [("QOSM_BIN", binary.as_ref()), ("QOSM_MODULES", modules.as_ref()), ("RUST_BACKTRACE", "1".as_ref())];
+    let (binary, modules, bundles) = (workspace.binary(), workspace.modules(), rego::bundles(workspace));
+    let variables: [(&str, &OsStr); 4] = [
+        ("QOSM_BIN", binary.as_ref()),
+        ("QOSM_MODULES", modules.as_ref()),
+        ("QOSM_BUNDLES", bundles.as_ref()),
+        ("RUST_BACKTRACE", "1".as_ref()),
+    ];
     for test in tests {
         command::heading(&format!("kernel tests of {} on this machine's cgroups", test.package));
         let mut program = privilege.command(&test.program, &variables).context("root is not to be had")?;
@@ -248,6 +256,7 @@ fn in_vm(workspace: &Workspace, tests: &[TestProgram], filter: Option<&str>, tal
     let mut files = vec![
         Share { host: workspace.binary(), guest: "/bin/qosm".into() },
         Share { host: workspace.modules(), guest: "/policies".into() },
+        Share { host: rego::bundles(workspace), guest: "/bundles".into() },
     ];
     files.extend(tests.iter().map(|test| Share { host: test.program.clone(), guest: guest_program(test).into() }));
     let mut before = tally.failed;
@@ -279,7 +288,8 @@ const ENDED_BADLY: &str = "qosm-test: bad ";
 /// `QOSM_TEST_VM` tells tests that all they need is there: what is skipped elsewhere fails here.
 fn script(tests: &[TestProgram], guest_program: impl Fn(&TestProgram) -> String, filter: Option<&str>) -> String {
     let mut script =
-        "export QOSM_BIN=/bin/qosm QOSM_MODULES=/policies QOSM_DISK=/disk QOSM_TEST_VM=1 RUST_BACKTRACE=1\nbad=0\n"
+        "export QOSM_BIN=/bin/qosm QOSM_MODULES=/policies QOSM_BUNDLES=/bundles QOSM_DISK=/disk QOSM_TEST_VM=1 \
+         RUST_BACKTRACE=1\nbad=0\n"
             .to_owned();
     let filter = filter.map(|text| format!(" '{}'", text.replace('\'', ""))).unwrap_or_default();
     for test in tests {

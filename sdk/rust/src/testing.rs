@@ -43,16 +43,18 @@
 
 mod case;
 mod driver;
+mod expectation;
 mod run;
 mod stage;
 #[cfg(test)]
 mod tests;
+mod tick;
 
-pub use case::{
-    AlarmRow, BandwidthRow, Case, ContainerFacts, CpuRow, EventExpectation, Expectation, Expected,
-    ExtendedResourceFacts, Measure, MemoryRow, NodeFacts, NumaNodeRow, NumaRow, PodDescription, PressureRow,
-    PressureTriggerRow, ProgressRow, Quota, RejectionExpectation, ResourceWord, ScopeWord, StallRow, StartExpectation,
-    TickFacts, TriggerRow,
-};
+pub use case::{Case, ContainerFacts, ExtendedResourceFacts, Measure, NodeFacts, PodDescription};
 pub use driver::{Driver, Native, Outcome};
+pub use expectation::{EventExpectation, Expectation, Expected, RejectionExpectation, StartExpectation};
 pub use run::{CaseError, Failures, run_case, run_folder};
+pub use tick::{
+    AlarmRow, BandwidthRow, CpuRow, MemoryRow, NumaNodeRow, NumaRow, PressureRow, PressureTriggerRow, ProgressRow,
+    Quota, ResourceWord, ScopeWord, StallRow, TickFacts, TriggerRow,
+};

@@ -291,6 +291,20 @@ impl Group {
         self.read(if is_v2() { "cpu.max.burst" } else { "cpu.cfs_burst_us" }).trim().parse().unwrap()
     }
 
+    /// The weight of its pod, in the unit of the file.
+    #[track_caller]
+    pub(crate) fn pod_weight(&self) -> i64 {
+        let file = if is_v2() { "cpu.weight" } else { "cpu.shares" };
+        let path = self.path("cpu").parent().unwrap().join(file);
+        fs::read_to_string(path).unwrap().trim().parse().unwrap()
+    }
+
+    /// Whether it is `cpu.idle`; `None` where the kernel is older than 5.15.
+    pub(crate) fn is_idle(&self) -> Option<bool> {
+        let text = fs::read_to_string(self.path("cpu").join("cpu.idle")).ok()?;
+        Some(text.trim() == "1")
+    }
+
     /// Ends its processes as the kernel would for want of memory.
     pub(crate) fn kill(&self) {
         let procs = fs::read_to_string(self.path("cpu").join("cgroup.procs")).unwrap();

@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, Module};
-use crate::node::{NODE, Pod, busy, get};
+use crate::node::{NODE, Pod, busy, get, kubectl};
 use crate::policies::{annotated, modules};
 use crate::registries::{Keys, bed, qosm, run};
 use crate::waiting::wait_until;
@@ -16,6 +16,51 @@ fn push(file: &str, name: &str) -> String {
     let printed = run(qosm().args(["policy", "push", file, &format!("{repository}:1"), "-o", "json"])).well();
     let told: Value = serde_json::from_str(&printed).unwrap();
     format!("{repository}@{}", told["digest"].as_str().unwrap())
+}
+
+/// The bundle of an example in Rego.
+fn bundle() -> String {
+    crate::node::said("QOSM_BUNDLES").join("rego-batch-namespaces.tar.gz").display().to_string()
+}
+
+#[test]
+fn a_policy_in_rego_is_pulled_put_into_the_shadow_and_taken_away() {
+    let spec = |reference: &str| {
+        json!({
+            "module": format!("oci://{reference}"),
+            "grants": ["node", "cpu-weight", "memory-protection"],
+            "config": {"batch": [{"namespaces": ["default"]}]},
+        })
+    };
+    let reference = push(&bundle(), "cluster/batch");
+    let pod = Pod::create("qosm-rego", &busy("200m"));
+    let group = pod.cgroup("app");
+    let (weight_before, idle_before) = (group.pod_weight(), group.is_idle());
+    let module = Module::apply("batch-namespaces", &spec(&reference));
+    let agent = Agent::start();
+    let gives_way = || group.pod_weight() < weight_before && group.is_idle() != Some(false);
+    wait_until("the pod gives way", gives_way);
+    let policy = || get(&["nodepolicyreport", NODE])["status"]["policies"][0].clone();
+    wait_until("the report tells which artefact runs", || {
+        policy()["artifact"] == json!(reference.rsplit_once('@').unwrap().1)
+    });
+    wait_until("kubectl describe tells what was done", || {
+        kubectl(&["describe", "pod", "qosm-rego"]).contains("batch work gets little of a busy CPU")
+    });
+
+    module.change(&json!({"mode": "shadow"}));
+    wait_until("a shadow gives it back", || group.pod_weight() == weight_before && group.is_idle() == idle_before);
+    module.change(&json!({"mode": "enforce"}));
+    wait_until("it gives way again", gives_way);
+    module.change(&json!({"config": {"batch": [{"namespace": "default"}]}}));
+    wait_until("a field that it does not have is told", || {
+        agent.ask(&["get", "policies", "-o", "json"]).is_ok_and(|told| told.contains("config: batch"))
+    });
+    assert!(gives_way(), "what runs goes on");
+    drop(module);
+    wait_until("without the module everything is as it was", || {
+        group.pod_weight() == weight_before && group.is_idle() == idle_before
+    });
 }
 
 #[test]

@@ -33,6 +33,7 @@ mod locality;
 mod policy_modules;
 mod protection;
 mod recording;
+mod rego;
 mod shadows;
 mod swaps;
 mod weights;

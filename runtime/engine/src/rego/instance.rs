@@ -70,6 +70,23 @@ enum Document {
     Quotas,
 }
 
+impl Document {
+    fn text(
+        self,
+        data: &str,
+        pods: &BTreeMap<PodId, String>,
+        bandwidth: Option<&[BandwidthSample]>,
+    ) -> serde_json::Result<String> {
+        match self {
+            Document::PodsPath => Ok(r#"["pods"]"#.to_owned()),
+            Document::QuotasPath => Ok(r#"["bandwidth"]"#.to_owned()),
+            Document::Data => Ok(data.to_owned()),
+            Document::Pods => Ok(input::pods(pods.values().map(String::as_str))),
+            Document::Quotas => input::bandwidth(bandwidth.unwrap_or_default()),
+        }
+    }
+}
+
 /// In the order in which they lie in the module's memory: what changes more often lies further up.
 const DOCUMENTS: [Document; 5] =
     [Document::PodsPath, Document::QuotasPath, Document::Data, Document::Pods, Document::Quotas];
@@ -246,18 +263,19 @@ impl Rego {
         if let Err(error) = input::evaluation(&mut self.text, declares, &said) {
             return Err(self.ended(Export::Evaluate, &error.into()));
         }
-        self.put(Export::Evaluate, Document::Quotas)?;
         if let Some(onlooker) = self.engine.onlooker() {
             match self.input(shows_quotas) {
                 Ok(input) => onlooker(&input),
                 Err(error) => return Err(self.ended(Export::Evaluate, &error.into())),
             }
         }
-        let (result, took) = self.machine.within(&self.limits, |machine| {
-            let lasting = &self.lasting;
+        // What changed is handed over in the time of the evaluation that it is for.
+        let Self { machine, lasting, data, pods, bandwidth, limits, windows, text, policy, .. } = self;
+        let (result, took) = machine.within(limits, |machine| {
+            lasting.put(machine, Document::Quotas, |document| document.text(data, pods, bandwidth.as_deref()))?;
             machine.rewind(lasting.end())?;
-            machine.host().begin(i64::try_from(self.windows.0).unwrap_or(i64::MAX).saturating_mul(1000));
-            let input = machine.put(&self.text)?;
+            machine.host().begin(i64::try_from(windows.0).unwrap_or(i64::MAX).saturating_mul(1000));
+            let input = machine.put(text)?;
             let mut add = |path, document| match (lasting.address(path), lasting.address(document)) {
                 (Some(path), Some(value)) => machine.add(input, path, value),
                 _ => Ok(()),
@@ -267,7 +285,7 @@ impl Rego {
                 add(Document::QuotasPath, Document::Quotas)?;
             }
             let data = lasting.address(Document::Data).unwrap_or(input);
-            let document = machine.evaluate(self.policy.entrypoint, input, data)?;
+            let document = machine.evaluate(policy.entrypoint, input, data)?;
             Ok((document, machine.heap_end()?))
         });
         self.took(took);
@@ -384,14 +402,9 @@ impl Rego {
     /// Puts documents that changed into the module's memory.
     fn put(&mut self, export: Export, upto: Document) -> Result<(), CallError> {
         let Self { machine, lasting, data, pods, bandwidth, limits, .. } = self;
-        let text = |document| match document {
-            Document::PodsPath => Ok(r#"["pods"]"#.to_owned()),
-            Document::QuotasPath => Ok(r#"["bandwidth"]"#.to_owned()),
-            Document::Data => Ok(data.clone()),
-            Document::Pods => Ok(input::pods(pods.values().map(String::as_str))),
-            Document::Quotas => input::bandwidth(bandwidth.as_deref().unwrap_or_default()),
-        };
-        let (result, took) = machine.within(limits, |machine| lasting.put(machine, upto, text));
+        let (result, took) = machine.within(limits, |machine| {
+            lasting.put(machine, upto, |document| document.text(data, pods, bandwidth.as_deref()))
+        });
         self.took(took);
         result.map_err(|error| self.ended(export, &error))
     }

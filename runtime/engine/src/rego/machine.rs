@@ -198,7 +198,8 @@ impl Machine {
 
     fn numbers(&mut self, at: u32) -> wasmtime::Result<Vec<(String, i32)>> {
         let text = self.exports.dump(&mut self.store, at)?;
-        let value = Value::parse(&text).map_err(|error| NoAbi(format!("a table of names cannot be read: {error}")))?;
+        let read = Value::parse(&String::from_utf8_lossy(&text));
+        let value = read.map_err(|error| NoAbi(format!("a table of names cannot be read: {error}")))?;
         let number = |(name, number): (&Value, &Value)| {
             let number = i32::try_from(number.as_number()?.as_i64()?).ok()?;
             Some((name.as_str()?.to_owned(), number))
@@ -250,7 +251,7 @@ impl Machine {
         let text = exports.dump(store, result)?;
         let broken = |why: &dyn std::fmt::Display| Abort(format!("its result cannot be read: {why}"));
         // A set with one object for each way in which the entrypoint is true: none, or one with what it is.
-        let results = Value::parse(&text).map_err(|error| broken(&error))?;
+        let results = Value::parse(&String::from_utf8_lossy(&text)).map_err(|error| broken(&error))?;
         let Value::Set(mut results) = results else { return Err(broken(&"it is no set").into()) };
         match results.pop_first() {
             None => Ok(None),
@@ -315,15 +316,15 @@ impl Exports {
         })
     }
 
-    /// A value's text. Longer ones than the host takes are an [`Abort`].
-    fn dump(&self, mut store: impl AsContextMut<Data = Host>, value: u32) -> wasmtime::Result<String> {
+    /// A value's text. Longer ones than the host takes are an [`Abort`]. Rego's texts are bytes, so it may be no UTF-8.
+    fn dump(&self, mut store: impl AsContextMut<Data = Host>, value: u32) -> wasmtime::Result<Vec<u8>> {
         let at = self.value_dump.call(&mut store, value)?;
         let text = self.text(&store, at)?;
         self.free.call(&mut store, at)?;
         Ok(text)
     }
 
-    fn text(&self, store: impl AsContext<Data = Host>, at: u32) -> wasmtime::Result<String> {
+    fn text(&self, store: impl AsContext<Data = Host>, at: u32) -> wasmtime::Result<Vec<u8>> {
         let store = store.as_context();
         let most = store.data().most;
         let rest = usize::try_from(at).ok().and_then(|at| self.memory.data(&store).get(at..)).unwrap_or_default();
@@ -336,8 +337,7 @@ impl Exports {
             };
             return Err(Abort(why).into());
         };
-        let text = rest.get(..length).unwrap_or_default().to_vec();
-        Ok(String::from_utf8(text).map_err(|_| Abort("it hands over a text that is not UTF-8".to_owned()))?)
+        Ok(rest.get(..length).unwrap_or_default().to_vec())
     }
 
     /// Puts a value into the module's memory, by its text.
@@ -395,7 +395,7 @@ fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
 /// The memory is imported, so that it is there even while the module starts.
 fn said(caller: &mut Caller<'_, Host>, at: u32) -> wasmtime::Result<String> {
     match caller.data().exports.clone() {
-        Some(exports) => exports.text(&*caller, at),
+        Some(exports) => Ok(String::from_utf8_lossy(&exports.text(&*caller, at)?).into_owned()),
         None => Ok("it ended itself while it started".to_owned()),
     }
 }
@@ -409,10 +409,14 @@ fn call<const N: usize>(mut caller: Caller<'_, Host>, id: i32, arguments: [u32; 
     let mut values = Vec::with_capacity(N);
     for at in arguments {
         let text = exports.dump(&mut caller, at)?;
-        match Value::parse(&text) {
+        let read = match str::from_utf8(&text) {
+            Ok(text) => Value::parse(text).map_err(|error| format!("an argument cannot be read: {error}")),
+            Err(_) => Err("an argument is a text that is no UTF-8".to_owned()),
+        };
+        match read {
             Ok(value) => values.push(value),
-            Err(error) => {
-                caller.data_mut().fault(format!("{}: an argument cannot be read: {error}", builtin.name()));
+            Err(why) => {
+                caller.data_mut().fault(format!("{}: {why}", builtin.name()));
                 return Ok(0);
             }
         }

@@ -14,6 +14,7 @@ use crate::command;
 use crate::interrupt::Interrupt;
 use crate::privilege::Privilege;
 use crate::registry::Registries;
+use crate::rego;
 use crate::workspace::Workspace;
 
 /// Builds the tests, runs them and counts what they report.
@@ -68,7 +69,8 @@ fn all(
 ) -> Result<()> {
     let dir = default_dir(workspace);
     let (config, binary, modules) = (dir.join("admin.kubeconfig"), workspace.binary(), workspace.modules());
-    let variables: [(&str, &OsStr); 9] = [
+    let bundles = rego::bundles(workspace);
+    let variables: [(&str, &OsStr); 10] = [
         ("KUBECONFIG", config.as_ref()),
         ("QOSM_TEST_CLUSTER", dir.as_ref()),
         ("QOSM_XTASK", xtask.as_ref()),
@@ -77,6 +79,7 @@ fn all(
         ("QOSM_HELM", tools.helm.as_ref()),
         ("QOSM_BIN", binary.as_ref()),
         ("QOSM_MODULES", modules.as_ref()),
+        ("QOSM_BUNDLES", bundles.as_ref()),
         ("RUST_BACKTRACE", "1".as_ref()),
     ];
     for test in tests {

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::case::{Case, EventExpectation, Expectation, Expected, RejectionExpectation, StartExpectation, TickFacts};
+use super::case::Case;
 use super::driver::{Driver, Outcome};
+use super::expectation::{EventExpectation, Expectation, Expected, RejectionExpectation, StartExpectation};
 use super::stage::Stage;
+use super::tick::TickFacts;
 use crate::mock::Value;
 use crate::{Target, Tick};
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::case::{
-    AlarmRow, BandwidthRow, ContainerFacts, CpuRow, MemoryRow, NodeFacts, NumaNodeRow, NumaRow, PodDescription,
-    PressureRow, ProgressRow, Quota, ResourceWord, ScopeWord, StallRow, TickFacts, TriggerRow,
-};
+use super::case::{ContainerFacts, NodeFacts, PodDescription};
 use super::run::CaseError;
+use super::tick::{
+    AlarmRow, BandwidthRow, CpuRow, MemoryRow, NumaNodeRow, NumaRow, PressureRow, ProgressRow, Quota, ResourceWord,
+    ScopeWord, StallRow, TickFacts, TriggerRow,
+};
 use crate::kubelet;
 use crate::mock::{CPU_QUOTA, Columns, Value};
 use crate::{

@@ -1,0 +1,515 @@
+//! What a case file says of a tick: what happens, and what is measured.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value as Json};
+
+use super::case::{NodeFacts, PodDescription};
+use super::expectation::{EventExpectation, Expectation, RejectionExpectation, StartExpectation};
+
+/// One tick.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a pod comes, is throttled, and goes
+///     ticks:
+///       - {cause: podsChanged, upsert: [{name: default/web, containers: [{name: app}]}]}
+///       - {windowMillis: 500, repeat: 3, cpu: {default/web/app: {usageUsec: 250000, nrPeriods: 5, nrThrottled: 5}}}
+///       - {cause: podsChanged, remove: [default/web]}
+///     ",
+/// )?;
+/// assert_eq!(case.ticks[1].repeat, Some(3));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct TickFacts {
+    /// What it shows.
+    pub about: String,
+    /// Time since the tick before; 1000 when left out.
+    pub window_millis: Option<u64>,
+    /// `interval` (when left out), `podsChanged`, `configChanged` or `alarm`.
+    pub cause: Option<String>,
+    /// Triggers that fired; for this tick alone.
+    pub alarms: Vec<AlarmRow>,
+    /// How often the tick is played; `expect` is what changes from before the first to after the last time. 1 when left out.
+    pub repeat: Option<u32>,
+    /// New policy-level configuration.
+    pub configure: Option<Map<String, Json>>,
+    /// Pods that are new or changed.
+    pub upsert: Vec<PodDescription>,
+    /// Names of pods that are gone.
+    pub remove: Vec<String>,
+    /// What is new about the node.
+    pub node: NodeFacts,
+    /// CPU samples by `namespace/pod/container`; stay until they are said anew, `{}` for none.
+    pub cpu: Option<BTreeMap<String, CpuRow>>,
+    /// Memory samples; stay likewise.
+    pub memory: Option<BTreeMap<String, MemoryRow>>,
+    /// Pressure samples; stay likewise.
+    pub pressure: Option<BTreeMap<String, PressureRow>>,
+    /// The NUMA nodes; stay likewise.
+    pub numa_nodes: Option<Vec<NumaNodeRow>>,
+    /// NUMA samples; stay likewise.
+    pub numa: Option<BTreeMap<String, NumaRow>>,
+    /// How far migrations are; stay likewise.
+    pub migrations: Option<BTreeMap<String, ProgressRow>>,
+    /// Rows of the bandwidth column that differ from what is held; for this tick alone.
+    pub bandwidth: Vec<BandwidthRow>,
+    /// All that changes.
+    pub expect: Vec<Expectation>,
+    /// Pods that are refused.
+    pub rejections: Vec<RejectionExpectation>,
+    /// Migrations that are started.
+    pub starts: Vec<StartExpectation>,
+    /// Containers whose migration is stopped.
+    pub stops: Vec<String>,
+    /// Events that are emitted, in order.
+    pub events: Vec<EventExpectation>,
+    /// A part of the error with which a call fails; its settings are dropped.
+    pub error: Option<String>,
+}
+
+/// A trigger that fired.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: something fires between two intervals
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - cause: alarm
+///         alarms:
+///           - {trigger: throttling, target: container default/web/app}
+///           - {trigger: {pressure: {scope: node, resource: memory, full: true, stallUsec: 100000}}}
+///     ",
+/// )?;
+/// assert_eq!(case.ticks[0].alarms[0].target.as_deref(), Some("container default/web/app"));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AlarmRow {
+    /// Which.
+    pub trigger: TriggerRow,
+    /// As in [`Expectation::target`]; the node when left out.
+    pub target: Option<String>,
+}
+
+/// What a policy can ask to be woken by, e.g. `throttling` or `{pressure: {scope: node, resource: memory}}`.
+///
+/// ```
+/// use qosm_sdk::testing::{Case, TriggerRow};
+///
+/// let case = Case::parse(
+///     "
+///     about: something fires between two intervals
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - cause: alarm
+///         alarms:
+///           - {trigger: throttling, target: container default/web/app}
+///           - {trigger: {pressure: {scope: node, resource: memory, full: true, stallUsec: 100000}}}
+///     ",
+/// )?;
+/// assert!(matches!(case.ticks[0].alarms[0].trigger, TriggerRow::Throttling));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum TriggerRow {
+    /// A container used up its quota.
+    Throttling,
+    /// Pressure above a threshold.
+    Pressure(PressureTriggerRow),
+    /// `memory.high`, the limit, or the OOM killer.
+    MemoryEvents,
+    /// A container's cgroup appeared.
+    ContainerStarted,
+}
+
+/// A threshold of pressure.
+///
+/// ```
+/// use qosm_sdk::testing::{Case, TriggerRow};
+///
+/// let case = Case::parse(
+///     "
+///     about: something fires between two intervals
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - cause: alarm
+///         alarms:
+///           - {trigger: throttling, target: container default/web/app}
+///           - {trigger: {pressure: {scope: node, resource: memory, full: true, stallUsec: 100000}}}
+///     ",
+/// )?;
+/// let TriggerRow::Pressure(pressure) = case.ticks[0].alarms[1].trigger else { return Ok(()) };
+/// assert_eq!((pressure.full, pressure.stall_usec), (true, Some(100_000)));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PressureTriggerRow {
+    /// `node`, `pod` or `container`.
+    pub scope: ScopeWord,
+    /// `cpu`, `memory` or `io`.
+    pub resource: ResourceWord,
+    /// Whether all have to wait; any of them when left out.
+    #[serde(default)]
+    pub full: bool,
+    /// Time lost; 150000 when left out.
+    pub stall_usec: Option<u32>,
+    /// The window; 1000000 when left out.
+    pub window_usec: Option<u32>,
+}
+
+/// Whose pressure.
+///
+/// ```
+/// use qosm_sdk::testing::{Case, ScopeWord, TriggerRow};
+///
+/// let case = Case::parse(
+///     "
+///     about: something fires between two intervals
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - cause: alarm
+///         alarms:
+///           - {trigger: throttling, target: container default/web/app}
+///           - {trigger: {pressure: {scope: node, resource: memory, full: true, stallUsec: 100000}}}
+///     ",
+/// )?;
+/// let TriggerRow::Pressure(pressure) = case.ticks[0].alarms[1].trigger else { return Ok(()) };
+/// assert!(matches!(pressure.scope, ScopeWord::Node));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ScopeWord {
+    /// The node's.
+    Node,
+    /// A pod's.
+    Pod,
+    /// A container's.
+    Container,
+}
+
+/// What there is too little of.
+///
+/// ```
+/// use qosm_sdk::testing::{Case, ResourceWord, TriggerRow};
+///
+/// let case = Case::parse(
+///     "
+///     about: something fires between two intervals
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - cause: alarm
+///         alarms:
+///           - {trigger: throttling, target: container default/web/app}
+///           - {trigger: {pressure: {scope: node, resource: memory, full: true, stallUsec: 100000}}}
+///     ",
+/// )?;
+/// let TriggerRow::Pressure(pressure) = case.ticks[0].alarms[1].trigger else { return Ok(()) };
+/// assert!(matches!(pressure.resource, ResourceWord::Memory));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ResourceWord {
+    /// A CPU.
+    Cpu,
+    /// Memory.
+    Memory,
+    /// Input or output.
+    Io,
+}
+
+/// A CPU sample.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a sample
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - cpu: {default/web/app: {usageUsec: 480000, nrPeriods: 10, nrThrottled: 4, throttledUsec: 90000}}
+///     ",
+/// )?;
+/// let Some(cpu) = &case.ticks[0].cpu else { return Ok(()) };
+/// assert_eq!(cpu["default/web/app"].nr_throttled, 4);
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct CpuRow {
+    /// CPU time used.
+    pub usage_usec: u64,
+    /// Periods that passed.
+    pub nr_periods: u64,
+    /// Periods throttled.
+    pub nr_throttled: u64,
+    /// Time throttled.
+    pub throttled_usec: u64,
+}
+
+/// A memory sample.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a sample
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - memory: {default/web/app: {usageBytes: 3145728, anonBytes: 2097152}}
+///     ",
+/// )?;
+/// let Some(memory) = &case.ticks[0].memory else { return Ok(()) };
+/// assert_eq!(memory["default/web/app"].anon_bytes, 2 << 20);
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct MemoryRow {
+    /// All memory.
+    pub usage_bytes: u64,
+    /// Anonymous memory.
+    pub anon_bytes: u64,
+    /// Page cache.
+    pub file_bytes: u64,
+    /// Page cache not used lately.
+    pub inactive_file_bytes: u64,
+    /// Times throttled.
+    pub high_events: u64,
+    /// Times at the limit.
+    pub max_events: u64,
+    /// Processes killed.
+    pub oom_kills: u64,
+}
+
+/// A pressure sample.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a sample
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - pressure: {default/web/app: {memory: {someUsec: 150000, fullUsec: 20000}}}
+///     ",
+/// )?;
+/// let Some(pressure) = &case.ticks[0].pressure else { return Ok(()) };
+/// assert_eq!(pressure["default/web/app"].memory.some_usec, 150_000);
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PressureRow {
+    /// Waiting for a CPU.
+    pub cpu: StallRow,
+    /// Waiting for memory.
+    pub memory: StallRow,
+    /// Waiting for input or output.
+    pub io: StallRow,
+}
+
+/// Time lost.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a sample
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - pressure: {default/web/app: {io: {someUsec: 7}}}
+///     ",
+/// )?;
+/// let Some(pressure) = &case.ticks[0].pressure else { return Ok(()) };
+/// assert_eq!(pressure["default/web/app"].io.full_usec, 0);
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct StallRow {
+    /// By some threads.
+    pub some_usec: u64,
+    /// By all.
+    pub full_usec: u64,
+}
+
+/// A NUMA node.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: two NUMA nodes
+///     ticks:
+///       - numaNodes: [{id: 0}, {id: 1, cpus: 0}]
+///     ",
+/// )?;
+/// assert_eq!(case.ticks[0].numa_nodes.as_ref().map(Vec::len), Some(2));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NumaNodeRow {
+    /// Its number.
+    pub id: u32,
+    /// How many CPUs it has; 2 when left out.
+    pub cpus: Option<u32>,
+    /// Memory on it; 16 GiB when left out.
+    pub memory_bytes: Option<u64>,
+    /// Of that, what could be used; half of it when left out.
+    pub available_bytes: Option<u64>,
+    /// Distances; 10 to itself and 20 to all others when left out.
+    #[serde(default)]
+    pub distances: Vec<u32>,
+}
+
+/// A NUMA sample.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a sample
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - numa: {default/web/app: {cpuNodes: [1], pages: {0: 57000, 1: 43000}}}
+///     ",
+/// )?;
+/// let Some(numa) = &case.ticks[0].numa else { return Ok(()) };
+/// assert_eq!(numa["default/web/app"].pages[&0], 57_000);
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NumaRow {
+    /// What tells this life of the container from others; follows from the container when left out.
+    pub identity: Option<u64>,
+    /// Nodes of its CPUs.
+    pub cpu_nodes: Vec<u32>,
+    /// Nodes of its memory; all when left out.
+    pub memory_nodes: Option<Vec<u32>>,
+    /// Pages by node.
+    pub pages: BTreeMap<u32, u64>,
+}
+
+/// How far a migration is.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a sample
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - migrations: {default/web/app: {state: moving, pagesFound: 57000, pagesMoved: 20000}}
+///     ",
+/// )?;
+/// let Some(migrations) = &case.ticks[0].migrations else { return Ok(()) };
+/// assert_eq!(migrations["default/web/app"].state, "moving");
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ProgressRow {
+    /// `waiting`, `moving`, `paused`, `done`, `failed` or `stopped`.
+    pub state: String,
+    /// The number that it was started with; the latest of the container when left out.
+    pub token: Option<u64>,
+    /// Pages in the wrong place.
+    #[serde(default)]
+    pub pages_found: u64,
+    /// Pages that were moved.
+    #[serde(default)]
+    pub pages_moved: u64,
+    /// Pages that stay, by error.
+    #[serde(default)]
+    pub pages_failed: BTreeMap<String, u64>,
+    /// Pages for which there was no room.
+    #[serde(default)]
+    pub pages_without_room: u64,
+    /// Processes that failed: number and error.
+    #[serde(default)]
+    pub failures: BTreeMap<u32, String>,
+    /// Why it failed or waits.
+    #[serde(default)]
+    pub why: String,
+}
+
+/// A quota that is not what is held.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: somebody else wrote the quota
+///     ticks:
+///       - bandwidth: [{target: container default/web/app, quotaUsec: 70000}]
+///     ",
+/// )?;
+/// assert_eq!(case.ticks[0].bandwidth[0].target, "container default/web/app");
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BandwidthRow {
+    /// As in [`Expectation::target`].
+    pub target: String,
+    /// The quota in force; `unreadable` takes the row out.
+    pub quota_usec: Quota,
+}
+
+/// A quota: a number, `max`, or `unreadable`.
+///
+/// ```
+/// use qosm_sdk::testing::Quota;
+///
+/// assert_eq!(Quota::try_from(serde_json::json!(50_000)), Ok(Quota::Micros(50_000)));
+/// assert_eq!(Quota::try_from(serde_json::json!("max")), Ok(Quota::Max));
+/// assert!(Quota::try_from(serde_json::json!("much")).is_err());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Json")]
+pub enum Quota {
+    /// So many microseconds each period.
+    Micros(u64),
+    /// Unlimited.
+    Max,
+    /// The file cannot be read.
+    Unreadable,
+}
+
+impl TryFrom<Json> for Quota {
+    type Error = String;
+
+    fn try_from(json: Json) -> Result<Self, String> {
+        match (&json, json.as_u64()) {
+            (_, Some(micros)) => Ok(Self::Micros(micros)),
+            (Json::String(word), _) if word == "max" => Ok(Self::Max),
+            (Json::String(word), _) if word == "unreadable" => Ok(Self::Unreadable),
+            _ => Err(format!("{json} is no quota: give microseconds, `max` or `unreadable`")),
+        }
+    }
+}
