@@ -58,6 +58,9 @@ qosm_sdk::export!(MemoryLocality);
 /// Digests from before the start wait so long for their containers to show up.
 const RESTORED_KEPT_USEC: u64 = 600_000_000;
 
+/// Events of one evaluation, as many as the host takes.
+const EVENTS: usize = 256;
+
 /// The policy.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryLocality {
@@ -120,9 +123,9 @@ impl Policy for MemoryLocality {
         let (nodes, samples, migrations) = (host.numa_nodes(), host.numa(), host.migrations());
         let settings = self.settings.clone();
         let view = View { settings: &settings, nodes: &nodes, samples: &samples, migrations: &migrations };
-        let count = self.done.len();
+        let (count, mut events_left) = (self.done.len(), EVENTS);
         for tracked in self.pods.values_mut().filter(|tracked| tracked.has_work(self.now_usec, keeps)) {
-            tracked.look(&view, &mut self.tokens, &mut self.done, self.now_usec, host);
+            tracked.look(&view, &mut self.tokens, &mut self.done, self.now_usec, &mut events_left, host);
         }
         if self.done.len() != count {
             self.tidy(&view);
@@ -161,5 +164,42 @@ impl MemoryLocality {
                 Err(error) => host.log(Level::Warn, &error),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qosm_sdk::{NumaNode, PodFacts, Session, mock};
+
+    use super::*;
+
+    #[test]
+    fn more_pods_than_events_are_told_one_evaluation_after_the_other() {
+        let mut host = mock::MockHost::default();
+        let mut policy = Session::<MemoryLocality>::default();
+        policy.configure(&mut host, "{}").unwrap();
+        let pod = |id| PodFacts {
+            config: r#"{"policy": "bestEffort"}"#.into(),
+            containers: vec![mock::container(id, "app")],
+            ..mock::pod(id, "default", &format!("web-{id}"))
+        };
+        policy.pods(&mut host, (1..=600).map(pod).collect(), &[]).unwrap();
+        let node = NumaNode {
+            id: 0,
+            cpus: 2,
+            memory_bytes: 1 << 34,
+            free_bytes: 1 << 33,
+            available_bytes: 1 << 33,
+            distances: vec![10],
+        };
+        host.columns.numa_nodes = vec![node];
+        let mut told = BTreeSet::new();
+        for expected in [256, 256, 88, 0] {
+            policy.evaluate(&mut host, mock::tick(1_000)).unwrap();
+            let events = std::mem::take(&mut host.events);
+            assert_eq!(events.len(), expected);
+            told.extend(events.iter().map(|event| event.pod));
+        }
+        assert_eq!(told.len(), 600, "each once");
     }
 }

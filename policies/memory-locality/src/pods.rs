@@ -96,13 +96,15 @@ impl Tracked {
         }
     }
 
-    /// One look: begins a round that is due, or sees how far the one under way is.
+    /// One look: begins a round that is due, or sees how far the one under way is. A round of which nobody can be told any more
+    /// in this evaluation ends in the next.
     pub(crate) fn look<H: PageMigration + PodEvent + Cpuset>(
         &mut self,
         view: &View<'_>,
         tokens: &mut Tokens,
         done: &mut Done,
         now_usec: u64,
+        events_left: &mut usize,
         host: &mut H,
     ) {
         if view.settings.keep_local && self.wish().is_some() {
@@ -120,7 +122,10 @@ impl Tracked {
         }
         match round.advance(view, tokens, host) {
             Standing::UnderWay => self.round = Some(round),
-            Standing::Ended => self.end(&round, view, done, host),
+            Standing::Ended if *events_left == 0 => self.round = Some(round),
+            Standing::Ended => {
+                *events_left -= usize::from(self.end(&round, view, done, host));
+            }
             Standing::CalledOff => {
                 round.stop(|container| self.has(container), host);
                 self.not_before_usec = now_usec.saturating_add(CALLED_OFF_USEC);
@@ -211,12 +216,14 @@ impl Tracked {
         self.round = Some(Round { started_usec: now_usec, parts: parts.collect() });
     }
 
-    fn end(&mut self, round: &Round, view: &View<'_>, done: &mut Done, host: &mut impl PodEvent) {
+    /// Whether the pod's owner was told.
+    fn end(&mut self, round: &Round, view: &View<'_>, done: &mut Done, host: &mut impl PodEvent) -> bool {
         let outcomes = round.outcomes();
         let kind = Kind::of(outcomes.iter().map(|(_, outcome)| *outcome));
         let pages = self.pages(view);
         let told = Told { kind, local_percent: pages.local_percent() };
-        if told.is_news(self.told) {
+        let is_news = told.is_news(self.told);
+        if is_news {
             host.emit(self.pod.id, EventKind::Normal, kind.reason(), &message(&outcomes, pages));
             self.told = Some(told);
         }
@@ -235,6 +242,7 @@ impl Tracked {
                 done.extend(round.parts.iter().map(|part| part.digest));
             }
         }
+        is_news
     }
 
     /// Pages of the pod's containers for which there is a way.

@@ -466,14 +466,14 @@ impl Agent {
         Ok(step)
     }
 
-    /// Tries a parked policy again. `false` = there is none of that name.
+    /// Tries a parked policy again; whoever loads modules tries those that could not be. `false` = there is none of that name.
     pub fn retry(&mut self, policy: &str) -> bool {
         match self.policies.iter_mut().find(|known| **known.name() == *policy) {
             Some(known) => {
                 known.retry();
                 true
             }
-            None => false,
+            None => self.unloaded.iter().any(|unloaded| unloaded.policy == policy),
         }
     }
 

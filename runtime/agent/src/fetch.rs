@@ -67,7 +67,7 @@ struct State {
     /// As the entry names it.
     module: String,
     is_running: bool,
-    /// Whether it runs because an operator wants to know what the tag stands for by now.
+    /// Whether it runs because an operator wants to know what is there by now.
     is_looked_up: bool,
     /// The muster that asked for it last.
     round: u64,
@@ -151,6 +151,16 @@ impl Fetcher {
         self.anew.insert(module);
     }
 
+    /// What could not be fetched is tried again at the next muster; says whether there is any.
+    pub(crate) fn hurry(&self) -> bool {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = states.values_mut().filter(|state| state.failed.is_some() && !state.is_running);
+        waiting.fold(false, |_, state| {
+            (state.failed, state.failures) = (None, 0);
+            true
+        })
+    }
+
     /// A muster begins.
     pub(crate) fn begin(&mut self) {
         self.round += 1;
@@ -212,9 +222,10 @@ impl Shelf for Fetcher {
         let now = Instant::now();
         let has_tag = matches!(location, Location::Registry(reference) if reference.digest().is_none());
         let is_anew = entry.module.as_ref().is_some_and(|module| self.anew.remove(module));
-        if is_anew && has_tag && stored.is_some() && !state.is_running {
+        // Not what was found out the last time: it may have been pushed or signed since.
+        if is_anew && (has_tag || stored.is_none()) && !state.is_running {
             (state.is_looked_up, state.failed) = (true, None);
-            self.send(job(true), state);
+            self.send(job(stored.is_some()), state);
         }
         if state.is_looked_up && state.is_running {
             return Err(LoadError::Pending { policy: policy(), location: text(location) });

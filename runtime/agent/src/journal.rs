@@ -176,6 +176,11 @@ impl fmt::Debug for Journal {
 }
 
 impl Journal {
+    /// Whether a folder has the journal of this boot.
+    pub fn is_there(dir: &Dir, boot_id: &str) -> bool {
+        dir.exists(name(boot_id))
+    }
+
     /// Opens this boot's journal in the state folder, and makes it if there is none. Journals of earlier boots are removed,
     /// and one that is damaged beyond reading is set aside under the name `*.damaged`.
     ///
@@ -185,7 +190,7 @@ impl Journal {
     ///
     /// [`JournalError::InUse`] when an agent has it open; [`JournalError::Open`] when the folder cannot be written.
     pub fn open(dir: &Dir, shown: &Path, boot_id: &str) -> Result<Self, JournalError> {
-        let name = format!("journal-{boot_id}.redb");
+        let name = name(boot_id);
         let path = shown.join(&name);
         sweep_earlier_boots(dir, &name);
         let opened = |source| JournalError::Open { path: path.clone(), source };
@@ -349,6 +354,10 @@ impl Journal {
             Ok(holds)
         })
     }
+}
+
+fn name(boot_id: &str) -> String {
+    format!("journal-{boot_id}.redb")
 }
 
 fn open_store(dir: &Dir, name: &str, path: &Path) -> Result<Database, JournalError> {

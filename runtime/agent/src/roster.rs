@@ -381,7 +381,8 @@ impl Recruiter {
         if is_new {
             self.keep_swaps();
         }
-        is_new
+        let hurries = self.fetcher.as_ref().is_some_and(Fetcher::hurry);
+        is_new || hurries
     }
 
     /// Takes what the agent's own file says by now.

@@ -130,8 +130,8 @@ impl Opa {
             return Err(BuildError::Bundle {
                 // As it would have been called.
                 bundle: bundle.with_extension("gz"),
-                problem: "the METADATA of the rule `settings` have no `custom: {qosm: {name: …, version: …, grants: […]}}`; those of a \
-                          package do not travel in a bundle"
+                problem: "no rule `settings` has METADATA with both `entrypoint: true` and `custom: {qosm: {name: …, version: …, \
+                          grants: […]}}`; those of a package do not travel in a bundle"
                     .to_owned(),
             });
         }

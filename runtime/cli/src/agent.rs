@@ -196,6 +196,14 @@ fn raise_file_limit() {
     }
 }
 
+/// What modules say, and nothing else, for whoever tries one out.
+pub(crate) fn log_modules() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("QOSM_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("off,qosm_agent::arbitrate=info"));
+    let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    base.without_time().with_target(false).with_ansi(false).init();
+}
+
 pub(crate) fn log(format: LogFormat) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("QOSM_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));

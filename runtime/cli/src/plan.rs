@@ -46,7 +46,7 @@ pub(crate) fn read_facts(path: &Path) -> Result<Facts, Usage> {
 
 /// Prints what would be written, and tells what else there is to say.
 pub(crate) fn show(planned: Planned, output: Output) -> anyhow::Result<Answer> {
-    let Planned { decisions, refused, problems, failing, notes } = planned;
+    let Planned { decisions, refused, problems, failing, events, notes } = planned;
     match output {
         Output::Json => print::json(&decisions)?,
         Output::Table => print::text(&table(&decisions))?,
@@ -56,6 +56,9 @@ pub(crate) fn show(planned: Planned, output: Output) -> anyhow::Result<Answer> {
     }
     for line in not_possible(&refused) {
         eprintln!("{line}");
+    }
+    for event in &events {
+        eprintln!("{event}");
     }
     for problem in &problems {
         eprintln!("problem: {problem}");
@@ -75,12 +78,18 @@ fn notes(migrations: Vec<MigrationDecision>, notes: Vec<String>) -> Vec<String> 
     moved.chain(notes).collect()
 }
 
+/// What a pod's owner would be told.
+fn told(pod: &str, reason: &str, message: &str) -> String {
+    format!("event {pod} {reason}: {message}")
+}
+
 /// What would be written, and what would not.
 pub(crate) struct Planned {
     pub(crate) decisions: Vec<Decision>,
     refused: Vec<Decision>,
     problems: Vec<String>,
     failing: Vec<(String, String)>,
+    events: Vec<String>,
     notes: Vec<String>,
 }
 
@@ -98,6 +107,7 @@ pub(crate) fn on_facts(
         refused: outcome.refused,
         problems: outcome.problems,
         failing: outcome.failing.into_iter().collect(),
+        events: outcome.events.iter().map(|event| told(&event.pod, &event.reason, &event.message)).collect(),
         notes: notes(outcome.migrations, replay.notes()),
     })
 }
@@ -131,6 +141,7 @@ fn on_this_host(
         refused: step.refused,
         problems: agent.problems(),
         failing,
+        events: step.events.iter().map(|event| told(&event.pod, &event.reason, &event.message)).collect(),
         notes: notes(step.migrations, agent.notes(now)),
     })
 }

@@ -24,13 +24,24 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
     }
     let state = match Dir::open_ambient_dir(&args.state_dir, ambient_authority()) {
         Ok(state) => state,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return report(args, &[]),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            anyhow::bail!(
+                "there is no state folder {}: if an agent ran here, say with --state-dir where it kept its state",
+                args.state_dir.display()
+            );
+        }
         Err(error) => {
             return Err(error).with_context(|| format!("cannot open the state folder {}", args.state_dir.display()));
         }
     };
     let boot = std::fs::read_to_string(args.host.proc.join("sys/kernel/random/boot_id"))
         .context("cannot tell this boot from earlier ones")?;
+    if !Journal::is_there(&state, boot.trim()) {
+        eprintln!(
+            "note: {} holds no journal since this boot: no agent that kept its state there has set anything",
+            args.state_dir.display()
+        );
+    }
     let journal = Journal::open(&state, &args.state_dir, boot.trim())?;
     let mut restored = restore(&mut host::open(&args.host)?, &journal, args.dry_run)?;
     for _ in 0..RETRIES {

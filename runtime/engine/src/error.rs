@@ -316,7 +316,9 @@ pub enum CallError {
         cause: String,
     },
     /// It took too long.
-    #[error("module `{module}` was stopped in `{export}`: it had used up its {limit:?}")]
+    #[error(
+        "module `{module}` was stopped in `{export}`: it had used up its {limit:?} of CPU time; the operator's limit is `evaluationMillis`"
+    )]
     TimedOut {
         /// The policy's name, or the digest where there is no policy yet.
         module: Arc<str>,
@@ -406,7 +408,9 @@ pub struct Breach {
 #[non_exhaustive]
 pub enum Exhausted {
     /// Linear memory.
-    #[error("it wants {wanted} of memory and may have {limit}")]
+    #[error(
+        "it wants {wanted} of memory and may have {limit}; the operator's limit is `memoryMib`, or `limits.memoryMiB` of a PolicyModule"
+    )]
     Memory {
         /// What it asked for.
         wanted: Bytes,

@@ -117,45 +117,68 @@ fn defaults(engines: [&Engine; 2], args: &BenchArgs, measured: &Subject) -> anyh
 /// All policies on nodes of that size, in turns: whatever else the machine does hits all of them alike.
 fn measure(engines: [&Engine; 2], entrants: &[Entrant], containers: u32) -> anyhow::Result<Vec<Row>> {
     let mut running = Vec::new();
-    let [engine, counting] = engines;
-    for entrant in entrants {
-        let node = Node::new(containers);
-        let [module, counted] = &entrant.modules;
-        let context = || format!("{} does not run with {containers} containers", entrant.description.name);
-        let instance = begin(counting, counted, entrant, &node).with_context(context)?;
-        let fuel = fuel(instance, &node).with_context(context)?;
-        let instance = begin(engine, module, entrant, &node).with_context(context)?;
-        running.push((entrant, fuel, instance, node, Vec::new(), 0));
+    for (place, entrant) in entrants.iter().enumerate() {
+        match start(engines, entrant, containers) {
+            Ok(started) => running.push(started),
+            Err(error) => excuse(place == 0, entrant, containers, error)?,
+        }
     }
     for tick in 0..WARM_UP + MEASURED {
-        for (entrant, _, instance, node, times, settings) in &mut running {
+        let mut place = 0;
+        while let Some((entrant, _, instance, node, times, settings)) = running.get_mut(place) {
             let columns = node.columns(tick);
             let begun = cpu_time();
             let staged = evaluate(instance, &columns, tick);
             let took = cpu_time().saturating_sub(begun);
-            let staged =
-                staged.with_context(|| format!("{} fails with {containers} containers", entrant.description.name))?;
-            *settings = staged.max(*settings);
-            if tick >= WARM_UP {
-                times.push(took);
+            match staged {
+                Ok(staged) => {
+                    *settings = staged.max(*settings);
+                    if tick >= WARM_UP {
+                        times.push(took);
+                    }
+                    place += 1;
+                }
+                Err(error) => {
+                    excuse(place == 0, entrant, containers, error)?;
+                    running.remove(place);
+                }
             }
         }
     }
-    let row =
-        |(entrant, fuel, instance, _, mut times, settings): (&Entrant, u64, Instance, Node, Vec<Duration>, usize)| {
-            times.sort_unstable();
-            Row {
-                name: entrant.description.name.clone(),
-                version: entrant.description.version.clone(),
-                containers,
-                median: quantile(&times, 50),
-                p95: quantile(&times, 95),
-                fuel,
-                memory: instance.memory().0,
-                settings,
-            }
-        };
+    let row = |(entrant, fuel, instance, _, mut times, settings): Started<'_>| {
+        times.sort_unstable();
+        Row {
+            name: entrant.description.name.clone(),
+            version: entrant.description.version.clone(),
+            containers,
+            median: quantile(&times, 50),
+            p95: quantile(&times, 95),
+            fuel,
+            memory: instance.memory().0,
+            settings,
+        }
+    };
     Ok(running.into_iter().map(row).collect())
+}
+
+/// What is measured of a policy: what an evaluation executes, and an instance to be timed, with its node.
+type Started<'a> = (&'a Entrant, u64, Instance, Node, Vec<Duration>, usize);
+
+fn start<'a>([engine, counting]: [&Engine; 2], entrant: &'a Entrant, containers: u32) -> anyhow::Result<Started<'a>> {
+    let node = Node::new(containers);
+    let [module, counted] = &entrant.modules;
+    let fuel = fuel(begin(counting, counted, entrant, &node)?, &node)?;
+    Ok((entrant, fuel, begin(engine, module, entrant, &node)?, node, Vec::new(), 0))
+}
+
+/// A policy that does not run: the end of it if it is the one in question, else only not measured beside that.
+fn excuse(is_measured: bool, entrant: &Entrant, containers: u32, error: anyhow::Error) -> anyhow::Result<()> {
+    let error = error.context(format!("{} does not run with {containers} containers", entrant.description.name));
+    if is_measured {
+        return Err(error);
+    }
+    eprintln!("note: {error:#}; it is left out");
+    Ok(())
 }
 
 /// An instance that knows its pods.

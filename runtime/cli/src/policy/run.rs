@@ -22,6 +22,7 @@ use crate::{Answer, modules, plan, replay};
 const NODE: &str = "recordings/node.yaml";
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Answer> {
+    crate::agent::log_modules();
     let subject = Subject::open(&args.subject)?;
     let inputs = args.inputs.as_deref().map(Inputs::new).transpose()?.map(Arc::new);
     let engine = match &inputs {

@@ -31,7 +31,11 @@ pub(crate) fn run(args: &SwapArgs) -> anyhow::Result<Answer> {
             _ if now.roster < swapped.roster => {}
             // What came of something else is no news of this one.
             Some(newer) if !is_meant(&newer.module, &swapped) => {}
-            Some(newer) if !newer.pending => bail!("{} runs on as before: {}", args.policy, newer.why),
+            Some(newer) if !newer.pending => bail!(
+                "{policy} runs on as before: {}; `qosm policy swap {policy} --back` calls the swap off",
+                newer.why,
+                policy = args.policy
+            ),
             Some(newer) => tell(&mut told, &newer.why),
             None if now.health == "fetching" => tell(&mut told, now.error.as_deref().unwrap_or_default()),
             // A module of the same content goes on under another name.
@@ -91,6 +95,14 @@ fn done(args: &SwapArgs, before: &PolicyReport, now: &PolicyReport) -> anyhow::R
         print::json(&json!({"policy": args.policy, "before": before, "now": now}))?;
     } else {
         let line = |report: &PolicyReport| format!("{} {} ({})", report.reference, report.module, report.digest);
+        if args.module.is_none() && line(before) == line(now) {
+            print::text(&format!(
+                "{}\nis   {}\nwhat was asked for and never ran is called off\n",
+                args.policy,
+                line(now)
+            ))?;
+            return Ok(Answer::Good);
+        }
         print::text(&format!("{}\nwas  {}\nis   {}\n", args.policy, line(before), line(now)))?;
         if let Some(trusted) = &now.trusted {
             print::text(&format!("     {trusted}\n"))?;
