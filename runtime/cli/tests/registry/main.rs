@@ -5,6 +5,7 @@
 
 mod bed;
 #[path = "../cli/guest.rs"]
+#[expect(dead_code, reason = "what sets weights is tested elsewhere")]
 mod guest;
 
 mod agents;
