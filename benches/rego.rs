@@ -63,16 +63,10 @@ import rego.v1
 settings contains {"state": {"input": input}}
 "#;
 
-/// Runs `opa`: the one that `QOSM_OPA` names, or that `make setup` keeps, or on the path.
+/// Runs `opa` from the path, where `cargo xtask bench` puts the one that `make setup` keeps.
 fn opa(arguments: &[&str], folder: &Path) -> anyhow::Result<String> {
-    let kept = Path::new(&std::env::var_os("HOME").unwrap_or_default()).join(".cache/qosm/opa-1.22.0/bin/opa");
-    let program = match std::env::var_os("QOSM_OPA") {
-        Some(named) => named.into(),
-        None if kept.is_file() => kept,
-        None => "opa".into(),
-    };
-    let ran = Command::new(program).args(arguments).current_dir(folder).output();
-    let ran = ran.context("opa cannot be started: run `cargo xtask setup --for rego`, or name it in QOSM_OPA")?;
+    let ran = Command::new("opa").args(arguments).current_dir(folder).output();
+    let ran = ran.context("opa cannot be started: run `cargo xtask bench --bench rego`, or put it on the path")?;
     anyhow::ensure!(ran.status.success(), "opa {}: {}", arguments.join(" "), String::from_utf8_lossy(&ran.stderr));
     Ok(String::from_utf8(ran.stdout)?)
 }

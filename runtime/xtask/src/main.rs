@@ -145,10 +145,13 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
 
 /// All benches and the table that they give; with arguments only what these name, and no table.
 fn bench(workspace: &Workspace, rest: &[String]) -> anyhow::Result<()> {
+    // A policy in Rego is measured beside `opa` itself.
+    setup::install(workspace, &[setup::Purpose::Rego])?;
     build(workspace)?;
     command::heading("benches");
     let mut cargo = workspace.cargo();
     cargo.args(["bench", "--workspace", "--no-fail-fast"]).env("QOSM_MODULE_DIR", workspace.modules());
+    cargo.env("PATH", opa::path(workspace)?);
     if !rest.iter().any(|arg| arg.starts_with("--bench")) {
         // Otherwise cargo also asks every crate's unit tests for benches.
         cargo.args(["--bench", "*"]);
