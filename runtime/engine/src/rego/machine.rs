@@ -204,7 +204,7 @@ impl Machine {
             let number = i32::try_from(number.as_number()?.as_i64()?).ok()?;
             Some((name.as_str()?.to_owned(), number))
         };
-        let numbers: Option<Vec<_>> = value.as_object().map_or(None, |object| object.iter().map(number).collect());
+        let numbers: Option<Vec<_>> = value.as_object().and_then(|object| object.iter().map(number).collect());
         Ok(numbers.ok_or_else(|| NoAbi("a table is not one of names and numbers".to_owned()))?)
     }
 
