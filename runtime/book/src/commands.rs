@@ -92,10 +92,10 @@ fn simple(line: usize, words: &[String]) -> Vec<Command> {
         let before = command.iter().take_while(is_before).count();
         let command: Vec<String> = command.into_iter().skip(before).collect();
         // What is run within a pod is a command, too.
-        if command.first().is_some_and(|program| program == "kubectl") {
-            if let Some(at) = command.iter().position(|word| word == "--") {
-                bare.push(command.iter().skip(at + 1).cloned().collect());
-            }
+        if command.first().is_some_and(|program| program == "kubectl")
+            && let Some(at) = command.iter().position(|word| word == "--")
+        {
+            bare.push(command.iter().skip(at + 1).cloned().collect());
         }
         bare.push(command);
     }

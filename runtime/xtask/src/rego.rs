@@ -182,10 +182,10 @@ fn has_library(workspace: &Workspace, project: &Path) -> Result<()> {
         }
     }
     let entries = fs::read_dir(&folder).with_context(|| format!("{} cannot be listed", folder.display()))?;
-    for entry in entries.filter_map(Result::ok).filter(|entry| !library.contains_key(&entry.file_name())) {
-        bail!("{} is no part of the library: {way_out}", entry.path().display());
+    match entries.filter_map(Result::ok).find(|entry| !library.contains_key(&entry.file_name())) {
+        Some(entry) => bail!("{} is no part of the library: {way_out}", entry.path().display()),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Copies the library into every project anew.

@@ -129,7 +129,7 @@ fn events_lines_and_rejections_are_told_when_they_come_in() {
     assert_eq!((staged.events[0].pod, staged.events[0].kind), (WEB, EventKind::Warning));
     assert_eq!((staged.log[0].level, staged.log[0].message.as_str()), (LogLevel::Warn, "hello"));
     let rejection = Rejection { pod: PodId(2), field: "share".to_owned(), message: "too much".to_owned() };
-    assert_eq!(staged.rejections, [rejection.clone()]);
+    assert_eq!(staged.rejections, std::slice::from_ref(&rejection));
     // They stay, the event with other words.
     let staged = tried.declared(&format!("[{}, {line}, {reject}]", event.replace("by 3", "by 4")));
     assert_eq!((staged.events.len(), staged.log.len(), staged.rejections.len()), (0, 0, 0));
