@@ -20,7 +20,7 @@ use crate::{command, languages, modules, opa, rego, setup};
 
 /// The test targets with `test = false` in their manifest that need root and real cgroups.
 const KERNEL: &str = "kernel";
-/// Those that mount file systems of their own through /dev/fuse, as root: on this machine, since the VM's kernel comes without.
+/// Those that mount file systems of their own through /dev/fuse, as root: on this machine, since the VM loads no module of its kernel.
 const FUSE: &str = "fuse";
 /// Those that need a cluster as well.
 const CLUSTER: &str = "cluster";
@@ -119,7 +119,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         );
     }
     let mut purposes = vec![if wants(Stage::Vm) { setup::Purpose::Test } else { setup::Purpose::Build }];
-    // Everywhere a policy in Rego runs, but beside the registries of the agent and in the languages' own stage.
+    // The stages with tests that run a bundle.
     let needs_bundles = [Stage::Workspace, Stage::Kernel, Stage::Vm, Stage::Cluster].into_iter().any(wants);
     purposes.extend(needs_bundles.then_some(setup::Purpose::Rego));
     purposes.extend((wants(Stage::Registry) || wants(Stage::Cluster)).then_some(setup::Purpose::Registry));
