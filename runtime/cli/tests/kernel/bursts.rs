@@ -25,8 +25,8 @@ fn a_throttled_container_gets_a_larger_quota_and_gives_it_back() {
     let node = Node::busy(&json!({}));
     let before = node.cgroups.knobs();
     let agent = Agent::start(&node);
-    let throttled = throttled_percent(&node.cgroups, 10);
-    assert!(throttled >= 60, "a busy thread under 100m is throttled all the time, not in {throttled} %");
+    // A busy thread under 100m is throttled in each period in which the machine lets it run.
+    let throttled = wait_for("throttling", || Some(throttled_percent(&node.cgroups, 10)).filter(|share| *share >= 60));
     assert_eq!(node.cgroups.knobs(), before, "not configured means hands off");
 
     // Up to a whole CPU, which is all that one thread can use.
@@ -87,7 +87,7 @@ fn a_throttled_container_gets_a_larger_quota_and_gives_it_back() {
     node.pod(&json!({}));
     wait_until("the baseline", || node.cgroups.knobs() == before);
     assert!(agent.held("container", "cpu.quota").is_null());
-    assert!(throttled_percent(&node.cgroups, 10) >= 60);
+    wait_until("throttling again", || throttled_percent(&node.cgroups, 10) >= 60);
     agent.terminate();
     assert_eq!(node.cgroups.knobs(), before);
 }
