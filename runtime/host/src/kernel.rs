@@ -65,7 +65,7 @@ fn or_dot(path: &str) -> &str {
     if path.is_empty() { "." } else { path }
 }
 
-fn write_at_once(file: &File, text: &[u8]) -> io::Result<()> {
+pub(crate) fn write_at_once(file: &File, text: &[u8]) -> io::Result<()> {
     use io::Write as _;
     loop {
         match (&mut &*file).write(text) {

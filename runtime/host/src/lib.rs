@@ -9,6 +9,8 @@
 //! Where a kernel lacks background reclaim but has `memory.reclaim`, the host stands in for it: it keeps the watermarks itself and
 //! a thread of its own does what the kernel would; [`Host::support`] says so.
 //!
+//! Parts of caches and of memory bandwidth ([`resctrl`]) stand beside it for now: groups of threads, not knobs of cgroups.
+//!
 //! It never learns who wants a value or why, holds no state that the kernel does not hold too, except these watermarks and what the
 //! kernel refused lately, and reads no clock outside of that thread.
 //!
@@ -53,6 +55,7 @@ mod plan;
 mod probe;
 mod provision;
 mod reclaim;
+pub mod resctrl;
 mod search;
 mod signals;
 pub mod simulated;

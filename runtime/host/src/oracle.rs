@@ -9,6 +9,7 @@ use qosm_model::numa::list_text;
 
 use crate::mounts::{self, CgroupVersion, Controller, Hierarchies, Mount};
 use crate::parse;
+use crate::resctrl::Schemata;
 
 /// `cpu.stat`, of both versions.
 pub fn cpu_stat(text: &[u8]) {
@@ -91,6 +92,16 @@ pub fn mountinfo(text: &[u8]) {
     }
 }
 
+/// resctrl's `schemata`.
+pub fn schemata(text: &[u8]) {
+    let Ok(schemata) = String::from_utf8_lossy(text).parse::<Schemata>() else { return };
+    let written = schemata.to_string();
+    assert_eq!(written.parse().as_ref(), Ok(&schemata), "{written:?}");
+    assert!(schemata.difference(&schemata) == Default::default(), "{written:?}");
+    let alone = schemata.difference(&Schemata::new());
+    assert_eq!(alone.absent.len(), schemata.masks().count() + schemata.bandwidths().count(), "{written:?}");
+}
+
 /// A flat keyed file: each value is what a line of that key says, and is there if some line says it and no key comes twice.
 fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) {
     let said = |key: &str| -> Vec<Option<u64>> {
@@ -133,7 +144,7 @@ mod tests {
     proptest! {
         #[test]
         fn they_hold_for_any_bytes(text: Vec<u8>) {
-            for oracle in [cpu_stat, memory_stat, cpu_max, pressure, numa, mountinfo] {
+            for oracle in [cpu_stat, memory_stat, cpu_max, pressure, numa, mountinfo, schemata] {
                 oracle(&text);
             }
         }
@@ -148,6 +159,7 @@ mod tests {
             stall in "((some|full) (avg10=0.00 )?(total=[0-9]{0,21})?\n?){0,3}",
             mounts in "(3 2 0:[0-9]{1,2} /[a-z\\\\0-7]{0,9} [ /a-z\\\\0-7-]{1,12} rw( [a-z:0-9]{1,3})? - \
                        (cgroup|cgroup2|tmpfs|-) ([a-z ]{0,5}) [a-z,_\r]{0,9}\n?){0,3}",
+            schemata in "( {0,4}(L3|L2CODE|MB|L9|):(([0-9]{1,2}= {0,2}[0-9a-f]{1,9};?){0,3}|uninitialized)\r?\n?){0,4}",
         ) {
             cpu_stat(keyed.as_bytes());
             memory_stat(keyed.as_bytes());
@@ -156,6 +168,7 @@ mod tests {
             self::numa(lists.as_bytes());
             self::numa(numa.as_bytes());
             mountinfo(mounts.as_bytes());
+            self::schemata(schemata.as_bytes());
         }
     }
 }

@@ -20,6 +20,8 @@ use crate::{command, languages, modules, opa, rego, setup};
 
 /// The test targets with `test = false` in their manifest that need root and real cgroups.
 const KERNEL: &str = "kernel";
+/// Those that mount file systems of their own through /dev/fuse, as root: on this machine, since the VM's kernel comes without.
+const FUSE: &str = "fuse";
 /// Those that need a cluster as well.
 const CLUSTER: &str = "cluster";
 /// Those that need container registries, and no root.
@@ -27,7 +29,7 @@ const REGISTRY: &str = "registry";
 /// Those that need policies in other languages than Rust, and no root.
 const LANGUAGES: &str = "languages";
 /// All of these.
-pub(crate) const STAGED: [&str; 4] = [KERNEL, CLUSTER, REGISTRY, LANGUAGES];
+pub(crate) const STAGED: [&str; 5] = [KERNEL, FUSE, CLUSTER, REGISTRY, LANGUAGES];
 
 /// Emulation is slow, and an unlucky machine is slow to emulate; a hang is longer still.
 const VM_LIMIT: Duration = Duration::from_secs(25 * 60);
@@ -149,6 +151,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         let tests = programs(workspace, KERNEL)?;
         if wants(Stage::Kernel) {
             here(workspace, privilege, &tests, args.filter.as_deref(), &mut tally)?;
+            here(workspace, privilege, &programs(workspace, FUSE)?, args.filter.as_deref(), &mut tally)?;
         }
         if wants(Stage::Vm) {
             in_vm(workspace, &tests, args.filter.as_deref(), &mut tally)?;

@@ -1,0 +1,77 @@
+//! resctrl: parts of caches and of memory bandwidth for groups of threads, and what groups use of them.
+//!
+//! [`detect`] says whether this machine has it and what to do if not; [`mount()`] mounts it at the first need. [`Groups`] are what the
+//! kernel's directories are: groups of qosm's own, which begin with [`PREFIX`], are made, found again after a restart, given
+//! [`Schemata`] and threads, and removed. Neither the root group's schemata nor anybody else's group is written. [`Info`] makes
+//! schemata from percent; [`Counters`] measure.
+//!
+//! Every write is a difference, compared by cache id; every refusal comes with what the kernel says about it. Nothing here knows
+//! QoS classes or pods, or decides how much anybody gets.
+//!
+//! Kernel: Documentation/filesystems/resctrl.rst.
+//!
+//! ```no_run
+//! use cap_std::{ambient_authority, fs::Dir};
+//! use qosm_host::CgroupVersion;
+//! use qosm_host::resctrl::{
+//!     self, Availability, BandwidthResource, CacheLevel, ContainerCgroup, Counters, Group, GroupName, Groups, Percent, PercentRange,
+//!     Processor, Shareable,
+//! };
+//!
+//! let open = |path: &str| Dir::open_ambient_dir(path, ambient_authority());
+//! let proc = open("/proc")?;
+//! let (root, path, options) = match resctrl::detect(&proc, None)? {
+//!     Availability::Mounted { path, options, .. } => (open(&path)?, path, options),
+//!     Availability::NotMounted { path } => (resctrl::mount(&open("/sys")?)?, path, Default::default()),
+//!     missing => return Err(missing.to_string().into()),
+//! };
+//! let groups = Groups::open(root, &path, Processor::read(&proc)?.vendor, options)?;
+//!
+//! // The lowest 30 % of each level-3 cache and half of the bandwidth, as far as this machine divides them.
+//! let info = groups.info();
+//! let mut wanted = info.ways(CacheLevel::L3, None, PercentRange::new(0, 30)?, Shareable::Use);
+//! wanted.merge(&info.share(BandwidthResource::Memory, None, Percent::new(50)?, None)?);
+//!
+//! let name = GroupName::new("be")?;
+//! let group = Group::Control(name.clone());
+//! groups.adopt(&[group.clone()])?;
+//! groups.create(&group)?;
+//! groups.apply(&name, &wanted)?;
+//!
+//! let path = "kubepods/besteffort/pod1/c1";
+//! let directory = open("/sys/fs/cgroup")?.open_dir(path)?;
+//! let moved = groups.assign(&group, &[ContainerCgroup { directory: &directory, version: CgroupVersion::V2, path }])?;
+//! assert!(moved.is_settled && moved.out_of_sight == 0);
+//!
+//! for sample in Counters::open(&groups, Some(&group))?.read()? {
+//!     println!("cache {}: {:?}", sample.cache, sample.llc_occupancy);
+//! }
+//! groups.remove(&group)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod availability;
+mod bandwidth;
+mod counters;
+mod error;
+#[cfg(test)]
+mod fixture;
+mod group;
+mod groups;
+mod info;
+mod mask;
+mod resource;
+mod schemata;
+mod tasks;
+
+pub use availability::{Availability, MountOptions, Processor, USUAL_PATH, Vendor, detect, mount};
+pub use bandwidth::{Bandwidth, BandwidthUnit, Percent};
+pub use counters::{CacheSample, Counters, Traffic};
+pub use error::{ResctrlError, Status};
+pub use group::{Group, GroupName, PREFIX};
+pub use groups::{Adopted, Created, Groups, Present, Removed, Written};
+pub use info::{BandwidthInfo, CacheInfo, Info, MonitoringInfo, ThreadThrottleMode};
+pub use mask::{Mask, PercentRange, Shareable};
+pub use resource::{BandwidthResource, CacheId, CacheLevel, CacheResource};
+pub use schemata::{Absent, Difference, Schemata, SchemataError};
+pub use tasks::{ContainerCgroup, Moved};

@@ -1,0 +1,315 @@
+//! What can go wrong with resctrl, what it was about, and the way out.
+
+use std::fmt;
+use std::io;
+
+use super::bandwidth::Percent;
+use super::resource::BandwidthResource;
+use super::schemata::SchemataError;
+use crate::error::errno_name;
+
+/// A failed exchange with resctrl, or a value that cannot be one. Paths are as on the node.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResctrlError {
+    /// resctrl cannot be mounted.
+    #[error("cannot mount resctrl at {path} ({errno}): {way_out}")]
+    Mount {
+        /// Where.
+        path: String,
+        /// Name of the error number, e.g. `EBUSY`.
+        errno: &'static str,
+        /// What to do about it.
+        way_out: &'static str,
+        /// What the system call returned.
+        source: io::Error,
+    },
+    /// A file or directory that cannot be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// Which one.
+        path: String,
+        /// What the system call returned.
+        source: io::Error,
+    },
+    /// A file that does not read as it should.
+    #[error("{path} does not hold {expected}: `{text}`")]
+    Parse {
+        /// The file.
+        path: String,
+        /// What was looked for.
+        expected: &'static str,
+        /// What it holds, shortened.
+        text: String,
+    },
+    /// Schemata that do not read as they should.
+    #[error("{path} cannot be understood")]
+    Schemata {
+        /// The file.
+        path: String,
+        /// The line.
+        source: SchemataError,
+    },
+    /// resctrl is mounted read-only here.
+    #[error(
+        "{path} is on a read-only mount: mount resctrl writable, in Kubernetes the node's /sys/fs/resctrl as a volume"
+    )]
+    ReadOnly {
+        /// The file or directory.
+        path: String,
+    },
+    /// The group is not there, or not any more.
+    #[error("resctrl group {path} is gone")]
+    Gone {
+        /// The group.
+        path: String,
+    },
+    /// The kernel refused what was written.
+    #[error("the kernel refused `{value}` in {path} ({errno}){status}")]
+    Refused {
+        /// The file.
+        path: String,
+        /// What was written.
+        value: String,
+        /// Name of the error number.
+        errno: &'static str,
+        /// What it says about it.
+        status: Status,
+        /// What the system call returned.
+        source: io::Error,
+    },
+    /// No control group can be made any more, on the whole machine.
+    #[error(
+        "no CLOSID is left for resctrl group {path}: this machine has {limit}, one of them the root's, the others held by {}: \
+         let groups with equal schemata be one, or remove one that nobody needs",
+        told(holders)
+    )]
+    Closids {
+        /// The group that was to be made.
+        path: String,
+        /// How many control groups there can be, the root among them.
+        limit: u32,
+        /// The control groups that there are, the root not among them.
+        holders: Vec<String>,
+        /// What the system call returned.
+        source: io::Error,
+    },
+    /// No group can be measured any more, so that none can be made.
+    #[error(
+        "no RMID is left for resctrl group {path}: this machine has {limit}{}: {}",
+        if *.in_limbo { ", some of them not free yet, for their cache lines are still there" } else { "" },
+        if *.in_limbo { "try again later" } else { "remove a control or monitor group that nobody needs" }
+    )]
+    Rmids {
+        /// The group that was to be made.
+        path: String,
+        /// How many groups there can be, the root among them.
+        limit: u32,
+        /// Whether some come free by themselves.
+        in_limbo: bool,
+        /// What the system call returned.
+        source: io::Error,
+    },
+    /// All ways of some cache belong to groups that share with nobody.
+    #[error(
+        "no way is left for resctrl group {path}{status}: set `mode` of an exclusive group to `shareable`, or cut its schemata"
+    )]
+    Ways {
+        /// The group that was to be made.
+        path: String,
+        /// The cache, as the kernel names it.
+        status: Status,
+        /// What the system call returned.
+        source: io::Error,
+    },
+    /// A group that cannot be made for another reason.
+    #[error("cannot make resctrl group {path} ({errno}){status}")]
+    Make {
+        /// The group.
+        path: String,
+        /// Name of the error number.
+        errno: &'static str,
+        /// What the kernel says about it.
+        status: Status,
+        /// What the system call returned.
+        source: io::Error,
+    },
+    /// A group that cannot be removed.
+    #[error("cannot remove resctrl group {path} ({errno}){status}")]
+    Remove {
+        /// The group.
+        path: String,
+        /// Name of the error number.
+        errno: &'static str,
+        /// What the kernel says about it.
+        status: Status,
+        /// What the system call returned.
+        source: io::Error,
+    },
+    /// A group that is still there after it was removed: it was made anew, or this is no resctrl.
+    #[error("resctrl group {path} is still there after it was removed: another agent may be at work on this node")]
+    Remains {
+        /// The group.
+        path: String,
+    },
+    /// A name that can be no group's.
+    #[error("`{name}` can be no name of a resctrl group: {why}")]
+    Name {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A range in percent that is none.
+    #[error(
+        "{start}..{end} is no part of a cache in percent: the start has to be below the end, and the end at most 100"
+    )]
+    PercentRange {
+        /// Its start.
+        start: u8,
+        /// Its end.
+        end: u8,
+    },
+    /// A share in percent that is none.
+    #[error("{percent} % is no share of the memory bandwidth: use 1 to 100")]
+    Percent {
+        /// The number.
+        percent: u8,
+    },
+    /// Values of this processor are no percent, and its kernel refuses to set any.
+    #[error(
+        "{resource} cannot be limited here: the processor's delays are not linear, and the kernel takes none of them"
+    )]
+    NotLinear {
+        /// Which bandwidth.
+        resource: BandwidthResource,
+    },
+    /// Percent of a bandwidth that nobody has told.
+    #[error(
+        "{} % of {resource} cannot be told in MB/s: configure the full bandwidth of a cache's cores, or mount resctrl without \
+         mba_MBps",
+        percent.value()
+    )]
+    FullBandwidth {
+        /// Which bandwidth.
+        resource: BandwidthResource,
+        /// The share that was wanted.
+        percent: Percent,
+    },
+}
+
+impl ResctrlError {
+    /// Name of the error number that the kernel gave, e.g. `ENOSPC`; where it gave none, one word for what is wrong.
+    pub fn errno_name(&self) -> &'static str {
+        match self {
+            Self::Mount { errno, .. }
+            | Self::Refused { errno, .. }
+            | Self::Make { errno, .. }
+            | Self::Remove { errno, .. } => errno,
+            Self::Read { source, .. }
+            | Self::Closids { source, .. }
+            | Self::Rmids { source, .. }
+            | Self::Ways { source, .. } => errno_name(source),
+            Self::ReadOnly { .. } => "EROFS",
+            Self::Gone { .. } => "ENOENT",
+            _ => "invalid",
+        }
+    }
+
+    /// Whether the group itself is no longer there.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone { .. })
+    }
+
+    /// Whether there are too many groups: another one may fit in when one of them is gone.
+    pub fn is_exhausted(&self) -> bool {
+        matches!(self, Self::Closids { .. } | Self::Rmids { .. } | Self::Ways { .. })
+    }
+}
+
+/// What `info/last_cmd_status` said after a failure. Some refusals leave no text there, so that none proves nothing; and it tells of
+/// the last command of all, which another program may have given meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status(Option<String>);
+
+impl Status {
+    /// Reads the file: `ok` and nothing are no text, several lines become one.
+    pub(crate) fn read(text: &[u8]) -> Self {
+        const LONGEST: usize = 512;
+        let text = String::from_utf8_lossy(text);
+        let lines: Vec<&str> = text.lines().map(str::trim_ascii).filter(|line| !line.is_empty()).collect();
+        let text: String = lines.join("; ").chars().take(LONGEST).collect();
+        Self((!text.is_empty() && text != "ok").then_some(text))
+    }
+
+    /// The text.
+    pub fn text(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+
+    pub(crate) fn starts_with(&self, beginning: &str) -> bool {
+        self.text().is_some_and(|text| text.starts_with(beginning))
+    }
+}
+
+/// `: ` and the text, or nothing.
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(text) => write!(f, ": {text}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn told(names: &[String]) -> String {
+    const MOST: usize = 16;
+    match names {
+        [] => "nobody".to_owned(),
+        names if names.len() <= MOST => names.join(", "),
+        names => format!("{} and {} more", names[..MOST].join(", "), names.len() - MOST),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ok_is_no_status() {
+        for (text, shown) in [
+            ("ok\n", ""),
+            ("", ""),
+            ("Out of CLOSIDs\n", ": Out of CLOSIDs"),
+            ("No task 7\nError while processing task 7\n", ": No task 7; Error while processing task 7"),
+        ] {
+            assert_eq!(Status::read(text.as_bytes()).to_string(), shown);
+        }
+        assert_eq!(Status::read(&[b'x'; 4096]).to_string().len(), 514);
+    }
+
+    #[test]
+    fn exhaustion_says_who_holds_what() {
+        let source = || io::Error::from_raw_os_error(28);
+        let holders = vec!["mon-lab".to_owned(), "qosm-be".to_owned()];
+        let error = ResctrlError::Closids { path: "/r/qosm-ls".to_owned(), limit: 3, holders, source: source() };
+        assert_eq!(
+            error.to_string(),
+            "no CLOSID is left for resctrl group /r/qosm-ls: this machine has 3, one of them the root's, the others held by mon-lab, \
+             qosm-be: let groups with equal schemata be one, or remove one that nobody needs"
+        );
+        assert_eq!((error.errno_name(), error.is_exhausted()), ("ENOSPC", true));
+        let rmids = |in_limbo| {
+            ResctrlError::Rmids { path: "/r/qosm-ls".to_owned(), limit: 8, in_limbo, source: source() }.to_string()
+        };
+        assert_eq!(
+            rmids(false),
+            "no RMID is left for resctrl group /r/qosm-ls: this machine has 8: remove a control or monitor group that nobody needs"
+        );
+        assert_eq!(
+            rmids(true),
+            "no RMID is left for resctrl group /r/qosm-ls: this machine has 8, some of them not free yet, for their cache lines are \
+             still there: try again later"
+        );
+    }
+}

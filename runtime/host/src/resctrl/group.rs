@@ -1,0 +1,139 @@
+//! Groups by name. Those of qosm are told from others' by a prefix, and no other can be named here.
+
+use std::fmt;
+
+use super::error::ResctrlError;
+use crate::backend::join;
+
+/// What the directories of qosm's groups begin with. Whatever does not is somebody else's, and is neither written nor removed.
+pub const PREFIX: &str = "qosm-";
+
+/// Name of a group of qosm's, without [`PREFIX`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupName(String);
+
+impl GroupName {
+    /// A name of letters, digits, `-`, `_` and `.`, such as a QoS class or a pod's UID.
+    ///
+    /// # Errors
+    ///
+    /// [`ResctrlError::Name`] if it is empty, too long for a directory, or has other characters.
+    pub fn new(name: &str) -> Result<Self, ResctrlError> {
+        const LONGEST: usize = 255 - PREFIX.len();
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let why = match name {
+            "" => "it is empty",
+            _ if name.len() > LONGEST => "it is longer than a directory's name can be",
+            _ if !name.bytes().all(is_plain) => "use letters, digits, `-`, `_` and `.`",
+            _ => return Ok(Self(name.to_owned())),
+        };
+        Err(ResctrlError::Name { name: name.chars().take(80).collect(), why })
+    }
+
+    /// The name whose directory this is; `None` for other people's.
+    pub(crate) fn of_directory(directory: &str) -> Option<Self> {
+        Self::new(directory.strip_prefix(PREFIX)?).ok()
+    }
+
+    /// Without the prefix.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn directory(&self) -> String {
+        format!("{PREFIX}{}", self.0)
+    }
+}
+
+/// With the prefix, as the directory is called.
+impl fmt::Display for GroupName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{}", self.0)
+    }
+}
+
+/// A group of qosm's. The root group is none: where it can be meant, it is `None`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Group {
+    /// Has schemata of its own, and takes a CLOSID and an RMID.
+    Control(GroupName),
+    /// Is measured by itself within a control group, and takes an RMID.
+    Monitor {
+        /// The control group; `None` = the root.
+        parent: Option<GroupName>,
+        /// Its own name.
+        name: GroupName,
+    },
+}
+
+pub(crate) const MONITOR_GROUPS: &str = "mon_groups";
+
+impl Group {
+    /// Directory below the root of resctrl.
+    pub(crate) fn directory(&self) -> String {
+        match self {
+            Self::Control(name) => name.directory(),
+            Self::Monitor { name, .. } => join(&join(&self.parent_directory(), MONITOR_GROUPS), &name.directory()),
+        }
+    }
+
+    /// Directory of the group to which its tasks go when it ends; empty = the root.
+    pub(crate) fn parent_directory(&self) -> String {
+        match self {
+            Self::Monitor { parent: Some(parent), .. } => parent.directory(),
+            Self::Control(_) | Self::Monitor { parent: None, .. } => String::new(),
+        }
+    }
+
+    /// The control group that it is or belongs to; `None` = the root.
+    pub fn control(&self) -> Option<&GroupName> {
+        match self {
+            Self::Control(name) => Some(name),
+            Self::Monitor { parent, .. } => parent.as_ref(),
+        }
+    }
+}
+
+/// As below the root of resctrl, e.g. `qosm-be` or `qosm-be/mon_groups/qosm-x`.
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.directory())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stays_below_its_parent() {
+        let long = "x".repeat(251);
+        for name in ["", "a/b", "..\n", "a b", "ä", "a\0", &long] {
+            assert!(matches!(GroupName::new(name), Err(ResctrlError::Name { .. })), "{name:?}");
+        }
+        for name in ["be", "..", "5f3c0a1e-8c55-4a3e-9d6a-0c5f1b6a7e11", "a_b.c"] {
+            let group = GroupName::new(name).unwrap();
+            assert_eq!(GroupName::of_directory(&group.to_string()), Some(group), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn others_groups_have_no_name_here() {
+        for directory in ["be", "qosm", "qosm-", "koordlet-x", "info", "QOSM-be"] {
+            assert_eq!(GroupName::of_directory(directory), None, "{directory}");
+        }
+    }
+
+    #[test]
+    fn a_monitor_group_lies_in_its_control_group() {
+        let name = |name: &str| GroupName::new(name).unwrap();
+        let monitor = |parent: Option<&str>| Group::Monitor { parent: parent.map(name), name: name("x") };
+        for (group, directory, parent) in [
+            (Group::Control(name("be")), "qosm-be", ""),
+            (monitor(Some("be")), "qosm-be/mon_groups/qosm-x", "qosm-be"),
+            (monitor(None), "mon_groups/qosm-x", ""),
+        ] {
+            assert_eq!((group.to_string().as_str(), group.parent_directory().as_str()), (directory, parent));
+        }
+    }
+}

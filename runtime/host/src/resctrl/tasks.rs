@@ -1,0 +1,300 @@
+//! Threads into groups and out of them. resctrl moves threads, not processes or cgroups, and a thread that is cloned while others
+//! are moved stays where its parent was a moment ago. So it is looked again until nothing is left to be moved.
+
+use std::collections::{BTreeSet, HashSet};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use cap_std::fs::Dir;
+use rustix::io::Errno;
+
+use super::error::ResctrlError;
+use super::group::Group;
+use super::groups::Groups;
+use crate::backend::join;
+use crate::error::{is, is_absent};
+use crate::mounts::CgroupVersion;
+
+/// How often is looked for threads at most. Each look finds what was cloned during the one before, which is next to nothing after
+/// the second; who still clones then does so faster than one can look.
+const MOST_ROUNDS: u32 = 16;
+
+/// Cgroups below a container's that are looked into. A container may make as many as its limits allow.
+const MOST_CGROUPS: usize = 4096;
+
+/// A container's cgroup, which says what threads it has.
+#[derive(Clone, Copy, Debug)]
+pub struct ContainerCgroup<'a> {
+    /// Its directory, in any hierarchy.
+    pub directory: &'a Dir,
+    /// Version of the hierarchy: `cgroup.threads` on v2, `tasks` on v1.
+    pub version: CgroupVersion,
+    /// Its path, for messages.
+    pub path: &'a str,
+}
+
+/// What became of threads.
+#[derive(Debug, Default)]
+pub struct Moved {
+    /// Threads moved.
+    pub moved: usize,
+    /// Threads that ended before they could be.
+    pub vanished: usize,
+    /// Threads of the containers that cannot be seen from this process's pid namespace, and so stay where they are: in Kubernetes
+    /// the agent needs `hostPID: true`.
+    pub out_of_sight: usize,
+    /// Threads that the kernel refused to move.
+    pub refused: usize,
+    /// What it said about the first of them.
+    pub first_refusal: Option<ResctrlError>,
+    /// How often was looked.
+    pub rounds: u32,
+    /// Whether the last look found nothing left to be moved, but for those refused or out of sight. If not, look again later.
+    pub is_settled: bool,
+}
+
+impl Groups {
+    /// Puts all threads of these containers, and of cgroups below theirs, into a group. Those that are in it already are not written.
+    /// Threads that they clone later follow by themselves.
+    ///
+    /// Containers that are gone have no threads. Ids are those of this process's pid namespace, in cgroup files as in resctrl's.
+    ///
+    /// # Errors
+    ///
+    /// [`ResctrlError::Gone`] if the group is, [`ResctrlError::Read`], [`ResctrlError::ReadOnly`]. A thread that is refused is no
+    /// error of the others': see [`Moved::first_refusal`].
+    pub fn assign(&self, group: &Group, containers: &[ContainerCgroup<'_>]) -> Result<Moved, ResctrlError> {
+        let into = TaskFile::open(self, &group.directory())?;
+        // The kernel takes into a monitor group only who is in its control group.
+        let through = match group {
+            Group::Control(_) => None,
+            Group::Monitor { .. } => Some(TaskFile::open(self, &group.parent_directory())?),
+        };
+        settle(&mut Assignment { into, through, containers, in_control: HashSet::new() })
+    }
+
+    /// Takes threads of these containers out of a group: out of a control group into the root, out of a monitor group into its
+    /// control group. Those that are not in it stay where they are.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Groups::assign`].
+    pub fn release(&self, group: &Group, containers: &[ContainerCgroup<'_>]) -> Result<Moved, ResctrlError> {
+        let from = TaskFile::open(self, &group.directory())?;
+        let into = TaskFile::open(self, &group.parent_directory())?;
+        settle(&mut Release { from, into, containers: Some(containers) })
+    }
+
+    /// Takes all threads out of a group.
+    pub(crate) fn empty(&self, group: &Group) -> Result<Moved, ResctrlError> {
+        let from = TaskFile::open(self, &group.directory())?;
+        let into = TaskFile::open(self, &group.parent_directory())?;
+        settle(&mut Release { from, into, containers: None })
+    }
+}
+
+/// Threads on their way, and where they are.
+trait Threads {
+    /// Those that are not yet where they belong, and how many more cannot be seen.
+    fn left(&mut self) -> Result<(BTreeSet<u64>, usize), ResctrlError>;
+
+    fn put(&mut self, thread: u64) -> io::Result<()>;
+
+    /// What to say of a refusal, right after it.
+    fn refusal(&self, thread: u64, source: io::Error) -> ResctrlError;
+}
+
+fn settle(threads: &mut impl Threads) -> Result<Moved, ResctrlError> {
+    let mut moved = Moved::default();
+    let mut refused = HashSet::new();
+    while moved.rounds < MOST_ROUNDS {
+        moved.rounds += 1;
+        let (mut left, out_of_sight) = threads.left()?;
+        moved.out_of_sight = out_of_sight;
+        left.retain(|thread| !refused.contains(thread));
+        if left.is_empty() {
+            moved.is_settled = true;
+            return Ok(moved);
+        }
+        for thread in left {
+            match threads.put(thread) {
+                Ok(()) => moved.moved += 1,
+                Err(source) if is(&source, Errno::SRCH) => moved.vanished += 1,
+                Err(source) => match threads.refusal(thread, source) {
+                    error @ (ResctrlError::Gone { .. } | ResctrlError::ReadOnly { .. }) => return Err(error),
+                    error => {
+                        refused.insert(thread);
+                        moved.refused += 1;
+                        moved.first_refusal.get_or_insert(error);
+                    }
+                },
+            }
+        }
+    }
+    Ok(moved)
+}
+
+struct Assignment<'a> {
+    into: TaskFile<'a>,
+    through: Option<TaskFile<'a>>,
+    containers: &'a [ContainerCgroup<'a>],
+    /// What is in the control group, where the way leads through it.
+    in_control: HashSet<u64>,
+}
+
+impl Threads for Assignment<'_> {
+    fn left(&mut self) -> Result<(BTreeSet<u64>, usize), ResctrlError> {
+        // First what is in the group: a thread that comes in between is put where it is already, which is no harm.
+        let there = self.into.threads()?;
+        if let Some(control) = &self.through {
+            self.in_control = control.threads()?;
+        }
+        let (mut threads, out_of_sight) = threads_of(self.containers)?;
+        threads.retain(|thread| !there.contains(thread));
+        Ok((threads, out_of_sight))
+    }
+
+    fn put(&mut self, thread: u64) -> io::Result<()> {
+        if let Some(control) = &self.through
+            && !self.in_control.contains(&thread)
+        {
+            control.put(thread)?;
+        }
+        self.into.put(thread)
+    }
+
+    fn refusal(&self, thread: u64, source: io::Error) -> ResctrlError {
+        self.into.refusal(thread, source)
+    }
+}
+
+struct Release<'a> {
+    from: TaskFile<'a>,
+    into: TaskFile<'a>,
+    /// `None` = all that is in the group.
+    containers: Option<&'a [ContainerCgroup<'a>]>,
+}
+
+impl Threads for Release<'_> {
+    fn left(&mut self) -> Result<(BTreeSet<u64>, usize), ResctrlError> {
+        let Some(containers) = self.containers else {
+            return Ok((self.from.threads()?.into_iter().collect(), 0));
+        };
+        let (mut threads, out_of_sight) = threads_of(containers)?;
+        let there = self.from.threads()?;
+        threads.retain(|thread| there.contains(thread));
+        Ok((threads, out_of_sight))
+    }
+
+    fn put(&mut self, thread: u64) -> io::Result<()> {
+        self.into.put(thread)
+    }
+
+    fn refusal(&self, thread: u64, source: io::Error) -> ResctrlError {
+        self.into.refusal(thread, source)
+    }
+}
+
+/// The `tasks` file of a group.
+struct TaskFile<'a> {
+    groups: &'a Groups,
+    path: String,
+    file: File,
+}
+
+impl<'a> TaskFile<'a> {
+    fn open(groups: &'a Groups, directory: &str) -> Result<Self, ResctrlError> {
+        let path = join(directory, "tasks");
+        let file = groups.open_to_write(&path)?;
+        Ok(Self { groups, path, file })
+    }
+
+    fn threads(&self) -> Result<HashSet<u64>, ResctrlError> {
+        Ok(ids(self.groups.read(&self.path)?.as_bytes()).collect())
+    }
+
+    /// One id a write: before Linux 6.8 the kernel takes no more, and a list stops at its first refusal.
+    fn put(&self, thread: u64) -> io::Result<()> {
+        let text = format!("{thread}\n");
+        loop {
+            match self.file.write_at(text.as_bytes(), 0) {
+                Ok(written) if written == text.len() => return Ok(()),
+                Ok(_) => return Err(io::ErrorKind::WriteZero.into()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn refusal(&self, thread: u64, source: io::Error) -> ResctrlError {
+        self.groups.refused(&self.path, &thread.to_string(), source)
+    }
+}
+
+fn ids(text: &[u8]) -> impl Iterator<Item = u64> {
+    text.split(|&byte| byte == b'\n').filter_map(crate::parse::number)
+}
+
+/// The threads of containers, and how many more there are that this pid namespace has no id for. The kernel prints 0 for such a
+/// thread, and to write that would move the writer itself.
+fn threads_of(containers: &[ContainerCgroup<'_>]) -> Result<(BTreeSet<u64>, usize), ResctrlError> {
+    let mut threads = BTreeSet::new();
+    let mut out_of_sight = 0;
+    for container in containers {
+        for id in container.ids()? {
+            if id == 0 {
+                out_of_sight += 1;
+            } else {
+                threads.insert(id);
+            }
+        }
+    }
+    Ok((threads, out_of_sight))
+}
+
+impl ContainerCgroup<'_> {
+    fn ids(&self) -> Result<Vec<u64>, ResctrlError> {
+        let file = match self.version {
+            CgroupVersion::V1 => "tasks",
+            CgroupVersion::V2 => "cgroup.threads",
+        };
+        let mut found = Vec::new();
+        // Containers may have cgroups of their own below: systemd or another container engine in a container.
+        let mut waiting = vec![String::new()];
+        let mut seen = 0;
+        while let Some(path) = waiting.pop() {
+            seen += 1;
+            let threads = join(&path, file);
+            match self.directory.read(&threads) {
+                Ok(text) => found.extend(ids(&text)),
+                Err(source) if is_absent(&source) => continue,
+                Err(source) => return Err(ResctrlError::Read { path: join(self.path, &threads), source }),
+            }
+            if seen < MOST_CGROUPS {
+                match below(self.directory, &path) {
+                    Ok(names) => waiting.extend(names.into_iter().map(|name| join(&path, &name))),
+                    Err(source) if is_absent(&source) => {}
+                    Err(source) => return Err(ResctrlError::Read { path: join(self.path, &path), source }),
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn below(directory: &Dir, path: &str) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in directory.read_dir(if path.is_empty() { "." } else { path })? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir()
+            && let Ok(name) = entry.file_name().into_string()
+        {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests;
