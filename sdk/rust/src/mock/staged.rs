@@ -1,9 +1,11 @@
 //! What a policy asked for.
 
+use std::collections::BTreeMap;
+
 use super::Value;
 use crate::{
-    Bandwidth, ContainerId, CpuSample, EventKind, MemorySample, MigrationProgress, NodeSample, NumaNode, NumaSample,
-    PodId, PressureSample, Target,
+    Bandwidth, CacheDomain, CacheUsage, ClassSample, ClassState, ContainerId, ContainerUsage, CpuSample, EventKind,
+    MemorySample, MigrationProgress, NodeSample, NumaNode, NumaSample, PodId, PressureSample, Share, Target,
 };
 
 /// One staged change of leases.
