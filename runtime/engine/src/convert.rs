@@ -1,5 +1,7 @@
 //! Between the model's types and the contract's.
 
+pub(crate) mod resctrl;
+
 use qosm_model::alarm::{Alarm, Pressure, Resource, Scope, Trigger};
 use qosm_model::column::{BandwidthSample, CpuSample, MemorySample, NodeSample, PressureSample, Stall};
 use qosm_model::knob::{Knob, Target, Value};

@@ -479,6 +479,32 @@ pub enum Rule {
         /// The number.
         value: u64,
     },
+    /// A class of shares whose name or share cannot be.
+    #[error("its class: {why}")]
+    Class {
+        /// What is wrong, and what to give.
+        why: String,
+    },
+    /// A class that this instance has not defined.
+    #[error("it puts {} into class `{class}`, which it has not defined", Named(target))]
+    UnknownClass {
+        /// Whom.
+        target: Target,
+        /// The name.
+        class: String,
+    },
+    /// A tier cannot be in a class.
+    #[error("it puts {} into a class; only pods and containers can be in one", Named(target))]
+    ClassOfTier {
+        /// Which.
+        target: Target,
+    },
+    /// Too many classes at once.
+    #[error("it defines more than {limit} classes")]
+    TooManyClasses {
+        /// What is allowed.
+        limit: usize,
+    },
     /// An event's reason that Kubernetes would refuse.
     #[error("`{reason}` is not the reason of an event: one word in camel case, at most 128 letters and digits")]
     EventReason {

@@ -9,7 +9,7 @@ use semver::Version;
 
 /// Version of the contract that this host speaks. Modules of the same minor version fit, unless they import what a later patch
 /// version brought.
-pub const CONTRACT_VERSION: Version = Version::new(0, 1, 1);
+pub const CONTRACT_VERSION: Version = Version::new(0, 1, 2);
 
 /// One interface of the contract. Named as in `sdk/wit`, e.g. `cpu-stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,6 +28,8 @@ pub enum Interface {
     Pressure,
     /// NUMA nodes, and where memory lies.
     NumaStat,
+    /// Who uses caches and memory bandwidth.
+    ResctrlMonitor,
     /// CFS quota and burst.
     CpuBandwidth,
     /// CPU weight and `cpu.idle`.
@@ -38,13 +40,15 @@ pub enum Interface {
     Cpuset,
     /// Moving pages between NUMA nodes.
     PageMigration,
+    /// Shares of caches and memory bandwidth.
+    ResctrlAllocation,
     /// Events on pods.
     PodEvent,
 }
 
 impl Interface {
     /// All interfaces: first those that are always granted, then signals, then controls.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Log,
         Self::State,
         Self::Node,
@@ -52,11 +56,13 @@ impl Interface {
         Self::MemoryStat,
         Self::Pressure,
         Self::NumaStat,
+        Self::ResctrlMonitor,
         Self::CpuBandwidth,
         Self::CpuWeight,
         Self::MemoryProtection,
         Self::Cpuset,
         Self::PageMigration,
+        Self::ResctrlAllocation,
         Self::PodEvent,
     ];
 
@@ -70,11 +76,13 @@ impl Interface {
             Self::MemoryStat => "memory-stat",
             Self::Pressure => "pressure",
             Self::NumaStat => "numa-stat",
+            Self::ResctrlMonitor => "resctrl-monitor",
             Self::CpuBandwidth => "cpu-bandwidth",
             Self::CpuWeight => "cpu-weight",
             Self::MemoryProtection => "memory-protection",
             Self::Cpuset => "cpuset",
             Self::PageMigration => "page-migration",
+            Self::ResctrlAllocation => "resctrl-allocation",
             Self::PodEvent => "pod-event",
         }
     }
@@ -89,6 +97,7 @@ impl Interface {
             Self::MemoryStat => "reads each container's memory use and events",
             Self::Pressure => "reads each container's pressure: time lost to waiting",
             Self::NumaStat => "reads on which NUMA nodes containers run and have their memory",
+            Self::ResctrlMonitor => "reads who uses the last-level caches and the memory bandwidth",
             Self::CpuBandwidth => "sets CFS quota and burst",
             Self::CpuWeight => "sets CPU weights, and which containers get a CPU only when nobody else wants it",
             Self::MemoryProtection => {
@@ -96,6 +105,9 @@ impl Interface {
             }
             Self::Cpuset => "sets on which NUMA nodes containers may have memory",
             Self::PageMigration => "moves containers' pages between NUMA nodes",
+            Self::ResctrlAllocation => {
+                "divides the last-level caches and the memory bandwidth among classes of containers"
+            }
             Self::PodEvent => "records events on pods, which their owners see",
         }
     }
@@ -128,7 +140,10 @@ impl Interface {
 
     /// Whether it only reads the node.
     pub fn is_signal(self) -> bool {
-        matches!(self, Self::Node | Self::CpuStat | Self::MemoryStat | Self::Pressure | Self::NumaStat)
+        matches!(
+            self,
+            Self::Node | Self::CpuStat | Self::MemoryStat | Self::Pressure | Self::NumaStat | Self::ResctrlMonitor
+        )
     }
 
     /// Whether it changes something outside the module.
@@ -140,6 +155,7 @@ impl Interface {
                 | Self::MemoryProtection
                 | Self::Cpuset
                 | Self::PageMigration
+                | Self::ResctrlAllocation
                 | Self::PodEvent
         )
     }
@@ -271,8 +287,8 @@ mod tests {
         assert_eq!(
             error,
             Err("`blkio` is not an interface of the contract; there are `log`, `state`, `node`, `cpu-stat`, \
-                 `memory-stat`, `pressure`, `numa-stat`, `cpu-bandwidth`, `cpu-weight`, `memory-protection`, \
-                 `cpuset`, `page-migration`, `pod-event`"
+                 `memory-stat`, `pressure`, `numa-stat`, `resctrl-monitor`, `cpu-bandwidth`, `cpu-weight`, \
+                 `memory-protection`, `cpuset`, `page-migration`, `resctrl-allocation`, `pod-event`"
                 .to_owned())
         );
     }

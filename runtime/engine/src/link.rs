@@ -8,6 +8,7 @@ use qosm_model::column::{BandwidthSample, CpuSample, MemorySample, NodeSample, P
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::numa::{Migration, MigrationSample, NumaColumn, NumaId};
 use qosm_model::pod::{ContainerId, PodId};
+use qosm_model::resctrl::ResctrlColumn;
 use qosm_model::setting::EventKind;
 use qosm_model::unit::Bytes;
 use wasmtime::ResourceLimiter;
@@ -16,7 +17,7 @@ use wasmtime::component::{Component, HasSelf, Linker};
 
 use crate::bindings::qosm::policy::{
     cpu_bandwidth, cpu_stat, cpu_weight, cpuset, log, memory_protection, memory_stat, node, numa_stat, page_migration,
-    pod_event, pressure, state, types,
+    pod_event, pressure, resctrl_allocation, resctrl_monitor, state, types,
 };
 use crate::convert;
 use crate::error::{Exhausted, Rule};
@@ -42,6 +43,8 @@ pub struct Columns {
     pub numa: Option<Arc<NumaColumn>>,
     /// How far the policy's migrations are.
     pub migrations: Option<Arc<[MigrationSample]>>,
+    /// Who uses caches and memory bandwidth, and how the policy's classes fare.
+    pub resctrl: Option<Arc<ResctrlColumn>>,
     /// What fired since the policy's last evaluation.
     pub alarms: Vec<Alarm>,
 }
@@ -111,11 +114,13 @@ pub(crate) fn link(linker: &mut Linker<Host>, interface: Interface) -> wasmtime:
         Interface::MemoryStat => memory_stat::add_to_linker::<_, Own>(linker, host),
         Interface::Pressure => pressure::add_to_linker::<_, Own>(linker, host),
         Interface::NumaStat => numa_stat::add_to_linker::<_, Own>(linker, host),
+        Interface::ResctrlMonitor => resctrl_monitor::add_to_linker::<_, Own>(linker, host),
         Interface::CpuBandwidth => cpu_bandwidth::add_to_linker::<_, Own>(linker, host),
         Interface::CpuWeight => cpu_weight::add_to_linker::<_, Own>(linker, host),
         Interface::MemoryProtection => memory_protection::add_to_linker::<_, Own>(linker, host),
         Interface::Cpuset => cpuset::add_to_linker::<_, Own>(linker, host),
         Interface::PageMigration => page_migration::add_to_linker::<_, Own>(linker, host),
+        Interface::ResctrlAllocation => resctrl_allocation::add_to_linker::<_, Own>(linker, host),
         Interface::PodEvent => pod_event::add_to_linker::<_, Own>(linker, host),
     }
 }
@@ -296,6 +301,29 @@ impl page_migration::Host for Host {
     }
 }
 
+impl resctrl_monitor::Host for Host {
+    fn read_domains(&mut self) -> wasmtime::Result<Vec<resctrl_monitor::Domain>> {
+        self.stage(Interface::ResctrlMonitor)?;
+        Ok(self.columns.resctrl.iter().flat_map(|column| &column.domains).map(convert::resctrl::domain).collect())
+    }
+
+    fn read_classes(&mut self) -> wasmtime::Result<Vec<resctrl_monitor::ClassSample>> {
+        self.stage(Interface::ResctrlMonitor)?;
+        Ok(self.columns.resctrl.iter().flat_map(|column| &column.classes).map(convert::resctrl::class).collect())
+    }
+
+    fn read_containers(&mut self) -> wasmtime::Result<Vec<resctrl_monitor::ContainerSample>> {
+        self.stage(Interface::ResctrlMonitor)?;
+        let column = self.columns.resctrl.iter().flat_map(|column| &column.containers);
+        Ok(column.map(convert::resctrl::container).collect())
+    }
+
+    fn read_rest(&mut self) -> wasmtime::Result<Vec<resctrl_monitor::Usage>> {
+        self.stage(Interface::ResctrlMonitor)?;
+        Ok(self.columns.resctrl.iter().flat_map(|column| &column.rest).map(convert::resctrl::usage).collect())
+    }
+}
+
 impl types::Host for Host {}
 
 impl cpu_bandwidth::Host for Host {
@@ -387,6 +415,42 @@ impl memory_protection::Host for Host {
             stage.release(target, knob)?;
         }
         Ok(())
+    }
+}
+
+impl resctrl_allocation::Host for Host {
+    fn define(
+        &mut self,
+        class: String,
+        share: resctrl_allocation::Share,
+        domains: Vec<(u32, resctrl_allocation::Share)>,
+        reason: String,
+    ) -> wasmtime::Result<()> {
+        let stage = self.stage(Interface::ResctrlAllocation)?;
+        let reason = stage.reason(reason)?;
+        let (class, shares) = (convert::resctrl::name(&class)?, convert::resctrl::shares(&share, &domains)?);
+        Ok(stage.define_class(class, shares, reason)?)
+    }
+
+    fn undefine(&mut self, class: String) -> wasmtime::Result<()> {
+        let stage = self.stage(Interface::ResctrlAllocation)?;
+        Ok(stage.undefine_class(&convert::resctrl::name(&class)?)?)
+    }
+
+    fn assign(&mut self, target: types::Target, class: String, reason: String) -> wasmtime::Result<()> {
+        let (stage, target) = self.control(Interface::ResctrlAllocation, target)?;
+        let reason = stage.reason(reason)?;
+        Ok(stage.assign_class(target, convert::resctrl::name(&class)?, reason)?)
+    }
+
+    fn release(&mut self, target: types::Target) -> wasmtime::Result<()> {
+        let (stage, target) = self.control(Interface::ResctrlAllocation, target)?;
+        Ok(stage.release_class(target)?)
+    }
+
+    fn read_states(&mut self) -> wasmtime::Result<Vec<resctrl_allocation::ClassState>> {
+        self.stage(Interface::ResctrlAllocation)?;
+        Ok(self.columns.resctrl.iter().flat_map(|column| &column.states).map(convert::resctrl::state).collect())
     }
 }
 

@@ -1,11 +1,12 @@
 //! What a call stages, and the rules that it must keep. Nothing leaves here before the call has returned normally.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::numa::Migration;
 use qosm_model::pod::{ContainerId, PodId};
+use qosm_model::resctrl::{ClassName, Shares};
 use qosm_model::setting::{EventKind, PodEvent, Setting};
 use qosm_model::unit::Bytes;
 
@@ -64,6 +65,18 @@ pub struct LogLine {
 /// More NUMA nodes than the kernel is built for (`CONFIG_NODES_SHIFT` 10).
 const MOST_NODES: usize = 1024;
 
+/// Classes that one policy may define: more than any processor has.
+const MOST_CLASSES: usize = 256;
+/// Domains that a class may tell apart.
+const MOST_DOMAINS: usize = 256;
+
+/// The classes that an instance defined, and whom it put into them.
+#[derive(Clone, Default)]
+struct Classes {
+    defined: BTreeSet<ClassName>,
+    members: BTreeMap<Target, ClassName>,
+}
+
 /// The pods and containers that an instance was given: the only ones that it can name.
 #[derive(Default)]
 pub(crate) struct Given {
@@ -91,6 +104,9 @@ pub(crate) struct Stage {
     held: HashMap<Target, u32>,
     /// What `held` was before this call changed it, the latest change last.
     undo: Vec<(Target, u32)>,
+    classes: Classes,
+    /// What `classes` was before this call changed it.
+    classes_before: Option<Classes>,
     /// One copy of each reason, since a policy has few and gives them each time.
     reasons: HashSet<Arc<str>>,
     last_reason: Arc<str>,
@@ -107,6 +123,8 @@ impl Stage {
             given: Given::default(),
             held: HashMap::new(),
             undo: Vec::new(),
+            classes: Classes::default(),
+            classes_before: None,
             reasons: HashSet::new(),
             last_reason: Arc::default(),
             reasons_size: 0,
@@ -127,6 +145,7 @@ impl Stage {
     /// The call returned normally: what it staged leaves, and is what the instance now holds.
     pub(crate) fn commit(&mut self) -> Staged {
         self.undo.clear();
+        self.classes_before = None;
         if let Some(state) = &self.staged.state {
             self.state.clone_from(state);
         }
@@ -137,6 +156,9 @@ impl Stage {
     pub(crate) fn discard(&mut self) {
         while let Some((target, knobs)) = self.undo.pop() {
             self.set_held(target, knobs);
+        }
+        if let Some(before) = self.classes_before.take() {
+            self.classes = before;
         }
         self.staged = Staged {
             log: std::mem::take(&mut self.staged.log),
@@ -165,11 +187,13 @@ impl Stage {
             self.forget_container(container);
         }
         self.held.remove(&Target::Pod(pod));
+        self.classes.members.remove(&Target::Pod(pod));
     }
 
     fn forget_container(&mut self, container: ContainerId) {
         self.given.containers.remove(&container);
         self.held.remove(&Target::Container(container));
+        self.classes.members.remove(&Target::Container(container));
     }
 
     pub(crate) fn require(&self, target: Target) -> Result<(), Rule> {
@@ -212,6 +236,61 @@ impl Stage {
     /// Stages that no more pages are moved.
     pub(crate) fn stop_migration(&mut self, container: ContainerId) -> Result<(), Rule> {
         self.push(Setting::StopMigration { container })
+    }
+
+    /// Stages a class, or another share of it.
+    pub(crate) fn define_class(&mut self, class: ClassName, shares: Shares, reason: Arc<str>) -> Result<(), Rule> {
+        if shares.domains.len() > MOST_DOMAINS {
+            let value = u64::try_from(shares.domains.len()).unwrap_or(u64::MAX);
+            return Err(Rule::OutOfRange { what: "number of domains", value });
+        }
+        self.push(Setting::DefineClass { class: class.clone(), shares, reason })?;
+        let classes = self.change_classes();
+        classes.defined.insert(class);
+        if classes.defined.len() > MOST_CLASSES {
+            return Err(Rule::TooManyClasses { limit: MOST_CLASSES });
+        }
+        Ok(())
+    }
+
+    /// Stages the end of a class, if the instance defined it; with it its members are in none.
+    pub(crate) fn undefine_class(&mut self, class: &ClassName) -> Result<(), Rule> {
+        if !self.classes.defined.contains(class) {
+            return Ok(());
+        }
+        self.push(Setting::UndefineClass { class: class.clone() })?;
+        let classes = self.change_classes();
+        classes.defined.remove(class);
+        classes.members.retain(|_, own| own != class);
+        Ok(())
+    }
+
+    /// Stages that a pod or container is in a class.
+    pub(crate) fn assign_class(&mut self, target: Target, class: ClassName, reason: Arc<str>) -> Result<(), Rule> {
+        if matches!(target, Target::Tier(_)) {
+            return Err(Rule::ClassOfTier { target });
+        }
+        if !self.classes.defined.contains(&class) {
+            return Err(Rule::UnknownClass { target, class: class.to_string() });
+        }
+        self.push(Setting::AssignClass { target, class: class.clone(), reason })?;
+        self.change_classes().members.insert(target, class);
+        Ok(())
+    }
+
+    /// Stages that it is in none, if the instance put it into one.
+    pub(crate) fn release_class(&mut self, target: Target) -> Result<(), Rule> {
+        if !self.classes.members.contains_key(&target) {
+            return Ok(());
+        }
+        self.push(Setting::ReleaseClass { target })?;
+        self.change_classes().members.remove(&target);
+        Ok(())
+    }
+
+    fn change_classes(&mut self) -> &mut Classes {
+        self.classes_before.get_or_insert_with(|| self.classes.clone());
+        &mut self.classes
     }
 
     fn push(&mut self, setting: Setting) -> Result<(), Rule> {

@@ -27,5 +27,6 @@ pub mod numa;
 pub mod pod;
 pub mod problem;
 pub mod protocol;
+pub mod resctrl;
 pub mod setting;
 pub mod unit;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::knob::{Knob, Target, Value};
 use crate::numa::Migration;
 use crate::pod::{ContainerId, PodId};
+use crate::resctrl::{ClassName, Shares};
 
 /// One staged change: of leases, or of what moves a container's pages. A page that was moved stays where it is, so moving is no
 /// lease: there is nothing to give back.
@@ -34,6 +35,34 @@ pub enum Setting {
     StopMigration {
         /// Whose.
         container: ContainerId,
+    },
+    /// Define a class of shares, or change it.
+    DefineClass {
+        /// The policy's own name for it.
+        class: ClassName,
+        /// What its members may use.
+        shares: Shares,
+        /// Why, in the policy's words.
+        reason: Arc<str>,
+    },
+    /// Give a class up; its members are in none then.
+    UndefineClass {
+        /// The policy's own name for it.
+        class: ClassName,
+    },
+    /// Put a pod, or one container, into a class.
+    AssignClass {
+        /// Whom.
+        target: Target,
+        /// Into which of the policy's classes.
+        class: ClassName,
+        /// Why, in the policy's words.
+        reason: Arc<str>,
+    },
+    /// Take it out of its class.
+    ReleaseClass {
+        /// Whom.
+        target: Target,
     },
 }
 

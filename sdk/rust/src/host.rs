@@ -3,8 +3,9 @@
 //! A policy's entry points take `H: Host`; its own functions do well to take what they use, e.g. `&mut impl CpuBandwidth`.
 
 use crate::{
-    Bandwidth, ContainerId, CpuSample, EventKind, Level, MemorySample, MigrationProgress, NodeSample, NumaNode,
-    NumaSample, PodFacts, PodId, PressureSample, Protection, Target,
+    Bandwidth, CacheDomain, CacheUsage, ClassSample, ClassState, ContainerId, ContainerUsage, CpuSample, EventKind,
+    Level, MemorySample, MigrationProgress, NodeSample, NumaNode, NumaSample, PodFacts, PodId, PressureSample,
+    Protection, Share, Target,
 };
 
 /// What the policy has to say to the operator. Always granted. Lines beyond the host's bound are dropped and counted.
@@ -311,6 +312,61 @@ pub trait PodEvent {
     fn emit(&mut self, pod: PodId, kind: EventKind, reason: &str, message: &str);
 }
 
+/// Who uses the last-level caches and the memory bandwidth. Since 0.1.2.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{CacheUsage, ContainerUsage, ResctrlMonitor};
+///
+/// let mut host = MockHost::default();
+/// let usage = CacheUsage { domain: 0, occupancy_bytes: Some(6 << 20), local_bytes: None, total_bytes: Some(900 << 20) };
+/// host.columns.container_usage = vec![ContainerUsage { container: 7, usage: vec![usage] }];
+/// assert_eq!(host.container_usage()[0].usage[0].occupancy_bytes, Some(6 << 20));
+/// ```
+pub trait ResctrlMonitor {
+    /// The domains that are online; empty where the machine has no resctrl.
+    fn cache_domains(&mut self) -> Vec<CacheDomain>;
+
+    /// What this policy's classes use that are in force.
+    fn class_usage(&mut self) -> Vec<ClassSample>;
+
+    /// The column: running containers of the pods that are configured for this policy, as far as they are counted.
+    fn container_usage(&mut self) -> Vec<ContainerUsage>;
+
+    /// What all those use that are in no class.
+    fn rest_usage(&mut self) -> Vec<CacheUsage>;
+}
+
+/// Classes of containers, and what of the last-level caches and the memory bandwidth each may use. Since 0.1.2.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{CacheShare, ResctrlAllocation, Share, Target};
+///
+/// let narrow = Share { cache: Some(CacheShare::Percent((0, 30))), bandwidth: None };
+/// let mut host = MockHost::default();
+/// host.define_class("be", &narrow, &[], "batch work gets a third of the cache");
+/// host.assign_class(Target::Pod(1), "be", "it is batch work");
+/// host.commit();
+/// assert_eq!(host.class_of(Target::Pod(1)), Some("be"));
+/// ```
+pub trait ResctrlAllocation {
+    /// Defines a class, or changes it: shares of every domain, and of those that differ.
+    fn define_class(&mut self, class: &str, share: &Share, domains: &[(u32, Share)], reason: &str);
+
+    /// Gives up a class; its members are in none then.
+    fn undefine_class(&mut self, class: &str);
+
+    /// Puts a pod, or one container, into a class that this policy has defined.
+    fn assign_class(&mut self, target: Target, class: &str, reason: &str);
+
+    /// Takes it out again.
+    fn release_class(&mut self, target: Target);
+
+    /// How this policy's classes fare.
+    fn class_states(&mut self) -> Vec<ClassState>;
+}
+
 /// What a [`Session`](crate::Session) tells a host that stands in for a node's. A node's own host knows it by itself.
 #[doc(hidden)]
 pub trait Rehearsal {
@@ -368,6 +424,8 @@ pub trait Host:
     + MemoryProtection
     + Cpuset
     + PageMigration
+    + ResctrlMonitor
+    + ResctrlAllocation
     + PodEvent
 {
 }
@@ -386,6 +444,8 @@ impl<T> Host for T where
         + MemoryProtection
         + Cpuset
         + PageMigration
+        + ResctrlMonitor
+        + ResctrlAllocation
         + PodEvent
 {
 }
@@ -529,6 +589,46 @@ mod granted {
 
         fn release_memory_nodes(&mut self, container: ContainerId) {
             import::cpuset::release_memory_nodes(container);
+        }
+    }
+
+    impl ResctrlMonitor for Granted {
+        fn cache_domains(&mut self) -> Vec<CacheDomain> {
+            import::resctrl_monitor::read_domains()
+        }
+
+        fn class_usage(&mut self) -> Vec<ClassSample> {
+            import::resctrl_monitor::read_classes()
+        }
+
+        fn container_usage(&mut self) -> Vec<ContainerUsage> {
+            import::resctrl_monitor::read_containers()
+        }
+
+        fn rest_usage(&mut self) -> Vec<CacheUsage> {
+            import::resctrl_monitor::read_rest()
+        }
+    }
+
+    impl ResctrlAllocation for Granted {
+        fn define_class(&mut self, class: &str, share: &Share, domains: &[(u32, Share)], reason: &str) {
+            import::resctrl_allocation::define(class, *share, domains, reason);
+        }
+
+        fn undefine_class(&mut self, class: &str) {
+            import::resctrl_allocation::undefine(class);
+        }
+
+        fn assign_class(&mut self, target: Target, class: &str, reason: &str) {
+            import::resctrl_allocation::assign(target, class, reason);
+        }
+
+        fn release_class(&mut self, target: Target) {
+            import::resctrl_allocation::release(target);
+        }
+
+        fn class_states(&mut self) -> Vec<ClassState> {
+            import::resctrl_allocation::read_states()
         }
     }
 

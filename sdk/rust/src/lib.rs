@@ -245,6 +245,62 @@ pub use bindings::qosm::policy::pressure::Sample as PressureSample;
 /// ```
 #[doc(inline)]
 pub use bindings::qosm::policy::pressure::Stall;
+/// A part of the memory bandwidth.
+///
+/// ```
+/// assert_ne!(qosm_sdk::BandwidthShare::Percent(50), qosm_sdk::BandwidthShare::Megabytes(4_000));
+/// ```
+pub use bindings::qosm::policy::resctrl_allocation::BandwidthShare;
+/// A part of a cache's ways.
+///
+/// ```
+/// assert_ne!(qosm_sdk::CacheShare::Percent((0, 30)), qosm_sdk::CacheShare::Mask(0b111));
+/// ```
+pub use bindings::qosm::policy::resctrl_allocation::CacheShare;
+/// How a class of shares fares.
+///
+/// ```
+/// let state = qosm_sdk::ClassState { class: "be".into(), in_force: false, why: "this machine has no resctrl".into() };
+/// assert!(!state.in_force);
+/// ```
+pub use bindings::qosm::policy::resctrl_allocation::ClassState;
+/// What a class may use on one domain; `None` leaves all of it.
+///
+/// ```
+/// use qosm_sdk::{BandwidthShare, CacheShare, Share};
+///
+/// let least = Share { cache: Some(CacheShare::Percent((0, 10))), bandwidth: Some(BandwidthShare::Percent(10)) };
+/// assert!(least.cache.is_some());
+/// ```
+pub use bindings::qosm::policy::resctrl_allocation::Share;
+/// What a class of this policy's uses.
+///
+/// ```
+/// let sample = qosm_sdk::ClassSample { class: "be".into(), usage: Vec::new() };
+/// assert!(sample.usage.is_empty());
+/// ```
+pub use bindings::qosm::policy::resctrl_monitor::ClassSample;
+/// What a container uses.
+///
+/// ```
+/// let sample = qosm_sdk::ContainerUsage { container: 7, usage: Vec::new() };
+/// assert_eq!(sample.container, 7);
+/// ```
+pub use bindings::qosm::policy::resctrl_monitor::ContainerSample as ContainerUsage;
+/// One cache and the memory bandwidth behind it.
+///
+/// ```
+/// let domain = qosm_sdk::CacheDomain { id: 0, cache_ways: 11, cache_bytes: Some(33 << 20), divides_bandwidth: true };
+/// assert_eq!(domain.cache_bytes.map(|bytes| bytes / u64::from(domain.cache_ways)), Some(3 << 20));
+/// ```
+pub use bindings::qosm::policy::resctrl_monitor::Domain as CacheDomain;
+/// What was counted on one domain.
+///
+/// ```
+/// let usage = qosm_sdk::CacheUsage { domain: 0, occupancy_bytes: Some(2 << 20), local_bytes: None, total_bytes: None };
+/// assert!(usage.total_bytes.is_none(), "not counted here");
+/// ```
+pub use bindings::qosm::policy::resctrl_monitor::Usage as CacheUsage;
 /// ```
 /// use qosm_sdk::{Alarm, Target, Trigger};
 ///
@@ -373,7 +429,7 @@ pub use ewma::Ewma;
 pub use host::Granted;
 pub use host::{
     CpuBandwidth, CpuStat, CpuWeight, Cpuset, Host, Log, MemoryProtection, MemoryStat, Node, NumaStat, PageMigration,
-    PodEvent, Pressure, State,
+    PodEvent, Pressure, ResctrlAllocation, ResctrlMonitor, State,
 };
 pub use hysteresis::Hysteresis;
 pub use pod::{NoConfig, Pod};

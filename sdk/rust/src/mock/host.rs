@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::{Columns, Event, MEMORY_KNOBS, Migration, Staged, Value};
+use super::{Classes, Columns, Event, MEMORY_KNOBS, Migration, Staged, Value};
 use crate::host::Rehearsal;
 use crate::{Bandwidth, ContainerId, Level, PodFacts, PodId, Target, Tier};
 
@@ -48,6 +48,9 @@ pub struct MockHost {
     pub(super) migrations: Vec<Migration>,
     pub(super) staged_state: Option<Vec<u8>>,
     staged: Vec<Staged>,
+    pub(super) classes: Classes,
+    /// With what this call changed.
+    pub(super) staged_classes: Option<Classes>,
     leases: BTreeMap<(Target, &'static str), Value>,
     /// The pods that the policy knows, and their containers; `None` = nobody says.
     given: Option<BTreeMap<PodId, Vec<ContainerId>>>,
@@ -202,6 +205,26 @@ impl MockHost {
         std::mem::take(&mut self.migrations)
     }
 
+    /// The classes of shares, as they are or will be when the evaluation ends well.
+    ///
+    /// ```
+    /// assert!(qosm_sdk::mock::MockHost::default().classes().defined.is_empty());
+    /// ```
+    pub fn classes(&self) -> &Classes {
+        self.staged_classes.as_ref().unwrap_or(&self.classes)
+    }
+
+    /// In which class a pod or container was put itself.
+    ///
+    /// ```
+    /// use qosm_sdk::Target;
+    ///
+    /// assert_eq!(qosm_sdk::mock::MockHost::default().class_of(Target::Pod(1)), None);
+    /// ```
+    pub fn class_of(&self, target: Target) -> Option<&str> {
+        self.classes().members.get(&target).map(String::as_str)
+    }
+
     /// Ends an evaluation well: what was staged is held, and the rows of `columns.bandwidth` show quotas that are held, or
     /// their baseline. Returns what was staged.
     ///
@@ -235,6 +258,9 @@ impl MockHost {
         if let Some(state) = self.staged_state.take() {
             self.state = state;
         }
+        if let Some(classes) = self.staged_classes.take() {
+            self.classes = classes;
+        }
         std::mem::take(&mut self.staged)
     }
 
@@ -254,6 +280,7 @@ impl MockHost {
         self.staged.clear();
         self.migrations.clear();
         self.staged_state = None;
+        self.staged_classes = None;
     }
 
     /// Notes that an interface was called.
@@ -359,6 +386,7 @@ impl Rehearsal for MockHost {
             };
             if !is_here {
                 self.leases.retain(|(target, _), _| *target != gone);
+                self.classes.members.remove(&gone);
             }
         }
     }

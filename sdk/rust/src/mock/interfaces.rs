@@ -1,12 +1,14 @@
 //! The interfaces of the contract, over a [`MockHost`].
 
 use super::{
-    CPU_BURST, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_MEMS, Event, Migration, MockHost, STATE_LIMIT_BYTES, Value, node,
+    CPU_BURST, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_MEMS, Classes, Event, Migration, MockHost, STATE_LIMIT_BYTES,
+    Value, node,
 };
 use crate::{
-    Bandwidth, Bound, ContainerId, CpuBandwidth, CpuSample, CpuStat, CpuWeight, Cpuset, EventKind, Level, Log,
-    MemoryProtection, MemorySample, MemoryStat, MigrationProgress, Node, NodeSample, NumaNode, NumaSample, NumaStat,
-    PageMigration, PodEvent, PodId, Pressure, PressureSample, Protection, State, Target,
+    Bandwidth, BandwidthShare, Bound, CacheDomain, CacheShare, CacheUsage, ClassSample, ClassState, ContainerId,
+    ContainerUsage, CpuBandwidth, CpuSample, CpuStat, CpuWeight, Cpuset, EventKind, Level, Log, MemoryProtection,
+    MemorySample, MemoryStat, MigrationProgress, Node, NodeSample, NumaNode, NumaSample, NumaStat, PageMigration,
+    PodEvent, PodId, Pressure, PressureSample, Protection, ResctrlAllocation, ResctrlMonitor, Share, State, Target,
 };
 
 /// NUMA nodes with numbers from here on have no bit.
@@ -208,6 +210,95 @@ impl Cpuset for MockHost {
     fn release_memory_nodes(&mut self, container: ContainerId) {
         self.calls("cpuset");
         self.stage(Target::Container(container), CPUSET_MEMS, None, "");
+    }
+}
+
+impl ResctrlMonitor for MockHost {
+    fn cache_domains(&mut self) -> Vec<CacheDomain> {
+        self.column("resctrl-monitor", |host| &host.columns.cache_domains)
+    }
+
+    fn class_usage(&mut self) -> Vec<ClassSample> {
+        self.column("resctrl-monitor", |host| &host.columns.class_usage)
+    }
+
+    fn container_usage(&mut self) -> Vec<ContainerUsage> {
+        self.column("resctrl-monitor", |host| &host.columns.container_usage)
+    }
+
+    fn rest_usage(&mut self) -> Vec<CacheUsage> {
+        self.column("resctrl-monitor", |host| &host.columns.rest_usage)
+    }
+}
+
+impl MockHost {
+    fn change_classes(&mut self) -> &mut Classes {
+        self.staged_classes.get_or_insert_with(|| self.classes.clone())
+    }
+
+    fn class_name(&mut self, class: &str) {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if !(1..=63).contains(&class.len()) || !class.bytes().all(fits) {
+            self.refuse(format!(
+                "its class: `{class}` is not the name of a class: give 1 to 63 letters, digits, `-` or `_`"
+            ));
+        }
+    }
+
+    fn share(&mut self, share: &Share) {
+        let why = match (share.cache, share.bandwidth) {
+            (Some(CacheShare::Percent((start, end))), _) if start >= end || end > 100 => format!(
+                "the range of ways {start} to {end} % is none: give a start below the end, and an end of at most 100"
+            ),
+            (Some(CacheShare::Mask(0)), _) => "a mask of no ways is none: set at least one bit".to_owned(),
+            (_, Some(BandwidthShare::Percent(percent))) if !(1..=100).contains(&percent) => {
+                format!("{percent} % of the memory bandwidth cannot be had: give 1 to 100")
+            }
+            _ => return,
+        };
+        self.refuse(format!("its class: {why}"));
+    }
+}
+
+impl ResctrlAllocation for MockHost {
+    fn define_class(&mut self, class: &str, share: &Share, domains: &[(u32, Share)], reason: &str) {
+        self.calls("resctrl-allocation");
+        self.class_name(class);
+        self.text("reason", reason);
+        for share in domains.iter().map(|(_, share)| share).chain([share]) {
+            self.share(share);
+        }
+        self.change_classes().defined.insert(class.into(), (*share, domains.to_vec()));
+    }
+
+    fn undefine_class(&mut self, class: &str) {
+        self.calls("resctrl-allocation");
+        let classes = self.change_classes();
+        classes.defined.remove(class);
+        classes.members.retain(|_, own| own != class);
+    }
+
+    fn assign_class(&mut self, target: Target, class: &str, reason: &str) {
+        self.calls("resctrl-allocation");
+        self.require(target);
+        self.text("reason", reason);
+        if matches!(target, Target::Tier(_)) {
+            self.refuse("it puts a tier into a class; only pods and containers can be in one".into());
+        }
+        if !self.classes().defined.contains_key(class) {
+            self.refuse(format!("it puts a member into class `{class}`, which it has not defined"));
+        }
+        self.change_classes().members.insert(target, class.into());
+    }
+
+    fn release_class(&mut self, target: Target) {
+        self.calls("resctrl-allocation");
+        self.require(target);
+        self.change_classes().members.remove(&target);
+    }
+
+    fn class_states(&mut self) -> Vec<ClassState> {
+        self.column("resctrl-allocation", |host| &host.columns.class_states)
     }
 }
 

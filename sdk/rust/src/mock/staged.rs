@@ -1,9 +1,11 @@
 //! What a policy asked for.
 
+use std::collections::BTreeMap;
+
 use super::Value;
 use crate::{
-    Bandwidth, ContainerId, CpuSample, EventKind, MemorySample, MigrationProgress, NodeSample, NumaNode, NumaSample,
-    PodId, PressureSample, Target,
+    Bandwidth, CacheDomain, CacheUsage, ClassSample, ClassState, ContainerId, ContainerUsage, CpuSample, EventKind,
+    MemorySample, MigrationProgress, NodeSample, NumaNode, NumaSample, PodId, PressureSample, Share, Target,
 };
 
 /// One staged change of leases.
@@ -85,6 +87,34 @@ pub struct Columns {
     pub numa: Vec<NumaSample>,
     /// How far migrations are.
     pub migrations: Vec<MigrationProgress>,
+    /// Caches that can be divided or counted.
+    pub cache_domains: Vec<CacheDomain>,
+    /// What classes use.
+    pub class_usage: Vec<ClassSample>,
+    /// What containers use of caches and memory bandwidth.
+    pub container_usage: Vec<ContainerUsage>,
+    /// What those use that are in no class.
+    pub rest_usage: Vec<CacheUsage>,
+    /// How classes fare.
+    pub class_states: Vec<ClassState>,
+}
+
+/// Classes of shares, and who is in them.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{ResctrlAllocation, Share};
+///
+/// let mut host = MockHost::default();
+/// host.define_class("ls", &Share { cache: None, bandwidth: None }, &[], "all of it");
+/// assert!(host.classes().defined.contains_key("ls"));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Classes {
+    /// What each may use: on every domain, and on those that differ.
+    pub defined: BTreeMap<String, (Share, Vec<(u32, Share)>)>,
+    /// Who is in which.
+    pub members: BTreeMap<Target, String>,
 }
 
 /// A staged start or stop of a migration.

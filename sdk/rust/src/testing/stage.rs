@@ -244,7 +244,7 @@ impl Stage {
             migration_state(&row.state).ok_or_else(|| nonsense(place, format!("`{}` is no state", row.state)))?;
         }
         let numa_nodes = numa_nodes(&self.numa_nodes);
-        Ok(Columns { node: self.node, cpu, bandwidth, memory, pressure, numa_nodes, numa, migrations })
+        Ok(Columns { node: self.node, cpu, bandwidth, memory, pressure, numa_nodes, numa, migrations, ..Columns::default() })
     }
 
     /// Samples of the containers that run. A sample of one that existed is left out; one of an unheard-of name is an error.

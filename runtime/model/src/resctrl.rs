@@ -1,0 +1,267 @@
+//! Shares of the last-level cache and of memory bandwidth, and what is counted of their use: Linux' resctrl
+//! (`Documentation/filesystems/resctrl.rst`) as policies see it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::pod::ContainerId;
+use crate::unit::Bytes;
+
+/// The kernel's number of a cache, and of the memory bandwidth behind it. Numbers may have gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DomainId(pub u32);
+
+/// A policy's own name for a class: 1 to 63 letters, digits, dashes and underscores.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClassName(Arc<str>);
+
+/// Not the name of a class.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not the name of a class: give 1 to 63 letters, digits, `-` or `_`")]
+pub struct NotAClassName(pub String);
+
+impl ClassName {
+    /// What becomes part of a folder's name under resctrl.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ClassName {
+    type Err = NotAClassName;
+
+    fn from_str(text: &str) -> Result<Self, NotAClassName> {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if (1..=63).contains(&text.len()) && text.bytes().all(fits) {
+            return Ok(Self(text.into()));
+        }
+        Err(NotAClassName(text.chars().take(128).collect()))
+    }
+}
+
+impl fmt::Display for ClassName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// A part of a cache's ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CacheShare {
+    /// From so many percent of the ways to so many.
+    Percent {
+        /// Where it begins.
+        start: u32,
+        /// Where it ends; more than `start`, and at most 100.
+        end: u32,
+    },
+    /// Exactly these ways, a bit for each.
+    Mask(u64),
+}
+
+/// A part of the memory bandwidth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BandwidthShare {
+    /// At most so many percent, 1 to 100.
+    Percent(u32),
+    /// At most so many megabytes a second.
+    Megabytes(u32),
+}
+
+/// What a class may use on one domain; `None` = all of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Share {
+    /// Of the cache.
+    pub cache: Option<CacheShare>,
+    /// Of the memory bandwidth.
+    pub bandwidth: Option<BandwidthShare>,
+}
+
+/// A number that is no share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAShare {
+    /// An empty range, an inverted one, or one beyond all.
+    #[error("the range of ways {start} to {end} % is none: give a start below the end, and an end of at most 100")]
+    Range {
+        /// Where it begins.
+        start: u32,
+        /// Where it ends.
+        end: u32,
+    },
+    /// No ways at all.
+    #[error("a mask of no ways is none: set at least one bit")]
+    Mask,
+    /// More than all, or nothing.
+    #[error("{0} % of the memory bandwidth cannot be had: give 1 to 100")]
+    Bandwidth(u32),
+}
+
+impl Share {
+    /// Whether it can be had on any machine at all.
+    ///
+    /// # Errors
+    ///
+    /// The number that cannot.
+    pub fn check(self) -> Result<Self, NotAShare> {
+        match self.cache {
+            Some(CacheShare::Percent { start, end }) if start >= end || end > 100 => {
+                return Err(NotAShare::Range { start, end });
+            }
+            Some(CacheShare::Mask(0)) => return Err(NotAShare::Mask),
+            _ => {}
+        }
+        match self.bandwidth {
+            Some(BandwidthShare::Percent(percent)) if !(1..=100).contains(&percent) => {
+                Err(NotAShare::Bandwidth(percent))
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// The share on one domain: what it says itself, else what is said for all.
+    #[must_use]
+    pub fn over(self, all: Self) -> Self {
+        Self { cache: self.cache.or(all.cache), bandwidth: self.bandwidth.or(all.bandwidth) }
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cache {
+            None => f.write_str("all ways")?,
+            Some(CacheShare::Percent { start, end }) => write!(f, "ways {start}-{end} %")?,
+            Some(CacheShare::Mask(mask)) => write!(f, "ways {mask:x}")?,
+        }
+        match self.bandwidth {
+            None => Ok(()),
+            Some(BandwidthShare::Percent(percent)) => write!(f, ", {percent} % of the memory bandwidth"),
+            Some(BandwidthShare::Megabytes(most)) => write!(f, ", {most} MB/s"),
+        }
+    }
+}
+
+/// What a class may use, everywhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shares {
+    /// On every domain.
+    pub all: Share,
+    /// On these, as far as it differs.
+    pub domains: BTreeMap<DomainId, Share>,
+}
+
+impl Shares {
+    /// On one domain.
+    pub fn on(&self, domain: DomainId) -> Share {
+        self.domains.get(&domain).map_or(self.all, |own| own.over(self.all))
+    }
+}
+
+/// One domain, and what can be divided there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Domain {
+    /// The kernel's number.
+    pub id: DomainId,
+    /// Ways that can be handed out; 0 where the cache cannot be divided.
+    pub cache_ways: u32,
+    /// Size of the cache, where the kernel tells it.
+    pub cache: Option<Bytes>,
+    /// Whether its memory bandwidth can be divided.
+    pub divides_bandwidth: bool,
+}
+
+/// What was counted on one domain; `None` where the processor does not count it, or has not yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// The domain.
+    pub domain: DomainId,
+    /// What lies in the cache now.
+    pub occupancy: Option<Bytes>,
+    /// Moved between the cache and the memory of the same NUMA node, within the window.
+    pub local: Option<Bytes>,
+    /// Moved between the cache and any memory, within the window.
+    pub total: Option<Bytes>,
+}
+
+/// All that one evaluation sees of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResctrlColumn {
+    /// The domains that are online.
+    pub domains: Vec<Domain>,
+    /// The policy's classes that are in force.
+    pub classes: Vec<(ClassName, Vec<Usage>)>,
+    /// Running containers that are counted.
+    pub containers: Vec<(ContainerId, Vec<Usage>)>,
+    /// Whoever is in no class.
+    pub rest: Vec<Usage>,
+    /// How the policy's classes fare.
+    pub states: Vec<ClassState>,
+}
+
+/// How a class fares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassState {
+    /// Its name.
+    pub class: ClassName,
+    /// Whether its shares are in force.
+    pub in_force: bool,
+    /// Why not, or what of it is not; empty if all is well.
+    pub why: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_had_anywhere_is_told() {
+        let range = |start, end| Share { cache: Some(CacheShare::Percent { start, end }), bandwidth: None };
+        let bandwidth = |percent| Share { cache: None, bandwidth: Some(BandwidthShare::Percent(percent)) };
+        for (share, good) in [
+            (Share::default(), true),
+            (range(0, 100), true),
+            (range(30, 31), true),
+            (range(30, 30), false),
+            (range(60, 30), false),
+            (range(0, 101), false),
+            (Share { cache: Some(CacheShare::Mask(0)), bandwidth: None }, false),
+            (Share { cache: Some(CacheShare::Mask(5)), bandwidth: None }, true),
+            (bandwidth(0), false),
+            (bandwidth(1), true),
+            (bandwidth(100), true),
+            (bandwidth(101), false),
+        ] {
+            assert_eq!(share.check().is_ok(), good, "{share}");
+        }
+    }
+
+    #[test]
+    fn a_domain_of_its_own_says_only_what_differs() {
+        let all = Share {
+            cache: Some(CacheShare::Percent { start: 0, end: 30 }),
+            bandwidth: Some(BandwidthShare::Percent(50)),
+        };
+        let own = Share { cache: Some(CacheShare::Mask(1)), bandwidth: None };
+        let shares = Shares { all, domains: BTreeMap::from([(DomainId(8), own)]) };
+        assert_eq!(shares.on(DomainId(0)), all);
+        assert_eq!(shares.on(DomainId(8)), Share { cache: own.cache, bandwidth: all.bandwidth });
+        assert_eq!(shares.on(DomainId(8)).to_string(), "ways 1, 50 % of the memory bandwidth");
+    }
+
+    #[test]
+    fn a_name_of_a_class_becomes_part_of_a_folders_name() {
+        for (text, good) in [
+            ("be", true),
+            ("pod-1b2c_3", true),
+            ("", false),
+            ("a/b", false),
+            ("..", false),
+            ("a\n", false),
+            (&"x".repeat(63), true),
+            (&"x".repeat(64), false),
+        ] {
+            assert_eq!(text.parse::<ClassName>().is_ok(), good, "{text}");
+        }
+    }
+}
