@@ -318,6 +318,7 @@ impl Agent {
                     .filter(|policy| policy.mode().is_active() && policy.rejections.contains_key(&id))
                     .count(),
             locality: self.locality_reports(id),
+            classes: self.membership_reports(id),
             hold,
         })
     }

@@ -167,6 +167,7 @@ pub async fn serve_admin(
         .route("/v1/pods", get(|State(agent): State<Loop>| async move { agent.json(Request::Pods).await }))
         .route("/v1/policies", get(|State(agent): State<Loop>| async move { agent.json(Request::Policies).await }))
         .route("/v1/knobs", get(knobs))
+        .route("/v1/classes", get(|State(agent): State<Loop>| async move { agent.json(Request::Classes).await }))
         .route("/v1/events", get(|State(agent): State<Loop>| async move { agent.json(Request::Events).await }))
         .route("/v1/problems", get(|State(agent): State<Loop>| async move { agent.json(Request::Problems).await }))
         .route("/v1/explain", get(explain))

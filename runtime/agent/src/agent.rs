@@ -30,7 +30,8 @@ use crate::made::is_within;
 use crate::metrics::Metrics;
 use crate::node_report::Reporting;
 use crate::policy::{Evaluated, LoadedPolicy, Now, Policy};
-use crate::report::{Decision, MigrationDecision};
+use crate::report::{ClassDecision, Decision, MigrationDecision};
+use crate::resctrl::Resctrl;
 use crate::roster::TakenBack;
 use crate::shadow::{self, ShadowError};
 use crate::sources::Sources;
@@ -55,6 +56,8 @@ pub struct Step {
     pub refused: Vec<Decision>,
     /// Containers whose pages are moved from now on, or (in [`Mode::Plan`]) would be.
     pub migrations: Vec<MigrationDecision>,
+    /// Classes of shares that change, or (in [`Mode::Plan`]) would.
+    pub classes: Vec<ClassDecision>,
     /// What pods' owners are told.
     pub events: Vec<AgentEvent>,
     /// What fired since the step before.
@@ -99,6 +102,7 @@ pub struct Agent {
     pub(crate) unsaved: Vec<(String, Vec<u8>)>,
     pub(crate) memory_capacity: Option<Bytes>,
     pub(crate) locality: Locality,
+    pub(crate) resctrl: Resctrl,
     pub(crate) alarms: AlarmState,
     /// Cgroups that qosm made, this agent or one before it: each after its parent.
     pub(crate) made: BTreeSet<String>,
@@ -256,6 +260,7 @@ impl Agent {
             unsaved: Vec::new(),
             memory_capacity,
             locality: Locality::default(),
+            resctrl: Resctrl::default(),
             alarms: AlarmState::default(),
             made,
             roster_problems: Vec::new(),
@@ -322,6 +327,7 @@ impl Agent {
         step.migrations = self.apply_migrations();
         self.tidy_leaving();
         self.settle(now, &mut step);
+        step.classes = self.apply_classes();
         self.announce(&step);
         // Shadows come last: however long one takes, what counts is written by then.
         for (place, cause) in shadows {
@@ -351,6 +357,8 @@ impl Agent {
         };
         let wants_quotas = wanted(Interface::CpuStat);
         let wants_moves = wanted(Interface::PageMigration);
+        let wants_classes = wanted(Interface::ResctrlAllocation);
+        let wants_counts = wanted(Interface::ResctrlMonitor);
         let allocatable = self.sources.node.memory_allocatable;
         let mut readings =
             columns::read(&mut self.host, &self.pods.standing().running, &wanted, allocatable, &mut gone, &mut costs);
@@ -364,6 +372,9 @@ impl Agent {
         }
         if wants_moves {
             readings.migrations = Some(self.moves());
+        }
+        if wants_classes || wants_counts {
+            readings.resctrl = Some(self.read_resctrl(wants_counts, &mut costs));
         }
         for cost in costs {
             self.metrics.column(cost.column, cost.seconds);
@@ -396,6 +407,7 @@ impl Agent {
                 if release && mode.is_active() {
                     self.dirty.extend(self.leases.release_policy(&name));
                     self.locality.stop_policy(&name);
+                    self.resctrl.classes.release_policy(&name);
                 }
             }
         }
@@ -440,11 +452,13 @@ impl Agent {
         let names: Vec<_> = self.policies.iter().map(|policy| Arc::clone(policy.name())).collect();
         for name in names {
             self.locality.stop_policy(&name);
+            self.resctrl.classes.release_policy(&name);
             self.dirty.extend(self.leases.release_policy(&name));
         }
         self.dirty.extend(self.held.keys().copied());
         self.apply(now, &mut step);
         self.apply_migrations();
+        self.clear_classes();
         for entry in self.pods.iter().filter(|entry| entry.access == Access::OnHold) {
             let left = entry.targets().map(|target| self.held.of(target).count()).sum::<usize>();
             if left > 0 {

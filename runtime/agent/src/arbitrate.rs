@@ -11,6 +11,7 @@ use qosm_model::pod::Tier;
 use qosm_model::setting::{EventKind, Setting};
 
 use crate::agent::Agent;
+use crate::classes::Unsaid;
 use crate::event::{AgentEvent, INVALID};
 use crate::policy::Now;
 
@@ -42,6 +43,7 @@ impl Agent {
         let mut undeclared: BTreeSet<_> =
             if anew { self.leases.held_by(&holder.policy).collect() } else { BTreeSet::new() };
         let mut unasked = if anew { self.locality.of_policy(&holder.policy) } else { Vec::new() };
+        let mut unsaid = if anew { self.resctrl.classes.unsaid(&holder.policy) } else { Unsaid::default() };
         for part in staged {
             log(&holder.policy, &part.log);
             if let Some(state) = part.state {
@@ -66,6 +68,12 @@ impl Agent {
                         self.locality.ask(&holder.policy, migration, now);
                     }
                     Setting::StopMigration { container } => self.locality.stop(&holder.policy, container),
+                    Setting::DefineClass { .. }
+                    | Setting::UndefineClass { .. }
+                    | Setting::AssignClass { .. }
+                    | Setting::ReleaseClass { .. } => {
+                        self.resctrl.classes.take(&holder, setting, &mut unsaid, now.wall);
+                    }
                 }
             }
             for rejection in part.rejections {
@@ -99,6 +107,7 @@ impl Agent {
                 );
             }
         }
+        self.resctrl.classes.give_up(&holder.policy, unsaid);
         for container in unasked {
             self.locality.stop(&holder.policy, container);
         }

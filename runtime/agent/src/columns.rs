@@ -15,6 +15,7 @@ use qosm_model::unit::{Bytes, Micros};
 use rustc_hash::FxHashMap;
 
 use crate::locality::Moves;
+use crate::resctrl::ResctrlTotals;
 
 /// Readings in the order of container ids.
 pub(crate) type Reading<T> = Arc<Vec<(ContainerId, T)>>;
@@ -28,6 +29,7 @@ pub(crate) struct Readings {
     pub(crate) bandwidth: Option<Arc<[BandwidthSample]>>,
     pub(crate) numa: Option<Arc<NumaColumn>>,
     pub(crate) migrations: Option<Moves>,
+    pub(crate) resctrl: Option<Arc<ResctrlTotals>>,
     pub(crate) node: Option<NodeSample>,
     /// Running total of the time that all CPUs were busy.
     pub(crate) node_busy: Option<Micros>,
@@ -136,6 +138,7 @@ impl Readings {
             bandwidth: None,
             numa: None,
             migrations: None,
+            resctrl: self.resctrl.clone().or_else(|| earlier.resctrl.clone()),
             node: None,
             node_busy: self.node_busy.or(earlier.node_busy),
         }
@@ -166,6 +169,7 @@ impl Readings {
             }),
             numa: self.numa.clone(),
             migrations: None,
+            resctrl: None,
             alarms: Vec::new(),
         }
     }

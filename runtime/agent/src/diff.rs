@@ -125,5 +125,6 @@ fn totals(totals: &Totals) -> DiffTotals {
         knobs: totals.counts.iter().map(|(knob, of_knob)| (knob.to_string(), counts(of_knob))).collect(),
         events_withheld: totals.events_withheld,
         migrations_withheld: totals.migrations_withheld,
+        classes_withheld: totals.classes_withheld,
     }
 }

@@ -128,6 +128,7 @@ impl Agent {
         self.metrics.dismiss(policy.name(), policy.mode());
         if policy.mode().is_active() {
             self.locality.stop_policy(policy.name());
+            self.resctrl.classes.release_policy(policy.name());
             self.dirty.extend(self.leases.release_policy(policy.name()));
         }
     }

@@ -3,7 +3,8 @@
 //! [`Agent`] is the loop's body: it is handed [`Sources`] and moments, and does one [`Agent::step`] after the other; nothing in
 //! it asks a clock or waits. [`service::run`] gives it a clock. Its parts, in the order in which data passes through them:
 //! `table` and `columns` (observe), `policy` (evaluate), `arbitrate`, `apply` with the [`journal`], then `account`, `metrics`,
-//! `event` and [`record`] (account); `locality` moves pages; [`report`] is what they say on the wire. [`drift`](crate) watches other writers; `tidy` takes over and gives back.
+//! `event` and [`record`] (account); `locality` moves pages, `resctrl` divides caches and memory bandwidth among `classes`;
+//! [`report`] is what they say on the wire. [`drift`](crate) watches other writers; `tidy` takes over and gives back.
 //!
 //! What it leaves to others: the kernel's rules (`qosm-host`), Wasm (`qosm-engine`), manifests (`qosm-cluster`).
 
@@ -14,6 +15,7 @@ mod alarm;
 mod announce;
 mod apply;
 mod arbitrate;
+mod classes;
 mod columns;
 pub mod config;
 mod diff;
@@ -39,6 +41,7 @@ mod policy;
 pub mod record;
 pub mod replay;
 pub mod report;
+mod resctrl;
 pub mod restore;
 pub mod roster;
 pub mod service;

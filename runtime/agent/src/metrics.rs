@@ -15,6 +15,7 @@ use qosm_model::alarm::Trigger;
 use qosm_model::knob::Knob;
 use qosm_model::lease::Leases;
 use qosm_model::numa::MigrationProgress;
+use qosm_model::resctrl::ClassOutcome;
 
 use crate::agent::Unloaded;
 use crate::config::PolicyMode;
@@ -197,6 +198,8 @@ pub struct Metrics {
     pages_moved: Counter,
     pages_failed: Family<ErrnoLabel, Counter>,
     migrations: Family<StateLabel, Counter>,
+    classes: Family<StateLabel, Gauge>,
+    class_threads_moved: Counter,
     migration_busy: Counter<f64, AtomicU64>,
     migration_local: Family<WhenLabel, Histogram>,
     local_pages: Gauge,
@@ -238,6 +241,8 @@ impl Default for Metrics {
             pages_moved: Counter::default(),
             pages_failed: Family::default(),
             migrations: Family::default(),
+            classes: Family::default(),
+            class_threads_moved: Counter::default(),
             migration_busy: Counter::default(),
             migration_local: Family::new_with_constructor(shares as fn() -> Histogram),
             local_pages: Gauge::default(),
@@ -314,6 +319,12 @@ impl Default for Metrics {
             metrics.local_pages.clone(),
         );
         r.register("numa_remote_pages", "The other pages of these pods", metrics.remote_pages.clone());
+        r.register("resctrl_classes", "Classes of shares of caches and memory bandwidth", metrics.classes.clone());
+        r.register(
+            "resctrl_threads_moved",
+            "Threads moved into the groups of classes; new ones of theirs follow by themselves",
+            metrics.class_threads_moved.clone(),
+        );
         r.register("alarms", "Triggers that fired, by what they watch", metrics.alarms.clone());
         r.register(
             "watches",
@@ -499,6 +510,16 @@ impl Metrics {
     pub(crate) fn migration_local(&self, when: &'static str, percent: u64) {
         let percent = u32::try_from(percent).unwrap_or(100);
         self.migration_local.get_or_create(&WhenLabel { when }).observe(f64::from(percent) / 100.0);
+    }
+
+    /// How classes of shares came out.
+    pub(crate) fn classes(&self, outcomes: &[ClassOutcome]) {
+        let in_force = outcomes.iter().filter(|outcome| outcome.in_force).count();
+        for (state, classes) in [("in-force", in_force), ("not-in-force", outcomes.len() - in_force)] {
+            self.classes.get_or_create(&StateLabel { state }).set(count(classes));
+        }
+        let moved = outcomes.iter().map(|outcome| outcome.threads_moved).sum::<usize>();
+        self.class_threads_moved.inc_by(u64::try_from(moved).unwrap_or(u64::MAX));
     }
 
     pub(crate) fn journal_failure(&self) {

@@ -102,6 +102,7 @@ impl Agent {
         self.forget_leases(target);
         self.alarms.is_stale = true;
         self.host.detach(target);
+        self.resctrl.classes.forget(target);
         if let Target::Container(container) = target {
             self.locality.forget(container);
         }

@@ -392,9 +392,14 @@ impl Policy {
             let pod = |target: Target| pods.of(target).map(|entry| entry.id);
             let is_about = |setting: &Setting| {
                 let target = match setting {
-                    Setting::Hold { target, .. } | Setting::Release { target, .. } => *target,
+                    Setting::Hold { target, .. }
+                    | Setting::Release { target, .. }
+                    | Setting::AssignClass { target, .. }
+                    | Setting::ReleaseClass { target } => *target,
                     Setting::Migrate(migration) => Target::Container(migration.container),
                     Setting::StopMigration { container } => Target::Container(*container),
+                    // A class may be of everybody.
+                    Setting::DefineClass { .. } | Setting::UndefineClass { .. } => return true,
                 };
                 alarm.target.is_some_and(|alarmed| pod(alarmed) == pod(target))
             };
@@ -508,6 +513,10 @@ impl Policy {
         let window = Micros(self.last.map_or(0, |last| now.monotonic.0.saturating_sub(last.0)));
         let mut columns = readings.since(&self.earlier);
         columns.migrations = readings.migrations_of(&self.holder.policy);
+        columns.resctrl = readings.resctrl.as_ref().map(|totals| {
+            let is_asked = |id| pods.owner(id).is_some_and(|(entry, _)| self.is_asked(entry.id));
+            Arc::new(totals.since(self.earlier.resctrl.as_deref(), &self.holder.policy, is_asked))
+        });
         // One that was told of a pod that went meanwhile must not hear of it any more.
         let is_known = |alarm: &&Alarm| alarm.target.is_none_or(|target| pods.of(target).is_some());
         columns.alarms = self.alarms.iter().filter(is_known).copied().collect();

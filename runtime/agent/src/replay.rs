@@ -1,6 +1,8 @@
 //! Replay: the real loop over a simulated kernel, fed from a file. One line of facts, then one line a tick; out comes one line a
 //! tick with what was decided. The same input gives the same bytes on every machine.
 
+mod resctrl;
+
 use std::collections::BTreeMap;
 
 use qosm_cluster::Objects;
@@ -16,9 +18,11 @@ use crate::config::{AgentConfig, DriftConfig};
 use crate::event::AgentEvent;
 use crate::facts::{CgroupFacts, Facts, read_objects};
 use crate::policy::{LoadedPolicy, Now};
-use crate::report::{Decision, MigrationDecision};
+use crate::report::{ClassDecision, Decision, MigrationDecision};
 use crate::sources::Sources;
 use crate::stage::{Stage, StageError};
+
+pub use resctrl::{ClassLine, DomainLine, ResctrlLine, UsageLine};
 
 /// One tick. Unknown fields are errors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -43,6 +47,9 @@ pub struct TickLine {
     /// Memory on NUMA nodes now, by the node's number; those that are not listed stay as they were.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub numa_nodes: BTreeMap<u32, NumaMemoryLine>,
+    /// Caches and memory bandwidth: what can be divided, how classes fare, and what was counted within the window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resctrl: Option<ResctrlLine>,
     /// Pods that came, changed or went before the tick.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<PodsLine>,
@@ -64,6 +71,7 @@ impl Default for TickLine {
             containers: Vec::new(),
             node: None,
             numa_nodes: BTreeMap::new(),
+            resctrl: None,
             pods: None,
             config_maps: None,
             cgroups: Vec::new(),
@@ -98,6 +106,9 @@ pub struct ContainerLine {
     /// How far the migration of its pages is. One that no line speaks of is done at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migration: Option<MigrationLine>,
+    /// What it has in caches, and moved to and from memory within the window.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resctrl: Vec<UsageLine>,
 }
 
 /// Differences over the window.
@@ -251,6 +262,9 @@ pub struct Outcome {
     /// Containers whose pages are to be moved from now on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub migrations: Vec<MigrationDecision>,
+    /// Classes of shares that change.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<ClassDecision>,
     /// What pods' owners were told.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventLine>,
@@ -436,6 +450,7 @@ impl Replay {
             decisions: step.decisions,
             refused: step.refused,
             migrations: step.migrations,
+            classes: step.classes,
             events: step.events.into_iter().map(event_line).collect(),
             problems: news,
             failing: self

@@ -1,11 +1,15 @@
 //! What `-o json` and the admin API say: decisions, held knobs, refusals, pods, policies. The names of the fields are stable.
 
+mod class;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use qosm_model::knob::{NotAValue, Value};
 use qosm_model::lease;
 use serde::{Deserialize, Serialize};
+
+pub use class::{ClassDecision, ClassReport, MembershipReport, UsageReport};
 
 /// A knob's value on the wire: a number, the string `max`, or for a weight on cgroup v1 a string such as `2 shares`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -379,6 +383,9 @@ pub struct PodReport {
     /// Where its containers' memory lies, as far as a policy watches that.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub locality: Vec<LocalityReport>,
+    /// The classes of shares that its containers are in.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub classes: Vec<MembershipReport>,
     /// Whether and until when it is on hold.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hold: Option<String>,
@@ -542,6 +549,9 @@ pub struct DiffTotals {
     pub events_withheld: u64,
     /// Migrations of containers' pages that it asked for and that did not take place.
     pub migrations_withheld: u64,
+    /// Classes of shares that it defined, and pods and containers that it put into one, that came to nothing.
+    #[serde(default)]
+    pub classes_withheld: u64,
 }
 
 /// Something that a policy asked to be woken by.

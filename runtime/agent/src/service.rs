@@ -17,7 +17,7 @@ use crate::event::AgentEvent;
 use crate::journal::JournalError;
 use crate::policy::Now;
 use crate::record::Recorder;
-use crate::report::{DiffReport, Explanation, KnobReport, PodReport, PolicyReport, RefusalReport};
+use crate::report::{ClassReport, DiffReport, Explanation, KnobReport, PodReport, PolicyReport, RefusalReport};
 use crate::restore::Restored;
 use crate::roster::{News, Recruits, Roster, Swapped};
 use crate::sources::Sources;
@@ -30,6 +30,8 @@ pub enum Request {
     Policies(oneshot::Sender<Vec<PolicyReport>>),
     /// All held knobs, and all settings that are not in force.
     Knobs(oneshot::Sender<(Vec<KnobReport>, Vec<RefusalReport>)>),
+    /// All classes of shares.
+    Classes(oneshot::Sender<Vec<ClassReport>>),
     /// All events.
     Events(oneshot::Sender<Vec<AgentEvent>>),
     /// What is wrong with what was written.
@@ -230,6 +232,7 @@ fn answer(agent: &mut Agent, request: Request, now: Now) {
         Request::Pods(reply) => drop(reply.send(agent.pod_reports(now))),
         Request::Policies(reply) => drop(reply.send(agent.policy_reports())),
         Request::Knobs(reply) => drop(reply.send((agent.knobs(), agent.refusals()))),
+        Request::Classes(reply) => drop(reply.send(agent.class_reports())),
         Request::Events(reply) => drop(reply.send(agent.event_reports())),
         Request::Problems(reply) => drop(reply.send(agent.problems())),
         Request::Explain(pod, reply) => drop(reply.send(agent.explain(&pod, now))),

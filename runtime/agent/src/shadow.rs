@@ -47,6 +47,8 @@ pub(crate) struct Totals {
     pub(crate) events_withheld: u64,
     /// Containers' pages that were not moved.
     pub(crate) migrations_withheld: u64,
+    /// Definitions of classes, and members of them.
+    pub(crate) classes_withheld: u64,
 }
 
 /// How two versions' settings of one knob differ.
@@ -271,6 +273,9 @@ impl Agent {
                     // It is not told of any progress: as far as it sees, the migration waits in line.
                     Setting::Migrate(_) => shadow.totals.migrations_withheld += 1,
                     Setting::StopMigration { container: _ } => {}
+                    // Nor does it see classes of its own: to it, none is in force.
+                    Setting::DefineClass { .. } | Setting::AssignClass { .. } => shadow.totals.classes_withheld += 1,
+                    Setting::UndefineClass { class: _ } | Setting::ReleaseClass { target: _ } => {}
                 }
             }
         }

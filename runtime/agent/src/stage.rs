@@ -98,8 +98,17 @@ impl Stage {
         write_files(host, pods, &line.cgroups)?;
         let mut listed = BTreeSet::new();
         self.play_numa(host, pods, line)?;
+        if let Some(resctrl) = &line.resctrl {
+            let played = resctrl.played();
+            let played = played.map_err(|error| StageError::Field { field: "resctrl", message: error.to_string() })?;
+            simulation(host)?.play_resctrl(&played);
+        }
         for row in &line.containers {
             let path = path_of(host, pods, &row.pod, Some(&row.container), "containers")?;
+            if !row.resctrl.is_empty() {
+                let usages: Vec<_> = row.resctrl.iter().map(Into::into).collect();
+                simulation(host)?.play_resctrl_of(&path, &usages);
+            }
             if let Some(cpu) = row.cpu {
                 let total = self.cpu.entry(path.clone()).or_default();
                 total.usage.0 = total.usage.0.saturating_add(cpu.usage_usec);

@@ -189,6 +189,8 @@ impl Ready {
             }
             Setting::Migrate(migration) => pods.owner(migration.container).is_some(),
             Setting::StopMigration { container } => pods.owner(*container).is_some(),
+            Setting::DefineClass { .. } | Setting::UndefineClass { .. } => true,
+            Setting::AssignClass { target, .. } | Setting::ReleaseClass { target } => pods.of(*target).is_some(),
         };
         staged.iter_mut().for_each(|part| part.settings.retain(is_there));
     }

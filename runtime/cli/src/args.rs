@@ -391,6 +391,8 @@ pub(crate) enum Noun {
     Policies,
     /// Held knobs.
     Knobs,
+    /// Classes of shares of caches and memory bandwidth (resctrl), and who is in them.
+    Classes,
     /// What pods' owners were told.
     Events,
     /// What is wrong with annotations, ConfigMaps and manifests.

@@ -68,6 +68,9 @@ fn write(out: &mut String, report: &DiffReport) -> std::fmt::Result {
     if totals.events_withheld > 0 {
         writeln!(out, "events that pods' owners were not told: {}", totals.events_withheld)?;
     }
+    if totals.classes_withheld > 0 {
+        writeln!(out, "classes of shares, and members of them, that came to nothing: {}", totals.classes_withheld)?;
+    }
     if totals.migrations_withheld > 0 {
         writeln!(out, "migrations of pages that did not take place: {}", totals.migrations_withheld)?;
     }

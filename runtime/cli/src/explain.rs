@@ -66,6 +66,7 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
         }
     }
     write_locality(out, explanation)?;
+    write_classes(out, explanation)?;
     writeln!(out, "\nheld knobs")?;
     if explanation.knobs.is_empty() {
         writeln!(out, "    none")?;
@@ -124,6 +125,34 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
                 event["count"],
                 field("message").replace('\n', "\n        ")
             )?;
+        }
+    }
+    Ok(())
+}
+
+fn write_classes(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
+    if explanation.pod.classes.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nshares of caches and memory bandwidth")?;
+    for membership in &explanation.pod.classes {
+        let class = &membership.class;
+        writeln!(
+            out,
+            "    container {}  class {} of {}: {}",
+            membership.container, class.class, class.policy, class.shares
+        )?;
+        writeln!(out, "        by {} since {}: {}", class.policy, membership.since, membership.reason)?;
+        writeln!(out, "        the class since {}: {}", class.since, class.reason)?;
+        if class.in_force && !class.group.is_empty() {
+            writeln!(out, "        in the group {}: {}", class.group, class.schemata)?;
+        }
+        if !class.why.is_empty() {
+            writeln!(out, "        {}: {}", if class.in_force { "in part" } else { "not in force" }, class.why)?;
+        }
+        for usage in &class.usage {
+            let Some(bytes) = usage.occupancy_bytes else { continue };
+            writeln!(out, "        {bytes} bytes in the cache of domain {}", usage.domain)?;
         }
     }
     Ok(())

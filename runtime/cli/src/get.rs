@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use qosm_agent::admin::{Held, HoldRequest, Knobs, PolicyQuery};
-use qosm_agent::report::{PodReport, PolicyReport, TriggerReport, WireValue};
+use qosm_agent::report::{ClassReport, PodReport, PolicyReport, TriggerReport, WireValue};
 use serde_json::Value;
 
 use crate::args::{GetArgs, HoldArgs, Noun, Output, SocketArgs};
@@ -15,6 +15,7 @@ pub(crate) fn run(args: &GetArgs) -> anyhow::Result<Answer> {
         Noun::Pods => "/v1/pods",
         Noun::Policies => "/v1/policies",
         Noun::Knobs => "/v1/knobs",
+        Noun::Classes => "/v1/classes",
         Noun::Events => "/v1/events",
         Noun::Problems => "/v1/problems",
     };
@@ -26,6 +27,7 @@ pub(crate) fn run(args: &GetArgs) -> anyhow::Result<Answer> {
         Noun::Pods => pods(&client::get::<Vec<_>>(socket, path)?),
         Noun::Policies => policies(&client::get::<Vec<_>>(socket, path)?),
         Noun::Knobs => knobs(&client::get(socket, path)?),
+        Noun::Classes => classes(&client::get::<Vec<_>>(socket, path)?),
         Noun::Events => events(&client::get::<Vec<Value>>(socket, path)?),
         Noun::Problems => {
             let problems = client::get::<Vec<String>>(socket, path)?;
@@ -143,6 +145,29 @@ fn knobs(knobs: &Knobs) -> String {
                 ]
             }),
         ));
+    }
+    text
+}
+
+fn classes(classes: &[ClassReport]) -> String {
+    let mut text = print::table(
+        &["policy", "class", "shares", "in force", "group", "schemata", "members", "since", "reason"],
+        classes.iter().map(|class| {
+            vec![
+                class.policy.clone(),
+                class.class.clone(),
+                class.shares.clone(),
+                if class.in_force { "yes" } else { "no" }.to_owned(),
+                class.group.clone(),
+                class.schemata.clone(),
+                class.members.len().to_string(),
+                class.since.clone(),
+                class.reason.clone(),
+            ]
+        }),
+    );
+    for class in classes.iter().filter(|class| !class.why.is_empty()) {
+        text.push_str(&format!("\n{}/{}: {}\n", class.policy, class.class, class.why));
     }
     text
 }

@@ -6,7 +6,7 @@ use anyhow::Context;
 use qosm_agent::config::{AgentConfig, PolicyConfig};
 use qosm_agent::facts::Facts;
 use qosm_agent::replay::Replay;
-use qosm_agent::report::{Decision, MigrationDecision};
+use qosm_agent::report::{ClassDecision, Decision, MigrationDecision};
 use qosm_agent::{Agent, LoadedPolicy, Mode, Now, Parts, Sources, load};
 use qosm_cluster::{Folder, Objects, Source as _};
 use qosm_engine::Engine;
@@ -69,13 +69,14 @@ pub(crate) fn show(planned: Planned, output: Output) -> anyhow::Result<Answer> {
     Ok(if problems.is_empty() && failing.is_empty() { Answer::Good } else { Answer::Bad })
 }
 
-/// Pages that would be moved are no knobs: they are told beside the table.
-fn notes(migrations: Vec<MigrationDecision>, notes: Vec<String>) -> Vec<String> {
+/// Pages that would be moved, and classes of shares, are no knobs: they are told beside the table.
+fn notes(migrations: Vec<MigrationDecision>, classes: &[ClassDecision], notes: Vec<String>) -> Vec<String> {
     let moved = migrations.into_iter().map(|migration| match &migration.error {
         None => format!("{migration} would be moved by {}: {}", migration.policy, migration.reason),
         Some(error) => format!("{migration} would not be moved for {}: {error}", migration.policy),
     });
-    moved.chain(notes).collect()
+    let classes = classes.iter().map(|class| format!("{class} would be set by {}: {}", class.policy, class.reason));
+    moved.chain(classes).chain(notes).collect()
 }
 
 /// What a pod's owner would be told.
@@ -108,7 +109,7 @@ pub(crate) fn on_facts(
         problems: outcome.problems,
         failing: outcome.failing.into_iter().collect(),
         events: outcome.events.iter().map(|event| told(&event.pod, &event.reason, &event.message)).collect(),
-        notes: notes(outcome.migrations, replay.notes()),
+        notes: notes(outcome.migrations, &outcome.classes, replay.notes()),
     })
 }
 
@@ -142,7 +143,7 @@ fn on_this_host(
         problems: agent.problems(),
         failing,
         events: step.events.iter().map(|event| told(&event.pod, &event.reason, &event.message)).collect(),
-        notes: notes(step.migrations, agent.notes(now)),
+        notes: notes(step.migrations, &step.classes, agent.notes(now)),
     })
 }
 

@@ -133,6 +133,14 @@ fn write_table(out: &mut impl Write, outcome: &Outcome) -> std::io::Result<()> {
             outcome.tick, migration.policy, migration.reason
         )?;
     }
+    for class in &outcome.classes {
+        let error = class.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+        writeln!(
+            out,
+            "{:>5} {seconds:>6}.{millis:03}s  {class}  [{}] {}{error}",
+            outcome.tick, class.policy, class.reason
+        )?;
+    }
     for event in &outcome.events {
         writeln!(
             out,

@@ -56,6 +56,7 @@ mod probe;
 mod provision;
 mod reclaim;
 pub mod resctrl;
+mod resctrl_stub;
 mod search;
 mod signals;
 pub mod simulated;
@@ -136,6 +137,7 @@ pub struct Host {
     pub(crate) migrations: BTreeMap<ContainerId, Arc<Run>>,
     pub(crate) migration_limits: MigrationLimits,
     pub(crate) alarms: Option<Alarms>,
+    pub(crate) counted: Vec<(ContainerId, String)>,
 }
 
 /// The layout that was found at the start.
@@ -232,6 +234,7 @@ impl Host {
             migrations: BTreeMap::new(),
             migration_limits: MigrationLimits::default(),
             alarms: None,
+            counted: Vec::new(),
         };
         host.find_layout(options);
         host.probe_kernel();

@@ -31,10 +31,12 @@ use crate::reclaim::reclaimer::{GroupId, ReclaimReport, Reclaimer};
 
 mod numa;
 mod reclaim;
+mod resctrl;
 mod rules;
 mod spec;
 mod tree;
 
+pub use resctrl::{PlayedClass, PlayedResctrl};
 pub use spec::{Kernel, Spec, Versions};
 
 use reclaim::Place;
@@ -76,6 +78,7 @@ pub struct Simulation {
     now: Micros,
     /// The latest migration of each cgroup.
     migrations: BTreeMap<String, Arc<Run>>,
+    pub(crate) resctrl: resctrl::Played,
 }
 
 /// `USER_HZ` of the simulation.
@@ -139,6 +142,7 @@ impl Simulation {
             reclaimer: Reclaimer::default(),
             now: Micros(0),
             migrations: BTreeMap::new(),
+            resctrl: resctrl::Played::default(),
         };
         if spec.root_delegates {
             for tree in &mut simulation.trees {

@@ -158,6 +158,13 @@ impl Shares {
     }
 }
 
+impl fmt::Display for Shares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.all)?;
+        self.domains.keys().try_for_each(|&domain| write!(f, "; on domain {}: {}", domain.0, self.on(domain)))
+    }
+}
+
 /// One domain, and what can be divided there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Domain {
@@ -208,6 +215,45 @@ pub struct ClassState {
     pub in_force: bool,
     /// Why not, or what of it is not; empty if all is well.
     pub why: String,
+}
+
+/// A class as it is wanted on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedClass {
+    /// Whose.
+    pub policy: Arc<str>,
+    /// The policy's own name for it.
+    pub class: ClassName,
+    /// What its members may use.
+    pub shares: Arc<Shares>,
+    /// Containers in it, in the order of ids.
+    pub members: Vec<ContainerId>,
+}
+
+/// How a wanted class came out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassOutcome {
+    /// Whether its shares are in force.
+    pub in_force: bool,
+    /// Why not, or what of it is not; empty if all is well.
+    pub why: String,
+    /// The control group that its members are in, also one of another class with the same shares; empty if there is none.
+    pub group: String,
+    /// What is in force, as the kernel says it, on one line.
+    pub schemata: String,
+    /// Threads that were moved into it just now.
+    pub threads_moved: usize,
+}
+
+/// What was counted since the last time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResctrlReading {
+    /// Of each wanted class, in the order in which they were wanted.
+    pub classes: Vec<Vec<Usage>>,
+    /// Of each container that is counted, in the order of ids.
+    pub containers: Vec<(ContainerId, Vec<Usage>)>,
+    /// Of whoever is in no class.
+    pub rest: Vec<Usage>,
 }
 
 #[cfg(test)]

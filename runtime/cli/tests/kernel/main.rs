@@ -34,6 +34,7 @@ mod policy_modules;
 mod protection;
 mod recording;
 mod rego;
+mod resctrl;
 mod shadows;
 mod swaps;
 mod weights;

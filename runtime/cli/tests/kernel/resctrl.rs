@@ -1,0 +1,403 @@
+//! Caches and memory bandwidth: real processes of real pods in classes of an emulated resctrl, which is a mounted file system as the
+//! kernel's is. Needs `/dev/fuse`, which the VM of the tests has not.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use qosm_emulated_resctrl::{Bytes, BytesPerSecond, Clock, Demand, Mounted, Proc, Profile, Tid, Tree, mount};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::agent::Agent;
+use crate::node::{Node, PATIENT_MILLIS};
+use crate::waiting::{wait_for, wait_until};
+
+const QOS: &str = "koordinator.sh/qosClass";
+const OWN: &str = "node.koordinator.sh/resctrl";
+const MIB: u64 = 1 << 20;
+
+/// A node with an emulated resctrl.
+struct Machine {
+    node: Node,
+    mounted: Option<Mounted>,
+    point: TempDir,
+}
+
+impl Machine {
+    /// `None` in a VM without FUSE.
+    fn new(profile: &str) -> Option<Self> {
+        if !Path::new("/dev/fuse").exists() {
+            assert!(std::env::var_os("QOSM_TEST_VM").is_some(), "these tests need /dev/fuse");
+            let test = std::thread::current();
+            // Not `println`, which nobody sees of a test that passes.
+            let name = test.name().unwrap_or_default();
+            let _ = writeln!(std::io::stderr(), "not run: {name}, for it takes /dev/fuse");
+            return None;
+        }
+        let node = Node::empty();
+        let point = tempfile::tempdir().unwrap();
+        let tree = Tree::new(Profile::named(profile).unwrap(), Proc::new()).unwrap();
+        let mounted = mount(Arc::new(Mutex::new(tree)), point.path(), Clock::Real).unwrap();
+        let machine = Self { node, mounted: Some(mounted), point };
+        machine.see_mounts();
+        machine.policies(&json!({}));
+        Some(machine)
+    }
+
+    /// The node's `/proc` as it is now: what is mounted, and what the processor is.
+    fn see_mounts(&self) {
+        for name in ["self/mountinfo", "self/mounts", "mounts", "cpuinfo", "filesystems", "cmdline"] {
+            let file = self.node.path("proc").join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, fs::read(Path::new("/proc").join(name)).unwrap()).unwrap();
+        }
+    }
+
+    fn policies(&self, config: &Value) {
+        self.node.agent_config(&json!({"policies": [{
+            "name": "llc-mba", "intervalMillis": 200, "evaluationMillis": PATIENT_MILLIS, "config": config,
+        }]}));
+    }
+
+    /// What the cluster says of classes.
+    fn classes(&self, classes: &Value) {
+        self.node.configure(&json!({"resource-qos-config": {"clusterStrategy": classes}}));
+    }
+
+    /// A pod of a QoS class with one container, and a process that forks all the time in it.
+    fn pod(&mut self, name: &str, class: &str, annotations: &Value) {
+        self.node.cgroups.make(&group(name));
+        self.node.cgroups.load(&group(name), "while :; do sleep 0.01 & wait; done");
+        self.manifest(name, class, annotations);
+    }
+
+    fn manifest(&self, name: &str, class: &str, annotations: &Value) {
+        let texts: serde_json::Map<String, Value> = annotations
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(key, value)| (key.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned).into()))
+            .collect();
+        let manifest = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": name, "namespace": "default", "uid": format!("u-{name}"),
+                "labels": {QOS: class}, "annotations": texts,
+            },
+            "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}}}]},
+        });
+        self.node.write(&format!("pods/{name}.json"), &manifest.to_string());
+    }
+
+    fn agent(&self) -> Agent {
+        let path = self.point.path().display().to_string();
+        Agent::start_with(&self.node, &[("--resctrl", path.as_str())])
+    }
+
+    fn restore(&self, flags: &[&str]) -> (String, bool) {
+        let path = self.point.path().display().to_string();
+        self.node.restore(&[&["--resctrl", path.as_str()], flags].concat())
+    }
+
+    fn file(&self, path: &str) -> PathBuf {
+        self.point.path().join(path)
+    }
+
+    fn text(&self, path: &str) -> String {
+        fs::read_to_string(self.file(path)).unwrap_or_default()
+    }
+
+    /// Control groups, the root's not among them.
+    fn groups(&self) -> BTreeSet<String> {
+        let names = fs::read_dir(self.point.path()).unwrap().flatten();
+        names
+            .filter(|entry| entry.file_type().unwrap().is_dir())
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .filter(|name| !matches!(name.as_str(), "info" | "mon_groups" | "mon_data"))
+            .collect()
+    }
+
+    fn own(&self) -> BTreeSet<String> {
+        self.groups().into_iter().filter(|name| name.starts_with("qosm-")).collect()
+    }
+
+    fn own_monitors(&self) -> usize {
+        let names = fs::read_dir(self.file("mon_groups")).into_iter().flatten().flatten();
+        names.filter(|entry| entry.file_name().to_str().unwrap().starts_with("qosm-")).count()
+    }
+
+    /// Whether all threads of a pod are in a group; the root's is the empty one.
+    fn all_in(&self, pod: &str, name: &str) -> bool {
+        let tasks = self.text(&format!("{name}/tasks"));
+        let there: BTreeSet<&str> = tasks.lines().collect();
+        // A process that ends between the two readings is in neither of them.
+        let threads = self.threads(pod);
+        let tasks = self.text(&format!("{name}/tasks"));
+        let then: BTreeSet<&str> = tasks.lines().collect();
+        let still = self.threads(pod);
+        !threads.is_empty()
+            && threads.iter().all(|id| there.contains(id.as_str()) || then.contains(id.as_str()) || !still.contains(id))
+    }
+
+    fn threads(&self, pod: &str) -> BTreeSet<String> {
+        let file = match self.node.cgroups.version {
+            crate::cgroups::Version::V1 => self.node.cgroups.folders(&group(pod)).remove(0).join("tasks"),
+            crate::cgroups::Version::V2 => self.node.cgroups.folders(&group(pod)).remove(0).join("cgroup.threads"),
+        };
+        fs::read_to_string(file).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    /// What a pod's first process wants of cache and memory.
+    fn demand(&self, pod: &str, occupancy: u64, bandwidth: u64) {
+        let id: u32 = self.threads(pod).first().unwrap().parse().unwrap();
+        let demand = Demand {
+            occupancy: Bytes(occupancy),
+            bandwidth: BytesPerSecond(bandwidth),
+            local_percent: 100,
+        };
+        self.mounted.as_ref().unwrap().tree().lock().unwrap().set_task_demand(Tid(id), 0, demand);
+    }
+}
+
+fn group(pod: &str) -> String {
+    format!("kubepods/besteffort/podu-{pod}/app")
+}
+
+fn memberships(agent: &Agent, pod: &str) -> Value {
+    agent.json(&["explain", pod])["pod"]["classes"].clone()
+}
+
+const BOTH: fn() -> Value = || {
+    json!({
+        "lsClass": {"resctrlQOS": {"enable": true}},
+        "beClass": {"resctrlQOS": {"enable": true, "catRangeEndPercent": 30, "mbaPercent": 45}},
+    })
+};
+
+#[test]
+fn classes_hold_their_pods_are_explained_and_leave_nothing_behind() {
+    let Some(mut machine) = Machine::new("intel") else { return };
+    fs::create_dir(machine.file("others")).unwrap();
+    fs::write(machine.file("others/schemata"), "L3:0=3\n").unwrap();
+    let (foreign, root) = (machine.text("others/schemata"), machine.text("schemata"));
+    machine.classes(&BOTH());
+    machine.pod("web", "LS", &json!({}));
+    machine.pod("batch", "BE", &json!({}));
+    machine.pod("tuned", "BE", &json!({OWN: {"LLC": {"schemata": {"range": [50, 100]}}, "MB": {"schemata": {"percent": 20}}}}));
+    machine.pod("plain", "SYSTEM", &json!({}));
+    let agent = machine.agent();
+    wait_until("BE's group", || machine.all_in("batch", "qosm-llc-mba-be"));
+    let schemata = machine.text("qosm-llc-mba-be/schemata");
+    let ways = machine.text("info/L3/cbm_mask");
+    let count = u64::from_str_radix(ways.trim(), 16).unwrap().count_ones();
+    let be = (1_u64 << (count * 30).div_ceil(100)) - 1;
+    assert!(schemata.contains(&format!("0={be:x}")) && schemata.contains("MB:0=  50"), "{schemata}");
+    wait_until("LS's group", || machine.all_in("web", "qosm-llc-mba-ls"));
+    let own = wait_for("the group of the pod with shares of its own", || {
+        let others = ["qosm-llc-mba-be", "qosm-llc-mba-ls"];
+        machine.own().into_iter().find(|name| !others.contains(&name.as_str()))
+    });
+    wait_until("its threads", || machine.all_in("tuned", &own));
+    assert!(machine.text(&format!("{own}/schemata")).contains("MB:0=  20"));
+    assert!(machine.all_in("plain", ""), "who is in no enabled class stays where it was");
+
+    let told = memberships(&agent, "default/batch");
+    let class = &told[0]["class"];
+    assert_eq!(told[0]["container"], "app", "{told}");
+    assert_eq!(class["policy"], "llc-mba", "{told}");
+    assert_eq!(class["inForce"], true, "{told}");
+    assert_eq!(class["group"], "qosm-llc-mba-be", "{told}");
+    assert!(class["schemata"].as_str().unwrap().contains(&format!("0={be:x}")), "{told}");
+    assert!(!told[0]["reason"].as_str().unwrap().is_empty(), "{told}");
+    let text = agent.ask(&["explain", "default/batch"]).unwrap();
+    assert!(text.contains("class be of llc-mba: ways 0-30 %, 45 % of the memory bandwidth"), "{text}");
+    let classes = agent.ask(&["get", "classes"]).unwrap();
+    assert!(classes.contains("qosm-llc-mba-be") && classes.contains("qosm-llc-mba-ls"), "{classes}");
+    assert!(agent.metric("qosm_resctrl_classes", &["in-force"]) >= 3.0);
+    assert!(agent.metric("qosm_resctrl_threads_moved_total", &[]) >= 3.0);
+
+    // What is no longer asked for is given back.
+    machine.manifest("tuned", "BE", &json!({}));
+    wait_until("it to be as its class again", || machine.all_in("tuned", "qosm-llc-mba-be"));
+    wait_until("its group to go", || !machine.groups().contains(&own));
+    machine.classes(&json!({"beClass": {"resctrlQOS": {"enable": true, "catRangeEndPercent": 60}}}));
+    wait_until("LS to be in no class", || machine.all_in("web", "") && !machine.groups().contains("qosm-llc-mba-ls"));
+    wait_until("BE's new ways", || machine.text("qosm-llc-mba-be/schemata") != schemata);
+
+    agent.terminate();
+    assert_eq!(machine.groups(), BTreeSet::from(["others".to_owned()]));
+    assert_eq!(machine.own_monitors(), 0);
+    assert_eq!(machine.text("others/schemata"), foreign);
+    assert_eq!(machine.text("schemata"), root);
+    assert!(machine.all_in("batch", ""));
+}
+
+#[test]
+fn after_kill_9_the_next_agent_goes_on_and_restore_removes_all() {
+    let Some(mut machine) = Machine::new("intel") else { return };
+    machine.classes(&BOTH());
+    machine.pod("web", "LS", &json!({}));
+    machine.pod("batch", "BE", &json!({}));
+    let begin = |machine: &Machine| {
+        let agent = machine.agent();
+        wait_until("the groups", || {
+            machine.all_in("batch", "qosm-llc-mba-be") && machine.all_in("web", "qosm-llc-mba-ls")
+        });
+        agent
+    };
+    begin(&machine).kill();
+    let left = machine.own();
+    assert!(!left.is_empty(), "nobody had the time to remove them");
+    // One of an earlier configuration, which nobody wants any more.
+    fs::create_dir(machine.file("qosm-llc-mba-gone")).unwrap();
+    let agent = begin(&machine);
+    wait_until("what nobody wants to go", || machine.own() == left);
+    agent.kill();
+
+    let (told, good) = machine.restore(&["--dry-run"]);
+    assert!(good && told.contains("qosm-llc-mba-be"), "{told}");
+    assert_eq!(machine.own(), left, "a dry run leaves all as it is");
+    let (told, good) = machine.restore(&[]);
+    assert!(good && told.contains("qosm-llc-mba-be"), "{told}");
+    assert_eq!(machine.groups(), BTreeSet::new());
+    assert_eq!(machine.own_monitors(), 0);
+    assert!(machine.all_in("batch", ""));
+}
+
+#[test]
+fn a_machine_without_resctrl_is_told_and_other_policies_go_on() {
+    let Some(mut machine) = Machine::new("intel") else { return };
+    machine.classes(&BOTH());
+    machine.pod("batch", "BE", &json!({OWN: {"llc": {"schemata": {"range": [0, 20]}}}}));
+    machine.node.agent_config(&json!({"policies": [
+        crate::node::quick(), {"name": "llc-mba", "intervalMillis": 200, "evaluationMillis": PATIENT_MILLIS},
+    ]}));
+    // Not named: an emulation does not count, and this machine has none.
+    let agent = Agent::start(&machine.node);
+    let told = wait_for("the class to be told of", || {
+        Some(memberships(&agent, "default/batch")).filter(|told| told.as_array().is_some_and(|rows| !rows.is_empty()))
+    });
+    assert_eq!(told[0]["class"]["inForce"], false, "{told}");
+    assert!(told[0]["class"]["why"].as_str().unwrap().contains("resctrl"), "{told}");
+    let text = agent.ask(&["explain", "default/batch"]).unwrap();
+    assert!(text.contains("not in force: "), "{text}");
+    assert_eq!(agent.policy("cpu-burst")["health"], "running");
+    assert_eq!(agent.policy("llc-mba")["health"], "running");
+    assert!(machine.own().is_empty());
+    agent.terminate();
+}
+
+#[test]
+fn who_finds_no_place_is_told_and_gets_one_when_there_is_one() {
+    let Some(mut machine) = Machine::new("few-closids") else { return };
+    let free: u32 = machine.text("info/L3/num_closids").trim().parse().unwrap();
+    machine.classes(&json!({"beClass": {"resctrlQOS": {"enable": true}}}));
+    // One more than there is room for, beside the root and BE's class.
+    let names: Vec<String> = (0..free - 1).map(|number| format!("own-{number}")).collect();
+    for (number, name) in names.iter().enumerate() {
+        machine.pod(name, "LS", &json!({OWN: {"llc": {"schemata": {"range": [0, 30 + 20 * number]}}}}));
+    }
+    machine.pod("batch", "BE", &json!({}));
+    let agent = machine.agent();
+    let unplaced = || -> Vec<String> {
+        let classes = agent.json(&["get", "classes"]);
+        let rows = classes.as_array().cloned().unwrap_or_default();
+        rows.iter().filter(|class| class["inForce"] == false).map(|class| class["why"].to_string()).collect()
+    };
+    wait_until("all to be placed but one", || machine.own().len() + 1 == usize::try_from(free).unwrap());
+    wait_until("one to be told", || unplaced().len() == 1);
+    assert!(unplaced()[0].contains("CLOSID"), "{:?}", unplaced());
+    let events = agent.json(&["get", "events"]).to_string();
+    assert!(events.contains("own-"), "its owner is told: {events}");
+    fs::remove_file(machine.node.path("pods/own-0.json")).unwrap();
+    wait_until("a place for it", || unplaced().is_empty());
+    agent.terminate();
+    assert!(machine.groups().is_empty());
+}
+
+#[test]
+fn bad_input_is_told_and_the_pod_has_what_its_class_has() {
+    let Some(mut machine) = Machine::new("intel") else { return };
+    machine.classes(&BOTH());
+    machine.pod("inverted", "BE", &json!({OWN: {"llc": {"schemata": {"range": [80, 20]}}}}));
+    machine.pod("text", "BE", &json!({OWN: "{not json"}));
+    machine.pod("good", "BE", &json!({OWN: {"mb": {"schemata": {"percent": 30}}}}));
+    let agent = machine.agent();
+    for pod in ["inverted", "text"] {
+        wait_until("its class's shares", || machine.all_in(pod, "qosm-llc-mba-be"));
+        let text = agent.ask(&["explain", &format!("default/{pod}")]).unwrap();
+        assert!(text.contains(OWN) || text.contains("turned down"), "{text}");
+    }
+    wait_until("the good one's own group", || machine.own().len() >= 2);
+    // A class that makes no sense leaves the one before.
+    machine.classes(&json!({"beClass": {"resctrlQOS": {"enable": true, "catRangeStartPercent": 60, "catRangeEndPercent": 30}}}));
+    let problem = || agent.problems().into_iter().chain(agent.policy("llc-mba")["error"].as_str().map(str::to_owned));
+    wait_until("it to be told", || problem().any(|text| text.contains("catRange")));
+    agent.terminate();
+    assert!(machine.own().is_empty());
+}
+
+#[test]
+fn a_pod_on_hold_stays_in_its_class() {
+    let Some(mut machine) = Machine::new("intel") else { return };
+    machine.classes(&BOTH());
+    machine.pod("batch", "BE", &json!({}));
+    let agent = machine.agent();
+    wait_until("its group", || machine.all_in("batch", "qosm-llc-mba-be"));
+    assert!(agent.ask(&["hold", "default/batch"]).is_some());
+    machine.manifest("batch", "LS", &json!({}));
+    agent.let_it_run(5);
+    assert!(machine.all_in("batch", "qosm-llc-mba-be"), "nothing is done to a pod on hold");
+    assert!(agent.ask(&["hold", "default/batch", "--lift"]).is_some());
+    wait_until("its new class", || machine.all_in("batch", "qosm-llc-mba-ls"));
+    agent.terminate();
+}
+
+#[test]
+fn be_is_narrowed_while_memory_is_short_and_gets_its_share_back() {
+    let Some(mut machine) = Machine::new("intel") else { return };
+    machine.policies(&json!({"profile": "dynamic", "maxBandwidthMBps": 10_000, "stepSeconds": 0, "calmSeconds": 1}));
+    machine.classes(&json!({
+        "lsClass": {"resctrlQOS": {"enable": true}},
+        "beClass": {"resctrlQOS": {"enable": true, "catRangeEndPercent": 80}},
+    }));
+    machine.pod("web", "LS", &json!({}));
+    machine.pod("batch", "BE", &json!({}));
+    machine.demand("web", 4 * MIB, 4_000_000_000);
+    machine.demand("batch", 30 * MIB, 8_000_000_000);
+    let agent = machine.agent();
+    wait_until("the groups", || machine.all_in("batch", "qosm-llc-mba-be"));
+    let full = machine.text("qosm-llc-mba-be/schemata");
+    wait_until("BE to be narrowed", || machine.text("qosm-llc-mba-be/schemata") != full);
+    let told = memberships(&agent, "default/batch");
+    assert!(told[0]["class"]["reason"].as_str().unwrap().contains('%'), "the reason tells figures: {told}");
+    machine.demand("batch", MIB, 100_000_000);
+    wait_until("BE to have its share back", || machine.text("qosm-llc-mba-be/schemata") == full);
+    agent.terminate();
+    assert!(machine.own().is_empty());
+}
+
+#[test]
+fn a_mount_that_goes_is_told_and_one_that_comes_back_is_used() {
+    let Some(mut machine) = Machine::new("intel") else { return };
+    machine.classes(&BOTH());
+    machine.pod("batch", "BE", &json!({}));
+    let agent = machine.agent();
+    wait_until("its group", || machine.all_in("batch", "qosm-llc-mba-be"));
+    drop(machine.mounted.take());
+    machine.see_mounts();
+    let in_force = || memberships(&agent, "default/batch")[0]["class"]["inForce"].as_bool();
+    wait_until("it to be told", || in_force() == Some(false));
+    assert_eq!(agent.policy("llc-mba")["health"], "running");
+    let tree = Tree::new(Profile::named("amd").unwrap(), Proc::new()).unwrap();
+    machine.mounted = Some(mount(Arc::new(Mutex::new(tree)), machine.point.path(), Clock::Real).unwrap());
+    machine.see_mounts();
+    wait_until("its group again", || machine.all_in("batch", "qosm-llc-mba-be") && in_force() == Some(true));
+    std::thread::sleep(Duration::from_millis(10));
+    agent.terminate();
+    assert!(machine.own().is_empty());
+}

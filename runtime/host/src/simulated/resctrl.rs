@@ -1,0 +1,123 @@
+//! Resctrl on a node in memory: what a recording says of it. Its rules are not simulated here; who wants them mounts the emulation
+//! (`qosm-emulated-resctrl`), which is a file system as the kernel's is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use qosm_model::pod::ContainerId;
+use qosm_model::resctrl::{ClassName, ClassOutcome, Domain, ResctrlReading, Usage, WantedClass};
+use qosm_model::unit::Bytes;
+
+use super::Simulation;
+
+/// What a tick of a recording says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlayedResctrl {
+    /// The domains that are online.
+    pub domains: Vec<Domain>,
+    /// How classes fare, and what was counted of them.
+    pub classes: Vec<PlayedClass>,
+    /// What was counted of whoever is in no class.
+    pub rest: Vec<Usage>,
+}
+
+/// A class in a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlayedClass {
+    /// Whose.
+    pub policy: Arc<str>,
+    /// The policy's own name for it.
+    pub class: ClassName,
+    /// How it fares.
+    pub outcome: ClassOutcome,
+    /// What was counted of it.
+    pub usage: Vec<Usage>,
+}
+
+/// What is shown, and what was counted and not read yet.
+#[derive(Debug, Default)]
+pub(crate) struct Played {
+    domains: Vec<Domain>,
+    outcomes: BTreeMap<(Arc<str>, ClassName), ClassOutcome>,
+    classes: BTreeMap<(Arc<str>, ClassName), Vec<Usage>>,
+    containers: BTreeMap<String, Vec<Usage>>,
+    rest: Vec<Usage>,
+    kept: Vec<(Arc<str>, ClassName)>,
+}
+
+/// Takes what is counted now; traffic that nobody has read yet adds up.
+fn count(known: &mut Vec<Usage>, now: &[Usage]) {
+    let plus = |a: Option<Bytes>, b: Option<Bytes>| match (a, b) {
+        (None, None) => None,
+        (a, b) => Some(Bytes(a.map_or(0, |bytes| bytes.0).saturating_add(b.map_or(0, |bytes| bytes.0)))),
+    };
+    let sum = |now: &Usage| {
+        let before = known.iter().find(|usage| usage.domain == now.domain);
+        Usage {
+            local: plus(before.and_then(|usage| usage.local), now.local),
+            total: plus(before.and_then(|usage| usage.total), now.total),
+            ..*now
+        }
+    };
+    *known = now.iter().map(sum).collect();
+}
+
+/// Traffic is read once.
+fn read(known: &mut Vec<Usage>) -> Vec<Usage> {
+    let counted = known.clone();
+    for usage in known {
+        (usage.local, usage.total) = (None, None);
+    }
+    counted
+}
+
+impl Simulation {
+    /// What there is of resctrl from now on, and what was counted since the last time.
+    pub fn play_resctrl(&mut self, now: &PlayedResctrl) {
+        let played = &mut self.resctrl;
+        played.domains.clone_from(&now.domains);
+        for class in &now.classes {
+            let place = (Arc::clone(&class.policy), class.class.clone());
+            count(played.classes.entry(place.clone()).or_default(), &class.usage);
+            played.outcomes.insert(place, class.outcome.clone());
+        }
+        count(&mut played.rest, &now.rest);
+    }
+
+    /// What was counted of the container in this cgroup since the last time.
+    pub fn play_resctrl_of(&mut self, cgroup: &str, now: &[Usage]) {
+        count(self.resctrl.containers.entry(cgroup.to_owned()).or_default(), now);
+    }
+}
+
+impl Played {
+    pub(crate) fn keep(&mut self, wanted: &[WantedClass]) -> Vec<ClassOutcome> {
+        self.kept = wanted.iter().map(|class| (Arc::clone(&class.policy), class.class.clone())).collect();
+        let outcome = |place| {
+            self.outcomes.get(place).cloned().unwrap_or_else(|| ClassOutcome {
+                in_force: !self.domains.is_empty(),
+                why: if self.domains.is_empty() { "this machine has no resctrl".to_owned() } else { String::new() },
+                ..ClassOutcome::default()
+            })
+        };
+        self.kept.iter().map(outcome).collect()
+    }
+
+    pub(crate) fn domains(&self) -> Vec<Domain> {
+        self.domains.clone()
+    }
+
+    /// Reads what was counted; `containers` are those that are counted, each with its cgroup.
+    pub(crate) fn read(&mut self, containers: &[(ContainerId, String)]) -> ResctrlReading {
+        let classes = &mut self.classes;
+        let of_class = |place| classes.get_mut(place).map(read).unwrap_or_default();
+        let classes = self.kept.iter().map(of_class).collect();
+        let counted = &mut self.containers;
+        let of_container = |(id, cgroup): &(ContainerId, String)| Some((*id, read(counted.get_mut(cgroup)?)));
+        ResctrlReading {
+            classes,
+            containers: containers.iter().filter_map(of_container).collect(),
+            rest: read(&mut self.rest),
+        }
+    }
+}
