@@ -1,0 +1,319 @@
+//! What operators can ask of this policy.
+
+use qosm_sdk::{BandwidthShare, CacheShare, QosClass, Share};
+use serde::Deserialize;
+
+/// The most percent that there are.
+pub(crate) const ALL: u32 = 100;
+
+/// What `configure` takes: the policy's own configuration, and each class as the node's strategy leaves it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Config {
+    /// The policy-level configuration.
+    pub policy: Settings,
+    /// The QoS classes; one that is not enabled says nothing.
+    pub classes: Classes,
+}
+
+/// Whether shares stay as they are said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Profile {
+    /// They do.
+    #[default]
+    Static,
+    /// That of BE becomes smaller while latency-sensitive pods are squeezed.
+    Dynamic,
+}
+
+/// The policy-level configuration. All but `profile` is about the profile `dynamic`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Settings {
+    /// Whether shares stay as they are said.
+    pub profile: Profile,
+    /// What a domain's memory can move, in MB/s; 0 = what was seen at most.
+    #[serde(rename = "maxBandwidthMBps")]
+    pub max_bandwidth_mbps: u64,
+    /// From so much of that on, in percent, a domain's memory is short.
+    pub bandwidth_high_percent: u32,
+    /// Up to so much of it, it is calm.
+    pub bandwidth_low_percent: u32,
+    /// BE is to blame where it causes at least so much of the traffic, in percent.
+    pub be_traffic_percent: u32,
+    /// With less of the cache than this, in percent of what they may use, latency-sensitive containers have lost it.
+    pub occupancy_low_percent: u32,
+    /// From so much on they have it back.
+    pub occupancy_calm_percent: u32,
+    /// BE's range of ways becomes smaller by so many percent of all ways at a time.
+    pub cache_step_percent: u32,
+    /// It stays at least so wide.
+    pub cache_floor_percent: u32,
+    /// BE's share of the memory bandwidth becomes smaller by so many percent at a time.
+    pub bandwidth_step_percent: u32,
+    /// It stays at least so large.
+    pub bandwidth_floor_percent: u32,
+    /// Least time between two steps.
+    pub step_seconds: u64,
+    /// After so long a calm a step is given back.
+    pub calm_seconds: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            profile: Profile::Static,
+            max_bandwidth_mbps: 0,
+            bandwidth_high_percent: 80,
+            bandwidth_low_percent: 60,
+            be_traffic_percent: 20,
+            occupancy_low_percent: 50,
+            occupancy_calm_percent: 70,
+            cache_step_percent: 10,
+            cache_floor_percent: 10,
+            bandwidth_step_percent: 10,
+            bandwidth_floor_percent: 10,
+            step_seconds: 2,
+            calm_seconds: 30,
+        }
+    }
+}
+
+/// The classes as ConfigMaps have them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Classes {
+    /// LSE and LSR.
+    pub lsr_class: ResctrlQos,
+    /// LS.
+    pub ls_class: ResctrlQos,
+    /// BE.
+    pub be_class: ResctrlQos,
+    /// SYSTEM.
+    pub system_class: ResctrlQos,
+}
+
+/// The field `resctrlQOS` of a class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResctrlQos {
+    /// Whether the class has shares. The host hands over only those that do, and without this word.
+    pub enable: Option<bool>,
+    /// Where its range of ways begins, in percent of all.
+    pub cat_range_start_percent: Option<u32>,
+    /// Where it ends.
+    pub cat_range_end_percent: Option<u32>,
+    /// Its share of the memory bandwidth, in percent; 0 = nothing is said.
+    pub mba_percent: Option<u32>,
+}
+
+/// A QoS class that has shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shared {
+    /// Where its ways begin, in percent.
+    pub(crate) start: u32,
+    /// Where they end.
+    pub(crate) end: u32,
+    /// Of the memory bandwidth; `None` = nothing is said.
+    pub(crate) bandwidth: Option<u32>,
+}
+
+impl Shared {
+    /// In the contract's terms.
+    pub(crate) fn share(self) -> Share {
+        Share {
+            cache: Some(CacheShare::Percent((self.start, self.end))),
+            bandwidth: self.bandwidth.map(BandwidthShare::Percent),
+        }
+    }
+}
+
+/// A QoS class, as far as this policy tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Class {
+    Lsr,
+    Ls,
+    Be,
+    System,
+}
+
+impl Class {
+    pub(crate) const EACH: [Self; 4] = [Self::Lsr, Self::Ls, Self::Be, Self::System];
+
+    /// That of a pod.
+    pub(crate) fn of(qos: QosClass) -> Self {
+        match qos {
+            QosClass::Lse | QosClass::Lsr => Self::Lsr,
+            QosClass::Ls => Self::Ls,
+            QosClass::Be => Self::Be,
+            QosClass::System => Self::System,
+        }
+    }
+
+    /// What the host knows it by.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Lsr => "lsr",
+            Self::Ls => "ls",
+            Self::Be => "be",
+            Self::System => "system",
+        }
+    }
+
+    /// What ConfigMaps know it by.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Self::Lsr => "lsrClass",
+            Self::Ls => "lsClass",
+            Self::Be => "beClass",
+            Self::System => "systemClass",
+        }
+    }
+
+    /// Where its ways end unless that is said.
+    fn default_end(self) -> u32 {
+        if self == Self::Be { 30 } else { ALL }
+    }
+
+    /// Whether its pods are what the profile `dynamic` is for.
+    pub(crate) fn is_latency_sensitive(self) -> bool {
+        matches!(self, Self::Lsr | Self::Ls)
+    }
+}
+
+impl Classes {
+    /// What a class may use; `None` where it has no shares.
+    ///
+    /// # Errors
+    ///
+    /// The field that says what cannot be, and the way out.
+    pub(crate) fn shared(&self, class: Class) -> Result<Option<Shared>, String> {
+        let said = match class {
+            Class::Lsr => self.lsr_class,
+            Class::Ls => self.ls_class,
+            Class::Be => self.be_class,
+            Class::System => self.system_class,
+        };
+        if said == ResctrlQos::default() || said.enable == Some(false) {
+            return Ok(None);
+        }
+        let start = said.cat_range_start_percent.unwrap_or(0);
+        let end = said.cat_range_end_percent.unwrap_or(class.default_end());
+        let mba = said.mba_percent.unwrap_or(ALL);
+        let key = class.key();
+        if start >= end || end > ALL {
+            return Err(format!(
+                "{key}: catRangeStartPercent {start} to catRangeEndPercent {end} is no range of ways; set a start below the end, \
+                 and an end of at most 100"
+            ));
+        }
+        if mba > ALL {
+            return Err(format!("{key}: mbaPercent is {mba}, which is not within 0 to 100; 0 leaves the memory bandwidth alone"));
+        }
+        Ok(Some(Shared { start, end, bandwidth: (mba > 0).then_some(mba) }))
+    }
+}
+
+impl Config {
+    /// Checks what serde cannot.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the field, and the class where it is one of a class.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.policy.check()?;
+        Class::EACH.into_iter().try_for_each(|class| self.classes.shared(class).map(drop))
+    }
+}
+
+impl Settings {
+    fn check(&self) -> Result<(), String> {
+        for (field, value, least) in [
+            ("bandwidthHighPercent", self.bandwidth_high_percent, 1),
+            ("bandwidthLowPercent", self.bandwidth_low_percent, 0),
+            ("beTrafficPercent", self.be_traffic_percent, 0),
+            ("occupancyLowPercent", self.occupancy_low_percent, 0),
+            ("occupancyCalmPercent", self.occupancy_calm_percent, 0),
+            ("cacheStepPercent", self.cache_step_percent, 1),
+            ("cacheFloorPercent", self.cache_floor_percent, 1),
+            ("bandwidthStepPercent", self.bandwidth_step_percent, 1),
+            ("bandwidthFloorPercent", self.bandwidth_floor_percent, 1),
+        ] {
+            if !(least..=ALL).contains(&value) {
+                return Err(format!("{field} is {value}, which is not within {least} to {ALL}"));
+            }
+        }
+        for (low, low_value, high, high_value) in [
+            ("bandwidthLowPercent", self.bandwidth_low_percent, "bandwidthHighPercent", self.bandwidth_high_percent),
+            ("occupancyLowPercent", self.occupancy_low_percent, "occupancyCalmPercent", self.occupancy_calm_percent),
+        ] {
+            if low_value >= high_value {
+                return Err(format!(
+                    "{low} is {low_value} and {high} {high_value}; what narrows and what gives back would take turns: set {low} below \
+                     {high}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn classes(json: &str) -> Classes {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn a_class_that_is_enabled_has_the_defaults_of_the_protocol() {
+        for (class, end) in [(Class::Lsr, 100), (Class::Ls, 100), (Class::Be, 30), (Class::System, 100)] {
+            let on = classes(&format!(r#"{{"{}": {{"enable": true}}}}"#, class.key()));
+            assert_eq!(on.shared(class), Ok(Some(Shared { start: 0, end, bandwidth: Some(100) })), "{class:?}");
+            for off in ["{}", r#"{"enable": false}"#, r#"{"enable": false, "catRangeEndPercent": 10}"#] {
+                let off = classes(&format!(r#"{{"{}": {off}}}"#, class.key()));
+                assert_eq!(off.shared(class), Ok(None), "{class:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_percent_of_the_bandwidth_leaves_it_alone() {
+        let be = classes(r#"{"beClass": {"catRangeStartPercent": 10, "catRangeEndPercent": 20, "mbaPercent": 0}}"#);
+        let shared = Shared { start: 10, end: 20, bandwidth: None };
+        assert_eq!(be.shared(Class::Be), Ok(Some(shared)));
+        assert_eq!(shared.share(), Share { cache: Some(CacheShare::Percent((10, 20))), bandwidth: None });
+    }
+
+    #[test]
+    fn what_cannot_be_is_named_with_its_class() {
+        for (json, field) in [
+            (r#"{"beClass": {"catRangeStartPercent": 30}}"#, "beClass: catRangeStartPercent 30 to catRangeEndPercent 30"),
+            (r#"{"lsClass": {"catRangeStartPercent": 80, "catRangeEndPercent": 20}}"#, "lsClass: catRangeStartPercent 80"),
+            (r#"{"lsrClass": {"catRangeEndPercent": 101}}"#, "lsrClass: catRangeStartPercent 0 to catRangeEndPercent 101"),
+            (r#"{"systemClass": {"mbaPercent": 101}}"#, "systemClass: mbaPercent is 101"),
+        ] {
+            let config = Config { classes: classes(json), ..Config::default() };
+            let error = config.check().unwrap_err();
+            assert!(error.starts_with(field), "{error}");
+        }
+    }
+
+    #[test]
+    fn marks_that_would_take_turns_are_refused() {
+        for (json, field) in [
+            (r#"{"bandwidthLowPercent": 80}"#, "bandwidthLowPercent is 80 and bandwidthHighPercent 80"),
+            (r#"{"occupancyCalmPercent": 50}"#, "occupancyLowPercent is 50 and occupancyCalmPercent 50"),
+            (r#"{"cacheStepPercent": 0}"#, "cacheStepPercent is 0"),
+            (r#"{"bandwidthFloorPercent": 101}"#, "bandwidthFloorPercent is 101"),
+        ] {
+            let config = Config { policy: serde_json::from_str(json).unwrap(), ..Config::default() };
+            let error = config.check().unwrap_err();
+            assert!(error.starts_with(field), "{error}");
+        }
+        assert!(serde_json::from_str::<Settings>(r#"{"profil": "dynamic"}"#).is_err());
+        assert_eq!(Config::default().check(), Ok(()));
+    }
+}

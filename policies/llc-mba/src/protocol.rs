@@ -1,0 +1,187 @@
+//! How pods and operators speak to this policy.
+
+use qosm_sdk::{Description, Protocol};
+
+/// How often it looks: traffic is counted over this time, and a step takes effect before the next one is due.
+const INTERVAL_MILLIS: u32 = 1_000;
+
+/// What a class that is enabled has unless more is said.
+const CLASSES: &str = r#"{
+    "lsrClass": {"catRangeStartPercent": 0, "catRangeEndPercent": 100, "mbaPercent": 100},
+    "lsClass": {"catRangeStartPercent": 0, "catRangeEndPercent": 100, "mbaPercent": 100},
+    "beClass": {"catRangeStartPercent": 0, "catRangeEndPercent": 30, "mbaPercent": 100},
+    "systemClass": {"catRangeStartPercent": 0, "catRangeEndPercent": 100, "mbaPercent": 100}
+}"#;
+
+/// The annotation of a pod that asks for shares of its own.
+pub(crate) const ANNOTATION: &str = "node.koordinator.sh/resctrl";
+
+/// Who the policy is.
+pub(crate) fn description() -> Description {
+    let protocol = Protocol::new()
+        .annotation(ANNOTATION)
+        .config_map_key("resource-qos-config")
+        .class_field("resctrlQOS")
+        .defaults(CLASSES)
+        .schema(POD_SCHEMA)
+        .node_only_field("enable")
+        .node_only_field("catRangeStartPercent")
+        .node_only_field("catRangeEndPercent")
+        .node_only_field("mbaPercent");
+    Description::new(
+        "llc-mba",
+        env!("CARGO_PKG_VERSION"),
+        "Divides the last-level cache and the memory bandwidth among QoS classes and pods.",
+    )
+    .interval_millis(INTERVAL_MILLIS)
+    .config_schema(CONFIG_SCHEMA)
+    .protocol(protocol)
+}
+
+/// The fields of a class, and those of a pod. Names within lists are the policy's to read: the host leaves them as they are written.
+const POD_SCHEMA: &str = r#"{"type": "object", "properties": {
+    "enable": {"type": "boolean", "description": "whether the class has shares; of classes only"},
+    "catRangeStartPercent": {
+        "type": "integer", "minimum": 0, "maximum": 100,
+        "description": "where the class's range of cache ways begins, in percent of all; of classes only"
+    },
+    "catRangeEndPercent": {
+        "type": "integer", "minimum": 0, "maximum": 100,
+        "description": "where it ends; more than where it begins; of classes only"
+    },
+    "mbaPercent": {
+        "type": "integer", "minimum": 0, "maximum": 100,
+        "description": "the class's share of the memory bandwidth, in percent; 0 = it is left alone; of classes only"
+    },
+    "llc": {
+        "type": "object",
+        "description": "the pod's own share of the last-level cache, instead of its class's",
+        "properties": {
+            "schemata": {"type": "object", "properties": {"range": {
+                "type": "array", "minItems": 2, "maxItems": 2, "items": {"type": "integer", "minimum": 0, "maximum": 100},
+                "description": "from and to, in percent of the ways"
+            }}},
+            "schemataPerCache": {
+                "type": "array", "items": {"type": "object"},
+                "description": "caches that differ: cacheID and range"
+            }
+        }
+    },
+    "mb": {
+        "type": "object",
+        "description": "the pod's own share of the memory bandwidth, instead of its class's",
+        "properties": {
+            "schemata": {"type": "object", "properties": {"percent": {
+                "type": "integer", "minimum": 0, "maximum": 100,
+                "description": "in percent; 0 = nothing is said"
+            }}},
+            "schemataPerCache": {
+                "type": "array", "items": {"type": "object"},
+                "description": "caches that differ: cacheID and percent"
+            }
+        }
+    }
+}}"#;
+
+const CONFIG_SCHEMA: &str = r#"{"type": "object", "additionalProperties": false, "properties": {
+    "profile": {
+        "enum": ["static", "dynamic"], "default": "static",
+        "description": "static = shares stay as they are said, dynamic = BE's becomes smaller while latency-sensitive pods are squeezed"
+    },
+    "maxBandwidthMBps": {
+        "type": "integer", "minimum": 0, "default": 0,
+        "description": "what the memory of one cache domain can move, in MB/s; 0 = what was seen at most"
+    },
+    "bandwidthHighPercent": {
+        "type": "integer", "minimum": 1, "maximum": 100, "default": 80,
+        "description": "from so much of that on the memory is short"
+    },
+    "bandwidthLowPercent": {
+        "type": "integer", "minimum": 0, "maximum": 100, "default": 60,
+        "description": "up to so much of it the memory is calm"
+    },
+    "beTrafficPercent": {
+        "type": "integer", "minimum": 0, "maximum": 100, "default": 20,
+        "description": "BE is to blame where it causes at least so much of the traffic"
+    },
+    "occupancyLowPercent": {
+        "type": "integer", "minimum": 0, "maximum": 100, "default": 50,
+        "description": "with less of the cache than this share of what they may use, latency-sensitive containers have lost it"
+    },
+    "occupancyCalmPercent": {
+        "type": "integer", "minimum": 0, "maximum": 100, "default": 70,
+        "description": "from so much on they have it back"
+    },
+    "cacheStepPercent": {
+        "type": "integer", "minimum": 1, "maximum": 100, "default": 10,
+        "description": "BE's range of ways becomes smaller by so many percent of all ways at a time"
+    },
+    "cacheFloorPercent": {
+        "type": "integer", "minimum": 1, "maximum": 100, "default": 10,
+        "description": "BE's range of ways stays at least so wide, unless it is said to be smaller"
+    },
+    "bandwidthStepPercent": {
+        "type": "integer", "minimum": 1, "maximum": 100, "default": 10,
+        "description": "BE's share of the memory bandwidth becomes smaller by so many percent at a time"
+    },
+    "bandwidthFloorPercent": {
+        "type": "integer", "minimum": 1, "maximum": 100, "default": 10,
+        "description": "it stays at least so large, unless it is said to be smaller"
+    },
+    "stepSeconds": {
+        "type": "integer", "minimum": 0, "maximum": 3600, "default": 2,
+        "description": "least time between two steps"
+    },
+    "calmSeconds": {
+        "type": "integer", "minimum": 1, "maximum": 86400, "default": 30,
+        "description": "after so long a calm a step is given back"
+    }
+}}"#;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+    use crate::config::{Class, Config};
+
+    fn parsed(text: &str) -> Value {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn the_defaults_in_the_schema_are_the_defaults() {
+        let schema = parsed(CONFIG_SCHEMA);
+        let properties = schema["properties"].as_object().unwrap();
+        let defaults: Map<String, Value> =
+            properties.iter().map(|(field, property)| (field.clone(), property["default"].clone())).collect();
+        let config: Config = serde_json::from_value(json!({"policy": defaults, "classes": {}})).unwrap();
+        assert_eq!(config, Config::default());
+        assert_eq!(config.check(), Ok(()));
+    }
+
+    #[test]
+    fn the_classes_have_the_same_defaults_here_and_there() {
+        let spelled: Config = serde_json::from_value(json!({"classes": parsed(CLASSES)})).unwrap();
+        for class in Class::EACH {
+            let enabled: Config =
+                serde_json::from_value(json!({"classes": {(class.key()): {"enable": true}}})).unwrap();
+            assert_eq!(spelled.classes.shared(class), enabled.classes.shared(class), "{class:?}");
+        }
+    }
+
+    #[test]
+    fn only_operators_set_what_is_a_classs() {
+        let description = description();
+        let protocol = description.facts().protocol.as_ref().unwrap();
+        let schema = parsed(&protocol.schema);
+        let of_pods: Vec<&String> = schema["properties"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .filter(|field| !protocol.node_only_fields.contains(field))
+            .collect();
+        assert_eq!(of_pods, ["llc", "mb"]);
+        assert_eq!(protocol.annotation_keys, ["node.koordinator.sh/resctrl"]);
+    }
+}

@@ -1,0 +1,69 @@
+//! What owners of pods with shares of their own are told.
+
+use std::collections::BTreeMap;
+
+use qosm_sdk::{ClassState, EventKind, PodEvent, PodId};
+
+use crate::plan::{Plan, Tracked};
+use crate::protocol::ANNOTATION;
+
+/// The reason of the event.
+const NOT_IN_FORCE: &str = "ResctrlNotInForce";
+/// Events of one evaluation, as many as the host takes.
+const EVENTS: usize = 256;
+/// Longest account of why not; the host takes messages of 4096 bytes.
+const WHY_CHARS: usize = 700;
+
+/// Who was told what.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Report {
+    told: BTreeMap<PodId, String>,
+}
+
+impl Report {
+    /// Tells each pod once that what it asked for is not in force, and again where that is for another reason. More pods than events
+    /// are told at the next evaluation.
+    pub(crate) fn tell(
+        &mut self,
+        plan: &Plan,
+        states: &[ClassState],
+        pods: &BTreeMap<PodId, Tracked>,
+        host: &mut impl PodEvent,
+    ) {
+        self.told.retain(|id, _| pods.get(id).is_some_and(|tracked| tracked.own.is_some() && tracked.pod.active));
+        let mut left = EVENTS;
+        for (&id, tracked) in pods.iter().filter(|(_, tracked)| tracked.own.is_some() && tracked.pod.active) {
+            let why = if plan.crowded_out.contains(&id) {
+                "pods of this node ask for too many different shares; give some of them equal ones, so that they share a class"
+            } else {
+                let class = plan.members.get(&id);
+                let Some(state) = states.iter().find(|state| Some(&state.class) == class) else { continue };
+                if state.in_force {
+                    self.told.remove(&id);
+                    continue;
+                }
+                state.why.as_str()
+            };
+            if left == 0 || self.told.get(&id).is_some_and(|told| told == why) {
+                continue;
+            }
+            left -= 1;
+            let asked = tracked.own.as_ref().map(ToString::to_string).unwrap_or_default();
+            let message = format!(
+                "what annotation {ANNOTATION} asks for is not in force: {}; it asks for {}",
+                cut(why),
+                cut(&asked)
+            );
+            host.emit(id, EventKind::Warning, NOT_IN_FORCE, &message);
+            self.told.insert(id, why.to_owned());
+        }
+    }
+}
+
+fn cut(text: &str) -> String {
+    let mut short: String = text.chars().take(WHY_CHARS).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
