@@ -1,5 +1,7 @@
 //! The agent's own configuration file: which modules run, with which grants, and what no module may do.
 
+mod resctrl;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use qosm_registry::trust::{Require, Trust, TrustKey, TrustPolicy, TrustRule};
 use qosm_registry::{ReferenceError, RegistryError, RegistrySettings, trust_of};
 use serde::{Deserialize, Serialize};
 
+pub use self::resctrl::{MountPoint, NoMountPoint, ResctrlConfig};
 use crate::module_reference::ModuleReference;
 
 /// The file as a whole. Unknown fields are errors.
@@ -27,6 +30,8 @@ pub struct AgentConfig {
     pub drift: DriftConfig,
     /// How much of the machine moving pages may take.
     pub page_migration: PageMigrationConfig,
+    /// Where resctrl is, and what its shares are shares of.
+    pub resctrl: ResctrlConfig,
     /// Where artefacts are had, and whom to believe.
     pub registries: RegistrySettings,
     /// How one version of a policy takes the place of another.
@@ -263,6 +268,7 @@ impl PolicyMode {
 fn default_grants(name: &str) -> BTreeSet<Interface> {
     match name {
         "cpu-burst" => [Interface::Node, Interface::CpuStat, Interface::CpuBandwidth].into(),
+        "llc-mba" => [Interface::ResctrlMonitor, Interface::ResctrlAllocation, Interface::PodEvent].into(),
         "memory-locality" => {
             [Interface::NumaStat, Interface::Cpuset, Interface::PageMigration, Interface::PodEvent].into()
         }

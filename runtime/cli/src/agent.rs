@@ -35,6 +35,9 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
         Some(OnShutdownArg::Auto) => config.on_shutdown = OnShutdown::Auto,
         None => {}
     }
+    if args.host.resctrl.is_some() {
+        config.resctrl.path.clone_from(&args.host.resctrl);
+    }
     let owner = owner(&args.kubernetes, &mut config)?;
     let from_file = std::mem::take(&mut config.policies);
     // In Kubernetes the policies are PolicyModules, which anybody can see; nothing runs that is not asked for.

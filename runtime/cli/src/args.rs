@@ -1,6 +1,7 @@
 //! The command line, and nothing else: one list of flags feeds help and completions.
 
 mod author;
+mod emulation;
 mod policy;
 
 use std::net::SocketAddr;
@@ -8,8 +9,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use qosm_agent::config::MountPoint;
 
 pub(crate) use self::author::*;
+pub(crate) use self::emulation::*;
 pub(crate) use self::policy::*;
 
 const EXIT_CODES: &str =
@@ -80,6 +83,12 @@ pub(crate) enum Command {
     Policy(PolicyCommand),
     /// Tell what this host offers: cgroups, knobs, pressure, NUMA, resctrl, capabilities.
     Doctor(DoctorArgs),
+    /// Show what qosm does, on this machine.
+    #[command(subcommand)]
+    Demo(DemoCommand),
+    /// Try out policies for the cache and the memory bandwidth without the hardware.
+    #[command(subcommand)]
+    Resctrl(ResctrlCommand),
     /// Print shell completions.
     #[command(after_help = "Example:\n  qosm completions bash > /etc/bash_completion.d/qosm")]
     Completions {
@@ -126,6 +135,9 @@ pub(crate) struct HostArgs {
     /// The cgroup driver, where looking at the directories is not enough.
     #[arg(long, value_enum, value_name = "DRIVER")]
     pub(crate) cgroup_driver: Option<DriverArg>,
+    /// Where resctrl is mounted, if not where the kernel says; an emulation counts only where it is named.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) resctrl: Option<MountPoint>,
     /// The proc file system.
     #[arg(long, default_value = "/proc", value_name = "DIR", hide = true)]
     pub(crate) proc: PathBuf,
@@ -315,7 +327,7 @@ impl std::fmt::Display for MetricsListen {
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
     /// A node in a file, instead of this host; `-` = standard input.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["cgroup_mount", "cgroup_root", "cgroup_driver", "agent_config"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cgroup_mount", "cgroup_root", "cgroup_driver", "resctrl", "agent_config"])]
     pub(crate) facts: Option<PathBuf>,
     /// Folder or file of Pod manifests; added to those of the facts. May be repeated.
     #[arg(long, value_name = "PATH")]

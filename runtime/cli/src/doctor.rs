@@ -1,7 +1,10 @@
 //! `qosm doctor`: what this host offers.
 
+mod resctrl;
+
 use std::collections::BTreeMap;
 
+use qosm_host::resctrl::{ResctrlError, Survey};
 use qosm_host::{BurstRule, CgroupVersion, Controller, ControllerFact, HostFacts, Support};
 use qosm_model::knob::{Knob, Level};
 use serde_json::{Value, json};
@@ -11,9 +14,10 @@ use crate::{Answer, host, print};
 
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
     let facts = host::open(&args.host)?.facts();
+    let resctrl = resctrl::look(&args.host)?;
     match args.output.output {
-        Output::Json => print::json(&document(&facts))?,
-        Output::Table => print::text(&tell(&facts))?,
+        Output::Json => print::json(&document(&facts, &resctrl))?,
+        Output::Table => print::text(&tell(&facts, &resctrl))?,
     }
     Ok(Answer::Good)
 }
@@ -87,7 +91,7 @@ fn by_knob(facts: &HostFacts) -> BTreeMap<Knob, BTreeMap<Level, &Support>> {
     rows
 }
 
-fn document(facts: &HostFacts) -> Value {
+fn document(facts: &HostFacts, resctrl: &Result<Survey, ResctrlError>) -> Value {
     let controllers: Vec<Value> = facts
         .controllers
         .iter()
@@ -129,7 +133,8 @@ fn document(facts: &HostFacts) -> Value {
         "pageMigration": page_migration(facts).is_none(),
         "psi": facts.psi,
         "alarms": {"watched": alarms(facts).0, "missing": alarms(facts).1},
-        "resctrl": facts.resctrl,
+        "resctrl": resctrl::is_usable(resctrl),
+        "resctrlDetails": resctrl::document(resctrl),
         "schedExt": facts.sched_ext,
         "burstWithinQuota": match facts.burst_rule {
             BurstRule::BurstWithinQuota => Some(true),
@@ -149,7 +154,7 @@ fn document(facts: &HostFacts) -> Value {
     })
 }
 
-fn tell(facts: &HostFacts) -> String {
+fn tell(facts: &HostFacts, resctrl: &Result<Survey, ResctrlError>) -> String {
     let yes = |claim: bool| if claim { "yes" } else { "no" }.to_owned();
     let mut rows: Vec<(String, String)> = Vec::new();
     for fact in &facts.controllers {
@@ -171,7 +176,7 @@ fn tell(facts: &HostFacts) -> String {
     let (watched, missing) = alarms(facts);
     rows.push(("alarms".to_owned(), watched.join(", ")));
     rows.extend(missing.into_iter().map(|missing| ("  not".to_owned(), missing.to_owned())));
-    rows.push(("resctrl".to_owned(), yes(facts.resctrl)));
+    rows.extend(resctrl::rows(resctrl, facts.capabilities.sys_admin));
     if let Some(state) = &facts.sched_ext {
         rows.push(("sched_ext".to_owned(), state.clone()));
     }

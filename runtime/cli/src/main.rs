@@ -7,9 +7,11 @@ mod controller;
 mod diff;
 mod doctor;
 mod document;
+mod emulation;
 mod explain;
 mod get;
 mod host;
+mod interrupt;
 mod modules;
 mod plan;
 mod policy;
@@ -25,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::args::{Cli, Command, RolloutCommand};
+use crate::args::{Cli, Command, DemoCommand, ResctrlCommand, RolloutCommand};
 
 /// The answer to what was asked.
 pub(crate) enum Answer {
@@ -52,6 +54,8 @@ fn main() -> ExitCode {
         Command::Restore(args) => restore::run(&args),
         Command::Policy(command) => policy::run(&command),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Demo(DemoCommand::Resctrl(args)) => emulation::demo(&args),
+        Command::Resctrl(ResctrlCommand::Emulate(args)) => emulation::emulate(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "qosm", &mut std::io::stdout());
             Ok(Answer::Good)

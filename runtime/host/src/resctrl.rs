@@ -1,9 +1,9 @@
 //! resctrl: parts of caches and of memory bandwidth for groups of threads, and what groups use of them.
 //!
-//! [`detect`] says whether this machine has it and what to do if not; [`mount()`] mounts it at the first need. [`Groups`] are what the
-//! kernel's directories are: groups of qosm's own, which begin with [`PREFIX`], are made, found again after a restart, given
-//! [`Schemata`] and threads, and removed. Neither the root group's schemata nor anybody else's group is written. [`Info`] makes
-//! schemata from percent; [`Counters`] measure.
+//! [`detect`] says whether this machine has it and what to do if not, [`survey()`] also what there is of it; [`mount()`] mounts it at
+//! the first need. [`Groups`] are what the kernel's directories are: groups of qosm's own, which begin with [`PREFIX`], are made, found
+//! again after a restart, given [`Schemata`] and threads, and removed. Neither the root group's schemata nor anybody else's group is
+//! written. [`Info`] makes schemata from percent; [`Counters`] measure.
 //!
 //! Every write is a difference, compared by cache id; every refusal comes with what the kernel says about it. Nothing here knows
 //! QoS classes or pods, or decides how much anybody gets.
@@ -62,6 +62,7 @@ mod info;
 mod mask;
 mod resource;
 mod schemata;
+mod survey;
 mod tasks;
 
 pub use availability::{Availability, MountOptions, Processor, USUAL_PATH, Vendor, detect, mount};
@@ -74,4 +75,5 @@ pub use info::{BandwidthInfo, CacheInfo, Info, MonitoringInfo, ThreadThrottleMod
 pub use mask::{Mask, PercentRange, Shareable};
 pub use resource::{BandwidthResource, CacheId, CacheLevel, CacheResource};
 pub use schemata::{Absent, Difference, Schemata, SchemataError};
+pub use survey::{Inventory, SharedWays, Survey, survey};
 pub use tasks::{ContainerCgroup, Moved};
