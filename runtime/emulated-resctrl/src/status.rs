@@ -1,0 +1,70 @@
+//! `info/last_cmd_status`: the words of the last command that failed.
+
+/// As long as the kernel's buffer, the final NUL included (`last_cmd_status_buf`).
+const BUFFER: usize = 512;
+
+/// The buffer behind `last_cmd_status`, a `seq_buf` of the kernel.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastCmdStatus {
+    text: Vec<u8>,
+    full: bool,
+}
+
+impl LastCmdStatus {
+    /// What each command does first that may leave a text.
+    pub(crate) fn clear(&mut self) {
+        self.text.clear();
+        self.full = false;
+    }
+
+    /// Adds a line.
+    pub(crate) fn line(&mut self, line: &str) {
+        self.quote(line, b"", "");
+    }
+
+    /// Adds words without a newline.
+    pub(crate) fn word(&mut self, word: &str) {
+        self.add(&[word.as_bytes()]);
+    }
+
+    /// Adds a line with what the user wrote in it.
+    pub(crate) fn quote(&mut self, before: &str, text: &[u8], after: &str) {
+        self.add(&[before.as_bytes(), text, after.as_bytes(), b"\n"]);
+    }
+
+    /// What does not fit is cut off, and nothing is added any more (`seq_buf_printf`).
+    fn add(&mut self, parts: &[&[u8]]) {
+        if self.full {
+            return;
+        }
+        self.text.extend(parts.concat());
+        if self.text.len() >= BUFFER {
+            self.text.truncate(BUFFER - 1);
+            self.full = true;
+        }
+    }
+
+    /// What the file shows.
+    pub(crate) fn show(&self) -> Vec<u8> {
+        if self.text.is_empty() { b"ok\n".to_vec() } else { self.text.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_does_not_fit_is_cut() {
+        let mut status = LastCmdStatus::default();
+        assert_eq!(status.show(), b"ok\n");
+        status.quote("Missing '", &[b'x'; 600], "' value");
+        assert_eq!(status.show().len(), 511);
+        status.line("more");
+        assert_eq!(status.show().len(), 511);
+        status.clear();
+        status.line("first");
+        status.quote("No task ", b"7", "");
+        assert_eq!(status.show(), b"first\nNo task 7\n");
+    }
+}

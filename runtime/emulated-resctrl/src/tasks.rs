@@ -1,0 +1,57 @@
+//! Who there is to be put into groups: the tasks of this machine, or those of a script.
+
+mod proc;
+mod scripted;
+
+pub use proc::Proc;
+pub use scripted::{Scripted, Step};
+
+/// The id of a thread, as `tasks` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tid(pub u32);
+
+/// A thread that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Its id.
+    pub tid: Tid,
+    /// Who cloned it, as far as can be told; `None` for the first of all.
+    pub creator: Option<Tid>,
+    /// When it began, in a unit of the source's own: two tasks with one id differ in it.
+    pub started: u64,
+}
+
+/// Whose a thread is; moving it takes the same user, or root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// The real user.
+    pub uid: u32,
+    /// The saved user.
+    pub saved_uid: u32,
+}
+
+/// What a tree tells its tasks, so that a script can let something happen at just that moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment<'a> {
+    /// A file called `tasks` of this group has been read. The root group is `""`.
+    Read(&'a str),
+    /// Something is about to be written to a file called `tasks` of this group.
+    Write(&'a str),
+}
+
+/// Who exists and who made whom. A tree asks before each of its operations.
+///
+/// A task that the tree has not seen before belongs to the group in which its creator is at that time, or was when it was last there
+/// (`resctrl_sched_in` and `copy_process`: a clone has the CLOSID and RMID of the thread that cloned it).
+pub trait Tasks: Send {
+    /// All threads that there are now.
+    fn list(&mut self) -> Vec<Task>;
+
+    /// Whose a thread is; `None` when it is gone.
+    fn credentials(&mut self, tid: Tid) -> Option<Credentials>;
+
+    /// Told at each [`Moment`]; does nothing unless a source wants to know.
+    fn at(&mut self, moment: Moment<'_>) {
+        let _ = moment;
+    }
+}
