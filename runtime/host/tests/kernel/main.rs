@@ -3,6 +3,7 @@
 
 mod alarms;
 mod reclaim;
+mod resctrl;
 mod weights;
 
 use std::fs;
