@@ -211,7 +211,8 @@ impl<'a> TaskFile<'a> {
     }
 
     fn threads(&self) -> Result<HashSet<u64>, ResctrlError> {
-        Ok(ids(self.groups.read(&self.path)?.as_bytes()).collect())
+        // resctrl leaves out whom this pid namespace does not see; a 0 would name the writer.
+        Ok(ids(self.groups.read(&self.path)?.as_bytes()).filter(|&id| id != 0).collect())
     }
 
     /// One id a write: before Linux 6.8 the kernel takes no more, and a list stops at its first refusal.
