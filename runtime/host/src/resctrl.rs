@@ -52,6 +52,7 @@
 
 mod availability;
 mod bandwidth;
+mod classes;
 mod counters;
 mod error;
 #[cfg(test)]
@@ -59,9 +60,14 @@ mod fixture;
 mod group;
 mod groups;
 mod info;
+mod kept;
 mod mask;
+mod members;
+mod place;
+mod reading;
 mod resource;
 mod schemata;
+mod shares;
 mod tasks;
 
 pub use availability::{Availability, MountOptions, Processor, USUAL_PATH, Vendor, detect, mount};
@@ -75,3 +81,5 @@ pub use mask::{Mask, PercentRange, Shareable};
 pub use resource::{BandwidthResource, CacheId, CacheLevel, CacheResource};
 pub use schemata::{Absent, Difference, Schemata, SchemataError};
 pub use tasks::{ContainerCgroup, Moved};
+
+pub(crate) use classes::Classes;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use qosm_emulated_resctrl::tasks::{Credentials, Moment, Proc, Scripted, Step, Task, Tasks};
 use qosm_emulated_resctrl::{Profile, Tid};
-use qosm_host::resctrl::{ContainerCgroup, Moved};
 use qosm_host::CgroupVersion;
+use qosm_host::resctrl::{ContainerCgroup, Moved};
 
 use super::cgroup::Cgroup;
 use super::*;
