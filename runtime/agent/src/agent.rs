@@ -2,6 +2,7 @@
 //! only writer of the kernel. Its parts stand beside it: observing, arbitrating, applying, accounting.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use qosm_cluster::Outbox;
@@ -227,6 +228,8 @@ impl Agent {
         metrics.unloaded(&[], &unloaded);
         metrics.modules(&policies);
         host.limit_migrations(config.page_migration.limits());
+        host.use_resctrl_at(config.resctrl.path.as_ref().map(ToString::to_string));
+        host.set_full_bandwidth(config.resctrl.full_bandwidth_mbps.map(NonZeroU32::get));
         let memory_capacity = host.node_memory().ok().map(|(capacity, _)| capacity);
         Ok(Self {
             host,

@@ -6,6 +6,7 @@ use anyhow::Context;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use qosm_agent::journal::Journal;
+use qosm_agent::report::ClassReport;
 use qosm_agent::restore::{Removal, Restored, remove_made, restore};
 
 use crate::args::{Output, RestoreArgs};
@@ -53,7 +54,9 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
         restored.retain(|row| row.outcome != FAILED);
         restored.extend(restore(&mut host::open(&args.host)?, &journal, args.dry_run)?);
     }
-    let answer = report(args, &restored)?;
+    let groups = resctrl_groups(args)?;
+    let answer = report(args, &restored, &groups)?;
+    tell_of_groups(args, &groups);
     if !args.dry_run {
         for Removal { cgroup, outcome } in remove_made(&mut host::open(&args.host)?, &journal)? {
             match outcome {
@@ -75,9 +78,28 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
     Ok(answer)
 }
 
+/// Removes the groups of resctrl that are qosm's, or names them.
+fn resctrl_groups(args: &RestoreArgs) -> anyhow::Result<Vec<String>> {
+    let mut host = host::open(&args.host)?;
+    host.use_resctrl_at(args.host.resctrl.as_ref().map(ToString::to_string));
+    if args.dry_run { host.class_groups() } else { host.clear_classes() }
+        .context("groups of resctrl stay; once what is said here is mended, run this again")
+}
+
+fn tell_of_groups(args: &RestoreArgs, groups: &[String]) {
+    for group in groups {
+        eprintln!("{} the resctrl group {group}", if args.dry_run { "would remove" } else { "removed" });
+    }
+}
+
 /// A running agent holds the journal: it restores, and ends.
 fn through_agent(args: &RestoreArgs) -> anyhow::Result<Answer> {
     let socket = &args.socket.admin_socket;
+    let classes: Vec<ClassReport> = client::get(socket, "/v1/classes")?;
+    let mut groups: Vec<String> =
+        classes.into_iter().map(|class| class.group).filter(|group| !group.is_empty()).collect();
+    groups.sort_unstable();
+    groups.dedup();
     let restored: Vec<Restored> = if args.dry_run {
         client::get(socket, "/v1/restore")?
     } else {
@@ -88,14 +110,15 @@ fn through_agent(args: &RestoreArgs) -> anyhow::Result<Answer> {
         }
         restored
     };
-    report(args, &restored)
+    tell_of_groups(args, &groups);
+    report(args, &restored, &groups)
 }
 
-fn report(args: &RestoreArgs, restored: &[Restored]) -> anyhow::Result<Answer> {
+fn report(args: &RestoreArgs, restored: &[Restored], groups: &[String]) -> anyhow::Result<Answer> {
     if args.output.output == Output::Json {
         print::json(&restored)?;
     } else if restored.is_empty() {
-        print::text("nothing to restore\n")?;
+        print::text(if groups.is_empty() { "nothing to restore\n" } else { "no knobs to restore\n" })?;
     } else {
         let rows = restored.iter().map(|row| {
             vec![

@@ -46,6 +46,10 @@ impl Kernel {
         Self { directories, hierarchies: Vec::new(), files: Slab::new(), slow: None, migrations: None, reclaim: None }
     }
 
+    pub(crate) fn handed_in(&self) -> &Directories {
+        &self.directories
+    }
+
     fn area(&self, area: Area) -> io::Result<&Dir> {
         match area {
             Area::Cgroup(place) => self.hierarchies.get(place).ok_or_else(|| io::ErrorKind::NotFound.into()),

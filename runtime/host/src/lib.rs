@@ -9,7 +9,8 @@
 //! Where a kernel lacks background reclaim but has `memory.reclaim`, the host stands in for it: it keeps the watermarks itself and
 //! a thread of its own does what the kernel would; [`Host::support`] says so.
 //!
-//! Parts of caches and of memory bandwidth ([`resctrl`]) stand beside it for now: groups of threads, not knobs of cgroups.
+//! Parts of caches and of memory bandwidth ([`resctrl`]) are no knobs of cgroups but groups of threads: [`Host::keep_classes`] is handed
+//! all classes that are wanted, makes the kernel's groups so, and moves threads; [`Host::read_resctrl`] counts.
 //!
 //! It never learns who wants a value or why, holds no state that the kernel does not hold too, except these watermarks and what the
 //! kernel refused lately, and reads no clock outside of that thread.
@@ -56,7 +57,6 @@ mod probe;
 mod provision;
 mod reclaim;
 pub mod resctrl;
-mod resctrl_stub;
 mod search;
 mod signals;
 pub mod simulated;
@@ -137,7 +137,7 @@ pub struct Host {
     pub(crate) migrations: BTreeMap<ContainerId, Arc<Run>>,
     pub(crate) migration_limits: MigrationLimits,
     pub(crate) alarms: Option<Alarms>,
-    pub(crate) counted: Vec<(ContainerId, String)>,
+    pub(crate) classes: resctrl::Classes,
 }
 
 /// The layout that was found at the start.
@@ -234,7 +234,7 @@ impl Host {
             migrations: BTreeMap::new(),
             migration_limits: MigrationLimits::default(),
             alarms: None,
-            counted: Vec::new(),
+            classes: resctrl::Classes::default(),
         };
         host.find_layout(options);
         host.probe_kernel();

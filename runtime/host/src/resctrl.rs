@@ -52,6 +52,7 @@
 
 mod availability;
 mod bandwidth;
+mod classes;
 mod counters;
 mod error;
 #[cfg(test)]
@@ -59,9 +60,14 @@ mod fixture;
 mod group;
 mod groups;
 mod info;
+mod kept;
 mod mask;
+mod members;
+mod place;
+mod reading;
 mod resource;
 mod schemata;
+mod shares;
 mod survey;
 mod tasks;
 
@@ -77,3 +83,5 @@ pub use resource::{BandwidthResource, CacheId, CacheLevel, CacheResource};
 pub use schemata::{Absent, Difference, Schemata, SchemataError};
 pub use survey::{Inventory, SharedWays, Survey, survey};
 pub use tasks::{ContainerCgroup, Moved};
+
+pub(crate) use classes::Classes;

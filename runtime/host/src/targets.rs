@@ -125,6 +125,13 @@ pub(crate) struct Attached {
     files: [Kept; FILES],
 }
 
+impl Attached {
+    /// Inode of its directory in a hierarchy; 0 = not there.
+    pub(crate) fn inode(&self, tree: usize) -> u64 {
+        self.inodes.get(tree).copied().unwrap_or(0)
+    }
+}
+
 /// A path without slashes around it.
 ///
 /// # Errors

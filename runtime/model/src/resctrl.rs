@@ -217,42 +217,42 @@ pub struct ClassState {
     pub why: String,
 }
 
-/// A class as it is wanted on this machine.
+/// A class as the agent wants it on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedClass {
-    /// Whose.
+    /// Whose it is.
     pub policy: Arc<str>,
     /// The policy's own name for it.
     pub class: ClassName,
-    /// What its members may use.
+    /// What it may use.
     pub shares: Arc<Shares>,
-    /// Containers in it, in the order of ids.
+    /// The containers in it, sorted. One that is in several classes belongs to the first.
     pub members: Vec<ContainerId>,
 }
 
-/// How a wanted class came out.
+/// How a class came out on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassOutcome {
-    /// Whether its shares are in force.
+    /// Whether its shares are in force. Those of a class without members are if they could be.
     pub in_force: bool,
-    /// Why not, or what of it is not; empty if all is well.
+    /// Why not, or what of it is not, and the way out; empty if all is well.
     pub why: String,
-    /// The control group that its members are in, also one of another class with the same shares; empty if there is none.
+    /// The control group's name, another class's where the two share one; empty if there is none.
     pub group: String,
-    /// What is in force, as the kernel says it, on one line.
+    /// What is in force, as the kernel prints it, in one line; empty without a group.
     pub schemata: String,
-    /// Threads that were moved into it just now.
+    /// Threads that had to be moved this time.
     pub threads_moved: usize,
 }
 
-/// What was counted since the last time.
+/// What was counted since the last reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResctrlReading {
-    /// Of each wanted class, in the order in which they were wanted.
+    /// Of each wanted class, in their order. Of one without a group nothing; classes that share a group have the sum of both.
     pub classes: Vec<Vec<Usage>>,
-    /// Of each container that is counted, in the order of ids.
+    /// Of each container that is counted, by its id. Where there are too few counters not all are.
     pub containers: Vec<(ContainerId, Vec<Usage>)>,
-    /// Of whoever is in no class.
+    /// Of all that is in no class.
     pub rest: Vec<Usage>,
 }
 

@@ -125,6 +125,12 @@ impl Counters {
         }
     }
 
+    /// How many files it keeps open.
+    pub(crate) fn open_files(&self) -> usize {
+        let of = |files: &Files| files.llc_occupancy.len() + files.mbm_total.len() + files.mbm_local.len();
+        self.files.iter().map(of).sum()
+    }
+
     /// What was read last.
     pub fn samples(&self) -> &[CacheSample] {
         &self.samples

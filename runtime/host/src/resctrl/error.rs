@@ -24,6 +24,16 @@ pub enum ResctrlError {
         /// What the system call returned.
         source: io::Error,
     },
+    /// What qosm had mounted cannot be unmounted.
+    #[error("cannot unmount resctrl at {path} ({errno}): whoever uses it may do so by `umount {path}`")]
+    Unmount {
+        /// Where.
+        path: String,
+        /// Name of the error number.
+        errno: &'static str,
+        /// What the system call returned.
+        source: io::Error,
+    },
     /// A file or directory that cannot be read.
     #[error("cannot read {path}")]
     Read {
@@ -203,6 +213,7 @@ impl ResctrlError {
     pub fn errno_name(&self) -> &'static str {
         match self {
             Self::Mount { errno, .. }
+            | Self::Unmount { errno, .. }
             | Self::Refused { errno, .. }
             | Self::Make { errno, .. }
             | Self::Remove { errno, .. } => errno,
@@ -213,6 +224,14 @@ impl ResctrlError {
             Self::ReadOnly { .. } => "EROFS",
             Self::Gone { .. } => "ENOENT",
             _ => "invalid",
+        }
+    }
+
+    /// The whole of it in one line, with what is beneath.
+    pub(crate) fn told(&self) -> String {
+        match std::error::Error::source(self) {
+            Some(source) => format!("{self}: {source}"),
+            None => self.to_string(),
         }
     }
 

@@ -30,6 +30,17 @@ impl GroupName {
         Err(ResctrlError::Name { name: name.chars().take(80).collect(), why })
     }
 
+    /// A name made of any text: what no name may hold becomes `_`, and what is too long is cut.
+    pub(crate) fn made_of(text: &str) -> Self {
+        const LONGEST: usize = 240;
+        let fits = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
+        let mut name: String = text.chars().map(|char| if fits(char) { char } else { '_' }).take(LONGEST).collect();
+        if name.is_empty() {
+            name.push('_');
+        }
+        Self(name)
+    }
+
     /// The name whose directory this is; `None` for other people's.
     pub(crate) fn of_directory(directory: &str) -> Option<Self> {
         Self::new(directory.strip_prefix(PREFIX)?).ok()

@@ -78,6 +78,8 @@ pub struct Written {
     pub absent: Vec<Absent>,
     /// What is wanted and was not there after the write, though the kernel took it: somebody else may write it, too.
     pub differing: Schemata,
+    /// All that the group has now.
+    pub now: Schemata,
 }
 
 impl Groups {
@@ -236,6 +238,22 @@ impl Groups {
         }
     }
 
+    /// Moves a monitor group with its threads and counters into another control group. `false` where that cannot be: kernels move
+    /// groups from Linux 6.5 on, and none that has CPUs.
+    pub(crate) fn move_monitor(&self, from: &Group, to: &Group) -> bool {
+        self.root.rename(from.directory(), &self.root, to.directory()).is_ok()
+    }
+
+    /// Whether somebody else has a group here, be it one that is only measured.
+    pub(crate) fn has_foreign(&self) -> Result<bool, ResctrlError> {
+        let monitors = match self.directories(MONITOR_GROUPS) {
+            Err(ResctrlError::Read { source, .. }) if is_absent(&source) => Vec::new(),
+            other => other?,
+        };
+        let is_foreign = |directory: &String| GroupName::of_directory(directory).is_none();
+        Ok(!self.present()?.foreign.is_empty() || monitors.iter().any(is_foreign))
+    }
+
     /// Takes over what an earlier process left: groups that are wanted stay as they are, others of qosm's are removed. With
     /// nothing wanted nothing of qosm's remains.
     ///
@@ -280,16 +298,18 @@ impl Groups {
     /// [`Groups::schemata`].
     pub fn apply(&self, group: &GroupName, wanted: &Schemata) -> Result<Written, ResctrlError> {
         let wanted = self.info.accepted(wanted);
-        let difference = wanted.difference(&self.schemata(Some(group))?);
+        let now = self.schemata(Some(group))?;
+        let difference = wanted.difference(&now);
         let mut written =
-            Written { changed: difference.changed, absent: difference.absent, differing: Schemata::new() };
+            Written { changed: difference.changed, absent: difference.absent, differing: Schemata::new(), now };
         if !written.changed.is_empty() {
             let file = join(&group.directory(), "schemata");
             for text in written.changed.writes(LONGEST_WRITE) {
                 self.write(&file, &text)?;
             }
             // What it holds now, not what the kernel agreed to.
-            written.differing = written.changed.difference(&self.schemata(Some(group))?).changed;
+            written.now = self.schemata(Some(group))?;
+            written.differing = written.changed.difference(&written.now).changed;
         }
         Ok(written)
     }

@@ -179,6 +179,15 @@ impl Info {
         accepted
     }
 
+    /// Whether these schemata are of the caches that are known, no more and no fewer.
+    pub(crate) fn fits(&self, schemata: &Schemata) -> bool {
+        let masks = schemata.masks().map(|(resource, id, _)| (resource, id));
+        let known = self.caches.iter().flat_map(|(&resource, cache)| cache.ids.iter().map(move |&id| (resource, id)));
+        let bandwidths = schemata.bandwidths().map(|(resource, id, _)| (resource, id));
+        let limited = self.bandwidths.values().flat_map(|one| one.ids.iter().map(move |&id| (one.resource, id)));
+        masks.eq(known) && bandwidths.eq(limited)
+    }
+
     /// The ways that a mask shares with other hardware; empty for a cache that cannot be divided.
     pub fn shared_with_hardware(&self, resource: CacheResource, mask: Mask) -> Mask {
         self.caches.get(&resource).map_or(Mask::default(), |cache| cache.shareable_bits.overlap(mask))

@@ -66,6 +66,11 @@ impl Mask {
         if is_hexadecimal { u64::from_str_radix(text, 16).ok().map(Self) } else { None }
     }
 
+    /// How long the lowest run is: what the kernel compares with `min_cbm_bits`.
+    pub(crate) fn first_run(self) -> u32 {
+        self.runs().next().map_or(0, |run| run.end - run.start)
+    }
+
     /// The runs of ways, lowest first.
     fn runs(self) -> impl Iterator<Item = Range<u32>> {
         let mut from = 0;

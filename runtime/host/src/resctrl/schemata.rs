@@ -114,6 +114,23 @@ impl Schemata {
         self.opaque.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
+    /// The lines one by one.
+    pub(crate) fn lines(&self) -> Vec<Self> {
+        let mut lines = Vec::new();
+        for resource in CacheResource::ALL {
+            let line: BTreeMap<_, _> =
+                self.masks.iter().filter(|((of, _), _)| *of == resource).map(|(&k, &v)| (k, v)).collect();
+            lines.push(Self { masks: line, ..Self::default() });
+        }
+        for resource in BandwidthResource::ALL {
+            let line: BTreeMap<_, _> =
+                self.bandwidths.iter().filter(|((of, _), _)| *of == resource).map(|(&k, &v)| (k, v)).collect();
+            lines.push(Self { bandwidths: line, ..Self::default() });
+        }
+        lines.retain(|line| !line.is_empty());
+        lines
+    }
+
     /// Takes over all that `over` names; the rest stays.
     pub fn merge(&mut self, over: &Self) {
         self.masks.extend(&over.masks);

@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
+use std::hash::{Hash as _, Hasher as _};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use cap_std::fs::Dir;
+use rustc_hash::FxHasher;
 use rustix::io::Errno;
 
 use super::error::ResctrlError;
@@ -83,14 +85,26 @@ impl Groups {
     pub fn release(&self, group: &Group, containers: &[ContainerCgroup<'_>]) -> Result<Moved, ResctrlError> {
         let from = TaskFile::open(self, &group.directory())?;
         let into = TaskFile::open(self, &group.parent_directory())?;
-        settle(&mut Release { from, into, containers: Some(containers) })
+        settle(&mut Release { from, into, whom: Whom::Only(containers) })
+    }
+
+    /// Takes all other threads than those of these containers out of a group: what an earlier process put there, and nobody wants
+    /// there any more.
+    pub(crate) fn release_others(
+        &self,
+        group: &Group,
+        containers: &[ContainerCgroup<'_>],
+    ) -> Result<Moved, ResctrlError> {
+        let from = TaskFile::open(self, &group.directory())?;
+        let into = TaskFile::open(self, &group.parent_directory())?;
+        settle(&mut Release { from, into, whom: Whom::AllBut(containers) })
     }
 
     /// Takes all threads out of a group.
     pub(crate) fn empty(&self, group: &Group) -> Result<Moved, ResctrlError> {
         let from = TaskFile::open(self, &group.directory())?;
         let into = TaskFile::open(self, &group.parent_directory())?;
-        settle(&mut Release { from, into, containers: None })
+        settle(&mut Release { from, into, whom: Whom::AllBut(&[]) })
     }
 }
 
@@ -147,11 +161,12 @@ impl Threads for Assignment<'_> {
     fn left(&mut self) -> Result<(BTreeSet<u64>, usize), ResctrlError> {
         // First what is in the group: a thread that comes in between is put where it is already, which is no harm.
         let there = self.into.threads()?;
-        if let Some(control) = &self.through {
-            self.in_control = control.threads()?;
-        }
         let (mut threads, out_of_sight) = threads_of(self.containers)?;
         threads.retain(|thread| !there.contains(thread));
+        // Seldom needed, and the root's list is as long as the machine has threads.
+        if let Some(control) = self.through.as_ref().filter(|_| !threads.is_empty()) {
+            self.in_control = control.threads()?;
+        }
         Ok((threads, out_of_sight))
     }
 
@@ -169,22 +184,34 @@ impl Threads for Assignment<'_> {
     }
 }
 
+/// Threads of a group.
+enum Whom<'a> {
+    Only(&'a [ContainerCgroup<'a>]),
+    AllBut(&'a [ContainerCgroup<'a>]),
+}
+
 struct Release<'a> {
     from: TaskFile<'a>,
     into: TaskFile<'a>,
-    /// `None` = all that is in the group.
-    containers: Option<&'a [ContainerCgroup<'a>]>,
+    whom: Whom<'a>,
 }
 
 impl Threads for Release<'_> {
     fn left(&mut self) -> Result<(BTreeSet<u64>, usize), ResctrlError> {
-        let Some(containers) = self.containers else {
-            return Ok((self.from.threads()?.into_iter().collect(), 0));
-        };
-        let (mut threads, out_of_sight) = threads_of(containers)?;
-        let there = self.from.threads()?;
-        threads.retain(|thread| there.contains(thread));
-        Ok((threads, out_of_sight))
+        match self.whom {
+            Whom::Only(containers) => {
+                let (mut threads, out_of_sight) = threads_of(containers)?;
+                let there = self.from.threads()?;
+                threads.retain(|thread| there.contains(thread));
+                Ok((threads, out_of_sight))
+            }
+            Whom::AllBut(containers) => {
+                // First what is in the group: what a container clones in between is not taken for a stranger.
+                let there = self.from.threads()?;
+                let (stay, _) = threads_of(containers)?;
+                Ok((there.into_iter().filter(|thread| !stay.contains(thread)).collect(), 0))
+            }
+        }
     }
 
     fn put(&mut self, thread: u64) -> io::Result<()> {
@@ -211,7 +238,8 @@ impl<'a> TaskFile<'a> {
     }
 
     fn threads(&self) -> Result<HashSet<u64>, ResctrlError> {
-        Ok(ids(self.groups.read(&self.path)?.as_bytes()).collect())
+        // resctrl leaves out whom this pid namespace does not see; a 0 would name the writer.
+        Ok(ids(self.groups.read(&self.path)?.as_bytes()).filter(|&id| id != 0).collect())
     }
 
     /// One id a write: before Linux 6.8 the kernel takes no more, and a list stops at its first refusal.
@@ -254,6 +282,13 @@ fn threads_of(containers: &[ContainerCgroup<'_>]) -> Result<(BTreeSet<u64>, usiz
 }
 
 impl ContainerCgroup<'_> {
+    /// What tells whether the container's threads are those that they were: equal lists give equal numbers.
+    pub(crate) fn fingerprint(&self) -> Result<u64, ResctrlError> {
+        let mut hasher = FxHasher::default();
+        self.ids()?.hash(&mut hasher);
+        Ok(hasher.finish())
+    }
+
     fn ids(&self) -> Result<Vec<u64>, ResctrlError> {
         let file = match self.version {
             CgroupVersion::V1 => "tasks",

@@ -43,6 +43,8 @@ pub(crate) struct Played {
     containers: BTreeMap<String, Vec<Usage>>,
     rest: Vec<Usage>,
     kept: Vec<(Arc<str>, ClassName)>,
+    /// The containers that are counted, each with its cgroup.
+    counted: Vec<(ContainerId, String)>,
 }
 
 /// Takes what is counted now; traffic that nobody has read yet adds up.
@@ -91,7 +93,9 @@ impl Simulation {
 }
 
 impl Played {
-    pub(crate) fn keep(&mut self, wanted: &[WantedClass]) -> Vec<ClassOutcome> {
+    /// `counted` are containers, each with its cgroup.
+    pub(crate) fn keep(&mut self, wanted: &[WantedClass], counted: Vec<(ContainerId, String)>) -> Vec<ClassOutcome> {
+        self.counted = counted;
         self.kept = wanted.iter().map(|class| (Arc::clone(&class.policy), class.class.clone())).collect();
         let outcome = |place| {
             self.outcomes.get(place).cloned().unwrap_or_else(|| ClassOutcome {
@@ -107,8 +111,7 @@ impl Played {
         self.domains.clone()
     }
 
-    /// Reads what was counted; `containers` are those that are counted, each with its cgroup.
-    pub(crate) fn read(&mut self, containers: &[(ContainerId, String)]) -> ResctrlReading {
+    pub(crate) fn read(&mut self) -> ResctrlReading {
         let classes = &mut self.classes;
         let of_class = |place| classes.get_mut(place).map(read).unwrap_or_default();
         let classes = self.kept.iter().map(of_class).collect();
@@ -116,7 +119,7 @@ impl Played {
         let of_container = |(id, cgroup): &(ContainerId, String)| Some((*id, read(counted.get_mut(cgroup)?)));
         ResctrlReading {
             classes,
-            containers: containers.iter().filter_map(of_container).collect(),
+            containers: self.counted.iter().filter_map(of_container).collect(),
             rest: read(&mut self.rest),
         }
     }

@@ -1,0 +1,131 @@
+//! Containers as resctrl's groups know them: cgroups with threads, each in a control group and perhaps in a monitor group.
+
+use cap_std::fs::Dir;
+use qosm_model::knob::Target;
+use qosm_model::pod::ContainerId;
+use rustc_hash::FxHashMap;
+
+use super::group::{Group, GroupName};
+use super::reading::Reading;
+use super::tasks::ContainerCgroup;
+use crate::backend::{Access, AnyBackend, Area, Backend as _};
+use crate::mounts::{CgroupVersion, Hierarchies};
+use crate::targets::Attached;
+
+/// Where the cgroups of containers are.
+pub(crate) struct Cgroups<'a> {
+    pub(crate) targets: &'a FxHashMap<Target, Box<Attached>>,
+    pub(crate) backend: &'a AnyBackend,
+    pub(crate) hierarchies: &'a Hierarchies,
+    pub(crate) trees: &'a [usize],
+}
+
+/// A cgroup that is not opened yet.
+pub(crate) struct Found<'a> {
+    tree: usize,
+    inode: u64,
+    path: &'a str,
+}
+
+impl Cgroups<'_> {
+    /// The cgroup of an attached container, in the first hierarchy that has it. All of them have the same threads.
+    pub(crate) fn find(&self, container: ContainerId) -> Option<Found<'_>> {
+        let attached = self.targets.get(&Target::Container(container))?;
+        let inodes = self.trees.iter().map(|&tree| (tree, attached.inode(tree)));
+        let (tree, inode) = inodes.into_iter().find(|&(_, inode)| inode != 0)?;
+        Some(Found { tree, inode, path: &attached.path })
+    }
+
+    /// Opens it. `None` if it has gone meanwhile.
+    pub(crate) fn open(&self, found: &Found<'_>) -> Option<Member> {
+        let version = self.hierarchies.list.get(found.tree)?.version;
+        let directory = self.backend.handle(Area::Cgroup(found.tree), found.path, Access::Directory).ok()?;
+        Some(Member {
+            inode: found.inode,
+            directory: Dir::from_std_file(directory),
+            version,
+            path: found.path.to_owned(),
+            class: None,
+            is_counted: false,
+            control: None,
+            monitor: None,
+            settled: None,
+            looks: u8::try_from(found.inode % u64::from(LOOKS_UNTIL_COMPARED)).unwrap_or(0),
+            trouble: Trouble::default(),
+            reading: Reading::default(),
+        })
+    }
+}
+
+/// Looks at a container until its group's list of threads is compared again, though its own did not change: somebody else may have
+/// moved them.
+const LOOKS_UNTIL_COMPARED: u8 = 16;
+
+/// A container that is in a class, or counted.
+#[derive(Debug)]
+pub(crate) struct Member {
+    inode: u64,
+    directory: Dir,
+    version: CgroupVersion,
+    path: String,
+    /// The wanted class that it belongs to, by its place in the list; set anew each time.
+    pub(crate) class: Option<usize>,
+    /// Whether it is to be counted; set anew each time.
+    pub(crate) is_counted: bool,
+    /// The control group that its threads are in; `None` = the root.
+    pub(crate) control: Option<GroupName>,
+    /// The monitor group that they are in.
+    pub(crate) monitor: Option<Group>,
+    /// Fingerprint of the threads that were all in their place.
+    settled: Option<u64>,
+    looks: u8,
+    /// What kept threads from being moved the last time.
+    pub(crate) trouble: Trouble,
+    pub(crate) reading: Reading,
+}
+
+/// Threads that are not where they belong.
+#[derive(Debug, Default)]
+pub(crate) struct Trouble {
+    /// Nobody can move them from this pid namespace.
+    pub(crate) out_of_sight: usize,
+    /// The kernel refused to.
+    pub(crate) refused: usize,
+    /// What it said about the first of them, or about all.
+    pub(crate) said: Option<String>,
+}
+
+impl Member {
+    pub(crate) fn is_at(&self, found: &Found<'_>) -> bool {
+        self.inode == found.inode && self.path == found.path
+    }
+
+    pub(crate) fn cgroup(&self) -> ContainerCgroup<'_> {
+        ContainerCgroup { directory: &self.directory, version: self.version, path: &self.path }
+    }
+
+    /// Its threads may be anywhere.
+    pub(crate) fn unsettle(&mut self) {
+        self.settled = None;
+    }
+
+    /// Whether threads have come, or it is time to compare with the group. The number is to be handed to [`Member::settle`].
+    pub(crate) fn look(&mut self) -> Option<u64> {
+        let now = self.cgroup().fingerprint().unwrap_or_default();
+        self.looks = self.looks.wrapping_add(1) % LOOKS_UNTIL_COMPARED;
+        (self.settled != Some(now) || self.looks == 0).then_some(now)
+    }
+
+    pub(crate) fn settle(&mut self, seen: u64) {
+        self.settled = Some(seen);
+    }
+
+    /// Name of its monitor group: the last part of its cgroup's path, for people, and the cgroup's inode, which nobody else has. So the
+    /// next agent finds it again.
+    pub(crate) fn monitor_name(&self) -> GroupName {
+        const LONGEST: usize = 200;
+        let last = self.path.rsplit('/').next().unwrap_or_default();
+        let last: String = last.chars().take(LONGEST).collect();
+        GroupName::made_of(&format!("{last}.{}", self.inode))
+    }
+}

@@ -1,0 +1,194 @@
+//! A class's shares as schemata of this machine: what can be had of them, and why the rest cannot.
+
+use qosm_model::resctrl::{BandwidthShare, CacheShare, DomainId, Shares};
+
+use super::bandwidth::{Bandwidth, BandwidthUnit, Percent};
+use super::error::ResctrlError;
+use super::info::{BandwidthInfo, CacheInfo, Info};
+use super::mask::{Mask, PercentRange, Shareable};
+use super::resource::{BandwidthResource, CacheId, CacheLevel};
+use super::schemata::Schemata;
+
+/// Shares as they come out here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Translated {
+    /// A value for everything that this machine divides: all of it where nothing less is wanted, or can be had.
+    pub(crate) schemata: Schemata,
+    /// What is not in force, why, and the way out; each once.
+    pub(crate) missing: Vec<String>,
+    /// Whether something is wanted, and nothing of it can be had.
+    pub(crate) is_in_vain: bool,
+}
+
+/// Megabytes a second in an eighth of a gigabyte.
+const EIGHTH: u32 = 125;
+
+impl Info {
+    /// The level of cache that shares are of, with the bandwidth behind it: the third, or the second where only that can be divided.
+    pub(crate) fn level(&self) -> CacheLevel {
+        let divides = |level| self.caches_of(level).next().is_some();
+        if divides(CacheLevel::L2) && !divides(CacheLevel::L3) { CacheLevel::L2 } else { CacheLevel::L3 }
+    }
+
+    /// The bandwidth that shares are of: the memory's, or that of slow memory where only that can be limited.
+    pub(crate) fn limited(&self) -> Option<&BandwidthInfo> {
+        BandwidthResource::ALL.iter().find_map(|resource| self.bandwidths.get(resource))
+    }
+
+    /// Makes schemata of shares. `full` is the bandwidth that a cache's cores have together, in MB/s, if somebody said so.
+    pub(crate) fn translate(&self, shares: &Shares, full: Option<u32>) -> Translated {
+        let mut translation = Translation { out: Translated::default(), asked: 0, had: 0 };
+        let mut domains: Vec<CacheId> = Vec::new();
+        // What is not of the level that shares are of is left whole.
+        for (&resource, cache) in &self.caches {
+            for &id in &cache.ids {
+                translation.out.schemata.set_mask(resource, id, cache.cbm_mask);
+            }
+        }
+        for (&resource, bandwidth) in &self.bandwidths {
+            for &id in &bandwidth.ids {
+                translation.out.schemata.set_bandwidth(resource, id, bandwidth.maximum);
+            }
+        }
+        let mut divides_cache = false;
+        for (resource, cache) in self.caches_of(self.level()) {
+            // Code and data have the same ids, and are told once.
+            divides_cache = true;
+            for &id in &cache.ids {
+                domains.push(id);
+                let Some(share) = shares.on(DomainId(id.0)).cache else { continue };
+                if let Some(mask) = translation.take(cache.share(share)) {
+                    translation.out.schemata.set_mask(resource, id, mask);
+                }
+            }
+        }
+        if let Some(bandwidth) = self.limited() {
+            for &id in &bandwidth.ids {
+                domains.push(id);
+                let Some(share) = shares.on(DomainId(id.0)).bandwidth else { continue };
+                if let Some(value) = translation.take(bandwidth.limit(share, full)) {
+                    translation.out.schemata.set_bandwidth(bandwidth.resource, id, value);
+                }
+            }
+        }
+        let mut every = std::iter::once(&shares.all).chain(shares.domains.values());
+        if !divides_cache && every.clone().any(|share| share.cache.is_some()) {
+            translation.miss("its part of the cache is not in force: this machine divides no cache".to_owned());
+        }
+        if self.limited().is_none() && every.any(|share| share.bandwidth.is_some()) {
+            translation.miss(
+                "its part of the memory bandwidth is not in force: this machine divides no memory bandwidth".to_owned(),
+            );
+        }
+        for domain in shares.domains.keys() {
+            if !domains.contains(&CacheId(domain.0)) {
+                let there: Vec<String> = {
+                    domains.sort_unstable();
+                    domains.dedup();
+                    domains.iter().map(CacheId::to_string).collect()
+                };
+                translation.miss(format!(
+                    "its shares of domain {} are not in force: only {} online",
+                    domain.0,
+                    match there.as_slice() {
+                        [] => "no domain is".to_owned(),
+                        [one] => format!("domain {one} is"),
+                        more => format!("domains {} are", more.join(", ")),
+                    }
+                ));
+            }
+        }
+        translation.out.is_in_vain = translation.asked > 0 && translation.had == 0;
+        translation.out
+    }
+}
+
+/// What came of the parts so far.
+struct Translation {
+    out: Translated,
+    asked: usize,
+    had: usize,
+}
+
+impl Translation {
+    fn take<T>(&mut self, part: Result<T, String>) -> Option<T> {
+        self.asked += 1;
+        match part {
+            Ok(part) => {
+                self.had += 1;
+                Some(part)
+            }
+            Err(why) => {
+                self.say(why);
+                None
+            }
+        }
+    }
+
+    /// A part that nothing here stands for.
+    fn miss(&mut self, why: String) {
+        self.asked += 1;
+        self.say(why);
+    }
+
+    fn say(&mut self, why: String) {
+        if !self.out.missing.contains(&why) {
+            self.out.missing.push(why);
+        }
+    }
+}
+
+impl CacheInfo {
+    fn share(&self, share: CacheShare) -> Result<Mask, String> {
+        let mask = match share {
+            CacheShare::Percent { start, end } => {
+                let range = u8::try_from(start).ok().zip(u8::try_from(end).ok());
+                let range = range.and_then(|(start, end)| PercentRange::new(start, end).ok());
+                let range = range.ok_or_else(|| {
+                    format!("ways {start} to {end} % are none: give a start below the end, and an end of at most 100")
+                })?;
+                return Ok(self.mask(range, Shareable::Use));
+            }
+            CacheShare::Mask(bits) => Mask::from_bits(bits),
+        };
+        let least = self.min_cbm_bits.max(1);
+        let refuse = |why: String| Err(format!("the ways {mask} are not in force: {why}"));
+        if !self.cbm_mask.contains(mask) {
+            return refuse(format!("this cache has {}; name ways within them, or a range in percent", self.cbm_mask));
+        }
+        if mask.ways() < least {
+            return refuse(format!("this processor takes no fewer than {least}; name more, or a range in percent"));
+        }
+        if !self.sparse_masks && !mask.is_contiguous() {
+            return refuse(
+                "this processor takes no holes between them; name one run, or a range in percent".to_owned(),
+            );
+        }
+        if mask.first_run() < least {
+            return refuse(format!("this processor takes no run shorter than {least}; name one run"));
+        }
+        Ok(mask)
+    }
+}
+
+impl BandwidthInfo {
+    fn limit(&self, share: BandwidthShare, full: Option<u32>) -> Result<Bandwidth, String> {
+        let told = |error: ResctrlError| format!("its part of the memory bandwidth is not in force: {error}");
+        match (share, self.unit) {
+            (BandwidthShare::Megabytes(most), BandwidthUnit::MegabytesPerSecond) => {
+                Ok(self.accepted(Bandwidth(most.max(1))))
+            }
+            (BandwidthShare::Megabytes(most), _) => Err(format!(
+                "{most} MB/s are not in force: resctrl is not mounted with mba_MBps; ask for percent, or mount it with that option"
+            )),
+            (BandwidthShare::Percent(percent), unit) => {
+                let percent = u8::try_from(percent).unwrap_or(u8::MAX);
+                let full = full.map(|full| match unit {
+                    BandwidthUnit::EighthsOfGigabyte => Bandwidth(full / EIGHTH),
+                    BandwidthUnit::Percent | BandwidthUnit::MegabytesPerSecond => Bandwidth(full),
+                });
+                Percent::new(percent).and_then(|percent| self.share(percent, full)).map_err(told)
+            }
+        }
+    }
+}
