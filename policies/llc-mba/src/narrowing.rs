@@ -19,7 +19,7 @@ const MOST_HALF_LIFE_USEC: u64 = 3_600_000_000;
 const AVERAGE_HALF_LIFE_USEC: u64 = 60_000_000;
 /// Longest story of all domains; the host takes reasons of 4096 bytes.
 const STORY_BYTES: usize = 3_000;
-/// An end of steps that never comes.
+/// Microseconds in a second.
 const MICROS: u64 = 1_000_000;
 
 /// Of all domains.
@@ -97,6 +97,10 @@ impl Narrowing {
         window_usec: u64,
     ) {
         let passed = window_usec.saturating_add(std::mem::take(&mut self.pending_usec));
+        if columns.domains.is_empty() {
+            // Nothing was looked at yet, or there is nothing to look at.
+            return;
+        }
         // A domain that went offline comes back with nothing taken.
         self.domains.retain(|id, _| columns.domains.iter().any(|domain| domain.id == *id));
         for domain in &columns.domains {

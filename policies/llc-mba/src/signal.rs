@@ -213,7 +213,7 @@ mod tests {
             (true, Some(800), Some(160), Verdict::Squeezed),
             (true, Some(799), Some(799), Verdict::Between),
             (true, Some(800), Some(159), Verdict::Between),
-            (true, Some(601), Some(601), Verdict::Between),
+            (true, Some(610), Some(610), Verdict::Between),
             (true, Some(600), Some(600), Verdict::Calm),
             (true, Some(5_000), Some(5_000), Verdict::Squeezed),
             (true, Some(0), Some(0), Verdict::Calm),

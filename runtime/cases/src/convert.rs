@@ -15,6 +15,9 @@ use qosm_model::pod::{
     Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, ExtendedResource, KubeQos, Pod, PodId,
     QosClass, Tier,
 };
+use qosm_model::resctrl::{
+    BandwidthShare, CacheShare, ClassState, Domain, DomainId, ResctrlColumn, Share, Shares, Usage,
+};
 use qosm_model::setting::{EventKind, Setting};
 use qosm_model::unit::{Bytes, Micros, MilliCpu};
 use qosm_sdk::mock;
@@ -100,6 +103,7 @@ pub(crate) fn columns(columns: &mock::Columns) -> Columns {
         pressure: Some(columns.pressure.iter().map(pressure).collect()),
         numa: Some(numa(columns).into()),
         migrations: Some(columns.migrations.iter().map(migration).collect()),
+        resctrl: Some(resctrl(columns).into()),
         alarms: Vec::new(),
     }
 }
@@ -119,24 +123,33 @@ pub(crate) fn outcome(staged: Staged) -> Outcome {
         reason: event.reason,
         message: event.message,
     };
-    let (mut settings, mut migrations) = (Vec::new(), Vec::new());
+    let (mut settings, mut migrations, mut classes) = (Vec::new(), Vec::new(), Vec::new());
     for staged in staged.settings {
-        match setting(staged) {
-            Ok(setting) => settings.push(setting),
-            Err(migration) => migrations.push(migration),
+        match change(staged) {
+            Change::Setting(setting) => settings.push(setting),
+            Change::Migration(migration) => migrations.push(migration),
+            Change::Class(change) => classes.push(change),
         }
     }
     Outcome {
         staged: settings,
         migrations,
+        classes,
         rejections: staged.rejections.into_iter().map(rejection).collect(),
         events: staged.events.into_iter().map(event).collect(),
     }
 }
 
-fn setting(setting: Setting) -> Result<mock::Staged, mock::Migration> {
-    Ok(match setting {
-        Setting::Hold { target, knob, value, reason } => mock::Staged {
+/// One staged change, by what it is of.
+enum Change {
+    Setting(mock::Staged),
+    Migration(mock::Migration),
+    Class(mock::ClassChange),
+}
+
+fn change(setting: Setting) -> Change {
+    match setting {
+        Setting::Hold { target, knob, value, reason } => Change::Setting(mock::Staged {
             target: told_target(target),
             knob: knob.as_str(),
             value: Some(match value {
@@ -145,23 +158,87 @@ fn setting(setting: Setting) -> Result<mock::Staged, mock::Migration> {
                 Value::Max => mock::Value::Max,
             }),
             reason: reason.as_ref().into(),
-        },
+        }),
         Setting::Release { target, knob } => {
-            mock::Staged { target: told_target(target), knob: knob.as_str(), value: None, reason: String::new() }
+            let (target, knob) = (told_target(target), knob.as_str());
+            Change::Setting(mock::Staged { target, knob, value: None, reason: String::new() })
         }
         Setting::Migrate(migration) => {
             let numbers = |nodes: &[NumaId]| nodes.iter().map(|node| node.0).collect();
-            return Err(mock::Migration {
+            Change::Migration(mock::Migration {
                 container: migration.container.0,
                 way: Some((numbers(&migration.from), numbers(&migration.to))),
                 token: migration.token,
                 reason: migration.reason.as_ref().into(),
-            });
+            })
         }
         Setting::StopMigration { container } => {
-            return Err(mock::Migration { container: container.0, way: None, token: 0, reason: String::new() });
+            Change::Migration(mock::Migration { container: container.0, way: None, token: 0, reason: String::new() })
         }
-    })
+        Setting::DefineClass { class, shares: Shares { all, domains }, reason } => {
+            Change::Class(mock::ClassChange::Define {
+                class: class.to_string(),
+                share: share(all),
+                domains: domains.into_iter().map(|(id, own)| (id.0, share(own))).collect(),
+                reason: reason.as_ref().into(),
+            })
+        }
+        Setting::UndefineClass { class } => {
+            Change::Class(mock::ClassChange::Undefine { class: class.to_string() })
+        }
+        Setting::AssignClass { target, class, reason } => Change::Class(mock::ClassChange::Assign {
+            target: told_target(target),
+            class: class.to_string(),
+            reason: reason.as_ref().into(),
+        }),
+        Setting::ReleaseClass { target } => {
+            Change::Class(mock::ClassChange::Release { target: told_target(target) })
+        }
+    }
+}
+
+fn share(share: Share) -> qosm_sdk::Share {
+    qosm_sdk::Share {
+        cache: share.cache.map(|cache| match cache {
+            CacheShare::Percent { start, end } => qosm_sdk::CacheShare::Percent((start, end)),
+            CacheShare::Mask(mask) => qosm_sdk::CacheShare::Mask(mask),
+        }),
+        bandwidth: share.bandwidth.map(|bandwidth| match bandwidth {
+            BandwidthShare::Percent(percent) => qosm_sdk::BandwidthShare::Percent(percent),
+            BandwidthShare::Megabytes(most) => qosm_sdk::BandwidthShare::Megabytes(most),
+        }),
+    }
+}
+
+fn resctrl(columns: &mock::Columns) -> ResctrlColumn {
+    let usages = |usages: &[qosm_sdk::CacheUsage]| -> Vec<Usage> {
+        let usage = |usage: &qosm_sdk::CacheUsage| Usage {
+            domain: DomainId(usage.domain),
+            occupancy: usage.occupancy_bytes.map(Bytes),
+            local: usage.local_bytes.map(Bytes),
+            total: usage.total_bytes.map(Bytes),
+        };
+        usages.iter().map(usage).collect()
+    };
+    let domain = |domain: &qosm_sdk::CacheDomain| Domain {
+        id: DomainId(domain.id),
+        cache_ways: domain.cache_ways,
+        cache: domain.cache_bytes.map(Bytes),
+        divides_bandwidth: domain.divides_bandwidth,
+    };
+    // A name that no class can have is none that the policy has defined.
+    let classes = columns.class_usage.iter().filter_map(|sample| Some((sample.class.parse().ok()?, usages(&sample.usage))));
+    let containers = columns.container_usage.iter();
+    let states = columns.class_states.iter().filter_map(|state| {
+        Some(ClassState { class: state.class.parse().ok()?, in_force: state.in_force, why: state.why.clone() })
+    });
+    ResctrlColumn {
+        domains: columns.cache_domains.iter().map(domain).collect(),
+        classes: classes.collect(),
+        containers: containers.map(|sample| (ContainerId(sample.container), usages(&sample.usage))).collect(),
+        rest: usages(&columns.rest_usage),
+        states: states.collect(),
+    }
 }
 
 fn numa(columns: &mock::Columns) -> NumaColumn {

@@ -34,7 +34,7 @@ mod tests;
 pub use facts::{container, node, pod, tick};
 pub use host::MockHost;
 pub use knob::{CPU_BURST, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_MEMS, MEMORY_KNOBS, Value};
-pub use staged::{Classes, Columns, Event, Migration, Staged};
+pub use staged::{ClassChange, Classes, Columns, Event, Migration, Staged};
 
 pub use crate::kubelet::bandwidth;
 

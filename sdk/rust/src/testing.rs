@@ -44,6 +44,7 @@
 mod case;
 mod driver;
 mod expectation;
+mod resctrl;
 mod run;
 mod stage;
 #[cfg(test)]
@@ -53,6 +54,9 @@ mod tick;
 pub use case::{Case, ContainerFacts, ExtendedResourceFacts, Measure, NodeFacts, PodDescription};
 pub use driver::{Driver, Native, Outcome};
 pub use expectation::{EventExpectation, Expectation, Expected, RejectionExpectation, StartExpectation};
+pub use resctrl::{
+    CacheDomainRow, ClassExpectation, ClassStateRow, MemberExpectation, ShareRow, UsageRow,
+};
 pub use run::{CaseError, Failures, run_case, run_folder};
 pub use tick::{
     AlarmRow, BandwidthRow, CpuRow, MemoryRow, NumaNodeRow, NumaRow, PressureRow, PressureTriggerRow, ProgressRow,

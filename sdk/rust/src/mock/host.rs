@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::{Classes, Columns, Event, MEMORY_KNOBS, Migration, Staged, Value};
+use super::{ClassChange, Classes, Columns, Event, MEMORY_KNOBS, Migration, Staged, Value};
 use crate::host::Rehearsal;
 use crate::{Bandwidth, ContainerId, Level, PodFacts, PodId, Target, Tier};
 
@@ -51,6 +51,7 @@ pub struct MockHost {
     pub(super) classes: Classes,
     /// With what this call changed.
     pub(super) staged_classes: Option<Classes>,
+    pub(super) class_changes: Vec<ClassChange>,
     leases: BTreeMap<(Target, &'static str), Value>,
     /// The pods that the policy knows, and their containers; `None` = nobody says.
     given: Option<BTreeMap<PodId, Vec<ContainerId>>>,
@@ -205,6 +206,21 @@ impl MockHost {
         std::mem::take(&mut self.migrations)
     }
 
+    /// The changes of classes and of who is in them since the last discard or call of this, in order.
+    ///
+    /// ```
+    /// use qosm_sdk::ResctrlAllocation;
+    /// use qosm_sdk::mock::{ClassChange, MockHost};
+    ///
+    /// let mut host = MockHost::default();
+    /// host.undefine_class("be");
+    /// assert_eq!(host.take_class_changes(), [ClassChange::Undefine { class: "be".into() }]);
+    /// assert_eq!(host.take_class_changes(), []);
+    /// ```
+    pub fn take_class_changes(&mut self) -> Vec<ClassChange> {
+        std::mem::take(&mut self.class_changes)
+    }
+
     /// The classes of shares, as they are or will be when the evaluation ends well.
     ///
     /// ```
@@ -281,6 +297,7 @@ impl MockHost {
         self.migrations.clear();
         self.staged_state = None;
         self.staged_classes = None;
+        self.class_changes.clear();
     }
 
     /// Notes that an interface was called.

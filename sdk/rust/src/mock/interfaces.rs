@@ -1,7 +1,7 @@
 //! The interfaces of the contract, over a [`MockHost`].
 
 use super::{
-    CPU_BURST, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_MEMS, Classes, Event, Migration, MockHost, STATE_LIMIT_BYTES,
+    CPU_BURST, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_MEMS, ClassChange, Classes, Event, Migration, MockHost, STATE_LIMIT_BYTES,
     Value, node,
 };
 use crate::{
@@ -269,6 +269,12 @@ impl ResctrlAllocation for MockHost {
             self.share(share);
         }
         self.change_classes().defined.insert(class.into(), (*share, domains.to_vec()));
+        self.class_changes.push(ClassChange::Define {
+            class: class.into(),
+            share: *share,
+            domains: domains.to_vec(),
+            reason: reason.into(),
+        });
     }
 
     fn undefine_class(&mut self, class: &str) {
@@ -276,6 +282,7 @@ impl ResctrlAllocation for MockHost {
         let classes = self.change_classes();
         classes.defined.remove(class);
         classes.members.retain(|_, own| own != class);
+        self.class_changes.push(ClassChange::Undefine { class: class.into() });
     }
 
     fn assign_class(&mut self, target: Target, class: &str, reason: &str) {
@@ -289,12 +296,14 @@ impl ResctrlAllocation for MockHost {
             self.refuse(format!("it puts a member into class `{class}`, which it has not defined"));
         }
         self.change_classes().members.insert(target, class.into());
+        self.class_changes.push(ClassChange::Assign { target, class: class.into(), reason: reason.into() });
     }
 
     fn release_class(&mut self, target: Target) {
         self.calls("resctrl-allocation");
         self.require(target);
         self.change_classes().members.remove(&target);
+        self.class_changes.push(ClassChange::Release { target });
     }
 
     fn class_states(&mut self) -> Vec<ClassState> {

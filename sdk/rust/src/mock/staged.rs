@@ -117,6 +117,50 @@ pub struct Classes {
     pub members: BTreeMap<Target, String>,
 }
 
+/// A staged change of classes, or of who is in them.
+///
+/// ```
+/// use qosm_sdk::mock::{ClassChange, MockHost};
+/// use qosm_sdk::{ResctrlAllocation, Target};
+///
+/// let mut host = MockHost::default();
+/// host.release_class(Target::Pod(1));
+/// assert_eq!(host.take_class_changes(), [ClassChange::Release { target: Target::Pod(1) }]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClassChange {
+    /// A class is defined, or changed.
+    Define {
+        /// Its name.
+        class: String,
+        /// What it may use on every domain.
+        share: Share,
+        /// What it may use on those that differ.
+        domains: Vec<(u32, Share)>,
+        /// Why, in the policy's words.
+        reason: String,
+    },
+    /// A class is given up; its members are in none then.
+    Undefine {
+        /// Its name.
+        class: String,
+    },
+    /// A pod or container is put into a class.
+    Assign {
+        /// Whom.
+        target: Target,
+        /// Into which.
+        class: String,
+        /// Why, in the policy's words.
+        reason: String,
+    },
+    /// It is taken out again.
+    Release {
+        /// Whom.
+        target: Target,
+    },
+}
+
 /// A staged start or stop of a migration.
 ///
 /// ```

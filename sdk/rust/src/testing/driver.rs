@@ -1,6 +1,6 @@
 //! Who plays the policy.
 
-use crate::mock::{Columns, Event, Migration, MockHost, Staged};
+use crate::mock::{ClassChange, Columns, Event, Migration, MockHost, Staged};
 use crate::{PodFacts, PodId, Policy, Rejection, Session, Tick};
 
 /// What a call brought about.
@@ -14,6 +14,8 @@ pub struct Outcome {
     pub staged: Vec<Staged>,
     /// Migrations started and stopped, in order.
     pub migrations: Vec<Migration>,
+    /// Changes of classes and of who is in them, in order.
+    pub classes: Vec<ClassChange>,
     /// Pods refused.
     pub rejections: Vec<Rejection>,
     /// Events for pods' owners.
@@ -101,8 +103,8 @@ impl<P: Policy> Native<P> {
         let events = std::mem::take(&mut self.host.events);
         match result {
             Ok(value) => {
-                let migrations = self.host.take_migrations();
-                Ok(Outcome { staged: self.host.commit(), migrations, rejections: rejections(value), events })
+                let (migrations, classes) = (self.host.take_migrations(), self.host.take_class_changes());
+                Ok(Outcome { staged: self.host.commit(), migrations, classes, rejections: rejections(value), events })
             }
             Err(error) => {
                 self.host.discard();

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::case::Case;
 use super::driver::{Driver, Outcome};
 use super::expectation::{EventExpectation, Expectation, Expected, RejectionExpectation, StartExpectation};
+use super::resctrl::{ClassExpectation, MemberExpectation, tell_reasons};
 use super::stage::Stage;
 use super::tick::TickFacts;
 use crate::mock::Value;
@@ -244,7 +245,7 @@ impl<D: Driver> Run<'_, D> {
     }
 
     fn tick(&mut self, facts: &TickFacts, place: &str) -> Result<(), CaseError> {
-        let before = self.stage.leases.clone();
+        let (before, classes_before) = (self.stage.leases.clone(), self.stage.held_classes.clone());
         let mut heard = Heard::default();
         let played = self.play(facts, place, &mut heard);
         match (&facts.error, played) {
@@ -265,6 +266,17 @@ impl<D: Driver> Run<'_, D> {
             format!("migration of {} from {:?} to {:?}", one.container, one.from, one.to)
         })?;
         compare(place, &facts.stops, &heard.stops, |one| format!("stop of the migration of {one}"))?;
+        let held = &self.stage.held_classes;
+        let mut classes = held.classes_since(&classes_before);
+        let like = |one: &ClassExpectation, other: &ClassExpectation| one.class == other.class;
+        tell_reasons(&facts.classes, &mut classes, like, |one| &one.reason, |one, reason| one.reason = reason);
+        compare(place, &facts.classes, &classes, class)?;
+        let exists = |target| self.stage.exists(target);
+        let mut members = held.members_since(&classes_before, exists, |target| self.stage.target_name(target));
+        let like = |one: &MemberExpectation, other: &MemberExpectation| one.target == other.target;
+        tell_reasons(&facts.members, &mut members, like, |one| &one.reason, |one, reason| one.reason = reason);
+        compare(place, &facts.members, &members, member)?;
+        self.stage.check_classes(place)?;
         // What an event says matters only where the case tells it.
         let told = |found: &EventExpectation| {
             let like = |expected: &&EventExpectation| (&expected.pod, &expected.reason) == (&found.pod, &found.reason);
@@ -316,6 +328,9 @@ impl<D: Driver> Run<'_, D> {
         for staged in outcome.staged {
             self.stage.lease(staged.target, staged.knob, staged.value);
         }
+        for change in outcome.classes {
+            self.stage.change_class(change);
+        }
         for migration in outcome.migrations {
             let container = self.stage.container_name(migration.container);
             match migration.way {
@@ -361,6 +376,18 @@ impl<D: Driver> Run<'_, D> {
 fn event(event: &EventExpectation) -> String {
     let message = event.message.as_deref().map(|message| format!(": {message:?}")).unwrap_or_default();
     format!("event {} on {}{message}", event.reason, event.pod)
+}
+
+fn class(class: &ClassExpectation) -> String {
+    class.to_string() + &reason(&class.reason)
+}
+
+fn member(member: &MemberExpectation) -> String {
+    member.to_string() + &reason(&member.reason)
+}
+
+fn reason(reason: &Option<String>) -> String {
+    reason.as_deref().map(|reason| format!(" because {reason:?}")).unwrap_or_default()
 }
 
 fn compare<T: Ord>(place: &str, expected: &[T], found: &[T], print: impl Fn(&T) -> String) -> Result<(), CaseError> {

@@ -1,15 +1,16 @@
 //! The world of a case: pods with their ids, what is measured, and who holds what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::case::{ContainerFacts, NodeFacts, PodDescription};
+use super::resctrl::{Counted, Held};
 use super::run::CaseError;
 use super::tick::{
     AlarmRow, BandwidthRow, CpuRow, MemoryRow, NumaNodeRow, NumaRow, PressureRow, ProgressRow, Quota, ResourceWord,
     ScopeWord, StallRow, TickFacts, TriggerRow,
 };
 use crate::kubelet;
-use crate::mock::{CPU_QUOTA, Columns, Value};
+use crate::mock::{CPU_QUOTA, ClassChange, Columns, Value};
 use crate::{
     Alarm, Bandwidth, Cause, Container, ContainerId, ContainerKind, ContainerState, CpuSample, ExtendedResource,
     KubeQos, MemorySample, MigrationProgress, MigrationState, NodeSample, NumaNode, NumaSample, NumaShare, PodFacts,
@@ -39,6 +40,10 @@ pub(super) struct Stage {
     migrations: BTreeMap<String, ProgressRow>,
     /// The number of each container's latest migration.
     tokens: BTreeMap<ContainerId, u64>,
+    pub(super) held_classes: Held,
+    /// Names of all classes that ever were.
+    classes: BTreeSet<String>,
+    counted: Counted,
 }
 
 struct Actor {
@@ -83,6 +88,21 @@ impl Stage {
         }
         if let Some(migrations) = &tick.migrations {
             self.migrations.clone_from(migrations);
+        }
+        if let Some(domains) = &tick.cache_domains {
+            self.counted.domains.clone_from(domains);
+        }
+        if let Some(classes) = &tick.class_usage {
+            self.counted.classes.clone_from(classes);
+        }
+        if let Some(containers) = &tick.container_usage {
+            self.counted.containers.clone_from(containers);
+        }
+        if let Some(rest) = &tick.rest_usage {
+            self.counted.rest.clone_from(rest);
+        }
+        if let Some(states) = &tick.class_states {
+            self.counted.states.clone_from(states);
         }
     }
 
@@ -129,6 +149,19 @@ impl Stage {
             Some(value) if self.exists(target) => self.leases.insert((target, knob), value),
             _ => self.leases.remove(&(target, knob)),
         };
+    }
+
+    pub(super) fn change_class(&mut self, change: ClassChange) {
+        if let ClassChange::Define { class, .. } = &change {
+            self.classes.insert(class.clone());
+        }
+        self.held_classes.change(change);
+    }
+
+    /// Whether all classes that the case speaks of were defined at some time.
+    pub(super) fn check_classes(&self, place: &str) -> Result<(), CaseError> {
+        let unknown = self.counted.unknown_class(|class| self.classes.contains(class));
+        unknown.map_or(Ok(()), |problem| Err(nonsense(place, problem)))
     }
 
     pub(super) fn exists(&self, target: Target) -> bool {
@@ -244,7 +277,24 @@ impl Stage {
             migration_state(&row.state).ok_or_else(|| nonsense(place, format!("`{}` is no state", row.state)))?;
         }
         let numa_nodes = numa_nodes(&self.numa_nodes);
-        Ok(Columns { node: self.node, cpu, bandwidth, memory, pressure, numa_nodes, numa, migrations, ..Columns::default() })
+        if let Some(problem) = self.counted.slip() {
+            return Err(nonsense(place, problem));
+        }
+        let container_usage = self.rows(&self.counted.containers, place, Counted::container)?;
+        let mut columns = Columns {
+            node: self.node,
+            cpu,
+            bandwidth,
+            memory,
+            pressure,
+            numa_nodes,
+            numa,
+            migrations,
+            container_usage,
+            ..Columns::default()
+        };
+        self.counted.show(&self.held_classes, &mut columns);
+        Ok(columns)
     }
 
     /// Samples of the containers that run. A sample of one that existed is left out; one of an unheard-of name is an error.
@@ -353,6 +403,9 @@ impl Stage {
     fn drop_vanished(&mut self) {
         let leases = std::mem::take(&mut self.leases);
         self.leases = leases.into_iter().filter(|((target, _), _)| self.exists(*target)).collect();
+        let mut held = std::mem::take(&mut self.held_classes);
+        held.retain(|target| self.exists(target));
+        self.held_classes = held;
     }
 }
 

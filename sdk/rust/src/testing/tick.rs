@@ -7,6 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use super::case::{NodeFacts, PodDescription};
 use super::expectation::{EventExpectation, Expectation, RejectionExpectation, StartExpectation};
+use super::resctrl::{CacheDomainRow, ClassExpectation, ClassStateRow, MemberExpectation, UsageRow};
 
 /// One tick.
 ///
@@ -58,6 +59,16 @@ pub struct TickFacts {
     pub numa: Option<BTreeMap<String, NumaRow>>,
     /// How far migrations are; stay likewise.
     pub migrations: Option<BTreeMap<String, ProgressRow>>,
+    /// Caches that can be divided or counted; stay likewise.
+    pub cache_domains: Option<Vec<CacheDomainRow>>,
+    /// What classes use, by name and domain; stay likewise. A class shows once the policy has defined it.
+    pub class_usage: Option<BTreeMap<String, BTreeMap<u32, UsageRow>>>,
+    /// What containers use, by name and domain; stay likewise.
+    pub container_usage: Option<BTreeMap<String, BTreeMap<u32, UsageRow>>>,
+    /// What those use that are in no class, by domain; stay likewise.
+    pub rest_usage: Option<BTreeMap<u32, UsageRow>>,
+    /// How classes fare; stay likewise.
+    pub class_states: Option<BTreeMap<String, ClassStateRow>>,
     /// Rows of the bandwidth column that differ from what is held; for this tick alone.
     pub bandwidth: Vec<BandwidthRow>,
     /// All that changes.
@@ -68,6 +79,10 @@ pub struct TickFacts {
     pub starts: Vec<StartExpectation>,
     /// Containers whose migration is stopped.
     pub stops: Vec<String>,
+    /// Classes that are defined, changed or given up.
+    pub classes: Vec<ClassExpectation>,
+    /// Pods and containers that come into another class, or out of theirs.
+    pub members: Vec<MemberExpectation>,
     /// Events that are emitted, in order.
     pub events: Vec<EventExpectation>,
     /// A part of the error with which a call fails; its settings are dropped.
