@@ -127,8 +127,7 @@ impl Recorder {
         for (_, sample) in step.readings.migrations.iter().flat_map(|moves| moves.iter()) {
             rows.entry(sample.container.0).or_default().migration = Some(migration_line(&sample.progress));
         }
-        let (line, counted) =
-            agent.resctrl_line(step.readings.resctrl.as_deref(), self.earlier.resctrl.as_deref());
+        let (line, counted) = agent.resctrl_line(step.readings.resctrl.as_deref(), self.earlier.resctrl.as_deref());
         tick.resctrl = line;
         for (id, usage) in counted {
             rows.entry(id.0).or_default().resctrl = usage;

@@ -70,9 +70,7 @@ impl ResctrlTotals {
                 .containers
                 .iter()
                 .filter(|(id, _)| is_asked(**id))
-                .map(|(&id, now)| {
-                    (id, differences(now, earlier.and_then(|earlier| earlier.containers.get(&id))))
-                })
+                .map(|(&id, now)| (id, differences(now, earlier.and_then(|earlier| earlier.containers.get(&id)))))
                 .collect(),
             rest: differences(&self.rest, earlier.map(|earlier| &earlier.rest)),
             states: self.states.iter().filter(|(of, _)| **of == *policy).map(|(_, state)| state.clone()).collect(),
@@ -152,10 +150,14 @@ impl Agent {
         let line = ResctrlLine {
             domains: self.resctrl.totals.domains.iter().map(Into::into).collect(),
             classes: (states.iter())
-                .map(|(policy, state)| ClassLine::new(policy, state, &usage(&(Arc::clone(policy), state.class.clone()))))
+                .map(|(policy, state)| {
+                    ClassLine::new(policy, state, &usage(&(Arc::clone(policy), state.class.clone())))
+                })
                 .collect(),
             rest: now
-                .map(|now| differences(&now.rest, earlier.map(|earlier| &earlier.rest)).iter().map(Into::into).collect())
+                .map(|now| {
+                    differences(&now.rest, earlier.map(|earlier| &earlier.rest)).iter().map(Into::into).collect()
+                })
                 .unwrap_or_default(),
         };
         let container = |(&id, counted): (&ContainerId, &Vec<Usage>)| {
@@ -212,7 +214,8 @@ impl Agent {
         self.resctrl.is_clean = wanted.is_empty() && counted.is_empty();
         self.tell_of_classes(&wanted, &outcomes);
         for decision in &mut decisions {
-            let is_it = |class: &WantedClass| *class.policy == *decision.policy && class.class.as_str() == decision.class;
+            let is_it =
+                |class: &WantedClass| *class.policy == *decision.policy && class.class.as_str() == decision.class;
             let outcome = wanted.iter().position(is_it).and_then(|place| outcomes.get(place));
             decision.error = outcome.map(|outcome| outcome.why.clone()).filter(|why| !why.is_empty());
         }
@@ -369,7 +372,13 @@ impl Agent {
                 since: member.map(|member| moment(member.since)).unwrap_or_default(),
                 class: ClassReport {
                     members: Vec::new(),
-                    usage: self.resctrl.totals.containers.get(&container.id).map(|u| usage_reports(u)).unwrap_or_default(),
+                    usage: self
+                        .resctrl
+                        .totals
+                        .containers
+                        .get(&container.id)
+                        .map(|u| usage_reports(u))
+                        .unwrap_or_default(),
                     ..self.class_report(class, outcome)
                 },
             })

@@ -154,11 +154,7 @@ impl Machine {
     /// What a pod's first process wants of cache and memory.
     fn demand(&self, pod: &str, occupancy: u64, bandwidth: u64) {
         let id: u32 = self.threads(pod).first().unwrap().parse().unwrap();
-        let demand = Demand {
-            occupancy: Bytes(occupancy),
-            bandwidth: BytesPerSecond(bandwidth),
-            local_percent: 100,
-        };
+        let demand = Demand { occupancy: Bytes(occupancy), bandwidth: BytesPerSecond(bandwidth), local_percent: 100 };
         self.mounted.as_ref().unwrap().tree().lock().unwrap().set_task_demand(Tid(id), 0, demand);
     }
 }
@@ -187,7 +183,11 @@ fn classes_hold_their_pods_are_explained_and_leave_nothing_behind() {
     machine.classes(&BOTH());
     machine.pod("web", "LS", &json!({}));
     machine.pod("batch", "BE", &json!({}));
-    machine.pod("tuned", "BE", &json!({OWN: {"LLC": {"schemata": {"range": [50, 100]}}, "MB": {"schemata": {"percent": 20}}}}));
+    machine.pod(
+        "tuned",
+        "BE",
+        &json!({OWN: {"LLC": {"schemata": {"range": [50, 100]}}, "MB": {"schemata": {"percent": 20}}}}),
+    );
     machine.pod("plain", "SYSTEM", &json!({}));
     let agent = machine.agent();
     wait_until("BE's group", || machine.all_in("batch", "qosm-llc-mba-be"));
@@ -334,7 +334,9 @@ fn bad_input_is_told_and_the_pod_has_what_its_class_has() {
     }
     wait_until("the good one's own group", || machine.own().len() >= 2);
     // A class that makes no sense leaves the one before.
-    machine.classes(&json!({"beClass": {"resctrlQOS": {"enable": true, "catRangeStartPercent": 60, "catRangeEndPercent": 30}}}));
+    machine.classes(
+        &json!({"beClass": {"resctrlQOS": {"enable": true, "catRangeStartPercent": 60, "catRangeEndPercent": 30}}}),
+    );
     let problem = || agent.problems().into_iter().chain(agent.policy("llc-mba")["error"].as_str().map(str::to_owned));
     wait_until("it to be told", || problem().any(|text| text.contains("catRange")));
     agent.terminate();
