@@ -20,7 +20,8 @@ use crate::limits::{Limits, words};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Staged {
     /// Changes of leases, in the module's order; of two for the same knob the later one counts. Knobs that the instance does not
-    /// hold are not released again.
+    /// hold are not released again, and classes that it has not defined are not given up. A class is defined before somebody is put
+    /// into it; one that is given up takes its members along, without a word of each.
     pub settings: Vec<Setting>,
     /// Events on pods.
     pub events: Vec<PodEvent>,
