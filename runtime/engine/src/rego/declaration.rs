@@ -221,3 +221,115 @@ impl From<Rule> for SettingFlaw {
         Self::Rule(Box::new(rule))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+    use qosm_model::resctrl::{CacheShare, Share};
+    use qosm_model::setting::Setting;
+
+    const POD: Target = Target::Pod(PodId(1));
+    const CONTAINER: Target = Target::Container(ContainerId(7));
+
+    /// Classes with their shares, and who is in which.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    struct Table {
+        classes: BTreeMap<ClassName, Shares>,
+        members: BTreeMap<Target, ClassName>,
+    }
+
+    impl Table {
+        /// Every table of two classes, two shares, a pod and a container of it.
+        fn all() -> Vec<Self> {
+            let names: [ClassName; 2] = ["a", "b"].map(|name| name.parse().unwrap());
+            let shares = |mask| {
+                let all = Share { cache: Some(CacheShare::Mask(mask)), bandwidth: None };
+                Shares { all, domains: BTreeMap::new() }
+            };
+            let mut tables = vec![Self::default()];
+            for name in &names {
+                let with = |mask| {
+                    let defined = move |mut table: Self| {
+                        table.classes.insert(name.clone(), shares(mask));
+                        table
+                    };
+                    tables.iter().cloned().map(defined).collect::<Vec<_>>()
+                };
+                let (one, other) = (with(1), with(2));
+                tables.extend(one.into_iter().chain(other));
+            }
+            for target in [POD, CONTAINER] {
+                for name in &names {
+                    let has = |table: &&Self| table.classes.contains_key(name) && !table.members.contains_key(&target);
+                    let put = |mut table: Self| {
+                        table.members.insert(target, name.clone());
+                        table
+                    };
+                    let put: Vec<_> = tables.iter().filter(has).cloned().map(put).collect();
+                    tables.extend(put);
+                }
+            }
+            tables
+        }
+
+        /// Members first, since the order of a document does not count.
+        fn document(&self) -> Vec<Declared> {
+            let reason = || "because".to_owned();
+            let members = self.members.iter().map(|(&target, class)| Declared::Assign {
+                target,
+                class: class.clone(),
+                reason: reason(),
+            });
+            let classes = self.classes.iter().map(|(class, shares)| Declared::Class {
+                class: class.clone(),
+                shares: shares.clone(),
+                reason: reason(),
+            });
+            members.chain(classes).collect()
+        }
+
+        fn apply(&mut self, setting: Setting) {
+            match setting {
+                Setting::DefineClass { class, shares, .. } => {
+                    self.classes.insert(class, shares);
+                }
+                Setting::UndefineClass { class } => {
+                    assert!(self.classes.remove(&class).is_some(), "{class} is not there");
+                    self.members.retain(|_, own| *own != class);
+                }
+                Setting::AssignClass { target, class, .. } => {
+                    assert!(self.classes.contains_key(&class), "{class} is not there");
+                    self.members.insert(target, class);
+                }
+                Setting::ReleaseClass { target } => {
+                    assert!(self.members.remove(&target).is_some(), "it is in none");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn from_any_document_to_any_other_what_is_staged_makes_the_difference() {
+        let tables = Table::all();
+        assert_eq!(tables.len(), 1 + 4 * 4 + 4 * 9);
+        for first in &tables {
+            for second in &tables {
+                let mut stage = Stage::new(Limits::default(), Vec::new());
+                stage.give(PodId(1), vec![ContainerId(7)]);
+                let mut declaration = Declaration::default();
+                let mut table = Table::default();
+                for wanted in [first, second] {
+                    stage.begin();
+                    declaration = declaration.stage(wanted.document(), &mut stage).unwrap();
+                    stage.commit().settings.into_iter().for_each(|setting| table.apply(setting));
+                    assert_eq!(&table, wanted, "{first:?} to {second:?}");
+                }
+                stage.begin();
+                declaration.stage(second.document(), &mut stage).unwrap();
+                assert_eq!(stage.commit().settings, [], "{second:?} stays");
+            }
+        }
+    }
+}
