@@ -479,14 +479,28 @@ pub enum Rule {
         /// The number.
         value: u64,
     },
-    /// A class of shares whose name or share cannot be.
-    #[error("its class: {why}")]
-    Class {
+    /// Not the name of a class.
+    #[error("it names a class: {why}")]
+    ClassName {
+        /// What is wrong, and what to give.
+        why: String,
+    },
+    /// A share that no machine has.
+    #[error("its share for class `{class}`{}: {why}", OnDomain(*domain))]
+    Share {
+        /// The class.
+        class: String,
+        /// The domain; `None` in what it says for all.
+        domain: Option<u32>,
         /// What is wrong, and what to give.
         why: String,
     },
     /// A class that this instance has not defined.
-    #[error("it puts {} into class `{class}`, which it has not defined", Named(target))]
+    #[error(
+        "it puts {} into class `{class}`, which it has not defined; a class is defined before somebody is put into it, and anew by \
+         each fresh instance",
+        Named(target)
+    )]
     UnknownClass {
         /// Whom.
         target: Target,
@@ -500,8 +514,22 @@ pub enum Rule {
         target: Target,
     },
     /// Too many classes at once.
-    #[error("it defines more than {limit} classes")]
+    #[error(
+        "its class `{class}` is one more than the {limit} that it may have; those that have no members can be given up"
+    )]
     TooManyClasses {
+        /// The one that is too many.
+        class: String,
+        /// What is allowed.
+        limit: usize,
+    },
+    /// A class that tells too many domains apart.
+    #[error(
+        "its class `{class}` has shares of its own on more than {limit} domains; what is the same on all is said once"
+    )]
+    TooManyDomains {
+        /// The class.
+        class: String,
         /// What is allowed.
         limit: usize,
     },
@@ -560,6 +588,14 @@ struct About<'a>(&'a str);
 impl fmt::Display for About<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, " ({})", self.0) }
+    }
+}
+
+struct OnDomain(Option<u32>);
+
+impl fmt::Display for OnDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |domain| write!(f, " on domain {domain}"))
     }
 }
 

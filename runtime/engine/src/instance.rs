@@ -37,7 +37,7 @@ pub enum Cause {
 ///
 /// What a call stages comes back as one value, or not at all: after an error nothing has happened. After every error but
 /// [`CallError::Refused`] the instance is spent, and a new one must be made. The first successful evaluation of an instance is
-/// a full declaration: it does not release what its predecessor held and it does not want.
+/// a full declaration: it does not release what its predecessor held and it does not want, nor give up its predecessor's classes.
 pub struct Instance(Form);
 
 enum Form {

@@ -428,7 +428,8 @@ impl resctrl_allocation::Host for Host {
     ) -> wasmtime::Result<()> {
         let stage = self.stage(Interface::ResctrlAllocation)?;
         let reason = stage.reason(reason)?;
-        let (class, shares) = (convert::resctrl::name(&class)?, convert::resctrl::shares(&share, &domains)?);
+        let class = convert::resctrl::name(&class)?;
+        let shares = convert::resctrl::shares(&class, &share, &domains)?;
         Ok(stage.define_class(class, shares, reason)?)
     }
 

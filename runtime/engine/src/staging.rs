@@ -1,6 +1,8 @@
 //! What a call stages, and the rules that it must keep. Nothing leaves here before the call has returned normally.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+mod classes;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use qosm_model::knob::{Knob, Target, Value};
@@ -10,6 +12,7 @@ use qosm_model::resctrl::{ClassName, Shares};
 use qosm_model::setting::{EventKind, PodEvent, Setting};
 use qosm_model::unit::Bytes;
 
+use self::classes::Classes;
 use crate::error::Rule;
 use crate::limits::{Limits, words};
 
@@ -17,7 +20,8 @@ use crate::limits::{Limits, words};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Staged {
     /// Changes of leases, in the module's order; of two for the same knob the later one counts. Knobs that the instance does not
-    /// hold are not released again.
+    /// hold are not released again, and classes that it has not defined are not given up. A class is defined before somebody is put
+    /// into it; one that is given up takes its members along, without a word of each.
     pub settings: Vec<Setting>,
     /// Events on pods.
     pub events: Vec<PodEvent>,
@@ -70,13 +74,6 @@ const MOST_CLASSES: usize = 256;
 /// Domains that a class may tell apart.
 const MOST_DOMAINS: usize = 256;
 
-/// The classes that an instance defined, and whom it put into them.
-#[derive(Clone, Default)]
-struct Classes {
-    defined: BTreeSet<ClassName>,
-    members: BTreeMap<Target, ClassName>,
-}
-
 /// The pods and containers that an instance was given: the only ones that it can name.
 #[derive(Default)]
 pub(crate) struct Given {
@@ -105,8 +102,6 @@ pub(crate) struct Stage {
     /// What `held` was before this call changed it, the latest change last.
     undo: Vec<(Target, u32)>,
     classes: Classes,
-    /// What `classes` was before this call changed it.
-    classes_before: Option<Classes>,
     /// One copy of each reason, since a policy has few and gives them each time.
     reasons: HashSet<Arc<str>>,
     last_reason: Arc<str>,
@@ -124,7 +119,6 @@ impl Stage {
             held: HashMap::new(),
             undo: Vec::new(),
             classes: Classes::default(),
-            classes_before: None,
             reasons: HashSet::new(),
             last_reason: Arc::default(),
             reasons_size: 0,
@@ -145,7 +139,7 @@ impl Stage {
     /// The call returned normally: what it staged leaves, and is what the instance now holds.
     pub(crate) fn commit(&mut self) -> Staged {
         self.undo.clear();
-        self.classes_before = None;
+        self.classes.commit();
         if let Some(state) = &self.staged.state {
             self.state.clone_from(state);
         }
@@ -157,9 +151,7 @@ impl Stage {
         while let Some((target, knobs)) = self.undo.pop() {
             self.set_held(target, knobs);
         }
-        if let Some(before) = self.classes_before.take() {
-            self.classes = before;
-        }
+        self.classes.discard();
         self.staged = Staged {
             log: std::mem::take(&mut self.staged.log),
             log_dropped: self.staged.log_dropped,
@@ -187,13 +179,13 @@ impl Stage {
             self.forget_container(container);
         }
         self.held.remove(&Target::Pod(pod));
-        self.classes.members.remove(&Target::Pod(pod));
+        self.classes.forget(Target::Pod(pod));
     }
 
     fn forget_container(&mut self, container: ContainerId) {
         self.given.containers.remove(&container);
         self.held.remove(&Target::Container(container));
-        self.classes.members.remove(&Target::Container(container));
+        self.classes.forget(Target::Container(container));
     }
 
     pub(crate) fn require(&self, target: Target) -> Result<(), Rule> {
@@ -241,27 +233,27 @@ impl Stage {
     /// Stages a class, or another share of it.
     pub(crate) fn define_class(&mut self, class: ClassName, shares: Shares, reason: Arc<str>) -> Result<(), Rule> {
         if shares.domains.len() > MOST_DOMAINS {
-            let value = u64::try_from(shares.domains.len()).unwrap_or(u64::MAX);
-            return Err(Rule::OutOfRange { what: "number of domains", value });
+            return Err(Rule::TooManyDomains { class: class.to_string(), limit: MOST_DOMAINS });
+        }
+        if self.classes.len() >= MOST_CLASSES && !self.classes.contains(&class) {
+            return Err(Rule::TooManyClasses { class: class.to_string(), limit: MOST_CLASSES });
         }
         self.push(Setting::DefineClass { class: class.clone(), shares, reason })?;
-        let classes = self.change_classes();
-        classes.defined.insert(class);
-        if classes.defined.len() > MOST_CLASSES {
-            return Err(Rule::TooManyClasses { limit: MOST_CLASSES });
-        }
+        self.classes.define(class);
         Ok(())
     }
 
-    /// Stages the end of a class, if the instance defined it; with it its members are in none.
+    /// Whether the instance has defined a class.
+    pub(crate) fn defines(&self, class: &ClassName) -> bool {
+        self.classes.contains(class)
+    }
+
+    /// Stages the end of a class, if the instance has defined it; with it its members are in none.
     pub(crate) fn undefine_class(&mut self, class: &ClassName) -> Result<(), Rule> {
-        if !self.classes.defined.contains(class) {
-            return Ok(());
+        if self.classes.contains(class) {
+            self.push(Setting::UndefineClass { class: class.clone() })?;
+            self.classes.undefine(class);
         }
-        self.push(Setting::UndefineClass { class: class.clone() })?;
-        let classes = self.change_classes();
-        classes.defined.remove(class);
-        classes.members.retain(|_, own| own != class);
         Ok(())
     }
 
@@ -270,27 +262,26 @@ impl Stage {
         if matches!(target, Target::Tier(_)) {
             return Err(Rule::ClassOfTier { target });
         }
-        if !self.classes.defined.contains(&class) {
+        if !self.classes.contains(&class) {
             return Err(Rule::UnknownClass { target, class: class.to_string() });
         }
         self.push(Setting::AssignClass { target, class: class.clone(), reason })?;
-        self.change_classes().members.insert(target, class);
+        self.classes.assign(target, class);
         Ok(())
     }
 
-    /// Stages that it is in none, if the instance put it into one.
+    /// The class into which the instance has put a pod or container.
+    pub(crate) fn class_of(&self, target: Target) -> Option<&ClassName> {
+        self.classes.of(target)
+    }
+
+    /// Stages that it is in none, if the instance has put it into one.
     pub(crate) fn release_class(&mut self, target: Target) -> Result<(), Rule> {
-        if !self.classes.members.contains_key(&target) {
-            return Ok(());
+        if self.classes.of(target).is_some() {
+            self.push(Setting::ReleaseClass { target })?;
+            self.classes.release(target);
         }
-        self.push(Setting::ReleaseClass { target })?;
-        self.change_classes().members.remove(&target);
         Ok(())
-    }
-
-    fn change_classes(&mut self) -> &mut Classes {
-        self.classes_before.get_or_insert_with(|| self.classes.clone());
-        &mut self.classes
     }
 
     fn push(&mut self, setting: Setting) -> Result<(), Rule> {

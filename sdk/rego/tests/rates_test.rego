@@ -47,3 +47,20 @@ test_the_first_evaluation_has_no_rates if {
 	not rates.cpu_milli(app) with input as first
 	not rates.node_cpu_percent with input as first
 }
+
+test_caches_and_memory_bandwidth_are_summed_over_domains if {
+	domains := [
+		testing.usage({"occupancyBytes": 6 * units.mib, "totalBytes": 900}),
+		testing.usage({"domain": 8, "occupancyBytes": units.mib, "totalBytes": 100}),
+	]
+	measured := testing.document([], {
+		"tick": {"windowUsec": 2000000},
+		"resctrl": {"containers": {"app": domains, "log": [{"domain": 0, "localBytes": 1}], "idle": []}},
+	})
+	rates.cache_bytes(app) == 7 * units.mib with input as measured
+	rates.memory_bytes_per_second(app) == 500 with input as measured
+	every id in ["log", "idle", "gone"] {
+		not rates.cache_bytes({"id": id}) with input as measured
+		not rates.memory_bytes_per_second({"id": id}) with input as measured
+	}
+}

@@ -1,5 +1,6 @@
 package qosm.lib.testing_test
 
+import data.qosm.lib.classes
 import data.qosm.lib.knobs
 import data.qosm.lib.report
 import data.qosm.lib.testing
@@ -50,11 +51,14 @@ test_good_settings_have_no_faults if {
 		knobs.hold(app, "cpu.quota", "max", "why"),
 		knobs.hold(app, "memory.wmark_min_adj", -25, "why"),
 		knobs.hold(app, "cpuset.mems", [0, 1], "why"),
+		classes.define("be", {"cache": classes.ways(0, 30)}, "why"),
+		classes.assign(web, "be", "why"),
+		classes.assign(app, "be", "why"),
 		report.warning(web, "Near", "near"),
 		report.log("so"),
 		report.remember({}),
 	}
-	grants := ["cpu-bandwidth", "memory-protection", "cpuset", "pod-event"]
+	grants := ["cpu-bandwidth", "memory-protection", "cpuset", "resctrl-allocation", "pod-event"]
 	testing.faults(settings, grants) == set() with input as facts
 }
 
@@ -70,8 +74,10 @@ test_each_fault_is_told if {
 		"cpu.weight cannot be 10.5": knobs.hold(app, "cpu.weight", 10.5, "why"),
 		"cpu.weight cannot be -1": knobs.hold(app, "cpu.weight", -1, "why"),
 		"cpu.weight is held without a reason": knobs.hold(app, "cpu.weight", 10, ""),
+		"class be is defined without a reason": classes.define("be", {}, ""),
+		"there is no class be": classes.assign(app, "be", "why"),
 	} {
-		testing.faults({setting}, ["cpu-weight", "pod-event"]) == {fault} with input as facts
+		testing.faults({setting}, ["cpu-weight", "resctrl-allocation", "pod-event"]) == {fault} with input as facts
 	}
 }
 
@@ -79,4 +85,21 @@ test_a_contradiction_is_told_once if {
 	settings := {knobs.hold(app, "cpu.weight", 10, "why"), knobs.hold(app, "cpu.weight", 20, "why not")}
 	told := testing.faults(settings, ["cpu-weight"]) with input as facts
 	told == {"cpu.weight of default/web/app is to be 10 and 20"}
+}
+
+test_a_class_needs_its_grant if {
+	told := testing.faults({classes.define("be", {}, "why")}, ["cpu-weight"]) with input as facts
+	told == {"the METADATA do not grant resctrl-allocation"}
+}
+
+test_two_classes_for_one_and_two_shares_of_one_are_told if {
+	settings := {
+		classes.define("be", {"cache": classes.ways(0, 30)}, "why"),
+		classes.define("be", {"cache": classes.ways(0, 40)}, "why"),
+		classes.define("ls", {}, "why"),
+		classes.assign(app, "be", "why"),
+		classes.assign(app, "ls", "why not"),
+	}
+	told := testing.faults(settings, ["resctrl-allocation"]) with input as facts
+	told == {"class be is to be two things", "default/web/app is to be in class be and ls"}
 }

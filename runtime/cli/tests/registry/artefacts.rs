@@ -83,7 +83,7 @@ fn what_we_push_others_take_and_the_same_module_is_the_same_artefact() {
     let told = desk.json(&["inspect", &reference]);
     assert_eq!(told["artifact"]["digest"], digest);
     assert_eq!(told["artifact"]["config"]["os"], "wasip2");
-    assert_eq!(told["artifact"]["annotations"]["io.qosm.policy.contract"], "qosm:policy@0.1.1");
+    assert_eq!(told["artifact"]["annotations"]["io.qosm.policy.contract"], "qosm:policy@0.1.2");
     assert!(
         told["artifact"]["config"]["component"]["imports"].to_string().contains("qosm:policy/cpu-bandwidth@"),
         "{told}"

@@ -1,10 +1,13 @@
 //! Shares of caches and memory bandwidth, between the contract's types and the model's.
 
 use qosm_model::pod::ContainerId;
-use qosm_model::resctrl::{BandwidthShare, CacheShare, ClassName, ClassState, Domain, DomainId, Share, Shares, Usage};
+use qosm_model::resctrl::{
+    BandwidthShare, CacheShare, ClassName, ClassState, Domain, DomainId, NotAClassName, Share, Shares, Usage,
+};
 
 use crate::bindings::qosm::policy::{resctrl_allocation, resctrl_monitor};
 use crate::error::Rule;
+use crate::staging::printable;
 
 pub(crate) fn domain(domain: &Domain) -> resctrl_monitor::Domain {
     resctrl_monitor::Domain {
@@ -37,19 +40,20 @@ pub(crate) fn state(state: &ClassState) -> resctrl_allocation::ClassState {
 }
 
 pub(crate) fn name(text: &str) -> Result<ClassName, Rule> {
-    text.parse().map_err(|error: qosm_model::resctrl::NotAClassName| Rule::Class { why: error.to_string() })
+    text.parse().map_err(|error: NotAClassName| Rule::ClassName { why: printable(error.to_string()) })
 }
 
-/// What a class may use. A domain that is said twice counts as it was said last.
+/// What a class may use. Of a domain that is said twice the last counts.
 pub(crate) fn shares(
+    class: &ClassName,
     all: &resctrl_allocation::Share,
     domains: &[(u32, resctrl_allocation::Share)],
 ) -> Result<Shares, Rule> {
-    let domains = domains.iter().map(|(id, own)| Ok((DomainId(*id), share(own)?)));
-    Ok(Shares { all: share(all)?, domains: domains.collect::<Result<_, Rule>>()? })
+    let domains = domains.iter().map(|(id, own)| Ok((DomainId(*id), share(class, Some(*id), own)?)));
+    Ok(Shares { all: share(class, None, all)?, domains: domains.collect::<Result<_, Rule>>()? })
 }
 
-fn share(said: &resctrl_allocation::Share) -> Result<Share, Rule> {
+fn share(class: &ClassName, domain: Option<u32>, said: &resctrl_allocation::Share) -> Result<Share, Rule> {
     let cache = said.cache.map(|cache| match cache {
         resctrl_allocation::CacheShare::Percent((start, end)) => CacheShare::Percent { start, end },
         resctrl_allocation::CacheShare::Mask(mask) => CacheShare::Mask(mask),
@@ -58,5 +62,6 @@ fn share(said: &resctrl_allocation::Share) -> Result<Share, Rule> {
         resctrl_allocation::BandwidthShare::Percent(percent) => BandwidthShare::Percent(percent),
         resctrl_allocation::BandwidthShare::Megabytes(most) => BandwidthShare::Megabytes(most),
     });
-    Share { cache, bandwidth }.check().map_err(|error| Rule::Class { why: error.to_string() })
+    let share = Share { cache, bandwidth };
+    share.check().map_err(|error| Rule::Share { class: class.to_string(), domain, why: error.to_string() })
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use qosm_model::resctrl::NotAShare;
 use qosm_model::unit::Bytes;
 
 use super::{DEPTH, ENTRYPOINT};
@@ -158,6 +159,42 @@ pub enum SettingFlaw {
     Target {
         /// Whether there are several.
         several: bool,
+    },
+    /// Nobody is named who can be in a class, or two are.
+    #[error("it names {}; a class is given to one `container` or `pod`", if *several { "several targets" } else { "no target" })]
+    Member {
+        /// Whether there are several.
+        several: bool,
+    },
+    /// A class that the settings do not define.
+    #[error("assign: no object defines class `{class}`; add one with `\"class\": \"{class}\"`")]
+    NoClass {
+        /// The name.
+        class: String,
+    },
+    /// None, or several, of the fields of which there is to be one.
+    #[error("it has {found} of the fields {}; write one of them", Listed(fields))]
+    NotOneOf {
+        /// How many there are.
+        found: usize,
+        /// The fields.
+        fields: &'static [&'static str],
+    },
+    /// A share that no machine has.
+    #[error("{field}: {why}")]
+    Share {
+        /// The field.
+        field: &'static str,
+        /// What is wrong, and what to give.
+        why: NotAShare,
+    },
+    /// Something inside of one of its fields.
+    #[error("{place}: {flaw}")]
+    Within {
+        /// The field, and its key where it has several.
+        place: String,
+        /// What is wrong there.
+        flaw: Box<SettingFlaw>,
     },
     /// A field that must be there is not.
     #[error("`{field}` is missing")]

@@ -1,5 +1,7 @@
 //! What a policy sees, as JSON: `docs/rego.md` and `sdk/rego/input.schema.json`. What is not known is left out, never `null`.
 
+mod resctrl;
+
 use std::collections::BTreeMap;
 
 use qosm_model::alarm::{Alarm, Trigger};
@@ -7,10 +9,12 @@ use qosm_model::column::{BandwidthSample, CpuSample, MemorySample, NodeSample, P
 use qosm_model::knob::Target;
 use qosm_model::numa::{MigrationSample, NumaColumn, NumaSample};
 use qosm_model::pod::{Container, ContainerId, ContainerKind, ContainerState, ExtendedResource, PodId, Tier};
+use qosm_model::resctrl::ResctrlColumn;
 use qosm_model::unit::Micros;
 use serde::ser::{Serialize, Serializer};
 use serde_json::error::Result;
 
+use self::resctrl::ResctrlRow;
 use crate::convert::PodView;
 use crate::instance::Cause;
 use crate::interface::Interface;
@@ -436,6 +440,10 @@ pub(super) fn evaluation(text: &mut String, declares: impl Fn(Interface) -> bool
     }
     if declares(Interface::PageMigration) {
         object.add("migrations", &Column(columns.migrations.as_deref().unwrap_or_default(), migration))?;
+    }
+    let nothing = ResctrlColumn::default();
+    if let Some(row) = ResctrlRow::of(columns.resctrl.as_deref().unwrap_or(&nothing), declares) {
+        object.add("resctrl", &row)?;
     }
     object.text.push('}');
     Ok(())

@@ -1,9 +1,12 @@
 //! What a policy answers: a set or an array of objects, read one by one. What is wrong with one is told with its place.
 
+mod shares;
+
 use std::collections::BTreeSet;
 
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::pod::{ContainerId, PodId, Tier};
+use qosm_model::resctrl::{ClassName, Shares};
 use qosm_model::setting::EventKind;
 use qosm_rego::{Number, Value as Rego};
 
@@ -29,6 +32,10 @@ pub(super) enum Declared {
     Log { level: LogLevel, line: String },
     /// Pages to be moved.
     Migrate { container: ContainerId, from: Vec<u32>, to: Vec<u32>, token: u64, reason: String },
+    /// A class of shares.
+    Class { class: ClassName, shares: Shares, reason: String },
+    /// A pod or container in a class.
+    Assign { target: Target, class: ClassName, reason: String },
     /// A pod that cannot be acted on as configured.
     Reject { pod: PodId, field: String, message: String },
     /// What is to be remembered: the text of an object.
@@ -39,20 +46,28 @@ impl Declared {
     /// What it is about, for errors.
     pub(super) fn about(&self) -> String {
         match self {
-            Self::Hold { target: Target::Tier(tier), knob, .. } => format!("{knob} of tier {tier}"),
-            Self::Hold { target: Target::Pod(PodId(id)), knob, .. } => format!("{knob} of pod {id}"),
-            Self::Hold { target: Target::Container(ContainerId(id)), knob, .. } => format!("{knob} of container {id}"),
+            Self::Hold { target, knob, .. } => format!("{knob} of {}", named(*target)),
             Self::Event { pod, reason, .. } => format!("event {} of pod {}", shown(reason), pod.0),
             Self::Log { .. } => "log".to_owned(),
             Self::Migrate { container, .. } => format!("migrate container {}", container.0),
+            Self::Class { class, .. } => format!("class {class}"),
+            Self::Assign { target, class, .. } => format!("class {class} of {}", named(*target)),
             Self::Reject { pod, .. } => format!("reject pod {}", pod.0),
             Self::State(_) => "state".to_owned(),
         }
     }
 }
 
+fn named(target: Target) -> String {
+    match target {
+        Target::Tier(tier) => format!("tier {tier}"),
+        Target::Pod(PodId(id)) => format!("pod {id}"),
+        Target::Container(ContainerId(id)) => format!("container {id}"),
+    }
+}
+
 /// The fields that say what an object is for.
-const KINDS: &[&str] = &["knob", "event", "log", "migrate", "reject", "state"];
+const KINDS: &[&str] = &["knob", "event", "log", "migrate", "class", "assign", "reject", "state"];
 
 type Flawed<T> = Result<T, SettingFlaw>;
 
@@ -81,7 +96,8 @@ fn about(object: &Rego) -> String {
     let field = |name: &'static str| object.get(name).map(|value| (name, shown_value(value)));
     let kind = KINDS.iter().find_map(|kind| field(kind)).map(|(kind, value)| match kind {
         "knob" => value,
-        "event" | "migrate" | "reject" => format!("{kind} {value}"),
+        "event" | "migrate" | "reject" | "class" => format!("{kind} {value}"),
+        "assign" => format!("class {value}"),
         kind => kind.to_owned(),
     });
     let target = ["container", "pod", "tier"].iter().find_map(|name| field(name));
@@ -145,6 +161,24 @@ fn one(object: &Rego, grants: &BTreeSet<Interface>) -> Flawed<Declared> {
                 from: fields.nodes("from", u32::MAX)?,
                 to: fields.nodes("to", u32::MAX)?,
                 token: u64::try_from(fields.number("token", 0, i64::MAX)?).unwrap_or_default(),
+                reason: fields.said("reason")?,
+            })
+        }
+        "class" => {
+            fields.only(&["class", "cache", "bandwidth", "domains", "reason"])?;
+            declared(Interface::ResctrlAllocation)?;
+            Ok(Declared::Class {
+                class: fields.class("class")?,
+                shares: fields.shares()?,
+                reason: fields.said("reason")?,
+            })
+        }
+        "assign" => {
+            fields.only(&["assign", "container", "pod", "reason"])?;
+            declared(Interface::ResctrlAllocation)?;
+            Ok(Declared::Assign {
+                target: fields.member()?,
+                class: fields.class("assign")?,
                 reason: fields.said("reason")?,
             })
         }
@@ -234,6 +268,15 @@ impl<'a> Fields<'a> {
             }
             (false, false, false) => Err(SettingFlaw::Target { several: false }),
             _ => Err(SettingFlaw::Target { several: true }),
+        }
+    }
+
+    /// Whoever can be in a class.
+    fn member(&self) -> Flawed<Target> {
+        match (self.0.get("container").is_some(), self.0.get("pod").is_some()) {
+            (true, false) => Ok(Target::Container(ContainerId(self.id("container")?))),
+            (false, true) => Ok(Target::Pod(PodId(self.id("pod")?))),
+            (several, _) => Err(SettingFlaw::Member { several }),
         }
     }
 
@@ -329,11 +372,12 @@ fn shown(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [Interface; 5] = [
+    const ALL: [Interface; 6] = [
         Interface::CpuBandwidth,
         Interface::MemoryProtection,
         Interface::Cpuset,
         Interface::PageMigration,
+        Interface::ResctrlAllocation,
         Interface::PodEvent,
     ];
 
@@ -433,9 +477,118 @@ mod tests {
                 r#"[{"migrate": "1", "from": [0], "to": [1], "token": -1, "reason": "x"}]"#,
                 "settings[0] (migrate `1`): token: -1 is not within 0",
             ),
+            (
+                r#"[{"class": "a/b", "reason": "x"}]"#,
+                "settings[0] (class `a/b`): class: it is `a/b`, and should be the name of a class: 1 to 63 letters",
+            ),
+            (r#"[{"class": "be", "cache": {"percent": [0, 30]}}]"#, "settings[0] (class `be`): `reason` is missing"),
+            (
+                r#"[{"class": "be", "pod": "1", "reason": "x"}]"#,
+                "(class `be` of pod `1`): `pod` is not a field of it; there are `class`, `cache`, `bandwidth`, `domains`, `reason`",
+            ),
+            (r#"[{"class": "be", "assign": "be"}]"#, "it has both `class` and `assign`; make two objects of it"),
+            (
+                r#"[{"assign": "be", "tier": "kubepods", "reason": "x"}]"#,
+                "(class `be` of tier `kubepods`): `tier` is not a field of it; there are `assign`, `container`, `pod`, `reason`",
+            ),
+            (
+                r#"[{"assign": "be", "reason": "x"}]"#,
+                "settings[0] (class `be`): it names no target; a class is given to one `container` or `pod`",
+            ),
+            (
+                r#"[{"assign": "be", "pod": "1", "container": "7", "reason": "x"}]"#,
+                "it names several targets; a class is given to one `container` or `pod`",
+            ),
+            (
+                r#"[{"assign": 1, "pod": "1", "reason": "x"}]"#,
+                "(class 1 of pod `1`): assign: it is 1, and should be a string",
+            ),
         ] {
             let error = read_text(text).unwrap_err();
             assert!(error.contains(expected), "{error}\n  should contain {expected}");
+        }
+    }
+
+    #[test]
+    fn a_share_that_cannot_be_is_told_with_its_place() {
+        for (fields, expected) in [
+            (r#""cache": 30"#, "settings[0] (class `be`): cache: it is no object but of type number"),
+            (r#""cache": {}"#, "cache: it has 0 of the fields `percent`, `mask`; write one of them"),
+            (
+                r#""cache": {"percent": [0, 30], "mask": 7}"#,
+                "cache: it has 2 of the fields `percent`, `mask`; write one",
+            ),
+            (r#""cache": {"ways": 3}"#, "cache: `ways` is not a field of it; there are `percent`, `mask`"),
+            (r#""cache": {"percent": 30}"#, "cache: percent: it is 30, and should be an array of two numbers"),
+            (
+                r#""cache": {"percent": [0, 30, 60]}"#,
+                "cache: percent: it is an array, and should be an array of two numbers",
+            ),
+            (r#""cache": {"percent": {0, 30}}"#, "cache: percent: it is a set, and should be an array of two numbers"),
+            (
+                r#""cache": {"percent": [0, "30"]}"#,
+                "cache: percent: it is an array, and should be an array of two numbers",
+            ),
+            (r#""cache": {"percent": [0, 101]}"#, "cache: percent: 101 is not within 0 and 100"),
+            (r#""cache": {"percent": [0, 30.5]}"#, "cache: percent: 30.5 is not a whole number; round it with"),
+            (
+                r#""cache": {"percent": [60, 30]}"#,
+                "cache: percent: the range of ways 60 to 30 % is none: give a start below the end",
+            ),
+            (r#""cache": {"mask": 0}"#, "cache: mask: 0 is not within 1 and 9223372036854775807"),
+            (r#""cache": {"mask": "7ff"}"#, "cache: mask: it is `7ff`, and should be a whole number"),
+            (r#""bandwidth": 50"#, "bandwidth: it is no object but of type number"),
+            (r#""bandwidth": {"percent": 0}"#, "bandwidth: percent: 0 is not within 1 and 100"),
+            (
+                r#""bandwidth": {"megabytes": 4294967296}"#,
+                "bandwidth: megabytes: 4294967296 is not within 1 and 4294967295",
+            ),
+            (r#""domains": [1]"#, "domains: it is an array, and should be an object by domain"),
+            (r#""domains": {"zero": {}}"#, "domains: it is by `zero`, and should be by the `id` of a domain"),
+            (r#""domains": {"08": {}}"#, "domains: it is by `08`, and should be by the `id` of a domain"),
+            (r#""domains": {"8": 30}"#, "domains[8]: it is no object but of type number"),
+            (
+                r#""domains": {"8": {"domains": {}}}"#,
+                "domains[8]: `domains` is not a field of it; there are `cache`, `bandwidth`",
+            ),
+            (
+                r#""domains": {"8": {"bandwidth": {"percent": 101}}}"#,
+                "settings[0] (class `be`): domains[8]: bandwidth: percent: 101 is not within 1 and 100",
+            ),
+        ] {
+            let error = read_text(&format!(r#"[{{"class": "be", {fields}, "reason": "x"}}]"#)).unwrap_err();
+            assert!(error.contains(expected), "{error}\n  should contain {expected}");
+        }
+    }
+
+    #[test]
+    fn a_class_is_read_with_its_shares() {
+        let read = |fields: &str| {
+            let text = format!(r#"[{{"class": "be", {fields} "reason": "x"}}]"#);
+            match read_text(&text).unwrap().remove(0) {
+                Declared::Class { shares, .. } => shares,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(read(""), Shares::default(), "all of it, counted apart");
+        let shares = read(
+            r#""cache": {"percent": [0, 30.0]}, "bandwidth": {"megabytes": 5000},
+               "domains": {"0": {"cache": {"mask": 3}}, 8: {"bandwidth": {"percent": 50}}},"#,
+        );
+        assert_eq!(shares.all.to_string(), "ways 0-30 %, 5000 MB/s");
+        let domains: Vec<_> = shares.domains.iter().map(|(id, own)| format!("{}: {own}", id.0)).collect();
+        assert_eq!(domains, ["0: ways 3", "8: all ways, 50 % of the memory bandwidth"]);
+    }
+
+    #[test]
+    fn knobs_and_classes_say_whom_they_are_for() {
+        for (text, expected) in [
+            (r#"{"class": "be", "reason": "x"}"#, "class be"),
+            (r#"{"assign": "be", "pod": "1", "reason": "x"}"#, "class be of pod 1"),
+            (r#"{"assign": "be", "container": "7", "reason": "x"}"#, "class be of container 7"),
+            (r#"{"knob": "cpu.quota", "container": "7", "value": 1, "reason": "x"}"#, "cpu.quota of container 7"),
+        ] {
+            assert_eq!(read_text(&format!("[{text}]")).unwrap()[0].about(), expected);
         }
     }
 
@@ -448,6 +601,13 @@ mod tests {
             "settings[0] (event `X` of pod `1`): it needs the grant `pod-event`; add it to `custom.qosm.grants` in the policy's \
              METADATA"
         );
+        for text in [r#"[{"class": "be", "reason": "x"}]"#, r#"[{"assign": "be", "pod": "1", "reason": "x"}]"#] {
+            let error = read(&Rego::parse(text).unwrap(), &BTreeSet::new(), 10).unwrap_err().to_string();
+            assert!(
+                error.contains("it needs the grant `resctrl-allocation`; add it to `custom.qosm.grants`"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

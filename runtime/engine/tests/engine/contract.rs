@@ -16,6 +16,7 @@ use qosm_model::numa::{Migration, NumaColumn, NumaId, NumaSample};
 use qosm_model::pod::{
     Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, KubeQos, Pod, PodId, Tier,
 };
+use qosm_model::resctrl::{ClassState, Domain, DomainId, ResctrlColumn, Usage};
 use qosm_model::setting::{EventKind, PodEvent, Setting};
 use qosm_model::unit::{Bytes, Micros, MilliCpu};
 
@@ -245,6 +246,32 @@ fn memory_locality_arrives_and_becomes_a_migration() {
     worker.pods(&[], &[POD]).unwrap();
     let error = run(&mut worker, 15, &columns).unwrap_err();
     assert!(matches!(error, CallError::Broke(breach) if matches!(breach.rule, Rule::UnknownTarget { .. })));
+}
+
+#[test]
+fn caches_and_memory_bandwidth_arrive() {
+    let usage = |domain, bytes: u64| Usage {
+        domain: DomainId(domain),
+        occupancy: Some(Bytes(bytes)),
+        local: Some(Bytes(bytes * 10)),
+        total: Some(Bytes(bytes * 100)),
+    };
+    let nothing = Usage { domain: DomainId(8), occupancy: None, local: None, total: None };
+    let domain = Domain { id: DomainId(0), cache_ways: 11, cache: Some(Bytes(1 << 40)), divides_bandwidth: true };
+    let class = "be".parse().unwrap();
+    let why = "the processor has no class left".to_owned();
+    let column = ResctrlColumn {
+        domains: vec![domain],
+        classes: vec![("be".parse().unwrap(), vec![usage(0, 3), nothing])],
+        containers: vec![(ContainerId(10), vec![usage(0, 5), nothing])],
+        rest: vec![usage(0, 7)],
+        states: vec![ClassState { class, in_force: false, why: why.clone() }],
+    };
+    let columns = Columns { resctrl: Some(column.into()), ..Columns::default() };
+    let mut worker = worker();
+    let sum = (1 << 40) + 3 + 500 + 70;
+    assert_eq!(run(&mut worker, 19, &columns).unwrap().settings, [hold(WEB, Knob::CfsQuota, Value::Number(sum))]);
+    assert_eq!(run(&mut worker, 20, &columns).unwrap().log, [LogLine { level: LogLevel::Warn, message: why }]);
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn the_imports_are_read_off_the_binary() {
     assert_eq!(inspection.digest, Digest::of(&wasm));
     assert_eq!(inspection.size, wasm.len());
     assert!(inspection.unknown_imports.is_empty() && inspection.exports_lifecycle);
-    assert_eq!(inspection.contract_version.as_deref(), Some("0.1.1"));
+    assert_eq!(inspection.contract_version.as_deref(), Some("0.1.2"));
 
     let idle = ENGINE.inspect(&guest::component("")).unwrap();
     assert!(idle.imports.is_empty(), "what is not used is not imported");
@@ -91,41 +91,43 @@ fn patch_versions_fit_and_minor_versions_do_not() {
     let other = guest::component_for(&contract_of("0.2.0"), fields);
     assert!(!ENGINE.inspect(&other).unwrap().exports_lifecycle);
     let error = refusal(&other);
-    assert!(error.contains("built for version 0.2.0 of `qosm:policy`, and this host speaks 0.1.1"), "{error}");
+    assert!(error.contains("built for version 0.2.0 of `qosm:policy`, and this host speaks 0.1.2"), "{error}");
 }
 
 /// The contract under another version.
 fn contract_of(version: &str) -> String {
-    guest::contract().replace("qosm:policy@0.1.1", &format!("qosm:policy@{version}"))
+    guest::contract().replace("qosm:policy@0.1.2", &format!("qosm:policy@{version}"))
 }
 
 #[test]
-fn a_module_of_the_first_patch_version_runs() {
+fn a_module_of_an_earlier_patch_version_runs() {
     let fields = r#"
         (import "qosm:policy/cpu-bandwidth@0.1.0" "set-burst" (func $set_burst (param i32 i32 i64 i32 i32)))
         (func $evaluate (param i64 i32 i32 i32) (result i32)
           (call $set_burst (i32.const 0) (i32.const 1) (i64.const 6000) (i32.const 16) (i32.const 0))
           (i32.const 16))"#;
-    let wasm = guest::component_for(&contract_of("0.1.0"), fields);
-    let module = load(&wasm).unwrap();
-    assert_eq!(ENGINE.inspect(&wasm).unwrap().contract_version.as_deref(), Some("0.1.0"));
-    let mut worker = ENGINE.instantiate(&module, "worker", &everything(), &Limits::default(), Vec::new()).unwrap();
-    worker.configure("{}").unwrap();
-    let staged = worker.evaluate(Micros(1), Cause::Interval, &Columns::default()).unwrap();
-    let tier = Target::Tier(Tier::Burstable);
-    assert!(
-        matches!(&staged.settings[..], [Setting::Hold { target, knob: Knob::CfsBurst, .. }] if *target == tier),
-        "{staged:?}"
-    );
+    for version in ["0.1.0", "0.1.1"] {
+        let wasm = guest::component_for(&contract_of(version), fields);
+        let module = load(&wasm).unwrap();
+        assert_eq!(ENGINE.inspect(&wasm).unwrap().contract_version.as_deref(), Some(version));
+        let mut worker = ENGINE.instantiate(&module, "worker", &everything(), &Limits::default(), Vec::new()).unwrap();
+        worker.configure("{}").unwrap();
+        let staged = worker.evaluate(Micros(1), Cause::Interval, &Columns::default()).unwrap();
+        let tier = Target::Tier(Tier::Burstable);
+        assert!(
+            matches!(&staged.settings[..], [Setting::Hold { target, knob: Knob::CfsBurst, .. }] if *target == tier),
+            "{staged:?}"
+        );
+    }
 }
 
 #[test]
 fn a_module_that_needs_a_later_patch_version_is_told_both() {
-    let wit = contract_of("0.1.2").replace("world policy {", "world policy {\n import gpu;")
+    let wit = contract_of("0.1.3").replace("world policy {", "world policy {\n import gpu;")
         + "\ninterface gpu { halt: func(); }";
     let error = refusal(&guest::component_for(&wit, r#"(import "qosm:policy/gpu@0.1.0" "halt" (func $halt))"#));
-    assert!(error.contains("imports `qosm:policy/gpu@0.1.2`, which this host does not offer"), "{error}");
-    assert!(error.contains("built for version 0.1.2") && error.contains("this host speaks 0.1.1"), "{error}");
+    assert!(error.contains("imports `qosm:policy/gpu@0.1.3`, which this host does not offer"), "{error}");
+    assert!(error.contains("built for version 0.1.3") && error.contains("this host speaks 0.1.2"), "{error}");
 }
 
 #[test]
@@ -134,7 +136,7 @@ fn a_function_that_the_contract_does_not_have_is_a_mismatch() {
         guest::contract().replace("    read: func() -> sample;", "    read: func() -> sample;\n    halt: func();");
     let wasm = guest::component_for(&wit, r#"(import "qosm:policy/node@0.1.0" "halt" (func $halt))"#);
     let error = refusal(&wasm);
-    assert!(error.contains("does not fit version 0.1.1") && error.contains("halt"), "{error}");
+    assert!(error.contains("does not fit version 0.1.2") && error.contains("halt"), "{error}");
 }
 
 #[test]

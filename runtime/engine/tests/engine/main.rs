@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod cache;
+mod classes;
 mod contract;
 mod guest;
 mod hostile;

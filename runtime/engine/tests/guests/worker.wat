@@ -18,6 +18,9 @@
 ;; 16  stop moving the pages of the first container of the first pod given
 ;; 17  set the weight of the tier besteffort to 1, and have the first container of the first pod given be idle
 ;; 18  release both, and twice
+;; 19  read all of resctrl-monitor; set the quota of the first container to the sum of the first domain's size, the first class's
+;;     occupancy, the first container's total and the rest's local bytes
+;; 20  log why the first class is not in force
 ;;
 ;; `configure` returns the configuration as an error unless it is `{}`. `pods` sets the quota of the first pod's first container to
 ;; its memory limit, says the pod's configuration, and rejects the pod if its name has four letters.
@@ -38,6 +41,11 @@
 (import "qosm:policy/cpu-weight@0.1.0" "set-idle" (func $set_idle (param i32 i32 i32 i32)))
 (import "qosm:policy/cpu-weight@0.1.0" "release-weight" (func $release_weight (param i32 i32)))
 (import "qosm:policy/cpu-weight@0.1.0" "release-idle" (func $release_idle (param i32)))
+(import "qosm:policy/resctrl-monitor@0.1.0" "read-domains" (func $domains (param i32)))
+(import "qosm:policy/resctrl-monitor@0.1.0" "read-classes" (func $classes (param i32)))
+(import "qosm:policy/resctrl-monitor@0.1.0" "read-containers" (func $containers (param i32)))
+(import "qosm:policy/resctrl-monitor@0.1.0" "read-rest" (func $rest (param i32)))
+(import "qosm:policy/resctrl-allocation@0.1.0" "read-states" (func $states (param i32)))
 (import "qosm:policy/memory-protection@0.1.0" "set" (func $protect (param i32)))
 (import "qosm:policy/state@0.1.0" "load" (func $load (param i32)))
 (import "qosm:policy/state@0.1.0" "save" (func $save (param i32 i32 i32)))
@@ -220,5 +228,26 @@
       (call $release_weight (i32.const 0) (i32.const 2))
       (call $release_idle (global.get $container))
       (call $release_idle (global.get $container))))
+
+  (if (i32.eq (local.get $task) (i32.const 19))
+    (then
+      (call $domains (i32.const 4200))
+      (call $classes (i32.const 4208))
+      (call $containers (i32.const 4216))
+      (call $rest (i32.const 4224))
+      (call $quota (i32.const 2) (global.get $container)
+        (i64.add
+          (i64.add
+            (i64.load offset=16 (i32.load (i32.const 4200)))
+            (i64.load offset=16 (i32.load offset=8 (i32.load (i32.const 4208)))))
+          (i64.add
+            (i64.load offset=48 (i32.load offset=4 (i32.load (i32.const 4216))))
+            (i64.load offset=32 (i32.load (i32.const 4224))))))))
+
+  (if (i32.eq (local.get $task) (i32.const 20))
+    (then
+      (call $states (i32.const 4200))
+      (local.set $at (i32.load (i32.const 4200)))
+      (call $log (i32.const 2) (i32.load offset=12 (local.get $at)) (i32.load offset=16 (local.get $at)))))
 
   (i32.const 16))

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use crate::node::{BATCH, ENGINE, Tried, WEB, batch, columns, everything, load, web};
 use crate::opa;
 
-const ALL: &str = "node, cpu-stat, memory-stat, pressure, numa-stat, page-migration, cpuset";
+const ALL: &str =
+    "node, cpu-stat, memory-stat, pressure, numa-stat, page-migration, cpuset, resctrl-monitor, resctrl-allocation";
 const SHOWN: &str = "settings contains {\"state\": {\"input\": input, \"data\": data.limits}}";
 
 /// What a policy with these grants is shown.
@@ -26,7 +27,7 @@ fn the_input_is_what_its_schema_says() {
     let schema = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/rego/input.schema.json"));
     let schema: Value = serde_json::from_str(&schema.unwrap()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
-    for grants in [ALL, "", "node", "cpu-stat"] {
+    for grants in [ALL, "", "node", "cpu-stat", "resctrl-monitor", "resctrl-allocation"] {
         let input = &shown(grants)["input"];
         let errors: Vec<_> =
             validator.iter_errors(input).map(|error| format!("{}: {error}", error.instance_path())).collect();
@@ -120,11 +121,39 @@ fn all_that_was_measured_is_there() {
             "pagesWithoutRoom": 0, "failures": [{"pid": 7, "error": "No such process"}], "why": "",
         })
     );
+    let usage =
+        |domain, bytes: u64| json!({"domain": domain, "occupancyBytes": bytes << 20, "totalBytes": bytes << 30});
+    assert_eq!(
+        input["resctrl"],
+        json!({
+            "domains": [
+                {"id": 0, "cacheWays": 11, "cacheBytes": 33 << 20, "dividesBandwidth": true},
+                {"id": 8, "cacheWays": 0, "dividesBandwidth": false},
+            ],
+            "classes": {"be": [usage(0, 1), usage(8, 2)]},
+            "containers": {"10": [usage(0, 3), {"domain": 8}]},
+            "rest": [usage(0, 20)],
+            "states": {"be": {"inForce": true, "why": ""}, "ls": {"inForce": false, "why": "no class is left"}},
+        })
+    );
+}
+
+#[test]
+fn of_caches_and_memory_bandwidth_is_there_what_is_declared() {
+    for (grants, there) in [
+        ("resctrl-monitor", &["classes", "containers", "domains", "rest"][..]),
+        ("resctrl-allocation", &["states"]),
+        ("resctrl-allocation, resctrl-monitor", &["classes", "containers", "domains", "rest", "states"]),
+    ] {
+        let resctrl = shown(grants)["input"]["resctrl"].take();
+        let found: Vec<_> = resctrl.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(found, there, "{grants}");
+    }
 }
 
 #[test]
 fn a_column_is_there_if_it_is_declared() {
-    let columns = ["node", "cpu", "bandwidth", "memory", "pressure", "numa", "migrations"];
+    let columns = ["node", "cpu", "bandwidth", "memory", "pressure", "numa", "migrations", "resctrl"];
     for (grants, there) in [
         ("", &[][..]),
         ("node", &["node"]),
@@ -133,6 +162,8 @@ fn a_column_is_there_if_it_is_declared() {
         ("pressure", &["pressure"]),
         ("numa-stat", &["numa"]),
         ("page-migration", &["migrations"]),
+        ("resctrl-monitor", &["resctrl"]),
+        ("resctrl-allocation", &["resctrl"]),
     ] {
         let input = &shown(grants)["input"];
         let found: Vec<_> = columns.into_iter().filter(|column| input.get(column).is_some()).collect();
@@ -148,6 +179,8 @@ fn a_declared_column_that_was_not_measured_is_empty() {
     let input = &state["input"];
     assert_eq!((&input["cpu"], &input["tick"]["cause"]), (&json!({}), &json!("configChanged")));
     assert_eq!(input["bandwidth"], json!({"containers": {}, "pods": {}}));
+    let resctrl = json!({"domains": [], "classes": {}, "containers": {}, "rest": [], "states": {}});
+    assert_eq!(input["resctrl"], resctrl, "as on a machine that has none");
     assert!(input.get("node").is_none(), "what a node has is not known before it was read");
 }
 

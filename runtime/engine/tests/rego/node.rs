@@ -20,6 +20,7 @@ use qosm_model::numa::{
 use qosm_model::pod::{
     Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, ExtendedResource, KubeQos, Pod, PodId,
 };
+use qosm_model::resctrl::{ClassState, Domain, DomainId, ResctrlColumn, Usage};
 use qosm_model::unit::{Bytes, Micros, MilliCpu};
 
 pub(crate) static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new().unwrap());
@@ -240,10 +241,34 @@ pub(crate) fn columns() -> Columns {
         pressure: Some(CONTAINERS.map(pressure).into()),
         numa: Some(numa.into()),
         migrations: Some([MigrationSample { container: CONTAINERS[0], progress }].into()),
+        resctrl: Some(resctrl().into()),
         alarms: vec![
             Alarm { trigger: Trigger::Throttling, target: Some(Target::Container(CONTAINERS[0])) },
             Alarm { trigger: pressed, target: Some(Target::Pod(WEB)) },
             Alarm { trigger: Trigger::ContainerStarted, target: None },
+        ],
+    }
+}
+
+/// Two domains; the first container is counted, on one of them not for long enough yet.
+fn resctrl() -> ResctrlColumn {
+    let usage = |domain, bytes: u64| Usage {
+        domain: DomainId(domain),
+        occupancy: Some(Bytes(bytes << 20)),
+        local: None,
+        total: Some(Bytes(bytes << 30)),
+    };
+    let unknown = Usage { domain: DomainId(8), occupancy: None, local: None, total: None };
+    let domain = |id, cache_ways, cache| Domain { id: DomainId(id), cache_ways, cache, divides_bandwidth: id == 0 };
+    let class = |name: &str| name.parse().unwrap();
+    ResctrlColumn {
+        domains: vec![domain(0, 11, Some(Bytes(33 << 20))), domain(8, 0, None)],
+        classes: vec![(class("be"), vec![usage(0, 1), usage(8, 2)])],
+        containers: vec![(CONTAINERS[0], vec![usage(0, 3), unknown])],
+        rest: vec![usage(0, 20)],
+        states: vec![
+            ClassState { class: class("be"), in_force: true, why: String::new() },
+            ClassState { class: class("ls"), in_force: false, why: "no class is left".to_owned() },
         ],
     }
 }

@@ -4,12 +4,13 @@ use qosm_engine::{CallError, LogLevel, Rejection, Staged};
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::numa::{Migration, NumaId};
 use qosm_model::pod::{ContainerId, PodId, Tier};
+use qosm_model::resctrl::{BandwidthShare, CacheShare, ClassName, DomainId, Share, Shares};
 use qosm_model::setting::{EventKind, Setting};
 
 use crate::node::{BATCH, CONTAINERS, Tried, WEB, batch, web};
 use crate::opa;
 
-const ALL: &str = "cpu-bandwidth, memory-protection, cpuset, page-migration, pod-event";
+const ALL: &str = "cpu-bandwidth, memory-protection, cpuset, page-migration, resctrl-allocation, pod-event";
 /// Answers what its configuration says.
 const ECHO: &str = "settings contains setting if some setting in input.config.settings";
 
@@ -166,6 +167,181 @@ fn pages_are_moved_once_and_called_off() {
     let twice = format!("[{migrate}, {}]", migrate.replace('5', "6"));
     let error = tried.declare(&twice).unwrap_err().to_string();
     assert!(error.ends_with("settings[1] (migrate container 10): there is a second one: settings[0]"), "{error}");
+}
+
+const BE: &str = r#"{"class": "be", "cache": {"percent": [0, 30]}, "bandwidth": {"percent": 50},
+    "domains": {"8": {"cache": {"mask": 3}}}, "reason": "because"}"#;
+const LS: &str = r#"{"class": "ls", "reason": "because"}"#;
+
+fn class(name: &str) -> ClassName {
+    name.parse().unwrap()
+}
+
+fn be() -> Setting {
+    let all =
+        Share { cache: Some(CacheShare::Percent { start: 0, end: 30 }), bandwidth: Some(BandwidthShare::Percent(50)) };
+    let domains = [(DomainId(8), Share { cache: Some(CacheShare::Mask(3)), bandwidth: None })].into();
+    Setting::DefineClass { class: class("be"), shares: Shares { all, domains }, reason: "because".into() }
+}
+
+fn ls() -> Setting {
+    Setting::DefineClass { class: class("ls"), shares: Shares::default(), reason: "because".into() }
+}
+
+/// An object that puts something into a class.
+fn put(whom: &str, name: &str) -> String {
+    format!(r#"{{"assign": "{name}", {whom}, "reason": "because"}}"#)
+}
+
+fn assign(target: Target, name: &str) -> Setting {
+    Setting::AssignClass { target, class: class(name), reason: "because".into() }
+}
+
+#[test]
+fn classes_are_declared_and_what_changes_is_staged() {
+    let mut tried = echo();
+    let (pod, app) = (put(r#""pod": "1""#, "be"), put(r#""container": "10""#, "ls"));
+    // The order of the document does not count: classes come before whoever is in them.
+    let staged = tried.declared(&format!("[{app}, {pod}, {LS}, {BE}]"));
+    assert_eq!(staged.settings.len(), 4);
+    let (classes, members) = staged.settings.split_at(2);
+    assert!(classes.contains(&be()) && classes.contains(&ls()), "{classes:?}");
+    let expected = [assign(Target::Pod(WEB), "be"), assign(APP, "ls")];
+    assert!(expected.iter().all(|one| members.contains(one)), "{members:?}");
+    assert_eq!(tried.declared(&format!("[{BE}, {LS}, {pod}, {app}]")).settings, [], "what stays is not said again");
+    // One class changes, another member comes, one goes elsewhere.
+    let wider = BE.replace("[0, 30]", "[0, 40]");
+    let log = put(r#""container": "11""#, "be");
+    let staged = tried.declared(&format!("[{wider}, {LS}, {pod}, {log}]"));
+    assert_eq!(staged.settings.len(), 3, "{:?}", staged.settings);
+    assert!(matches!(&staged.settings[0], Setting::DefineClass { shares, .. } if shares != &Shares::default()));
+    assert_eq!(staged.settings[1], assign(Target::Container(CONTAINERS[1]), "be"));
+    assert_eq!(staged.settings[2], Setting::ReleaseClass { target: APP });
+    // A class goes, and whoever stays in none; its members need no word.
+    let staged = tried.declared(&format!("[{LS}, {}]", put(r#""pod": "1""#, "ls")));
+    let gone = Setting::UndefineClass { class: class("be") };
+    assert_eq!(staged.settings, [gone, assign(Target::Pod(WEB), "ls")]);
+    assert_eq!(tried.declared("[]").settings, [Setting::UndefineClass { class: class("ls") }]);
+    assert_eq!(tried.declared("[]").settings, []);
+}
+
+#[test]
+fn a_reason_of_a_class_that_changes_is_told() {
+    let mut tried = echo();
+    let member = put(r#""container": "20""#, "ls");
+    tried.declared(&format!("[{LS}, {member}]"));
+    let staged = tried.declared(&format!("[{}, {member}]", LS.replace("because", "for another")));
+    assert!(matches!(&staged.settings[..], [Setting::DefineClass { reason, .. }] if &**reason == "for another"));
+    let staged =
+        tried.declared(&format!("[{}, {}]", LS.replace("because", "for another"), member.replace("because", "x")));
+    assert!(matches!(&staged.settings[..], [Setting::AssignClass { reason, .. }] if &**reason == "x"));
+}
+
+#[test]
+fn a_container_that_came_back_is_put_into_its_class_anew() {
+    let mut tried = echo();
+    let settings = format!("[{LS}, {}]", put(r#""container": "20""#, "ls"));
+    assert_eq!(tried.declared(&settings).settings.len(), 2);
+    tried.instance.pods(&[], &[BATCH]).unwrap();
+    assert_eq!(tried.declared(&format!("[{LS}]")).settings, [], "nobody is left to release");
+    tried.tell(&[batch()]).unwrap();
+    assert_eq!(tried.declared(&settings).settings, [assign(Target::Container(CONTAINERS[2]), "ls")]);
+}
+
+#[test]
+fn all_classes_can_be_exchanged_at_once() {
+    let mut tried = echo();
+    let classes = |prefix: &str| {
+        let one = |index| format!(r#"{{"class": "{prefix}{index}", "reason": "because"}}"#);
+        format!("[{}]", (0..256).map(one).collect::<Vec<_>>().join(", "))
+    };
+    assert_eq!(tried.declared(&classes("a")).settings.len(), 256);
+    assert_eq!(tried.declared(&classes("b")).settings.len(), 512);
+    let one_more = classes("b").replacen('[', r#"[{"class": "c", "reason": "because"}, "#, 1);
+    let error = tried.declare(&one_more).unwrap_err().to_string();
+    assert!(error.contains("is one more than the 256 that it may have"), "{error}");
+}
+
+#[test]
+fn what_is_wrong_with_classes_is_told_by_place() {
+    let member = put(r#""pod": "1""#, "be");
+    let many: Vec<_> = (0..257).map(|id| format!("\"{id}\": {{}}")).collect();
+    let wide = format!(r#"{{"class": "be", "domains": {{{}}}, "reason": "x"}}"#, many.join(", "));
+    for (settings, expected) in [
+        (
+            format!("[{LS}, {member}]"),
+            "settings[0] (class be of pod 1): assign: no object defines class `be`; add one with `\"class\": \"be\"`",
+        ),
+        (
+            format!("[{BE}, {}]", put(r#""pod": "9""#, "be")),
+            "settings[0] (class be of pod 9): it names pod number 9, which it was not given",
+        ),
+        (
+            format!("[{BE}, {LS}, {member}, {}]", put(r#""pod": "1""#, "ls")),
+            "settings[1] (class ls of pod 1): another object, settings[0], has another value for it: be there, ls here",
+        ),
+        (
+            format!("[{BE}, {}]", BE.replace("50", "60")),
+            "settings[1] (class be): another object, settings[0], has another value for it: ways 0-30 %, 50 % of the memory \
+             bandwidth; on domain 8: ways 3, 50 % of the memory bandwidth there, ways 0-30 %, 60 % of",
+        ),
+        (
+            format!("[{}]", BE.replace("[0, 30]", "[30, 0]")),
+            "settings[0] (class `be`): cache: percent: the range of ways 30 to 0 % is none: give a start below the end",
+        ),
+        (
+            format!("[{}]", BE.replace(r#""mask": 3"#, r#""mask": 1.5"#)),
+            "settings[0] (class `be`): domains[8]: cache: mask: 1.5 is not a whole number; round it with",
+        ),
+        (format!("[{wide}]"), "settings[0] (class be): its class `be` has shares of its own on more than 256 domains"),
+    ] {
+        let mut tried = echo();
+        let error = tried.declare(&settings).unwrap_err();
+        assert_eq!(error.outcome(), "rule", "{error}");
+        assert!(error.to_string().contains(expected), "{error}\n  should contain {expected}");
+    }
+    let twice = format!("[{BE}, {}, {member}, {}]", BE.replace("because", "why"), member.replace("because", "why"));
+    assert_eq!(echo().declared(&twice).settings, [be(), assign(Target::Pod(WEB), "be")], "the first reason counts");
+}
+
+#[test]
+fn the_ids_of_domains_need_not_be_made_texts() {
+    let rules = "settings contains {\"class\": \"be\", \"reason\": \"because\", \"domains\": domains}\n\n\
+                 domains := {domain.id: {\"cache\": {\"percent\": [0, 30]}} | some domain in input.resctrl.domains; domain.cacheWays > 0}";
+    let staged = Tried::of(&opa::policy("resctrl-monitor, resctrl-allocation", rules)).evaluated();
+    let share = Share { cache: Some(CacheShare::Percent { start: 0, end: 30 }), bandwidth: None };
+    let shares = Shares { all: Share::default(), domains: [(DomainId(0), share)].into() };
+    let expected = Setting::DefineClass { class: class("be"), shares, reason: "because".into() };
+    assert_eq!(staged.settings, [expected]);
+}
+
+#[test]
+fn the_settings_that_are_read_are_what_their_schema_says() {
+    let schema = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/rego/settings.schema.json"));
+    let schema: serde_json::Value = serde_json::from_str(&schema.unwrap()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let member = put(r#""container": "10""#, "be");
+    for (one, good) in [
+        (BE.to_owned(), true),
+        (LS.to_owned(), true),
+        (member.clone(), true),
+        (BE.replace("\"percent\": 50", "\"megabytes\": 5000"), true),
+        (BE.replace("[0, 30]", "[0]"), false),
+        (BE.replace("[0, 30]", "[0, 101]"), false),
+        (BE.replace("\"percent\": 50", "\"percent\": 0"), false),
+        (BE.replace("\"percent\": 50", ""), false),
+        (BE.replace("\"8\"", "\"08\""), false),
+        (BE.replace("\"mask\": 3", "\"mask\": 0"), false),
+        (LS.replace("\"ls\"", "\"l/s\""), false),
+        (LS.replace(", \"reason\": \"because\"", ""), false),
+        (member.replace("container", "tier"), false),
+        (member.replacen('{', "{\"pod\": \"1\", ", 1), false),
+    ] {
+        let settings = serde_json::from_str(&format!("[{LS}, {BE}, {one}]")).unwrap();
+        assert_eq!(validator.is_valid(&settings), good, "{one}");
+        let document = if one.contains("\"assign\"") { format!("[{BE}, {one}]") } else { format!("[{one}]") };
+        assert_eq!(echo().declare(&document).is_ok(), good, "{one}");
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use qosm_model::column::{
 use qosm_model::knob::Target;
 use qosm_model::numa::{NumaColumn, NumaId, NumaNode, NumaSample, NumaTopology};
 use qosm_model::pod::{Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, KubeQos, Pod, PodId};
+use qosm_model::resctrl::{Domain, DomainId, ResctrlColumn, Usage};
 use qosm_model::unit::{Bytes, Micros, MilliCpu};
 
 const CPUS: u32 = 64;
@@ -21,6 +22,8 @@ const PERIOD: Micros = Micros(100_000);
 const LIMIT: MilliCpu = MilliCpu(500);
 const QUOTA: Micros = Micros(50_000);
 const MEMORY_LIMIT: u64 = 256 << 20;
+/// Caches, one a socket.
+const DOMAINS: [DomainId; 2] = [DomainId(0), DomainId(1)];
 /// One container in so many is short of what it has.
 const BUSY: u32 = 10;
 
@@ -29,6 +32,7 @@ pub(super) struct Node {
     pods: Vec<Numbered>,
     bandwidth: Arc<[BandwidthSample]>,
     numa: Arc<NumaColumn>,
+    resctrl: Arc<ResctrlColumn>,
 }
 
 /// A pod, its id, and those of its containers.
@@ -46,7 +50,15 @@ impl Node {
                 .collect(),
             numa: Arc::new(NumaColumn {
                 topology: NumaTopology::new((0..2).map(|id| (NumaId(id), numa_node(id))).collect()),
-                samples: numbers.map(numa_sample).collect(),
+                samples: numbers.clone().map(numa_sample).collect(),
+            }),
+            resctrl: Arc::new(ResctrlColumn {
+                domains: DOMAINS.map(cache_domain).to_vec(),
+                containers: numbers
+                    .map(|id| (ContainerId(id), DOMAINS.map(|domain| usage(domain, 1)).to_vec()))
+                    .collect(),
+                rest: DOMAINS.map(|domain| usage(domain, 64)).to_vec(),
+                ..ResctrlColumn::default()
             }),
         }
     }
@@ -102,6 +114,7 @@ impl Node {
             memory: Some(memory.collect()),
             pressure: Some(pressure.collect()),
             numa: Some(Arc::clone(&self.numa)),
+            resctrl: Some(Arc::clone(&self.resctrl)),
             ..Columns::default()
         }
     }
@@ -156,5 +169,19 @@ fn numa_sample(id: u32) -> NumaSample {
         cpu_nodes: vec![NumaId(0)],
         memory_nodes: vec![NumaId(0), NumaId(1)],
         pages: vec![(NumaId(0), 8192), (NumaId(1), 8192)],
+    }
+}
+
+fn cache_domain(id: DomainId) -> Domain {
+    Domain { id, cache_ways: 12, cache: Some(Bytes(48 << 20)), divides_bandwidth: true }
+}
+
+/// So many parts of what is used on one domain.
+fn usage(domain: DomainId, parts: u64) -> Usage {
+    Usage {
+        domain,
+        occupancy: Some(Bytes(parts << 15)),
+        local: Some(Bytes(parts << 22)),
+        total: Some(Bytes(parts << 23)),
     }
 }

@@ -2,7 +2,7 @@
 # title: Samples as rates and shares
 # description: |
 #   Each is undefined for a container without a sample (it needs to be read twice), without what it is a share of (no limit), and at the
-#   first evaluation, whose window is 0. Each needs the column's grant: `cpu-stat`, `memory-stat`, `pressure` or `node`.
+#   first evaluation, whose window is 0. Each needs the column's grant: `cpu-stat`, `memory-stat`, `pressure`, `node` or `resctrl-monitor`.
 package qosm.lib.rates
 
 import data.qosm.lib.units
@@ -41,6 +41,14 @@ some_stalled_percent(container, resource) := per_window(input.pressure[container
 full_stalled_percent(container, resource) := per_window(input.pressure[container.id][resource].fullUsec, 100)
 
 # METADATA
+# description: Bytes that a container has in the last-level caches of all domains now. Undefined where one of them does not count it.
+cache_bytes(container) := sum_of(input.resctrl.containers[container.id], "occupancyBytes")
+
+# METADATA
+# description: Bytes a second that a container moves between the caches and any memory. Undefined where a domain does not count it.
+memory_bytes_per_second(container) := per_window(sum_of(input.resctrl.containers[container.id], "totalBytes"), 1000 * 1000)
+
+# METADATA
 # description: How busy the node's CPUs were within the window, in percent of all of them.
 node_cpu_percent := units.divide(per_window(input.node.cpuUsageUsec, 100), input.node.cpus)
 
@@ -49,3 +57,10 @@ node_cpu_percent := units.divide(per_window(input.node.cpuUsageUsec, 100), input
 per_second_milli(number) := per_window(number * 1000, 1000 * 1000)
 
 per_window(number, factor) := units.divide(number * factor, input.tick.windowUsec)
+
+sum_of(usages, field) := sum([usage[field] | some usage in usages]) if {
+	count(usages) > 0
+	every usage in usages {
+		usage[field] >= 0
+	}
+}

@@ -98,6 +98,12 @@ pressure(fields) := object.union(
 
 # METADATA
 # description: |
+#   A sample of caches and memory bandwidth on one domain, of a container, a class or the rest: `{"resctrl": {"containers":
+#   {"default/web/app": [testing.usage({"occupancyBytes": 5})]}}}`.
+usage(fields) := object.union({"domain": 0, "occupancyBytes": 0, "localBytes": 0, "totalBytes": 0}, fields)
+
+# METADATA
+# description: |
 #   The value that `settings` hold for a knob of a container, a pod (by id) or a tier. Undefined where it is not held, so `not
 #   testing.held(…)` says that.
 held(settings, target, knob) := setting.value if {
@@ -116,6 +122,15 @@ holds(settings) := {text.line([kind, " ", setting[kind], " ", setting.knob, " ",
 }
 
 # METADATA
+# description: |
+#   The class that `settings` give to a container or pod (by id). Undefined where it is given none: a container without one is in its pod's.
+class_of(settings, target) := setting.assign if {
+	some setting in settings
+	target in {object.get(setting, kind, null) | some kind in ["container", "pod"]}
+	setting.assign
+}
+
+# METADATA
 # description: 'All events of `settings`, one line each: "default/web MemoryNearLimit".'
 events(settings) := {concat(" ", [setting.pod, setting.event]) | some setting in settings}
 
@@ -129,6 +144,9 @@ faults(settings, grants) := union({
 	ungranted(settings, grants),
 	impossible(settings),
 	contradictions(settings),
+	contradicting(settings),
+	twofold(settings),
+	undefined_classes(settings),
 	silent(settings),
 })
 
@@ -167,6 +185,8 @@ needed(setting) := union({
 	{grant | grant := knobs.grants[setting.knob]},
 	{"pod-event" | setting.event},
 	{"page-migration" | setting.migrate},
+	{"resctrl-allocation" | setting.class},
+	{"resctrl-allocation" | setting.assign},
 })
 
 impossible(settings) := {text.line([setting.knob, " cannot be ", setting.value]) |
@@ -192,8 +212,36 @@ contradictions(settings) := {text.line([one.knob, " of ", target, " is to be ", 
 	one.value < other.value
 }
 
-silent(settings) := {text.line([setting.knob, " is held without a reason"]) |
+contradicting(settings) := {text.line([target, " is to be in class ", one.assign, " and ", other.assign]) |
+	some one in settings
+	some kind in ["container", "pod"]
+	target := one[kind]
+	some other in settings
+	other[kind] == target
+	one.assign < other.assign
+}
+
+twofold(settings) := {text.line(["class ", one.class, " is to be two things"]) |
+	some one in settings
+	some other in settings
+	one.class == other.class
+	object.remove(one, ["reason"]) != object.remove(other, ["reason"])
+}
+
+undefined_classes(settings) := {text.line(["there is no class ", setting.assign]) |
 	some setting in settings
-	setting.knob
+	setting.assign
+	not setting.assign in {other.class | some other in settings}
+}
+
+silent(settings) := {text.line([what, " without a reason"]) |
+	some setting in settings
+	some what in said(setting)
 	object.get(setting, "reason", "") == ""
 }
+
+said(setting) := union({
+	{text.line([setting.knob, " is held"]) | setting.knob},
+	{text.line(["class ", setting.class, " is defined"]) | setting.class},
+	{text.line(["class ", setting.assign, " is given"]) | setting.assign},
+})

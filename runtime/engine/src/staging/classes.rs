@@ -1,0 +1,149 @@
+//! The classes that an instance has defined, and whom it has put into them.
+
+use std::collections::{HashMap, HashSet};
+
+use qosm_model::knob::Target;
+use qosm_model::resctrl::ClassName;
+
+/// A fresh instance has none, as it holds no knob: whoever applies what is staged gives up what its predecessor had and it does not
+/// ask for anew.
+#[derive(Default)]
+pub(super) struct Classes {
+    defined: HashSet<ClassName>,
+    members: HashMap<Target, ClassName>,
+    /// What takes back the changes of this call, the latest last.
+    undo: Vec<Undo>,
+}
+
+enum Undo {
+    Forget(ClassName),
+    Define(ClassName),
+    Put(Target, Option<ClassName>),
+}
+
+impl Classes {
+    pub(super) fn len(&self) -> usize {
+        self.defined.len()
+    }
+
+    pub(super) fn contains(&self, class: &ClassName) -> bool {
+        self.defined.contains(class)
+    }
+
+    /// The class that a pod or container is in.
+    pub(super) fn of(&self, target: Target) -> Option<&ClassName> {
+        self.members.get(&target)
+    }
+
+    pub(super) fn define(&mut self, class: ClassName) {
+        if self.defined.insert(class.clone()) {
+            self.undo.push(Undo::Forget(class));
+        }
+    }
+
+    /// A class goes, and its members are in none.
+    pub(super) fn undefine(&mut self, class: &ClassName) {
+        if let Some(class) = self.defined.take(class) {
+            let members = self.members.extract_if(|_, own| *own == class);
+            self.undo.extend(members.map(|(target, own)| Undo::Put(target, Some(own))));
+            self.undo.push(Undo::Define(class));
+        }
+    }
+
+    pub(super) fn assign(&mut self, target: Target, class: ClassName) {
+        let before = self.members.insert(target, class);
+        self.undo.push(Undo::Put(target, before));
+    }
+
+    pub(super) fn release(&mut self, target: Target) {
+        if let Some(class) = self.members.remove(&target) {
+            self.undo.push(Undo::Put(target, Some(class)));
+        }
+    }
+
+    /// A pod or container is gone, between two calls.
+    pub(super) fn forget(&mut self, target: Target) {
+        self.members.remove(&target);
+    }
+
+    /// The call returned normally.
+    pub(super) fn commit(&mut self) {
+        self.undo.clear();
+    }
+
+    /// The call failed.
+    pub(super) fn discard(&mut self) {
+        while let Some(undo) = self.undo.pop() {
+            match undo {
+                Undo::Forget(class) => {
+                    self.defined.remove(&class);
+                }
+                Undo::Define(class) => {
+                    self.defined.insert(class);
+                }
+                Undo::Put(target, Some(class)) => {
+                    self.members.insert(target, class);
+                }
+                Undo::Put(target, None) => {
+                    self.members.remove(&target);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qosm_model::pod::{ContainerId, PodId};
+
+    const POD: Target = Target::Pod(PodId(1));
+    const CONTAINER: Target = Target::Container(ContainerId(7));
+
+    fn name(text: &str) -> ClassName {
+        text.parse().unwrap()
+    }
+
+    /// What is defined, and who is where.
+    fn shown(classes: &Classes) -> (Vec<String>, Option<String>, Option<String>) {
+        let mut defined: Vec<_> = classes.defined.iter().map(ToString::to_string).collect();
+        defined.sort();
+        let of = |target| classes.of(target).map(ToString::to_string);
+        (defined, of(POD), of(CONTAINER))
+    }
+
+    #[test]
+    fn a_class_that_goes_takes_its_members_along() {
+        let mut classes = Classes::default();
+        classes.define(name("a"));
+        classes.define(name("b"));
+        classes.assign(POD, name("a"));
+        classes.assign(CONTAINER, name("b"));
+        classes.undefine(&name("a"));
+        classes.commit();
+        assert_eq!(shown(&classes), (vec!["b".to_owned()], None, Some("b".to_owned())));
+    }
+
+    #[test]
+    fn a_discarded_call_leaves_classes_and_members_as_they_were() {
+        let mut classes = Classes::default();
+        classes.define(name("a"));
+        classes.define(name("b"));
+        classes.assign(POD, name("a"));
+        classes.commit();
+        let before = shown(&classes);
+        classes.define(name("a"));
+        classes.assign(POD, name("b"));
+        classes.assign(CONTAINER, name("b"));
+        classes.undefine(&name("b"));
+        classes.undefine(&name("a"));
+        classes.define(name("b"));
+        classes.define(name("c"));
+        classes.assign(CONTAINER, name("c"));
+        classes.release(CONTAINER);
+        classes.discard();
+        assert_eq!(shown(&classes), before);
+        classes.discard();
+        assert_eq!(shown(&classes), before, "there is nothing more to take back");
+    }
+}
