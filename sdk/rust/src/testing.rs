@@ -54,9 +54,7 @@ mod tick;
 pub use case::{Case, ContainerFacts, ExtendedResourceFacts, Measure, NodeFacts, PodDescription};
 pub use driver::{Driver, Native, Outcome};
 pub use expectation::{EventExpectation, Expectation, Expected, RejectionExpectation, StartExpectation};
-pub use resctrl::{
-    CacheDomainRow, ClassExpectation, ClassStateRow, MemberExpectation, ShareRow, UsageRow,
-};
+pub use resctrl::{CacheDomainRow, ClassExpectation, ClassStateRow, MemberExpectation, ShareRow, UsageRow};
 pub use run::{CaseError, Failures, run_case, run_folder};
 pub use tick::{
     AlarmRow, BandwidthRow, CpuRow, MemoryRow, NumaNodeRow, NumaRow, PressureRow, PressureTriggerRow, ProgressRow,
