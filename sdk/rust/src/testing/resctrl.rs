@@ -1,5 +1,8 @@
 //! What a case file says of caches and memory bandwidth: what is counted, and the classes that are expected.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
