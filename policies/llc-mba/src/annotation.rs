@@ -90,7 +90,10 @@ impl<T> Resource<T> {
             let value = field(row, amount).ok_or_else(|| missing(&amount_path, "what the cache's share is to be"))?;
             let share = parse(value, &amount_path)?;
             if resource.caches.insert(id, share).is_some() {
-                return Err(Fault { message: format!("cache {id} is named before; name each cache once"), field: id_path });
+                return Err(Fault {
+                    message: format!("cache {id} is named before; name each cache once"),
+                    field: id_path,
+                });
             }
         }
         Ok(resource)
@@ -125,7 +128,8 @@ fn whole(value: &Value) -> Option<u32> {
 
 /// The field of that name, in any letter case; `None` also where it is `null`.
 fn field<'f>(fields: &'f Map<String, Value>, name: &str) -> Option<&'f Value> {
-    let written = || fields.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).next_back();
+    let written =
+        || fields.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).next_back();
     fields.get(name).or_else(written).filter(|value| !value.is_null())
 }
 
@@ -143,11 +147,17 @@ fn fault(path: &str, value: &Value, what: &str, way_out: &str) -> Fault {
     if shown.chars().count() > MOST {
         shown = shown.chars().take(MOST).chain(['…']).collect();
     }
-    Fault { field: path.to_owned(), message: format!("`{shown}` is {what}; {way_out}; the pod stays in its QoS class until then") }
+    Fault {
+        field: path.to_owned(),
+        message: format!("`{shown}` is {what}; {way_out}; the pod stays in its QoS class until then"),
+    }
 }
 
 fn missing(path: &str, what: &str) -> Fault {
-    Fault { field: path.to_owned(), message: format!("it is missing; write {what}; the pod stays in its QoS class until then") }
+    Fault {
+        field: path.to_owned(),
+        message: format!("it is missing; write {what}; the pod stays in its QoS class until then"),
+    }
 }
 
 #[cfg(test)]
@@ -183,10 +193,16 @@ mod tests {
                 Some(shares((Some((0, 30)), Some(20)), &[(1, Some((0, 40)), None)])),
             ),
             // What is not named is left to all.
-            (r#"{"mb":{"schemataPerCache":[{"cacheID":8,"percent":50}]}}"#, Some(shares((None, None), &[(8, None, Some(50))]))),
+            (
+                r#"{"mb":{"schemataPerCache":[{"cacheID":8,"percent":50}]}}"#,
+                Some(shares((None, None), &[(8, None, Some(50))])),
+            ),
             (r#"{"llc":{"schemata":{"range":[0,100]}}}"#, Some(shares((Some((0, 100)), None), &[]))),
             // Other fields are none of its business.
-            (r#"{"catRangeEndPercent":30,"l2":{},"llc":{"schemata":{"range":[0,9],"more":1}}}"#, Some(shares((Some((0, 9)), None), &[]))),
+            (
+                r#"{"catRangeEndPercent":30,"l2":{},"llc":{"schemata":{"range":[0,9],"more":1}}}"#,
+                Some(shares((Some((0, 9)), None), &[])),
+            ),
             (r#"{"catRangeEndPercent":30,"mbaPercent":50}"#, None),
             (r#"{"llc":{},"mb":{"schemata":{},"schemataPerCache":[]}}"#, None),
             (r#"{"llc":null,"mb":{"schemata":null,"schemataPerCache":[null]}}"#, None),

@@ -209,7 +209,9 @@ impl Classes {
             ));
         }
         if mba > ALL {
-            return Err(format!("{key}: mbaPercent is {mba}, which is not within 0 to 100; 0 leaves the memory bandwidth alone"));
+            return Err(format!(
+                "{key}: mbaPercent is {mba}, which is not within 0 to 100; 0 leaves the memory bandwidth alone"
+            ));
         }
         Ok(Some(Shared { start, end, bandwidth: (mba > 0).then_some(mba) }))
     }
@@ -290,9 +292,18 @@ mod tests {
     #[test]
     fn what_cannot_be_is_named_with_its_class() {
         for (json, field) in [
-            (r#"{"beClass": {"catRangeStartPercent": 30}}"#, "beClass: catRangeStartPercent 30 to catRangeEndPercent 30"),
-            (r#"{"lsClass": {"catRangeStartPercent": 80, "catRangeEndPercent": 20}}"#, "lsClass: catRangeStartPercent 80"),
-            (r#"{"lsrClass": {"catRangeEndPercent": 101}}"#, "lsrClass: catRangeStartPercent 0 to catRangeEndPercent 101"),
+            (
+                r#"{"beClass": {"catRangeStartPercent": 30}}"#,
+                "beClass: catRangeStartPercent 30 to catRangeEndPercent 30",
+            ),
+            (
+                r#"{"lsClass": {"catRangeStartPercent": 80, "catRangeEndPercent": 20}}"#,
+                "lsClass: catRangeStartPercent 80",
+            ),
+            (
+                r#"{"lsrClass": {"catRangeEndPercent": 101}}"#,
+                "lsrClass: catRangeStartPercent 0 to catRangeEndPercent 101",
+            ),
             (r#"{"systemClass": {"mbaPercent": 101}}"#, "systemClass: mbaPercent is 101"),
         ] {
             let config = Config { classes: classes(json), ..Config::default() };

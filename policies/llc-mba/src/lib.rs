@@ -85,7 +85,8 @@ impl Policy for LlcMba {
                     self.narrowing = Narrowing::restore(remembered.clone());
                     self.saved = remembered;
                 }
-                None => host.log(Level::Warn, "how far BE was narrowed before cannot be read: it begins with all of its share"),
+                None => host
+                    .log(Level::Warn, "how far BE was narrowed before cannot be read: it begins with all of its share"),
             }
         }
         Ok(())

@@ -47,11 +47,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// Classes that are enabled are there whether or not a pod is: pods that come with classes of their own must not take their place.
     /// `be` is what BE may use at present, and why.
-    pub(crate) fn new(
-        shared: &BTreeMap<Class, Shared>,
-        be: Option<Wish>,
-        pods: &BTreeMap<PodId, Tracked>,
-    ) -> Self {
+    pub(crate) fn new(shared: &BTreeMap<Class, Shared>, be: Option<Wish>, pods: &BTreeMap<PodId, Tracked>) -> Self {
         let mut plan = Self::default();
         for (&class, &shared) in shared {
             let wish = match &be {
@@ -62,7 +58,8 @@ impl Plan {
         }
         let mut of_pods = 0;
         for (&id, tracked) in pods.iter().filter(|(_, tracked)| tracked.pod.active) {
-            let mut class = Some(tracked.class()).filter(|class| shared.contains_key(class)).map(|class| class.name().to_owned());
+            let mut class =
+                Some(tracked.class()).filter(|class| shared.contains_key(class)).map(|class| class.name().to_owned());
             if let Some(own) = &tracked.own {
                 let name = own.name();
                 if plan.classes.contains_key(&name) {
@@ -121,7 +118,11 @@ mod tests {
     fn pods_with_equal_shares_share_a_class() {
         let pods = BTreeMap::from([
             pod(1, QosClass::Be, r#"{"llc":{"schemata":{"range":[0,50]}}}"#),
-            pod(2, QosClass::Ls, r#"{"LLC":{"schemata":{"range":[0,50]},"schemataPerCache":[{"cacheid":1,"range":[0,50]}]}}"#),
+            pod(
+                2,
+                QosClass::Ls,
+                r#"{"LLC":{"schemata":{"range":[0,50]},"schemataPerCache":[{"cacheid":1,"range":[0,50]}]}}"#,
+            ),
             pod(3, QosClass::Be, "{}"),
             pod(4, QosClass::Ls, "{}"),
         ]);

@@ -195,9 +195,9 @@ impl Measured {
 /// Of nothing, everything is all.
 fn percent_of(part: u64, whole: u64) -> u64 {
     let percent = u128::from(part) * u128::from(ALL);
-    percent.checked_div(whole.into()).map_or(if part > 0 { 100 } else { 0 }, |percent| {
-        u64::try_from(percent).unwrap_or(u64::MAX)
-    })
+    percent
+        .checked_div(whole.into())
+        .map_or(if part > 0 { 100 } else { 0 }, |percent| u64::try_from(percent).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -85,7 +85,8 @@ impl Run {
     }
 
     fn count(&mut self, (be, rest, ls_occupancy, be_occupancy): Window) {
-        let usage = |occupancy_bytes, total_bytes| CacheUsage { domain: 0, occupancy_bytes, local_bytes: None, total_bytes };
+        let usage =
+            |occupancy_bytes, total_bytes| CacheUsage { domain: 0, occupancy_bytes, local_bytes: None, total_bytes };
         self.host.columns.class_usage = vec![ClassSample { class: "be".into(), usage: vec![usage(be_occupancy, be)] }];
         self.host.columns.container_usage =
             vec![ContainerUsage { container: 1, usage: vec![usage(ls_occupancy, rest)] }];
@@ -214,7 +215,8 @@ proptest! {
             run.count(window);
             run.step();
         }
-        let mut after = mock::MockHost { state: run.host.state.clone(), ..mock::MockHost::default() };
+        let mut after = mock::MockHost::default();
+        after.state.clone_from(&run.host.state);
         after.columns.cache_domains.clone_from(&run.host.columns.cache_domains);
         let mut session = Session::<LlcMba>::default();
         session.configure(&mut after, config).unwrap();

@@ -183,17 +183,13 @@ fn change(setting: Setting) -> Change {
                 reason: reason.as_ref().into(),
             })
         }
-        Setting::UndefineClass { class } => {
-            Change::Class(mock::ClassChange::Undefine { class: class.to_string() })
-        }
+        Setting::UndefineClass { class } => Change::Class(mock::ClassChange::Undefine { class: class.to_string() }),
         Setting::AssignClass { target, class, reason } => Change::Class(mock::ClassChange::Assign {
             target: told_target(target),
             class: class.to_string(),
             reason: reason.as_ref().into(),
         }),
-        Setting::ReleaseClass { target } => {
-            Change::Class(mock::ClassChange::Release { target: told_target(target) })
-        }
+        Setting::ReleaseClass { target } => Change::Class(mock::ClassChange::Release { target: told_target(target) }),
     }
 }
 
@@ -227,7 +223,8 @@ fn resctrl(columns: &mock::Columns) -> ResctrlColumn {
         divides_bandwidth: domain.divides_bandwidth,
     };
     // A name that no class can have is none that the policy has defined.
-    let classes = columns.class_usage.iter().filter_map(|sample| Some((sample.class.parse().ok()?, usages(&sample.usage))));
+    let classes =
+        columns.class_usage.iter().filter_map(|sample| Some((sample.class.parse().ok()?, usages(&sample.usage))));
     let containers = columns.container_usage.iter();
     let states = columns.class_states.iter().filter_map(|state| {
         Some(ClassState { class: state.class.parse().ok()?, in_force: state.in_force, why: state.why.clone() })

@@ -1,4 +1,4 @@
-//! The default modules and those of examples as components: the same cases that hold for a policy's own code hold for what was built
+//! The modules that come with qosm and those of examples as components: the same cases that hold for a policy's own code hold for what was built
 //! from it, and no component imports more than its policy needs.
 //!
 //! The components come from `policies/` and `example-policies/` in cargo's target directory, where `make build` puts them; the default
@@ -32,6 +32,7 @@ const fn example(name: &'static str, source: &'static str) -> Built {
 const CPU_BURST: Built = default("cpu-burst", "policies/cpu-burst");
 const MEMORY_QOS: Built = default("memory-qos", "policies/memory-qos");
 const MEMORY_LOCALITY: Built = default("memory-locality", "policies/memory-locality");
+const LLC_MBA: Built = default("llc-mba", "policies/llc-mba");
 const TEMPLATE: Built = example("my-policy", "sdk/templates/rust");
 const SERVICE_CLASS: Built = example("service-class", "examples/third-party-annotation");
 const STARTUP_BOOST: Built = example("startup-boost", "examples/startup-boost");
@@ -85,6 +86,11 @@ fn the_cases_of_memory_locality_hold_in_wasm() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
+fn the_cases_of_llc_mba_hold_in_wasm() -> Result<(), Box<dyn Error>> {
+    LLC_MBA.play()
+}
+
+#[test]
 fn the_cases_of_the_template_hold_in_wasm() -> Result<(), Box<dyn Error>> {
     TEMPLATE.play()
 }
@@ -117,6 +123,13 @@ fn memory_qos_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>> 
 fn memory_locality_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>> {
     use Interface::{Cpuset, Log, NumaStat, PageMigration, PodEvent, State};
     assert_eq!(MEMORY_LOCALITY.imports()?, [Log, State, NumaStat, Cpuset, PageMigration, PodEvent]);
+    Ok(())
+}
+
+#[test]
+fn llc_mba_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>> {
+    use Interface::{Log, PodEvent, ResctrlAllocation, ResctrlMonitor, State};
+    assert_eq!(LLC_MBA.imports()?, [Log, State, ResctrlMonitor, ResctrlAllocation, PodEvent]);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Modules: each policy in `policies/` (the default ones), `examples/` and `sdk/templates/`, compiled to Wasm and made a component.
+//! Modules: each policy in `policies/` (those that come with qosm), `examples/` and `sdk/templates/`, compiled to Wasm and made a component.
 
 use std::path::{Path, PathBuf};
 
@@ -73,7 +73,7 @@ pub(crate) fn build(workspace: &Workspace, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The names of the default modules.
+/// The names of the modules that come with qosm. An agent takes some of them unless it is told which, and others only then.
 ///
 /// # Errors
 ///
@@ -82,7 +82,7 @@ pub(crate) fn names(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(policies(workspace)?.into_iter().map(|policy| policy.name).collect())
 }
 
-/// The default ones.
+/// Those that come with qosm.
 fn policies(workspace: &Workspace) -> Result<Vec<Package>> {
     let policies = policies_in(workspace, &["policies"])?;
     if policies.is_empty() {

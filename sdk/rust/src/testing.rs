@@ -22,6 +22,21 @@
 //!       - {target: pod default/web, knob: cpu.quota, value: 240000}
 //! ```
 //!
+//! Caches and memory bandwidth are told by domain, and the classes of shares are expected beside the settings:
+//!
+//! ```yaml
+//! ticks:
+//!   - cacheDomains: [{id: 0, ways: 11, cacheBytes: 34603008}]
+//!     classUsage: {be: {0: {occupancyBytes: 6291456, totalBytes: 900000000}}}
+//!     containerUsage: {default/web/app: {0: {occupancyBytes: 9437184}}}   # what is left out is not counted
+//!     restUsage: {0: {totalBytes: 7000000}}
+//!     classStates: {be: {inForce: false, why: no class is left}}
+//!     classes:
+//!       - {class: be, cachePercent: [0, 30], bandwidthPercent: 50, domains: {1: {cachePercent: [0, 10]}}, reason: a part of it}
+//!       - {class: ls, undefined: true}
+//!     members: [{target: pod default/web, class: be}, {target: pod default/db}]   # without a class: taken out
+//! ```
+//!
 //! A policy's test is one call:
 //!
 //! ```no_run
@@ -54,9 +69,7 @@ mod tick;
 pub use case::{Case, ContainerFacts, ExtendedResourceFacts, Measure, NodeFacts, PodDescription};
 pub use driver::{Driver, Native, Outcome};
 pub use expectation::{EventExpectation, Expectation, Expected, RejectionExpectation, StartExpectation};
-pub use resctrl::{
-    CacheDomainRow, ClassExpectation, ClassStateRow, MemberExpectation, ShareRow, UsageRow,
-};
+pub use resctrl::{CacheDomainRow, ClassExpectation, ClassStateRow, MemberExpectation, ShareRow, UsageRow};
 pub use run::{CaseError, Failures, run_case, run_folder};
 pub use tick::{
     AlarmRow, BandwidthRow, CpuRow, MemoryRow, NumaNodeRow, NumaRow, PressureRow, PressureTriggerRow, ProgressRow,

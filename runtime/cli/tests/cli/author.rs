@@ -312,7 +312,7 @@ fn a_tool_that_is_missing_is_named_with_its_command() {
 
 #[test]
 fn default_modules_hold_their_cases_and_have_little_to_be_told() {
-    for name in ["cpu-burst", "memory-locality", "memory-qos"] {
+    for name in ["cpu-burst", "llc-mba", "memory-locality", "memory-qos"] {
         let cases = repository(&format!("policies/{name}/tests/cases"));
         let tested = run(&["policy", "test", name, "--cases", &cases], "").says_nothing_else();
         assert!(tested.stdout.contains(" 0 do not"), "{tested:#?}");

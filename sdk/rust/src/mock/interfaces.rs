@@ -1,8 +1,8 @@
 //! The interfaces of the contract, over a [`MockHost`].
 
 use super::{
-    CPU_BURST, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_MEMS, ClassChange, Classes, Event, Migration, MockHost, STATE_LIMIT_BYTES,
-    Value, node,
+    CPU_BURST, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_MEMS, ClassChange, Classes, Event, Migration, MockHost,
+    STATE_LIMIT_BYTES, Value, node,
 };
 use crate::{
     Bandwidth, BandwidthShare, Bound, CacheDomain, CacheShare, CacheUsage, ClassSample, ClassState, ContainerId,

@@ -1,5 +1,8 @@
 //! What a case file says of caches and memory bandwidth: what is counted, and the classes that are expected.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -304,9 +307,10 @@ impl Held {
             undefined: true,
             ..ClassExpectation::default()
         });
-        let new = self.defined.iter().filter(|(class, defined)| {
-            before.defined.get(*class).is_none_or(|old| !same(old, defined))
-        });
+        let new = self
+            .defined
+            .iter()
+            .filter(|(class, defined)| before.defined.get(*class).is_none_or(|old| !same(old, defined)));
         let new = new.map(|(class, defined)| ClassExpectation {
             class: class.clone(),
             undefined: false,
@@ -329,7 +333,8 @@ impl Held {
     ) -> Vec<MemberExpectation> {
         let class = |held: &Self, target: &Target| held.members.get(target).map(|(class, _)| class.clone());
         let targets: BTreeSet<Target> = self.members.keys().chain(before.members.keys()).copied().collect();
-        let changed = targets.into_iter().filter(|target| exists(*target) && class(self, target) != class(before, target));
+        let changed =
+            targets.into_iter().filter(|target| exists(*target) && class(self, target) != class(before, target));
         changed
             .map(|target| MemberExpectation {
                 target: name(target),
