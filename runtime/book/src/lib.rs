@@ -44,4 +44,6 @@ impl std::fmt::Display for Complaint {
 mod compiled {
     #[doc = include_str!("../../../docs/writing-rust.md")]
     mod writing_rust {}
+    #[doc = include_str!("../../../docs/resctrl.md")]
+    mod resctrl {}
 }

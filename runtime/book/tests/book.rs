@@ -95,7 +95,7 @@ fn told(page: &Page, heading: &str) -> Vec<String> {
 #[test]
 fn every_field_of_the_agents_file_is_told() {
     use qosm_agent::config::{
-        AgentConfig, DriftConfig, GuardRails, ModuleVerification, PageMigrationConfig, PolicyConfig, SwapConfig,
+        AgentConfig, DriftConfig, GuardRails, ModuleVerification, PageMigrationConfig, PolicyConfig, ResctrlConfig, SwapConfig,
     };
     use qosm_registry::trust::{TrustKey, TrustRule};
     use qosm_registry::{HostSettings, RegistryLimits, RegistrySettings};
@@ -107,6 +107,7 @@ fn every_field_of_the_agents_file_is_told() {
         ("guardRails", fields::<GuardRails>()),
         ("drift", fields::<DriftConfig>()),
         ("pageMigration", fields::<PageMigrationConfig>()),
+        ("resctrl", fields::<ResctrlConfig>()),
         ("swaps", fields::<SwapConfig>()),
         ("registries", fields::<RegistrySettings>()),
         ("registries.hosts", fields::<HostSettings>()),
@@ -165,7 +166,7 @@ fn every_metric_that_is_spoken_of_is_there() {
 #[test]
 fn every_parameter_of_the_default_policies_is_told() {
     let programs = Programs::find().unwrap_or_else(|missing| unreachable!("{missing}"));
-    for policy in ["cpu-burst", "memory-qos", "memory-locality"] {
+    for policy in ["cpu-burst", "memory-qos", "memory-locality", "llc-mba"] {
         let mut inspect = Command::new(&programs.qosm);
         inspect.args(["policy", "inspect", policy, "-o", "json"]).env("QOSM_MODULE_DIR", &programs.modules);
         let output = inspect.output().unwrap();

@@ -56,6 +56,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if or (eq $wish "always") (and (eq $wish "auto") .Values.policies.memoryLocality.enabled) -}}true{{- end -}}
 {{- end -}}
 
+{{/* "true" while the agent uses resctrl, else empty. */}}
+{{- define "qosm.usesResctrl" -}}
+{{- $wish := .Values.agent.hostAccess.resctrl -}}
+{{- if or (eq $wish "always") (and (eq $wish "auto") .Values.policies.llcMba.enabled) -}}true{{- end -}}
+{{- end -}}
+
 {{/* The capabilities that the granted controls need, as a YAML list. Cgroup files belong to root: writing them takes none. */}}
 {{- define "qosm.capabilities" -}}
 {{- $names := list -}}

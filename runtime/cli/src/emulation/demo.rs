@@ -55,7 +55,9 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Answer> {
     );
 
     let (asked, interrupted) = mpsc::channel();
-    interrupt::listen(move || drop(asked.send(())))?;
+    interrupt::listen(move || {
+        let _ = asked.send(());
+    })?;
     let patience = Patience(interrupted);
     let folder = tempfile::Builder::new().prefix("qosm-demo-").tempdir().context("no folder for the demo")?;
 

@@ -17,7 +17,7 @@ use super::resource::{CacheId, CacheResource};
 pub struct Survey {
     /// Whether it can be used, and what to do if not.
     pub availability: Availability,
-    /// Maker of the processor.
+    /// Maker of the processor; for an emulation, of the emulated one.
     pub vendor: Vendor,
     /// What is there; `None` unless it is mounted, an error if it is and cannot be read.
     pub mounted: Option<Result<Inventory, ResctrlError>>,
@@ -102,12 +102,17 @@ pub fn survey(
     open: impl FnOnce(&str) -> io::Result<Dir>,
 ) -> Result<Survey, ResctrlError> {
     let availability = detect(proc, at)?;
-    let vendor = Processor::read(proc)?.vendor;
+    let mut vendor = Processor::read(proc)?.vendor;
     let mounted = match &availability {
-        Availability::Mounted { path, options, .. } => Some(
+        Availability::Mounted { path, options, is_emulated } => Some(
             open(path)
                 .map_err(|source| ResctrlError::Read { path: path.clone(), source })
-                .and_then(|root| Groups::open(root, path, vendor, *options))
+                .and_then(|root| {
+                    if *is_emulated {
+                        vendor = emulated_vendor(&root);
+                    }
+                    Groups::open(root, path, vendor, *options)
+                })
                 .and_then(|groups| Inventory::read(&groups)),
         ),
         Availability::NoKernelSupport { .. }
@@ -118,9 +123,19 @@ pub fn survey(
     Ok(Survey { availability, vendor, mounted })
 }
 
+/// What `/proc/cpuinfo` says is not of the emulated machine; but only Intel's bandwidth grows with the value.
+fn emulated_vendor(root: &Dir) -> Vendor {
+    match root.read("info/MB/delay_linear") {
+        Ok(text) if text.trim_ascii() == b"0" => Vendor::Amd,
+        _ => Vendor::Intel,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::bandwidth::BandwidthUnit;
     use super::super::fixture::{self, Fixture};
+    use super::super::resource::BandwidthResource;
     use super::*;
 
     const MOUNTED: &str = "50 24 0:44 / /r rw - resctrl resctrl rw\n";
@@ -154,6 +169,20 @@ mod tests {
         assert_eq!(found.foreign, ["tenant-a"]);
         let [shared] = &found.shared[..] else { unreachable!("{found:?}") };
         assert_eq!((shared.cache, shared.ways.to_string()), (CacheId(1), "600".to_owned()));
+    }
+
+    #[test]
+    fn an_emulation_is_of_another_processor_than_this_ones() {
+        let resctrl = fixture::amd();
+        let proc = Fixture::new(&[
+            ("self/mountinfo", "70 24 0:60 / /r rw - fuse.resctrl resctrl rw\n"),
+            ("filesystems", ""),
+            ("cpuinfo", "vendor_id\t: GenuineIntel\n"),
+        ]);
+        let found = survey(&proc.root, Some("/r"), |_| resctrl.root.try_clone()).unwrap();
+        assert_eq!(found.vendor, Vendor::Amd);
+        let bandwidths = found.mounted.unwrap().unwrap().info.bandwidths;
+        assert_eq!(bandwidths[&BandwidthResource::Memory].unit, BandwidthUnit::EighthsOfGigabyte);
     }
 
     #[test]
