@@ -1,7 +1,11 @@
 //! resctrl, on an emulation that refuses what the kernel refuses. Needs root and `/dev/fuse`.
+//!
+//! `QOSM_RESCTRL=/sys/fs/resctrl cargo test -p qosm-host --test fuse -- --test-threads=1` runs on a real one, mounted there, what does
+//! not take a certain machine or a fault; the other tests say so. It removes every group that begins with `qosm-`, so not beside an agent.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod cgroup;
+mod classes;
 mod counters;
 mod threads;
 
@@ -10,35 +14,49 @@ use std::sync::{Arc, Mutex};
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use qosm_emulated_resctrl::tasks::{Scripted, Tasks};
+use qosm_emulated_resctrl::tasks::{Proc, Scripted, Tasks};
 use qosm_emulated_resctrl::{CpuMask, KernelVersion, Mounted, Profile, Tree, Writer};
 use qosm_host::resctrl::{
     Absent, Availability, BandwidthResource, CacheId, CacheLevel, CacheResource, Created, Group, GroupName, Groups,
-    Mask, Percent, PercentRange, Removed, ResctrlError, Schemata, Shareable, Vendor, detect, mount,
+    Mask, Percent, PercentRange, Processor, Removed, ResctrlError, Schemata, Shareable, Vendor, detect, mount,
 };
 
-/// An emulated machine, and the groups of a host on it.
+/// An emulated machine, or this one, and the groups of a host on it.
 struct Machine {
     // First, for it holds a directory of the mount open.
     groups: Groups,
-    mounted: Mounted,
-    _point: tempfile::TempDir,
+    mounted: Option<Mounted>,
+    path: String,
+    _point: Option<tempfile::TempDir>,
+}
+
+/// Tells what a machine cannot show.
+fn not_run(why: &str) {
+    let test = std::thread::current();
+    // Not `println`, which nobody sees of a test that passes.
+    let _ = writeln!(std::io::stderr(), "not run: {}, {why}", test.name().unwrap_or_default());
+}
+
+/// The real resctrl that was asked for.
+fn real() -> Option<String> {
+    std::env::var("QOSM_RESCTRL").ok().filter(|path| !path.is_empty())
 }
 
 impl Machine {
-    /// `None` where there is no FUSE.
+    /// An emulated one; `None` where there is no FUSE, or a real one is asked for.
     fn new(profile: Profile, tasks: impl Tasks + 'static) -> Option<Self> {
+        if real().is_some() {
+            not_run("for it takes the emulation");
+            return None;
+        }
         if !std::path::Path::new("/dev/fuse").exists() {
-            let test = std::thread::current();
-            // Not `println`, which nobody sees of a test that passes.
-            let _ =
-                writeln!(std::io::stderr(), "not run: {}, for there is no /dev/fuse", test.name().unwrap_or_default());
+            not_run("for there is no /dev/fuse");
             return None;
         }
         let point = tempfile::tempdir().unwrap();
-        let tree = Arc::new(Mutex::new(Tree::new(profile, tasks).unwrap()));
-        let mounted = qosm_emulated_resctrl::mount(tree, point.path(), qosm_emulated_resctrl::Clock::Stepped).unwrap();
-        Some(Self { groups: open(&mounted), mounted, _point: point })
+        let mounted = mount_emulated(profile, tasks, point.path());
+        let path = mounted.path().to_str().unwrap().to_owned();
+        Some(Self { groups: open(&path), mounted: Some(mounted), path, _point: Some(point) })
     }
 
     /// With the tasks 10 and 11.
@@ -46,13 +64,22 @@ impl Machine {
         Self::new(profile, Scripted::new([10, 11]))
     }
 
-    /// What others do. The mount is not to be used meanwhile.
-    fn others<T>(&self, act: impl FnOnce(&mut Tree) -> T) -> T {
-        act(&mut self.mounted.tree().lock().unwrap())
+    /// The one that is asked for, else an emulated one; both with the threads of this machine.
+    fn any() -> Option<Self> {
+        match real() {
+            Some(path) => Some(Self { groups: open(&path), mounted: None, path, _point: None }),
+            None => Self::new(Profile::intel(), Proc::new()),
+        }
     }
 
+    /// What others do. The mount is not to be used meanwhile.
+    fn others<T>(&self, act: impl FnOnce(&mut Tree) -> T) -> T {
+        act(&mut self.mounted.as_ref().unwrap().tree().lock().unwrap())
+    }
+
+    /// A file, as everybody sees it.
     fn text(&self, path: &str) -> String {
-        self.others(|tree| String::from_utf8(tree.read(path).unwrap()).unwrap())
+        std::fs::read_to_string(format!("{}/{path}", self.path)).unwrap()
     }
 
     /// All that can be seen of groups: names, schemata, tasks.
@@ -66,21 +93,30 @@ impl Machine {
 
     fn seen_of(&self, group: &str) -> String {
         let file = |name: &str| if group.is_empty() { name.to_owned() } else { format!("{group}/{name}") };
-        let schemata = self.others(|tree| tree.read(&file("schemata"))).unwrap_or_default();
-        format!("{group}: {} {}", String::from_utf8(schemata).unwrap(), self.text(&file("tasks")))
+        let schemata = std::fs::read_to_string(format!("{}/{}", self.path, file("schemata"))).unwrap_or_default();
+        format!("{group}: {schemata} {}", self.text(&file("tasks")))
     }
 }
 
+fn mount_emulated(profile: Profile, tasks: impl Tasks + 'static, point: &std::path::Path) -> Mounted {
+    let tree = Arc::new(Mutex::new(Tree::new(profile, tasks).unwrap()));
+    qosm_emulated_resctrl::mount(tree, point, qosm_emulated_resctrl::Clock::Stepped).unwrap()
+}
+
 /// As an agent does at its start: by the path of the mount.
-fn open(mounted: &Mounted) -> Groups {
-    let path = mounted.path().to_str().unwrap();
+fn open(path: &str) -> Groups {
     let proc = Dir::open_ambient_dir("/proc", ambient_authority()).unwrap();
-    let Availability::Mounted { path, options, is_emulated: true } = detect(&proc, Some(path)).unwrap() else {
+    let Availability::Mounted { path, options, is_emulated } = detect(&proc, Some(path)).unwrap() else {
         unreachable!("the mount is not seen at {path}")
     };
     let root = Dir::open_ambient_dir(&path, ambient_authority()).unwrap();
-    let is_amd = mounted.tree().lock().unwrap().profile().mb.as_ref().is_some_and(|mb| !mb.delay_linear);
-    Groups::open(root, &path, if is_amd { Vendor::Amd } else { Vendor::Intel }, options).unwrap()
+    let is_amd = root.read_to_string("info/MB/delay_linear").is_ok_and(|text| text == "0\n");
+    let vendor = match (is_emulated, is_amd) {
+        (false, _) => Processor::read(&proc).unwrap().vendor,
+        (true, true) => Vendor::Amd,
+        (true, false) => Vendor::Intel,
+    };
+    Groups::open(root, &path, vendor, options).unwrap()
 }
 
 fn name(name: &str) -> GroupName {
@@ -107,7 +143,7 @@ fn an_emulation_is_found_only_where_it_is_named() {
 fn a_machine_without_resctrl_says_so_when_it_is_to_be_mounted() {
     let proc = Dir::open_ambient_dir("/proc", ambient_authority()).unwrap();
     if !matches!(detect(&proc, None).unwrap(), Availability::NoHardware { .. } | Availability::NoKernelSupport { .. }) {
-        let _ = writeln!(std::io::stderr(), "not run: mounting where nothing can be, for this machine has resctrl");
+        not_run("for this machine has resctrl");
         return;
     }
     let sys = tempfile::tempdir().unwrap();
@@ -263,7 +299,7 @@ fn what_an_earlier_agent_left_is_adopted_or_removed() {
     let kept = machine.seen_of("qosm-be");
 
     // The next agent knows nothing but the mount.
-    let next = open(&machine.mounted);
+    let next = open(&machine.path);
     assert_eq!(next.present().unwrap().own.len(), all.len());
     let adopted = next.adopt(&[control("be"), monitor(Some("be"), "x"), control("lsr")]).unwrap();
     assert_eq!(adopted.kept, [control("be"), monitor(Some("be"), "x")]);
