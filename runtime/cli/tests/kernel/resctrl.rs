@@ -132,11 +132,12 @@ impl Machine {
 
     /// Whether all threads of a pod are in a group; the root's is the empty one.
     fn all_in(&self, pod: &str, name: &str) -> bool {
-        let tasks = self.text(&format!("{name}/tasks"));
+        let file = if name.is_empty() { "tasks".to_owned() } else { format!("{name}/tasks") };
+        let tasks = self.text(&file);
         let there: BTreeSet<&str> = tasks.lines().collect();
         // A process that ends between the two readings is in neither of them.
         let threads = self.threads(pod);
-        let tasks = self.text(&format!("{name}/tasks"));
+        let tasks = self.text(&file);
         let then: BTreeSet<&str> = tasks.lines().collect();
         let still = self.threads(pod);
         !threads.is_empty()
@@ -195,14 +196,14 @@ fn classes_hold_their_pods_are_explained_and_leave_nothing_behind() {
     let ways = machine.text("info/L3/cbm_mask");
     let count = u64::from_str_radix(ways.trim(), 16).unwrap().count_ones();
     let be = (1_u64 << (count * 30).div_ceil(100)) - 1;
-    assert!(schemata.contains(&format!("0={be:x}")) && schemata.contains("MB:0=  50"), "{schemata}");
+    assert!(schemata.contains(&format!("0={be:x}")) && schemata.contains("MB:0=50"), "{schemata}");
     wait_until("LS's group", || machine.all_in("web", "qosm-llc-mba-ls"));
     let own = wait_for("the group of the pod with shares of its own", || {
         let others = ["qosm-llc-mba-be", "qosm-llc-mba-ls"];
         machine.own().into_iter().find(|name| !others.contains(&name.as_str()))
     });
     wait_until("its threads", || machine.all_in("tuned", &own));
-    assert!(machine.text(&format!("{own}/schemata")).contains("MB:0=  20"));
+    assert!(machine.text(&format!("{own}/schemata")).contains("MB:0=20"));
     assert!(machine.all_in("plain", ""), "who is in no enabled class stays where it was");
 
     let told = memberships(&agent, "default/batch");
@@ -294,12 +295,12 @@ fn a_machine_without_resctrl_is_told_and_other_policies_go_on() {
 #[test]
 fn who_finds_no_place_is_told_and_gets_one_when_there_is_one() {
     let Some(mut machine) = Machine::new("few-closids") else { return };
-    let free: u32 = machine.text("info/L3/num_closids").trim().parse().unwrap();
+    let free: u32 = machine.text("info/MB/num_closids").trim().parse().unwrap();
     machine.classes(&json!({"beClass": {"resctrlQOS": {"enable": true}}}));
     // One more than there is room for, beside the root and BE's class.
     let names: Vec<String> = (0..free - 1).map(|number| format!("own-{number}")).collect();
     for (number, name) in names.iter().enumerate() {
-        machine.pod(name, "LS", &json!({OWN: {"llc": {"schemata": {"range": [0, 30 + 20 * number]}}}}));
+        machine.pod(name, "LS", &json!({OWN: {"llc": {"schemata": {"range": [0, 40 + 20 * number]}}}}));
     }
     machine.pod("batch", "BE", &json!({}));
     let agent = machine.agent();

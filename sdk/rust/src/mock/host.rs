@@ -440,7 +440,7 @@ impl fmt::Display for MockHost {
     }
 }
 
-struct Named(Target);
+pub(super) struct Named(pub(super) Target);
 
 impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,6 @@
 //! The interfaces of the contract, over a [`MockHost`].
 
+use super::host::Named;
 use super::{
     CPU_BURST, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_MEMS, ClassChange, Classes, Event, Migration, MockHost,
     STATE_LIMIT_BYTES, Value, node,
@@ -11,6 +12,10 @@ use crate::{
     PodEvent, PodId, Pressure, PressureSample, Protection, ResctrlAllocation, ResctrlMonitor, Share, State, Target,
 };
 
+/// Classes that a policy may have.
+const MOST_CLASSES: usize = 256;
+/// Domains that a class may tell apart.
+const MOST_DOMAINS: usize = 256;
 /// NUMA nodes with numbers from here on have no bit.
 const NODE_BITS: u32 = 63;
 
@@ -240,12 +245,12 @@ impl MockHost {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if !(1..=63).contains(&class.len()) || !class.bytes().all(fits) {
             self.refuse(format!(
-                "its class: `{class}` is not the name of a class: give 1 to 63 letters, digits, `-` or `_`"
+                "it names a class: `{class}` is not the name of a class: give 1 to 63 letters, digits, `-` or `_`"
             ));
         }
     }
 
-    fn share(&mut self, share: &Share) {
+    fn share(&mut self, class: &str, domain: Option<u32>, share: &Share) {
         let why = match (share.cache, share.bandwidth) {
             (Some(CacheShare::Percent((start, end))), _) if start >= end || end > 100 => format!(
                 "the range of ways {start} to {end} % is none: give a start below the end, and an end of at most 100"
@@ -256,7 +261,8 @@ impl MockHost {
             }
             _ => return,
         };
-        self.refuse(format!("its class: {why}"));
+        let domain = domain.map(|domain| format!(" on domain {domain}")).unwrap_or_default();
+        self.refuse(format!("its share for class `{class}`{domain}: {why}"));
     }
 }
 
@@ -265,10 +271,22 @@ impl ResctrlAllocation for MockHost {
         self.calls("resctrl-allocation");
         self.class_name(class);
         self.text("reason", reason);
-        for share in domains.iter().map(|(_, share)| share).chain([share]) {
-            self.share(share);
+        self.share(class, None, share);
+        for (domain, share) in domains {
+            self.share(class, Some(*domain), share);
         }
-        self.change_classes().defined.insert(class.into(), (*share, domains.to_vec()));
+        if domains.len() > MOST_DOMAINS {
+            self.refuse(format!(
+                "its class `{class}` has shares of its own on more than {MOST_DOMAINS} domains; what is the same on all is said once"
+            ));
+        }
+        let defined = &mut self.change_classes().defined;
+        defined.insert(class.into(), (*share, domains.to_vec()));
+        if defined.len() > MOST_CLASSES {
+            self.refuse(format!(
+                "its class `{class}` is one more than the {MOST_CLASSES} that it may have; those that have no members can be given up"
+            ));
+        }
         self.class_changes.push(ClassChange::Define {
             class: class.into(),
             share: *share,
@@ -290,10 +308,14 @@ impl ResctrlAllocation for MockHost {
         self.require(target);
         self.text("reason", reason);
         if matches!(target, Target::Tier(_)) {
-            self.refuse("it puts a tier into a class; only pods and containers can be in one".into());
+            self.refuse(format!("it puts {} into a class; only pods and containers can be in one", Named(target)));
         }
         if !self.classes().defined.contains_key(class) {
-            self.refuse(format!("it puts a member into class `{class}`, which it has not defined"));
+            self.refuse(format!(
+                "it puts {} into class `{class}`, which it has not defined; a class is defined before somebody is put into it, and anew \
+                 by each fresh instance",
+                Named(target)
+            ));
         }
         self.change_classes().members.insert(target, class.into());
         self.class_changes.push(ClassChange::Assign { target, class: class.into(), reason: reason.into() });

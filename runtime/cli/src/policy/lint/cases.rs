@@ -5,7 +5,7 @@ use std::path::Path;
 
 use qosm_cases::{Script, Wasm, scripts};
 use qosm_engine::{Grants, Interface};
-use qosm_sdk::mock::{Columns, Staged};
+use qosm_sdk::mock::{ClassChange, Columns, Staged};
 use qosm_sdk::testing::{Driver, Outcome};
 use qosm_sdk::{PodFacts, PodId, Target, Tick};
 
@@ -102,6 +102,14 @@ impl Watched {
         self.unreasoned.extend(silent.map(|staged| format!("{} of {}", staged.knob, level(staged.target))));
         let moved = outcome.migrations.iter().any(|one| one.way.is_some() && one.reason.trim().is_empty());
         self.unreasoned.extend(moved.then(|| "a migration".to_owned()));
+        for change in &outcome.classes {
+            let (what, reason) = match change {
+                ClassChange::Define { class, reason, .. } => (format!("class {class}"), reason),
+                ClassChange::Assign { target, class, reason } => (format!("{} in class {class}", level(*target)), reason),
+                ClassChange::Undefine { .. } | ClassChange::Release { .. } => continue,
+            };
+            self.unreasoned.extend(reason.trim().is_empty().then_some(what));
+        }
         Ok(outcome)
     }
 }
