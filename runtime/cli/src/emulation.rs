@@ -73,7 +73,11 @@ fn profile(text: &str) -> anyhow::Result<Profile> {
     }
     let known = || Profile::NAMES.join(", ");
     Profile::named(text).ok_or_else(|| {
-        Usage(format!("--profile `{text}`: no machine of that name; there are: {}; a file is named with a slash", known())).into()
+        Usage(format!(
+            "--profile `{text}`: no machine of that name; there are: {}; a file is named with a slash",
+            known()
+        ))
+        .into()
     })
 }
 

@@ -5,7 +5,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// From now on SIGINT, SIGTERM and SIGHUP no longer end the process, but the first of them calls `tell`, on a thread of its own.
 pub(crate) fn listen(tell: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().context("signals cannot be heard")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().build().context("signals cannot be heard")?;
     let (mut interrupt, mut terminate, mut hang_up) = {
         let _inside = runtime.enter();
         let hear = |kind| signal(kind).context("signals cannot be heard");

@@ -3,8 +3,8 @@
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use qosm_host::resctrl::{
-    self, Availability, BandwidthInfo, BandwidthUnit, CacheId, CacheInfo, Inventory, MonitoringInfo, MountOptions, ResctrlError,
-    Survey, ThreadThrottleMode,
+    self, Availability, BandwidthInfo, BandwidthUnit, CacheId, CacheInfo, Inventory, MonitoringInfo, MountOptions,
+    ResctrlError, Survey, ThreadThrottleMode,
 };
 use qosm_model::problem::chain;
 use serde_json::{Value, json};
@@ -130,7 +130,9 @@ fn closids(found: &Inventory) -> Option<String> {
 }
 
 fn counted(monitoring: Option<&MonitoringInfo>) -> String {
-    let Some(monitoring) = monitoring else { return "nothing: policies decide without seeing who uses what".to_owned() };
+    let Some(monitoring) = monitoring else {
+        return "nothing: policies decide without seeing who uses what".to_owned();
+    };
     let events = features(monitoring);
     format!("{}, for {} groups at a time (RMIDs)", events.join(", "), monitoring.num_rmids)
 }
@@ -175,12 +177,8 @@ pub(crate) fn document(survey: &Result<Survey, ResctrlError>) -> Value {
 }
 
 fn names(options: MountOptions) -> Vec<&'static str> {
-    let all = [
-        ("cdp", options.cdp),
-        ("cdpl2", options.cdpl2),
-        ("mba_MBps", options.mba_mbps),
-        ("debug", options.debug),
-    ];
+    let all =
+        [("cdp", options.cdp), ("cdpl2", options.cdpl2), ("mba_MBps", options.mba_mbps), ("debug", options.debug)];
     all.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect()
 }
 

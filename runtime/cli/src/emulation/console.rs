@@ -15,7 +15,9 @@ pub(super) enum Order {
 
 /// A line that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{line}`: {why}; write `demand TASK BYTES BYTES_PER_SECOND [CACHE]`, such as `demand 4711 8Mi 2G`, or `step SECONDS`")]
+#[error(
+    "`{line}`: {why}; write `demand TASK BYTES BYTES_PER_SECOND [CACHE]`, such as `demand 4711 8Mi 2G`, or `step SECONDS`"
+)]
 pub(super) struct NoOrder {
     line: String,
     why: String,
@@ -63,7 +65,9 @@ impl Order {
                     tree.set_task_demand(*task, id, *demand);
                 }
             }
-            Self::Step(_) if clock == Clock::Real => return Err("the clock runs by itself; start it with --stepped".to_owned()),
+            Self::Step(_) if clock == Clock::Real => {
+                return Err("the clock runs by itself; start it with --stepped".to_owned());
+            }
             Self::Step(by) => tree.advance(*by),
         }
         Ok(())

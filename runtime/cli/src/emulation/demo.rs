@@ -48,7 +48,11 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Answer> {
     );
     let modules = modules::default_dir(args.module_dir.as_deref());
     let module = modules.join(format!("{POLICY}.wasm"));
-    ensure!(module.is_file(), "{} is not there: `make build` makes it, --module-dir says where it is", module.display());
+    ensure!(
+        module.is_file(),
+        "{} is not there: `make build` makes it, --module-dir says where it is",
+        module.display()
+    );
 
     let (asked, interrupted) = mpsc::channel();
     interrupt::listen(move || {
@@ -60,7 +64,11 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Answer> {
     // The order of the values decides what ends first: the agent, the processes, their cgroups, then the mount.
     let emulation = Emulation::mount(&folder.path().join("resctrl"), machine.clone(), Clock::Real)?;
     let mount = emulation.path().to_owned();
-    tell(&format!("\n1. A machine with resctrl, emulated ({}), mounted at {}.\n", args.profile.profile, mount.display()))?;
+    tell(&format!(
+        "\n1. A machine with resctrl, emulated ({}), mounted at {}.\n",
+        args.profile.profile,
+        mount.display()
+    ))?;
     tell(&indented(&schemata(&mount)))?;
 
     let groups = Groups::make()?;

@@ -26,7 +26,8 @@ impl Counted {
         let folders = fs::read_dir(group.join("mon_data")).into_iter().flatten().flatten();
         let folders: Vec<PathBuf> = folders.map(|entry| entry.path()).collect();
         let sum = |file: &str| -> Option<u64> {
-            let values = folders.iter().filter_map(|folder| fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok());
+            let values =
+                folders.iter().filter_map(|folder| fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok());
             values.fold(None, |sum: Option<u64>, value: u64| Some(sum.unwrap_or(0).saturating_add(value)))
         };
         Self { occupancy: sum("llc_occupancy"), traffic: sum("mbm_total_bytes") }
@@ -135,7 +136,9 @@ mod tests {
     #[test]
     fn tells_groups_of_qosm_from_others() {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["info", "mon_data", "mon_groups/qosm-c1", "mon_groups/other", "qosm-be/mon_groups/qosm-c2", "tenant"] {
+        for name in
+            ["info", "mon_data", "mon_groups/qosm-c1", "mon_groups/other", "qosm-be/mon_groups/qosm-c2", "tenant"]
+        {
             fs::create_dir_all(folder.path().join(name)).unwrap();
         }
         fs::write(folder.path().join("qosm-be/schemata"), "L3:0=3\n").unwrap();

@@ -123,8 +123,7 @@ fn one_that_is_not_where_it_was_said_to_be() {
 #[test]
 fn a_mounted_one_says_what_it_divides_and_who_has_it() {
     let mounts = mounted("");
-    let machine =
-        Machine { cpuinfo: XEON, filesystems: KNOWN, mounts: &mounts, resctrl: INTEL, ..Machine::default() };
+    let machine = Machine { cpuinfo: XEON, filesystems: KNOWN, mounts: &mounts, resctrl: INTEL, ..Machine::default() };
     let survey = look_at(&machine);
     assert!(is_usable(&survey));
     insta::assert_snapshot!(told(&machine));
