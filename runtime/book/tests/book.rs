@@ -95,7 +95,8 @@ fn told(page: &Page, heading: &str) -> Vec<String> {
 #[test]
 fn every_field_of_the_agents_file_is_told() {
     use qosm_agent::config::{
-        AgentConfig, DriftConfig, GuardRails, ModuleVerification, PageMigrationConfig, PolicyConfig, ResctrlConfig, SwapConfig,
+        AgentConfig, DriftConfig, GuardRails, ModuleVerification, PageMigrationConfig, PolicyConfig, ResctrlConfig,
+        SwapConfig,
     };
     use qosm_registry::trust::{TrustKey, TrustRule};
     use qosm_registry::{HostSettings, RegistryLimits, RegistrySettings};

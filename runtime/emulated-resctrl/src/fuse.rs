@@ -222,7 +222,11 @@ impl Filesystem for Server {
 
     fn open(&self, _: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match node(inode).and_then(|node| self.begin_reading(node, flags.acc_mode())) {
-            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO),
+            // Not to be told of each `close`: a process that has a file open and starts a program waits for the answer with a lock that
+            // reading its `stat` needs, which is what the tree does before it answers anybody.
+            Ok(handle) => {
+                reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH);
+            }
             Err(refused) => reply.error(errno(refused)),
         }
     }
