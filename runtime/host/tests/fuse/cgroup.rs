@@ -3,11 +3,13 @@
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
+use qosm_emulated_resctrl::tasks::{Credentials, Task, Tasks, Tid};
 use qosm_host::{CgroupVersion, Controller, Directories, Driver, Host, LayoutOptions};
 
 /// A host on this machine's own cgroups.
@@ -27,8 +29,9 @@ pub(crate) struct Cgroup {
 }
 
 impl Cgroup {
-    pub(crate) fn new(name: &str) -> Self {
-        let path = format!("qosm-test-{}-{name}", std::process::id());
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let path = format!("qosm-test-{}-resctrl-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let mut host = host();
         host.create(&path).unwrap();
         Self { host, path, running: Vec::new() }
@@ -47,9 +50,14 @@ impl Cgroup {
     }
 
     pub(crate) fn threads(&self) -> Vec<String> {
+        fs::read_to_string(self.file()).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    /// Its list of threads.
+    fn file(&self) -> String {
         let (directory, version) = self.directory();
         let file = if version == CgroupVersion::V1 { "tasks" } else { "cgroup.threads" };
-        fs::read_to_string(format!("{directory}/{file}")).unwrap().lines().map(str::to_owned).collect()
+        format!("{directory}/{file}")
     }
 
     pub(crate) fn wait_for_threads(&self, least: usize) {
@@ -83,5 +91,38 @@ impl Drop for Cgroup {
             }
             sleep(Duration::from_millis(10));
         }
+    }
+}
+
+/// The threads in cgroups, for an emulation: it asks for all that there are before whatever it does, and to look at the whole machine
+/// takes long. Besides, no kernel tells of a process while that executes another program, which waits for the emulation if it has a
+/// file of it to close.
+pub(crate) struct Threads(Vec<String>);
+
+impl Threads {
+    pub(crate) fn of(cgroups: &[Cgroup]) -> Self {
+        Self(cgroups.iter().map(Cgroup::file).collect())
+    }
+}
+
+impl Tasks for Threads {
+    fn list(&mut self) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        for file in &self.0 {
+            let Ok(threads) = fs::read_to_string(file) else { continue };
+            for tid in threads.lines().filter_map(|line| line.parse().ok()) {
+                // Who ends meanwhile is not there any more.
+                let Ok(stat) = fs::read_to_string(format!("/proc/{tid}/stat")) else { continue };
+                let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+                let number = |index: usize| fields[index].parse::<u64>().unwrap();
+                let creator = Tid(u32::try_from(number(1)).unwrap());
+                tasks.push(Task { tid: Tid(tid), creator: Some(creator), started: number(19) });
+            }
+        }
+        tasks
+    }
+
+    fn credentials(&mut self, _: Tid) -> Option<Credentials> {
+        Some(Credentials { uid: 0, saved_uid: 0 })
     }
 }

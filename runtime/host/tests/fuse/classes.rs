@@ -11,7 +11,7 @@ use qosm_model::knob::Target;
 use qosm_model::pod::ContainerId;
 use qosm_model::resctrl::{BandwidthShare, CacheShare, ClassOutcome, DomainId, Share, Shares, WantedClass};
 
-use super::cgroup::{Cgroup, host};
+use super::cgroup::host;
 use super::*;
 
 /// A host, and containers with the ids 0 and up, whose cgroups hold nobody at first.
@@ -22,16 +22,16 @@ struct Node {
 }
 
 impl Node {
-    fn new(machine: Option<Machine>, containers: u32) -> Option<Self> {
-        let machine = machine?;
-        let cgroups: Vec<Cgroup> = (0..containers).map(|id| Cgroup::new(&format!("classes-{id}"))).collect();
+    fn new(machine: impl FnOnce(&[Cgroup]) -> Option<Machine>, containers: u32) -> Option<Self> {
+        let cgroups: Vec<Cgroup> = (0..containers).map(|_| Cgroup::new()).collect();
+        let machine = machine(&cgroups)?;
         let mut node = Self { host: host(), cgroups, machine };
         node.restart();
         Some(node)
     }
 
     fn of(profile: Profile, containers: u32) -> Option<Self> {
-        Self::new(Machine::of(profile), containers)
+        Self::new(|_| Machine::of(profile), containers)
     }
 
     /// Another agent takes over from one that was killed.

@@ -14,12 +14,14 @@ use std::sync::{Arc, Mutex};
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use qosm_emulated_resctrl::tasks::{Proc, Scripted, Tasks};
+use qosm_emulated_resctrl::tasks::{Scripted, Tasks};
 use qosm_emulated_resctrl::{CpuMask, KernelVersion, Mounted, Profile, Tree, Writer};
 use qosm_host::resctrl::{
     Absent, Availability, BandwidthResource, CacheId, CacheLevel, CacheResource, Created, Group, GroupName, Groups,
     Mask, Percent, PercentRange, Processor, Removed, ResctrlError, Schemata, Shareable, Vendor, detect, mount,
 };
+
+use cgroup::{Cgroup, Threads};
 
 /// An emulated machine, or this one, and the groups of a host on it.
 struct Machine {
@@ -64,11 +66,11 @@ impl Machine {
         Self::new(profile, Scripted::new([10, 11]))
     }
 
-    /// The one that is asked for, else an emulated one; both with the threads of this machine.
-    fn any() -> Option<Self> {
+    /// The one that is asked for, else an emulated one that knows the threads of these cgroups.
+    fn any(cgroups: &[Cgroup]) -> Option<Self> {
         match real() {
             Some(path) => Some(Self { groups: open(&path), mounted: None, path, _point: None }),
-            None => Self::new(Profile::intel(), Proc::new()),
+            None => Self::new(Profile::intel(), Threads::of(cgroups)),
         }
     }
 

@@ -7,7 +7,6 @@ use qosm_emulated_resctrl::{Profile, Tid};
 use qosm_host::CgroupVersion;
 use qosm_host::resctrl::{ContainerCgroup, Moved};
 
-use super::cgroup::Cgroup;
 use super::*;
 
 /// A script, and the container's cgroup that shows the threads from 10 on.
@@ -160,9 +159,9 @@ fn removing_a_group_leaves_its_threads_in_the_root() {
 
 #[test]
 fn real_processes_that_fork_all_the_time_are_caught() {
-    let Some(machine) = Machine::any() else { return };
+    let mut cgroup = Cgroup::new();
+    let Some(machine) = Machine::any(std::slice::from_ref(&cgroup)) else { return };
     machine.groups.create(&control("be")).unwrap();
-    let mut cgroup = Cgroup::new("threads");
     // Each of them starts three more, again and again, so that one look always misses some.
     cgroup.run("for i in 1 2 3; do (while :; do sleep 0.02 & sleep 0.03 & sleep 0.01; done) & done; wait");
     cgroup.wait_for_threads(4);

@@ -4,7 +4,7 @@ use super::*;
 
 /// A node that knows the threads of this machine.
 fn node(containers: u32) -> Option<Node> {
-    Node::new(Machine::any(), containers)
+    Node::new(Machine::any, containers)
 }
 
 impl Node {
@@ -114,11 +114,11 @@ fn a_cgroup_made_anew_under_the_same_name_is_another_container() {
         present.own.into_iter().filter(|group| matches!(group, Group::Monitor { .. })).collect::<Vec<_>>()
     };
     let before = monitors(&node);
-    node.cgroups.clear();
-    node.cgroups.push(Cgroup::new("classes-0"));
+    let path = node.cgroups[0].path().to_owned();
+    node.host.remove(&path).unwrap();
+    node.host.create(&path).unwrap();
     node.cgroups[0].run(SLEEPS);
     node.cgroups[0].wait_for_threads(3);
-    let path = node.cgroups[0].path().to_owned();
     node.host.attach(Target::Container(ContainerId(0)), &path).unwrap();
     let outcome = node.host.keep_classes(&[be(&[0])], &[ContainerId(0)]).remove(0);
     assert_eq!(outcome.threads_moved, 3);
