@@ -189,7 +189,8 @@ mod tests {
             ),
             // In any letter case, on every level.
             (
-                r#"{"LLC":{"Schemata":{"RANGE":[0,30]},"schematapercache":[{"cacheid":1,"Range":[0,40]}]},"MB":{"schemata":{"Percent":20}}}"#,
+                r#"{"LLC":{"Schemata":{"RANGE":[0,30]},"schematapercache":[{"cacheid":1,"Range":[0,40]}]},
+                    "MB":{"schemata":{"Percent":20}}}"#,
                 Some(shares((Some((0, 30)), Some(20)), &[(1, (Some((0, 40)), None))])),
             ),
             // What is not named is left to all.
