@@ -168,15 +168,15 @@ mod tests {
         serde_json::from_str::<PodConfig>(json).unwrap().own()
     }
 
-    fn shares(all: (Option<(u32, u32)>, Option<u32>), domains: &[(u32, Option<(u32, u32)>, Option<u32>)]) -> Shares {
-        let share = |cache: Option<(u32, u32)>, bandwidth: Option<u32>| Share {
+    /// Of the ways, and of the memory bandwidth.
+    type Said = (Option<(u32, u32)>, Option<u32>);
+
+    fn shares(all: Said, domains: &[(u32, Said)]) -> Shares {
+        let share = |(cache, bandwidth): Said| Share {
             cache: cache.map(CacheShare::Percent),
             bandwidth: bandwidth.map(BandwidthShare::Percent),
         };
-        Shares {
-            all: share(all.0, all.1),
-            domains: domains.iter().map(|(id, cache, bandwidth)| (*id, share(*cache, *bandwidth))).collect(),
-        }
+        Shares { all: share(all), domains: domains.iter().map(|(id, said)| (*id, share(*said))).collect() }
     }
 
     #[test]
@@ -185,17 +185,18 @@ mod tests {
             (
                 r#"{"llc":{"schemata":{"range":[20,80]},"schemataPerCache":[{"cacheID":0,"range":[20,30]}]},
                     "mb":{"schemata":{"percent":35},"schemataPerCache":[{"cacheID":0,"percent":80}]}}"#,
-                Some(shares((Some((20, 80)), Some(35)), &[(0, Some((20, 30)), Some(80))])),
+                Some(shares((Some((20, 80)), Some(35)), &[(0, (Some((20, 30)), Some(80)))])),
             ),
             // In any letter case, on every level.
             (
-                r#"{"LLC":{"Schemata":{"RANGE":[0,30]},"schematapercache":[{"cacheid":1,"Range":[0,40]}]},"MB":{"schemata":{"Percent":20}}}"#,
-                Some(shares((Some((0, 30)), Some(20)), &[(1, Some((0, 40)), None)])),
+                r#"{"LLC":{"Schemata":{"RANGE":[0,30]},"schematapercache":[{"cacheid":1,"Range":[0,40]}]},
+                    "MB":{"schemata":{"Percent":20}}}"#,
+                Some(shares((Some((0, 30)), Some(20)), &[(1, (Some((0, 40)), None))])),
             ),
             // What is not named is left to all.
             (
                 r#"{"mb":{"schemataPerCache":[{"cacheID":8,"percent":50}]}}"#,
-                Some(shares((None, None), &[(8, None, Some(50))])),
+                Some(shares((None, None), &[(8, (None, Some(50)))])),
             ),
             (r#"{"llc":{"schemata":{"range":[0,100]}}}"#, Some(shares((Some((0, 100)), None), &[]))),
             // Other fields are none of its business.
