@@ -42,10 +42,7 @@ fn demand(spec: &Spec) -> u64 {
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Answer> {
     let machine = profile(&args.profile.profile)?;
     let config = args.policy_config.as_deref().map(|json| modules::object(json, "--policy-config")).transpose()?;
-    ensure!(
-        rustix::process::geteuid().is_root(),
-        "only root may make cgroups and mount: run it with sudo, or look at what the policy would do with `qosm plan`"
-    );
+    ensure!(rustix::process::geteuid().is_root(), "only root may make cgroups and mount: run it with sudo");
     let modules = modules::default_dir(args.module_dir.as_deref());
     let module = modules.join(format!("{POLICY}.wasm"));
     ensure!(
