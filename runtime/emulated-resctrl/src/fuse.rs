@@ -269,8 +269,7 @@ impl Filesystem for Server {
         }
     }
 
-    /// Files of the kernel's have nothing to flush, and nobody may wait for it here: `exec` closes files while the process's
-    /// `/proc/PID/stat`, which is read to answer others, cannot be read. After this answer it is not asked again.
+    /// Asked for by kernels that do not know `FOPEN_NOFLUSH`, and after this answer not again.
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         reply.error(fuser::Errno::ENOSYS);
     }

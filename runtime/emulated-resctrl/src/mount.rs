@@ -97,11 +97,7 @@ pub fn mount(tree: SharedTree, path: impl AsRef<Path>, clock: Clock) -> Result<M
         MountOption::NoDev,
     ];
     match fuser::spawn_mount(Server::new(tree.clone(), clock), &canonical, &config) {
-        Ok(session) => {
-            // Learns at once that nothing is flushed (see `Server::flush`), before anybody closes a file while it executes a program.
-            drop(std::fs::File::open(canonical.join("tasks")));
-            Ok(Mounted { session: Some(session), tree, path: canonical })
-        }
+        Ok(session) => Ok(Mounted { session: Some(session), tree, path: canonical }),
         Err(source) => {
             lock(&tree).release_mount();
             Err(refuse(source))

@@ -67,6 +67,16 @@ pub enum Vendor {
     Other,
 }
 
+impl Vendor {
+    /// Whom an emulation stands for: `/proc/cpuinfo` is of the machine that it runs on. AMD's bandwidth is no percentage.
+    pub(crate) fn of_emulation(root: &Dir) -> Self {
+        match root.read("info/MB/delay_linear") {
+            Ok(text) if text.trim_ascii() == b"0" => Self::Amd,
+            _ => Self::Intel,
+        }
+    }
+}
+
 impl fmt::Display for Vendor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

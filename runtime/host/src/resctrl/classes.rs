@@ -226,16 +226,8 @@ impl Classes {
             }
         };
         let (place, root) = Place::open(&path, &directories.sys)?;
-        let vendor = if is_emulated { emulated_vendor(&root) } else { Processor::read(&directories.proc)?.vendor };
+        let vendor = if is_emulated { Vendor::of_emulation(&root) } else { Processor::read(&directories.proc)?.vendor };
         let groups = Groups::open(root, &path, vendor, options)?;
         Ok(Some(Box::new(Kept::new(place, groups, is_own_mount, files / 4))))
-    }
-}
-
-/// What `/proc/cpuinfo` says is not of the emulated machine.
-fn emulated_vendor(root: &cap_std::fs::Dir) -> Vendor {
-    match root.read("info/MB/delay_linear") {
-        Ok(text) if text.trim_ascii() == b"0" => Vendor::Amd,
-        _ => Vendor::Intel,
     }
 }

@@ -109,7 +109,7 @@ pub fn survey(
                 .map_err(|source| ResctrlError::Read { path: path.clone(), source })
                 .and_then(|root| {
                     if *is_emulated {
-                        vendor = emulated_vendor(&root);
+                        vendor = Vendor::of_emulation(&root);
                     }
                     Groups::open(root, path, vendor, *options)
                 })
@@ -121,14 +121,6 @@ pub fn survey(
         | Availability::Elsewhere { .. } => None,
     };
     Ok(Survey { availability, vendor, mounted })
-}
-
-/// What `/proc/cpuinfo` says is not of the emulated machine; but only Intel's bandwidth grows with the value.
-fn emulated_vendor(root: &Dir) -> Vendor {
-    match root.read("info/MB/delay_linear") {
-        Ok(text) if text.trim_ascii() == b"0" => Vendor::Amd,
-        _ => Vendor::Intel,
-    }
 }
 
 #[cfg(test)]

@@ -105,7 +105,9 @@ impl Watched {
         for change in &outcome.classes {
             let (what, reason) = match change {
                 ClassChange::Define { class, reason, .. } => (format!("class {class}"), reason),
-                ClassChange::Assign { target, class, reason } => (format!("{} in class {class}", level(*target)), reason),
+                ClassChange::Assign { target, class, reason } => {
+                    (format!("{} in class {class}", level(*target)), reason)
+                }
                 ClassChange::Undefine { .. } | ClassChange::Release { .. } => continue,
             };
             self.unreasoned.extend(reason.trim().is_empty().then_some(what));
