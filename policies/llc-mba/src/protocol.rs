@@ -57,7 +57,7 @@ const POD_SCHEMA: &str = r#"{"type": "object", "properties": {
         "type": "object",
         "description": "the pod's own share of the last-level cache, instead of its class's",
         "properties": {
-            "schemata": {"type": "object", "properties": {"range": {
+            "schemata": {"type": "object", "description": "on every cache", "properties": {"range": {
                 "type": "array", "minItems": 2, "maxItems": 2, "items": {"type": "integer", "minimum": 0, "maximum": 100},
                 "description": "from and to, in percent of the ways"
             }}},
@@ -71,7 +71,7 @@ const POD_SCHEMA: &str = r#"{"type": "object", "properties": {
         "type": "object",
         "description": "the pod's own share of the memory bandwidth, instead of its class's",
         "properties": {
-            "schemata": {"type": "object", "properties": {"percent": {
+            "schemata": {"type": "object", "description": "behind every cache", "properties": {"percent": {
                 "type": "integer", "minimum": 0, "maximum": 100,
                 "description": "in percent; 0 = nothing is said"
             }}},

@@ -54,6 +54,7 @@ mod availability;
 mod bandwidth;
 mod classes;
 mod counters;
+mod domains;
 mod error;
 #[cfg(test)]
 mod fixture;

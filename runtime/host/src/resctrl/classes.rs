@@ -63,8 +63,11 @@ impl Host {
     /// and its threads go to the root. Returns an outcome for each class, in their order.
     ///
     /// The first time with something wanted mounts resctrl, if it is not. What an earlier process left is taken over by name. A class has a
-    /// group from its first member on. Where no CLOSID is left for it, it shares the group of a class with the same schemata, or takes
-    /// that of the last class behind it; else it is not in force, which is tried again each time.
+    /// group from its first member on. Where no CLOSID is left for it, it shares the group of a class with the same schemata, as long as
+    /// they are the same, or takes that of the last class behind it; else it is not in force, which is tried again each time.
+    ///
+    /// Schemata that somebody else changed are written again. Threads that come into a container from outside, as by `kubectl exec`, are
+    /// moved with the next call; what a container's threads clone is in its group by itself.
     pub fn keep_classes(&mut self, wanted: &[WantedClass], counted: &[ContainerId]) -> Vec<ClassOutcome> {
         if let AnyBackend::Simulated(simulation) = &mut self.backend {
             let path = |&id: &ContainerId| Some((id, self.targets.get(&Target::Container(id))?.path.clone()));
@@ -164,7 +167,8 @@ impl Classes {
         };
         self.forget_if_gone();
         if self.kept.is_none() {
-            if self.pause > 0 {
+            // What nobody wanted until now is looked for at once.
+            if self.pause > 0 && (self.failures > 0 || !wants) {
                 self.pause -= 1;
                 return if wants { Err(self.missing.clone()) } else { Ok(None) };
             }

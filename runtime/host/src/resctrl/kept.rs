@@ -1,25 +1,23 @@
 //! Classes kept on a mounted resctrl: who has which group, with which schemata, and which threads are in it.
 
+mod threads;
+mod values;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use qosm_model::pod::ContainerId;
-use qosm_model::resctrl::{ClassOutcome, Domain, DomainId, ResctrlReading, Shares, WantedClass};
-use qosm_model::unit::Bytes;
+use qosm_model::resctrl::{ClassOutcome, Domain, ResctrlReading, Shares, WantedClass};
 
-use super::counters::Counters;
+use super::domains::domains;
 use super::error::ResctrlError;
 use super::group::{Group, GroupName};
 use super::groups::Groups;
-use super::members::{Cgroups, Member, Trouble};
+use super::members::{Cgroups, Member};
 use super::place::Place;
 use super::reading::Reading;
-use super::resource::CacheId;
 use super::schemata::Schemata;
 use super::shares::Translated;
-
-/// Times that a refused value is left as it is before it is tried again: a foreign group that was in the way may be gone.
-const KEEPS_UNTIL_RETRY: u8 = 16;
 
 /// Groups of qosm's on a mounted resctrl.
 pub(crate) struct Kept {
@@ -292,6 +290,17 @@ impl Kept {
     /// Removes a control group; its threads are in the root then, and its monitor groups are gone. One that cannot be removed is tried again
     /// the next time.
     fn remove_control(&mut self, name: &GroupName) -> bool {
+        // Who is counted on takes its counters along, where the kernel can do that.
+        let counted = |member: &&mut Member| member.is_counted && member.control.as_ref() == Some(name);
+        for member in self.members.values_mut().filter(counted) {
+            let Some(monitor) = &member.monitor else { continue };
+            let above = Group::Monitor { parent: None, name: member.monitor_name() };
+            if self.groups.move_monitor(monitor, &above) {
+                member.control = None;
+                member.monitor = Some(above);
+                member.unsettle();
+            }
+        }
         let removed = self.remove(&Group::Control(name.clone()));
         if removed {
             self.forget_control(name);
@@ -396,209 +405,6 @@ impl Kept {
         }
     }
 
-    fn apply(&mut self, name: &GroupName, class: usize) -> Result<(), ResctrlError> {
-        let (Some((_, translated)), Some(control)) = (self.translated.get(class), self.controls.get_mut(name)) else {
-            return Ok(());
-        };
-        let wanted = &translated.schemata;
-        let is_new_wish = control.wanted != *wanted;
-        if is_new_wish {
-            control.wanted = wanted.clone();
-            control.instead = None;
-        } else if control.instead.is_some() {
-            control.until_retry = control.until_retry.saturating_sub(1);
-            if control.until_retry == 0 {
-                control.instead = None;
-            }
-        }
-        let written = match &control.instead {
-            Some(instead) => self.groups.apply(name, instead)?,
-            None => match self.groups.apply(name, wanted) {
-                Ok(written) => {
-                    control.refused.clear();
-                    written
-                }
-                Err(ResctrlError::Refused { .. }) => {
-                    let (instead, refused) = line_by_line(&self.groups, name, wanted)?;
-                    control.refused = refused;
-                    control.until_retry = KEEPS_UNTIL_RETRY;
-                    self.groups.apply(name, control.instead.insert(instead))?
-                }
-                Err(error) => return Err(error),
-            },
-        };
-        let is_changed_by_others = !is_new_wish && control.instead.is_none() && !written.changed.is_empty();
-        if is_changed_by_others && !control.is_contested {
-            tracing::warn!(group = %name, was = control.line, "somebody else changed the schemata of a resctrl group; written again");
-        }
-        control.is_contested = is_changed_by_others;
-        if control.now != written.now || control.line.is_empty() {
-            control.line = written.now.to_string().trim_ascii_end().replace('\n', " ");
-            control.now = written.now;
-        }
-        Ok(())
-    }
-
-    /// How many containers can be counted: some RMIDs are left to control groups, each of which needs one, too.
-    fn most_counted(&self) -> usize {
-        let info = self.groups.info();
-        let rmids = info.monitoring.as_ref().map_or(0, |monitoring| monitoring.num_rmids);
-        let reserved = info.closids().unwrap_or(1).min(rmids / 2).max(1);
-        usize::try_from(rmids.saturating_sub(reserved)).unwrap_or(usize::MAX)
-    }
-
-    /// Brings monitor groups in line. Returns those that threads have yet to leave.
-    fn count(&mut self) -> Vec<Group> {
-        let mut left = Vec::new();
-        let mut counted = 0;
-        for member in self.members.values_mut() {
-            if !member.is_counted
-                && let Some(monitor) = member.monitor.take()
-            {
-                // Its threads fall into the control group.
-                if let Err(error) = self.groups.remove(&monitor) {
-                    tracing::warn!(group = %monitor, error = error.told(), "resctrl group not removed");
-                }
-                member.reading.close(&mut self.budget);
-                member.reading = Reading::default();
-                member.unsettle();
-            }
-            counted += usize::from(member.monitor.is_some());
-        }
-        let most = self.most_counted();
-        let mut lacks_rmids = false;
-        for member in self.members.values_mut().filter(|member| member.is_counted) {
-            let parent = member.class.and_then(|class| self.used.get(class).cloned().flatten());
-            let is_in_place = matches!(&member.monitor, Some(Group::Monitor { parent: now, .. }) if *now == parent);
-            if is_in_place {
-                continue;
-            }
-            let wanted = Group::Monitor { parent: parent.clone(), name: member.monitor_name() };
-            member.unsettle();
-            if let Some(before) = member.monitor.take() {
-                if self.groups.move_monitor(&before, &wanted) {
-                    member.control = parent;
-                    member.monitor = Some(wanted);
-                    continue;
-                }
-                member.reading.close(&mut self.budget);
-                member.reading = Reading::default();
-                counted -= 1;
-                // With the threads that are in it for now.
-                left.push(before);
-            }
-            if lacks_rmids || counted >= most {
-                lacks_rmids = true;
-                continue;
-            }
-            match self.groups.create(&wanted) {
-                Ok(_) => {
-                    counted += 1;
-                    member.monitor = Some(wanted);
-                }
-                Err(ResctrlError::Rmids { .. }) => lacks_rmids = true,
-                Err(error) => tracing::debug!(group = %wanted, error = error.told(), "resctrl group not made"),
-            }
-        }
-        if lacks_rmids && !self.lacks_rmids {
-            tracing::warn!(
-                counted,
-                "no RMID is left: some containers' use of caches and memory bandwidth is not counted"
-            );
-        }
-        self.lacks_rmids = lacks_rmids;
-        left
-    }
-
-    fn move_threads(&mut self, outcomes: &mut [ClassOutcome]) {
-        let mut gone = BTreeSet::new();
-        for member in self.members.values_mut() {
-            let control = member.class.and_then(|class| self.used.get(class).cloned().flatten());
-            if member.control != control {
-                member.unsettle();
-            }
-            if member.monitor.is_none() && control.is_none() {
-                member.trouble = Trouble::default();
-                let before = member.control.take().filter(|name| self.controls.contains_key(name));
-                if let Some(before) = before.map(Group::Control) {
-                    let moved = self.groups.release(&before, &[member.cgroup()]);
-                    if !moved.is_ok_and(|moved| moved.is_settled) {
-                        member.control = before.control().cloned();
-                    }
-                }
-                continue;
-            }
-            let Some(seen) = member.look() else { continue };
-            let moved = match (&member.monitor, &control) {
-                (Some(monitor), _) => self.groups.assign(monitor, &[member.cgroup()]),
-                (None, Some(name)) => self.groups.assign(&Group::Control(name.clone()), &[member.cgroup()]),
-                (None, None) => continue,
-            };
-            member.trouble = Trouble::default();
-            match moved {
-                Ok(moved) => {
-                    if let Some(outcome) = member.class.and_then(|class| outcomes.get_mut(class)) {
-                        outcome.threads_moved += moved.moved;
-                    }
-                    member.control = control;
-                    member.trouble.out_of_sight = moved.out_of_sight;
-                    member.trouble.refused = moved.refused;
-                    member.trouble.said = moved.first_refusal.as_ref().map(ResctrlError::told);
-                    if moved.is_settled {
-                        member.settle(seen);
-                    }
-                }
-                Err(error) => {
-                    member.trouble.said = Some(error.told());
-                    member.unsettle();
-                    if error.is_gone() {
-                        // Which of the two it is shows the next time.
-                        member.monitor = None;
-                        gone.extend(control);
-                    }
-                }
-            }
-        }
-        for name in gone {
-            if self.groups.schemata(Some(&name)).is_err_and(|error| error.is_gone()) {
-                self.forget_control(&name);
-            }
-        }
-    }
-
-    /// What an earlier process had in a group, and nobody wants there now.
-    fn release_strangers(&self, name: &GroupName) {
-        let members = self.members.values().filter(|member| member.control.as_ref() == Some(name));
-        let cgroups: Vec<_> = members.map(Member::cgroup).collect();
-        if let Err(error) = self.groups.release_others(&Group::Control(name.clone()), &cgroups) {
-            tracing::warn!(group = %name, error = error.told(), "threads of an earlier process are still in a resctrl group");
-        }
-    }
-
-    fn tell_trouble(&self, outcomes: &mut [ClassOutcome]) {
-        for (class, outcome) in outcomes.iter_mut().enumerate() {
-            let (mut out_of_sight, mut refused, mut said) = (0, 0, None);
-            for member in self.members.values().filter(|member| member.class == Some(class)) {
-                out_of_sight += member.trouble.out_of_sight;
-                refused += member.trouble.refused;
-                said = said.or(member.trouble.said.as_deref());
-            }
-            if out_of_sight > 0 {
-                add(
-                    &mut outcome.why,
-                    &format!(
-                        "{out_of_sight} threads of its members cannot be seen from this process's pid namespace: in Kubernetes give \
-                         the agent hostPID"
-                    ),
-                );
-            }
-            if let Some(said) = said {
-                let how_many = if refused > 0 { format!("{refused} threads") } else { "threads".to_owned() };
-                add(&mut outcome.why, &format!("{how_many} of its members could not be moved: {said}"));
-            }
-        }
-    }
-
     /// The domains that are online.
     pub(crate) fn domains(&mut self) -> &[Domain] {
         self.look_at_caches();
@@ -672,88 +478,6 @@ fn names(wanted: &[WantedClass]) -> Vec<GroupName> {
         names.push(name);
     }
     names
-}
-
-/// Writes what the kernel takes of schemata that it refused as a whole. Where it refuses a line, what the root has stands in: the rest
-/// of the machine has that, so nothing of an exclusive group. Returns what is to be there, and what was refused.
-fn line_by_line(groups: &Groups, name: &GroupName, wanted: &Schemata) -> Result<(Schemata, Vec<String>), ResctrlError> {
-    let root = groups.schemata(None)?;
-    let mut taken = Schemata::new();
-    let mut refused = Vec::new();
-    for line in wanted.lines() {
-        match groups.apply(name, &line) {
-            Ok(_) => taken.merge(&line),
-            Err(error @ ResctrlError::Refused { .. }) => {
-                let mut instead = line.clone();
-                let mut asks_for_less = false;
-                for (resource, id, mask) in line.masks() {
-                    asks_for_less |= groups.info().caches.get(&resource).is_some_and(|cache| cache.cbm_mask != mask);
-                    if let Some(of_root) = root.mask(resource, id) {
-                        instead.set_mask(resource, id, of_root);
-                    }
-                }
-                if asks_for_less || line.bandwidths().next().is_some() {
-                    refused.push(error.told());
-                }
-                match groups.apply(name, &instead) {
-                    Ok(_) => taken.merge(&instead),
-                    Err(ResctrlError::Refused { .. }) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok((taken, refused))
-}
-
-fn domains(groups: &Groups) -> Vec<Domain> {
-    let info = groups.info();
-    let mut found: BTreeMap<CacheId, Domain> = BTreeMap::new();
-    let empty = |id: CacheId| Domain { id: DomainId(id.0), cache_ways: 0, cache: None, divides_bandwidth: false };
-    for (resource, cache) in info.caches_of(info.level()) {
-        let sizes = groups.sizes(resource);
-        for &id in &cache.ids {
-            let domain = found.entry(id).or_insert_with(|| empty(id));
-            domain.cache_ways = cache.cbm_mask.ways();
-            domain.cache = sizes.get(&id).copied();
-        }
-    }
-    if let Some(bandwidth) = info.limited() {
-        for &id in &bandwidth.ids {
-            found.entry(id).or_insert_with(|| empty(id)).divides_bandwidth = true;
-        }
-    }
-    if found.is_empty()
-        && let Ok(counters) = Counters::open(groups, None)
-    {
-        found.extend(counters.samples().iter().map(|sample| (sample.cache, empty(sample.cache))));
-    }
-    found.into_values().collect()
-}
-
-impl Groups {
-    /// Sizes of whole caches: `size` has those of the root's part of them.
-    fn sizes(&self, resource: super::resource::CacheResource) -> BTreeMap<CacheId, Bytes> {
-        let mut sizes = BTreeMap::new();
-        let (Ok(text), Ok(root)) = (self.read("size"), self.schemata(None)) else { return sizes };
-        let ways = self.info().caches.get(&resource).map_or(0, |cache| cache.cbm_mask.ways());
-        let lines = text.lines().filter_map(|line| line.trim_ascii().split_once(':'));
-        for item in
-            lines.filter(|(name, _)| name.trim_ascii() == resource.as_str()).flat_map(|(_, items)| items.split(';'))
-        {
-            let Some((id, size)) = item.split_once('=') else { continue };
-            let number = |text: &str| crate::parse::number(text.as_bytes());
-            let (Some(id), Some(size)) = (number(id).and_then(|id| u32::try_from(id).ok()), number(size)) else {
-                continue;
-            };
-            let of_root = root.mask(resource, CacheId(id)).map_or(0, super::mask::Mask::ways);
-            if let Some(way) = size.checked_div(u64::from(of_root)) {
-                sizes.insert(CacheId(id), Bytes(way * u64::from(ways)));
-            }
-        }
-        sizes
-    }
 }
 
 fn add(why: &mut String, more: &str) {

@@ -288,6 +288,16 @@ mod tests {
         }
 
         #[test]
+        fn every_way_within_the_range_is_had((ways, least) in cache(), (start, end) in range()) {
+            let mask = mask(ways, least, start, end);
+            for way in 0..ways {
+                if way * 100 >= u32::from(start) * ways && (way + 1) * 100 <= u32::from(end) * ways {
+                    prop_assert!(mask.contains(Mask(1 << way)), "{mask} without {way}");
+                }
+            }
+        }
+
+        #[test]
         fn avoiding_shareable_ways_adds_no_overlap((ways, least) in cache(), (start, end) in range(), shareable: u64) {
             let cache = Mask::of_ways(0..ways);
             let shareable = Mask(shareable & cache.0);

@@ -6,6 +6,8 @@ mod sharing;
 
 use std::collections::BTreeMap;
 
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
 use qosm_host::Host;
 use qosm_model::knob::Target;
 use qosm_model::pod::ContainerId;
@@ -331,4 +333,47 @@ fn a_mount_that_vanishes_is_told_and_used_again_when_it_is_back() {
     node.machine.mounted = Some(mount_emulated(Profile::amd(), Scripted::new([1]), &path));
     let outcome = (0..40).map(|_| node.keep(&[be(&[0])]).remove(0)).find(|outcome| outcome.in_force).unwrap();
     assert_eq!(outcome.schemata, "L3:0=1f;8=1f MB:0=80;8=80");
+}
+
+prop_compose! {
+    fn any_share()(
+        cache in prop_oneof![
+            Just(None),
+            (0_u32..100, 1_u32..=100).prop_map(|(start, more)| ways(start, (start + more).min(100))),
+            (1_u64..1 << 21).prop_map(mask),
+        ],
+        bandwidth in prop_oneof![Just(None), (1_u32..=100).prop_map(percent), (1_u32..90_000).prop_map(|most| Some(BandwidthShare::Megabytes(most)))],
+    ) -> Share {
+        Share { cache, bandwidth }
+    }
+}
+
+#[test]
+fn no_share_makes_schemata_that_a_kernel_refuses() {
+    for profile in Profile::NAMES.iter().filter(|name| **name != "none") {
+        let Some(mut node) = Node::of(Profile::named(profile).unwrap(), 1) else { return };
+        let shares = (any_share(), proptest::collection::btree_map((0_u32..9).prop_map(DomainId), any_share(), 0..3));
+        let mut runner = TestRunner::new(Config { cases: 40, failure_persistence: None, ..Config::default() });
+        let node = std::cell::RefCell::new(&mut node);
+        runner
+            .run(&shares, |(all, domains)| {
+                let outcome = node.borrow_mut().keep(&[class("x", Shares { all, domains }, &[0])]).remove(0);
+                prop_assert!(!outcome.why.contains("the kernel"), "{profile}: {outcome:?}");
+                prop_assert!(outcome.in_force || !outcome.why.is_empty(), "{profile}: {outcome:?}");
+                prop_assert_eq!(outcome.in_force, !outcome.schemata.is_empty());
+                Ok(())
+            })
+            .unwrap();
+    }
+}
+
+#[test]
+fn what_nobody_wanted_yet_is_there_at_once() {
+    let Some(mut node) = Node::of(Profile::intel(), 1) else { return };
+    let path = std::path::PathBuf::from(&node.machine.path);
+    node.machine.mounted = None;
+    assert_eq!(node.keep(&[]), []);
+    assert!(node.host.cache_domains().is_empty());
+    node.machine.mounted = Some(mount_emulated(Profile::intel(), Scripted::new([1]), &path));
+    assert!(node.keep(&[be(&[0])])[0].in_force);
 }

@@ -86,11 +86,12 @@ fn a_monitor_group_follows_its_container_and_counts_on() {
             let groups = monitors(&node);
             let [group] = groups.as_slice() else { unreachable!("{groups:?}") };
             assert_eq!(group.split_once("mon_groups/").unwrap().0, above);
-            // The class that it left has gone with its only member, and the monitor group with it, unless it went before.
+            // The class that it left has gone with its only member.
             let reading = node.host.read_resctrl();
             assert_eq!(reading.containers.len(), 1);
-            if counts_on && above.is_empty() && !before.is_empty() {
-                assert_eq!(node.control_groups(), Vec::<String>::new());
+            if !before.is_empty() {
+                let expected = if counts_on { Some(0) } else { None };
+                assert_eq!(traffic(&reading.containers[0].1), expected, "{before:?} {groups:?}");
             }
         }
         node.host.keep_classes(&[be(&[0])], &[]);
