@@ -59,8 +59,8 @@ impl Host {
     }
 
     /// Brings control groups, their schemata, members and monitor groups in line with what is wanted: classes in order of precedence, and
-    /// the containers that are to be counted, sorted. Both are all that is wanted: what was wanted before and is no longer there is removed,
-    /// and its threads go to the root. Returns an outcome for each class, in their order.
+    /// the containers that are to be counted, sorted. Both are all that is wanted: what was wanted before and is no longer is removed, and
+    /// its threads go to the root. Returns an outcome for each class, in their order.
     ///
     /// The first time with something wanted mounts resctrl, if it is not. What an earlier process left is taken over by name. A class has a
     /// group from its first member on. Where no CLOSID is left for it, it shares the group of a class with the same schemata, as long as
@@ -143,8 +143,8 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// [`ResctrlError::Read`], [`ResctrlError::Remove`] and [`ResctrlError::ReadOnly`] for the first group that cannot be removed; the others
-    /// are, [`ResctrlError::Unmount`].
+    /// [`ResctrlError::Read`], [`ResctrlError::Unmount`]; [`ResctrlError::Remove`] and [`ResctrlError::ReadOnly`] for the first group that
+    /// cannot be removed, while the others are.
     pub fn clear_classes(&mut self) -> Result<Vec<String>, ResctrlError> {
         let AnyBackend::Kernel(kernel) = &self.backend else { return Ok(Vec::new()) };
         self.classes.forget_if_gone();

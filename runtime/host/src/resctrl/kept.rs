@@ -287,8 +287,8 @@ impl Kept {
         self.shared.retain(|own, _| round.needs(own));
     }
 
-    /// Removes a control group; its threads are in the root then, and its monitor groups are gone. One that cannot be removed is tried again
-    /// the next time.
+    /// Removes a control group; its threads are in the root then, and its monitor groups are gone. One that cannot be removed is tried
+    /// again the next time.
     fn remove_control(&mut self, name: &GroupName) -> bool {
         // Who is counted on takes its counters along, where the kernel can do that.
         let counted = |member: &&mut Member| member.is_counted && member.control.as_ref() == Some(name);
