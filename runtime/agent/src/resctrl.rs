@@ -8,7 +8,7 @@ use std::time::Instant;
 use qosm_engine::Interface;
 use qosm_model::pod::{ContainerId, PodId};
 use qosm_model::resctrl::{
-    ClassName, ClassOutcome, ClassState, Domain, ResctrlColumn, ResctrlReading, Usage, WantedClass,
+    ClassName, ClassOutcome, ClassState, Domain, ResctrlColumn, ResctrlReading, Usage, WantedClass, sum,
 };
 use qosm_model::unit::Bytes;
 
@@ -82,15 +82,15 @@ impl ResctrlTotals {
         let place = |class: &WantedClass| (Arc::clone(&class.policy), class.class.clone());
         let classes = wanted.iter().zip(&reading.classes).map(|(class, more)| {
             let place = place(class);
-            let sum = added(self.classes.get(&place), more);
-            (place, sum)
+            let all = sum(self.classes.get(&place).map_or(&[], Vec::as_slice), more);
+            (place, all)
         });
         Self {
             classes: classes.collect(),
             containers: (reading.containers.iter())
-                .map(|(id, more)| (*id, added(self.containers.get(id), more)))
+                .map(|(id, more)| (*id, sum(self.containers.get(id).map_or(&[], Vec::as_slice), more)))
                 .collect(),
-            rest: added(Some(&self.rest), &reading.rest),
+            rest: sum(&self.rest, &reading.rest),
             ..Self::default()
         }
     }
@@ -98,22 +98,6 @@ impl ResctrlTotals {
 
 fn on(usages: &[Usage], domain: &Usage) -> Option<Usage> {
     usages.iter().find(|usage| usage.domain == domain.domain).copied()
-}
-
-fn added(sum: Option<&Vec<Usage>>, more: &[Usage]) -> Vec<Usage> {
-    let plus = |sum: Option<Bytes>, more: Option<Bytes>| match (sum, more) {
-        (None, None) => None,
-        (sum, more) => Some(Bytes(sum.map_or(0, |b| b.0).saturating_add(more.map_or(0, |b| b.0)))),
-    };
-    let row = |more: &Usage| {
-        let sum = sum.and_then(|sum| on(sum, more));
-        Usage {
-            local: plus(sum.and_then(|sum| sum.local), more.local),
-            total: plus(sum.and_then(|sum| sum.total), more.total),
-            ..*more
-        }
-    };
-    more.iter().map(row).collect()
 }
 
 /// Occupancy as it is now; traffic since `then`, and none where nothing was seen then.

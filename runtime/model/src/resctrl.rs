@@ -191,6 +191,23 @@ pub struct Usage {
     pub total: Option<Bytes>,
 }
 
+/// Adds traffic up, domain by domain; occupancy is what it is now. What was counted neither before nor now stays unknown.
+pub fn sum(before: &[Usage], now: &[Usage]) -> Vec<Usage> {
+    let plus = |a: Option<Bytes>, b: Option<Bytes>| match (a, b) {
+        (None, None) => None,
+        (a, b) => Some(Bytes(a.map_or(0, |bytes| bytes.0).saturating_add(b.map_or(0, |bytes| bytes.0)))),
+    };
+    let row = |now: &Usage| {
+        let before = before.iter().find(|usage| usage.domain == now.domain);
+        Usage {
+            local: plus(before.and_then(|usage| usage.local), now.local),
+            total: plus(before.and_then(|usage| usage.total), now.total),
+            ..*now
+        }
+    };
+    now.iter().map(row).collect()
+}
+
 /// All that one evaluation sees of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResctrlColumn {

@@ -5,6 +5,7 @@
 mod author;
 mod bad_input;
 mod bursts;
+mod classes;
 mod example_policies;
 mod examples;
 mod guest;

@@ -170,14 +170,11 @@ fn unreadable(path: &str, source: io::Error) -> ResctrlError {
 ///
 /// [`ResctrlError::Read`] for `/proc/self/mountinfo`, `/proc/filesystems` and `/proc/cpuinfo`.
 pub fn detect(proc: &Dir, at: Option<&str>) -> Result<Availability, ResctrlError> {
-    let text = |file: &str| match proc.read(file) {
-        Ok(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
-        Err(source) => Err(unreadable(&format!("/proc/{file}"), source)),
-    };
-    let mounts = mounts::parse(&text("self/mountinfo")?);
+    let mounts = mounts::parse(&text(proc, "self/mountinfo")?);
     if let Some(found) = mounted(&mounts, at) {
         return Ok(found);
     }
+    let text = |file: &str| text(proc, file);
     // The kernel registers the file system only on machines that have something to divide or measure.
     let is_known = text("filesystems")?.lines().any(|line| line.split_ascii_whitespace().next_back() == Some(KIND));
     if is_known {
@@ -194,6 +191,22 @@ pub fn detect(proc: &Dir, at: Option<&str>) -> Result<Availability, ResctrlError
     let command_line = text("cmdline").unwrap_or_default();
     let command_line = command_line.split_ascii_whitespace().find(|word| word.starts_with("rdt=")).map(str::to_owned);
     Ok(Availability::NoKernelSupport { flags: processor.flags, command_line })
+}
+
+/// [`Availability::Mounted`] if it is; why it is not is not asked.
+///
+/// # Errors
+///
+/// [`ResctrlError::Read`] for `/proc/self/mountinfo`.
+pub(crate) fn find_mount(proc: &Dir, at: Option<&str>) -> Result<Option<Availability>, ResctrlError> {
+    Ok(mounted(&mounts::parse(&text(proc, "self/mountinfo")?), at))
+}
+
+fn text(proc: &Dir, file: &str) -> Result<String, ResctrlError> {
+    match proc.read(file) {
+        Ok(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
+        Err(source) => Err(unreadable(&format!("/proc/{file}"), source)),
+    }
 }
 
 const KIND: &str = "resctrl";

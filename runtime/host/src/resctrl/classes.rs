@@ -4,7 +4,7 @@ use qosm_model::knob::Target;
 use qosm_model::pod::ContainerId;
 use qosm_model::resctrl::{ClassOutcome, Domain, ResctrlReading, WantedClass};
 
-use super::availability::{Availability, MountOptions, Processor, USUAL_PATH, Vendor, detect, mount};
+use super::availability::{Availability, MountOptions, Processor, USUAL_PATH, Vendor, detect, find_mount, mount};
 use super::error::ResctrlError;
 use super::groups::Groups;
 use super::kept::Kept;
@@ -217,7 +217,15 @@ impl Classes {
         files: usize,
         may_mount: bool,
     ) -> Result<Option<Box<Kept>>, ResctrlError> {
-        let (path, options, is_emulated, is_own_mount) = match detect(&directories.proc, self.at.as_deref())? {
+        let found = if may_mount {
+            detect(&directories.proc, self.at.as_deref())?
+        } else {
+            match find_mount(&directories.proc, self.at.as_deref())? {
+                Some(found) => found,
+                None => return Ok(None),
+            }
+        };
+        let (path, options, is_emulated, is_own_mount) = match found {
             Availability::Mounted { path, options, is_emulated } => (path, options, is_emulated, false),
             Availability::NotMounted { path } if path == USUAL_PATH && may_mount => {
                 drop(mount(&directories.sys)?);

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use qosm_model::pod::ContainerId;
-use qosm_model::resctrl::{ClassName, ClassOutcome, Domain, ResctrlReading, Usage, WantedClass};
-use qosm_model::unit::Bytes;
+use qosm_model::resctrl::{ClassName, ClassOutcome, Domain, ResctrlReading, Usage, WantedClass, sum};
 
 use super::Simulation;
 
@@ -49,19 +48,7 @@ pub(crate) struct Played {
 
 /// Takes what is counted now; traffic that nobody has read yet adds up.
 fn count(known: &mut Vec<Usage>, now: &[Usage]) {
-    let plus = |a: Option<Bytes>, b: Option<Bytes>| match (a, b) {
-        (None, None) => None,
-        (a, b) => Some(Bytes(a.map_or(0, |bytes| bytes.0).saturating_add(b.map_or(0, |bytes| bytes.0)))),
-    };
-    let sum = |now: &Usage| {
-        let before = known.iter().find(|usage| usage.domain == now.domain);
-        Usage {
-            local: plus(before.and_then(|usage| usage.local), now.local),
-            total: plus(before.and_then(|usage| usage.total), now.total),
-            ..*now
-        }
-    };
-    *known = now.iter().map(sum).collect();
+    *known = sum(known, now);
 }
 
 /// Traffic is read once.
