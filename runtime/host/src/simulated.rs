@@ -78,7 +78,7 @@ pub struct Simulation {
     now: Micros,
     /// The latest migration of each cgroup.
     migrations: BTreeMap<String, Arc<Run>>,
-    pub(crate) resctrl: resctrl::Played,
+    pub(crate) resctrl: Box<resctrl::Played>,
 }
 
 /// `USER_HZ` of the simulation.
@@ -142,7 +142,7 @@ impl Simulation {
             reclaimer: Reclaimer::default(),
             now: Micros(0),
             migrations: BTreeMap::new(),
-            resctrl: resctrl::Played::default(),
+            resctrl: Box::default(),
         };
         if spec.root_delegates {
             for tree in &mut simulation.trees {
