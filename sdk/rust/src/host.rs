@@ -316,53 +316,31 @@ pub trait PodEvent {
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;
-/// use qosm_sdk::{CacheUsage, ContainerUsage, ResctrlMonitor};
+/// use qosm_sdk::{CacheDomain, CacheUsage, ClassSample, ContainerUsage, ResctrlMonitor};
 ///
 /// let mut host = MockHost::default();
 /// let usage = CacheUsage { domain: 0, occupancy_bytes: Some(6 << 20), local_bytes: None, total_bytes: Some(900 << 20) };
 /// host.columns.container_usage = vec![ContainerUsage { container: 7, usage: vec![usage] }];
 /// assert_eq!(host.container_usage()[0].usage[0].occupancy_bytes, Some(6 << 20));
+///
+/// host.columns.cache_domains = vec![CacheDomain { id: 0, cache_ways: 11, cache_bytes: None, divides_bandwidth: true }];
+/// assert_eq!(host.cache_domains()[0].cache_ways, 11);
+///
+/// host.columns.class_usage = vec![ClassSample { class: "be".into(), usage: vec![usage] }];
+/// host.columns.rest_usage = vec![usage];
+/// assert_eq!((host.class_usage().len(), host.rest_usage().len()), (1, 1));
 /// ```
 pub trait ResctrlMonitor {
     /// The domains that are online; empty where the machine has no resctrl.
-    ///
-    /// ```
-    /// use qosm_sdk::mock::MockHost;
-    /// use qosm_sdk::{CacheDomain, ResctrlMonitor};
-    ///
-    /// let mut host = MockHost::default();
-    /// host.columns.cache_domains = vec![CacheDomain { id: 0, cache_ways: 11, cache_bytes: None, divides_bandwidth: true }];
-    /// assert_eq!(host.cache_domains()[0].cache_ways, 11);
-    /// ```
     fn cache_domains(&mut self) -> Vec<CacheDomain>;
 
     /// What this policy's classes use that are in force.
-    ///
-    /// ```
-    /// use qosm_sdk::mock::MockHost;
-    /// use qosm_sdk::{ClassSample, ResctrlMonitor};
-    ///
-    /// let mut host = MockHost::default();
-    /// host.columns.class_usage = vec![ClassSample { class: "be".into(), usage: Vec::new() }];
-    /// assert_eq!(host.class_usage()[0].class, "be");
-    /// ```
     fn class_usage(&mut self) -> Vec<ClassSample>;
 
     /// The column: running containers of the pods that are configured for this policy, as far as they are counted.
     fn container_usage(&mut self) -> Vec<ContainerUsage>;
 
     /// What all those use that are in no class.
-    ///
-    /// ```
-    /// use qosm_sdk::mock::MockHost;
-    /// use qosm_sdk::{CacheUsage, ResctrlMonitor};
-    ///
-    /// let mut host = MockHost::default();
-    /// host.columns.rest_usage =
-    ///     vec![CacheUsage { domain: 0, occupancy_bytes: None, local_bytes: None, total_bytes: Some(5_000_000_000) }];
-    /// let traffic: u64 = host.rest_usage().iter().filter_map(|usage| usage.total_bytes).sum();
-    /// assert_eq!(traffic, 5_000_000_000);
-    /// ```
     fn rest_usage(&mut self) -> Vec<CacheUsage>;
 }
 
@@ -370,7 +348,7 @@ pub trait ResctrlMonitor {
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;
-/// use qosm_sdk::{CacheShare, ResctrlAllocation, Share, Target};
+/// use qosm_sdk::{CacheShare, ClassState, ResctrlAllocation, Share, Target};
 ///
 /// let narrow = Share { cache: Some(CacheShare::Percent((0, 30))), bandwidth: None };
 /// let mut host = MockHost::default();
@@ -378,52 +356,30 @@ pub trait ResctrlMonitor {
 /// host.assign_class(Target::Pod(1), "be", "it is batch work");
 /// host.commit();
 /// assert_eq!(host.class_of(Target::Pod(1)), Some("be"));
+///
+/// let state = ClassState { class: "be".into(), in_force: false, why: "no CLOSID is left".into() };
+/// host.columns.class_states = vec![state];
+/// assert!(!host.class_states()[0].in_force);
+///
+/// host.release_class(Target::Pod(1));
+/// assert_eq!(host.class_of(Target::Pod(1)), None);
+/// host.undefine_class("be");
+/// assert!(host.classes().defined.is_empty());
 /// ```
 pub trait ResctrlAllocation {
     /// Defines a class, or changes it: shares of every domain, and of those that differ.
     fn define_class(&mut self, class: &str, share: &Share, domains: &[(u32, Share)], reason: &str);
 
     /// Gives up a class; its members are in none then.
-    ///
-    /// ```
-    /// use qosm_sdk::mock::MockHost;
-    /// use qosm_sdk::{ResctrlAllocation, Share};
-    ///
-    /// let mut host = MockHost::default();
-    /// host.define_class("be", &Share { cache: None, bandwidth: None }, &[], "batch work");
-    /// host.undefine_class("be");
-    /// assert!(host.classes().defined.is_empty());
-    /// ```
     fn undefine_class(&mut self, class: &str);
 
     /// Puts a pod, or one container, into a class that this policy has defined.
     fn assign_class(&mut self, target: Target, class: &str, reason: &str);
 
     /// Takes it out again.
-    ///
-    /// ```
-    /// use qosm_sdk::mock::MockHost;
-    /// use qosm_sdk::{ResctrlAllocation, Share, Target};
-    ///
-    /// let mut host = MockHost::default();
-    /// host.define_class("be", &Share { cache: None, bandwidth: None }, &[], "batch work");
-    /// host.assign_class(Target::Pod(1), "be", "it is batch work");
-    /// host.release_class(Target::Pod(1));
-    /// assert_eq!(host.class_of(Target::Pod(1)), None);
-    /// ```
     fn release_class(&mut self, target: Target);
 
     /// How this policy's classes fare.
-    ///
-    /// ```
-    /// use qosm_sdk::mock::MockHost;
-    /// use qosm_sdk::{ClassState, ResctrlAllocation};
-    ///
-    /// let mut host = MockHost::default();
-    /// let state = ClassState { class: "be".into(), in_force: false, why: "no CLOSID is left".into() };
-    /// host.columns.class_states = vec![state];
-    /// assert!(!host.class_states()[0].in_force);
-    /// ```
     fn class_states(&mut self) -> Vec<ClassState>;
 }
 
