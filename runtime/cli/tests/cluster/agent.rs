@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
@@ -47,15 +46,11 @@ pub(crate) fn rendered(more: &[&str]) -> Vec<Value> {
         .collect()
 }
 
-/// CRDs, service accounts and roles, as the chart has them: once.
+/// CRDs, service accounts and roles, as the chart has them, unless they are there: another test may have taken them away since.
 fn installed() {
-    static ONCE: OnceLock<()> = OnceLock::new();
-    ONCE.get_or_init(|| {
-        let crds = Command::new(env!("CARGO_BIN_EXE_qosm")).arg("crds").output().unwrap();
-        apply(&String::from_utf8(crds.stdout).unwrap());
-        for name in ["policymodules.qosm.io", "nodepolicyreports.qosm.io"] {
-            kubectl(&["wait", "--for=condition=Established", &format!("crd/{name}"), "--timeout=60s"]);
-        }
+    let there = ["serviceaccount/qosm-agent", "clusterrolebinding/qosm-agent", "namespace/koordinator-system"];
+    if there.iter().any(|name| try_kubectl(&["get", name, "--namespace", NAMESPACE]).is_err()) {
+        install_crds();
         for namespace in [NAMESPACE, "koordinator-system"] {
             apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}).to_string());
         }
@@ -64,7 +59,18 @@ fn installed() {
                 apply(&object.to_string());
             }
         }
-    });
+    }
+}
+
+/// The CRDs, and waits until objects of theirs can be asked for.
+pub(crate) fn install_crds() {
+    let crds = Command::new(env!("CARGO_BIN_EXE_qosm")).arg("crds").output().unwrap();
+    apply(&String::from_utf8(crds.stdout).unwrap());
+    for name in ["policymodules", "nodepolicyreports"] {
+        kubectl(&["wait", "--for=condition=Established", &format!("crd/{name}.qosm.io"), "--timeout=180s"]);
+        // The API server tells of the kind a moment after it is established, and kubectl keeps its answer.
+        wait_until(&format!("{name} to be served"), || try_kubectl(&["get", name]).is_ok());
+    }
 }
 
 /// A kubeconfig for a service account of the chart, whose token is bound to the node as a pod's is.

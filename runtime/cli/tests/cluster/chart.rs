@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
-use crate::agent::{NAMESPACE, root};
+use crate::agent::{NAMESPACE, install_crds, root};
 use crate::node::{NODE, Pod, busy, cluster_file, get, kubectl, said, try_kubectl};
 use crate::waiting::{wait_for, wait_until};
 
-const IMAGE: &str = "ghcr.io/qosm/qosm:0.1.0";
+const IMAGE: &str = concat!("ghcr.io/qosm/qosm:", env!("CARGO_PKG_VERSION"));
 
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
@@ -60,6 +60,7 @@ fn the_chart_runs_on_the_node_keeps_values_over_an_update_and_leaves_nothing() {
     run(xtask().args(["cluster", "import"]).arg(&image).arg("--dir").arg(said("QOSM_TEST_CLUSTER")));
     let values = cluster_file("qosm-values.json");
     let chart = root().join("deploy/helm/qosm");
+    install_crds();
     // Roles that other tests have applied by themselves are not Helm's to take over.
     let applied =
         ["clusterrole", "clusterrolebinding", "validatingadmissionpolicy", "validatingadmissionpolicybinding"];
@@ -116,7 +117,7 @@ fn the_chart_runs_on_the_node_keeps_values_over_an_update_and_leaves_nothing() {
             }
         });
         kubectl(&["rollout", "restart", "--namespace", NAMESPACE, "daemonset/qosm-agent"]);
-        kubectl(&["rollout", "status", "--namespace", NAMESPACE, "daemonset/qosm-agent", "--timeout=80s"]);
+        kubectl(&["rollout", "status", "--namespace", NAMESPACE, "daemonset/qosm-agent", "--timeout=300s"]);
         wait_for("another agent is ready", || {
             let agents = agent();
             let agent = &agents["items"][0];
@@ -128,4 +129,9 @@ fn the_chart_runs_on_the_node_keeps_values_over_an_update_and_leaves_nothing() {
 
     drop(release);
     wait_until("without the chart every knob is as it was", || group.burst() == 0);
+    // Two agents do not work on one node's cgroups: those of the next test would not start.
+    wait_until("the chart's agents to be gone", || {
+        let left = get(&["pods", "--namespace", NAMESPACE]);
+        left["items"].as_array().is_some_and(Vec::is_empty)
+    });
 }
