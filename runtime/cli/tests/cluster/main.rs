@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 /// Long enough for a machine that is busy with other things; what happens at all happens much sooner.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(270);
 const PAUSE: Duration = Duration::from_millis(100);
 
 mod agent;

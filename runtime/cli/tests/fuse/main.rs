@@ -30,7 +30,7 @@ fn text(bytes: &[u8]) -> String {
 fn wait_until(what: &str, mut look: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !look() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "waited in vain for: {what}");
+        assert!(begun.elapsed() < Duration::from_secs(90), "waited in vain for: {what}");
         sleep(Duration::from_millis(20));
     }
 }

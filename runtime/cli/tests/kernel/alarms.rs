@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::agent::Agent;
-use crate::node::{APP, BASE, BURST, MOST, Node, PATIENT_MILLIS, POD};
+use crate::node::{APP, BASE, BURST, Node, PATIENT_MILLIS, POD};
 use crate::waiting::wait_until;
 
 /// As long as it can be: longer than an alarm takes on any machine.
@@ -23,7 +23,7 @@ fn a_container_that_uses_up_its_quota_brings_an_evaluation_forward() {
     node.agent_config(&json!({"policies": [responsive(true)]}));
     let agent = Agent::start(&node);
     wait_until("alarms", || agent.metric("qosm_alarms_total", &["throttling"]) >= 3.0);
-    wait_until("the ceiling", || node.cgroups.quota(APP) == MOST);
+    node.wait_for_ceiling();
     // Steps come each second; what an alarm brings about comes in between.
     let evaluations = || agent.metric("qosm_policy_evaluation_seconds_count", &["cpu-burst"]);
     let before = (evaluations(), Instant::now());

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::agent::Agent;
 use crate::cgroups::Cgroups;
-use crate::node::{APP, BASE, BURST, MOST, Node, POD, quick};
+use crate::node::{APP, BASE, BURST, Node, POD, quick};
 use crate::waiting::{wait_for, wait_until};
 
 /// Throttled periods in percent, over at least so many periods from now.
@@ -123,7 +123,7 @@ fn the_responsive_profile_does_the_same_by_default() {
     node.agent_config(&json!({"policies": [policy]}));
     let before = node.cgroups.knobs();
     let agent = Agent::start(&node);
-    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST);
+    node.wait_for_ceiling();
     agent.terminate();
     assert_eq!(node.cgroups.knobs(), before);
 }

@@ -7,6 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::node::{APP, POD};
+
 const MOUNT: &str = "/sys/fs/cgroup";
 
 /// A cgroup version.
@@ -180,6 +184,33 @@ impl Cgroups {
         for base in self.hierarchies() {
             fs::write(base.join(&self.root).join(group).join("cgroup.procs"), &pid).unwrap();
         }
+    }
+
+    /// Stops the loads for that long.
+    pub(crate) fn rest(&self, time: Duration) {
+        let signal = |signal| {
+            for load in &self.loads {
+                kill_process(Pid::from_child(load), signal).unwrap();
+            }
+        };
+        signal(Signal::STOP);
+        sleep(time);
+        signal(Signal::CONT);
+    }
+
+    /// What there is to tell of a load that did not do what it should: whether it runs, what the kernel counted of it, and what time the
+    /// machine had.
+    pub(crate) fn account(&self) -> String {
+        let read = |path: &Path| format!("{}:\n{}\n", path.display(), fs::read_to_string(path).unwrap_or_default());
+        let mut text = String::new();
+        for load in &self.loads {
+            text += &read(&Path::new("/proc").join(load.id().to_string()).join("stat"));
+        }
+        for group in [APP, POD] {
+            text += &read(&self.file(group, "cpu.stat"));
+        }
+        let node = fs::read_to_string("/proc/stat").unwrap_or_default();
+        text + node.lines().next().unwrap_or_default()
     }
 
     /// Ends what [`busy`](Self::busy) started.

@@ -11,7 +11,7 @@ fn a_reset_is_written_over_and_a_person_is_not() {
     // Without bursts: a mainline kernel would refuse the other writer a quota below one.
     let node = Node::busy(&json!({BURST: {"policy": "cfsQuotaBurstOnly"}}));
     let agent = Agent::start(&node);
-    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST);
+    node.wait_for_ceiling();
 
     node.cgroups.set_quota(APP, BASE);
     wait_until("the quota again", || node.cgroups.quota(APP) == MOST);
@@ -36,7 +36,7 @@ fn a_value_that_stays_is_the_baseline_once_the_wait_is_over() {
     let node = Node::busy(&json!({BURST: {"policy": "cfsQuotaBurstOnly"}}));
     node.agent_config(&json!({"drift": {"handsOffSeconds": 1}}));
     let agent = Agent::start(&node);
-    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST);
+    node.wait_for_ceiling();
     node.cgroups.set_quota(APP, 23_456);
     wait_until("the drift to be noticed", || agent.held("container", "cpu.quota")["drift"].is_string());
     wait_until("the new baseline", || agent.held("container", "cpu.quota")["baseline"] == 23_456);

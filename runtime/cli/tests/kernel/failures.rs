@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
-use crate::node::{APP, BASE, BURST, MOST, Node, POD, module, quick};
+use crate::node::{APP, BASE, BURST, Node, POD, module, quick};
 use crate::waiting::wait_until;
 
 fn policy(agent: &Agent, name: &str) -> Value {
@@ -55,7 +55,7 @@ fn a_container_that_is_made_anew_is_another_container() {
     let mut node = Node::busy(&json!({BURST: {"policy": "auto"}}));
     let before = node.cgroups.knobs();
     let agent = Agent::start(&node);
-    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST);
+    node.wait_for_ceiling();
 
     node.cgroups.calm();
     node.cgroups.remove(APP);

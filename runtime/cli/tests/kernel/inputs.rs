@@ -12,7 +12,7 @@ fn what_breaks_while_it_runs_is_told_and_the_last_good_one_counts() {
     let before = node.cgroups.knobs();
     node.configure(&json!({"cpu-burst-config": {"clusterStrategy": {"policy": "auto"}}}));
     let agent = Agent::start(&node);
-    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST);
+    node.wait_for_ceiling();
     assert_eq!(agent.problems(), Vec::<String>::new());
     let tells = |words: &[&str]| {
         wait_until(&format!("{words:?} to be told"), || {

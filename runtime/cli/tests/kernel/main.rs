@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 /// Long enough for an emulated machine; what happens at all happens much sooner.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_millis(20);
 
 mod agent;

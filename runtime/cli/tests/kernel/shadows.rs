@@ -103,7 +103,7 @@ fn shadows_that_trap_loop_or_park_leave_the_active_one_on_time() {
     let steps = || agent.metric("qosm_step_seconds_count", &[]);
     let evaluations = || agent.metric("qosm_policy_evaluation_seconds_count", &["cpu-burst", "mode=\"active\""]);
     let (steps_before, evaluations_before) = (steps(), evaluations());
-    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST);
+    node.wait_for_ceiling();
     wait_until("all shadows to have failed", || {
         ["trapping", "looping", "stubborn"].iter().all(|name| agent.policy(name)["failures"].as_u64() >= Some(2))
     });
@@ -157,7 +157,7 @@ fn the_difference_between_two_profiles_is_told() {
     assert_eq!((&row["active"]["policy"], &row["shadow"]["policy"]), (&json!("cpu-burst"), &json!("next")), "{row}");
     assert!(row["shadow"]["reason"].as_str().unwrap().contains("throttled"), "{row}");
     // Both end at the same ceiling.
-    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST);
+    node.wait_for_ceiling();
     let diff = wait_for("agreement", || Some(agent.diff("cpu-burst")).filter(|diff| diff["differences"] == json!([])));
     assert_eq!(diff["active"]["policy"], "cpu-burst", "{diff}");
     let quota = &diff["totals"]["knobs"]["cpu.quota"];

@@ -37,7 +37,8 @@ fn a_swap_moves_no_knob_outlives_the_agent_and_can_be_undone() {
     node.agent_config(&json!({"policies": [entry(&module("cpu-burst"))]}));
     let other = another(&node, "other");
     let agent = Agent::start_with(&node, &[("--on-shutdown", "keep")]);
-    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST && node.cgroups.quota(POD) == MOST);
+    node.wait_for_ceiling();
+    wait_until("the pod's quota", || node.cgroups.quota(POD) == MOST);
     let first = digest(&agent);
     agent.let_it_run(3);
 
@@ -79,7 +80,8 @@ fn versions_take_turns_under_load_for_a_thousand_ticks_and_no_tick_is_missed() {
     node.agent_config(&at_each_tick(&module("cpu-burst")));
     let versions = [another(&node, "other"), module("cpu-burst")];
     let agent = Agent::start_with(&node, &[("--tick-millis", &SHORT_MILLIS.to_string())]);
-    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST && node.cgroups.quota(POD) == MOST);
+    node.wait_for_ceiling();
+    wait_until("the pod's quota", || node.cgroups.quota(POD) == MOST);
     agent.let_it_run(10);
 
     let watch = Watch::start(node.cgroups.folders("kubepods"), |path| before.contains_key(path));
@@ -117,7 +119,7 @@ fn a_version_that_fails_its_first_evaluation_never_counts() {
     let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
     node.agent_config(&json!({"policies": [entry(&module("cpu-burst"))]}));
     let agent = Agent::start(&node);
-    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST);
+    node.wait_for_ceiling();
     let first = digest(&agent);
     let ways = [
         ("trapping", Evaluation::TrapsFrom(1)),
@@ -156,7 +158,7 @@ fn a_version_that_fails_on_probation_gives_way_to_the_one_before() {
     let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
     node.agent_config(&json!({"policies": [entry(&module("cpu-burst"))]}));
     let agent = Agent::start(&node);
-    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST);
+    node.wait_for_ceiling();
     let first = digest(&agent);
     // It is evaluated once without effect, counts once, which gives everything up, and then fails.
     let bad = guest::write(&node.path("."), "failing", Evaluation::TrapsFrom(3)).display().to_string();
@@ -199,7 +201,7 @@ fn a_configuration_that_does_not_fit_leaves_the_policy_as_it_was() {
     let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
     node.agent_config(&json!({"policies": [quick()]}));
     let agent = Agent::start(&node);
-    wait_until("the highest quota", || node.cgroups.quota(APP) == MOST);
+    node.wait_for_ceiling();
     let mut wrong = quick();
     wrong["config"] = json!({"profile": "fast", "lowerPercent": 0});
     node.agent_config(&json!({"policies": [wrong]}));

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::artefacts::{Desk, module};
 use crate::bed::{Keys, bed, crane, qosm, run};
 use crate::guest::{self, Evaluation};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::waiting::tell_if_slow;
+use crate::{PATIENCE, PAUSE};
 
 /// A running agent. Killed when dropped; its log is told when the test fails.
 struct Agent {
@@ -63,8 +63,9 @@ impl Agent {
         while !is_so(self) {
             let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none() && begun.elapsed() < PATIENCE, "waited for {what}: {ended:?}");
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(PAUSE);
         }
+        tell_if_slow(what, begun.elapsed());
     }
 }
 

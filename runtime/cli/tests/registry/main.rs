@@ -3,10 +3,18 @@
 //! --only registry` sees to it and says by a variable where everything is. Without it the tests fail.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::time::Duration;
+
+/// Long enough for a machine under load; a wait ends as soon as what it is for is so.
+const PATIENCE: Duration = Duration::from_secs(180);
+const PAUSE: Duration = Duration::from_millis(20);
+
 mod bed;
 #[path = "../cli/guest.rs"]
 #[expect(dead_code, reason = "what sets weights is tested elsewhere")]
 mod guest;
+#[path = "../kernel/waiting.rs"]
+mod waiting;
 
 mod agents;
 mod answers;

@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use qosm_model::digest::Digest;
 use serde_json::{Value, json};
 
 use crate::artefacts::{Desk, module};
 use crate::bed::{Ran, bed, qosm, run};
+use crate::waiting::wait_until;
 
-const PATIENCE: Duration = Duration::from_secs(60);
 /// So much of a layer comes before something happens.
 const PART: u64 = 100_000;
 
@@ -110,7 +110,7 @@ impl Proxy {
     fn up(&mut self) {
         self.shared.lock().is_down = false;
         let mut bound = Err(io::ErrorKind::AddrInUse.into());
-        wait("the port to be free", || {
+        wait_until("the port to be free", || {
             bound = TcpListener::bind(self.address);
             bound.is_ok()
         });
@@ -267,15 +267,6 @@ impl Drop for Running {
     }
 }
 
-#[track_caller]
-fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "waited for {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// A store, looked at from outside.
 struct Store(PathBuf);
 
@@ -287,7 +278,7 @@ impl Store {
 
     #[track_caller]
     fn wait_part(&self, of: &str) {
-        wait("a part of the layer", || fs::metadata(self.part(of)).is_ok_and(|part| part.len() == PART));
+        wait_until("a part of the layer", || fs::metadata(self.part(of)).is_ok_and(|part| part.len() == PART));
     }
 
     /// What the index names, after a look at everything: each blob is what its name says, and whatever is named is there whole.
@@ -397,7 +388,7 @@ fn two_processes_that_pull_the_same_into_one_store_fetch_it_once() {
     let first = Running::start(&mut scene.pull(&reference, "a.wasm"));
     scene.store.wait_part("cpu-burst");
     let second = Running::start(&mut scene.pull(&reference, "b.wasm"));
-    wait("the second to wait for the first", || second.has_open(&scene.store.part("cpu-burst")));
+    wait_until("the second to wait for the first", || second.has_open(&scene.store.part("cpu-burst")));
     scene.proxy.release();
     let (first, second) = (first.ran(), second.ran());
     scene.check(first, "a.wasm", "cpu-burst");
@@ -414,7 +405,7 @@ fn who_waits_for_a_pull_that_is_killed_goes_on_where_it_was() {
     let mut first = Running::start(&mut scene.pull(&reference, "a.wasm"));
     scene.store.wait_part("cpu-burst");
     let second = Running::start(&mut scene.pull(&reference, "b.wasm"));
-    wait("the second to wait for the first", || second.has_open(&scene.store.part("cpu-burst")));
+    wait_until("the second to wait for the first", || second.has_open(&scene.store.part("cpu-burst")));
     first.kill();
     scene.check(second.ran(), "b.wasm", "cpu-burst");
     let seen = scene.proxy.layers(layer("cpu-burst"));
@@ -617,8 +608,8 @@ fn an_agent_that_is_killed_in_the_middle_of_a_pull_goes_on_after_its_start_and_t
     }
 
     let agent = Agent::start(&scene.desk, &reference);
-    wait("the module", || agent.health() == json!("running"));
-    wait("what is left over to go", || store.parts().is_empty());
+    wait_until("the module", || agent.health() == json!("running"));
+    wait_until("what is left over to go", || store.parts().is_empty());
     assert_eq!(store.check().len(), 1);
     let seen = scene.proxy.layers(layer("cpu-burst"));
     assert_eq!(seen, [(None, PART), (Some(format!("bytes={PART}-")), size("cpu-burst") - PART)]);

@@ -14,7 +14,7 @@ use qosm_model::unit::Micros;
 use super::{CONTAINER, ID, POD, Tree, want};
 
 /// Long enough for an emulated machine under load.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Watched {
     tree: Tree,

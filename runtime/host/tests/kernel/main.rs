@@ -69,7 +69,7 @@ impl Tree {
 
     fn wait_for(&mut self, target: Target, knob: Knob, value: Value) {
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(20) {
+        while begun.elapsed() < Duration::from_secs(60) {
             for (of, which, result) in self.host.finished() {
                 if (of, which) == (target, knob) {
                     assert_eq!(result.unwrap(), value);
@@ -78,7 +78,7 @@ impl Tree {
             }
             sleep(Duration::from_millis(5));
         }
-        unreachable!("{knob} was not written within 20 s");
+        unreachable!("{knob} was not written within 60 s");
     }
 
     fn version(&self, controller: Controller) -> Option<CgroupVersion> {
@@ -513,7 +513,7 @@ impl Astray {
                 return (local, remote);
             }
             let progress = self.tree.host.migrations();
-            assert!(begun.elapsed() < Duration::from_secs(15), "{local} local, {remote} remote: {progress:?}");
+            assert!(begun.elapsed() < Duration::from_secs(45), "{local} local, {remote} remote: {progress:?}");
             sleep(Duration::from_millis(50));
         }
     }
