@@ -24,8 +24,11 @@ packages() {
         as='sudo -n'
     fi
     echo "==> installing $* through apt"
-    $as env DEBIAN_FRONTEND=noninteractive apt-get update -q &&
-        $as env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
+    # Another apt may be at work, on a fresh machine mostly the one that brings it up to date.
+    apt="$as env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3"
+    # A stale list is no reason to give up.
+    $apt update -q || true
+    $apt install -y -q --no-install-recommends "$@"
 }
 
 if ! command -v cc >/dev/null 2>&1; then
@@ -45,7 +48,7 @@ if command -v rustup >/dev/null 2>&1; then
 else
     command -v curl >/dev/null 2>&1 || packages curl ca-certificates || true
     script=$(mktemp)
-    if curl --proto '=https' --tlsv1.2 -sSf --connect-timeout 10 --max-time 60 -o "$script" https://sh.rustup.rs; then
+    if curl --proto '=https' --tlsv1.2 -sSf --connect-timeout 10 --retry 2 --max-time 60 -o "$script" https://sh.rustup.rs; then
         timeout 300 sh "$script" -y --no-modify-path --profile minimal --component clippy --component rustfmt \
             --default-toolchain "$wanted" || true
     fi

@@ -129,6 +129,11 @@ pub(crate) fn run(workspace: &Workspace, verb: &Verb) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Whether something is there of a cluster whose folder was not named, or of a node.
+pub(crate) fn is_left(workspace: &Workspace) -> bool {
+    default_dir(workspace).exists() || traces::owner().is_ok_and(|owner| owner.is_some())
+}
+
 /// Where a cluster lies whose folder was not named.
 pub(crate) fn default_dir(workspace: &Workspace) -> PathBuf {
     workspace.target().join("cluster")

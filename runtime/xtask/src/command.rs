@@ -30,6 +30,57 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// As [`run`], for what asks the network: tried three times, since a server may answer the next moment.
+///
+/// # Errors
+///
+/// As [`run`], after the last try.
+pub(crate) fn patient(command: &mut Command) -> Result<()> {
+    tried(&PAUSES, || run(command))
+}
+
+/// As [`output`], for what asks the network: tried three times.
+///
+/// # Errors
+///
+/// As [`output`], after the last try.
+pub(crate) fn patient_output(command: &mut Command) -> Result<String> {
+    tried(&PAUSES, || output(command))
+}
+
+/// How long is waited after the first and the second failure.
+pub(crate) const PAUSES: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(20)];
+
+/// Tries something once more after each pause, and says why.
+///
+/// # Errors
+///
+/// That of the last try.
+pub(crate) fn tried<T>(pauses: &[Duration], mut act: impl FnMut() -> Result<T>) -> Result<T> {
+    for pause in pauses {
+        match act() {
+            Ok(value) => return Ok(value),
+            Err(error) => {
+                println!("    {error:#}; once more in {} s", pause.as_secs());
+                thread::sleep(*pause);
+            }
+        }
+    }
+    act()
+}
+
+/// Prints an error with its causes.
+pub(crate) fn tell(error: &anyhow::Error) {
+    println!("    {error:#}");
+}
+
+/// Prints what went wrong where that ends nothing.
+pub(crate) fn warn(result: Result<()>) {
+    if let Err(error) = result {
+        println!("    warning: {error:#}");
+    }
+}
+
 /// Runs a command and returns what it printed to stdout.
 ///
 /// # Errors
@@ -123,7 +174,7 @@ pub(crate) fn signal_group(child: &Child, signal: Signal) {
 }
 
 /// The command as a person would type it: programs by their names, since the path to cargo says nothing.
-fn line(command: &Command) -> String {
+pub(crate) fn line(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let words = program.file_name().into_iter().chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
@@ -146,6 +197,21 @@ mod tests {
         let mut seen = Vec::new();
         each_line(&b"one\r\ntwo\n\xffthree"[..], |line| seen.push(line.to_owned())).unwrap();
         assert_eq!(seen, ["one", "two", "\u{fffd}three"]);
+    }
+
+    #[test]
+    fn what_fails_is_tried_three_times_and_what_works_is_not_tried_again() {
+        let mut tries = 0;
+        let mut act = |works_at: u32| {
+            tries = 0;
+            tried(&[Duration::ZERO; 2], || {
+                tries += 1;
+                anyhow::ensure!(tries == works_at, "try {tries}");
+                Ok(tries)
+            })
+            .map_err(|error| error.to_string())
+        };
+        assert_eq!((act(1), act(3), act(4)), (Ok(1), Ok(3), Err("try 3".to_owned())));
     }
 
     #[test]

@@ -23,6 +23,6 @@ pub(crate) fn install(workspace: &Workspace, package: &str, root: &Path) -> Resu
     // They are waited for more than they run.
     cargo.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1").env("CARGO_TARGET_DIR", &build);
     cargo.args(["install", package, "--locked", "--quiet", "--jobs", &jobs, "--root"]);
-    command::run(cargo.arg(root))?;
+    command::patient(cargo.arg(root))?;
     std::fs::remove_dir_all(&build).with_context(|| format!("{} cannot be removed", build.display()))
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::privilege::Privilege;
-use crate::{command, workspace};
+use crate::{command, setup, workspace};
 
 /// A package, a folder in it, and the program there.
 pub(crate) type Packaged = (&'static str, &'static str, &'static str);
@@ -53,7 +53,7 @@ pub(crate) fn find(cache: &Path, package: &str, folder: &str, prefix: &str) -> O
 /// apt's lists, where they can be had: a fresh machine has none.
 pub(crate) fn fetch_lists() {
     if let Some(mut update) = Privilege::here().command("apt-get", &[])
-        && let Err(error) = command::run(update.args(["update", "-q"]))
+        && let Err(error) = command::patient(update.args(setup::APT).args(["update", "-q"]))
     {
         println!("    {error}");
     }
@@ -69,7 +69,7 @@ pub(crate) fn fetch(cache: &Path, package: &str) -> Result<()> {
     let folder = tempfile::tempdir_in(cache).context("no folder to download to")?;
     // As root apt would download as the user _apt, who may not write here.
     let download = ["-q", "-o", "APT::Sandbox::User=root", "download", package];
-    command::run(Command::new("apt-get").args(download).current_dir(folder.path()))?;
+    command::patient(Command::new("apt-get").args(setup::APT).args(download).current_dir(folder.path()))?;
     let files = std::fs::read_dir(folder.path()).context("the download cannot be listed")?;
     let deb =
         files.filter_map(|entry| Some(entry.ok()?.path())).find(|path| path.extension().is_some_and(|e| e == "deb"));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{each_line, output, wait};
+use crate::command::{PAUSES, each_line, output, tried, wait};
 use crate::workspace;
 
 /// The Go that Kubernetes, Helm and the tools for registries ask for.
@@ -29,7 +29,9 @@ pub(crate) fn install(package: &str, file: &Path) -> Result<()> {
     let folder = tempfile::tempdir().context("no folder to build in")?;
     println!("    $ go install {package}   (minutes, once a version)");
     let mut install = command()?;
-    with_progress(install.args(["install", "-v", "-ldflags=-s -w", package]).env("GOBIN", folder.path()), package)?;
+    install.args(["install", "-v", "-ldflags=-s -w", package]).env("GOBIN", folder.path());
+    // It downloads as it builds, and what was built is not built again.
+    tried(&PAUSES, || with_progress(&mut install, package))?;
     let made = fs::read_dir(folder.path()).context("what was built cannot be listed")?.find_map(Result::ok);
     let made = made.with_context(|| format!("`go install {package}` built no program"))?.path();
     fs::copy(&made, file).with_context(|| format!("{} cannot be written", file.display()))?;

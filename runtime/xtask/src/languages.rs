@@ -47,7 +47,7 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     }
     let mut pip = Command::new(folder.join("bin/pip"));
     pip.args(["install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", "--no-deps"]);
-    command::run(pip.arg(format!("{COMPONENTIZE_PY}=={COMPONENTIZE_PY_VERSION}")))?;
+    command::patient(pip.arg(format!("{COMPONENTIZE_PY}=={COMPONENTIZE_PY_VERSION}")))?;
     // An install that was interrupted is begun anew.
     fs::write(&is_whole, "").with_context(|| format!("{} cannot be written", is_whole.display()))
 }

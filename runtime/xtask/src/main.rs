@@ -17,6 +17,7 @@ mod interrupt;
 mod keys;
 mod languages;
 mod lint;
+mod lock;
 mod modules;
 mod opa;
 mod place;
@@ -26,6 +27,7 @@ mod publish;
 mod registry;
 mod rego;
 mod setup;
+mod sweep;
 mod test;
 mod tree;
 mod vm;
@@ -79,6 +81,9 @@ enum Verb {
     /// Real container registries on this machine, for tests.
     #[command(subcommand)]
     Registry(registry::Verb),
+    /// The part of `test`'s sweep that needs root.
+    #[command(hide = true)]
+    Sweep,
     /// A small virtual machine with cgroup v2 and two NUMA nodes.
     #[command(subcommand)]
     Vm(vm::Verb),
@@ -135,6 +140,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Publish(args) => publish::run(&workspace, &args)?,
         Verb::Cluster(verb) => return cluster::run(&workspace, &verb),
         Verb::Registry(verb) => return registry::run(&workspace, &verb),
+        Verb::Sweep => sweep::of_ended_tests()?,
         Verb::Vm(vm::Verb::Run(args)) => {
             setup::install(&workspace, &[setup::Purpose::Test])?;
             return vm::run(&workspace, &args);

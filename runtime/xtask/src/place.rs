@@ -73,16 +73,46 @@ impl Place {
     }
 }
 
-/// Removes a folder, if it is there.
+/// Removes a folder, if it is there. It is put aside first: what a removal leaves that is cut off is not taken for the folder again, and
+/// goes with the next one.
 ///
 /// # Errors
 ///
 /// When it cannot be removed.
 pub(crate) fn remove(folder: &Path) -> Result<()> {
+    let mut aside = folder.as_os_str().to_owned();
+    aside.push(".removed");
+    let aside = PathBuf::from(aside);
+    remove_all(&aside)?;
+    match fs::rename(folder, &aside) {
+        Ok(()) => remove_all(&aside),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        // It may be one on which something is mounted, or whose parent is somebody else's.
+        Err(_) => remove_all(folder),
+    }
+}
+
+fn remove_all(folder: &Path) -> Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("{} cannot be removed", folder.display()))
         }
         Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removal_that_was_cut_off_is_finished_by_the_next() {
+        let top = tempfile::tempdir().unwrap();
+        let folder = top.path().join("cluster");
+        fs::create_dir_all(top.path().join("cluster.removed/data")).unwrap();
+        fs::create_dir_all(folder.join("data")).unwrap();
+        remove(&folder).unwrap();
+        remove(&folder).unwrap();
+        assert_eq!(fs::read_dir(top.path()).unwrap().count(), 0);
     }
 }

@@ -38,7 +38,14 @@ impl Process {
         let record = place.make(RECORDS)?.join(name);
         let log = log(place, name)?;
         // The shell writes down who it is before it becomes the program: there is no moment in which it runs and nobody knows.
-        let script = "cat /proc/$$/stat >\"$RECORD\" && exec \"$@\"";
+        // In one step, and not beside the record of the one before: half a record, or an old one, would be believed.
+        let script = "cat /proc/$$/stat >\"$RECORD.new\" && mv \"$RECORD.new\" \"$RECORD\" && exec \"$@\"";
+        match fs::remove_file(&record) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("{} cannot be removed", record.display()));
+            }
+            Ok(()) | Err(_) => {}
+        }
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", script, "sh"]).arg(command.get_program()).args(command.get_args());
         shell.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?)))).env("RECORD", &record);

@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use crate::command;
 use crate::interrupt::Interrupt;
 use crate::place::Place;
 use crate::process::{Process, tail};
@@ -60,23 +61,23 @@ pub(crate) fn run(workspace: &Workspace, verb: &Verb) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Registries for as long as somebody needs them: those that run, or ones that are taken down afterwards.
+/// Registries for as long as somebody needs them.
 pub(crate) struct Registries {
     place: Place,
-    /// Whether they are this one's to take down.
-    ours: bool,
 }
 
 impl Registries {
-    /// Starts the registries, unless all run.
+    /// Starts registries that hold nothing. Those that run, or that an earlier run left, are ended: what they hold is signed by keys
+    /// that are gone.
     ///
     /// # Errors
     ///
-    /// As `up`: nothing runs then that did not run before.
-    pub(crate) fn up(workspace: &Workspace, interrupt: &Interrupt) -> Result<Self> {
+    /// As `down` and `up`: nothing runs then.
+    pub(crate) fn fresh(workspace: &Workspace, interrupt: &Interrupt) -> Result<Self> {
         let place = place(workspace)?;
-        let ours = up::run(&place, &Programs::find(workspace)?, interrupt)? == up::Begun::Now;
-        Ok(Self { place, ours })
+        down::run(&place)?;
+        up::run(&place, &Programs::find(workspace)?, interrupt)?;
+        Ok(Self { place })
     }
 
     /// The file that tells everything about them.
@@ -89,14 +90,20 @@ impl Registries {
         up::tails(&self.place);
     }
 
-    /// Takes them down, if they were not up before.
-    ///
-    /// # Errors
-    ///
-    /// As `down`.
-    pub(crate) fn leave(self) -> Result<()> {
-        if self.ours { down::run(&self.place) } else { Ok(()) }
+    /// Takes them down. What could not be taken away is told, and swept before the next run.
+    pub(crate) fn leave(self) {
+        command::warn(down::run(&self.place));
     }
+}
+
+/// Ends registries that an earlier run left, if there are any.
+///
+/// # Errors
+///
+/// As `down`.
+pub(crate) fn sweep(workspace: &Workspace) -> Result<()> {
+    let place = place(workspace)?;
+    if place.dir().exists() { down::run(&place) } else { Ok(()) }
 }
 
 /// Where the registries lie.

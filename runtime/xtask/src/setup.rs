@@ -122,11 +122,15 @@ pub(crate) fn packages(what: &str, names: &[&str]) -> Result<()> {
         bail!("{what} is missing, and only root can install it: run `sudo {by_hand}`");
     };
     // A stale or unreachable list is no reason to give up: what is wanted may be in the lists of another source.
-    if let Err(error) = command::run(update.args(["update", "-q"])) {
+    // Another apt may be at work, on a fresh machine mostly the one that brings it up to date.
+    if let Err(error) = command::patient(update.args(APT).args(["update", "-q"])) {
         println!("    {error}");
     }
-    command::run(install.args(["install", "-y", "-q", "--no-install-recommends"]).args(names))
+    command::patient(install.args(APT).args(["install", "-y", "-q", "--no-install-recommends"]).args(names))
 }
+
+/// apt waits up to ten minutes for another one, and tries each download three times.
+pub(crate) const APT: [&str; 4] = ["-o", "DPkg::Lock::Timeout=600", "-o", "Acquire::Retries=3"];
 
 /// A Rust for Wasm: rustup's target where its server answers, else Debian's packages.
 fn wasm(workspace: &Workspace) -> Result<()> {

@@ -44,6 +44,25 @@ pub(crate) fn run(place: &Place) -> Result<()> {
     Ok(())
 }
 
+/// Takes away what another cluster's node left on this machine, if nothing of that cluster runs any more.
+///
+/// # Errors
+///
+/// What could not be put back.
+pub(crate) fn forget_ended_owner(place: &Place) -> Result<()> {
+    let Some(owner) = traces::owner()?.filter(|owner| owner != place.dir()) else { return Ok(()) };
+    let owner = Place::at(owner)?;
+    let runs = |component: &Component| {
+        Process::running(&owner, component.name()).is_some()
+            || !Process::with_argument(&component.mark(&owner)).is_empty()
+    };
+    if Component::CONTROL_PLANE.iter().chain(&Component::NODE).any(runs) {
+        return Ok(());
+    }
+    println!("    the cluster in {} has ended without being taken down", owner.dir().display());
+    run(&owner)
+}
+
 /// Whether a folder is a cluster's, even if nothing in it can be read any more.
 fn is_ours(dir: &Path) -> bool {
     dir.join("cluster.json").exists()

@@ -72,7 +72,18 @@ impl Download {
 
 fn curl(seconds: &str) -> Command {
     let mut curl = Command::new("curl");
-    curl.args(["--fail", "--silent", "--show-error", "--location", "--connect-timeout", "10", "--max-time", seconds]);
+    curl.args([
+        "--fail",
+        "--silent",
+        "--show-error",
+        "--location",
+        "--connect-timeout",
+        "10",
+        "--retry",
+        "2",
+        "--max-time",
+        seconds,
+    ]);
     curl
 }
 

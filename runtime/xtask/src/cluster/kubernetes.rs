@@ -32,7 +32,8 @@ impl Module {
         fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
         let module = format!("k8s.io/kubernetes@v{version}");
         println!("    $ go mod download {module}");
-        let printed = command::output(go::command()?.args(["mod", "download", "-json", &module]).current_dir(&folder))?;
+        let printed =
+            command::patient_output(go::command()?.args(["mod", "download", "-json", &module]).current_dir(&folder))?;
         let downloaded: Downloaded = serde_json::from_str(&printed).context("`go mod download` printed no JSON")?;
         let theirs = fs::read_to_string(&downloaded.go_mod)
             .with_context(|| format!("{} cannot be read", downloaded.go_mod.display()))?;

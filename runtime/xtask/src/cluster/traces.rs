@@ -67,9 +67,9 @@ pub(crate) fn note(place: &Place) -> Result<()> {
         sysctls: SYSCTLS.iter().filter_map(sysctl).collect(),
         absent: FOLDERS.iter().map(PathBuf::from).filter(|folder| !folder.exists()).collect(),
     };
-    fs::create_dir_all(RUN).with_context(|| format!("{RUN} cannot be made"))?;
-    let text = serde_json::to_string_pretty(&before).context("what was noted is no JSON")?;
-    fs::write(file(), text).with_context(|| format!("{} cannot be written", file().display()))?;
+    let run = Place::at(RUN.into())?;
+    run.make("")?;
+    run.write(NOTE, &serde_json::to_string_pretty(&before).context("what was noted is no JSON")?)?;
     make_cgroup()
 }
 
@@ -86,6 +86,15 @@ pub(crate) fn refuse_another(place: &Place) -> Result<()> {
         }
         Some(_) | None => Ok(()),
     }
+}
+
+/// The folder of the cluster that has, or had, a node on this machine.
+///
+/// # Errors
+///
+/// When what was noted cannot be read.
+pub(crate) fn owner() -> Result<Option<PathBuf>> {
+    Ok(read()?.map(|before| before.owner))
 }
 
 /// Whether this cluster has, or had, a node on this machine.
@@ -137,8 +146,11 @@ pub(crate) fn end_pods() -> Result<()> {
     cgroups().iter().try_for_each(|group| cgroup::remove(group))
 }
 
+/// What was noted, in the node's folder for sockets.
+const NOTE: &str = "before.json";
+
 fn file() -> PathBuf {
-    Path::new(RUN).join("before.json")
+    Path::new(RUN).join(NOTE)
 }
 
 fn read() -> Result<Option<Before>> {

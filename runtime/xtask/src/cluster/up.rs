@@ -30,7 +30,7 @@ const FAREWELL: Duration = Duration::from_secs(15);
 pub(crate) fn run(workspace: &Workspace, place: &Place, programs: &Programs, wanted: &Up) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     let begun = Instant::now();
-    let choices = choose(place, wanted.node)?;
+    let choices = choose(workspace, place, wanted.node)?;
     let started = all(place, &choices, programs, &interrupt);
     if interrupt.asked() {
         down::run(place)?;
@@ -87,15 +87,19 @@ pub(crate) fn stop(place: &Place, component: Component) -> Result<()> {
 }
 
 /// What was chosen, now or when the cluster was made.
-fn choose(place: &Place, node: bool) -> Result<Choices> {
+fn choose(workspace: &Workspace, place: &Place, node: bool) -> Result<Choices> {
     if let Some(choices) = place.choices()? {
         let dir = place.dir().display();
         ensure!(choices.node || !node, "the cluster in {dir} was made without a node: take it down first");
         return Ok(choices);
     }
-    // `down` removes the folder with all that is in it.
+    // `down` removes the folder with all that is in it. The one in the target directory is ours whatever a `down` that was cut off left.
+    if place.dir() == super::default_dir(workspace) {
+        crate::place::remove(place.dir())?;
+    }
     ensure!(place.is_empty(), "{} holds other things than a cluster", place.dir().display());
     if node {
+        down::forget_ended_owner(place)?;
         traces::refuse_another(place)?;
     }
     let choices = Choices::make(node)?;

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::bed::FILE;
 use super::instance::Instance;
 use crate::place::Place;
 use crate::process::Process;
@@ -23,7 +22,7 @@ pub(crate) fn run(place: &Place) -> Result<()> {
             process.end(Duration::ZERO)?;
         }
     }
-    if !place.path(FILE).exists() {
+    if !place.dir().exists() {
         println!("    there are no registries in {}", place.dir().display());
         return Ok(());
     }

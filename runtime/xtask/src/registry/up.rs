@@ -16,16 +16,7 @@ use crate::process::Process;
 use crate::workspace::Workspace;
 
 /// How long a registry may take to listen. It takes a moment; a machine that is busy takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Since when the registries run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Begun {
-    /// They were not all there.
-    Now,
-    /// They ran already.
-    Before,
-}
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Starts the registries and waits until they listen. Where all run nothing happens; where some do they are ended, since what they
 /// hold belongs to a bed that is no more. After a failure nothing is left running.
@@ -33,16 +24,15 @@ pub(crate) enum Begun {
 /// # Errors
 ///
 /// What did not start, after the last lines of its log.
-pub(crate) fn run(place: &Place, programs: &Programs, interrupt: &Interrupt) -> Result<Begun> {
+pub(crate) fn run(place: &Place, programs: &Programs, interrupt: &Interrupt) -> Result<()> {
     let runs = |instance: &Instance| Process::running(place, instance.name()).is_some();
     if Bed::read(place).is_ok_and(|bed| bed.is_some()) && Instance::ALL.iter().all(runs) {
-        return Ok(Begun::Before);
+        return Ok(());
     }
-    if place.path(FILE).exists() {
+    // The folder is one of the target directory's, so whatever a `down` that was cut off left in it is no one's.
+    if !place.is_empty() {
         down::run(place)?;
     }
-    // `down` removes the folder with all that is in it.
-    ensure!(place.is_empty(), "{} holds other things than registries", place.dir().display());
     command::heading("registries on this machine");
     let started = all(place, programs, interrupt);
     if started.is_err() {
@@ -51,7 +41,7 @@ pub(crate) fn run(place: &Place, programs: &Programs, interrupt: &Interrupt) -> 
         }
         down::run(place)?;
     }
-    started.map(|()| Begun::Now)
+    started
 }
 
 /// Tells a person how to push to them.

@@ -5,48 +5,37 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
-use super::interruptible::counted;
-use super::{CLUSTER, Tally, TestProgram, programs};
+use super::program::{TestProgram, staged};
+use super::{CLUSTER, Run, Selection, Stage, Tally};
 use crate::cluster::{Programs, default_dir};
-use crate::command;
-use crate::interrupt::Interrupt;
-use crate::privilege::Privilege;
 use crate::registry::Registries;
-use crate::rego;
-use crate::workspace::Workspace;
+use crate::{command, rego};
 
 /// Builds the tests, runs them and counts what they report.
 ///
 /// # Errors
 ///
-/// When something cannot be built, the cluster does not come up, or this process is asked to end.
-pub(super) fn run(workspace: &Workspace, privilege: Privilege, filter: Option<&str>, tally: &mut Tally) -> Result<()> {
-    let tools = Programs::find(workspace)?;
+/// When something cannot be built, or the cluster does not come up.
+pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
+    let tools = Programs::find(run.workspace)?;
     command::heading("building the cluster tests");
-    let tests = programs(workspace, CLUSTER)?;
-    // From here on Ctrl-C ends the tests, and the cluster is taken down.
-    let interrupt = Interrupt::listen()?;
+    let tests = staged(run.workspace, CLUSTER)?;
     command::heading("a cluster with a node on this machine");
     // By its path: cargo has just built it anew, and this process runs from a file that is no more.
-    let xtask = workspace.target().join("release/xtask");
+    let xtask = run.workspace.target().join("release/xtask");
     let before = tally.failed;
+    let registries = Registries::fresh(run.workspace, &run.interrupt)?;
     // What an earlier run may have left would answer in this one's place.
-    let registries = Registries::up(workspace, &interrupt)?;
-    let bed = registries.bed();
     let result = cluster(&xtask, &["down"])
         .and_then(|()| cluster(&xtask, &["up", "--node"]))
-        .and_then(|()| all(workspace, privilege, &tools, &xtask, &bed, &tests, filter, &interrupt, tally));
-    let failed = result.is_err() || tally.failed > before;
-    let told = if failed && !interrupt.asked() { cluster(&xtask, &["logs"]) } else { Ok(()) };
-    let down = cluster(&xtask, &["down"]);
-    registries.leave()?;
-    down?;
-    told?;
-    if interrupt.asked() {
-        bail!("interrupted");
+        .and_then(|()| all(run, &tools, &xtask, &registries, &tests, selection, tally));
+    if (result.is_err() || tally.failed > before) && !run.interrupt.asked() {
+        command::warn(cluster(&xtask, &["logs"]));
     }
+    command::warn(cluster(&xtask, &["down"]));
+    registries.leave();
     result
 }
 
@@ -55,23 +44,24 @@ fn cluster(xtask: &Path, args: &[&str]) -> Result<()> {
     command::run(Command::new(xtask).arg("cluster").args(args))
 }
 
-#[expect(clippy::too_many_arguments, reason = "the tests are told where everything is")]
 fn all(
-    workspace: &Workspace,
-    privilege: Privilege,
+    run: &Run<'_>,
     tools: &Programs,
     xtask: &Path,
-    bed: &Path,
+    registries: &Registries,
     tests: &[TestProgram],
-    filter: Option<&str>,
-    interrupt: &Interrupt,
+    selection: &Selection<'_>,
     tally: &mut Tally,
 ) -> Result<()> {
-    let dir = default_dir(workspace);
-    let (config, binary, modules) = (dir.join("admin.kubeconfig"), workspace.binary(), workspace.modules());
-    let bundles = rego::bundles(workspace);
-    let variables: [(&str, &OsStr); 10] = [
+    let workspace = run.workspace;
+    let (dir, bed) = (default_dir(workspace), registries.bed());
+    let (config, cache) = (dir.join("admin.kubeconfig"), dir.join("kubectl-cache"));
+    let (binary, modules, bundles) = (workspace.binary(), workspace.modules(), rego::bundles(workspace));
+    let variables: [(&str, &OsStr); 12] = [
         ("KUBECONFIG", config.as_ref()),
+        // What kubectl and helm remember of a server is of this one: in the user's own cache the next cluster has the same address.
+        ("KUBECACHEDIR", cache.as_ref()),
+        ("HELM_CACHE_HOME", cache.as_ref()),
         ("QOSM_TEST_CLUSTER", dir.as_ref()),
         ("QOSM_XTASK", xtask.as_ref()),
         ("QOSM_REGISTRY_BED", bed.as_ref()),
@@ -84,10 +74,8 @@ fn all(
     ];
     for test in tests {
         command::heading(&format!("cluster tests of {}", test.package));
-        let mut program = privilege.command(&test.program, &variables).context("root is not to be had")?;
         // One at a time: there is one node, and what is measured on it would measure the others.
-        program.args(["--test-threads=1"]).args(filter).current_dir(&test.folder);
-        counted(&mut program, interrupt, tally)?;
+        test.run_as_root(run, Stage::Cluster, selection, tally, &variables)?;
     }
     Ok(())
 }

@@ -1,54 +1,44 @@
-//! The tests beside container registries: starts them, if they do not run, and takes them down then, whatever happened.
+//! The tests beside container registries: starts them and takes them down, whatever happened.
 
-use std::process::Command;
+use anyhow::Result;
 
-use anyhow::{Result, bail};
-
-use super::interruptible::counted;
-use super::{REGISTRY, Tally, TestProgram, programs};
+use super::program::{TestProgram, staged};
+use super::{REGISTRY, Run, Selection, Stage, Tally};
 use crate::command;
-use crate::interrupt::Interrupt;
 use crate::registry::Registries;
-use crate::workspace::Workspace;
 
 /// Builds the tests, runs them and counts what they report.
 ///
 /// # Errors
 ///
-/// When something cannot be built, the registries do not come up, or this process is asked to end.
-pub(super) fn run(workspace: &Workspace, filter: Option<&str>, tally: &mut Tally) -> Result<()> {
+/// When something cannot be built, or the registries do not come up.
+pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
     command::heading("building the registry tests");
-    let tests = programs(workspace, REGISTRY)?;
-    // From here on Ctrl-C ends the tests, and the registries are taken down.
-    let interrupt = Interrupt::listen()?;
-    let registries = Registries::up(workspace, &interrupt)?;
+    let tests = staged(run.workspace, REGISTRY)?;
+    let registries = Registries::fresh(run.workspace, &run.interrupt)?;
     let before = tally.failed;
-    let result = all(workspace, &registries, &tests, filter, &interrupt, tally);
-    if (result.is_err() || tally.failed > before) && !interrupt.asked() {
+    let result = all(run, &registries, &tests, selection, tally);
+    if (result.is_err() || tally.failed > before) && !run.interrupt.asked() {
         registries.tails();
     }
-    registries.leave()?;
-    if interrupt.asked() {
-        bail!("interrupted");
-    }
+    registries.leave();
     result
 }
 
 fn all(
-    workspace: &Workspace,
+    run: &Run<'_>,
     registries: &Registries,
     tests: &[TestProgram],
-    filter: Option<&str>,
-    interrupt: &Interrupt,
+    selection: &Selection<'_>,
     tally: &mut Tally,
 ) -> Result<()> {
     for test in tests {
         command::heading(&format!("registry tests of {}", test.package));
-        let mut program = Command::new(&test.program);
-        program.env("QOSM_REGISTRY_BED", registries.bed()).env("RUST_BACKTRACE", "1");
-        program.env("QOSM_BIN", workspace.binary()).env("QOSM_MODULES", workspace.modules());
-        program.args(["--test-threads=1"]).args(filter).current_dir(&test.folder);
-        counted(&mut program, interrupt, tally)?;
+        test.run(run, Stage::Registry, selection, tally, |program| {
+            program.env("QOSM_REGISTRY_BED", registries.bed()).env("RUST_BACKTRACE", "1");
+            program.env("QOSM_BIN", run.workspace.binary()).env("QOSM_MODULES", run.workspace.modules());
+            program.arg("--test-threads=1");
+        })?;
     }
     Ok(())
 }

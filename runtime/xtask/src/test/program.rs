@@ -1,0 +1,195 @@
+//! Test programs: what cargo compiles them to, and running them.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+
+use super::tally::Reading;
+use super::{Run, Selection, Stage, Tally};
+use crate::workspace::Workspace;
+use crate::{command, modules};
+
+/// What stands for a program where `cargo test` runs the examples in the documentation.
+pub(super) const DOCTESTS: &str = "doctests";
+
+/// A test program with the crate that it is of.
+#[derive(Debug)]
+pub(super) struct TestProgram {
+    pub(super) package: String,
+    target: String,
+    folder: PathBuf,
+    pub(super) program: PathBuf,
+}
+
+impl TestProgram {
+    #[cfg(test)]
+    pub(super) fn fake(package: &str) -> Self {
+        Self { package: package.into(), target: "kernel".into(), folder: "/".into(), program: "/x".into() }
+    }
+
+    /// What it is called in counts and lists: `qosm-host kernel`.
+    pub(super) fn name(&self) -> String {
+        format!("{} {}", self.package, self.target)
+    }
+
+    /// Runs what is selected of it, with as many threads as it likes.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started.
+    pub(super) fn run(
+        &self,
+        run: &Run<'_>,
+        stage: Stage,
+        selection: &Selection<'_>,
+        tally: &mut Tally,
+        prepare: impl Fn(&mut Command),
+    ) -> Result<()> {
+        for args in selection.runs(&self.name()) {
+            let mut program = Command::new(&self.program);
+            prepare(&mut program);
+            // As cargo does it.
+            program.args(args).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+            counted(run, stage, &self.name(), &mut program, tally)?;
+        }
+        Ok(())
+    }
+
+    /// Runs what is selected of it as root and one test at a time.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started, or not as root.
+    pub(super) fn run_as_root(
+        &self,
+        run: &Run<'_>,
+        stage: Stage,
+        selection: &Selection<'_>,
+        tally: &mut Tally,
+        variables: &[(&str, &OsStr)],
+    ) -> Result<()> {
+        for args in selection.runs(&self.name()) {
+            let program = run.privilege.command(&self.program, variables);
+            let mut program = program.context("root is not to be had")?;
+            program.arg("--test-threads=1").args(args).current_dir(&self.folder);
+            counted(run, stage, &self.name(), &mut program, tally)?;
+        }
+        Ok(())
+    }
+}
+
+/// Compiles what `cargo test` runs unasked, but for doctests, and returns the programs.
+///
+/// # Errors
+///
+/// When something does not compile.
+pub(super) fn unasked(workspace: &Workspace) -> Result<Vec<TestProgram>> {
+    compiled(workspace, &[], |target| target.test)
+}
+
+/// Compiles each crate's target of that name that `cargo test` does not run unasked, and returns the programs.
+///
+/// # Errors
+///
+/// When there is none, or one does not compile.
+pub(super) fn staged(workspace: &Workspace, name: &str) -> Result<Vec<TestProgram>> {
+    let is_wanted = |target: &qosm_build::Target| {
+        target.name == name && !target.test && target.kind.iter().any(|kind| kind == "test")
+    };
+    if !modules::packages(workspace)?.iter().any(|package| package.targets.iter().any(is_wanted)) {
+        bail!("no crate has a test target `{name}`: its tests are gone");
+    }
+    compiled(workspace, &["--test", name], is_wanted)
+}
+
+fn compiled(
+    workspace: &Workspace,
+    args: &[&str],
+    is_wanted: impl Fn(&qosm_build::Target) -> bool,
+) -> Result<Vec<TestProgram>> {
+    /// One line that `cargo --message-format=json` prints; the fields of all kinds of line in one.
+    #[derive(Deserialize)]
+    struct Message {
+        manifest_path: Option<PathBuf>,
+        target: Option<qosm_build::Target>,
+        profile: Option<Profile>,
+        executable: Option<PathBuf>,
+    }
+    #[derive(Deserialize)]
+    struct Profile {
+        test: bool,
+    }
+    let packages = modules::packages(workspace)?;
+    let mut tests = Vec::new();
+    let mut cargo = workspace.cargo();
+    cargo.args(["test", "--release", "--workspace", "--no-run"]).args(args);
+    let status = command::lines(cargo.arg("--message-format=json-render-diagnostics"), |line| {
+        let Ok(message) = serde_json::from_str::<Message>(line) else { return };
+        let (Some(manifest), Some(target), Some(program)) = (message.manifest_path, message.target, message.executable)
+        else {
+            return;
+        };
+        // The binaries that integration tests run are no tests.
+        let is_test = message.profile.is_some_and(|profile| profile.test);
+        let package = packages.iter().find(|package| package.manifest_path == manifest);
+        if let Some(package) = package.filter(|_| is_test && is_wanted(&target)) {
+            let folder = manifest.parent().unwrap_or(workspace.root()).to_path_buf();
+            tests.push(TestProgram { package: package.name.clone(), target: target.name, folder, program });
+        }
+    })?;
+    ensure!(status.success(), "the tests do not compile");
+    ensure!(!tests.is_empty(), "cargo compiled no test");
+    tests.sort_by_key(TestProgram::name);
+    Ok(tests)
+}
+
+/// Runs a test program and counts what it reports, line by line as it comes. Ends it when this process is asked to end.
+///
+/// # Errors
+///
+/// When it cannot be started or its output cannot be read.
+pub(super) fn counted(run: &Run<'_>, stage: Stage, name: &str, program: &mut Command, tally: &mut Tally) -> Result<()> {
+    println!("    $ {}", command::line(program));
+    let mut child = program
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("the tests of {name} cannot be started"))?;
+    let stdout = child.stdout.take().context("a piped command has no stdout")?;
+    let pid = Pid::from_child(&child);
+    let ended = Arc::new(AtomicBool::new(false));
+    let watch = {
+        let (ended, interrupt) = (Arc::clone(&ended), run.interrupt.clone());
+        thread::spawn(move || {
+            while !ended.load(Ordering::Relaxed) {
+                if interrupt.asked() {
+                    // Through `sudo` it is out of reach, and hears of Ctrl-C itself.
+                    let _ = kill_process(pid, Signal::TERM);
+                    return;
+                }
+                thread::sleep(Duration::from_millis(100));
+            }
+        })
+    };
+    let mut reading = Reading::new(stage, name);
+    let read = command::each_line(stdout, |line| {
+        reading.line(line);
+        println!("{line}");
+    });
+    // Not waited for until nobody can signal it any more: until then its number is its own.
+    ended.store(true, Ordering::Relaxed);
+    // It does not fail.
+    let _ = watch.join();
+    let status = child.wait().with_context(|| format!("the tests of {name} cannot be waited for"))?;
+    read.with_context(|| format!("the output of the tests of {name} cannot be read"))?;
+    tally.add(reading.end(status.success()));
+    Ok(())
+}

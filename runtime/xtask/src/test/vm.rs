@@ -1,0 +1,100 @@
+//! The kernel tests in a VM with cgroup v2.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::program::{TestProgram, staged};
+use super::tally::Reading;
+use super::{KERNEL, Run, Selection, Stage, Tally};
+use crate::vm::{self, Share};
+use crate::{command, rego};
+
+/// Emulation is slow, and an unlucky machine is slow to emulate; a hang is longer still.
+const LIMIT: Duration = Duration::from_secs(25 * 60);
+
+/// What the guest prints before each run of a program, before the program's name.
+const BEGINS: &str = "qosm-test: begin ";
+/// What it prints after one, before how it ended.
+const ENDED: &str = "qosm-test: ended ";
+const GOOD: &str = "well";
+
+/// All in one boot; the guest sees the programs, the agent and the modules, and nothing else of this machine.
+///
+/// # Errors
+///
+/// When the tests do not compile, or the machine does not boot or goes down before they have ended.
+pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
+    command::heading("building the kernel tests");
+    let tests = staged(run.workspace, KERNEL)?;
+    command::heading("kernel tests in a VM with cgroup v2 and two NUMA nodes");
+    let mut files = vec![
+        Share { host: run.workspace.binary(), guest: "/bin/qosm".into() },
+        Share { host: run.workspace.modules(), guest: "/policies".into() },
+        Share { host: rego::bundles(run.workspace), guest: "/bundles".into() },
+    ];
+    files.extend(tests.iter().map(|test| Share { host: test.program.clone(), guest: guest_program(test).into() }));
+    let mut current: Option<Reading> = None;
+    let code = vm::script_in_vm(run.workspace, &files, &script(&tests, selection), LIMIT, |line| {
+        if let Some(name) = line.strip_prefix(BEGINS) {
+            current = Some(Reading::new(Stage::Vm, name.trim()));
+        } else if let Some(end) = line.strip_prefix(ENDED) {
+            // A console's line ends in CR LF.
+            let is_good = end.trim() == GOOD;
+            tally.add(current.take().map(|reading| reading.end(is_good)).unwrap_or_default());
+        } else if let Some(reading) = &mut current {
+            reading.line(line);
+        }
+        println!("{line}");
+    });
+    // What has begun and not ended took the machine along.
+    let unended = current.is_some();
+    tally.add(current.take().map(|reading| reading.end(false)).unwrap_or_default());
+    match code {
+        Ok(code) => ensure!(code == 0 || unended || tally.failed > 0, "the guest's script ended with {code}"),
+        Err(error) if unended => command::tell(&error),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+fn guest_program(test: &TestProgram) -> String {
+    format!("/bin/{KERNEL}-{}", test.package)
+}
+
+/// `QOSM_TEST_VM` tells tests that all they need is there: what is skipped elsewhere fails here.
+fn script(tests: &[TestProgram], selection: &Selection<'_>) -> String {
+    let mut script =
+        "export QOSM_BIN=/bin/qosm QOSM_MODULES=/policies QOSM_BUNDLES=/bundles QOSM_DISK=/disk QOSM_TEST_VM=1 \
+         RUST_BACKTRACE=1\n"
+            .to_owned();
+    for test in tests {
+        let (program, name) = (guest_program(test), test.name());
+        for args in selection.runs(&name) {
+            let args: String = args.iter().map(|arg| format!(" '{}'", arg.replace('\'', ""))).collect();
+            script += &format!(
+                "echo '{BEGINS}{name}'\nif {program} --test-threads=1{args}; then echo '{ENDED}{GOOD}'; else echo '{ENDED}bad'; fi\n"
+            );
+        }
+    }
+    script
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tally::Failure;
+    use super::*;
+
+    #[test]
+    fn the_guest_runs_every_program_even_after_a_failure() {
+        let tests = ["one", "two"].map(TestProgram::fake);
+        let all = script(&tests, &Selection::All(Some("it's")));
+        assert!(all.contains("if /bin/kernel-one --test-threads=1 'its'; then"), "{all}");
+        assert!(all.contains("if /bin/kernel-two"), "{all}");
+        let failure =
+            Failure { stage: Stage::Vm, program: "two kernel".into(), test: "a::b".into(), output: String::new() };
+        let again = script(&tests, &Selection::Again(&[failure]));
+        assert!(again.contains("if /bin/kernel-two --test-threads=1 '--exact' 'a::b'; then"), "{again}");
+        assert!(!again.contains("kernel-one"), "{again}");
+    }
+}
