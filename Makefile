@@ -8,7 +8,7 @@ IMAGE ?= ghcr.io/qosm/qosm:$(VERSION)
 HELM ?= helm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo bench bench-workloads bench-fleet cluster registry publish lint format book image manifests clean
+.PHONY: help setup build test demo soak bench bench-workloads bench-fleet bench-colocation cluster registry publish lint format book image manifests clean
 
 help:  ## this list
 	@echo 'make VERB, where VERB is one of'
@@ -18,11 +18,14 @@ help:  ## this list
 setup:  ## install everything that the other verbs need
 	@$(XTASK) setup $(ARGS)
 
-build:  ## the agent, target/release/qosm, and the default modules, target/policies/*.wasm
+build:  ## target/release/qosm, target/release/qosm-policy, and the default modules, target/policies/*.wasm
 	@$(XTASK) build $(ARGS)
 
 test:  ## all tests: unit, modules, this machine's kernel (as root), a small VM with cgroup v2, registries, a cluster (as root)
 	@$(XTASK) test $(ARGS)
+
+soak:  ## hours of kill -9 at random moments, and a million ticks: nothing lost, left behind or grown (as root)
+	@$(XTASK) soak $(ARGS)
 
 demo:  ## a throttled web server, then the same with CPU Burst (as root; otherwise a recorded run); then pages that come home
 	@$(XTASK) demo $(ARGS)
@@ -35,6 +38,9 @@ bench-workloads:  ## memory QoS under overcommit, in a VM with cgroup v2: none a
 
 bench-fleet:  ## ten thousand nodes' reports at a real API server, and what one agent takes beside it
 	@$(XTASK) bench-fleet $(ARGS)
+
+bench-colocation:  ## a server alone, beside batch work, and beside the same under qosm: latency against utilisation (as root, about seven minutes)
+	@$(XTASK) bench-colocation $(ARGS)
 
 cluster:  ## a cluster of one node on this machine with this build's image in it, to try things out (as root); prints what to type
 	@$(XTASK) cluster up --node --image $(ARGS)

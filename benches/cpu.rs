@@ -14,13 +14,17 @@ use qosm_benches::cgroups::Tree;
 use qosm_benches::figures::{self, Figure, Figures};
 use qosm_benches::modules;
 use qosm_benches::ticking::Ticking;
-use qosm_benches::{is_wanted, workload};
+use qosm_benches::{is_wanted, length, workload};
 use qosm_engine::{Compiler, Engine};
 use rustix::time::{ClockId, clock_gettime};
 
 const CONTAINERS: u32 = 300;
 const TICKS: u32 = 20;
 const TICK: Duration = Duration::from_secs(1);
+
+fn ticks() -> u32 {
+    length(TICKS, 2)
+}
 
 fn main() -> ExitCode {
     if !is_wanted("cpu") {
@@ -61,7 +65,7 @@ fn run() -> anyhow::Result<()> {
     println!("cpu/recorded/{CONTAINERS}");
     recorded.print();
     let size = file.as_file().metadata().context("the recording is gone")?.len();
-    println!("    {} KiB a tick", size / u64::from(TICKS) / 1024);
+    println!("    {} KiB a tick", size / u64::from(ticks()) / 1024);
 
     let figures = [
         ("percent", at_work.percent),
@@ -84,7 +88,8 @@ impl Measured {
     fn print(&self) {
         let Self { percent, mean, longest } = self;
         println!(
-            "    {mean:.3} % of one core over {TICKS} s (median second: {:.3} %); longest tick: {longest:.2?}",
+            "    {mean:.3} % of one core over {} s (median second: {:.3} %); longest tick: {longest:.2?}",
+            ticks(),
             percent.median
         );
     }
@@ -96,7 +101,7 @@ fn measure(agent: &mut Ticking) -> Measured {
     let mut percents = Vec::new();
     let mut longest = Duration::ZERO;
     let mut last = before;
-    for tick in 1..=TICKS {
+    for tick in 1..=ticks() {
         sleep((begun + TICK * tick).saturating_duration_since(Instant::now()));
         let start = Instant::now();
         agent.tick();

@@ -9,7 +9,7 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use criterion::BenchmarkId;
 use qosm_benches::{modules, workload};
-use qosm_engine::{Compiler, Engine, ModuleCache};
+use qosm_engine::{Compiler, Engine, Memory, ModuleCache};
 
 const PODS: u32 = 100;
 
@@ -19,7 +19,8 @@ fn main() -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("no folder for the cache")?;
     let cache = ModuleCache::open(Dir::open_ambient_dir(folder.path(), ambient_authority())?)?;
     // A miss would have to compile and cannot: so it ends the bench.
-    let none = Compiler::Child { program: folder.path().join("no-compiler"), args: Vec::new() };
+    let none =
+        Compiler::Child { program: folder.path().join("no-compiler"), args: Vec::new(), memory: Memory::default() };
     let pods = workload::pods(PODS);
     let mut group = criterion.benchmark_group("load");
     for name in modules::DEFAULT {

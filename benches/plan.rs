@@ -6,7 +6,7 @@
 use anyhow::Context;
 use criterion::{BatchSize, BenchmarkId, SamplingMode};
 use qosm_agent::config::AgentConfig;
-use qosm_agent::{Agent, LoadedPolicy, Mode, Now, Parts};
+use qosm_agent::{Agent, AgentOptions, LoadedPolicy, Mode, Now};
 use qosm_benches::{modules, workload};
 use qosm_engine::{Compiler, Engine};
 use qosm_host::simulated::Spec;
@@ -56,14 +56,14 @@ fn agent(engine: &Engine, policy: &LoadedPolicy, pods: &[Pod]) -> anyhow::Result
     for pod in pods {
         host.provision(pod).with_context(|| format!("no cgroups for {}", pod.key()))?;
     }
-    Ok(Agent::new(Parts {
+    Ok(Agent::new(AgentOptions {
         host,
         engine: engine.clone(),
         policies: vec![policy.clone()],
-        unloaded: Vec::new(),
+        load_failed: Vec::new(),
         config: AgentConfig::default(),
         mode: Mode::Plan,
-        make_cgroups: false,
+        create_cgroups: false,
         journal: None,
         metrics: std::sync::Arc::default(),
     })?)

@@ -17,10 +17,10 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use qosm_agent::LoadedPolicy;
 use qosm_benches::figures::{self, Figure, Figures};
-use qosm_benches::{is_wanted, modules, workload};
-use qosm_engine::{Compiler, Engine, compile_child_main};
+use qosm_benches::{is_wanted, length, modules, workload};
+use qosm_engine::{Compiler, Engine, Memory, compile_child_main};
 use qosm_model::digest::Digest;
-use qosm_registry::{Artifact, Label, Library, Location, RegistrySettings};
+use qosm_registry::{Artifact, Label, Location, RegistrySettings, Store};
 
 const PODS: u32 = 100;
 const ROUNDS: usize = 10;
@@ -46,18 +46,18 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
     let program = std::env::current_exe().context("this program does not know where it lies")?;
-    let compiler = Compiler::Child { program, args: vec![COMPILE.into()] };
+    let compiler = Compiler::Child { program, args: vec![COMPILE.into()], memory: Memory::default() };
     let served = tempfile::tempdir().context("no folder to serve")?;
     let artifact = runtime.block_on(serve(served.path()))?;
     let pods = workload::pods(PODS);
     let (mut pulled, mut compiled, mut decided, mut all) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        let store = tempfile::tempdir().context("no folder for the store")?;
+    for _ in 0..length(ROUNDS, 1) {
+        let store_dir = tempfile::tempdir().context("no folder for the store")?;
         let engine = Engine::new()?;
         let like = modules::load(&engine, "cpu-burst", None, &compiler)?;
         let begun = Instant::now();
-        let library = Library::open(RegistrySettings::default(), store.path())?;
-        let found = runtime.block_on(library.pull(&artifact, None, false, &mut ()))?;
+        let store = Store::open(RegistrySettings::default(), store_dir.path())?;
+        let found = runtime.block_on(store.pull(&artifact, None, false, &mut ()))?;
         pulled.push(millis(begun.elapsed()));
         let begun_compiling = Instant::now();
         let module = engine.load(&found.module, None, &compiler)?;
@@ -89,8 +89,8 @@ async fn serve(folder: &Path) -> anyhow::Result<Location> {
     let artifact = Artifact::pack(wasm, label)?;
     let layout = folder.join("layout");
     let to: Location = format!("oci-layout:{}:1", layout.display()).parse()?;
-    let library = Library::open(RegistrySettings::default(), &folder.join("store"))?;
-    library.push(&artifact, &to, &mut ()).await?;
+    let store = Store::open(RegistrySettings::default(), &folder.join("store"))?;
+    store.push(&artifact, &to, &mut ()).await?;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.context("no port")?;
     let host = listener.local_addr().context("no address")?;
     let app = Router::new().fallback(answer).with_state(Arc::new(layout.join("blobs/sha256")));

@@ -1,8 +1,10 @@
-//! What a policy in Rego costs beside one in Rust, and beside `opa` itself with the same policy and input (told, not promised).
+//! What a policy in Rego costs beside one in Rust, and beside `opa` itself and the crate `opa-wasm` with the same policy and input (reported,
+//! not promised).
 //!
 //! The policy in Rego looks at what CPU Burst looks at: each container's sample and quota; nothing is throttled, so that it wants
 //! nothing, which is how nearly every tick is. `opa` interprets the same text; what it takes to read the input is not part of its
-//! figure, and is part of the engine's.
+//! figure, and is part of the engine's. `opa-wasm` runs the same module in a program of its own (`runtime/opa-wasm`): it reads all of the
+//! input each time, where the engine keeps what did not change.
 #![expect(clippy::expect_used, reason = "what fails must end the bench, not be measured")]
 
 use std::cell::RefCell;
@@ -77,7 +79,7 @@ fn module(engine: &Engine, text: &str, folder: &Path) -> anyhow::Result<Module> 
     Ok(engine.load(&std::fs::read(folder.join("bundle.tar.gz"))?, None, &Compiler::InProcess)?)
 }
 
-/// A policy that was told of so many pods.
+/// A policy instance that knows this many pods.
 fn instance(engine: &Engine, module: &Module, count: u32) -> anyhow::Result<Instance> {
     // A policy that saves all that it sees needs more than a policy does.
     let limits = Limits {
@@ -114,9 +116,28 @@ fn opa_takes(engine: &Engine, count: u32, folder: &Path) -> anyhow::Result<f64> 
     std::fs::write(folder.join("policy.rego"), POLICY)?;
     let arguments =
         ["bench", "--format", "json", "--data", "policy.rego", "--input", "input.json", "data.qosm.settings"];
-    let told: serde_json::Value = serde_json::from_str(&opa(&arguments, folder)?)?;
-    let (total, rounds) = (told["T"].as_f64(), told["N"].as_f64());
+    let profile: serde_json::Value = serde_json::from_str(&opa(&arguments, folder)?)?;
+    let (total, rounds) = (profile["T"].as_f64(), profile["N"].as_f64());
     Ok(total.context("opa bench tells no time")? / rounds.context("opa bench tells no count")?)
+}
+
+/// What `opa-wasm` takes for it, in nanoseconds; the input is the one that [`opa_takes`] has left.
+fn opa_wasm_takes(folder: &Path) -> anyhow::Result<f64> {
+    opa(&["build", "-t", "wasm", "-o", "bundle.tar.gz", "policy.rego"], folder)?;
+    let unpacked = Command::new("tar").args(["-xzf", "bundle.tar.gz", "/policy.wasm"]).current_dir(folder).status()?;
+    anyhow::ensure!(unpacked.success(), "the bundle cannot be unpacked");
+    let program = qosm_benches::target_directory()?.join("release/opa-wasm-bench");
+    let mut bench = Command::new(&program);
+    bench.arg(folder.join("policy.wasm")).arg(folder.join("input.json"));
+    let ran = bench.output().with_context(|| {
+        let manifest = "runtime/opa-wasm/Cargo.toml";
+        format!(
+            "{} is not there: run `make bench`, or `cargo build --release --manifest-path {manifest}`",
+            program.display()
+        )
+    })?;
+    anyhow::ensure!(ran.status.success(), "opa-wasm-bench: {}", String::from_utf8_lossy(&ran.stderr));
+    Ok(String::from_utf8(ran.stdout)?.trim().parse()?)
 }
 
 fn main() -> anyhow::Result<()> {
@@ -144,9 +165,11 @@ fn main() -> anyhow::Result<()> {
             continue;
         }
         let opa = opa_takes(&engine, count, folder.path())? / 1e9;
+        let opa_wasm = opa_wasm_takes(folder.path())? / 1e9;
         let turns = side_by_side::run(&mut [&mut |_| evaluate(&in_rego), &mut |_| evaluate(&in_rust)])?;
         figures.insert(format!("rego to rust, {count}"), turns.figure(|[rego, rust]| rego / rust));
         figures.insert(format!("rego to opa, {count}"), turns.figure(|[rego, _]| rego / opa));
+        figures.insert(format!("rego to opa-wasm, {count}"), turns.figure(|[rego, _]| rego / opa_wasm));
         if count == MANY {
             figures.insert("rego us a container".to_owned(), turns.figure(|[rego, _]| rego / f64::from(MANY) * 1e6));
         }

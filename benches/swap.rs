@@ -1,9 +1,9 @@
 //! The promise: one version of a policy takes the place of another between two ticks, and the loop hardly notices.
 //!
 //! CPU Burst on 300 containers of real cgroups, at rest. Two versions that differ in nothing but a comment in their binary take turns: the
-//! roster is enlisted (1), the next step sends the new version to its trial on another thread (2), and a later step evaluates it in place
+//! policy set is applied (1), the next step sends the new version to its dry run on another thread (2), and a later step evaluates it in place
 //! of the one before (3). What these take beyond an ordinary step is how long the swap holds up the loop; knobs that it writes are
-//! counted. Between steps the loop sleeps as it does between ticks, so that the trial has a CPU.
+//! counted. Between steps the loop sleeps as it does between ticks, so that the dry_run has a CPU.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use qosm_agent::LoadedPolicy;
 use qosm_benches::cgroups::Tree;
 use qosm_benches::figures::{self, Figure, Figures};
 use qosm_benches::ticking::Ticking;
-use qosm_benches::{is_wanted, modules, workload};
+use qosm_benches::{is_wanted, length, modules, workload};
 use qosm_engine::{Compiler, Engine};
 
 const CONTAINERS: u32 = 300;
@@ -22,7 +22,7 @@ const BETWEEN: usize = 3;
 /// What lies between two steps.
 const PAUSE: Duration = Duration::from_millis(60);
 /// Steps within which the other version has to have taken its place.
-const MOST_STEPS: usize = 20;
+const MAX_STEPS: usize = 20;
 
 fn main() -> anyhow::Result<()> {
     if !is_wanted("swap") {
@@ -35,7 +35,7 @@ fn main() -> anyhow::Result<()> {
     let tree = Tree::plant(workload::pods(CONTAINERS))?;
     let mut agent = Ticking::start(tree.host()?, engine, vec![first.clone()], tree.pods(CONTAINERS))?;
     let mut timed = Timed::default();
-    for swap in 0..SWAPS {
+    for swap in 0..length(SWAPS, 2) {
         for _ in 0..BETWEEN {
             std::thread::sleep(PAUSE);
             timed.ordinary.push(timed_tick(&mut agent, &mut 0));
@@ -43,11 +43,11 @@ fn main() -> anyhow::Result<()> {
         let next: &LoadedPolicy = if swap % 2 == 0 { &second } else { &first };
         std::thread::sleep(PAUSE);
         let started = Instant::now();
-        agent.enlist(next);
-        timed.enlist.push(started.elapsed());
-        timed.trial.push(timed_tick(&mut agent, &mut timed.written));
+        agent.apply(next);
+        timed.apply.push(started.elapsed());
+        timed.dry_run.push(timed_tick(&mut agent, &mut timed.written));
         let mut first = None;
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MAX_STEPS {
             std::thread::sleep(PAUSE);
             let step = timed_tick(&mut agent, &mut timed.written);
             if agent.runs(next) {
@@ -70,8 +70,8 @@ fn timed_tick(agent: &mut Ticking, written: &mut usize) -> Duration {
 #[derive(Default)]
 struct Timed {
     ordinary: Vec<Duration>,
-    enlist: Vec<Duration>,
-    trial: Vec<Duration>,
+    apply: Vec<Duration>,
+    dry_run: Vec<Duration>,
     first: Vec<Duration>,
     written: usize,
 }
@@ -84,22 +84,22 @@ impl Timed {
             Figure::of(micros(times).into_iter().map(|time| (time - ordinary.median).max(0.0)).collect())
         };
         let pause: Vec<_> =
-            self.enlist.iter().zip(&self.trial).zip(&self.first).map(|((a, b), c)| *a + *b + *c).collect();
+            self.apply.iter().zip(&self.dry_run).zip(&self.first).map(|((a, b), c)| *a + *b + *c).collect();
         let longest =
             Figure::of(micros(&pause).into_iter().map(|time| (time - 2.0 * ordinary.median).max(0.0)).collect());
         println!("swap/cpu-burst/{CONTAINERS}");
         println!(
-            "    an ordinary step {:.0} µs; enlisting {:.0} µs; beyond a step: the step before the trial {:.0} µs, the step of the switch {:.0} µs; all of it {:.0} µs",
+            "    an ordinary step {:.0} µs; applying the set {:.0} µs; beyond a step: the step before the dry run {:.0} µs, the step of the switch {:.0} µs; all of it {:.0} µs",
             ordinary.median,
-            Figure::of(micros(&self.enlist)).median,
-            beyond(&self.trial).median,
+            Figure::of(micros(&self.apply)).median,
+            beyond(&self.dry_run).median,
             beyond(&self.first).median,
             longest.median
         );
         let figures: Figures = [
             ("step us", ordinary),
-            ("enlist us", Figure::of(micros(&self.enlist))),
-            ("trial us", beyond(&self.trial)),
+            ("apply us", Figure::of(micros(&self.apply))),
+            ("dry run us", beyond(&self.dry_run)),
             ("first us", beyond(&self.first)),
             ("swap us", longest),
         ]

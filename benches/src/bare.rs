@@ -1,5 +1,5 @@
 //! The files that a CPU Burst tick reads, read without anything else: the yardstick. [`TickFiles::check`] counts the agent's
-//! system calls, so that the list is the tick's and not what somebody believed it to be.
+//! system calls, so that the list is what the tick does.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use qosm_agent::config::DriftConfig;
 use qosm_host::{CgroupVersion, Controller, Host};
-use qosm_model::pod::Pod;
+use qosm_model::pod::{Pod, Tier};
 
-/// The files of the ticks of a whole round: counters at each tick, quotas and held knobs in turns.
+/// The files of the ticks of a whole round: counters at each tick, quotas and held knobs in turns, as an agent looks at them that hears
+/// of others' writes.
 pub struct TickFiles {
     turns: Vec<Vec<PathBuf>>,
 }
@@ -41,11 +42,16 @@ impl TickFiles {
             (mount, CgroupVersion::V1) => (mount, "cpuacct.usage"),
             (mount, CgroupVersion::V2) => (mount, "cpu.stat"),
         };
-        let (quota, burst): (&[&str], _) = match version {
-            CgroupVersion::V1 => (&["cpu.cfs_quota_us", "cpu.cfs_period_us"], "cpu.cfs_burst_us"),
-            CgroupVersion::V2 => (&["cpu.max"], "cpu.max.burst"),
+        let (quota, burst) = match version {
+            // The period is read once, and again after another program has written it.
+            CgroupVersion::V1 => ("cpu.cfs_quota_us", "cpu.cfs_burst_us"),
+            CgroupVersion::V2 => ("cpu.max", "cpu.max.burst"),
         };
-        let (mut counters, mut groups) = (Vec::new(), Vec::new());
+        let (cpuset, cpus) = match find(Controller::Cpuset)? {
+            (mount, CgroupVersion::V1) => (mount, "cpuset.cpus"),
+            (mount, CgroupVersion::V2) => (mount, "cpuset.cpus.effective"),
+        };
+        let (mut counters, mut groups, mut cpusets) = (Vec::new(), Vec::new(), Vec::new());
         for pod in pods {
             let above = host.pod_path(pod);
             groups.push(above);
@@ -57,17 +63,30 @@ impl TickFiles {
                 if cpuacct != cpu || usage != "cpu.stat" {
                     counters.push(cpuacct.join(&path).join(usage));
                 }
+                cpusets.push(cpuset.join(&path).join(cpus));
                 groups.push(path);
             }
         }
-        let rounds = usize::try_from(DriftConfig::default().verify_over_ticks.max(1))?;
+        let rounds = usize::try_from(DriftConfig::default().verify_interval_ticks(true))?;
+        let seen_again = usize::try_from(DriftConfig::default().verify_interval_ticks(false))?;
         let share = groups.len().div_ceil(rounds).max(1);
         let turns = (0..rounds).map(|turn| {
             let mut files = counters.clone();
             files.extend([PathBuf::from("/proc/meminfo"), PathBuf::from("/proc/stat")]);
             for group in groups.iter().skip(turn).step_by(rounds) {
-                files.extend(quota.iter().map(|file| cpu.join(group).join(file)));
+                files.push(cpu.join(group).join(quota));
             }
+            // The tier that may be held back, once a round as well.
+            if turn == 0 {
+                files.push(cpu.join(host.tier_path(Tier::BestEffort)).join(quota));
+            }
+            // One container's in each tick, and now and then that of the tier.
+            files.extend(cpusets.get(turn % cpusets.len().max(1)).cloned());
+            if turn % seen_again == 0 {
+                files.push(cpuset.join(host.tier_path(Tier::Guaranteed)).join(cpus));
+            }
+            // What is not there is looked for and not read.
+            files.retain(|file| file.exists());
             files.extend(groups.chunks(share).nth(turn).into_iter().flatten().map(|group| cpu.join(group).join(burst)));
             files
         });
@@ -102,15 +121,21 @@ impl TickFiles {
             let before = count()?;
             count()? - before
         };
+        // What has just been taken up is looked at from the next round on.
+        for _ in 0..self.turns.len() * 2 {
+            tick();
+        }
         let before = count()?;
         for _ in 0..self.turns.len() {
             tick();
         }
         let made = (count()? - before).saturating_sub(own);
         let files: usize = self.turns.iter().map(Vec::len).sum();
+        // One more a tick asks whether another program wrote a knob.
+        let expected = files + self.turns.len();
         anyhow::ensure!(
-            made == u64::try_from(files)?,
-            "{} ticks of the agent read {made} times, but the bench believes in {files}: its list in bare.rs is out of date",
+            made == u64::try_from(expected)?,
+            "{} ticks of the agent read {made} times, but the bench believes in {expected}: its list in bare.rs is out of date",
             self.turns.len()
         );
         Ok(())

@@ -59,6 +59,11 @@ impl Tree {
         Ok(tree)
     }
 
+    /// The root's path below each hierarchy's, as the agent's `--cgroup-root` takes it.
+    pub fn root(&self) -> String {
+        format!("/{}", self.root)
+    }
+
     /// A host that sees these groups and no others.
     ///
     /// # Errors
@@ -77,10 +82,13 @@ impl Tree {
         let dir = |path: &Path| {
             Dir::open_ambient_dir(path, ambient_authority()).with_context(|| format!("cannot open {}", path.display()))
         };
-        let directories =
-            Directories { cgroup: dir(Path::new("/sys/fs/cgroup"))?, proc: dir(proc)?, sys: dir(Path::new("/sys"))? };
-        let options =
-            LayoutOptions { driver: Some(Driver::Cgroupfs), cgroup_root: self.root.clone(), kubelet_config: None };
+        let directories = Directories {
+            cgroup: dir(Path::new("/sys/fs/cgroup"))?,
+            proc: dir(proc)?,
+            sys: dir(Path::new("/sys"))?,
+            kubelet: None,
+        };
+        let options = LayoutOptions { driver: Some(Driver::Cgroupfs), cgroup_root: self.root.clone() };
         Host::open(directories, &options).context("the host's cgroups cannot be used")
     }
 

@@ -43,17 +43,39 @@ impl Figure {
 /// The figures of one bench, by name.
 pub type Figures = BTreeMap<String, Figure>;
 
-/// Where criterion keeps its estimates: `criterion/` in cargo's target directory.
+/// Where criterion keeps its estimates: `criterion/` in cargo's target directory. What the shortest form gives lies beside it and
+/// is never taken for a figure.
 ///
 /// # Errors
 ///
 /// As [`crate::target_directory`].
 pub fn criterion_directory() -> anyhow::Result<PathBuf> {
-    Ok(crate::target_directory()?.join("criterion"))
+    Ok(crate::target_directory()?.join(crate::length("criterion", "criterion-short")))
+}
+
+fn directory() -> anyhow::Result<PathBuf> {
+    Ok(crate::target_directory()?.join(crate::length("figures", "figures-short")))
 }
 
 fn path(bench: &str) -> anyhow::Result<PathBuf> {
-    Ok(crate::target_directory()?.join("figures").join(format!("{bench}.json")))
+    Ok(directory()?.join(format!("{bench}.json")))
+}
+
+/// Forgets what earlier runs left, so that what a summary tells was measured after this.
+///
+/// # Errors
+///
+/// When it cannot be removed.
+pub fn forget() -> anyhow::Result<()> {
+    for folder in [directory()?, criterion_directory()?] {
+        match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("{} cannot be removed", folder.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Leaves a bench's figures for the summary, in place of those of an earlier run.
@@ -118,7 +140,7 @@ pub fn criterion(benchmark: &str) -> anyhow::Result<Option<Figure>> {
     Ok(Some(Figure { median: median.point_estimate, lower: lower_bound, upper: upper_bound }))
 }
 
-/// A count as a number to reckon with.
+/// A count as a floating-point number.
 pub fn float(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::INFINITY, f64::from)
 }

@@ -31,18 +31,33 @@ pub fn target_directory() -> anyhow::Result<PathBuf> {
     Ok(profile.parent().context("this program lies in no target directory")?.to_path_buf())
 }
 
+/// Set for a run that only shows that the benches still run: each in its shortest form, with figures that mean nothing.
+const SHORT: &str = "QOSM_BENCH_SHORT";
+
+/// Whether the benches run in their shortest form.
+pub fn is_short() -> bool {
+    std::env::var_os(SHORT).is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// How many rounds, ticks or seconds a bench takes: the first, or the second in its shortest form.
+pub fn length<T>(whole: T, short: T) -> T {
+    if is_short() { short } else { whole }
+}
+
 /// Criterion with few enough samples that all benches end within some minutes, leaving its estimates where the summary looks.
 ///
 /// # Errors
 ///
 /// As [`target_directory`].
 pub fn criterion() -> anyhow::Result<Criterion> {
+    let millis = |whole, short| Duration::from_millis(length(whole, short));
     Ok(Criterion::default()
         .without_plots()
         .output_directory(&figures::criterion_directory()?)
-        .sample_size(20)
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_millis(1500))
+        .sample_size(length(20, 10))
+        .nresamples(length(100_000, 100))
+        .warm_up_time(millis(300, 1))
+        .measurement_time(millis(1500, 1))
         .configure_from_args())
 }
 

@@ -41,11 +41,11 @@ pub fn load(
     compiler: &Compiler,
 ) -> anyhow::Result<LoadedPolicy> {
     let folder = directory()?;
-    load::load(engine, &PolicyConfig::builtin(name), &folder, &mut load::NoShelf, cache, compiler)
+    load::load(engine, &PolicyConfig::builtin(name), &folder, &mut load::NoArtifacts, cache, compiler)
         .with_context(|| format!("no bench without the module `{name}`"))
 }
 
-/// Other versions of a loaded module, as many as are taken: each differs in a section that nobody runs, and so in its digest.
+/// Other versions of a loaded module, as many as are taken: each differs in a section that is not code, and so in its digest.
 ///
 /// # Errors
 ///

@@ -10,14 +10,14 @@ use crate::figures::Figure;
 
 /// Most turns; fewer where the time runs out.
 const TURNS: usize = 400;
-const LEAST_TURNS: usize = 40;
+const MIN_TURNS: usize = 40;
 const TIME: Duration = Duration::from_secs(3);
 
 /// CPU time that each runner took at each turn, in seconds.
 pub struct Turns<const N: usize>(Vec<[f64; N]>);
 
-/// Runs all of them again and again, forwards and then backwards: whoever comes second finds the kernel's data in the caches that
-/// the first has filled, so each comes second as often as the other. A turn's time is the mean of both. Each is told how many
+/// Runs all of them again and again, forwards and then backwards: the second finds the kernel's data in the caches that
+/// the first has filled, so each comes second as often as the other. A turn's time is the mean of both. Each gets the number of
 /// times it ran before.
 ///
 /// # Errors
@@ -25,8 +25,9 @@ pub struct Turns<const N: usize>(Vec<[f64; N]>);
 /// The first that a runner returns.
 pub fn run<const N: usize>(runners: &mut [&mut dyn FnMut(usize) -> anyhow::Result<()>; N]) -> anyhow::Result<Turns<N>> {
     let begun = Instant::now();
-    let mut turns = Vec::with_capacity(TURNS);
-    while turns.len() < TURNS && (turns.len() < LEAST_TURNS || begun.elapsed() < TIME) {
+    let (most, least) = (crate::length(TURNS, 2), crate::length(MIN_TURNS, 2));
+    let mut turns = Vec::with_capacity(most);
+    while turns.len() < most && (turns.len() < least || begun.elapsed() < TIME) {
         let mut turn = [0.0; N];
         for (pass, place) in (0..N).map(|place| (0, place)).chain((0..N).rev().map(|place| (1, place))) {
             let start = cpu_time();
@@ -39,9 +40,9 @@ pub fn run<const N: usize>(runners: &mut [&mut dyn FnMut(usize) -> anyhow::Resul
 }
 
 impl<const N: usize> Turns<N> {
-    /// Something reckoned from each turn.
-    pub fn figure(&self, reckon: impl Fn(&[f64; N]) -> f64) -> Figure {
-        Figure::of(self.0.iter().map(reckon).collect())
+    /// A figure computed from each turn.
+    pub fn figure(&self, compute: impl Fn(&[f64; N]) -> f64) -> Figure {
+        Figure::of(self.0.iter().map(compute).collect())
     }
 }
 

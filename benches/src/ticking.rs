@@ -9,9 +9,9 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use qosm_agent::config::AgentConfig;
 use qosm_agent::journal::Journal;
+use qosm_agent::policy_set::{PolicySet, ResolvedPolicy};
 use qosm_agent::record::Recorder;
-use qosm_agent::roster::{Enlisted, Roster};
-use qosm_agent::{Agent, LoadedPolicy, Mode, Now, Parts};
+use qosm_agent::{Agent, AgentOptions, LoadedPolicy, Mode, Now};
 use qosm_engine::Engine;
 use qosm_host::Host;
 use qosm_model::lease::Timestamp;
@@ -43,14 +43,14 @@ impl Ticking {
     /// When it cannot be set up, a policy does not run, or it never comes to rest.
     pub fn start(host: Host, engine: Engine, policies: Vec<LoadedPolicy>, pods: &[Pod]) -> anyhow::Result<Self> {
         let state = tempfile::tempdir().context("no folder for the journal")?;
-        let agent = Agent::new(Parts {
+        let agent = Agent::new(AgentOptions {
             host,
             engine,
             policies,
-            unloaded: Vec::new(),
+            load_failed: Vec::new(),
             config: AgentConfig::default(),
             mode: Mode::Enforce,
-            make_cgroups: false,
+            create_cgroups: false,
             journal: Some(journal(state.path())?),
             metrics: Arc::default(),
         })?;
@@ -83,9 +83,10 @@ impl Ticking {
     }
 
     /// Has a version of a policy take the place of the one that runs.
-    pub fn enlist(&mut self, policy: &LoadedPolicy) {
-        let policies = vec![Enlisted { policy: policy.clone(), generation: None, newer: None, stands_in: false }];
-        self.agent.enlist(Roster { policies, ..Roster::default() }, self.now);
+    pub fn apply(&mut self, policy: &LoadedPolicy) {
+        let policies =
+            vec![ResolvedPolicy { policy: policy.clone(), generation: None, pending_update: None, is_fallback: false }];
+        self.agent.apply_policy_set(PolicySet { policies, ..PolicySet::default() }, self.now);
     }
 
     /// Whether this version runs.

@@ -14,7 +14,9 @@ use qosm_engine::{Cause, Columns, Engine, Instance, Limits, PodView, Staged};
 use qosm_model::column::{BandwidthSample, CpuCounters, CpuSample, NodeSample};
 use qosm_model::knob::Target;
 use qosm_model::numa::{NumaColumn, NumaId, NumaNode, NumaSample, NumaTopology};
-use qosm_model::pod::{Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, KubeQos, Pod, PodId};
+use qosm_model::pod::{
+    Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, KubeQos, Pod, PodId, PodLifecycle,
+};
 use qosm_model::unit::{Bytes, Micros, MilliCpu};
 use qosm_sdk::{PodFacts, Session, mock};
 
@@ -60,6 +62,8 @@ fn pod(number: u32) -> Pod {
         memory_request: None,
         memory_limit: None,
         cpu_limit: None,
+        cpu_request: None,
+        lifecycle: PodLifecycle::default(),
     }
 }
 
@@ -82,7 +86,7 @@ pub fn sources(pods: &[Pod]) -> Sources {
     Sources { pods: pods.to_vec(), ..Sources::default() }
 }
 
-/// A policy's module at work on so many of the pods, past its first decision.
+/// A policy's module at work on `count` pods, past its first decision.
 ///
 /// # Errors
 ///
@@ -114,14 +118,14 @@ pub fn first_decision(engine: &Engine, policy: &LoadedPolicy, pods: &[Pod]) -> a
         .zip(&ids)
         .map(|((id, pod), containers)| PodView { id: PodId(id), pod, containers, config, annotated: true })
         .collect();
-    let told = instance.pods(&views, &[])?;
-    anyhow::ensure!(told.rejections.is_empty(), "policy `{name}` rejects pods: {:?}", told.rejections);
+    let answer = instance.pods(&views, &[])?;
+    anyhow::ensure!(answer.rejections.is_empty(), "policy `{name}` rejects pods: {:?}", answer.rejections);
     let count = u32::try_from(pods.len()).context("more pods than there are ids")?;
     let staged = instance.evaluate(Micros(0), Cause::ConfigChanged, &columns(count))?;
     Ok((instance, staged))
 }
 
-/// The columns that the default modules read, of so many pods and containers.
+/// The columns that the default modules read, of `count` pods with their containers.
 pub fn columns(count: u32) -> Columns {
     Columns {
         node: Some(node()),
@@ -132,9 +136,10 @@ pub fn columns(count: u32) -> Columns {
     }
 }
 
-/// Two NUMA nodes, and so many containers from that one on that run on the first and have half of their memory on the second.
+/// Two NUMA nodes, and `count` containers from `first` on that run on the first and have half of their memory on the second.
 pub fn numa(first: u32, count: u32) -> NumaColumn {
-    const PAGES: u64 = 8192;
+    // With fewer remote pages memory locality leaves a container alone.
+    const PAGES: u64 = 16_384;
     let node = |place: u32| NumaNode {
         cpus: (place * CPUS / 2..(place + 1) * CPUS / 2).collect(),
         memory: Bytes(MEMORY.0 / 2),
@@ -167,13 +172,13 @@ pub fn node() -> NodeSample {
     }
 }
 
-/// CPU samples of so many containers from that one on.
+/// CPU samples of `count` containers from `first` on.
 pub fn cpu(first: u32, count: u32) -> Arc<[CpuSample]> {
     let delta = CpuCounters { usage: Micros(20_000), nr_periods: 10, nr_throttled: 0, throttled: Micros(0) };
     (first..first + count).map(|id| CpuSample { container: ContainerId(id), delta }).collect()
 }
 
-/// Quotas of so many pods, each followed by its container's, from that one on.
+/// Quotas of `count` pods from `first` on, each followed by its container's.
 pub fn bandwidth(first: u32, count: u32) -> Arc<[BandwidthSample]> {
     let row = |target| BandwidthSample { target, quota: Some(QUOTA), baseline_quota: Some(QUOTA), period: PERIOD };
     (first..first + count)

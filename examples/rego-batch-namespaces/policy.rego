@@ -18,7 +18,7 @@ import data.qosm.lib.units
 #   qosm:
 #     name: batch-namespaces
 #     version: 0.1.0
-#     grants: [node, cpu-weight, memory-protection]
+#     grants: [node, cpu-weight, memory-protection, all-pods]
 #     configSchema:
 #       type: object
 #       additionalProperties: false
@@ -95,7 +95,7 @@ settings contains knobs.hold(container, "memory.high", high, reason) if {
 # Batch pods, each with what is wanted of it. A rule without arguments, because it is worked out once for all that ask.
 batch := [[pod, wish(pod)] | some pod in pods.active]
 
-# Undefined for a pod that is not batch. Where somebody configured the pod, that alone counts: it may say `none`.
+# Undefined for a pod that is not batch. If the pod is configured, that configuration alone counts: it may say `none`.
 wish(pod) := object.union(usual, pod.config) if {
 	count(pod.config) > 0
 	not pod.config.policy == "none"

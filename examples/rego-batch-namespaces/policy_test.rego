@@ -4,7 +4,7 @@ import data.qosm
 import data.qosm.lib.testing
 import data.qosm.lib.units
 
-grants := ["node", "cpu-weight", "memory-protection"]
+grants := ["node", "cpu-weight", "memory-protection", "all-pods"]
 
 limited := testing.container("main", {"memoryLimitBytes": units.gib})
 

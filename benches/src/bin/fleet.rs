@@ -87,7 +87,7 @@ async fn reports(client: &Client, nodes: u32) -> anyhow::Result<()> {
             }
         }
     };
-    told("reports made", nodes, create).await?;
+    measure("reports made", nodes, create).await?;
     for (what, generation) in [("first statuses written", 1), ("statuses written after a change", 2)] {
         let write = |node: u32| {
             let api = api.clone();
@@ -98,7 +98,7 @@ async fn reports(client: &Client, nodes: u32) -> anyhow::Result<()> {
                 api.patch_status(&format!("fleet-{node}"), &params, &Patch::Apply(&patch)).await.map(drop)
             }
         };
-        told(what, nodes, write).await?;
+        measure(what, nodes, write).await?;
     }
     let request = serde_json::to_vec(&report(2))?.len();
     let stored = serde_json::to_vec(&api.get("fleet-0").await?)?.len();
@@ -106,8 +106,8 @@ async fn reports(client: &Client, nodes: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs one request a node, and says how many there were a second and how long one took.
-async fn told<F>(what: &str, nodes: u32, request: impl Fn(u32) -> F) -> anyhow::Result<()>
+/// Runs one request a node, and prints requests a second and the time of one.
+async fn measure<F>(what: &str, nodes: u32, request: impl Fn(u32) -> F) -> anyhow::Result<()>
 where
     F: Future<Output = Result<(), kube::Error>>,
 {

@@ -1,6 +1,7 @@
 //! The table of the README, from the last run of the benches.
 //!
-//! Exit status 0: every promise was measured and kept; 1: one was not.
+//! Exit status 0: every promise was measured and kept; 1: one was not. Of the benches' shortest form, which measures nothing worth
+//! telling, it only says whether each figure was there. `--forget` removes what earlier runs left.
 
 use std::fs;
 use std::process::ExitCode;
@@ -10,7 +11,7 @@ use qosm_benches::figures::{self, Figure, Figures};
 /// A line of the table.
 struct Row {
     what: String,
-    /// What is promised; `None` = the figure is only told.
+    /// What is promised; `None` = the figure is only reported.
     target: Option<&'static str>,
     measured: Option<Measured>,
 }
@@ -21,11 +22,21 @@ struct Measured {
 }
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("--forget") {
+        return match figures::forget() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: {error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     match rows() {
         Ok(rows) => {
             print!("{}", table(&rows));
             println!("\n{}", machine());
-            let all = rows.iter().all(|row| row.measured.as_ref().is_some_and(|measured| measured.is_kept));
+            let is_good = |measured: &Measured| measured.is_kept || qosm_benches::is_short();
+            let all = rows.iter().all(|row| row.measured.as_ref().is_some_and(is_good));
             if all { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => {
@@ -40,6 +51,8 @@ fn rows() -> anyhow::Result<Vec<Row>> {
     rows.push(column_row(&figures::read("columns")?));
     rows.extend(cpu_rows(&figures::read("cpu")?));
     rows.extend(reaction_rows(&figures::read("reaction")?));
+    rows.push(start_row(&figures::read("start")?));
+    rows.extend(footprint_rows(&figures::read("footprint")?));
     rows.extend(resident_rows(&figures::read("resident")?));
     rows.push(load_row()?);
     rows.push(pull_row(&figures::read("pull")?));
@@ -48,7 +61,7 @@ fn rows() -> anyhow::Result<Vec<Row>> {
     rows.push(Row {
         what: "memory QoS planned afresh for 300 pods".to_owned(),
         target: None,
-        measured: figures::criterion("plan/memory-qos/300")?.map(|plan| told(spread(plan.times(1e-6), 1, "ms"))),
+        measured: figures::criterion("plan/memory-qos/300")?.map(|plan| reported(spread(plan.times(1e-6), 1, "ms"))),
     });
     Ok(rows)
 }
@@ -75,12 +88,12 @@ fn tick_rows(tick: &Figures) -> Vec<Row> {
     rows.extend([30, 100, 1000].map(|count| Row {
         what: format!("the same with {count} containers"),
         target: None,
-        measured: ratio(count).map(|(text, _)| told(text)),
+        measured: ratio(count).map(|(text, _)| reported(text)),
     }));
     rows.push(Row {
         what: "opening, reading and closing the same files, 300 containers, against that tick".to_owned(),
         target: None,
-        measured: of(300, "open-read-close over tick").map(|ratio| told(spread(ratio, 1, "×"))),
+        measured: of(300, "open-read-close over tick").map(|ratio| reported(spread(ratio, 1, "×"))),
     });
     let share = || {
         let (share, wasm, native) = (of(300, "wasm over native of tick")?, of(300, "wasm us")?, of(300, "native us")?);
@@ -129,35 +142,85 @@ fn cpu_rows(cpu: &Figures) -> [Row; 2] {
     ]
 }
 
-fn reaction_rows(reaction: &Figures) -> [Row; 2] {
-    let reacted = || {
-        let (alarm, slow, interval) =
-            (reaction.get("alarm millis")?, reaction.get("alarm p90 millis")?, reaction.get("interval millis")?);
-        let text = format!(
-            "{}, nine of ten within {:.1} ms; by a 1 s interval alone {}",
-            spread(*alarm, 1, "ms"),
-            slow.median,
-            spread(*interval, 0, "ms")
-        );
-        Some(Measured { text, is_kept: alarm.median <= 20.0 })
+fn reaction_rows(reaction: &Figures) -> [Row; 3] {
+    let reacted = |which: &str, p90: &str| {
+        let (alarm, slow) = (reaction.get(which)?, reaction.get(p90)?.median);
+        let text = format!("{}, nine of ten within {slow:.1} ms", spread(*alarm, 1, "ms"));
+        Some(Measured { text, is_kept: slow <= 20.0 })
+    };
+    let at_work = || {
+        let Measured { text, is_kept } = reacted("alarm millis", "alarm p90 millis")?;
+        let interval = spread(*reaction.get("interval millis")?, 0, "ms");
+        Some(Measured { text: format!("{text}; by a 1 s interval alone {interval}"), is_kept })
     };
     let idle = || {
         let (with, without) =
             (reaction.get("idle cpu percent")?.median, reaction.get("idle cpu percent, interval")?.median);
-        // Both are the same but for noise: a fiftieth of a percent of a core is far below what any look would take.
-        Some(Measured { text: format!("{with:.3} % against {without:.3} %"), is_kept: with <= without + 0.02 })
+        // One file is read a hundred times a second; the cost of that many wake-ups is the machine's own.
+        let woken = reaction.get("idle cpu percent, woken")?.median;
+        let text =
+            format!("{with:.2} % against {without:.2} %; a thread that wakes as often and does nothing: {woken:.2} %");
+        Some(Measured { text, is_kept: with <= without + woken + 0.1 })
     };
     [
         Row {
-            what: "from the first throttling of a container to its raised quota".to_owned(),
-            target: Some("≤ 20 ms"),
-            measured: reacted(),
+            what: "from the first throttling of a container at work to its raised quota, beside 299 that are idle"
+                .to_owned(),
+            target: Some("≤ 20 ms, nine of ten"),
+            measured: at_work(),
         },
         Row {
-            what: "CPU of the agent while its containers are idle, with alarms against without".to_owned(),
-            target: Some("no more"),
+            what: "the same of one that was completely idle".to_owned(),
+            target: Some("≤ 20 ms, nine of ten"),
+            measured: reacted("idle alarm millis", "idle alarm p90 millis"),
+        },
+        Row {
+            what: "CPU of the agent while its 300 containers are idle, with alarms against without".to_owned(),
+            target: Some("≤ 0.1 % of one core more, besides its wake-ups"),
             measured: idle(),
         },
+    ]
+}
+
+fn start_row(start: &Figures) -> Row {
+    let measured = || {
+        let of = |name: &str| start.get(name).map(|figure| figure.median);
+        let (nri, slow, wait) = (of("nri millis")?, of("nri p90 millis")?, of("nri wait millis")?);
+        let (inotify, interval) = (of("inotify millis")?, of("interval millis")?);
+        let text = format!(
+            "{nri:.1} ms, nine of ten within {slow:.1} ms, the runtime waits {wait:.1} ms; by the appearance of cgroups {inotify:.0} ms, by a \
+             1 s interval alone {interval:.0} ms"
+        );
+        Some(Measured { text, is_kept: slow <= 0.0 })
+    };
+    Row {
+        what: "from a container's first instruction to its first setting with NRI, of 50 that start at once beside 250"
+            .to_owned(),
+        target: Some("0 ms, nine of ten: before it"),
+        measured: measured(),
+    }
+}
+
+fn footprint_rows(footprint: &Figures) -> [Row; 2] {
+    let of = |name: &str| footprint.get(name).map(|figure| figure.median);
+    let memory = || {
+        let (most, own, file, peak) = (of("most MiB")?, of("anonymous MiB")?, of("file MiB")?, of("peak MiB")?);
+        let text =
+            format!("{most:.1} MiB: {own:.1} its own, {file:.1} mapped files; {peak:.1} for a moment at the start");
+        Some(Measured { text, is_kept: most <= 32.0 })
+    };
+    let descriptors = || {
+        let (all, base, pod) = (of("descriptors")?, of("descriptors without pods")?, of("descriptors a pod")?);
+        let text = format!("{pod:.1} a pod; {all:.0} with 100, {base:.0} without");
+        Some(Measured { text, is_kept: pod <= 4.0 })
+    };
+    [
+        Row {
+            what: "resident memory of `qosm agent --kubernetes`, default modules, 100 pods".to_owned(),
+            target: Some("≤ 32 MiB"),
+            measured: memory(),
+        },
+        Row { what: "its descriptors".to_owned(), target: Some("≤ 4 a pod"), measured: descriptors() },
     ]
 }
 
@@ -165,12 +228,12 @@ fn resident_rows(resident: &Figures) -> [Row; 3] {
     let of = |name: &str| resident.get(name).map(|figure| figure.median);
     let size = || {
         let (now, most) = (of("MiB")?, of("most MiB")?);
-        Some(Measured { text: format!("{now:.1} MiB (at most {most:.1})"), is_kept: most <= 32.0 })
+        Some(reported(format!("{now:.1} MiB (at most {most:.1})")))
     };
     [
         Row {
-            what: "resident memory, default modules, 100 pods".to_owned(),
-            target: Some("≤ 32 MiB"),
+            what: "resident memory of the loop alone, without API server and sockets".to_owned(),
+            target: None,
             measured: size(),
         },
         Row {
@@ -182,18 +245,23 @@ fn resident_rows(resident: &Figures) -> [Row; 3] {
         Row {
             what: "resident memory with 20 modules, 100 pods".to_owned(),
             target: None,
-            measured: of("many MiB").map(|mib| told(format!("{mib:.1} MiB"))),
+            measured: of("many MiB").map(|mib| reported(format!("{mib:.1} MiB"))),
         },
     ]
 }
 
 fn load_row() -> anyhow::Result<Row> {
-    let (cpu_burst, memory_qos) =
-        (figures::criterion("load/cpu-burst/100")?, figures::criterion("load/memory-qos/100")?);
-    let measured = cpu_burst.zip(memory_qos).map(|(cpu_burst, memory_qos)| {
-        let (cpu_burst, memory_qos) = (cpu_burst.times(1e-6), memory_qos.times(1e-6));
-        let text = format!("CPU Burst {}; memory QoS {}", spread(cpu_burst, 1, "ms"), spread(memory_qos, 1, "ms"));
-        Measured { text, is_kept: cpu_burst.median.max(memory_qos.median) <= 5.0 }
+    let of =
+        |name: &str| Ok::<_, anyhow::Error>(figures::criterion(&format!("load/{name}/100"))?.map(|f| f.times(1e-6)));
+    let all = of("cpu-burst")?.zip(of("memory-qos")?).zip(of("memory-locality")?);
+    let measured = all.map(|((cpu_burst, memory_qos), locality)| {
+        let text = format!(
+            "CPU Burst {}; memory QoS {}; memory locality {}",
+            spread(cpu_burst, 1, "ms"),
+            spread(memory_qos, 1, "ms"),
+            spread(locality, 1, "ms")
+        );
+        Measured { text, is_kept: [cpu_burst, memory_qos, locality].iter().all(|figure| figure.median <= 5.0) }
     });
     Ok(Row {
         what: "load of a cached module to its first decision, 100 pods".to_owned(),
@@ -209,24 +277,29 @@ fn pull_row(pull: &Figures) -> Row {
         what: "from a reference never seen to the first decision, registry on loopback, 100 pods".to_owned(),
         target: None,
         measured: parts.map(|((all, pull), compile)| {
-            told(format!("{}; pull {:.0} ms, compiling {:.0} ms", spread(all, 0, "ms"), pull.median, compile.median))
+            reported(format!(
+                "{}; pull {:.0} ms, compiling {:.0} ms",
+                spread(all, 0, "ms"),
+                pull.median,
+                compile.median
+            ))
         }),
     }
 }
 
 fn swap_row(swap: &Figures) -> Row {
     let of = |name: &str| swap.get(name).copied();
-    let all = of("swap us").zip(of("enlist us")).zip(of("trial us")).zip(of("first us"));
-    let measured = all.map(|(((swap, enlist), trial), first)| Measured {
+    let all = of("swap us").zip(of("apply us")).zip(of("dry run us")).zip(of("first us"));
+    let measured = all.map(|(((swap, apply), dry_run), first)| Measured {
         text: format!(
-            "{}; enlisting {:.0} µs, the step before the trial {:.0} µs, the step of the switch {:.0} µs",
+            "{}; applying the set {:.0} µs, the step before the dry run {:.0} µs, the step of the switch {:.0} µs",
             spread(swap.times(1e-3), 2, "ms"),
-            enlist.median,
-            trial.median,
+            apply.median,
+            dry_run.median,
             first.median
         ),
         // Three moments, each between two ticks.
-        is_kept: [enlist, trial, first].iter().all(|moment| moment.median <= 1000.0),
+        is_kept: [apply, dry_run, first].iter().all(|moment| moment.median <= 1000.0),
     });
     Row {
         what: "another version of a policy takes its place, 300 containers: what the loop does beyond ordinary ticks"
@@ -238,22 +311,25 @@ fn swap_row(swap: &Figures) -> Row {
 
 fn rego_row(rego: &Figures) -> Row {
     let of = |name: &str| rego.get(name).copied();
-    let parts = of("rego us a container").zip(of("rego to rust, 100")).zip(of("rego to opa, 100"));
+    let beside = of("rego to opa, 100").zip(of("rego to opa-wasm, 100"));
+    let parts = of("rego us a container").zip(of("rego to rust, 100")).zip(beside);
     Row {
         what: "an evaluation of a policy in Rego that looks at each of 100 containers".to_owned(),
         target: None,
-        measured: parts.map(|((container, rust), opa)| {
-            told(format!(
-                "{} a container; {} of CPU Burst's in Rust; {} of `opa`'s own of the same text and input",
+        measured: parts.map(|((container, rust), (opa, opa_wasm))| {
+            reported(format!(
+                "{} a container; {} of CPU Burst's in Rust; {} of `opa`'s own of the same text and input; {} of the crate `opa-wasm`'s \
+                 of the same module and input",
                 spread(container, 2, "µs"),
                 spread(rust, 1, "×"),
-                spread(opa, 2, "×")
+                spread(opa, 2, "×"),
+                spread(opa_wasm, 2, "×")
             ))
         }),
     }
 }
 
-fn told(text: String) -> Measured {
+fn reported(text: String) -> Measured {
     Measured { text, is_kept: true }
 }
 

@@ -40,8 +40,6 @@ pub struct StartupBoost {
     /// Containers that have been seen at work.
     seen: BTreeSet<ContainerId>,
     boosts: BTreeMap<ContainerId, Boost>,
-    /// The quotas that were asked for.
-    held: BTreeMap<Target, u64>,
     is_begun: bool,
     /// Boosts from before the start; `None` once they have found their containers.
     restored: Option<Ages>,
@@ -80,12 +78,13 @@ impl Policy for StartupBoost {
     fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
         self.boosts.values_mut().for_each(|boost| boost.age(tick.window_usec));
         self.unsaved_usec = self.unsaved_usec.saturating_add(tick.window_usec);
-        // Nothing is read for nobody.
-        if !self.boosts.is_empty() || !self.held.is_empty() {
-            let wanted = self.quotas(&host.bandwidth(), host.node().cpus);
-            self.settle(wanted, host);
+        // Without boosts no column is read, and nothing is declared.
+        if !self.boosts.is_empty() {
+            for (target, (quota, reason)) in self.quotas(&host.bandwidth(), host.node().cpus) {
+                host.set_quota(target, Some(quota), &reason);
+            }
         }
-        // Whoever comes to work from now on has just started, also on a node that was empty.
+        // Containers that run from now on have just started, also on a node that was empty.
         self.restored = None;
         self.save(host);
         Ok(())
@@ -117,7 +116,7 @@ impl StartupBoost {
         self.seen = seen;
     }
 
-    /// The quotas that should be held, and why. Boosts that are over, or that nobody asks for any more, are dropped.
+    /// The quotas that should be held, and why. Boosts that are over or not configured any more are dropped.
     fn quotas(&mut self, rows: &[Bandwidth], cpus: u32) -> BTreeMap<Target, (u64, String)> {
         let baseline = |target| {
             let row = rows.iter().find(|row| row.target == target)?;
@@ -156,22 +155,6 @@ impl StartupBoost {
             }
         }
         wanted
-    }
-
-    /// Stages what differs from what is held.
-    fn settle<H: Host>(&mut self, wanted: BTreeMap<Target, (u64, String)>, host: &mut H) {
-        // What is gone has given up its quota by itself, and must not be named any more.
-        let pods = self.pods.iter().filter(|pod| pod.active).map(|pod| Target::Pod(pod.id));
-        let there: BTreeSet<_> = pods.chain(self.seen.iter().copied().map(Target::Container)).collect();
-        for target in self.held.keys().filter(|target| there.contains(target) && !wanted.contains_key(target)) {
-            host.release_quota(*target);
-        }
-        for (target, (quota, reason)) in &wanted {
-            if self.held.get(target) != Some(quota) {
-                host.set_quota(*target, Some(*quota), reason);
-            }
-        }
-        self.held = wanted.into_iter().map(|(target, (quota, _))| (target, quota)).collect();
     }
 
     /// Saves ages when boosts begin and end, and now and then in between.

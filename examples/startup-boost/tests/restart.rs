@@ -60,7 +60,7 @@ fn a_boost_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_state_that_cannot_be_read_is_told_and_boosts_nobody() {
+fn a_state_that_cannot_be_read_is_logged_and_boosts_no_container() {
     let mut host = host();
     host.state = vec![1, 2, 3];
     let mut policy = started(&mut host, false);

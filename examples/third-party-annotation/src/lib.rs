@@ -46,26 +46,19 @@ impl Policy for ServiceClass {
             for container in &pod.containers {
                 let target = Target::Container(container.id);
                 let row = rows.get(&target).and_then(|row| Some((row.baseline_quota_usec?, row.period_usec)));
-                match (config.burst_percent, row) {
-                    (Some(percent), Some((quota, period))) => {
-                        let burst = percent_of(quota, percent);
-                        host.set_burst(target, burst, &reason);
-                        let pod_period = of_pod.map_or(period, |row| row.period_usec);
-                        together = together.saturating_add(scale(burst, pod_period, period));
-                    }
-                    _ => host.release_burst(target),
+                if let (Some(percent), Some((quota, period))) = (config.burst_percent, row) {
+                    let burst = percent_of(quota, percent);
+                    host.set_burst(target, burst, &reason);
+                    let pod_period = of_pod.map_or(period, |row| row.period_usec);
+                    together = together.saturating_add(scale(burst, pod_period, period));
                 }
-                match (config.high_percent, container.memory_limit_bytes) {
-                    (Some(percent), Some(limit)) => {
-                        let high = Some(Bound::Bytes(percent_of(limit, percent)));
-                        host.protect(target, &Protection { high, ..Protection::NONE }, &reason);
-                    }
-                    _ => host.release_protection(target),
+                if let (Some(percent), Some(limit)) = (config.high_percent, container.memory_limit_bytes) {
+                    let high = Some(Bound::Bytes(percent_of(limit, percent)));
+                    host.protect(target, &Protection { high, ..Protection::NONE }, &reason);
                 }
             }
-            match (config.burst_percent, of_pod) {
-                (Some(_), Some(_)) => host.set_burst(Target::Pod(pod.id), together, &reason),
-                _ => host.release_burst(Target::Pod(pod.id)),
+            if config.burst_percent.is_some() && of_pod.is_some() {
+                host.set_burst(Target::Pod(pod.id), together, &reason);
             }
         }
         Ok(())

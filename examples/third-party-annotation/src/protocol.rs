@@ -1,5 +1,5 @@
-//! The company's own protocol, as the host is told of it. The host does the rest: it reads annotations and ConfigMaps, merges the
-//! layers, checks fields against the schema and tells whoever wrote something that does not fit.
+//! The company's own protocol, described for the host. The host does the rest: it reads annotations and ConfigMaps, merges the
+//! layers, checks fields against the schema and reports what does not fit to its author.
 
 use std::fmt;
 

@@ -41,7 +41,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_held_where_nobody_asks(pods in strategies::pods(0..4, Just("{}".to_owned()))) {
+    fn nothing_is_held_without_configuration(pods in strategies::pods(0..4, Just("{}".to_owned()))) {
         let host = evaluated(pods);
         prop_assert!(host.leases().is_empty(), "{}", host);
     }

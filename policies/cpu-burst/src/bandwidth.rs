@@ -1,16 +1,16 @@
 //! The arithmetic of quotas and bursts. Everything is computed from the enforcement period that the cgroup really has.
 
-use qosm_sdk::scale;
+use qosm_sdk::{MilliCpu, scale};
 
 /// Smallest quota that the kernel takes.
 pub(crate) const QUOTA_MIN_USEC: u64 = 1_000;
 
 /// What a kubelet writes for a CPU limit: the quota to which the loop returns.
 pub(crate) fn base_quota(limit_milli: u64, period_usec: u64) -> u64 {
-    scale(limit_milli, period_usec, 1_000).max(QUOTA_MIN_USEC)
+    MilliCpu(limit_milli).per_period(period_usec).max(QUOTA_MIN_USEC)
 }
 
-/// The highest quota that the loop may give: so many percent of the base, and never less than the base.
+/// The highest quota that the loop may set: `quota_burst_percent` of the base, and never less than the base.
 pub(crate) fn ceiling(base_usec: u64, quota_burst_percent: i64) -> u64 {
     match u64::try_from(quota_burst_percent) {
         Ok(percent) if percent > 100 => scale(base_usec, percent, 100),
@@ -18,7 +18,7 @@ pub(crate) fn ceiling(base_usec: u64, quota_burst_percent: i64) -> u64 {
     }
 }
 
-/// CFS burst for a CPU limit: so many percent of what the limit allows in one period.
+/// CFS burst for a CPU limit: `burst_percent` of what the limit allows in one period.
 pub(crate) fn burst(limit_milli: u64, burst_percent: i64, period_usec: u64) -> u64 {
     let percent = u64::try_from(burst_percent).unwrap_or(0);
     scale(limit_milli.saturating_mul(percent), period_usec, 100_000)

@@ -4,11 +4,11 @@ use qosm_sdk::{ContainerKind, scale};
 
 use crate::bandwidth::{base_quota, burst, ceiling};
 use crate::limiter::{Bucket, Terms, usage_percent};
-use crate::market::{Cut, Raise, collect, share};
-use crate::memory::Tokens;
+use crate::pods::{Container, Decision, Place, Pod, Pods, Row};
 use crate::pool::{NodeState, Pool};
 use crate::protocol::{Config, PodConfig, Profile};
-use crate::roster::{Container, Decision, Place, Pod, Roster, Row};
+use crate::saved_state::Tokens;
+use crate::share_pool::{Cut, Raise, collect, share};
 use crate::step::{Situation, Why};
 use crate::{koordinator, responsive};
 
@@ -28,7 +28,7 @@ pub(crate) struct Round<'a> {
 
 /// Who wants more, and who has more than its base. Kept from round to round so that a tick need not allocate.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Market {
+pub(crate) struct Claims {
     raises: Vec<Raise<Place>>,
     cuts: Vec<Cut<Place>>,
     /// What was lowered in this round, in millionths of a CPU.
@@ -37,40 +37,40 @@ pub(crate) struct Market {
     given: u64,
 }
 
-/// Decides for all containers. The decisions stand in the roster.
-pub(crate) fn decide(round: &Round, roster: &mut Roster, market: &mut Market, restored: &mut Vec<Tokens>) {
-    market.raises.clear();
-    market.cuts.clear();
-    market.lowered = 0;
+/// Decides for all containers. Each decision is entered at its container.
+pub(crate) fn decide(round: &Round, pods: &mut Pods, claims: &mut Claims, restored: &mut Vec<Tokens>) {
+    claims.raises.clear();
+    claims.cuts.clear();
+    claims.lowered = 0;
     if round.steps {
-        market.given = 0;
+        claims.given = 0;
     }
-    for (index, pod) in roster.pods.iter_mut().enumerate() {
-        let around = pod.config.map(|config| Around {
+    for (index, pod) in pods.all.iter_mut().enumerate() {
+        let context = pod.config.map(|config| PodContext {
             node: round.pool.state(config.share_pool_threshold_percent.into()),
             bound: bound_by_pod(pod),
             config,
         });
         for (number, container) in pod.containers.iter_mut().enumerate() {
-            container.decision = match &around {
-                Some(around) if container.is_running && container.limit_milli > 0 => {
+            container.decision = match &context {
+                Some(context) if container.is_running && container.limit_milli > 0 => {
                     let place = Place { pod: index, container: number };
-                    decide_one(round, around, place, container, market, restored)
+                    decide_one(round, context, place, container, claims, restored)
                 }
                 _ => Decision::Release,
             };
         }
     }
-    collect(&market.cuts, &round.pool, market.lowered, |place, less| {
-        if let Some(container) = roster.container_mut(place) {
-            container.memory.cut();
+    collect(&claims.cuts, &round.pool, claims.lowered, |place, less| {
+        if let Some(container) = pods.container_mut(place) {
+            container.history.cut();
             container.decision.change_quota(|quota| (quota.saturating_sub(less), Why::Overload));
         }
     });
-    let (raises, given) = (&market.raises, &mut market.given);
+    let (raises, given) = (&claims.raises, &mut claims.given);
     share(raises, &round.pool, given, |place, more| {
-        if let Some(container) = roster.container_mut(place) {
-            container.memory.raised();
+        if let Some(container) = pods.container_mut(place) {
+            container.history.raised();
             let percent = container.unanswered().map_or(0, |activity| activity.throttled_percent());
             let why = if percent > 0 { Why::Throttled(percent) } else { Why::UsedUp };
             if !round.steps {
@@ -82,7 +82,7 @@ pub(crate) fn decide(round: &Round, roster: &mut Roster, market: &mut Market, re
 }
 
 /// What all containers of a pod share.
-struct Around {
+struct PodContext {
     config: PodConfig,
     node: NodeState,
     /// What no container may exceed.
@@ -91,13 +91,13 @@ struct Around {
 
 fn decide_one(
     round: &Round,
-    around: &Around,
+    context: &PodContext,
     place: Place,
     container: &mut Container,
-    market: &mut Market,
+    claims: &mut Claims,
     restored: &mut Vec<Tokens>,
 ) -> Decision {
-    let config = &around.config;
+    let config = &context.config;
     let refused =
         if round.steps { is_refused(round, config, container, restored) } else { was_refused(config, container) };
     let Some(row) = container.row else { return Decision::Leave };
@@ -111,7 +111,8 @@ fn decide_one(
         return Decision::Act { quota: None, burst };
     }
     let base = base_quota(container.limit_milli, row.period_usec);
-    let room = around.bound.and_then(|bound| bound.quota.map(|quota| scale(quota, row.period_usec, bound.period_usec)));
+    let room =
+        context.bound.and_then(|bound| bound.quota.map(|quota| scale(quota, row.period_usec, bound.period_usec)));
     let ceil = ceiling(base, config.cfs_quota_burst_percent).min(room.unwrap_or(u64::MAX)).max(base);
     let threshold_percent = u64::from(config.share_pool_threshold_percent);
     let situation = Situation {
@@ -121,25 +122,25 @@ fn decide_one(
         period_usec: row.period_usec,
         activity: container.unanswered(),
         refused,
-        node: around.node,
+        node: context.node,
     };
     let quota = match round.config.profile {
         Profile::Koordinator if round.steps => koordinator::step(&situation),
         Profile::Responsive if round.steps => {
-            let wish = responsive::wish(&mut container.memory, &situation, round.config);
+            let proposal = responsive::propose(&mut container.history, &situation, round.config);
             // What has just happened does not show in the counters yet.
-            let wish = if wish.raise == 0 && container.is_alarmed {
-                responsive::alarm(&mut container.memory, &situation, round.config)
+            let proposal = if proposal.raise == 0 && container.is_alarmed {
+                responsive::alarm(&mut container.history, &situation, round.config)
             } else {
-                wish
+                proposal
             };
-            offer(market, &wish, &situation, place, threshold_percent);
-            (wish.quota, wish.why)
+            offer(claims, &proposal, &situation, place, threshold_percent);
+            (proposal.quota, proposal.why)
         }
         Profile::Responsive if container.is_alarmed => {
-            let wish = responsive::alarm(&mut container.memory, &situation, round.config);
-            raise(market, &wish, &situation, place, threshold_percent);
-            (wish.quota, wish.why)
+            let proposal = responsive::alarm(&mut container.history, &situation, round.config);
+            raise(claims, &proposal, &situation, place, threshold_percent);
+            (proposal.quota, proposal.why)
         }
         Profile::Koordinator | Profile::Responsive => (situation.bounded(current), Why::Bounds),
     };
@@ -147,23 +148,35 @@ fn decide_one(
 }
 
 /// Enters a container among those who want more, or who could do with less.
-fn offer(market: &mut Market, wish: &responsive::Wish, situation: &Situation, place: Place, threshold_percent: u64) {
+fn offer(
+    claims: &mut Claims,
+    proposal: &responsive::Proposal,
+    situation: &Situation,
+    place: Place,
+    threshold_percent: u64,
+) {
     let period_usec = situation.period_usec;
-    let lowered = situation.current.saturating_sub(wish.quota);
-    market.lowered = market.lowered.saturating_add(scale(lowered, USEC, period_usec));
-    raise(market, wish, situation, place, threshold_percent);
-    if wish.quota > situation.base {
+    let lowered = situation.current.saturating_sub(proposal.quota);
+    claims.lowered = claims.lowered.saturating_add(scale(lowered, USEC, period_usec));
+    raise(claims, proposal, situation, place, threshold_percent);
+    if proposal.quota > situation.base {
         let (base, activity) = (situation.base, situation.activity);
-        market.cuts.push(Cut { id: place, quota: wish.quota, base, period_usec, activity, threshold_percent });
+        claims.cuts.push(Cut { id: place, quota: proposal.quota, base, period_usec, activity, threshold_percent });
     }
 }
 
 /// Enters a container among those who want more.
-fn raise(market: &mut Market, wish: &responsive::Wish, situation: &Situation, place: Place, threshold_percent: u64) {
-    if wish.raise > 0 {
-        let (wanted, period_usec) = (wish.raise, situation.period_usec);
+fn raise(
+    claims: &mut Claims,
+    proposal: &responsive::Proposal,
+    situation: &Situation,
+    place: Place,
+    threshold_percent: u64,
+) {
+    if proposal.raise > 0 {
+        let (wanted, period_usec) = (proposal.raise, situation.period_usec);
         let throttled_usec = situation.activity.map_or(0, |activity| activity.throttled_usec);
-        market.raises.push(Raise { id: place, wanted, period_usec, throttled_usec, threshold_percent });
+        claims.raises.push(Raise { id: place, wanted, period_usec, throttled_usec, threshold_percent });
     }
 }
 

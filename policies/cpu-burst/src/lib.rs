@@ -8,11 +8,11 @@
 //! How the loop steps is the policy-level `profile`: `koordinator` steps exactly as Koordinator's agent does, `responsive`
 //! (the default) steps by need. Bounds, limiter and protocol are the same.
 //!
-//! What is off is not held: nothing is written for a pod that nobody configured, and a pod that leaves (by `none`, by its
-//! class, by its end) gets back what it had. A quota that somebody lifted is not touched, nor is the burst beside it.
+//! What is off is not held: nothing is written for a pod without configuration, and a pod that leaves (by `none`, by its
+//! class, by its end) gets back what it had. A quota that was lifted is not touched, nor is its burst.
 //!
-//! Reading order: `protocol` (what is configured), `roster` (what is known), `decide` (one evaluation), `koordinator` and
-//! `responsive` (the two profiles; the latter with `market`), `pool` and `limiter` (what both obey), `bandwidth` (the arithmetic).
+//! Reading order: `protocol` (what is configured), `pods` (what is known), `decide` (one evaluation), `koordinator` and
+//! `responsive` (the two profiles; the latter with `share_pool`), `pool` and `limiter` (what both obey), `bandwidth` (the arithmetic).
 //!
 //! ```
 //! use cpu_burst::CpuBurst;
@@ -40,27 +40,24 @@
 mod bandwidth;
 mod decide;
 mod koordinator;
-mod ledger;
 mod limiter;
-mod market;
-mod memory;
+mod pods;
 mod pool;
 mod protocol;
 mod responsive;
-mod roster;
+mod saved_state;
+mod share_pool;
 mod step;
 
 use qosm_sdk::{
-    Cause, CpuBandwidth, Description, Host, Level, NodeSample, Pod, PodId, Policy, Rejection, Target, Tick,
+    Cause, CpuBandwidth, Declare, Description, Host, Level, NodeSample, Pod, PodId, Policy, Rejection, Target, Tick,
 };
 
-use crate::decide::{Market, Round, Wanted, decide, decide_pod};
-use crate::ledger::{Change, Lease};
-use crate::memory::Tokens;
+use crate::decide::{Claims, Round, Wanted, decide, decide_pod};
+use crate::pods::{Container, Decision, Pods};
 use crate::pool::{Average, Latest, Pool};
 pub use crate::protocol::{Config, PodConfig};
-use crate::roster::{Container, Decision, Roster, Row};
-use crate::step::Why;
+use crate::saved_state::Tokens;
 
 qosm_sdk::export!(CpuBurst);
 
@@ -75,10 +72,10 @@ const RESTORED_KEPT_USEC: u64 = 600_000_000;
 #[derive(Clone, Debug, Default)]
 pub struct CpuBurst {
     config: Config,
-    roster: Roster,
-    /// Generation of the column of quotas that the roster has; `None` = read it in any case.
+    pods: Pods,
+    /// Generation of the column of quotas that `Pods` has; `None` = read it in any case.
     quotas_seen: Option<u64>,
-    market: Market,
+    claims: Claims,
     /// Time since the start, as the ticks tell it.
     now_usec: u64,
     /// Time since the loop stepped last.
@@ -108,7 +105,7 @@ impl Policy for CpuBurst {
     }
 
     fn pods<H: Host>(&mut self, _: &mut H, upserted: Vec<Pod<PodConfig>>, removed: &[PodId]) -> Vec<Rejection> {
-        self.roster.update(upserted, removed);
+        self.pods.update(upserted, removed);
         self.quotas_seen = None;
         Vec::new()
     }
@@ -117,21 +114,21 @@ impl Policy for CpuBurst {
         self.now_usec = self.now_usec.saturating_add(tick.window_usec);
         self.since_step_usec = self.since_step_usec.saturating_add(tick.window_usec);
         if !self.has_work() {
-            // Nothing is read for nobody. Averages start anew, since windows are missing from now on.
+            // No column is read. Averages start anew, since windows are missing from now on.
             self.node_use.clear();
             self.latest_use = Latest::default();
-            self.roster.forget_use();
-            self.roster.forget_activity();
+            self.pods.forget_use();
+            self.pods.forget_activity();
             return Ok(());
         }
         let node = host.node();
-        self.roster.observe(&host.cpu(), tick.window_usec);
+        self.pods.observe(&host.cpu(), tick.window_usec);
         let generation = Some(host.bandwidth_generation());
         if self.quotas_seen != generation {
-            self.roster.observe_quotas(&host.bandwidth());
+            self.pods.observe_quotas(&host.bandwidth());
             self.quotas_seen = generation;
         }
-        self.roster.alarm(&tick.alarms);
+        self.pods.alarm(&tick.alarms);
         let steps = match tick.cause {
             Cause::Interval => true,
             Cause::Alarm => false,
@@ -139,11 +136,11 @@ impl Policy for CpuBurst {
         };
         let pool = self.pool(&node, &tick);
         let round = Round { config: &self.config, pool, now_usec: self.now_usec, steps };
-        decide(&round, &mut self.roster, &mut self.market, &mut self.restored);
-        self.roster.pods.iter_mut().for_each(|pod| settle(pod, host));
+        decide(&round, &mut self.pods, &mut self.claims, &mut self.restored);
+        self.pods.all.iter_mut().for_each(|pod| declare(pod, host));
         if steps {
             self.since_step_usec = 0;
-            self.roster.forget_activity();
+            self.pods.forget_activity();
             self.save(host);
         }
         Ok(())
@@ -151,13 +148,13 @@ impl Policy for CpuBurst {
 }
 
 impl CpuBurst {
-    /// Whether a pod asks for something, or may have something to give up.
+    /// Whether a pod asks for something.
     fn has_work(&self) -> bool {
         let settles_always = self.config.profile == protocol::Profile::Koordinator;
-        self.roster.pods.iter().any(|pod| {
+        self.pods.all.iter().any(|pod| {
             let has_tokens =
                 settles_always && pod.config.is_some_and(|config| config.cfs_quota_burst_period_seconds >= 0);
-            pod.is_wanted() || pod.may_hold() || has_tokens
+            pod.is_wanted() || has_tokens
         })
     }
 
@@ -165,8 +162,8 @@ impl CpuBurst {
     /// measured before.
     fn pool(&mut self, node: &NodeSample, tick: &Tick) -> Pool {
         let window_usec = tick.window_usec;
-        let (outside_average, outside_latest) = self.roster.used_outside(self.now_usec, window_usec);
-        let reserved = self.roster.pods.iter().fold(0_u64, |sum, pod| sum.saturating_add(pod.reserved_milli));
+        let (outside_average, outside_latest) = self.pods.used_outside(self.now_usec, window_usec);
+        let reserved = self.pods.all.iter().fold(0_u64, |sum, pod| sum.saturating_add(pod.reserved_milli));
         let size = Pool::size(node.cpus, reserved);
         let Some(used) = node.cpu_usage_usec.filter(|_| node.cpus > 0) else {
             self.latest_use = Latest::default();
@@ -187,7 +184,7 @@ impl CpuBurst {
             return;
         }
         let bytes = host.load_state();
-        match memory::decode(&bytes) {
+        match saved_state::decode(&bytes) {
             Some(tokens) => {
                 self.restored = tokens;
                 self.saved = bytes;
@@ -205,7 +202,7 @@ impl CpuBurst {
             self.restored.clear();
         }
         let mut tokens = self.restored.clone();
-        for container in self.roster.pods.iter().flat_map(|pod| &pod.containers) {
+        for container in self.pods.all.iter().flat_map(|pod| &pod.containers) {
             if let Some(bucket) = container.bucket {
                 tokens.push(Tokens { key: container.key, tokens: bucket.tokens, capacity: bucket.capacity });
             }
@@ -213,7 +210,7 @@ impl CpuBurst {
         if tokens.is_empty() && self.saved.is_empty() {
             return;
         }
-        let bytes = memory::encode(&tokens);
+        let bytes = saved_state::encode(&tokens);
         if bytes != self.saved {
             match host.save_state(&bytes) {
                 Ok(()) => self.saved = bytes,
@@ -223,75 +220,51 @@ impl CpuBurst {
     }
 }
 
-/// Stages what has changed for a pod and its containers.
-fn settle(pod: &mut roster::Pod, host: &mut impl CpuBandwidth) {
+/// Declares what a pod and its containers should hold.
+fn declare(pod: &mut pods::Pod, host: &mut (impl CpuBandwidth + Declare)) {
     let (quota, burst) = decide_pod(pod);
-    let burst_percent = pod.config.map_or(0, |config| config.cpu_burst_percent);
     for container in &mut pod.containers {
-        settle_container(container, burst_percent, host);
-    }
-    if !pod.is_active {
-        pod.quota.assume_free();
-        pod.burst.assume_free();
+        declare_container(container, &pod.burst_reason, host);
     }
     let target = Target::Pod(pod.id);
-    if let Wanted::Hold(quota) = quota {
-        let why = || "sum over its containers, so that it does not hold them back".into();
-        stage_quota(&mut pod.quota, pod.row, quota, target, host, why);
+    if quota == Wanted::Leave || burst == Wanted::Leave {
+        host.keep(target);
     }
-    if let Wanted::Hold(burst) = burst {
-        stage_burst(&mut pod.burst, burst, target, host, || "sum over its containers".into());
+    match quota {
+        Wanted::Leave => {}
+        Wanted::Hold(Some(quota)) => {
+            host.set_quota(target, Some(quota), "sum over its containers, so that it does not hold them back");
+        }
+        Wanted::Hold(None) => host.release_quota(target),
+    }
+    match burst {
+        Wanted::Leave => {}
+        Wanted::Hold(Some(burst)) => host.set_burst(target, burst, "sum over its containers"),
+        Wanted::Hold(None) => host.release_burst(target),
     }
 }
 
-fn settle_container(container: &mut Container, burst_percent: i64, host: &mut impl CpuBandwidth) {
+fn declare_container(container: &mut Container, burst_reason: &str, host: &mut (impl CpuBandwidth + Declare)) {
     let target = Target::Container(container.id);
-    if !container.is_running {
-        container.quota.assume_free();
-        container.burst.assume_free();
-    }
     let (quota, burst) = match container.decision {
-        Decision::Leave => return,
+        Decision::Leave => return host.keep(target),
         Decision::Release => (None, 0),
         Decision::Act { quota, burst } => (quota, burst),
     };
-    let why = quota.map_or(Why::Bounds, |(_, why)| why);
     let baseline = container.row.and_then(|row| row.baseline);
-    let quota = quota.map(|(quota, _)| quota).filter(|quota| Some(*quota) != baseline);
-    let burst = Some(burst).filter(|burst| *burst > 0);
-    stage_quota(&mut container.quota, container.row, quota, target, host, || why.to_string());
-    stage_burst(&mut container.burst, burst, target, host, || format!("{burst_percent} % of the CPU limit"));
-}
-
-fn stage_quota(
-    lease: &mut Lease,
-    row: Option<Row>,
-    wanted: Option<u64>,
-    target: Target,
-    host: &mut impl CpuBandwidth,
-    why: impl FnOnce() -> String,
-) {
-    // After a start there is mostly nothing to give up, and the column shows it: no need to tell the host.
-    if wanted.is_none() && row.is_some_and(|row| row.quota == row.baseline) {
-        lease.assume_free();
+    let quota = quota.filter(|(quota, _)| Some(*quota) != baseline);
+    // The reason is that of the step which chose the quota, not of each step that leaves it there.
+    match quota {
+        None => container.chosen = None,
+        Some((quota, why)) if container.chosen.as_ref().is_none_or(|chosen| chosen.0 != quota) => {
+            container.chosen = Some((quota, why.to_string()));
+        }
+        Some(_) => {}
     }
-    match lease.settle(wanted) {
-        Some(Change::Hold(quota)) => host.set_quota(target, Some(quota), &why()),
-        Some(Change::Release) => host.release_quota(target),
-        None => {}
+    if let Some((quota, why)) = &container.chosen {
+        host.set_quota(target, Some(*quota), why);
     }
-}
-
-fn stage_burst(
-    lease: &mut Lease,
-    wanted: Option<u64>,
-    target: Target,
-    host: &mut impl CpuBandwidth,
-    why: impl FnOnce() -> String,
-) {
-    match lease.settle(wanted) {
-        Some(Change::Hold(burst)) => host.set_burst(target, burst, &why()),
-        Some(Change::Release) => host.release_burst(target),
-        None => {}
+    if burst > 0 {
+        host.set_burst(target, burst, burst_reason);
     }
 }

@@ -1,6 +1,6 @@
 //! The token bucket that bounds how long a container may stay above its limit. Tokens are percent-seconds of the limit.
 
-use qosm_sdk::scale;
+use qosm_sdk::{MilliCpu, Rate};
 
 /// At or above this use of the limit, tokens are spent.
 const SPENDS_PERCENT: u64 = 100;
@@ -8,7 +8,7 @@ const SPENDS_PERCENT: u64 = 100;
 const EARNS_PERCENT: u64 = 60;
 /// A bucket starts with this part of its capacity: in the middle of the range from which the specification draws at random.
 const START_DIVISOR: i64 = 4;
-/// A bucket that was not asked for so many periods starts anew.
+/// A bucket that was not settled for this many periods starts anew.
 const FORGOTTEN_AFTER_PERIODS: u64 = 2;
 
 const USEC: u64 = 1_000_000;
@@ -79,8 +79,8 @@ impl Bucket {
 
 /// Use of the limit in whole percent; `None` for an empty window or no limit.
 pub(crate) fn usage_percent(usage_usec: u64, window_usec: u64, limit_milli: u64) -> Option<u64> {
-    let allowed = window_usec.saturating_mul(limit_milli);
-    (allowed > 0).then(|| scale(usage_usec, 100_000, allowed))
+    let used = Rate::of(usage_usec, window_usec).filter(|_| limit_milli > 0)?;
+    Some(used.percent_of(MilliCpu(limit_milli)))
 }
 
 #[cfg(test)]
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_starts_anew_when_its_terms_change_or_nobody_asked() {
+    fn a_bucket_starts_anew_when_its_terms_change_or_it_was_not_settled_for_long() {
         let terms = Terms { period_secs: 100, percent: 150 };
         let bucket = Bucket::new(terms, 0);
         assert!(!bucket.is_stale(terms, 200 * USEC));

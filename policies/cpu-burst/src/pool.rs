@@ -1,8 +1,6 @@
-//! The share pool: the CPUs that nobody has for himself, and how much of them is in use.
+//! The share pool: the CPUs that are exclusive to no pod, and how much of them is in use.
 
-use std::collections::VecDeque;
-
-use qosm_sdk::scale;
+use qosm_sdk::{Rate, RecentRate, scale};
 
 /// Uses are averages over so much time.
 const AVERAGED_USEC: u64 = 5_000_000;
@@ -24,35 +22,30 @@ pub(crate) enum NodeState {
     Unknown,
 }
 
-/// A use over the last seconds. In millionths of a CPU, as everything in this module.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Average {
-    /// Clock, window and CPU time of each measurement.
-    measured: VecDeque<(u64, u64, u64)>,
+/// The use of CPUs over the last seconds. In millionths of a CPU, as everything in this module.
+#[derive(Clone, Debug)]
+pub(crate) struct Average(RecentRate);
+
+impl Default for Average {
+    fn default() -> Self {
+        Self(RecentRate::over(AVERAGED_USEC))
+    }
 }
 
 impl Average {
-    /// Adds what was used in the window that ends now. An empty window says nothing.
+    /// Adds what was used in the window that ends now. An empty window is ignored.
     pub(crate) fn add(&mut self, now_usec: u64, window_usec: u64, usage_usec: u64) {
-        if window_usec > 0 {
-            self.measured.push_back((now_usec, window_usec, usage_usec));
-        }
+        self.0.add(now_usec, window_usec, usage_usec);
     }
 
     /// The average now; `None` when nothing was measured lately.
     pub(crate) fn rate(&mut self, now_usec: u64) -> Option<u64> {
-        while self.measured.front().is_some_and(|(at, ..)| now_usec.saturating_sub(*at) >= AVERAGED_USEC) {
-            self.measured.pop_front();
-        }
-        let (window, usage) = self.measured.iter().fold((0_u64, 0_u64), |(windows, usages), (_, window, usage)| {
-            (windows.saturating_add(*window), usages.saturating_add(*usage))
-        });
-        rate(usage, window)
+        self.0.at(now_usec).map(Rate::per_second)
     }
 
-    /// Forgets all.
+    /// Drops all measurements.
     pub(crate) fn clear(&mut self) {
-        self.measured.clear();
+        self.0.clear();
     }
 }
 
@@ -89,7 +82,7 @@ impl Latest {
 
 /// CPU time over wall time; `None` for an empty window.
 pub(crate) fn rate(usage_usec: u64, window_usec: u64) -> Option<u64> {
-    (window_usec > 0).then(|| scale(usage_usec, USEC, window_usec))
+    Rate::of(usage_usec, window_usec).map(Rate::per_second)
 }
 
 /// The share pool at one moment.

@@ -98,13 +98,13 @@ pub(crate) enum Profile {
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Config {
     pub(crate) profile: Profile,
-    /// A raise is at least so many percent of the quota in force.
+    /// Least raise, in percent of the quota in force.
     pub(crate) min_raise_percent: u32,
-    /// A container that has just used up its quota is given so many percent of it at once; 0 = it waits for the next step.
+    /// Raise of a container that has just used up its quota, in percent of that quota; 0 = none until the next step.
     pub(crate) alarm_raise_percent: u32,
-    /// A quota is lowered by so many percent at a time.
+    /// How far a quota is lowered at a time, in percent.
     pub(crate) lower_percent: u32,
-    /// A quota that was raised is kept so many percent above what is used.
+    /// Distance that a raised quota keeps above the use, in percent of the use.
     pub(crate) headroom_percent: u32,
     /// Evaluations without throttling after which a quota is lowered.
     pub(crate) calm_windows: u32,

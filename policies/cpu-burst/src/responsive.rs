@@ -16,12 +16,12 @@ use crate::protocol::Config;
 use crate::step::{Activity, Situation, Why};
 use qosm_sdk::scale;
 
-/// A quota is lowered so many times within the calm that had to come before the first time.
+/// How many times a quota is lowered in as many calm windows as had to pass before the first time.
 const LOWERINGS_PER_CALM: u32 = 5;
 
 /// What is remembered of a container from step to step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Memory {
+pub(crate) struct StepHistory {
     /// Steps without throttling.
     calm: u32,
     /// How many times the calm that is waited for was doubled.
@@ -32,7 +32,7 @@ pub(crate) struct Memory {
     sufficed: u64,
 }
 
-impl Memory {
+impl StepHistory {
     /// It was throttled: a lowering was too much.
     fn throttled(&mut self) {
         self.relapses = self.relapses.saturating_add(self.was_lowered.into());
@@ -54,7 +54,7 @@ impl Memory {
 
 /// What one container's own situation asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct Proposal {
     /// Its quota if nothing is given or taken.
     pub(crate) quota: u64,
     /// How much more it needs; 0 = none.
@@ -63,50 +63,54 @@ pub(crate) struct Wish {
     pub(crate) why: Why,
 }
 
-/// Looks at one container that has just used up its quota. How much it is short of will be known when its period is over.
-pub(crate) fn alarm(memory: &mut Memory, situation: &Situation, config: &Config) -> Wish {
+/// What a container needs that has just used up its quota. How much it is short of will be known when its period is over.
+pub(crate) fn alarm(history: &mut StepHistory, situation: &Situation, config: &Config) -> Proposal {
     let current = situation.bounded(situation.current);
-    let keep = Wish { quota: current, raise: 0, why: Why::Bounds };
+    let keep = Proposal { quota: current, raise: 0, why: Why::Bounds };
     if situation.refused || config.alarm_raise_percent == 0 {
         return keep;
     }
-    memory.throttled();
+    history.throttled();
     let more = scale(current, config.alarm_raise_percent.into(), 100);
-    let needed = current.saturating_add(more).max(memory.sufficed);
-    Wish { raise: situation.bounded(needed) - current, why: Why::UsedUp, ..keep }
+    let needed = current.saturating_add(more).max(history.sufficed);
+    Proposal { raise: situation.bounded(needed) - current, why: Why::UsedUp, ..keep }
 }
 
-/// Looks at one container.
-pub(crate) fn wish(memory: &mut Memory, situation: &Situation, config: &Config) -> Wish {
+/// What a container needs, by its own activity.
+pub(crate) fn propose(history: &mut StepHistory, situation: &Situation, config: &Config) -> Proposal {
     let current = situation.bounded(situation.current);
-    let keep = Wish { quota: current, raise: 0, why: Why::Bounds };
+    let keep = Proposal { quota: current, raise: 0, why: Why::Bounds };
     if situation.refused {
-        memory.cut();
-        memory.calm = 0;
+        history.cut();
+        history.calm = 0;
         let quota = situation.bounded(lowered(current, config));
-        return Wish { quota, why: if quota < situation.current { Why::AllowanceUsed } else { Why::Bounds }, ..keep };
+        return Proposal {
+            quota,
+            why: if quota < situation.current { Why::AllowanceUsed } else { Why::Bounds },
+            ..keep
+        };
     }
     let Some(activity) = situation.activity else { return keep };
     if activity.is_throttled() {
-        memory.throttled();
-        let needed = current.saturating_add(shortfall(&activity, current, config)).max(memory.sufficed);
+        history.throttled();
+        let needed = current.saturating_add(shortfall(&activity, current, config)).max(history.sufficed);
         let raise = situation.bounded(needed) - current;
-        return Wish { raise, why: Why::Throttled(activity.throttled_percent()), ..keep };
+        return Proposal { raise, why: Why::Throttled(activity.throttled_percent()), ..keep };
     }
-    memory.calm = memory.calm.saturating_add(1);
-    let patience = patience(memory, config);
-    if memory.calm < patience {
+    history.calm = history.calm.saturating_add(1);
+    let patience = patience(history, config);
+    if history.calm < patience {
         return keep;
     }
     let floor = situation.bounded(in_use(&activity, situation.period_usec, config));
     if current > floor {
-        memory.sufficed = current;
-        memory.was_lowered = true;
-        memory.calm = patience - (patience / LOWERINGS_PER_CALM).max(1);
-        return Wish { quota: lowered(current, config).max(floor), why: Why::Calm, ..keep };
+        history.sufficed = current;
+        history.was_lowered = true;
+        history.calm = patience - (patience / LOWERINGS_PER_CALM).max(1);
+        return Proposal { quota: lowered(current, config).max(floor), why: Why::Calm, ..keep };
     }
-    if current == situation.base && memory.calm >= config.calm_windows_max {
-        *memory = Memory { calm: memory.calm, ..Memory::default() };
+    if current == situation.base && history.calm >= config.calm_windows_max {
+        *history = StepHistory { calm: history.calm, ..StepHistory::default() };
     }
     keep
 }
@@ -132,8 +136,8 @@ fn in_use(activity: &Activity, period_usec: u64, config: &Config) -> u64 {
     scale(used, 100 + u64::from(config.headroom_percent), 100)
 }
 
-fn patience(memory: &Memory, config: &Config) -> u32 {
-    let doubled = 1_u32.checked_shl(memory.relapses).and_then(|times| config.calm_windows.checked_mul(times));
+fn patience(history: &StepHistory, config: &Config) -> u32 {
+    let doubled = 1_u32.checked_shl(history.relapses).and_then(|times| config.calm_windows.checked_mul(times));
     doubled.map_or(config.calm_windows_max, |calm| calm.min(config.calm_windows_max))
 }
 
@@ -184,8 +188,8 @@ mod tests {
             // More throttled periods than periods is a slip of the counters.
             (throttled(20, 1_000_000), 200_000),
         ] {
-            let wish = wish(&mut Memory::default(), &situation(BASE, activity), &Config::default());
-            assert_eq!((wish.quota, wish.raise), (BASE, raise), "{activity:?}");
+            let proposal = propose(&mut StepHistory::default(), &situation(BASE, activity), &Config::default());
+            assert_eq!((proposal.quota, proposal.raise), (BASE, raise), "{activity:?}");
         }
     }
 
@@ -193,8 +197,8 @@ mod tests {
     fn without_a_sample_nothing_moves_but_into_the_bounds() {
         for (current, quota) in [(BASE, BASE), (300_000, 300_000), (900_000, CEIL), (50_000, BASE)] {
             let blind = Situation { activity: None, ..situation(current, calm(0)) };
-            let wish = wish(&mut Memory::default(), &blind, &Config::default());
-            assert_eq!((wish.quota, wish.raise), (quota, 0));
+            let proposal = propose(&mut StepHistory::default(), &blind, &Config::default());
+            assert_eq!((proposal.quota, proposal.raise), (quota, 0));
         }
     }
 
@@ -202,19 +206,19 @@ mod tests {
     fn a_used_up_allowance_brings_the_quota_down_throttled_or_not() {
         for activity in [Some(throttled(10, 1_000_000)), Some(calm(0)), None] {
             let refused = Situation { refused: true, activity, ..situation(CEIL, calm(0)) };
-            let wish = wish(&mut Memory::default(), &refused, &Config::default());
-            assert_eq!((wish.quota, wish.raise, wish.why), (480_000, 0, Why::AllowanceUsed));
+            let proposal = propose(&mut StepHistory::default(), &refused, &Config::default());
+            assert_eq!((proposal.quota, proposal.raise, proposal.why), (480_000, 0, Why::AllowanceUsed));
         }
     }
 
     /// Plays a load that needs `need` of each period, and is throttled below it; returns each step's quota.
-    fn play(memory: &mut Memory, mut quota: u64, need: impl Fn(usize) -> u64, steps: usize) -> Vec<u64> {
+    fn play(history: &mut StepHistory, mut quota: u64, need: impl Fn(usize) -> u64, steps: usize) -> Vec<u64> {
         let mut quotas = Vec::new();
         for index in 0..steps {
             let short = need(index).saturating_sub(quota);
             let activity = if short > 0 { throttled(5, short * 5) } else { calm(need(index) * 2) };
-            let wish = wish(memory, &situation(quota, activity), &Config::default());
-            quota = wish.quota + wish.raise;
+            let proposal = propose(history, &situation(quota, activity), &Config::default());
+            quota = proposal.quota + proposal.raise;
             quotas.push(quota);
         }
         quotas
@@ -222,17 +226,17 @@ mod tests {
 
     #[test]
     fn a_quota_is_lowered_to_the_base_after_a_few_calm_windows() {
-        let quotas = play(&mut Memory::default(), CEIL, |_| 10_000, 10);
+        let quotas = play(&mut StepHistory::default(), CEIL, |_| 10_000, 10);
         assert_eq!(quotas, [600_000, 600_000, 600_000, 600_000, 480_000, 384_000, 307_200, 245_760, 200_000, 200_000]);
     }
 
     #[test]
     fn a_quota_in_use_is_kept_with_headroom() {
-        let mut memory = Memory::default();
+        let mut history = StepHistory::default();
         let mut quota = CEIL;
         for _ in 0..100 {
             // 300 ms of each 100 ms period are used.
-            quota = wish(&mut memory, &situation(quota, calm(3_000_000)), &Config::default()).quota;
+            quota = propose(&mut history, &situation(quota, calm(3_000_000)), &Config::default()).quota;
         }
         assert_eq!(quota, 375_000);
     }
@@ -240,16 +244,16 @@ mod tests {
     #[test]
     fn a_load_that_comes_back_gets_what_had_sufficed_and_is_left_alone_longer() {
         // One window in twenty asks for the ceiling; between them the container is all but idle.
-        let mut memory = Memory::default();
-        let quotas = play(&mut memory, BASE, |step| if step % 20 == 0 { 550_000 } else { 1_000 }, 400);
+        let mut history = StepHistory::default();
+        let quotas = play(&mut history, BASE, |step| if step % 20 == 0 { 550_000 } else { 1_000 }, 400);
         let throttled =
             |steps: std::ops::Range<usize>| steps.filter(|step| step % 20 == 0 && quotas[step - 1] < 550_000).count();
         assert!(throttled(20..120) >= 3, "it learns by being throttled: {quotas:?}");
         assert!(throttled(300..400) <= 2, "and then is mostly left alone: {quotas:?}");
         // Once the load is gone for good, so is the quota.
         let last = quotas[quotas.len() - 1];
-        assert_eq!(play(&mut memory, last, |_| 0, 300).last(), Some(&BASE));
-        assert_eq!(memory.relapses, 0);
+        assert_eq!(play(&mut history, last, |_| 0, 300).last(), Some(&BASE));
+        assert_eq!(history.relapses, 0);
     }
 
     fn any_activity() -> impl Strategy<Value = Option<Activity>> {
@@ -270,14 +274,14 @@ mod tests {
             steps in proptest::collection::vec((any_activity(), any::<bool>()), 1..50),
             start: u64, base in 1_000_u64..1 << 40, more in 0_u64..1 << 40,
         ) {
-            let mut memory = Memory::default();
+            let mut history = StepHistory::default();
             let mut current = start;
             for (activity, refused) in steps {
                 let situation =
                     Situation { current, base, ceil: base + more, activity, refused, ..situation(0, calm(0)) };
-                let wish = wish(&mut memory, &situation, &Config::default());
-                prop_assert!(wish.quota >= base && wish.quota + wish.raise <= base + more);
-                current = wish.quota + wish.raise;
+                let proposal = propose(&mut history, &situation, &Config::default());
+                prop_assert!(proposal.quota >= base && proposal.quota + proposal.raise <= base + more);
+                current = proposal.quota + proposal.raise;
             }
         }
 
@@ -285,15 +289,15 @@ mod tests {
         fn whatever_was_before_an_idle_container_ends_at_its_base(
             steps in proptest::collection::vec(any_activity(), 0..50),
         ) {
-            let mut memory = Memory::default();
+            let mut history = StepHistory::default();
             let mut current = BASE;
             for activity in steps {
                 let situation = Situation { activity, ..situation(current, calm(0)) };
-                let wish = wish(&mut memory, &situation, &Config::default());
-                current = wish.quota + wish.raise;
+                let proposal = propose(&mut history, &situation, &Config::default());
+                current = proposal.quota + proposal.raise;
             }
             for _ in 0..400 {
-                current = wish(&mut memory, &situation(current, calm(0)), &Config::default()).quota;
+                current = propose(&mut history, &situation(current, calm(0)), &Config::default()).quota;
             }
             prop_assert_eq!(current, BASE);
         }

@@ -90,7 +90,7 @@ pub(crate) enum Why {
     Bounds,
     /// Has just used up its quota before its period was over.
     UsedUp,
-    /// Throttled in so many percent of the periods.
+    /// Throttled in this percentage of the periods.
     Throttled(u64),
     /// Not throttled any more.
     Calm,

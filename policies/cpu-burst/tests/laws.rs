@@ -16,7 +16,7 @@ struct Run {
     limits: Vec<u64>,
 }
 
-/// A container that was throttled in so many of ten periods.
+/// A container that was throttled in `nr_throttled` of ten periods.
 fn load(usage_usec: u64, nr_throttled: u64, throttled_usec: u64) -> CpuSample {
     CpuSample { container: 0, usage_usec, nr_periods: 10, nr_throttled, throttled_usec }
 }
@@ -142,6 +142,33 @@ proptest! {
         run.policy.evaluate(&mut run.host, mock::tick(1_000)).unwrap();
         prop_assert_eq!(run.host.staged(), []);
     }
+}
+
+/// Ten containers that are busy and calm in turns, for 100 seconds: calls of `cpu-bandwidth` and settings that these staged.
+fn calls_and_settings(profile: &str) -> (usize, usize) {
+    let mut run = Run::new(&[1_000; 10], profile, r#"{"policy": "auto"}"#);
+    let mut settings = 0;
+    for second in 0..100_u64 {
+        let samples = (1..=10_u64).map(|id| {
+            let nr_throttled = if (second / 10 + id) % 3 == 0 { (second + id) % 7 } else { 0 };
+            CpuSample {
+                container: u32::try_from(id).unwrap(),
+                ..load(90_000 * nr_throttled + 200_000, nr_throttled, 30_000 * nr_throttled)
+            }
+        });
+        run.host.columns.node = Some(NodeSample { cpu_usage_usec: Some(2_000_000), ..mock::node(32, 0) });
+        run.host.columns.cpu = samples.collect();
+        run.policy.evaluate(&mut run.host, mock::tick(1_000)).unwrap();
+        settings += run.host.commit().len();
+    }
+    (run.host.calls("cpu-bandwidth"), settings)
+}
+
+#[test]
+fn only_differences_reach_the_host() {
+    // As many as when the policy kept account of what it held by itself.
+    assert_eq!(calls_and_settings(r#"{"profile": "koordinator"}"#), (106, 106));
+    assert_eq!(calls_and_settings("{}"), (347, 347));
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl PodConfig {
         for (id, bandwidth) in bandwidth.caches {
             domains.entry(id).or_insert(none).bandwidth = bandwidth;
         }
-        let shares = Shares { all: Share { cache: cache.all, bandwidth: bandwidth.all }, domains }.tidy();
+        let shares = Shares { all: Share { cache: cache.all, bandwidth: bandwidth.all }, domains }.normalized();
         Ok(Some(shares).filter(|shares| !shares.is_nothing()))
     }
 }
@@ -65,15 +65,15 @@ impl<T> Resource<T> {
         parse: fn(&Value, &str) -> Result<Option<T>, Fault>,
     ) -> Result<Self, Fault> {
         let mut resource = Self { all: None, caches: BTreeMap::new() };
-        let Some(said) = object(field(fields, name), name)? else { return Ok(resource) };
+        let Some(given) = object(field(fields, name), name)? else { return Ok(resource) };
         let path = format!("{name}.schemata");
-        if let Some(schemata) = object(field(said, "schemata"), &path)?
+        if let Some(schemata) = object(field(given, "schemata"), &path)?
             && let Some(value) = field(schemata, amount)
         {
             resource.all = parse(value, &format!("{path}.{amount}"))?;
         }
         let path = format!("{name}.schemataPerCache");
-        let rows = match field(said, "schemataPerCache") {
+        let rows = match field(given, "schemataPerCache") {
             None => return Ok(resource),
             Some(Value::Array(rows)) => rows,
             Some(other) => return Err(fault(&path, other, "no list", r#"write one, e.g. [{"cacheID": 0, …}]"#)),
@@ -142,10 +142,10 @@ fn object<'f>(value: Option<&'f Value>, path: &str) -> Result<Option<&'f Map<Str
 }
 
 fn fault(path: &str, value: &Value, what: &str, way_out: &str) -> Fault {
-    const MOST: usize = 80;
-    let mut shown: String = value.to_string().chars().take(MOST + 1).collect();
-    if shown.chars().count() > MOST {
-        shown = shown.chars().take(MOST).chain(['…']).collect();
+    const MAX: usize = 80;
+    let mut shown: String = value.to_string().chars().take(MAX + 1).collect();
+    if shown.chars().count() > MAX {
+        shown = shown.chars().take(MAX).chain(['…']).collect();
     }
     Fault {
         field: path.to_owned(),
@@ -176,7 +176,7 @@ mod tests {
             cache: cache.map(CacheShare::Percent),
             bandwidth: bandwidth.map(BandwidthShare::Percent),
         };
-        Shares { all: share(all), domains: domains.iter().map(|(id, said)| (*id, share(*said))).collect() }
+        Shares { all: share(all), domains: domains.iter().map(|(id, given)| (*id, share(*given))).collect() }
     }
 
     #[test]

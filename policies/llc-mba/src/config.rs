@@ -16,7 +16,7 @@ pub struct Config {
     pub classes: Classes,
 }
 
-/// Whether shares stay as they are said.
+/// Whether shares stay as they are given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Profile {
@@ -31,7 +31,7 @@ pub enum Profile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Settings {
-    /// Whether shares stay as they are said.
+    /// Whether shares stay as they are given.
     pub profile: Profile,
     /// What a domain's memory can move, in MB/s; 0 = what was seen at most.
     #[serde(rename = "maxBandwidthMBps")]
@@ -46,11 +46,11 @@ pub struct Settings {
     pub occupancy_low_percent: u32,
     /// From so much on they have it back.
     pub occupancy_calm_percent: u32,
-    /// BE's range of ways becomes smaller by so many percent of all ways at a time.
+    /// By how much BE's range of ways shrinks at a time, in percent of all ways.
     pub cache_step_percent: u32,
     /// It stays at least so wide.
     pub cache_floor_percent: u32,
-    /// BE's share of the memory bandwidth becomes smaller by so many percent at a time.
+    /// By how much BE's share of the memory bandwidth shrinks at a time, in percentage points.
     pub bandwidth_step_percent: u32,
     /// It stays at least so large.
     pub bandwidth_floor_percent: u32,
@@ -104,7 +104,7 @@ pub struct ResctrlQos {
     pub cat_range_start_percent: Option<u32>,
     /// Where it ends.
     pub cat_range_end_percent: Option<u32>,
-    /// Its share of the memory bandwidth, in percent; 0 = nothing is said.
+    /// Its share of the memory bandwidth, in percent; 0 = nothing is given.
     pub mba_percent: Option<u32>,
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct Shared {
     pub(crate) start: u32,
     /// Where they end.
     pub(crate) end: u32,
-    /// Of the memory bandwidth; `None` = nothing is said.
+    /// Of the memory bandwidth; `None` = nothing is given.
     pub(crate) bandwidth: Option<u32>,
 }
 
@@ -171,7 +171,7 @@ impl Class {
         }
     }
 
-    /// Where its ways end unless that is said.
+    /// Where its ways end unless that is given.
     fn default_end(self) -> u32 {
         if self == Self::Be { 30 } else { ALL }
     }
@@ -189,18 +189,18 @@ impl Classes {
     ///
     /// The field that says what cannot be, and the way out.
     pub(crate) fn shared(&self, class: Class) -> Result<Option<Shared>, String> {
-        let said = match class {
+        let given = match class {
             Class::Lsr => self.lsr_class,
             Class::Ls => self.ls_class,
             Class::Be => self.be_class,
             Class::System => self.system_class,
         };
-        if said == ResctrlQos::default() || said.enable == Some(false) {
+        if given == ResctrlQos::default() || given.enable == Some(false) {
             return Ok(None);
         }
-        let start = said.cat_range_start_percent.unwrap_or(0);
-        let end = said.cat_range_end_percent.unwrap_or(class.default_end());
-        let mba = said.mba_percent.unwrap_or(ALL);
+        let start = given.cat_range_start_percent.unwrap_or(0);
+        let end = given.cat_range_end_percent.unwrap_or(class.default_end());
+        let mba = given.mba_percent.unwrap_or(ALL);
         let key = class.key();
         if start >= end || end > ALL {
             return Err(format!(

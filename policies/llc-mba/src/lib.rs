@@ -1,12 +1,11 @@
 //! Shares of the last-level cache and of memory bandwidth, by QoS class and by pod (resctrl: Intel RDT, AMD QoS).
 //!
 //! A QoS class that is enabled is a class of shares, and its pods are in it; pods that ask for shares of their own are in a class with
-//! all others that ask for the same. At every evaluation the whole plan is worked out afresh, and what differs from the plan before is
-//! staged. Where a class becomes a group of the kernel, which ways a percentage comes to, and what happens when a processor runs out of
+//! all others that ask for the same. At every evaluation the whole plan is worked out and declared. Where a class becomes a group of the kernel, which ways a percentage comes to, and what happens when a processor runs out of
 //! classes is the host's work.
 //!
-//! Reading order: `config` and `annotation` (what can be asked), `shares`, `plan` (who is where), `report` (who is told what), and for
-//! the profile `dynamic`: `signal` (who suffers), `valve` (how steps are taken), `narrowing` (both, on each domain), `memory`.
+//! Reading order: `config` and `annotation` (what can be asked), `shares`, `plan` (who is where), `report` (events), and for
+//! the profile `dynamic`: `signal` (what is measured), `stepper` (how steps are taken), `throttle` (both, on each domain), `saved_state`.
 //!
 //! ```
 //! use llc_mba::LlcMba;
@@ -25,14 +24,14 @@
 
 mod annotation;
 pub mod config;
-mod memory;
-mod narrowing;
 mod plan;
 mod protocol;
 mod report;
+mod saved_state;
 mod shares;
 mod signal;
-mod valve;
+mod stepper;
+mod throttle;
 
 use std::collections::BTreeMap;
 
@@ -40,10 +39,10 @@ use qosm_sdk::{Description, Host, Level, Pod, PodId, Policy, Rejection, ResctrlA
 
 pub use crate::annotation::PodConfig;
 use crate::config::{Class, Config, Profile, Settings, Shared};
-use crate::narrowing::{Narrowing, Remembered};
-use crate::plan::{Plan, Tracked, Wish};
+use crate::plan::{ClassSpec, Plan, Tracked};
 use crate::report::Report;
 use crate::signal::{Columns, Sensitive};
+use crate::throttle::{SavedState, Throttle};
 
 qosm_sdk::export!(LlcMba);
 
@@ -54,11 +53,10 @@ pub struct LlcMba {
     /// The QoS classes that are enabled.
     shared: BTreeMap<Class, Shared>,
     pods: BTreeMap<PodId, Tracked>,
-    held: Plan,
-    narrowing: Narrowing,
+    throttle: Throttle,
     report: Report,
     is_restored: bool,
-    saved: Remembered,
+    saved: SavedState,
 }
 
 impl Policy for LlcMba {
@@ -80,10 +78,10 @@ impl Policy for LlcMba {
         self.shared = shared;
         self.settings = config.policy;
         if !std::mem::replace(&mut self.is_restored, true) {
-            match memory::decode(&host.load_state()) {
-                Some(remembered) => {
-                    self.narrowing = Narrowing::restore(remembered.clone());
-                    self.saved = remembered;
+            match saved_state::decode(&host.load_state()) {
+                Some(state) => {
+                    self.throttle = Throttle::restore(state.clone());
+                    self.saved = state;
                 }
                 None => host
                     .log(Level::Warn, "how far BE was narrowed before cannot be read: it begins with all of its share"),
@@ -95,8 +93,6 @@ impl Policy for LlcMba {
     fn pods<H: Host>(&mut self, _: &mut H, upserted: Vec<Pod<PodConfig>>, removed: &[PodId]) -> Vec<Rejection> {
         for id in removed {
             self.pods.remove(id);
-            // What it was in went with it.
-            self.held.members.remove(id);
         }
         let mut rejections = Vec::new();
         for pod in upserted {
@@ -110,61 +106,52 @@ impl Policy for LlcMba {
     }
 
     fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
-        let be = self.narrow(host, tick.window_usec);
+        let be = self.throttle_be(host, tick.window_usec);
         let plan = Plan::new(&self.shared, be, &self.pods);
-        self.stage(host, &plan);
+        self.declare(&plan, host);
         if self.pods.values().any(|tracked| tracked.own.is_some()) {
             let states = host.class_states();
-            self.report.tell(&plan, &states, &self.pods, host);
+            self.report.update(&plan, &states, &self.pods, host);
         }
-        self.held = plan;
-        self.remember(host);
+        self.save(host);
         Ok(())
     }
 }
 
 impl LlcMba {
     /// What BE may use by now, where that is not simply what its operator said.
-    fn narrow<H: Host>(&mut self, host: &mut H, window_usec: u64) -> Option<Wish> {
+    fn throttle_be<H: Host>(&mut self, host: &mut H, window_usec: u64) -> Option<ClassSpec> {
         let be = self.shared.get(&Class::Be).copied();
         let Some(be) = be.filter(|_| self.settings.profile == Profile::Dynamic) else {
-            self.narrowing = Narrowing::default();
+            self.throttle = Throttle::default();
             return None;
         };
-        if !self.narrowing.is_too_short(window_usec) {
+        if !self.throttle.is_too_short(window_usec) {
             let columns = Columns::read(host, window_usec);
             let sensitive = Sensitive::of(&self.pods, &self.shared);
-            self.narrowing.turn(&columns, &sensitive, be, &self.settings, window_usec);
+            self.throttle.update(&columns, &sensitive, be, &self.settings, window_usec);
         }
-        Some(self.narrowing.wish(be, &self.settings))
+        Some(self.throttle.spec(be, &self.settings))
     }
 
-    /// Stages what differs from what is held. A class is there before its members come, and goes after they have left.
-    fn stage(&self, host: &mut impl ResctrlAllocation, plan: &Plan) {
-        for (class, wish) in &plan.classes {
-            if self.held.classes.get(class).is_none_or(|held| held.shares != wish.shares) {
-                let domains: Vec<_> = wish.shares.domains.iter().map(|(id, share)| (*id, *share)).collect();
-                host.define_class(class, &wish.shares.all, &domains, &wish.reason);
-            }
+    /// Declares the classes first: a pod can be put only into a class that is defined.
+    fn declare(&self, plan: &Plan, host: &mut impl ResctrlAllocation) {
+        for (class, spec) in &plan.classes {
+            let domains: Vec<_> = spec.shares.domains.iter().map(|(id, share)| (*id, *share)).collect();
+            host.define_class(class, &spec.shares.all, &domains, &spec.reason);
         }
         for (id, class) in &plan.members {
-            if let Some(tracked) = self.pods.get(id).filter(|_| self.held.members.get(id) != Some(class)) {
+            if let Some(tracked) = self.pods.get(id) {
                 host.assign_class(Target::Pod(*id), class, &plan::why(tracked, class));
             }
         }
-        for id in self.held.members.keys().filter(|id| !plan.members.contains_key(id)) {
-            host.release_class(Target::Pod(*id));
-        }
-        for class in self.held.classes.keys().filter(|class| !plan.classes.contains_key(*class)) {
-            host.undefine_class(class);
-        }
     }
 
-    fn remember<H: Host>(&mut self, host: &mut H) {
-        let remembered = self.narrowing.remembered();
-        if memory::is_news(&remembered, &self.saved) {
-            match host.save_state(&memory::encode(&remembered)) {
-                Ok(()) => self.saved = remembered,
+    fn save<H: Host>(&mut self, host: &mut H) {
+        let state = self.throttle.saved_state();
+        if saved_state::is_worth_saving(&state, &self.saved) {
+            match host.save_state(&saved_state::encode(&state)) {
+                Ok(()) => self.saved = state,
                 Err(error) => host.log(Level::Warn, &error),
             }
         }

@@ -28,7 +28,7 @@ impl Tracked {
 
 /// A class to be defined.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct ClassSpec {
     pub(crate) shares: Shares,
     pub(crate) reason: String,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Wish {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// By name.
-    pub(crate) classes: BTreeMap<String, Wish>,
+    pub(crate) classes: BTreeMap<String, ClassSpec>,
     /// The class of each pod that is in one.
     pub(crate) members: BTreeMap<PodId, String>,
     /// Pods whose own class would have been one too many.
@@ -47,14 +47,18 @@ pub(crate) struct Plan {
 impl Plan {
     /// Classes that are enabled are there whether or not a pod is: pods that come with classes of their own must not take their place.
     /// `be` is what BE may use at present, and why.
-    pub(crate) fn new(shared: &BTreeMap<Class, Shared>, be: Option<Wish>, pods: &BTreeMap<PodId, Tracked>) -> Self {
+    pub(crate) fn new(
+        shared: &BTreeMap<Class, Shared>,
+        be: Option<ClassSpec>,
+        pods: &BTreeMap<PodId, Tracked>,
+    ) -> Self {
         let mut plan = Self::default();
         for (&class, &shared) in shared {
-            let wish = match &be {
+            let spec = match &be {
                 Some(be) if class == Class::Be => be.clone(),
                 _ => of_class(class, shared),
             };
-            plan.classes.insert(class.name().to_owned(), wish);
+            plan.classes.insert(class.name().to_owned(), spec);
         }
         let mut of_pods = 0;
         for (&id, tracked) in pods.iter().filter(|(_, tracked)| tracked.pod.active) {
@@ -67,7 +71,7 @@ impl Plan {
                 } else if of_pods < OF_PODS {
                     of_pods += 1;
                     let reason = format!("pods ask for {own} by annotation {ANNOTATION}");
-                    plan.classes.insert(name.clone(), Wish { shares: own.clone(), reason });
+                    plan.classes.insert(name.clone(), ClassSpec { shares: own.clone(), reason });
                     class = Some(name);
                 } else {
                     plan.crowded_out.push(id);
@@ -82,10 +86,10 @@ impl Plan {
 }
 
 /// A class as its operator has it.
-pub(crate) fn of_class(class: Class, shared: Shared) -> Wish {
+pub(crate) fn of_class(class: Class, shared: Shared) -> ClassSpec {
     let shares = Shares::everywhere(shared.share());
     let reason = format!("{} of resource-qos-config: {shares}", class.key());
-    Wish { shares, reason }
+    ClassSpec { shares, reason }
 }
 
 /// Why a pod is in a class.

@@ -114,7 +114,7 @@ const CONFIG_SCHEMA: &str = r#"{"type": "object", "additionalProperties": false,
     },
     "cacheStepPercent": {
         "type": "integer", "minimum": 1, "maximum": 100, "default": 10,
-        "description": "BE's range of ways becomes smaller by so many percent of all ways at a time"
+        "description": "percent of all ways by which BE's range becomes smaller at a time"
     },
     "cacheFloorPercent": {
         "type": "integer", "minimum": 1, "maximum": 100, "default": 10,
@@ -122,7 +122,7 @@ const CONFIG_SCHEMA: &str = r#"{"type": "object", "additionalProperties": false,
     },
     "bandwidthStepPercent": {
         "type": "integer", "minimum": 1, "maximum": 100, "default": 10,
-        "description": "BE's share of the memory bandwidth becomes smaller by so many percent at a time"
+        "description": "percent by which BE's share of the memory bandwidth becomes smaller at a time"
     },
     "bandwidthFloorPercent": {
         "type": "integer", "minimum": 1, "maximum": 100, "default": 10,

@@ -1,4 +1,4 @@
-//! What owners of pods with shares of their own are told.
+//! Events for owners of pods with shares of their own.
 
 use std::collections::BTreeMap;
 
@@ -14,23 +14,23 @@ const EVENTS: usize = 256;
 /// Longest account of why not; the host takes messages of 4096 bytes.
 const WHY_CHARS: usize = 700;
 
-/// Who was told what.
+/// The last event of each pod.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
-    told: BTreeMap<PodId, String>,
+    reported: BTreeMap<PodId, String>,
 }
 
 impl Report {
-    /// Tells each pod once that what it asked for is not in force, and again where that is for another reason. More pods than events
-    /// are told at the next evaluation.
-    pub(crate) fn tell(
+    /// Emits an event for each pod whose shares are not in force, once for each reason. Where there are more pods than events, the rest
+    /// follow at the next evaluation.
+    pub(crate) fn update(
         &mut self,
         plan: &Plan,
         states: &[ClassState],
         pods: &BTreeMap<PodId, Tracked>,
         host: &mut impl PodEvent,
     ) {
-        self.told.retain(|id, _| pods.get(id).is_some_and(|tracked| tracked.own.is_some() && tracked.pod.active));
+        self.reported.retain(|id, _| pods.get(id).is_some_and(|tracked| tracked.own.is_some() && tracked.pod.active));
         let mut left = EVENTS;
         for (&id, tracked) in pods.iter().filter(|(_, tracked)| tracked.own.is_some() && tracked.pod.active) {
             let why = if plan.crowded_out.contains(&id) {
@@ -39,12 +39,12 @@ impl Report {
                 let class = plan.members.get(&id);
                 let Some(state) = states.iter().find(|state| Some(&state.class) == class) else { continue };
                 if state.in_force {
-                    self.told.remove(&id);
+                    self.reported.remove(&id);
                     continue;
                 }
                 state.why.as_str()
             };
-            if left == 0 || self.told.get(&id).is_some_and(|told| told == why) {
+            if left == 0 || self.reported.get(&id).is_some_and(|reported| reported == why) {
                 continue;
             }
             left -= 1;
@@ -55,7 +55,7 @@ impl Report {
                 cut(&asked)
             );
             host.emit(id, EventKind::Warning, NOT_IN_FORCE, &message);
-            self.told.insert(id, why.to_owned());
+            self.reported.insert(id, why.to_owned());
         }
     }
 }

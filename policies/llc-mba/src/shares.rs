@@ -26,7 +26,7 @@ impl Shares {
     }
 
     /// Without what says nothing, so that what comes to the same is the same.
-    pub(crate) fn tidy(mut self) -> Self {
+    pub(crate) fn normalized(mut self) -> Self {
         for own in self.domains.values_mut() {
             own.cache = own.cache.filter(|_| own.cache != self.all.cache);
             own.bandwidth = own.bandwidth.filter(|_| own.bandwidth != self.all.bandwidth);
@@ -35,7 +35,7 @@ impl Shares {
         self
     }
 
-    /// Whether nothing is said at all.
+    /// Whether nothing is given at all.
     pub(crate) fn is_nothing(&self) -> bool {
         is_nothing(self.all) && self.domains.is_empty()
     }
@@ -85,12 +85,12 @@ fn digest(text: &str) -> u64 {
 
 impl fmt::Display for Shares {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&told(self.all))?;
-        self.domains.iter().try_for_each(|(domain, own)| write!(f, "; on cache {domain} {}", told(*own)))
+        f.write_str(&describe(self.all))?;
+        self.domains.iter().try_for_each(|(domain, own)| write!(f, "; on cache {domain} {}", describe(*own)))
     }
 }
 
-fn told(share: Share) -> String {
+fn describe(share: Share) -> String {
     let cache = share.cache.map(|cache| match cache {
         CacheShare::Percent((start, end)) => format!("ways {start} to {end} %"),
         CacheShare::Mask(mask) => format!("ways {mask:x}"),
@@ -123,7 +123,7 @@ mod tests {
             (Share { cache: None, bandwidth: None }, vec![(8, bandwidth(80))], "pods_8-mb-80"),
             (ways(20, 80), vec![(0, ways(20, 80)), (1, ways(0, 10))], "pods_l3-20-80_1-l3-0-10"),
         ] {
-            let shares = Shares { all, domains: domains.into_iter().collect() }.tidy();
+            let shares = Shares { all, domains: domains.into_iter().collect() }.normalized();
             assert_eq!(shares.name(), name);
         }
     }
@@ -131,14 +131,14 @@ mod tests {
     #[test]
     fn a_name_never_gets_too_long() {
         let many = |last| Shares { all: ways(0, 50), domains: (0..16).map(|id| (id, ways(0, id + last))).collect() };
-        let (one, other) = (many(1).tidy().name(), many(2).tidy().name());
+        let (one, other) = (many(1).normalized().name(), many(2).normalized().name());
         assert!(one.len() <= NAME_BYTES && one.starts_with("pods_"), "{one}");
         assert_ne!(one, other);
-        assert_eq!(one, many(1).tidy().name());
+        assert_eq!(one, many(1).normalized().name());
     }
 
     #[test]
-    fn they_are_told_in_words() {
+    fn shares_are_described_in_words() {
         let shares = Shares { all: ways(20, 80), domains: BTreeMap::from([(1, bandwidth(35))]) };
         assert_eq!(shares.to_string(), "ways 20 to 80 %; on cache 1 35 % of the memory bandwidth");
         assert_eq!(shares.on(1), Share { bandwidth: bandwidth(35).bandwidth, ..ways(20, 80) });

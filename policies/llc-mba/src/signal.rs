@@ -8,7 +8,7 @@ use qosm_sdk::{
 
 use crate::config::{ALL, Class, Settings, Shared};
 use crate::plan::Tracked;
-use crate::valve::Verdict;
+use crate::stepper::PressureLevel;
 
 /// BE fills its share of a cache from so much of it on, in percent: others may have lines in the same ways.
 const FULL_PERCENT: u64 = 80;
@@ -17,7 +17,7 @@ const RISEN_PERCENT: u64 = 125;
 /// ... and is calm again up to so much.
 const STEADY_PERCENT: u64 = 110;
 /// Traffic that is nothing to speak of, in MB/s.
-const LEAST_MBPS: u64 = 100;
+const MIN_MBPS: u64 = 100;
 
 /// What the host counted, and over which time.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +79,7 @@ impl Sensitive {
     }
 }
 
-/// What was counted on one domain. `None` where somebody's part of it was not.
+/// What was counted on one domain. `None` where a part of it was not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Measured {
     /// Whether a latency-sensitive container may be there.
@@ -101,7 +101,7 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Looks at one domain, on which BE may use so many percent of the ways.
+    /// The counts of one domain, on which BE may use `be_percent` of the ways.
     pub(crate) fn on(domain: &CacheDomain, columns: &Columns, sensitive: &Sensitive, be_percent: u32) -> Self {
         let here = |usage: &[CacheUsage]| usage.iter().find(|usage| usage.domain == domain.id).copied();
         let rate = |bytes: u64| bytes.checked_div(columns.window_usec);
@@ -148,31 +148,31 @@ impl Measured {
     }
 
     /// Whether the memory is short because of BE. `most` is what it can move, in MB/s.
-    pub(crate) fn bandwidth(&self, most: u64, settings: &Settings) -> (Verdict, String) {
+    pub(crate) fn bandwidth(&self, most: u64, settings: &Settings) -> (PressureLevel, String) {
         let (Some(traffic), Some(be)) = (self.traffic, self.be_traffic) else {
-            return (Verdict::Calm, "and the traffic is not counted any more".to_owned());
+            return (PressureLevel::Low, "and the traffic is not counted any more".to_owned());
         };
         let (percent, share) = (percent_of(traffic, most), percent_of(be, traffic));
-        let told = format!("{traffic} MB/s are {percent} % of {most} MB/s, and {share} % of them are BE's");
-        let verdict = if !self.is_used || percent <= settings.bandwidth_low_percent.into() {
-            Verdict::Calm
+        let reading = format!("{traffic} MB/s are {percent} % of {most} MB/s, and {share} % of them are BE's");
+        let level = if !self.is_used || percent <= settings.bandwidth_low_percent.into() {
+            PressureLevel::Low
         } else if percent >= settings.bandwidth_high_percent.into() && share >= settings.be_traffic_percent.into() {
-            Verdict::Squeezed
+            PressureLevel::High
         } else {
-            Verdict::Between
+            PressureLevel::Normal
         };
-        (verdict, told)
+        (level, reading)
     }
 
     /// Whether latency-sensitive containers have lost their cache to BE. `average` is their traffic so far, in MB/s.
-    pub(crate) fn cache(&self, average: Option<u64>, settings: &Settings) -> (Verdict, String) {
+    pub(crate) fn cache(&self, average: Option<u64>, settings: &Settings) -> (PressureLevel, String) {
         let (Some(ls), Some(ls_may), Some(be), Some(be_may), Some(traffic), Some(average)) =
             (self.ls_occupancy, self.ls_may, self.be_occupancy, self.be_may, self.ls_traffic, average)
         else {
-            return (Verdict::Calm, "and the cache's use is not counted any more".to_owned());
+            return (PressureLevel::Low, "and the cache's use is not counted any more".to_owned());
         };
         let (has, fills, rise) = (percent_of(ls, ls_may), percent_of(be, be_may), percent_of(traffic, average));
-        let told = format!(
+        let reading = format!(
             "latency-sensitive containers have {} of {} MiB of the cache and move {traffic} MB/s, {average} MB/s on average; BE has {} \
              of {} MiB",
             ls >> 20,
@@ -180,15 +180,15 @@ impl Measured {
             be >> 20,
             be_may >> 20
         );
-        let is_steady = traffic < LEAST_MBPS || rise <= STEADY_PERCENT;
-        let verdict = if has >= settings.occupancy_calm_percent.into() || is_steady {
-            Verdict::Calm
+        let is_steady = traffic < MIN_MBPS || rise <= STEADY_PERCENT;
+        let level = if has >= settings.occupancy_calm_percent.into() || is_steady {
+            PressureLevel::Low
         } else if has < settings.occupancy_low_percent.into() && fills >= FULL_PERCENT && rise >= RISEN_PERCENT {
-            Verdict::Squeezed
+            PressureLevel::High
         } else {
-            Verdict::Between
+            PressureLevel::Normal
         };
-        (verdict, told)
+        (level, reading)
     }
 }
 
@@ -209,20 +209,20 @@ mod tests {
     #[test]
     fn memory_is_short_where_there_is_much_traffic_and_be_causes_some_of_it() {
         let settings = Settings::default();
-        for (is_used, traffic, be, verdict) in [
-            (true, Some(800), Some(160), Verdict::Squeezed),
-            (true, Some(799), Some(799), Verdict::Between),
-            (true, Some(800), Some(159), Verdict::Between),
-            (true, Some(610), Some(610), Verdict::Between),
-            (true, Some(600), Some(600), Verdict::Calm),
-            (true, Some(5_000), Some(5_000), Verdict::Squeezed),
-            (true, Some(0), Some(0), Verdict::Calm),
-            (false, Some(1_000), Some(1_000), Verdict::Calm),
-            (true, None, Some(1_000), Verdict::Calm),
-            (true, Some(1_000), None, Verdict::Calm),
+        for (is_used, traffic, be, level) in [
+            (true, Some(800), Some(160), PressureLevel::High),
+            (true, Some(799), Some(799), PressureLevel::Normal),
+            (true, Some(800), Some(159), PressureLevel::Normal),
+            (true, Some(610), Some(610), PressureLevel::Normal),
+            (true, Some(600), Some(600), PressureLevel::Low),
+            (true, Some(5_000), Some(5_000), PressureLevel::High),
+            (true, Some(0), Some(0), PressureLevel::Low),
+            (false, Some(1_000), Some(1_000), PressureLevel::Low),
+            (true, None, Some(1_000), PressureLevel::Low),
+            (true, Some(1_000), None, PressureLevel::Low),
         ] {
             let measured = Measured { is_used, traffic, be_traffic: be, ..Measured::default() };
-            assert_eq!(measured.bandwidth(1_000, &settings).0, verdict, "{measured:?}");
+            assert_eq!(measured.bandwidth(1_000, &settings).0, level, "{measured:?}");
         }
     }
 
@@ -238,21 +238,21 @@ mod tests {
             be_may: Some(6 * MIB),
             ..Measured::default()
         };
-        for (measured, average, verdict) in [
-            (lost, Some(1_000), Verdict::Squeezed),
-            (lost, Some(1_100), Verdict::Between),
-            (lost, Some(1_200), Verdict::Calm),
-            (Measured { ls_occupancy: Some(10 * MIB), ..lost }, Some(1_000), Verdict::Between),
-            (Measured { ls_occupancy: Some(14 * MIB), ..lost }, Some(1_000), Verdict::Calm),
-            (Measured { be_occupancy: Some(4 * MIB), ..lost }, Some(1_000), Verdict::Between),
-            (Measured { ls_traffic: Some(99), ..lost }, Some(1), Verdict::Calm),
-            (lost, None, Verdict::Calm),
-            (Measured { ls_occupancy: None, ..lost }, Some(1_000), Verdict::Calm),
-            (Measured { be_occupancy: None, ..lost }, Some(1_000), Verdict::Calm),
-            (Measured { ls_traffic: None, ..lost }, Some(1_000), Verdict::Calm),
-            (Measured { ls_may: None, ..lost }, Some(1_000), Verdict::Calm),
+        for (measured, average, level) in [
+            (lost, Some(1_000), PressureLevel::High),
+            (lost, Some(1_100), PressureLevel::Normal),
+            (lost, Some(1_200), PressureLevel::Low),
+            (Measured { ls_occupancy: Some(10 * MIB), ..lost }, Some(1_000), PressureLevel::Normal),
+            (Measured { ls_occupancy: Some(14 * MIB), ..lost }, Some(1_000), PressureLevel::Low),
+            (Measured { be_occupancy: Some(4 * MIB), ..lost }, Some(1_000), PressureLevel::Normal),
+            (Measured { ls_traffic: Some(99), ..lost }, Some(1), PressureLevel::Low),
+            (lost, None, PressureLevel::Low),
+            (Measured { ls_occupancy: None, ..lost }, Some(1_000), PressureLevel::Low),
+            (Measured { be_occupancy: None, ..lost }, Some(1_000), PressureLevel::Low),
+            (Measured { ls_traffic: None, ..lost }, Some(1_000), PressureLevel::Low),
+            (Measured { ls_may: None, ..lost }, Some(1_000), PressureLevel::Low),
         ] {
-            assert_eq!(measured.cache(average, &settings).0, verdict, "{measured:?} {average:?}");
+            assert_eq!(measured.cache(average, &settings).0, level, "{measured:?} {average:?}");
         }
     }
 
@@ -308,7 +308,7 @@ mod tests {
         let elsewhere = CacheDomain { id: 3, ..domain };
         let nothing = Measured::on(&elsewhere, &columns, &sensitive, 30);
         assert_eq!((nothing.is_used, nothing.traffic, nothing.ls_occupancy), (false, None, None));
-        // Somebody who is not counted may be anywhere.
+        // A container that is not counted may be on any domain.
         let sensitive = Sensitive { shares: BTreeMap::from([(3, ways(0, 50))]), ..Sensitive::default() };
         assert!(Measured::on(&elsewhere, &columns, &sensitive, 30).is_used);
     }

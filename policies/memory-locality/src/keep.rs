@@ -28,49 +28,39 @@ impl Keep {
         self.bound.retain(|&container, _| is_there(container));
     }
 
-    /// Lets go of containers whose local nodes are others by now; `local` says which ones. Returns whether there were any: what
-    /// is known of their `cpuset.mems` is still what was held.
-    pub(crate) fn follow(&mut self, local: impl Fn(ContainerId) -> Option<Vec<u32>>, host: &mut impl Cpuset) -> bool {
-        self.let_go(|container, nodes| local(container).is_some_and(|now| now != nodes), host)
+    /// Unbinds containers whose local nodes are others by now; `local` says which ones. Returns whether there were any: their
+    /// `cpuset.mems`, as far as it is known, is still what they were bound to.
+    pub(crate) fn follow(&mut self, local: impl Fn(ContainerId) -> Option<Vec<u32>>) -> bool {
+        let before = self.bound.len();
+        self.bound.retain(|&container, nodes| local(container).is_none_or(|now| now == *nodes));
+        self.bound.len() < before
     }
 
-    /// Lets go of containers whose nodes have little memory to give.
-    pub(crate) fn make_room(&mut self, nodes: &[NumaNode], settings: &Settings, host: &mut impl Cpuset) {
-        self.let_go(|_, held| permille(nodes, held) < settings.keep_local_reserve_percent.saturating_mul(10), host);
+    /// Unbinds containers whose nodes have little memory available.
+    pub(crate) fn make_room(&mut self, nodes: &[NumaNode], settings: &Settings) {
+        let least = settings.keep_local_reserve_percent.saturating_mul(10);
+        self.bound.retain(|_, bound| permille(nodes, bound) >= least);
     }
 
-    /// Holds a container to nodes that have plenty.
-    pub(crate) fn bind(
-        &mut self,
-        container: ContainerId,
-        local: &[u32],
-        nodes: &[NumaNode],
-        settings: &Settings,
-        host: &mut impl Cpuset,
-    ) {
+    /// Binds a container to nodes that have plenty.
+    pub(crate) fn bind(&mut self, container: ContainerId, local: &[u32], nodes: &[NumaNode], settings: &Settings) {
         let plenty = permille(nodes, local) > settings.keep_local_reserve_percent.saturating_mul(15);
-        if plenty && !self.bound.contains_key(&container) && local.iter().all(|&id| id < NODES) {
-            let reason = format!("its pages are on its local numa {}, and new ones are to stay there", list(local));
-            host.set_memory_nodes(container, local, &reason);
-            self.bound.insert(container, local.to_vec());
+        if plenty && local.iter().all(|&id| id < NODES) {
+            self.bound.entry(container).or_insert_with(|| local.to_vec());
         }
     }
 
-    /// Lets go of all.
-    pub(crate) fn release(&mut self, host: &mut impl Cpuset) {
-        self.let_go(|_, _| true, host);
+    /// Unbinds all.
+    pub(crate) fn release(&mut self) {
+        self.bound.clear();
     }
 
-    fn let_go(&mut self, when: impl Fn(ContainerId, &[u32]) -> bool, host: &mut impl Cpuset) -> bool {
-        let before = self.bound.len();
-        self.bound.retain(|&container, nodes| {
-            let goes = when(container, nodes);
-            if goes {
-                host.release_memory_nodes(container);
-            }
-            !goes
-        });
-        self.bound.len() < before
+    /// Declares the nodes of each container that is bound.
+    pub(crate) fn declare(&self, host: &mut impl Cpuset) {
+        for (&container, nodes) in &self.bound {
+            let reason = format!("its pages are on its local numa {}, and new ones are to stay there", list(nodes));
+            host.set_memory_nodes(container, nodes, &reason);
+        }
     }
 }
 

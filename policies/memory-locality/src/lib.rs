@@ -1,11 +1,11 @@
 //! Memory locality as a qosm policy: pages that a CPU-pinned container has on remote NUMA nodes are moved to the nodes of its CPUs.
 //!
 //! A pod that asks for `bestEffort` has a round: for each of its containers it is decided which nodes are local, the host is asked
-//! to move what lies elsewhere, and when all of it is done the pod's owner is told. With `migrateIntervalMinutes` rounds repeat.
+//! to move what lies elsewhere, and when all of it is done the pod's owner is reported. With `migrateIntervalMinutes` rounds repeat.
 //! How fast pages move, and when they must not, is the host's and the operator's affair.
 //!
 //! Reading order: `protocol` (what is asked), `nodes` (which nodes), `round` (one pod's containers on their way), `pods` (when),
-//! `report` (what is told), `keep` (new pages), `memory` (what outlives a restart).
+//! `report` (events), `keep` (new pages), `saved_state` (what outlives a restart).
 //!
 //! ```
 //! use memory_locality::MemoryLocality;
@@ -38,12 +38,12 @@
 //! ```
 
 mod keep;
-mod memory;
 mod nodes;
 mod pods;
 mod protocol;
 mod report;
 mod round;
+mod saved_state;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,7 +72,7 @@ pub struct MemoryLocality {
     done: Done,
     is_restored: bool,
     /// Digests from before the start were sorted out.
-    is_tidied: bool,
+    has_dropped_stale: bool,
     saved: Vec<u8>,
 }
 
@@ -88,7 +88,7 @@ impl Policy for MemoryLocality {
         self.settings = config.policy;
         if !std::mem::replace(&mut self.is_restored, true) {
             let bytes = host.load_state();
-            match memory::decode(&bytes) {
+            match saved_state::decode(&bytes) {
                 Some(digests) => {
                     self.done.extend(digests);
                     self.saved = bytes;
@@ -116,7 +116,7 @@ impl Policy for MemoryLocality {
         self.now_usec = self.now_usec.saturating_add(tick.window_usec);
         let keeps = self.settings.keep_local;
         if !self.pods.values().any(|tracked| tracked.has_work(self.now_usec, keeps)) {
-            // Nothing is read for nobody.
+            // No column is read, and nothing is bound.
             return Ok(());
         }
         self.pods.values_mut().for_each(|tracked| tracked.drop_unwanted(keeps, host));
@@ -125,10 +125,11 @@ impl Policy for MemoryLocality {
         let view = View { settings: &settings, nodes: &nodes, samples: &samples, migrations: &migrations };
         let (count, mut events_left) = (self.done.len(), EVENTS);
         for tracked in self.pods.values_mut().filter(|tracked| tracked.has_work(self.now_usec, keeps)) {
-            tracked.look(&view, &mut self.tokens, &mut self.done, self.now_usec, &mut events_left, host);
+            tracked.step(&view, &mut self.tokens, &mut self.done, self.now_usec, &mut events_left, host);
         }
+        self.pods.values().for_each(|tracked| tracked.declare(host));
         if self.done.len() != count {
-            self.tidy(&view);
+            self.drop_stale(&view);
             self.save(host);
         }
         Ok(())
@@ -137,18 +138,18 @@ impl Policy for MemoryLocality {
 
 impl MemoryLocality {
     /// Once all that ran before the start should have shown up, keeps only what belongs to containers that are here.
-    fn tidy(&mut self, view: &View<'_>) {
-        if self.now_usec < RESTORED_KEPT_USEC && !self.is_tidied {
+    fn drop_stale(&mut self, view: &View<'_>) {
+        if self.now_usec < RESTORED_KEPT_USEC && !self.has_dropped_stale {
             return;
         }
-        self.is_tidied = true;
+        self.has_dropped_stale = true;
         let mut alive = BTreeSet::new();
         for tracked in self.pods.values() {
-            let Some(config) = tracked.wish() else { continue };
+            let Some(config) = tracked.effective_config() else { continue };
             for container in &tracked.pod.containers {
                 let identity = view.sample(container.id).map_or(0, |sample| sample.identity);
                 for identity in [identity, 0] {
-                    alive.insert(memory::digest(&tracked.pod.uid, &container.name, identity, config));
+                    alive.insert(saved_state::digest(&tracked.pod.uid, &container.name, identity, config));
                 }
             }
         }
@@ -157,7 +158,7 @@ impl MemoryLocality {
 
     fn save<H: Host>(&mut self, host: &mut H) {
         let digests: Vec<u64> = self.done.iter().copied().collect();
-        let bytes = memory::encode(&digests);
+        let bytes = saved_state::encode(&digests);
         if bytes != self.saved {
             match host.save_state(&bytes) {
                 Ok(()) => self.saved = bytes,
@@ -193,13 +194,13 @@ mod tests {
             distances: vec![10],
         };
         host.columns.numa_nodes = vec![node];
-        let mut told = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         for expected in [256, 256, 88, 0] {
             policy.evaluate(&mut host, mock::tick(1_000)).unwrap();
             let events = std::mem::take(&mut host.events);
             assert_eq!(events.len(), expected);
-            told.extend(events.iter().map(|event| event.pod));
+            reported.extend(events.iter().map(|event| event.pod));
         }
-        assert_eq!(told.len(), 600, "each once");
+        assert_eq!(reported.len(), 600, "each once");
     }
 }

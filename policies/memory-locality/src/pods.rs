@@ -5,18 +5,18 @@ use std::collections::BTreeSet;
 use qosm_sdk::{Container, ContainerId, ContainerState, Cpuset, EventKind, PageMigration, Pod, PodEvent};
 
 use crate::keep::Keep;
-use crate::memory::digest;
 use crate::nodes::{Choice, NO_TARGET, Pages, is_one_place, local};
 use crate::protocol::{PodConfig, Settings};
-use crate::report::{Kind, Outcome, Told, message};
+use crate::report::{Kind, Outcome, Reported, message};
 use crate::round::{Part, Round, Standing, Tokens, View};
+use crate::saved_state::digest;
 
 /// So long a container that runs may be without a sample before it is passed over.
 const SAMPLE_WAIT_USEC: u64 = 10_000_000;
-/// A migration that somebody called off is tried again after so long.
+/// Delay until a migration that was called off from outside is tried again.
 const CALLED_OFF_USEC: u64 = 60_000_000;
 /// The longest that failures make it wait, unless the interval is longer.
-const BACK_OFF_MOST_USEC: u64 = 3_600_000_000;
+const BACK_OFF_MAX_USEC: u64 = 3_600_000_000;
 
 /// A pod, and how far it is.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct Tracked {
     waiting_since_usec: Option<u64>,
     /// Rounds in a row that failed or found no room.
     failures: u32,
-    told: Option<Told>,
+    reported: Option<Reported>,
     /// All containers of a pod that wants a single round had it.
     settled: bool,
     keep: Keep,
@@ -46,7 +46,7 @@ impl Tracked {
             not_before_usec: 0,
             waiting_since_usec: None,
             failures: 0,
-            told: None,
+            reported: None,
             settled: false,
             keep: Keep::default(),
         }
@@ -57,22 +57,28 @@ impl Tracked {
         if pod.config != self.pod.config {
             self.not_before_usec = 0;
             self.failures = 0;
-            self.told = None;
+            self.reported = None;
         }
         self.settled = false;
         self.pod = pod;
+        self.forget_gone();
+    }
+
+    fn forget_gone(&mut self) {
+        let pod = &self.pod;
+        self.keep.retain(|container| pod.containers.iter().any(|known| known.id == container));
     }
 
     /// What is asked for, if anything. What runs the node itself is not meant by what is said of a whole class.
-    pub(crate) fn wish(&self) -> Option<&PodConfig> {
+    pub(crate) fn effective_config(&self) -> Option<&PodConfig> {
         let is_meant = self.pod.annotated || !(self.pod.host_pid || self.pod.static_pod);
         self.pod.config.as_ref().filter(|config| config.is_on() && self.pod.active && is_meant)
     }
 
-    /// Whether it is to be looked at now.
+    /// Whether this evaluation has something to do for it.
     pub(crate) fn has_work(&self, now_usec: u64, keeps: bool) -> bool {
         let due = !self.settled && now_usec >= self.not_before_usec;
-        (self.wish().is_some() && (due || keeps)) || self.round.is_some() || !self.keep.is_empty()
+        (self.effective_config().is_some() && (due || keeps)) || self.round.is_some() || !self.keep.is_empty()
     }
 
     fn running(&self) -> impl Iterator<Item = &Container> {
@@ -83,22 +89,21 @@ impl Tracked {
         self.pod.containers.iter().any(|known| known.id == container)
     }
 
-    /// Ends what nobody asks for any more.
-    pub(crate) fn drop_unwanted<H: PageMigration + Cpuset>(&mut self, keeps: bool, host: &mut H) {
-        if self.wish().is_none() || !keeps {
-            self.forget_gone();
-            self.keep.release(host);
+    /// Ends what is not configured any more.
+    pub(crate) fn drop_unwanted(&mut self, keeps: bool, host: &mut impl PageMigration) {
+        if self.effective_config().is_none() || !keeps {
+            self.keep.release();
         }
-        if self.wish().is_none()
+        if self.effective_config().is_none()
             && let Some(round) = self.round.take()
         {
             round.stop(|container| self.has(container), host);
         }
     }
 
-    /// One look: begins a round that is due, or sees how far the one under way is. A round of which nobody can be told any more
-    /// in this evaluation ends in the next.
-    pub(crate) fn look<H: PageMigration + PodEvent + Cpuset>(
+    /// Begins a round that is due, or advances the one under way. A round that ends when this evaluation may emit no more events
+    /// ends in the next one.
+    pub(crate) fn step<H: PageMigration + PodEvent>(
         &mut self,
         view: &View<'_>,
         tokens: &mut Tokens,
@@ -107,7 +112,7 @@ impl Tracked {
         events_left: &mut usize,
         host: &mut H,
     ) {
-        if view.settings.keep_local && self.wish().is_some() {
+        if view.settings.keep_local && self.effective_config().is_some() {
             self.keep_local(view, done, now_usec, host);
         }
         if self.round.is_none() {
@@ -133,15 +138,14 @@ impl Tracked {
         }
     }
 
-    fn forget_gone(&mut self) {
-        let pod = &self.pod;
-        self.keep.retain(|container| pod.containers.iter().any(|known| known.id == container));
+    /// Declares the NUMA nodes to which its containers are bound.
+    pub(crate) fn declare(&self, host: &mut impl Cpuset) {
+        self.keep.declare(host);
     }
 
     /// New pages stay local too: containers that had their round are held to their nodes, while these have room.
-    fn keep_local<H: PageMigration + Cpuset>(&mut self, view: &View<'_>, done: &Done, now_usec: u64, host: &mut H) {
-        self.forget_gone();
-        if self.keep.follow(|container| Some(local(view.nodes, view.sample(container)?)), host) {
+    fn keep_local(&mut self, view: &View<'_>, done: &Done, now_usec: u64, host: &mut impl PageMigration) {
+        if self.keep.follow(|container| Some(local(view.nodes, view.sample(container)?))) {
             // What is seen of their `cpuset.mems` is what was held until now.
             if let Some(round) = self.round.take() {
                 round.stop(|container| self.has(container), host);
@@ -149,27 +153,28 @@ impl Tracked {
             self.not_before_usec = self.not_before_usec.max(now_usec.saturating_add(1));
             return;
         }
-        self.keep.make_room(view.nodes, view.settings, host);
+        self.keep.make_room(view.nodes, view.settings);
         if self.round.is_some() {
             return;
         }
         let mut keep = std::mem::take(&mut self.keep);
         for container in self.running() {
             if let Some(nodes) = self.settled_on(container, view, done) {
-                keep.bind(container.id, &nodes, view.nodes, view.settings, host);
+                keep.bind(container.id, &nodes, view.nodes, view.settings);
             }
         }
         self.keep = keep;
     }
 
     /// The local nodes of a container that had its round, before a restart even, and whose pages are there: what still lies
-    /// elsewhere the kernel would move at once, and nobody could slow it down.
+    /// elsewhere the kernel would move at once, without a bound on its speed.
     fn settled_on(&self, container: &Container, view: &View<'_>, done: &Done) -> Option<Vec<u32>> {
-        let config = self.wish()?;
+        let config = self.effective_config()?;
         let sample = view.sample(container.id)?;
         let Choice::Go(way) = view.choice(container.id)? else { return None };
         let digest = digest(&self.pod.uid, &container.name, sample.identity, config);
-        let had_its_round = done.contains(&digest) || self.told.is_some_and(|told| told.kind == Kind::Completed);
+        let had_its_round =
+            done.contains(&digest) || self.reported.is_some_and(|reported| reported.kind == Kind::Completed);
         let Settings { min_remote_percent, min_remote_pages, .. } = *view.settings;
         let is_local = Pages::of(sample, &way).is_local_enough(min_remote_percent, min_remote_pages);
         (had_its_round && is_local && way.to == way.local).then_some(way.local)
@@ -183,7 +188,7 @@ impl Tracked {
         now_usec: u64,
         host: &mut impl PageMigration,
     ) {
-        let Some(config) = self.wish() else { return };
+        let Some(config) = self.effective_config() else { return };
         if view.nodes.is_empty() || now_usec < self.not_before_usec || self.settled {
             return;
         }
@@ -216,33 +221,33 @@ impl Tracked {
         self.round = Some(Round { started_usec: now_usec, parts: parts.collect() });
     }
 
-    /// Whether the pod's owner was told.
+    /// Whether the pod's owner was reported.
     fn end(&mut self, round: &Round, view: &View<'_>, done: &mut Done, host: &mut impl PodEvent) -> bool {
         let outcomes = round.outcomes();
         let kind = Kind::of(outcomes.iter().map(|(_, outcome)| *outcome));
         let pages = self.pages(view);
-        let told = Told { kind, local_percent: pages.local_percent() };
-        let is_news = told.is_news(self.told);
-        if is_news {
+        let reported = Reported { kind, local_percent: pages.local_percent() };
+        let is_worth_an_event = reported.is_worth_an_event(self.reported);
+        if is_worth_an_event {
             host.emit(self.pod.id, EventKind::Normal, kind.reason(), &message(&outcomes, pages));
-            self.told = Some(told);
+            self.reported = Some(reported);
         }
         let short = |outcome: &Outcome| matches!(outcome, Outcome::Completed { without_room, .. } if *without_room > 0);
-        let troubled = kind == Kind::Failed || outcomes.iter().any(|(_, outcome)| short(outcome));
-        self.failures = if troubled { self.failures.saturating_add(1) } else { 0 };
-        match self.wish().and_then(PodConfig::interval_usec) {
+        let is_incomplete = kind == Kind::Failed || outcomes.iter().any(|(_, outcome)| short(outcome));
+        self.failures = if is_incomplete { self.failures.saturating_add(1) } else { 0 };
+        match self.effective_config().and_then(PodConfig::interval_usec) {
             Some(interval) => {
                 let doubled = interval.saturating_mul(1_u64.checked_shl(self.failures).unwrap_or(u64::MAX));
-                let wait = doubled.min(BACK_OFF_MOST_USEC).max(interval);
+                let wait = doubled.min(BACK_OFF_MAX_USEC).max(interval);
                 self.not_before_usec = round.started_usec.saturating_add(wait);
             }
             None => {
                 // One of several containers may have come while the round was under way: the next look finds out.
-                self.told = None;
+                self.reported = None;
                 done.extend(round.parts.iter().map(|part| part.digest));
             }
         }
-        is_news
+        is_worth_an_event
     }
 
     /// Pages of the pod's containers for which there is a way.

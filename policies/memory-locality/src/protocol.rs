@@ -52,7 +52,7 @@ pub struct Settings {
     pub excluded_nodes: Vec<u32>,
     /// Once its pages were moved, a container is held to its local nodes (`cpuset.mems`), so that new ones stay local too.
     pub keep_local: bool,
-    /// With less than this share of their memory available, nobody is held to these nodes.
+    /// With less than this share of their memory available, no container is held to these nodes.
     pub keep_local_reserve_percent: u64,
 }
 

@@ -1,15 +1,15 @@
-//! What pods' owners are told.
+//! The events for pods' owners.
 
 use qosm_sdk::ProcessFailure;
 
 use crate::nodes::{Pages, Way, list};
 
 /// Processes that a line names.
-const FAILURES_TOLD: usize = 8;
+const MAX_FAILURES_REPORTED: usize = 8;
 /// Length of a message beyond which lines are left out; the host takes 4096 bytes.
-const MOST: usize = 3_600;
+const MAX: usize = 3_600;
 /// A change of the local ratio that is worth another event, in percentage points.
-const NEWS_POINTS: u64 = 10;
+const EVENT_MIN_POINTS: u64 = 10;
 
 /// What came of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,18 +50,18 @@ impl Kind {
     }
 }
 
-/// What a pod's owner was told last.
+/// The last event that a pod's owner got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     pub(crate) kind: Kind,
     pub(crate) local_percent: u64,
 }
 
-impl Told {
-    /// Whether this is worth an event after what was told before.
-    pub(crate) fn is_news(self, before: Option<Self>) -> bool {
+impl Reported {
+    /// Whether this is worth an event after the one before.
+    pub(crate) fn is_worth_an_event(self, before: Option<Self>) -> bool {
         before.is_none_or(|before| {
-            self.kind != before.kind || self.local_percent.abs_diff(before.local_percent) > NEWS_POINTS
+            self.kind != before.kind || self.local_percent.abs_diff(before.local_percent) > EVENT_MIN_POINTS
         })
     }
 }
@@ -99,7 +99,7 @@ fn completed(outcomes: &[(&str, &Outcome)], pages: Pages) -> String {
                 format!("Container {name} skipped: {reason}\n")
             }
         };
-        if text.len() + line.len() <= MOST {
+        if text.len() + line.len() <= MAX {
             text.push_str(&line);
         }
     }
@@ -114,9 +114,9 @@ fn way_of(way: &Way, failures: &[ProcessFailure], without_room: u64) -> String {
     let mut text = if failures.is_empty() {
         "migrated memory ".to_owned()
     } else {
-        let told = failures.iter().take(FAILURES_TOLD);
+        let shown = failures.iter().take(MAX_FAILURES_REPORTED);
         let pids: String =
-            told.map(|failure| format!("failed pid: {}, error: {},", failure.pid, failure.error)).collect();
+            shown.map(|failure| format!("failed pid: {}, error: {},", failure.pid, failure.error)).collect();
         format!("failed to migrate the following processes: {pids}")
     };
     text.push_str(&format!("from remote numa: {} to local numa: {}", list(&way.remote), list(&way.local)));
@@ -141,7 +141,7 @@ fn failed(outcomes: &[(&str, &Outcome)]) -> String {
     let mut text = String::new();
     for (name, error) in errors {
         let line = format!("Container {name} failed: {error}\n");
-        if text.len() + line.len() <= MOST {
+        if text.len() + line.len() <= MAX {
             text.push_str(&line);
         }
     }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn completed_is_told_as_the_product_tells_it() {
+    fn a_completed_migration_reads_as_in_the_product() {
         let gone = Outcome::Completed {
             way: way(),
             failures: vec![ProcessFailure { pid: 4711, error: "No such process".into() }],
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn all_failed_or_skipped_is_told_in_short() {
+    fn a_pod_of_which_all_failed_or_were_skipped_has_a_short_message() {
         let (fail, skip) = (Outcome::Failed("x".into()), Outcome::Skipped(NO_TARGET.into()));
         assert_eq!(message(&[("a", &fail), ("b", &fail)], Pages::default()), "x");
         let other = Outcome::Failed("y".into());
@@ -240,16 +240,16 @@ mod tests {
     }
 
     #[test]
-    fn news_is_another_kind_or_more_than_ten_points() {
-        let told = |kind, local_percent| Told { kind, local_percent };
+    fn another_kind_or_more_than_ten_points_are_worth_an_event() {
+        let reported = |kind, local_percent| Reported { kind, local_percent };
         for (now, before, news) in [
-            (told(Kind::Completed, 50), None, true),
-            (told(Kind::Completed, 50), Some(told(Kind::Completed, 60)), false),
-            (told(Kind::Completed, 50), Some(told(Kind::Completed, 61)), true),
-            (told(Kind::Completed, 61), Some(told(Kind::Completed, 50)), true),
-            (told(Kind::Failed, 50), Some(told(Kind::Completed, 50)), true),
+            (reported(Kind::Completed, 50), None, true),
+            (reported(Kind::Completed, 50), Some(reported(Kind::Completed, 60)), false),
+            (reported(Kind::Completed, 50), Some(reported(Kind::Completed, 61)), true),
+            (reported(Kind::Completed, 61), Some(reported(Kind::Completed, 50)), true),
+            (reported(Kind::Failed, 50), Some(reported(Kind::Completed, 50)), true),
         ] {
-            assert_eq!(now.is_news(before), news, "{now:?} {before:?}");
+            assert_eq!(now.is_worth_an_event(before), news, "{now:?} {before:?}");
         }
     }
 }

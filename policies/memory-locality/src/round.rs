@@ -39,11 +39,11 @@ pub(crate) struct Part {
     pub(crate) name: String,
     /// Names this life of the container and what was asked.
     pub(crate) digest: u64,
-    pub(crate) stage: Stage,
+    pub(crate) phase: MigrationPhase,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum MigrationPhase {
     /// Its pages are moved this way.
     Moving { token: u64, way: Way },
     /// It is done with.
@@ -57,7 +57,7 @@ pub(crate) enum Standing {
     UnderWay,
     /// All have an outcome.
     Ended,
-    /// Somebody called a migration off: it begins anew, later.
+    /// A migration was called off from outside: it begins anew later.
     CalledOff,
 }
 
@@ -81,39 +81,39 @@ impl Part {
         tokens: &mut Tokens,
         host: &mut impl PageMigration,
     ) -> Self {
-        let stage = match choice {
-            None => Stage::Ended(Outcome::Skipped("no memory of it is known".into())),
-            Some(Choice::Skip(reason)) => Stage::Ended(Outcome::Skipped(reason)),
-            Some(Choice::Fail(error)) => Stage::Ended(Outcome::Failed(error)),
+        let phase = match choice {
+            None => MigrationPhase::Ended(Outcome::Skipped("no memory of it is known".into())),
+            Some(Choice::Skip(reason)) => MigrationPhase::Ended(Outcome::Skipped(reason)),
+            Some(Choice::Fail(error)) => MigrationPhase::Ended(Outcome::Failed(error)),
             Some(Choice::Go(way)) => start(container, way, view, tokens, host),
         };
-        Self { container, name: name.to_owned(), digest, stage }
+        Self { container, name: name.to_owned(), digest, phase }
     }
 
     /// Looks how far it is.
     fn advance(&mut self, view: &View<'_>, tokens: &mut Tokens, host: &mut impl PageMigration) -> Standing {
-        let Stage::Moving { token, way } = &self.stage else { return Standing::Ended };
+        let MigrationPhase::Moving { token, way } = &self.phase else { return Standing::Ended };
         match view.choice(self.container) {
             // Its pinning changed: what is under way goes to the wrong place.
             Some(Choice::Go(now)) if now != *way => {
-                self.stage = start(self.container, now, view, tokens, host);
+                self.phase = start(self.container, now, view, tokens, host);
                 return Standing::UnderWay;
             }
             Some(Choice::Skip(reason)) => {
                 host.stop_migration(self.container);
-                self.stage = Stage::Ended(Outcome::Skipped(reason));
+                self.phase = MigrationPhase::Ended(Outcome::Skipped(reason));
                 return Standing::Ended;
             }
             Some(Choice::Fail(error)) => {
                 host.stop_migration(self.container);
-                self.stage = Stage::Ended(Outcome::Failed(error));
+                self.phase = MigrationPhase::Ended(Outcome::Failed(error));
                 return Standing::Ended;
             }
             _ => {}
         }
-        let told =
+        let reported =
             view.migrations.iter().find(|progress| progress.container == self.container && progress.token == *token);
-        let Some(progress) = told else { return Standing::UnderWay };
+        let Some(progress) = reported else { return Standing::UnderWay };
         let outcome = match progress.state {
             MigrationState::Waiting | MigrationState::Moving | MigrationState::Paused => return Standing::UnderWay,
             MigrationState::Stopped => return Standing::CalledOff,
@@ -130,7 +130,7 @@ impl Part {
                 without_room: progress.pages_without_room,
             },
         };
-        self.stage = Stage::Ended(outcome);
+        self.phase = MigrationPhase::Ended(outcome);
         Standing::Ended
     }
 }
@@ -141,16 +141,16 @@ fn start(
     view: &View<'_>,
     tokens: &mut Tokens,
     host: &mut impl PageMigration,
-) -> Stage {
+) -> MigrationPhase {
     let pages = view.sample(container).map(|sample| Pages::of(sample, &way)).unwrap_or_default();
     let Settings { min_remote_percent, min_remote_pages, .. } = *view.settings;
     if pages.is_local_enough(min_remote_percent, min_remote_pages) {
-        return Stage::Ended(Outcome::Completed { way, failures: Vec::new(), without_room: 0 });
+        return MigrationPhase::Ended(Outcome::Completed { way, failures: Vec::new(), without_room: 0 });
     }
     let token = tokens.next();
     let reason = format!("{} % of its pages are local, {} are not", pages.local_percent(), pages.remote);
     host.start_migration(container, &way.remote, &way.to, token, &reason);
-    Stage::Moving { token, way }
+    MigrationPhase::Moving { token, way }
 }
 
 impl Round {
@@ -170,7 +170,7 @@ impl Round {
     /// Calls off what is under way, for containers that are still there.
     pub(crate) fn stop(&self, is_there: impl Fn(ContainerId) -> bool, host: &mut impl PageMigration) {
         for part in &self.parts {
-            if matches!(part.stage, Stage::Moving { .. }) && is_there(part.container) {
+            if matches!(part.phase, MigrationPhase::Moving { .. }) && is_there(part.container) {
                 host.stop_migration(part.container);
             }
         }
@@ -178,13 +178,13 @@ impl Round {
 
     /// Containers and what came of them.
     pub(crate) fn outcomes(&self) -> Vec<(&str, &Outcome)> {
-        let ended = |part: &'_ Part| matches!(part.stage, Stage::Ended(_));
+        let ended = |part: &'_ Part| matches!(part.phase, MigrationPhase::Ended(_));
         self.parts
             .iter()
             .filter(|part| ended(part))
-            .filter_map(|part| match &part.stage {
-                Stage::Ended(outcome) => Some((part.name.as_str(), outcome)),
-                Stage::Moving { .. } => None,
+            .filter_map(|part| match &part.phase {
+                MigrationPhase::Ended(outcome) => Some((part.name.as_str(), outcome)),
+                MigrationPhase::Moving { .. } => None,
             })
             .collect()
     }

@@ -35,7 +35,7 @@ impl Default for PolicyConfig {
 }
 
 /// The largest `minTotalPercent`.
-pub(crate) const MOST_MIN_TOTAL_PERCENT: u32 = 1000;
+pub(crate) const MAX_MIN_TOTAL_PERCENT: u32 = 1000;
 
 /// The effective configuration of each class that is enabled; all fields unset for one that is not.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -51,7 +51,7 @@ pub struct Classes {
     pub system_class: MemoryQos,
 }
 
-/// The fields of memory QoS, of a pod or of a class. What is not set is left to whoever else cares for it; what is set, 0
+/// The fields of memory QoS, of a pod or of a class. What is not set is left to the kubelet and other policies; what is set, 0
 /// included, is held.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -225,7 +225,7 @@ impl Config {
     /// A sentence that names the field, and the class where it is one of a class.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (field, value, most) in [
-            ("minTotalPercent", self.policy.min_total_percent, MOST_MIN_TOTAL_PERCENT),
+            ("minTotalPercent", self.policy.min_total_percent, MAX_MIN_TOTAL_PERCENT),
             ("minBelowLimitPercent", self.policy.min_below_limit_percent, 100),
         ] {
             if value > most {

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 
 /// The largest number of bytes that the kernel's files and Kubernetes' quantities hold.
-pub(crate) const MOST_BYTES: u64 = i64::MAX.unsigned_abs();
+pub(crate) const MAX_BYTES: u64 = i64::MAX.unsigned_abs();
 
 /// How `memory.high` follows from request, limit and `throttlingPercent`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -24,7 +24,7 @@ pub enum HighFormula {
 pub(crate) enum High {
     /// The kernel's `max`.
     Unlimited,
-    /// So many bytes.
+    /// In bytes.
     Bytes(u64),
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn scaled(value: u64, cap: u64, total: u128) -> u64 {
         return value;
     }
     // total > cap >= 0, so it is no zero.
-    u64::try_from(u128::from(value) * u128::from(cap) / total).unwrap_or(MOST_BYTES)
+    u64::try_from(u128::from(value) * u128::from(cap) / total).unwrap_or(MAX_BYTES)
 }
 
 /// A sum that cannot overflow.
@@ -87,13 +87,13 @@ pub(crate) fn below_limit(min: u64, limit: Option<u64>, below_percent: u32) -> u
     }
 }
 
-/// A sum that ends at [`MOST_BYTES`].
+/// A sum that ends at [`MAX_BYTES`].
 pub(crate) fn sum(parts: impl IntoIterator<Item = u64>) -> u64 {
-    parts.into_iter().fold(0, |total: u64, part| total.saturating_add(part).min(MOST_BYTES))
+    parts.into_iter().fold(0, |total: u64, part| total.saturating_add(part).min(MAX_BYTES))
 }
 
 fn bytes(value: i128) -> u64 {
-    u64::try_from(value.max(0)).map_or(MOST_BYTES, |bytes| bytes.min(MOST_BYTES))
+    u64::try_from(value.max(0)).map_or(MAX_BYTES, |bytes| bytes.min(MAX_BYTES))
 }
 
 #[cfg(test)]
@@ -113,8 +113,8 @@ mod tests {
             (199, 1, 1),
             (99, 1, 0),
             (GIB, -1, 0),
-            (u64::MAX, 100, MOST_BYTES),
-            (u64::MAX, i64::MAX, MOST_BYTES),
+            (u64::MAX, 100, MAX_BYTES),
+            (u64::MAX, i64::MAX, MAX_BYTES),
             (u64::MAX, i64::MIN, 0),
         ] {
             assert_eq!(share(amount, percent), expected, "{percent} % of {amount}");
@@ -145,7 +145,7 @@ mod tests {
                 "{percent} % from {request} to {base}"
             );
         }
-        assert_eq!(high(HighFormula::Current, u64::MAX, u64::MAX, i64::MAX, 4096), High::Bytes(MOST_BYTES));
+        assert_eq!(high(HighFormula::Current, u64::MAX, u64::MAX, i64::MAX, 4096), High::Bytes(MAX_BYTES));
         assert_eq!(high(HighFormula::Current, 0, u64::MAX, i64::MIN, 4096), High::Bytes(0));
     }
 
@@ -198,9 +198,9 @@ mod tests {
     fn parts_are_scaled_into_the_cap() {
         assert_eq!(scaled(60, 100, 100), 60);
         assert_eq!(scaled(60, 100, 120), 50);
-        assert_eq!(scaled(MOST_BYTES, 0, total([MOST_BYTES])), 0);
-        assert_eq!(scaled(MOST_BYTES, MOST_BYTES - 1, total([MOST_BYTES])), MOST_BYTES - 1);
-        assert_eq!(scaled(MOST_BYTES, MOST_BYTES, total([MOST_BYTES, MOST_BYTES])), MOST_BYTES / 2);
-        assert_eq!(sum([MOST_BYTES, 5]), MOST_BYTES);
+        assert_eq!(scaled(MAX_BYTES, 0, total([MAX_BYTES])), 0);
+        assert_eq!(scaled(MAX_BYTES, MAX_BYTES - 1, total([MAX_BYTES])), MAX_BYTES - 1);
+        assert_eq!(scaled(MAX_BYTES, MAX_BYTES, total([MAX_BYTES, MAX_BYTES])), MAX_BYTES / 2);
+        assert_eq!(sum([MAX_BYTES, 5]), MAX_BYTES);
     }
 }

@@ -1,7 +1,6 @@
 //! Memory QoS: percentages of requests and limits become memcg settings on tiers, pods and containers.
 //!
-//! [`MemoryQosPolicy`] holds the node's pods; at every change the whole plan is worked out afresh from them, and what differs
-//! from the plan before is staged. Reading order: `config` (what can be asked), `resources` (what a pod requests), `formula`,
+//! [`MemoryQosPolicy`] holds the node's pods; each evaluation works out the whole plan from them and declares it. Reading order: `config` (what can be asked), `resources` (what a pod requests), `formula`,
 //! `plan` (what is held where). Merging layers and checking annotations is the host's work, and so is every kernel rule.
 //!
 //! ```
@@ -11,19 +10,17 @@
 //! assert_eq!(MemoryQosPolicy::describe().facts().name, "memory-qos");
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use qosm_sdk::{Description, Host, Level, Log, MemoryProtection, Pod, PodId, Policy, Rejection, Target, Tick};
+use qosm_sdk::{Description, Host, Level, Log, Pod, PodId, Pods, Policy, Rejection, Tick};
 
 use crate::config::{Config, MemoryQos};
-use crate::plan::{NodeMemory, Plan, Shrink, Wish};
+use crate::plan::{NodeMemory, Plan, Shrink};
 use crate::reason::Size;
 
 pub mod config;
-mod draft;
 mod formula;
 mod page_cache;
 mod plan;
+mod protection;
 mod protocol;
 mod reason;
 mod resources;
@@ -32,8 +29,7 @@ mod resources;
 #[derive(Debug, Default)]
 pub struct MemoryQosPolicy {
     config: Config,
-    pods: BTreeMap<PodId, Pod<MemoryQos>>,
-    held: BTreeMap<Target, Wish>,
+    pods: Pods<MemoryQos>,
     shrink: Option<Shrink>,
 }
 
@@ -51,57 +47,33 @@ impl Policy for MemoryQosPolicy {
         Ok(())
     }
 
-    fn pods<H: Host>(&mut self, _: &mut H, upserted: Vec<Pod<MemoryQos>>, removed: &[PodId]) -> Vec<Rejection> {
-        for id in removed {
-            self.pods.remove(id);
-        }
+    fn pods<H: Host>(&mut self, _: &mut H, mut upserted: Vec<Pod<MemoryQos>>, removed: &[PodId]) -> Vec<Rejection> {
         let mut rejections = Vec::new();
-        for mut pod in upserted {
+        for pod in &mut upserted {
             if let Some(Err(error)) = pod.config.as_ref().map(MemoryQos::check) {
                 rejections.push(Rejection { pod: pod.id, field: error.field.into(), message: error.to_string() });
                 pod.config = None;
             }
-            self.pods.insert(pod.id, pod);
         }
+        self.pods.update(upserted, removed);
         rejections
     }
 
     fn evaluate<H: Host>(&mut self, host: &mut H, _: Tick) -> Result<(), String> {
         let node = host.node();
         let node = NodeMemory { allocatable: node.memory_allocatable_bytes, page: node.page_size_bytes };
-        let asked = self.pods.values().filter_map(|pod| Some((&pod.facts, pod.config.as_ref()?)));
+        let asked = self.pods.iter().filter_map(|pod| Some((&pod.facts, pod.config.as_ref()?)));
         let plan = Plan::new(&self.config, node, asked);
-        self.stage(host, &plan.wishes);
+        for (target, setting) in &plan.settings {
+            host.protect(*target, &setting.protection, &setting.reason);
+        }
         self.report(host, plan.shrink);
-        self.held = plan.wishes;
         self.shrink = plan.shrink;
         Ok(())
     }
 }
 
 impl MemoryQosPolicy {
-    /// Stages what differs from what is held.
-    fn stage(&self, host: &mut impl MemoryProtection, wishes: &BTreeMap<Target, Wish>) {
-        let there = self.targets();
-        for target in self.held.keys().filter(|target| !wishes.contains_key(target) && there.contains(target)) {
-            host.release_protection(*target);
-        }
-        for (target, wish) in wishes.iter().filter(|(target, wish)| self.held.get(target) != Some(wish)) {
-            host.protect(*target, &wish.protection, &wish.reason);
-        }
-    }
-
-    /// The pods and containers that the host still knows; what is held on any other was released when it vanished. Tiers
-    /// never vanish.
-    fn targets(&self) -> BTreeSet<Target> {
-        let tiers = self.held.keys().copied().filter(|target| matches!(target, Target::Tier(_)));
-        let pods = self.pods.values().flat_map(|pod| {
-            let containers = pod.containers.iter().map(|container| Target::Container(container.id));
-            containers.chain([Target::Pod(pod.id)])
-        });
-        tiers.chain(pods).collect()
-    }
-
     /// Tells the operator when protection starts and when it stops to be more than the node can promise.
     fn report(&self, host: &mut impl Log, shrink: Option<Shrink>) {
         match (self.shrink, shrink) {

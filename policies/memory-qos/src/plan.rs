@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use qosm_sdk::{Bound, Container, ContainerState, KubeQos, PodFacts, Protection, Target, Tier};
 
 use crate::config::{Classes, Config, MemoryQos, PolicyConfig};
-use crate::draft::Draft;
-use crate::formula::{self, High, MOST_BYTES, share, sum, total};
+use crate::formula::{self, High, MAX_BYTES, share, sum, total};
 use crate::page_cache::PageCacheLimit;
+use crate::protection::GroupProtection;
 use crate::reason::{Reason, Size};
 use crate::resources::{self, Resources};
 
@@ -25,7 +25,7 @@ pub(crate) struct NodeMemory {
 
 /// What is wanted for one cgroup, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct Setting {
     /// The values; never all unset.
     pub(crate) protection: Protection,
     /// Where they come from.
@@ -45,7 +45,7 @@ pub(crate) struct Shrink {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// In the order tiers, pods, containers.
-    pub(crate) wishes: BTreeMap<Target, Wish>,
+    pub(crate) settings: BTreeMap<Target, Setting>,
     /// Set where the pods ask for more `memory.min` than they may have.
     pub(crate) shrink: Option<Shrink>,
 }
@@ -57,47 +57,49 @@ impl Plan {
         node: NodeMemory,
         pods: impl IntoIterator<Item = (&'a PodFacts, &'a MemoryQos)>,
     ) -> Self {
-        let mut drafts: Vec<PodDraft<'_>> = pods
+        let mut protections: Vec<PodProtection<'_>> = pods
             .into_iter()
             .filter(|(pod, qos)| pod.active && qos.asks())
-            .map(|(pod, qos)| PodDraft::new(pod, qos, &config.policy))
+            .map(|(pod, qos)| PodProtection::new(pod, qos, &config.policy))
             .collect();
 
-        let total = total(drafts.iter().filter_map(|draft| draft.all.min));
+        let total = total(protections.iter().filter_map(|levels| levels.all.min));
         let shrink = min_cap(&config.policy, node)
             .map(|cap| Shrink { total, cap })
             .filter(|shrink| shrink.total > u128::from(shrink.cap));
-        for draft in &mut drafts {
-            draft.settle(shrink);
+        for levels in &mut protections {
+            levels.settle(shrink);
         }
 
-        let mut wishes = BTreeMap::new();
+        let mut settings = BTreeMap::new();
         let tiers = [Tier::Guaranteed, Tier::Burstable, Tier::BestEffort];
-        wishes.extend(tiers.into_iter().map(|tier| (Target::Tier(tier), tier_wish(tier, &drafts, &config.classes))));
-        for draft in &drafts {
-            draft.add_wishes(&config.policy, node, &mut wishes);
+        settings.extend(
+            tiers.into_iter().map(|tier| (Target::Tier(tier), tier_setting(tier, &protections, &config.classes))),
+        );
+        for levels in &protections {
+            levels.add_settings(&config.policy, node, &mut settings);
         }
-        wishes.retain(|_, wish| wish.protection != Protection::NONE);
-        Self { wishes, shrink }
+        settings.retain(|_, setting| setting.protection != Protection::NONE);
+        Self { settings, shrink }
     }
 }
 
 /// One pod on the way to its settings.
-struct PodDraft<'a> {
+struct PodProtection<'a> {
     pod: &'a PodFacts,
     qos: &'a MemoryQos,
     resources: Resources,
-    all: Draft,
-    containers: Vec<ContainerDraft<'a>>,
+    all: GroupProtection,
+    containers: Vec<ContainerProtection<'a>>,
 }
 
-struct ContainerDraft<'a> {
+struct ContainerProtection<'a> {
     container: &'a Container,
     resources: Resources,
-    draft: Draft,
+    levels: GroupProtection,
 }
 
-impl<'a> PodDraft<'a> {
+impl<'a> PodProtection<'a> {
     fn new(pod: &'a PodFacts, qos: &'a MemoryQos, policy: &PolicyConfig) -> Self {
         let mut containers: Vec<_> = pod
             .containers
@@ -105,30 +107,30 @@ impl<'a> PodDraft<'a> {
             .filter(|container| container.state == ContainerState::Running)
             .map(|container| {
                 let resources = resources::of_container(pod, container);
-                ContainerDraft { container, resources, draft: Draft::new(qos, resources, policy) }
+                ContainerProtection { container, resources, levels: GroupProtection::new(qos, resources, policy) }
             })
             .collect();
-        // No file takes more than MOST_BYTES, so what a pod can give its containers ends there.
-        let asked = total(containers.iter().filter_map(|container| container.draft.min));
+        // No file takes more than MAX_BYTES, so what a pod can give its containers ends there.
+        let asked = total(containers.iter().filter_map(|container| container.levels.min));
         for container in &mut containers {
-            container.draft.min = container.draft.min.map(|min| formula::scaled(min, MOST_BYTES, asked));
+            container.levels.min = container.levels.min.map(|min| formula::scaled(min, MAX_BYTES, asked));
         }
         let resources = resources::of_pod(pod);
-        let mut all = Draft::new(qos, resources, policy);
-        all.cover_min(sum(containers.iter().filter_map(|container| container.draft.min)));
+        let mut all = GroupProtection::new(qos, resources, policy);
+        all.cover_min(sum(containers.iter().filter_map(|container| container.levels.min)));
         Self { pod, qos, resources, all, containers }
     }
 
     /// Takes what does not fit off `memory.min`, and brings `memory.low` into line with what is left.
     fn settle(&mut self, shrink: Option<Shrink>) {
         for container in &mut self.containers {
-            container.draft.settle(shrink);
+            container.levels.settle(shrink);
         }
         self.all.settle(shrink);
-        self.all.cover_low(sum(self.containers.iter().filter_map(|container| container.draft.low)));
+        self.all.cover_low(sum(self.containers.iter().filter_map(|container| container.levels.low)));
     }
 
-    fn add_wishes(&self, policy: &PolicyConfig, node: NodeMemory, wishes: &mut BTreeMap<Target, Wish>) {
+    fn add_settings(&self, policy: &PolicyConfig, node: NodeMemory, settings: &mut BTreeMap<Target, Setting>) {
         let page_cache = PageCacheLimit::new(self.qos, self.resources.limit);
         let mut reason = Reason::default();
         self.all.explain(&mut reason);
@@ -142,15 +144,15 @@ impl<'a> PodDraft<'a> {
             page_cache_reclaim_sync: page_cache.sync,
             ..statics(self.qos)
         };
-        wishes.insert(Target::Pod(self.pod.id), Wish { protection, reason: reason.into_text() });
+        settings.insert(Target::Pod(self.pod.id), Setting { protection, reason: reason.into_text() });
 
-        for ContainerDraft { container, resources, draft } in &self.containers {
+        for ContainerProtection { container, resources, levels } in &self.containers {
             let mut reason = Reason::default();
-            draft.explain(&mut reason);
-            let high = high(self.qos, *resources, draft.min, policy, node, &mut reason);
+            levels.explain(&mut reason);
+            let high = high(self.qos, *resources, levels.min, policy, node, &mut reason);
             explain_statics(self.qos, &mut reason);
-            let protection = Protection { min_bytes: draft.min, low_bytes: draft.low, high, ..statics(self.qos) };
-            wishes.insert(Target::Container(container.id), Wish { protection, reason: reason.into_text() });
+            let protection = Protection { min_bytes: levels.min, low_bytes: levels.low, high, ..statics(self.qos) };
+            settings.insert(Target::Container(container.id), Setting { protection, reason: reason.into_text() });
         }
     }
 }
@@ -162,11 +164,11 @@ fn min_cap(policy: &PolicyConfig, node: NodeMemory) -> Option<u64> {
 }
 
 /// A tier: the sum of its pods, all pods for the kubepods group, and the switches of the class that stands for it.
-fn tier_wish(tier: Tier, pods: &[PodDraft<'_>], classes: &Classes) -> Wish {
-    let within = || pods.iter().filter(move |draft| tier == Tier::Guaranteed || tier == tier_of(draft.pod));
+fn tier_setting(tier: Tier, pods: &[PodProtection<'_>], classes: &Classes) -> Setting {
+    let within = || pods.iter().filter(move |levels| tier == Tier::Guaranteed || tier == tier_of(levels.pod));
     let sum = |values: Vec<u64>| (!values.is_empty()).then(|| sum(values));
-    let mins: Vec<u64> = within().filter_map(|draft| draft.all.min).collect();
-    let lows: Vec<u64> = within().filter_map(|draft| draft.all.low).collect();
+    let mins: Vec<u64> = within().filter_map(|levels| levels.all.min).collect();
+    let lows: Vec<u64> = within().filter_map(|levels| levels.all.low).collect();
 
     let mut reason = Reason::default();
     for (name, count) in [("min", mins.len()), ("low", lows.len())] {
@@ -187,7 +189,7 @@ fn tier_wish(tier: Tier, pods: &[PodDraft<'_>], classes: &Classes) -> Wish {
         explain_oom(class, &mut parts);
         reason.add(&format!("of class {name}: {}", parts.into_text()));
     }
-    Wish { protection: Protection { min_bytes: sum(mins), low_bytes: sum(lows), ..oom }, reason: reason.into_text() }
+    Setting { protection: Protection { min_bytes: sum(mins), low_bytes: sum(lows), ..oom }, reason: reason.into_text() }
 }
 
 fn tier_of(pod: &PodFacts) -> Tier {

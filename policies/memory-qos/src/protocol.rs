@@ -2,11 +2,11 @@
 
 use qosm_sdk::{Description, Preset, Protocol};
 
-use crate::config::{MOST_MIN_TOTAL_PERCENT, NUMBERS, Number};
+use crate::config::{MAX_MIN_TOTAL_PERCENT, NUMBERS, Number};
 
 /// What a class stands for, both as the template of `policy: auto` and as the default of a class that is enabled.
 ///
-/// Fields whose recommended value is the neutral 0 are left out: nobody asked for them, so what the kubelet or a person put
+/// Fields whose recommended value is the neutral 0 are left out, so what the kubelet or a person put
 /// there stays. An explicit 0 is held.
 const CLASSES: &str = r#"{
     "lsrClass": {"wmarkRatio": 95, "wmarkScalePermill": 20, "wmarkMinAdj": -25},
@@ -76,7 +76,7 @@ fn config_schema() -> String {
                 "description": "memory.high: current = between request and limit, legacy = of the limit alone"
             }},
             "minTotalPercent": {{
-                "type": "integer", "minimum": 0, "maximum": {MOST_MIN_TOTAL_PERCENT}, "default": 100,
+                "type": "integer", "minimum": 0, "maximum": {MAX_MIN_TOTAL_PERCENT}, "default": 100,
                 "description": "the most that all memory.min sum up to, in percent of allocatable memory; 0 = no bound"
             }},
             "minBelowLimitPercent": {{

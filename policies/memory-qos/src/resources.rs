@@ -7,7 +7,7 @@ use std::cmp::max;
 
 use qosm_sdk::{Container, ContainerKind, ContainerState, PodFacts, QosClass};
 
-use crate::formula::{MOST_BYTES, sum};
+use crate::formula::{MAX_BYTES, sum};
 
 /// The extended resource of reclaimed memory, in today's spelling and in two older ones.
 const BATCH_MEMORY: [&str; 3] =
@@ -74,12 +74,12 @@ impl Memory {
                 .find_map(|name| container.extended_resources.iter().find(|resource| resource.name == *name))
                 .map_or((None, None), |resource| (resource.request, resource.limit)),
         };
-        Resources { request: request.unwrap_or(0).min(MOST_BYTES), limit: finite(limit) }
+        Resources { request: request.unwrap_or(0).min(MAX_BYTES), limit: finite(limit) }
     }
 }
 
 fn finite(limit: Option<u64>) -> Option<u64> {
-    limit.filter(|&limit| limit > 0).map(|limit| limit.min(MOST_BYTES))
+    limit.filter(|&limit| limit > 0).map(|limit| limit.min(MAX_BYTES))
 }
 
 fn ended(container: &Container) -> bool {

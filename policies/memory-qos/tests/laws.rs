@@ -59,7 +59,7 @@ impl Run {
     fn number(&self, target: Target, knob: &str) -> Option<i64> {
         match self.host.held(target, knob)? {
             mock::Value::Number(number) => Some(number),
-            mock::Value::Max => None,
+            mock::Value::Max | mock::Value::Shares(_) | mock::Value::Cpus(_) => None,
         }
     }
 }
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_held_once_nobody_asks(pods in pods(0..5), none in "(\\{\\})|(\\{\"policy\":\"none\"\\})") {
+    fn nothing_is_held_without_configuration(pods in pods(0..5), none in "(\\{\\})|(\\{\"policy\":\"none\"\\})") {
         let mut run = Run::new("{}", 1 << 36);
         run.step(pods.clone(), &[]);
         let silent = pods.into_iter().map(|pod| PodFacts { config: none.clone(), ..pod }).collect();

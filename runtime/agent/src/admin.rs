@@ -1,4 +1,4 @@
-//! The agent's two doors: metrics and health over HTTP for the node's monitoring, and the admin API on a unix socket for root.
+//! The agent's two servers: metrics and health over HTTP for the node's monitoring, and the admin API on a unix socket for root.
 //! tokio lives here and nowhere else in this crate.
 
 use std::path::Path;
@@ -12,16 +12,20 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use qosm_model::lease::Timestamp;
-use rustix::fs::Mode;
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::oneshot;
 
+use crate::listen::{self as server, Bounds};
 use crate::metrics::Metrics;
-use crate::service::Request;
+use crate::request::Request;
 
 /// Lines of a recording that may wait for its taker: a line of a full node is some 50 KB, and the agent promises to stay small.
 const RECORDED_LINES: usize = 32;
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// Which pod.
 #[derive(Debug, Serialize, Deserialize)]
@@ -30,16 +34,13 @@ pub struct PodQuery {
     pub pod: String,
 }
 
-/// A hold to put or lift.
+/// A pod to pause.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct HoldRequest {
+pub struct PauseRequest {
     /// `namespace/name`.
     pub pod: String,
-    /// Lift it instead.
-    #[serde(default)]
-    pub lift: bool,
-    /// When it ends, in milliseconds since the epoch; `None` = when it is lifted.
+    /// When the pause ends, in milliseconds since the epoch; `None` = when the pod is resumed.
     #[serde(default)]
     pub until_millis: Option<i64>,
 }
@@ -55,10 +56,10 @@ pub struct SwapRequest {
     pub module: Option<String>,
 }
 
-/// What became of a hold.
+/// The answer to a pause, and to the end of one.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Held {
-    /// Whether there is such a pod now. If not, the hold waits for it.
+pub struct Paused {
+    /// Whether there is such a pod now. If not, the pause waits for it.
     pub known: bool,
 }
 
@@ -125,7 +126,7 @@ pub async fn serve_metrics(
             }),
         )
         .with_state(Loop(requests));
-    axum::serve(listener, router).await
+    server::serve(listener, router, Bounds::default()).await
 }
 
 /// Makes the admin socket, for its owner alone. One that a dead agent left behind is replaced.
@@ -133,6 +134,7 @@ pub async fn serve_metrics(
 /// # Errors
 ///
 /// When the folder cannot be written, an agent listens there already, or something else than a socket has the name.
+#[expect(clippy::disallowed_methods, reason = "the admin socket is bound to a path")]
 pub fn bind_admin(path: &Path) -> std::io::Result<UnixListener> {
     use std::io::{Error, ErrorKind};
     use std::os::unix::fs::FileTypeExt;
@@ -145,12 +147,14 @@ pub fn bind_admin(path: &Path) -> std::io::Result<UnixListener> {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    // Nobody may connect between bind and chmod, so the mode is there from the beginning. The agent has no other threads yet that
-    // make files.
-    let before = rustix::process::umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
-    let listener = UnixListener::bind(path);
-    rustix::process::umask(before);
-    listener
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // `bind` makes the file with the mode of the socket, so no client may connect before a later chmod. A umask would count for the files
+    // of other threads as well.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, BACKLOG)?;
+    UnixListener::from_std(socket.into())
 }
 
 /// Serves the admin API until it is closed; then it ends as soon as all that was asked is answered.
@@ -167,12 +171,21 @@ pub async fn serve_admin(
         .route("/v1/pods", get(|State(agent): State<Loop>| async move { agent.json(Request::Pods).await }))
         .route("/v1/policies", get(|State(agent): State<Loop>| async move { agent.json(Request::Policies).await }))
         .route("/v1/knobs", get(knobs))
+        .route("/v1/resources", get(|State(agent): State<Loop>| async move { agent.json(Request::Resources).await }))
+        .route("/v1/evictions", get(|State(agent): State<Loop>| async move { agent.json(Request::Evictions).await }))
         .route("/v1/classes", get(|State(agent): State<Loop>| async move { agent.json(Request::Classes).await }))
         .route("/v1/events", get(|State(agent): State<Loop>| async move { agent.json(Request::Events).await }))
         .route("/v1/problems", get(|State(agent): State<Loop>| async move { agent.json(Request::Problems).await }))
+        .route("/v1/confinement", get(confinement))
+        .route("/v1/runtime", get(|State(agent): State<Loop>| async move { agent.json(Request::RuntimeLink).await }))
         .route("/v1/explain", get(explain))
         .route("/v1/diff", get(diff))
-        .route("/v1/hold", post(hold))
+        .route("/v1/pause", post(pause))
+        .route("/v1/resume", post(resume))
+        .route(
+            "/v1/hold",
+            post(async || (StatusCode::GONE, "renamed: use POST /v1/pause, and POST /v1/resume to end a pause\n")),
+        )
         .route("/v1/retry", post(retry))
         .route("/v1/swap", post(swap))
         .route("/v1/restore", get(restorable).post(restore))
@@ -193,6 +206,14 @@ pub struct Knobs {
 async fn knobs(State(agent): State<Loop>) -> Response {
     match agent.ask(Request::Knobs).await {
         Ok((held, refused)) => Json(Knobs { held, refused }).into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn confinement(State(agent): State<Loop>) -> Response {
+    match agent.ask(Request::Confinement).await {
+        Ok(Ok(report)) => Json(report).into_response(),
+        Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error).into_response(),
         Err(response) => response,
     }
 }
@@ -218,10 +239,17 @@ async fn diff(State(agent): State<Loop>, Query(query): Query<PolicyQuery>) -> Re
     }
 }
 
-async fn hold(State(agent): State<Loop>, Json(request): Json<HoldRequest>) -> Response {
-    let until = (!request.lift).then(|| request.until_millis.map(Timestamp));
-    match agent.ask(|reply| Request::Hold(request.pod, until, reply)).await {
-        Ok(Ok(known)) => Json(Held { known }).into_response(),
+async fn pause(State(agent): State<Loop>, Json(request): Json<PauseRequest>) -> Response {
+    set_pause(&agent, request.pod, Some(request.until_millis.map(Timestamp))).await
+}
+
+async fn resume(State(agent): State<Loop>, Json(query): Json<PodQuery>) -> Response {
+    set_pause(&agent, query.pod, None).await
+}
+
+async fn set_pause(agent: &Loop, pod: String, until: Option<Option<Timestamp>>) -> Response {
+    match agent.ask(|reply| Request::Pause(pod, until, reply)).await {
+        Ok(Ok(known)) => Json(Paused { known }).into_response(),
         Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error).into_response(),
         Err(response) => response,
     }
@@ -252,6 +280,7 @@ async fn restore(State(agent): State<Loop>) -> Response {
     agent.json(|reply| Request::ShutDown { restore: true, reply: Some(reply) }).await
 }
 
+#[expect(clippy::disallowed_methods, reason = "a recording is written while the loop goes on")]
 async fn record(State(agent): State<Loop>) -> Response {
     let (lines, received) = std::sync::mpsc::sync_channel::<String>(RECORDED_LINES);
     if agent.0.send(Request::Record(lines)).is_err() {
@@ -299,7 +328,7 @@ pub async fn serve_readiness(listener: TcpListener, ready: Arc<AtomicBool>) -> s
             }
         }),
     );
-    axum::serve(listener, router).await
+    server::serve(listener, router, Bounds::default()).await
 }
 
 #[cfg(test)]
@@ -324,5 +353,22 @@ mod tests {
         assert_eq!(bind_admin(&path).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
         drop(first);
         bind_admin(&path).map(drop)
+    }
+
+    #[test]
+    fn the_old_path_of_a_pause_names_the_new_one() -> std::io::Result<()> {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("admin.sock");
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+            let (requests, _loop) = std::sync::mpsc::channel();
+            tokio::spawn(serve_admin(bind_admin(&path)?, requests, std::future::pending()));
+            let mut client = tokio::net::UnixStream::connect(&path).await?;
+            client.write_all(b"POST /v1/hold HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await?;
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await?;
+            assert!(answer.starts_with("HTTP/1.1 410 ") && answer.contains("/v1/pause"), "{answer}");
+            Ok(())
+        })
     }
 }

@@ -1,139 +1,70 @@
-//! The agent: one step of the loop after the other, driven by values. It owns the host, the policies and the leases, and is the
-//! only writer of the kernel. Its parts stand beside it: observing, arbitrating, applying, accounting.
+//! The agent: one step of the loop after the other, driven by values. It consists of parts, each of which owns its state; a step passes
+//! the result of one part to the next.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+mod observe;
+mod requests;
+#[cfg(test)]
+mod tests;
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use qosm_cluster::Outbox;
-use qosm_engine::{Cause, Engine, Interface};
+use qosm_engine::{Cause, Engine, Interface, Part};
 use qosm_host::Host;
-use qosm_model::alarm::Alarm;
-use qosm_model::digest::Digest;
-use qosm_model::knob::{Knob, Target};
-use qosm_model::lease::Leases;
-use qosm_model::pod::{PodId, Tier};
-use qosm_model::problem::Problem;
+use qosm_model::knob::Target;
+use qosm_model::pod::Tier;
 use qosm_model::problem::chain;
-use qosm_model::unit::Bytes;
+use qosm_model::setting::EventKind;
 
 use crate::alarm::AlarmState;
-use crate::announce::Announced;
-use crate::apply::Refusal;
-use crate::columns::{self, ColumnCost, Quotas, Readings};
-use crate::config::{AgentConfig, OnShutdown, PolicyMode};
-use crate::event::{AgentEvent, Events};
-use crate::held::HeldKnobs;
-use crate::hold::Hold;
-use crate::journal::{Entries, Journal, JournalError, Record};
-use crate::locality::Locality;
-use crate::made::is_within;
+use crate::columns;
+use crate::columns::{ColumnCost, Readings};
+use crate::config::AgentConfig;
+use crate::controls::{Controls, evictions};
+use crate::cpusets::Cpusets;
+use crate::event::{AgentEvent, INVALID};
+use crate::journal::{Journal, JournalError};
+use crate::ledger::{Applied, Ledger};
+use crate::loaded::LoadedPolicy;
 use crate::metrics::Metrics;
-use crate::node_report::Reporting;
-use crate::policy::{Evaluated, LoadedPolicy, Now, Policy};
-use crate::report::{ClassDecision, Decision, MigrationDecision};
-use crate::resctrl::Resctrl;
-use crate::roster::TakenBack;
-use crate::shadow::{self, ShadowError};
-use crate::sources::Sources;
-use crate::table::{Access, GoneContainer, PodEntry, Pods};
-use crate::trial::{Probation, Trial};
+use crate::now::Now;
+use crate::observed::Observed;
+use crate::policies::{Evaluation, Policies, PoliciesError, ShadowError, StagedPolicy};
+use crate::policy_set::resolved::LoadFailed;
+use crate::reporting::Reporting;
+use crate::saved_state::SavedState;
+use crate::step::{Mode, Step};
+use crate::table::PodTable;
 
-/// Whether the agent writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// It does.
-    Enforce,
-    /// It works out what it would write, and leaves the kernel alone.
-    Plan,
-}
-
-/// What one step did.
-#[derive(Clone, Debug, Default)]
-pub struct Step {
-    /// Knobs written, or (in [`Mode::Plan`]) to be written.
-    pub decisions: Vec<Decision>,
-    /// Knobs that could not be written.
-    pub refused: Vec<Decision>,
-    /// Containers whose pages are moved from now on, or (in [`Mode::Plan`]) would be.
-    pub migrations: Vec<MigrationDecision>,
-    /// Classes of shares that change, or (in [`Mode::Plan`]) would.
-    pub classes: Vec<ClassDecision>,
-    /// What pods' owners are told.
-    pub events: Vec<AgentEvent>,
-    /// What fired since the step before.
-    pub(crate) alarms: BTreeSet<Alarm>,
-    /// What was read.
-    pub(crate) readings: Readings,
-}
+/// Ticks after which what an earlier agent held and no policy claims is put back, even if a policy has not started yet.
+const SETTLE_TICKS: u64 = 60;
 
 /// The agent of one node.
 pub struct Agent {
-    pub(crate) host: Host,
-    pub(crate) engine: Engine,
-    pub(crate) config: AgentConfig,
-    pub(crate) mode: Mode,
-    pub(crate) make_cgroups: bool,
-    pub(crate) journal: Option<Journal>,
-    pub(crate) pods: Pods,
-    pub(crate) policies: Vec<Policy>,
-    pub(crate) unloaded: Vec<Unloaded>,
-    pub(crate) leases: Leases,
-    pub(crate) held: HeldKnobs,
-    pub(crate) refusals: BTreeMap<(Target, Knob), Refusal>,
-    pub(crate) orphans: Vec<Record>,
-    pub(crate) quotas: Quotas,
-    pub(crate) holds: HashMap<PodId, Hold>,
-    pub(crate) operator_holds: BTreeMap<String, Hold>,
-    pub(crate) sources: Sources,
-    pub(crate) problems: BTreeSet<Problem>,
-    pub(crate) events: Events,
-    pub(crate) metrics: Arc<Metrics>,
-    /// Knobs to look at in this step.
-    pub(crate) dirty: BTreeSet<(Target, Knob)>,
-    pub(crate) leaving: Vec<PodEntry>,
-    pub(crate) leaving_containers: Vec<GoneContainer>,
-    pub(crate) verify_queue: VecDeque<(Target, Knob)>,
-    pub(crate) ticks: u64,
-    pub(crate) settled: bool,
-    pub(crate) journal_error: Option<String>,
-    /// Knobs to strike out of the journal at the next commit.
-    pub(crate) struck: Vec<(Knob, String)>,
-    /// What modules saved and the journal does not have yet.
-    pub(crate) unsaved: Vec<(String, Vec<u8>)>,
-    pub(crate) memory_capacity: Option<Bytes>,
-    pub(crate) locality: Locality,
-    pub(crate) resctrl: Resctrl,
-    pub(crate) alarms: AlarmState,
-    /// Cgroups that qosm made, this agent or one before it: each after its parent.
-    pub(crate) made: BTreeSet<String>,
-    /// What is wrong with the roster.
-    pub(crate) roster_problems: Vec<Problem>,
-    pub(crate) reporting: Reporting,
-    /// What pods' owners were told of.
-    pub(crate) announced: Announced,
-    /// Where pods' owners and the fleet are told.
-    pub(crate) outbox: Option<Outbox>,
-    /// What has to arrive before anything may be done.
-    pub(crate) waits_for: Option<String>,
-    /// The newest roster.
-    pub(crate) roster: u64,
-    /// Versions that have yet to show that they work.
-    pub(crate) trials: Vec<Trial>,
-    /// Versions that have just taken their places.
-    pub(crate) probations: Vec<Probation>,
-    /// Versions that failed, and that nobody has asked for yet.
-    pub(crate) taken_back: Vec<TakenBack>,
-    /// The same until the roster knows of them: one that was made before that still brings them.
-    pub(crate) refused: BTreeMap<String, (Digest, String)>,
-    /// Whether what runs has changed since it was told.
-    pub(crate) versions_changed: bool,
-    /// Whether a policy of another priority may have taken a place in this step.
-    pub(crate) is_unordered: bool,
+    host: Host,
+    pods: PodTable,
+    policies: Policies,
+    ledger: Ledger,
+    controls: Controls,
+    reporting: Reporting,
+    alarms: AlarmState,
+    cpusets: Cpusets,
+    observed: Observed,
+    run: RunConfig,
+    ticks: u64,
+}
+
+/// How the agent runs.
+struct RunConfig {
+    /// The operator's file.
+    agent: AgentConfig,
+    mode: Mode,
+    /// Whether an API server is connected.
+    has_api_server: bool,
 }
 
 /// What an agent is made of.
-pub struct Parts {
+pub struct AgentOptions {
     /// The kernel.
     pub host: Host,
     /// Wasm.
@@ -141,30 +72,17 @@ pub struct Parts {
     /// The modules to run.
     pub policies: Vec<LoadedPolicy>,
     /// Policies whose module could not be loaded.
-    pub unloaded: Vec<Unloaded>,
+    pub load_failed: Vec<LoadFailed>,
     /// The operator's file.
     pub config: AgentConfig,
     /// Whether to write.
     pub mode: Mode,
     /// Whether pods that come without cgroups get some: only without a kubelet.
-    pub make_cgroups: bool,
+    pub create_cgroups: bool,
     /// Where baselines are kept; without one (plan, replay) nothing survives the agent.
     pub journal: Option<Journal>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
-}
-
-/// A policy that is configured but whose module could not be loaded. The others go on.
-#[derive(Clone, Debug)]
-pub struct Unloaded {
-    /// Its name.
-    pub policy: String,
-    /// Whether it was to count.
-    pub mode: PolicyMode,
-    /// Why.
-    pub error: String,
-    /// Whether its module is only on its way.
-    pub is_pending: bool,
 }
 
 /// An agent could not be set up.
@@ -185,6 +103,68 @@ pub enum SetUpError {
     Journal(#[from] JournalError),
 }
 
+impl From<PoliciesError> for SetUpError {
+    fn from(error: PoliciesError) -> Self {
+        match error {
+            PoliciesError::Grant(error) => Self::Grant(error),
+            PoliciesError::Duplicate(name) => Self::Duplicate(name),
+            PoliciesError::Shadow(error) => Self::Shadow(error),
+        }
+    }
+}
+
+/// What the ledger and the controls read of the other parts. A macro, since it borrows some fields while others change.
+macro_rules! inputs {
+    ($agent:ident, $now:expr) => {
+        $crate::inputs::Inputs {
+            pods: &$agent.pods,
+            policies: &$agent.policies,
+            config: &$agent.run.agent,
+            metrics: &$agent.reporting.metrics,
+            memory_allocatable: $agent.observed.memory_allocatable(),
+            answer: $agent.observed.answer(),
+            has_api_server: $agent.run.has_api_server,
+            mode: $agent.run.mode,
+            now: $now,
+            ticks: $agent.ticks,
+        }
+    };
+}
+
+/// What policies are evaluated with.
+macro_rules! context {
+    ($agent:ident, $now:expr) => {
+        $crate::policies::Context {
+            pods: &$agent.pods,
+            sources: $agent.observed.sources(),
+            config: &$agent.run.agent,
+            metrics: &$agent.reporting.metrics,
+            now: $now,
+        }
+    };
+}
+
+/// The parts that reporting reads.
+macro_rules! view {
+    ($agent:ident) => {
+        $crate::report::view::View {
+            host: &$agent.host,
+            pods: &$agent.pods,
+            policies: &$agent.policies,
+            ledger: &$agent.ledger,
+            controls: &$agent.controls,
+            cpusets: &$agent.cpusets,
+            objects: $agent.observed.objects(),
+            config: &$agent.run.agent,
+            sources: $agent.observed.sources(),
+            has_api_server: $agent.run.has_api_server,
+            runtime_link: $agent.observed.runtime_link(),
+        }
+    };
+}
+
+use {context, inputs, view};
+
 impl Agent {
     /// Puts an agent together, and takes over what an earlier one left in the journal.
     ///
@@ -192,339 +172,431 @@ impl Agent {
     ///
     /// [`SetUpError`] names the policy or the journal that is at fault. A module that does not work is no error here: it is
     /// parked, and the others go on.
-    pub fn new(parts: Parts) -> Result<Self, SetUpError> {
-        let Parts { mut host, engine, policies: loaded, unloaded, config, mode, make_cgroups, journal, metrics } =
-            parts;
-        let mut policies: Vec<Policy> = Vec::with_capacity(loaded.len());
-        for policy in loaded {
-            let name = policy.config.name.clone();
-            if policies.iter().any(|other| **other.name() == *name) {
-                return Err(SetUpError::Duplicate(name));
-            }
-            let grants = policy.config.granted()?;
-            let mut policy = Policy::new(policy, grants);
-            if let Some(journal) = &journal {
-                policy.begin_with(&journal.state(&policy.state_key())?);
-            }
-            policies.push(policy);
-        }
-        // The order of evaluation is part of what a replay must reproduce.
-        policies.sort_by(Policy::before);
-        shadow::pair(&mut policies, &unloaded)?;
-        let orphans = match &journal {
-            Some(journal) => journal.records()?,
-            None => Vec::new(),
+    pub fn new(parts: AgentOptions) -> Result<Self, SetUpError> {
+        let AgentOptions {
+            mut host,
+            engine,
+            policies: loaded,
+            load_failed,
+            config,
+            mode,
+            create_cgroups,
+            journal,
+            metrics,
+        } = parts;
+        let saved = |key: &str| match &journal {
+            Some(journal) => Ok::<_, SetUpError>(journal.state(key)?),
+            None => Ok(SavedState::default()),
         };
-        let made = match &journal {
-            Some(journal) => journal.made()?,
-            None => BTreeSet::new(),
-        };
-        let mut operator_holds = BTreeMap::new();
+        let policies = Policies::new(engine, loaded, load_failed, saved)?;
+        let mut pods = PodTable::default();
         if let Some(journal) = &journal {
-            for (pod, stored) in journal.holds()? {
-                operator_holds.insert(pod, stored.into());
-            }
+            let pauses = journal.pauses()?.into_iter().map(|(pod, stored)| (pod, stored.into()));
+            pods.restore_operator_pauses(pauses.collect());
         }
-        metrics.unloaded(&[], &unloaded);
-        metrics.modules(&policies);
+        metrics.load_failed(&[], policies.load_failed());
+        metrics.modules(policies.running());
         host.limit_migrations(config.page_migration.limits());
         host.use_resctrl_at(config.resctrl.path.as_ref().map(ToString::to_string));
         host.set_full_bandwidth(config.resctrl.full_bandwidth_mbps.map(NonZeroU32::get));
-        let memory_capacity = host.node_memory().ok().map(|(capacity, _)| capacity);
+        // A plan looks once.
+        if mode == Mode::Enforce
+            && let Err(error) = host.watch_writes()
+        {
+            tracing::info!(
+                error = chain(&error),
+                "writes of other programs are polled for, since a cgroup cannot be watched"
+            );
+        }
+        let mut controls = Controls::default();
+        controls.evictions_mut().restore(&saved(evictions::JOURNAL_KEY)?.bytes, Now::default());
+        let ledger = Ledger::new(&mut host, journal, create_cgroups && mode == Mode::Enforce)?;
         Ok(Self {
             host,
-            engine,
-            config,
-            mode,
-            make_cgroups,
-            journal,
-            pods: Pods::default(),
+            pods,
             policies,
-            unloaded,
-            leases: Leases::default(),
-            held: HeldKnobs::default(),
-            refusals: BTreeMap::new(),
-            orphans,
-            quotas: Quotas::default(),
-            holds: HashMap::new(),
-            operator_holds,
-            sources: Sources::default(),
-            problems: BTreeSet::new(),
-            events: Events::default(),
-            metrics,
-            dirty: BTreeSet::new(),
-            leaving: Vec::new(),
-            leaving_containers: Vec::new(),
-            verify_queue: VecDeque::new(),
-            ticks: 0,
-            settled: false,
-            journal_error: None,
-            struck: Vec::new(),
-            unsaved: Vec::new(),
-            memory_capacity,
-            locality: Locality::default(),
-            resctrl: Resctrl::default(),
+            ledger,
+            controls,
+            reporting: Reporting::new(metrics),
             alarms: AlarmState::default(),
-            made,
-            roster_problems: Vec::new(),
-            reporting: Reporting::default(),
-            announced: Announced::new(),
-            outbox: None,
-            waits_for: None,
-            roster: 0,
-            trials: Vec::new(),
-            probations: Vec::new(),
-            taken_back: Vec::new(),
-            refused: BTreeMap::new(),
-            versions_changed: true,
-            is_unordered: false,
+            cpusets: Cpusets::default(),
+            observed: Observed::default(),
+            run: RunConfig { agent: config, mode, has_api_server: false },
+            ticks: 0,
         })
     }
 
-    /// The kernel, for those who stand in for it: a replay plays back counters and other writers through the simulation.
-    pub fn host_mut(&mut self) -> &mut Host {
-        &mut self.host
-    }
-
-    /// Has pods' owners and the fleet told through the API server as well.
-    pub fn tell_through(&mut self, outbox: Outbox) {
-        self.outbox = Some(outbox);
-    }
-
-    /// One step: observe, evaluate, arbitrate, apply, account.
+    /// One step: observe, evaluate, stage, apply, report.
     pub fn step(&mut self, now: Now) -> Step {
+        self.cpusets.is_tick = true;
         let step = self.react(now);
-        // Whatever is counted in ticks is time: alarms must not hurry it.
+        // Ticks count time: alarms must not advance them.
         self.ticks += 1;
-        self.metrics.tick();
+        self.reporting.metrics.tick();
         step
     }
 
     /// A step between two ticks, for an alarm's sake.
+    #[expect(clippy::disallowed_methods, reason = "how long it took is a metric, and decides nothing")]
     pub fn react(&mut self, now: Now) -> Step {
         let started = std::time::Instant::now();
-        let mut step = Step { alarms: self.begin_alarms(now), ..Step::default() };
-        self.discover(now);
-        self.update_holds(now);
+        let mut step = Step { alarms: self.alarms.begin(now), ..Step::default() };
+        self.observe_cgroups(now);
         self.verify(now, &mut step);
-        self.hear_of_trials();
-        let due: Vec<_> = self
-            .policies
-            .iter()
-            .enumerate()
-            .filter_map(|(place, policy)| {
-                let cause = policy.due(now).or_else(|| self.has_successor(policy).then_some(Cause::ConfigChanged));
-                cause.map(|cause| (place, cause))
-            })
-            .collect();
-        step.readings = self.observe(&due.iter().map(|&(place, _)| place).collect::<Vec<_>>());
-        let (active, shadows): (Vec<_>, Vec<_>) =
-            due.into_iter().partition(|&(place, _)| self.policies[place].mode().is_active());
-        for (place, cause) in active {
-            if !self.succeed(place, &step.readings, now, &mut step.events) {
-                self.evaluate(place, cause, &step.readings, now, &mut step.events);
-            }
+        self.policies.finish_dry_runs(&self.reporting.metrics);
+        let (due, shadows): (Vec<_>, Vec<_>) =
+            self.policies.due(now).into_iter().partition(|&(place, _)| self.policies.is_active(place));
+        step.readings = self.read(&[due.as_slice(), &shadows].concat(), now);
+        for evaluation in self.policies.evaluate(due, &step.readings, &context!(self, now)) {
+            self.stage(evaluation, now, &mut step.events);
         }
-        self.release_leaving();
         self.apply(now, &mut step);
-        step.migrations = self.apply_migrations();
-        self.tidy_leaving();
-        self.settle(now, &mut step);
-        step.classes = self.apply_classes();
-        self.announce(&step);
+        self.report(&step);
         // Shadows come last: however long one takes, what counts is written by then.
-        for (place, cause) in shadows {
-            self.evaluate(place, cause, &step.readings, now, &mut step.events);
-        }
-        self.compare_shadows(now);
-        self.watch_probations(now);
-        self.rehearse(&step.readings, now);
-        if std::mem::take(&mut self.is_unordered) {
-            self.reorder();
-        }
-        self.arrange_alarms(&step.readings, now);
+        step.shadows =
+            self.policies.evaluate_shadows(shadows, &step.readings, &self.pods, &self.reporting.metrics, now);
+        self.policies.compare_shadows(self.ledger.leases(), &self.reporting.metrics, now);
+        self.policies.watch_rollback_windows(&context!(self, now));
+        self.policies.begin_dry_runs(&step.readings, &self.pods, self.observed.sources(), now);
+        self.policies.order_again(&self.reporting.metrics);
+        self.take_policy_changes(now);
+        let metrics = &self.reporting.metrics;
+        self.alarms.arrange(&mut self.host, &mut self.ledger, &self.policies, &self.pods, metrics);
         let running = self.pods.standing().running.len();
-        self.metrics.step(started.elapsed().as_secs_f64(), (self.pods.len(), running), &self.leases, &self.policies);
+        let seconds = started.elapsed().as_secs_f64();
+        metrics.step(seconds, (self.pods.len(), running), self.ledger.leases(), self.policies.running());
         step
     }
 
+    /// Compares held knobs with what the kernel shows: another writer may have been there.
+    fn verify(&mut self, now: Now, step: &mut Step) {
+        self.judge_reach();
+        let verified = self.ledger.verify(&mut self.host, &inputs!(self, now));
+        self.take_applied(verified, now, step);
+        if self.ledger.end_contests() {
+            self.collect_problems(now);
+        }
+    }
+
     /// Reads the columns that the policies in question import, once for all of them.
-    fn observe(&mut self, due: &[usize]) -> Readings {
+    fn read(&mut self, due: &[(usize, Cause)], now: Now) -> Readings {
         let mut gone = Vec::new();
         let mut costs: Vec<ColumnCost> = Vec::new();
-        let policies = &self.policies;
-        let trials = &self.trials;
-        let wanted = |interface: Interface| {
-            due.iter().any(|&place| policies[place].imports(interface))
-                || trials.iter().any(|trial| trial.imports(interface))
-        };
-        let wants_quotas = wanted(Interface::CpuStat);
-        let wants_moves = wanted(Interface::PageMigration);
-        let wants_classes = wanted(Interface::ResctrlAllocation);
-        let wants_counts = wanted(Interface::ResctrlMonitor);
-        let allocatable = self.sources.node.memory_allocatable;
-        let mut readings =
-            columns::read(&mut self.host, &self.pods.standing().running, &wanted, allocatable, &mut gone, &mut costs);
-        if wants_quotas {
-            readings.bandwidth = Some(self.read_quotas());
+        let wants = |column: Interface| self.policies.wants(due, column);
+        let (wants_quotas, wants_moves) = (wants(Interface::CpuStat), wants(Interface::PageMigration));
+        let (wants_node_object, wants_pod_objects) = (wants(Interface::NodeObject), wants(Interface::PodObject));
+        let wants_config = wants(Interface::ClusterConfig);
+        let wants_cpus = wants(Interface::CpuTopology);
+        let (wants_resources, wants_evictions) = (wants(Interface::NodeResource), wants(Interface::Eviction));
+        let (wants_classes, wants_counts) = (wants(Interface::ResctrlAllocation), wants(Interface::ResctrlMonitor));
+        let mut readings = columns::read(
+            &mut self.host,
+            &self.pods.standing().running,
+            self.cpusets.reserved(),
+            &wants,
+            self.observed.memory_allocatable(),
+            &mut gone,
+            &mut costs,
+        );
+        let parts = Part::ALL.map(|part| self.policies.reads(due, part).then_some(part));
+        let groups = &self.pods.standing().groups;
+        readings.read_node(&mut self.host, &parts.into_iter().flatten().collect::<Vec<_>>(), groups, &mut costs);
+        if wants_node_object {
+            let memory = self.host.node_memory().ok().map(|(capacity, _)| capacity);
+            readings.node_object = Some(self.observed.node_object(self.host.cpus(), memory));
         }
-        if let Some(containers) = self.numa_containers(due) {
+        readings.pod_objects = wants_pod_objects.then(|| self.observed.pod_objects(&self.pods));
+        readings.cluster_config = wants_config.then(|| self.observed.cluster_config());
+        if wants_quotas {
+            let tier = Target::Tier(Tier::BestEffort);
+            let tier = self.host.attached_path(tier).map(|_| tier);
+            let groups: Vec<Target> = tier.into_iter().chain(self.pods.standing().groups.iter().copied()).collect();
+            let inputs = inputs!(self, now);
+            readings.bandwidth = Some(self.ledger.read_quotas(&mut self.host, &inputs, &groups));
+        }
+        let readers = self.policies.readers(due, Interface::NumaStat);
+        if !readers.is_empty() {
+            let containers = self.pods.containers_of(|pod| readers.iter().any(|policy| policy.is_asked(pod)));
             let column = columns::numa(&mut self.host, &containers, &mut gone, &mut costs);
-            self.note_numa(&column);
+            self.controls.migrations().note_numa(&self.reporting.metrics, &column);
             readings.numa = Some(column);
         }
+        if wants_cpus {
+            readings.cpu_topology = Some(columns::cpu_topology(&mut self.host, &self.pods, &self.cpusets).into());
+        }
+        if parts.contains(&Some(Part::CpuSets)) {
+            let groups = self.pods.standing().groups.clone();
+            readings.cpu_sets = Some(columns::cpu_sets(&mut self.host, &groups, &self.pods, &mut gone).into());
+        }
         if wants_moves {
-            readings.migrations = Some(self.moves());
+            readings.migrations = Some(self.controls.migrations().moves(&self.host));
         }
         if wants_classes || wants_counts {
-            readings.resctrl = Some(self.read_resctrl(wants_counts, &mut costs));
+            let classes = self.controls.classes_mut();
+            readings.resctrl = Some(classes.read(&mut self.host, wants_counts, &mut costs));
+        }
+        if wants_resources || wants_evictions {
+            readings.answer = self.observed.answer().cloned().map(Arc::new);
+            readings.resources = wants_resources.then(|| self.controls.resources().states());
+            readings.evictions = wants_evictions.then(|| self.controls.evictions().states(now));
         }
         for cost in costs {
-            self.metrics.column(cost.column, cost.seconds);
+            self.reporting.metrics.column(cost.column, cost.seconds);
         }
         gone.sort_unstable();
         gone.dedup();
         for container in gone {
-            self.container_gone(container);
+            self.ledger.drop_target(&mut self.host, Target::Container(container));
+            self.target_gone(Target::Container(container));
         }
         readings
     }
 
-    fn evaluate(&mut self, place: usize, cause: Cause, readings: &Readings, now: Now, events: &mut Vec<AgentEvent>) {
-        let Some(policy) = self.policies.get_mut(place) else { return };
-        let (name, mode) = (Arc::clone(policy.name()), policy.mode());
-        let outcome = policy.evaluate(&self.engine, cause, readings, &self.pods, now);
-        self.metrics.evaluation(&name, mode, policy.last_evaluation_seconds);
-        match outcome {
-            Evaluated::Staged { staged, anew } => match mode {
-                PolicyMode::Active => self.take_staged(place, staged, anew, now, events),
-                PolicyMode::Shadow => self.take_shadowed(place, staged, anew, now),
-            },
-            Evaluated::Failed { error } => {
-                tracing::warn!(policy = %name, mode = mode.as_str(), error, "evaluation discarded; the policy starts anew");
-                self.metrics.failure(&name, mode);
+    /// Makes leases, and what controls are to do, of what a policy staged.
+    fn stage(&mut self, evaluation: Evaluation, now: Now, events: &mut Vec<AgentEvent>) {
+        let StagedPolicy { holder, staged, anew, changes_problems } = match evaluation {
+            Evaluation::Staged(staged) => staged,
+            Evaluation::Released(policy) => {
+                self.ledger.release(&policy);
+                self.controls.release(&policy);
+                return;
             }
-            Evaluated::Parked { error, release } => {
-                tracing::error!(policy = %name, mode = mode.as_str(), error, release, "policy parked after repeated failure");
-                self.metrics.failure(&name, mode);
-                if release && mode.is_active() {
-                    self.dirty.extend(self.leases.release_policy(&name));
-                    self.locality.stop_policy(&name);
-                    self.resctrl.classes.release_policy(&name);
+        };
+        if changes_problems {
+            self.collect_problems(now);
+        }
+        let Self { ledger, controls, policies, pods, reporting, .. } = self;
+        let reach = |target: Target| policies.out_of_reach(&holder.policy, pods, target);
+        let source = holder.policy.to_string();
+        ledger.begin_staging(&holder, anew);
+        controls.begin_staging(&holder.policy, anew);
+        for part in staged {
+            if let Some(state) = part.state {
+                ledger.save_state(source.clone(), SavedState::new(state, now));
+            }
+            for setting in part.settings {
+                if let Some(setting) = ledger.stage(&holder, setting, &reach, now.wall) {
+                    controls.stage(&holder, setting, &reach, pods, now.wall);
                 }
             }
+            let rejections = part.rejections.into_iter().map(|rejection| {
+                let message = format!("{}: {}", rejection.field, rejection.message);
+                (rejection.pod, EventKind::Warning, INVALID.to_owned(), message)
+            });
+            let reported = part.events.into_iter().map(|event| (event.pod, event.kind, event.reason, event.message));
+            for (pod, kind, reason, message) in rejections.chain(reported) {
+                let event = AgentEvent {
+                    pod: pods.get(pod).map(|entry| entry.pod.key()).unwrap_or_default(),
+                    kind: AgentEvent::kind(kind),
+                    reason,
+                    message,
+                    source: source.clone(),
+                    count: 1,
+                    last_millis: now.wall.0,
+                    id: Some(pod),
+                };
+                reporting.emit(pods, event, now, events);
+            }
+        }
+        controls.end_staging(&holder.policy);
+        ledger.end_staging(&holder);
+    }
+
+    /// Applies leases and controls to the kernel, and restores what is no longer leased.
+    fn apply(&mut self, now: Now, step: &mut Step) {
+        let leaving = self.pods.leaving_targets();
+        self.ledger.release_targets(&leaving);
+        for target in leaving {
+            self.policies.forget_target(target);
+        }
+        self.take_policy_changes(now);
+        self.apply_ledger(now, step);
+        self.close_leaving();
+        self.settle(now, step);
+        self.ledger.close_spares(&mut self.host);
+        let is_settled = self.ledger.is_settled();
+        self.controls.evictions_mut().judge(&inputs!(self, now));
+        // So that no pod is evicted twice, requests are journaled before they are carried out, and the outcome right after.
+        self.write_evictions_down();
+        let decisions = self.controls.apply(&mut self.host, &inputs!(self, now), is_settled);
+        self.write_evictions_down();
+        (step.migrations, step.classes) = (decisions.migrations, decisions.classes);
+        (step.resources, step.evictions) = (decisions.resources, decisions.evictions);
+        self.reporting.send_notices(&self.pods, decisions.notices, now, &mut step.events);
+    }
+
+    fn write_evictions_down(&mut self) {
+        let Some(saved) = self.controls.evictions_mut().unsaved() else { return };
+        let kept =
+            self.ledger.commit_state(vec![(evictions::JOURNAL_KEY.to_owned(), SavedState { bytes: saved, at: None })]);
+        if let Err(error) = &kept {
+            tracing::error!(error = chain(error), "evictions are suspended until the journal works");
+        }
+        self.controls.evictions_mut().set_recorded(kept.is_ok());
+    }
+
+    fn apply_ledger(&mut self, now: Now, step: &mut Step) {
+        self.judge_reach();
+        let applied = self.ledger.apply(&mut self.host, &inputs!(self, now));
+        self.take_applied(applied, now, step);
+    }
+
+    /// Judges who may act on what, where that has changed.
+    fn judge_reach(&mut self) {
+        if self.ledger.judge_leases(&self.policies, &self.pods) {
+            self.controls.judge(&self.policies, &self.pods);
         }
     }
 
-    /// Opens the cgroups that have appeared since the last look.
-    fn discover(&mut self, now: Now) {
-        for tier in Tier::ALL {
-            let target = Target::Tier(tier);
-            if self.host.attached_path(target).is_none() {
-                let path = self.host.tier_path(tier);
-                if self.host.attach(target, &path).is_ok() {
-                    self.adopt(target);
+    /// Takes what the ledger did to the parts that come after it.
+    fn take_applied(&mut self, applied: Applied, now: Now, step: &mut Step) {
+        let Applied { decisions, refused, notices, gone, changes_problems } = applied;
+        step.decisions.extend(decisions);
+        step.refused.extend(refused);
+        self.reporting.send_notices(&self.pods, notices, now, &mut step.events);
+        for target in gone {
+            self.target_gone(target);
+        }
+        if changes_problems {
+            self.collect_problems(now);
+        }
+    }
+
+    /// Takes what changed among the policies to the other parts.
+    fn take_policy_changes(&mut self, now: Now) {
+        let changes = self.policies.take_changes();
+        for policy in changes.released {
+            self.ledger.release(&policy);
+            self.controls.release(&policy);
+        }
+        for (key, state) in changes.saved {
+            self.ledger.save_state(key, state);
+        }
+        if changes.reach {
+            self.ledger.reach_changed();
+        }
+        if changes.watches {
+            self.alarms.is_stale = true;
+        }
+        if changes.problems {
+            self.collect_problems(now);
+        }
+    }
+
+    /// Closes the cgroups of what has left, once its knobs are back.
+    fn close_leaving(&mut self) {
+        let (pods, containers) = self.pods.take_leaving();
+        for entry in pods {
+            for target in entry.targets() {
+                self.ledger.forget_target(&mut self.host, target);
+                self.forget_target(target);
+            }
+            self.ledger.remove_pod(&mut self.host, &entry);
+        }
+        for container in containers {
+            let target = Target::Container(container.id);
+            self.ledger.forget_target(&mut self.host, target);
+            self.forget_target(target);
+        }
+    }
+
+    /// Once every policy was evaluated, what an earlier agent held and no policy claims is put back.
+    fn settle(&mut self, now: Now, step: &mut Step) {
+        if self.ledger.is_settled() || (!self.policies.have_all_evaluated() && self.ticks < SETTLE_TICKS) {
+            return;
+        }
+        if self.ledger.settle() {
+            self.apply_ledger(now, step);
+        }
+        self.restore_orphans(now, step);
+        self.ledger.remove_unclaimed(&mut self.host, &self.pods);
+    }
+
+    /// Puts back what the journal knows of cgroups that no pod claims. What cannot be put back now is tried again later.
+    fn restore_orphans(&mut self, now: Now, step: &mut Step) {
+        self.ledger.open_orphans(&mut self.host, &mut self.pods);
+        self.apply_ledger(now, step);
+        self.ledger.close_spares(&mut self.host);
+    }
+
+    /// A cgroup turned out to be gone, and the ledger knows it.
+    fn target_gone(&mut self, target: Target) {
+        self.forget_target(target);
+        match target {
+            Target::Container(container) => {
+                if let Some(pod) = self.pods.renew_container(container) {
+                    self.policies.pod_changed(pod, &self.pods);
                 }
             }
-        }
-        for id in self.pods.standing().incomplete.clone() {
-            self.attach_pod(id, now);
-        }
-    }
-
-    /// Ends the agent's hold on the node as configured. Returns what could not be restored.
-    ///
-    /// # Errors
-    ///
-    /// [`JournalError`] when a baseline was restored but could not be struck out.
-    pub fn shut_down(&mut self, now: Now) -> Result<Step, JournalError> {
-        let mut step = Step::default();
-        let mut state = Entries::default();
-        for policy in &self.policies {
-            state.state.push((policy.state_key(), policy.saved().to_vec()));
-        }
-        if let Some(journal) = &self.journal
-            && let Err(error) = journal.commit(&state)
-        {
-            // Knobs come before the modules' memories: what the journal already knows is put back all the same.
-            tracing::error!(error = chain(&error), "the modules' state cannot be kept");
-        }
-        if self.config.on_shutdown == OnShutdown::Keep {
-            return Ok(step);
-        }
-        let names: Vec<_> = self.policies.iter().map(|policy| Arc::clone(policy.name())).collect();
-        for name in names {
-            self.locality.stop_policy(&name);
-            self.resctrl.classes.release_policy(&name);
-            self.dirty.extend(self.leases.release_policy(&name));
-        }
-        self.dirty.extend(self.held.keys().copied());
-        self.apply(now, &mut step);
-        self.apply_migrations();
-        self.clear_classes();
-        for entry in self.pods.iter().filter(|entry| entry.access == Access::OnHold) {
-            let left = entry.targets().map(|target| self.held.of(target).count()).sum::<usize>();
-            if left > 0 {
-                tracing::warn!(
-                    pod = entry.given.key(),
-                    knobs = left,
-                    "on hold: left as it is; `qosm restore` puts it back"
-                );
+            Target::Pod(pod) => {
+                if let Some(entry) = self.pods.get_mut(pod) {
+                    entry.attached = false;
+                }
             }
-        }
-        self.restore_orphans(now, &mut step);
-        let on_hold: Vec<String> =
-            self.pods.iter().filter(|e| e.access == Access::OnHold).map(|e| self.host.pod_path(&e.given)).collect();
-        for tier in Tier::ALL {
-            self.host.detach(Target::Tier(tier));
-        }
-        self.remove_made(|cgroup| !on_hold.iter().any(|pod| is_within(cgroup, pod)));
-        self.announce(&step);
-        Ok(step)
-    }
-
-    /// Tries a parked policy again; whoever loads modules tries those that could not be. `false` = there is none of that name.
-    pub fn retry(&mut self, policy: &str) -> bool {
-        match self.policies.iter_mut().find(|known| **known.name() == *policy) {
-            Some(known) => {
-                known.retry();
-                true
-            }
-            None => self.unloaded.iter().any(|unloaded| unloaded.policy == policy),
+            Target::Tier(_) => {}
         }
     }
 
-    /// Whether the agent does its work: a readiness probe's answer. In Kubernetes a policy that fails is told by the node's report and
-    /// not here: one bad PolicyModule would make every agent unready, and hold up the update that mends it.
-    pub fn readiness(&self) -> Result<(), String> {
-        match (&self.outbox, &self.waits_for, &self.journal_error) {
-            (None, ..) => self.health(),
-            (_, Some(missing), _) => Err(format!("waiting for {missing}")),
-            (.., Some(error)) => Err(error.clone()),
-            (Some(_), None, None) => Ok(()),
-        }
+    /// Forgets what is known of a target that is gone.
+    fn forget_target(&mut self, target: Target) {
+        self.policies.forget_target(target);
+        self.pods.forget_claim(target);
+        self.controls.forget(target);
+        self.cpusets.forget(target);
+        self.alarms.is_stale = true;
     }
 
-    /// Whether everything works: what a health endpoint says, and why not. A shadow that fails leaves the node as well as it was.
-    pub fn health(&self) -> Result<(), String> {
-        if let Some(missing) = &self.waits_for {
-            return Err(format!("waiting for {missing}"));
-        }
-        if let Some(error) = &self.journal_error {
-            return Err(error.clone());
-        }
-        let ailing: Vec<_> = self
-            .policies
-            .iter()
-            .filter(|policy| policy.mode().is_active())
-            .filter_map(|policy| policy.health.error().map(|error| format!("{}: {error}", policy.name())))
-            .chain(
-                self.unloaded
-                    .iter()
-                    .filter(|policy| policy.mode.is_active())
-                    .map(|policy| format!("{}: {}", policy.policy, policy.error)),
-            )
-            .collect();
-        if ailing.is_empty() { Ok(()) } else { Err(ailing.join("; ")) }
+    /// Sends events for the pods that this step wrote to.
+    fn report(&mut self, step: &Step) {
+        self.reporting.emit_pod_events(&view!(self), &step.decisions);
+    }
+
+    fn collect_problems(&mut self, now: Now) {
+        self.reporting.collect_problems(&view!(self), now);
+    }
+}
+
+/// What tests look at and arrange.
+#[cfg(test)]
+impl Agent {
+    pub(crate) fn ledger(&mut self) -> &mut Ledger {
+        &mut self.ledger
+    }
+
+    pub(crate) fn cpu_parts(&mut self) -> (&mut Host, &PodTable, &Cpusets) {
+        (&mut self.host, &self.pods, &self.cpusets)
+    }
+
+    pub(crate) fn pods(&mut self) -> &mut PodTable {
+        &mut self.pods
+    }
+
+    pub(crate) fn config_mut(&mut self) -> &mut AgentConfig {
+        &mut self.run.agent
+    }
+
+    /// Has the ledger do something with the host and the other parts.
+    pub(crate) fn with_ledger<T>(
+        &mut self,
+        now: Now,
+        f: impl FnOnce(&mut Ledger, &mut Host, &crate::inputs::Inputs<'_>) -> T,
+    ) -> T {
+        f(&mut self.ledger, &mut self.host, &inputs!(self, now))
+    }
+
+    /// Has controls do something with the host and the other parts.
+    pub(crate) fn with_controls<T>(
+        &mut self,
+        now: Now,
+        f: impl FnOnce(&mut Controls, &mut Host, &crate::inputs::Inputs<'_>) -> T,
+    ) -> T {
+        f(&mut self.controls, &mut self.host, &inputs!(self, now))
+    }
+
+    /// Ends the agent as `kill -9` would, but for what it has open.
+    pub(crate) fn into_host(self) -> Host {
+        let Self { host, ledger, .. } = self;
+        drop(ledger);
+        host
     }
 }

@@ -1,213 +1,231 @@
-//! Alarms: which triggers are watched for whom, and what brings a policy's evaluation forward.
+//! Alarms: which triggers are watched for which policies, and which alarms make an evaluation due.
 
 pub(crate) mod line;
 
 use std::collections::BTreeSet;
 
-use qosm_host::{HostError, Throttleable};
-use qosm_model::alarm::{Alarm, Scope, Trigger};
-use qosm_model::column::CpuCounters;
+use qosm_host::knob_table::row;
+use qosm_host::{Fired, Host, HostError, Throttleable};
+use qosm_model::alarm::{Alarm, Pressure, Resource, Scope, Trigger};
 use qosm_model::knob::Target;
-use qosm_model::pod::{ContainerId, PodId, Tier};
+use qosm_model::pod::{ContainerId, KubeQos, Tier};
 use qosm_model::unit::Micros;
 
-use crate::agent::Agent;
-use crate::columns::{Reading, Readings};
-use crate::policy::{Health, Now, Policy};
-use crate::report::TriggerReport;
+use crate::ledger::Ledger;
+use crate::metrics::Metrics;
+use crate::now::Now;
+use crate::policies::Policies;
+use crate::policy::{Health, Policy};
+use crate::table::{PodEntry, PodTable};
 
-/// A new cgroup is opened after so long: by then whoever made it has written its limits.
+/// Delay after which a new cgroup is opened: by then its creator has written its limits.
 const SETTLES_IN: Micros = Micros(50_000);
-/// A container that used less of its quota than this in the last window is not looked at for throttling, in thousandths.
-const AWAKE_PERMILLE: u64 = 10;
-/// How long that window is at least.
-const AWAKE_WINDOW: Micros = Micros(400_000);
 
-/// What is to be done about alarms.
+/// The triggers that are watched, and the alarms that fired.
 #[derive(Debug, Default)]
 pub(crate) struct AlarmState {
-    /// Heard since the last step, for recordings.
-    pub(crate) heard: BTreeSet<Alarm>,
+    /// Alarms since the last step, for recordings.
+    pub(crate) received: BTreeSet<Fired>,
     /// Cgroups have appeared: when they are to be opened.
     appeared: Option<Micros>,
     /// Pods, cgroups or configuration changed since watches were arranged.
     pub(crate) is_stale: bool,
-    /// CPU time as it was when it was last looked at who is awake.
-    cpu: Option<(Micros, Reading<CpuCounters>)>,
+    /// Whether a policy wanted throttling alarms when polling was arranged.
+    has_looks: bool,
+    /// Whether a policy held the CPU of the tier BestEffort when watches were arranged.
+    holds_batch: bool,
+    /// Containers that could be throttled, and the others that run beside them. Kept, so that arranging them allocates nothing.
+    throttleable: Vec<Throttleable>,
+    beside: Vec<ContainerId>,
 }
 
-impl Agent {
-    /// Has the agent woken by `wake` as soon as a trigger fires: then [`Agent::next_alarm`] tells when to step. `wake` is called on
+impl AlarmState {
+    /// Calls `wake` as soon as a trigger fires: then [`Self::next`] returns when to step. `wake` is called on
     /// another thread, and must not wait. Without this, policies are evaluated by their intervals.
     ///
     /// # Errors
     ///
     /// [`HostError::Alarms`].
-    pub fn start_alarms(&mut self, wake: impl Fn() + Send + 'static) -> Result<(), HostError> {
-        self.alarms.is_stale = true;
-        self.host.start_alarms(wake)
+    pub(crate) fn start(&mut self, host: &mut Host, wake: impl Fn() + Send + 'static) -> Result<(), HostError> {
+        self.is_stale = true;
+        host.start_alarms(wake)
     }
 
     /// Takes what fired, and says at what moment an evaluation is due because of it: before that, or by the next tick, nothing
     /// needs to be done.
-    pub fn next_alarm(&mut self, now: Now) -> Option<Micros> {
-        for alarm in self.host.alarms() {
-            match alarm.trigger {
-                // The host tells in which directory; who it is will show.
+    pub(crate) fn next(
+        &mut self,
+        host: &mut Host,
+        policies: &mut Policies,
+        pods: &PodTable,
+        metrics: &Metrics,
+        now: Now,
+    ) -> Option<Micros> {
+        for fired in host.alarms() {
+            match fired.alarm.trigger {
+                // The host names the directory; the next observation finds the container.
                 Trigger::ContainerStarted => {
-                    self.alarms.appeared.get_or_insert(Micros(now.monotonic.0.saturating_add(SETTLES_IN.0)));
+                    self.appeared.get_or_insert(Micros(now.monotonic.0.saturating_add(SETTLES_IN.0)));
                 }
-                _ => self.hear(alarm, now),
+                _ => self.receive(fired, policies, pods, metrics, now),
             }
         }
-        self.policies.iter().filter_map(Policy::next_alarm).chain(self.alarms.appeared).min()
+        policies.next_alarm().into_iter().chain(self.appeared).min()
     }
 
-    /// Tells an alarm to the policies that asked for it.
-    pub(crate) fn hear(&mut self, alarm: Alarm, now: Now) {
-        self.metrics.alarm(&alarm.trigger);
+    /// Sends an alarm to the policies that asked for it.
+    pub(crate) fn receive(
+        &mut self,
+        fired: Fired,
+        policies: &mut Policies,
+        pods: &PodTable,
+        metrics: &Metrics,
+        now: Now,
+    ) {
+        let alarm = fired.alarm;
+        metrics.alarm(&alarm.trigger);
         let pod = match alarm.target {
             None => None,
-            Some(target) => match self.pods.of(target) {
+            // Of pods as a whole.
+            Some(Target::Tier(_)) => None,
+            Some(target) => match pods.of(target) {
                 Some(entry) => Some(entry.id),
                 // It went meanwhile.
                 None => return,
             },
         };
-        let mut is_heard = false;
-        for policy in &mut self.policies {
-            if policy.watches(&alarm.trigger) && pod.is_none_or(|pod| policy.is_asked(pod)) {
-                is_heard |= policy.hear(alarm, now);
-            }
-        }
-        if is_heard {
-            self.alarms.heard.insert(alarm);
+        if policies.receive(fired, pod, now) {
+            self.received.insert(fired);
         }
     }
 
     /// A step looks at everything: what appeared is found by it.
-    pub(crate) fn begin_alarms(&mut self, now: Now) -> BTreeSet<Alarm> {
-        self.alarms.appeared = self.alarms.appeared.filter(|due| *due > now.monotonic);
-        std::mem::take(&mut self.alarms.heard)
+    pub(crate) fn begin(&mut self, now: Now) -> BTreeSet<Fired> {
+        self.appeared = self.appeared.filter(|due| *due > now.monotonic);
+        std::mem::take(&mut self.received)
     }
 
     /// Containers whose cgroups have just been opened.
-    pub(crate) fn started(&mut self, targets: &[Target], now: Now) {
-        self.alarms.is_stale = true;
+    pub(crate) fn started(&mut self, targets: &[Target], policies: &mut Policies, now: Now) {
+        self.is_stale = true;
         for &target in targets {
             if let Target::Container(_) = target {
                 let alarm = Alarm { trigger: Trigger::ContainerStarted, target: Some(target) };
-                for policy in self.policies.iter_mut().filter(|policy| policy.watches(&Trigger::ContainerStarted)) {
-                    policy.hear(alarm, now);
-                }
+                let fired = Fired { alarm, after_rest: false };
+                policies.receive_start(fired, now);
             }
         }
     }
 
-    /// Brings watches in line with pods and configuration.
-    pub(crate) fn arrange_alarms(&mut self, readings: &Readings, now: Now) {
-        if !self.host.waits_for_alarms() {
+    /// Updates the watches after changes of pods and configuration.
+    pub(crate) fn arrange(
+        &mut self,
+        host: &mut Host,
+        ledger: &mut Ledger,
+        policies: &Policies,
+        pods: &PodTable,
+        metrics: &Metrics,
+    ) {
+        if !host.waits_for_alarms() {
             return;
         }
-        if std::mem::take(&mut self.alarms.is_stale) {
-            let wanted = self.wanted_watches();
-            self.host.watch(&wanted);
-            let missing = self.host.unwatched().count();
-            self.metrics.watches(self.host.watches(), missing);
+        let batch = Target::Tier(Tier::BestEffort);
+        let holds_batch = ledger.held().of(batch).any(|knob| row(knob).limits_cpu());
+        let is_stale = std::mem::take(&mut self.is_stale) | (self.holds_batch != holds_batch);
+        self.holds_batch = holds_batch;
+        // Policies that limit batch pods are woken when other pods need more CPU.
+        let of_pods = policies.iter().filter(|policy| policy.health == Health::Running && policy.mode().is_active());
+        let of_pods = of_pods.flat_map(Policy::triggers).find(|trigger| is_cpu_pressure(trigger, Scope::Pod));
+        let alarm = |trigger: &Trigger| Alarm { trigger: *trigger, target: Some(Target::Tier(Tier::Guaranteed)) };
+        host.watch_load(of_pods.filter(|_| holds_batch).map(alarm));
+        if is_stale {
+            let wanted = wanted_watches(host, policies, pods, holds_batch);
+            host.watch(&wanted);
+            let missing = host.unwatched().count();
+            metrics.watches(host.watches(), missing);
         }
-        self.arrange_looks(readings, now);
+        self.arrange_looks(host, ledger, policies, pods, is_stale);
     }
 
-    fn wanted_watches(&self) -> BTreeSet<Alarm> {
-        let mut wanted = BTreeSet::new();
-        let mut want = |trigger, target| wanted.insert(Alarm { trigger, target });
-        let attached = |target: &Target| self.host.attached_path(*target).is_some();
-        for target in Tier::ALL.into_iter().map(Target::Tier).filter(attached) {
-            want(Trigger::ContainerStarted, Some(target));
+    /// Updates the host's list of containers to watch for throttling. The host decides how often idle ones are sampled.
+    fn arrange_looks(
+        &mut self,
+        host: &mut Host,
+        ledger: &mut Ledger,
+        policies: &Policies,
+        pods: &PodTable,
+        is_stale: bool,
+    ) {
+        let is_wanted = |policy: &Policy| policy.health == Health::Running && policy.watches(&Trigger::Throttling);
+        let has_looks = policies.iter().any(is_wanted);
+        let was_wanted = std::mem::replace(&mut self.has_looks, has_looks);
+        let has_changed = ledger.take_quota_changes() | host.has_lost_samples() | is_stale;
+        if has_looks == was_wanted && !(has_looks && has_changed) {
+            return;
         }
-        for entry in self.pods.iter().filter(|entry| entry.attached) {
-            want(Trigger::ContainerStarted, Some(Target::Pod(entry.id)));
-        }
-        for policy in &self.policies {
-            for &trigger in policy.triggers() {
-                let scope = match trigger {
-                    Trigger::Throttling | Trigger::ContainerStarted => continue,
-                    Trigger::Pressure(pressure) => pressure.scope,
-                    Trigger::MemoryEvents => Scope::Container,
-                };
-                if scope == Scope::Node {
-                    want(trigger, None);
-                    continue;
-                }
-                for entry in self.pods.iter().filter(|entry| policy.is_asked(entry.id)) {
-                    if scope == Scope::Pod && entry.attached {
-                        want(trigger, Some(Target::Pod(entry.id)));
-                    } else if scope == Scope::Container {
-                        for container in entry.containers.iter().filter(|container| container.attached) {
-                            want(trigger, Some(Target::Container(container.id)));
-                        }
+        let mut throttleable = std::mem::take(&mut self.throttleable);
+        let mut beside = std::mem::take(&mut self.beside);
+        throttleable.clear();
+        beside.clear();
+        if has_looks {
+            for entry in pods.iter() {
+                let is_asked = policies.iter().any(|policy| is_wanted(policy) && policy.is_asked(entry.id));
+                for container in entry.containers.iter().filter(|container| container.attached) {
+                    match throttleable_of(ledger, container.id).filter(|_| is_asked) {
+                        Some(about) => throttleable.push(about),
+                        None => beside.push(container.id),
                     }
                 }
             }
         }
-        wanted
+        host.sample_throttling(&throttleable, &beside);
+        (self.throttleable, self.beside) = (throttleable, beside);
     }
+}
 
-    /// Looks at the containers that could be throttled before the next tick: those with a quota that are at work.
-    fn arrange_looks(&mut self, readings: &Readings, now: Now) {
-        let is_wanted = |policy: &Policy| policy.health == Health::Running && policy.watches(&Trigger::Throttling);
-        if !self.policies.iter().any(is_wanted) {
-            self.alarms.cpu = None;
-            return self.host.sample_throttling(&[]);
-        }
-        let Some(cpu) = &readings.cpu else { return };
-        let elapsed = self.alarms.cpu.as_ref().map_or(0, |(then, _)| now.monotonic.0.saturating_sub(then.0));
-        if self.alarms.cpu.is_some() && elapsed < AWAKE_WINDOW.0 {
-            // In the milliseconds before an alarm hardly anybody ran.
-            return;
-        }
-        let earlier = self.alarms.cpu.replace((now.monotonic, std::sync::Arc::clone(cpu)));
-        let Some((_, before)) = earlier else { return };
-        let mut looked_at = Vec::new();
-        if elapsed > 0 {
-            let mut earlier = before.iter().peekable();
-            for &(container, counters) in cpu.iter() {
-                while earlier.next_if(|(other, _)| *other < container).is_some() {}
-                let Some((_, was)) = earlier.next_if(|(other, _)| *other == container) else { continue };
-                let used = counters.usage.0.saturating_sub(was.usage.0);
-                looked_at.extend(self.throttleable(container, used, elapsed));
+fn is_cpu_pressure(trigger: &Trigger, of: Scope) -> bool {
+    matches!(trigger, Trigger::Pressure(Pressure { scope, resource: Resource::Cpu, .. }) if *scope == of)
+}
+
+fn wanted_watches(host: &Host, policies: &Policies, pods: &PodTable, holds_batch: bool) -> BTreeSet<Alarm> {
+    let mut wanted = BTreeSet::new();
+    let mut want = |trigger, target| wanted.insert(Alarm { trigger, target });
+    let attached = |target: &Target| host.attached_path(*target).is_some();
+    for target in Tier::ALL.into_iter().map(Target::Tier).filter(attached) {
+        want(Trigger::ContainerStarted, Some(target));
+    }
+    for entry in pods.iter().filter(|entry| entry.attached) {
+        want(Trigger::ContainerStarted, Some(Target::Pod(entry.id)));
+    }
+    for policy in policies.iter() {
+        for &trigger in policy.triggers() {
+            let scope = match trigger {
+                Trigger::Throttling | Trigger::ContainerStarted => continue,
+                Trigger::Pressure(pressure) => pressure.scope,
+                Trigger::MemoryEvents => Scope::Container,
+            };
+            if scope == Scope::Node {
+                want(trigger, None);
+                continue;
+            }
+            // Batch pods that are held back wait for CPUs all the time: that is what is meant.
+            let is_meant = holds_batch && is_cpu_pressure(&trigger, scope);
+            let is_woken = |entry: &&PodEntry| !is_meant || entry.pod.kube_qos != KubeQos::BestEffort;
+            for entry in pods.iter().filter(|entry| policy.is_asked(entry.id)).filter(is_woken) {
+                if scope == Scope::Pod && entry.attached {
+                    want(trigger, Some(Target::Pod(entry.id)));
+                } else if scope == Scope::Container {
+                    for container in entry.containers.iter().filter(|container| container.attached) {
+                        want(trigger, Some(Target::Container(container.id)));
+                    }
+                }
             }
         }
-        self.host.sample_throttling(&looked_at);
     }
+    wanted
+}
 
-    fn throttleable(&self, container: ContainerId, used: u64, elapsed: u64) -> Option<Throttleable> {
-        let bandwidth = self.quotas.get(Target::Container(container))?;
-        let (quota, period) = (bandwidth.quota?, bandwidth.period);
-        let allowed = u128::from(quota.0) * u128::from(elapsed) * u128::from(AWAKE_PERMILLE);
-        if u128::from(used) * u128::from(period.0) * 1000 < allowed {
-            return None;
-        }
-        let pod = self.pods.of(Target::Container(container))?.id;
-        let is_asked = |policy: &Policy| policy.watches(&Trigger::Throttling) && policy.is_asked(pod);
-        self.policies.iter().any(is_asked).then_some(Throttleable { container, quota, period })
-    }
-
-    /// What a policy asked to be woken by, and what of it cannot be watched here.
-    pub(crate) fn trigger_reports(&self, policy: &Policy) -> Vec<TriggerReport> {
-        let report = |trigger: &Trigger| TriggerReport {
-            trigger: trigger.to_string(),
-            missing: self
-                .host
-                .unwatched()
-                .find(|(alarm, _)| alarm.trigger == *trigger && self.is_watched_for(policy, alarm))
-                .map(|(_, why)| why.to_owned()),
-        };
-        policy.triggers().iter().map(report).collect()
-    }
-
-    fn is_watched_for(&self, policy: &Policy, alarm: &Alarm) -> bool {
-        let pod: Option<PodId> = alarm.target.and_then(|target| self.pods.of(target)).map(|entry| entry.id);
-        pod.is_none_or(|pod| policy.is_asked(pod))
-    }
+fn throttleable_of(ledger: &Ledger, container: ContainerId) -> Option<Throttleable> {
+    let bandwidth = ledger.quotas().get(Target::Container(container))?;
+    Some(Throttleable { container, quota: bandwidth.quota?, period: bandwidth.period })
 }

@@ -1,26 +1,41 @@
 //! Observe: one reading of every container a tick, shared by all policies; each policy sees the difference to its own last.
 
+mod cpu_topology;
+mod node_use;
+
 use std::sync::Arc;
 use std::time::Instant;
 
-use qosm_engine::{Columns, Interface};
+use qosm_cluster::node_report::ControllerAnswer;
+use qosm_engine::{Columns, Interface, Part};
 use qosm_host::{Host, HostError};
 use qosm_model::column::{
     BandwidthSample, CpuCounters, CpuSample, MemoryCounters, MemorySample, NodeSample, PressureCounters, PressureSample,
 };
+use qosm_model::cpu_topology::{CpuSet, CpuTopology};
+use qosm_model::eviction::EvictionState;
 use qosm_model::knob::Target;
+use qosm_model::layering::ClusterConfig;
+use qosm_model::node_resource::ResourceState;
 use qosm_model::numa::{MigrationSample, NumaColumn};
-use qosm_model::pod::ContainerId;
+use qosm_model::object::PodObject;
+use qosm_model::pod::{ContainerId, Node};
 use qosm_model::unit::{Bytes, Micros};
-use rustc_hash::FxHashMap;
 
-use crate::locality::Moves;
-use crate::resctrl::ResctrlTotals;
+pub(crate) use self::cpu_topology::{cpu_sets, cpu_topology};
+use self::node_use::NodeReadings;
+use crate::controls::resctrl_totals::ResctrlTotals;
 
 /// Readings in the order of container ids.
 pub(crate) type Reading<T> = Arc<Vec<(ContainerId, T)>>;
 
-/// What was read in one tick; `None` = nobody asked for it.
+/// The migrations of all policies, in the order of container ids.
+pub(crate) type Moves = Arc<[(Arc<str>, MigrationSample)]>;
+
+/// How what policies ask of the cluster fares, each with its policy.
+pub(crate) type ByPolicy<T> = Arc<[(Arc<str>, T)]>;
+
+/// What was read in one tick; `None` = no due policy imports it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Readings {
     pub(crate) cpu: Option<Reading<CpuCounters>>,
@@ -30,9 +45,21 @@ pub(crate) struct Readings {
     pub(crate) numa: Option<Arc<NumaColumn>>,
     pub(crate) migrations: Option<Moves>,
     pub(crate) resctrl: Option<Arc<ResctrlTotals>>,
+    pub(crate) cpu_topology: Option<Arc<CpuTopology>>,
+    pub(crate) cpu_sets: Option<Arc<[CpuSet]>>,
+    /// What the controller made of the node's last report.
+    pub(crate) answer: Option<Arc<ControllerAnswer>>,
+    /// How resources of all policies fare.
+    pub(crate) resources: Option<ByPolicy<ResourceState>>,
+    /// What became of evictions of all policies.
+    pub(crate) evictions: Option<ByPolicy<EvictionState>>,
     pub(crate) node: Option<NodeSample>,
-    /// Running total of the time that all CPUs were busy.
-    pub(crate) node_busy: Option<Micros>,
+    pub(crate) node_use: NodeReadings,
+    pub(crate) node_object: Option<Arc<Node>>,
+    pub(crate) pod_objects: Option<Arc<[PodObject]>>,
+    pub(crate) cluster_config: Option<Arc<ClusterConfig>>,
+    /// Running total of the time that the CPUs were busy that pods may use, and how often these have become others.
+    pub(crate) node_busy: Option<(Micros, u32)>,
 }
 
 /// How long a column took to read.
@@ -43,9 +70,11 @@ pub(crate) struct ColumnCost {
 }
 
 /// Reads the columns that `wanted` names, of these containers. Containers whose cgroup is gone are named in `gone`.
+#[expect(clippy::disallowed_methods, reason = "how long it took is a metric, and decides nothing")]
 pub(crate) fn read(
     host: &mut Host,
     containers: &[ContainerId],
+    (reserved, generation): (&[u32], u32),
     wanted: &dyn Fn(Interface) -> bool,
     memory_allocatable: Option<Bytes>,
     gone: &mut Vec<ContainerId>,
@@ -71,9 +100,10 @@ pub(crate) fn read(
     timed(Interface::Node, &mut || {
         let memory = host.node_memory().ok();
         let capacity = memory.map_or(Bytes(0), |(capacity, _)| capacity);
-        readings.node_busy = host.node_cpu_busy().ok();
+        readings.node_busy = host.node_cpu_busy(reserved).ok().map(|busy| (busy, generation));
+        let reserved = u32::try_from(reserved.len()).unwrap_or(u32::MAX);
         readings.node = Some(NodeSample {
-            cpus: host.cpus(),
+            cpus: host.cpus().saturating_sub(reserved),
             memory_capacity: capacity,
             memory_allocatable: memory_allocatable.unwrap_or(capacity),
             page_size: host.page_size(),
@@ -85,6 +115,7 @@ pub(crate) fn read(
 }
 
 /// Reads the NUMA nodes, and where the memory of these containers lies. Where there is one node, that is known without reading.
+#[expect(clippy::disallowed_methods, reason = "how long it took is a metric, and decides nothing")]
 pub(crate) fn numa(
     host: &mut Host,
     containers: &[ContainerId],
@@ -139,21 +170,43 @@ impl Readings {
             numa: None,
             migrations: None,
             resctrl: self.resctrl.clone().or_else(|| earlier.resctrl.clone()),
+            cpu_topology: None,
+            cpu_sets: None,
+            answer: self.answer.clone().or_else(|| earlier.answer.clone()),
+            resources: None,
+            evictions: None,
             node: None,
+            node_use: self.node_use.carrying(&earlier.node_use),
+            node_object: None,
+            pod_objects: None,
+            cluster_config: None,
             node_busy: self.node_busy.or(earlier.node_busy),
+        }
+    }
+
+    /// Reads these parts of the node's signals; of tiers and pods those of `groups`.
+    #[expect(clippy::disallowed_methods, reason = "how long it took is a metric, and decides nothing")]
+    pub(crate) fn read_node(&mut self, host: &mut Host, parts: &[Part], groups: &[Target], costs: &mut [ColumnCost]) {
+        let start = Instant::now();
+        self.node_use = NodeReadings::read(host, parts, groups);
+        // It is a part of a column that was read already.
+        if let Some(cost) = costs.iter_mut().find(|cost| cost.column == Interface::Node) {
+            cost.seconds += start.elapsed().as_secs_f64();
         }
     }
 
     /// The columns for a policy that last read `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Columns {
+        let cpu_usage = match (self.node_busy, earlier.node_busy) {
+            // Of other CPUs than before there is no difference.
+            (Some((now, of)), Some((then, before))) if of == before => Some(Micros(now.0.saturating_sub(then.0))),
+            _ => None,
+        };
         Columns {
-            node: self.node.map(|node| NodeSample {
-                cpu_usage: match (self.node_busy, earlier.node_busy) {
-                    (Some(now), Some(then)) => Some(Micros(now.0.saturating_sub(then.0))),
-                    _ => None,
-                },
-                ..node
-            }),
+            node: self.node.map(|node| NodeSample { cpu_usage, ..node }),
+            node_memory: self.node_use.memory,
+            node_pressure: self.node_use.pressure.zip(earlier.node_use.pressure).map(|(now, then)| now.since(then)),
+            groups: self.node_use.groups_since(&earlier.node_use, cpu_usage),
             cpu: differences(&self.cpu, &earlier.cpu, |container, now, then| CpuSample {
                 container,
                 delta: now.since(then),
@@ -170,8 +223,25 @@ impl Readings {
             numa: self.numa.clone(),
             migrations: None,
             resctrl: None,
+            resources: None,
+            evictions: None,
+            node_object: self.node_object.clone(),
+            pod_objects: self.pod_objects.clone(),
+            cluster_config: self.cluster_config.clone(),
+            cpu_topology: self.cpu_topology.clone(),
+            cpu_sets: self.cpu_sets.clone(),
             alarms: Vec::new(),
         }
+    }
+
+    /// How the resources of one policy fare.
+    pub(crate) fn resources_of(&self, policy: &str) -> Option<Arc<[ResourceState]>> {
+        of_policy(self.resources.as_ref()?, policy)
+    }
+
+    /// What became of the evictions of one policy.
+    pub(crate) fn evictions_of(&self, policy: &str) -> Option<Arc<[EvictionState]>> {
+        of_policy(self.evictions.as_ref()?, policy)
     }
 
     /// How far the migrations of one policy are.
@@ -179,6 +249,11 @@ impl Readings {
         let moves = self.migrations.as_ref()?;
         Some(moves.iter().filter(|(of, _)| **of == *policy).map(|(_, sample)| sample.clone()).collect())
     }
+}
+
+/// What of all policies is one policy's.
+fn of_policy<T: Clone>(all: &[(Arc<str>, T)], policy: &str) -> Option<Arc<[T]>> {
+    Some(all.iter().filter(|(of, _)| **of == *policy).map(|(_, own)| own.clone()).collect())
 }
 
 /// What the next difference is taken from: this reading, and the last one of each living container that is missing from it.
@@ -223,61 +298,6 @@ fn differences<T: Copy, S>(
         }
     }
     Some(samples.into())
-}
-
-/// Reads after which a cgroup's limits are there.
-const YOUNG_READS: u8 = 5;
-
-/// The quotas in force, kept between ticks: reading all of them at each tick would cost as much as the tick itself.
-#[derive(Debug, Default)]
-pub(crate) struct Quotas {
-    rows: FxHashMap<Target, qosm_host::Bandwidth>,
-    /// Cgroups that have just appeared, and how many more times they are read in any case: their limits may not be written yet.
-    young: FxHashMap<Target, u8>,
-}
-
-impl Quotas {
-    /// What was last read.
-    pub(crate) fn get(&self, target: Target) -> Option<qosm_host::Bandwidth> {
-        self.rows.get(&target).copied()
-    }
-
-    /// The target has just appeared.
-    pub(crate) fn born(&mut self, target: Target) {
-        self.young.insert(target, YOUNG_READS);
-    }
-
-    /// Whether the target is so young that it is to be read now.
-    pub(crate) fn is_young(&mut self, target: Target) -> bool {
-        if self.young.is_empty() {
-            return false;
-        }
-        let Some(left) = self.young.get_mut(&target) else { return false };
-        *left -= 1;
-        if *left == 0 {
-            self.young.remove(&target);
-        }
-        true
-    }
-
-    /// Reads a target's bandwidth again. A target that cannot be read has no row.
-    pub(crate) fn refresh(&mut self, host: &mut Host, target: Target) -> Option<qosm_host::Bandwidth> {
-        match host.bandwidth(target) {
-            Ok(bandwidth) => {
-                self.rows.insert(target, bandwidth);
-                Some(bandwidth)
-            }
-            Err(_) => {
-                self.rows.remove(&target);
-                None
-            }
-        }
-    }
-
-    pub(crate) fn forget(&mut self, target: Target) {
-        self.rows.remove(&target);
-        self.young.remove(&target);
-    }
 }
 
 #[cfg(test)]

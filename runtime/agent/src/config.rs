@@ -1,18 +1,25 @@
 //! The agent's own configuration file: which modules run, with which grants, and what no module may do.
 
+mod confinement;
+mod nri;
+mod requests;
 mod resctrl;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use qosm_engine::{Grants, Interface, Limits};
+use qosm_engine::{Grant, Grants, Interface, Limits, Reach};
 use qosm_host::MigrationLimits;
 use qosm_model::lease::Priority;
 use qosm_model::unit::{Bytes, Micros};
 use qosm_registry::trust::{Require, Trust, TrustKey, TrustPolicy, TrustRule};
-use qosm_registry::{ReferenceError, RegistryError, RegistrySettings, trust_of};
+use qosm_registry::{Location, ReferenceError, RegistryError, RegistrySettings, trust_of};
 use serde::{Deserialize, Serialize};
 
+pub use self::confinement::{CapabilityName, ConfinementConfig, ConfinementMode};
+pub use self::nri::{NoPluginIndex, NriConfig, NriMode, PluginIndex};
+pub use self::requests::EvictionRails;
 pub use self::resctrl::{MountPoint, NoMountPoint, ResctrlConfig};
 use crate::module_reference::ModuleReference;
 
@@ -32,33 +39,37 @@ pub struct AgentConfig {
     pub page_migration: PageMigrationConfig,
     /// Where resctrl is, and what its shares are shares of.
     pub resctrl: ResctrlConfig,
-    /// Where artefacts are had, and whom to believe.
+    /// Registries, their credentials and signature rules.
     pub registries: RegistrySettings,
     /// How one version of a policy takes the place of another.
     pub swaps: SwapConfig,
+    /// What the agent takes from itself after its start.
+    pub confinement: ConfinementConfig,
+    /// Whether and where the agent is a plug-in of the container runtime.
+    pub nri: NriConfig,
 }
 
 /// How one version of a policy takes the place of another.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct SwapConfig {
-    /// A version that fails within so many seconds gives way to the one before.
-    pub probation_seconds: u32,
+    /// Length of the rollback window, in seconds: a version that fails within it is rolled back to the one before.
+    pub rollback_seconds: u32,
 }
 
 impl Default for SwapConfig {
     fn default() -> Self {
-        Self { probation_seconds: 60 }
+        Self { rollback_seconds: 60 }
     }
 }
 
 impl SwapConfig {
-    pub(crate) fn probation(self) -> Micros {
-        Micros(u64::from(self.probation_seconds) * 1_000_000)
+    pub(crate) fn rollback_window(self) -> Micros {
+        Micros(u64::from(self.rollback_seconds) * 1_000_000)
     }
 }
 
-/// One CFS period: what was done about an alarm shows after so long.
+/// One CFS period: the effect of an evaluation shows after it.
 const ALARM_GAP_MILLIS: u32 = 100;
 
 /// One module.
@@ -81,10 +92,11 @@ pub struct PolicyConfig {
     #[serde(default, skip_serializing_if = "PolicyMode::is_active")]
     pub mode: PolicyMode,
     /// For a shadow: the active policy that it is compared with; `None` = the one whose module gives itself the same name, or
-    /// whatever is in force if there is none. A shadow without a module of its own runs the default module of this name.
+    /// the values in force if there is none. A shadow without a module of its own runs the default module of this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow_of: Option<String>,
-    /// Interfaces that it may import; `None` = those that the default module of that name needs.
+    /// Interfaces that it may import, and how far its settings may reach (`tiers`, `all-pods`); `None` = what the default module of
+    /// that name needs.
     #[serde(default)]
     pub grants: Option<Vec<String>>,
     /// Weight of its leases; the higher wins.
@@ -102,7 +114,7 @@ pub struct PolicyConfig {
     /// Whether the triggers that the module asks for are watched.
     #[serde(default = "PolicyConfig::default_alarms", skip_serializing_if = "Clone::clone")]
     pub alarms: bool,
-    /// Least milliseconds between two evaluations that triggers bring about; `None` = 100.
+    /// Least milliseconds between two evaluations caused by triggers; `None` = 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alarm_gap_millis: Option<u32>,
     /// Memory that an instance may use, in MiB.
@@ -152,6 +164,16 @@ impl PolicyConfig {
         100
     }
 
+    /// The file or folder of this node that its module is read from; `None` for one that comes from a registry or with qosm, and for
+    /// a reference that makes no sense.
+    pub fn module_path(&self) -> Option<PathBuf> {
+        match self.reference().ok()? {
+            ModuleReference::File(path) => Some(path),
+            ModuleReference::Artifact(Location::Layout { path, .. }) => Some(path),
+            ModuleReference::Artifact(Location::Registry(_)) | ModuleReference::Builtin(_) => None,
+        }
+    }
+
     /// Where its module comes from.
     pub(crate) fn reference(&self) -> Result<ModuleReference, ReferenceError> {
         match &self.module {
@@ -183,15 +205,15 @@ impl PolicyConfig {
                     self.default_module().to_owned()
                 }
             };
-            return Ok(default_grants(&name).into_iter().collect());
+            return Ok(default_grants(&name));
         };
         names
             .iter()
             .map(|name| {
-                name.parse().map_err(|_| UnknownGrant {
+                name.parse::<Grant>().map_err(|_| UnknownGrant {
                     policy: self.name.clone(),
                     grant: name.clone(),
-                    known: Interface::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+                    known: known_grants(),
                 })
             })
             .collect()
@@ -264,20 +286,75 @@ impl PolicyMode {
     }
 }
 
-/// What the default modules import; a policy of another name is granted nothing unless its entry says so.
-fn default_grants(name: &str) -> BTreeSet<Interface> {
-    match name {
-        "cpu-burst" => [Interface::Node, Interface::CpuStat, Interface::CpuBandwidth].into(),
-        "llc-mba" => [Interface::ResctrlMonitor, Interface::ResctrlAllocation, Interface::PodEvent].into(),
+/// What the default modules need; a policy of another name is granted nothing unless its entry says so.
+fn default_grants(name: &str) -> Grants {
+    let (interfaces, reach): (&[Interface], &[Reach]) = match name {
+        // It holds the tier, and under the kubelet's static CPU manager containers of pods that are not configured for it.
+        "be-suppress" => (
+            &[
+                Interface::Node,
+                Interface::CpuStat,
+                Interface::CpuTopology,
+                Interface::NodeObject,
+                Interface::PodObject,
+                Interface::ClusterConfig,
+                Interface::CpuBandwidth,
+                Interface::CpuWeight,
+                Interface::Cpuset,
+            ],
+            &[Reach::Tiers, Reach::AllPods],
+        ),
+        "cpu-burst" => (&[Interface::Node, Interface::CpuStat, Interface::CpuBandwidth], &[]),
+        // Pods are batch by their class, whether or not they are configured for it.
+        "cpu-identity" => (&[Interface::ClusterConfig, Interface::CpuWeight], &[Reach::AllPods]),
+        // No pod is configured for it; the guard rails of evictions say whom it may choose.
+        "eviction" => (
+            &[
+                Interface::Node,
+                Interface::CpuStat,
+                Interface::MemoryStat,
+                Interface::NodeObject,
+                Interface::PodObject,
+                Interface::ClusterConfig,
+                Interface::CpuTopology,
+                Interface::Eviction,
+            ],
+            &[Reach::AllPods],
+        ),
+        "llc-mba" => (&[Interface::ResctrlMonitor, Interface::ResctrlAllocation, Interface::PodEvent], &[]),
         "memory-locality" => {
-            [Interface::NumaStat, Interface::Cpuset, Interface::PageMigration, Interface::PodEvent].into()
+            (&[Interface::NumaStat, Interface::Cpuset, Interface::PageMigration, Interface::PodEvent], &[])
         }
-        "memory-qos" => [Interface::Node, Interface::MemoryProtection].into(),
-        _ => BTreeSet::new(),
-    }
+        // What protects pods binds only as far as the tiers above them grant it.
+        "memory-qos" => (&[Interface::Node, Interface::MemoryProtection], &[Reach::Tiers]),
+        // It takes no configuration from pods.
+        "reclaimed-resources" => (
+            &[
+                Interface::Node,
+                Interface::CpuStat,
+                Interface::MemoryStat,
+                Interface::NodeObject,
+                Interface::PodObject,
+                Interface::ClusterConfig,
+                Interface::CpuBandwidth,
+                Interface::CpuWeight,
+                Interface::MemoryLimit,
+                Interface::NodeResource,
+            ],
+            &[Reach::AllPods],
+        ),
+        _ => (&[], &[]),
+    };
+    let interfaces = interfaces.iter().copied().map(Grant::Interface);
+    interfaces.chain(reach.iter().copied().map(Grant::Reach)).collect()
 }
 
-/// A grant that is no interface.
+fn known_grants() -> String {
+    let interfaces = Interface::ALL.iter().map(ToString::to_string);
+    interfaces.chain(Reach::ALL.iter().map(ToString::to_string)).collect::<Vec<_>>().join(", ")
+}
+
+/// A grant that there is none of.
 #[derive(Debug, thiserror::Error)]
 #[error("policy `{policy}`: grants: `{grant}` is not an interface of qosm; there are: {known}")]
 pub struct UnknownGrant {
@@ -292,7 +369,7 @@ pub struct UnknownGrant {
 pub enum OnFailure {
     /// They stay until the policy works again.
     #[default]
-    Hold,
+    Keep,
     /// They are released; what lies beneath comes back.
     Release,
 }
@@ -311,21 +388,38 @@ pub enum OnShutdown {
     Auto,
 }
 
-/// Bounds that hold whatever a module says.
+/// Bounds that hold for every module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct GuardRails {
-    /// Namespaces whose pods are never touched.
+    /// Namespaces whose pods are never touched; what is done to the tiers above them takes nothing from them.
     pub protected_namespaces: BTreeSet<String>,
     /// Highest CFS quota, in percent of the baseline; `None` = no bound but the module's own.
     pub max_quota_percent: Option<u32>,
+    /// Lowest CFS quota, in percent of the baseline, where there was no quota of what the node's CPUs give; `None` = no bound but the
+    /// kernel's.
+    pub min_quota_percent: Option<u32>,
     /// Highest `memory.min` of the kubepods group, in percent of the node's memory: it bounds the protection of all below it.
     pub max_memory_min_percent: u32,
+    /// Whether `memory.high` is set on kernels before Linux 5.9 too, where processes above it may never come back from reclaim.
+    pub memory_high_before_linux59: bool,
+    /// Bounds of evictions.
+    pub evictions: EvictionRails,
+    /// Names of the extended resources that may be published on the node.
+    pub publishable_resources: BTreeSet<String>,
 }
 
 impl Default for GuardRails {
     fn default() -> Self {
-        Self { protected_namespaces: BTreeSet::new(), max_quota_percent: None, max_memory_min_percent: 100 }
+        Self {
+            protected_namespaces: BTreeSet::from(["kube-system".to_owned()]),
+            max_quota_percent: None,
+            min_quota_percent: None,
+            max_memory_min_percent: 100,
+            memory_high_before_linux59: false,
+            evictions: EvictionRails::default(),
+            publishable_resources: requests::publishable(),
+        }
     }
 }
 
@@ -335,8 +429,22 @@ impl Default for GuardRails {
 pub struct DriftConfig {
     /// How long a knob is left alone after a person wrote it.
     pub hands_off_seconds: u32,
-    /// Held knobs are read back over so many ticks (held CFS quotas at each tick).
+    /// Ticks in which all held knobs are read back once (held CFS quotas at each tick), and CFS quotas that are not held. Where the kernel
+    /// notifies of others' writes, a knob that was written is read back at the next tick, and all of them in 180 times as many.
     pub verify_over_ticks: u32,
+}
+
+impl DriftConfig {
+    /// Factor by which knobs are read back less often where the kernel notifies of writes: with the defaults and a tick a second, each in
+    /// half an hour. After lost notifications everything is read at the next tick, so these reads find only what inotify does not see (a
+    /// write through the mount of another cgroup namespace), and each opens and closes a file.
+    const SELDOM: u64 = 180;
+
+    /// Ticks in which every held knob is read back once, with or without notifications of others' writes.
+    pub fn verify_interval_ticks(&self, detects_writes: bool) -> u64 {
+        let ticks = u64::from(self.verify_over_ticks.max(1));
+        if detects_writes { ticks.saturating_mul(Self::SELDOM) } else { ticks }
+    }
 }
 
 impl Default for DriftConfig {
@@ -349,11 +457,11 @@ impl Default for DriftConfig {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct PageMigrationConfig {
-    /// At most so much is moved in a second, in MiB.
+    /// Most that is moved in a second, in MiB.
     pub mib_per_second: u32,
-    /// At most so much of one CPU is spent on it, in percent, 1 to 100.
+    /// Most of one CPU that is spent on it, in percent, 1 to 100.
     pub cpu_percent: u32,
-    /// So much stays free on the target, above the kernel's own watermark, in MiB.
+    /// Memory that stays free on the target, above the kernel's own watermark, in MiB.
     pub reserve_mib: u32,
     /// It waits while some tasks are short of memory for more than this share of time, in percent (PSI, 10 s average).
     pub pressure_percent: u32,
@@ -372,6 +480,20 @@ impl PageMigrationConfig {
             cpu_percent: self.cpu_percent,
             reserve: Bytes(u64::from(self.reserve_mib) << 20),
             pressure_percent: self.pressure_percent,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn held_knobs_are_read_back_seldom_where_writes_are_reported_and_as_often_as_configured_elsewhere() {
+        for (verify_over_ticks, polled, reported) in [(10, 10, 1800), (1, 1, 180), (0, 1, 180)] {
+            let drift = DriftConfig { verify_over_ticks, ..DriftConfig::default() };
+            assert_eq!(drift.verify_interval_ticks(false), polled, "{verify_over_ticks}");
+            assert_eq!(drift.verify_interval_ticks(true), reported, "{verify_over_ticks}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Events for the owners of pods: what a module emitted, and what the agent itself has to tell. Equal ones are counted, old ones
+//! Events for the owners of pods: those that a module emitted, and the agent's own. Equal ones are counted, old ones
 //! make room.
 
 use std::collections::VecDeque;
@@ -9,18 +9,18 @@ use qosm_model::pod::{Pod, PodId};
 use qosm_model::setting::EventKind;
 use serde::Serialize;
 
-/// The reason of events on what somebody wrote and cannot be used.
+/// The reason of events about configuration that cannot be used.
 pub(crate) const INVALID: &str = "InvalidConfiguration";
 /// How many different events are kept.
 const KEPT: usize = 1024;
-/// What was said so long ago, in milliseconds, is news when it is said again: the same mistake, made a second time.
+/// Age in milliseconds after which an equal event is sent again: the same mistake, made a second time.
 const FORGOTTEN: i64 = 600_000;
 
 /// One event, as `qosm get events` and a replay show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentEvent {
-    /// `namespace/name`.
+    /// `namespace/name`; `tier NAME` for what is about a tier.
     pub pod: String,
     /// `Normal` or `Warning`.
     pub kind: &'static str,
@@ -30,9 +30,9 @@ pub struct AgentEvent {
     pub message: String,
     /// Policy or part of the agent that it comes from.
     pub source: String,
-    /// How often it was said.
+    /// How often it was emitted.
     pub count: u64,
-    /// When it was said last, in milliseconds since the epoch.
+    /// When it was emitted last, in milliseconds since the epoch.
     pub last_millis: i64,
     #[serde(skip)]
     pub(crate) id: Option<PodId>,
@@ -67,10 +67,10 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Keeps an event. `true` if it was not said lately.
+    /// Keeps an event. `true` if there was no equal one lately.
     pub(crate) fn record(&mut self, event: AgentEvent, now: Timestamp) -> bool {
         let same = self.kept.iter_mut().find(|kept| {
-            // A pod made anew under its old name is another one, whose owner has heard nothing yet.
+            // A pod created again under its old name is another one, without events so far.
             kept.id == event.id
                 && kept.pod == event.pod
                 && kept.reason == event.reason

@@ -1,6 +1,8 @@
 //! Facts: a node in a file. The same document stands behind `plan` (what would be written?), opens a `replay`, and is what
 //! `record` begins with. Pods, ConfigMaps and the node are ordinary Kubernetes objects.
 
+mod objects;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -11,20 +13,30 @@ use serde::de::{MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
+use self::objects::write_lifecycle;
+pub use self::objects::{node_manifest, topology_manifest};
 use crate::config::{GuardRails, PolicyConfig};
+use crate::old_names;
 
 /// The document. Unknown fields are errors.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Facts {
-    /// The moment that the document speaks of (RFC 3339): holds end by it. Without it a replay begins in 1970, and a plan is of now.
+    /// The moment that the document speaks of (RFC 3339): pauses end by it. Without it a replay begins in 1970, and a plan is of now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<jiff::Timestamp>,
     /// The machine and its kernel.
     pub host: HostFacts,
-    /// A `kind: Node` object, or the fields of one that matter: `metadata.name`, `metadata.labels`, `status.allocatable.memory`.
+    /// A `kind: Node` object, or the fields of one that matter: `metadata.name`, `metadata.labels`, `metadata.annotations`,
+    /// `status.capacity`, `status.allocatable`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<Value>,
+    /// A `kind: NodeResourceTopology` object: the NUMA zones of the Node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<Value>,
+    /// Whether an API server and a controller carry out what is asked of the cluster; if not, the node acts alone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub api_server: bool,
     /// Which policies run; empty = all default ones, as they come.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<PolicyConfig>,
@@ -40,6 +52,28 @@ pub struct Facts {
     /// Files that hold something else than a kubelet would have left there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cgroups: Vec<CgroupFacts>,
+}
+
+impl Facts {
+    /// The Node and its zones, as far as they are there.
+    pub(crate) fn node_objects(&self) -> impl Iterator<Item = &Value> {
+        self.node.iter().chain(&self.topology)
+    }
+
+    /// Reads the first line of a recording, of an earlier build as well.
+    ///
+    /// # Errors
+    ///
+    /// What about the line is wrong.
+    pub fn from_recording(line: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(line).or_else(|error| {
+            let mut facts: Value = serde_json::from_str(line)?;
+            let policies = facts.get_mut("policies").and_then(Value::as_array_mut);
+            let updated =
+                policies.into_iter().flatten().filter_map(|entry| old_names::update_entry(entry).then_some(())).count();
+            if updated > 0 { serde_json::from_value(facts) } else { Err(error) }
+        })
+    }
 }
 
 /// One version for all controllers, or one for each.
@@ -121,6 +155,9 @@ pub struct HostFacts {
     pub cgroup_root: String,
     /// `mainline` or `alibaba`.
     pub kernel: KernelName,
+    /// The kernel's release, as `uname -r` prints it; `None` = one without known faults.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_release: Option<String>,
     /// Files that this kernel lacks, by name.
     pub missing_files: Vec<String>,
     /// Files that it has beyond the named kernel's, by name.
@@ -134,13 +171,35 @@ pub struct HostFacts {
     /// NUMA nodes: how many there are, or a list of them.
     #[serde(skip_serializing_if = "NumaNodes::is_one")]
     pub numa_nodes: NumaNodes,
+    /// Cores and sockets of the CPUs, where it is not one socket with a core for each CPU.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cpu_topology: Vec<CpuFacts>,
+    /// What the kubelet's file `cpu_manager_state` holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_manager_state: Option<serde_json::Value>,
+}
+
+/// Position of a CPU: core, socket, NUMA node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct CpuFacts {
+    /// The kernel's number.
+    pub id: u32,
+    /// Its core: the same for hyper-threads of one core, and unique within the socket.
+    pub core: u32,
+    /// Its socket.
+    #[serde(default)]
+    pub socket: u32,
+    /// Whether it is offline.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub offline: bool,
 }
 
 /// The NUMA nodes of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum NumaNodes {
-    /// So many, with the CPUs and the memory in equal parts, and all equally far from each other.
+    /// This number, with the CPUs and the memory in equal parts, and all equally far from each other.
     Alike(u32),
     /// These.
     Each(Vec<NumaNodeFacts>),
@@ -187,6 +246,12 @@ pub struct NumaNodeFacts {
     pub cpus: String,
     /// Its memory, as a Kubernetes quantity; 0 for a node of CPUs alone.
     pub memory: String,
+    /// Free memory, as a quantity; half of the memory where it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<String>,
+    /// What could be used without swapping, as a quantity; what is free, where that is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available: Option<String>,
     /// Distances to the nodes of the list, in its order; 10 is itself. Empty = all others are equally far.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub distances: Vec<u32>,
@@ -199,12 +264,15 @@ impl Default for HostFacts {
             driver: DriverName::Systemd,
             cgroup_root: "/".to_owned(),
             kernel: KernelName::Mainline,
+            kernel_release: None,
             missing_files: Vec::new(),
             extra_files: Vec::new(),
             cpus: 8,
             memory: "32Gi".to_owned(),
             page_size: 4096,
             numa_nodes: NumaNodes::Alike(1),
+            cpu_topology: Vec::new(),
+            cpu_manager_state: None,
         }
     }
 }
@@ -226,13 +294,20 @@ pub struct CgroupFacts {
     pub files: BTreeMap<String, String>,
 }
 
-/// Reads Kubernetes objects that stand in a document.
-pub fn read_objects(pods: &[Value], config_maps: &[Value], node: Option<&Value>, origin: &str) -> Objects {
+/// Reads Kubernetes objects that stand in a document; `node` is the Node, and what else says its kind.
+pub fn read_objects<'a>(
+    pods: &'a [Value],
+    config_maps: &'a [Value],
+    node: impl IntoIterator<Item = &'a Value>,
+    origin: &str,
+) -> Objects {
     let of_kind = |kind: &str, object: &Value| {
         let mut object = object.clone();
         if let Value::Object(fields) = &mut object {
             fields.entry("kind").or_insert_with(|| kind.into());
-            fields.entry("apiVersion").or_insert_with(|| "v1".into());
+            if fields.get("kind").is_none_or(|kind| kind != "NodeResourceTopology") {
+                fields.entry("apiVersion").or_insert_with(|| "v1".into());
+            }
         }
         object
     };
@@ -240,7 +315,7 @@ pub fn read_objects(pods: &[Value], config_maps: &[Value], node: Option<&Value>,
         .iter()
         .map(|pod| of_kind("Pod", pod))
         .chain(config_maps.iter().map(|map| of_kind("ConfigMap", map)))
-        .chain(node.map(|node| of_kind("Node", node)))
+        .chain(node.into_iter().map(|node| of_kind("Node", node)))
         .collect();
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     parse_objects(&list.to_string(), origin)
@@ -249,6 +324,8 @@ pub fn read_objects(pods: &[Value], config_maps: &[Value], node: Option<&Value>,
 /// Writes a pod as a manifest from which the same pod is read again.
 pub fn manifest(pod: &Pod) -> Value {
     let mut annotations = pod.annotations.clone();
+    // What was ignored when the pod was read must not count when it is read again.
+    annotations.remove(qosm_cluster::CGROUP_ANNOTATION);
     let mut bound = Map::new();
     if let Some(cgroup) = &pod.cgroup {
         bound.insert(String::new(), cgroup.clone().into());
@@ -313,7 +390,10 @@ pub fn manifest(pod: &Pod) -> Value {
     if !overhead.is_empty() {
         spec.insert("overhead".to_owned(), overhead.into());
     }
-    let requests = amounts([("memory", pod.memory_request.map(|bytes| bytes.0.to_string()))]);
+    let requests = amounts([
+        ("cpu", pod.cpu_request.map(|milli| format!("{}m", milli.0))),
+        ("memory", pod.memory_request.map(|bytes| bytes.0.to_string())),
+    ]);
     let limits = amounts([
         ("cpu", pod.cpu_limit.map(|milli| format!("{}m", milli.0))),
         ("memory", pod.memory_limit.map(|bytes| bytes.0.to_string())),
@@ -321,19 +401,18 @@ pub fn manifest(pod: &Pod) -> Value {
     if !requests.is_empty() || !limits.is_empty() {
         spec.insert("resources".to_owned(), json!({"requests": requests, "limits": limits}));
     }
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "namespace": pod.namespace,
-            "name": pod.name,
-            "uid": pod.uid,
-            "labels": pod.labels,
-            "annotations": annotations,
-        },
-        "spec": spec,
-        "status": status,
-    })
+    let mut metadata = Map::new();
+    for (field, value) in [
+        ("namespace", json!(pod.namespace)),
+        ("name", json!(pod.name)),
+        ("uid", json!(pod.uid)),
+        ("labels", json!(pod.labels)),
+        ("annotations", json!(annotations)),
+    ] {
+        metadata.insert(field.to_owned(), value);
+    }
+    write_lifecycle(&pod.lifecycle, &mut metadata, &mut spec);
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status})
 }
 
 fn amounts<const N: usize>(amounts: [(&str, Option<String>); N]) -> Map<String, Value> {

@@ -1,7 +1,8 @@
-//! Fetching artefacts on a thread of their own: a registry that is slow or away holds nobody up.
+//! Fetching artefacts on a thread of their own: a slow or unreachable registry does not block the loop.
 //!
-//! Whoever needs a module asks the [`Fetcher`], which answers at once: with what is in the store, or that it is on its way. When
-//! something has come, or was given up for now, it wakes whoever asked.
+//! The loader asks the [`Fetcher`] for a module, which answers at once: with what is in the store, or that it is being fetched. When
+//! an artefact was fetched, or could not be for now, it wakes the loader.
+#![expect(clippy::disallowed_methods, reason = "a thread of its own that fetches artefacts, with its time limits")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -10,12 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use qosm_model::problem::{Problem, chain};
-use qosm_registry::{Library, Location, Pulled, RegistryError};
+use qosm_registry::{Location, Pulled, RegistryError, Store};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::LocalSet;
 
 use crate::config::{ModuleVerification, PolicyConfig};
-use crate::load::{LoadError, ModuleOrigin, Shelf};
+use crate::load::{ArtifactSource, LoadError};
+use crate::loaded::ModuleOrigin;
 use crate::metrics::{Metrics, PullResult};
 use crate::module_reference::ModuleReference;
 
@@ -24,14 +26,14 @@ const AT_ONCE: usize = 4;
 /// The first wait after a failure, and the longest.
 const WAITS: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(900));
 /// Tags are not asked for more often.
-const LEAST_POLL: Duration = Duration::from_secs(10);
+const MIN_POLL: Duration = Duration::from_secs(10);
 
 /// Fetches artefacts in the background.
 pub struct Fetcher {
-    library: Arc<Library>,
+    store: Arc<Store>,
     jobs: mpsc::UnboundedSender<Job>,
     states: Arc<Mutex<BTreeMap<String, State>>>,
-    /// The muster that asks.
+    /// Number of the current resolution.
     round: u64,
     /// Modules that an operator has just asked for.
     anew: BTreeSet<String>,
@@ -46,7 +48,7 @@ struct Job {
     is_poll: bool,
 }
 
-/// Whatever becomes of a job, it does not run any more afterwards.
+/// Marks a job as ended, also after a panic.
 struct Running {
     states: Arc<Mutex<BTreeMap<String, State>>>,
     key: String,
@@ -69,7 +71,7 @@ struct State {
     is_running: bool,
     /// Whether it runs because an operator wants to know what is there by now.
     is_looked_up: bool,
-    /// The muster that asked for it last.
+    /// Number of the resolution that asked for it last.
     round: u64,
     /// What went wrong last, and when it is tried again.
     failed: Option<(String, Instant)>,
@@ -84,24 +86,25 @@ impl Fetcher {
     /// # Errors
     ///
     /// The thread cannot be started.
-    pub fn start(library: Library, metrics: Arc<Metrics>, wake: impl Fn() + Send + 'static) -> std::io::Result<Self> {
-        let library = Arc::new(library);
+    pub fn start(store: Store, metrics: Arc<Metrics>, wake: impl Fn() + Send + 'static) -> std::io::Result<Self> {
+        let store = Arc::new(store);
         let states = Arc::new(Mutex::new(BTreeMap::<String, State>::new()));
         let (jobs, mut received) = mpsc::unbounded_channel::<Job>();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (books, shared) = (Arc::clone(&library), Arc::clone(&states));
+        let (shared_store, shared) = (Arc::clone(&store), Arc::clone(&states));
         std::thread::Builder::new().name("fetch".to_owned()).spawn(move || {
             let at_once = Rc::new(Semaphore::new(AT_ONCE));
             let wake = Rc::new(wake);
             LocalSet::new().block_on(&runtime, async move {
                 while let Some(job) = received.recv().await {
-                    let (library, states, metrics) = (Arc::clone(&books), Arc::clone(&shared), Arc::clone(&metrics));
+                    let (store, states, metrics) =
+                        (Arc::clone(&shared_store), Arc::clone(&shared), Arc::clone(&metrics));
                     let (at_once, wake) = (Rc::clone(&at_once), Rc::clone(&wake));
                     tokio::task::spawn_local(async move {
                         // It is never closed.
                         let _permit = at_once.acquire().await;
                         let running = Running { states: Arc::clone(&states), key: job.key.clone() };
-                        let result = fetch(&library, &job).await;
+                        let result = fetch(&store, &job).await;
                         note(&states, &job, &result, &metrics);
                         drop(running);
                         wake();
@@ -109,13 +112,13 @@ impl Fetcher {
                 }
             });
         })?;
-        Ok(Self { library, jobs, states, round: 0, anew: BTreeSet::new() })
+        Ok(Self { store, jobs, states, round: 0, anew: BTreeSet::new() })
     }
 
-    /// When something is to be looked at again although nobody asks for it: a tag, or what could not be fetched.
+    /// When to resolve again: a tag is to be looked up, or a fetch to be retried.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        // What is there and only looked up again is so when the tag is due, whatever went wrong the last time.
+        // An artefact in the store is looked up again when its tag is due, even after an error.
         let due = |state: &State| {
             let due = state.next_poll.or_else(|| state.failed.as_ref().map(|(_, at)| *at));
             due.filter(|_| !state.is_running)
@@ -124,11 +127,11 @@ impl Fetcher {
     }
 
     /// Throws away what the store need not keep.
-    pub(crate) fn tidy(&self, in_use: &[&ModuleOrigin]) {
+    pub(crate) fn remove_unused(&self, in_use: &[&ModuleOrigin]) {
         let digests = in_use.iter().filter_map(|origin| origin.artifact.as_ref()).map(|(digest, _)| *digest).collect();
-        match self.library.collect(&digests) {
+        match self.store.collect(&digests) {
             Ok(collected) if collected.artifacts > 0 => {
-                tracing::info!(artifacts = collected.artifacts, bytes = collected.bytes, "thrown out of the store");
+                tracing::info!(artifacts = collected.artifacts, bytes = collected.bytes, "removed from the store");
             }
             Ok(_) => {}
             Err(error) => tracing::warn!(error = chain(&error), "the store of artefacts is not tidied up"),
@@ -140,18 +143,18 @@ impl Fetcher {
         let (ModuleReference::Artifact(location), Some((digest, _))) = (&origin.reference, &origin.artifact) else {
             return true;
         };
-        // Keys that cannot be read are a mistake, and nobody's withdrawal.
+        // Keys that cannot be read are a mistake and withdraw no trust.
         let Ok(trust) = entry.verification.as_ref().map(ModuleVerification::trust).transpose() else { return true };
-        let stored = self.library.stored(&location.pinned(*digest), trust.as_ref());
+        let stored = self.store.stored(&location.pinned(*digest), trust.as_ref());
         !matches!(stored, Err(RegistryError::Untrusted { .. }))
     }
 
-    /// What this stands for is looked up at the next muster, whatever is in the store.
+    /// What this stands for is looked up at the next resolution, even where the store has an answer.
     pub(crate) fn look_again(&mut self, module: String) {
         self.anew.insert(module);
     }
 
-    /// What could not be fetched is tried again at the next muster; says whether there is any.
+    /// What could not be fetched is tried again at the next resolution; whether there is any.
     pub(crate) fn hurry(&self) -> bool {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = states.values_mut().filter(|state| state.failed.is_some() && !state.is_running);
@@ -161,12 +164,12 @@ impl Fetcher {
         })
     }
 
-    /// A muster begins.
+    /// A resolution begins.
     pub(crate) fn begin(&mut self) {
         self.round += 1;
     }
 
-    /// A muster is over: what it did not ask for is no more wanted.
+    /// A resolution is over: what it did not ask for is no longer wanted.
     pub(crate) fn forget(&self) {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         states.retain(|_, state| state.is_running || state.round == self.round);
@@ -193,13 +196,13 @@ impl Fetcher {
     }
 }
 
-impl Shelf for Fetcher {
+impl ArtifactSource for Fetcher {
     fn module(&mut self, entry: &PolicyConfig, location: &Location) -> Result<Pulled, LoadError> {
         let policy = || entry.name.clone();
         let failed =
             |source| LoadError::Artifact { policy: policy(), location: text(location), source: Box::new(source) };
         let trust = entry.verification.as_ref().map(ModuleVerification::trust).transpose().map_err(failed)?;
-        let (stored, distrust) = match self.library.stored(location, trust.as_ref()) {
+        let (stored, distrust) = match self.store.stored(location, trust.as_ref()) {
             Ok(stored) => (stored, None),
             // It may have been signed anew since.
             Err(error @ RegistryError::Untrusted { .. }) => (None, Some(error)),
@@ -235,7 +238,7 @@ impl Shelf for Fetcher {
                 None => (state.next_poll, state.failed) = (None, None),
                 Some(seconds) if state.next_poll.is_none_or(|at| at <= now) && !state.is_running => {
                     // What was just fetched need not be asked for at once; after a restart it is.
-                    state.next_poll = Some(now + spread(Duration::from_secs(u64::from(seconds)).max(LEAST_POLL)));
+                    state.next_poll = Some(now + spread(Duration::from_secs(u64::from(seconds)).max(MIN_POLL)));
                     self.send(job(true), state);
                 }
                 Some(_) => {}
@@ -261,16 +264,16 @@ fn text(location: &Location) -> String {
     ModuleReference::Artifact(location.clone()).to_string()
 }
 
-async fn fetch(library: &Library, job: &Job) -> Result<Option<Pulled>, RegistryError> {
+async fn fetch(store: &Store, job: &Job) -> Result<Option<Pulled>, RegistryError> {
     let trust = job.verification.as_ref().map(ModuleVerification::trust).transpose()?;
     if !job.is_poll {
-        return library.pull(&job.location, trust.as_ref(), false, &mut ()).await.map(Some);
+        return store.pull(&job.location, trust.as_ref(), false, &mut ()).await.map(Some);
     }
-    let before = library.stored(&job.location, trust.as_ref())?.map(|pulled| pulled.digest);
-    if before == Some(library.resolve(&job.location).await?) {
+    let before = store.stored(&job.location, trust.as_ref())?.map(|pulled| pulled.digest);
+    if before == Some(store.resolve(&job.location).await?) {
         return Ok(None);
     }
-    library.pull(&job.location, trust.as_ref(), true, &mut ()).await.map(Some)
+    store.pull(&job.location, trust.as_ref(), true, &mut ()).await.map(Some)
 }
 
 fn note(
@@ -285,8 +288,8 @@ fn note(
     match result {
         Ok(pulled) => {
             (state.failed, state.failures) = (None, 0);
+            metrics.pulled(if pulled.is_some() { PullResult::Fetched } else { PullResult::Unchanged });
             if let Some(pulled) = pulled {
-                metrics.pulled(PullResult::Fetched);
                 tracing::info!(module = pulled.location, digest = %pulled.digest, trusted = %pulled.trusted, "fetched");
             }
         }

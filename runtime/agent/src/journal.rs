@@ -7,24 +7,41 @@
 //! milliseconds of an fsync for every change of a quota.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-use cap_std::fs::{Dir, OpenOptions};
+use cap_std::fs::{
+    Dir, DirEntry, MetadataExt as _, OpenOptions, OpenOptionsExt as _, Permissions, PermissionsExt as _,
+};
 use qosm_model::knob::{Knob, Level, Value};
 use qosm_model::lease::Timestamp;
+use qosm_model::unit::Micros;
 use redb::backends::FileBackend;
 use redb::{
     BackendError, Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, WriteTransaction,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::saved_state::SavedState;
+
 const KNOBS: TableDefinition<&str, &[u8]> = TableDefinition::new("knobs");
 const STATE: TableDefinition<&str, &[u8]> = TableDefinition::new("state");
-const HOLDS: TableDefinition<&str, &[u8]> = TableDefinition::new("holds");
-const MADE: TableDefinition<&str, ()> = TableDefinition::new("made");
+/// When each was saved, in microseconds since the machine's start.
+const SAVED_AT: TableDefinition<&str, u64> = TableDefinition::new("saved-at");
+const PAUSES: TableDefinition<&str, &[u8]> = TableDefinition::new("holds");
+const CREATED: TableDefinition<&str, ()> = TableDefinition::new("made");
+const PAUSED_CGROUPS: TableDefinition<&str, i64> = TableDefinition::new("on-hold");
+
+/// For its owner alone: it says what every pod of the node held.
+const FILE_MODE: u32 = 0o600;
+/// The same for the folder, unless others keep things there too.
+const FOLDER_MODE: u32 = 0o700;
+/// Folders that are found in a state folder of qosm's, and what mkfs leaves in one that is a disk of its own. Files in it end in
+/// `.json` and `.redb`, with `.new` and `.damaged` after that.
+const OWN_FOLDERS: [&str; 3] = ["modules", "artifacts", "lost+found"];
+const OWN_ENDINGS: [&str; 4] = [".json", ".redb", ".new", ".damaged"];
 
 /// The journal could not do its part; nothing is written to the kernel without it.
 #[derive(Debug, thiserror::Error)]
@@ -126,14 +143,14 @@ impl Record {
     }
 }
 
-/// A hold that was asked for by hand and outlives the agent.
+/// A pause that an operator asked for; it outlives the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoredHold {
-    /// When it ends; `None` = when somebody lifts it.
+pub struct StoredPause {
+    /// When it ends; `None` = when the pod is resumed.
     pub until_millis: Option<i64>,
 }
 
-/// What to write down in one commit.
+/// What to write down in one commit. What is dropped goes before what is put: of a record that is in both lists the new one stays.
 #[derive(Debug, Default)]
 pub struct Entries {
     /// Records to put or replace.
@@ -141,11 +158,13 @@ pub struct Entries {
     /// Records to drop, by knob and cgroup.
     pub drop: Vec<(Knob, String)>,
     /// State of policies to keep.
-    pub state: Vec<(String, Vec<u8>)>,
+    pub state: Vec<(String, SavedState)>,
     /// Cgroups that are about to be made.
-    pub made: Vec<String>,
+    pub created: Vec<String>,
     /// Cgroups that were made and are gone again.
     pub removed: Vec<String>,
+    /// The cgroups of paused pods, and until when in milliseconds since 1970; `None` = they are as they were.
+    pub paused: Option<BTreeMap<String, i64>>,
 }
 
 impl Entries {
@@ -154,8 +173,9 @@ impl Entries {
         self.put.is_empty()
             && self.drop.is_empty()
             && self.state.is_empty()
-            && self.made.is_empty()
+            && self.created.is_empty()
             && self.removed.is_empty()
+            && self.paused.is_none()
     }
 }
 
@@ -167,6 +187,10 @@ pub struct Journal {
     /// Closed after a failure of the file: the store does nothing more until it is opened again.
     store: RefCell<Option<Database>>,
     set_aside: Option<PathBuf>,
+    #[cfg(test)]
+    crash: Option<qosm_host::simulated::Crash>,
+    #[cfg(test)]
+    is_failing: std::cell::Cell<bool>,
 }
 
 impl fmt::Debug for Journal {
@@ -192,6 +216,7 @@ impl Journal {
     pub fn open(dir: &Dir, shown: &Path, boot_id: &str) -> Result<Self, JournalError> {
         let name = name(boot_id);
         let path = shown.join(&name);
+        close_to_others(dir, shown);
         sweep_earlier_boots(dir, &name);
         let opened = |source| JournalError::Open { path: path.clone(), source };
         let mut set_aside = None;
@@ -206,12 +231,24 @@ impl Journal {
             other => other?,
         };
         let dir = dir.try_clone().map_err(opened)?;
-        let journal = Self { dir, name, path, store: RefCell::new(Some(store)), set_aside };
+        let journal = Self {
+            dir,
+            name,
+            path,
+            store: RefCell::new(Some(store)),
+            set_aside,
+            #[cfg(test)]
+            crash: None,
+            #[cfg(test)]
+            is_failing: std::cell::Cell::new(false),
+        };
         journal.write(|transaction| {
             transaction.open_table(KNOBS)?;
             transaction.open_table(STATE)?;
-            transaction.open_table(HOLDS)?;
-            transaction.open_table(MADE)?;
+            transaction.open_table(SAVED_AT)?;
+            transaction.open_table(PAUSES)?;
+            transaction.open_table(CREATED)?;
+            transaction.open_table(PAUSED_CGROUPS)?;
             Ok(())
         })?;
         Ok(journal)
@@ -237,7 +274,28 @@ impl Journal {
         result.map_err(|error| store_error(&self.path, error))
     }
 
+    /// Lets the process that writes end at a moment: what it commits afterwards is lost, and it does not notice.
+    #[cfg(test)]
+    pub(crate) fn crash_at(&mut self, crash: qosm_host::simulated::Crash) {
+        self.crash = Some(crash);
+    }
+
+    /// From now on each commit fails as on a full disk, or works again.
+    #[cfg(test)]
+    pub(crate) fn set_failing(&self, is_failing: bool) {
+        self.is_failing.set(is_failing);
+    }
+
     fn write(&self, change: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>) -> Result<(), JournalError> {
+        #[cfg(test)]
+        if self.crash.as_ref().is_some_and(|crash| !crash.step()) {
+            return Ok(());
+        }
+        #[cfg(test)]
+        if self.is_failing.get() {
+            let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+            return Err(store_error(&self.path, redb::Error::Io(full)));
+        }
         self.with_store(|store| {
             let transaction = store.begin_write()?;
             change(&transaction)?;
@@ -253,22 +311,35 @@ impl Journal {
     pub fn commit(&self, entries: &Entries) -> Result<(), JournalError> {
         self.write(|transaction| {
             let mut knobs = transaction.open_table(KNOBS)?;
-            for record in &entries.put {
-                knobs.insert(record.key().as_str(), record.encode().as_slice())?;
-            }
+            // Dropped first: what is dropped was held until now, what is put is about to be written. The other way round a knob that
+            // is released and held again in one step would be written without a record.
             for (knob, cgroup) in &entries.drop {
                 knobs.remove(format!("{knob} {cgroup}").as_str())?;
             }
-            let mut state = transaction.open_table(STATE)?;
-            for (policy, bytes) in &entries.state {
-                state.insert(policy.as_str(), bytes.as_slice())?;
+            for record in &entries.put {
+                knobs.insert(record.key().as_str(), record.encode().as_slice())?;
             }
-            let mut made = transaction.open_table(MADE)?;
-            for cgroup in &entries.made {
-                made.insert(cgroup.as_str(), ())?;
+            let (mut state, mut saved_at) = (transaction.open_table(STATE)?, transaction.open_table(SAVED_AT)?);
+            for (policy, saved) in &entries.state {
+                state.insert(policy.as_str(), saved.bytes.as_slice())?;
+                match saved.at {
+                    Some(at) => saved_at.insert(policy.as_str(), at.0)?,
+                    None => saved_at.remove(policy.as_str())?,
+                };
+            }
+            let mut created = transaction.open_table(CREATED)?;
+            for cgroup in &entries.created {
+                created.insert(cgroup.as_str(), ())?;
             }
             for cgroup in &entries.removed {
-                made.remove(cgroup.as_str())?;
+                created.remove(cgroup.as_str())?;
+            }
+            if let Some(paused) = &entries.paused {
+                let mut table = transaction.open_table(PAUSED_CGROUPS)?;
+                table.retain(|_, _| false)?;
+                for (cgroup, until) in paused {
+                    table.insert(cgroup.as_str(), *until)?;
+                }
             }
             Ok(())
         })
@@ -298,13 +369,30 @@ impl Journal {
     /// # Errors
     ///
     /// [`JournalError::Store`].
-    pub fn made(&self) -> Result<BTreeSet<String>, JournalError> {
+    pub fn created(&self) -> Result<BTreeSet<String>, JournalError> {
         self.with_store(|store| {
-            let mut made = BTreeSet::new();
-            for entry in store.begin_read()?.open_table(MADE)?.iter()? {
-                made.insert(entry?.0.value().to_owned());
+            let mut created = BTreeSet::new();
+            for entry in store.begin_read()?.open_table(CREATED)?.iter()? {
+                created.insert(entry?.0.value().to_owned());
             }
-            Ok(made)
+            Ok(created)
+        })
+    }
+
+    /// The cgroups of pods that were paused when the last agent looked, and until when in milliseconds since 1970. One that does not
+    /// know its pods yet leaves these alone.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Store`].
+    pub fn paused_cgroups(&self) -> Result<BTreeMap<String, i64>, JournalError> {
+        self.with_store(|store| {
+            let mut paused = BTreeMap::new();
+            for entry in store.begin_read()?.open_table(PAUSED_CGROUPS)?.iter()? {
+                let (cgroup, until) = entry?;
+                paused.insert(cgroup.value().to_owned(), until.value());
+            }
+            Ok(paused)
         })
     }
 
@@ -313,45 +401,48 @@ impl Journal {
     /// # Errors
     ///
     /// [`JournalError::Store`].
-    pub fn state(&self, policy: &str) -> Result<Vec<u8>, JournalError> {
+    pub fn state(&self, policy: &str) -> Result<SavedState, JournalError> {
         self.with_store(|store| {
-            let bytes = store.begin_read()?.open_table(STATE)?.get(policy)?;
-            Ok(bytes.map(|bytes| bytes.value().to_vec()).unwrap_or_default())
+            let transaction = store.begin_read()?;
+            let bytes = transaction.open_table(STATE)?.get(policy)?;
+            let at = transaction.open_table(SAVED_AT)?.get(policy)?;
+            let bytes = bytes.map(|bytes| bytes.value().to_vec()).unwrap_or_default();
+            Ok(SavedState { bytes, at: at.map(|at| Micros(at.value())) })
         })
     }
 
-    /// Puts or lifts (`None`) a hold on a pod, named `namespace/name`.
+    /// Pauses or resumes (`None`) a pod, named `namespace/name`.
     ///
     /// # Errors
     ///
     /// [`JournalError::Store`].
-    pub fn set_hold(&self, pod: &str, hold: Option<&StoredHold>) -> Result<(), JournalError> {
-        let bytes = hold.map(|hold| serde_json::to_vec(hold).unwrap_or_default());
+    pub fn set_pause(&self, pod: &str, pause: Option<&StoredPause>) -> Result<(), JournalError> {
+        let bytes = pause.map(|pause| serde_json::to_vec(pause).unwrap_or_default());
         self.write(|transaction| {
-            let mut holds = transaction.open_table(HOLDS)?;
+            let mut pauses = transaction.open_table(PAUSES)?;
             match &bytes {
-                Some(bytes) => holds.insert(pod, bytes.as_slice())?,
-                None => holds.remove(pod)?,
+                Some(bytes) => pauses.insert(pod, bytes.as_slice())?,
+                None => pauses.remove(pod)?,
             };
             Ok(())
         })
     }
 
-    /// All holds that were asked for by hand.
+    /// All pauses that an operator asked for.
     ///
     /// # Errors
     ///
     /// [`JournalError::Store`].
-    pub fn holds(&self) -> Result<Vec<(String, StoredHold)>, JournalError> {
+    pub fn pauses(&self) -> Result<Vec<(String, StoredPause)>, JournalError> {
         self.with_store(|store| {
-            let mut holds = Vec::new();
-            for entry in store.begin_read()?.open_table(HOLDS)?.iter()? {
+            let mut pauses = Vec::new();
+            for entry in store.begin_read()?.open_table(PAUSES)?.iter()? {
                 let (pod, bytes) = entry?;
-                if let Ok(hold) = serde_json::from_slice(bytes.value()) {
-                    holds.push((pod.value().to_owned(), hold));
+                if let Ok(pause) = serde_json::from_slice(bytes.value()) {
+                    pauses.push((pod.value().to_owned(), pause));
                 }
             }
-            Ok(holds)
+            Ok(pauses)
         })
     }
 }
@@ -363,8 +454,15 @@ fn name(boot_id: &str) -> String {
 fn open_store(dir: &Dir, name: &str, path: &Path) -> Result<Database, JournalError> {
     let opened = |source| JournalError::Open { path: path.to_owned(), source };
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true);
-    let file = dir.open_with(name, &options).map_err(opened)?.into_std();
+    options.read(true).write(true).create(true).mode(FILE_MODE);
+    let file = dir.open_with(name, &options).map_err(opened)?;
+    // One that an earlier version made may be open to others; so may one that was made with another umask.
+    if file.metadata().map_err(opened)?.mode() & 0o777 != FILE_MODE
+        && let Err(error) = file.set_permissions(Permissions::from_mode(FILE_MODE))
+    {
+        tracing::warn!(journal = %path.display(), %error, "others may read the journal: its mode cannot be changed");
+    }
+    let file = file.into_std();
     // What is no store of ours at all (an overwritten or cut-off file) is reported as damage, not as a failing disk.
     let length = file.metadata().map_err(opened)?.len();
     let backend = FileBackend::new(file).map_err(|error| store_error(path, error.into()))?;
@@ -382,6 +480,38 @@ fn open_store(dir: &Dir, name: &str, path: &Path) -> Result<Database, JournalErr
 
 fn store_error(path: &Path, source: redb::Error) -> JournalError {
     JournalError::Store { path: path.to_owned(), source }
+}
+
+/// Takes the state folder from others. One in which others keep things too is left to them, and said.
+fn close_to_others(dir: &Dir, shown: &Path) {
+    let Ok(mode) = dir.dir_metadata().map(|metadata| metadata.mode()) else { return };
+    if mode & 0o077 == 0 {
+        return;
+    }
+    let is_own = |entry: &DirEntry| {
+        let name = entry.file_name();
+        let is_own = |name: &str| OWN_FOLDERS.contains(&name) || OWN_ENDINGS.iter().any(|end| name.ends_with(end));
+        name.to_str().is_some_and(is_own)
+    };
+    let foreign = dir.entries().ok().into_iter().flatten().flatten().find(|entry| !is_own(entry));
+    if let Some(foreign) = foreign {
+        let beside = foreign.file_name();
+        tracing::warn!(
+            folder = %shown.display(),
+            mode = format!("{:03o}", mode & 0o777),
+            beside = %beside.to_string_lossy(),
+            "others may look into the state folder, and it is not qosm's alone: give it one with --state-dir"
+        );
+        return;
+    }
+    match dir.set_permissions(".", Permissions::from_mode(FOLDER_MODE)) {
+        Ok(()) => {
+            tracing::info!(folder = %shown.display(), was = format!("{:03o}", mode & 0o777), "state folder closed to others")
+        }
+        Err(error) => {
+            tracing::warn!(folder = %shown.display(), %error, "others may look into the state folder: its mode cannot be changed");
+        }
+    }
 }
 
 fn sweep_earlier_boots(dir: &Dir, current: &str) {
@@ -447,5 +577,100 @@ impl StorageBackend for PageCacheOnly {
 
     fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
         self.0.query_lock_range(start, end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use cap_std::ambient_authority;
+
+    use super::*;
+
+    fn record(baseline: i64, written: i64) -> Record {
+        Record {
+            cgroup: "kubepods/podu/app".to_owned(),
+            identity: 7,
+            level: Level::Container,
+            knob: Knob::CfsQuota,
+            baseline: Value::Number(baseline),
+            previous: Value::Number(baseline),
+            written: Value::Number(written),
+            policy: "cpu-burst".to_owned(),
+            since: Timestamp(1),
+        }
+    }
+
+    fn open(folder: &Path) -> Journal {
+        let dir = Dir::open_ambient_dir(folder, ambient_authority()).unwrap();
+        Journal::open(&dir, folder, "boot").unwrap()
+    }
+
+    #[test]
+    fn a_record_that_is_dropped_and_put_in_one_commit_is_there_afterwards() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = open(folder.path());
+        let (old, new) = (record(46_000, 150_000), record(46_000, 120_000));
+        let drop = vec![(old.knob, old.cgroup.clone())];
+        // Also where there was none to drop.
+        for before in [vec![], vec![old]] {
+            journal.commit(&Entries { put: before, ..Entries::default() }).unwrap();
+            journal.commit(&Entries { put: vec![new.clone()], drop: drop.clone(), ..Entries::default() }).unwrap();
+            assert_eq!(journal.records().unwrap(), std::slice::from_ref(&new));
+        }
+        journal.commit(&Entries { drop, ..Entries::default() }).unwrap();
+        assert_eq!(journal.records().unwrap(), []);
+    }
+
+    #[test]
+    fn a_journal_is_for_its_owner_alone_also_where_an_older_one_was_not() {
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let set = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path();
+        let file = state.join("journal-boot.redb");
+        for (of_folder, of_file) in [(0o755, None), (0o755, Some(0o644)), (0o777, Some(0o666)), (0o700, Some(0o640))] {
+            set(state, of_folder);
+            match of_file {
+                Some(of_file) => set(&file, of_file),
+                None => std::fs::create_dir(state.join("modules")).unwrap(),
+            }
+            drop(open(state));
+            assert_eq!((mode(state), mode(&file)), (0o700, 0o600), "{of_folder:o} {of_file:?}");
+        }
+        // qosm does not restrict a folder that is not its own alone.
+        std::fs::write(state.join("precious"), "").unwrap();
+        set(state, 0o755);
+        set(&file, 0o644);
+        drop(open(state));
+        assert_eq!((mode(state), mode(&file)), (0o755, 0o600));
+    }
+
+    #[test]
+    fn what_modules_saved_is_there_with_its_moment_as_long_as_that_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let save = |saved: &SavedState| {
+            let state = vec![("a".to_owned(), saved.clone())];
+            open(folder.path()).commit(&Entries { state, ..Entries::default() }).unwrap();
+            assert_eq!(open(folder.path()).state("a").unwrap(), *saved);
+        };
+        save(&SavedState { bytes: vec![1], at: Some(Micros(5)) });
+        save(&SavedState { bytes: vec![2], at: None });
+        save(&SavedState { bytes: vec![], at: Some(Micros(u64::MAX)) });
+        assert_eq!(open(folder.path()).state("b").unwrap(), SavedState::default());
+    }
+
+    #[test]
+    fn pods_on_hold_are_known_to_the_next_agent_until_they_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = BTreeMap::from([("kubepods/podu".to_owned(), 7), ("kubepods/podv".to_owned(), i64::MAX)]);
+        open(folder.path()).commit(&Entries { paused: Some(held.clone()), ..Entries::default() }).unwrap();
+        let journal = open(folder.path());
+        assert_eq!(journal.paused_cgroups().unwrap(), held);
+        journal.commit(&Entries { put: vec![record(1, 2)], ..Entries::default() }).unwrap();
+        assert_eq!(journal.paused_cgroups().unwrap(), held, "what is not written stays");
+        journal.commit(&Entries { paused: Some(BTreeMap::new()), ..Entries::default() }).unwrap();
+        assert_eq!(journal.paused_cgroups().unwrap(), BTreeMap::new());
     }
 }

@@ -1,61 +1,80 @@
-//! The agent: observe → evaluate → arbitrate → apply → account, one direction, one loop, one writer.
+//! The agent: observe → evaluate → stage → apply → report, one direction, one loop, one writer.
 //!
 //! [`Agent`] is the loop's body: it is handed [`Sources`] and moments, and does one [`Agent::step`] after the other; nothing in
 //! it asks a clock or waits. [`service::run`] gives it a clock. Its parts, in the order in which data passes through them:
-//! `table` and `columns` (observe), `policy` (evaluate), `arbitrate`, `apply` with the [`journal`], then `account`, `metrics`,
-//! `event` and [`record`] (account); `locality` moves pages, `resctrl` divides caches and memory bandwidth among `classes`;
-//! [`report`] is what they say on the wire. [`drift`](crate) watches other writers; `tidy` takes over and gives back.
+//! `table` (pods), `observed`, `columns` and `cpusets` (observe), `policies` (evaluate), `ledger` with the [`journal`] and `controls` (stage and
+//! apply), `reporting` with [`report`], `metrics` and `event` (report). Each owns its state and takes what it needs as arguments;
+//! none is handed the agent. `ending` comes last.
 //!
 //! What it leaves to others: the kernel's rules (`qosm-host`), Wasm (`qosm-engine`), manifests (`qosm-cluster`).
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
-mod account;
 pub mod admin;
 mod agent;
 mod alarm;
-mod announce;
-mod apply;
-mod arbitrate;
-mod classes;
+mod alarm_queue;
+mod backoff;
 mod columns;
+pub mod compare;
 pub mod config;
-mod diff;
-mod drift;
-mod enlist;
+pub mod confinement;
+mod controls;
+mod cpusets;
+#[cfg(test)]
+mod crashes;
+pub mod ending;
 mod event;
 pub mod facts;
 pub mod fetch;
-mod held;
-mod hold;
-pub mod journal;
-pub mod load;
-mod locality;
-mod made;
-mod metrics;
-pub mod module_reference;
-mod node_report;
-mod observe;
 #[cfg(any(test, fuzzing))]
-pub mod oracle;
-mod pace;
+pub mod fuzz_checks;
+mod inputs;
+pub mod journal;
+mod kubelet_memory;
+mod ledger;
+mod listen;
+pub mod load;
+mod loaded;
+mod metrics;
+mod module_log;
+pub mod module_reference;
+mod now;
+pub mod nri;
+mod objects;
+mod observed;
+mod old_names;
+mod path;
+mod pause;
+mod policies;
 mod policy;
+pub mod policy_set;
+mod quotas;
 pub mod record;
 pub mod replay;
+mod replay_fixture;
+mod replay_fixture_error;
 pub mod report;
-mod resctrl;
+mod reporting;
+mod request;
 pub mod restore;
-pub mod roster;
+mod restored;
+mod runtime_containers;
+mod saved_state;
+mod schedule;
 pub mod service;
 mod shadow;
 mod sources;
-mod stage;
+mod step;
 mod table;
-mod tidy;
-mod trial;
-pub mod versus;
 
-pub use agent::{Agent, Mode, Parts, SetUpError, Step, Unloaded};
+pub use agent::{Agent, AgentOptions, SetUpError};
 pub use event::AgentEvent;
+pub use loaded::{Checked, LoadedPolicy};
 pub use metrics::Metrics;
-pub use policy::{Health, LoadedPolicy, Now};
-pub use shadow::ShadowError;
+pub use now::Now;
+pub use policies::ShadowError;
+pub use policy::Health;
+pub use policy_set::resolved::LoadFailed;
+pub use saved_state::SavedState;
 pub use sources::Sources;
+pub use step::{Mode, Step};

@@ -1,15 +1,18 @@
-//! From an operator's entry to a module that can be run: find the bytes, compile them or take them from the cache, ask the module who
-//! it is.
+//! From an operator's entry to a module that can be run: find the bytes, compile them or take them from the cache, and read its
+//! description.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use qosm_engine::{Compiler, Engine, EngineError, ModuleCache};
-use qosm_model::digest::Digest;
-use qosm_registry::{Location, Pulled, ReferenceError, RegistryError, Trusted};
+use qosm_engine::{Compiler, Engine, EngineError, Module, ModuleCache};
+use qosm_model::protocol::Description;
+use qosm_registry::{Location, Pulled, ReferenceError, RegistryError};
 
 use crate::config::PolicyConfig;
+use crate::loaded::{Checked, LoadedPolicy};
 use crate::module_reference::ModuleReference;
-use crate::policy::LoadedPolicy;
+
+pub use crate::loaded::ModuleOrigin;
 
 /// A module could not be loaded. The others are.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +39,16 @@ pub enum LoadError {
     /// There is no such file.
     #[error("policy `{policy}`: cannot read module {}; name an existing component with `module`, or build the default ones with `make build`", path.display())]
     Read {
+        /// The policy.
+        policy: String,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is there, and the agent has put it out of its own reach.
+    #[error("policy `{policy}`: cannot read module {}; the agent is confined and may not read it: add its folder to `confinement.readPaths` of the agent's file, and start the agent anew", path.display())]
+    OutOfReach {
         /// The policy.
         policy: String,
         /// The file.
@@ -73,15 +86,23 @@ pub enum LoadError {
         /// When it is tried again.
         seconds: u64,
     },
-    /// Nobody here fetches artefacts.
+    /// Artefacts are not fetched here.
     #[error(
         "policy `{policy}`: module {location} is in a registry, and nothing is fetched here; name a file or `builtin:NAME`"
     )]
-    NoLibrary {
+    NotFetched {
         /// The policy.
         policy: String,
         /// As the entry names it.
         location: String,
+    },
+    /// It is there, and takes long to compile.
+    #[error("policy `{policy}`: module {source_name} is being compiled")]
+    Compiling {
+        /// The policy.
+        policy: String,
+        /// The file or artefact.
+        source_name: String,
     },
     /// It is there, but cannot be run.
     #[error("policy `{policy}`: module {source_name}")]
@@ -98,34 +119,12 @@ pub enum LoadError {
 impl LoadError {
     /// Whether it is only a matter of time.
     pub fn is_pending(&self) -> bool {
-        matches!(self, Self::Pending { .. })
+        matches!(self, Self::Pending { .. } | Self::Compiling { .. })
     }
 }
 
-/// Where the module that runs came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModuleOrigin {
-    /// As the entry names it.
-    pub reference: ModuleReference,
-    /// For an artefact: the digest of its manifest, and why it is believed.
-    pub artifact: Option<(Digest, Trusted)>,
-}
-
-impl ModuleOrigin {
-    /// What names this very module, as far as anything does: an artefact by its digest.
-    pub(crate) fn pinned(&self, config: &PolicyConfig) -> Option<String> {
-        match (&self.reference, &self.artifact) {
-            (ModuleReference::Artifact(Location::Registry(reference)), Some((digest, _))) => {
-                let pinned = Location::Registry(reference.pinned(*digest));
-                Some(ModuleReference::Artifact(pinned).to_string())
-            }
-            _ => config.module.clone(),
-        }
-    }
-}
-
-/// Whoever has artefacts.
-pub trait Shelf {
+/// A source of artefacts.
+pub trait ArtifactSource {
     /// The module of an artefact.
     ///
     /// # Errors
@@ -134,12 +133,12 @@ pub trait Shelf {
     fn module(&mut self, entry: &PolicyConfig, location: &Location) -> Result<Pulled, LoadError>;
 }
 
-/// Nothing is fetched.
-pub struct NoShelf;
+/// A source without artefacts, for commands that fetch nothing.
+pub struct NoArtifacts;
 
-impl Shelf for NoShelf {
+impl ArtifactSource for NoArtifacts {
     fn module(&mut self, entry: &PolicyConfig, location: &Location) -> Result<Pulled, LoadError> {
-        Err(LoadError::NoLibrary {
+        Err(LoadError::NotFetched {
             policy: entry.name.clone(),
             location: ModuleReference::Artifact(location.clone()).to_string(),
         })
@@ -155,14 +154,40 @@ pub fn load(
     engine: &Engine,
     entry: &PolicyConfig,
     default_modules: &Path,
-    shelf: &mut dyn Shelf,
+    artifacts: &mut dyn ArtifactSource,
     cache: Option<&ModuleCache>,
     compiler: &Compiler,
+) -> Result<LoadedPolicy, LoadError> {
+    load_by(entry, default_modules, artifacts, &mut |wasm| {
+        let module = engine.load(wasm, cache, compiler)?;
+        let description = engine.describe(&module)?;
+        Ok(Some((module, description)))
+    })
+}
+
+/// Compiles a module and reads its description; `None` = it is being compiled.
+pub(crate) type Make<'m> = dyn FnMut(&[u8]) -> Result<Option<(Module, Description)>, EngineError> + 'm;
+
+/// The same with another way of making modules.
+#[expect(clippy::disallowed_methods, reason = "modules are files that the operator names by path")]
+pub(crate) fn load_by(
+    entry: &PolicyConfig,
+    default_modules: &Path,
+    artifacts: &mut dyn ArtifactSource,
+    make: &mut Make<'_>,
 ) -> Result<LoadedPolicy, LoadError> {
     let policy = || entry.name.clone();
     let reference = entry.reference().map_err(|source| LoadError::Reference { policy: policy(), source })?;
     let read = |path: &Path| {
-        std::fs::read(path).map_err(|source| LoadError::Read { policy: policy(), path: path.to_path_buf(), source })
+        std::fs::read(path).map_err(|source| {
+            let (policy, path) = (policy(), path.to_path_buf());
+            // Under Landlock every path out of reach fails like this.
+            if source.kind() == std::io::ErrorKind::PermissionDenied && qosm_confinement::bounds_paths() {
+                LoadError::OutOfReach { policy, path, source }
+            } else {
+                LoadError::Read { policy, path, source }
+            }
+        })
     };
     if entry.verification.is_some() && !matches!(reference, ModuleReference::Artifact(_)) {
         return Err(LoadError::Verification { policy: policy(), reference: reference.to_string() });
@@ -171,13 +196,16 @@ pub fn load(
         ModuleReference::File(path) => (read(path)?, None),
         ModuleReference::Builtin(name) => (read(&default_modules.join(format!("{name}.wasm")))?, None),
         ModuleReference::Artifact(location) => {
-            let Pulled { module, digest, trusted, .. } = shelf.module(entry, location)?;
+            let Pulled { module, digest, trusted, .. } = artifacts.module(entry, location)?;
             (module, Some((digest, trusted)))
         }
     };
     let failed =
         |source| LoadError::Module { policy: policy(), source_name: reference.to_string(), source: Box::new(source) };
-    let module = engine.load(&wasm, cache, compiler).map_err(failed)?;
-    let description = engine.describe(&module).map_err(failed)?;
-    Ok(LoadedPolicy { config: entry.clone(), module, description, origin: ModuleOrigin { reference, artifact } })
+    let Some((module, description)) = make(&wasm).map_err(failed)? else {
+        return Err(LoadError::Compiling { policy: policy(), source_name: reference.to_string() });
+    };
+    let checked = Arc::new(Checked::of(entry, &description));
+    let origin = ModuleOrigin { reference, artifact };
+    Ok(LoadedPolicy { config: entry.clone(), module, description, origin, checked })
 }

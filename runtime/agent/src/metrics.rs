@@ -14,12 +14,14 @@ use qosm_engine::Interface;
 use qosm_model::alarm::Trigger;
 use qosm_model::knob::Knob;
 use qosm_model::lease::Leases;
+use qosm_model::node_resource::ResourceState;
 use qosm_model::numa::MigrationProgress;
 use qosm_model::resctrl::ClassOutcome;
+use qosm_nri::StartOutcome;
 
-use crate::agent::Unloaded;
 use crate::config::PolicyMode;
 use crate::policy::{Health, Policy};
+use crate::policy_set::resolved::LoadFailed;
 use crate::shadow::{Comparison, Kind};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -34,14 +36,21 @@ impl PolicyLabels {
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
 /// What became of asking for an artefact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PullResult {
     /// It was fetched.
     Fetched,
+    /// A tag was looked up, and stands for what is in the store.
+    Unchanged,
     /// The registry did not give it, or gave something else.
     Failed,
-    /// Nobody who counts vouches for it.
+    /// No trusted key has signed it.
     Untrusted,
 }
 
@@ -49,6 +58,7 @@ impl PullResult {
     fn as_str(self) -> &'static str {
         match self {
             Self::Fetched => "fetched",
+            Self::Unchanged => "unchanged",
             Self::Failed => "failed",
             Self::Untrusted => "untrusted",
         }
@@ -176,6 +186,7 @@ pub struct Metrics {
     evaluation: Family<PolicyLabels, Histogram, fn() -> Histogram>,
     column: Family<ColumnLabel, Histogram, fn() -> Histogram>,
     failures: Family<PolicyLabels, Counter>,
+    log_dropped: Family<PolicyLabels, Counter>,
     modules: Family<ModuleLabels, Gauge>,
     pulls: Family<ResultLabels, Counter>,
     swaps: Family<ResultLabels, Counter>,
@@ -191,6 +202,10 @@ pub struct Metrics {
     problems: Gauge,
     journal_failures: Counter<u64, AtomicU64>,
     alarms: Family<TriggerLabel, Counter>,
+    runtime_connected: Gauge,
+    starts: Family<OutcomeLabel, Counter>,
+    start_wait: Histogram,
+    adjustments: Counter,
     watches: Gauge,
     watches_missing: Gauge,
     agreements: Family<AgreementLabels, Counter>,
@@ -198,6 +213,8 @@ pub struct Metrics {
     pages_moved: Counter,
     pages_failed: Family<ErrnoLabel, Counter>,
     migrations: Family<StateLabel, Counter>,
+    evictions: Family<OutcomeLabel, Counter>,
+    resources: Family<StateLabel, Gauge>,
     classes: Family<StateLabel, Gauge>,
     class_threads_moved: Counter,
     migration_busy: Counter<f64, AtomicU64>,
@@ -213,12 +230,14 @@ impl Default for Metrics {
         let ticks = Counter::default();
         let evaluation = Family::new_with_constructor(seconds as fn() -> Histogram);
         let column = Family::new_with_constructor(seconds as fn() -> Histogram);
+        let start_wait = seconds();
         let mut metrics = Self {
             step: step.clone(),
             ticks: ticks.clone(),
             evaluation: evaluation.clone(),
             column: column.clone(),
             failures: Family::default(),
+            log_dropped: Family::default(),
             modules: Family::default(),
             pulls: Family::default(),
             swaps: Family::default(),
@@ -234,12 +253,18 @@ impl Default for Metrics {
             problems: Gauge::default(),
             journal_failures: Counter::default(),
             alarms: Family::default(),
+            runtime_connected: Gauge::default(),
+            starts: Family::default(),
+            start_wait: start_wait.clone(),
+            adjustments: Counter::default(),
             watches: Gauge::default(),
             watches_missing: Gauge::default(),
             agreements: Family::default(),
             differences: Family::default(),
             pages_moved: Counter::default(),
             pages_failed: Family::default(),
+            evictions: Family::default(),
+            resources: Family::default(),
             migrations: Family::default(),
             classes: Family::default(),
             class_threads_moved: Counter::default(),
@@ -267,6 +292,11 @@ impl Default for Metrics {
         );
         r.register("policy_failures", "Evaluations that were discarded", metrics.failures.clone());
         r.register(
+            "policy_log_lines_dropped",
+            "Lines of a module's log that were not written, because it logs too much",
+            metrics.log_dropped.clone(),
+        );
+        r.register(
             "policy_running",
             "1 while the policy is evaluated, 0 while it backs off, is parked or could not be loaded",
             metrics.running.clone(),
@@ -287,8 +317,24 @@ impl Default for Metrics {
             "Settings not in force: the errno of the kernel, or unavailable",
             metrics.refusals.clone(),
         );
-        r.register("knob_drift", "Held knobs that somebody else wrote", metrics.drift.clone());
+        r.register("knob_drift", "Held knobs that another writer changed", metrics.drift.clone());
         r.register("pod_events", "Events for the owners of pods", metrics.events.clone());
+        r.register(
+            "runtime_connected",
+            "1 while the container runtime tells by NRI which containers start",
+            metrics.runtime_connected.clone(),
+        );
+        r.register(
+            "container_starts",
+            "Containers whose first instruction waited for their settings, by what came of it",
+            metrics.starts.clone(),
+        );
+        r.register_seconds("container_start_wait", "How long they waited", start_wait);
+        r.register(
+            "runtime_adjustments",
+            "Containers whose resources another NRI plug-in changed",
+            metrics.adjustments.clone(),
+        );
         r.register("pods", "Pods that are known", metrics.pods.clone());
         r.register("containers", "Containers whose cgroup is open", metrics.containers.clone());
         r.register(
@@ -303,6 +349,8 @@ impl Default for Metrics {
             metrics.pages_failed.clone(),
         );
         r.register("migrations", "Migrations that ended, by how", metrics.migrations.clone());
+        r.register("evictions", "Evictions that policies asked for, by what became of them", metrics.evictions.clone());
+        r.register("published_resources", "Extended resources of the node", metrics.resources.clone());
         r.register_seconds(
             "migration_busy",
             "Time spent on moving pages, without pauses",
@@ -377,7 +425,7 @@ impl Metrics {
             let label = PolicyLabels::of(policy.name(), policy.mode());
             self.leases.get_or_create(&label).set(count(policy.count(leases)));
             self.running.get_or_create(&label).set(i64::from(policy.health == Health::Running));
-            let is_behind = policy.newer.as_ref().is_some_and(|newer| !newer.is_pending);
+            let is_behind = policy.pending_update.as_ref().is_some_and(|pending_update| !pending_update.is_pending);
             self.behind.get_or_create(&label).set(i64::from(is_behind));
         }
     }
@@ -387,7 +435,7 @@ impl Metrics {
     }
 
     /// Forgets the standing of a policy that is gone; what was counted stays.
-    pub(crate) fn dismiss(&self, policy: &Arc<str>, mode: PolicyMode) {
+    pub(crate) fn unload(&self, policy: &Arc<str>, mode: PolicyMode) {
         let label = PolicyLabels::of(policy, mode);
         self.leases.remove(&label);
         self.running.remove(&label);
@@ -395,8 +443,8 @@ impl Metrics {
     }
 
     /// Policies that could not be loaded do not run, either.
-    pub(crate) fn unloaded(&self, before: &[Unloaded], now: &[Unloaded]) {
-        let label = |policy: &Unloaded| PolicyLabels::of(&Arc::from(policy.policy.as_str()), policy.mode);
+    pub(crate) fn load_failed(&self, before: &[LoadFailed], now: &[LoadFailed]) {
+        let label = |policy: &LoadFailed| PolicyLabels::of(&Arc::from(policy.policy.as_str()), policy.mode);
         for policy in before {
             self.running.remove(&label(policy));
         }
@@ -434,6 +482,13 @@ impl Metrics {
 
     pub(crate) fn failure(&self, policy: &Arc<str>, mode: PolicyMode) {
         self.failures.get_or_create(&PolicyLabels::of(policy, mode)).inc();
+    }
+
+    /// Lines of its log were dropped.
+    pub(crate) fn log_dropped(&self, policy: &Arc<str>, mode: PolicyMode, lines: u64) {
+        if lines > 0 {
+            self.log_dropped.get_or_create(&PolicyLabels::of(policy, mode)).inc_by(lines);
+        }
     }
 
     /// One tick's comparison of a shadow.
@@ -500,6 +555,27 @@ impl Metrics {
         self.alarms.get_or_create(&TriggerLabel { trigger: trigger.kind() }).inc();
     }
 
+    /// Whether the container runtime tells which containers start.
+    pub(crate) fn runtime_connected(&self, is_connected: bool) {
+        self.runtime_connected.set(i64::from(is_connected));
+    }
+
+    /// A container that was about to start went on.
+    pub(crate) fn container_start(&self, outcome: StartOutcome, waited_seconds: f64) {
+        self.starts.get_or_create(&OutcomeLabel { outcome: outcome.as_str() }).inc();
+        self.start_wait.observe(waited_seconds);
+    }
+
+    /// A container started whose pod no source knows yet.
+    pub(crate) fn unknown_start(&self) {
+        self.starts.get_or_create(&OutcomeLabel { outcome: "unknown-pod" }).inc();
+    }
+
+    /// Another plug-in changed a container's resources.
+    pub(crate) fn adjusted(&self) {
+        self.adjustments.inc();
+    }
+
     /// What is watched, and what cannot be.
     pub(crate) fn watches(&self, watched: usize, missing: usize) {
         self.watches.set(i64::try_from(watched).unwrap_or(i64::MAX));
@@ -520,6 +596,19 @@ impl Metrics {
         }
         let moved = outcomes.iter().map(|outcome| outcome.threads_moved).sum::<usize>();
         self.class_threads_moved.inc_by(u64::try_from(moved).unwrap_or(u64::MAX));
+    }
+
+    /// An eviction came to something new: an outcome, or `failed` where the node could not end the pod.
+    pub(crate) fn eviction(&self, outcome: &'static str) {
+        self.evictions.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    /// How published resources fare.
+    pub(crate) fn resources(&self, states: &[(Arc<str>, ResourceState)]) {
+        let in_force = states.iter().filter(|(_, state)| state.in_force).count();
+        for (state, resources) in [("in-force", in_force), ("not-in-force", states.len() - in_force)] {
+            self.resources.get_or_create(&StateLabel { state }).set(count(resources));
+        }
     }
 
     pub(crate) fn journal_failure(&self) {

@@ -1,13 +1,16 @@
-//! One policy: its module, its instance, what it was told, and how it fares.
+//! One policy: its module, its instance, the pods that it knows, and its health.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use qosm_engine::{Cause, Engine, Grants, Instance, Interface, Limits, Module, PodView, Staged};
+use qosm_engine::{
+    Cause, Engine, Grants, Instance, Interface, Limits, Module, Part, PodView, Reach as ReachGrant, Staged,
+};
+use qosm_host::Fired;
 use qosm_model::alarm::{Alarm, Trigger};
 use qosm_model::knob::Target;
-use qosm_model::layering::{CompiledProtocol, ConfigMap, Effective, Layers, check_config};
-use qosm_model::lease::{Holder, Leases, Timestamp};
+use qosm_model::layering::{CompiledProtocol, ConfigMap, Effective, Layers};
+use qosm_model::lease::{Holder, Leases};
 use qosm_model::pod::{ContainerId, Node, PodId};
 use qosm_model::problem::Problem;
 use qosm_model::problem::chain;
@@ -16,27 +19,20 @@ use qosm_model::setting::Setting;
 use qosm_model::unit::Micros;
 use serde_json::Value;
 
-use crate::arbitrate::log;
+use crate::alarm_queue::AlarmQueue;
+use crate::backoff::{AfterFailure, Backoff};
 use crate::columns::Readings;
 use crate::config::{OnFailure, PolicyConfig, PolicyMode};
-use crate::load::ModuleOrigin;
-use crate::pace::Pace;
-use crate::roster::Newer;
+use crate::loaded::{Checked, LoadedPolicy, ModuleOrigin};
+use crate::module_log::ModuleLog;
+use crate::now::Now;
+use crate::policy_set::resolved::PendingUpdate;
+use crate::saved_state::SavedState;
+use crate::schedule::Schedule;
 use crate::shadow::Shadow;
-use crate::table::{Access, Pods};
+use crate::table::{Access, PodTable};
 
-/// Failures in a row after which a policy is parked.
-const PARK_AFTER: u32 = 5;
-/// Evaluations without failure after which earlier failures are forgotten.
-const FORGIVE_AFTER: u32 = 10;
-/// An alarm that was answered with nothing is not heard for so many of the least gaps between alarms.
-const FRUITLESS_GAPS: u64 = 10;
-/// A parked policy is tried again so seldom: what made it fail may have been a node that had no CPU to spare for anybody.
-const PARKED_SECONDS: u64 = 600;
-/// The longest wait before a failed policy is started again.
-const LONGEST_BACK_OFF_SECONDS: u64 = 60;
-
-/// How a policy fares.
+/// Health of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
     /// It is evaluated.
@@ -76,37 +72,6 @@ impl Health {
     }
 }
 
-/// A moment, handed in: nothing below asks a clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Now {
-    /// For people: what `since` and events show.
-    pub wall: Timestamp,
-    /// For windows.
-    pub monotonic: Micros,
-    /// How late a tick comes; 0 for what is no tick.
-    pub late: Micros,
-}
-
-impl Now {
-    /// The moment for which a tick was meant: intervals count from there, so that one that comes late moves none.
-    pub(crate) fn meant(self) -> Micros {
-        Micros(self.monotonic.0.saturating_sub(self.late.0))
-    }
-}
-
-/// A module that is ready to be instantiated as a policy. Cheap to clone.
-#[derive(Clone)]
-pub struct LoadedPolicy {
-    /// The operator's entry.
-    pub config: PolicyConfig,
-    /// The compiled module.
-    pub module: Module,
-    /// Who it says it is.
-    pub description: Description,
-    /// Where the module came from.
-    pub origin: ModuleOrigin,
-}
-
 pub(crate) struct Policy {
     pub(crate) holder: Holder,
     pub(crate) module: Module,
@@ -127,34 +92,38 @@ pub(crate) struct Policy {
     /// The generation of the PolicyModule that it comes from.
     pub(crate) generation: Option<i64>,
     /// Whether it has shown that it works.
-    pub(crate) is_proven: bool,
+    pub(crate) is_verified: bool,
     /// What was asked for since and is not taken.
-    pub(crate) newer: Option<Newer>,
+    pub(crate) pending_update: Option<PendingUpdate>,
     /// Where the module came from.
     pub(crate) origin: ModuleOrigin,
+    /// What it logs.
+    pub(crate) module_log: ModuleLog,
     grants: Grants,
     limits: Limits,
-    pace: Pace,
+    schedule: Schedule,
     config: PolicyConfig,
     protocol: Option<Arc<CompiledProtocol>>,
+    checked: Arc<Checked>,
     layers: Option<Layers>,
     instance: Option<Instance>,
-    saved: Vec<u8>,
-    failures_in_row: u32,
-    successes_in_row: u32,
+    saved: SavedState,
+    backoff: Backoff,
     configured: bool,
+    /// Whether an object that it reads by itself changed since it was evaluated.
+    is_object_changed: bool,
     dirty: BTreeSet<PodId>,
     removed: Vec<PodId>,
-    told: BTreeSet<PodId>,
+    known_pods: BTreeSet<PodId>,
     declare_anew: bool,
     last: Option<Micros>,
-    last_alarm: Option<Micros>,
     /// Alarms since the last evaluation.
-    alarms: BTreeSet<Alarm>,
-    /// Alarms that were told and about whose target nothing was staged, and until when they are not heard again.
-    fruitless: BTreeMap<Alarm, Micros>,
+    alarms: AlarmQueue,
     earlier: Readings,
 }
+
+/// Why a policy may not act on a target; `None` = it may.
+pub(crate) type Reach<'a> = dyn Fn(Target) -> Option<Arc<str>> + 'a;
 
 /// What an evaluation came to.
 pub(crate) enum Evaluated {
@@ -162,13 +131,13 @@ pub(crate) enum Evaluated {
     Staged { staged: Vec<Staged>, anew: bool },
     /// It failed, and is tried again later.
     Failed { error: String },
-    /// It failed too often; `release` = its leases are to be given up.
+    /// It failed too often; `release` = its leases are to be released.
     Parked { error: String, release: bool },
 }
 
 impl Policy {
     pub(crate) fn new(loaded: LoadedPolicy, grants: Grants) -> Self {
-        let LoadedPolicy { config, module, description, origin } = loaded;
+        let LoadedPolicy { config, module, description, origin, checked } = loaded;
         let interval = config.interval_millis.unwrap_or(description.interval_millis);
         let mut policy = Self {
             holder: Holder { policy: config.name.as_str().into(), priority: config.lease_priority() },
@@ -184,39 +153,33 @@ impl Policy {
             all_evaluations_seconds: 0.0,
             shadow: (config.mode == PolicyMode::Shadow).then(Shadow::default),
             generation: None,
-            is_proven: false,
-            newer: None,
+            is_verified: false,
+            pending_update: None,
             origin,
+            module_log: ModuleLog::default(),
             grants,
             limits: config.limits(),
-            pace: Pace::new(interval),
+            schedule: Schedule::new(interval),
             config,
-            protocol: None,
+            protocol: checked.protocol.clone(),
             layers: None,
             instance: None,
-            saved: Vec::new(),
-            failures_in_row: 0,
-            successes_in_row: 0,
+            saved: SavedState::default(),
+            backoff: Backoff::default(),
             configured: false,
+            is_object_changed: false,
             dirty: BTreeSet::new(),
             removed: Vec::new(),
-            told: BTreeSet::new(),
+            known_pods: BTreeSet::new(),
             declare_anew: true,
             last: None,
-            last_alarm: None,
-            alarms: BTreeSet::new(),
-            fruitless: BTreeMap::new(),
+            alarms: AlarmQueue::default(),
             earlier: Readings::default(),
             description,
+            checked,
         };
-        if let Some(protocol) = policy.description.protocol.clone() {
-            match CompiledProtocol::compile(protocol) {
-                Ok(protocol) => policy.protocol = Some(Arc::new(protocol)),
-                Err(problem) => policy.health = Health::Parked { error: problem.to_string(), until: None },
-            }
-        }
-        if let Err(error) = fits(&policy.config, &policy.description) {
-            policy.health = Health::Parked { error, until: None };
+        if let Some(flaw) = policy.checked.flaw() {
+            policy.health = Health::Parked { error: flaw.to_owned(), until: None };
         }
         policy
     }
@@ -232,8 +195,8 @@ impl Policy {
     }
 
     /// Whether its instance can go on under another entry: it is the same module with the same reach, and what it holds weighs the
-    /// same. A policy that is parked starts anew, because whoever changed its entry wants it to be tried again.
-    pub(crate) fn may_go_on(&self, loaded: &LoadedPolicy, grants: &Grants) -> bool {
+    /// same. A parked policy starts anew, because a changed entry is a reason to try it again.
+    pub(crate) fn can_keep_running(&self, loaded: &LoadedPolicy, grants: &Grants) -> bool {
         let same_reach = self.grants == *grants && self.config.limits() == loaded.config.limits();
         let same_role = self.config.mode == loaded.config.mode
             && self.config.shadow_of == loaded.config.shadow_of
@@ -247,11 +210,11 @@ impl Policy {
 
     /// Why it runs another version than it is asked to, if it does.
     pub(crate) fn not_taken(&self) -> Option<String> {
-        self.newer.as_ref().map(ToString::to_string)
+        self.pending_update.as_ref().map(ToString::to_string)
     }
 
-    /// Whether this is another module for the same role, whatever else changes with it.
-    pub(crate) fn is_succeeded_by(&self, loaded: &LoadedPolicy) -> bool {
+    /// Whether this is another module for the same role.
+    pub(crate) fn is_replaced_by(&self, loaded: &LoadedPolicy) -> bool {
         self.mode().is_active() && loaded.config.mode.is_active() && self.module.digest() != loaded.module.digest()
     }
 
@@ -262,6 +225,7 @@ impl Policy {
             module: self.module.clone(),
             description: self.description.clone(),
             origin: self.origin.clone(),
+            checked: Arc::clone(&self.checked),
         }
     }
 
@@ -272,20 +236,21 @@ impl Policy {
 
     /// Takes another entry for the same module.
     pub(crate) fn take_entry(&mut self, loaded: LoadedPolicy) {
-        let LoadedPolicy { config, origin, .. } = loaded;
+        let LoadedPolicy { config, origin, checked, .. } = loaded;
         self.origin = origin;
         if self.config == config {
             return;
         }
         let interval = config.interval_millis.unwrap_or(self.description.interval_millis);
-        self.pace.set(interval);
+        self.schedule.set(interval);
         self.on_failure = config.on_failure;
         self.configured = false;
         self.config = config;
+        self.checked = checked;
     }
 
-    /// Takes changed ConfigMaps or node labels, and reckons every pod's configuration anew.
-    pub(crate) fn reconfigure(&mut self, maps: &[ConfigMap], node: &Node, pods: &Pods) {
+    /// Takes changed ConfigMaps or node labels, and recomputes every pod's configuration.
+    pub(crate) fn reconfigure(&mut self, maps: &[ConfigMap], node: &Node, pods: &PodTable) {
         let Some(protocol) = &self.protocol else { return };
         let (layers, problems) = Layers::build(Arc::clone(protocol), maps, node, self.layers.as_ref());
         if self.layers.as_ref().map(Layers::classes) != Some(layers.classes()) {
@@ -294,7 +259,7 @@ impl Policy {
         self.layers = Some(layers);
         self.problems = problems;
         for id in pods.ids() {
-            self.reckon(id, pods, false);
+            self.recompute(id, pods, false);
         }
     }
 
@@ -303,12 +268,17 @@ impl Policy {
         self.configured = false;
     }
 
-    /// Reckons one pod's configuration. The module hears of the pod if that changed, or if the pod itself did.
-    pub(crate) fn reckon(&mut self, id: PodId, pods: &Pods, pod_changed: bool) {
+    /// Has it evaluated anew, because an object changed that it reads by itself.
+    pub(crate) fn object_changed(&mut self) {
+        self.is_object_changed = true;
+    }
+
+    /// Recomputes one pod's configuration. The pod is sent to the module if that changed, or if the pod itself did.
+    pub(crate) fn recompute(&mut self, id: PodId, pods: &PodTable, pod_changed: bool) {
         let Some(entry) = pods.get(id) else { return };
         let effective = match (entry.access, &self.layers) {
-            (Access::OnHold, _) if self.effective.contains_key(&id) => return,
-            (Access::Open, Some(layers)) => layers.for_pod(&entry.given),
+            (Access::Paused, _) if self.effective.contains_key(&id) => return,
+            (Access::Open, Some(layers)) => layers.for_pod(&entry.pod),
             _ => Effective::default(),
         };
         let same = |was: &Effective| was.values == effective.values && was.is_annotated() == effective.is_annotated();
@@ -324,13 +294,18 @@ impl Policy {
         self.effective.remove(&id);
         self.rejections.remove(&id);
         self.dirty.remove(&id);
-        if self.told.remove(&id) {
+        if self.known_pods.remove(&id) {
             self.removed.push(id);
         }
     }
 
     pub(crate) fn imports(&self, interface: Interface) -> bool {
         self.module.imports().contains(&interface)
+    }
+
+    /// Whether it is to be read a part of a signal.
+    pub(crate) fn reads(&self, part: Part) -> bool {
+        self.module.reads(part)
     }
 
     /// Why the policy is to be evaluated now, if it is.
@@ -342,13 +317,13 @@ impl Policy {
             }
             Health::BackingOff { .. } | Health::Parked { .. } | Health::Running => {}
         }
-        if !self.configured {
+        if !self.configured || self.is_object_changed {
             return Some(Cause::ConfigChanged);
         }
         if !self.dirty.is_empty() || !self.removed.is_empty() {
             return Some(Cause::PodsChanged);
         }
-        if self.pace.is_due(now.meant())? {
+        if self.schedule.is_due(now.meant())? {
             return Some(Cause::Interval);
         }
         self.next_alarm().filter(|due| now.monotonic >= *due).map(|_| Cause::Alarm)
@@ -373,21 +348,35 @@ impl Policy {
             })
     }
 
-    /// Takes an alarm for the next evaluation. `false`: it comes to nothing.
-    pub(crate) fn hear(&mut self, alarm: Alarm, now: Now) -> bool {
-        let is_fruitless = self.fruitless.get(&alarm).is_some_and(|until| now.monotonic < *until);
-        let is_heard = !is_fruitless && !matches!(self.health, Health::Parked { .. });
-        if is_heard {
-            self.alarms.insert(alarm);
+    /// Why it may not act on a target; `None` = it may, or something stronger than this forbids it.
+    pub(crate) fn out_of_reach(&self, pods: &PodTable, target: Target) -> Option<Arc<str>> {
+        let name = self.name();
+        if matches!(target, Target::Tier(_)) {
+            let why = || format!("policy `{name}` may not set tiers; add `{}` to its grants", ReachGrant::Tiers).into();
+            return (!self.grants.reaches(ReachGrant::Tiers)).then(why);
         }
-        is_heard
+        let entry = pods.of(target)?;
+        let is_open = entry.access == Access::Open;
+        if !is_open || self.grants.reaches(ReachGrant::AllPods) || self.is_configured(entry.id) {
+            return None;
+        }
+        let pod = entry.pod.key();
+        let all = ReachGrant::AllPods;
+        Some(format!("{pod} is not configured for policy `{name}`; configure it, or add `{all}` to the grants").into())
     }
 
-    /// What it answered nothing to is not heard for a while: a container at its ceiling is throttled again and again.
-    fn weigh_alarms(&mut self, staged: &[Staged], pods: &Pods, now: Now) {
-        let until = Micros(now.monotonic.0.saturating_add(self.config.alarm_gap().0.saturating_mul(FRUITLESS_GAPS)));
-        self.fruitless.retain(|_, until| now.monotonic < *until);
-        for alarm in std::mem::take(&mut self.alarms) {
+    /// Whether it is configured for this very pod, which needs a protocol.
+    pub(crate) fn is_configured(&self, pod: PodId) -> bool {
+        self.description.protocol.is_some() && self.is_asked(pod)
+    }
+
+    /// Takes an alarm for the next evaluation. `false`: it comes to nothing.
+    pub(crate) fn receive(&mut self, fired: Fired, now: Now) -> bool {
+        !matches!(self.health, Health::Parked { .. }) && self.alarms.receive(fired, now.monotonic)
+    }
+
+    fn debounce_alarms(&mut self, staged: &[Staged], pods: &PodTable, now: Now) {
+        let is_answered = |alarm: &Alarm| {
             // An answer may be about the pod, or about a container beside it.
             let pod = |target: Target| pods.of(target).map(|entry| entry.id);
             let is_about = |setting: &Setting| {
@@ -398,36 +387,39 @@ impl Policy {
                     | Setting::ReleaseClass { target } => *target,
                     Setting::Migrate(migration) => Target::Container(migration.container),
                     Setting::StopMigration { container } => Target::Container(*container),
-                    // A class may be of everybody.
+                    Setting::Evict(eviction) => Target::Pod(eviction.pod),
+                    Setting::WithdrawEviction { pod } => Target::Pod(*pod),
+                    // A class may concern any pod, and a resource concerns none.
                     Setting::DefineClass { .. } | Setting::UndefineClass { .. } => return true,
+                    Setting::Publish { .. } | Setting::Withdraw { .. } | Setting::StaleAfter { .. } => return false,
                 };
-                alarm.target.is_some_and(|alarmed| pod(alarmed) == pod(target))
+                // What is done to a tier concerns the pods in it and those beside it.
+                matches!(target, Target::Tier(_)) || alarm.target.is_some_and(|alarmed| pod(alarmed) == pod(target))
             };
-            let is_answered = match alarm.target {
+            match alarm.target {
                 Some(_) => staged.iter().flat_map(|part| &part.settings).any(is_about),
                 None => staged.iter().any(|part| !part.settings.is_empty()),
-            };
-            if !is_answered {
-                self.fruitless.insert(alarm, until);
             }
-        }
+        };
+        self.alarms.debounce(is_answered, now.monotonic, self.config.alarm_gap());
     }
 
     /// When alarms bring an evaluation about; `None` = there are none, or the policy is in no state to be evaluated.
     pub(crate) fn next_alarm(&self) -> Option<Micros> {
-        if self.alarms.is_empty() || self.health != Health::Running || self.instance.is_none() {
+        if self.health != Health::Running || self.instance.is_none() {
             return None;
         }
-        Some(self.last_alarm.map_or(Micros(0), |last| Micros(last.0.saturating_add(self.config.alarm_gap().0))))
+        self.alarms.due(self.config.alarm_gap())
     }
 
     /// Runs the module once. Everything it staged counts, or nothing does.
+    #[expect(clippy::disallowed_methods, reason = "how long it took is a metric, and decides nothing")]
     pub(crate) fn evaluate(
         &mut self,
         engine: &Engine,
         cause: Cause,
         readings: &Readings,
-        pods: &Pods,
+        pods: &PodTable,
         now: Now,
     ) -> Evaluated {
         let started = std::time::Instant::now();
@@ -438,20 +430,18 @@ impl Policy {
         match outcome {
             Ok(staged) => {
                 self.health = Health::Running;
-                self.successes_in_row = self.successes_in_row.saturating_add(1);
-                if self.successes_in_row >= FORGIVE_AFTER {
-                    self.failures_in_row = 0;
-                }
+                self.backoff.succeeded();
                 self.last = Some(now.monotonic);
                 match cause {
-                    Cause::Alarm => self.last_alarm = Some(now.monotonic),
-                    Cause::Interval | Cause::PodsChanged | Cause::ConfigChanged => self.pace.evaluated(now.meant()),
+                    Cause::Alarm => self.alarms.evaluated(now.monotonic, self.config.alarm_gap()),
+                    Cause::Interval | Cause::PodsChanged | Cause::ConfigChanged => self.schedule.evaluated(now.meant()),
                 }
-                self.weigh_alarms(&staged, pods, now);
+                self.is_object_changed = false;
+                self.debounce_alarms(&staged, pods, now);
                 self.earlier = readings.carrying(&self.earlier, |id| pods.owner(id).is_some());
                 for part in &staged {
                     if let Some(state) = &part.state {
-                        self.saved.clone_from(state);
+                        self.saved = SavedState::new(state.clone(), now);
                     }
                     for rejection in &part.rejections {
                         self.rejections.insert(rejection.pod, (rejection.field.clone(), rejection.message.clone()));
@@ -460,9 +450,10 @@ impl Policy {
                 Evaluated::Staged { staged, anew: std::mem::take(&mut self.declare_anew) }
             }
             Err(error) => {
-                // What it said last is often why: all that a panic in another language than Rust leaves behind.
+                // Its last log lines are often the cause: a panic in another language than Rust leaves nothing else.
                 if let Some(instance) = &mut self.instance {
-                    log(&self.holder.policy, &instance.take_log().0);
+                    let (lines, beyond) = instance.take_log();
+                    self.module_log.write(&self.holder.policy, &lines, beyond, now.monotonic);
                 }
                 self.failed(error, now)
             }
@@ -474,22 +465,17 @@ impl Policy {
         // and the first evaluation of the new instance says all that it wants.
         self.instance = None;
         self.configured = false;
-        self.told.clear();
+        self.known_pods.clear();
         self.removed.clear();
         self.declare_anew = true;
         self.failures += 1;
-        self.failures_in_row += 1;
-        self.successes_in_row = 0;
-        if self.failures_in_row >= PARK_AFTER {
-            let until = Micros(now.monotonic.0.saturating_add(PARKED_SECONDS * 1_000_000));
-            self.health = Health::Parked { error: error.clone(), until: Some(until) };
-            return Evaluated::Parked { error, release: self.on_failure == OnFailure::Release };
+        match self.backoff.failed(now.monotonic) {
+            AfterFailure::ParkedUntil(until) => {
+                self.health = Health::Parked { error: error.clone(), until: Some(until) };
+                return Evaluated::Parked { error, release: self.on_failure == OnFailure::Release };
+            }
+            AfterFailure::RetryAt(until) => self.health = Health::BackingOff { until, error: error.clone() },
         }
-        let seconds = (1u64 << (self.failures_in_row - 1)).min(LONGEST_BACK_OFF_SECONDS);
-        self.health = Health::BackingOff {
-            until: Micros(now.monotonic.0.saturating_add(seconds * 1_000_000)),
-            error: error.clone(),
-        };
         Evaluated::Failed { error }
     }
 
@@ -498,13 +484,13 @@ impl Policy {
         engine: &Engine,
         cause: Cause,
         readings: &Readings,
-        pods: &Pods,
+        pods: &PodTable,
         now: Now,
     ) -> Result<Vec<Staged>, String> {
         let mut staged = Vec::new();
         if self.instance.is_none() {
             let instance = engine
-                .instantiate(&self.module, &self.holder.policy, &self.grants, &self.limits, self.saved.clone())
+                .instantiate(&self.module, &self.holder.policy, &self.grants, &self.limits, self.saved.inherited(now))
                 .map_err(|error| chain(&error))?;
             self.instance = Some(instance);
             self.dirty = pods.ids().into_iter().collect();
@@ -513,13 +499,16 @@ impl Policy {
         let window = Micros(self.last.map_or(0, |last| now.monotonic.0.saturating_sub(last.0)));
         let mut columns = readings.since(&self.earlier);
         columns.migrations = readings.migrations_of(&self.holder.policy);
+        columns.resources = readings.resources_of(&self.holder.policy);
+        columns.evictions = readings.evictions_of(&self.holder.policy);
         columns.resctrl = readings.resctrl.as_ref().map(|totals| {
             let is_asked = |id| pods.owner(id).is_some_and(|(entry, _)| self.is_asked(entry.id));
             Arc::new(totals.since(self.earlier.resctrl.as_deref(), &self.holder.policy, is_asked))
         });
-        // One that was told of a pod that went meanwhile must not hear of it any more.
-        let is_known = |alarm: &&Alarm| alarm.target.is_none_or(|target| pods.of(target).is_some());
-        columns.alarms = self.alarms.iter().filter(is_known).copied().collect();
+        // Alarms of pods that have gone meanwhile are dropped.
+        let is_there = |target| matches!(target, Target::Tier(_)) || pods.of(target).is_some();
+        let is_known = |alarm: &&Alarm| alarm.target.is_none_or(is_there);
+        columns.alarms = self.alarms.waiting().filter(is_known).copied().collect();
         let config = (!self.configured).then(|| self.module_config());
         let Some(instance) = &mut self.instance else { return Err("no instance".to_owned()) };
         if let Some(config) = config {
@@ -527,20 +516,20 @@ impl Policy {
             self.configured = true;
         }
         if !self.dirty.is_empty() || !self.removed.is_empty() {
-            let told = tell(instance, &self.dirty, &self.removed, &self.effective, pods)?;
+            let sent = send_pods(instance, &self.dirty, &self.removed, &self.effective, pods)?;
             for id in &self.dirty {
                 self.rejections.remove(id);
             }
-            self.told.extend(std::mem::take(&mut self.dirty));
+            self.known_pods.extend(std::mem::take(&mut self.dirty));
             self.removed.clear();
-            staged.push(told);
+            staged.push(sent);
         }
         staged.push(instance.evaluate(window, cause, &columns).map_err(|error| chain(&error))?);
         Ok(staged)
     }
 
-    /// What `configure` is handed: the operator's entry; for a policy with classes also what holds for each class on this node,
-    /// which no single pod can tell.
+    /// The argument of `configure`: the operator's entry; for a policy with classes also the configuration of each class on this node,
+    /// which does not follow from single pods.
     fn module_config(&self) -> String {
         let entry = Value::Object(self.config.config.clone());
         let has_classes = self.description.protocol.as_ref().is_some_and(|protocol| protocol.class_field.is_some());
@@ -577,12 +566,12 @@ impl Policy {
     }
 
     /// Has the module begin with this state.
-    pub(crate) fn begin_with(&mut self, state: &[u8]) {
-        self.saved = state.to_vec();
+    pub(crate) fn begin_with(&mut self, state: &SavedState) {
+        self.saved = state.clone();
     }
 
     /// The state that the module saved last.
-    pub(crate) fn saved(&self) -> &[u8] {
+    pub(crate) fn saved(&self) -> &SavedState {
         &self.saved
     }
 
@@ -602,28 +591,17 @@ impl Policy {
         if matches!(self.health, Health::Parked { until: None, .. }) {
             return;
         }
-        self.failures_in_row = 0;
+        self.backoff.reset();
         self.health = Health::Running;
     }
 }
 
-/// Whether what the operator configured is what the module describes: known before it is called.
-///
-/// # Errors
-///
-/// All wrong fields, with what to write.
-pub(crate) fn fits(entry: &PolicyConfig, description: &Description) -> Result<(), String> {
-    let problems = check_config(&entry.name, description.config_schema.as_ref(), &entry.config);
-    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
-}
-
-fn tell(
+fn send_pods(
     instance: &mut Instance,
     dirty: &BTreeSet<PodId>,
     removed: &[PodId],
     effective: &HashMap<PodId, Effective>,
-    pods: &Pods,
+    pods: &PodTable,
 ) -> Result<Staged, String> {
     let entries: Vec<_> = dirty.iter().filter_map(|&id| pods.get(id)).collect();
     let containers: Vec<Vec<(ContainerId, Option<u32>)>> = entries

@@ -1,24 +1,32 @@
 //! Record: a running agent writes down what it sees, in the form that [`crate::replay`] plays.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 
+use qosm_host::knob_table;
 use qosm_host::mounts::CgroupVersion;
-use qosm_host::{KnobFact, Support};
-use qosm_model::knob::{Knob, Target, Value};
-use qosm_model::numa::{MigrationProgress, NumaId, NumaNode, NumaSample, list_text};
+use qosm_model::column::Fields;
+use qosm_model::cpu_topology::Cpu;
+use qosm_model::knob::{Target, Value};
+use qosm_model::node::{Group, GroupSample};
+use qosm_model::numa::{NumaId, NumaNode, NumaSample, list_text};
+use qosm_model::pod::{ContainerId, ContainerState};
 use serde_json::json;
 
-use crate::agent::{Agent, Step};
+use crate::agent::Agent;
+use crate::alarm::line::alarm_line;
 use crate::columns::Readings;
 use crate::facts::{
-    CgroupFacts, CgroupVersions, DriverName, Facts, HostFacts, KernelName, NumaNodeFacts, NumaNodes, Version, manifest,
+    CgroupFacts, CgroupVersions, CpuFacts, DriverName, Facts, HostFacts, KernelName, NumaNodeFacts, NumaNodes, Version,
+    manifest, node_manifest, topology_manifest,
 };
-use crate::policy::{Now, Policy};
-use crate::replay::{
-    ContainerLine, CpuLine, FailureLine, MemoryLine, MigrationLine, NodeLine, NumaLine, NumaMemoryLine, PodsLine,
-    PressureLine, TickLine,
-};
+use crate::now::Now;
+use crate::policy::Policy;
+use crate::replay::GroupLine;
+use crate::replay::line::{ContainerLine, NodeLine, NumaLine, NumaMemoryLine, PodsLine, TickLine};
+use crate::report::view::View;
+use crate::step::Step;
 
 /// One recording under way.
 #[derive(Debug)]
@@ -27,16 +35,47 @@ pub struct Recorder {
     earlier: Readings,
     last: Option<Now>,
     pods: BTreeMap<String, serde_json::Value>,
+    node: qosm_model::pod::Node,
     changed: Option<TickLine>,
+    /// Cpusets as they were written down, and how often they had changed by then.
+    cpusets: BTreeMap<ContainerId, Arc<[u32]>>,
+    cpuset_changes: u64,
+    cpus: CpusWritten,
+}
+
+/// What was written down of CPUs.
+#[derive(Debug, Default)]
+struct CpusWritten {
+    online: Option<Vec<u32>>,
+    manager_state: Option<Vec<u8>>,
+    sets: BTreeMap<Target, Vec<u32>>,
 }
 
 impl Recorder {
-    /// Begins with the facts as they are now. `None` when nobody listens any more.
+    /// Begins with the facts as they are now. `None` when the client is gone.
     pub fn start(agent: &Agent, lines: SyncSender<String>, now: Now) -> Option<Self> {
         let time = jiff::Timestamp::from_millisecond(now.wall.0).ok();
-        let pods = manifests(agent);
-        let recorder = Self { lines, earlier: Readings::default(), last: None, pods, changed: None };
-        recorder.write(&Facts { time, ..facts(agent) }).then_some(recorder)
+        let view = &agent.view();
+        let pods = manifests(view);
+        let mut recorder = Self {
+            lines,
+            earlier: Readings::default(),
+            last: None,
+            pods,
+            node: view.sources.node.clone(),
+            changed: None,
+            cpusets: BTreeMap::new(),
+            cpuset_changes: 0,
+            // The facts have them.
+            cpus: CpusWritten {
+                online: Some(online(&view.host.cpus_now())),
+                manager_state: view.host.cpu_manager_text(),
+                sets: BTreeMap::new(),
+            },
+        };
+        // The facts have them.
+        recorder.changed_cpusets(view);
+        recorder.write(&Facts { time, ..view_facts(view) }).then_some(recorder)
     }
 
     /// Hands a line over without ever waiting: the loop has other things to do. A recording with a hole would replay to something
@@ -46,29 +85,64 @@ impl Recorder {
             Ok(()) => true,
             Err(TrySendError::Disconnected(_)) => false,
             Err(TrySendError::Full(_)) => {
-                tracing::warn!("a recording ends: whoever takes it does not keep up");
+                tracing::warn!("a recording ends: its client does not keep up");
                 false
             }
         }
     }
 
-    /// The sources changed: the next line says how. `false` when nobody listens any more.
+    /// The sources changed: the next line says how. `false` when the client is gone.
     pub fn sources(&mut self, agent: &Agent) -> bool {
-        let now = manifests(agent);
+        let view = &agent.view();
+        let now = manifests(view);
         let upserted =
             now.iter().filter(|(key, pod)| self.pods.get(*key) != Some(pod)).map(|(_, pod)| pod.clone()).collect();
         let removed = self.pods.keys().filter(|key| !now.contains_key(*key)).cloned().collect();
         self.pods = now;
+        let node = &view.sources.node;
+        // A change that is not in any line yet is written now.
+        let is_unwritten = self.changed.take().is_some_and(|line| line.node_object.is_some());
+        let is_news = is_unwritten || self.node != *node;
+        self.node.clone_from(node);
         self.changed = Some(TickLine {
+            node_object: is_news.then(|| node_manifest(node)),
+            topology: is_news.then(|| topology_manifest(node)).flatten(),
             pods: Some(PodsLine { upserted, removed }),
-            config_maps: Some(config_maps(agent)),
+            config_maps: Some(config_maps(view)),
             ..TickLine::default()
         });
         true
     }
 
-    /// Writes one tick down. `false` when nobody listens any more, or not fast enough.
+    /// Containers whose cpusets are others than in the line before.
+    fn changed_cpusets(&mut self, view: &View<'_>) -> Vec<CgroupFacts> {
+        let changes = view.cpusets.changes();
+        let Some(file) =
+            view.host.cpuset_file().filter(|_| std::mem::replace(&mut self.cpuset_changes, changes) != changes)
+        else {
+            return Vec::new();
+        };
+        let mut rows = Vec::new();
+        let mut known = BTreeMap::new();
+        for container in view.pods.open_containers() {
+            let Some(cpus) = view.cpusets.of(container) else { continue };
+            let before = self.cpusets.get(&container).map(Arc::as_ref);
+            // One that is new has all CPUs.
+            let is_same = before.map_or_else(|| view.host.has_cpus(cpus.len()), |before| *before == **cpus);
+            if !is_same && let Some(mut row) = row_of(view, Target::Container(container)) {
+                row.files.insert(file.to_owned(), list_text(cpus.iter().copied()));
+                rows.push(row);
+            }
+            known.insert(container, Arc::clone(cpus));
+        }
+        self.cpusets = known;
+        rows
+    }
+
+    /// Writes one tick down. `false` when the client is gone, or too slow.
     pub fn step(&mut self, agent: &Agent, step: &Step, now: Now) -> bool {
+        let view = &agent.view();
+        let cpusets = self.changed_cpusets(view);
         // The first step only shows where the counters stood.
         let Some(last) = self.last.replace(now) else {
             self.earlier = step.readings.clone();
@@ -79,7 +153,8 @@ impl Recorder {
         let window = now.monotonic.0.saturating_sub(last.monotonic.0);
         (tick.window_millis, tick.window_micros) = (window / 1000, window % 1000);
         tick.late_micros = now.late.0;
-        tick.alarms = step.alarms.iter().filter_map(|alarm| agent.alarm_line(alarm)).collect();
+        tick.cgroups = cpusets;
+        tick.alarms = step.alarms.iter().filter_map(|fired| alarm_line(view.pods, fired)).collect();
         if let Some(numa) = &step.readings.numa {
             let memory =
                 |node: &NumaNode| NumaMemoryLine { free_bytes: node.free.0, available_bytes: node.available.0 };
@@ -90,58 +165,69 @@ impl Recorder {
         tick.node = columns.node.map(|node| NodeLine {
             cpu_usage_usec: node.cpu_usage.map(|usage| usage.0),
             memory_available_bytes: node.memory_available.map(|bytes| bytes.0),
+            memory: columns.node_memory.map(Into::into),
+            pressure: columns.node_pressure.map(Into::into),
         });
+        self.cpus.write(view, &step.readings, &mut tick);
+        tick.groups = groups(view, columns.groups.as_deref().unwrap_or_default());
         let mut rows: BTreeMap<u32, ContainerLine> = BTreeMap::new();
         for sample in columns.cpu.iter().flat_map(|column| column.iter()) {
-            rows.entry(sample.container.0).or_default().cpu = Some(CpuLine {
-                usage_usec: sample.delta.usage.0,
-                nr_periods: sample.delta.nr_periods,
-                nr_throttled: sample.delta.nr_throttled,
-                throttled_usec: sample.delta.throttled.0,
-            });
+            rows.entry(sample.container.0).or_default().cpu = Some(Fields(sample.delta));
         }
         for sample in columns.memory.iter().flat_map(|column| column.iter()) {
-            rows.entry(sample.container.0).or_default().memory = Some(MemoryLine {
-                usage_bytes: sample.memory.usage.0,
-                anon_bytes: sample.memory.anon.0,
-                file_bytes: sample.memory.file.0,
-                inactive_file_bytes: sample.memory.inactive_file.0,
-                high_events: sample.memory.high_events,
-                max_events: sample.memory.max_events,
-                oom_kills: sample.memory.oom_kills,
-            });
+            rows.entry(sample.container.0).or_default().memory = Some(Fields(sample.memory));
         }
         for sample in columns.pressure.iter().flat_map(|column| column.iter()) {
-            rows.entry(sample.container.0).or_default().pressure = Some(PressureLine {
-                cpu_some_usec: sample.delta.cpu.some.0,
-                cpu_full_usec: sample.delta.cpu.full.0,
-                memory_some_usec: sample.delta.memory.some.0,
-                memory_full_usec: sample.delta.memory.full.0,
-                io_some_usec: sample.delta.io.some.0,
-                io_full_usec: sample.delta.io.full.0,
-            });
+            rows.entry(sample.container.0).or_default().pressure = Some(sample.delta.into());
         }
         for sample in step.readings.numa.iter().flat_map(|numa| numa.samples.iter()) {
             rows.entry(sample.container.0).or_default().numa = Some(numa_line(sample));
         }
-        for (_, sample) in step.readings.migrations.iter().flat_map(|moves| moves.iter()) {
-            rows.entry(sample.container.0).or_default().migration = Some(migration_line(&sample.progress));
-        }
-        let (line, counted) = agent.resctrl_line(step.readings.resctrl.as_deref(), self.earlier.resctrl.as_deref());
-        tick.resctrl = line;
-        for (id, usage) in counted {
-            rows.entry(id.0).or_default().resctrl = usage;
-        }
+        view.controls.replay_line(&step.readings, &self.earlier, &mut tick, &mut rows);
         for (id, mut row) in rows {
-            let Some((entry, place)) = agent.pods.owner(qosm_model::pod::ContainerId(id)) else { continue };
-            let Some(container) = entry.given.containers.get(place) else { continue };
-            row.pod = entry.given.key();
-            row.container.clone_from(&container.name);
+            // The cgroup of one that has just ended may still be there; a replay has none.
+            let Some((pod, container)) = running(view, ContainerId(id)) else { continue };
+            (row.pod, row.container) = (pod, container);
             tick.containers.push(row);
         }
         // A policy that did not run in this step read nothing; what it last saw stays what differences are taken from.
-        self.earlier = step.readings.carrying(&self.earlier, |id| agent.pods.owner(id).is_some());
+        self.earlier = step.readings.carrying(&self.earlier, |id| view.pods.owner(id).is_some());
         self.write(&tick)
+    }
+}
+
+fn online(cpus: &[Cpu]) -> Vec<u32> {
+    cpus.iter().filter(|cpu| cpu.online).map(|cpu| cpu.id).collect()
+}
+
+impl CpusWritten {
+    /// Writes down what has become another since the line before.
+    fn write(&mut self, view: &View<'_>, readings: &Readings, tick: &mut TickLine) {
+        let Some(topology) = &readings.cpu_topology else { return };
+        let online = online(&topology.cpus);
+        let is_other = self.online.replace(online.clone()).is_some_and(|before| before != online);
+        tick.online_cpus = is_other.then(|| list_text(online));
+        let state = view.host.cpu_manager_text();
+        if state.is_some() && state != self.manager_state {
+            tick.cpu_manager_state = manager_state(state.as_deref());
+        }
+        self.manager_state = state;
+        // What follows from qosm's own settings follows from them in a replay too.
+        if view.ledger.held().keys().any(|&(_, knob)| knob_table::row(knob).is_cpu_list()) {
+            return;
+        }
+        for set in readings.cpu_sets.iter().flat_map(|sets| sets.iter()) {
+            let before = self.sets.insert(set.target, set.cpus.clone());
+            let is_same = before.map_or_else(|| view.host.has_cpus(set.cpus.len()), |before| before == set.cpus);
+            let name = match set.target {
+                Target::Tier(tier) => Some(tier.to_string()),
+                Target::Pod(id) => view.pods.get(id).filter(|entry| entry.pod.active).map(|entry| entry.pod.key()),
+                Target::Container(id) => running(view, id).map(|(pod, container)| format!("{pod}/{container}")),
+            };
+            if let Some(name) = name.filter(|_| !is_same) {
+                tick.cpu_sets.insert(name, list_text(set.cpus.iter().copied()));
+            }
+        }
     }
 }
 
@@ -149,6 +235,16 @@ fn line(document: &impl serde::Serialize) -> String {
     let mut text = serde_json::to_string(document).unwrap_or_default();
     text.push('\n');
     text
+}
+
+/// What groups used, by name; a pod that has just ended has none in a replay.
+fn groups(view: &View<'_>, samples: &[GroupSample]) -> BTreeMap<String, GroupLine> {
+    let name = |group: Group| match group {
+        Group::Tier(tier) => Some(tier.to_string()),
+        Group::Pod(pod) => Some(view.pods.get(pod).filter(|entry| entry.pod.active)?.pod.key()),
+        Group::Outside => Some(Group::OUTSIDE.to_owned()),
+    };
+    samples.iter().filter_map(|sample| Some((name(sample.group)?, sample.used.into()))).collect()
 }
 
 fn numa_line(sample: &NumaSample) -> NumaLine {
@@ -160,30 +256,11 @@ fn numa_line(sample: &NumaSample) -> NumaLine {
     }
 }
 
-fn migration_line(progress: &MigrationProgress) -> MigrationLine {
-    MigrationLine {
-        state: progress.state.as_str().to_owned(),
-        processes: progress.processes,
-        processes_done: progress.processes_done,
-        processes_gone: progress.processes_gone,
-        pages_found: progress.pages_found,
-        pages_moved: progress.pages_moved,
-        pages_failed: progress.pages_failed.iter().map(|&(errno, pages)| (errno.to_owned(), pages)).collect(),
-        pages_without_room: progress.pages_without_room,
-        failures: progress
-            .failures
-            .iter()
-            .map(|failure| FailureLine { pid: failure.pid, error: failure.error.clone() })
-            .collect(),
-        why: progress.why.clone(),
-    }
+fn manifests(view: &View<'_>) -> BTreeMap<String, serde_json::Value> {
+    view.pods.iter().map(|entry| (entry.pod.key(), manifest(&entry.pod))).collect()
 }
 
-fn manifests(agent: &Agent) -> BTreeMap<String, serde_json::Value> {
-    agent.pods.iter().map(|entry| (entry.given.key(), manifest(&entry.given))).collect()
-}
-
-fn config_maps(agent: &Agent) -> Vec<serde_json::Value> {
+fn config_maps(view: &View<'_>) -> Vec<serde_json::Value> {
     let object = |map: &qosm_model::layering::ConfigMap| {
         json!({
             "apiVersion": "v1", "kind": "ConfigMap",
@@ -191,44 +268,39 @@ fn config_maps(agent: &Agent) -> Vec<serde_json::Value> {
             "data": map.data,
         })
     };
-    agent.sources.config_maps.iter().map(object).collect()
+    view.sources.config_maps.iter().map(object).collect()
 }
 
 /// The node as a document.
 pub fn facts(agent: &Agent) -> Facts {
-    let node = &agent.sources.node;
-    let allocatable = node.memory_allocatable.map(|bytes| json!({"memory": bytes.0.to_string()}));
+    view_facts(&agent.view())
+}
+
+fn view_facts(view: &View<'_>) -> Facts {
     Facts {
         time: None,
-        host: host_facts(agent),
-        node: Some(json!({
-            "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": node.name, "labels": node.labels},
-            "status": {"allocatable": allocatable.unwrap_or_else(|| json!({}))},
-        })),
-        // A shadow decides nothing, and whoever replays may not even have its module.
-        policies: agent.policies.iter().filter(|policy| policy.mode().is_active()).map(Policy::entry).collect(),
-        guard_rails: Some(agent.config.guard_rails.clone()),
-        config_maps: config_maps(agent),
-        pods: manifests(agent).into_values().collect(),
-        cgroups: cgroups(agent),
+        host: host_facts(view),
+        node: Some(node_manifest(&view.sources.node)),
+        topology: topology_manifest(&view.sources.node),
+        api_server: view.has_api_server,
+        // A shadow decides nothing, and its module may be missing where the recording is replayed.
+        policies: view.policies.active().map(Policy::entry).collect(),
+        guard_rails: Some(view.config.guard_rails.clone()),
+        config_maps: config_maps(view),
+        pods: manifests(view).into_values().collect(),
+        cgroups: cgroups(view),
     }
 }
 
-fn host_facts(agent: &Agent) -> HostFacts {
-    let facts = agent.host.facts();
+fn host_facts(view: &View<'_>) -> HostFacts {
+    let facts = view.host.facts();
     let version = |version: CgroupVersion| match version {
         CgroupVersion::V1 => Version::V1,
         CgroupVersion::V2 => Version::V2,
     };
-    let has_watermarks = |fact: &KnobFact| fact.knob == Knob::WmarkRatio && fact.support == Support::Native;
-    let alibaba = facts.knobs.iter().any(has_watermarks);
-    let lacks_idle = facts
-        .knobs
-        .iter()
-        .any(|fact| fact.knob == Knob::CpuIdle && matches!(fact.support, Support::Unavailable { .. }));
-    let lacks_reclaim = !alibaba && !agent.host.emulates(Knob::WmarkRatio);
-    let missing = [(lacks_reclaim, "memory.reclaim"), (lacks_idle, "cpu.idle")];
+    let alibaba = facts.has_watermarks();
+    let lacks_reclaim = !alibaba && !view.host.reclaims_in_software();
+    let missing = [(lacks_reclaim, "memory.reclaim"), (facts.lacks_idle(), "cpu.idle")];
     let missing_files = missing.into_iter().filter(|(lacks, _)| *lacks).map(|(_, file)| file.to_owned()).collect();
     HostFacts {
         cgroup: CgroupVersions::Each(
@@ -244,17 +316,39 @@ fn host_facts(agent: &Agent) -> HostFacts {
         },
         cgroup_root: format!("/{}", facts.cgroup_root),
         kernel: if alibaba { KernelName::Alibaba } else { KernelName::Mainline },
+        // Only where it matters, so that recordings of one node are the same on the next kernel.
+        kernel_release: facts.kernel_release.filter(|_| facts.memory_high_livelocks),
         missing_files,
         extra_files: Vec::new(),
         cpus: facts.cpus,
         memory: facts.memory.0.to_string(),
         page_size: facts.page_size.0,
-        numa_nodes: numa_nodes(agent),
+        numa_nodes: numa_nodes(view),
+        cpu_topology: cpu_topology(view),
+        cpu_manager_state: manager_state(view.host.cpu_manager_text().as_deref()),
     }
 }
 
-fn numa_nodes(agent: &Agent) -> NumaNodes {
-    let topology = agent.host.numa_topology();
+/// Cores and sockets, unless there is one socket with a core for each CPU.
+fn cpu_topology(view: &View<'_>) -> Vec<CpuFacts> {
+    let cpus = view.host.cpus_now();
+    let is_plain = |(place, cpu): (usize, &Cpu)| {
+        cpu.online && cpu.socket == 0 && u32::try_from(place).is_ok_and(|place| (place, place) == (cpu.id, cpu.core))
+    };
+    if cpus.iter().enumerate().all(is_plain) {
+        return Vec::new();
+    }
+    let facts = |cpu: &Cpu| CpuFacts { id: cpu.id, core: cpu.core, socket: cpu.socket, offline: !cpu.online };
+    cpus.iter().map(facts).collect()
+}
+
+/// The kubelet's file, if it is one.
+fn manager_state(text: Option<&[u8]>) -> Option<serde_json::Value> {
+    serde_json::from_slice(text?).ok()
+}
+
+fn numa_nodes(view: &View<'_>) -> NumaNodes {
+    let topology = view.host.numa_topology();
     if topology.iter().nth(1).is_none() {
         return NumaNodes::Alike(1);
     }
@@ -262,41 +356,295 @@ fn numa_nodes(agent: &Agent) -> NumaNodes {
         id: id.0,
         cpus: list_text(node.cpus.iter().copied()),
         memory: node.memory.0.to_string(),
+        free: Some(node.free.0.to_string()),
+        available: Some(node.available.0.to_string()),
         distances: node.distances.clone(),
     };
     NumaNodes::Each(topology.iter().map(facts).collect())
 }
 
-/// What knobs held before qosm touched them, where qosm holds them now.
-fn cgroups(agent: &Agent) -> Vec<CgroupFacts> {
+/// What knobs held before qosm touched them, where qosm holds them now; and where containers run and have their memory, as far as that is
+/// another place than a kubelet would have left them in.
+fn cgroups(view: &View<'_>) -> Vec<CgroupFacts> {
     let mut rows: BTreeMap<Target, CgroupFacts> = BTreeMap::new();
-    for (&(target, knob), held) in agent.held.iter() {
+    let topology = view.host.numa_topology();
+    for container in view.pods.open_containers() {
+        let mut files = view.host.placement_files(container, &topology);
+        if topology.is_one_place() && view.cpusets.of(container).is_none_or(|cpus| view.host.has_cpus(cpus.len())) {
+            files.clear();
+        }
+        let Some(mut row) = row_of(view, Target::Container(container)).filter(|_| !files.is_empty()) else { continue };
+        row.files.extend(files.into_iter().map(|(file, text)| (file.to_owned(), text)));
+        rows.insert(Target::Container(container), row);
+    }
+    for (&(target, knob), held) in view.ledger.held().iter() {
         // What is emulated stands in no file.
-        let Some(file) = agent.host.file(target, knob).filter(|_| !agent.host.emulates(knob)) else { continue };
-        let row = rows.entry(target).or_insert_with(|| match target {
-            Target::Tier(tier) => CgroupFacts { tier: Some(tier.to_string()), ..CgroupFacts::default() },
-            Target::Pod(_) | Target::Container(_) => {
-                let entry = agent.pods.of(target);
-                let container = match target {
-                    Target::Container(id) => agent
-                        .pods
-                        .owner(id)
-                        .and_then(|(entry, place)| entry.given.containers.get(place))
-                        .map(|container| container.name.clone()),
-                    _ => None,
-                };
-                CgroupFacts { pod: entry.map(|entry| entry.given.key()), container, ..CgroupFacts::default() }
-            }
-        });
-        let mut text = agent.host.encode(target, knob, held.baseline);
-        if knob == Knob::CfsQuota && file.file == "cpu.max" {
-            let period = agent.quotas.get(target).map_or(100_000, |bandwidth| bandwidth.period.0);
+        let Some(file) = view.host.file(target, knob).filter(|_| !view.host.emulates(knob)) else { continue };
+        let Some(row) = row_of(view, target) else { continue };
+        let row = rows.entry(target).or_insert(row);
+        let mut text = view.host.encode(target, knob, held.baseline);
+        if knob_table::row(knob).is_quota() && file.file == "cpu.max" {
+            let period = view.ledger.quotas().get(target).map_or(100_000, |bandwidth| bandwidth.period.0);
             text = match held.baseline {
-                Value::Max | Value::Shares(_) => format!("max {period}"),
+                Value::Max | Value::Shares(_) | Value::Cpus(_) => format!("max {period}"),
                 Value::Number(quota) => format!("{quota} {period}"),
             };
         }
         row.files.insert(file.file.to_owned(), text);
     }
-    rows.into_values().filter(|row| row.tier.is_some() || row.pod.is_some()).collect()
+    rows.into_values().collect()
+}
+
+/// A cgroup by its names; `None` for one that a replay does not have: its pod or its container does not run any more.
+fn row_of(view: &View<'_>, target: Target) -> Option<CgroupFacts> {
+    match target {
+        Target::Tier(tier) => Some(CgroupFacts { tier: Some(tier.to_string()), ..CgroupFacts::default() }),
+        Target::Pod(id) => {
+            let entry = view.pods.get(id).filter(|entry| entry.pod.active)?;
+            Some(CgroupFacts { pod: Some(entry.pod.key()), ..CgroupFacts::default() })
+        }
+        Target::Container(id) => {
+            let (pod, container) = running(view, id)?;
+            Some(CgroupFacts { pod: Some(pod), container: Some(container), ..CgroupFacts::default() })
+        }
+    }
+}
+
+/// The names of a container and its pod, if it runs.
+fn running(view: &View<'_>, id: ContainerId) -> Option<(String, String)> {
+    let (entry, place) = view.pods.owner(id)?;
+    let container = entry.pod.containers.get(place)?;
+    let runs = entry.pod.active && container.state == ContainerState::Running;
+    runs.then(|| (entry.pod.key(), container.name.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, sync_channel};
+
+    use qosm_engine::Engine;
+    use qosm_model::unit::Micros;
+
+    use super::*;
+    use crate::replay::Replay;
+    use crate::step::Mode;
+
+    fn pod(name: &str, phase: &str) -> serde_json::Value {
+        let amounts = json!({"cpu": "2", "memory": "1Gi"});
+        json!({
+            "metadata": {"name": name, "namespace": "default", "uid": format!("u-{name}")},
+            "spec": {"containers": [{"name": "app", "resources": {"requests": amounts, "limits": amounts}}]},
+            "status": {"phase": phase, "qosClass": "Guaranteed"},
+        })
+    }
+
+    fn node(facts: &serde_json::Value) -> Replay {
+        let facts: Facts = serde_json::from_value(facts.clone()).unwrap();
+        let mut replay =
+            Replay::new(&facts, Default::default(), Engine::new().unwrap(), Vec::new(), Mode::Plan).unwrap();
+        replay.open();
+        replay
+    }
+
+    fn files(container: &CgroupFacts) -> Vec<(&str, &str)> {
+        container.files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect()
+    }
+
+    #[test]
+    fn facts_hold_where_a_container_runs_and_has_its_memory() {
+        let v1 = [
+            ("cpuset.cpus", "2-3"),
+            ("cpuset.mems", "0-1"),
+            (
+                "memory.numa_stat",
+                "total=100 N0=60 N1=40\nfile=0 N0=0 N1=0\nanon=100 N0=60 N1=40\nhierarchical_total=100 N0=60 N1=40\n",
+            ),
+        ];
+        let v2 = [
+            ("cpuset.cpus.effective", "2-3"),
+            ("cpuset.mems.effective", "0-1"),
+            ("memory.numa_stat", "anon N0=245760 N1=163840\nfile N0=0 N1=0\n"),
+        ];
+        for (version, expected) in [("v1", v1), ("v2", v2)] {
+            let given: BTreeMap<_, _> = expected.into_iter().collect();
+            let facts = json!({
+                "host": {"cgroup": version, "cpus": 4, "numaNodes": [
+                    {"id": 0, "cpus": "0-1", "memory": "4Gi", "free": "1Gi", "available": "2Gi"},
+                    {"id": 1, "cpus": "2-3", "memory": "4Gi", "free": "3Gi", "available": "3Gi"},
+                ]},
+                "pods": [pod("redis", "Running")],
+                "cgroups": [{"pod": "default/redis", "container": "app", "files": given}],
+            });
+            let recorded = super::facts(node(&facts).agent());
+            assert_eq!(recorded.cgroups.iter().map(files).collect::<Vec<_>>(), [expected], "{version}");
+            let NumaNodes::Each(numa) = &recorded.host.numa_nodes else { panic!("{:?}", recorded.host.numa_nodes) };
+            let free: Vec<_> = numa.iter().map(|node| (node.free.as_deref(), node.available.as_deref())).collect();
+            assert_eq!(free[0], (Some("1073741824"), Some("2147483648")));
+            // And so does what is recorded of that.
+            let again = super::facts(node(&serde_json::to_value(&recorded).unwrap()).agent());
+            assert_eq!(again.cgroups, recorded.cgroups);
+            assert_eq!(again.host.numa_nodes, recorded.host.numa_nodes);
+        }
+    }
+
+    #[test]
+    fn on_one_numa_node_facts_hold_cpusets_that_say_something() {
+        let facts = json!({
+            "host": {"cpus": 4},
+            "pods": [pod("pinned", "Running"), pod("web", "Running"), pod("job", "Succeeded")],
+            "cgroups": [{"pod": "default/pinned", "container": "app", "files": {"cpuset.cpus.effective": "1,3"}}],
+        });
+        let recorded = super::facts(node(&facts).agent());
+        let rows: Vec<_> = recorded.cgroups.iter().map(|row| (row.pod.as_deref(), files(row))).collect();
+        assert_eq!(rows, [(Some("default/pinned"), vec![("cpuset.cpus.effective", "1,3")])]);
+    }
+
+    fn lines(received: &Receiver<String>) -> Vec<serde_json::Value> {
+        received.try_iter().map(|line| serde_json::from_str(&line).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_cpuset_that_changes_stands_in_the_line_of_that_tick() {
+        let mut live = node(&json!({"host": {"cpus": 4}, "pods": [pod("pinned", "Running")]}));
+        let (sender, received) = sync_channel(10);
+        let mut recorder = Recorder::start(live.agent(), sender, Now::default()).unwrap();
+        let file = "cpuset.cpus.effective";
+        for (second, cpus) in [(1, "0-3"), (2, "0-3"), (3, "1,3"), (4, "1,3"), (5, "0-3")] {
+            let path = live.agent.view().host.attached_path(Target::Container(ContainerId(1))).unwrap().to_owned();
+            live.agent.host_mut().simulated_mut().unwrap().overwrite(&path, file, cpus).unwrap();
+            let now = Now { monotonic: Micros(second * 1_000_000), ..Now::default() };
+            let step = live.agent.step(now);
+            assert!(recorder.step(&live.agent, &step, now));
+        }
+        let recorded = lines(&received);
+        let row = |cpus: &str| json!([{"pod": "default/pinned", "container": "app", "files": {file: cpus}}]);
+        let cgroups: Vec<_> = recorded[1..].iter().map(|line| line["cgroups"].clone()).collect();
+        assert_eq!(cgroups, [json!(null), row("1,3"), json!(null), row("0-3")]);
+    }
+
+    /// The node's signals as an agent reads them whose policies read all of them.
+    fn readings(agent: &mut Agent) -> Readings {
+        let groups = agent.pods().standing().groups.clone();
+        let (host, mut costs) = (agent.host_mut(), Vec::new());
+        let wanted = |column| column == qosm_engine::Interface::Node;
+        let mut readings = crate::columns::read(host, &[], (&[], 0), &wanted, None, &mut Vec::new(), &mut costs);
+        readings.read_node(host, &qosm_engine::Part::ALL, &groups, &mut costs);
+        readings
+    }
+
+    #[test]
+    fn what_the_node_and_its_groups_use_is_played_as_it_was_recorded() {
+        let memory = |usage: u64| json!({"usageBytes": usage, "activeFileBytes": 4096, "inactiveFileBytes": 8192});
+        for version in ["v1", "v2"] {
+            let mut live = node(&json!({"host": {"cgroup": version, "cpus": 4}, "pods": [pod("web", "Running")]}));
+            let (sender, received) = sync_channel(10);
+            let mut recorder = Recorder::start(live.agent(), sender, Now::default()).unwrap();
+            let now = |second: u64| Now { monotonic: Micros(second * 1_000_000), ..Now::default() };
+            let mut web = json!({
+                "cpuUsageUsec": 300_000, "cpuThrottledUsec": 50_000, "memory": memory(1 << 20), "maxEvents": 2, "oomKills": 1,
+            });
+            if version == "v2" {
+                web["cpuPressure"] = json!({"someUsec": 9, "fullUsec": 4});
+            }
+            let mut all = web.clone();
+            all["cpuUsageUsec"] = json!(400_000);
+            let line = json!({
+                "node": {
+                    "cpuUsageUsec": 500_000, "memoryAvailableBytes": 1 << 30,
+                    "memory": {
+                        "freeBytes": 1 << 29, "availableBytes": 1 << 30, "activeFileBytes": 4096, "inactiveFileBytes": 8192,
+                        "minMarkBytes": 1 << 20, "lowMarkBytes": 2 << 20, "highMarkBytes": 3 << 20,
+                    },
+                    "pressure": {
+                        "cpuSomeUsec": 1, "cpuFullUsec": 2, "memorySomeUsec": 3, "memoryFullUsec": 4, "ioSomeUsec": 5, "ioFullUsec": 6,
+                    },
+                },
+                "groups": {
+                    "kubepods": all, "default/web": web, "burstable": {"cpuUsageUsec": 0}, "besteffort": {},
+                    "outside": {"cpuUsageUsec": 100_000, "memory": memory(5 << 20)},
+                },
+            });
+            for second in 1..=4 {
+                live.play(&serde_json::from_value(line.clone()).unwrap()).unwrap();
+                let step = Step { readings: readings(&mut live.agent), ..Step::default() };
+                assert!(recorder.step(&live.agent, &step, now(second)));
+            }
+            let recorded = lines(&received);
+            assert_eq!(recorded.len(), 4);
+            for again in &recorded[1..] {
+                assert_eq!((&again["node"], &again["groups"]), (&line["node"], &line["groups"]), "{version}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_about_a_group_that_is_not_there_is_refused() {
+        let mut live = node(&json!({"host": {"cpus": 4}, "pods": [pod("web", "Running")]}));
+        let line = serde_json::from_value(json!({"groups": {"default/other": {}}})).unwrap();
+        let error = live.play(&line).unwrap_err().to_string();
+        assert!(error.contains("groups") && error.contains("default/other"), "{error}");
+    }
+
+    #[test]
+    fn cpus_are_played_as_they_were_recorded() {
+        let cpu = |id: u32, offline: bool| {
+            let mut cpu = json!({"id": id, "core": id % 2, "socket": id / 4});
+            if offline {
+                cpu["offline"] = json!(true);
+            }
+            cpu
+        };
+        let state = |cpus: &str| json!({"policyName": "static", "entries": {"u-pinned": {"app": cpus}}});
+        let facts = json!({
+            "host": {
+                "cpus": 7, "cpuTopology": (0..8).map(|id| cpu(id, id == 7)).collect::<Vec<_>>(), "cpuManagerState": state("2-3"),
+            },
+            "pods": [pod("pinned", "Running")],
+        });
+        let mut live = node(&facts);
+        let recorded = super::facts(live.agent());
+        assert_eq!(serde_json::to_value(&recorded.host).unwrap()["cpuManagerState"], state("2-3"));
+        let again = super::facts(node(&serde_json::to_value(&recorded).unwrap()).agent());
+        assert_eq!(again.host.cpu_topology, recorded.host.cpu_topology);
+        assert_eq!(recorded.host.cpu_topology.iter().filter(|cpu| cpu.offline).count(), 1);
+
+        let (sender, received) = sync_channel(10);
+        let mut recorder = Recorder::start(live.agent(), sender, Now::default()).unwrap();
+        let played = [
+            json!({}),
+            json!({"onlineCpus": "0-7"}),
+            json!({"cpuManagerState": state("2-4"), "cpuSets": {"besteffort": "0-1"}}),
+            json!({}),
+        ];
+        for (second, line) in played.iter().enumerate() {
+            live.play(&serde_json::from_value(line.clone()).unwrap()).unwrap();
+            let groups = live.agent.pods().standing().groups.clone();
+            let (host, pods, cpusets) = live.agent.cpu_parts();
+            let readings = Readings {
+                cpu_topology: Some(crate::columns::cpu_topology(host, pods, cpusets).into()),
+                cpu_sets: Some(crate::columns::cpu_sets(host, &groups, pods, &mut Vec::new()).into()),
+                ..Readings::default()
+            };
+            let step = Step { readings, ..Step::default() };
+            let now = Now { monotonic: Micros((second as u64 + 1) * 1_000_000), ..Now::default() };
+            assert!(recorder.step(&live.agent, &step, now));
+        }
+        let lines = lines(&received);
+        let written: Vec<_> = lines.iter().map(|line| json!([line["onlineCpus"], line["cpuManagerState"]])).collect();
+        assert_eq!(written[1..], [json!(["0-7", null]), json!([null, state("2-4")]), json!([null, null])]);
+        assert_eq!(lines[2]["cpuSets"]["besteffort"], "0-1");
+    }
+
+    #[test]
+    fn cpus_that_cannot_be_are_refused_with_the_field() {
+        let mut live = node(&json!({"host": {"cpus": 4}, "pods": [pod("web", "Running")]}));
+        for (line, part) in [
+            (json!({"onlineCpus": "x"}), "onlineCpus"),
+            (json!({"cpuSets": {"besteffort": ""}}), "cpuSets"),
+            (json!({"cpuSets": {"default/other": "0"}}), "default/other"),
+        ] {
+            let error = live.play(&serde_json::from_value(line).unwrap()).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
 }

@@ -1,17 +1,30 @@
 //! What `-o json` and the admin API say: decisions, held knobs, refusals, pods, policies. The names of the fields are stable.
 
 mod class;
+mod diff;
+pub(crate) mod inspect;
+mod knobs;
+mod node_status;
+mod pod_events;
+mod problems;
+mod requests;
+mod shadow;
+pub(crate) mod view;
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use qosm_model::cpus::{CpuSet, NotCpus};
 use qosm_model::knob::{NotAValue, Value};
 use qosm_model::lease;
 use serde::{Deserialize, Serialize};
 
 pub use class::{ClassDecision, ClassReport, MembershipReport, UsageReport};
+pub use requests::{EvictionDecision, EvictionReport, NodeResourceReport, ResourceDecision};
+pub use shadow::{ShadowAction, ShadowDecision};
 
-/// A knob's value on the wire: a number, the string `max`, or for a weight on cgroup v1 a string such as `2 shares`.
+/// A knob's value on the wire: a number, the string `max`, for a weight on cgroup v1 a string such as `2 shares`, or a list of CPUs
+/// such as `0-3,8`, which is a string too where it is a single one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum WireValue {
@@ -21,9 +34,30 @@ pub enum WireValue {
     Max(MaxWord),
     /// A weight that is no whole number.
     Shares(Shares),
+    /// A set of CPUs.
+    Cpus(Cpus),
 }
 
-/// So many `cpu.shares` of cgroup v1, written `2 shares`.
+/// A set of CPUs, written `0-3,8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Cpus(pub CpuSet);
+
+impl From<Cpus> for String {
+    fn from(cpus: Cpus) -> Self {
+        cpus.0.to_string()
+    }
+}
+
+impl TryFrom<String> for Cpus {
+    type Error = NotCpus;
+
+    fn try_from(text: String) -> Result<Self, NotCpus> {
+        text.parse().map(Self)
+    }
+}
+
+/// `cpu.shares` of cgroup v1, written `2 shares`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Shares(pub i64);
@@ -40,7 +74,7 @@ impl TryFrom<String> for Shares {
     fn try_from(text: String) -> Result<Self, NotAValue> {
         match text.parse::<Value>()? {
             Value::Shares(shares) => Ok(Self(shares)),
-            Value::Number(_) | Value::Max => Err(NotAValue(text)),
+            Value::Number(_) | Value::Cpus(_) | Value::Max => Err(NotAValue(text)),
         }
     }
 }
@@ -58,6 +92,7 @@ impl From<Value> for WireValue {
         match value {
             Value::Number(number) => Self::Number(number),
             Value::Shares(shares) => Self::Shares(Shares(shares)),
+            Value::Cpus(cpus) => Self::Cpus(Cpus(cpus)),
             Value::Max => Self::Max(MaxWord::Max),
         }
     }
@@ -69,6 +104,7 @@ impl std::fmt::Display for WireValue {
             Self::Number(number) => number.fmt(f),
             Self::Max(_) => f.write_str("max"),
             Self::Shares(Shares(shares)) => Value::Shares(*shares).fmt(f),
+            Self::Cpus(Cpus(cpus)) => cpus.fmt(f),
         }
     }
 }
@@ -96,6 +132,9 @@ pub struct Decision {
     /// `native`, `emulated` (the host does what the kernel would) or `unavailable`. Left out where it is native.
     #[serde(skip_serializing_if = "is_native", default = "native")]
     pub support: String,
+    /// Of an emulated knob: by what the host acts in the kernel's place, its own limit, one above it, or the node's memory.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub emulation: Option<String>,
     /// What it holds; `None` where it could not be read.
     pub current: Option<WireValue>,
     /// What it is to hold.
@@ -176,8 +215,8 @@ pub struct KnobReport {
     pub value: WireValue,
     /// What another writer last put there.
     pub baseline: WireValue,
-    /// `held`; `pending` while the kernel still works on it; `drifted` where somebody else wrote it and is left alone; `on-hold`
-    /// while its pod is; `releasing` where nobody wants it any more and the baseline is not back yet.
+    /// `held`; `pending` while the kernel still works on it; `drifted` where another writer changed it and is left alone; `paused`
+    /// while its pod is; `releasing` where no lease is left and the baseline is not back yet.
     pub state: String,
     /// The policy whose lease wins, or did until it was released.
     pub policy: String,
@@ -199,6 +238,9 @@ pub struct KnobReport {
     /// What another writer did to it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub drift: Option<String>,
+    /// Of `memory.min` and `memory.low`: which group above grants less than this one holds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub capped: Option<String>,
     /// Until when it is left alone because of that (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hands_off_until: Option<String>,
@@ -239,7 +281,7 @@ pub struct FieldReport {
 
 /// A version of a policy that was asked for and does not run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NewerReport {
+pub struct PendingUpdateReport {
     /// As its entry names it.
     pub module: String,
     /// Whether it is only on its way.
@@ -386,9 +428,15 @@ pub struct PodReport {
     /// The classes of shares that its containers are in.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub classes: Vec<MembershipReport>,
-    /// Whether and until when it is on hold.
+    /// The request to evict it, and what became of that.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub hold: Option<String>,
+    pub eviction: Option<EvictionReport>,
+    /// By whom it is paused, and until when.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub paused: Option<String>,
+    /// Baselines that lie above what its limits give.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub high_baselines: Vec<String>,
 }
 
 /// All about one pod.
@@ -405,7 +453,7 @@ pub struct Explanation {
     /// What is wrong with what was written for it.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub problems: Vec<String>,
-    /// What its owner was told.
+    /// Its events.
     pub events: Vec<serde_json::Value>,
 }
 
@@ -430,12 +478,12 @@ pub struct PolicyReport {
     /// For an artefact: why it is believed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub trusted: Option<String>,
-    /// The roster that this speaks of: they are counted.
+    /// Number of the policy set that is reported, ascending.
     #[serde(default)]
-    pub roster: u64,
+    pub policy_set: u64,
     /// Another version that was asked for and does not run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub newer: Option<NewerReport>,
+    pub pending_update: Option<PendingUpdateReport>,
     /// `running`, `backing-off`, `parked`, `not-loaded` or `fetching`.
     pub health: String,
     /// What went wrong.
@@ -451,7 +499,7 @@ pub struct PolicyReport {
     pub failures: u64,
     /// How long the last one took, in microseconds.
     pub last_evaluation_usec: u64,
-    /// What brings an evaluation about between intervals.
+    /// Triggers that cause an evaluation between intervals.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub triggers: Vec<TriggerReport>,
     /// What is wrong with its ConfigMaps.
@@ -465,7 +513,7 @@ pub struct PolicyReport {
 pub struct DiffReport {
     /// The shadow.
     pub shadow: VersionReport,
-    /// The active policy; `None` = it is compared with whatever is in force.
+    /// The active policy; `None` = it is compared with the values in force.
     pub active: Option<VersionReport>,
     /// The shadow's health: `running`, `backing-off` or `parked`. While it does not run, nothing is compared.
     pub health: String,
@@ -552,6 +600,15 @@ pub struct DiffTotals {
     /// Classes of shares that it defined, and pods and containers that it put into one, that came to nothing.
     #[serde(default)]
     pub classes_withheld: u64,
+    /// What it would publish now, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub resources_withheld: BTreeMap<String, ResourceDecision>,
+    /// Pods that it would have had evicted.
+    #[serde(default)]
+    pub evictions_withheld: u64,
+    /// The latest of them, each with its reason.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub latest_evictions: Vec<String>,
 }
 
 /// Something that a policy asked to be woken by.

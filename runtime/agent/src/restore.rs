@@ -1,128 +1,244 @@
 //! Restoring without an agent: after `kill -9`, or before an uninstall, the journal alone knows what to put back.
 
-use std::borrow::Cow;
+use std::time::{Duration, Instant};
 
-use qosm_host::{Executed, Host, HostError};
+use qosm_host::{Baselines, Executed, Host, HostError, Step, Wanted};
 use qosm_model::knob::{Knob, Level, Target};
 use qosm_model::pod::{ContainerId, PodId};
 use qosm_model::problem::chain;
-use serde::{Deserialize, Serialize};
 
-use crate::agent::Agent;
 use crate::journal::{Entries, Journal, JournalError, Record};
-use crate::report::WireValue;
-use crate::tidy::{Found, compare};
+use crate::ledger::{Found, compare_with_kernel};
 
-/// One knob of the journal, and what became of it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Restored {
-    /// The cgroup.
-    pub cgroup: String,
-    /// The knob.
-    pub knob: String,
-    /// What it holds now.
-    pub value: WireValue,
-    /// `restored` (`would-restore` in a dry run), `already` (it held the baseline), `left` (somebody else wrote it since), `gone`, or
-    /// `failed`.
-    pub outcome: Cow<'static, str>,
-    /// Why, where that needs saying.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub why: Option<String>,
+pub use crate::restored::{ALREADY, FAILED, GONE, LEFT, RESTORED, Restored, UNDER_WAY, WOULD_RESTORE};
+
+/// How long a restore tries.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// How often what could not be put back is tried again.
+    pub retries: u32,
+    /// After what pause. A container that has just ended may count for a moment longer: until then cgroup v1 takes no quota below
+    /// its own.
+    pub pause: Duration,
+    /// How long writes that take their time may take, all together: a `memory.high` that comes down below what is in use.
+    pub slow_writes: Duration,
 }
 
-/// Puts back all that the journal knows, and strikes out what is done. With `dry_run` it only says what it would do.
+impl Default for Patience {
+    fn default() -> Self {
+        Self { retries: 5, pause: Duration::from_millis(200), slow_writes: Duration::from_secs(30) }
+    }
+}
+
+impl Patience {
+    /// An agent's at its end: well within the half minute that a kubelet leaves it.
+    pub(crate) const AT_THE_END: Self =
+        Self { retries: 5, pause: Duration::from_millis(200), slow_writes: Duration::from_secs(10) };
+}
+
+/// How often it is asked whether a slow write has ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// What [`restore`] would do. Nothing is written.
+///
+/// # Errors
+///
+/// [`JournalError`] when the journal cannot be read.
+pub fn would_restore(host: &mut Host, journal: &Journal) -> Result<Vec<Restored>, JournalError> {
+    let mut sorted = Sorted::read(host, journal, &mut Vec::new(), |_| true)?;
+    let plan = host.plan_with_baselines(&sorted.wanted(), &sorted.baselines());
+    for (target, knob, error) in &plan.refused {
+        sorted.end(*target, *knob, FAILED, Some(chain(error)));
+    }
+    for (target, knob, _) in &plan.unchanged {
+        sorted.end(*target, *knob, ALREADY, None);
+    }
+    for step in &plan.steps {
+        sorted.end(step.target, step.knob, WOULD_RESTORE, None);
+    }
+    Ok(sorted.ended)
+}
+
+/// Puts back all that the journal knows, and deletes what is done. What the kernel refuses is tried again; a slow write is
+/// waited for. What is reported as [`FAILED`] or [`UNDER_WAY`] stays in the journal.
 ///
 /// # Errors
 ///
 /// [`JournalError`] when the journal cannot be read or brought up to date.
-pub fn restore(host: &mut Host, journal: &Journal, dry_run: bool) -> Result<Vec<Restored>, JournalError> {
-    let mut restored = Vec::new();
-    let mut wanted = Vec::new();
-    let mut targets: Vec<(Target, Record)> = Vec::new();
-    let mut entries = Entries::default();
-    let mut next = 0;
-    let mut known: Vec<(String, Target)> = Vec::new();
-    for record in journal.records()? {
-        let target = match known.iter().find(|(path, _)| *path == record.cgroup) {
-            Some((_, target)) => *target,
-            None => {
-                next += 1;
-                let target = match record.level {
-                    Level::Container => Target::Container(ContainerId(next)),
-                    Level::Pod | Level::Tier => Target::Pod(PodId(next)),
-                };
-                known.push((record.cgroup.clone(), target));
-                target
+pub fn restore(host: &mut Host, journal: &Journal, patience: &Patience) -> Result<Vec<Restored>, JournalError> {
+    restore_some(host, journal, patience, |_| true)
+}
+
+/// As [`restore`], but only in the cgroups that `is_wanted` says. Of the others nothing is said, and the journal keeps them.
+pub(crate) fn restore_some(
+    host: &mut Host,
+    journal: &Journal,
+    patience: &Patience,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<Restored>, JournalError> {
+    let mut reported = Vec::new();
+    let mut slow_writes = patience.slow_writes;
+    let mut known = Vec::new();
+    for attempt in 0..=patience.retries {
+        let mut sorted = Sorted::read(host, journal, &mut known, &is_wanted)?;
+        sorted.put_back(host, journal, &mut slow_writes);
+        let (left, done): (Vec<_>, Vec<_>) = sorted.ended.into_iter().partition(Restored::is_left_behind);
+        reported.extend(done);
+        journal.commit(&Entries { drop: sorted.struck, ..Entries::default() })?;
+        let is_refused = left.iter().any(|row| row.outcome == FAILED);
+        if !is_refused || attempt == patience.retries {
+            reported.extend(left);
+            break;
+        }
+        std::thread::sleep(patience.pause);
+    }
+    Ok(reported)
+}
+
+/// The journal's records, sorted by what is done with them.
+#[derive(Default)]
+struct Sorted {
+    /// Those that are to be put back.
+    open: Vec<(Target, Record)>,
+    ended: Vec<Restored>,
+    struck: Vec<(Knob, String)>,
+}
+
+impl Sorted {
+    /// `known`: which target each cgroup is, here and in every attempt after this one.
+    fn read(
+        host: &mut Host,
+        journal: &Journal,
+        known: &mut Vec<(String, Target)>,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<Self, JournalError> {
+        let mut sorted = Self::default();
+        for record in journal.records()?.into_iter().filter(|record| is_wanted(&record.cgroup)) {
+            let target = match known.iter().find(|(path, _)| *path == record.cgroup) {
+                Some((_, target)) => *target,
+                None => {
+                    let next = u32::try_from(known.len()).unwrap_or(u32::MAX).saturating_add(1);
+                    let target = match record.level {
+                        Level::Container => Target::Container(ContainerId(next)),
+                        Level::Pod | Level::Tier => Target::Pod(PodId(next)),
+                    };
+                    known.push((record.cgroup.clone(), target));
+                    target
+                }
+            };
+            let found = match host.attach(target, &record.cgroup) {
+                Ok(()) => compare_with_kernel(host, target, &record),
+                Err(error) if error.is_gone() => Found::Gone,
+                Err(error) => Found::Unknown(chain(&error)),
+            };
+            sorted.take(target, record, found);
+        }
+        Ok(sorted)
+    }
+
+    fn take(&mut self, target: Target, record: Record, found: Found) {
+        let row = match found {
+            Found::Ours(_) => return self.open.push((target, record)),
+            Found::Unknown(why) => return self.ended.push(Restored::new(&record, FAILED, Some(why))),
+            Found::Baseline => Restored::new(&record, ALREADY, None),
+            Found::Foreign(value) => {
+                let why = format!("qosm wrote {}, another writer wrote this since", record.written);
+                Restored { value: value.into(), ..Restored::new(&record, LEFT, Some(why)) }
             }
+            Found::Gone => Restored::new(&record, GONE, Some("the cgroup no longer exists".to_owned())),
         };
-        let attached = host.attach(target, &record.cgroup);
-        let found = match attached {
-            Ok(()) if host.identity(target) == Some(record.identity) => {
-                compare(&record, host.read(target, record.knob))
-            }
-            _ => Found::Gone,
+        self.ended.push(row);
+        self.struck.push((record.knob, record.cgroup));
+    }
+
+    fn wanted(&self) -> Vec<Wanted> {
+        let wanted =
+            |(target, record): &(Target, Record)| Wanted { target: *target, knob: record.knob, value: record.baseline };
+        self.open.iter().map(wanted).collect()
+    }
+
+    fn baselines(&self) -> Baselines {
+        self.open.iter().map(|(target, record)| (*target, record.knob)).collect()
+    }
+
+    /// Says what became of one that was to be put back.
+    fn end(&mut self, target: Target, knob: Knob, outcome: &'static str, why: Option<String>) {
+        let Some(place) = self.open.iter().position(|(of, record)| (*of, record.knob) == (target, knob)) else {
+            return;
         };
-        let outcome = |value, outcome, why| Restored {
-            cgroup: record.cgroup.clone(),
-            knob: record.knob.to_string(),
-            value,
-            outcome: Cow::Borrowed(outcome),
-            why,
-        };
-        match found {
-            Found::Ours(_) => {
-                wanted.push(qosm_host::Wanted { target, knob: record.knob, value: record.baseline });
-                targets.push((target, record));
-                continue;
-            }
-            Found::Baseline => restored.push(outcome(record.baseline.into(), "already", None)),
-            Found::Foreign(value) => restored.push(outcome(
-                value.into(),
-                "left",
-                Some(format!("qosm wrote {}, somebody else wrote this since", record.written)),
-            )),
-            Found::Gone => {
-                restored.push(outcome(record.baseline.into(), "gone", Some("the cgroup no longer exists".to_owned())));
+        let (_, record) = self.open.swap_remove(place);
+        let row = Restored::new(&record, outcome, why);
+        if !row.is_left_behind() {
+            self.struck.push((record.knob, record.cgroup));
+        }
+        self.ended.push(row);
+    }
+
+    fn put_back(&mut self, host: &mut Host, journal: &Journal, slow_writes: &mut Duration) {
+        let plan = host.plan_with_baselines(&self.wanted(), &self.baselines());
+        for (target, knob, error) in &plan.refused {
+            self.end(*target, *knob, FAILED, Some(chain(error)));
+        }
+        for (target, knob, _) in &plan.unchanged {
+            self.end(*target, *knob, ALREADY, None);
+        }
+        for part in plan.parts() {
+            self.note(journal, part);
+            for step in part {
+                match host.execute(step) {
+                    Ok(Executed::Done(_)) if plan.is_interim(step) => {}
+                    Ok(Executed::Done(_)) => self.end(step.target, step.knob, RESTORED, None),
+                    Ok(Executed::Pending) => {}
+                    Err(error) if error.is_gone() => self.end(step.target, step.knob, GONE, Some(chain(&error))),
+                    Err(error) => self.end(step.target, step.knob, FAILED, Some(chain(&error))),
+                }
             }
         }
-        entries.drop.push((record.knob, record.cgroup.clone()));
+        self.wait(host, slow_writes);
     }
-    let record_of = |target: Target, knob: Knob| {
-        targets.iter().find(|(known, record)| *known == target && record.knob == knob).map(|(_, record)| record)
-    };
-    let plan = host.plan(&wanted);
-    let mut outcomes = Vec::new();
-    for (target, knob, error) in &plan.refused {
-        outcomes.push((*target, *knob, "failed", Some(chain(error))));
-    }
-    for (target, knob, _) in &plan.unchanged {
-        outcomes.push((*target, *knob, "already", None));
-    }
-    let done = if dry_run { "would-restore" } else { "restored" };
-    for step in &plan.steps {
-        let result = if dry_run { Ok(Executed::Done(step.to)) } else { host.execute(step) };
-        match result {
-            Ok(_) => outcomes.push((step.target, step.knob, done, None)),
-            Err(error) => outcomes.push((step.target, step.knob, "failed", Some(chain(&error)))),
-        }
-    }
-    for (target, knob, outcome, why) in outcomes {
-        let Some(record) = record_of(target, knob) else { continue };
-        if outcome != "failed" {
-            entries.drop.push((knob, record.cgroup.clone()));
-        }
-        restored.push(Restored {
-            cgroup: record.cgroup.clone(),
-            knob: knob.to_string(),
-            value: record.baseline.into(),
-            outcome: Cow::Borrowed(outcome),
-            why,
+
+    /// Journals what is about to be written, so that the next restore continues one that was killed half way: a bound that comes down
+    /// in steps then has a value that neither the agent nor another writer set. A journal that cannot be written, on a full disk,
+    /// does not stop the restore.
+    fn note(&self, journal: &Journal, steps: &[Step]) {
+        let noted = steps.iter().filter_map(|step| {
+            let (_, record) = self.open.iter().find(|(of, record)| (*of, record.knob) == (step.target, step.knob))?;
+            Some(Record { previous: step.from, written: step.to, ..record.clone() })
         });
+        let put: Vec<Record> = noted.collect();
+        if !put.is_empty()
+            && let Err(error) = journal.commit(&Entries { put, ..Entries::default() })
+        {
+            tracing::warn!(error = chain(&error), "what is put back is not written down first");
+        }
     }
-    if !dry_run {
-        journal.commit(&entries)?;
+
+    /// Waits for the writes that take their time, for as long as is left.
+    #[expect(clippy::disallowed_methods, reason = "also runs without an agent, and has to end")]
+    fn wait(&mut self, host: &mut Host, left: &mut Duration) {
+        let begun = Instant::now();
+        while !self.open.is_empty() && !host.under_way().is_empty() {
+            for (target, knob, result) in host.finished() {
+                match result {
+                    Ok(_) => self.end(target, knob, RESTORED, None),
+                    Err(error) if error.is_gone() => self.end(target, knob, GONE, Some(chain(&error))),
+                    Err(error) => self.end(target, knob, FAILED, Some(chain(&error))),
+                }
+            }
+            if begun.elapsed() >= *left {
+                break;
+            }
+            if !host.under_way().is_empty() {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+        }
+        *left = left.saturating_sub(begun.elapsed());
+        for (target, record) in std::mem::take(&mut self.open) {
+            let now = host.read(target, record.knob).map_or_else(|error| chain(&error), |value| value.to_string());
+            let why = format!("the kernel is still at it: it stands at {now}; run `qosm restore` again");
+            self.ended.push(Restored::new(&record, UNDER_WAY, Some(why)));
+        }
     }
-    Ok(restored)
 }
 
 /// Removes the cgroups that qosm made, the innermost first. What is in use is named, with the kernel's refusal, and stays written
@@ -131,9 +247,9 @@ pub fn restore(host: &mut Host, journal: &Journal, dry_run: bool) -> Result<Vec<
 /// # Errors
 ///
 /// [`JournalError`] when the journal cannot be read or brought up to date.
-pub fn remove_made(host: &mut Host, journal: &Journal) -> Result<Vec<Removal>, JournalError> {
+pub fn remove_created(host: &mut Host, journal: &Journal) -> Result<Vec<Removal>, JournalError> {
     let mut removals = Vec::new();
-    for cgroup in journal.made()?.into_iter().rev() {
+    for cgroup in journal.created()?.into_iter().rev() {
         let outcome = host.remove(&cgroup);
         removals.push(Removal { cgroup, outcome });
     }
@@ -150,37 +266,4 @@ pub struct Removal {
     pub cgroup: String,
     /// What the kernel said.
     pub outcome: Result<(), HostError>,
-}
-
-impl Agent {
-    /// What a restore would put back, or (`after` it) what became of each of these knobs.
-    pub(crate) fn restorable(&self) -> Vec<(Target, Knob, Restored)> {
-        self.held
-            .iter()
-            .map(|(&(target, knob), held)| {
-                let restored = Restored {
-                    cgroup: held.cgroup.clone(),
-                    knob: knob.to_string(),
-                    value: held.baseline.into(),
-                    outcome: Cow::Borrowed("would-restore"),
-                    why: None,
-                };
-                (target, knob, restored)
-            })
-            .collect()
-    }
-
-    /// What became of knobs that were to be restored.
-    pub(crate) fn restored(&self, before: Vec<(Target, Knob, Restored)>) -> Vec<Restored> {
-        let outcome = |(target, knob, row): (Target, Knob, Restored)| {
-            let key = (target, knob);
-            let (outcome, why) = match (self.held.contains_key(&key), self.refusals.get(&key)) {
-                (false, _) => ("restored", None),
-                (true, Some(refusal)) => ("failed", Some(refusal.why.clone())),
-                (true, None) => ("left", Some("on hold, or somebody else wrote it lately".to_owned())),
-            };
-            Restored { outcome: Cow::Borrowed(outcome), why, ..row }
-        };
-        before.into_iter().map(outcome).collect()
-    }
 }

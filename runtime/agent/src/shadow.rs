@@ -1,30 +1,27 @@
-//! Shadow: a policy that is evaluated on what everybody else sees, and whose settings are compared instead of written.
+//! Shadow: a policy that is evaluated on the same columns as the others, and whose settings are compared instead of written.
 //!
-//! What it asks for goes into a stack of leases of its own, which nothing but the comparison looks at: no verdict is taken from it,
-//! so there is nothing to plan, to journal or to write. Its events are counted and go no further, and what it saves is kept under
-//! a key of its own.
+//! Its settings go into a stack of leases of its own, which only the comparison reads: they are not resolved, planned, journalled or
+//! written. Its events are counted and not sent, and its saved state is kept under a key of its own.
 //!
 //! It sees the node as the active policies shape it: the quotas in the column of bandwidths are those in force, and their baselines
 //! are what lies beneath the active leases. So each tick answers one question, "what would this version do next, standing where the
-//! active one stands?", and an error does not add up. Where each version would have led a node by itself is what a replay of both
-//! tells ([`crate::versus`]).
+//! active one stands?", and an error does not add up. A replay of both ([`crate::compare`]) shows where each version would have led a
+//! node by itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use qosm_engine::Staged;
+use qosm_model::eviction::Eviction;
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::lease::{Leases, Timestamp};
-use qosm_model::setting::Setting;
+use qosm_model::node_resource::{Offer, ResourceName};
 
-use crate::agent::{Agent, Unloaded};
-use crate::arbitrate::log;
-use crate::policy::{Health, Now, Policy};
+use crate::now::Now;
 
 /// What a shadow would do.
 #[derive(Debug, Default)]
 pub(crate) struct Shadow {
-    /// The active policy that it is compared with; `None` = whatever is in force.
+    /// The active policy that it is compared with; `None` = the values in force.
     pub(crate) of: Option<Arc<str>>,
     /// What it would hold. Never applied.
     pub(crate) leases: Leases,
@@ -43,13 +40,22 @@ pub(crate) struct Totals {
     /// How many of them found a difference.
     pub(crate) differing_ticks: u64,
     pub(crate) counts: BTreeMap<Knob, Counts>,
-    /// Events that pods' owners were not told.
+    /// Events that were not sent.
     pub(crate) events_withheld: u64,
     /// Containers' pages that were not moved.
     pub(crate) migrations_withheld: u64,
     /// Definitions of classes, and members of them.
     pub(crate) classes_withheld: u64,
+    /// What it would publish.
+    pub(crate) resources_withheld: BTreeMap<ResourceName, (Offer, Arc<str>)>,
+    /// Pods that it would have had evicted.
+    pub(crate) evictions_withheld: u64,
+    /// The latest of them, each with its reason.
+    pub(crate) latest_evictions: VecDeque<String>,
 }
+
+/// How many of a shadow's evictions are shown.
+const SHOWN_EVICTIONS: usize = 20;
 
 /// How two versions' settings of one knob differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -130,7 +136,7 @@ pub(crate) struct Comparison {
 
 impl Comparison {
     /// Compares what `of` holds in `active` with what the shadow would hold. Without `of`, each knob that the shadow asks for is
-    /// compared with whoever has it; knobs that it does not ask for are none of its business then.
+    /// compared with the policy that holds it; knobs that it does not ask for are not compared then.
     pub(crate) fn new(active: &Leases, of: Option<&str>, shadow: &Leases) -> Self {
         let mut comparison = Self::default();
         let theirs = |target, knob| {
@@ -163,7 +169,18 @@ impl Comparison {
 }
 
 impl Shadow {
-    fn compared(&mut self, comparison: Comparison, now: Now) {
+    /// Notes who would have been evicted. To the shadow, nobody answers.
+    pub(crate) fn evict(&mut self, pod: &str, wanted: &Eviction) {
+        let totals = &mut self.totals;
+        totals.evictions_withheld += 1;
+        if totals.latest_evictions.len() >= SHOWN_EVICTIONS {
+            totals.latest_evictions.pop_front();
+        }
+        let (urgency, reason, message) = (wanted.urgency.as_str(), &wanted.reason, &wanted.message);
+        totals.latest_evictions.push_back(format!("{pod} ({urgency}, {reason}): {message}"));
+    }
+
+    pub(crate) fn compared(&mut self, comparison: Comparison, now: Now) {
         let totals = &mut self.totals;
         totals.since.get_or_insert(now.wall);
         totals.ticks += 1;
@@ -172,140 +189,6 @@ impl Shadow {
             totals.counts.entry(knob).or_default().add(counts);
         }
         self.now = Some(comparison);
-    }
-}
-
-/// A shadow that cannot be compared as asked.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ShadowError {
-    /// `shadowOf` beside a policy that counts.
-    #[error("policy `{0}` has `shadowOf` but is active; add `mode: shadow`, or take `shadowOf` away")]
-    NotAShadow(String),
-    /// `shadowOf` names no active policy.
-    #[error("policy `{policy}`: shadowOf: no active policy `{of}` is configured; there are: {known}")]
-    Unknown {
-        /// The shadow.
-        policy: String,
-        /// What it names.
-        of: String,
-        /// What there is.
-        known: String,
-    },
-}
-
-/// Finds out which active policy each shadow is compared with: the one that its entry names, else the first whose module gives
-/// itself the same name. A shadow that saved nothing yet begins with what that policy saved, as a new version of it would.
-///
-/// # Errors
-///
-/// [`ShadowError`] names the entry that does not fit.
-pub(crate) fn pair(policies: &mut [Policy], unloaded: &[Unloaded]) -> Result<(), ShadowError> {
-    let mut pairs = Vec::new();
-    for (place, policy) in policies.iter().enumerate() {
-        let active = || policies.iter().filter(|other| other.mode().is_active());
-        let named = policy.shadow_of();
-        if policy.mode().is_active() {
-            if named.is_some() {
-                return Err(ShadowError::NotAShadow(policy.name().to_string()));
-            }
-            continue;
-        }
-        let found = match named {
-            Some(named) => active().find(|other| **other.name() == *named),
-            None => active().find(|other| other.description.name == policy.description.name),
-        };
-        // A policy that is there but was not loaded holds nothing: then all that the shadow asks for is its own.
-        let is_unloaded = |of: &str| unloaded.iter().any(|other| other.mode.is_active() && other.policy == of);
-        let of = match (found, named) {
-            (Some(found), _) => Some(Arc::clone(found.name())),
-            (None, Some(named)) if is_unloaded(named) => Some(named.into()),
-            (None, Some(named)) => {
-                return Err(ShadowError::Unknown {
-                    policy: policy.name().to_string(),
-                    of: named.to_owned(),
-                    known: active().map(|other| other.name().to_string()).collect::<Vec<_>>().join(", "),
-                });
-            }
-            (None, None) => None,
-        };
-        let state = found.filter(|_| policy.saved().is_empty()).map(|found| found.saved().to_vec());
-        pairs.push((place, of, state));
-    }
-    for (place, of, state) in pairs {
-        let Some(policy) = policies.get_mut(place) else { continue };
-        if let Some(state) = state {
-            policy.begin_with(&state);
-        }
-        if let Some(shadow) = &mut policy.shadow {
-            shadow.of = of;
-        }
-    }
-    Ok(())
-}
-
-impl Agent {
-    /// Takes what a shadow staged: its leases change, and nothing else does. What a module may stage is taken apart field by field,
-    /// so that whatever is added to it has to be kept from the node here.
-    pub(crate) fn take_shadowed(&mut self, place: usize, staged: Vec<Staged>, anew: bool, now: Now) {
-        let Some(policy) = self.policies.get_mut(place) else { return };
-        let (holder, key) = (policy.holder.clone(), policy.state_key());
-        let Some(shadow) = &mut policy.shadow else { return };
-        let mut undeclared: BTreeSet<_> =
-            if anew { shadow.leases.held_by(&holder.policy).collect() } else { BTreeSet::new() };
-        for part in staged {
-            let Staged { settings, events, rejections: _, state, log: lines, log_dropped: _ } = part;
-            log(&holder.policy, &lines);
-            shadow.totals.events_withheld += u64::try_from(events.len()).unwrap_or(u64::MAX);
-            if let Some(state) = state {
-                self.unsaved.retain(|(name, _)| *name != key);
-                self.unsaved.push((key.clone(), state));
-            }
-            for setting in settings {
-                match setting {
-                    Setting::Hold { target, knob, value, reason } => {
-                        undeclared.remove(&(target, knob));
-                        shadow.leases.hold(&holder, target, knob, value, reason, now.wall);
-                    }
-                    Setting::Release { target, knob } => {
-                        shadow.leases.release(&holder.policy, target, knob);
-                    }
-                    // It is not told of any progress: as far as it sees, the migration waits in line.
-                    Setting::Migrate(_) => shadow.totals.migrations_withheld += 1,
-                    Setting::StopMigration { container: _ } => {}
-                    // Nor does it see classes of its own: to it, none is in force.
-                    Setting::DefineClass { .. } | Setting::AssignClass { .. } => shadow.totals.classes_withheld += 1,
-                    Setting::UndefineClass { class: _ } | Setting::ReleaseClass { target: _ } => {}
-                }
-            }
-        }
-        for (target, knob) in undeclared {
-            shadow.leases.release(&holder.policy, target, knob);
-        }
-    }
-
-    /// Compares each shadow that runs with what it stands beside.
-    pub(crate) fn compare_shadows(&mut self, now: Now) {
-        for policy in &mut self.policies {
-            let name = Arc::clone(policy.name());
-            let runs = policy.health == Health::Running && policy.evaluations > 0;
-            let Some(shadow) = &mut policy.shadow else { continue };
-            if !runs {
-                shadow.now = None;
-                continue;
-            }
-            let comparison = Comparison::new(&self.leases, shadow.of.as_deref(), &shadow.leases);
-            self.metrics.compared(&name, &comparison);
-            shadow.compared(comparison, now);
-        }
-    }
-
-    /// Nobody holds anything on this target any more, in the light or in the shadow. Names the knobs that were held.
-    pub(crate) fn forget_leases(&mut self, target: Target) {
-        self.leases.forget(target);
-        for shadow in self.policies.iter_mut().filter_map(|policy| policy.shadow.as_mut()) {
-            shadow.leases.forget(target);
-        }
     }
 }
 
@@ -323,7 +206,7 @@ mod tests {
         let mut leases = Leases::default();
         for &(policy, priority, target, knob, value) in rows {
             let holder = Holder { policy: policy.into(), priority: Priority(priority) };
-            leases.hold(&holder, target, knob, Value::Number(value), "".into(), Timestamp(0));
+            leases.acquire(&holder, target, knob, Value::Number(value), "".into(), Timestamp(0));
         }
         leases
     }

@@ -1,12 +1,19 @@
 //! The table of pods and containers: who has which id, and whose cgroups are at hand.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use qosm_model::knob::Target;
-use qosm_model::pod::{ContainerId, ContainerState, Pod, PodId};
+use qosm_model::lease::Timestamp;
+use qosm_model::pod::{ContainerId, ContainerState, KubeQos, Pod, PodId};
+use qosm_model::problem::Problem;
 
-use crate::hold;
+use crate::pause;
+use crate::pause::Pause;
+
+use self::claims::Claims;
+
+pub(crate) use self::pauses::PauseChanges;
 
 /// A container of a pod in the table.
 #[derive(Clone, Debug)]
@@ -23,16 +30,16 @@ pub(crate) struct ContainerEntry {
 pub(crate) struct PodEntry {
     pub(crate) id: PodId,
     /// As the source gave it.
-    pub(crate) given: Pod,
+    pub(crate) pod: Pod,
     /// As policies see it: a container whose cgroup is not there yet is still waiting.
     pub(crate) view: Pod,
-    /// Parallel to `given.containers`.
+    /// Parallel to `pod.containers`.
     pub(crate) containers: Vec<ContainerEntry>,
     /// The pod's own cgroup is there and open.
     pub(crate) attached: bool,
     /// The agent made its cgroups and removes them again.
-    pub(crate) made: bool,
-    /// What policies are told of it.
+    pub(crate) is_created: bool,
+    /// Whether policies may act on it.
     pub(crate) access: Access,
 }
 
@@ -42,17 +49,17 @@ pub(crate) enum Access {
     /// They may.
     #[default]
     Open,
-    /// On hold: to policies it stays as it was when the hold began, so that what they reckon for the groups above it still
-    /// counts what it holds. One that was on hold from the start is as good as not configured.
-    OnHold,
+    /// Paused: policies see it as it was when the pause began, so that the values that they compute for the groups above it still
+    /// count it. One that was paused from the start is as good as not configured.
+    Paused,
     /// In a namespace that the guard rails protect: as good as not configured.
     Protected,
 }
 
 impl PodEntry {
-    /// Brings the view in line with what is attached. `true` if that changes it.
+    /// Updates the view after cgroups were attached. `true` if that changes it.
     pub(crate) fn refresh_view(&mut self) -> bool {
-        let mut view = self.given.clone();
+        let mut view = self.pod.clone();
         for (container, entry) in view.containers.iter_mut().zip(&self.containers) {
             if container.state == ContainerState::Running && !entry.attached {
                 container.state = ContainerState::Waiting;
@@ -65,10 +72,10 @@ impl PodEntry {
 
     /// Whether all that could be there is attached.
     pub(crate) fn complete(&self) -> bool {
-        !self.given.active
+        !self.pod.active
             || (self.attached
                 && self
-                    .given
+                    .pod
                     .containers
                     .iter()
                     .zip(&self.containers)
@@ -95,8 +102,31 @@ pub(crate) struct Changes {
     pub(crate) upserted: Vec<PodId>,
     /// Pods that are gone; their entries are handed over for tidying up.
     pub(crate) removed: Vec<PodEntry>,
+    /// Pods whose memory is specified anew.
+    pub(crate) resized: Vec<PodId>,
     /// Containers that are gone from pods that stay, with the pod and their names.
     pub(crate) gone: Vec<GoneContainer>,
+    /// Pods that were not taken, since another has their UID.
+    pub(crate) refused: Vec<RefusedPod>,
+}
+
+/// A pod that was not taken.
+#[derive(Clone, Debug)]
+pub(crate) struct RefusedPod {
+    pub(crate) pod: Pod,
+    /// Namespace and name of the pod that has its UID.
+    pub(crate) holder: String,
+}
+
+impl RefusedPod {
+    pub(crate) fn problem(&self) -> Problem {
+        let Self { pod, holder } = self;
+        Problem {
+            object: format!("pod {}", pod.key()),
+            field: Some("metadata.uid".to_owned()),
+            message: format!("pod {holder} has the UID {}; this pod is left alone, give it a UID of its own", pod.uid),
+        }
+    }
 }
 
 /// What each tick needs to know of all pods, without going through them: that alone would cost as much as many reads.
@@ -106,15 +136,25 @@ pub(crate) struct Standing {
     pub(crate) running: Vec<ContainerId>,
     /// The open cgroups of active pods and of their containers.
     pub(crate) groups: Vec<Target>,
+    /// Containers whose cgroups are open and that could have CPUs for themselves alone.
+    pub(crate) pinnable: Vec<ContainerId>,
     /// Pods that wait for a cgroup.
     pub(crate) incomplete: Vec<PodId>,
-    /// Pods that carry the annotation of a hold.
+    /// Pods that carry the annotation of a pause.
     pub(crate) annotated: Vec<PodId>,
+}
+
+/// What a pod and its containers request and are limited to of memory.
+fn memory_of(pod: &Pod) -> impl PartialEq + use<> {
+    let containers = pod.containers.iter();
+    let of_containers: Vec<_> =
+        containers.map(|one| (one.name.clone(), one.memory_request, one.memory_limit)).collect();
+    (pod.memory_request, pod.memory_limit, of_containers)
 }
 
 /// All pods of the node. A copy of the table shares the entries with it until they change.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pods {
+pub(crate) struct PodTable {
     standing: Standing,
     /// The standing no longer holds.
     changed: bool,
@@ -123,9 +163,21 @@ pub(crate) struct Pods {
     owners: HashMap<ContainerId, (PodId, usize)>,
     next_pod: u32,
     next_container: u32,
+    /// Pods that are paused.
+    pauses: HashMap<PodId, Pause>,
+    /// What an operator paused, whether or not the pod is there.
+    operator_pauses: BTreeMap<String, Pause>,
+    are_pauses_ended: bool,
+    /// Pods that went, until their cgroups are closed.
+    leaving: Vec<PodEntry>,
+    leaving_containers: Vec<GoneContainer>,
+    /// Cgroups that pods claim and do not get.
+    claims: Claims,
+    /// When the memory of pods was last specified anew.
+    resized: HashMap<PodId, Timestamp>,
 }
 
-impl Pods {
+impl PodTable {
     pub(crate) fn get(&self, id: PodId) -> Option<&PodEntry> {
         self.entries.get(&id).map(Arc::as_ref)
     }
@@ -148,22 +200,24 @@ impl Pods {
     /// How all pods stand; worked out anew where something changed.
     pub(crate) fn standing(&mut self) -> &Standing {
         if std::mem::take(&mut self.changed) {
-            let Standing { running, groups, incomplete, annotated } = &mut self.standing;
+            let Standing { running, groups, pinnable, incomplete, annotated } = &mut self.standing;
             running.clear();
             groups.clear();
+            pinnable.clear();
             incomplete.clear();
             annotated.clear();
             for entry in self.entries.values() {
                 let open = || entry.containers.iter().filter(|container| container.attached).map(|open| open.id);
                 running.extend(open());
-                if entry.given.active {
+                pinnable.extend(self::pinnable(entry));
+                if entry.pod.active {
                     groups.extend(entry.attached.then_some(Target::Pod(entry.id)));
                     groups.extend(open().map(Target::Container));
                 }
                 if !entry.complete() {
                     incomplete.push(entry.id);
                 }
-                if entry.given.annotations.contains_key(hold::ANNOTATION) {
+                if pause::is_annotated(&entry.pod) {
                     annotated.push(entry.id);
                 }
             }
@@ -182,6 +236,86 @@ impl Pods {
 
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// All that has left and is still open, pods with their containers first.
+    pub(crate) fn leaving_targets(&self) -> Vec<Target> {
+        let pods = self.leaving.iter().flat_map(PodEntry::targets);
+        pods.chain(self.leaving_containers.iter().map(|gone| Target::Container(gone.id))).collect()
+    }
+
+    /// Takes out what has left: pods, and containers of pods that stay.
+    pub(crate) fn take_leaving(&mut self) -> (Vec<PodEntry>, Vec<GoneContainer>) {
+        (std::mem::take(&mut self.leaving), std::mem::take(&mut self.leaving_containers))
+    }
+
+    /// Keeps what has left until its cgroups are closed.
+    pub(crate) fn leave(&mut self, removed: Vec<PodEntry>, gone: Vec<GoneContainer>) {
+        for entry in removed {
+            self.pauses.remove(&entry.id);
+            self.resized.remove(&entry.id);
+            for target in entry.targets() {
+                self.forget_claim(target);
+            }
+            self.leaving.push(entry);
+        }
+        for container in &gone {
+            self.forget_claim(Target::Container(container.id));
+        }
+        self.leaving_containers.extend(gone);
+    }
+
+    /// The memory of these pods is specified anew.
+    pub(crate) fn note_resized(&mut self, pods: Vec<PodId>, now: Timestamp) {
+        self.resized.extend(pods.into_iter().map(|id| (id, now)));
+    }
+
+    /// When the memory of the pod that a target is or belongs to was last specified anew.
+    pub(crate) fn resized(&self, target: Target) -> Option<Timestamp> {
+        self.resized.get(&self.of(target)?.id).copied()
+    }
+
+    /// Marks pods in namespaces that policies must not touch.
+    pub(crate) fn protect(&mut self, pods: &[PodId], namespaces: &BTreeSet<String>) {
+        for &id in pods {
+            if let Some(entry) = self.get_mut(id)
+                && namespaces.contains(&entry.pod.namespace)
+            {
+                entry.access = Access::Protected;
+            }
+        }
+    }
+
+    /// The cgroups of a pod and its containers are open.
+    pub(crate) fn attach(&mut self, id: PodId, opened: &[Target]) {
+        let Some(entry) = self.get_mut(id) else { return };
+        for &target in opened {
+            match target {
+                Target::Pod(_) => entry.attached = true,
+                Target::Container(container) => {
+                    if let Some(known) = entry.containers.iter_mut().find(|known| known.id == container) {
+                        known.attached = true;
+                    }
+                }
+                Target::Tier(_) => {}
+            }
+        }
+        entry.refresh_view();
+    }
+
+    /// Containers with open cgroups of the active pods that `is_wanted` says, in the order of their ids.
+    pub(crate) fn containers_of(&self, is_wanted: impl Fn(PodId) -> bool) -> Vec<ContainerId> {
+        let entries = self.iter().filter(|entry| entry.pod.active && is_wanted(entry.id));
+        let open = entries.flat_map(|entry| entry.containers.iter().filter(|container| container.attached));
+        let mut containers: Vec<_> = open.map(|container| container.id).collect();
+        containers.sort_unstable();
+        containers
+    }
+
+    /// Containers whose cgroups are open, pod by pod.
+    pub(crate) fn open_containers(&self) -> impl Iterator<Item = ContainerId> {
+        let containers = self.iter().flat_map(|entry| &entry.containers);
+        containers.filter(|container| container.attached).map(|container| container.id)
     }
 
     /// The pod that a container belongs to, and its place in it.
@@ -212,17 +346,30 @@ impl Pods {
     }
 
     /// Takes the pods that a source now knows. Containers that a status shows under another id count as new ones.
+    ///
+    /// There is one pod of each UID: the first of the list. The others are refused. The lister knows whose the UID is.
     pub(crate) fn update(&mut self, pods: Vec<Pod>) -> Changes {
         self.changed = true;
         let mut changes = Changes::default();
         let mut stale: HashMap<String, PodId> = std::mem::take(&mut self.by_uid);
         for pod in pods {
-            let known = stale.remove(&pod.uid);
+            if let Some(holder) = self.by_uid.get(&pod.uid).and_then(|id| self.entries.get(id)) {
+                let holder = holder.pod.key();
+                changes.refused.push(RefusedPod { pod, holder });
+                continue;
+            }
+            // Another pod that now has the UID is another pod: nothing that was held for the one before is handed on to it.
+            let is_same = |id: &PodId| self.entries.get(id).is_some_and(|entry| entry.pod.key() == pod.key());
+            let known = stale.get(&pod.uid).copied().filter(is_same);
             let id = match known {
                 Some(id) => {
+                    stale.remove(&pod.uid);
                     self.by_uid.insert(pod.uid.clone(), id);
-                    if self.entries.get(&id).is_some_and(|entry| entry.given == pod) {
+                    if self.entries.get(&id).is_some_and(|entry| entry.pod == pod) {
                         continue;
+                    }
+                    if self.entries.get(&id).is_some_and(|entry| memory_of(&entry.pod) != memory_of(&pod)) {
+                        changes.resized.push(id);
                     }
                     self.replace(id, pod, &mut changes.gone);
                     id
@@ -254,10 +401,10 @@ impl Pods {
         let mut entry = PodEntry {
             id,
             view: pod.clone(),
-            given: pod,
+            pod,
             containers,
             attached: false,
-            made: false,
+            is_created: false,
             access: Access::Open,
         };
         entry.refresh_view();
@@ -267,7 +414,7 @@ impl Pods {
 
     fn replace(&mut self, id: PodId, pod: Pod, gone: &mut Vec<GoneContainer>) {
         let Some(mut entry) = self.entries.remove(&id).map(Arc::unwrap_or_clone) else { return self.insert(id, pod) };
-        let mut old: Vec<_> = entry.given.containers.iter().zip(std::mem::take(&mut entry.containers)).collect();
+        let mut old: Vec<_> = entry.pod.containers.iter().zip(std::mem::take(&mut entry.containers)).collect();
         let containers = pod
             .containers
             .iter()
@@ -284,7 +431,7 @@ impl Pods {
             gone.push(GoneContainer { id: container.id, pod: id, name: was.name.clone() });
         }
         entry.containers = containers;
-        entry.given = pod;
+        entry.pod = pod;
         entry.refresh_view();
         self.own(&entry);
         self.entries.insert(id, Arc::new(entry));
@@ -312,3 +459,25 @@ impl Pods {
         }
     }
 }
+
+/// Containers of a pod that could have exclusive CPUs.
+fn pinnable(entry: &PodEntry) -> impl Iterator<Item = ContainerId> {
+    let open = entry.containers.iter().enumerate().filter(|(_, container)| container.attached);
+    open.filter(|(place, _)| pinnable_cpus(&entry.pod, *place).is_some()).map(|(_, container)| container.id)
+}
+
+/// How many CPUs the kubelet's static policy would set aside for a container: those of a Guaranteed pod that ask for whole ones.
+pub(crate) fn pinnable_cpus(pod: &Pod, place: usize) -> Option<u32> {
+    let container = pod.containers.get(place)?;
+    let limit = container.cpu_limit?.0;
+    let is_whole = pod.kube_qos == KubeQos::Guaranteed && limit > 0 && limit % 1000 == 0;
+    let runs = pod.active && container.state == ContainerState::Running;
+    (is_whole && runs).then(|| u32::try_from(limit / 1000).ok())?
+}
+
+mod claims;
+mod pauses;
+mod subject;
+
+#[cfg(test)]
+mod tests;

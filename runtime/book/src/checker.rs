@@ -1,15 +1,15 @@
-//! Does with each block what its marking says.
+//! Does with each block what its annotation says.
 
 use std::io;
 use std::process::Command as Process;
 
+use crate::annotation::Annotation;
 use crate::commands::{self, Audience, Command};
-use crate::marking::Marking;
 use crate::messages::Messages;
 use crate::page::{Block, Fence, Page};
 use crate::repository::{Programs, Repository};
 use crate::session::{self, Step};
-use crate::{Complaint, documents};
+use crate::{Finding, documents};
 
 /// Holds pages against the programs that they are about.
 #[derive(Debug)]
@@ -31,43 +31,43 @@ impl Checker {
     }
 
     /// What does not hold in a page.
-    pub fn check(&self, page: &Page) -> Vec<Complaint> {
-        let mut complaints = Vec::new();
-        let mut complain = |line, what| complaints.push(Complaint { page: page.path.clone(), line, what });
+    pub fn check(&self, page: &Page) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let mut report = |line, what| findings.push(Finding { page: page.path.clone(), line, what });
         let mut session = Vec::new();
         for block in &page.blocks {
-            let marking = match &block.fence {
-                Fence::Info(info) => Marking::parse(info),
+            let annotation = match &block.fence {
+                Fence::Info(info) => Annotation::parse(info),
                 Fence::Indent => {
-                    self.indented(page, block).into_iter().for_each(|(line, what)| complain(line, what));
+                    self.indented(page, block).into_iter().for_each(|(line, what)| report(line, what));
                     continue;
                 }
             };
-            match marking {
-                Err(unmarked) => complain(block.line, unmarked.to_string()),
-                Ok(Marking::Session) => match session::steps(block.line + 1, &block.text) {
+            match annotation {
+                Err(unannotated) => report(block.line, unannotated.to_string()),
+                Ok(Annotation::Session) => match session::steps(block.line + 1, &block.text) {
                     Ok(steps) => session.extend(steps),
-                    Err(line) => complain(block.line + 1 + line, "there is no `$ ` before this line".to_owned()),
+                    Err(line) => report(block.line + 1 + line, "there is no `$ ` before this line".to_owned()),
                 },
-                Ok(Marking::Script) => {
+                Ok(Annotation::Script) => {
                     session.push(Step { line: block.line + 1, command: block.text.clone(), expected: None });
                 }
-                Ok(marking) => self.held(&marking, block).into_iter().for_each(|(line, what)| complain(line, what)),
+                Ok(annotation) => self.held(&annotation, block).into_iter().for_each(|(line, what)| report(line, what)),
             }
         }
-        self.played(&session).into_iter().for_each(|(line, what)| complain(line, what));
-        complaints
+        self.played(&session).into_iter().for_each(|(line, what)| report(line, what));
+        findings
     }
 
     /// What stands in a block that is not run. Rust is compiled elsewhere.
-    fn held(&self, marking: &Marking, block: &Block) -> Vec<(usize, String)> {
+    fn held(&self, annotation: &Annotation, block: &Block) -> Vec<(usize, String)> {
         let whole = |checked: Result<(), String>| checked.err().map(|what| (block.line, what)).into_iter().collect();
-        match marking {
-            Marking::Rust | Marking::Text | Marking::Session | Marking::Script => Vec::new(),
-            Marking::Commands(_) => self.understood(block.line + 1, &typed(&block.text)),
-            Marking::Document(kind) => whole(documents::check(&self.repository, &self.programs, kind, &block.text)),
-            Marking::CargoToml => whole(cargo_toml(&block.text)),
-            Marking::Systemd => {
+        match annotation {
+            Annotation::Rust | Annotation::Text | Annotation::Session | Annotation::Script => Vec::new(),
+            Annotation::Commands(_) => self.understood(block.line + 1, &typed(&block.text)),
+            Annotation::Document(kind) => whole(documents::check(&self.repository, &self.programs, kind, &block.text)),
+            Annotation::CargoToml => whole(cargo_toml(&block.text)),
+            Annotation::Systemd => {
                 let commands: String = block
                     .text
                     .lines()
@@ -78,9 +78,9 @@ impl Checker {
                     .collect();
                 self.understood(block.line + 1, &commands)
             }
-            Marking::Rego => whole(rego(&block.text)),
-            Marking::Excerpt(path) => whole(self.excerpt(path, &block.text)),
-            Marking::Message => {
+            Annotation::Rego => whole(rego(&block.text)),
+            Annotation::Excerpt(path) => whole(self.excerpt(path, &block.text)),
+            Annotation::Message => {
                 let lines = (1..).zip(block.text.lines());
                 lines
                     .filter_map(|(number, line)| {
@@ -186,12 +186,12 @@ fn cargo_toml(text: &str) -> Result<(), String> {
 
 /// Whether `opa` takes it, and would write it so.
 fn rego(text: &str) -> Result<(), String> {
-    let said = |error: io::Error| format!("`opa` cannot be run: {error}");
-    let folder = tempfile::tempdir().map_err(said)?;
+    let failed = |error: io::Error| format!("`opa` cannot be run: {error}");
+    let folder = tempfile::tempdir().map_err(failed)?;
     let file = folder.path().join("block.rego");
-    std::fs::write(&file, text).map_err(said)?;
+    std::fs::write(&file, text).map_err(failed)?;
     for arguments in [&["check", "--v1-compatible"][..], &["fmt", "--fail", "--diff"]] {
-        let output = Process::new("opa").args(arguments).arg(&file).output().map_err(said)?;
+        let output = Process::new("opa").args(arguments).arg(&file).output().map_err(failed)?;
         if !output.status.success() {
             let all = [output.stdout, output.stderr].concat();
             return Err(format!("`opa {}`: {}", arguments.join(" "), String::from_utf8_lossy(&all).trim()));

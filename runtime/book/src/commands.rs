@@ -1,4 +1,4 @@
-//! Commands that are not run here: whoever they are for must understand them, so that a flag or verb that is renamed is noticed.
+//! Checks commands in the docs with their own parsers, so that a flag or verb that is renamed is noticed.
 //!
 //! `qosm` and `cargo xtask` are asked by their own parsers, with `--help` behind the words; `make` by its Makefile; values for the
 //! chart by their schema; paths into the repository by whether they are there.
@@ -12,7 +12,7 @@ use crate::documents;
 use crate::repository::{Programs, Repository};
 
 /// Folders of the repository by which a word is taken for a path in it.
-const FOLDERS: [&str; 7] = ["benches/", "deploy/", "docs/", "examples/", "policies/", "runtime/", "sdk/"];
+const FOLDERS: [&str; 8] = ["benches/", "deploy/", "docs/", "examples/", "policies/", "runtime/", "sdk/", "tools/"];
 /// What stands between two commands on a line, or behind one.
 const BETWEEN: [&str; 6] = ["|", "||", "&&", ";", "&", "||"];
 /// What is followed by a file.
@@ -114,13 +114,16 @@ impl Audience<'_> {
     ///
     /// # Errors
     ///
-    /// What is not, in the words of whoever does not understand it.
+    /// The parser's error.
     pub(crate) fn understands(&self, command: &Command) -> Result<(), String> {
         // What is left out for the reader's sake is no argument.
         let words: Vec<&str> = command.words.iter().map(String::as_str).filter(|word| *word != "…").collect();
         match words.as_slice() {
             [program, rest @ ..] if Path::new(program).file_name().is_some_and(|name| name == "qosm") => {
                 asked(&self.programs.qosm, rest)?;
+            }
+            [program, rest @ ..] if Path::new(program).file_name().is_some_and(|name| name == "qosm-policy") => {
+                asked(&self.programs.qosm_policy, rest)?;
             }
             ["cargo", "xtask", rest @ ..] => asked(&self.programs.xtask, rest)?,
             ["make", rest @ ..] => self.made(rest)?,
@@ -146,7 +149,7 @@ impl Audience<'_> {
 
     /// Whether the chart takes what `--set` says.
     fn valued(&self, words: &[&str]) -> Result<(), String> {
-        let mut said = Value::Object(serde_json::Map::new());
+        let mut values = Value::Object(serde_json::Map::new());
         let flags = words.windows(2).filter(|pair| matches!(pair, ["--set" | "--set-string" | "--set-json", _]));
         for assignment in flags.filter_map(|pair| pair.last()).flat_map(|value| assignments(value)) {
             let (path, value) =
@@ -159,9 +162,9 @@ impl Audience<'_> {
                 .split('.')
                 .rev()
                 .fold(value, |value, key| Value::Object([(key.to_owned(), value)].into_iter().collect()));
-            documents::merge(&mut said, nested);
+            documents::merge(&mut values, nested);
         }
-        documents::values(self.repository, said)
+        documents::values(self.repository, values)
     }
 
     /// Whether a word that looks like a path of the repository is one.
@@ -217,8 +220,8 @@ fn asked(program: &Path, words: &[&str]) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("`{}` is not understood: {}", words.join(" "), said.lines().next().unwrap_or_default()))
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(format!("`{}` is not understood: {}", words.join(" "), stderr.lines().next().unwrap_or_default()))
 }
 
 #[cfg(test)]

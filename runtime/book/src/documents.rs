@@ -9,7 +9,7 @@ use qosm_registry::RegistrySettings;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::marking::Document;
+use crate::annotation::Document;
 use crate::repository::{Programs, Repository};
 
 /// Kinds that are not ours to read: they have to name themselves, and no more.
@@ -133,10 +133,10 @@ pub(crate) fn cache() -> std::path::PathBuf {
 /// # Errors
 ///
 /// The first that its schema refuses.
-pub(crate) fn values(repository: &Repository, said: Value) -> Result<(), String> {
+pub(crate) fn values(repository: &Repository, overrides: Value) -> Result<(), String> {
     let text = |path| repository.text(path).map_err(|error| error.to_string());
     let mut values: Value = read(&text("deploy/helm/qosm/values.yaml")?)?;
-    merge(&mut values, said);
+    merge(&mut values, overrides);
     valid(&read(&text("deploy/helm/qosm/values.schema.json")?)?, &values)
 }
 

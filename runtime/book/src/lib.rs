@@ -1,30 +1,30 @@
 //! Holds the documentation true.
 //!
-//! Each block of code in each page of Markdown says in its info string how it is held true ([`Marking`]): it is compiled, run, read
-//! by the very parser that it is written for, or an excerpt of a file. A block that says nothing is a [`Complaint`], and so are a link
-//! that leads nowhere ([`links`]) and a command that nobody understands ([`commands`]).
+//! Each block of code in each page of Markdown says in its info string how it is held true ([`Annotation`]): it is compiled, run, read
+//! by the very parser that it is written for, or an excerpt of a file. A block that says nothing is a [`Finding`], and so are a link
+//! that leads nowhere ([`links`]) and a command that its parser refuses ([`commands`]).
 //!
-//! Reading order: [`Repository`] finds the pages, [`Page`] takes one apart, [`Marking`] says what is to be done with a block,
+//! Reading order: [`Repository`] finds the pages, [`Page`] takes one apart, [`Annotation`] says what is to be done with a block,
 //! [`Checker`] does it. `tests/book.rs` is where all of it is asked for.
 
+mod annotation;
 mod checker;
 pub mod commands;
 mod documents;
 pub mod links;
-mod marking;
 mod messages;
 mod page;
 mod repository;
 mod session;
 
+pub use annotation::{Annotation, Document, Needs, Unannotated};
 pub use checker::Checker;
-pub use marking::{Document, Marking, Needs, Unmarked};
 pub use page::{Block, Fence, Link, Page};
 pub use repository::{Programs, Repository};
 
 /// Something in a page that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Complaint {
+pub struct Finding {
     /// The page, from the repository's root.
     pub page: String,
     /// The line in it, from 1.
@@ -33,7 +33,7 @@ pub struct Complaint {
     pub what: String,
 }
 
-impl std::fmt::Display for Complaint {
+impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}: {}", self.page, self.line, self.what)
     }

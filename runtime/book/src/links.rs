@@ -3,41 +3,41 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::Complaint;
+use crate::Finding;
 use crate::page::Page;
 use crate::repository::Repository;
 
 /// What is wrong with the links of all pages.
-pub fn check(repository: &Repository, pages: &[Page]) -> Vec<Complaint> {
-    let mut complaints = Vec::new();
+pub fn check(repository: &Repository, pages: &[Page]) -> Vec<Finding> {
+    let mut findings = Vec::new();
     for page in pages {
         for link in &page.links {
             if let Err(what) = follow(repository, pages, page, &link.to) {
-                complaints.push(Complaint { page: page.path.clone(), line: link.line, what });
+                findings.push(Finding { page: page.path.clone(), line: link.line, what });
             }
         }
     }
-    complaints
+    findings
 }
 
 /// What is wrong with the table of contents: every page of the book is in it once, in folder `docs`.
-pub fn check_summary(pages: &[Page]) -> Vec<Complaint> {
+pub fn check_summary(pages: &[Page]) -> Vec<Finding> {
     const SUMMARY: &str = "docs/SUMMARY.md";
-    let complaint = |line, what| Complaint { page: SUMMARY.to_owned(), line, what };
+    let finding = |line, what| Finding { page: SUMMARY.to_owned(), line, what };
     let Some(summary) = pages.iter().find(|page| page.path == SUMMARY) else {
-        return vec![complaint(1, "it is missing".to_owned())];
+        return vec![finding(1, "it is missing".to_owned())];
     };
     let mut listed = BTreeSet::new();
-    let mut complaints = Vec::new();
+    let mut findings = Vec::new();
     for link in &summary.links {
         if !listed.insert(format!("docs/{}", link.to)) {
-            complaints.push(complaint(link.line, format!("`{}` is listed twice", link.to)));
+            findings.push(finding(link.line, format!("`{}` is listed twice", link.to)));
         }
     }
     let is_chapter = |page: &&Page| page.path.starts_with("docs/") && page.path != SUMMARY;
     let unlisted = pages.iter().filter(is_chapter).filter(|page| !listed.contains(&page.path));
-    complaints.extend(unlisted.map(|page| complaint(1, format!("{} is in no chapter; add it", page.path))));
-    complaints
+    findings.extend(unlisted.map(|page| finding(1, format!("{} is in no chapter; add it", page.path))));
+    findings
 }
 
 fn follow(repository: &Repository, pages: &[Page], page: &Page, to: &str) -> Result<(), String> {
@@ -89,10 +89,10 @@ mod tests {
     fn a_link_into_nothing_is_told() {
         let text = "# Here\n[a](#here) [b](#there) [c](no-such.md) [d](https://example.com/x.md#y)\n";
         let pages = [Page::new("README.md", text)];
-        let said: Vec<_> = check(&Repository::here(), &pages).into_iter().map(|complaint| complaint.what).collect();
-        assert_eq!(said.len(), 2, "{said:?}");
-        assert!(said[0].contains("has no heading `#there`"), "{said:?}");
-        assert!(said[1].contains("which is not there"), "{said:?}");
+        let found: Vec<_> = check(&Repository::here(), &pages).into_iter().map(|finding| finding.what).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("has no heading `#there`"), "{found:?}");
+        assert!(found[1].contains("which is not there"), "{found:?}");
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
         let page = |path, text| Page::new(path, text);
         let pages =
             [page("docs/SUMMARY.md", "- [a](a.md)\n- [a](a.md)\n"), page("docs/a.md", ""), page("docs/b.md", "")];
-        let said: Vec<_> = check_summary(&pages).into_iter().map(|complaint| complaint.what).collect();
-        assert_eq!(said, ["`a.md` is listed twice", "docs/b.md is in no chapter; add it"]);
+        let found: Vec<_> = check_summary(&pages).into_iter().map(|finding| finding.what).collect();
+        assert_eq!(found, ["`a.md` is listed twice", "docs/b.md is in no chapter; add it"]);
     }
 }

@@ -19,6 +19,8 @@ pub struct Repository {
 pub struct Programs {
     /// `qosm`.
     pub qosm: PathBuf,
+    /// `qosm-policy`, which `qosm policy` finds beside itself.
+    pub qosm_policy: PathBuf,
     /// `cargo xtask`.
     pub xtask: PathBuf,
     /// The folder of the default modules.
@@ -84,7 +86,7 @@ impl Repository {
 }
 
 impl Programs {
-    /// As `make build` leaves them: `QOSM_BIN` and `QOSM_MODULES` (or `QOSM_MODULE_DIR`) where they are said, else in the target
+    /// As `make build` leaves them: `QOSM_BIN` and `QOSM_MODULES` (or `QOSM_MODULE_DIR`) where they are set, else in the target
     /// directory in which this very program lies.
     ///
     /// # Errors
@@ -94,16 +96,20 @@ impl Programs {
         let this = std::env::current_exe().map_err(|error| error.to_string())?;
         // target/release/deps/book-….
         let release = this.ancestors().nth(2).ok_or("this program lies in no target directory")?;
-        let said = |names: &[&str]| names.iter().find_map(std::env::var_os).map(PathBuf::from);
+        let variable = |names: &[&str]| names.iter().find_map(std::env::var_os).map(PathBuf::from);
+        let qosm = variable(&["QOSM_BIN"]).unwrap_or_else(|| release.join("qosm"));
         let programs = Self {
-            qosm: said(&["QOSM_BIN"]).unwrap_or_else(|| release.join("qosm")),
+            qosm_policy: variable(&["QOSM_POLICY_BIN"]).unwrap_or_else(|| qosm.with_file_name("qosm-policy")),
+            qosm,
             xtask: release.join("xtask"),
-            modules: said(&["QOSM_MODULES", "QOSM_MODULE_DIR"])
+            modules: variable(&["QOSM_MODULES", "QOSM_MODULE_DIR"])
                 .or_else(|| Some(release.parent()?.join("policies")))
                 .unwrap_or_default(),
         };
         let module = programs.modules.join("cpu-burst.wasm");
-        if let Some(missing) = [&programs.qosm, &programs.xtask, &module].into_iter().find(|file| !file.is_file()) {
+        if let Some(missing) =
+            [&programs.qosm, &programs.qosm_policy, &programs.xtask, &module].into_iter().find(|file| !file.is_file())
+        {
             return Err(format!("{} is missing: run `make build` first", missing.display()));
         }
         Ok(programs)

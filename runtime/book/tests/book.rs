@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::Command;
 
-use qosm_book::{Checker, Complaint, Fence, Marking, Page, Programs, Repository, links};
+use qosm_book::{Annotation, Checker, Fence, Finding, Page, Programs, Repository, links};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -20,12 +20,12 @@ fn page(path: &str) -> Page {
 }
 
 #[track_caller]
-fn none(complaints: &[Complaint]) {
-    let mut told = String::new();
-    for complaint in complaints {
-        writeln!(told, "{complaint}").unwrap();
+fn none(findings: &[Finding]) {
+    let mut text = String::new();
+    for finding in findings {
+        writeln!(text, "{finding}").unwrap();
     }
-    assert!(complaints.is_empty(), "{} complaints:\n{told}", complaints.len());
+    assert!(findings.is_empty(), "{} findings:\n{text}", findings.len());
 }
 
 #[test]
@@ -45,14 +45,14 @@ fn every_page_is_in_the_table_of_contents() {
     none(&links::check_summary(&pages()));
 }
 
-/// Doctests name their pages in `src/lib.rs`; a page with Rust that is not named there would be compiled by nobody.
+/// Doctests name their pages in `src/lib.rs`; a page with Rust that is not named there would not be compiled.
 #[test]
 fn every_page_with_rust_is_compiled() {
     let compiled = Repository::here().text("runtime/book/src/lib.rs").unwrap();
     let has_rust = |page: &&Page| {
         page.blocks
             .iter()
-            .any(|block| matches!(&block.fence, Fence::Info(info) if Marking::parse(info) == Ok(Marking::Rust)))
+            .any(|block| matches!(&block.fence, Fence::Info(info) if Annotation::parse(info) == Ok(Annotation::Rust)))
     };
     for page in pages().iter().filter(has_rust) {
         let named = format!("#[doc = include_str!(\"../../../{}\")]", page.path);
@@ -88,15 +88,15 @@ fn rows(page: &Page, heading: &str) -> BTreeMap<String, Vec<String>> {
 
 /// The names in the first column of the tables below a heading.
 #[track_caller]
-fn told(page: &Page, heading: &str) -> Vec<String> {
+fn first_column(page: &Page, heading: &str) -> Vec<String> {
     rows(page, heading).into_keys().collect()
 }
 
 #[test]
-fn every_field_of_the_agents_file_is_told() {
+fn every_field_of_the_agents_file_is_documented() {
     use qosm_agent::config::{
-        AgentConfig, DriftConfig, GuardRails, ModuleVerification, PageMigrationConfig, PolicyConfig, ResctrlConfig,
-        SwapConfig,
+        AgentConfig, DriftConfig, EvictionRails, GuardRails, ModuleVerification, NriConfig, PageMigrationConfig,
+        PolicyConfig, ResctrlConfig, SwapConfig,
     };
     use qosm_registry::trust::{TrustKey, TrustRule};
     use qosm_registry::{HostSettings, RegistryLimits, RegistrySettings};
@@ -106,10 +106,12 @@ fn every_field_of_the_agents_file_is_told() {
         ("policies", fields::<PolicyConfig>()),
         ("policies[].verification", fields::<ModuleVerification>()),
         ("guardRails", fields::<GuardRails>()),
+        ("guardRails.evictions", fields::<EvictionRails>()),
         ("drift", fields::<DriftConfig>()),
         ("pageMigration", fields::<PageMigrationConfig>()),
         ("resctrl", fields::<ResctrlConfig>()),
         ("swaps", fields::<SwapConfig>()),
+        ("nri", fields::<NriConfig>()),
         ("registries", fields::<RegistrySettings>()),
         ("registries.hosts", fields::<HostSettings>()),
         ("registries.verification", fields::<TrustRule>()),
@@ -118,22 +120,22 @@ fn every_field_of_the_agents_file_is_told() {
     ] {
         let mut fields = fields;
         fields.sort();
-        assert_eq!(told(&page, heading), fields, "the table below `{heading}` in {}", page.path);
+        assert_eq!(first_column(&page, heading), fields, "the table below `{heading}` in {}", page.path);
     }
 }
 
 #[test]
-fn every_metric_is_told() {
+fn every_metric_is_documented() {
     let mut metrics: Vec<String> = qosm_agent::Metrics::default().names().to_vec();
     metrics.sort();
-    assert_eq!(told(&page("docs/metrics.md"), "Metrics"), metrics);
+    assert_eq!(first_column(&page("docs/metrics.md"), "Metrics"), metrics);
 }
 
 #[test]
-fn every_interface_is_told() {
+fn every_interface_is_documented() {
     let mut interfaces: Vec<_> = qosm_engine::Interface::ALL.iter().map(ToString::to_string).collect();
     interfaces.sort();
-    assert_eq!(told(&page("docs/concepts.md"), "An import is a permission"), interfaces);
+    assert_eq!(first_column(&page("docs/concepts.md"), "An import is a permission"), interfaces);
 }
 
 /// In pages, alerts and the dashboard: a name that no agent prints is a graph that stays empty.
@@ -165,9 +167,19 @@ fn every_metric_that_is_spoken_of_is_there() {
 
 /// What a module says of itself, and what the book says of it: the same fields, defaults and ranges.
 #[test]
-fn every_parameter_of_the_default_policies_is_told() {
+fn every_parameter_of_the_default_policies_is_documented() {
     let programs = Programs::find().unwrap_or_else(|missing| unreachable!("{missing}"));
-    for policy in ["cpu-burst", "memory-qos", "memory-locality", "llc-mba"] {
+    let policies = [
+        "cpu-burst",
+        "memory-qos",
+        "memory-locality",
+        "llc-mba",
+        "be-suppress",
+        "cpu-identity",
+        "eviction",
+        "reclaimed-resources",
+    ];
+    for policy in policies {
         let mut inspect = Command::new(&programs.qosm);
         inspect.args(["policy", "inspect", policy, "-o", "json"]).env("QOSM_MODULE_DIR", &programs.modules);
         let output = inspect.output().unwrap();
@@ -175,22 +187,30 @@ fn every_parameter_of_the_default_policies_is_told() {
         let module: Value = serde_json::from_slice(&output.stdout).unwrap();
         let page = page(&format!("docs/policies/{policy}.md"));
         for (heading, schema) in [("What a pod may ask", "schema"), ("What the operator may set", "configSchema")] {
+            // One that takes nothing from pods has no such table.
+            let Some(fields) = module[schema]["properties"].as_object() else {
+                assert_eq!(schema, "schema", "{policy} takes a configuration of its own");
+                continue;
+            };
             let rows = rows(&page, heading);
-            let fields = module[schema]["properties"].as_object().expect("the module has a schema");
             let known: Vec<_> = fields.keys().collect();
             assert_eq!(rows.keys().collect::<Vec<_>>(), known, "the table below `{heading}` in {}", page.path);
             for (name, field) in fields {
                 let (row, place) = (&rows[name], format!("{}: `{heading}`, row `{name}`", page.path));
                 if let Some(default) = field.get("default") {
-                    let told = row[1].trim_matches('`');
-                    assert_eq!(told, default.as_str().map_or_else(|| default.to_string(), str::to_owned), "{place}");
+                    let documented = row[1].trim_matches('`');
+                    assert_eq!(
+                        documented,
+                        default.as_str().map_or_else(|| default.to_string(), str::to_owned),
+                        "{place}"
+                    );
                 }
                 for bound in ["minimum", "maximum"].iter().filter_map(|bound| field.get(bound)?.as_i64()) {
                     // Bounds of the type itself are none.
                     let is_bound = !matches!(bound, i64::MIN | i64::MAX);
                     let has =
                         row[2].split(|c: char| !c.is_ascii_digit() && c != '-').any(|word| word == bound.to_string());
-                    assert!(has || !is_bound, "{place}: {bound} is not told");
+                    assert!(has || !is_bound, "{place}: {bound} is not documented");
                 }
             }
         }

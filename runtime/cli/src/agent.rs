@@ -9,23 +9,27 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use qosm_agent::config::{AgentConfig, OnShutdown, PolicyConfig};
 use qosm_agent::fetch::Fetcher;
-use qosm_agent::journal::Journal;
-use qosm_agent::roster::{EntriesFile, News, Recruiter, Recruits, Roster, Tools};
+use qosm_agent::journal::{Entries, Journal};
+use qosm_agent::nri::NriThread;
+use qosm_agent::policy_set::{EntriesFile, LoaderEvent, LoaderHandle, LoaderOptions, ModuleLoader, PolicySet};
 use qosm_agent::service::Request;
-use qosm_agent::{Agent, Metrics, Mode, Now, Parts, admin, service};
+use qosm_agent::{Agent, AgentOptions, Metrics, Mode, Now, admin, ending, service};
 use qosm_cluster::kubernetes::{Connection, Kubernetes, Owner};
 use qosm_cluster::{Folder, Source};
 use qosm_engine::Engine;
+use qosm_host::{Host, Released, RootLock, release_unused_memory};
 use qosm_model::problem::chain;
-use qosm_registry::Library;
+use qosm_open_module::{cache, compiler, default_dir};
+use qosm_registry::Store;
+use qosm_terminal::interrupt::{PendingSignals, Stop};
+use qosm_terminal::{Answer, Usage, block_on, document, log};
 use tokio::sync::oneshot;
 
-use crate::args::{AgentArgs, KubernetesArgs, LogFormat, MetricsListen, OnShutdownArg};
-use crate::print::Usage;
-use crate::{Answer, document, host, modules};
+use crate::args::{AgentArgs, KubernetesArgs, MetricsListen, OnShutdownArg};
+use crate::{confine, host, modules, mover};
 
-pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
-    log(args.log_format);
+pub(crate) fn run(args: AgentArgs, stop: PendingSignals) -> anyhow::Result<Answer> {
+    log::start(args.log_format);
     // Before it is read: what is changed from here on is read again.
     let file = entries_file(&args);
     let mut config: AgentConfig = args.agent_config.as_deref().map(document::read).transpose()?.unwrap_or_default();
@@ -40,67 +44,91 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
     }
     let owner = owner(&args.kubernetes, &mut config)?;
     let from_file = std::mem::take(&mut config.policies);
-    // In Kubernetes the policies are PolicyModules, which anybody can see; nothing runs that is not asked for.
+    // In Kubernetes the policies are PolicyModules; no default policy runs by itself.
     let entries = modules::entries_with_shadows(&args.modules, &args.shadows, from_file, !args.kubernetes.kubernetes)?;
 
-    let cache = modules::cache(&args.state_dir.join("modules"))?;
+    for entry in &entries {
+        entry.granted()?;
+    }
+    let default_modules = default_dir(args.modules.module_dir.as_deref());
+    // What is to stay within reach has to be there. From here on the agent has what it needs and no more.
+    let cache = cache(&args.state_dir.join("modules"))?;
+    make_folder_of(&args.admin_socket)?;
+    raise_file_limit();
+    if let Some(mode) = args.confine {
+        config.confinement.mode = mode.into();
+    }
+    let page_mover = mover::start(&args, &entries);
+    let compiler = compiler();
+    let confined = confine::agent(&args, &config, &entries, &default_modules)?;
+    let stop = stop.receive()?;
+
     let open_state = || {
         Dir::open_ambient_dir(&args.state_dir, ambient_authority())
             .with_context(|| format!("cannot open the state folder {}", args.state_dir.display()))
     };
     let boot = std::fs::read_to_string(args.host.proc.join("sys/kernel/random/boot_id"))
-        .context("cannot tell this boot from earlier ones")?;
+        .context("cannot read the ID of this boot")?;
     let journal = Journal::open(&open_state()?, &args.state_dir, boot.trim())?;
-    raise_file_limit();
-    let host = host::open(&args.host)?;
-
-    let engine = Engine::new()?;
-    let compiler = modules::compiler()?;
-    let default_modules = modules::default_dir(args.modules.module_dir.as_deref());
-    for entry in &entries {
-        entry.granted()?;
-    }
+    let mut host = host::open(&args.host)?;
+    host.use_page_mover(page_mover).context("cannot start the thread that speaks to the page mover")?;
+    let lock = lock_root(&mut host, &journal, &args)?;
     let count = entries.len();
     let metrics = Arc::new(Metrics::default());
-    let library = Library::open(config.registries.clone(), &args.state_dir.join("artifacts"))?;
-    let (news, heard) = mpsc::channel();
-    let woken = news.clone();
-    // The thread that hears it ends with the agent.
-    let fetcher = Fetcher::start(library, Arc::clone(&metrics), move || drop(woken.send(News::Fetched)))
-        .context("cannot start the thread that fetches modules")?;
-    let mut recruiter = Recruiter::new(Tools {
-        engine: engine.clone(),
-        entries,
-        default_modules,
-        cache,
-        compiler,
-        state: open_state()?,
-        fetcher: Some(fetcher),
-    });
-    let begun = recruiter.begin();
-    let Roster { policies, unloaded, .. } = begun.clone();
+    let nri = config.nri.clone();
+    let (sender, events) = mpsc::channel();
+    let (registries, artifacts) = (config.registries.clone(), args.state_dir.join("artifacts"));
+    let (fetched, compiled, counted, state) = (sender.clone(), sender.clone(), Arc::clone(&metrics), open_state()?);
+    // Modules may have to be compiled, or waited for. An end that is asked for meanwhile comes first.
+    let loaded = stop.unless_asked("modules", move || -> anyhow::Result<_> {
+        let engine = Engine::new()?;
+        let store = Store::open(registries, &artifacts)?;
+        // The receiving thread ends with the agent.
+        let fetcher = Fetcher::start(store, counted, move || drop(fetched.send(LoaderEvent::Fetched)))
+            .context("cannot start the thread that fetches modules")?;
+        let mut loader = ModuleLoader::new(LoaderOptions {
+            engine: engine.clone(),
+            entries,
+            default_modules,
+            cache,
+            compiler,
+            state,
+            fetcher: Some(fetcher),
+            events: compiled,
+        });
+        let begun = loader.begin();
+        Ok((engine, loader, begun))
+    })?;
+    let Some(loaded) = loaded else { return end_early(host, &journal, &config, owner) };
+    let (engine, loader, begun) = loaded?;
+    let PolicySet { policies, load_failed, .. } = begun.clone();
     // With PolicyModules it is tidied once it is known which of them run here.
     if !args.kubernetes.kubernetes {
-        recruiter.tidy(&policies);
+        loader.remove_unused(&policies);
     }
-    let mut agent = Agent::new(Parts {
+    let mut agent = Agent::new(AgentOptions {
         host,
         engine,
-        policies: policies.into_iter().map(|enlisted| enlisted.policy).collect(),
-        unloaded,
+        policies: policies.into_iter().map(|resolved| resolved.policy).collect(),
+        load_failed,
         config,
         mode: Mode::Enforce,
-        make_cgroups: args.create_cgroups,
+        create_cgroups: args.create_cgroups,
         journal: Some(journal),
         metrics: Arc::clone(&metrics),
     })?;
-    // With what it says beside the policies: that one stands in for another, and why.
-    agent.enlist(begun.clone(), Now::default());
+    if let Some(confined) = &confined {
+        agent.is_confined_by(confined.landlock.clone());
+    }
+    // With the fallbacks among the policies, and why.
+    agent.apply_policy_set(begun.clone(), Now::default());
 
     let (requests, received) = mpsc::channel();
-    let recruits = Recruits::start(recruiter, &begun, file, (news, heard), requests.clone())
+    let loader = LoaderHandle::start(loader, &begun, file, (sender, events), requests.clone())
         .context("cannot start the thread that loads modules")?;
-    let doors = Doors::open(&args, metrics, &requests, owner)?;
+    let runtime = NriThread::start(&nri, Arc::clone(&metrics), requests.clone())
+        .context("cannot start the thread that speaks to the container runtime")?;
+    let servers = Servers::open(&args, metrics, &requests, owner, &stop)?;
     if !rustix::process::geteuid().is_root() {
         tracing::warn!("not root: cgroups can mostly not be written; `qosm doctor` says what works here");
     }
@@ -110,22 +138,49 @@ pub(crate) fn run(args: AgentArgs) -> anyhow::Result<Answer> {
             let folder = Folder::open(pods.clone(), args.config.clone())
                 .with_context(|| format!("cannot watch the folder of pods {}", pods.display()))?;
             tracing::info!(version, policies = count, "agent runs");
-            serve(agent, folder, &recruits, &args, requests, &received)
+            serve(agent, folder, &loader, &args, requests, &received)
         }
         (None, Some(node)) => {
             let connection = Connection { kubeconfig: args.kubernetes.cluster.kubeconfig.clone(), node: node.clone() };
             let woken = requests.clone();
             let cluster = Kubernetes::start(connection, move || drop(woken.send(Request::Woken)))?;
-            agent.tell_through(cluster.outbox());
+            agent.report_through(cluster.outbox());
             tracing::info!(version, node, policies = count, "agent runs");
-            serve(agent, cluster, &recruits, &args, requests, &received)
+            serve(agent, cluster, &loader, &args, requests, &received)
         }
         (None, None) => Err(Usage("--kubernetes needs --node-name".to_owned()).into()),
     };
-    // Whoever still waits for the loop hears that it has ended, and is waited for.
-    drop(received);
-    doors.close();
+    // Clients that still wait for the loop get an answer first.
+    drop((received, runtime));
+    servers.close();
+    drop(lock);
     ended
+}
+
+/// Takes the cgroup root for this agent alone. Where it makes cgroups itself it makes the root as well.
+fn lock_root(host: &mut Host, journal: &Journal, args: &AgentArgs) -> anyhow::Result<Option<RootLock>> {
+    let root = args.host.cgroup_root.trim_matches('/');
+    let lock = host.lock_root()?;
+    if lock.is_some() || !args.create_cgroups || root.is_empty() {
+        return Ok(lock);
+    }
+    journal.commit(&Entries { created: vec![root.to_owned()], ..Entries::default() })?;
+    host.create(root)?;
+    Ok(host.lock_root()?)
+}
+
+/// The end of an agent that has not begun: what the one before it left is put back, as the configuration says.
+fn end_early(mut host: Host, journal: &Journal, config: &AgentConfig, owner: Option<Owner>) -> anyhow::Result<Answer> {
+    let restores = match owner {
+        Some(owner) => block_on(async move { Ok(owner.is_gone().await) })?,
+        None => config.on_shutdown == OnShutdown::Restore,
+    };
+    if restores {
+        ending::end_early(&mut host, journal, config)?;
+    } else {
+        tracing::info!("agent ends before it has begun; what was held is kept");
+    }
+    Ok(Answer::Good)
 }
 
 /// The policies of the agent's own file, as they are when it is read again.
@@ -151,7 +206,7 @@ fn entries_file(args: &AgentArgs) -> Option<EntriesFile> {
 fn serve(
     mut agent: Agent,
     source: impl Source,
-    recruits: &Recruits,
+    loader: &LoaderHandle,
     args: &AgentArgs,
     requests: mpsc::Sender<Request>,
     received: &mpsc::Receiver<Request>,
@@ -160,14 +215,14 @@ fn serve(
         tracing::warn!(error = chain(&error), "policies are evaluated by their intervals only");
     }
     let tick = Duration::from_millis(args.tick_millis);
-    let ended = service::run(agent, source, Some(recruits), tick, received);
-    // Whoever else listens on the socket's path by now is not ours to remove; an agent that ends in order is alone with it.
+    let ended = service::run(agent, source, Some(loader), tick, received);
+    // A socket that another process bound meanwhile is not removed.
     std::fs::remove_file(&args.admin_socket).ok();
     ended?;
     Ok(Answer::Good)
 }
 
-/// Settles what `onShutdown: auto` means here: without a DaemonSet nobody follows, and everything is put back.
+/// Resolves `onShutdown: auto`: without a DaemonSet no agent follows, and everything is put back.
 fn owner(args: &KubernetesArgs, config: &mut AgentConfig) -> anyhow::Result<Option<Owner>> {
     if config.on_shutdown != OnShutdown::Auto {
         return Ok(None);
@@ -189,6 +244,18 @@ fn owner(args: &KubernetesArgs, config: &mut AgentConfig) -> anyhow::Result<Opti
     }))
 }
 
+/// The folder of the admin socket, for root alone. One that is there stays as it is.
+fn make_folder_of(socket: &std::path::Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    let Some(folder) = socket.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(error).with_context(|| format!("cannot make the folder {} of the admin socket", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The host keeps a descriptor for each file that it reads at each tick: 300 containers come to more than the usual 1024.
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
@@ -199,30 +266,16 @@ fn raise_file_limit() {
     }
 }
 
-/// What modules say, and nothing else, for whoever tries one out.
-pub(crate) fn log_modules() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("QOSM_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("off,qosm_agent::arbitrate=info"));
-    let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    base.without_time().with_target(false).with_ansi(false).init();
-}
-
-pub(crate) fn log(format: LogFormat) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("QOSM_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    // It calls every request that fails an error. What came of it is told by whoever made the request, with the way out.
-    let filter = match "kube_client::client=off".parse() {
-        Ok(directive) if !filter.to_string().contains("kube_client") => filter.add_directive(directive),
-        _ => filter,
-    };
-    let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => {
-            use std::io::IsTerminal;
-            let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            base.with_ansi(colour).init();
-        }
-        LogFormat::Json => base.json().init(),
+/// Gives back what only the start needed, and now and then what has been left since: a watch that came in anew, a policy set that was loaded.
+async fn give_back_memory() {
+    const START: Duration = Duration::from_secs(20);
+    const BETWEEN: Duration = Duration::from_secs(600);
+    let mut wait = START;
+    loop {
+        tokio::time::sleep(wait).await;
+        let Released { before, after } = release_unused_memory();
+        tracing::debug!(before_bytes = before.0, after_bytes = after.0, "unused memory given back");
+        wait = BETWEEN;
     }
 }
 
@@ -238,21 +291,22 @@ pub(crate) fn listen(address: std::net::SocketAddr) -> anyhow::Result<tokio::net
         })
 }
 
-/// The sockets and the signals, on a thread of their own: tokio stays out of the loop.
-struct Doors {
+/// The admin socket, the metrics port and the signal handler, on a thread of their own: tokio stays out of the loop.
+struct Servers {
     close: oneshot::Sender<()>,
     thread: std::thread::JoinHandle<()>,
 }
 
-impl Doors {
-    /// How long whoever is being answered may take to hear the end of it.
-    const LAST_WORDS: Duration = Duration::from_secs(5);
+impl Servers {
+    /// How long a client of the admin socket may take to receive its answer.
+    const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
     fn open(
         args: &AgentArgs,
         metrics: Arc<Metrics>,
         requests: &mpsc::Sender<Request>,
         owner: Option<Owner>,
+        stop: &Stop,
     ) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(8).enable_all().build()?;
         let guard = runtime.enter();
@@ -264,13 +318,16 @@ impl Doors {
         if let MetricsListen::At(address) = args.metrics_listen {
             runtime.spawn(admin::serve_metrics(listen(address)?, metrics, requests.clone()));
         }
-        let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
-        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        runtime.spawn(give_back_memory());
+        let (asked, received) = oneshot::channel::<()>();
+        stop.on_stop(move || {
+            // The receiver may have ended.
+            let _ = asked.send(());
+        });
         let requests = requests.clone();
         runtime.spawn(async move {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+            if received.await.is_err() {
+                return;
             }
             let restore = match owner {
                 Some(owner) => owner.is_gone().await,
@@ -281,12 +338,12 @@ impl Doors {
         });
         drop(guard);
         let thread = std::thread::Builder::new()
-            .name("doors".to_owned())
+            .name("servers".to_owned())
             .spawn(move || {
                 runtime.block_on(async {
                     drop(closed.await);
                     drop(end);
-                    if tokio::time::timeout(Self::LAST_WORDS, admin).await.is_err() {
+                    if tokio::time::timeout(Self::DRAIN_TIMEOUT, admin).await.is_err() {
                         tracing::warn!("a client of the admin socket did not take its answer");
                     }
                 });

@@ -1,7 +1,6 @@
 //! The command line, and nothing else: one list of flags feeds help and completions.
 
 mod author;
-mod emulation;
 mod policy;
 
 use std::net::SocketAddr;
@@ -10,17 +9,15 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use qosm_agent::config::MountPoint;
+use qosm_terminal::log::LogFormat;
+pub(crate) use qosm_terminal::{Output, OutputArgs};
 
 pub(crate) use self::author::*;
-pub(crate) use self::emulation::*;
 pub(crate) use self::policy::*;
-
-const EXIT_CODES: &str =
-    "Exit codes: 0 done; 1 it ran and the answer is bad (a problem, a refusal, not found); 2 it was asked wrongly.";
 
 /// QoS policies as WebAssembly modules: memory QoS and CPU Burst for the pods of this node.
 #[derive(Debug, Parser)]
-#[command(name = "qosm", version, after_help = EXIT_CODES, propagate_version = true)]
+#[command(name = "qosm", version, after_help = qosm_terminal::EXIT_CODES, propagate_version = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -33,8 +30,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  qosm agent --kubernetes --node-name \"$NODE_NAME\"\n  qosm agent --pods /etc/qosm/pods --config /etc/qosm/slo.yaml --create-cgroups    # a host without Kubernetes"
     )]
     Agent(Box<AgentArgs>),
-    /// Count, for a whole cluster, which nodes run which modules, and tell authors of PolicyModules and ConfigMaps what is wrong.
-    #[command(after_help = "Example:\n  qosm controller")]
+    /// Count, for a whole cluster, which nodes run which modules, and report problems to the authors of PolicyModules and ConfigMaps;
+    /// with --colocation, publish extended resources and evict pods.
+    #[command(
+        after_help = "Examples:\n  qosm controller\n  qosm controller --colocation --publish kubernetes.io/batch-cpu --publish kubernetes.io/batch-memory"
+    )]
     Controller(ControllerArgs),
     /// How changes of PolicyModules reach the nodes of a cluster.
     #[command(subcommand)]
@@ -64,16 +64,24 @@ pub(crate) enum Command {
     /// List what a running agent knows.
     #[command(after_help = "Example:\n  qosm get knobs -o json")]
     Get(GetArgs),
-    /// Tell all about one pod: every held knob, who set it, from what, and why; and what is not in force.
+    /// Show all about one pod: every held knob, its policy, its former value, and why; and what is not in force.
     #[command(after_help = "Example:\n  qosm explain default/web")]
     Explain(ExplainArgs),
-    /// Tell what a policy in the shadow would do otherwise than the active one.
+    /// Show what a policy in the shadow would do otherwise than the active one.
     #[command(
         after_help = "Examples:\n  qosm diff cpu-burst-next\n  qosm diff cpu-burst-next -o json\n\nExit codes: 0 both ask for the same now; 1 they differ, or the shadow does not run; 2 it was asked wrongly."
     )]
     Diff(DiffArgs),
-    /// Leave a pod as it is: no writes to it while the hold lasts, not even when the agent ends. Only `qosm restore` overrides it.
-    #[command(after_help = "Examples:\n  qosm hold default/web --for 2h\n  qosm hold default/web --lift")]
+    /// Leave a pod as it is: no writes to it while the pause lasts, not even when the agent ends. Only `qosm restore` overrides it.
+    #[command(after_help = "Examples:\n  qosm pause default/web\n  qosm pause default/web --for 2h")]
+    Pause(PauseArgs),
+    /// End a pod's pause: its policies act on it again.
+    #[command(
+        after_help = "Example:\n  qosm resume default/web\n\nA pause by annotation (qosm.io/paused) ends with the annotation."
+    )]
+    Resume(ResumeArgs),
+    /// The old name of `pause` and, with --lift, of `resume`.
+    #[command(hide = true)]
     Hold(HoldArgs),
     /// Put every knob back to what it was before qosm. Works without a running agent, after a crash too; a running one ends.
     #[command(after_help = "Example:\n  qosm restore --dry-run")]
@@ -81,7 +89,7 @@ pub(crate) enum Command {
     /// Write policies, look at modules, publish them.
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// Tell what this host offers: cgroups, knobs, pressure, NUMA, resctrl, capabilities.
+    /// Show what this host offers: cgroups, knobs, pressure, NUMA, resctrl, capabilities.
     Doctor(DoctorArgs),
     /// Show what qosm does, on this machine.
     #[command(subcommand)]
@@ -102,25 +110,12 @@ pub(crate) enum Command {
         #[arg(long, value_name = "FILE")]
         install: PathBuf,
     },
+    /// Move pages between NUMA nodes for an agent: what the agent starts as a child, or the chart beside it.
+    #[command(hide = true)]
+    MovePages(MoverArgs),
     /// Compile a module from standard input: what the agent starts as a short-lived child.
     #[command(hide = true)]
     CompileModule,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Output {
-    /// For eyes.
-    #[default]
-    Table,
-    /// For scripts.
-    Json,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct OutputArgs {
-    /// Format of what is printed.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Output,
 }
 
 /// Where the node's own directories are.
@@ -135,6 +130,10 @@ pub(crate) struct HostArgs {
     /// The cgroup driver, where looking at the directories is not enough.
     #[arg(long, value_enum, value_name = "DRIVER")]
     pub(crate) cgroup_driver: Option<DriverArg>,
+    /// The kubelet's folder (its --root-dir, mostly /var/lib/kubelet), for the state of its CPU manager. Pods' secrets lie below it, and only
+    /// `cpu_manager_state` is read (by doctor the configuration and `memory_manager_state`, too). Without it containers' cpusets tell which CPUs are exclusive.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) kubelet_root: Option<PathBuf>,
     /// Where resctrl is mounted, if not where the kernel says; an emulation counts only where it is named.
     #[arg(long, value_name = "PATH")]
     pub(crate) resctrl: Option<MountPoint>,
@@ -144,6 +143,16 @@ pub(crate) struct HostArgs {
     /// The sys file system.
     #[arg(long, default_value = "/sys", value_name = "DIR", hide = true)]
     pub(crate) sys: PathBuf,
+}
+
+impl DriverArg {
+    /// As it is written on a command line.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Systemd => "systemd",
+            Self::Cgroupfs => "cgroupfs",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -207,11 +216,72 @@ pub(crate) struct ControllerArgs {
     /// Format of the log on standard error; its level is set by QOSM_LOG.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
+    /// Of several controllers act only while holding this Lease.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = NamespacedName::parse)]
+    pub(crate) lease: Option<NamespacedName>,
+    #[command(flatten)]
+    pub(crate) colocation: ColocationArgs,
+}
+
+/// What the controller does on behalf of the agents' reports.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Colocation")]
+pub(crate) struct ColocationArgs {
+    /// Publish extended resources on nodes and evict pods, as the agents' reports ask for.
+    #[arg(long)]
+    pub(crate) colocation: bool,
+    /// An extended resource that may be published, such as kubernetes.io/batch-cpu; none without this flag. Repeatable.
+    #[arg(long = "publish", value_name = "RESOURCE", requires = "colocation", value_parser = resource_name)]
+    pub(crate) publish: Vec<String>,
+    /// Publish no more than this share of a node's CPU or memory under one name.
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) max_percent_of_capacity: u32,
+    /// Evict no more pods of one node within a minute.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    pub(crate) max_evictions_of_node: u32,
+    /// Evict no more pods of one namespace within a minute.
+    #[arg(long, value_name = "NUMBER", default_value_t = 20)]
+    pub(crate) max_evictions_of_namespace: u32,
+    /// Evict no more pods within a minute.
+    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+    pub(crate) max_evictions: u32,
+    /// A namespace whose pods are never evicted. Repeatable.
+    #[arg(long = "protected-namespace", value_name = "NAMESPACE", default_value = "kube-system")]
+    pub(crate) protected_namespaces: Vec<String>,
+    /// Also evict pods of DaemonSets, which come back at once.
+    #[arg(long)]
+    pub(crate) evict_daemon_set_pods: bool,
+}
+
+/// An object's namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamespacedName {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl NamespacedName {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            _ => Err("it is not NAMESPACE/NAME".to_owned()),
+        }
+    }
+}
+
+/// A name with a domain: those without are Kubernetes' own, such as `cpu`.
+fn resource_name(text: &str) -> Result<String, String> {
+    match text.split_once('/') {
+        Some((domain, name)) if !domain.is_empty() && !name.is_empty() && !name.contains('/') => Ok(text.to_owned()),
+        _ => Err("an extended resource's name is DOMAIN/NAME, such as kubernetes.io/batch-cpu".to_owned()),
+    }
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RolloutCommand {
-    /// Tell how many nodes run which digest of a module, and what keeps the others from it.
+    /// Show how many nodes run which digest of a module, and what keeps the others from it.
     #[command(
         after_help = "Examples:\n  qosm rollout status cpu-burst\n  qosm rollout status cpu-burst --wait 10m\n\nExit codes: 0 rolled out as far as the PolicyModule says; 1 not yet, or nodes fail; 2 it was asked wrongly."
     )]
@@ -222,13 +292,28 @@ pub(crate) enum RolloutCommand {
 pub(crate) struct RolloutArgs {
     /// The PolicyModule.
     pub(crate) module: String,
-    /// Wait so long for it to be rolled out, such as 90s or 10m.
+    /// How long to wait for it to be rolled out, such as 90s or 10m.
     #[arg(long, value_name = "DURATION")]
     pub(crate) wait: Option<jiff::SignedDuration>,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MoverArgs {
+    /// The socket to listen on, for root alone; without it, standard input is one that an agent is connected to.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Start another one of this command again and again instead, as long as the agent is there.
+    #[arg(long, conflicts_with = "socket")]
+    pub(crate) supervise: bool,
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
+    /// Format of the log on standard error; its level is set by QOSM_LOG.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
 }
 
 #[derive(Debug, Args)]
@@ -258,8 +343,8 @@ pub(crate) struct AgentArgs {
     /// Folder of the journal and of compiled modules.
     #[arg(long, default_value = "/var/lib/qosm", value_name = "DIR")]
     pub(crate) state_dir: PathBuf,
-    /// The admin socket, for root alone.
-    #[arg(long, default_value = "/run/qosm.sock", value_name = "PATH")]
+    /// The admin socket, for root alone; its folder is made.
+    #[arg(long, default_value = "/run/qosm/qosm.sock", env = "QOSM_ADMIN_SOCKET", value_name = "PATH")]
     pub(crate) admin_socket: PathBuf,
     /// Address of /metrics, /healthz and /readyz, or `none`.
     #[arg(long, default_value = "127.0.0.1:9464", value_name = "ADDRESS")]
@@ -270,9 +355,36 @@ pub(crate) struct AgentArgs {
     /// What becomes of held knobs when the agent ends; wins over the agent's file.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) on_shutdown: Option<OnShutdownArg>,
+    /// The socket of a page mover that runs beside the agent; without it, the agent starts one as its child where pages may have to be
+    /// moved.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) page_mover: Option<PathBuf>,
+    /// Whether the agent takes from itself what it does not need: paths, capabilities, system calls; wins over the agent's file.
+    #[arg(long, value_enum, value_name = "WHETHER")]
+    pub(crate) confine: Option<ConfineArg>,
     /// Format of the log on standard error; its level is set by QOSM_LOG.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ConfineArg {
+    /// As far as the kernel can.
+    Auto,
+    /// Do not start unless paths, capabilities and system calls can all be confined.
+    Require,
+    /// Keep everything.
+    Off,
+}
+
+impl From<ConfineArg> for qosm_agent::config::ConfinementMode {
+    fn from(arg: ConfineArg) -> Self {
+        match arg {
+            ConfineArg::Auto => Self::Auto,
+            ConfineArg::Require => Self::Require,
+            ConfineArg::Off => Self::Off,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -283,15 +395,6 @@ pub(crate) enum OnShutdownArg {
     Keep,
     /// Keep while the DaemonSet given as --owner wants an agent here, else restore.
     Auto,
-}
-
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// For eyes.
-    #[default]
-    Text,
-    /// For a log collector.
-    Json,
 }
 
 /// An address, or none.
@@ -368,7 +471,7 @@ pub(crate) struct ReplayArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SocketArgs {
     /// The agent's admin socket.
-    #[arg(long, default_value = "/run/qosm.sock", env = "QOSM_ADMIN_SOCKET", value_name = "PATH")]
+    #[arg(long, default_value = "/run/qosm/qosm.sock", env = "QOSM_ADMIN_SOCKET", value_name = "PATH")]
     pub(crate) admin_socket: PathBuf,
 }
 
@@ -399,13 +502,17 @@ fn size(text: &str) -> Result<u64, String> {
 pub(crate) enum Noun {
     /// Pods, and how much is held on them.
     Pods,
-    /// Policies, and how they fare.
+    /// Policies and their health.
     Policies,
     /// Held knobs.
     Knobs,
     /// Classes of shares of caches and memory bandwidth (resctrl), and who is in them.
     Classes,
-    /// What pods' owners were told.
+    /// Extended resources that policies publish on the Kubernetes node.
+    Resources,
+    /// Evictions that policies asked for, and what became of them.
+    Evictions,
+    /// Events of pods.
     Events,
     /// What is wrong with annotations, ConfigMaps and manifests.
     Problems,
@@ -442,17 +549,31 @@ pub(crate) struct DiffArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct HoldArgs {
+pub(crate) struct PauseArgs {
     /// namespace/name.
     pub(crate) pod: String,
-    /// How long, such as 30m or 2h; without it until lifted.
-    #[arg(long = "for", value_name = "DURATION", conflicts_with = "lift")]
+    /// How long, such as 30m or 2h; without it until `qosm resume`.
+    #[arg(long = "for", value_name = "DURATION")]
     pub(crate) duration: Option<jiff::SignedDuration>,
-    /// Lift the hold.
-    #[arg(long)]
-    pub(crate) lift: bool,
     #[command(flatten)]
     pub(crate) socket: SocketArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResumeArgs {
+    /// namespace/name.
+    pub(crate) pod: String,
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HoldArgs {
+    #[command(flatten)]
+    pub(crate) pause: PauseArgs,
+    /// Resume the pod.
+    #[arg(long, conflicts_with = "duration")]
+    pub(crate) lift: bool,
 }
 
 #[derive(Debug, Args)]
@@ -474,7 +595,13 @@ pub(crate) struct RestoreArgs {
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+    #[command(flatten)]
     pub(crate) host: HostArgs,
+    /// The kubelet's configuration, where it is not `config.yaml` in the kubelet's folder (/var/lib/kubelet without --kubelet-root): a file, or
+    /// the answer of /configz; `-` = standard input.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubelet_config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

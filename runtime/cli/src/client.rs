@@ -9,6 +9,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
+use qosm_terminal::block_on;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -38,11 +39,6 @@ async fn send(socket: &Path, method: Method, path: &str, body: Vec<u8>) -> anyho
     let text = response.into_body().collect().await?.to_bytes();
     let text = String::from_utf8_lossy(&text).trim().to_owned();
     bail!(Refused(if text.is_empty() { status.to_string() } else { text }))
-}
-
-/// A runtime for one exchange.
-pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
 /// Asks for a document.

@@ -4,15 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use qosm_agent::admin;
-use qosm_cluster::{Controller, kubernetes};
+use qosm_cluster::controller::colocation::{ColocationRules, EvictionRules, PerMinute, PublicationRules};
+use qosm_cluster::controller::lease::LeaseName;
+use qosm_cluster::controller::{Controller, ControllerOptions};
+use qosm_cluster::kubernetes;
+use qosm_terminal::{Answer, block_on, log};
 
-use crate::args::{ControllerArgs, MetricsListen};
-use crate::{Answer, agent, client};
+use crate::agent;
+use crate::args::{ColocationArgs, ControllerArgs, MetricsListen};
 
 pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<Answer> {
-    agent::log(args.log_format);
-    client::block_on(async {
-        let api = kubernetes::connect(args.cluster.kubeconfig.as_deref()).await?;
+    log::start(args.log_format);
+    block_on(async {
+        let api = kubernetes::connect_without_retries(args.cluster.kubeconfig.as_deref()).await?;
         let ready = Arc::new(AtomicBool::new(false));
         if let MetricsListen::At(address) = args.metrics_listen {
             tokio::spawn(admin::serve_readiness(agent::listen(address)?, Arc::clone(&ready)));
@@ -20,12 +24,41 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<Answer> {
         let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
         let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
         tracing::info!(version = env!("CARGO_PKG_VERSION"), "controller runs");
-        let controller = Controller::new(api, std::env::var("POD_NAME").ok());
-        tokio::select! {
-            () = controller.run(move || ready.store(true, Ordering::Relaxed)) => {}
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        let controller = Controller::new(api, options(args));
+        let ended = async {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        };
+        controller.run(move || ready.store(true, Ordering::Relaxed), ended).await;
         Ok(Answer::Good)
+    })
+}
+
+fn options(args: &ControllerArgs) -> ControllerOptions {
+    let pod = std::env::var("POD_NAME").ok();
+    // Outside of a pod: two processes of one machine differ, and so do two machines.
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let identity = pod.clone().unwrap_or_else(|| format!("{host}-{}", std::process::id()));
+    let lease = args.lease.clone().map(|lease| LeaseName { namespace: lease.namespace, name: lease.name, identity });
+    ControllerOptions { instance: pod, lease, colocation: rules(&args.colocation) }
+}
+
+fn rules(args: &ColocationArgs) -> Option<ColocationRules> {
+    args.colocation.then(|| ColocationRules {
+        publication: PublicationRules {
+            names: args.publish.iter().cloned().collect(),
+            max_percent_of_capacity: args.max_percent_of_capacity,
+        },
+        evictions: EvictionRules {
+            per_minute: PerMinute {
+                node: args.max_evictions_of_node,
+                namespace: args.max_evictions_of_namespace,
+                fleet: args.max_evictions,
+            },
+            protected_namespaces: args.protected_namespaces.iter().cloned().collect(),
+            daemon_set_pods: args.evict_daemon_set_pods,
+        },
     })
 }

@@ -3,23 +3,24 @@
 use std::fmt::Write;
 
 use qosm_agent::report::{AskedReport, DiffReport, VersionReport};
+use qosm_terminal::{Answer, print};
 
 use crate::args::{DiffArgs, Output};
+use crate::client;
 use crate::explain::encode;
-use crate::{Answer, client, print};
 
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<Answer> {
     let report: DiffReport =
         client::get(&args.socket.admin_socket, &format!("/v1/diff?policy={}", encode(&args.policy)))?;
     match args.output.output {
         Output::Json => print::json(&report)?,
-        Output::Table => print::text(&tell(&report))?,
+        Output::Table => print::text(&render(&report))?,
     }
     Ok(if report.differences.is_empty() && report.error.is_none() { Answer::Good } else { Answer::Bad })
 }
 
 /// The report as text.
-fn tell(report: &DiffReport) -> String {
+fn render(report: &DiffReport) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
     let _ = write(&mut text, report);
@@ -66,13 +67,20 @@ fn write(out: &mut String, report: &DiffReport) -> std::fmt::Result {
         writeln!(out, "{}", print::table(&head, rows).trim_end())?;
     }
     if totals.events_withheld > 0 {
-        writeln!(out, "events that pods' owners were not told: {}", totals.events_withheld)?;
+        writeln!(out, "events that were not sent: {}", totals.events_withheld)?;
     }
     if totals.classes_withheld > 0 {
         writeln!(out, "classes of shares, and members of them, that came to nothing: {}", totals.classes_withheld)?;
     }
     if totals.migrations_withheld > 0 {
         writeln!(out, "migrations of pages that did not take place: {}", totals.migrations_withheld)?;
+    }
+    for resource in totals.resources_withheld.values() {
+        writeln!(out, "{resource} is not published: {}", resource.reason)?;
+    }
+    if totals.evictions_withheld > 0 {
+        writeln!(out, "evictions that did not take place: {}", totals.evictions_withheld)?;
+        totals.latest_evictions.iter().try_for_each(|eviction| writeln!(out, "    {eviction}"))?;
     }
     let cost = &report.cost;
     let mean = cost.all_evaluations_usec.checked_div(cost.evaluations).unwrap_or_default();

@@ -1,31 +1,65 @@
 //! `qosm doctor`: what this host offers.
 
+mod confinement;
+mod kubelet;
 mod resctrl;
+mod runtime;
 
 use std::collections::BTreeMap;
 
-use qosm_host::resctrl::{ResctrlError, Survey};
+use qosm_agent::confinement::ConfinementReports;
+use qosm_agent::report::PodReport;
+use qosm_host::resctrl::{Capabilities, ResctrlError};
 use qosm_host::{BurstRule, CgroupVersion, Controller, ControllerFact, HostFacts, Support};
 use qosm_model::knob::{Knob, Level};
+use qosm_terminal::{Answer, print};
 use serde_json::{Value, json};
 
 use crate::args::{DoctorArgs, Output};
-use crate::{Answer, host, print};
+use crate::{client, host};
 
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
     let facts = host::open(&args.host)?.facts();
-    let resctrl = resctrl::look(&args.host)?;
+    let resctrl = resctrl::probe(&args.host)?;
+    let kubelet = kubelet::read(args.host.kubelet_root.as_deref(), args.kubelet_config.as_deref())?;
+    // What a pod's limits give only an agent knows; without one nothing is said.
+    let pods: Vec<PodReport> = client::get(&args.socket.admin_socket, "/v1/pods").unwrap_or_default();
+    let baselines = high_baselines(&pods);
+    let confined = confinement::ask(&args.socket.admin_socket);
+    let runtime = runtime::ask(&args.socket.admin_socket);
     match args.output.output {
-        Output::Json => print::json(&document(&facts, &resctrl))?,
-        Output::Table => print::text(&tell(&facts, &resctrl))?,
+        Output::Json => {
+            let mut document = document(&facts, &resctrl, &confined);
+            document["highBaselines"] = baselines.into();
+            document["containerRuntime"] = runtime::document(&runtime);
+            document["kubelet"] = kubelet::document(&kubelet, &facts);
+            print::json(&document)?;
+        }
+        Output::Table => {
+            let baselines: String = baselines.iter().map(|line| format!("  {line}\n")).collect();
+            let title = if baselines.is_empty() { "" } else { "\nbaselines above what limits give:\n" };
+            print::text(&format!("{}{title}{baselines}", render(&facts, &kubelet, &resctrl, &confined, &runtime)))?;
+        }
     }
     Ok(Answer::Good)
 }
 
-/// What keeps pages from being moved between NUMA nodes; `None` = nothing.
-fn page_migration(facts: &HostFacts) -> Option<String> {
+/// What another agent seems to have left behind, pod by pod.
+fn high_baselines(pods: &[PodReport]) -> Vec<String> {
+    pods.iter().flat_map(|pod| pod.high_baselines.iter().map(|note| format!("{}, {note}", pod.pod))).collect()
+}
+
+/// What keeps pages from being moved between NUMA nodes; `None` = nothing. Where an agent runs, its page mover moves them; else this process
+/// has what an agent would be started with.
+fn page_migration(facts: &HostFacts, confined: &Result<ConfinementReports, String>) -> Option<String> {
     if facts.numa_nodes < 2 {
         return Some("memory is on one node: no pages to be moved".to_owned());
+    }
+    if let Ok(reports) = confined {
+        return reports
+            .page_mover_away
+            .as_ref()
+            .map(|why| format!("pages cannot be moved, the page mover is away: {why}"));
     }
     // /proc/PID/pagemap is its owner's alone (mode 0400); who may pass over modes may read it as well.
     let reads = facts.capabilities.dac_read_search || facts.capabilities.dac_override;
@@ -38,12 +72,33 @@ fn page_migration(facts: &HostFacts) -> Option<String> {
     (!missing.is_empty()).then(|| format!("pages of other users cannot be moved without {}", missing.join(" and ")))
 }
 
-fn numa(facts: &HostFacts) -> String {
+fn numa(facts: &HostFacts, confined: &Result<ConfinementReports, String>) -> String {
     let balancing = if facts.numa_balancing { "; the kernel balances by itself too (numa_balancing)" } else { "" };
-    match page_migration(facts) {
+    match page_migration(facts, confined) {
         Some(why) => format!("{}; {why}{balancing}", facts.numa_nodes),
         None => format!("{}; pages can be moved{balancing}", facts.numa_nodes),
     }
+}
+
+/// Who else may keep memory on the tiers: to a doctor the kubelet's share and the agent's look alike.
+fn tier_protection(facts: &HostFacts) -> Option<String> {
+    let held = facts.tier_protection.iter().map(|(path, knob, value)| format!("{knob} of {path} is {value}"));
+    let held: Vec<String> = held.collect();
+    (!held.is_empty()).then(|| {
+        format!(
+            "{}: kept by the kubelet's MemoryQoS, by an agent that runs, or both; qosm adds to what others keep and takes nothing from it",
+            held.join(", ")
+        )
+    })
+}
+
+/// Why `memory.high` is not set here.
+fn livelock(facts: &HostFacts) -> String {
+    let release = facts.kernel_release.as_deref().unwrap_or_default();
+    format!(
+        "not set: on Linux {release} processes above it may reclaim for ever (fixed in 5.9); guardRails.memoryHighBeforeLinux59 sets it \
+         all the same"
+    )
 }
 
 /// What wakes policies between two ticks here, and what cannot.
@@ -91,7 +146,11 @@ fn by_knob(facts: &HostFacts) -> BTreeMap<Knob, BTreeMap<Level, &Support>> {
     rows
 }
 
-fn document(facts: &HostFacts, resctrl: &Result<Survey, ResctrlError>) -> Value {
+fn document(
+    facts: &HostFacts,
+    resctrl: &Result<Capabilities, ResctrlError>,
+    confined: &Result<ConfinementReports, String>,
+) -> Value {
     let controllers: Vec<Value> = facts
         .controllers
         .iter()
@@ -130,7 +189,12 @@ fn document(facts: &HostFacts, resctrl: &Result<Survey, ResctrlError>) -> Value 
         "pageSizeBytes": facts.page_size.0,
         "numaNodes": facts.numa_nodes,
         "numaBalancing": facts.numa_balancing,
-        "pageMigration": page_migration(facts).is_none(),
+        "pageMigration": page_migration(facts, confined).is_none(),
+        "kernelRelease": facts.kernel_release,
+        "memoryHighLivelocks": facts.memory_high_livelocks,
+        "protectedTiers": facts.tier_protection.iter().map(|(path, knob, value)| {
+            json!({"cgroup": path, "knob": knob.as_str(), "value": value.to_string()})
+        }).collect::<Vec<_>>(),
         "psi": facts.psi,
         "alarms": {"watched": alarms(facts).0, "missing": alarms(facts).1},
         "resctrl": resctrl::is_usable(resctrl),
@@ -150,11 +214,18 @@ fn document(facts: &HostFacts, resctrl: &Result<Survey, ResctrlError>) -> Value 
             "sysNice": facts.capabilities.sys_nice,
             "sysResource": facts.capabilities.sys_resource,
         },
+        "confinement": confinement::document(confined),
         "knobs": knobs,
     })
 }
 
-fn tell(facts: &HostFacts, resctrl: &Result<Survey, ResctrlError>) -> String {
+fn render(
+    facts: &HostFacts,
+    kubelet: &kubelet::Kubelet,
+    resctrl: &Result<Capabilities, ResctrlError>,
+    confined: &Result<ConfinementReports, String>,
+    runtime: &runtime::Runtime,
+) -> String {
     let yes = |claim: bool| if claim { "yes" } else { "no" }.to_owned();
     let mut rows: Vec<(String, String)> = Vec::new();
     for fact in &facts.controllers {
@@ -167,11 +238,19 @@ fn tell(facts: &HostFacts, resctrl: &Result<Survey, ResctrlError>) -> String {
     rows.push(("cgroup driver".to_owned(), format!("{} ({})", facts.driver.as_str(), facts.driver_source)));
     let kubepods = if facts.has_kubepods { "" } else { " (not there)" };
     rows.push(("kubepods".to_owned(), format!("{}{kubepods}", facts.kubepods)));
+    rows.extend(kubelet::rows(kubelet, facts));
+    rows.push(("container runtime (NRI)".to_owned(), runtime::row(runtime)));
     rows.push((
         "CPUs, memory".to_owned(),
         format!("{}, {} MiB, pages of {}", facts.cpus, facts.memory.0 >> 20, facts.page_size),
     ));
-    rows.push(("NUMA nodes".to_owned(), numa(facts)));
+    rows.push(("NUMA nodes".to_owned(), numa(facts, confined)));
+    if let Some(protection) = tier_protection(facts) {
+        rows.push(("protected tiers".to_owned(), protection));
+    }
+    if facts.memory_high_livelocks {
+        rows.push(("memory.high".to_owned(), livelock(facts)));
+    }
     rows.push(("pressure (PSI)".to_owned(), yes(facts.psi)));
     let (watched, missing) = alarms(facts);
     rows.push(("alarms".to_owned(), watched.join(", ")));
@@ -194,6 +273,7 @@ fn tell(facts: &HostFacts, resctrl: &Result<Survey, ResctrlError>) -> String {
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     };
     rows.push(("capabilities".to_owned(), format!("{}; missing: {}", list(true), list(false))));
+    rows.extend(confinement::rows(confined));
     if let Some(why) = &facts.unprobed {
         rows.push(("not tried out".to_owned(), why.clone()));
     }

@@ -2,17 +2,18 @@
 
 use std::fmt::Write;
 
-use qosm_agent::report::Explanation;
+use qosm_agent::report::{EvictionReport, Explanation};
+use qosm_terminal::{Answer, print};
 
 use crate::args::{ExplainArgs, Output};
-use crate::{Answer, client, print};
+use crate::client;
 
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Answer> {
     let explanation: Explanation =
         client::get(&args.socket.admin_socket, &format!("/v1/explain?pod={}", encode(&args.pod)))?;
     match args.output.output {
         Output::Json => print::json(&explanation)?,
-        Output::Table => print::text(&tell(&explanation))?,
+        Output::Table => print::text(&render(&explanation))?,
     }
     Ok(Answer::Good)
 }
@@ -28,7 +29,7 @@ pub(crate) fn encode(text: &str) -> String {
 }
 
 /// The explanation as text.
-pub(crate) fn tell(explanation: &Explanation) -> String {
+pub(crate) fn render(explanation: &Explanation) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
     let _ = write(&mut text, explanation);
@@ -41,8 +42,8 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
     writeln!(out, "pod {}  class {} ({declared}), Kubernetes QoS {}", pod.pod, pod.qos, pod.kube_qos)?;
     let cgroup = if pod.cgroup.is_empty() { "not there yet" } else { &pod.cgroup };
     writeln!(out, "    cgroup {cgroup}, containers {}", pod.containers)?;
-    if let Some(hold) = &pod.hold {
-        writeln!(out, "    ON HOLD {hold}: nothing is written to this pod")?;
+    if let Some(paused) = &pod.paused {
+        writeln!(out, "    PAUSED {paused}: nothing is written to this pod")?;
     }
     for policy in &explanation.policies {
         let shadow = if policy.mode == "shadow" { "  (a shadow: nothing of it is written)" } else { "" };
@@ -67,6 +68,7 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
     }
     write_locality(out, explanation)?;
     write_classes(out, explanation)?;
+    write_eviction(out, explanation)?;
     writeln!(out, "\nheld knobs")?;
     if explanation.knobs.is_empty() {
         writeln!(out, "    none")?;
@@ -90,11 +92,20 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
         for (policy, value) in &knob.beneath {
             writeln!(out, "        beneath it: {value} by {policy}")?;
         }
+        if let Some(capped) = &knob.capped {
+            writeln!(out, "        capped: {capped}")?;
+        }
         if let Some(drift) = &knob.drift {
             writeln!(out, "        drift: {drift}")?;
         }
         if let Some(until) = &knob.hands_off_until {
             writeln!(out, "        hands off until {until}")?;
+        }
+    }
+    if !explanation.pod.high_baselines.is_empty() {
+        writeln!(out, "\nbaselines above the limits")?;
+        for baseline in &explanation.pod.high_baselines {
+            writeln!(out, "    {baseline}")?;
         }
     }
     if !explanation.problems.is_empty() {
@@ -128,6 +139,13 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
         }
     }
     Ok(())
+}
+
+fn write_eviction(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
+    let Some(EvictionReport { since, decision, .. }) = &explanation.pod.eviction else { return Ok(()) };
+    writeln!(out, "\neviction: {} ({})", decision.outcome, decision.urgency)?;
+    writeln!(out, "    by {} since {since}: {}: {}", decision.policy, decision.reason, decision.message)?;
+    if decision.why.is_empty() { Ok(()) } else { writeln!(out, "    {}", decision.why) }
 }
 
 fn write_classes(out: &mut String, explanation: &Explanation) -> std::fmt::Result {

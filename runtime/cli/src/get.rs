@@ -1,13 +1,15 @@
-//! `qosm get`, `hold` and `policy retry`: questions and requests to a running agent.
+//! `qosm get`, `pause`, `resume` and `policy retry`: questions and requests to a running agent.
 
 use anyhow::Context;
-use qosm_agent::admin::{Held, HoldRequest, Knobs, PolicyQuery};
-use qosm_agent::report::{ClassReport, PodReport, PolicyReport, TriggerReport, WireValue};
+use qosm_agent::admin::{Knobs, PauseRequest, Paused, PodQuery, PolicyQuery};
+use qosm_agent::report::{
+    ClassReport, EvictionReport, NodeResourceReport, PodReport, PolicyReport, TriggerReport, WireValue,
+};
+use qosm_terminal::{Answer, Usage, print};
 use serde_json::Value;
 
-use crate::args::{GetArgs, HoldArgs, Noun, Output, SocketArgs};
-use crate::print::Usage;
-use crate::{Answer, client, print};
+use crate::args::{GetArgs, HoldArgs, Noun, Output, PauseArgs, ResumeArgs, SocketArgs};
+use crate::client;
 
 pub(crate) fn run(args: &GetArgs) -> anyhow::Result<Answer> {
     let socket = &args.socket.admin_socket;
@@ -16,6 +18,8 @@ pub(crate) fn run(args: &GetArgs) -> anyhow::Result<Answer> {
         Noun::Policies => "/v1/policies",
         Noun::Knobs => "/v1/knobs",
         Noun::Classes => "/v1/classes",
+        Noun::Resources => "/v1/resources",
+        Noun::Evictions => "/v1/evictions",
         Noun::Events => "/v1/events",
         Noun::Problems => "/v1/problems",
     };
@@ -28,6 +32,8 @@ pub(crate) fn run(args: &GetArgs) -> anyhow::Result<Answer> {
         Noun::Policies => policies(&client::get::<Vec<_>>(socket, path)?),
         Noun::Knobs => knobs(&client::get(socket, path)?),
         Noun::Classes => classes(&client::get::<Vec<_>>(socket, path)?),
+        Noun::Resources => resources(&client::get::<Vec<_>>(socket, path)?),
+        Noun::Evictions => evictions(&client::get::<Vec<_>>(socket, path)?),
         Noun::Events => events(&client::get::<Vec<Value>>(socket, path)?),
         Noun::Problems => {
             let problems = client::get::<Vec<String>>(socket, path)?;
@@ -43,7 +49,7 @@ pub(crate) fn run(args: &GetArgs) -> anyhow::Result<Answer> {
 
 fn pods(pods: &[PodReport]) -> String {
     print::table(
-        &["pod", "class", "kubernetes qos", "containers", "held", "refused", "problems", "local memory", "hold"],
+        &["pod", "class", "kubernetes qos", "containers", "held", "refused", "problems", "local memory", "paused"],
         pods.iter().map(|pod| {
             vec![
                 pod.pod.clone(),
@@ -54,7 +60,7 @@ fn pods(pods: &[PodReport]) -> String {
                 pod.refused.to_string(),
                 pod.problems.to_string(),
                 locality(pod),
-                pod.hold.clone().unwrap_or_default(),
+                pod.paused.clone().unwrap_or_default(),
             ]
         }),
     )
@@ -172,6 +178,38 @@ fn classes(classes: &[ClassReport]) -> String {
     text
 }
 
+fn resources(resources: &[NodeResourceReport]) -> String {
+    let mut text = print::table(
+        &["resource", "policy", "published", "on the node", "in force", "reason"],
+        resources.iter().map(|resource| {
+            vec![
+                resource.name.clone(),
+                resource.policy.clone(),
+                resource.amount.to_string(),
+                resource.on_node.to_string(),
+                if resource.in_force { "yes" } else { "no" }.to_owned(),
+                resource.reason.clone(),
+            ]
+        }),
+    );
+    for resource in resources.iter().filter(|resource| !resource.why.is_empty()) {
+        text.push_str(&format!("\n{} of {}: {}\n", resource.name, resource.policy, resource.why));
+    }
+    text
+}
+
+fn evictions(evictions: &[EvictionReport]) -> String {
+    print::table(
+        &["pod", "urgency", "policy", "outcome", "since", "reason", "why"],
+        evictions.iter().map(|eviction| {
+            let decision = &eviction.decision;
+            let message = format!("{}: {}", decision.reason, decision.message);
+            let columns = [&decision.pod, &decision.urgency, &decision.policy, &decision.outcome, &eviction.since];
+            columns.into_iter().cloned().chain([message, decision.why.clone()]).collect()
+        }),
+    )
+}
+
 fn events(events: &[Value]) -> String {
     let field = |event: &Value, name: &str| match &event[name] {
         Value::String(text) => text.clone(),
@@ -185,24 +223,44 @@ fn events(events: &[Value]) -> String {
     )
 }
 
-pub(crate) fn hold(args: &HoldArgs) -> anyhow::Result<Answer> {
-    if !args.pod.contains('/') {
-        return Err(Usage(format!("`{}`: name the pod as namespace/name, e.g. default/{}", args.pod, args.pod)).into());
-    }
+pub(crate) fn pause(args: &PauseArgs) -> anyhow::Result<Answer> {
+    let pod = full_name(&args.pod)?;
     let until = args.duration.map(|duration| jiff::Timestamp::now().saturating_add(duration)).transpose()?;
-    let request =
-        HoldRequest { pod: args.pod.clone(), lift: args.lift, until_millis: until.map(|until| until.as_millisecond()) };
-    let answer = client::post(&args.socket.admin_socket, "/v1/hold", &request)?;
-    let Held { known } = serde_json::from_slice(&answer).context("the agent's answer cannot be read")?;
-    if !known && !args.lift {
-        eprintln!("note: there is no pod {} here now; the hold waits for it", args.pod);
+    let request = PauseRequest { pod: pod.to_owned(), until_millis: until.map(|until| until.as_millisecond()) };
+    let answer = client::post(&args.socket.admin_socket, "/v1/pause", &request)?;
+    let Paused { known } = serde_json::from_slice(&answer).context("the agent's answer cannot be read")?;
+    if !known {
+        eprintln!("note: there is no pod {pod} here now; the pause waits for it");
     }
-    print::text(&match (args.lift, until) {
-        (true, _) => format!("{}: hold lifted\n", args.pod),
-        (false, Some(until)) => format!("{}: on hold until {until}\n", args.pod),
-        (false, None) => format!("{}: on hold until lifted (qosm hold {} --lift)\n", args.pod, args.pod),
+    print::text(&match until {
+        Some(until) => format!("{pod}: paused until {until}\n"),
+        None => format!("{pod}: paused until resumed (qosm resume {pod})\n"),
     })?;
     Ok(Answer::Good)
+}
+
+pub(crate) fn resume(args: &ResumeArgs) -> anyhow::Result<Answer> {
+    let pod = full_name(&args.pod)?;
+    client::post(&args.socket.admin_socket, "/v1/resume", &PodQuery { pod: pod.to_owned() })?;
+    print::text(&format!("{pod}: resumed\n"))?;
+    Ok(Answer::Good)
+}
+
+/// The old name of [`pause`] and, with `--lift`, of [`resume`].
+pub(crate) fn hold(args: HoldArgs) -> anyhow::Result<Answer> {
+    let HoldArgs { pause, lift } = args;
+    let new = if lift { "resume" } else { "pause" };
+    eprintln!("note: `qosm hold{}` is called `qosm {new}` now", if lift { " --lift" } else { "" });
+    if lift { resume(&ResumeArgs { pod: pause.pod, socket: pause.socket }) } else { self::pause(&pause) }
+}
+
+/// A pod's name with its namespace: a pause outlives the pod, so a name alone has nothing to be looked up in.
+fn full_name(pod: &str) -> Result<&str, Usage> {
+    if pod.contains('/') {
+        Ok(pod)
+    } else {
+        Err(Usage(format!("`{pod}`: name the pod as namespace/name, e.g. default/{pod}")))
+    }
 }
 
 pub(crate) fn retry(policy: &str, socket: &SocketArgs) -> anyhow::Result<Answer> {

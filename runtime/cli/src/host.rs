@@ -9,17 +9,29 @@ use crate::args::{DriverArg, HostArgs};
 
 /// Opens this host.
 pub(crate) fn open(args: &HostArgs) -> anyhow::Result<Host> {
+    let (directories, options) = directories(args)?;
+    Host::open(directories, &options).context("the host's cgroups cannot be used")
+}
+
+/// Opens it without trying out what the kernel takes.
+pub(crate) fn open_read_only(args: &HostArgs) -> anyhow::Result<Host> {
+    let (directories, options) = directories(args)?;
+    Host::open_read_only(directories, &options).context("the host's cgroups cannot be used")
+}
+
+fn directories(args: &HostArgs) -> anyhow::Result<(Directories, LayoutOptions)> {
     let dir = |path: &std::path::Path| {
         Dir::open_ambient_dir(path, ambient_authority()).with_context(|| format!("cannot open {}", path.display()))
     };
-    let directories = Directories { cgroup: dir(&args.cgroup_mount)?, proc: dir(&args.proc)?, sys: dir(&args.sys)? };
+    let kubelet = args.kubelet_root.as_deref().map(dir).transpose()?;
+    let (cgroup, proc, sys) = (dir(&args.cgroup_mount)?, dir(&args.proc)?, dir(&args.sys)?);
+    let directories = Directories { cgroup, proc, sys, kubelet };
     let options = LayoutOptions {
         driver: args.cgroup_driver.map(|driver| match driver {
             DriverArg::Systemd => Driver::Systemd,
             DriverArg::Cgroupfs => Driver::Cgroupfs,
         }),
         cgroup_root: args.cgroup_root.clone(),
-        ..LayoutOptions::default()
     };
-    Host::open(directories, &options).context("the host's cgroups cannot be used")
+    Ok((directories, options))
 }

@@ -2,45 +2,44 @@
 
 mod agent;
 mod args;
+mod author;
 mod client;
+mod compare;
+mod confine;
 mod controller;
 mod diff;
 mod doctor;
-mod document;
-mod emulation;
 mod explain;
 mod get;
 mod host;
-mod interrupt;
 mod modules;
+mod mover;
 mod plan;
 mod policy;
-mod print;
 mod record;
 mod replay;
 mod restore;
 mod rollout;
 mod seccomp;
-mod versus;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::args::{Cli, Command, DemoCommand, ResctrlCommand, RolloutCommand};
+use qosm_terminal::Answer;
+use qosm_terminal::interrupt::PendingSignals;
 
-/// The answer to what was asked.
-pub(crate) enum Answer {
-    /// Done.
-    Good,
-    /// It ran, and what it found is not good.
-    Bad,
-}
+use crate::args::{Cli, Command, RolloutCommand};
 
 fn main() -> ExitCode {
+    // Before anything else: whatever it was asked meanwhile, an agent puts back what the one before it left.
+    let stop = std::env::args_os().nth(1).filter(|verb| verb == "agent").map(|_| PendingSignals::catch());
+    if let Some(answer) = author::help(&std::env::args_os().skip(1).collect::<Vec<_>>()) {
+        return qosm_terminal::end(answer, |_| false);
+    }
     let cli = Cli::parse();
     let answer = match cli.command {
-        Command::Agent(args) => agent::run(*args),
+        Command::Agent(args) => stop.unwrap_or_else(PendingSignals::catch).and_then(|stop| agent::run(*args, stop)),
         Command::Controller(args) => controller::run(&args),
         Command::Rollout(RolloutCommand::Status(args)) => rollout::status(&args),
         Command::Crds { name } => rollout::crds(name.as_deref()),
@@ -50,29 +49,20 @@ fn main() -> ExitCode {
         Command::Get(args) => get::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Explain(args) => explain::run(&args),
-        Command::Hold(args) => get::hold(&args),
+        Command::Pause(args) => get::pause(&args),
+        Command::Resume(args) => get::resume(&args),
+        Command::Hold(args) => get::hold(args),
         Command::Restore(args) => restore::run(&args),
         Command::Policy(command) => policy::run(&command),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Demo(DemoCommand::Resctrl(args)) => emulation::demo(&args),
-        Command::Resctrl(ResctrlCommand::Emulate(args)) => emulation::emulate(&args),
+        Command::Demo(_) | Command::Resctrl(_) => author::emulation(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "qosm", &mut std::io::stdout());
             Ok(Answer::Good)
         }
         Command::SeccompProfile { install } => seccomp::install(&install),
+        Command::MovePages(args) => mover::run(&args),
         Command::CompileModule => return qosm_engine::compile_child_main(),
     };
-    match answer {
-        Ok(Answer::Good) => ExitCode::SUCCESS,
-        Ok(Answer::Bad) => ExitCode::from(1),
-        Err(error) => {
-            // A reader that has seen enough (`qosm get knobs | head`) is no failure.
-            if print::is_closed_pipe(&error) {
-                return ExitCode::SUCCESS;
-            }
-            print::error(&error);
-            ExitCode::from(if error.is::<print::Usage>() { 2 } else { 1 })
-        }
-    }
+    qosm_terminal::end(answer, qosm_replay::is_usage)
 }

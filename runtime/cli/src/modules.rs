@@ -1,28 +1,10 @@
-//! From flags and files to loaded modules.
+//! The policies that flags and the agent's file name.
 
-use std::path::{Path, PathBuf};
-
-use anyhow::Context;
-use cap_std::ambient_authority;
-use cap_std::fs::Dir;
 use qosm_agent::config::PolicyConfig;
-use qosm_engine::{Compiler, ModuleCache};
+use qosm_open_module::DEFAULTS;
+use qosm_terminal::{Usage, document};
 
 use crate::args::ModuleArgs;
-use crate::print::Usage;
-
-/// The default modules, in the order in which they are listed.
-pub(crate) const DEFAULTS: [&str; 3] = ["cpu-burst", "memory-locality", "memory-qos"];
-
-/// Where the default modules are: as said, else beside the binary, else where packages put them.
-pub(crate) fn default_dir(said: Option<&Path>) -> PathBuf {
-    let beside = || {
-        let binary = std::env::current_exe().ok()?;
-        let dir = binary.parent()?.parent()?.join("policies");
-        dir.is_dir().then_some(dir)
-    };
-    said.map(Path::to_path_buf).or_else(beside).unwrap_or_else(|| PathBuf::from("/usr/lib/qosm/policies"))
-}
 
 /// The policies to run: those of the flags, else those of the file, else the default ones; with what the flags say of each.
 pub(crate) fn entries(args: &ModuleArgs, from_file: Vec<PolicyConfig>) -> Result<Vec<PolicyConfig>, Usage> {
@@ -64,7 +46,7 @@ pub(crate) fn entries_with_shadows(
     }
     for text in &args.policy_config {
         let (name, json) = split(text, "--policy-config", "NAME=JSON")?;
-        let config = object(json, &format!("--policy-config {name}"))?;
+        let config = document::object(json, &format!("--policy-config {name}"))?;
         entry_of(&mut entries, name, "--policy-config")?.config = config;
     }
     for text in &args.grants {
@@ -73,11 +55,6 @@ pub(crate) fn entries_with_shadows(
         entry_of(&mut entries, name, "--grant")?.grants.get_or_insert_default().extend(grants);
     }
     Ok(entries)
-}
-
-/// A policy-level configuration.
-pub(crate) fn object(json: &str, flag: &str) -> Result<serde_json::Map<String, serde_json::Value>, Usage> {
-    serde_json::from_str(json).map_err(|error| Usage(format!("{flag}: not a JSON object: {error}")))
 }
 
 /// Whether the value of a flag means a module's file rather than a policy's name.
@@ -95,36 +72,4 @@ fn entry_of<'a>(entries: &'a mut [PolicyConfig], name: &str, flag: &str) -> Resu
         .iter_mut()
         .find(|entry| entry.name == name)
         .ok_or_else(|| Usage(format!("{flag} {name}: no policy of that name runs; there are: {}", known.join(", "))))
-}
-
-/// Compiles in a short-lived child of this very binary.
-pub(crate) fn compiler() -> anyhow::Result<Compiler> {
-    let program = std::env::current_exe().context("cannot find the qosm binary itself")?;
-    Ok(Compiler::Child { program, args: vec!["compile-module".into()] })
-}
-
-/// The cache of compiled modules in a folder, made if it is not there.
-pub(crate) fn cache(dir: &Path) -> anyhow::Result<ModuleCache> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .with_context(|| format!("cannot make the folder {}", dir.display()))?;
-    let dir =
-        Dir::open_ambient_dir(dir, ambient_authority()).with_context(|| format!("cannot open {}", dir.display()))?;
-    ModuleCache::open(dir).context("the cache of compiled modules cannot be used")
-}
-
-/// A cache for commands that anybody runs: plans and replays. Without a home there is none, and modules are compiled each time.
-pub(crate) fn personal_cache() -> Option<ModuleCache> {
-    cache(&personal_folder()?.join("modules")).ok()
-}
-
-/// Where things of whoever typed the command are kept between commands.
-pub(crate) fn personal_folder() -> Option<PathBuf> {
-    let base = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))?;
-    Some(base.join("qosm"))
 }

@@ -4,17 +4,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use qosm_agent::config::{AgentConfig, PolicyConfig};
-use qosm_agent::facts::Facts;
-use qosm_agent::replay::Replay;
-use qosm_agent::report::{ClassDecision, Decision, MigrationDecision};
-use qosm_agent::{Agent, LoadedPolicy, Mode, Now, Parts, Sources, load};
+use qosm_agent::{Agent, AgentOptions, LoadedPolicy, Mode, Now, Sources, load};
 use qosm_cluster::{Folder, Objects, Source as _};
 use qosm_engine::Engine;
 use qosm_model::lease;
+use qosm_open_module::{compiler, default_dir, personal_cache};
+use qosm_replay::{Planned, event, on_facts, read_facts};
+use qosm_terminal::{Answer, document};
 
-use crate::args::{Output, PlanArgs};
-use crate::print::Usage;
-use crate::{Answer, document, host, modules, print};
+use crate::args::PlanArgs;
+use crate::{host, modules};
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Answer> {
     let facts = args.facts.as_deref().map(read_facts).transpose()?;
@@ -34,83 +33,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Answer> {
         Some(facts) => on_facts(&facts, objects, engine, policies)?,
         None => on_this_host(args, objects, engine, policies, config)?,
     };
-    show(planned, args.output.output)
-}
-
-/// A node in a file; a plan is of now unless the file says otherwise.
-pub(crate) fn read_facts(path: &Path) -> Result<Facts, Usage> {
-    let mut facts: Facts = document::read(path)?;
-    facts.time.get_or_insert_with(jiff::Timestamp::now);
-    Ok(facts)
-}
-
-/// Prints what would be written, and tells what else there is to say.
-pub(crate) fn show(planned: Planned, output: Output) -> anyhow::Result<Answer> {
-    let Planned { decisions, refused, problems, failing, events, notes } = planned;
-    match output {
-        Output::Json => print::json(&decisions)?,
-        Output::Table => print::text(&table(&decisions))?,
-    }
-    for note in &notes {
-        eprintln!("note: {note}");
-    }
-    for line in not_possible(&refused) {
-        eprintln!("{line}");
-    }
-    for event in &events {
-        eprintln!("{event}");
-    }
-    for problem in &problems {
-        eprintln!("problem: {problem}");
-    }
-    for (policy, error) in &failing {
-        eprintln!("error: policy `{policy}` does not run: {error}");
-    }
-    Ok(if problems.is_empty() && failing.is_empty() { Answer::Good } else { Answer::Bad })
-}
-
-/// Pages that would be moved, and classes of shares, are no knobs: they are told beside the table.
-fn notes(migrations: Vec<MigrationDecision>, classes: &[ClassDecision], notes: Vec<String>) -> Vec<String> {
-    let moved = migrations.into_iter().map(|migration| match &migration.error {
-        None => format!("{migration} would be moved by {}: {}", migration.policy, migration.reason),
-        Some(error) => format!("{migration} would not be moved for {}: {error}", migration.policy),
-    });
-    let classes = classes.iter().map(|class| format!("{class} would be set by {}: {}", class.policy, class.reason));
-    moved.chain(classes).chain(notes).collect()
-}
-
-/// What a pod's owner would be told.
-fn told(pod: &str, reason: &str, message: &str) -> String {
-    format!("event {pod} {reason}: {message}")
-}
-
-/// What would be written, and what would not.
-pub(crate) struct Planned {
-    pub(crate) decisions: Vec<Decision>,
-    refused: Vec<Decision>,
-    problems: Vec<String>,
-    failing: Vec<(String, String)>,
-    events: Vec<String>,
-    notes: Vec<String>,
-}
-
-/// The plan for a node in a file.
-pub(crate) fn on_facts(
-    facts: &Facts,
-    objects: Objects,
-    engine: Engine,
-    policies: Vec<LoadedPolicy>,
-) -> anyhow::Result<Planned> {
-    let mut replay = Replay::new(facts, objects, engine, policies, Mode::Plan)?;
-    let outcome = replay.open();
-    Ok(Planned {
-        decisions: outcome.decisions,
-        refused: outcome.refused,
-        problems: outcome.problems,
-        failing: outcome.failing.into_iter().collect(),
-        events: outcome.events.iter().map(|event| told(&event.pod, &event.reason, &event.message)).collect(),
-        notes: notes(outcome.migrations, &outcome.classes, replay.notes()),
-    })
+    planned.show(args.output.output)
 }
 
 fn on_this_host(
@@ -120,14 +43,14 @@ fn on_this_host(
     policies: Vec<LoadedPolicy>,
     config: AgentConfig,
 ) -> anyhow::Result<Planned> {
-    let mut agent = Agent::new(Parts {
+    let mut agent = Agent::new(AgentOptions {
         host: host::open(&args.host)?,
         engine,
         policies,
-        unloaded: Vec::new(),
+        load_failed: Vec::new(),
         config,
         mode: Mode::Plan,
-        make_cgroups: false,
+        create_cgroups: false,
         journal: None,
         metrics: std::sync::Arc::default(),
     })?;
@@ -142,8 +65,13 @@ fn on_this_host(
         refused: step.refused,
         problems: agent.problems(),
         failing,
-        events: step.events.iter().map(|event| told(&event.pod, &event.reason, &event.message)).collect(),
-        notes: notes(step.migrations, &step.classes, agent.notes(now)),
+        events: step.events.iter().map(|sent| event(&sent.pod, &sent.reason, &sent.message)).collect(),
+        migrations: step.migrations,
+        classes: step.classes,
+        resources: step.resources,
+        evictions: step.evictions,
+        shadows: step.shadows,
+        notes: agent.notes(now),
     })
 }
 
@@ -175,17 +103,12 @@ pub(crate) struct Loader<'a> {
 
 impl<'a> Loader<'a> {
     pub(crate) fn new(engine: &'a Engine, args: &crate::args::ModuleArgs) -> anyhow::Result<Self> {
-        Ok(Self {
-            engine,
-            cache: modules::personal_cache(),
-            compiler: modules::compiler()?,
-            dir: modules::default_dir(args.module_dir.as_deref()),
-        })
+        Ok(Self { engine, cache: personal_cache(), compiler: compiler(), dir: default_dir(args.module_dir.as_deref()) })
     }
 
     pub(crate) fn load(&self, entry: &PolicyConfig) -> anyhow::Result<LoadedPolicy> {
-        let shelf = &mut load::NoShelf;
-        Ok(load::load(self.engine, entry, &self.dir, shelf, self.cache.as_ref(), &self.compiler)?)
+        let artifacts = &mut load::NoArtifacts;
+        Ok(load::load(self.engine, entry, &self.dir, artifacts, self.cache.as_ref(), &self.compiler)?)
     }
 }
 
@@ -204,45 +127,4 @@ fn manifests(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
-}
-
-/// One line a knob: on most hosts the same file is missing everywhere.
-fn not_possible(refused: &[Decision]) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut by_knob: std::collections::BTreeMap<(&str, &str), Vec<&Decision>> = std::collections::BTreeMap::new();
-    for decision in refused {
-        by_knob.entry((&decision.knob, &decision.policy)).or_default().push(decision);
-    }
-    for ((knob, policy), decisions) in by_knob {
-        let subjects: Vec<_> =
-            decisions.iter().map(|decision| format!("{} ({})", decision.subject(), decision.value)).collect();
-        let why = decisions.first().and_then(|decision| decision.error.as_deref()).unwrap_or_default();
-        lines.push(format!("not possible: {knob} of {}, wanted by {policy}: {why}", subjects.join(", ")));
-    }
-    lines
-}
-
-fn table(decisions: &[Decision]) -> String {
-    if decisions.is_empty() {
-        return "nothing would be written\n".to_owned();
-    }
-    let rows = decisions.iter().map(|decision| {
-        vec![
-            decision.level.clone(),
-            decision.subject(),
-            if decision.support == "emulated" {
-                format!("{} (emulated)", decision.knob)
-            } else {
-                decision.knob.clone()
-            },
-            decision.current.map_or_else(|| "?".to_owned(), |value| value.to_string()),
-            decision.value.to_string(),
-            decision.policy.clone(),
-            match &decision.adjusted {
-                Some(adjusted) => format!("{} ({} wanted: {})", decision.reason, adjusted.wanted, adjusted.why),
-                None => decision.reason.clone(),
-            },
-        ]
-    });
-    print::table(&["level", "subject", "knob", "current", "value", "policy", "reason"], rows)
 }

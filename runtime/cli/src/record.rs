@@ -4,10 +4,11 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use anyhow::Context;
+use qosm_terminal::Answer;
 
 use crate::args::RecordArgs;
+use crate::client;
 use crate::client::EndedBy;
-use crate::{Answer, client};
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<Answer> {
     let out: Box<dyn Write> = match &args.file {
@@ -86,7 +87,7 @@ impl<W: Write> Lines<W> {
 mod tests {
     use super::*;
 
-    /// Feeds a recording in pieces of so many bytes. What was written, and whether it was ended.
+    /// Feeds a recording in pieces of `size` bytes. What was written, and whether it was ended.
     fn record(pieces: usize, max_size: Option<u64>, max_ticks: Option<u64>) -> Result<(String, bool), String> {
         let mut written = Vec::new();
         let mut lines = Lines::new(&mut written, max_size, max_ticks);
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn facts_that_are_too_large_are_said_to_be() {
-        let told = "the facts alone are 8 bytes, more than --max-size 7; nothing was recorded";
-        assert_eq!(record(5, Some(7), None), Err(told.to_owned()));
+        let message = "the facts alone are 8 bytes, more than --max-size 7; nothing was recorded";
+        assert_eq!(record(5, Some(7), None), Err(message.to_owned()));
     }
 }

@@ -1,22 +1,15 @@
 //! `qosm restore`: put everything back, with or without an agent.
 
-use std::time::Duration;
-
 use anyhow::Context;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use qosm_agent::journal::Journal;
 use qosm_agent::report::ClassReport;
-use qosm_agent::restore::{Removal, Restored, remove_made, restore};
+use qosm_agent::restore::{Patience, Removal, Restored, remove_created, restore, would_restore};
+use qosm_terminal::{Answer, print};
 
 use crate::args::{Output, RestoreArgs};
-use crate::{Answer, client, host, print};
-
-/// The outcome of a knob that could not be put back.
-const FAILED: &str = "failed";
-/// How often, and after what pause, such knobs are tried again.
-const RETRIES: u32 = 5;
-const RETRY_AFTER: Duration = Duration::from_millis(200);
+use crate::{client, host};
 
 pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
     let socket = &args.socket.admin_socket;
@@ -36,7 +29,7 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
         }
     };
     let boot = std::fs::read_to_string(args.host.proc.join("sys/kernel/random/boot_id"))
-        .context("cannot tell this boot from earlier ones")?;
+        .context("cannot read the ID of this boot")?;
     if !Journal::is_there(&state, boot.trim()) {
         eprintln!(
             "note: {} holds no journal since this boot: no agent that kept its state there has set anything",
@@ -44,21 +37,16 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
         );
     }
     let journal = Journal::open(&state, &args.state_dir, boot.trim())?;
-    let mut restored = restore(&mut host::open(&args.host)?, &journal, args.dry_run)?;
-    for _ in 0..RETRIES {
-        if args.dry_run || restored.iter().all(|row| row.outcome != FAILED) {
-            break;
-        }
-        // A container that has just ended may count for a moment longer: until then cgroup v1 takes no quota below its own.
-        std::thread::sleep(RETRY_AFTER);
-        restored.retain(|row| row.outcome != FAILED);
-        restored.extend(restore(&mut host::open(&args.host)?, &journal, args.dry_run)?);
-    }
+    let mut opened = host::open(&args.host)?;
+    let restored = match args.dry_run {
+        true => would_restore(&mut opened, &journal)?,
+        false => restore(&mut opened, &journal, &Patience::default())?,
+    };
     let groups = resctrl_groups(args)?;
     let answer = report(args, &restored, &groups)?;
-    tell_of_groups(args, &groups);
+    report_groups(args, &groups);
     if !args.dry_run {
-        for Removal { cgroup, outcome } in remove_made(&mut host::open(&args.host)?, &journal)? {
+        for Removal { cgroup, outcome } in remove_created(&mut host::open(&args.host)?, &journal)? {
             match outcome {
                 Ok(()) => eprintln!("removed the cgroup {cgroup}, which qosm had made"),
                 Err(error) => eprintln!(
@@ -83,10 +71,10 @@ fn resctrl_groups(args: &RestoreArgs) -> anyhow::Result<Vec<String>> {
     let mut host = host::open(&args.host)?;
     host.use_resctrl_at(args.host.resctrl.as_ref().map(ToString::to_string));
     if args.dry_run { host.class_groups() } else { host.clear_classes() }
-        .context("groups of resctrl stay; once what is said here is mended, run this again")
+        .context("groups of resctrl stay; run this again once the cause is removed")
 }
 
-fn tell_of_groups(args: &RestoreArgs, groups: &[String]) {
+fn report_groups(args: &RestoreArgs, groups: &[String]) {
     for group in groups {
         eprintln!("{} the resctrl group {group}", if args.dry_run { "would remove" } else { "removed" });
     }
@@ -110,7 +98,7 @@ fn through_agent(args: &RestoreArgs) -> anyhow::Result<Answer> {
         }
         restored
     };
-    tell_of_groups(args, &groups);
+    report_groups(args, &groups);
     report(args, &restored, &groups)
 }
 
@@ -131,6 +119,6 @@ fn report(args: &RestoreArgs, restored: &[Restored], groups: &[String]) -> anyho
         });
         print::text(&print::table(&["cgroup", "knob", "value", "outcome", "why"], rows))?;
     }
-    let failed = restored.iter().any(|row| row.outcome == FAILED);
-    Ok(if failed { Answer::Bad } else { Answer::Good })
+    let is_left_behind = restored.iter().any(Restored::is_left_behind);
+    Ok(if is_left_behind { Answer::Bad } else { Answer::Good })
 }

@@ -5,34 +5,34 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use qosm_cluster::fleet::{self, FleetError};
 use qosm_cluster::policy_module::{PolicyModule, PolicyModuleStatus};
+use qosm_terminal::{Answer, block_on, print};
 
 use crate::args::{Output, RolloutArgs};
-use crate::{Answer, client, print};
 
 /// Between two looks while waiting.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(crate) fn status(args: &RolloutArgs) -> anyhow::Result<Answer> {
     let wait = args.wait.map(Duration::try_from).transpose().context("--wait is negative")?;
     let until = Instant::now() + wait.unwrap_or_default();
-    let (module, status) = client::block_on(async {
+    let (module, status) = block_on(async {
         let fleet = fleet::Fleet::connect(args.cluster.kubeconfig.as_deref()).await?;
         loop {
             let is_last = Instant::now() >= until;
             match fleet.count(&args.module).await {
                 Ok((module, status)) if is_last || is_done(&status) => return Ok((module, status)),
-                // Whoever waits has time for an API server that has none.
+                // `--wait` also waits for an API server that does not answer.
                 Err(FleetError::List { what, why }) if !is_last => eprintln!("{what} cannot be listed: {why}"),
                 Err(error) => return Err(error.into()),
                 Ok(_) => {}
             }
             let left = until.saturating_duration_since(Instant::now());
-            tokio::time::sleep(LOOK_EVERY.min(left)).await;
+            tokio::time::sleep(POLL_INTERVAL.min(left)).await;
         }
     })?;
     match args.output.output {
         Output::Json => print::json(&status)?,
-        Output::Table => print::text(&tell(&module, &status))?,
+        Output::Table => print::text(&render(&module, &status))?,
     }
     Ok(if is_done(&status) { Answer::Good } else { Answer::Bad })
 }
@@ -43,7 +43,7 @@ fn is_done(status: &PolicyModuleStatus) -> bool {
     is("Selected") && is("Healthy") && !is("Progressing")
 }
 
-fn tell(module: &PolicyModule, status: &PolicyModuleStatus) -> String {
+fn render(module: &PolicyModule, status: &PolicyModuleStatus) -> String {
     let mut text = format!(
         "PolicyModule {}, generation {}: {}, {}\n",
         module.metadata.name.as_deref().unwrap_or_default(),

@@ -4,8 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::Context;
-
-use crate::Answer;
+use qosm_terminal::Answer;
 
 /// Beside the chart that refers to it.
 const PROFILE: &str = include_str!("../../../deploy/seccomp/qosm.json");

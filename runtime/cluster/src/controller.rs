@@ -1,18 +1,26 @@
 //! The fleet as a whole: how many nodes run which version of a module, and what they complain about.
 //!
-//! Ten thousand agents must not write one object, so none of them writes a PolicyModule: each writes its own report, and one
-//! controller counts. It holds no more of a report than what it counts, writes a status only where it has changed, and tells each
-//! complaint once where the object's author looks, however many nodes have it. Without it policies run as well; only the counts
-//! are missing. Two of them at once do no harm: they write the same.
+//! Ten thousand agents must not write one object, so no agent writes a PolicyModule: each writes its own report, and
+//! one controller counts them. The controller keeps only the counted part of a report, writes a status only when it has
+//! changed, and publishes each problem once on the object that it is about, however many nodes report it. Policies run
+//! without it; only the counts are missing.
+//!
+//! Where the operator has batch pods run beside others, it also does what agents may not: it publishes extended resources on
+//! Nodes and evicts pods, as the reports ask for ([`colocation`]). Of several controllers one acts ([`lease`]).
 
-pub mod census;
+pub mod aggregate;
+pub mod colocation;
+pub mod lease;
+mod node_view;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt as _, stream};
-use jiff::Timestamp;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, Stream, StreamExt as _, stream};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams};
@@ -21,32 +29,55 @@ use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Resource as _, ResourceExt as _};
 use qosm_model::pod::Node;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::census::{Census, Counted};
+use self::aggregate::{Aggregate, ReportCounts};
+use self::colocation::{Colocation, ColocationRules, Done, Now, carry_out};
+use self::lease::{Leadership, LeaseName};
+use self::node_view::NodeView;
 use crate::kubernetes::events::publish;
 use crate::kubernetes::{answered, explain};
 use crate::node_report::NodePolicyReport;
 use crate::object::{API_SERVER, API_VERSION};
 use crate::policy_module::{PolicyModule, policy_module_from_value};
 
-/// Who says it.
+/// Source of its events.
 const CONTROLLER: &str = "qosm-controller";
-/// A change is counted after so long, together with what follows it, and at most so often.
-const GATHERED: Duration = Duration::from_secs(2);
-/// Each status goes out to every node, so that they are written less often the more nodes there are: a second more for so many.
+/// Delay between a change and its count, and interval between two counts.
+const COUNT_DELAY: Duration = Duration::from_secs(2);
+/// Each status goes out to every node, so larger fleets write less often: this many nodes add a second to the interval.
 const NODES_PER_SECOND: u32 = 500;
 
 /// Nodes fall silent without an event.
-const RECOUNTED_EVERY: Duration = Duration::from_secs(300);
+const RECOUNT_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Counts the fleet.
+/// How often it is looked whether a report has become stale, or something is to be tried again.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// Requests for nodes' resources, evictions and answers that are under way at the same time.
+const MAX_REQUESTS: usize = 16;
+
+/// What a controller does beyond counting.
+#[derive(Clone, Debug, Default)]
+pub struct ControllerOptions {
+    /// Its name in events: the pod's.
+    pub instance: Option<String>,
+    /// Which Lease decides whether it acts; `None` where there is no other controller.
+    pub lease: Option<LeaseName>,
+    /// What it publishes and evicts; `None` = nothing.
+    pub colocation: Option<ColocationRules>,
+}
+
+/// Counts the fleet, and does what the reports ask for.
 pub struct Controller {
     client: Client,
     recorder: Recorder,
-    census: Census,
+    aggregate: Aggregate,
     synced: BTreeSet<Kind>,
-    told: BTreeMap<String, String>,
+    published: BTreeMap<String, String>,
+    lease: Option<LeaseName>,
+    colocation: Option<(Colocation, ColocationRules)>,
+    begun: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,66 +89,139 @@ enum Kind {
 
 /// What a watch brings.
 enum Change {
-    Node(watcher::Event<PartialObjectMeta<v1::Node>>),
+    Node(watcher::Event<NodeView>),
     Report(watcher::Event<DynamicObject>),
     Module(watcher::Event<DynamicObject>),
-    Trouble(String, watcher::Error),
+    Failed(String, watcher::Error),
 }
 
 impl Controller {
     /// A controller that has seen nothing yet.
-    pub fn new(client: Client, instance: Option<String>) -> Self {
-        let recorder = Recorder::new(client.clone(), Reporter { controller: CONTROLLER.into(), instance });
-        Self { client, recorder, census: Census::default(), synced: BTreeSet::new(), told: BTreeMap::new() }
+    pub fn new(client: Client, options: ControllerOptions) -> Self {
+        let reporter = Reporter { controller: CONTROLLER.into(), instance: options.instance };
+        let recorder = Recorder::new(client.clone(), reporter);
+        Self {
+            client,
+            recorder,
+            aggregate: Aggregate::default(),
+            synced: BTreeSet::new(),
+            published: BTreeMap::new(),
+            lease: options.lease,
+            colocation: options.colocation.map(|rules| (Colocation::new(rules.clone()), rules)),
+            begun: Instant::now(),
+        }
     }
 
-    /// Watches and counts for ever. `ready` is called once everything was seen.
-    pub async fn run(mut self, ready: impl Fn()) {
-        let mut changes = pin!(changes(&self.client));
-        let mut round = tokio::time::interval(GATHERED);
+    /// Watches and acts until `ended` is. `ready` is called once everything was seen.
+    pub async fn run(self, ready: impl Fn(), ended: impl Future<Output = ()>) {
+        let (client, lease) = (self.client.clone(), self.lease.clone());
+        let (tell, leadership) =
+            watch::channel(lease.as_ref().map_or_else(Leadership::of_one, |_| Leadership::default()));
+        let holds = async {
+            match lease.clone() {
+                Some(lease) => lease::hold(client.clone(), lease, tell).await,
+                None => {
+                    let _only = tell;
+                    std::future::pending().await
+                }
+            }
+        };
+        tokio::select! {
+            () = self.act(ready, leadership) => {}
+            () = holds => {}
+            () = ended => {}
+        }
+        if let Some(lease) = &lease {
+            lease::release(client.clone(), lease).await;
+        }
+    }
+
+    async fn act(mut self, ready: impl Fn(), leadership: watch::Receiver<Leadership>) {
+        let mut changes = pin!(changes(&self.client, self.colocation.is_some()));
+        let mut requests: FuturesUnordered<BoxFuture<'static, Done>> = FuturesUnordered::new();
+        let mut look = tokio::time::interval(LOOK_INTERVAL);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut waiting = std::collections::VecDeque::new();
+        let mut round = tokio::time::interval(COUNT_DELAY);
         round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut recount = tokio::time::interval(RECOUNTED_EVERY);
+        let mut recount = tokio::time::interval(RECOUNT_INTERVAL);
         recount.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut is_stale = false;
         loop {
             tokio::select! {
                 change = changes.next() => match change {
                     Some(change) => {
-                        is_stale |= self.take(change);
+                        is_stale |= self.take(change, leadership.borrow().server_ahead);
                         if self.synced.len() == 3 { ready(); }
                     }
                     None => return,
                 },
+                Some(done) = requests.next(), if !requests.is_empty() => {
+                    let now = self.now(leadership.borrow().server_ahead);
+                    if let Some((colocation, _)) = &mut self.colocation {
+                        colocation.done(done, now);
+                    }
+                }
+                _ = look.tick(), if self.colocation.is_some() && self.synced.len() == 3 => {}
                 _ = recount.tick() => is_stale = true,
-                _ = round.tick(), if is_stale && self.synced.len() == 3 => {
+                _ = round.tick(), if is_stale && self.synced.len() == 3 && leadership.borrow().acts() => {
                     is_stale = !self.write().await;
-                    round = tokio::time::interval_at(Instant::now() + self.gathered(), GATHERED);
+                    round = tokio::time::interval_at(Instant::now() + self.count_delay(), COUNT_DELAY);
                     round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
                 }
+            }
+            let now = self.now(leadership.borrow().server_ahead);
+            let Some((colocation, rules)) = &mut self.colocation else { continue };
+            // A list that is incomplete would have resources withdrawn from the nodes that it lacks.
+            let acts = self.synced.len() == 3 && leadership.borrow().acts();
+            if acts {
+                waiting.extend(colocation.due(now));
+            } else {
+                waiting.drain(..).for_each(|job| colocation.abandoned(&job, now));
+            }
+            while requests.len() < MAX_REQUESTS
+                && let Some(job) = waiting.pop_front()
+            {
+                let evictions = rules.evictions.clone();
+                requests.push(carry_out(self.client.clone(), self.recorder.clone(), evictions, job).boxed());
             }
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the controller is a service of its own")]
+    fn now(&self, server_ahead: SignedDuration) -> Now {
+        let own = Timestamp::now();
+        Now { running: self.begun.elapsed(), server: own.saturating_add(server_ahead).unwrap_or(own) }
+    }
+
     /// How long changes are gathered before they are counted.
-    fn gathered(&self) -> Duration {
-        let nodes = u32::try_from(self.census.nodes.objects.len()).unwrap_or(u32::MAX);
-        GATHERED + Duration::from_secs(u64::from(nodes / NODES_PER_SECOND))
+    fn count_delay(&self) -> Duration {
+        let nodes = u32::try_from(self.aggregate.nodes.objects.len()).unwrap_or(u32::MAX);
+        COUNT_DELAY + Duration::from_secs(u64::from(nodes / NODES_PER_SECOND))
     }
 
     /// `true` if it may change a count.
-    fn take(&mut self, change: Change) -> bool {
-        let census = &mut self.census;
+    fn take(&mut self, change: Change, server_ahead: SignedDuration) -> bool {
+        let now = self.now(server_ahead);
+        if let Some((colocation, _)) = &mut self.colocation {
+            match &change {
+                Change::Node(event) => colocation.node(event, now),
+                Change::Report(event) => colocation.report(event, now),
+                Change::Module(_) | Change::Failed(..) => {}
+            }
+        }
+        let aggregate = &mut self.aggregate;
         let (kind, is_synced) = match change {
             Change::Node(event) => {
-                let read = |node: PartialObjectMeta<v1::Node>| {
+                let read = |node: NodeView| {
                     let labels = node.labels().clone();
-                    Some((node.name_any(), Node { name: node.name_any(), labels, memory_allocatable: None }))
+                    Some((node.name_any(), Node { name: node.name_any(), labels, ..Node::default() }))
                 };
-                (Kind::Nodes, census.nodes.take(event, read))
+                (Kind::Nodes, aggregate.nodes.take(event, read))
             }
             Change::Report(event) => {
-                let read = |report: DynamicObject| Some((report.name_any(), Counted::read(report)));
-                (Kind::Reports, census.reports.take(event, read))
+                let read = |report: DynamicObject| Some((report.name_any(), ReportCounts::read(report)));
+                (Kind::Reports, aggregate.reports.take(event, read))
             }
             Change::Module(event) => {
                 let read = |module: DynamicObject| {
@@ -125,9 +229,9 @@ impl Controller {
                     let module = policy_module_from_value(value, API_SERVER).ok()?.object;
                     Some((module.name_any(), module))
                 };
-                (Kind::Modules, census.modules.take(event, read))
+                (Kind::Modules, aggregate.modules.take(event, read))
             }
-            Change::Trouble(what, error) => {
+            Change::Failed(what, error) => {
                 tracing::warn!(what, error = %error, "watch broken; begun again");
                 return false;
             }
@@ -138,19 +242,20 @@ impl Controller {
         true
     }
 
-    /// Writes what has changed. `false` if something could not be written and has to be tried again.
+    /// Writes the statuses that have changed. `false` if one could not be written and has to be tried again.
+    #[expect(clippy::disallowed_methods, reason = "the controller is a service of its own")]
     async fn write(&mut self) -> bool {
         let now = Time(Timestamp::now());
         let mut is_complete = true;
         let modules: Api<PolicyModule> = Api::all(self.client.clone());
-        for (name, status) in self.census.changed(&now) {
+        for (name, status) in self.aggregate.changed(&now) {
             let patch = serde_json::json!({
                 "apiVersion": API_VERSION, "kind": "PolicyModule", "metadata": {"name": name}, "status": status,
             });
             let params = PatchParams::apply(CONTROLLER).force();
             match answered(modules.patch_status(&name, &params, &Patch::Apply(patch))).await {
-                Ok(_) => self.census.written(&name, status),
-                // It went meanwhile, which is told by the watch as well.
+                Ok(_) => self.aggregate.written(&name, status),
+                // It was deleted meanwhile, which the watch reports as well.
                 Err(kube::Error::Api(answer)) if answer.code == 404 => {}
                 Err(error) => {
                     tracing::warn!(module = name, error = explain(&error), "status not written; tried again");
@@ -158,21 +263,23 @@ impl Controller {
                 }
             }
         }
-        self.tell().await && is_complete
+        self.publish_problems().await && is_complete
     }
 
-    /// Tells each complaint once, on the object that it is about. `false` if one has to be told again.
-    async fn tell(&mut self) -> bool {
+    /// Publishes each problem once, on the object that it is about. `false` if a publication failed and must be
+    /// repeated.
+    #[expect(clippy::disallowed_methods, reason = "the controller is a service of its own")]
+    async fn publish_problems(&mut self) -> bool {
         let mut is_complete = true;
-        let complaints = self.census.complaints(&Time(Timestamp::now()));
-        self.told.retain(|about, _| complaints.contains_key(about));
-        for (about, message) in complaints {
-            if self.told.get(&about) == Some(&message) {
+        let problems = self.aggregate.problems(&Time(Timestamp::now()));
+        self.published.retain(|about, _| problems.contains_key(about));
+        for (about, message) in problems {
+            if self.published.get(&about) == Some(&message) {
                 continue;
             }
             let Some(regarding) = self.object(&about).await else { continue };
             match publish(&self.recorder, &regarding, true, "InvalidConfiguration", &message, "controller").await {
-                Ok(()) => drop(self.told.insert(about, message)),
+                Ok(()) => drop(self.published.insert(about, message)),
                 Err(error) => {
                     tracing::warn!(about, error = explain(&error), "event not published; tried again");
                     is_complete = false;
@@ -182,7 +289,7 @@ impl Controller {
         is_complete
     }
 
-    /// The object of a complaint: `kubectl describe` looks for events by its UID.
+    /// The object of a problem: `kubectl describe` finds events by its UID.
     async fn object(&self, about: &str) -> Option<v1::ObjectReference> {
         let (kind, name) = about.split_once(' ')?;
         let found: ObjectMeta;
@@ -194,7 +301,7 @@ impl Controller {
                 ("v1", Some(namespace.to_owned()))
             }
             "PolicyModule" => {
-                found = self.census.modules.objects.get(name)?.metadata.clone();
+                found = self.aggregate.modules.objects.get(name)?.metadata.clone();
                 (API_VERSION, None)
             }
             _ => return None,
@@ -210,24 +317,27 @@ impl Controller {
     }
 }
 
-fn changes(client: &Client) -> impl Stream<Item = Change> + use<> {
+/// Nodes with their resources only if these are published: a Node as a whole is large, and changes with each heartbeat.
+fn changes(client: &Client, with_resources: bool) -> impl Stream<Item = Change> + use<> {
     let config = watcher::Config::default;
-    let nodes: Api<PartialObjectMeta<v1::Node>> = Api::all(client.clone());
+    let nodes = if with_resources {
+        watcher(Api::<NodeView>::all(client.clone()), config()).default_backoff().boxed()
+    } else {
+        let nodes: Api<PartialObjectMeta<v1::Node>> = Api::all(client.clone());
+        watcher(nodes, config()).default_backoff().map(|event| event.map(node_view::of_metadata)).boxed()
+    };
     let dynamic = |resource: ApiResource| -> Api<DynamicObject> { Api::all_with(client.clone(), &resource) };
     let reports = dynamic(ApiResource::erase::<NodePolicyReport>(&()));
     let modules = dynamic(ApiResource::erase::<PolicyModule>(&()));
-    let trouble = |what: &str| {
+    let failed = |what: &str| {
         let what = what.to_owned();
-        move |error| Change::Trouble(what.clone(), error)
+        move |error| Change::Failed(what.clone(), error)
     };
-    let nodes_failed = trouble(&v1::Node::plural(&()));
-    let reports_failed = trouble(&NodePolicyReport::plural(&()));
-    let modules_failed = trouble(&PolicyModule::plural(&()));
+    let nodes_failed = failed(&v1::Node::plural(&()));
+    let reports_failed = failed(&NodePolicyReport::plural(&()));
+    let modules_failed = failed(&PolicyModule::plural(&()));
     stream::select_all([
-        watcher(nodes, config())
-            .default_backoff()
-            .map(move |event| event.map_or_else(&nodes_failed, Change::Node))
-            .boxed(),
+        nodes.map(move |event| event.map_or_else(&nodes_failed, Change::Node)).boxed(),
         watcher(reports, config())
             .default_backoff()
             .map(move |event| event.map_or_else(&reports_failed, Change::Report))

@@ -12,7 +12,7 @@ use kube::{Client, CustomResourceExt as _, ResourceExt as _};
 use qosm_model::pod::Node;
 use serde_json::Value;
 
-use crate::controller::census::{self, Counted};
+use crate::controller::aggregate::{self, ReportCounts};
 use crate::kubernetes::{KubernetesError, answered, connect, explain};
 use crate::node_report::NodePolicyReport;
 use crate::policy_module::{PolicyModule, PolicyModuleStatus};
@@ -29,13 +29,13 @@ pub struct Fleet {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FleetError {
-    /// There is no way to the API server.
+    /// The API server cannot be reached.
     #[error(transparent)]
     Connection(#[from] KubernetesError),
-    /// There is no such PolicyModule.
+    /// The PolicyModule does not exist.
     #[error("there is no PolicyModule `{name}`; there are: {known}")]
     Unknown {
-        /// What was asked for.
+        /// The PolicyModule.
         name: String,
         /// What there is.
         known: String,
@@ -65,6 +65,7 @@ impl Fleet {
     /// # Errors
     ///
     /// [`FleetError::Unknown`], [`FleetError::List`].
+    #[expect(clippy::disallowed_methods, reason = "one count for one command")]
     pub async fn count(&self, name: &str) -> Result<(PolicyModule, PolicyModuleStatus), FleetError> {
         let modules: Api<PolicyModule> = Api::all(self.client.clone());
         let mut modules = every("PolicyModules", async |page| modules.list(&page).await).await?;
@@ -80,17 +81,18 @@ impl Fleet {
             .into_iter()
             .map(|node| {
                 let labels = node.labels().clone();
-                (node.name_any(), Node { name: node.name_any(), labels, memory_allocatable: None })
+                (node.name_any(), Node { name: node.name_any(), labels, ..Node::default() })
             })
             .collect();
         let reports: Api<DynamicObject> =
             Api::all_with(self.client.clone(), &ApiResource::erase::<NodePolicyReport>(&()));
-        let reports: BTreeMap<String, Counted> = every("NodePolicyReports", async |page| reports.list(&page).await)
-            .await?
-            .into_iter()
-            .map(|report| (report.name_any(), Counted::read(report)))
-            .collect();
-        let status = census::count(&module, &nodes, &reports, module.status.as_ref(), &Time(Timestamp::now()));
+        let reports: BTreeMap<String, ReportCounts> =
+            every("NodePolicyReports", async |page| reports.list(&page).await)
+                .await?
+                .into_iter()
+                .map(|report| (report.name_any(), ReportCounts::read(report)))
+                .collect();
+        let status = aggregate::count(&module, &nodes, &reports, module.status.as_ref(), &Time(Timestamp::now()));
         Ok((module, status))
     }
 }
@@ -131,7 +133,7 @@ pub fn crds(name: Option<&str>) -> Result<String, serde_saphyr::ser_error::Error
     Ok(text)
 }
 
-/// Kubernetes knows no unsigned integers, and warns whoever applies a schema that says so. Their bounds stay.
+/// Kubernetes has no unsigned integers, and `kubectl apply` warns of a schema with them. Their bounds stay.
 fn drop_foreign_formats(schema: &mut Value) {
     match schema {
         Value::Array(items) => items.iter_mut().for_each(drop_foreign_formats),

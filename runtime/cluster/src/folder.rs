@@ -13,7 +13,7 @@ use crate::object::{Parsed, collect, parse};
 use crate::{Snapshot, Source};
 
 /// A larger file is not read: it is no manifest.
-const LARGEST: u64 = 16 * 1024 * 1024;
+const MAX_FILE_SIZE: u64 = 16 * 1024 * 1024;
 /// What files in a folder are called to be read.
 const SUFFIXES: [&str; 3] = [".yaml", ".yml", ".json"];
 
@@ -23,19 +23,19 @@ const SUFFIXES: [&str; 3] = [".yaml", ".yml", ".json"];
 /// do not. Links are followed as long as they stay within the folder, which is how Kubernetes mounts ConfigMaps. Where two
 /// objects have one name, the pods' folder comes before the other files, and these in the order in which they were given.
 ///
-/// Everything is found by its path at each [`poll`](Self::poll), so that a file or folder that is replaced by renaming or
-/// through a link is seen. What was there before and cannot be read any more keeps its last good content, which is told; what
-/// was removed is gone.
+/// Paths are resolved again at each [`poll`](Self::poll), so that a file or folder that is replaced by renaming or
+/// through a link is seen. A file that cannot be read any more keeps its last good content, with a problem; a removed
+/// one is gone.
 #[derive(Debug)]
 pub struct Folder {
-    places: Vec<Place>,
+    paths: Vec<ManifestPath>,
     files: BTreeMap<FileKey, File>,
-    /// Places that could not be looked at in the last round.
+    /// Paths that could not be read in the last poll.
     gone: Vec<usize>,
     last: Option<Snapshot>,
 }
 
-/// A path that was asked for and is not there.
+/// A configured path that does not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("{} cannot be read; name an existing folder or file of manifests", path.display())]
 pub struct FolderError {
@@ -45,9 +45,9 @@ pub struct FolderError {
     pub source: io::Error,
 }
 
-/// A path that was asked for.
+/// A configured path.
 #[derive(Debug)]
-struct Place {
+struct ManifestPath {
     path: PathBuf,
     is_folder: bool,
 }
@@ -58,17 +58,17 @@ type FileKey = (usize, String);
 /// A file that was seen.
 #[derive(Debug, Default)]
 struct File {
-    print: Option<Print>,
-    /// Whether it was read once more since it changed: a second change within one step of the kernel's clock looks like none.
+    fingerprint: Option<Fingerprint>,
+    /// Whether it was read once more since it changed: a second change within one step of the kernel's clock listed like none.
     settled: bool,
     /// Its last text; `None` where it could not be read.
     text: Option<String>,
     parsed: Parsed,
 }
 
-/// What tells that a file changed.
+/// Identifies a version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Print {
+struct Fingerprint {
     dev: u64,
     ino: u64,
     size: u64,
@@ -77,38 +77,38 @@ struct Print {
 }
 
 /// A file as it was found in this round.
-struct Seen {
+struct FoundFile {
     key: FileKey,
     /// Its name in problems.
     origin: String,
-    place: io::Result<Standing>,
+    place: io::Result<Location>,
 }
 
 impl Folder {
-    /// Looks whether everything that is asked for is there. Each of the paths may be a folder or a file, and each may hold pods,
-    /// ConfigMaps and the Node alike; `pods` merely comes first.
+    /// Checks that every path exists. Each may be a folder or a file, and each may hold pods, ConfigMaps and the Node
+    /// alike; `pods` merely comes first.
     ///
     /// # Errors
     ///
-    /// The first path that cannot be opened. What vanishes later is no error but a problem of the next snapshot.
+    /// The first path that cannot be opened. A path that vanishes later is no error but a problem of the next snapshot.
     pub fn open(pods: impl Into<Option<PathBuf>>, config: Vec<PathBuf>) -> Result<Self, FolderError> {
-        let mut places = Vec::new();
+        let mut paths = Vec::new();
         for path in pods.into().into_iter().chain(config) {
-            if let Err(source) = look(&path) {
+            if let Err(source) = list_path(&path) {
                 return Err(FolderError { path, source });
             }
-            places.push(Place { is_folder: path.is_dir(), path });
+            paths.push(ManifestPath { is_folder: path.is_dir(), path });
         }
-        Ok(Self { places, files: BTreeMap::new(), gone: Vec::new(), last: None })
+        Ok(Self { paths, files: BTreeMap::new(), gone: Vec::new(), last: None })
     }
 
-    /// All files that are there, and the places that cannot be looked at.
-    fn look(&self) -> (Vec<Seen>, Vec<usize>) {
+    /// All files that exist, and the paths that cannot be read.
+    fn list(&self) -> (Vec<FoundFile>, Vec<usize>) {
         let (mut seen, mut gone) = (Vec::new(), Vec::new());
-        for (index, place) in self.places.iter().enumerate() {
-            match look(&place.path) {
+        for (index, place) in self.paths.iter().enumerate() {
+            match list_path(&place.path) {
                 Ok(files) => {
-                    seen.extend(files.into_iter().map(|(name, origin, place)| Seen {
+                    seen.extend(files.into_iter().map(|(name, origin, place)| FoundFile {
                         key: (index, name),
                         origin,
                         place,
@@ -127,9 +127,9 @@ impl Folder {
 impl Source for Folder {
     /// Everything that the files hold: at first, and whenever it has changed since.
     ///
-    /// Costs one look at each file; only files that changed are read.
+    /// Costs one `stat` of each file; only files that changed are read.
     fn poll(&mut self) -> Option<Snapshot> {
-        let (seen, gone) = self.look();
+        let (seen, gone) = self.list();
         let before = self.files.len();
         self.files.retain(|key, _| gone.contains(&key.0) || seen.iter().any(|seen| seen.key == *key));
         let mut changed = self.last.is_none() || self.files.len() != before || self.gone != gone;
@@ -142,7 +142,7 @@ impl Source for Folder {
         }
         let parsed: Vec<&Parsed> = self.files.values().map(|file| &file.parsed).collect();
         let mut snapshot = collect(&parsed);
-        snapshot.problems.extend(self.gone.iter().filter_map(|place| self.places.get(*place)).map(|place| Problem {
+        snapshot.problems.extend(self.gone.iter().filter_map(|place| self.paths.get(*place)).map(|place| Problem {
             object: place.path.display().to_string(),
             field: None,
             message: "it cannot be read any more; what it held counts on, bring it back or restart without it".into(),
@@ -154,8 +154,8 @@ impl Source for Folder {
         Some(snapshot)
     }
 
-    /// Nobody tells that a file has changed: it is looked for at each tick.
-    fn has_news(&self) -> bool {
+    /// File changes raise no event: each tick polls.
+    fn has_changes(&self) -> bool {
         false
     }
 
@@ -165,15 +165,16 @@ impl Source for Folder {
     }
 }
 
-/// A file's name among its place's, its name in problems, and where it stands or why it cannot be looked at.
-type Look = (String, String, io::Result<Standing>);
-/// The folder that a file stands in, its name there, and its print.
-type Standing = (Rc<Dir>, String, Print);
+/// A file's name within its path, its name in problems, and its location or the error.
+type ListedFile = (String, String, io::Result<Location>);
+/// The folder that contains a file, its name there, and its fingerprint.
+type Location = (Rc<Dir>, String, Fingerprint);
 
 /// The files of a folder, or the one file.
-fn look(path: &Path) -> io::Result<Vec<Look>> {
+#[expect(clippy::disallowed_methods, reason = "a file that the operator names may be a link to anywhere")]
+fn list_path(path: &Path) -> io::Result<Vec<ListedFile>> {
     match Dir::open_ambient_dir(path, ambient_authority()) {
-        Ok(dir) => look_into(path, dir),
+        Ok(dir) => list_directory(path, dir),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
             // The operator named this very file, so its links may lead anywhere.
             let real = std::fs::canonicalize(path)?;
@@ -181,17 +182,17 @@ fn look(path: &Path) -> io::Result<Vec<Look>> {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has no name that can be read"));
             };
             let dir = Dir::open_ambient_dir(parent, ambient_authority())?;
-            let print = Print::of(&dir.metadata(name)?);
-            let place = Ok((Rc::new(dir), name.to_owned(), print));
+            let fingerprint = Fingerprint::of(&dir.metadata(name)?);
+            let place = Ok((Rc::new(dir), name.to_owned(), fingerprint));
             Ok(vec![(String::new(), path.display().to_string(), place)])
         }
         Err(error) => Err(error),
     }
 }
 
-fn look_into(path: &Path, dir: Dir) -> io::Result<Vec<Look>> {
+fn list_directory(path: &Path, dir: Dir) -> io::Result<Vec<ListedFile>> {
     let dir = Rc::new(dir);
-    let mut looks = Vec::new();
+    let mut listed = Vec::new();
     for entry in dir.entries()? {
         let name = entry?.file_name();
         let Some(name) = name.to_str() else { continue };
@@ -203,7 +204,7 @@ fn look_into(path: &Path, dir: Dir) -> io::Result<Vec<Look>> {
             Ok(metadata) if !metadata.is_file() => {
                 Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"))
             }
-            Ok(metadata) => Ok((Rc::clone(&dir), name.to_owned(), Print::of(&metadata))),
+            Ok(metadata) => Ok((Rc::clone(&dir), name.to_owned(), Fingerprint::of(&metadata))),
             // Removed between the listing and this look.
             Err(error) if error.kind() == io::ErrorKind::NotFound && dir.symlink_metadata(name).is_err() => continue,
             Err(error) if dir.symlink_metadata(name).is_ok_and(|metadata| metadata.is_symlink()) => {
@@ -213,26 +214,26 @@ fn look_into(path: &Path, dir: Dir) -> io::Result<Vec<Look>> {
             }
             Err(error) => Err(error),
         };
-        looks.push((name.to_owned(), path.join(name).display().to_string(), place));
+        listed.push((name.to_owned(), path.join(name).display().to_string(), place));
     }
-    looks.sort_by(|one, other| one.0.cmp(&other.0));
-    Ok(looks)
+    listed.sort_by(|one, other| one.0.cmp(&other.0));
+    Ok(listed)
 }
 
 impl File {
     /// Takes in what was found; whether that changes anything.
-    fn update(&mut self, seen: Seen) -> bool {
+    fn update(&mut self, seen: FoundFile) -> bool {
         let text = match seen.place {
-            Ok((dir, name, print)) => {
-                if self.print == Some(print) && self.settled {
+            Ok((dir, name, fingerprint)) => {
+                if self.fingerprint == Some(fingerprint) && self.settled {
                     return false;
                 }
-                self.settled = self.print == Some(print);
-                self.print = Some(print);
+                self.settled = self.fingerprint == Some(fingerprint);
+                self.fingerprint = Some(fingerprint);
                 read(&dir, &name)
             }
             Err(error) => {
-                self.print = None;
+                self.fingerprint = None;
                 Err(error.to_string())
             }
         };
@@ -269,8 +270,8 @@ impl File {
     }
 }
 
-/// Objects that were good before and cannot be read now count on. Where a document does not even tell its name, that holds for
-/// every object that is missing.
+/// Objects that were good before and cannot be read now keep their last content. A document without a readable name may
+/// be any of the missing objects, so all of them are kept.
 fn keep_good(parsed: &mut Parsed, before: &Parsed, origin: &str) {
     if parsed.broken.is_empty() {
         return;
@@ -293,14 +294,14 @@ fn keep_good(parsed: &mut Parsed, before: &Parsed, origin: &str) {
 fn read(dir: &Dir, name: &str) -> Result<String, String> {
     let file = dir.open(name).map_err(|error| error.to_string())?;
     let mut bytes = Vec::new();
-    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > LARGEST {
-        return Err(format!("it is larger than {} MiB", LARGEST / 1024 / 1024));
+    file.take(MAX_FILE_SIZE + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_FILE_SIZE {
+        return Err(format!("it is larger than {} MiB", MAX_FILE_SIZE / 1024 / 1024));
     }
     String::from_utf8(bytes).map_err(|error| format!("it is not UTF-8 ({})", error.utf8_error()))
 }
 
-impl Print {
+impl Fingerprint {
     fn of(metadata: &Metadata) -> Self {
         Self {
             dev: metadata.dev(),

@@ -1,18 +1,19 @@
-//! Kubernetes: what an API server says of this node, and what it is told in return.
+//! Kubernetes: what an API server knows of this node, and what the agent writes to it.
 //!
 //! A thread of its own keeps one watch for each kind of object and reduces every object to what the agent works with as it
-//! arrives ([`mirror`]), so that memory goes with this node's pods and not with the cluster. The loop asks by
+//! arrives ([`cache`]), so that memory goes with this node's pods and not with the cluster. The loop asks by
 //! [`Kubernetes::poll`] and never waits. While the API server is away, everything stays as it was last known.
 //!
 //! The other way go events for pods' owners ([`events`]) and this node's report ([`reports`]): handed over through the [`Outbox`],
 //! written when the API server takes them, never waited for.
 
+mod api_errors;
+mod cache;
 pub(crate) mod events;
-mod mirror;
+mod files;
 mod outbox;
 mod owner;
 mod reports;
-mod trouble;
 mod watches;
 
 use std::path::PathBuf;
@@ -23,11 +24,12 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use qosm_model::layering::config_maps;
 
-use self::mirror::Mirror;
+pub use self::api_errors::explain;
+use self::cache::Cache;
+pub use self::files::ConnectionFiles;
 use self::outbox::Inbox;
 pub use self::outbox::{Outbox, PodEvent};
 pub use self::owner::Owner;
-pub use self::trouble::explain;
 use crate::{Snapshot, Source};
 
 /// How to reach the API server, and as which node.
@@ -39,12 +41,12 @@ pub struct Connection {
     pub node: String,
 }
 
-/// The API server cannot be talked to at all. That it does not answer is no such error.
+/// No client for the API server can be made. An API server that does not answer is no such error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KubernetesError {
     /// No configuration, or one that cannot be used.
-    #[error("{}: it tells no way to the API server; give --kubeconfig a file that does", path.as_deref().unwrap_or("no kubeconfig and no service account"))]
+    #[error("{}: it does not name an API server; give --kubeconfig a file that does", path.as_deref().unwrap_or("no kubeconfig and no service account"))]
     Config {
         /// The file that was given.
         path: Option<String>,
@@ -65,6 +67,22 @@ pub enum KubernetesError {
 ///
 /// [`KubernetesError::Config`] and [`KubernetesError::Client`].
 pub async fn connect(kubeconfig: Option<&std::path::Path>) -> Result<Client, KubernetesError> {
+    Client::try_from(config(kubeconfig).await?).map_err(KubernetesError::Client)
+}
+
+/// A client that does not retry 429 and 503: the caller does. Another client waits as long as the answer says, and a
+/// PodDisruptionBudget that forbids an eviction answers 429.
+///
+/// # Errors
+///
+/// As [`connect`].
+pub async fn connect_without_retries(kubeconfig: Option<&std::path::Path>) -> Result<Client, KubernetesError> {
+    let mut config = config(kubeconfig).await?;
+    config.default_retry = false;
+    Client::try_from(config).map_err(KubernetesError::Client)
+}
+
+async fn config(kubeconfig: Option<&std::path::Path>) -> Result<Config, KubernetesError> {
     let refused = |source| KubernetesError::Config {
         path: kubeconfig.map(|path| format!("kubeconfig {}", path.display())),
         source,
@@ -78,12 +96,12 @@ pub async fn connect(kubeconfig: Option<&std::path::Path>) -> Result<Client, Kub
         None => Config::infer().await.map_err(|error| refused(Box::new(error)))?,
     };
     config.read_timeout = Some(SILENCE);
-    Client::try_from(config).map_err(KubernetesError::Client)
+    Ok(config)
 }
 
-/// A connection on which nothing has come for so long is given up. The API server ends each watch earlier than that.
+/// A connection without any data for this long is closed. The API server ends each watch earlier than that.
 const SILENCE: Duration = Duration::from_secs(330);
-/// So long a single request may take.
+/// Timeout of a single request.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Waits for an answer, but not for ever.
@@ -99,45 +117,47 @@ pub(crate) async fn answered<T>(request: impl Future<Output = Result<T, kube::Er
     tokio::time::timeout(ANSWERED_WITHIN, request).await.map_err(late)?
 }
 
-/// What the API server says of one node.
+/// What the API server has of one node.
 #[derive(Debug)]
 pub struct Kubernetes {
-    mirror: Arc<Mirror>,
+    cache: Arc<Cache>,
     outbox: Outbox,
 }
 
 impl Kubernetes {
-    /// Begins to watch, on a thread of its own. `wake` is called from there whenever something has changed.
+    /// Starts the watches, on a thread of its own. `wake` is called from there whenever an object has changed.
     ///
     /// # Errors
     ///
-    /// [`KubernetesError`]. An API server that does not answer is none: it is asked again and again.
+    /// [`KubernetesError`]. An API server that does not answer is none: the watches retry.
+    #[expect(clippy::disallowed_methods, reason = "what speaks to the API server has a thread of its own")]
     pub fn start(connection: Connection, wake: impl Fn() + Send + Sync + 'static) -> Result<Self, KubernetesError> {
         let maps: Vec<(String, String)> =
             config_maps().map(|(namespace, name)| (namespace.to_owned(), name.to_owned())).collect();
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(KubernetesError::Thread)?;
         let client = runtime.block_on(connect(connection.kubeconfig.as_deref()))?;
-        let mirror = Arc::new(Mirror::new(&maps, Box::new(wake)));
+        let cache = Arc::new(Cache::new(&maps, Box::new(wake)));
         let (outbox, inbox) = outbox::new();
-        let (node, seen) = (connection.node, Arc::clone(&mirror));
+        let (node, seen) = (connection.node, Arc::clone(&cache));
         std::thread::Builder::new()
             .name("kubernetes".to_owned())
             .spawn(move || {
                 runtime.block_on(async move {
-                    let Inbox { events, report, farewell } = inbox;
+                    let Inbox { events, report, final_report } = inbox;
                     tokio::select! {
                         _ = async { tokio::join!(
                             watches::run(client.clone(), &node, &maps, &seen),
+                            watches::run_topology(client.clone(), &node, &seen),
                             events::run(client.clone(), &node, &seen, events),
                             reports::run(client.clone(), &node, &seen, report),
                         ) } => {}
-                        () = reports::close(client.clone(), &node, farewell) => {}
+                        () = reports::close(client.clone(), &node, final_report) => {}
                     }
                 });
             })
             .map_err(KubernetesError::Thread)?;
-        Ok(Self { mirror, outbox })
+        Ok(Self { cache, outbox })
     }
 
     /// Where events and this node's report go.
@@ -148,14 +168,14 @@ impl Kubernetes {
 
 impl Source for Kubernetes {
     fn poll(&mut self) -> Option<Snapshot> {
-        self.mirror.changed()
+        self.cache.changed()
     }
 
-    fn has_news(&self) -> bool {
-        self.mirror.has_news()
+    fn has_changes(&self) -> bool {
+        self.cache.has_changes()
     }
 
     fn waits_for(&self) -> Option<String> {
-        self.mirror.waits_for()
+        self.cache.waits_for()
     }
 }

@@ -7,15 +7,21 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use self::colocation::{
+    ControllerAnswer, EvictionAnswer, EvictionOutcome, MAX_EVICTIONS, MAX_RESOURCES, MAX_ZONES, ReportedEviction,
+    ReportedResource, ReportedZone, ResourceAnswer, Urgency,
+};
 use crate::policy_module::conditions;
 
-/// A report that says nothing new is written again after so long: one that was deleted comes back, and one that does not change any
-/// more is of an agent that is gone.
-pub const REFRESHED_EVERY: Duration = Duration::from_secs(1800);
+mod colocation;
+
+/// Interval at which an unchanged report is written again: a deleted one comes back, and an old one shows that its
+/// agent is gone.
+pub const REFRESH_INTERVAL: Duration = Duration::from_secs(1800);
 /// The reason for which an agent that has ended is not `Ready`.
 pub const ENDED: &str = "Ended";
 
-/// Whose report it is.
+/// The node's name.
 #[derive(Clone, Debug, PartialEq, Eq, CustomResource, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "qosm.io",
@@ -45,8 +51,8 @@ pub struct NodePolicyReportSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodePolicyReportStatus {
-    /// When the agent said so, by its node's clock. Half an hour apart where nothing changes; older than an hour, and the agent is
-    /// taken for gone.
+    /// When the agent wrote it, by its node's clock. Half an hour apart where nothing changes; a report older than an
+    /// hour means that the agent is gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reported_at: Option<Time>,
     /// The agent's version.
@@ -64,6 +70,22 @@ pub struct NodePolicyReportStatus {
     /// `Ready`: every policy that counts runs, and nothing is waited for. `ClockAgrees`: the node's clock is that of the API server.
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
+    /// Extended resources that policies publish on the Node. The controller puts them there, and takes them away when
+    /// they are no longer here, or the report is older than `resourcesStaleAfterSeconds`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub resources: Vec<ReportedResource>,
+    /// The age of the report, in seconds by the API server's clock, at which its resources no longer hold. 900 where
+    /// none is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources_stale_after_seconds: Option<u32>,
+    /// Pods that policies want evicted. One leaves the list when it is gone or no longer to be evicted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub evictions: Vec<ReportedEviction>,
+    /// The controller's answer, which an agent reads and never writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller: Option<ControllerAnswer>,
 }
 
 /// One policy on one node.
@@ -105,13 +127,13 @@ pub struct ReportedPolicy {
 pub struct ReportedCounts {
     /// Pods of the node.
     pub pods: u32,
-    /// Pods on which something is held.
+    /// Pods with held knobs.
     pub managed_pods: u32,
     /// Held knobs.
     pub knobs: u32,
     /// Settings that are not in force because the kernel or a rule refuses them.
     pub refusals: u32,
-    /// Held knobs that somebody else wrote and that are left alone for now.
+    /// Held knobs that another program wrote and that are not written for now.
     pub drifted: u32,
     /// Annotations, ConfigMaps and modules with a problem.
     pub problems: u32,
@@ -129,7 +151,7 @@ pub struct ReportedCapabilities {
     pub knobs: BTreeMap<String, String>,
 }
 
-/// Something that somebody wrote and that cannot be used.
+/// Configuration that cannot be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReportedProblem {

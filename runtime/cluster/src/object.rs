@@ -8,9 +8,11 @@ use qosm_model::pod::{Node, Pod};
 use qosm_model::problem::Problem;
 use serde_json::Value;
 
-use crate::pod::is_name;
+use crate::node_report::ControllerAnswer;
+use crate::pod::{Giver, is_name};
 use crate::policy_module::{PolicyModule, policy_module_from_value};
 use crate::text::documents;
+use crate::topology::{Topology, topology_from_value};
 use crate::typed::Misfit;
 use crate::{config_map_from_value, node_from_value, pod_from_value};
 
@@ -33,12 +35,14 @@ pub struct Objects {
     pub policy_modules: Vec<PolicyModule>,
     /// Names of PolicyModules that are there and cannot be read, and of which no earlier state is known.
     pub unread_modules: BTreeSet<String>,
-    /// The first Node.
+    /// The first Node, with the zones of its NodeResourceTopology.
     pub node: Option<Node>,
+    /// What the controller made of the node's report.
+    pub answer: Option<ControllerAnswer>,
     /// What cannot be used.
     pub problems: Vec<Problem>,
-    /// What is wrong with the way to the API server: what does not arrive, and what cannot be told.
-    pub troubles: Vec<Problem>,
+    /// Errors of the API server: watches that bring nothing, and objects that cannot be written.
+    pub api_errors: Vec<Problem>,
 }
 
 /// An object, and what about it cannot be used.
@@ -50,7 +54,8 @@ pub struct Read<T> {
     pub problems: Vec<Problem>,
 }
 
-/// Reads manifests: a YAML stream or JSON, of kinds `Pod`, `ConfigMap`, `PolicyModule`, `Node`, their lists, and `List` of any of them.
+/// Reads manifests: a YAML stream or JSON, of kinds `Pod`, `ConfigMap`, `PolicyModule`, `Node`, `NodeResourceTopology`, their lists, and
+/// `List` of any of them.
 ///
 /// `origin` is the text's name in problems, e.g. a file name. Never fails: a document that cannot be read is a problem, and the
 /// others count. Of two objects with one name, and of two pods with one UID, the first counts.
@@ -82,6 +87,7 @@ pub(crate) enum Object {
     ConfigMap(ConfigMap),
     PolicyModule(Box<PolicyModule>),
     Node(Node),
+    Topology(Topology),
 }
 
 /// Kind, namespace and name.
@@ -97,6 +103,7 @@ enum Kind {
     ConfigMap,
     PolicyModule,
     Node,
+    Topology,
 }
 
 impl std::fmt::Display for ObjectKey {
@@ -106,6 +113,7 @@ impl std::fmt::Display for ObjectKey {
             Kind::ConfigMap => "ConfigMap",
             Kind::PolicyModule => "PolicyModule",
             Kind::Node => "node",
+            Kind::Topology => "NodeResourceTopology",
         };
         write!(f, "{kind} {}", self.name)
     }
@@ -137,6 +145,7 @@ pub(crate) fn collect(parsed: &[&Parsed]) -> Objects {
     let mut names: BTreeMap<&ObjectKey, &str> = BTreeMap::new();
     let mut uids: BTreeMap<&str, (&ObjectKey, &str)> = BTreeMap::new();
     let mut node: Option<&str> = None;
+    let mut topologies: Vec<(&Topology, &str)> = Vec::new();
     for parsed in parsed {
         objects.problems.extend(parsed.problems.iter().cloned());
         for found in &parsed.found {
@@ -171,8 +180,21 @@ pub(crate) fn collect(parsed: &[&Parsed]) -> Objects {
                     node = Some(&found.origin);
                     objects.node = Some(read.clone());
                 }
+                Object::Topology(read) => topologies.push((read, &found.origin)),
             }
             objects.problems.extend(found.problems.iter().cloned());
+        }
+    }
+    for (topology, origin) in topologies {
+        match &mut objects.node {
+            Some(node) if node.name == topology.node => node.zones.clone_from(&topology.zones),
+            _ => objects.problems.push(Problem {
+                object: format!("NodeResourceTopology {}", topology.node),
+                field: Some("metadata.name".into()),
+                message: format!(
+                    "there is no Node of this name here; it is ignored, write the Node as well (in {origin})"
+                ),
+            }),
         }
     }
     let broken = parsed.iter().flat_map(|parsed| parsed.broken.iter().flatten());
@@ -182,14 +204,14 @@ pub(crate) fn collect(parsed: &[&Parsed]) -> Objects {
 }
 
 fn add(parsed: &mut Parsed, mut value: Value, kind: Option<&str>, origin: &str, depth: usize) {
-    let trouble = |field: Option<&str>, message: String| Problem {
+    let problem = |field: Option<&str>, message: String| Problem {
         object: origin.to_owned(),
         field: field.map(str::to_owned),
         message,
     };
     let Some(fields) = value.as_object_mut() else {
         parsed.broken.push(None);
-        parsed.problems.push(trouble(None, "it is not an object; write `apiVersion`, `kind` and `metadata`".into()));
+        parsed.problems.push(problem(None, "it is not an object; write `apiVersion`, `kind` and `metadata`".into()));
         return;
     };
     let kind = match (fields.get("kind"), kind) {
@@ -199,7 +221,7 @@ fn add(parsed: &mut Parsed, mut value: Value, kind: Option<&str>, origin: &str, 
         _ => {
             parsed.broken.push(None);
             let message = "it is missing or no string; write `kind: Pod`, `kind: ConfigMap`, `kind: PolicyModule` or `kind: Node`";
-            parsed.problems.push(trouble(Some("kind"), message.into()));
+            parsed.problems.push(problem(Some("kind"), message.into()));
             return;
         }
     };
@@ -209,6 +231,7 @@ fn add(parsed: &mut Parsed, mut value: Value, kind: Option<&str>, origin: &str, 
         "ConfigMapList" => Some("ConfigMap"),
         "NodeList" => Some("Node"),
         "PolicyModuleList" => Some("PolicyModule"),
+        "NodeResourceTopologyList" => Some("NodeResourceTopology"),
         _ => return add_object(parsed, value, &kind, origin),
     };
     match fields.remove("items") {
@@ -222,7 +245,7 @@ fn add(parsed: &mut Parsed, mut value: Value, kind: Option<&str>, origin: &str, 
             parsed.broken.push(None);
             let message =
                 if depth == 0 { "lists are nested too deep; take them apart" } else { "it is not a list; write one" };
-            parsed.problems.push(trouble(Some("items"), message.into()));
+            parsed.problems.push(problem(Some("items"), message.into()));
         }
     }
 }
@@ -230,7 +253,7 @@ fn add(parsed: &mut Parsed, mut value: Value, kind: Option<&str>, origin: &str, 
 fn add_object(parsed: &mut Parsed, value: Value, kind: &str, origin: &str) {
     let key = key_of(&value, kind);
     let read = match kind {
-        "Pod" => pod_from_value(value, origin).map(|read| {
+        "Pod" => pod_from_value(value, origin, Giver::Manifest).map(|read| {
             let name = read.object.key();
             (Kind::Pod, name, Object::Pod(Box::new(read.object)), read.problems)
         }),
@@ -246,9 +269,13 @@ fn add_object(parsed: &mut Parsed, value: Value, kind: &str, origin: &str) {
             let name = read.object.name.clone();
             (Kind::Node, name, Object::Node(read.object), read.problems)
         }),
+        "NodeResourceTopology" => topology_from_value(value, origin).map(|read| {
+            let name = read.object.node.clone();
+            (Kind::Topology, name, Object::Topology(read.object), read.problems)
+        }),
         _ => {
             let message = format!(
-                "kind `{kind}` is not read here and ignored; known are Pod, ConfigMap, PolicyModule, Node and lists of them. Write the pods that \
+                "kind `{kind}` is not read here and ignored; known are Pod, ConfigMap, PolicyModule, Node, NodeResourceTopology and lists of them. Write the pods that \
                  a workload would make"
             );
             parsed.problems.push(Problem { object: origin.into(), field: Some("kind".into()), message });
@@ -260,7 +287,7 @@ fn add_object(parsed: &mut Parsed, value: Value, kind: &str, origin: &str) {
             parsed.found.push(Found { key: ObjectKey { kind, name }, origin: origin.into(), object, problems });
         }
         Err(problem) => {
-            // Whoever asks about an object looks for its name; without one, the place has to do.
+            // Problems name an object; one without a name is named by its place.
             parsed.problems.push(match &key {
                 Some(key) => Problem {
                     object: key.to_string(),
@@ -284,6 +311,7 @@ fn key_of(value: &Value, kind: &str) -> Option<ObjectKey> {
         ("ConfigMap", Some(namespace)) => (Kind::ConfigMap, format!("{namespace}/{name}")),
         ("ConfigMap", None) => (Kind::ConfigMap, name.to_owned()),
         ("PolicyModule", _) => (Kind::PolicyModule, name.to_owned()),
+        ("NodeResourceTopology", _) => (Kind::Topology, name.to_owned()),
         _ => (Kind::Node, name.to_owned()),
     };
     Some(ObjectKey { kind, name })
@@ -301,7 +329,7 @@ pub(crate) fn refused(origin: &str, kind: &str, misfit: Misfit) -> Problem {
     }
 }
 
-/// Fields that Kubernetes does not have. What an API server lets through is a field: a newer one has more of them.
+/// Fields that Kubernetes does not have. Objects from an API server are exempt: a newer one has more fields.
 pub(crate) fn unknown_fields(object: &str, origin: &str, paths: Vec<String>) -> Vec<Problem> {
     if origin == API_SERVER {
         return Vec::new();
@@ -316,5 +344,5 @@ pub(crate) fn unknown_fields(object: &str, origin: &str, paths: Vec<String>) -> 
     paths.into_iter().map(problem).collect()
 }
 
-/// The version whose types are compiled in.
+/// The Kubernetes version of the compiled types.
 const KUBERNETES: &str = "1.33";

@@ -4,6 +4,8 @@
 //! from limits, the UID and the QoS class.
 
 mod binding;
+mod lifecycle;
+pub(crate) mod mirror;
 mod resources;
 mod status;
 
@@ -16,56 +18,86 @@ use sha2::{Digest, Sha256};
 
 use self::binding::Binding;
 pub use self::binding::CGROUP_ANNOTATION;
+use self::mirror::Mirror;
 use self::resources::{Amounts, PodAmounts, Reader};
 use self::status::Status;
 use crate::object::{Read, refused, unknown_fields};
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
-const HASH: &str = "kubernetes.io/config.hash";
+/// The origin of an object, and so how far it is trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Giver {
+    /// A manifest on the node: its writer may write the cgroups, too.
+    Manifest,
+    /// The API server: the pod's author must not reach beyond the pod.
+    ApiServer,
+}
 
 /// Reads a Pod. `origin` names the place for problems, e.g. `web.yaml, document 2`.
 ///
 /// - A missing namespace is `default`. A missing UID is made of namespace and name: the first 16 bytes of the SHA-256 of
-///   `qosm/pod/NAMESPACE/NAME`, marked as a UUID of version 8. A mirror pod's UID is its `kubernetes.io/config.hash`.
+///   `qosm/pod/NAMESPACE/NAME`, marked as a UUID of version 8. The UID of a mirror pod that the kubelet made is its
+///   `kubernetes.io/config.hash`; that it did is said by the Node among its owners and by a `kubernetes.io/config.source` other
+///   than `api`. Whether the owner's UID is the Node's is checked where both are known: [`crate::Kubernetes`].
 /// - A pod without `status.phase` is active, and so are its containers without a status: regular ones and sidecars run, init
 ///   containers have ended.
-/// - A request that is not said is the limit.
-/// - `qosm.io/cgroup` binds containers to cgroups, see [`CGROUP_ANNOTATION`].
+/// - A missing request equals the limit.
+/// - `qosm.io/cgroup` binds containers to cgroups, see [`CGROUP_ANNOTATION`]; in a pod of the API server it is ignored.
 ///
 /// # Errors
 ///
 /// The field that makes the pod unusable: not of its type, no name, or a name that cannot be one.
-pub fn pod_from_value(value: Value, origin: &str) -> Result<Read<Pod>, Problem> {
+pub fn pod_from_value(value: Value, origin: &str, giver: Giver) -> Result<Read<Pod>, Problem> {
     let (read, unknown) = crate::typed::read::<v1::Pod>(value).map_err(|misfit| refused(origin, "Pod", misfit))?;
     let v1::Pod { metadata, spec, status } = read;
     let spec = spec.unwrap_or_default();
     let labels = metadata.labels.unwrap_or_default();
     let annotations = metadata.annotations.unwrap_or_default();
 
-    let said = |text: Option<String>| text.filter(|text| !text.is_empty());
-    let name = said(metadata.name).ok_or_else(|| {
-        let message = "it is missing; the Pod is not read, write a name (nobody makes one of `generateName` here)";
+    let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let name = non_empty(metadata.name).ok_or_else(|| {
+        let message = "it is missing; the Pod is not read, write a name (`generateName` is not expanded here)";
         problem(origin, "metadata.name", message)
     })?;
     check_name(origin, "metadata.name", &name)?;
-    let namespace = said(metadata.namespace).unwrap_or_else(|| "default".into());
+    let namespace = non_empty(metadata.namespace).unwrap_or_else(|| "default".into());
     check_name(origin, "metadata.namespace", &namespace)?;
-    let (uid_field, uid) = match annotations.get(MIRROR) {
-        // The kubelet names a static pod's cgroup after the hash of its manifest; the mirror's own UID is the API server's.
-        Some(mirror) => ("metadata.annotations", Some(annotations.get(HASH).unwrap_or(mirror).clone())),
-        None => ("metadata.uid", said(metadata.uid)),
+    let object = format!("pod {namespace}/{name}");
+    let mut reader = Reader { object: &object, origin, problems: unknown_fields(&object, origin, unknown) };
+    let owners = metadata.owner_references.unwrap_or_default();
+    let mirror = mirror::hash(&annotations, &owners, spec.node_name.as_deref());
+    let lifecycle = lifecycle::read(
+        &owners,
+        matches!(mirror, Mirror::Of(_)),
+        lifecycle::Times {
+            created: metadata.creation_timestamp,
+            deleted: metadata.deletion_timestamp,
+            deletion_grace_seconds: metadata.deletion_grace_period_seconds,
+            termination_grace_seconds: spec.termination_grace_period_seconds,
+        },
+        spec.restart_policy.as_deref(),
+        &mut reader,
+    );
+    let (uid_field, uid) = match mirror {
+        Mirror::Of(hash) => ("metadata.annotations", Some(hash.to_owned())),
+        Mirror::Untrue(why) => {
+            let (field, message) = mirror::refusal(&why);
+            reader.report(&field, message);
+            ("metadata.uid", non_empty(metadata.uid))
+        }
+        Mirror::None => ("metadata.uid", non_empty(metadata.uid)),
     };
     let uid = uid.unwrap_or_else(|| made_uid(&namespace, &name));
     check_name(origin, uid_field, &uid)?;
-
-    let object = format!("pod {namespace}/{name}");
-    let mut reader = Reader { object: &object, origin, problems: unknown_fields(&object, origin, unknown) };
     let given = containers(spec.init_containers.unwrap_or_default(), spec.containers, origin, &mut reader)?;
     let amounts = PodAmounts::read(spec.resources.as_ref(), &given, &mut reader);
     let overhead = reader.list(spec.overhead.as_ref(), "spec.overhead");
     let status = Status::read(status, &mut reader);
     let kube_qos = status.kube_qos.unwrap_or_else(|| amounts.kube_qos(&given));
-    let binding = Binding::read(&annotations, given.iter().map(|container| container.name.as_str()), &mut reader);
+    let names = given.iter().map(|container| container.name.as_str());
+    let binding = match giver {
+        Giver::Manifest => Binding::read(&annotations, names, &mut reader),
+        Giver::ApiServer => Binding::refuse(&annotations, &mut reader),
+    };
     let containers = given
         .into_iter()
         .map(|Given { name, kind, amounts, .. }| {
@@ -102,6 +134,8 @@ pub fn pod_from_value(value: Value, origin: &str) -> Result<Read<Pod>, Problem> 
         memory_request: amounts.pod.memory_request(),
         memory_limit: amounts.pod.memory_limit(),
         cpu_limit: amounts.pod.cpu_limit(),
+        cpu_request: amounts.pod.cpu_request(),
+        lifecycle,
     };
     let mut read = Read { object: pod, problems };
     check_class(&mut read, origin);
@@ -124,7 +158,7 @@ fn containers(
 ) -> Result<Vec<Given>, Problem> {
     let mut given: Vec<Given> = Vec::new();
     if regular.is_empty() {
-        reader.tell(
+        reader.report(
             "spec.containers",
             "there are none, and Kubernetes wants at least one; nothing but the pod itself counts".into(),
         );
@@ -144,7 +178,7 @@ fn containers(
             if given.iter().any(|other| other.name == container.name) {
                 let message =
                     format!("another container is called `{}` already; this one is ignored, rename it", container.name);
-                reader.tell(&format!("{path}.name"), message);
+                reader.report(&format!("{path}.name"), message);
                 continue;
             }
             let kind = match (is_init, container.restart_policy.as_deref()) {
@@ -168,9 +202,9 @@ fn check_name(origin: &str, field: &str, name: &str) -> Result<(), Problem> {
 
 /// Names become parts of paths and of messages; everything that Kubernetes takes for one passes.
 pub(crate) fn is_name(name: &str) -> bool {
-    const LONGEST: usize = 253;
+    const MAX_LENGTH: usize = 253;
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    name.len() <= LONGEST && name.bytes().all(fits) && name.bytes().any(|byte| byte.is_ascii_alphanumeric())
+    name.len() <= MAX_LENGTH && name.bytes().all(fits) && name.bytes().any(|byte| byte.is_ascii_alphanumeric())
 }
 
 fn check_class(read: &mut Read<Pod>, origin: &str) {

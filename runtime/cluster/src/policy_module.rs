@@ -46,45 +46,47 @@ pub struct PolicyModuleSpec {
         length(max = 1024)
     )]
     pub module: String,
-    /// Who must have signed a module from a registry, beside what the agents' own configuration asks for.
+    /// Keys that must have signed a module from a registry, beside those that the agents' own configuration requires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
-    /// Seconds between two looks at what a tag stands for. Not said: it is looked up once. Digests are never looked up again.
+    /// Seconds between two resolutions of a tag. Default: the tag is resolved once. Digests are never resolved again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 86_400))]
     pub poll_seconds: Option<u32>,
     /// Whether its settings count: `enforce`, or `shadow` to have it evaluated and compared without a write.
     #[serde(default)]
     pub mode: ModuleMode,
-    /// For a shadow: the policy that it is compared with. Not said: the one whose module gives itself the same name.
+    /// For a shadow: the policy that it is compared with. Default: the one whose module has the same name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow_of: Option<String>,
-    /// Interfaces that it may import, such as `cpu-stat` or `cpu-bandwidth`. Not said: what the default module needs; nothing for
-    /// other modules.
+    /// Interfaces that it may import, such as `cpu-stat` or `cpu-bandwidth`; `tiers`, if it may set knobs of tiers, and
+    /// `all-pods`, if it may set those of pods that are not configured for it. Default: what the default module needs;
+    /// nothing for other modules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub grants: Option<Vec<String>>,
-    /// Weight of its settings: where two policies want one knob, the higher wins, and of equals the name that sorts first.
+    /// Priority of its settings: where two policies want one knob, the higher wins, and of equals the name that sorts
+    /// first.
     #[serde(default = "default_priority")]
     pub priority: i32,
     /// The configuration that is handed to the module as it is.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "any_object")]
     pub config: Map<String, Value>,
-    /// The nodes that run it, by their labels. Not said or empty: all.
+    /// The nodes that run it, by their labels. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<LabelSelector>,
-    /// What becomes of its settings on a node where it fails again and again: `hold` keeps them, `release` gives them up.
+    /// What becomes of its settings on a node where it fails again and again: `keep` leaves them in force, `release` ends them.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
-    /// Milliseconds between evaluations. Not said: what the module asks for.
+    /// Milliseconds between evaluations. Default: the module's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 100, max = 3_600_000))]
     pub interval_millis: Option<u32>,
     /// Whether the triggers that the module asks for (throttling, pressure) are watched.
     #[serde(default = "yes")]
     pub alarms: bool,
-    /// Least milliseconds between two evaluations that triggers bring about. Not said: 100.
+    /// Shortest interval between two evaluations by triggers, in milliseconds. Default: 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 60_000))]
     pub alarm_gap_millis: Option<u32>,
@@ -96,7 +98,7 @@ pub struct PolicyModuleSpec {
     pub rollout: Rollout,
 }
 
-/// Who must have signed a module.
+/// Keys that must have signed a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Verification {
@@ -106,7 +108,7 @@ pub struct Verification {
     /// Whether one of the keys is enough, or all must have signed.
     #[serde(default)]
     pub require: RequiredKeys,
-    /// So many different keys must have signed, whatever `require` says.
+    /// Number of different keys that must have signed, whatever `require` says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 16))]
     pub at_least: Option<u32>,
@@ -154,8 +156,8 @@ pub enum ModuleMode {
 pub enum FailurePolicy {
     /// They stay until it works again.
     #[default]
-    Hold,
-    /// They are given up.
+    Keep,
+    /// They end.
     Release,
 }
 
@@ -201,7 +203,7 @@ pub struct PolicyModuleStatus {
     pub observed_generation: Option<i64>,
     /// Nodes that are selected.
     pub nodes: u32,
-    /// Of these, nodes that run what the specification says.
+    /// Of these, nodes that run the present specification.
     pub updated: u32,
     /// Nodes that cannot run it, or not in this generation.
     pub failing: u32,
@@ -255,7 +257,7 @@ impl Rollout {
 ///
 /// # Errors
 ///
-/// The field that makes it unusable: it is not of its type, or there is no name.
+/// The field that makes it unusable: it has the wrong type, or the name is missing.
 pub fn policy_module_from_value(value: Value, origin: &str) -> Result<Read<PolicyModule>, Problem> {
     let (read, mut unknown) = crate::typed::read_as::<PolicyModule>(value, API_VERSION)
         .map_err(|misfit| refused(origin, "PolicyModule", misfit))?;

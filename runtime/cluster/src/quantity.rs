@@ -10,9 +10,9 @@ use qosm_model::unit::Bytes;
 /// Nano-units in one unit: the finest that Kubernetes keeps.
 const NANO: u128 = 1_000_000_000;
 /// Kubernetes caps every quantity here.
-const MOST: u128 = i64::MAX as u128 * NANO;
+const MAX: u128 = i64::MAX as u128 * NANO;
 /// Longer text is refused before it costs anything.
-const LONGEST: usize = 256;
+const MAX_LENGTH: usize = 256;
 
 /// A quantity that is not negative, exact to a billionth of its unit: what is finer is rounded up, what is larger than
 /// 2^63 − 1 is capped, both as Kubernetes does it.
@@ -33,17 +33,17 @@ pub fn parse_bytes(text: &str) -> Result<Bytes, QuantityError> {
 /// Why text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// There is no digit, or a second point, or nothing at all.
+    /// There is no digit, or a second point, or no text.
     #[error("it does not begin with a number")]
     Number,
-    /// What follows the number is no suffix.
+    /// The text after the number is no suffix.
     #[error("`{0}` is none of the suffixes n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei, and no exponent")]
     Suffix(String),
     /// Resources cannot be negative.
     #[error("it is negative")]
     Negative,
     /// No quantity is this long.
-    #[error("it is longer than {LONGEST} characters")]
+    #[error("it is longer than {MAX_LENGTH} characters")]
     Long,
 }
 
@@ -67,7 +67,7 @@ impl Quantity {
     ///
     /// See [`QuantityError`].
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_LENGTH {
             return Err(QuantityError::Long);
         }
         let (negative, unsigned) = match text.strip_prefix('-') {
@@ -105,7 +105,7 @@ impl Quantity {
     /// The sum, capped.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
-        Self { nanos: (self.nanos + other.nanos).min(MOST) }
+        Self { nanos: (self.nanos + other.nanos).min(MAX) }
     }
 }
 
@@ -180,13 +180,13 @@ fn nanos(whole: &str, fraction: &str, scale: Scale) -> u128 {
     let length = i64::try_from(row.len()).unwrap_or(i64::MAX);
     let places = length + power + 9 - fraction;
     if places > 28 {
-        return MOST;
+        return MAX;
     }
     let Ok(kept) = usize::try_from(places) else { return 1 };
     let digit = |index: usize| u128::from(row.get(index).copied().unwrap_or(0));
     let value = (0..kept).fold(0, |value, index| value * 10 + digit(index));
     let is_rounded = row.iter().skip(kept).any(|digit| *digit != 0);
-    (value + u128::from(is_rounded)).min(MOST)
+    (value + u128::from(is_rounded)).min(MAX)
 }
 
 fn multiply_by_1024(row: &mut Vec<u8>) {

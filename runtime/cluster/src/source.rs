@@ -10,9 +10,9 @@ pub trait Source {
     /// Everything, at first and whenever it has changed since.
     fn poll(&mut self) -> Option<Snapshot>;
 
-    /// Whether there may be something new, for a loop that is woken by others as well.
-    fn has_news(&self) -> bool;
+    /// Whether something may have changed, for a loop with other wake-ups.
+    fn has_changes(&self) -> bool;
 
-    /// What has not arrived yet, while nothing may be done for lack of it: who does not know all pods must not take one for gone.
+    /// What has not arrived yet. Until then the agent does nothing: a pod that has not been listed would look deleted.
     fn waits_for(&self) -> Option<String>;
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 pub(crate) struct Document {
     /// Its place among those that are not empty, from 1.
     pub(crate) number: usize,
-    /// The value, or why there is none.
+    /// The value, or the error.
     pub(crate) value: Result<Value, String>,
 }
 
@@ -84,8 +84,8 @@ fn yaml(first_line: u64, piece: &str) -> Result<Value, String> {
     serde_saphyr::from_str_with_options(piece, options).map_err(|error| {
         let mut message = error.to_string().replace(", set DuplicateKeyPolicy in Options if acceptable", "");
         if let Some(place) = error.location() {
-            let said = format!(" at line {}, column {}", place.line(), place.column());
-            message = message.strip_suffix(&said).unwrap_or(&message).to_owned();
+            let suffix = format!(" at line {}, column {}", place.line(), place.column());
+            message = message.strip_suffix(&suffix).unwrap_or(&message).to_owned();
             let line = place.line() + first_line;
             message = format!("{message}, at line {line}, column {}", place.column());
         }

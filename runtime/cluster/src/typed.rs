@@ -7,7 +7,7 @@ use serde_json::Value;
 pub(crate) struct Misfit {
     /// Path of the field; empty for the whole object.
     pub(crate) path: String,
-    /// What serde says.
+    /// Serde's message.
     pub(crate) message: String,
 }
 
@@ -60,7 +60,7 @@ fn dotted(path: &serde_ignored::Path<'_>) -> String {
     }
 }
 
-/// Kubernetes takes `cpu: 1` for `cpu: "1"`. What is no number either is left to whoever reads the quantity, so that one bad
+/// Kubernetes accepts `cpu: 1` for `cpu: "1"`. Other values are left to the parser of the quantity, so that one bad
 /// amount does not cost the whole object.
 fn quote_quantities(value: &mut Value) {
     const LISTS: [&str; 6] = ["requests", "limits", "overhead", "allocatable", "capacity", "allocatedResources"];

@@ -1,4 +1,4 @@
-//! What `sdk/wit` says, as Rust: generated.
+//! Rust bindings of `sdk/wit`: generated.
 
 #![allow(missing_docs, unreachable_pub, reason = "generated; the contract's own text is the documentation")]
 #![allow(unsafe_code, reason = "generated: typed functions whose types were checked when the exports were looked up")]

@@ -1,26 +1,33 @@
 //! The folder of compiled modules.
 //!
-//! A file's name says what it was made of: the module's digest and the engine's. Its first bytes are an authentication code over
-//! name and content, made with a key that only this node has and that lies outside the folder. Whatever does not fit is a miss:
-//! truncated, flipped, renamed, made by another engine or put there by somebody else. Files are linked into place complete and
-//! are never written again; the rest is deleting.
+//! A file's name contains the digests of the module and of the engine. Its first bytes are an authentication code over
+//! name and content, made with a key that only this node has and that lies outside the folder. A file that does not
+//! match is a miss: truncated, flipped, renamed, made by another engine or by another program. Files are linked into
+//! place complete and are never written again, only deleted.
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use cap_std::fs::{Dir, DirBuilder, DirBuilderExt, OpenOptions, OpenOptionsExt, Permissions, PermissionsExt};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest as _, Sha256};
 
-use crate::error::EngineError;
+use crate::error::{CompileError, EngineError};
+use crate::failures::Failures;
 use crate::precompiled::Precompiled;
 use qosm_model::digest::Digest;
 
 const FOLDER: &str = "compiled";
 const KEY: &str = "compiled.key";
+const FAILURES: &str = "compiled-failures.json";
+const FAILURES_NEW: &str = "compiled-failures.json.new";
+/// Of 64 failures with their reasons.
+const MAX_FAILURES: u64 = 256 << 10;
 /// One block of SHA-256.
 const KEY_SIZE: usize = 64;
 const CODE_SIZE: usize = 32;
@@ -30,8 +37,10 @@ const MAX_SIZE: u64 = 512 << 20;
 
 /// Compiled modules of this node, kept across restarts.
 pub struct ModuleCache {
+    home: Dir,
     folder: Dir,
     key: [u8; KEY_SIZE],
+    failures: Mutex<Failures>,
 }
 
 /// What a compiled module is filed under.
@@ -42,7 +51,7 @@ pub(crate) struct Entry {
 
 /// Why a file was not taken.
 #[derive(Debug, thiserror::Error)]
-enum Doubt {
+enum InvalidEntry {
     #[error("it cannot be read: {0}")]
     Read(#[from] io::Error),
     #[error("it is not a regular file")]
@@ -61,13 +70,62 @@ impl ModuleCache {
     ///
     /// [`EngineError::Cache`] naming the file or folder that cannot be made or read.
     pub fn open(home: Dir) -> Result<Self, EngineError> {
-        let home = &home;
-        let folder = open_folder(home).map_err(failed(FOLDER, "opening"))?;
-        let key = match read_key(home).map_err(failed(KEY, "reading"))? {
+        let folder = open_folder(&home).map_err(failed(FOLDER, "opening"))?;
+        let key = match read_key(&home).map_err(failed(KEY, "reading"))? {
             Some(key) => key,
-            None => write_key(home).map_err(failed(KEY, "writing"))?,
+            None => write_key(&home).map_err(failed(KEY, "writing"))?,
         };
-        Ok(Self { folder, key })
+        let failures = Mutex::new(Failures::parse(&read_small(&home, FAILURES).unwrap_or_default()));
+        Ok(Self { home, folder, key, failures })
+    }
+
+    /// Forgets that a module could not be compiled: it is tried again when it is loaded next. Says whether that was remembered.
+    pub fn clear_failure(&self, module: &Digest) -> bool {
+        let mut failures = self.failures();
+        let was_known = failures.forget(&module.hex());
+        if was_known {
+            self.keep(&failures);
+        }
+        was_known
+    }
+
+    /// Why a module is not to be compiled now.
+    #[expect(clippy::disallowed_methods, reason = "a failure counts for a while, across processes")]
+    pub(crate) fn failure(&self, entry: &Entry) -> Option<CompileError> {
+        self.failures().active(&entry.name, SystemTime::now())
+    }
+
+    /// Whether a module failed for want of time or memory, and is tried for the last time.
+    pub(crate) fn is_last_attempt(&self, entry: &Entry) -> bool {
+        self.failures().is_second(&entry.name)
+    }
+
+    /// Remembers that a module could not be compiled.
+    #[expect(clippy::disallowed_methods, reason = "a failure counts for a while, across processes")]
+    pub(crate) fn note_failure(&self, entry: &Entry, error: &CompileError) {
+        let mut failures = self.failures();
+        if failures.note(&entry.name, error, SystemTime::now()) {
+            self.keep(&failures);
+        }
+    }
+
+    fn failures(&self) -> MutexGuard<'_, Failures> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes what failed. That it cannot be written costs the next start an attempt.
+    fn keep(&self, failures: &Failures) {
+        let put = || -> io::Result<()> {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o600).custom_flags(careful());
+            let mut file = self.home.open_with(FAILURES_NEW, &options)?;
+            file.write_all(&failures.text())?;
+            file.sync_all()?;
+            self.home.rename(FAILURES_NEW, &self.home, FAILURES)
+        };
+        if let Err(error) = put() {
+            tracing::warn!(file = FAILURES, %error, "that a module cannot be compiled is not remembered");
+        }
     }
 
     /// Deletes what no module of `keep` was compiled to by this engine, and what an interrupted write left. Says how many files.
@@ -92,19 +150,25 @@ impl ModuleCache {
         Ok(deleted)
     }
 
+    /// Whether a compiled form of a module is stored. Loading verifies it.
+    pub fn has(&self, engine: &crate::Engine, module: &Digest) -> bool {
+        let name = Entry::new(*module, engine.wasm()).name;
+        self.folder.symlink_metadata(name).is_ok_and(|metadata| metadata.is_file())
+    }
+
     /// What is filed there, if it is beyond doubt. What is not is deleted and reported.
     pub(crate) fn load(&self, entry: &Entry) -> Option<Precompiled> {
         match self.read(entry) {
             Ok(found) => found,
-            Err(doubt) => {
-                self.distrust(entry, &doubt.to_string());
+            Err(error) => {
+                self.invalidate(entry, &error.to_string());
                 None
             }
         }
     }
 
-    /// Deletes a file and says why.
-    pub(crate) fn distrust(&self, entry: &Entry, reason: &str) {
+    /// Deletes a file and logs why.
+    pub(crate) fn invalidate(&self, entry: &Entry, reason: &str) {
         tracing::warn!(module = %entry.digest, file = entry.name, reason, "compiled module refused; compiling it again");
         if let Err(error) = self.folder.remove_file(&entry.name).or_else(|_| self.folder.remove_dir_all(&entry.name)) {
             tracing::warn!(file = entry.name, %error, "refused module cannot be deleted");
@@ -117,7 +181,7 @@ impl ModuleCache {
             write_new(&self.folder, &entry.name, &[&self.code(&entry.name, compiled.bytes()), compiled.bytes()]);
         match result {
             Ok(()) => {}
-            // Somebody else compiled the same module at the same time: theirs is as good.
+            // Another process compiled the same module at the same time: its file is as good.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => {
                 tracing::warn!(module = %entry.digest, file = entry.name, %error, "compiled module cannot be kept");
@@ -125,9 +189,9 @@ impl ModuleCache {
         }
     }
 
-    fn read(&self, entry: &Entry) -> Result<Option<Precompiled>, Doubt> {
+    fn read(&self, entry: &Entry) -> Result<Option<Precompiled>, InvalidEntry> {
         let mut options = OpenOptions::new();
-        options.read(true).custom_flags(no_follow());
+        options.read(true).custom_flags(careful());
         let mut file = match self.folder.open_with(&entry.name, &options) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -135,11 +199,11 @@ impl ModuleCache {
         };
         let metadata = file.metadata()?;
         if !metadata.is_file() {
-            return Err(Doubt::Kind);
+            return Err(InvalidEntry::Kind);
         }
-        let size = usize::try_from(metadata.len()).map_err(|_| Doubt::Size)?;
+        let size = usize::try_from(metadata.len()).map_err(|_| InvalidEntry::Size)?;
         if metadata.len() > MAX_SIZE || size <= CODE_SIZE {
-            return Err(Doubt::Size);
+            return Err(InvalidEntry::Size);
         }
         let mut code = [0; CODE_SIZE];
         file.read_exact(&mut code)?;
@@ -148,7 +212,7 @@ impl ModuleCache {
         // From here on the file does not matter: the bytes that are checked are the bytes that will run.
         match self.mac(&entry.name, &bytes).verify_slice(&code) {
             Ok(()) => Ok(Some(Precompiled::vouched(bytes))),
-            Err(_) => Err(Doubt::Code),
+            Err(_) => Err(InvalidEntry::Code),
         }
     }
 
@@ -176,7 +240,7 @@ impl Entry {
     }
 }
 
-/// A [`Hasher`] whose result is the same in each process.
+/// A [`Hasher`] with the same result in each process.
 struct Sha256Hasher(Sha256);
 
 impl Hasher for Sha256Hasher {
@@ -194,9 +258,11 @@ fn failed(name: &str, action: &'static str) -> impl FnOnce(io::Error) -> EngineE
     move |source| EngineError::Cache { name: name.to_owned(), action, source }
 }
 
-fn no_follow() -> i32 {
+/// Flags for opening a file of unknown kind: no link is followed, and a FIFO does not block. The kind is read from the
+/// open file.
+fn careful() -> i32 {
     // The bits of an open flag, whatever their sign.
-    rustix::fs::OFlags::NOFOLLOW.bits().cast_signed()
+    (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed()
 }
 
 fn open_folder(home: &Dir) -> io::Result<Dir> {
@@ -213,10 +279,22 @@ fn open_folder(home: &Dir) -> io::Result<Dir> {
     Ok(folder)
 }
 
-/// The key; `None` if there is none that can be trusted.
+/// A small file, if it is one.
+fn read_small(home: &Dir, name: &str) -> io::Result<Vec<u8>> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(careful());
+    let file = home.open_with(name, &options)?;
+    let mut bytes = Vec::new();
+    if file.metadata()?.is_file() {
+        file.take(MAX_FAILURES).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// The key; `None` if there is no trustworthy one.
 fn read_key(home: &Dir) -> io::Result<Option<[u8; KEY_SIZE]>> {
     let mut options = OpenOptions::new();
-    options.read(true).custom_flags(no_follow());
+    options.read(true).custom_flags(careful());
     let mut file = match home.open_with(KEY, &options) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -224,7 +302,7 @@ fn read_key(home: &Dir) -> io::Result<Option<[u8; KEY_SIZE]>> {
     };
     let metadata = file.metadata()?;
     let mut key = [0; KEY_SIZE];
-    if metadata.permissions().mode() & 0o077 == 0 && metadata.len() == KEY_SIZE as u64 {
+    if metadata.is_file() && metadata.permissions().mode() & 0o077 == 0 && metadata.len() == KEY_SIZE as u64 {
         file.read_exact(&mut key)?;
         return Ok(Some(key));
     }

@@ -1,5 +1,5 @@
-//! Compiling. What a stranger's Wasm does to a compiler is not the agent's problem: it happens in a child process that may do
-//! nothing but read its input and write its output, and that is stopped when it takes too much.
+//! Compiling. Third-party Wasm may crash or exhaust a compiler, so it runs in a child process that may only read its
+//! input and write its output, and that is stopped when it takes too much.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -8,53 +8,61 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use qosm_confinement::{Confinement, ConfinementError, Seccomp, end_after};
+use qosm_model::problem::chain;
 use qosm_model::unit::Bytes;
 use rustix::process::{Resource, Rlimit, Signal, getuid, set_parent_process_death_signal, setrlimit};
-use rustix::thread::{
-    CapabilitySet, CapabilitySets, Gid, Uid, clear_ambient_capability_set, set_capabilities, set_no_new_privs,
-    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
-};
+use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use wasmparser::Parser;
 
 use crate::engine::{Meter, wasm_engine};
 use crate::error::{CompileError, WasmError};
+use crate::memory::{Memory, Share};
 use crate::precompiled::Precompiled;
 
-/// What the child may use: a 16 MiB module is compiled within it, and a smaller one that is not is not meant to be.
-const MEMORY: Bytes = Bytes(1 << 30);
-const CPU: Duration = Duration::from_secs(30);
-const WALL: Duration = Duration::from_secs(60);
+/// Environment variable with the child's memory limit.
+const MEMORY_VARIABLE: &str = "QOSM_COMPILER_MEMORY";
+const CPU_LIMIT: Duration = Duration::from_secs(30);
+const WALL_LIMIT: Duration = Duration::from_secs(60);
+/// Time after [`WALL_LIMIT`] at which the child ends itself, if the agent could not end it.
+const CHILD_GRACE: Duration = Duration::from_secs(2);
 /// What the child may write: what 16 MiB compile to, and then some.
-const OUTPUT: Bytes = Bytes(256 << 20);
-const SAID: u64 = 4096;
-/// Who the child is where the agent is root: nobody.
-const NOBODY: u32 = 65_534;
+const MAX_OUTPUT: Bytes = Bytes(256 << 20);
+const MAX_STDERR: u64 = 4096;
+/// User of the child where the agent is root.
+const NOBODY_UID: u32 = 65_534;
 /// The child's answer when the module is at fault.
-const REFUSED: u8 = 3;
+const EXIT_REFUSED: u8 = 3;
+/// The child's answer when it cannot confine itself: it has not read the module.
+const EXIT_UNCONFINED: u8 = 4;
 
 /// Where modules are compiled.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Compiler {
-    /// In a process of its own: this very binary, started so that it runs [`compile_child_main`] and nothing else.
+    /// In a child process: this very binary, started so that it runs [`compile_child_main`] and nothing else.
     Child {
         /// The binary.
         program: PathBuf,
         /// What makes it compile.
         args: Vec<OsString>,
+        /// What there is to share.
+        memory: Memory,
     },
     /// In this process: for tools and tests. Its memory stays with the process, about 20 MB.
     InProcess,
 }
 
-/// Compiles a component, or the core module of a Rego policy. It is only parsed here, or not even that.
+/// Compiles a component, or the core module of a Rego policy. Here it is parsed at most. `alone`: waits until no other
+/// compiler runs, and may use the memory of all.
 pub(crate) fn compile(
     compiler: &Compiler,
     engine: &wasmtime::Engine,
     wasm: &[u8],
+    alone: bool,
 ) -> Result<Precompiled, CompileError> {
     match compiler {
         Compiler::InProcess => precompile(engine, wasm),
-        Compiler::Child { program, args } => in_child(program, args, wasm),
+        Compiler::Child { program, args, memory } => in_child(program, args, wasm, &memory.take(alone)),
     }
     .map(Precompiled::vouched)
 }
@@ -70,18 +78,22 @@ fn refused(WasmError(message): WasmError) -> CompileError {
     CompileError::Refused(message)
 }
 
-fn in_child(program: &PathBuf, args: &[OsString], wasm: &[u8]) -> Result<Vec<u8>, CompileError> {
-    let deadline = Instant::now() + WALL;
-    let mut child = Command::new(program)
+#[expect(clippy::disallowed_methods, reason = "a compiler has a time limit")]
+fn in_child(program: &PathBuf, args: &[OsString], wasm: &[u8], share: &Share) -> Result<Vec<u8>, CompileError> {
+    let allowed = share.bytes();
+    let deadline = Instant::now() + WALL_LIMIT;
+    let mut command = Command::new(program);
+    command
         .args(args)
         .env_clear()
+        .env(MEMORY_VARIABLE, allowed.0.to_string())
         .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|source| CompileError::Spawn { program: program.clone(), source })?;
-    let result = converse(&mut child, wasm, deadline);
+        .stderr(Stdio::piped());
+    let mut child =
+        share.start(|| command.spawn()).map_err(|source| CompileError::Spawn { program: program.clone(), source })?;
+    let result = exchange(&mut child, wasm, deadline, allowed);
     // Whatever went wrong, no child outlives its call. A child that has ended is only waited for.
     let _ = child.kill();
     let _ = child.wait();
@@ -89,33 +101,37 @@ fn in_child(program: &PathBuf, args: &[OsString], wasm: &[u8]) -> Result<Vec<u8>
 }
 
 /// Feeds the child and listens to it, all three pipes at once, so that neither side waits for the other for ever.
-fn converse(child: &mut Child, wasm: &[u8], deadline: Instant) -> Result<Vec<u8>, CompileError> {
+fn exchange(child: &mut Child, wasm: &[u8], deadline: Instant, memory: Bytes) -> Result<Vec<u8>, CompileError> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (output, said, status) = thread::scope(|scope| {
+    let (output, stderr_text, status) = thread::scope(|scope| {
         scope.spawn(move || {
-            // A child that ends early says why by its status; that it did not read to the end is no news.
+            // A child that ends early reports why by its status; the failed write adds nothing.
             stdin.map(|mut stdin| stdin.write_all(wasm))
         });
-        let output = scope.spawn(move || read_at_most(stdout, OUTPUT.0 + 1));
-        let said = scope.spawn(move || read_at_most(stderr, SAID));
+        let output = scope.spawn(move || read_at_most(stdout, MAX_OUTPUT.0 + 1));
+        let stderr_text = scope.spawn(move || read_at_most(stderr, MAX_STDERR));
         let status = wait_until(child, deadline);
         if !matches!(status, Ok(Some(_))) {
             // Closes the pipes at the other end, so that the threads above end too.
             let _ = child.kill();
         }
-        (joined(output), joined(said), status)
+        (joined(output), joined(stderr_text), status)
     });
-    let status = status.map_err(CompileError::Pipe)?.ok_or(CompileError::TimedOut { after: WALL })?;
-    let said = said.map(|said| String::from_utf8_lossy(&said).trim().to_owned()).unwrap_or_default();
-    if status.code() == Some(REFUSED.into()) {
-        return Err(CompileError::Refused(said));
+    let status = status.map_err(CompileError::Pipe)?.ok_or(CompileError::TimedOut { after: WALL_LIMIT })?;
+    let stderr_text =
+        stderr_text.map(|stderr_text| String::from_utf8_lossy(&stderr_text).trim().to_owned()).unwrap_or_default();
+    if status.code() == Some(EXIT_REFUSED.into()) {
+        return Err(CompileError::Refused(stderr_text));
+    }
+    if status.code() == Some(EXIT_UNCONFINED.into()) {
+        return Err(CompileError::Unconfined(stderr_text));
     }
     if !status.success() {
-        return Err(CompileError::Died { status, memory: MEMORY, cpu: CPU, said });
+        return Err(CompileError::Died { status, memory, cpu: CPU_LIMIT, stderr: stderr_text });
     }
     let output = output.map_err(CompileError::Pipe)?;
-    if output.len() as u64 > OUTPUT.0 {
-        return Err(CompileError::TooLarge { limit: OUTPUT });
+    if output.len() as u64 > MAX_OUTPUT.0 {
+        return Err(CompileError::TooLarge { limit: MAX_OUTPUT });
     }
     Ok(output)
 }
@@ -134,6 +150,7 @@ fn read_at_most(pipe: Option<impl Read>, limit: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Waits for the child to end; `None` if it does not until then.
+#[expect(clippy::disallowed_methods, reason = "a compiler has a time limit")]
 fn wait_until(child: &mut Child, deadline: Instant) -> io::Result<Option<ExitStatus>> {
     // A compilation takes tens of milliseconds and happens when a module is new: looking now and then is good enough.
     let mut pause = Duration::from_millis(1);
@@ -150,53 +167,66 @@ fn wait_until(child: &mut Child, deadline: Instant) -> io::Result<Option<ExitSta
     }
 }
 
-/// What [`Compiler::Child`] runs: confines this process, reads a component or core module from standard input, writes its compiled form to
-/// standard output. Messages for people go to standard error.
+/// Main function of [`Compiler::Child`]: confines this process, reads a component or core module from standard input,
+/// writes its compiled form to standard output. Messages go to standard error.
 ///
 /// The process must not have started any thread before: confinement holds for the calling thread and what it starts.
 pub fn compile_child_main() -> ExitCode {
-    match confine().map_err(|error| (ExitCode::FAILURE, format!("the compiler cannot be confined: {error}"))) {
-        Ok(()) => {}
-        Err((code, message)) => return fail(code, &message),
-    }
-    match compile_stdin() {
+    let unconfined = |error: ConfinementError| CompileError::Unconfined(chain(&error));
+    let compiled = bound().map_err(unconfined).and_then(|()| {
+        // Made before the last of it, because an engine asks the kernel what the processor can do.
+        let engine = wasm_engine(Meter::None).map_err(|error| refused(error.into()))?;
+        Confinement::new(Seccomp::Compute).all_paths().enter().map_err(unconfined)?;
+        compile_stdin(&engine)
+    });
+    match compiled {
         Ok(()) => ExitCode::SUCCESS,
-        Err(CompileError::Refused(message)) => fail(ExitCode::from(REFUSED), &message),
-        Err(error) => fail(ExitCode::FAILURE, &error.to_string()),
+        Err(CompileError::Refused(message)) => fail(ExitCode::from(EXIT_REFUSED), &message),
+        Err(CompileError::Unconfined(message)) => fail(ExitCode::from(EXIT_UNCONFINED), &message),
+        Err(error) => fail(ExitCode::FAILURE, &chain(&error)),
     }
 }
 
 fn fail(code: ExitCode, message: &str) -> ExitCode {
-    // Nobody is left to tell if this fails.
+    // A failure here has no receiver.
     let _ = writeln!(io::stderr(), "{message}");
     code
 }
 
-fn compile_stdin() -> Result<(), CompileError> {
+fn compile_stdin(engine: &wasmtime::Engine) -> Result<(), CompileError> {
     let mut wasm = Vec::new();
     io::stdin().lock().read_to_end(&mut wasm).map_err(CompileError::Pipe)?;
-    let engine = wasm_engine(Meter::None).map_err(|error| refused(error.into()))?;
-    let compiled = precompile(&engine, &wasm)?;
+    let compiled = precompile(engine, &wasm)?;
     let mut stdout = io::stdout().lock();
     stdout.write_all(&compiled).and_then(|()| stdout.flush()).map_err(CompileError::Pipe)
 }
 
-/// Gives up all that compiling does not need: other files, files to write, processes, privileges, time and memory without end.
-fn confine() -> io::Result<()> {
-    if getuid().is_root() {
-        become_nobody()?;
-    }
-    // Ambient capabilities do not exist before Linux 4.3; without them there is nothing to clear.
-    let _ = clear_ambient_capability_set();
-    let none = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
-    set_no_new_privs(true)?;
-    set_parent_process_death_signal(Some(Signal::KILL))?;
+/// Gives up all that compiling does not need, but for system calls: other files, files to write, processes, privileges, time and memory
+/// without end.
+fn bound() -> Result<(), ConfinementError> {
+    limit().map_err(ConfinementError::Limits)?;
+    // No path at all, and no capability. It takes a descriptor, so it comes before their limit.
+    Confinement::new(Seccomp::All).enter()?;
     // The three standard streams are open; none can be added.
+    let limit = Rlimit { current: Some(3), maximum: Some(3) };
+    setrlimit(Resource::Nofile, limit).map_err(|errno| ConfinementError::Limits(errno.into()))
+}
+
+#[expect(clippy::disallowed_methods, reason = "asks the kernel to end this process first")]
+fn limit() -> io::Result<()> {
+    // If memory runs out nevertheless, the kernel kills this process and not the agent. Where that cannot be arranged,
+    // as in a container without /proc, compiling goes on. A child of a confined agent has inherited its score
+    // (`OomScore`), and cannot write it.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    if getuid().is_root() {
+        drop_privileges()?;
+    }
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // An agent without CAP_KILL cannot end a process of another user.
+    end_after(WALL_LIMIT + CHILD_GRACE);
     for (resource, limit) in [
-        (Resource::As, MEMORY.0),
-        (Resource::Cpu, CPU.as_secs()),
-        (Resource::Nofile, 3),
+        (Resource::As, allowed().0),
+        (Resource::Cpu, CPU_LIMIT.as_secs()),
         (Resource::Fsize, 0),
         (Resource::Core, 0),
         (Resource::Nproc, 0),
@@ -206,8 +236,14 @@ fn confine() -> io::Result<()> {
     Ok(())
 }
 
-fn become_nobody() -> io::Result<()> {
-    let (uid, gid) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+/// The memory that the agent allows; never more than [`Memory::MAX`].
+fn allowed() -> Bytes {
+    let stderr_text = std::env::var(MEMORY_VARIABLE).ok().and_then(|stderr_text| stderr_text.parse().ok());
+    Bytes(stderr_text.map_or(Memory::MAX.0, |stderr_text: u64| stderr_text.min(Memory::MAX.0)))
+}
+
+fn drop_privileges() -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(NOBODY_UID), Gid::from_raw(NOBODY_UID));
     let changed = set_thread_groups(&[])
         .and_then(|()| set_thread_res_gid(gid, gid, gid))
         .and_then(|()| set_thread_res_uid(uid, uid, uid));

@@ -1,4 +1,4 @@
-//! A component at work for one policy.
+//! A component instance of one policy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::bindings::{Policy, PolicyPre};
 use crate::convert::{self, PodParts, PodView};
 use crate::engine::Engine;
 use crate::error::{Breach, CallError, Export, Rule};
-use crate::instance::{Cause, burnt, failure, fill_up, give, refusal, watch};
+use crate::instance::{Cause, failure, fuel_used, refuel, refusal, update_pods, watch};
 use crate::limits::{Limits, words};
 use crate::link::{Columns, Host};
 use crate::staging::{LogLine, Staged};
@@ -28,7 +28,7 @@ pub(crate) struct Component {
     elapsed: Duration,
     /// What the last call executed, where the engine counts.
     fuel: Option<u64>,
-    // Keeps the watchdog at its post for as long as something can run.
+    // Keeps the watchdog's thread alive as long as something can run.
     _engine: Engine,
 }
 
@@ -48,7 +48,7 @@ impl Component {
         // The contract has no resources, so no handle is ever made.
         store.set_max_component_handles(64);
         watch(&mut store, |host| &mut host.deadline);
-        let fuel = fill_up(&mut store).then_some(0);
+        let fuel = refuel(&mut store).then_some(0);
         store.data_mut().deadline.start(limits.evaluation);
         let result = pre.instantiate(&mut store);
         let host = store.data_mut();
@@ -60,24 +60,24 @@ impl Component {
 
     pub(crate) fn configure(&mut self, config_json: &str) -> Result<Staged, CallError> {
         self.call(Export::Configure, |policy, store| policy.call_configure(store, config_json))?;
-        Ok(self.store.data_mut().stage.commit())
+        Ok(self.store.data_mut().transaction.commit())
     }
 
     pub(crate) fn pods(&mut self, upserted: &[PodView<'_>], removed: &[PodId]) -> Result<Staged, CallError> {
-        give(&mut self.store.data_mut().stage, upserted, removed);
+        update_pods(&mut self.store.data_mut().transaction, upserted, removed);
         let parts = PodParts::of(upserted);
         let containers = parts.containers(upserted);
         let pods = parts.pods(upserted, &containers);
         let gone: Vec<_> = removed.iter().map(|pod| pod.0).collect();
         let rejections = self.call(Export::Pods, |policy, store| policy.call_pods(store, &pods, &gone))?;
-        let stage = &mut self.store.data_mut().stage;
-        let checked = rejections
-            .into_iter()
-            .try_for_each(|lifecycle::Rejection { pod, field, message }| stage.reject(PodId(pod), field, message));
+        let transaction = &mut self.store.data_mut().transaction;
+        let checked = rejections.into_iter().try_for_each(|lifecycle::Rejection { pod, field, message }| {
+            transaction.reject(PodId(pod), field, message)
+        });
         match checked {
-            Ok(()) => Ok(stage.commit()),
+            Ok(()) => Ok(transaction.commit()),
             Err(rule) => {
-                stage.discard();
+                transaction.discard();
                 self.usable = false;
                 Err(self.breach(Export::Pods, rule))
             }
@@ -99,7 +99,7 @@ impl Component {
         // The columns are the tick's, not the instance's: nothing keeps them alive in between.
         self.store.data_mut().columns = Columns::default();
         result?;
-        Ok(self.store.data_mut().stage.commit())
+        Ok(self.store.data_mut().transaction.commit())
     }
 
     pub(crate) fn describe(&mut self) -> Result<lifecycle::Description, CallError> {
@@ -127,10 +127,10 @@ impl Component {
     }
 
     pub(crate) fn take_log(&mut self) -> (Vec<LogLine>, u32) {
-        self.store.data_mut().stage.take_log()
+        self.store.data_mut().transaction.take_log()
     }
 
-    /// Runs an export. What it staged is on the stage afterwards if it succeeded, and discarded if not.
+    /// Runs an export. What it staged is on the transaction afterwards if it succeeded, and discarded if not.
     fn call<R>(
         &mut self,
         export: Export,
@@ -141,13 +141,13 @@ impl Component {
         }
         self.store.set_epoch_deadline(1);
         if self.fuel.is_some() {
-            fill_up(&mut self.store);
+            refuel(&mut self.store);
         }
         let host = self.store.data_mut();
-        host.stage.begin();
+        host.transaction.begin();
         host.deadline.start(self.limits.evaluation);
         let result = run(self.policy.qosm_policy_lifecycle(), &mut self.store);
-        self.fuel = self.fuel.and_then(|_| burnt(&self.store));
+        self.fuel = self.fuel.and_then(|_| fuel_used(&self.store));
         let host = self.store.data_mut();
         self.elapsed = host.deadline.stop();
         let error = match result {
@@ -158,7 +158,7 @@ impl Component {
                 failure(&self.name, export, &self.limits, &error)
             }
         };
-        host.stage.discard();
+        host.transaction.discard();
         Err(error)
     }
 

@@ -1,9 +1,14 @@
 //! Between the model's types and the contract's.
 
+pub(crate) mod cpu_topology;
+pub(crate) mod node_use;
+pub(crate) mod object;
 pub(crate) mod resctrl;
+pub(crate) mod resource;
 
 use qosm_model::alarm::{Alarm, Pressure, Resource, Scope, Trigger};
 use qosm_model::column::{BandwidthSample, CpuSample, MemorySample, NodeSample, PressureSample, Stall};
+use qosm_model::cpus::CpuSet;
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::numa::{MigrationSample, MigrationState, NumaId, NumaNode, NumaSample};
 use qosm_model::pod::{
@@ -34,23 +39,23 @@ pub struct PodView<'a> {
 }
 
 /// What a module asks to be woken by.
-pub(crate) fn trigger(said: types::Trigger) -> Trigger {
-    match said {
+pub(crate) fn trigger(raw: types::Trigger) -> Trigger {
+    match raw {
         types::Trigger::Throttling => Trigger::Throttling,
-        types::Trigger::Pressure(said) => Trigger::Pressure(Pressure {
-            scope: match said.scope {
+        types::Trigger::Pressure(raw) => Trigger::Pressure(Pressure {
+            scope: match raw.scope {
                 types::PressureScope::Node => Scope::Node,
                 types::PressureScope::Pod => Scope::Pod,
                 types::PressureScope::Container => Scope::Container,
             },
-            resource: match said.resource {
+            resource: match raw.resource {
                 types::StalledResource::Cpu => Resource::Cpu,
                 types::StalledResource::Memory => Resource::Memory,
                 types::StalledResource::Io => Resource::Io,
             },
-            full: said.full,
-            stall: Micros(said.stall_usec.into()),
-            window: Micros(said.window_usec.into()),
+            full: raw.full,
+            stall: Micros(raw.stall_usec.into()),
+            window: Micros(raw.window_usec.into()),
         }),
         types::Trigger::MemoryEvents => Trigger::MemoryEvents,
         types::Trigger::ContainerStarted => Trigger::ContainerStarted,
@@ -224,13 +229,17 @@ pub(crate) fn target(target: types::Target) -> Target {
     }
 }
 
+fn tier(tier: Tier) -> types::Tier {
+    match tier {
+        Tier::Guaranteed => types::Tier::Guaranteed,
+        Tier::Burstable => types::Tier::Burstable,
+        Tier::BestEffort => types::Tier::BestEffort,
+    }
+}
+
 fn shown(target: Target) -> types::Target {
     match target {
-        Target::Tier(tier) => types::Target::Tier(match tier {
-            Tier::Guaranteed => types::Tier::Guaranteed,
-            Tier::Burstable => types::Tier::Burstable,
-            Tier::BestEffort => types::Tier::BestEffort,
-        }),
+        Target::Tier(shown) => types::Target::Tier(tier(shown)),
         Target::Pod(PodId(id)) => types::Target::Pod(id),
         Target::Container(ContainerId(id)) => types::Target::Container(id),
     }
@@ -360,7 +369,7 @@ pub(crate) fn protection(wanted: &memory_protection::Protection) -> Result<[(Kno
     let switch = |on: Option<bool>| on.map(|on| Value::Number(on.into()));
     let bound = |bound| match bound {
         memory_protection::Bound::Unlimited => Value::Max,
-        // More than any machine has is no bound.
+        // More than any machine has means no bound.
         memory_protection::Bound::Bytes(bytes) => i64::try_from(bytes).map_or(Value::Max, Value::Number),
     };
     Ok([
@@ -392,10 +401,26 @@ pub(crate) fn node_mask(nodes: &[u32]) -> Result<Value, Rule> {
     mask.map(Value::Number)
 }
 
+/// CPUs as the knob has them.
+pub(crate) fn cpu_set(cpus: &[u32]) -> Result<Value, Rule> {
+    if cpus.is_empty() {
+        return Err(Rule::OutOfRange { what: "number of CPUs", value: 0 });
+    }
+    CpuSet::of(cpus).map(Value::Cpus).map_err(|error| Rule::OutOfRange { what: "CPU", value: error.0.into() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bindings::qosm::policy::memory_protection::Bound;
+
+    #[test]
+    fn cpus_are_a_set() {
+        assert_eq!(cpu_set(&[3, 0, 1023, 3]), Ok(Value::Cpus(CpuSet::of(&[0, 3, 1023]).unwrap())));
+        for (cpus, what, value) in [(&[][..], "number of CPUs", 0), (&[1, 1024], "CPU", 1024)] {
+            assert_eq!(cpu_set(cpus), Err(Rule::OutOfRange { what, value }), "{cpus:?}");
+        }
+    }
 
     #[test]
     fn numa_nodes_are_bits() {
@@ -403,7 +428,7 @@ mod tests {
         assert_eq!(node_mask(&[62, 62]), Ok(Value::Number(1 << 62)));
         for (nodes, value) in [(&[][..], 0), (&[63], 63), (&[1, u32::MAX], u64::from(u32::MAX))] {
             assert!(
-                matches!(node_mask(nodes), Err(Rule::OutOfRange { value: told, .. }) if told == value),
+                matches!(node_mask(nodes), Err(Rule::OutOfRange { value: found, .. }) if found == value),
                 "{nodes:?}"
             );
         }
@@ -425,7 +450,7 @@ mod tests {
     #[test]
     fn a_protection_names_each_memory_knob_once() {
         let knobs = protection(&NOTHING_PROTECTED).map(|knobs| knobs.map(|(knob, _)| knob));
-        let memory: Vec<_> = Knob::ALL.into_iter().filter(|knob| knob.as_str().starts_with("memory.")).collect();
+        let memory: Vec<_> = crate::Interface::MemoryProtection.knobs().collect();
         assert_eq!(knobs.map(|knobs| knobs.to_vec()), Ok(memory));
     }
 }

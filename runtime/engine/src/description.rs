@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use qosm_model::alarm::{Scope, Trigger};
+use qosm_model::foreign;
+use qosm_model::layering::{CompiledProtocol, check_config_schema};
 use qosm_model::protocol::{Description, Preset, Protocol};
 use semver::Version;
 use serde_json::{Map, Value};
@@ -18,8 +20,14 @@ use qosm_model::digest::Digest;
 /// The objects that stand in defaults and presets of a protocol with a class field, one a QoS class.
 const CLASSES: [&str; 4] = ["lsrClass", "lsClass", "beClass", "systemClass"];
 
-/// More would only be told apart with effort.
-const MOST_TRIGGERS: usize = 16;
+/// Characters of a summary that are kept.
+const SUMMARY: usize = 400;
+
+/// Upper bound of one JSON text, in bytes.
+const MAX_JSON: usize = 256 << 10;
+
+/// Upper bound of triggers: each is watched separately.
+const MAX_TRIGGERS: usize = 16;
 
 /// What is wrong with which field.
 struct Flaw {
@@ -28,47 +36,65 @@ struct Flaw {
 }
 
 fn flaw<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, Flaw> {
-    Err(Flaw { field: field.into(), message: message.into() })
+    // Module name for errors.
+    Err(Flaw { field: foreign::shown(&field.into(), 100), message: foreign::shown(&message.into(), 400) })
 }
 
 /// Checks a description and takes it over.
 pub(crate) fn read(
     module: Digest,
     imports: &BTreeSet<Interface>,
-    said: lifecycle::Description,
+    raw: lifecycle::Description,
 ) -> Result<Description, EngineError> {
-    description(said, imports).map_err(|Flaw { field, message }| EngineError::Description { module, field, message })
+    description(raw, imports).map_err(|Flaw { field, message }| EngineError::Description { module, field, message })
 }
 
-fn description(said: lifecycle::Description, imports: &BTreeSet<Interface>) -> Result<Description, Flaw> {
-    if !is_name(&said.name) {
-        let shown = &said.name;
+/// Compiles the schemas once, within their bounds. A schema that is too expensive, or defaults that do not match
+/// theirs, make the module invalid: it could not be configured.
+pub(crate) fn check_schemas(module: Digest, description: &Description) -> Result<(), EngineError> {
+    let flaw = |field: String, message: String| EngineError::Description { module, field, message };
+    if let Some(protocol) = &description.protocol {
+        CompiledProtocol::compile(protocol.clone()).map_err(|problem| {
+            let field = problem.field.map_or_else(|| "protocol".to_owned(), |field| format!("protocol.{field}"));
+            flaw(field, problem.message)
+        })?;
+    }
+    if let Some(schema) = &description.config_schema {
+        check_config_schema(schema)
+            .map_err(|why| flaw("config-schema".to_owned(), format!("{why}; mend the description of the module")))?;
+    }
+    Ok(())
+}
+
+fn description(raw: lifecycle::Description, imports: &BTreeSet<Interface>) -> Result<Description, Flaw> {
+    if !is_name(&raw.name) {
+        let shown = foreign::name(&raw.name);
         return flaw("name", format!("`{shown}` is not a name of 1 to 63 lower-case letters, digits and inner dashes"));
     }
-    if let Err(error) = Version::parse(&said.version) {
-        return flaw("version", format!("`{}` is not a semantic version: {error}", said.version));
+    if let Err(error) = Version::parse(&raw.version) {
+        return flaw("version", format!("`{}` is not a semantic version: {error}", foreign::name(&raw.version)));
     }
-    let config_schema = said.config_schema.map(|text| schema("config-schema", &text)).transpose()?;
+    let config_schema = raw.config_schema.map(|text| schema("config-schema", &text)).transpose()?;
     Ok(Description {
-        name: said.name,
-        version: said.version,
-        summary: printable(said.summary),
-        protocol: said.protocol.map(protocol).transpose()?,
+        name: raw.name,
+        version: raw.version,
+        summary: foreign::shown(&printable(raw.summary), SUMMARY),
+        protocol: raw.protocol.map(protocol).transpose()?,
         config_schema,
-        interval_millis: said.interval_msec,
-        triggers: triggers(said.triggers, imports)?,
+        interval_millis: raw.interval_msec,
+        triggers: triggers(raw.triggers, imports)?,
     })
 }
 
-/// A module cannot be woken by what it could not look at.
-fn triggers(said: Vec<types::Trigger>, imports: &BTreeSet<Interface>) -> Result<Vec<Trigger>, Flaw> {
-    if said.len() > MOST_TRIGGERS {
-        return flaw("triggers", format!("{} are more than {MOST_TRIGGERS}", said.len()));
+/// A module can only be woken by a trigger whose signal it imports.
+fn triggers(raw: Vec<types::Trigger>, imports: &BTreeSet<Interface>) -> Result<Vec<Trigger>, Flaw> {
+    if raw.len() > MAX_TRIGGERS {
+        return flaw("triggers", format!("{} are more than {MAX_TRIGGERS}", raw.len()));
     }
-    let mut triggers = Vec::with_capacity(said.len());
-    for (index, said) in said.into_iter().enumerate() {
+    let mut triggers = Vec::with_capacity(raw.len());
+    for (index, raw) in raw.into_iter().enumerate() {
         let field = format!("triggers[{index}]");
-        let trigger = convert::trigger(said);
+        let trigger = convert::trigger(raw);
         if let Trigger::Pressure(pressure) = &trigger
             && let Some((of, why)) = pressure.flaw()
         {
@@ -77,6 +103,8 @@ fn triggers(said: Vec<types::Trigger>, imports: &BTreeSet<Interface>) -> Result<
         let needed = match &trigger {
             Trigger::Throttling => Some(Interface::CpuStat),
             Trigger::Pressure(pressure) if pressure.scope == Scope::Node => Some(Interface::Node),
+            // Both tell of the pressure of pods.
+            Trigger::Pressure(pressure) if pressure.scope == Scope::Pod && imports.contains(&Interface::Node) => None,
             Trigger::Pressure(_) => Some(Interface::Pressure),
             Trigger::MemoryEvents => Some(Interface::MemoryStat),
             Trigger::ContainerStarted => None,
@@ -95,9 +123,9 @@ fn triggers(said: Vec<types::Trigger>, imports: &BTreeSet<Interface>) -> Result<
     Ok(triggers)
 }
 
-fn protocol(said: lifecycle::Protocol) -> Result<Protocol, Flaw> {
+fn protocol(raw: lifecycle::Protocol) -> Result<Protocol, Flaw> {
     let mut seen = BTreeSet::new();
-    for (index, key) in said.annotation_keys.iter().enumerate() {
+    for (index, key) in raw.annotation_keys.iter().enumerate() {
         let field = format!("protocol.annotation-keys[{index}]");
         if !is_annotation_key(key) {
             return flaw(field, format!("`{key}` is not an annotation key such as `example.com/cpuBurst`"));
@@ -107,7 +135,7 @@ fn protocol(said: lifecycle::Protocol) -> Result<Protocol, Flaw> {
         }
     }
     for (field, key) in
-        [("protocol.config-map-key", &said.config_map_key), ("protocol.namespace-list-key", &said.namespace_list_key)]
+        [("protocol.config-map-key", &raw.config_map_key), ("protocol.namespace-list-key", &raw.namespace_list_key)]
     {
         if let Some(key) = key.as_ref().filter(|key| !is_config_map_key(key)) {
             return flaw(
@@ -116,13 +144,13 @@ fn protocol(said: lifecycle::Protocol) -> Result<Protocol, Flaw> {
             );
         }
     }
-    if said.class_field.as_ref().is_some_and(String::is_empty) {
+    if raw.class_field.as_ref().is_some_and(String::is_empty) {
         return flaw("protocol.class-field", "it is empty; leave it out if the key holds no object for each class");
     }
-    let by_class = said.class_field.is_some();
-    let defaults = values("protocol.defaults", &said.defaults, by_class)?;
-    let mut presets: Vec<Preset> = Vec::with_capacity(said.presets.len());
-    for (index, preset) in said.presets.into_iter().enumerate() {
+    let by_class = raw.class_field.is_some();
+    let defaults = values("protocol.defaults", &raw.defaults, by_class)?;
+    let mut presets: Vec<Preset> = Vec::with_capacity(raw.presets.len());
+    for (index, preset) in raw.presets.into_iter().enumerate() {
         let field = format!("protocol.presets[{index}]");
         if preset.policy.is_empty() || presets.iter().any(|other| other.policy == preset.policy) {
             let what = if preset.policy.is_empty() { "is empty" } else { "stands for an earlier preset already" };
@@ -131,22 +159,22 @@ fn protocol(said: lifecycle::Protocol) -> Result<Protocol, Flaw> {
         let values = values(&format!("{field}.values"), &preset.values, by_class)?;
         presets.push(Preset { policy: preset.policy, values, alone: preset.alone });
     }
-    let schema = schema("protocol.schema", &said.schema)?;
+    let schema = schema("protocol.schema", &raw.schema)?;
     if !schema.get("properties").is_some_and(Value::is_object) {
         return flaw("protocol.schema", "it is a schema without an object `properties`, which names the fields");
     }
-    if let Some(index) = said.node_only_fields.iter().position(String::is_empty) {
+    if let Some(index) = raw.node_only_fields.iter().position(String::is_empty) {
         return flaw(format!("protocol.node-only-fields[{index}]"), "it is empty");
     }
     Ok(Protocol {
-        annotation_keys: said.annotation_keys,
-        config_map_key: said.config_map_key,
-        class_field: said.class_field,
-        namespace_list_key: said.namespace_list_key,
+        annotation_keys: raw.annotation_keys,
+        config_map_key: raw.config_map_key,
+        class_field: raw.class_field,
+        namespace_list_key: raw.namespace_list_key,
         defaults,
         presets,
         schema,
-        node_only_fields: said.node_only_fields,
+        node_only_fields: raw.node_only_fields,
     })
 }
 
@@ -174,6 +202,9 @@ fn schema(field: &str, text: &str) -> Result<Value, Flaw> {
 }
 
 fn object(field: &str, text: &str) -> Result<Map<String, Value>, Flaw> {
+    if text.len() > MAX_JSON {
+        return flaw(field, format!("it has {} bytes, more than the {MAX_JSON} that are read", text.len()));
+    }
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => flaw(field, "it is JSON, but not an object"),
@@ -236,14 +267,14 @@ mod tests {
     }
 
     fn flaw_of(change: impl FnOnce(&mut lifecycle::Description)) -> Option<String> {
-        let mut said = good();
-        change(&mut said);
-        description(said, &[Interface::CpuStat].into()).err().map(|flaw| format!("{}: {}", flaw.field, flaw.message))
+        let mut raw = good();
+        change(&mut raw);
+        description(raw, &[Interface::CpuStat].into()).err().map(|flaw| format!("{}: {}", flaw.field, flaw.message))
     }
 
     fn protocol_flaw_of(change: impl FnOnce(&mut lifecycle::Protocol)) -> Option<String> {
-        flaw_of(|said| {
-            if let Some(protocol) = &mut said.protocol {
+        flaw_of(|raw| {
+            if let Some(protocol) = &mut raw.protocol {
                 change(protocol);
             }
         })
@@ -252,7 +283,7 @@ mod tests {
     #[test]
     fn a_good_description_is_taken_over() {
         assert_eq!(flaw_of(|_| ()), None);
-        assert_eq!(flaw_of(|said| said.protocol = None), None);
+        assert_eq!(flaw_of(|raw| raw.protocol = None), None);
         let taken = description(good(), &[Interface::CpuStat].into()).ok();
         assert_eq!(taken.as_ref().map(|taken| taken.interval_millis), Some(1000));
         assert_eq!(taken.as_ref().map(|taken| taken.triggers.as_slice()), Some(&[Trigger::Throttling][..]));
@@ -261,27 +292,65 @@ mod tests {
     }
 
     #[test]
+    fn a_schema_that_is_too_expensive_refuses_the_module() {
+        let defs: Map<String, Value> = (1..=26)
+            .map(|level| {
+                let below = serde_json::json!({"$ref": format!("#/$defs/d{}", level - 1)});
+                (format!("d{level}"), serde_json::json!({"allOf": [below, below]}))
+            })
+            .chain([("d0".to_owned(), serde_json::json!({}))])
+            .collect();
+        let expensive =
+            serde_json::json!({"$defs": defs, "properties": {"policy": {"$ref": "#/$defs/d26"}}}).to_string();
+        let flaw = |change: &dyn Fn(&mut lifecycle::Description)| {
+            let mut raw = good();
+            change(&mut raw);
+            let taken = description(raw, &[Interface::CpuStat].into()).ok().unwrap();
+            check_schemas(Digest::of(b"module"), &taken).err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert_eq!(flaw(&|_| ()), "");
+        let of_pods = flaw(&|raw| raw.protocol.iter_mut().for_each(|protocol| protocol.schema.clone_from(&expensive)));
+        assert!(of_pods.contains("protocol.schema: it has more than 8192 parts"), "{of_pods}");
+        let of_policy = flaw(&|raw| raw.config_schema = Some(expensive.clone()));
+        assert!(of_policy.contains("config-schema: it has more than 8192 parts"), "{of_policy}");
+    }
+
+    #[test]
+    fn third_party_text_is_short_and_safe_for_a_terminal() {
+        for flaw in [
+            flaw_of(|raw| raw.name = "\u{1b}[2J\u{202e}".repeat(100_000)),
+            flaw_of(|raw| raw.version = "1.0.0\u{1b}]0;title\u{7}".repeat(100_000)),
+            protocol_flaw_of(|p| p.annotation_keys = vec!["\u{9b}31m".repeat(100_000)]),
+        ] {
+            let flaw = flaw.unwrap_or_default();
+            assert!(!flaw.is_empty() && flaw.len() < 2_000 && !flaw.contains(foreign::is_unsafe), "{flaw}");
+        }
+        let long = flaw_of(|raw| raw.config_schema = Some(format!("{{\"a\":\"{}\"}}", "x".repeat(300_000))));
+        assert!(long.is_some_and(|flaw| flaw.contains("has 300008 bytes, more than the 262144")));
+    }
+
+    #[test]
     fn a_flaw_names_the_field() {
         for (flaw, field) in [
-            (flaw_of(|said| said.name.clear()), "name: "),
-            (flaw_of(|said| said.name = "Cpu".to_owned()), "name: "),
-            (flaw_of(|said| said.name = "-cpu".to_owned()), "name: "),
-            (flaw_of(|said| said.name = "../cpu".to_owned()), "name: "),
-            (flaw_of(|said| said.name = "x".repeat(64)), "name: "),
-            (flaw_of(|said| said.version = "1.2".to_owned()), "version: "),
-            (flaw_of(|said| said.config_schema = Some("[]".to_owned())), "config-schema: "),
-            (flaw_of(|said| said.triggers.push(types::Trigger::Throttling)), "triggers[1]: `throttling` stands"),
-            (flaw_of(|said| said.triggers.push(types::Trigger::MemoryEvents)), "triggers[1]: `memory-events` needs"),
+            (flaw_of(|raw| raw.name.clear()), "name: "),
+            (flaw_of(|raw| raw.name = "Cpu".to_owned()), "name: "),
+            (flaw_of(|raw| raw.name = "-cpu".to_owned()), "name: "),
+            (flaw_of(|raw| raw.name = "../cpu".to_owned()), "name: "),
+            (flaw_of(|raw| raw.name = "x".repeat(64)), "name: "),
+            (flaw_of(|raw| raw.version = "1.2".to_owned()), "version: "),
+            (flaw_of(|raw| raw.config_schema = Some("[]".to_owned())), "config-schema: "),
+            (flaw_of(|raw| raw.triggers.push(types::Trigger::Throttling)), "triggers[1]: `throttling` stands"),
+            (flaw_of(|raw| raw.triggers.push(types::Trigger::MemoryEvents)), "triggers[1]: `memory-events` needs"),
             (
-                flaw_of(|said| said.triggers.push(pressure(types::PressureScope::Pod, 500_000))),
+                flaw_of(|raw| raw.triggers.push(pressure(types::PressureScope::Pod, 500_000))),
                 "triggers[1]: `pressure: ",
             ),
             (
-                flaw_of(|said| said.triggers.push(pressure(types::PressureScope::Node, 500_000))),
+                flaw_of(|raw| raw.triggers.push(pressure(types::PressureScope::Node, 500_000))),
                 "triggers[1]: `pressure: ",
             ),
-            (flaw_of(|said| said.triggers.push(pressure(types::PressureScope::Node, 1))), "triggers[1].window-usec: "),
-            (flaw_of(|said| said.triggers = vec![types::Trigger::ContainerStarted; 17]), "triggers: 17 are more"),
+            (flaw_of(|raw| raw.triggers.push(pressure(types::PressureScope::Node, 1))), "triggers[1].window-usec: "),
+            (flaw_of(|raw| raw.triggers = vec![types::Trigger::ContainerStarted; 17]), "triggers: 17 are more"),
             (protocol_flaw_of(|p| p.annotation_keys.push("a b".to_owned())), "protocol.annotation-keys[1]: "),
             (protocol_flaw_of(|p| p.annotation_keys.push("A.b/c".to_owned())), "protocol.annotation-keys[1]: "),
             (protocol_flaw_of(|p| p.annotation_keys.push("a/b/c".to_owned())), "protocol.annotation-keys[1]: "),

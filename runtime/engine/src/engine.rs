@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qosm_model::protocol::Description;
+use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, InstancePre, Linker};
 
 use crate::bindings::PolicyPre;
@@ -13,11 +14,12 @@ use crate::compile::{Compiler, compile};
 use crate::error::{EngineError, Rule};
 use crate::inspect::{Form, Inspection, inspect};
 use crate::instance::Instance;
-use crate::interface::{Grants, Interface};
+use crate::interface::{ExternName, Grants, Interface, Part, Reach};
 use crate::limits::Limits;
 use crate::link::{Host, link, link_to_nothing};
 use crate::precompiled::Precompiled;
 use crate::rego::{Bundle, Policy, Rego, is_bundle};
+use crate::staging::InheritedState;
 use crate::watchdog::{Deadline, Watchdog};
 use crate::{component, description};
 use qosm_model::digest::Digest;
@@ -28,7 +30,7 @@ pub const STACK: usize = 512 << 10;
 /// Address space set aside for a linear memory. Larger ones are moved when they grow.
 const RESERVATION: u64 = 32 << 20;
 
-/// How long a module may take to say who it is: more than an evaluation, since it happens once and on a busy node.
+/// Time limit of `describe`: more than an evaluation's, since it runs once and on a busy node.
 const DESCRIBE: Duration = Duration::from_millis(500);
 
 /// Runs policy modules. Cheap to clone; there should be one a process.
@@ -39,11 +41,11 @@ struct Inner {
     // Dropped first: the thread must not outlive what it bumps.
     watchdog: Watchdog,
     wasm: wasmtime::Engine,
-    onlooker: Option<Onlooker>,
+    observer: Option<InputObserver>,
 }
 
 /// Is shown the document `input` of a policy in Rego, as JSON, before each evaluation.
-pub type Onlooker = Box<dyn Fn(&str) + Send + Sync>;
+pub type InputObserver = Box<dyn Fn(&str) + Send + Sync>;
 
 /// A compiled module: imports and exports fit the contract. Cheap to clone.
 #[derive(Clone)]
@@ -53,6 +55,7 @@ struct ModuleParts {
     digest: Digest,
     size: usize,
     imports: BTreeSet<Interface>,
+    parts: BTreeSet<Part>,
     code: Code,
 }
 
@@ -68,9 +71,27 @@ impl Module {
         &self.0.digest
     }
 
+    /// The reach that a Rego policy declares; none for a component, which cannot declare it.
+    pub fn declared_reach(&self) -> BTreeSet<Reach> {
+        match &self.0.code {
+            Code::Rego(policy) => policy.reach.clone(),
+            Code::Component(_) => BTreeSet::new(),
+        }
+    }
+
+    /// The reach beside its imports that must be granted, by its description.
+    pub fn needed_reach(&self, description: &Description) -> BTreeSet<Reach> {
+        Reach::needed(self.imports(), &self.declared_reach(), description.protocol.is_some())
+    }
+
     /// What it imports, or declares: all that it can ever reach.
     pub fn imports(&self) -> &BTreeSet<Interface> {
         &self.0.imports
+    }
+
+    /// Whether the host has to read a part of a signal for it. A Rego policy is shown all of the signals that it declares.
+    pub fn reads(&self, part: Part) -> bool {
+        self.0.parts.contains(&part)
     }
 
     /// Size of the module's file in bytes.
@@ -97,23 +118,24 @@ impl std::fmt::Debug for Module {
 }
 
 impl Engine {
-    /// Starts the engine and its watchdog. A process that confines itself (Landlock, capabilities, no new privileges) should do so
-    /// first: what it gives up afterwards, the watchdog's thread keeps.
+    /// Starts the engine and its watchdog. A process that confines itself (Landlock, capabilities, no new privileges)
+    /// must do so first: the watchdog's thread keeps what is dropped later.
     ///
     /// # Errors
     ///
-    /// [`EngineError::Start`] on a machine that cannot run compiled Wasm, [`EngineError::Watchdog`] if no thread can be had.
+    /// [`EngineError::Start`] on a machine that cannot run compiled Wasm, [`EngineError::Watchdog`] if no thread can be
+    /// started.
     pub fn new() -> Result<Self, EngineError> {
         Self::with(Meter::None, None)
     }
 
-    /// An engine that lets somebody look on, for tools of those who write policies.
+    /// An engine that passes each Rego input to an observer, for authors' tools.
     ///
     /// # Errors
     ///
     /// As [`Self::new`].
-    pub fn watched_by(onlooker: Onlooker) -> Result<Self, EngineError> {
-        Self::with(Meter::None, Some(onlooker))
+    pub fn with_input_observer(observer: InputObserver) -> Result<Self, EngineError> {
+        Self::with(Meter::None, Some(observer))
     }
 
     /// An engine that counts what modules execute ([`Instance::fuel`]), which is the same on each machine. The counting costs time, so
@@ -126,19 +148,19 @@ impl Engine {
         Self::with(Meter::Fuel, None)
     }
 
-    fn with(meter: Meter, onlooker: Option<Onlooker>) -> Result<Self, EngineError> {
+    fn with(meter: Meter, observer: Option<InputObserver>) -> Result<Self, EngineError> {
         let wasm = wasm_engine(meter).map_err(|error| EngineError::Start(error.into()))?;
         let watchdog = Watchdog::start(wasm.weak()).map_err(EngineError::Watchdog)?;
-        Ok(Self(Arc::new(Inner { watchdog, wasm, onlooker })))
+        Ok(Self(Arc::new(Inner { watchdog, wasm, observer })))
     }
 
-    /// Reads what a module's binary says about itself. Nothing is compiled, nothing is run.
+    /// Reads a module's binary. Nothing is compiled, nothing is run.
     ///
     /// # Errors
     ///
-    /// [`EngineError::NotAComponent`], [`EngineError::TooLarge`], [`EngineError::TooManyItems`], [`EngineError::Invalid`]; of an archive
-    /// [`EngineError::Bundle`] and [`EngineError::Description`]. A module that asks for what nobody can grant is no error
-    /// here: [`Inspection::unknown_imports`] names it.
+    /// [`EngineError::NotAComponent`], [`EngineError::TooLarge`], [`EngineError::TooManyItems`],
+    /// [`EngineError::Invalid`]; of an archive [`EngineError::Bundle`] and [`EngineError::Description`]. Imports that
+    /// no host offers are no error here: see [`Inspection::unknown_imports`].
     pub fn inspect(&self, wasm: &[u8]) -> Result<Inspection, EngineError> {
         Ok(inspect(wasm)?.inspection)
     }
@@ -147,10 +169,10 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// Those of [`Self::inspect`]; [`EngineError::Contract`], [`EngineError::UnknownImports`], [`EngineError::Composed`],
-    /// [`EngineError::NoLifecycle`] and [`EngineError::Mismatch`] for a component that is no policy for this host;
-    /// [`EngineError::Bundle`], and [`EngineError::Instantiate`] when it is asked what it needs, for a Rego policy that is none;
-    /// [`EngineError::Compile`] and [`EngineError::Load`]. Trouble with the cache is only reported.
+    /// Those of [`Self::inspect`]; [`EngineError::Contract`], [`EngineError::UnknownImports`],
+    /// [`EngineError::Composed`], [`EngineError::NoLifecycle`] and [`EngineError::Mismatch`] for a component that is no
+    /// policy for this host; [`EngineError::Bundle`], and [`EngineError::Instantiate`] from a trial start, for a Rego
+    /// policy that is none; [`EngineError::Compile`] and [`EngineError::Load`]. Errors of the cache are only logged.
     pub fn load(&self, wasm: &[u8], cache: Option<&ModuleCache>, compiler: &Compiler) -> Result<Module, EngineError> {
         if is_bundle(wasm) {
             return self.load_bundle(wasm, cache, compiler);
@@ -159,12 +181,13 @@ impl Engine {
         let digest = inspection.digest;
         let component = self.compiled(digest, wasm, cache, compiler, Precompiled::load)?;
         let imports: BTreeSet<_> = inspection.imports.into_iter().collect();
-        // Linked once with all that it imports, to find out now whether the types fit.
+        // Linked once with all its imports, so that type errors show now.
         self.pre_instantiate(digest, &component, |linker| {
             imports.iter().try_for_each(|&interface| link(linker, interface))
         })?;
+        let parts = imported_parts(self.wasm(), &component);
         let code = Code::Component(component);
-        Ok(Module(Arc::new(ModuleParts { digest, size: inspection.size, imports, code })))
+        Ok(Module(Arc::new(ModuleParts { digest, size: inspection.size, imports, parts, code })))
     }
 
     fn load_bundle(
@@ -180,10 +203,11 @@ impl Engine {
         let limits = Limits { evaluation: DESCRIBE, ..Limits::default() };
         let policy = Policy::new(bundle, core, self.deadline(), &limits)?;
         let imports = policy.grants.clone();
-        Ok(Module(Arc::new(ModuleParts { digest, size, imports, code: Code::Rego(Arc::new(policy)) })))
+        let parts = Part::ALL.into_iter().filter(|part| imports.contains(&part.interface())).collect();
+        Ok(Module(Arc::new(ModuleParts { digest, size, imports, parts, code: Code::Rego(Arc::new(policy)) })))
     }
 
-    /// Asks a module who it is. It runs in an instance of its own that can reach nothing; a Rego policy has said it already.
+    /// Calls a module's `describe`, in an instance without any interface; a Rego policy has its METADATA instead.
     ///
     /// # Errors
     ///
@@ -192,7 +216,10 @@ impl Engine {
     pub fn describe(&self, module: &Module) -> Result<Description, EngineError> {
         let component = match &module.0.code {
             Code::Component(component) => component,
-            Code::Rego(policy) => return Ok(policy.description.clone()),
+            Code::Rego(policy) => {
+                description::check_schemas(*module.digest(), &policy.description)?;
+                return Ok(policy.description.clone());
+            }
         };
         let limits = Limits { evaluation: DESCRIBE, ..Limits::default() };
         let digest = *module.digest();
@@ -201,10 +228,13 @@ impl Engine {
             link_to_nothing(linker, component, module.imports(), in_describe)
         })?;
         let name = digest.to_string();
-        let host = self.host(&limits, Vec::new());
+        let host = self.host(&limits, InheritedState::default());
         let mut instance =
             component::Component::start(self, &pre, &name, host, &limits).map_err(EngineError::Instantiate)?;
-        description::read(*module.digest(), module.imports(), instance.describe().map_err(EngineError::Describe)?)
+        let raw = instance.describe().map_err(EngineError::Describe)?;
+        let description = description::read(digest, module.imports(), raw)?;
+        description::check_schemas(digest, &description)?;
+        Ok(description)
     }
 
     /// Makes an instance under a policy's name, with what its predecessor saved. Only what is granted is linked.
@@ -218,8 +248,9 @@ impl Engine {
         name: &str,
         grants: &Grants,
         limits: &Limits,
-        state: Vec<u8>,
+        state: impl Into<InheritedState>,
     ) -> Result<Instance, EngineError> {
+        let state = state.into();
         let missing: Vec<_> = module.imports().iter().copied().filter(|&import| !grants.contains(import)).collect();
         if !missing.is_empty() {
             return Err(EngineError::NotGranted { module: name.to_owned(), missing });
@@ -251,8 +282,9 @@ impl Engine {
         name: &str,
         grants: &Grants,
         limits: &Limits,
-        state: Vec<u8>,
+        state: impl Into<InheritedState>,
     ) -> Result<Instance, EngineError> {
+        let state = state.into();
         let (granted, missing): (BTreeSet<_>, BTreeSet<_>) =
             module.imports().iter().copied().partition(|&import| grants.contains(import));
         let component = match &module.0.code {
@@ -275,11 +307,11 @@ impl Engine {
         &self.0.wasm
     }
 
-    pub(crate) fn onlooker(&self) -> Option<&Onlooker> {
-        self.0.onlooker.as_ref()
+    pub(crate) fn observer(&self) -> Option<&InputObserver> {
+        self.0.observer.as_ref()
     }
 
-    fn host(&self, limits: &Limits, state: Vec<u8>) -> Host {
+    fn host(&self, limits: &Limits, state: InheritedState) -> Host {
         Host::new(limits, state, self.deadline())
     }
 
@@ -289,7 +321,7 @@ impl Engine {
     }
 
     /// A module's code, from the cache or from the compiler. It is filed under the digest of what was handed over.
-    fn compiled<C>(
+    pub(crate) fn compiled<C>(
         &self,
         module: Digest,
         wasm: &[u8],
@@ -304,10 +336,22 @@ impl Engine {
         {
             match load(&kept, engine) {
                 Ok(code) => return Ok(code),
-                Err(error) => cache.distrust(&entry, &error.to_string()),
+                Err(error) => cache.invalidate(&entry, &error.to_string()),
             }
         }
-        let compiled = compile(compiler, engine, wasm).map_err(|source| EngineError::Compile { module, source })?;
+        if let Some(source) = cache.and_then(|cache| cache.failure(&entry)) {
+            return Err(EngineError::Compile { module, source });
+        }
+        let alone = cache.is_some_and(|cache| cache.is_last_attempt(&entry));
+        let compiled = compile(compiler, engine, wasm, alone).map_err(|source| {
+            if let Some(cache) = cache {
+                cache.note_failure(&entry, &source);
+            }
+            EngineError::Compile { module, source }
+        })?;
+        if let Some(cache) = cache {
+            cache.clear_failure(&module);
+        }
         let code = load(&compiled, engine).map_err(|error| EngineError::Load { module, source: error.into() })?;
         if let Some(cache) = cache {
             cache.store(&entry, &compiled);
@@ -336,6 +380,20 @@ impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine").finish_non_exhaustive()
     }
+}
+
+/// The parts of signals whose functions a component imports.
+fn imported_parts(engine: &wasmtime::Engine, component: &Component) -> BTreeSet<Part> {
+    let mut parts = BTreeSet::new();
+    for (name, import) in component.component_type().imports(engine) {
+        let ComponentItem::ComponentInstance(instance) = import.ty else { continue };
+        let ExternName::Interface(interface) = ExternName::parse(name).0 else { continue };
+        for (function, _) in instance.exports(engine) {
+            let is_meant = |part: &Part| part.interface() == interface && part.function() == function;
+            parts.extend(Part::ALL.into_iter().find(is_meant));
+        }
+    }
+    parts
 }
 
 /// Whether compiled code counts what it executes.

@@ -1,4 +1,4 @@
-//! What can go wrong, and whose fault it is.
+//! The engine's errors, by the module, the node or the caller.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,6 +8,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
+use qosm_model::foreign;
 use qosm_model::knob::Target;
 use qosm_model::pod::{ContainerId, PodId};
 use qosm_model::unit::Bytes;
@@ -17,7 +18,7 @@ use crate::interface::{CONTRACT_VERSION, ExternName, Interface, Listed};
 use crate::rego::{BundleError, SettingFlaw};
 use qosm_model::digest::Digest;
 
-/// A module that cannot be had, or cannot be run.
+/// A module cannot be loaded, or cannot be run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -27,7 +28,7 @@ pub enum EngineError {
     /// The watchdog's thread cannot be made.
     #[error("the watchdog's thread cannot be started")]
     Watchdog(#[source] io::Error),
-    /// The file is something else.
+    /// The file has another format.
     #[error("this is {found}, not a WebAssembly component or Rego bundle; {help}")]
     NotAComponent {
         /// What it is instead.
@@ -58,7 +59,7 @@ pub enum EngineError {
     Invalid {
         /// The module.
         module: Digest,
-        /// What the parser or compiler says.
+        /// The message of the parser or compiler.
         source: WasmError,
     },
     /// The component is made of several that talk to each other.
@@ -70,7 +71,7 @@ pub enum EngineError {
         /// The module.
         module: Digest,
     },
-    /// It wants what no operator can grant.
+    /// It imports interfaces that no operator can grant.
     #[error("{module} imports {}, which this host does not offer; {}", Listed(names), foreign_help(names))]
     UnknownImports {
         /// The module.
@@ -96,16 +97,14 @@ pub enum EngineError {
         module: Digest,
     },
     /// Its imports or exports have the right names and the wrong types.
-    #[error(
-        "{module} does not fit version {CONTRACT_VERSION} of `qosm:policy`; build it anew with the SDK of that version"
-    )]
+    #[error("{module} does not fit version {CONTRACT_VERSION} of `qosm:policy`; build it with the SDK of that version")]
     Mismatch {
         /// The module.
         module: Digest,
         /// What does not fit.
         source: WasmError,
     },
-    /// A gzip archive that is no policy in Rego, or none that runs here.
+    /// A gzip archive that is no Rego policy, or one that does not run here.
     #[error("{module} is no Rego policy that runs here")]
     Bundle {
         /// The archive.
@@ -126,7 +125,7 @@ pub enum EngineError {
     Load {
         /// The module.
         module: Digest,
-        /// What the engine says.
+        /// The engine's message.
         source: WasmError,
     },
     /// It imports what the operator did not grant.
@@ -146,7 +145,7 @@ pub enum EngineError {
     /// `describe` failed.
     #[error("the module does not say who it is")]
     Describe(#[source] CallError),
-    /// `describe` returned something that cannot be used.
+    /// `describe` returned an invalid description.
     #[error("{module} describes itself wrongly: {field}: {message}")]
     Description {
         /// The module.
@@ -163,7 +162,7 @@ pub enum EngineError {
         name: String,
         /// What was tried.
         action: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -186,20 +185,23 @@ fn foreign_help(names: &[String]) -> Cow<'static, str> {
     })
 }
 
-/// What the Wasm engine says: its whole chain of causes on one line.
+/// Upper bound of the Wasm engine's messages, in characters: they quote names out of the module.
+pub(crate) const WORDS: usize = 1_000;
+
+/// A message of the Wasm engine: its whole chain of causes on one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct WasmError(pub(crate) String);
 
 impl From<wasmtime::Error> for WasmError {
     fn from(error: wasmtime::Error) -> Self {
-        Self(chain(&error))
+        Self(foreign::shown(&chain(&error), WORDS))
     }
 }
 
 impl From<wasmparser::BinaryReaderError> for WasmError {
     fn from(error: wasmparser::BinaryReaderError) -> Self {
-        Self(error.to_string())
+        Self(foreign::shown(&error.to_string(), WORDS))
     }
 }
 
@@ -215,26 +217,33 @@ fn chain(error: &wasmtime::Error) -> String {
     text
 }
 
-/// Why there is no compiled module.
+/// Why compiling failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompileError {
     /// The module is at fault.
-    #[error("{0}")]
+    #[error("{}", foreign::shown(.0, WORDS))]
     Refused(String),
     /// The compiler's process cannot be started.
     #[error("the compiler `{}` cannot be started", program.display())]
     Spawn {
         /// The program.
         program: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
+    /// Without bounds nothing is compiled.
+    #[error("the compiler's process cannot confine itself, and compiles nothing: {}", foreign::shown(.0, WORDS))]
+    Unconfined(String),
     /// Talking to it failed.
     #[error("the compiler's process cannot be talked to")]
     Pipe(#[source] io::Error),
     /// It ended in a way that it does not choose by itself: out of memory, out of CPU time, or a bug of the compiler.
-    #[error("the compiler's process ended with {status}; it is allowed {memory} and {cpu:?} of CPU time{}", Said(said))]
+    #[error(
+        "the compiler's process ended with {status}; it is allowed {memory} of address space (1 GiB, or its share of what the \
+         container's memory limit leaves) and {cpu:?} of CPU time{}",
+        Stderr(stderr)
+    )]
     Died {
         /// How.
         status: ExitStatus,
@@ -243,13 +252,21 @@ pub enum CompileError {
         /// What it may use.
         cpu: Duration,
         /// The end of what it wrote to its standard error.
-        said: String,
+        stderr: String,
     },
     /// It took too long.
     #[error("the compiler's process was stopped after {after:?}")]
     TimedOut {
         /// How long it was waited for.
         after: Duration,
+    },
+    /// It failed before, and is not compiled again for a while.
+    #[error("{why}; it is not tried again for {}, or until `qosm policy retry`", Wait(left))]
+    Remembered {
+        /// Why it failed the last time.
+        why: String,
+        /// Time until the next attempt.
+        left: Duration,
     },
     /// It wrote more than any module compiles to.
     #[error("the compiler's process wrote more than {limit}")]
@@ -259,9 +276,21 @@ pub enum CompileError {
     },
 }
 
-struct Said<'a>(&'a str);
+struct Wait<'a>(&'a Duration);
 
-impl fmt::Display for Said<'_> {
+impl fmt::Display for Wait<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_secs() {
+            seconds @ 0..120 => write!(f, "{seconds} s"),
+            seconds @ 120..7_200 => write!(f, "{} min", seconds / 60),
+            seconds => write!(f, "{} h", seconds / 3_600),
+        }
+    }
+}
+
+struct Stderr<'a>(&'a str);
+
+impl fmt::Display for Stderr<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, "; it said: {}", self.0) }
     }
@@ -305,7 +334,7 @@ impl fmt::Display for Export {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The module hit a trap, or handed over something that is not what its type says.
+    /// The module hit a trap, or passed an invalid value.
     #[error("module `{module}` trapped in `{export}`: {cause}")]
     Trap {
         /// The policy's name, or the digest where there is no policy yet.
@@ -391,7 +420,7 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// A broken rule, and who broke it.
+/// A broken rule, and the policy that broke it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("module `{module}` was stopped in `{export}`: {rule}")]
 pub struct Breach {
@@ -490,19 +519,18 @@ pub enum Rule {
     Share {
         /// The class.
         class: String,
-        /// The domain; `None` in what it says for all.
+        /// The domain; `None` for the share of all domains.
         domain: Option<u32>,
         /// What is wrong, and what to give.
         why: String,
     },
     /// A class that this instance has not defined.
     #[error(
-        "it puts {} into class `{class}`, which it has not defined; a class is defined before somebody is put into it, and anew by \
-         each fresh instance",
+        "it puts {} into class `{class}`, which it has not defined; each instance defines a class before it assigns members to it",
         Named(target)
     )]
     UnknownClass {
-        /// Whom.
+        /// The target.
         target: Target,
         /// The name.
         class: String,
@@ -523,7 +551,7 @@ pub enum Rule {
         /// What is allowed.
         limit: usize,
     },
-    /// A class that tells too many domains apart.
+    /// A class with its own shares on too many domains.
     #[error(
         "its class `{class}` has shares of its own on more than {limit} domains; what is the same on all is said once"
     )]
@@ -532,6 +560,24 @@ pub enum Rule {
         class: String,
         /// What is allowed.
         limit: usize,
+    },
+    /// A resource of the node that cannot be published.
+    #[error("its resource `{name}`: {why}")]
+    Resource {
+        /// What it named.
+        name: String,
+        /// What is wrong, and what to give.
+        why: String,
+    },
+    /// A time after which resources go stale that is none.
+    #[error("its resources are to go stale after {seconds} s; give {least} to {most}")]
+    StaleAfter {
+        /// What it said.
+        seconds: u32,
+        /// What is allowed at least.
+        least: u32,
+        /// What is allowed at most.
+        most: u32,
     },
     /// An event's reason that Kubernetes would refuse.
     #[error("`{reason}` is not the reason of an event: one word in camel case, at most 128 letters and digits")]
@@ -545,7 +591,7 @@ pub enum Rule {
         /// Interface and function.
         import: String,
     },
-    /// An import called while the module says who it is.
+    /// An import called during `describe`.
     #[error("it calls `{import}` while it describes itself; `describe` must not call any import")]
     ImportInDescribe {
         /// Interface and function.
@@ -562,7 +608,7 @@ pub enum Rule {
         "its `settings` are undefined, neither a set nor an array; write it as `settings contains …`, or add `default settings := []`"
     )]
     NoSettings,
-    /// A Rego policy whose settings are something else.
+    /// A Rego policy whose settings have another type.
     #[error("its settings are of type {found}, not a set or an array")]
     NotSettings {
         /// Their type.
@@ -573,7 +619,7 @@ pub enum Rule {
     Setting {
         /// Its place; of a set, in Rego's order.
         index: usize,
-        /// What it is about, as far as it says so.
+        /// The object that the error names, if any.
         about: String,
         /// What is wrong.
         flaw: Box<SettingFlaw>,

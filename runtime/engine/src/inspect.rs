@@ -1,11 +1,13 @@
-//! What a module's binary says about itself, read without compiling it.
+//! Inspection of a module's binary, without compiling it.
+
+use std::collections::BTreeSet;
 
 use qosm_model::unit::Bytes;
 use semver::Version;
 use wasmparser::{Encoding, Parser, Payload};
 
 use crate::error::EngineError;
-use crate::interface::{ExternName, Interface};
+use crate::interface::{ExternName, Interface, Reach};
 use crate::rego::{Bundle, is_bundle};
 use qosm_model::digest::Digest;
 
@@ -46,6 +48,8 @@ pub struct Inspection {
     pub form: Form,
     /// What it imports of the contract, in the order of [`Interface::ALL`], each once; of a Rego policy, the grants that it declares.
     pub imports: Vec<Interface>,
+    /// What its settings go beyond: what a Rego policy declares; nothing of a component, which cannot.
+    pub reach: BTreeSet<Reach>,
     /// Full names of the imports that this host does not offer, in the binary's order.
     pub unknown_imports: Vec<String>,
     /// Whether it exports what a policy must, in a version that fits.
@@ -100,6 +104,7 @@ pub(crate) fn inspect(wasm: &[u8]) -> Result<Findings, EngineError> {
             size: wasm.len(),
             form: Form::Component,
             imports: Vec::new(),
+            reach: BTreeSet::new(),
             unknown_imports: Vec::new(),
             exports_lifecycle: false,
             contract_version: None,

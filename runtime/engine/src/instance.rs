@@ -1,4 +1,4 @@
-//! An instance: a module at work for one policy, whatever it is written in.
+//! An instance: a module that runs for one policy, in whichever language.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::error::{Breach, CallError, Exhausted, Export, Refusal, Rule};
 use crate::limits::Limits;
 use crate::link::Columns;
 use crate::rego::{Abort, Rego};
-use crate::staging::{LogLine, Stage, Staged, cut, printable};
-use crate::watchdog::{Deadline, Verdict};
+use crate::staging::{LogLine, Staged, Transaction, cut, printable};
+use crate::watchdog::{Deadline, DeadlineAction};
 
 /// How many functions an error names, and how much of each name: enough to find the place.
 const FRAMES: usize = 3;
@@ -29,15 +29,16 @@ pub enum Cause {
     PodsChanged,
     /// The module's configuration changed.
     ConfigChanged,
-    /// A trigger fired; [`Columns::alarms`] tells which.
+    /// A trigger fired; [`Columns::alarms`] has it.
     Alarm,
 }
 
-/// A module at work. Each call runs to its end on the caller's thread, within the limits that the instance was made with.
+/// A running module. Each call runs to its end on the caller's thread, within the limits of the instance.
 ///
-/// What a call stages comes back as one value, or not at all: after an error nothing has happened. After every error but
-/// [`CallError::Refused`] the instance is spent, and a new one must be made. The first successful evaluation of an instance is
-/// a full declaration: it does not release what its predecessor held and it does not want, nor give up its predecessor's classes.
+/// The effects of a call are returned as one value, or not at all: after an error there are none. After every error but
+/// [`CallError::Refused`] the instance is spent, and a new one must be made. The first successful evaluation of an
+/// instance is a full declaration: it does not release knobs that only its predecessor held, nor undefine its
+/// predecessor's classes.
 pub struct Instance(Form);
 
 enum Form {
@@ -62,7 +63,7 @@ impl Instance {
     ///
     /// # Errors
     ///
-    /// [`CallError::Refused`] if the module cannot use the configuration: it goes on with the former one. All others end the
+    /// [`CallError::Refused`] if the module cannot use the configuration: it keeps the former one. All others end the
     /// instance.
     pub fn configure(&mut self, config_json: &str) -> Result<Staged, CallError> {
         match &mut self.0 {
@@ -129,7 +130,8 @@ impl Instance {
         }
     }
 
-    /// What the module said in the last call if that failed, and how many lines were dropped; empty when taken a second time.
+    /// The module's log lines in the last call if that failed, and how many lines were dropped; empty when taken a
+    /// second time.
     pub fn take_log(&mut self) -> (Vec<LogLine>, u32) {
         match &mut self.0 {
             Form::Component(component) => component.take_log(),
@@ -155,38 +157,38 @@ impl std::fmt::Debug for Instance {
 }
 
 /// Lets a store execute without end: it is time that ends a call. Whether its engine counts.
-pub(crate) fn fill_up<T>(store: &mut Store<T>) -> bool {
+pub(crate) fn refuel<T>(store: &mut Store<T>) -> bool {
     store.set_fuel(u64::MAX).is_ok()
 }
 
 /// What was executed since.
-pub(crate) fn burnt<T>(store: &Store<T>) -> Option<u64> {
+pub(crate) fn fuel_used<T>(store: &Store<T>) -> Option<u64> {
     Some(u64::MAX - store.get_fuel().ok()?)
 }
 
 /// Has the store ask its own deadline whenever the engine's epoch passes, from its first instruction on.
 pub(crate) fn watch<T: 'static>(store: &mut Store<T>, deadline: fn(&mut T) -> &mut Deadline) {
     store.epoch_deadline_callback(move |mut store| {
-        Ok(match deadline(store.data_mut()).judge() {
-            Verdict::Continue => UpdateDeadline::Continue(1),
-            Verdict::End => UpdateDeadline::Interrupt,
+        Ok(match deadline(store.data_mut()).on_epoch() {
+            DeadlineAction::Continue => UpdateDeadline::Continue(1),
+            DeadlineAction::End => UpdateDeadline::Interrupt,
         })
     });
     store.set_epoch_deadline(1);
 }
 
 /// Lets the module name these pods and containers, and no longer those that are gone.
-pub(crate) fn give(stage: &mut Stage, upserted: &[PodView<'_>], removed: &[PodId]) {
+pub(crate) fn update_pods(transaction: &mut Transaction, upserted: &[PodView<'_>], removed: &[PodId]) {
     for &pod in removed {
-        stage.take_away(pod);
+        transaction.remove_pod(pod);
     }
     for view in upserted {
         let shown = view.pod.containers.len();
-        stage.give(view.id, view.containers.iter().take(shown).map(|&(id, _)| id).collect());
+        transaction.add_pod(view.id, view.containers.iter().take(shown).map(|&(id, _)| id).collect());
     }
 }
 
-/// The module said no.
+/// The module refused the call.
 pub(crate) fn refusal(module: &Arc<str>, export: Export, limits: &Limits, message: String) -> CallError {
     CallError::Refused(Refusal { module: Arc::clone(module), export, message: printable(cut(message, limits.text)) })
 }
@@ -204,7 +206,7 @@ pub(crate) fn failure(module: &Arc<str>, export: Export, limits: &Limits, error:
         return CallError::TimedOut { module, export, limit: limits.evaluation };
     }
     let mut cause = error.root_cause().to_string();
-    // A policy that ends itself says where by its own file and line.
+    // A policy that aborts names its own file and line.
     let frames = if error.is::<Abort>() { Vec::new() } else { frames(error) };
     for (depth, name) in frames.into_iter().enumerate() {
         cause.push_str(if depth == 0 { ", in `" } else { ", called by `" });

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use qosm_model::foreign;
 use qosm_model::knob::Knob;
 use semver::Version;
 
 /// Version of the contract that this host speaks. Modules of the same minor version fit, unless they import what a later patch
 /// version brought.
-pub const CONTRACT_VERSION: Version = Version::new(0, 1, 2);
+pub const CONTRACT_VERSION: Version = Version::new(0, 1, 3);
 
 /// One interface of the contract. Named as in `sdk/wit`, e.g. `cpu-stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,27 +29,41 @@ pub enum Interface {
     Pressure,
     /// NUMA nodes, and where memory lies.
     NumaStat,
-    /// Who uses caches and memory bandwidth.
+    /// Usage of caches and memory bandwidth.
     ResctrlMonitor,
+    /// The Node object.
+    NodeObject,
+    /// What Pod objects say beside.
+    PodObject,
+    /// The cluster ConfigMap.
+    ClusterConfig,
+    /// CPUs: cores, sockets, NUMA nodes, and who may run on which.
+    CpuTopology,
     /// CFS quota and burst.
     CpuBandwidth,
     /// CPU weight and `cpu.idle`.
     CpuWeight,
     /// Memory protection, throttling and reclaim.
     MemoryProtection,
-    /// On which NUMA nodes memory may lie.
+    /// On which CPUs processes may run, and on which NUMA nodes memory may lie.
     Cpuset,
+    /// What may be used of memory.
+    MemoryLimit,
     /// Moving pages between NUMA nodes.
     PageMigration,
     /// Shares of caches and memory bandwidth.
     ResctrlAllocation,
+    /// Extended resources of the Kubernetes node.
+    NodeResource,
+    /// Pods that have to leave.
+    Eviction,
     /// Events on pods.
     PodEvent,
 }
 
 impl Interface {
     /// All interfaces: first those that are always granted, then signals, then controls.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 22] = [
         Self::Log,
         Self::State,
         Self::Node,
@@ -57,12 +72,19 @@ impl Interface {
         Self::Pressure,
         Self::NumaStat,
         Self::ResctrlMonitor,
+        Self::NodeObject,
+        Self::PodObject,
+        Self::ClusterConfig,
+        Self::CpuTopology,
         Self::CpuBandwidth,
         Self::CpuWeight,
         Self::MemoryProtection,
         Self::Cpuset,
+        Self::MemoryLimit,
         Self::PageMigration,
         Self::ResctrlAllocation,
+        Self::NodeResource,
+        Self::Eviction,
         Self::PodEvent,
     ];
 
@@ -77,37 +99,51 @@ impl Interface {
             Self::Pressure => "pressure",
             Self::NumaStat => "numa-stat",
             Self::ResctrlMonitor => "resctrl-monitor",
+            Self::NodeObject => "node-object",
+            Self::PodObject => "pod-object",
+            Self::ClusterConfig => "cluster-config",
+            Self::CpuTopology => "cpu-topology",
             Self::CpuBandwidth => "cpu-bandwidth",
             Self::CpuWeight => "cpu-weight",
             Self::MemoryProtection => "memory-protection",
             Self::Cpuset => "cpuset",
+            Self::MemoryLimit => "memory-limit",
             Self::PageMigration => "page-migration",
             Self::ResctrlAllocation => "resctrl-allocation",
+            Self::NodeResource => "node-resource",
+            Self::Eviction => "eviction",
             Self::PodEvent => "pod-event",
         }
     }
 
-    /// What an operator who grants it allows, in half a sentence.
+    /// The effect of granting it, in half a sentence.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Log => "writes lines for the operator",
             Self::State => "keeps up to 64 KiB that outlive the instance",
-            Self::Node => "reads the node's CPUs, memory and CPU use",
+            Self::Node => "reads the node's CPUs, memory and pressure, and what it, its tiers and its pods use",
             Self::CpuStat => "reads each container's CPU time, throttling and quota",
             Self::MemoryStat => "reads each container's memory use and events",
             Self::Pressure => "reads each container's pressure: time lost to waiting",
             Self::NumaStat => "reads on which NUMA nodes containers run and have their memory",
             Self::ResctrlMonitor => "reads who uses the last-level caches and the memory bandwidth",
+            Self::NodeObject => "reads the Node object: labels, annotations, and what there is of each resource",
+            Self::PodObject => "reads each pod's annotations, age, owner, and whether it is being deleted",
+            Self::ClusterConfig => "reads every key of the cluster ConfigMap",
+            Self::CpuTopology => "reads the machine's CPUs, and who may run on which",
             Self::CpuBandwidth => "sets CFS quota and burst",
-            Self::CpuWeight => "sets CPU weights, and which containers get a CPU only when nobody else wants it",
+            Self::CpuWeight => "sets CPU weights, and which containers run only on otherwise idle CPUs",
             Self::MemoryProtection => {
-                "sets what memory is protected, throttled and reclaimed, and whom the OOM killer takes"
+                "sets what memory is protected, throttled and reclaimed, and what the OOM killer kills"
             }
-            Self::Cpuset => "sets on which NUMA nodes containers may have memory",
+            Self::Cpuset => "sets on which CPUs pods may run, and on which NUMA nodes containers may have memory",
+            Self::MemoryLimit => "sets memory limits, at which the kernel reclaims and in the end kills",
             Self::PageMigration => "moves containers' pages between NUMA nodes",
             Self::ResctrlAllocation => {
                 "divides the last-level caches and the memory bandwidth among classes of containers"
             }
+            Self::NodeResource => "publishes extended resources of the Kubernetes node, which schedulers give out",
+            Self::Eviction => "evicts pods from the node",
             Self::PodEvent => "records events on pods, which their owners see",
         }
     }
@@ -129,11 +165,12 @@ impl Interface {
             | Knob::PageCacheLimitEnable
             | Knob::PageCacheLimitSize
             | Knob::PageCacheReclaimSync => Self::MemoryProtection,
-            Knob::CpusetMems => Self::Cpuset,
+            Knob::CpusetMems | Knob::CpusetCpus => Self::Cpuset,
+            Knob::MemoryMax => Self::MemoryLimit,
         }
     }
 
-    /// The knobs that it can hold; none for signals, and for controls whose effects are no settings.
+    /// The knobs that it can hold; none for signals, and for controls without settings.
     pub fn knobs(self) -> impl Iterator<Item = Knob> {
         Knob::ALL.into_iter().filter(move |&knob| Self::of(knob) == self)
     }
@@ -142,7 +179,16 @@ impl Interface {
     pub fn is_signal(self) -> bool {
         matches!(
             self,
-            Self::Node | Self::CpuStat | Self::MemoryStat | Self::Pressure | Self::NumaStat | Self::ResctrlMonitor
+            Self::Node
+                | Self::CpuStat
+                | Self::MemoryStat
+                | Self::Pressure
+                | Self::NumaStat
+                | Self::ResctrlMonitor
+                | Self::NodeObject
+                | Self::PodObject
+                | Self::ClusterConfig
+                | Self::CpuTopology
         )
     }
 
@@ -154,8 +200,11 @@ impl Interface {
                 | Self::CpuWeight
                 | Self::MemoryProtection
                 | Self::Cpuset
+                | Self::MemoryLimit
                 | Self::PageMigration
                 | Self::ResctrlAllocation
+                | Self::NodeResource
+                | Self::Eviction
                 | Self::PodEvent
         )
     }
@@ -174,8 +223,21 @@ impl fmt::Display for Interface {
 
 /// Not the name of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not an interface of the contract; there are {all}", all = Listed(&Interface::ALL))]
+#[error("`{0}` is not an interface of the contract; there are {all}", all = Known)]
 pub struct UnknownInterface(pub String);
+
+/// The names of all interfaces: few and short, unlike what a stranger lists.
+struct Known;
+
+impl fmt::Display for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let separators = std::iter::once("").chain(std::iter::repeat(", "));
+        Interface::ALL
+            .iter()
+            .zip(separators)
+            .try_for_each(|(interface, separator)| write!(f, "{separator}`{interface}`"))
+    }
+}
 
 impl FromStr for Interface {
     type Err = UnknownInterface;
@@ -188,46 +250,191 @@ impl FromStr for Interface {
     }
 }
 
+/// A part of a signal that costs the host more than the rest of its interface: it is read only for modules that call for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// `node.read-memory`.
+    NodeMemory,
+    /// `node.read-pressure`.
+    NodePressure,
+    /// `node.read-use`.
+    NodeUse,
+    /// `cpu-topology.read-sets`.
+    CpuSets,
+}
+
+impl Part {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::NodeMemory, Self::NodePressure, Self::NodeUse, Self::CpuSets];
+
+    /// The interface that it belongs to.
+    pub fn interface(self) -> Interface {
+        match self {
+            Self::NodeMemory | Self::NodePressure | Self::NodeUse => Interface::Node,
+            Self::CpuSets => Interface::CpuTopology,
+        }
+    }
+
+    /// The function's name in the contract.
+    pub fn function(self) -> &'static str {
+        match self {
+            Self::NodeMemory => "read-memory",
+            Self::NodePressure => "read-pressure",
+            Self::NodeUse => "read-use",
+            Self::CpuSets => "read-sets",
+        }
+    }
+}
+
+/// How far a policy's settings go beyond the pods that are configured for it. Granted by name as interfaces are, but
+/// not imported: it bounds the targets of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reach {
+    /// The cgroups above pods: kubepods, burstable and besteffort.
+    Tiers,
+    /// Pods without a configuration for the policy.
+    AllPods,
+}
+
+impl Reach {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Tiers, Self::AllPods];
+
+    /// The name as grants spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tiers => "tiers",
+            Self::AllPods => "all-pods",
+        }
+    }
+
+    /// The effect of granting it, in half a sentence.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Tiers => {
+                "its settings may be made on tiers too: on kubepods, burstable and besteffort, which hold all pods"
+            }
+            Self::AllPods => "its settings may be made on every pod, not only on those that are configured for it",
+        }
+    }
+
+    /// The reach that a module needs: what it declares, and all pods where it acts on pods without a protocol by which
+    /// they could be configured for it.
+    pub fn needed(imports: &BTreeSet<Interface>, declared: &BTreeSet<Self>, has_protocol: bool) -> BTreeSet<Self> {
+        let is_of_pods = |import: &Interface| !matches!(import, Interface::PodEvent | Interface::NodeResource);
+        let acts_on_pods = imports.iter().any(|import| import.is_control() && is_of_pods(import));
+        let unasked = (!has_protocol && acts_on_pods).then_some(Self::AllPods);
+        declared.iter().copied().chain(unasked).collect()
+    }
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// One thing that an operator can grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Grant {
+    /// An interface that a module may import.
+    Interface(Interface),
+    /// What its settings may be made on.
+    Reach(Reach),
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interface(interface) => interface.fmt(f),
+            Self::Reach(reach) => reach.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Grant {
+    type Err = UnknownInterface;
+
+    fn from_str(text: &str) -> Result<Self, UnknownInterface> {
+        match Reach::ALL.into_iter().find(|reach| reach.as_str() == text) {
+            Some(reach) => Ok(Self::Reach(reach)),
+            None => text.parse().map(Self::Interface),
+        }
+    }
+}
+
 /// What an operator allows one policy. [`Interface::always_granted`] interfaces need no mention.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Grants(BTreeSet<Interface>);
+pub struct Grants {
+    interfaces: BTreeSet<Interface>,
+    reach: BTreeSet<Reach>,
+}
 
 impl Grants {
     /// Whether a module may import the interface.
     pub fn contains(&self, interface: Interface) -> bool {
-        interface.always_granted() || self.0.contains(&interface)
+        interface.always_granted() || self.interfaces.contains(&interface)
+    }
+
+    /// Whether a module's settings may go so far.
+    pub fn reaches(&self, reach: Reach) -> bool {
+        self.reach.contains(&reach)
     }
 
     /// Allows one more.
     pub fn insert(&mut self, interface: Interface) {
-        self.0.insert(interface);
+        self.interfaces.insert(interface);
     }
 
-    /// What was granted by name, in the order of [`Interface::ALL`].
+    /// The interfaces that were granted by name, in the order of [`Interface::ALL`].
     pub fn iter(&self) -> impl Iterator<Item = Interface> {
-        self.0.iter().copied()
+        self.interfaces.iter().copied()
     }
 }
 
 impl FromIterator<Interface> for Grants {
     fn from_iter<I: IntoIterator<Item = Interface>>(interfaces: I) -> Self {
-        Self(interfaces.into_iter().collect())
+        Self { interfaces: interfaces.into_iter().collect(), reach: BTreeSet::new() }
     }
 }
+
+impl FromIterator<Grant> for Grants {
+    fn from_iter<I: IntoIterator<Item = Grant>>(granted: I) -> Self {
+        let mut grants = Self::default();
+        for grant in granted {
+            match grant {
+                Grant::Interface(interface) => {
+                    grants.interfaces.insert(interface);
+                }
+                Grant::Reach(reach) => {
+                    grants.reach.insert(reach);
+                }
+            }
+        }
+        grants
+    }
+}
+
+/// Items that a message lists.
+const MAX_LISTED: usize = 20;
 
 /// Names in back-quotes, with commas between them.
 pub(crate) struct Listed<'a, T>(pub(crate) &'a [T]);
 
 impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, item) in self.0.iter().enumerate() {
-            write!(f, "{}`{item}`", if index == 0 { "" } else { ", " })?;
+        // Names may come from a third party.
+        for (index, item) in self.0.iter().take(MAX_LISTED).enumerate() {
+            write!(f, "{}`{}`", if index == 0 { "" } else { ", " }, foreign::name(&item.to_string()))?;
         }
-        Ok(())
+        match self.0.len().saturating_sub(MAX_LISTED) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
     }
 }
 
-/// What the name of an import or export stands for.
+/// The meaning of an import's or export's name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ExternName {
     /// The shared types: nothing to call, nothing to grant.
@@ -270,6 +477,13 @@ fn fits(version: &Version) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn very_many_very_long_names_are_cut() {
+        let names: Vec<String> = (0..50).map(|number| format!("{number}\u{1b}{}", "n".repeat(90_000))).collect();
+        let listed = super::Listed(&names).to_string();
+        assert!(listed.len() < 4_000 && listed.ends_with(" and 30 more") && !listed.contains('\u{1b}'), "{listed}");
+    }
+
     use super::*;
 
     #[test]
@@ -287,8 +501,10 @@ mod tests {
         assert_eq!(
             error,
             Err("`blkio` is not an interface of the contract; there are `log`, `state`, `node`, `cpu-stat`, \
-                 `memory-stat`, `pressure`, `numa-stat`, `resctrl-monitor`, `cpu-bandwidth`, `cpu-weight`, \
-                 `memory-protection`, `cpuset`, `page-migration`, `resctrl-allocation`, `pod-event`"
+                 `memory-stat`, `pressure`, `numa-stat`, `resctrl-monitor`, `node-object`, `pod-object`, `cluster-config`, `cpu-topology`, \
+                 `cpu-bandwidth`, `cpu-weight`, \
+                 `memory-protection`, `cpuset`, `memory-limit`, `page-migration`, `resctrl-allocation`, `node-resource`, \
+                 `eviction`, `pod-event`"
                 .to_owned())
         );
     }
@@ -299,7 +515,7 @@ mod tests {
             ("qosm:policy/cpu-stat@0.1.0", ExternName::Interface(Interface::CpuStat)),
             ("qosm:policy/cpu-stat@0.1.7", ExternName::Interface(Interface::CpuStat)),
             ("qosm:policy/types@0.1.0", ExternName::Types),
-            ("qosm:policy/lifecycle@0.1.2", ExternName::Lifecycle),
+            ("qosm:policy/lifecycle@0.1.3", ExternName::Lifecycle),
             ("qosm:policy/cpu-stat@0.2.0", ExternName::OtherVersion("0.2.0".to_owned())),
             ("qosm:policy/cpu-stat@1.1.0", ExternName::OtherVersion("1.1.0".to_owned())),
             ("qosm:policy/cpu-stat@0.1.0-rc.1", ExternName::OtherVersion("0.1.0-rc.1".to_owned())),
@@ -311,6 +527,28 @@ mod tests {
         ] {
             assert_eq!(ExternName::parse(name).0, expected, "{name}");
         }
+    }
+
+    #[test]
+    fn reach_is_granted_by_name_beside_interfaces() {
+        let grants: Grants =
+            ["cpu-weight", "tiers"].into_iter().filter_map(|name| name.parse::<Grant>().ok()).collect();
+        assert!(grants.contains(Interface::CpuWeight) && !grants.contains(Interface::CpuBandwidth));
+        assert_eq!(Reach::ALL.map(|reach| grants.reaches(reach)), [true, false]);
+        for reach in Reach::ALL {
+            assert_eq!(reach.to_string().parse(), Ok(Grant::Reach(reach)));
+            assert!(reach.as_str().parse::<Interface>().is_err(), "no module imports it");
+        }
+    }
+
+    #[test]
+    fn who_acts_on_pods_without_a_protocol_needs_all_pods() {
+        let needed = |imports: &[Interface], has_protocol| {
+            Reach::needed(&imports.iter().copied().collect(), &BTreeSet::new(), has_protocol)
+        };
+        assert_eq!(needed(&[Interface::CpuWeight], false), [Reach::AllPods].into());
+        assert_eq!(needed(&[Interface::CpuWeight], true), [].into());
+        assert_eq!(needed(&[Interface::CpuStat, Interface::PodEvent], false), [].into(), "events are no settings");
     }
 
     #[test]

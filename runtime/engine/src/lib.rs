@@ -4,10 +4,10 @@
 //! [`Instance`]), [`Staged`] (what a call asks for), [`CallError`] and [`EngineError`] (what can go wrong), [`Limits`],
 //! [`ModuleCache`] and [`Compiler`].
 //!
-//! A module reaches what it was granted and nothing else: there is no WASI, no clock, no file, and an interface that was not
-//! granted is not linked. A call that traps, takes too long, wants too much or breaks a rule ends with a typed error, and nothing
-//! of what it staged is left. This crate never sees a cgroup path: targets are numbers, knobs are names, and what becomes of a
-//! [`Staged`] value is the agent's affair.
+//! A module reaches the interfaces that it was granted and nothing else: there is no WASI, no clock, no file, and an
+//! interface that was not granted is not linked. A call that traps, takes too long, exceeds a limit or breaks a rule
+//! ends with a typed error, and none of its effects remain. This crate never sees a cgroup path: targets are numbers,
+//! knobs are names, and the agent applies a [`Staged`] value.
 //!
 //! ```no_run
 //! use qosm_engine::{Cause, Columns, Compiler, Engine, Grants, Interface, Limits};
@@ -26,6 +26,7 @@
 //! # Ok(())
 //! # }
 //! ```
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod bindings;
 mod cache;
@@ -35,28 +36,33 @@ mod convert;
 mod description;
 mod engine;
 mod error;
+mod failures;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz_checks;
 mod inspect;
 mod instance;
 mod interface;
 mod limits;
 mod link;
-#[cfg(any(test, fuzzing))]
-pub mod oracle;
+mod memory;
+mod oom_score;
 mod precompiled;
 mod rego;
 mod staging;
 mod watchdog;
 
+pub use self::interface::{CONTRACT_VERSION, Grant, Grants, Interface, Part, Reach, UnknownInterface};
 pub use cache::ModuleCache;
 pub use compile::{Compiler, compile_child_main};
 pub use convert::PodView;
-pub use engine::{Engine, Module, Onlooker, STACK};
+pub use engine::{Engine, InputObserver, Module, STACK};
 pub use error::{Breach, CallError, CompileError, EngineError, Exhausted, Export, Refusal, Rule, WasmError};
 pub use inspect::{Form, Inspection};
 pub use instance::{Cause, Instance};
-pub use interface::{CONTRACT_VERSION, Grants, Interface, UnknownInterface};
 pub use limits::Limits;
 pub use link::Columns;
+pub use memory::Memory;
+pub use oom_score::OomScore;
 pub use qosm_model::digest::Digest;
-pub use rego::{BundleError, MissingBuiltin, SettingFlaw};
-pub use staging::{LogLevel, LogLine, Rejection, Staged};
+pub use rego::{BundleError, MissingBuiltin, OpaModule, OpaModuleError, SettingFlaw};
+pub use staging::{InheritedState, LogLevel, LogLine, Rejection, Staged};

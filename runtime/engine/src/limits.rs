@@ -27,7 +27,7 @@ pub struct Limits {
     pub log_line: Bytes,
     /// Pod events of one call.
     pub events: usize,
-    /// What [`Interface::State`](crate::Interface::State) keeps; a longer one is refused, which is no broken rule.
+    /// Size of [`Interface::State`](crate::Interface::State); a longer one is refused, which is no broken rule.
     pub state: Bytes,
     /// What the host allocates for the arguments of one import call, or the result of an export.
     pub hostcall: Bytes,
@@ -51,7 +51,7 @@ impl Default for Limits {
     }
 }
 
-/// A limit in the machine's own word; a limit beyond it is no limit.
+/// A limit in the machine's word; a larger one is unlimited.
 pub(crate) fn words(bytes: Bytes) -> usize {
     usize::try_from(bytes.0).unwrap_or(usize::MAX)
 }

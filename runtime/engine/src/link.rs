@@ -1,13 +1,20 @@
-//! The imports: what a module's calls do. An interface is linked only if it was granted; without the grant there is no symbol.
+//! The imports: host functions of the interfaces. An interface is linked only if it was granted; without the grant
+//! there is no symbol.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use qosm_model::alarm::Alarm;
-use qosm_model::column::{BandwidthSample, CpuSample, MemorySample, NodeSample, PressureSample};
+use qosm_model::column::{BandwidthSample, CpuSample, MemorySample, NodeSample, PressureCounters, PressureSample};
+use qosm_model::cpu_topology::{CpuSet, CpuTopology};
+use qosm_model::eviction::{Eviction, EvictionState, Urgency};
 use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::layering::ClusterConfig;
+use qosm_model::node::{GroupSample, NodeMemory};
+use qosm_model::node_resource::ResourceState;
 use qosm_model::numa::{Migration, MigrationSample, NumaColumn, NumaId};
-use qosm_model::pod::{ContainerId, PodId};
+use qosm_model::object::PodObject;
+use qosm_model::pod::{ContainerId, Node, PodId};
 use qosm_model::resctrl::ResctrlColumn;
 use qosm_model::setting::EventKind;
 use qosm_model::unit::Bytes;
@@ -16,14 +23,15 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, HasSelf, Linker};
 
 use crate::bindings::qosm::policy::{
-    cpu_bandwidth, cpu_stat, cpu_weight, cpuset, log, memory_protection, memory_stat, node, numa_stat, page_migration,
-    pod_event, pressure, resctrl_allocation, resctrl_monitor, state, types,
+    cluster_config, cpu_bandwidth, cpu_stat, cpu_topology, cpu_weight, cpuset, eviction, log, memory_limit,
+    memory_protection, memory_stat, node, node_object, node_resource, numa_stat, page_migration, pod_event, pod_object,
+    pressure, resctrl_allocation, resctrl_monitor, state, types,
 };
 use crate::convert;
 use crate::error::{Exhausted, Rule};
 use crate::interface::{ExternName, Interface};
 use crate::limits::{Limits, words};
-use crate::staging::{LogLevel, Stage};
+use crate::staging::{InheritedState, LogLevel, Transaction};
 use crate::watchdog::Deadline;
 
 /// The columns of one evaluation. Those that the module does not import may be missing; a missing one reads as empty.
@@ -31,6 +39,12 @@ use crate::watchdog::Deadline;
 pub struct Columns {
     /// The node. A module may read the last one it was shown in other calls too.
     pub node: Option<NodeSample>,
+    /// Memory of the node.
+    pub node_memory: Option<NodeMemory>,
+    /// Pressure of the node.
+    pub node_pressure: Option<PressureCounters>,
+    /// What tiers, pods and all else use.
+    pub groups: Option<Arc<[GroupSample]>>,
     /// CPU time and throttling, one sample a container.
     pub cpu: Option<Arc<[CpuSample]>>,
     /// Quotas, one sample a pod or container.
@@ -43,32 +57,79 @@ pub struct Columns {
     pub numa: Option<Arc<NumaColumn>>,
     /// How far the policy's migrations are.
     pub migrations: Option<Arc<[MigrationSample]>>,
-    /// Who uses caches and memory bandwidth, and how the policy's classes fare.
+    /// Usage of caches and memory bandwidth, and the state of the policy's classes.
     pub resctrl: Option<Arc<ResctrlColumn>>,
+    /// The Node object, completed by what the machine has.
+    pub node_object: Option<Arc<Node>>,
+    /// What Pod objects say, one row a pod.
+    pub pod_objects: Option<Arc<[PodObject]>>,
+    /// The keys of the cluster ConfigMap.
+    pub cluster_config: Option<Arc<ClusterConfig>>,
+    /// The machine's CPUs.
+    pub cpu_topology: Option<Arc<CpuTopology>>,
+    /// The CPUs that cgroups may use.
+    pub cpu_sets: Option<Arc<[CpuSet]>>,
+    /// How the policy's published resources fare.
+    pub resources: Option<Arc<[ResourceState]>>,
+    /// What became of the policy's evictions.
+    pub evictions: Option<Arc<[EvictionState]>>,
     /// What fired since the policy's last evaluation.
     pub alarms: Vec<Alarm>,
 }
 
 /// What an instance's imports work on: all that the module can reach.
 pub(crate) struct Host {
-    pub(crate) stage: Stage,
+    pub(crate) transaction: Transaction,
     pub(crate) columns: Columns,
     pub(crate) node: Option<NodeSample>,
-    /// The column of quotas as it was last shown, and how often it has changed.
-    bandwidth: (Option<Arc<[BandwidthSample]>>, u64),
+    /// Columns that seldom change.
+    bandwidth: Seldom<[BandwidthSample]>,
+    node_object: Seldom<Node>,
+    pod_objects: Seldom<[PodObject]>,
+    cluster_config: Seldom<ClusterConfig>,
+    cpu_topology: Seldom<CpuTopology>,
     pub(crate) memory: MemoryBound,
     pub(crate) deadline: Deadline,
     /// While the module is instantiated its imports do nothing yet.
     pub(crate) starting: bool,
 }
 
+/// A column as it was last shown, and how often it has changed.
+struct Seldom<T: ?Sized> {
+    shown: Option<Arc<T>>,
+    generation: u64,
+}
+
+impl<T: ?Sized> Default for Seldom<T> {
+    fn default() -> Self {
+        Self { shown: None, generation: 0 }
+    }
+}
+
+impl<T: ?Sized + PartialEq> Seldom<T> {
+    fn show(&mut self, column: &Option<Arc<T>>) {
+        let is_same = match (&self.shown, column) {
+            (Some(shown), Some(column)) => Arc::ptr_eq(shown, column) || shown == column,
+            (shown, column) => shown.is_none() && column.is_none(),
+        };
+        if !is_same {
+            self.shown.clone_from(column);
+            self.generation += 1;
+        }
+    }
+}
+
 impl Host {
-    pub(crate) fn new(limits: &Limits, state: Vec<u8>, deadline: Deadline) -> Self {
+    pub(crate) fn new(limits: &Limits, state: InheritedState, deadline: Deadline) -> Self {
         Self {
-            stage: Stage::new(limits.clone(), state),
+            transaction: Transaction::new(limits.clone(), state),
             columns: Columns::default(),
             node: None,
-            bandwidth: (None, 0),
+            bandwidth: Seldom::default(),
+            node_object: Seldom::default(),
+            pod_objects: Seldom::default(),
+            cluster_config: Seldom::default(),
+            cpu_topology: Seldom::default(),
             memory: MemoryBound::new(limits),
             deadline,
             starting: true,
@@ -79,24 +140,24 @@ impl Host {
     pub(crate) fn show(&mut self, columns: &Columns) {
         self.columns = columns.clone();
         self.node = columns.node.or(self.node);
-        let (shown, generation) = &mut self.bandwidth;
-        if *shown != columns.bandwidth {
-            shown.clone_from(&columns.bandwidth);
-            *generation += 1;
-        }
+        self.bandwidth.show(&columns.bandwidth);
+        self.node_object.show(&columns.node_object);
+        self.pod_objects.show(&columns.pod_objects);
+        self.cluster_config.show(&columns.cluster_config);
+        self.cpu_topology.show(&columns.cpu_topology);
     }
 
-    /// The stage, for an interface that a module has just called.
-    fn stage(&mut self, interface: Interface) -> Result<&mut Stage, Rule> {
-        if self.starting { Err(Rule::ImportAtStart { interface }) } else { Ok(&mut self.stage) }
+    /// The transaction, for an interface that a module has just called.
+    fn transaction(&mut self, interface: Interface) -> Result<&mut Transaction, Rule> {
+        if self.starting { Err(Rule::ImportAtStart { interface }) } else { Ok(&mut self.transaction) }
     }
 
-    /// The stage, for a control of this target.
-    fn control(&mut self, interface: Interface, target: types::Target) -> Result<(&mut Stage, Target), Rule> {
-        let stage = self.stage(interface)?;
+    /// The transaction, for a control of this target.
+    fn control(&mut self, interface: Interface, target: types::Target) -> Result<(&mut Transaction, Target), Rule> {
+        let transaction = self.transaction(interface)?;
         let target = convert::target(target);
-        stage.require(target)?;
-        Ok((stage, target))
+        transaction.require(target)?;
+        Ok((transaction, target))
     }
 }
 
@@ -115,12 +176,19 @@ pub(crate) fn link(linker: &mut Linker<Host>, interface: Interface) -> wasmtime:
         Interface::Pressure => pressure::add_to_linker::<_, Own>(linker, host),
         Interface::NumaStat => numa_stat::add_to_linker::<_, Own>(linker, host),
         Interface::ResctrlMonitor => resctrl_monitor::add_to_linker::<_, Own>(linker, host),
+        Interface::NodeObject => node_object::add_to_linker::<_, Own>(linker, host),
+        Interface::PodObject => pod_object::add_to_linker::<_, Own>(linker, host),
+        Interface::ClusterConfig => cluster_config::add_to_linker::<_, Own>(linker, host),
+        Interface::CpuTopology => cpu_topology::add_to_linker::<_, Own>(linker, host),
         Interface::CpuBandwidth => cpu_bandwidth::add_to_linker::<_, Own>(linker, host),
         Interface::CpuWeight => cpu_weight::add_to_linker::<_, Own>(linker, host),
         Interface::MemoryProtection => memory_protection::add_to_linker::<_, Own>(linker, host),
         Interface::Cpuset => cpuset::add_to_linker::<_, Own>(linker, host),
+        Interface::MemoryLimit => memory_limit::add_to_linker::<_, Own>(linker, host),
         Interface::PageMigration => page_migration::add_to_linker::<_, Own>(linker, host),
         Interface::ResctrlAllocation => resctrl_allocation::add_to_linker::<_, Own>(linker, host),
+        Interface::NodeResource => node_resource::add_to_linker::<_, Own>(linker, host),
+        Interface::Eviction => eviction::add_to_linker::<_, Own>(linker, host),
         Interface::PodEvent => pod_event::add_to_linker::<_, Own>(linker, host),
     }
 }
@@ -150,7 +218,7 @@ pub(crate) fn link_to_nothing(
     Ok(())
 }
 
-/// Bounds what the instance allocates, and says which bound was hit.
+/// Bounds the instance's allocations, and records which bound was hit.
 pub(crate) struct MemoryBound {
     limit: Bytes,
     table_limit: usize,
@@ -160,6 +228,10 @@ pub(crate) struct MemoryBound {
 impl MemoryBound {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self { limit: limits.memory, table_limit: limits.table_elements, used: 0 }
+    }
+
+    pub(crate) fn limit(&self) -> Bytes {
+        self.limit
     }
 
     pub(crate) fn used(&self) -> Bytes {
@@ -208,67 +280,86 @@ impl log::Host for Host {
             log::Level::Info => LogLevel::Info,
             log::Level::Warn => LogLevel::Warn,
         };
-        self.stage(Interface::Log)?.log(level, message);
+        self.transaction(Interface::Log)?.log(level, message);
         Ok(())
     }
 }
 
 impl state::Host for Host {
     fn load(&mut self) -> wasmtime::Result<Vec<u8>> {
-        Ok(self.stage(Interface::State)?.state().to_vec())
+        Ok(self.transaction(Interface::State)?.state().to_vec())
     }
 
     fn save(&mut self, bytes: Vec<u8>) -> wasmtime::Result<Result<(), String>> {
-        Ok(self.stage(Interface::State)?.save(bytes))
+        Ok(self.transaction(Interface::State)?.save(bytes))
+    }
+
+    fn age_usec(&mut self) -> wasmtime::Result<Option<u64>> {
+        Ok(self.transaction(Interface::State)?.inherited_age().map(|age| age.0))
     }
 }
 
 impl node::Host for Host {
     fn read(&mut self) -> wasmtime::Result<node::Sample> {
-        self.stage(Interface::Node)?;
+        self.transaction(Interface::Node)?;
         Ok(convert::node(&self.node.ok_or(Rule::NothingMeasured)?))
+    }
+
+    fn read_memory(&mut self) -> wasmtime::Result<Option<node::Memory>> {
+        self.transaction(Interface::Node)?;
+        Ok(self.columns.node_memory.as_ref().map(convert::node_use::memory))
+    }
+
+    fn read_pressure(&mut self) -> wasmtime::Result<Option<node::NodePressure>> {
+        self.transaction(Interface::Node)?;
+        Ok(self.columns.node_pressure.map(convert::node_use::pressure))
+    }
+
+    fn read_use(&mut self) -> wasmtime::Result<Vec<node::GroupUse>> {
+        self.transaction(Interface::Node)?;
+        Ok(self.columns.groups.iter().flat_map(|column| column.iter()).map(convert::node_use::group).collect())
     }
 }
 
 impl cpu_stat::Host for Host {
     fn read(&mut self) -> wasmtime::Result<Vec<cpu_stat::Sample>> {
-        self.stage(Interface::CpuStat)?;
+        self.transaction(Interface::CpuStat)?;
         Ok(self.columns.cpu.iter().flat_map(|column| column.iter()).map(convert::cpu).collect())
     }
 
     fn read_bandwidth(&mut self) -> wasmtime::Result<Vec<cpu_stat::Bandwidth>> {
-        self.stage(Interface::CpuStat)?;
+        self.transaction(Interface::CpuStat)?;
         Ok(self.columns.bandwidth.iter().flat_map(|column| column.iter()).map(convert::bandwidth).collect())
     }
 
     fn bandwidth_generation(&mut self) -> wasmtime::Result<u64> {
-        self.stage(Interface::CpuStat)?;
-        Ok(self.bandwidth.1)
+        self.transaction(Interface::CpuStat)?;
+        Ok(self.bandwidth.generation)
     }
 }
 
 impl memory_stat::Host for Host {
     fn read(&mut self) -> wasmtime::Result<Vec<memory_stat::Sample>> {
-        self.stage(Interface::MemoryStat)?;
+        self.transaction(Interface::MemoryStat)?;
         Ok(self.columns.memory.iter().flat_map(|column| column.iter()).map(convert::memory).collect())
     }
 }
 
 impl pressure::Host for Host {
     fn read(&mut self) -> wasmtime::Result<Vec<pressure::Sample>> {
-        self.stage(Interface::Pressure)?;
+        self.transaction(Interface::Pressure)?;
         Ok(self.columns.pressure.iter().flat_map(|column| column.iter()).map(convert::pressure).collect())
     }
 }
 
 impl numa_stat::Host for Host {
     fn read_nodes(&mut self) -> wasmtime::Result<Vec<numa_stat::NumaNode>> {
-        self.stage(Interface::NumaStat)?;
+        self.transaction(Interface::NumaStat)?;
         Ok(self.columns.numa.iter().flat_map(|column| column.topology.iter()).map(convert::numa_node).collect())
     }
 
     fn read(&mut self) -> wasmtime::Result<Vec<numa_stat::Sample>> {
-        self.stage(Interface::NumaStat)?;
+        self.transaction(Interface::NumaStat)?;
         Ok(self.columns.numa.iter().flat_map(|column| column.samples.iter()).map(convert::numa).collect())
     }
 }
@@ -282,45 +373,111 @@ impl page_migration::Host for Host {
         token: u64,
         reason: String,
     ) -> wasmtime::Result<()> {
-        let (stage, _) = self.control(Interface::PageMigration, types::Target::Container(container))?;
-        let reason = stage.reason(reason)?;
+        let (transaction, _) = self.control(Interface::PageMigration, types::Target::Container(container))?;
+        let reason = transaction.reason(reason)?;
         let nodes = |nodes: Vec<u32>| nodes.into_iter().map(NumaId).collect();
         let migration =
             Migration { container: ContainerId(container), from: nodes(from), to: nodes(to), token, reason };
-        Ok(stage.migrate(migration)?)
+        Ok(transaction.migrate(migration)?)
     }
 
     fn stop(&mut self, container: u32) -> wasmtime::Result<()> {
-        let (stage, _) = self.control(Interface::PageMigration, types::Target::Container(container))?;
-        Ok(stage.stop_migration(ContainerId(container))?)
+        let (transaction, _) = self.control(Interface::PageMigration, types::Target::Container(container))?;
+        Ok(transaction.stop_migration(ContainerId(container))?)
     }
 
     fn read(&mut self) -> wasmtime::Result<Vec<page_migration::Progress>> {
-        self.stage(Interface::PageMigration)?;
+        self.transaction(Interface::PageMigration)?;
         Ok(self.columns.migrations.iter().flat_map(|column| column.iter()).map(convert::migration).collect())
     }
 }
 
 impl resctrl_monitor::Host for Host {
     fn read_domains(&mut self) -> wasmtime::Result<Vec<resctrl_monitor::Domain>> {
-        self.stage(Interface::ResctrlMonitor)?;
+        self.transaction(Interface::ResctrlMonitor)?;
         Ok(self.columns.resctrl.iter().flat_map(|column| &column.domains).map(convert::resctrl::domain).collect())
     }
 
     fn read_classes(&mut self) -> wasmtime::Result<Vec<resctrl_monitor::ClassSample>> {
-        self.stage(Interface::ResctrlMonitor)?;
+        self.transaction(Interface::ResctrlMonitor)?;
         Ok(self.columns.resctrl.iter().flat_map(|column| &column.classes).map(convert::resctrl::class).collect())
     }
 
     fn read_containers(&mut self) -> wasmtime::Result<Vec<resctrl_monitor::ContainerSample>> {
-        self.stage(Interface::ResctrlMonitor)?;
+        self.transaction(Interface::ResctrlMonitor)?;
         let column = self.columns.resctrl.iter().flat_map(|column| &column.containers);
         Ok(column.map(convert::resctrl::container).collect())
     }
 
     fn read_rest(&mut self) -> wasmtime::Result<Vec<resctrl_monitor::Usage>> {
-        self.stage(Interface::ResctrlMonitor)?;
+        self.transaction(Interface::ResctrlMonitor)?;
         Ok(self.columns.resctrl.iter().flat_map(|column| &column.rest).map(convert::resctrl::usage).collect())
+    }
+}
+
+impl node_object::Host for Host {
+    fn read(&mut self) -> wasmtime::Result<Option<node_object::Object>> {
+        self.transaction(Interface::NodeObject)?;
+        Ok(self.columns.node_object.as_deref().map(convert::object::node))
+    }
+
+    fn generation(&mut self) -> wasmtime::Result<u64> {
+        self.transaction(Interface::NodeObject)?;
+        Ok(self.node_object.generation)
+    }
+}
+
+impl pod_object::Host for Host {
+    fn read(&mut self) -> wasmtime::Result<Vec<pod_object::Object>> {
+        self.transaction(Interface::PodObject)?;
+        let rows = self.columns.pod_objects.iter().flat_map(|column| column.iter());
+        // One that has just gone, or is not given yet, is none that the module can name.
+        Ok(rows
+            .filter(|row| self.transaction.require(Target::Pod(row.pod)).is_ok())
+            .map(convert::object::pod)
+            .collect())
+    }
+
+    fn generation(&mut self) -> wasmtime::Result<u64> {
+        self.transaction(Interface::PodObject)?;
+        Ok(self.pod_objects.generation)
+    }
+}
+
+impl cluster_config::Host for Host {
+    fn read(&mut self, key: String) -> wasmtime::Result<Option<String>> {
+        self.transaction(Interface::ClusterConfig)?;
+        let key = self.columns.cluster_config.as_deref().and_then(|config| config.get(&key));
+        Ok(key.map(|key| key.text.clone()))
+    }
+
+    fn strategy(&mut self, key: String) -> wasmtime::Result<String> {
+        self.transaction(Interface::ClusterConfig)?;
+        let key = self.columns.cluster_config.as_deref().and_then(|config| config.get(&key));
+        Ok(key.map_or_else(|| "{}".to_owned(), |key| key.strategy.clone()))
+    }
+
+    fn generation(&mut self) -> wasmtime::Result<u64> {
+        self.transaction(Interface::ClusterConfig)?;
+        Ok(self.cluster_config.generation)
+    }
+}
+
+impl cpu_topology::Host for Host {
+    fn read(&mut self) -> wasmtime::Result<cpu_topology::Topology> {
+        self.transaction(Interface::CpuTopology)?;
+        let nothing = CpuTopology::default();
+        Ok(convert::cpu_topology::topology(self.columns.cpu_topology.as_deref().unwrap_or(&nothing)))
+    }
+
+    fn generation(&mut self) -> wasmtime::Result<u64> {
+        self.transaction(Interface::CpuTopology)?;
+        Ok(self.cpu_topology.generation)
+    }
+
+    fn read_sets(&mut self) -> wasmtime::Result<Vec<cpu_topology::CpuSet>> {
+        self.transaction(Interface::CpuTopology)?;
+        Ok(self.columns.cpu_sets.iter().flat_map(|column| column.iter()).map(convert::cpu_topology::set).collect())
     }
 }
 
@@ -328,65 +485,97 @@ impl types::Host for Host {}
 
 impl cpu_bandwidth::Host for Host {
     fn set_quota(&mut self, target: types::Target, quota: Option<u64>, reason: String) -> wasmtime::Result<()> {
-        let (stage, target) = self.control(Interface::CpuBandwidth, target)?;
+        let (transaction, target) = self.control(Interface::CpuBandwidth, target)?;
         let value = quota.map_or(Ok(Value::Max), |quota| number("quota", quota))?;
-        let reason = stage.reason(reason)?;
-        Ok(stage.hold(target, Knob::CfsQuota, value, &reason)?)
+        let reason = transaction.reason(reason)?;
+        Ok(transaction.acquire(target, Knob::CfsQuota, value, &reason)?)
     }
 
     fn set_burst(&mut self, target: types::Target, burst: u64, reason: String) -> wasmtime::Result<()> {
-        let (stage, target) = self.control(Interface::CpuBandwidth, target)?;
+        let (transaction, target) = self.control(Interface::CpuBandwidth, target)?;
         let value = number("burst", burst)?;
-        let reason = stage.reason(reason)?;
-        Ok(stage.hold(target, Knob::CfsBurst, value, &reason)?)
+        let reason = transaction.reason(reason)?;
+        Ok(transaction.acquire(target, Knob::CfsBurst, value, &reason)?)
     }
 
     fn release_quota(&mut self, target: types::Target) -> wasmtime::Result<()> {
-        let (stage, target) = self.control(Interface::CpuBandwidth, target)?;
-        Ok(stage.release(target, Knob::CfsQuota)?)
+        let (transaction, target) = self.control(Interface::CpuBandwidth, target)?;
+        Ok(transaction.release(target, Knob::CfsQuota)?)
     }
 
     fn release_burst(&mut self, target: types::Target) -> wasmtime::Result<()> {
-        let (stage, target) = self.control(Interface::CpuBandwidth, target)?;
-        Ok(stage.release(target, Knob::CfsBurst)?)
+        let (transaction, target) = self.control(Interface::CpuBandwidth, target)?;
+        Ok(transaction.release(target, Knob::CfsBurst)?)
     }
 }
 
 impl cpu_weight::Host for Host {
     fn set_weight(&mut self, target: types::Target, weight: u32, reason: String) -> wasmtime::Result<()> {
-        let (stage, target) = self.control(Interface::CpuWeight, target)?;
-        let reason = stage.reason(reason)?;
-        Ok(stage.hold(target, Knob::CpuWeight, Value::Number(weight.into()), &reason)?)
+        let (transaction, target) = self.control(Interface::CpuWeight, target)?;
+        let reason = transaction.reason(reason)?;
+        Ok(transaction.acquire(target, Knob::CpuWeight, Value::Number(weight.into()), &reason)?)
     }
 
     fn release_weight(&mut self, target: types::Target) -> wasmtime::Result<()> {
-        let (stage, target) = self.control(Interface::CpuWeight, target)?;
-        Ok(stage.release(target, Knob::CpuWeight)?)
+        let (transaction, target) = self.control(Interface::CpuWeight, target)?;
+        Ok(transaction.release(target, Knob::CpuWeight)?)
+    }
+
+    fn set_shares(&mut self, target: types::Target, shares: u32, reason: String) -> wasmtime::Result<()> {
+        let (transaction, target) = self.control(Interface::CpuWeight, target)?;
+        let reason = transaction.reason(reason)?;
+        Ok(transaction.acquire(target, Knob::CpuWeight, Value::Shares(shares.into()), &reason)?)
     }
 
     fn set_idle(&mut self, container: u32, idle: bool, reason: String) -> wasmtime::Result<()> {
-        let (stage, target) = self.control(Interface::CpuWeight, types::Target::Container(container))?;
-        let reason = stage.reason(reason)?;
-        Ok(stage.hold(target, Knob::CpuIdle, Value::Number(idle.into()), &reason)?)
+        let (transaction, target) = self.control(Interface::CpuWeight, types::Target::Container(container))?;
+        let reason = transaction.reason(reason)?;
+        Ok(transaction.acquire(target, Knob::CpuIdle, Value::Number(idle.into()), &reason)?)
     }
 
     fn release_idle(&mut self, container: u32) -> wasmtime::Result<()> {
-        let (stage, target) = self.control(Interface::CpuWeight, types::Target::Container(container))?;
-        Ok(stage.release(target, Knob::CpuIdle)?)
+        let (transaction, target) = self.control(Interface::CpuWeight, types::Target::Container(container))?;
+        Ok(transaction.release(target, Knob::CpuIdle)?)
     }
 }
 
 impl cpuset::Host for Host {
     fn set_memory_nodes(&mut self, container: u32, nodes: Vec<u32>, reason: String) -> wasmtime::Result<()> {
-        let (stage, target) = self.control(Interface::Cpuset, types::Target::Container(container))?;
+        let (transaction, target) = self.control(Interface::Cpuset, types::Target::Container(container))?;
         let value = convert::node_mask(&nodes)?;
-        let reason = stage.reason(reason)?;
-        Ok(stage.hold(target, Knob::CpusetMems, value, &reason)?)
+        let reason = transaction.reason(reason)?;
+        Ok(transaction.acquire(target, Knob::CpusetMems, value, &reason)?)
     }
 
     fn release_memory_nodes(&mut self, container: u32) -> wasmtime::Result<()> {
-        let (stage, target) = self.control(Interface::Cpuset, types::Target::Container(container))?;
-        Ok(stage.release(target, Knob::CpusetMems)?)
+        let (transaction, target) = self.control(Interface::Cpuset, types::Target::Container(container))?;
+        Ok(transaction.release(target, Knob::CpusetMems)?)
+    }
+
+    fn set_cpus(&mut self, target: types::Target, cpus: Vec<u32>, reason: String) -> wasmtime::Result<()> {
+        let (transaction, target) = self.control(Interface::Cpuset, target)?;
+        let value = convert::cpu_set(&cpus)?;
+        let reason = transaction.reason(reason)?;
+        Ok(transaction.acquire(target, Knob::CpusetCpus, value, &reason)?)
+    }
+
+    fn release_cpus(&mut self, target: types::Target) -> wasmtime::Result<()> {
+        let (transaction, target) = self.control(Interface::Cpuset, target)?;
+        Ok(transaction.release(target, Knob::CpusetCpus)?)
+    }
+}
+
+impl memory_limit::Host for Host {
+    fn set(&mut self, target: types::Target, bytes: Option<u64>, reason: String) -> wasmtime::Result<()> {
+        let (transaction, target) = self.control(Interface::MemoryLimit, target)?;
+        let value = bytes.map_or(Ok(Value::Max), |bytes| number("memory limit", bytes))?;
+        let reason = transaction.reason(reason)?;
+        Ok(transaction.acquire(target, Knob::MemoryMax, value, &reason)?)
+    }
+
+    fn release(&mut self, target: types::Target) -> wasmtime::Result<()> {
+        let (transaction, target) = self.control(Interface::MemoryLimit, target)?;
+        Ok(transaction.release(target, Knob::MemoryMax)?)
     }
 }
 
@@ -397,22 +586,22 @@ impl memory_protection::Host for Host {
         protection: memory_protection::Protection,
         reason: String,
     ) -> wasmtime::Result<()> {
-        let (stage, target) = self.control(Interface::MemoryProtection, target)?;
+        let (transaction, target) = self.control(Interface::MemoryProtection, target)?;
         let wanted = convert::protection(&protection)?;
-        let reason = stage.reason(reason)?;
+        let reason = transaction.reason(reason)?;
         for (knob, value) in wanted {
             match value {
-                Some(value) => stage.hold(target, knob, value, &reason)?,
-                None => stage.release(target, knob)?,
+                Some(value) => transaction.acquire(target, knob, value, &reason)?,
+                None => transaction.release(target, knob)?,
             }
         }
         Ok(())
     }
 
     fn release(&mut self, target: types::Target) -> wasmtime::Result<()> {
-        let (stage, target) = self.control(Interface::MemoryProtection, target)?;
+        let (transaction, target) = self.control(Interface::MemoryProtection, target)?;
         for (knob, _) in convert::protection(&convert::NOTHING_PROTECTED)? {
-            stage.release(target, knob)?;
+            transaction.release(target, knob)?;
         }
         Ok(())
     }
@@ -426,32 +615,83 @@ impl resctrl_allocation::Host for Host {
         domains: Vec<(u32, resctrl_allocation::Share)>,
         reason: String,
     ) -> wasmtime::Result<()> {
-        let stage = self.stage(Interface::ResctrlAllocation)?;
-        let reason = stage.reason(reason)?;
+        let transaction = self.transaction(Interface::ResctrlAllocation)?;
+        let reason = transaction.reason(reason)?;
         let class = convert::resctrl::name(&class)?;
         let shares = convert::resctrl::shares(&class, &share, &domains)?;
-        Ok(stage.define_class(class, shares, reason)?)
+        Ok(transaction.define_class(class, shares, reason)?)
     }
 
     fn undefine(&mut self, class: String) -> wasmtime::Result<()> {
-        let stage = self.stage(Interface::ResctrlAllocation)?;
-        Ok(stage.undefine_class(&convert::resctrl::name(&class)?)?)
+        let transaction = self.transaction(Interface::ResctrlAllocation)?;
+        Ok(transaction.undefine_class(&convert::resctrl::name(&class)?)?)
     }
 
     fn assign(&mut self, target: types::Target, class: String, reason: String) -> wasmtime::Result<()> {
-        let (stage, target) = self.control(Interface::ResctrlAllocation, target)?;
-        let reason = stage.reason(reason)?;
-        Ok(stage.assign_class(target, convert::resctrl::name(&class)?, reason)?)
+        let (transaction, target) = self.control(Interface::ResctrlAllocation, target)?;
+        let reason = transaction.reason(reason)?;
+        Ok(transaction.assign_class(target, convert::resctrl::name(&class)?, reason)?)
     }
 
     fn release(&mut self, target: types::Target) -> wasmtime::Result<()> {
-        let (stage, target) = self.control(Interface::ResctrlAllocation, target)?;
-        Ok(stage.release_class(target)?)
+        let (transaction, target) = self.control(Interface::ResctrlAllocation, target)?;
+        Ok(transaction.release_class(target)?)
     }
 
     fn read_states(&mut self) -> wasmtime::Result<Vec<resctrl_allocation::ClassState>> {
-        self.stage(Interface::ResctrlAllocation)?;
+        self.transaction(Interface::ResctrlAllocation)?;
         Ok(self.columns.resctrl.iter().flat_map(|column| &column.states).map(convert::resctrl::state).collect())
+    }
+}
+
+impl node_resource::Host for Host {
+    fn publish(&mut self, name: String, offer: node_resource::Offer, reason: String) -> wasmtime::Result<()> {
+        let transaction = self.transaction(Interface::NodeResource)?;
+        let name = convert::resource::name(&name)?;
+        let offer = convert::resource::offer(&name, &offer)?;
+        let reason = transaction.reason(reason)?;
+        Ok(transaction.publish(name, offer, reason)?)
+    }
+
+    fn withdraw(&mut self, name: String) -> wasmtime::Result<()> {
+        let transaction = self.transaction(Interface::NodeResource)?;
+        Ok(transaction.withdraw(convert::resource::name(&name)?)?)
+    }
+
+    fn stale_after(&mut self, seconds: u32) -> wasmtime::Result<()> {
+        Ok(self.transaction(Interface::NodeResource)?.stale_after(seconds)?)
+    }
+
+    fn read_states(&mut self) -> wasmtime::Result<Vec<node_resource::State>> {
+        self.transaction(Interface::NodeResource)?;
+        Ok(self.columns.resources.iter().flat_map(|column| column.iter()).map(convert::resource::state).collect())
+    }
+}
+
+impl eviction::Host for Host {
+    fn evict(
+        &mut self,
+        pod: u32,
+        urgency: eviction::Urgency,
+        grace_period: Option<u32>,
+        reason: String,
+        message: String,
+    ) -> wasmtime::Result<()> {
+        let urgency = match urgency {
+            eviction::Urgency::Soon => Urgency::Soon,
+            eviction::Urgency::Now => Urgency::Now,
+        };
+        let wanted = Eviction { pod: PodId(pod), urgency, grace_period, reason, message };
+        Ok(self.transaction(Interface::Eviction)?.evict(wanted)?)
+    }
+
+    fn withdraw(&mut self, pod: u32) -> wasmtime::Result<()> {
+        Ok(self.transaction(Interface::Eviction)?.withdraw_eviction(PodId(pod))?)
+    }
+
+    fn read_evictions(&mut self) -> wasmtime::Result<Vec<eviction::State>> {
+        self.transaction(Interface::Eviction)?;
+        Ok(self.columns.evictions.iter().flat_map(|column| column.iter()).map(convert::resource::eviction).collect())
     }
 }
 
@@ -461,7 +701,7 @@ impl pod_event::Host for Host {
             pod_event::Kind::Normal => EventKind::Normal,
             pod_event::Kind::Warning => EventKind::Warning,
         };
-        Ok(self.stage(Interface::PodEvent)?.event(PodId(pod), kind, reason, message)?)
+        Ok(self.transaction(Interface::PodEvent)?.event(PodId(pod), kind, reason, message)?)
     }
 }
 

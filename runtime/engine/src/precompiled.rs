@@ -3,8 +3,8 @@
 use wasmtime::Module;
 use wasmtime::component::Component;
 
-/// Native code that this agent's own compiler made. There is no way to make one of bytes that came from anywhere else: it comes
-/// out of [`crate::compile`], or out of [`crate::cache`] after its authentication code was checked.
+/// Native code that this agent's own compiler made. It cannot be constructed from other bytes: it comes out of
+/// [`crate::compile`], or out of [`crate::cache`] after its authentication code was verified.
 pub(crate) struct Precompiled(Vec<u8>);
 
 impl Precompiled {

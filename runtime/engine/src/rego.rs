@@ -1,9 +1,9 @@
 //! Policies in Rego: OPA bundles, run by OPA's own Wasm ABI on this crate's engine.
 //!
-//! Reading order: [`bundle`] (the archive), [`metadata`] (who the policy is and what it asks for), [`policy`] (compiled, and
-//! held against what this host answers), [`machine`] (the ABI), [`input`] (what a policy sees), [`settings`] (what it answers),
-//! [`declaration`] (from a full declaration to what changes), [`instance`] (all of it for one policy). What a policy's author
-//! has to know is in `docs/rego.md`.
+//! Reading order: [`bundle`] (the archive), [`metadata`] (the policy's description and imports), [`policy`] (compiled,
+//! and checked against the built-ins of this host), [`machine`] (the ABI), [`input`] (what a policy sees), [`settings`]
+//! (its answer), [`declaration`] (from a full declaration to differences), [`instance`] (all of it for one policy).
+//! `docs/rego.md` is the manual for authors.
 
 mod bundle;
 mod declaration;
@@ -12,6 +12,7 @@ mod input;
 mod instance;
 mod machine;
 mod metadata;
+mod opa_module;
 mod policy;
 mod settings;
 
@@ -19,6 +20,7 @@ pub(crate) use bundle::{Bundle, is_bundle};
 pub use error::{BundleError, MissingBuiltin, SettingFlaw};
 pub(crate) use instance::Rego;
 pub(crate) use machine::Abort;
+pub use opa_module::{OpaModule, OpaModuleError};
 pub(crate) use policy::Policy;
 
 /// The entrypoint that a policy must have.

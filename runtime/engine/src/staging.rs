@@ -1,27 +1,32 @@
 //! What a call stages, and the rules that it must keep. Nothing leaves here before the call has returned normally.
 
 mod classes;
+mod requests;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use qosm_model::eviction::Eviction;
+use qosm_model::foreign;
 use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::node_resource::{Offer, ResourceName};
 use qosm_model::numa::Migration;
 use qosm_model::pod::{ContainerId, PodId};
 use qosm_model::resctrl::{ClassName, Shares};
 use qosm_model::setting::{EventKind, PodEvent, Setting};
-use qosm_model::unit::Bytes;
+use qosm_model::unit::{Bytes, Micros};
 
-use self::classes::Classes;
+use self::classes::StagedClasses;
+use self::requests::StagedRequests;
 use crate::error::Rule;
 use crate::limits::{Limits, words};
 
 /// Everything that one successful call asks for. It takes effect together or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Staged {
-    /// Changes of leases, in the module's order; of two for the same knob the later one counts. Knobs that the instance does not
-    /// hold are not released again, and classes that it has not defined are not given up. A class is defined before somebody is put
-    /// into it; one that is given up takes its members along, without a word of each.
+    /// Changes of leases, in the module's order; of two for the same knob the later one counts. Releases of knobs that
+    /// the instance does not hold, and of classes that it has not defined, are left out. A class is defined before a
+    /// member is assigned to it; removing a class removes its members without a setting for each.
     pub settings: Vec<Setting>,
     /// Events on pods.
     pub events: Vec<PodEvent>,
@@ -29,7 +34,7 @@ pub struct Staged {
     pub rejections: Vec<Rejection>,
     /// What to keep for the next instance; `None` = as before.
     pub state: Option<Vec<u8>>,
-    /// What the module said.
+    /// The module's log.
     pub log: Vec<LogLine>,
     /// Lines beyond the limit.
     pub log_dropped: u32,
@@ -62,26 +67,33 @@ pub enum LogLevel {
 pub struct LogLine {
     /// How much it matters.
     pub level: LogLevel,
-    /// What it says; cut where it is too long.
+    /// The text; cut where it is too long.
     pub message: String,
 }
 
 /// More NUMA nodes than the kernel is built for (`CONFIG_NODES_SHIFT` 10).
-const MOST_NODES: usize = 1024;
+const MAX_NODES: usize = 1024;
 
 /// Classes that one policy may define: more than any processor has.
-const MOST_CLASSES: usize = 256;
-/// Domains that a class may tell apart.
-const MOST_DOMAINS: usize = 256;
+const MAX_CLASSES: usize = 256;
+/// Domains on which a class may have its own shares.
+const MAX_DOMAINS: usize = 256;
+
+/// Resources that one policy may publish.
+const MAX_RESOURCES: usize = 32;
+/// NUMA nodes for which a resource may have a share of its own.
+pub(crate) const MAX_ZONES: usize = 64;
+/// How long resources may hold without a word of the agent.
+const STALE_SECONDS: std::ops::RangeInclusive<u32> = 60..=86_400;
 
 /// The pods and containers that an instance was given: the only ones that it can name.
 #[derive(Default)]
-pub(crate) struct Given {
+pub(crate) struct KnownTargets {
     pods: HashMap<PodId, Vec<ContainerId>>,
     containers: HashSet<ContainerId>,
 }
 
-impl Given {
+impl KnownTargets {
     pub(crate) fn contains(&self, target: Target) -> bool {
         match target {
             Target::Tier(_) => true,
@@ -91,42 +103,62 @@ impl Given {
     }
 }
 
+/// What an instance inherits from the one before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InheritedState {
+    /// What that one saved last; empty = nothing.
+    pub bytes: Vec<u8>,
+    /// How long before the start of this one; `None` = not known.
+    pub age: Option<Micros>,
+}
+
+impl From<Vec<u8>> for InheritedState {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes, age: None }
+    }
+}
+
 /// The settings, texts and log lines of one call, and what the instance holds from earlier ones.
-pub(crate) struct Stage {
+pub(crate) struct Transaction {
     limits: Limits,
     staged: Staged,
     text_left: usize,
-    given: Given,
+    known: KnownTargets,
     /// A bit for each of [`Knob::ALL`].
     held: HashMap<Target, u32>,
     /// What `held` was before this call changed it, the latest change last.
     undo: Vec<(Target, u32)>,
-    classes: Classes,
+    classes: StagedClasses,
+    requests: StagedRequests,
     /// One copy of each reason, since a policy has few and gives them each time.
     reasons: HashSet<Arc<str>>,
     last_reason: Arc<str>,
     reasons_size: usize,
     state: Vec<u8>,
+    /// How long before the start of the instance the first `state` was saved.
+    inherited_age: Option<Micros>,
 }
 
-impl Stage {
-    pub(crate) fn new(limits: Limits, state: Vec<u8>) -> Self {
+impl Transaction {
+    pub(crate) fn new(limits: Limits, state: InheritedState) -> Self {
         Self {
             limits,
             staged: Staged::default(),
             text_left: 0,
-            given: Given::default(),
+            known: KnownTargets::default(),
             held: HashMap::new(),
             undo: Vec::new(),
-            classes: Classes::default(),
+            classes: StagedClasses::default(),
+            requests: StagedRequests::default(),
             reasons: HashSet::new(),
             last_reason: Arc::default(),
             reasons_size: 0,
-            state,
+            state: state.bytes,
+            inherited_age: state.age,
         }
     }
 
-    /// A call starts with an empty stage.
+    /// A call starts with an empty transaction.
     pub(crate) fn begin(&mut self) {
         self.staged = Staged::default();
         self.text_left = words(self.limits.output);
@@ -140,6 +172,7 @@ impl Stage {
     pub(crate) fn commit(&mut self) -> Staged {
         self.undo.clear();
         self.classes.commit();
+        self.requests.commit();
         if let Some(state) = &self.staged.state {
             self.state.clone_from(state);
         }
@@ -152,6 +185,7 @@ impl Stage {
             self.set_held(target, knobs);
         }
         self.classes.discard();
+        self.requests.discard();
         self.staged = Staged {
             log: std::mem::take(&mut self.staged.log),
             log_dropped: self.staged.log_dropped,
@@ -164,18 +198,18 @@ impl Stage {
         (std::mem::take(&mut self.staged.log), std::mem::take(&mut self.staged.log_dropped))
     }
 
-    /// The instance is given a pod, or a pod anew: containers that are not listed any more are gone.
-    pub(crate) fn give(&mut self, pod: PodId, containers: Vec<ContainerId>) {
-        let before = self.given.pods.insert(pod, containers.clone()).unwrap_or_default();
+    /// Adds a pod, or replaces it: containers that are not listed any more are gone.
+    pub(crate) fn add_pod(&mut self, pod: PodId, containers: Vec<ContainerId>) {
+        let before = self.known.pods.insert(pod, containers.clone()).unwrap_or_default();
         for gone in before.into_iter().filter(|container| !containers.contains(container)) {
             self.forget_container(gone);
         }
-        self.given.containers.extend(containers);
+        self.known.containers.extend(containers);
     }
 
     /// A pod is gone, with all that was held on it.
-    pub(crate) fn take_away(&mut self, pod: PodId) {
-        for container in self.given.pods.remove(&pod).unwrap_or_default() {
+    pub(crate) fn remove_pod(&mut self, pod: PodId) {
+        for container in self.known.pods.remove(&pod).unwrap_or_default() {
             self.forget_container(container);
         }
         self.held.remove(&Target::Pod(pod));
@@ -183,17 +217,17 @@ impl Stage {
     }
 
     fn forget_container(&mut self, container: ContainerId) {
-        self.given.containers.remove(&container);
+        self.known.containers.remove(&container);
         self.held.remove(&Target::Container(container));
         self.classes.forget(Target::Container(container));
     }
 
     pub(crate) fn require(&self, target: Target) -> Result<(), Rule> {
-        if self.given.contains(target) { Ok(()) } else { Err(Rule::UnknownTarget { target }) }
+        if self.known.contains(target) { Ok(()) } else { Err(Rule::UnknownTarget { target }) }
     }
 
     /// Stages one value.
-    pub(crate) fn hold(&mut self, target: Target, knob: Knob, value: Value, reason: &Arc<str>) -> Result<(), Rule> {
+    pub(crate) fn acquire(&mut self, target: Target, knob: Knob, value: Value, reason: &Arc<str>) -> Result<(), Rule> {
         self.push(Setting::Hold { target, knob, value, reason: Arc::clone(reason) })?;
         self.change_held(target, |knobs| knobs | bit(knob));
         Ok(())
@@ -217,7 +251,7 @@ impl Stage {
     /// Stages that pages are moved.
     pub(crate) fn migrate(&mut self, migration: Migration) -> Result<(), Rule> {
         for (what, nodes) in [("number of source nodes", &migration.from), ("number of target nodes", &migration.to)] {
-            if nodes.len() > MOST_NODES {
+            if nodes.len() > MAX_NODES {
                 let value = u64::try_from(nodes.len()).unwrap_or(u64::MAX);
                 return Err(Rule::OutOfRange { what, value });
             }
@@ -232,11 +266,11 @@ impl Stage {
 
     /// Stages a class, or another share of it.
     pub(crate) fn define_class(&mut self, class: ClassName, shares: Shares, reason: Arc<str>) -> Result<(), Rule> {
-        if shares.domains.len() > MOST_DOMAINS {
-            return Err(Rule::TooManyDomains { class: class.to_string(), limit: MOST_DOMAINS });
+        if shares.domains.len() > MAX_DOMAINS {
+            return Err(Rule::TooManyDomains { class: class.to_string(), limit: MAX_DOMAINS });
         }
-        if self.classes.len() >= MOST_CLASSES && !self.classes.contains(&class) {
-            return Err(Rule::TooManyClasses { class: class.to_string(), limit: MOST_CLASSES });
+        if self.classes.len() >= MAX_CLASSES && !self.classes.contains(&class) {
+            return Err(Rule::TooManyClasses { class: class.to_string(), limit: MAX_CLASSES });
         }
         self.push(Setting::DefineClass { class: class.clone(), shares, reason })?;
         self.classes.define(class);
@@ -282,6 +316,59 @@ impl Stage {
             self.classes.release(target);
         }
         Ok(())
+    }
+
+    /// Stages a resource of the node, or another amount of it.
+    pub(crate) fn publish(&mut self, name: ResourceName, offer: Offer, reason: Arc<str>) -> Result<(), Rule> {
+        if self.requests.published() >= MAX_RESOURCES && !self.requests.publishes(&name) {
+            let why = format!("it is one more than the {MAX_RESOURCES} that a policy may publish; withdraw another");
+            return Err(Rule::Resource { name: name.to_string(), why });
+        }
+        self.push(Setting::Publish { name: name.clone(), offer, reason })?;
+        self.requests.publish(name);
+        Ok(())
+    }
+
+    /// Whether the instance publishes a resource.
+    pub(crate) fn publishes(&self, name: &ResourceName) -> bool {
+        self.requests.publishes(name)
+    }
+
+    /// Stages that a resource goes, if the instance publishes it.
+    pub(crate) fn withdraw(&mut self, name: ResourceName) -> Result<(), Rule> {
+        if self.requests.publishes(&name) {
+            self.push(Setting::Withdraw { name: name.clone() })?;
+            self.requests.withdraw(&name);
+        }
+        Ok(())
+    }
+
+    /// Stages how long resources hold without a word of the agent.
+    pub(crate) fn stale_after(&mut self, seconds: u32) -> Result<(), Rule> {
+        if !STALE_SECONDS.contains(&seconds) {
+            return Err(Rule::StaleAfter { seconds, least: *STALE_SECONDS.start(), most: *STALE_SECONDS.end() });
+        }
+        self.push(Setting::StaleAfter { seconds })
+    }
+
+    /// Stages that a pod is to be evicted.
+    pub(crate) fn evict(&mut self, wanted: Eviction) -> Result<(), Rule> {
+        self.require(Target::Pod(wanted.pod))?;
+        let reason = self.text("reason of an eviction", wanted.reason)?;
+        if !is_event_reason(&reason) {
+            return Err(Rule::EventReason { reason: cut(reason, Bytes(128)) });
+        }
+        let message = self.text("message of an eviction", wanted.message)?;
+        self.push(Setting::Evict(Eviction { reason, message, ..wanted }))
+    }
+
+    /// Stages that a request to evict is taken back: this policy's own, of this instance or of an earlier one.
+    pub(crate) fn withdraw_eviction(&mut self, pod: PodId) -> Result<(), Rule> {
+        match self.require(Target::Pod(pod)) {
+            Ok(()) => self.push(Setting::WithdrawEviction { pod }),
+            // With the pod the request is gone.
+            Err(_) => Ok(()),
+        }
     }
 
     fn push(&mut self, setting: Setting) -> Result<(), Rule> {
@@ -398,6 +485,11 @@ impl Stage {
         self.staged.state.as_deref().unwrap_or(&self.state)
     }
 
+    /// How long before its start what the instance inherited had been saved.
+    pub(crate) fn inherited_age(&self) -> Option<Micros> {
+        self.inherited_age
+    }
+
     pub(crate) fn save(&mut self, bytes: Vec<u8>) -> Result<(), String> {
         let limit = self.limits.state;
         if bytes.len() > words(limit) {
@@ -418,16 +510,16 @@ fn is_event_reason(reason: &str) -> bool {
         && reason.chars().all(|other| other.is_ascii_alphanumeric())
 }
 
-/// At most so many bytes of a text, and whole characters.
+/// Truncates a text to at most `limit` bytes, at a character boundary.
 pub(crate) fn cut(mut text: String, limit: Bytes) -> String {
     let end = text.floor_char_boundary(words(limit));
     text.truncate(end);
     text
 }
 
-/// The text with a space for each control character.
+/// The text with a space for each character that a terminal acts on.
 pub(crate) fn printable(text: String) -> String {
-    if text.contains(char::is_control) { text.replace(char::is_control, " ") } else { text }
+    if text.contains(foreign::is_unsafe) { text.replace(foreign::is_unsafe, " ") } else { text }
 }
 
 #[cfg(test)]
@@ -438,11 +530,11 @@ mod tests {
     const POD: Target = Target::Pod(PodId(1));
     const CONTAINER: Target = Target::Container(ContainerId(7));
 
-    fn stage() -> Stage {
-        let mut stage = Stage::new(Limits { settings: 4, ..Limits::default() }, b"old".to_vec());
-        stage.give(PodId(1), vec![ContainerId(7), ContainerId(8)]);
-        stage.begin();
-        stage
+    fn transaction() -> Transaction {
+        let mut transaction = Transaction::new(Limits { settings: 4, ..Limits::default() }, b"old".to_vec().into());
+        transaction.add_pod(PodId(1), vec![ContainerId(7), ContainerId(8)]);
+        transaction.begin();
+        transaction
     }
 
     #[test]
@@ -451,8 +543,8 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_given_can_be_named() {
-        let mut stage = stage();
+    fn only_known_targets_can_be_named() {
+        let mut transaction = transaction();
         for (target, known) in [
             (Target::Tier(Tier::Burstable), true),
             (POD, true),
@@ -460,110 +552,154 @@ mod tests {
             (Target::Pod(PodId(7)), false),
             (Target::Container(ContainerId(1)), false),
         ] {
-            assert_eq!(stage.require(target).is_ok(), known, "{target:?}");
+            assert_eq!(transaction.require(target).is_ok(), known, "{target:?}");
         }
-        stage.give(PodId(1), vec![ContainerId(8)]);
-        assert!(stage.require(CONTAINER).is_err(), "its container was replaced");
-        stage.take_away(PodId(1));
-        assert!(stage.require(POD).is_err());
-        assert!(stage.require(Target::Container(ContainerId(8))).is_err());
+        transaction.add_pod(PodId(1), vec![ContainerId(8)]);
+        assert!(transaction.require(CONTAINER).is_err(), "its container was replaced");
+        transaction.remove_pod(PodId(1));
+        assert!(transaction.require(POD).is_err());
+        assert!(transaction.require(Target::Container(ContainerId(8))).is_err());
     }
 
     #[test]
     fn a_knob_is_released_once_and_only_if_held() {
-        let mut stage = stage();
+        let mut transaction = transaction();
         let reason = "because".into();
-        assert_eq!(stage.release(POD, Knob::MemoryMin), Ok(()));
-        assert_eq!(stage.hold(POD, Knob::MemoryMin, Value::Number(1), &reason), Ok(()));
-        assert_eq!(stage.commit().settings.len(), 1);
-        stage.begin();
+        assert_eq!(transaction.release(POD, Knob::MemoryMin), Ok(()));
+        assert_eq!(transaction.acquire(POD, Knob::MemoryMin, Value::Number(1), &reason), Ok(()));
+        assert_eq!(transaction.commit().settings.len(), 1);
+        transaction.begin();
         for _ in 0..3 {
-            assert_eq!(stage.release(POD, Knob::MemoryMin), Ok(()));
-            assert_eq!(stage.release(POD, Knob::MemoryLow), Ok(()));
+            assert_eq!(transaction.release(POD, Knob::MemoryMin), Ok(()));
+            assert_eq!(transaction.release(POD, Knob::MemoryLow), Ok(()));
         }
-        assert_eq!(stage.commit().settings, [Setting::Release { target: POD, knob: Knob::MemoryMin }]);
+        assert_eq!(transaction.commit().settings, [Setting::Release { target: POD, knob: Knob::MemoryMin }]);
     }
 
     #[test]
     fn a_discarded_call_leaves_what_was_held_and_saved() {
-        let mut stage = stage();
+        let mut transaction = transaction();
         let reason = "because".into();
-        assert_eq!(stage.hold(POD, Knob::MemoryMin, Value::Number(1), &reason), Ok(()));
-        stage.commit();
-        stage.begin();
-        assert_eq!(stage.release(POD, Knob::MemoryMin), Ok(()));
-        assert_eq!(stage.hold(CONTAINER, Knob::CfsQuota, Value::Max, &reason), Ok(()));
-        assert_eq!(stage.save(b"new".to_vec()), Ok(()));
-        assert_eq!(stage.state(), b"new");
-        stage.log(LogLevel::Info, "last words".to_owned());
-        stage.discard();
-        assert_eq!(stage.state(), b"old");
-        assert_eq!(stage.take_log().0.len(), 1);
-        stage.begin();
-        assert_eq!(stage.release(CONTAINER, Knob::CfsQuota), Ok(()));
-        assert_eq!(stage.release(POD, Knob::MemoryMin), Ok(()));
-        let staged = stage.commit();
+        assert_eq!(transaction.acquire(POD, Knob::MemoryMin, Value::Number(1), &reason), Ok(()));
+        transaction.commit();
+        transaction.begin();
+        assert_eq!(transaction.release(POD, Knob::MemoryMin), Ok(()));
+        assert_eq!(transaction.acquire(CONTAINER, Knob::CfsQuota, Value::Max, &reason), Ok(()));
+        assert_eq!(transaction.save(b"new".to_vec()), Ok(()));
+        assert_eq!(transaction.state(), b"new");
+        transaction.log(LogLevel::Info, "last words".to_owned());
+        transaction.discard();
+        assert_eq!(transaction.state(), b"old");
+        assert_eq!(transaction.take_log().0.len(), 1);
+        transaction.begin();
+        assert_eq!(transaction.release(CONTAINER, Knob::CfsQuota), Ok(()));
+        assert_eq!(transaction.release(POD, Knob::MemoryMin), Ok(()));
+        let staged = transaction.commit();
         assert_eq!(staged.settings, [Setting::Release { target: POD, knob: Knob::MemoryMin }]);
         assert_eq!(staged.state, None);
     }
 
     #[test]
     fn settings_texts_and_lines_are_bounded() {
-        let mut stage = stage();
+        let mut transaction = transaction();
         let reason = "because".into();
         for _ in 0..4 {
-            assert_eq!(stage.hold(POD, Knob::MemoryMin, Value::Number(1), &reason), Ok(()));
+            assert_eq!(transaction.acquire(POD, Knob::MemoryMin, Value::Number(1), &reason), Ok(()));
         }
         assert_eq!(
-            stage.hold(POD, Knob::MemoryMin, Value::Number(1), &reason),
+            transaction.acquire(POD, Knob::MemoryMin, Value::Number(1), &reason),
             Err(Rule::TooManySettings { limit: 4 })
         );
-        assert!(matches!(stage.reason("x".repeat(4097)), Err(Rule::TextTooLong { what: "reason", .. })));
-        let many = (0..300).map(|number| stage.reason(format!("{number:04096}"))).collect::<Result<Vec<_>, _>>();
+        assert!(matches!(transaction.reason("x".repeat(4097)), Err(Rule::TextTooLong { what: "reason", .. })));
+        let many = (0..300).map(|number| transaction.reason(format!("{number:04096}"))).collect::<Result<Vec<_>, _>>();
         assert!(matches!(many, Err(Rule::TooMuchText { .. })));
         for _ in 0..100 {
-            stage.log(LogLevel::Debug, "é".repeat(600));
+            transaction.log(LogLevel::Debug, "é".repeat(600));
         }
-        let (log, dropped) = stage.take_log();
+        let (log, dropped) = transaction.take_log();
         assert_eq!((log.len(), dropped), (64, 36));
         assert!(log.iter().all(|line| line.message == "é".repeat(512)));
-        assert!(stage.save(vec![0; 65_537]).is_err());
-        assert_eq!(stage.save(vec![0; 65_536]), Ok(()));
+        assert!(transaction.save(vec![0; 65_537]).is_err());
+        assert_eq!(transaction.save(vec![0; 65_536]), Ok(()));
     }
 
     #[test]
     fn a_repeated_reason_is_one_text_and_paid_once() {
-        let mut stage = stage();
-        let first = stage.reason("r".repeat(4096)).unwrap_or_default();
+        let mut transaction = transaction();
+        let first = transaction.reason("r".repeat(4096)).unwrap_or_default();
         for _ in 0..1000 {
-            assert!(stage.reason("r".repeat(4096)).is_ok_and(|again| Arc::ptr_eq(&first, &again)));
+            assert!(transaction.reason("r".repeat(4096)).is_ok_and(|again| Arc::ptr_eq(&first, &again)));
         }
+    }
+
+    #[test]
+    fn resources_are_withdrawn_by_those_who_publish_them_and_few_enough() {
+        let mut transaction = Transaction::new(Limits::default(), InheritedState::default());
+        let name = |number: usize| -> ResourceName { format!("example.com/r{number}").parse().unwrap() };
+        transaction.begin();
+        assert_eq!(transaction.withdraw(name(0)), Ok(()));
+        for number in 0..MAX_RESOURCES {
+            assert_eq!(transaction.publish(name(number), Offer::default(), "".into()), Ok(()));
+        }
+        assert!(matches!(
+            transaction.publish(name(MAX_RESOURCES), Offer::default(), "".into()),
+            Err(Rule::Resource { .. })
+        ));
+        assert_eq!(transaction.publish(name(0), Offer::default(), "".into()), Ok(()), "one that is there may change");
+        assert_eq!(transaction.commit().settings.len(), MAX_RESOURCES + 1, "what was not published is not withdrawn");
+        transaction.begin();
+        assert_eq!(transaction.withdraw(name(0)), Ok(()));
+        transaction.discard();
+        assert!(transaction.publishes(&name(0)), "a discarded call withdraws nothing");
+        for (seconds, fits) in [(59, false), (60, true), (86_400, true), (86_401, false)] {
+            assert_eq!(transaction.stale_after(seconds).is_ok(), fits, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn an_eviction_is_of_a_known_pod_for_one_word_and_may_have_been_asked_for_by_an_earlier_instance() {
+        use qosm_model::eviction::Urgency;
+        let wanted = |pod: u32, reason: &str| Eviction {
+            pod: PodId(pod),
+            urgency: Urgency::Soon,
+            grace_period: None,
+            reason: reason.to_owned(),
+            message: "m".to_owned(),
+        };
+        let mut transaction = transaction();
+        assert_eq!(transaction.withdraw_eviction(PodId(1)), Ok(()));
+        assert!(matches!(transaction.evict(wanted(2, "Known")), Err(Rule::UnknownTarget { .. })));
+        assert!(matches!(transaction.evict(wanted(1, "two words")), Err(Rule::EventReason { .. })));
+        assert_eq!(transaction.evict(wanted(1, "MemoryUsage")), Ok(()));
+        assert_eq!(transaction.withdraw_eviction(PodId(1)), Ok(()));
+        assert_eq!(transaction.withdraw_eviction(PodId(2)), Ok(()), "a pod that is gone has no request");
+        assert_eq!(transaction.commit().settings.len(), 3);
     }
 
     #[test]
     fn no_text_can_steer_a_terminal() {
-        let mut stage = stage();
-        assert_eq!(stage.text("reason", "a\u{1b}[31m\nb".to_owned()), Ok("a [31m b".to_owned()));
-        stage.log(LogLevel::Warn, "one\r\ntwo".to_owned());
-        assert_eq!(stage.take_log().0.first().map(|line| line.message.as_str()), Some("one  two"));
+        let mut transaction = transaction();
+        assert_eq!(transaction.text("reason", "a\u{1b}[31m\nb".to_owned()), Ok("a [31m b".to_owned()));
+        transaction.log(LogLevel::Warn, "one\r\ntwo".to_owned());
+        assert_eq!(transaction.take_log().0.first().map(|line| line.message.as_str()), Some("one  two"));
     }
 
     #[test]
     fn an_event_may_have_lines() {
-        let mut stage = stage();
+        let mut transaction = transaction();
         let message = "one\u{1b}[2J\ntwo\r\n".to_owned();
-        assert_eq!(stage.event(PodId(1), EventKind::Normal, "Lines".to_owned(), message), Ok(()));
-        let told: Vec<_> = stage.commit().events.into_iter().map(|event| event.message).collect();
-        assert_eq!(told, ["one [2J\ntwo \n"]);
+        assert_eq!(transaction.event(PodId(1), EventKind::Normal, "Lines".to_owned(), message), Ok(()));
+        let messages: Vec<_> = transaction.commit().events.into_iter().map(|event| event.message).collect();
+        assert_eq!(messages, ["one [2J\ntwo \n"]);
     }
 
     #[test]
     fn an_event_has_a_reason_that_kubernetes_takes() {
-        let mut stage = stage();
+        let mut transaction = transaction();
         for (reason, good) in [("BurstExhausted", true), ("", false), ("two words", false), ("lower", false)] {
-            let result = stage.event(PodId(1), EventKind::Normal, reason.to_owned(), "m".to_owned());
+            let result = transaction.event(PodId(1), EventKind::Normal, reason.to_owned(), "m".to_owned());
             assert_eq!(result.is_ok(), good, "{reason:?}");
         }
-        assert!(stage.event(PodId(2), EventKind::Normal, "Known".to_owned(), "m".to_owned()).is_err());
+        assert!(transaction.event(PodId(2), EventKind::Normal, "Known".to_owned(), "m".to_owned()).is_err());
     }
 }

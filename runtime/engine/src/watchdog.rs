@@ -1,5 +1,6 @@
 //! The watchdog ends calls that take too long. It is a thread that sleeps while nothing runs; a ticker that bumps the epoch each
 //! millisecond would cost more than all policies together.
+#![expect(clippy::disallowed_methods, reason = "a thread of its own that ends what runs too long, by the clock")]
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,10 +12,10 @@ use wasmtime::EngineWeak;
 
 /// How much longer than its CPU time a call may take by the clock on the wall. A module cannot wait, so what is not CPU time is a
 /// node that has none to give: stopping the policies that are there for such a node would be the wrong answer.
-const PATIENCE: u32 = 20;
+const WALL_CLOCK_FACTOR: u32 = 20;
 
 /// No call may take longer, whatever its limit.
-const LONGEST: Duration = Duration::from_secs(3600);
+const MAX_DURATION: Duration = Duration::from_secs(3600);
 
 /// Bumps the engine's epoch whenever an armed deadline passes.
 pub(crate) struct Watchdog {
@@ -27,14 +28,14 @@ struct Shared {
     changed: Condvar,
 }
 
-/// A call that does not notice that its time is up is told again after so long.
-const AGAIN: Duration = Duration::from_millis(5);
+/// Interval at which the epoch is incremented again for a call that has not ended.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Default)]
 struct State {
     armed: BTreeSet<(Instant, u64)>,
     last_id: u64,
-    /// When the thread wakes by itself; `None` while it sleeps until it is told.
+    /// When the thread wakes by itself; `None` while it sleeps until it is notified.
     wakes_at: Option<Instant>,
     stop: bool,
 }
@@ -80,7 +81,7 @@ impl Shared {
             while let Some(&(at, id)) = state.armed.first().filter(|(at, _)| *at <= now) {
                 state.armed.remove(&(at, id));
                 // Once may be too early: a call that was given more time sets its epoch only after it has asked for that.
-                state.armed.insert((now + AGAIN, id));
+                state.armed.insert((now + RECHECK_INTERVAL, id));
                 passed = true;
             }
             if passed && let Some(engine) = engine.upgrade() {
@@ -107,7 +108,8 @@ impl Shared {
         state.last_id += 1;
         let entry = (at, state.last_id);
         state.armed.insert(entry);
-        // A thread that wakes before this deadline looks again by itself: calls that follow each other wake it only once.
+        // A thread that wakes before this deadline checks the list again by itself: calls that follow each other wake
+        // it only once.
         let wake = state.wakes_at.is_none_or(|wakes| wakes > at);
         if wake {
             state.wakes_at = Some(at);
@@ -120,9 +122,9 @@ impl Shared {
     }
 }
 
-/// What happens to a call whose epoch has passed.
+/// Action for a call whose epoch has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum DeadlineAction {
     /// It has time left.
     Continue,
     /// Its time is up.
@@ -144,11 +146,11 @@ struct Call {
 }
 
 impl Deadline {
-    /// A call starts on this thread and may use so much CPU time.
+    /// Starts the deadline of a call on this thread, with a limit of CPU time.
     pub(crate) fn start(&mut self, limit: Duration) {
         self.stop();
-        // Keeps sums of instants and limits in range, whatever somebody configured.
-        let limit = limit.min(LONGEST);
+        // Keeps sums of instants and limits in range, whatever is configured.
+        let limit = limit.min(MAX_DURATION);
         let wall_start = Instant::now();
         self.armed = Some(self.shared.arm(wall_start + limit));
         self.call = Some(Call { limit, wall_start, cpu_start: thread_cpu_time() });
@@ -162,22 +164,27 @@ impl Deadline {
         self.call.take().map(|call| call.wall_start.elapsed()).unwrap_or_default()
     }
 
+    /// The thread's CPU time at which the call that runs has used up what it may.
+    pub(crate) fn cpu_end(&self) -> Option<Duration> {
+        self.call.as_ref().map(|call| call.cpu_start.saturating_add(call.limit))
+    }
+
     /// The epoch has passed: ends the call, or gives it what is left of its CPU time.
-    pub(crate) fn judge(&mut self) -> Verdict {
-        let (Some(call), Some(entry)) = (&self.call, self.armed) else { return Verdict::End };
+    pub(crate) fn on_epoch(&mut self) -> DeadlineAction {
+        let (Some(call), Some(entry)) = (&self.call, self.armed) else { return DeadlineAction::End };
         let now = Instant::now();
         if now < entry.0 {
-            return Verdict::Continue;
+            return DeadlineAction::Continue;
         }
         let used = thread_cpu_time().saturating_sub(call.cpu_start);
-        let last = call.wall_start + call.limit * PATIENCE;
+        let last = call.wall_start + call.limit * WALL_CLOCK_FACTOR;
         let left = call.limit.saturating_sub(used);
         if left.is_zero() || now >= last {
-            return Verdict::End;
+            return DeadlineAction::End;
         }
         self.shared.disarm(entry.1);
         self.armed = Some(self.shared.arm(last.min(now + left)));
-        Verdict::Continue
+        DeadlineAction::Continue
     }
 }
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use qosm_engine::{BundleError, CompileError, Compiler, Engine, EngineError, compile_child_main};
+use qosm_engine::{BundleError, CompileError, Compiler, Engine, EngineError, Memory, compile_child_main};
+use qosm_model::unit::Bytes;
 
 const CHILD: &str = "compile-module";
 const HOLLOW: &str = r#"(component (instance $i) (export "qosm:policy/lifecycle@0.1.0" (instance $i)))"#;
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
 }
 
 fn child() -> Compiler {
-    Compiler::Child { program: std::env::current_exe().unwrap(), args: vec![CHILD.into()] }
+    Compiler::Child { program: std::env::current_exe().unwrap(), args: vec![CHILD.into()], memory: Memory::default() }
 }
 
 /// A component that is none of the contract's, with this core module in it.
@@ -77,7 +78,7 @@ fn the_child_is_confined() {
         .spawn()
         .unwrap();
     let read = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", child.id())).unwrap();
-    // The last limit that is set tells that all is done.
+    // The last limit that is set: all others are set by then.
     let limit = |name: &str| {
         let limits = read("limits");
         let line = limits.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned)).unwrap();
@@ -85,7 +86,7 @@ fn the_child_is_confined() {
     };
     let start = Instant::now();
     while limit("Max processes") != "0" {
-        assert!(start.elapsed() < Duration::from_secs(10), "it is not confined");
+        assert!(start.elapsed() < Duration::from_secs(60), "it is not confined");
         std::thread::sleep(Duration::from_millis(2));
     }
     for (name, value) in [
@@ -97,6 +98,7 @@ fn the_child_is_confined() {
     ] {
         assert_eq!(limit(name), value, "{name}");
     }
+    assert_eq!(read("oom_score_adj").trim(), "1000", "the kernel would end the agent as well");
     let status = read("status");
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -106,6 +108,11 @@ fn the_child_is_confined() {
         assert_eq!(field(set), ["0000000000000000"], "{set}");
     }
     assert_eq!(field("NoNewPrivs:"), ["1"]);
+    // The filter comes last, once all is made that it would refuse.
+    while !read("status").lines().any(|line| line.starts_with("Seccomp:\t2")) {
+        assert!(start.elapsed() < Duration::from_secs(60), "its system calls are not filtered");
+        std::thread::sleep(Duration::from_millis(2));
+    }
     let own = std::fs::read_to_string("/proc/self/status").unwrap();
     let root_with_setuid = own.lines().any(|line| line.starts_with("Uid:\t0")) && {
         let effective = own.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
@@ -117,7 +124,7 @@ fn the_child_is_confined() {
         assert_eq!(field("Gid:"), ["65534"; 4]);
         assert!(field("Groups:").is_empty());
     } else {
-        println!("not run: the change of user, for this is no root that may change it");
+        println!("left out: the change of user, for this is no root that may change it");
     }
     child.kill().unwrap();
     child.wait().unwrap();
@@ -131,6 +138,14 @@ fn the_child_cannot_take_all_memory() {
         Engine::new().unwrap().load(&around(&format!("(func $f (result i32) {body})")), None, &child()).unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(70));
     assert!(matches!(&error, EngineError::Compile { source: CompileError::Died { .. }, .. }), "{error:?}");
+    // It gets half of what the container has left, and fails there: the kernel need not end a process.
+    let memory = Memory::of(|| Some(Bytes(400 << 20)));
+    let tight = Compiler::Child { program: std::env::current_exe().unwrap(), args: vec![CHILD.into()], memory };
+    let body = format!("{}{}", "call $f ".repeat(300_000), "i32.add ".repeat(299_999));
+    let error =
+        Engine::new().unwrap().load(&around(&format!("(func $f (result i32) {body})")), None, &tight).unwrap_err();
+    let EngineError::Compile { source: CompileError::Died { memory, .. }, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(*memory, Bytes(200 << 20));
 }
 
 fn the_child_ends_with_its_input() {

@@ -1,10 +1,13 @@
-//! Alarms: what happens between two ticks and cannot wait for the next. A thread waits for it, wakes the loop, and is asked what
-//! it was.
+//! Alarms: events between two ticks that cannot wait for the next. A thread waits for them and wakes the loop, which
+//! then reads what fired.
 //!
-//! Pressure comes from the kernel's own thresholds, memory events and new cgroups from one inotify instance. Throttling has no
-//! such source: the containers that could be throttled soon are looked at every few milliseconds, and nobody is looked at on a
-//! node whose containers are idle.
+//! Pressure comes from the kernel's own thresholds, memory events and new cgroups from one inotify instance. Throttling
+//! has no such source: CPU time is sampled every few milliseconds, from the top of the hierarchy. Containers of an idle
+//! tier are not sampled ([`sampler`]); the CPU time for sampling is bounded ([`sampling_rate`]).
 
+mod load;
+mod sampler;
+mod sampling_rate;
 mod throttling;
 mod watcher;
 
@@ -15,7 +18,7 @@ use std::sync::Arc;
 
 use qosm_model::alarm::{Alarm, Pressure, Resource, Trigger};
 use qosm_model::knob::Target;
-use qosm_model::pod::ContainerId;
+use qosm_model::pod::{ContainerId, Tier};
 use rustix::io::Errno;
 
 use crate::Host;
@@ -24,18 +27,31 @@ use crate::error::{HostError, errno_name};
 use crate::mounts::{CgroupVersion, Controller};
 use crate::targets::CgroupFile;
 
+use sampler::{SampledContainer, UsageSource};
 pub use throttling::Throttleable;
-use throttling::{Sampled, UsageFile};
-use watcher::{Shared, Ticket};
+use watcher::{Shared, Ticket, UsageFile, UsageForm};
 
 /// Windows below this need `CAP_SYS_RESOURCE`.
 const UNPRIVILEGED_WINDOW_USEC: u64 = 2_000_000;
+
+/// A trigger that fired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fired {
+    /// The trigger, and its target.
+    pub alarm: Alarm,
+    /// The container's first throttling since it was idle.
+    pub after_rest: bool,
+}
 
 /// The loop's end of the thread.
 pub(crate) struct Alarms {
     shared: Arc<Shared>,
     watched: BTreeMap<Alarm, Ticket>,
     unwatched: BTreeMap<Alarm, String>,
+    /// A container's cgroup has changed since the sampler was arranged.
+    pub(crate) has_moved: bool,
+    /// What is raised when load rises.
+    load: Option<Alarm>,
 }
 
 impl Drop for Alarms {
@@ -49,14 +65,16 @@ fn throttled(container: ContainerId) -> Alarm {
 }
 
 impl Host {
-    /// Starts the thread. `wake` is called on it when something fired, once until [`Host::alarms`] is asked; it must not wait.
+    /// Starts the thread. `wake` is called on it when something fired, once until the next [`Host::alarms`]; it must
+    /// not block.
     ///
     /// # Errors
     ///
     /// [`HostError::Alarms`] when the kernel gives no thread, epoll or inotify instance.
     pub fn start_alarms(&mut self, wake: impl Fn() + Send + 'static) -> Result<(), HostError> {
         let shared = Shared::start(Box::new(wake)).map_err(HostError::Alarms)?;
-        self.alarms = Some(Alarms { shared, watched: BTreeMap::new(), unwatched: BTreeMap::new() });
+        self.alarms =
+            Some(Alarms { shared, watched: BTreeMap::new(), unwatched: BTreeMap::new(), has_moved: true, load: None });
         Ok(())
     }
 
@@ -65,14 +83,14 @@ impl Host {
         self.alarms.is_some()
     }
 
-    /// What fired since it was asked last.
-    pub fn alarms(&mut self) -> BTreeSet<Alarm> {
+    /// What fired since the last call.
+    pub fn alarms(&mut self) -> BTreeSet<Fired> {
         self.alarms.as_ref().map(|alarms| alarms.shared.take()).unwrap_or_default()
     }
 
-    /// Watches just these from now on; [`Host::unwatched`] tells which of them cannot be. Throttling is none of them: see
-    /// [`Host::sample_throttling`]. A target of [`Trigger::ContainerStarted`] is the cgroup in which containers, or pods, appear.
-    /// Without [`Host::start_alarms`] nothing is watched.
+    /// Replaces the set of watched alarms; [`Host::unwatched`] names those that cannot be watched. Throttling is
+    /// sampled instead: see [`Host::sample_throttling`]. The target of [`Trigger::ContainerStarted`] is the cgroup in
+    /// which containers, or pods, appear. Without [`Host::start_alarms`] nothing is watched.
     pub fn watch(&mut self, wanted: &BTreeSet<Alarm>) {
         let Some(mut alarms) = self.alarms.take() else { return };
         alarms.watched.retain(|alarm, ticket| {
@@ -87,7 +105,7 @@ impl Host {
             if alarms.watched.contains_key(&alarm) {
                 continue;
             }
-            match self.begin(&alarms.shared, alarm) {
+            match self.start_watch(&alarms.shared, alarm) {
                 Ok(ticket) => drop(alarms.watched.insert(alarm, ticket)),
                 Err(why) => drop(alarms.unwatched.insert(alarm, why)),
             }
@@ -95,7 +113,23 @@ impl Host {
         self.alarms = Some(alarms);
     }
 
-    /// What was asked for and cannot be watched, and why.
+    /// Raises this alarm when the pods outside of the tier BestEffort suddenly use more CPU; `None` = not any more. It is looked for
+    /// fifty times a second, in two files.
+    pub fn watch_load(&mut self, alarm: Option<Alarm>) {
+        let Some(mut alarms) = self.alarms.take() else { return };
+        if alarms.load != alarm {
+            let all = self.usage_of(Target::Tier(Tier::Guaranteed));
+            let batch = self.usage_of(Target::Tier(Tier::BestEffort));
+            let cpus = self.cpus();
+            let load = alarm.zip(all).map(|(alarm, all)| (alarm, all, batch, cpus));
+            // Where the group is not there yet it is tried again.
+            alarms.load = load.as_ref().map(|(alarm, ..)| *alarm);
+            alarms.shared.watch_load(load);
+        }
+        self.alarms = Some(alarms);
+    }
+
+    /// Wanted alarms that cannot be watched, and why.
     pub fn unwatched(&self) -> impl Iterator<Item = (&Alarm, &str)> {
         self.alarms.iter().flat_map(|alarms| &alarms.unwatched).map(|(alarm, why)| (alarm, why.as_str()))
     }
@@ -105,22 +139,62 @@ impl Host {
         self.alarms.as_ref().map_or(0, |alarms| alarms.watched.len())
     }
 
-    /// Looks at just these containers, every few milliseconds, whether they are being throttled. Those whose CPU time cannot be
-    /// read are left out.
-    pub fn sample_throttling(&mut self, containers: &[Throttleable]) {
-        let Some(alarms) = self.alarms.take() else { return };
-        alarms.shared.sample(containers, |about| {
-            let (file, form) = self.usage_file(about.container)?;
-            Some(Sampled::new(about, file, form))
+    /// Samples the CPU time of these containers every few milliseconds for throttling, until the next call replaces
+    /// them. `unlimited` are containers without a quota, or without a policy that wants the alarm: their CPU time is
+    /// subtracted from their groups'. Containers whose CPU time cannot be read are left out.
+    pub fn sample_throttling(&mut self, containers: &[Throttleable], unlimited: &[ContainerId]) {
+        let Some(mut alarms) = self.alarms.take() else { return };
+        if !std::mem::take(&mut alarms.has_moved) && alarms.shared.set_quotas(containers, unlimited) {
+            self.alarms = Some(alarms);
+            return;
+        }
+        let throttleable = containers.iter().map(|&about| (about.container, Some(about)));
+        let watched: Vec<SampledContainer> = throttleable
+            .chain(unlimited.iter().map(|&container| (container, None)))
+            .filter_map(|(container, about)| {
+                let path = self.attached_path(Target::Container(container))?.to_owned();
+                Some(SampledContainer { container, about, path })
+            })
+            .collect();
+        // v2 counts the CPU time of its root by the tick: what is shorter than one may not show.
+        let takes_root = self.usage_form() == UsageForm::Nanos;
+        alarms.shared.sample(watched, takes_root, |source| match source {
+            UsageSource::Group(path) => self.group_usage(path),
+            UsageSource::Container(container) => self.container_usage(container),
         });
         self.alarms = Some(alarms);
     }
 
-    fn usage_file(&self, container: ContainerId) -> Option<(File, UsageFile)> {
-        let (tree, path) = self.file_of(Target::Container(container), CgroupFile::CpuUsage)?;
+    /// Whether the cgroup of a sampled container was removed since the last call; if so, call
+    /// [`Host::sample_throttling`] again.
+    pub fn has_lost_samples(&self) -> bool {
+        self.alarms.as_ref().is_some_and(|alarms| alarms.shared.has_lost())
+    }
+
+    /// The file of a container's CPU time: the descriptor that measurements read.
+    fn container_usage(&mut self, container: ContainerId) -> Option<UsageFile> {
+        self.usage_of(Target::Container(container))
+    }
+
+    fn usage_of(&mut self, target: Target) -> Option<UsageFile> {
+        let is_v2 = |controller| self.hierarchies.version(controller) == Some(CgroupVersion::V2);
+        let is_unified = is_v2(Controller::Cpu) && is_v2(Controller::Cpuacct);
+        let file = if is_unified { CgroupFile::CpuStat } else { CgroupFile::CpuUsage };
+        Some(UsageFile { file: self.shared_file(target, file)?, form: self.usage_form() })
+    }
+
+    fn group_usage(&self, path: &str) -> Option<UsageFile> {
+        let tree = self.hierarchies.of(Controller::Cpuacct)?;
+        let path = join(path, CgroupFile::CpuUsage.name(self.hierarchies.list.get(tree)?.version));
         let file = self.backend.handle(Area::Cgroup(tree), &path, Access::Read).ok()?;
-        let unified = self.hierarchies.list.get(tree).is_some_and(|tree| tree.version == CgroupVersion::V2);
-        Some((file, if unified { UsageFile::Stat } else { UsageFile::Nanos }))
+        Some(UsageFile { file: Arc::new(file), form: self.usage_form() })
+    }
+
+    fn usage_form(&self) -> UsageForm {
+        match self.hierarchies.version(Controller::Cpuacct) {
+            Some(CgroupVersion::V1) => UsageForm::Nanos,
+            _ => UsageForm::Stat,
+        }
     }
 
     /// A target's file: its hierarchy, and the path there.
@@ -130,12 +204,12 @@ impl Host {
         Some((tree, join(self.attached_path(target)?, name)))
     }
 
-    fn begin(&self, shared: &Shared, alarm: Alarm) -> Result<Ticket, String> {
+    fn start_watch(&self, shared: &Shared, alarm: Alarm) -> Result<Ticket, String> {
         match alarm.trigger {
-            Trigger::Throttling => Err("it is looked for, not watched".to_owned()),
+            Trigger::Throttling => Err("it is sampled, not watched".to_owned()),
             Trigger::Pressure(pressure) => {
                 let file = self.pressure_file(&pressure, alarm.target)?;
-                shared.add_pressure(file, alarm).map_err(|error| told(&error))
+                shared.add_pressure(file, alarm).map_err(|error| describe(&error))
             }
             Trigger::MemoryEvents => {
                 let target = alarm.target.ok_or("the node has no memory events")?;
@@ -144,14 +218,14 @@ impl Host {
                 }
                 let (tree, path) = self.file_of(target, CgroupFile::MemoryEvents).ok_or("its cgroup is not there")?;
                 let file = self.backend.handle(Area::Cgroup(tree), &path, Access::Read);
-                file.and_then(|file| shared.add_memory_events(file, alarm)).map_err(|error| told(&error))
+                file.and_then(|file| shared.add_memory_events(file, alarm)).map_err(|error| describe(&error))
             }
             Trigger::ContainerStarted => {
                 let target = alarm.target.ok_or("the node is no cgroup")?;
                 let tree = *self.trees.first().ok_or("no hierarchy is mounted")?;
                 let path = self.attached_path(target).ok_or("its cgroup is not there")?;
                 let directory = self.backend.handle(Area::Cgroup(tree), path, Access::Directory);
-                directory.and_then(|file| shared.add_directory(&file, alarm)).map_err(|error| told(&error))
+                directory.and_then(|file| shared.add_directory(&file, alarm)).map_err(|error| describe(&error))
             }
         }
     }
@@ -197,12 +271,12 @@ impl Host {
             }
             Some(Errno::OPNOTSUPP) => "pressure is turned off for this cgroup (cgroup.pressure)".to_owned(),
             Some(Errno::NOENT) => "there is no pressure file in its cgroup".to_owned(),
-            _ => told(error),
+            _ => describe(error),
         }
     }
 }
 
-fn told(error: &io::Error) -> String {
+fn describe(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
         Some(Errno::NOSPC) => "ENOSPC: fs.inotify.max_user_watches is used up".to_owned(),
         Some(Errno::MFILE) => "EMFILE: the process has no descriptor left".to_owned(),

@@ -10,6 +10,7 @@ use qosm_model::unit::Bytes;
 use crate::kernel::Kernel;
 use crate::migration::{Job, Run};
 use crate::mounts::Hierarchy;
+use crate::processes::Ending;
 use crate::reclaim::Watermarks;
 use crate::reclaim::reclaimer::{GroupId, ReclaimReport};
 use crate::simulated::Simulation;
@@ -23,6 +24,8 @@ pub(crate) enum Area {
     Proc,
     /// `/sys`.
     Sys,
+    /// The kubelet's folder.
+    Kubelet,
 }
 
 /// An open file.
@@ -57,8 +60,19 @@ pub(crate) enum SlowWrite {
     Done,
     /// Under way; the ticket turns up in [`Backend::finished`].
     Queued,
-    /// Not begun: too many are under way.
+    /// Refused: too many are under way.
     Full,
+}
+
+/// What the kernel does where more is in use than a bound that was written, and cannot be reclaimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beyond {
+    /// `memory.high`: slows allocations down.
+    Throttles,
+    /// `memory.limit_in_bytes`: refuses the write (`EBUSY`).
+    Refuses,
+    /// `memory.max`: ends processes.
+    Kills,
 }
 
 /// A bound that is to fall below what is in use.
@@ -66,10 +80,12 @@ pub(crate) enum SlowWrite {
 pub(crate) struct Lowering {
     /// The cgroup.
     pub(crate) path: String,
-    /// Its file that says what is in use.
+    /// Name of the file with the current usage.
     pub(crate) usage: &'static str,
     /// Where the bound is to end.
     pub(crate) to: Bytes,
+    /// What the kernel does about memory that it cannot reclaim.
+    pub(crate) beyond: Beyond,
 }
 
 /// Paths are relative to their area; an empty path is the area's root.
@@ -84,6 +100,8 @@ pub(crate) trait Backend {
     fn directories(&self, area: Area, path: &str) -> io::Result<Vec<String>>;
     /// The inode of a directory.
     fn inode(&self, area: Area, path: &str) -> io::Result<u64>;
+    /// Whether a directory is reached through a symbolic link. Cgroup file systems have none; what is mounted over them may.
+    fn is_linked(&self, area: Area, path: &str) -> bool;
     /// Makes one directory.
     fn make(&mut self, area: Area, path: &str) -> io::Result<()>;
     /// Removes one directory.
@@ -94,6 +112,9 @@ pub(crate) trait Backend {
     fn close(&mut self, file: FileId);
     /// Reads from the beginning.
     fn read(&mut self, file: FileId, buffer: &mut [u8]) -> io::Result<usize>;
+    /// An open file, for another thread to read; it stays open as long as either side holds it. `None` in the
+    /// simulation.
+    fn share(&self, file: FileId) -> Option<Arc<File>>;
     /// Writes a file in one call.
     fn write(&mut self, area: Area, path: &str, text: &str) -> io::Result<()>;
     /// Writes a file, which may take long, without blocking the caller for long; with a lowering, in steps.
@@ -109,18 +130,20 @@ pub(crate) trait Backend {
     fn finished(&mut self) -> Vec<(u64, io::Result<()>)>;
     /// Opens a file or directory, to be waited on.
     fn handle(&self, area: Area, path: &str, access: Access) -> io::Result<File>;
-    /// Begins to move pages, on a thread of its own; `run` tells how far it is.
+    /// Starts moving pages on a thread of its own; `run` has its progress.
     fn migrate(&mut self, job: Job, run: Arc<Run>) -> io::Result<()>;
     /// Keeps a cgroup below its watermark from now on, or by other watermarks than before.
-    fn hold_watermarks(&mut self, area: Area, path: &str, group: GroupId, watermarks: Watermarks) -> io::Result<()>;
+    fn set_watermarks(&mut self, area: Area, path: &str, group: GroupId, watermarks: Watermarks) -> io::Result<()>;
     /// Ends that. One that is not kept is fine.
-    fn release_watermarks(&mut self, group: GroupId);
+    fn remove_watermarks(&mut self, group: GroupId);
     /// How it goes.
     fn reclaim_report(&self, group: GroupId) -> Option<ReclaimReport>;
     /// Size of a memory page in bytes.
     fn page_size(&self) -> u64;
     /// `USER_HZ`, the unit of `/proc/stat`.
     fn ticks_per_second(&self) -> u64;
+    /// Sends a process of a cgroup the signal. One that has ended, or left the cgroup, is fine.
+    fn signal(&mut self, area: Area, cgroup: &str, pid: u32, ending: Ending) -> io::Result<()>;
     /// How many files may be kept open.
     fn file_budget(&self) -> usize;
     /// The process, to name a scratch cgroup after.
@@ -130,7 +153,8 @@ pub(crate) trait Backend {
 /// The two of them, so that reads on the hot path are plain calls.
 pub(crate) enum AnyBackend {
     Kernel(Kernel),
-    Simulated(Simulation),
+    /// Boxed: it is several times as large as a kernel's.
+    Simulated(Box<Simulation>),
 }
 
 macro_rules! either {
@@ -155,6 +179,9 @@ impl Backend for AnyBackend {
     fn directories(&self, area: Area, path: &str) -> io::Result<Vec<String>> {
         either!(self, backend => backend.directories(area, path))
     }
+    fn is_linked(&self, area: Area, path: &str) -> bool {
+        either!(self, backend => backend.is_linked(area, path))
+    }
     fn inode(&self, area: Area, path: &str) -> io::Result<u64> {
         either!(self, backend => backend.inode(area, path))
     }
@@ -172,6 +199,9 @@ impl Backend for AnyBackend {
     }
     fn read(&mut self, file: FileId, buffer: &mut [u8]) -> io::Result<usize> {
         either!(self, backend => backend.read(file, buffer))
+    }
+    fn share(&self, file: FileId) -> Option<Arc<File>> {
+        either!(self, backend => backend.share(file))
     }
     fn write(&mut self, area: Area, path: &str, text: &str) -> io::Result<()> {
         either!(self, backend => backend.write(area, path, text))
@@ -195,11 +225,11 @@ impl Backend for AnyBackend {
     fn migrate(&mut self, job: Job, run: Arc<Run>) -> io::Result<()> {
         either!(self, backend => backend.migrate(job, run))
     }
-    fn hold_watermarks(&mut self, area: Area, path: &str, group: GroupId, watermarks: Watermarks) -> io::Result<()> {
-        either!(self, backend => backend.hold_watermarks(area, path, group, watermarks))
+    fn set_watermarks(&mut self, area: Area, path: &str, group: GroupId, watermarks: Watermarks) -> io::Result<()> {
+        either!(self, backend => backend.set_watermarks(area, path, group, watermarks))
     }
-    fn release_watermarks(&mut self, group: GroupId) {
-        either!(self, backend => backend.release_watermarks(group));
+    fn remove_watermarks(&mut self, group: GroupId) {
+        either!(self, backend => backend.remove_watermarks(group));
     }
     fn reclaim_report(&self, group: GroupId) -> Option<ReclaimReport> {
         either!(self, backend => backend.reclaim_report(group))
@@ -209,6 +239,9 @@ impl Backend for AnyBackend {
     }
     fn ticks_per_second(&self) -> u64 {
         either!(self, backend => backend.ticks_per_second())
+    }
+    fn signal(&mut self, area: Area, cgroup: &str, pid: u32, ending: Ending) -> io::Result<()> {
+        either!(self, backend => backend.signal(area, cgroup, pid, ending))
     }
     fn file_budget(&self) -> usize {
         either!(self, backend => backend.file_budget())

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use qosm_model::cpus::CpuSet;
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::unit::Micros;
 use rustix::io::Errno;
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// The cgroup is not there, or was removed and perhaps made anew since it was attached.
+    /// The cgroup does not exist, or was removed and perhaps created again since it was attached.
     #[error("cgroup `{path}` is gone")]
     Gone {
         /// The cgroup.
@@ -25,7 +26,7 @@ pub enum HostError {
     /// The kernel refused a value.
     #[error("the kernel refused `{value}` as {knob} in {path}: {errno}")]
     Refused {
-        /// Whose knob.
+        /// The knob's target.
         target: Target,
         /// Which knob.
         knob: Knob,
@@ -38,21 +39,37 @@ pub enum HostError {
         /// What the system call returned.
         source: io::Error,
     },
-    /// The kernel refused this knob on this target before; it is tried again after some more plans.
-    #[error("{knob} in {path} is left alone for {plans_left} more plans: the kernel refused `{value}` with {errno}")]
-    Parked {
-        /// Whose knob.
+    /// The kernel refused this knob on this target lately; the write is retried after `plans_left` plans.
+    #[error("{knob} in {path} is not written for {plans_left} more plans: the kernel refused `{value}` with {errno}")]
+    BackedOff {
+        /// The knob's target.
         target: Target,
         /// Which knob.
         knob: Knob,
         /// The value that was refused.
-        value: Value,
+        value: Box<Value>,
         /// The file.
         path: String,
         /// Name of the error number.
         errno: &'static str,
-        /// Plans until it is tried again.
+        /// Plans until the next try.
         plans_left: u64,
+    },
+    /// Another agent works on the same cgroups.
+    #[error("another qosm agent{} works on the cgroups below {path}: stop it, or give each agent a --cgroup-root of its own", holder.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
+    Locked {
+        /// The cgroup root.
+        path: String,
+        /// Its process, where the kernel shows it.
+        holder: Option<u32>,
+    },
+    /// The cgroup root cannot be locked.
+    #[error("cannot lock the cgroup root {path}")]
+    Lock {
+        /// The cgroup root.
+        path: String,
+        /// What the system call returned.
+        source: io::Error,
     },
     /// This kernel or this cgroup does not have it.
     #[error("{what} is not supported: {why}")]
@@ -65,21 +82,22 @@ pub enum HostError {
     /// The value is outside what the knob takes.
     #[error("{value} is out of range for {knob} in {path}: use {allowed}")]
     Range {
-        /// Whose knob.
+        /// The knob's target.
         target: Target,
         /// Which knob.
         knob: Knob,
         /// The value wanted.
-        value: Value,
+        value: Box<Value>,
         /// The file.
         path: String,
         /// What is accepted.
         allowed: String,
     },
-    /// A quota below the burst in force, which the kernel refuses; nobody wants a burst here, so it is not lowered.
+    /// A quota below the burst in force, which the kernel refuses; without a lease on the burst, the burst is not
+    /// lowered.
     #[error("quota {quota} of cgroup `{path}` is below its burst of {burst}: lower the burst together with the quota")]
     BurstAboveQuota {
-        /// Whose quota.
+        /// The quota's target.
         target: Target,
         /// The cgroup.
         path: String,
@@ -88,10 +106,56 @@ pub enum HostError {
         /// The quota wanted.
         quota: Micros,
     },
+    /// A set of CPUs of which none can be had. On cgroup v2 the kernel would take it and let the cgroup run on all that are there.
+    #[error("CPUs {cpus} leave {path} none: {above} has CPUs {there}; choose among these")]
+    NoCpus {
+        /// The knob's target.
+        target: Target,
+        /// The file.
+        path: String,
+        /// The CPUs wanted.
+        cpus: Box<CpuSet>,
+        /// What has others.
+        above: String,
+        /// Those that it has.
+        there: Box<CpuSet>,
+    },
+    /// cgroup v1 takes no CPU from a cgroup that one below it still has.
+    #[error(
+        "{path} is not set to CPUs {cpus}: `{below}` below it has CPUs {more} as well, and is not narrowed with it"
+    )]
+    WiderBelow {
+        /// The knob's target.
+        target: Target,
+        /// The file.
+        path: String,
+        /// The CPUs wanted.
+        cpus: Box<CpuSet>,
+        /// The cgroup below.
+        below: String,
+        /// What it has beyond these.
+        more: Box<CpuSet>,
+    },
+    /// A memory limit that cannot come down, since so much is in use that cannot be reclaimed.
+    #[error(
+        "{path} is not lowered to {limit} yet: {usage} bytes are in use and cannot be reclaimed; it stands at {stands} and is tried again"
+    )]
+    InUse {
+        /// The knob's target.
+        target: Target,
+        /// The file.
+        path: String,
+        /// The limit wanted.
+        limit: Box<Value>,
+        /// Memory in use.
+        usage: u64,
+        /// The limit in force.
+        stands: Box<Value>,
+    },
     /// A weight for an idle cgroup, which the kernel refuses.
     #[error("{path} takes no weight while cpu.idle is 1: set cpu.idle to 0 first")]
     Idle {
-        /// Whose weight.
+        /// The weight's target.
         target: Target,
         /// The file.
         path: String,
@@ -99,17 +163,25 @@ pub enum HostError {
     /// A weight that only goes with `cpu.idle`, which was not set.
     #[error("{path} is left as it is, since cpu.idle was not set")]
     NotIdle {
-        /// Whose weight.
+        /// The weight's target.
         target: Target,
         /// The file.
         path: String,
+    },
+    /// Processes that cannot be sent a signal.
+    #[error("the processes of cgroup `{path}` cannot be ended: qosm needs CAP_KILL, and to run in their PID namespace")]
+    Signal {
+        /// The cgroup, or its file.
+        path: String,
+        /// What the system call returned.
+        source: io::Error,
     },
     /// A file that does not read as it should.
     #[error("{path} does not hold {expected}: `{text}`")]
     Parse {
         /// The file.
         path: String,
-        /// What was looked for.
+        /// The expected content.
         expected: &'static str,
         /// What it holds, shortened.
         text: String,
@@ -117,6 +189,9 @@ pub enum HostError {
     /// No thread, epoll or inotify instance to wait for alarms with.
     #[error("alarms cannot be waited for")]
     Alarms(#[source] io::Error),
+    /// The kernel gives no inotify instance.
+    #[error("writes of other programs cannot be detected")]
+    Writes(#[source] io::Error),
     /// A file that cannot be read.
     #[error("cannot read {path}")]
     Read {
@@ -175,17 +250,33 @@ pub enum HostError {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// A cgroup that is not the pod's to claim.
+    #[error("cgroup `{path}` is not this pod's own: {why}")]
+    NotOwn {
+        /// The cgroup.
+        path: String,
+        /// Its owner, or its content.
+        why: String,
+    },
+    /// A cgroup that another target is attached to.
+    #[error("cgroup `{path}` is held already, for {by:?}")]
+    Taken {
+        /// The cgroup.
+        path: String,
+        /// The target that holds it.
+        by: Target,
+    },
     /// Too many slow writes are under way already.
     #[error("{knob} in {path} was not written: too many slow writes are under way; try again later")]
     Busy {
-        /// Whose knob.
+        /// The knob's target.
         target: Target,
         /// Which knob.
         knob: Knob,
         /// The file.
         path: String,
     },
-    /// Pages that cannot be begun to be moved.
+    /// A page migration that cannot be started.
     #[error("pages of cgroup `{path}` cannot be moved")]
     Migrate {
         /// The cgroup.
@@ -196,7 +287,7 @@ pub enum HostError {
     /// No cgroup hierarchy that the host can use.
     #[error("no cgroup hierarchy with `cpu` or `memory` is mounted at or below {prefix}")]
     NoHierarchy {
-        /// Where was looked.
+        /// The directory that was searched.
         prefix: String,
     },
 }
@@ -205,7 +296,7 @@ impl HostError {
     /// Name of the error number that the kernel gave, e.g. `EINVAL`; where it gave none, one word for what is wrong.
     pub fn errno_name(&self) -> &'static str {
         match self {
-            Self::Refused { errno, .. } | Self::Parked { errno, .. } => errno,
+            Self::Refused { errno, .. } | Self::BackedOff { errno, .. } => errno,
             Self::Read { source, .. }
             | Self::Make { source, .. }
             | Self::Remove { source, .. }
@@ -215,11 +306,20 @@ impl HostError {
             Self::Gone { .. } => "ENOENT",
             Self::Unsupported { .. } => "unsupported",
             Self::Busy { .. } => "busy",
+            Self::InUse { .. } => "EBUSY",
             _ => "invalid",
         }
     }
 
-    /// Whether the cgroup itself is no longer there.
+    /// A missing feature of the host, in the same words wherever it is missing; `None` for errors of a single cgroup.
+    pub fn lacking(&self) -> Option<&str> {
+        let Self::Unsupported { why, .. } = self else { return None };
+        // The cgroup is left out: the kernel has the file nowhere.
+        let elsewhere = why.strip_prefix("there is no such file in cgroup `").and_then(|rest| rest.split_once("`; "));
+        Some(elsewhere.map_or(why, |(_, needs)| needs))
+    }
+
+    /// Whether the cgroup itself is gone.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Gone { .. })
     }
@@ -227,46 +327,52 @@ impl HostError {
 
 /// The name that manual pages use for an error number; `EIO` for one that has none here.
 pub(crate) fn errno_name(error: &io::Error) -> &'static str {
-    const NAMES: [(Errno, &str); 26] = [
-        (Errno::INVAL, "EINVAL"),
-        (Errno::NODEV, "ENODEV"),
-        (Errno::NOENT, "ENOENT"),
-        (Errno::ACCESS, "EACCES"),
-        (Errno::PERM, "EPERM"),
-        (Errno::ROFS, "EROFS"),
-        (Errno::BUSY, "EBUSY"),
-        (Errno::OPNOTSUPP, "EOPNOTSUPP"),
-        (Errno::NOSPC, "ENOSPC"),
-        (Errno::RANGE, "ERANGE"),
-        (Errno::AGAIN, "EAGAIN"),
-        (Errno::INTR, "EINTR"),
-        (Errno::MFILE, "EMFILE"),
-        (Errno::NFILE, "ENFILE"),
-        (Errno::NOMEM, "ENOMEM"),
-        (Errno::EXIST, "EEXIST"),
-        (Errno::NOTEMPTY, "ENOTEMPTY"),
-        (Errno::NOTDIR, "ENOTDIR"),
-        (Errno::ISDIR, "EISDIR"),
-        (Errno::TOOBIG, "E2BIG"),
-        (Errno::NXIO, "ENXIO"),
-        (Errno::NOSYS, "ENOSYS"),
-        (Errno::XDEV, "EXDEV"),
-        (Errno::NAMETOOLONG, "ENAMETOOLONG"),
-        (Errno::SRCH, "ESRCH"),
-        (Errno::FAULT, "EFAULT"),
-    ];
     let Some(errno) = Errno::from_io_error(error) else { return "EIO" };
     NAMES.iter().find(|(candidate, _)| *candidate == errno).map_or("EIO", |&(_, name)| name)
 }
+
+/// The same name again, of one that came from another process; `EIO` for one that has none here.
+pub(crate) fn known_errno(name: &str) -> &'static str {
+    NAMES.iter().find(|(_, known)| *known == name).map_or("EIO", |&(_, known)| known)
+}
+
+const NAMES: [(Errno, &str); 26] = [
+    (Errno::INVAL, "EINVAL"),
+    (Errno::NODEV, "ENODEV"),
+    (Errno::NOENT, "ENOENT"),
+    (Errno::ACCESS, "EACCES"),
+    (Errno::PERM, "EPERM"),
+    (Errno::ROFS, "EROFS"),
+    (Errno::BUSY, "EBUSY"),
+    (Errno::OPNOTSUPP, "EOPNOTSUPP"),
+    (Errno::NOSPC, "ENOSPC"),
+    (Errno::RANGE, "ERANGE"),
+    (Errno::AGAIN, "EAGAIN"),
+    (Errno::INTR, "EINTR"),
+    (Errno::MFILE, "EMFILE"),
+    (Errno::NFILE, "ENFILE"),
+    (Errno::NOMEM, "ENOMEM"),
+    (Errno::EXIST, "EEXIST"),
+    (Errno::NOTEMPTY, "ENOTEMPTY"),
+    (Errno::NOTDIR, "ENOTDIR"),
+    (Errno::ISDIR, "EISDIR"),
+    (Errno::TOOBIG, "E2BIG"),
+    (Errno::NXIO, "ENXIO"),
+    (Errno::NOSYS, "ENOSYS"),
+    (Errno::XDEV, "EXDEV"),
+    (Errno::NAMETOOLONG, "ENAMETOOLONG"),
+    (Errno::SRCH, "ESRCH"),
+    (Errno::FAULT, "EFAULT"),
+];
 
 /// Whether an error is this number.
 pub(crate) fn is(error: &io::Error, errno: Errno) -> bool {
     Errno::from_io_error(error) == Some(errno)
 }
 
-/// Whether an error says that what was asked about is not there: `ENOENT` from a path, `ENODEV` from a kept descriptor.
+/// Whether an error means that the object does not exist: `ENOENT` from a path, `ENODEV` from an open descriptor.
 pub(crate) fn is_absent(error: &io::Error) -> bool {
-    is(error, Errno::NOENT) || is(error, Errno::NODEV)
+    is(error, Errno::NOENT) || is(error, Errno::NODEV) || error.kind() == io::ErrorKind::NotFound
 }
 
 /// The beginning of a file, for a message.
@@ -274,4 +380,21 @@ pub(crate) fn shortened(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let line = text.lines().next().unwrap_or_default();
     line.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_host_lacks_does_not_name_a_cgroup() {
+        let lacking = |why: &str| HostError::Unsupported { what: "memory.min".into(), why: why.into() };
+        for (why, expected) in [
+            ("there is no such file in cgroup `kubepods/podx`; needs Linux 4.18", "needs Linux 4.18"),
+            ("the controller `memory` is not mounted", "the controller `memory` is not mounted"),
+        ] {
+            assert_eq!(lacking(why).lacking(), Some(expected));
+        }
+        assert_eq!(HostError::Gone { path: String::new() }.lacking(), None);
+    }
 }

@@ -1,18 +1,18 @@
-//! Facts about the node, for whoever wants to know what can be done on it.
+//! Facts about the node: what `doctor`, recordings and reports show.
 
-use qosm_model::knob::{Knob, Level};
+use qosm_model::knob::{Knob, Level, Value};
 use qosm_model::pod::Tier;
 use qosm_model::unit::Bytes;
 
 use crate::Host;
 use crate::backend::{AnyBackend, Area, Backend as _, join};
-use crate::emulation::EMULATED;
 use crate::knob_table;
 use crate::knobs::Support;
 use crate::layout::{Driver, DriverSource};
 use crate::mounts::{CgroupVersion, Controller, Mount};
 use crate::parse;
 use crate::probe::{BurstRule, Proof};
+use crate::software_watermarks::DESCRIPTION;
 
 /// What the node has.
 #[derive(Clone, Debug)]
@@ -43,11 +43,19 @@ pub struct HostFacts {
     pub numa_nodes: u32,
     /// Whether the kernel moves pages to where they are used by itself (`kernel.numa_balancing`).
     pub numa_balancing: bool,
+    /// The kernel's release, as `uname -r` has it; `None` if it cannot be read.
+    pub kernel_release: Option<String>,
+    /// Whether processes above their `memory.high` may never come back from reclaim (before Linux 5.9).
+    pub memory_high_livelocks: bool,
+    /// Values of `memory.min` and `memory.low` of the tiers that are not 0: cgroup, knob, value. They come from a
+    /// running agent, the kubelet's MemoryQoS, or both.
+    pub tier_protection: Vec<(String, Knob, Value)>,
     /// Whether the kernel accounts pressure (`/proc/pressure`).
     pub psi: bool,
     /// Whether resctrl can be used: it is mounted, or can be.
     pub resctrl: bool,
-    /// `/sys/kernel/sched_ext/state`; `None` on kernels without it. While one is enabled, quotas bind nobody that it schedules.
+    /// `/sys/kernel/sched_ext/state`; `None` on kernels without it. While a scheduler is enabled there, quotas do not
+    /// limit the tasks that it schedules.
     pub sched_ext: Option<String>,
     /// Capabilities of this process that matter here.
     pub capabilities: Capabilities,
@@ -126,6 +134,7 @@ pub(crate) struct NodeFacts {
     pub(crate) psi: bool,
     resctrl: bool,
     sched_ext: Option<String>,
+    kernel_release: Option<String>,
     pub(crate) capabilities: Capabilities,
 }
 
@@ -147,6 +156,7 @@ impl NodeFacts {
             resctrl: mounts.iter().any(|mount| mount.kind == "resctrl")
                 || backend.inode(Area::Sys, "fs/resctrl").is_ok(),
             sched_ext: read(Area::Sys, "kernel/sched_ext/state").map(text),
+            kernel_release: read(Area::Proc, "sys/kernel/osrelease").map(text).filter(|release| !release.is_empty()),
             capabilities: Capabilities::parse(&read(Area::Proc, "self/status").map(text).unwrap_or_default()),
         }
     }
@@ -156,6 +166,19 @@ fn cpu_lines(stat: &[u8]) -> u32 {
     let is_cpu =
         |line: &&[u8]| line.strip_prefix(b"cpu").is_some_and(|rest| rest.first().is_some_and(u8::is_ascii_digit));
     u32::try_from(stat.split(|&byte| byte == b'\n').filter(is_cpu).count()).unwrap_or(u32::MAX)
+}
+
+impl HostFacts {
+    /// Whether the kernel has watermarks of background reclaim of its own.
+    pub fn has_watermarks(&self) -> bool {
+        self.knobs.iter().any(|fact| fact.knob == Knob::WmarkRatio && fact.support == Support::Native)
+    }
+
+    /// Whether `cpu.idle` is unsupported.
+    pub fn lacks_idle(&self) -> bool {
+        let is_lacking = |fact: &KnobFact| matches!(fact.support, Support::Unavailable { .. });
+        self.knobs.iter().any(|fact| fact.knob == Knob::CpuIdle && is_lacking(fact))
+    }
 }
 
 impl Host {
@@ -195,6 +218,9 @@ impl Host {
             page_size: self.page_size(),
             numa_nodes: self.node.numa_nodes,
             numa_balancing: self.node.numa_balancing,
+            kernel_release: self.node.kernel_release.clone(),
+            memory_high_livelocks: self.memory_high_livelocks(),
+            tier_protection: self.tier_protection(),
             psi: self.node.psi,
             resctrl: self.node.resctrl,
             sched_ext: self.node.sched_ext.clone(),
@@ -205,7 +231,35 @@ impl Host {
         }
     }
 
-    /// Whether the node has a knob: by what was tried out; where that said nothing, by the kubepods cgroup's own file.
+    /// Whether a value of a knob may hold processes up for ever on this kernel.
+    pub fn may_livelock(&self, knob: Knob, value: Value) -> bool {
+        knob == Knob::MemoryHigh && value != Value::Max && self.memory_high_livelocks()
+    }
+
+    /// Whether processes above their `memory.high` may reclaim without end on this kernel (Linux before 5.9, commit
+    /// b3ff92916af3). The release decides; a distribution's backport is not detected. A kernel whose release cannot be
+    /// read counts as fixed.
+    pub fn memory_high_livelocks(&self) -> bool {
+        let release = self.node.kernel_release.as_deref().and_then(parse::release);
+        release.is_some_and(|release| release < (5, 9))
+    }
+
+    /// The release of the kernel, as far as it is known.
+    pub fn kernel_release(&self) -> Option<&str> {
+        self.node.kernel_release.as_deref()
+    }
+
+    fn tier_protection(&self) -> Vec<(String, Knob, Value)> {
+        let held = |tier, knob| {
+            let path = self.tier_path(tier);
+            let value = self.peek_at(&path, knob).filter(|value| *value != Value::Number(0))?;
+            Some((path, knob, value))
+        };
+        let knobs = [Knob::MemoryMin, Knob::MemoryLow];
+        Tier::ALL.into_iter().flat_map(|tier| knobs.into_iter().filter_map(move |knob| held(tier, knob))).collect()
+    }
+
+    /// Whether the node has a knob: by the probe, else by the kubepods cgroup's own file.
     fn knob_support(&self, knob: Knob) -> Support {
         let row = knob_table::row(knob);
         let unavailable = |why: String| Support::Unavailable { why };
@@ -219,7 +273,7 @@ impl Host {
         match self.probe.knobs[knob_table::index(knob)] {
             Proof::Works => Support::Native,
             Proof::Refused(errno) => unavailable(format!("{file} refuses to be written: {errno}")),
-            _ if self.emulates(knob) => Support::Emulated { how: EMULATED },
+            _ if self.emulates(knob) => Support::Emulated { how: DESCRIPTION },
             Proof::Missing | Proof::Untried => {
                 let path = join(&self.tier_path(Tier::Guaranteed), file);
                 match self.backend.read_once(Area::Cgroup(tree), &path) {

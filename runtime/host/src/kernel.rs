@@ -4,24 +4,29 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::Duration;
 
 use cap_std::fs::{Dir, MetadataExt as _, OpenOptions, OpenOptionsExt as _};
 use qosm_model::unit::Bytes;
 use rustix::fs::OFlags;
-use rustix::process::{Resource, getpid, getrlimit};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Signal, getpid, getrlimit, kill_process, pidfd_open, pidfd_send_signal,
+};
 use slab::Slab;
 
 use crate::Directories;
-use crate::backend::{Access, Area, Backend, FileId, Lowering, SlowWrite};
-use crate::migration::{Job as MigrationJob, Run, Worker as Migrator, WorkerDirectories};
+use crate::backend::{Access, Area, Backend, Beyond, FileId, Lowering, SlowWrite, join};
+use crate::migration::{Job as MigrationJob, MoverClient, Run, Worker as Migrator, WorkerDirectories};
 use crate::mounts::Hierarchy;
 use crate::parse;
+use crate::processes::Ending;
 use crate::reclaim::Watermarks;
 use crate::reclaim::lower::{Lowered, lower};
 use crate::reclaim::reclaimer::{GroupId, ReclaimReport};
-use crate::reclaim::worker::{GroupFiles, RECLAIM, Worker};
+use crate::reclaim::worker::{GroupFiles, NodeFiles, RECLAIM, Worker};
 
 /// Descriptors that are left to the rest of the process.
 const RESERVED_FILES: u64 = 256;
@@ -29,21 +34,49 @@ const RESERVED_FILES: u64 = 256;
 /// Slow writes under way at once. More of them would only wait in line behind the first.
 const SLOW_WRITES: usize = 256;
 
-/// How long the caller waits for a slow write that may well be quick, before it goes on without it.
+/// How long the caller waits for a slow write to end quickly.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Kernel {
     directories: Directories,
     hierarchies: Vec<Dir>,
-    files: Slab<File>,
+    files: Slab<Arc<File>>,
     slow: Option<SlowWriter>,
-    migrations: Option<Migrator>,
+    migrations: Migrations,
     reclaim: Option<Worker>,
+}
+
+/// The thread or process that moves pages.
+enum Migrations {
+    /// No migration was requested yet.
+    NotYet,
+    /// A thread of this process.
+    Here(Migrator),
+    /// Another process.
+    Elsewhere(Box<MoverClient>),
 }
 
 impl Kernel {
     pub(crate) fn new(directories: Directories) -> Self {
-        Self { directories, hierarchies: Vec::new(), files: Slab::new(), slow: None, migrations: None, reclaim: None }
+        Self {
+            directories,
+            hierarchies: Vec::new(),
+            files: Slab::new(),
+            slow: None,
+            migrations: Migrations::NotYet,
+            reclaim: None,
+        }
+    }
+
+    pub(crate) fn use_page_mover(&mut self, mover: MoverClient) {
+        self.migrations = Migrations::Elsewhere(Box::new(mover));
+    }
+
+    pub(crate) fn page_mover(&self) -> Option<&MoverClient> {
+        match &self.migrations {
+            Migrations::Elsewhere(mover) => Some(mover),
+            Migrations::NotYet | Migrations::Here(_) => None,
+        }
     }
 
     pub(crate) fn handed_in(&self) -> &Directories {
@@ -55,6 +88,7 @@ impl Kernel {
             Area::Cgroup(place) => self.hierarchies.get(place).ok_or_else(|| io::ErrorKind::NotFound.into()),
             Area::Proc => Ok(&self.directories.proc),
             Area::Sys => Ok(&self.directories.sys),
+            Area::Kubelet => self.directories.kubelet.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into()),
         }
     }
 
@@ -118,6 +152,13 @@ impl Backend for Kernel {
         if metadata.is_dir() { Ok(metadata.ino()) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
+    fn is_linked(&self, area: Area, path: &str) -> bool {
+        let Ok(dir) = self.area(area) else { return false };
+        let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+        ends.map(|end| &path[..end])
+            .any(|part| dir.symlink_metadata(or_dot(part)).is_ok_and(|metadata| metadata.is_symlink()))
+    }
+
     fn make(&mut self, area: Area, path: &str) -> io::Result<()> {
         self.area(area)?.create_dir(path)
     }
@@ -128,7 +169,7 @@ impl Backend for Kernel {
 
     fn open(&mut self, area: Area, path: &str) -> io::Result<FileId> {
         let file = self.area(area)?.open(path)?.into_std();
-        FileId::of(self.files.insert(file)).ok_or(io::ErrorKind::QuotaExceeded.into())
+        FileId::of(self.files.insert(Arc::new(file))).ok_or(io::ErrorKind::QuotaExceeded.into())
     }
 
     fn handle(&self, area: Area, path: &str, access: Access) -> io::Result<File> {
@@ -138,6 +179,10 @@ impl Backend for Kernel {
             Access::ReadWrite => Ok(area.open_with(path, OpenOptions::new().read(true).write(true))?.into_std()),
             Access::Directory => Ok(area.open_dir(or_dot(path))?.into_std_file()),
         }
+    }
+
+    fn share(&self, file: FileId) -> Option<Arc<File>> {
+        self.files.get(file.place()).map(Arc::clone)
     }
 
     fn close(&mut self, file: FileId) {
@@ -169,9 +214,9 @@ impl Backend for Kernel {
         // Linux 6.16 and later skip the reclaim for such a descriptor; before, the flag means nothing and the thread waits.
         let file = self.open_to_write(area, path, OFlags::NONBLOCK)?;
         let fall = match lowering {
-            Some(Lowering { path, usage, to }) => {
+            Some(Lowering { path, usage, to, beyond }) => {
                 let directory = self.area(area)?.open_dir(&path)?;
-                Some(Fall { usage: directory.open(usage)?.into_std(), directory, to })
+                Some(Fall { usage: directory.open(usage)?.into_std(), directory, to, beyond })
             }
             None => None,
         };
@@ -179,7 +224,10 @@ impl Backend for Kernel {
             self.slow = Some(SlowWriter::start()?);
         }
         let Some(slow) = &mut self.slow else { return Ok(SlowWrite::Full) };
-        slow.write(Job { file, text: text.to_owned(), fall, ticket })
+        slow.write(
+            (area, path.to_owned()),
+            Job { file, text: text.to_owned(), fall, ticket, superseded: Arc::default() },
+        )
     }
 
     fn finished(&mut self) -> Vec<(u64, io::Result<()>)> {
@@ -187,30 +235,41 @@ impl Backend for Kernel {
     }
 
     fn migrate(&mut self, job: MigrationJob, run: Arc<Run>) -> io::Result<()> {
-        let worker = match &self.migrations {
-            Some(worker) => worker,
-            None => {
+        match &self.migrations {
+            Migrations::Elsewhere(mover) => mover.add(job, run),
+            Migrations::Here(worker) => worker.add(job, run),
+            Migrations::NotYet => {
                 let directories = WorkerDirectories {
                     cgroups: self.hierarchies.iter().map(Dir::try_clone).collect::<io::Result<_>>()?,
                     proc: self.directories.proc.try_clone()?,
                     sys: self.directories.sys.try_clone()?,
                 };
-                self.migrations.insert(Migrator::start(directories)?)
+                let worker = Migrator::start(directories)?;
+                let added = worker.add(job, run);
+                self.migrations = Migrations::Here(worker);
+                added
             }
-        };
-        worker.add(job, run)
+        }
     }
 
-    fn hold_watermarks(&mut self, area: Area, path: &str, group: GroupId, watermarks: Watermarks) -> io::Result<()> {
-        let files = GroupFiles::open(self.area(area)?.open_dir(path)?)?;
+    fn set_watermarks(&mut self, area: Area, path: &str, group: GroupId, watermarks: Watermarks) -> io::Result<()> {
+        let Area::Cgroup(tree) = area else { return Err(io::ErrorKind::NotFound.into()) };
+        let files = GroupFiles::open(self.area(area)?.open_dir(path)?, tree, path)?;
         let worker = match self.reclaim.take() {
             Some(worker) => worker,
-            None => Worker::start(self.directories.proc.open("zoneinfo").ok().map(cap_std::fs::File::into_std))?,
+            None => {
+                let proc = |name| self.directories.proc.open(name).ok().map(cap_std::fs::File::into_std);
+                Worker::start(NodeFiles {
+                    zoneinfo: proc("zoneinfo"),
+                    meminfo: proc("meminfo"),
+                    trees: self.hierarchies.iter().map(Dir::try_clone).collect::<io::Result<_>>()?,
+                })?
+            }
         };
-        self.reclaim.insert(worker).hold(group, watermarks, files)
+        self.reclaim.insert(worker).set(group, watermarks, files)
     }
 
-    fn release_watermarks(&mut self, group: GroupId) {
+    fn remove_watermarks(&mut self, group: GroupId) {
         if let Some(worker) = &self.reclaim {
             worker.release(group);
         }
@@ -228,6 +287,34 @@ impl Backend for Kernel {
         rustix::param::clock_ticks_per_second()
     }
 
+    fn signal(&mut self, area: Area, cgroup: &str, pid: u32, ending: Ending) -> io::Result<()> {
+        let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+        let signal = match ending {
+            Ending::Terminate => Signal::TERM,
+            Ending::Kill => Signal::KILL,
+        };
+        // The number may be another process's by now. The descriptor stays this one's, so it is looked up first.
+        let descriptor = match pidfd_open(number, PidfdFlags::empty()) {
+            Ok(descriptor) => Some(descriptor),
+            // Before Linux 5.3.
+            Err(Errno::NOSYS) => None,
+            Err(Errno::SRCH) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        };
+        let members = self.read_once(area, &join(cgroup, "cgroup.procs")).unwrap_or_default();
+        if !members.split(|&byte| byte == b'\n').any(|line| parse::number(line) == Some(pid.into())) {
+            return Ok(());
+        }
+        let sent = match &descriptor {
+            Some(descriptor) => pidfd_send_signal(descriptor, signal),
+            None => kill_process(number, signal),
+        };
+        match sent {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     fn file_budget(&self) -> usize {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         usize::try_from(limit.saturating_sub(RESERVED_FILES)).unwrap_or(usize::MAX)
@@ -243,6 +330,8 @@ struct Job {
     text: String,
     fall: Option<Fall>,
     ticket: u64,
+    /// Another value is to be written to the same file.
+    superseded: Arc<AtomicBool>,
 }
 
 /// What a bound that falls below current use needs besides its own file.
@@ -250,18 +339,20 @@ struct Fall {
     directory: Dir,
     usage: File,
     to: Bytes,
+    beyond: Beyond,
 }
 
 impl Job {
     fn run(&self) -> io::Result<()> {
         let Some(fall) = &self.fall else { return write_at_once(&self.file, self.text.as_bytes()) };
-        lower(&mut Falling { bound: &self.file, fall }, fall.to)
+        lower(&mut Falling { bound: &self.file, fall, superseded: &self.superseded }, fall.to, fall.beyond)
     }
 }
 
 struct Falling<'a> {
     bound: &'a File,
     fall: &'a Fall,
+    superseded: &'a AtomicBool,
 }
 
 impl Lowered for Falling<'_> {
@@ -281,18 +372,26 @@ impl Lowered for Falling<'_> {
     fn bound(&mut self, bound: Bytes) -> io::Result<()> {
         write_at_once(self.bound, bound.0.to_string().as_bytes())
     }
+
+    fn is_superseded(&self) -> bool {
+        self.superseded.load(Ordering::Relaxed)
+    }
 }
 
 /// One thread that may stall, for writes that reclaim memory in the writer: lowering `memory.high` below current use, in steps.
-/// Writes to one file keep their order. The thread ends with the host, or after the write that it is stuck in.
+/// Writes to one file keep their order; a bound that still comes down when another is to be written stops where it is. The thread ends
+/// with the host, or after the write that it is stuck in.
 struct SlowWriter {
     jobs: SyncSender<Job>,
+    /// For each write under way: its ticket, its file, and the channel that announces a later write.
+    files: Vec<(u64, (Area, String), Arc<AtomicBool>)>,
     results: Receiver<(u64, io::Result<()>)>,
     ready: Vec<(u64, io::Result<()>)>,
     under_way: usize,
 }
 
 impl SlowWriter {
+    #[expect(clippy::disallowed_methods, reason = "some writes take the kernel seconds, and the loop does not wait")]
     fn start() -> io::Result<Self> {
         let (jobs, queue) = mpsc::sync_channel::<Job>(SLOW_WRITES);
         let (done, results) = mpsc::channel();
@@ -304,14 +403,20 @@ impl SlowWriter {
                 }
             }
         })?;
-        Ok(Self { jobs, results, ready: Vec::new(), under_way: 0 })
+        Ok(Self { jobs, files: Vec::new(), results, ready: Vec::new(), under_way: 0 })
     }
 
-    fn write(&mut self, job: Job) -> io::Result<SlowWrite> {
-        let ticket = job.ticket;
+    fn write(&mut self, file: (Area, String), job: Job) -> io::Result<SlowWrite> {
+        let (ticket, superseded) = (job.ticket, Arc::clone(&job.superseded));
         let alone = self.under_way == 0;
         match self.jobs.try_send(job) {
-            Ok(()) => self.under_way += 1,
+            Ok(()) => {
+                for (_, _, earlier) in self.files.iter().filter(|(_, of, _)| *of == file) {
+                    earlier.store(true, Ordering::Relaxed);
+                }
+                self.files.push((ticket, file, superseded));
+                self.under_way += 1;
+            }
             Err(TrySendError::Full(_)) => return Ok(SlowWrite::Full),
             Err(TrySendError::Disconnected(_)) => return Err(io::ErrorKind::BrokenPipe.into()),
         }
@@ -320,7 +425,7 @@ impl SlowWriter {
         }
         match self.results.recv_timeout(PATIENCE) {
             Ok((of, result)) => {
-                self.under_way -= 1;
+                self.ended(of);
                 if of == ticket {
                     return result.map(|()| SlowWrite::Done);
                 }
@@ -334,9 +439,58 @@ impl SlowWriter {
     fn finished(&mut self) -> Vec<(u64, io::Result<()>)> {
         let mut finished = std::mem::take(&mut self.ready);
         while let Ok(result) = self.results.try_recv() {
-            self.under_way = self.under_way.saturating_sub(1);
+            self.ended(result.0);
             finished.push(result);
         }
         finished
+    }
+
+    fn ended(&mut self, ticket: u64) {
+        self.under_way = self.under_way.saturating_sub(1);
+        self.files.retain(|(of, ..)| *of != ticket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    #[test]
+    fn a_stalling_write_does_not_block_and_its_end_is_reported() {
+        // A full pipe: a write to it stalls until it is read.
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut writer = File::from(OwnedFd::from(writer));
+        rustix::fs::fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+        let mut room = 0;
+        while let Ok(written) = writer.write(&[0; 4096]) {
+            room += written;
+        }
+        rustix::fs::fcntl_setfl(&writer, OFlags::empty()).unwrap();
+        let job = |ticket, file: &File| Job {
+            file: file.try_clone().unwrap(),
+            text: "1".to_owned(),
+            fall: None,
+            ticket,
+            superseded: Arc::default(),
+        };
+        let quick = tempfile::tempfile().unwrap();
+        let mut slow = SlowWriter::start().unwrap();
+        let write = |slow: &mut SlowWriter, ticket: u64, file: &File| {
+            slow.write((Area::Proc, ticket.to_string()), job(ticket, file)).unwrap()
+        };
+        assert!(matches!(write(&mut slow, 1, &writer), SlowWrite::Queued));
+        assert!(matches!(write(&mut slow, 2, &quick), SlowWrite::Queued), "it comes after the first");
+        assert!(slow.finished().is_empty());
+        reader.read_exact(&mut vec![0; room]).unwrap();
+        let mut ended = Vec::new();
+        while ended.len() < 2 {
+            ended.extend(slow.finished());
+            std::thread::yield_now();
+        }
+        assert!(ended.iter().all(|(_, result)| result.is_ok()), "{ended:?}");
+        assert_eq!(ended.iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), [1, 2]);
     }
 }

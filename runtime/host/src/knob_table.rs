@@ -1,5 +1,5 @@
-//! The knob table: for each knob the files, encoding, range, kernel and rules. Whoever wants to know what the host does with
-//! a knob reads it here; the code only carries the rows out.
+//! The knob table: for each knob the files, encoding, range, kernel and rules. It describes all that the host does with
+//! a knob; the code only carries the rows out.
 //!
 //! Sources: Linux `Documentation/admin-guide/cgroup-v2.rst` and `Documentation/scheduler/sched-bwc.rst`; Alibaba Cloud
 //! Linux' manual pages on memcg QoS for cgroup v1, backend asynchronous reclaim, global minimum watermark rating, OOM
@@ -7,11 +7,12 @@
 
 use std::ops::RangeInclusive;
 
-use qosm_model::knob::{DEFAULT_WEIGHT, Knob, Level, Value};
+use qosm_model::cpus::MAX_CPUS;
+use qosm_model::knob::{DEFAULT_WEIGHT, IDLE_WEIGHT, Knob, Level, Value};
 use qosm_model::numa::list_text;
 
 use crate::mounts::{CgroupVersion, Controller};
-use crate::weight::{self, FEWEST_SHARES, MOST_SHARES};
+use crate::weight::{self, MAX_SHARES, MIN_SHARES};
 
 /// How a file spells a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,9 @@ pub enum Encoding {
     /// A bit for each number of a list such as `0-1,3`. On v2 an empty list stands for no bound; v1 refuses it while the cgroup has
     /// processes, and has none there.
     Bits,
+    /// A list of CPUs such as `0-1,3`. An empty list stands for those of the cgroup above on v2; v1 refuses it while the cgroup has
+    /// processes, so there the list above is written out.
+    Cpus,
 }
 
 /// What the kernel, or the meaning of a value, asks between a cgroup and its ancestors.
@@ -42,6 +46,9 @@ pub enum HierarchyRule {
     WithinParentOnV1,
     /// Accepted in any order, but binds only as far as every ancestor grants it.
     CappedByAncestors,
+    /// v1 refuses a cgroup what the one above does not have (`EACCES`), and keeps what the groups below have (`EBUSY`). v2 takes what
+    /// both have, and all that the cgroup above has where that is nothing.
+    WithinParent,
     /// Each cgroup for itself.
     None,
 }
@@ -59,11 +66,41 @@ pub enum Group {
     Oom,
     /// Page cache limit: size and mode before the switch.
     PageCache,
-    /// Where memory may lie.
+    /// Where memory may lie, and on which CPUs processes may run.
     Cpuset,
     /// Weight and `cpu.idle`. While `cpu.idle` is 1 the kernel takes no weight (`EINVAL`), and setting it either way replaces the one
     /// that was there: `cpu.idle` always goes first.
     Weight,
+    /// What may be used of memory.
+    Limit,
+}
+
+/// A knob whose value the kernel replaces while another one is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mask {
+    /// The other knob; on levels where it is not set nothing is masked.
+    pub by: Knob,
+    /// Its value that masks.
+    pub when: Value,
+    /// What the masked knob shows meanwhile.
+    pub shows: Value,
+    /// The value that the kernel restores when the mask ends; no writer chose it.
+    pub leaves: Value,
+}
+
+/// What of a pod's specification the kubelet, or the runtime for it, writes into a knob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpecifiedBy {
+    /// The CPU limit.
+    CpuLimit,
+    /// The CPU request.
+    CpuRequest,
+    /// Memory request and limit, where MemoryQoS is on.
+    Memory,
+    /// The memory limit.
+    MemoryLimit,
+    /// Nothing of it, but the kubelet's CPU manager chooses it.
+    CpuManager,
 }
 
 /// One knob.
@@ -101,6 +138,17 @@ pub struct KnobRow {
     pub slow: bool,
     /// What can be done where it is missing.
     pub instead: Option<&'static str>,
+    /// The knob of the same cgroup that has to be worked out together with this one: a burst with its quota, a weight with
+    /// `cpu.idle`. It holds both ways.
+    pub partner: Option<Knob>,
+    /// What replaces its value.
+    pub masked: Option<Mask>,
+    /// While it is set the kernel takes no smaller or no other value of its partner.
+    pub holds_back_partner: bool,
+    /// The part of the pod's specification that its value follows from.
+    pub specified_by: Option<SpecifiedBy>,
+    /// Whether systemd's daemon-reload or a kubelet's sync puts the default back.
+    pub is_reset_by_others: bool,
 }
 
 const ALL_LEVELS: &[Level] = &[Level::Tier, Level::Pod, Level::Container];
@@ -145,6 +193,11 @@ const fn alibaba(
         raise_order,
         slow: false,
         instead: None,
+        partner: None,
+        masked: None,
+        holds_back_partner: false,
+        specified_by: None,
+        is_reset_by_others: false,
     }
 }
 
@@ -166,6 +219,11 @@ const fn protection(knob: Knob, file: &'static str, default: Value, raise_order:
         raise_order,
         slow,
         instead: None,
+        partner: None,
+        masked: None,
+        holds_back_partner: false,
+        specified_by: Some(SpecifiedBy::Memory),
+        is_reset_by_others: true,
     }
 }
 
@@ -195,16 +253,24 @@ const fn bandwidth(
         raise_order,
         slow: false,
         instead: None,
+        partner: Some(Knob::CfsBurst),
+        masked: None,
+        holds_back_partner: false,
+        specified_by: Some(SpecifiedBy::CpuLimit),
+        is_reset_by_others: true,
     }
 }
 
 /// One row a knob, in the order of [`Knob::ALL`].
-pub static TABLE: [KnobRow; 17] = [
+pub static TABLE: [KnobRow; 19] = [
     bandwidth(Knob::CfsQuota, "cpu.cfs_quota_us", "cpu.max", Encoding::Quota, 1000..=MAX_RUNTIME_MICROS, Value::Max, 0),
     KnobRow {
         kernel: BURST,
         hierarchy: HierarchyRule::None,
         instead: Some("the quota can be raised while a container is throttled"),
+        partner: Some(Knob::CfsQuota),
+        holds_back_partner: true,
+        specified_by: None,
         ..bandwidth(
             Knob::CfsBurst,
             "cpu.cfs_burst_us",
@@ -287,6 +353,34 @@ pub static TABLE: [KnobRow; 17] = [
         raise_order: 0,
         slow: false,
         instead: Some("pages can be moved again and again, with an interval"),
+        partner: None,
+        masked: None,
+        holds_back_partner: false,
+        specified_by: None,
+        is_reset_by_others: false,
+    },
+    KnobRow {
+        knob: Knob::CpusetCpus,
+        controller: Controller::Cpuset,
+        levels: ALL_LEVELS,
+        not_elsewhere: None,
+        v1: "cpuset.cpus",
+        v2: "cpuset.cpus",
+        encoding: Encoding::Cpus,
+        range: 0..=0,
+        unlimited: true,
+        default: Value::Max,
+        kernel: "the controller cpuset, on v2 since Linux 5.0 and turned on in cgroup.subtree_control of every cgroup above",
+        hierarchy: HierarchyRule::WithinParent,
+        group: Group::Cpuset,
+        raise_order: 1,
+        slow: false,
+        instead: Some("a CFS quota bounds the sum of CPU time"),
+        partner: None,
+        masked: None,
+        holds_back_partner: false,
+        specified_by: Some(SpecifiedBy::CpuManager),
+        is_reset_by_others: false,
     },
     KnobRow {
         knob: Knob::CpuWeight,
@@ -305,6 +399,11 @@ pub static TABLE: [KnobRow; 17] = [
         raise_order: 1,
         slow: false,
         instead: None,
+        partner: Some(Knob::CpuIdle),
+        masked: Some(Mask { by: Knob::CpuIdle, when: Value::Number(1), shows: IDLE_WEIGHT, leaves: DEFAULT_WEIGHT }),
+        holds_back_partner: false,
+        specified_by: Some(SpecifiedBy::CpuRequest),
+        is_reset_by_others: true,
     },
     KnobRow {
         knob: Knob::CpuIdle,
@@ -325,6 +424,36 @@ pub static TABLE: [KnobRow; 17] = [
         raise_order: 0,
         slow: false,
         instead: Some("the lowest weight is set in its place"),
+        partner: Some(Knob::CpuWeight),
+        masked: None,
+        holds_back_partner: true,
+        specified_by: None,
+        is_reset_by_others: true,
+    },
+    KnobRow {
+        knob: Knob::MemoryMax,
+        controller: Controller::Memory,
+        levels: &[Level::Pod, Level::Container],
+        not_elsewhere: Some(
+            "the OOM killer would choose among all pods; a bound by memory.high slows them down instead",
+        ),
+        v1: "memory.limit_in_bytes",
+        v2: "memory.max",
+        encoding: Encoding::Bytes,
+        range: 0..=i64::MAX,
+        unlimited: true,
+        default: Value::Max,
+        kernel: "the controller memory",
+        hierarchy: HierarchyRule::CappedByAncestors,
+        group: Group::Limit,
+        raise_order: 0,
+        slow: true,
+        instead: None,
+        partner: None,
+        masked: None,
+        holds_back_partner: false,
+        specified_by: Some(SpecifiedBy::MemoryLimit),
+        is_reset_by_others: true,
     },
 ];
 
@@ -351,12 +480,69 @@ pub(crate) fn index(knob: Knob) -> usize {
         Knob::PageCacheLimitSize => 12,
         Knob::PageCacheReclaimSync => 13,
         Knob::CpusetMems => 14,
-        Knob::CpuWeight => 15,
-        Knob::CpuIdle => 16,
+        Knob::CpusetCpus => 15,
+        Knob::CpuWeight => 16,
+        Knob::CpuIdle => 17,
+        Knob::MemoryMax => 18,
     }
 }
 
 impl KnobRow {
+    /// Whether a child has no more of it than every group above grants: protection, as opposed to a limit.
+    pub fn is_granted_from_above(&self) -> bool {
+        self.hierarchy == HierarchyRule::CappedByAncestors && self.default == Value::Number(0)
+    }
+
+    /// Whether it is the CFS quota, which is read at each tick.
+    pub fn is_quota(&self) -> bool {
+        self.encoding == Encoding::Quota
+    }
+
+    /// Whether it is a list of CPUs.
+    pub fn is_cpu_list(&self) -> bool {
+        self.encoding == Encoding::Cpus
+    }
+
+    /// Whether it bounds the CPU time of a cgroup: by a quota or by CPUs.
+    pub fn limits_cpu(&self) -> bool {
+        self.is_quota() || self.is_cpu_list()
+    }
+
+    /// Whether cgroup v1 refuses a cgroup more of it than the one above has.
+    pub fn is_within_parent(&self) -> bool {
+        matches!(self.hierarchy, HierarchyRule::WithinParent | HierarchyRule::WithinParentOnV1)
+    }
+
+    /// Whether the kernel keeps it at or below the quota of the same cgroup.
+    pub fn is_within_quota(&self) -> bool {
+        self.group == Group::Bandwidth && !self.is_quota()
+    }
+
+    /// The knob that this one masks.
+    pub fn masks(&self) -> Option<Knob> {
+        self.partner.filter(|&partner| row(partner).masked.is_some_and(|mask| mask.by == self.knob))
+    }
+
+    /// Whether it is masked or masks: writing either of the two replaces the other.
+    pub fn is_of_a_mask(&self) -> bool {
+        self.masked.is_some() || self.masks().is_some()
+    }
+
+    /// Whether a value is the one that stands there while another knob masks this one.
+    pub fn is_masked_as(&self, value: Value) -> bool {
+        self.masked.is_some_and(|mask| mask.shows == value)
+    }
+
+    /// Whether a value is the kernel's own, put there when the mask ended.
+    pub fn is_left_by_mask(&self, before: Value, found: Value) -> bool {
+        self.masked.is_some_and(|mask| mask.shows == before && mask.leaves == found)
+    }
+
+    /// What others put back when they set everything to its default.
+    pub fn reset_value(&self) -> Option<Value> {
+        self.is_reset_by_others.then_some(self.default)
+    }
+
     /// The file on a hierarchy of this version.
     pub fn file(&self, version: CgroupVersion) -> &'static str {
         match version {
@@ -370,7 +556,8 @@ impl KnobRow {
         match (value, self.encoding, version) {
             (Value::Number(bits), Encoding::Bits, _) => list_text((0..63).filter(|bit| (bits >> bit) & 1 == 1)),
             // Nothing at all would not be written.
-            (Value::Max, Encoding::Bits, _) => "\n".to_owned(),
+            (Value::Max, Encoding::Bits | Encoding::Cpus, _) => "\n".to_owned(),
+            (Value::Cpus(cpus), ..) => cpus.to_string(),
             (Value::Number(weight), Encoding::Weight, CgroupVersion::V1) => weight::shares(weight).to_string(),
             (Value::Shares(shares), Encoding::Weight, CgroupVersion::V2) => weight::nearest(shares).to_string(),
             (Value::Number(number) | Value::Shares(number), ..) => number.to_string(),
@@ -378,12 +565,12 @@ impl KnobRow {
             (Value::Max, Encoding::Quota | Encoding::Bytes, CgroupVersion::V2) if self.unlimited => "max".to_owned(),
             // Not every v1 kernel with these files takes the word; each takes the largest number and reads it as unlimited.
             (Value::Max, Encoding::Bytes, _) => i64::MAX.to_string(),
-            (Value::Max, Encoding::Weight, CgroupVersion::V1) => MOST_SHARES.to_string(),
+            (Value::Max, Encoding::Weight, CgroupVersion::V1) => MAX_SHARES.to_string(),
             (Value::Max, ..) => self.range.end().to_string(),
         }
     }
 
-    /// The value as the kernel will hold it: bytes in whole pages, and what cannot be told from unlimited as unlimited.
+    /// The value as the kernel will read it back: bytes in whole pages, and very large ones as unlimited.
     pub fn rounded(&self, value: Value, page: i64) -> Value {
         match value {
             Value::Number(bytes) if self.encoding == Encoding::Bytes && bytes >= 0 => {
@@ -397,7 +584,7 @@ impl KnobRow {
         }
     }
 
-    /// Why it cannot be had without its file, and what would help.
+    /// Why it is unsupported without its file, and what would help.
     pub(crate) fn lacking(&self, what: &str) -> String {
         let mut why = format!("{what}; needs {}", self.kernel);
         if let Some(instead) = self.instead {
@@ -410,16 +597,18 @@ impl KnobRow {
     /// Whether a value may be written at all.
     pub fn accepts(&self, value: Value) -> bool {
         match value {
-            Value::Number(number) => self.range.contains(&number),
-            Value::Shares(shares) => {
-                self.encoding == Encoding::Weight && (FEWEST_SHARES..=MOST_SHARES).contains(&shares)
-            }
+            Value::Number(number) => self.encoding != Encoding::Cpus && self.range.contains(&number),
+            Value::Shares(shares) => self.encoding == Encoding::Weight && (MIN_SHARES..=MAX_SHARES).contains(&shares),
+            Value::Cpus(cpus) => self.encoding == Encoding::Cpus && !cpus.is_empty(),
             Value::Max => self.unlimited,
         }
     }
 
     /// What may be written, in words.
     pub fn allowed(&self) -> String {
+        if self.encoding == Encoding::Cpus {
+            return format!("at least one CPU, by numbers below {MAX_CPUS}");
+        }
         let (least, most) = (self.range.start(), self.range.end());
         match (self.unlimited, *most == i64::MAX) {
             (true, true) => format!("{least} or more, or max"),
@@ -438,6 +627,51 @@ pub(crate) fn unlimited_bytes(page: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn cpus(list: &str) -> Value {
+        Value::Cpus(list.parse().unwrap())
+    }
+
+    #[test]
+    fn partners_are_partners_of_each_other_and_one_of_them_holds_the_other_back() {
+        for row in &TABLE {
+            let Some(partner) = row.partner.map(super::row) else {
+                assert!(row.masked.is_none() && !row.holds_back_partner, "{}", row.knob);
+                continue;
+            };
+            assert_eq!(partner.partner, Some(row.knob));
+            assert_eq!(partner.group, row.group, "{}", row.knob);
+            assert_ne!(row.holds_back_partner, partner.holds_back_partner, "{}", row.knob);
+        }
+    }
+
+    #[test]
+    fn a_masked_knob_shows_what_its_mask_says_and_is_left_by_it() {
+        let [weight, idle] = [row(Knob::CpuWeight), row(Knob::CpuIdle)];
+        assert_eq!((idle.masks(), weight.masks()), (Some(Knob::CpuWeight), None));
+        assert!(weight.is_masked_as(IDLE_WEIGHT) && !weight.is_masked_as(DEFAULT_WEIGHT));
+        assert!(weight.is_left_by_mask(IDLE_WEIGHT, DEFAULT_WEIGHT));
+        assert!(!weight.is_left_by_mask(DEFAULT_WEIGHT, IDLE_WEIGHT));
+        let of_a_mask: Vec<_> = TABLE.iter().filter(|row| row.is_of_a_mask()).map(|row| row.knob).collect();
+        assert_eq!(of_a_mask, [Knob::CpuWeight, Knob::CpuIdle]);
+    }
+
+    #[test]
+    fn protection_is_granted_from_above_and_a_bound_is_not() {
+        let granted: Vec<_> = TABLE.iter().filter(|row| row.is_granted_from_above()).map(|row| row.knob).collect();
+        assert_eq!(granted, [Knob::MemoryMin, Knob::MemoryLow]);
+        let within_quota: Vec<_> = TABLE.iter().filter(|row| row.is_within_quota()).map(|row| row.knob).collect();
+        assert_eq!(within_quota, [Knob::CfsBurst]);
+    }
+
+    #[test]
+    fn quota_and_cpu_list_limit_cpu_and_are_within_what_the_parent_has() {
+        let quota_and_cpus = [Knob::CfsQuota, Knob::CpusetCpus];
+        let of = |is: fn(&KnobRow) -> bool| TABLE.iter().filter(|row| is(row)).map(|row| row.knob).collect::<Vec<_>>();
+        assert_eq!(of(KnobRow::limits_cpu), quota_and_cpus);
+        assert_eq!(of(KnobRow::is_within_parent), quota_and_cpus);
+        assert_eq!(of(KnobRow::is_cpu_list), [Knob::CpusetCpus]);
+    }
 
     #[test]
     fn has_a_row_for_every_knob_in_its_place() {
@@ -464,6 +698,10 @@ mod tests {
             (Knob::CpusetMems, V1, Value::Number(0b1011), "0-1,3"),
             (Knob::CpusetMems, V2, Value::Number(i64::MAX), "0-62"),
             (Knob::CpusetMems, V2, Value::Max, "\n"),
+            (Knob::CpusetCpus, V1, cpus("0-1,70"), "0-1,70"),
+            (Knob::CpusetCpus, V2, Value::Max, "\n"),
+            (Knob::MemoryMax, V2, Value::Max, "max"),
+            (Knob::MemoryMax, V1, Value::Max, "9223372036854775807"),
             (Knob::CpuWeight, V1, Value::Number(100), "1024"),
             (Knob::CpuWeight, V1, Value::Number(1), "10"),
             (Knob::CpuWeight, V1, Value::Number(10_000), "102400"),
@@ -497,6 +735,13 @@ mod tests {
             (Knob::PageCacheLimitSize, Value::Max, false),
             (Knob::CpusetMems, Value::Number(0), false),
             (Knob::CpusetMems, Value::Number(2), true),
+            (Knob::CpusetCpus, Value::Number(0), false),
+            (Knob::CpusetCpus, cpus(""), false),
+            (Knob::CpusetCpus, cpus("1023"), true),
+            (Knob::CpusetCpus, Value::Max, true),
+            (Knob::CpusetMems, cpus("1"), false),
+            (Knob::MemoryMax, Value::Number(-1), false),
+            (Knob::MemoryMax, Value::Max, true),
             (Knob::CpuWeight, Value::Number(0), false),
             (Knob::CpuWeight, Value::Number(1), true),
             (Knob::CpuWeight, Value::Number(10_001), false),

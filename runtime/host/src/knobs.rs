@@ -7,15 +7,15 @@ use qosm_model::numa::list_text;
 use qosm_model::unit::Bytes;
 use rustix::io::Errno;
 
-use crate::backend::{Area, Backend as _, Lowering, SlowWrite, join};
-use crate::emulation::EMULATED;
+use crate::backend::{Area, Backend as _, Beyond, Lowering, SlowWrite, join};
 use crate::error::{self, HostError, errno_name};
 use crate::knob_table::{self, Encoding, Group, KnobRow};
-use crate::mounts::CgroupVersion;
-use crate::parking::Refusal;
+use crate::mounts::{CgroupVersion, Controller};
 use crate::plan::Step;
 use crate::probe::{BurstRule, Proof};
+use crate::software_watermarks::DESCRIPTION;
 use crate::targets::CgroupFile;
+use crate::write_backoff::Refusal;
 use crate::{Host, parse};
 
 /// Whether a knob can be turned.
@@ -30,7 +30,7 @@ pub enum Support {
     },
     /// Not at all, or not for now.
     Unavailable {
-        /// What is missing, or what the kernel said.
+        /// What is missing, or the kernel's error.
         why: String,
     },
 }
@@ -60,13 +60,14 @@ pub struct KnobFile {
 pub enum Executed {
     /// Written; the kernel now reads this.
     Done(Value),
-    /// Being written by a thread that may stall; [`Host::finished`] tells how it ended.
+    /// A thread that may stall writes it; [`Host::finished`] returns the result.
     Pending,
 }
 
 /// A slow write that is under way.
 pub(crate) struct PendingWrite {
     target: Target,
+    cgroup: String,
     knob: Knob,
     value: Value,
     identity: Option<u64>,
@@ -80,7 +81,7 @@ impl Host {
     /// [`HostError::NotAttached`], [`HostError::Gone`], [`HostError::Unsupported`], [`HostError::Parse`], [`HostError::Read`].
     pub fn read(&mut self, target: Target, knob: Knob) -> Result<Value, HostError> {
         if self.emulates(knob) {
-            return self.emulated_value(target, knob);
+            return self.software_watermark(target, knob);
         }
         let row = knob_table::row(knob);
         let file = CgroupFile::Knob(knob);
@@ -88,9 +89,13 @@ impl Host {
         let version = self.knob_version(row);
         match parse::knob(row.encoding, version, self.page(), &self.buffer[..length]) {
             Some(Value::Number(nodes)) if knob == Knob::CpusetMems => {
-                // All that there is to have is no bound, however it is spelled.
+                // A list of all nodes is no bound, however it is spelled.
                 let all = self.mems_above(target).and_then(|all| parse::numa::mask(&all));
                 Ok(if all.is_some_and(|all| all & !nodes == 0) { Value::Max } else { Value::Number(nodes) })
+            }
+            // v2: likewise, which is what stands where a cgroup with processes lost a set of its own.
+            Some(Value::Cpus(cpus)) if version == CgroupVersion::V2 && self.possible_cpus().is_subset(&cpus) => {
+                Ok(Value::Max)
             }
             Some(printed) if knob == Knob::CpuWeight => Ok(self.weight_in_force(target, printed)),
             Some(value) => Ok(value),
@@ -102,7 +107,7 @@ impl Host {
     /// has proved.
     pub fn support(&mut self, target: Target, knob: Knob) -> Support {
         match self.prove(target, knob) {
-            Ok(()) if self.emulates(knob) => Support::Emulated { how: EMULATED },
+            Ok(()) if self.emulates(knob) => Support::Emulated { how: DESCRIPTION },
             Ok(()) => Support::Native,
             Err(HostError::Unsupported { why, .. }) => Support::Unavailable { why },
             Err(other) => Support::Unavailable { why: other.to_string() },
@@ -120,6 +125,8 @@ impl Host {
             && !row.slow
             && !self.emulates(knob)
             && (knob, value) != (Knob::CpuWeight, IDLE_WEIGHT)
+            // On v1 that writes the list of the group above.
+            && (knob, value) != (Knob::CpusetCpus, Value::Max)
         {
             self.write_value(target, knob, value).map_err(|source| self.refused(target, knob, value, source))?;
             self.probe.knobs[knob_table::index(knob)] = Proof::Works;
@@ -131,9 +138,9 @@ impl Host {
     pub(crate) fn usable(&self, target: Target, knob: Knob, value: Option<Value>) -> Result<(), HostError> {
         let row = knob_table::row(knob);
         let file = CgroupFile::Knob(knob);
-        if let Some(Refusal { value, errno, plans_left }) = self.parking.refusal(target, knob, value) {
+        if let Some(Refusal { value, errno, plans_left }) = self.write_backoff.refusal(target, knob, value) {
             let path = self.file_path_or_name(target, file);
-            return Err(HostError::Parked { target, knob, value, path, errno, plans_left });
+            return Err(HostError::BackedOff { target, knob, value: Box::new(value), path, errno, plans_left });
         }
         let what = || row.file(self.knob_version(row)).to_owned();
         if !row.levels.contains(&target.level()) {
@@ -166,7 +173,7 @@ impl Host {
     /// A knob's file on this target, or the one through which it is emulated; `None` when the target is not attached or the controller not mounted.
     pub fn file(&self, target: Target, knob: Knob) -> Option<KnobFile> {
         if self.emulates(knob) {
-            return self.emulation_file(target);
+            return self.software_watermark_file(target);
         }
         let row = knob_table::row(knob);
         let path = self.file_path(target, CgroupFile::Knob(knob))?;
@@ -184,19 +191,20 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// [`HostError::Refused`] with the kernel's answer, after which the value (or the knob, where it never took any) is left alone
-    /// for a while; [`HostError::Gone`], [`HostError::Unsupported`], [`HostError::ReadOnly`], [`HostError::Busy`],
-    /// [`HostError::NotAttached`], [`HostError::NotIdle`] for the weight of an idle cgroup that is none, and what [`Host::read`] has if the value cannot be read back.
+    /// [`HostError::Refused`] with the kernel's answer, after which the value (or the knob, where it never accepted
+    /// any) is not written for some plans; [`HostError::Gone`], [`HostError::Unsupported`], [`HostError::ReadOnly`],
+    /// [`HostError::Busy`], [`HostError::NotAttached`], [`HostError::NotIdle`] for the weight of a cgroup that is not
+    /// idle, and the errors of [`Host::read`] if the value cannot be read back.
     pub fn execute(&mut self, step: &Step) -> Result<Executed, HostError> {
         let Step { target, knob, to, .. } = *step;
         if self.emulates(knob) {
-            return self.emulate(target, knob, to).map(Executed::Done);
+            return self.set_software_watermark(target, knob, to).map(Executed::Done);
         }
         if (knob, to) == (Knob::CpuWeight, IDLE_WEIGHT) {
             return self.take_idle_weight(target);
         }
         let row = knob_table::row(knob);
-        let queued = self.pending.values().any(|pending| (pending.target, pending.knob) == (target, knob));
+        let queued = self.is_under_way(target, knob);
         let falls = row.slow && self.would_reclaim(step);
         if queued || falls {
             if !self.write_slowly(target, knob, to, falls)? {
@@ -209,11 +217,46 @@ impl Host {
         self.read(target, knob).map(Executed::Done)
     }
 
-    /// The slow writes that ended since the last call, with what the kernel reads now. In the simulation there are none.
+    /// Whether a slow write of this knob is under way. The cgroup decides, whichever target it is attached as: the
+    /// pending write must not overwrite a later value.
+    pub(crate) fn is_under_way(&self, target: Target, knob: Knob) -> bool {
+        let Some(attached) = self.targets.get(&target).filter(|_| !self.pending.is_empty()) else { return false };
+        self.pending.values().any(|pending| (&*pending.cgroup, pending.knob) == (&*attached.path, knob))
+    }
+
+    /// Pending writes in a cgroup count for the target that it was attached as last.
+    pub(crate) fn take_pending(&mut self, target: Target) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let identity = self.identity(target);
+        let Some(attached) = self.targets.get(&target) else { return };
+        for pending in self.pending.values_mut() {
+            if pending.cgroup == attached.path && pending.identity == identity {
+                pending.target = target;
+            }
+        }
+    }
+
+    /// The slow writes that are under way.
+    pub fn under_way(&self) -> Vec<(Target, Knob)> {
+        let mut under_way: Vec<_> = self.pending.values().map(|pending| (pending.target, pending.knob)).collect();
+        under_way.sort_unstable();
+        under_way.dedup();
+        under_way
+    }
+
+    /// The slow writes that ended since the last call, with the value that the kernel reads now. A write that was
+    /// followed by another of the same knob is left out; the last one is returned when it has ended. The simulation has
+    /// none unless they are [stalled](crate::simulated::Simulation::stall_slow_writes).
     pub fn finished(&mut self) -> Vec<(Target, Knob, Result<Value, HostError>)> {
         let mut results = Vec::new();
         for (ticket, result) in self.backend.finished() {
-            let Some(PendingWrite { target, knob, value, identity }) = self.pending.remove(&ticket) else { continue };
+            let Some(ended) = self.pending.remove(&ticket) else { continue };
+            if self.pending.values().any(|later| (&later.cgroup, later.knob) == (&ended.cgroup, ended.knob)) {
+                continue;
+            }
+            let PendingWrite { target, knob, value, identity, .. } = ended;
             let result = match result {
                 _ if self.identity(target) != identity => {
                     Err(HostError::Gone { path: self.attached_path(target).unwrap_or_default().to_owned() })
@@ -231,6 +274,13 @@ impl Host {
 
     fn write_value(&mut self, target: Target, knob: Knob, value: Value) -> io::Result<()> {
         let text = self.encode(target, knob, value);
+        // v1 has no cgroup follow the one above: it gets the same list. An empty one would keep every process out.
+        if (knob, value) == (Knob::CpusetCpus, Value::Max)
+            && self.hierarchies.version(Controller::Cpuset) == Some(CgroupVersion::V1)
+            && let Some(all) = self.cpus_above(target)
+        {
+            return self.write(target, knob, &all.to_string());
+        }
         match self.write(target, knob, &text) {
             // A cgroup with processes cannot be left without nodes of its own, so it gets all that the one above has.
             Err(source) if (knob, value) == (Knob::CpusetMems, Value::Max) && error::is(&source, Errno::NOSPC) => {
@@ -238,6 +288,10 @@ impl Host {
                     Some(all) => self.write(target, knob, &list_text(all)),
                     None => Err(source),
                 }
+            }
+            // Nor without CPUs of its own. On v2 it may have all that there can be, those that come later too.
+            Err(source) if (knob, value) == (Knob::CpusetCpus, Value::Max) && error::is(&source, Errno::NOSPC) => {
+                self.write(target, knob, &self.possible_cpus().to_string())
             }
             written => written,
         }
@@ -260,7 +314,7 @@ impl Host {
         self.next_ticket += 1;
         let written = match self.place(target, knob) {
             Ok((area, path)) => {
-                let lowering = if falls { self.lowering(target, value) } else { None };
+                let lowering = if falls { self.lowering(target, knob, value) } else { None };
                 self.backend.write_slow(area, &path, &text, lowering, ticket)
             }
             Err(source) => Err(source),
@@ -269,7 +323,8 @@ impl Host {
             Ok(SlowWrite::Done) => Ok(true),
             Ok(SlowWrite::Queued) => {
                 let identity = self.identity(target);
-                self.pending.insert(ticket, PendingWrite { target, knob, value, identity });
+                let cgroup = self.attached_path(target).unwrap_or_default().to_owned();
+                self.pending.insert(ticket, PendingWrite { target, cgroup, knob, value, identity });
                 Ok(false)
             }
             Ok(SlowWrite::Full) => {
@@ -281,12 +336,17 @@ impl Host {
     }
 
     /// How a memory bound falls below what is in use.
-    fn lowering(&self, target: Target, value: Value) -> Option<Lowering> {
+    fn lowering(&self, target: Target, knob: Knob, value: Value) -> Option<Lowering> {
         let Value::Number(to) = value else { return None };
         let path = self.attached_path(target)?.to_owned();
         let usage = CgroupFile::MemoryUsage;
         let version = self.hierarchies.version(usage.controller())?;
-        Some(Lowering { path, usage: usage.name(version), to: Bytes(to.unsigned_abs()) })
+        let beyond = match (knob, version) {
+            (Knob::MemoryMax, CgroupVersion::V1) => Beyond::Refuses,
+            (Knob::MemoryMax, CgroupVersion::V2) => Beyond::Kills,
+            _ => Beyond::Throttles,
+        };
+        Some(Lowering { path, usage: usage.name(version), to: Bytes(to.unsigned_abs()), beyond })
     }
 
     fn write(&mut self, target: Target, knob: Knob, text: &str) -> io::Result<()> {
@@ -314,10 +374,10 @@ impl Host {
         {
             self.probe.burst_rule = BurstRule::Unbounded;
         }
-        if !self.parking.is_empty() {
+        if !self.write_backoff.is_empty() {
             self.reconsider(target, knob);
         }
-        self.parking.accepted(target, knob);
+        self.write_backoff.accepted(target, knob);
     }
 
     /// A refusal may have hung on the value that has just changed: of the same group on the same cgroup, or of a cgroup above or
@@ -326,7 +386,7 @@ impl Host {
         let group = knob_table::row(knob).group;
         let Some(path) = self.attached_path(target).map(str::to_owned) else { return };
         let targets = &self.targets;
-        self.parking.reconsider(|other, of| {
+        self.write_backoff.reconsider(|other, of| {
             let Some(other) = targets.get(&other) else { return true };
             knob_table::row(of).group == group && (is_below(&other.path, &path) || is_below(&path, &other.path))
         });
@@ -361,6 +421,11 @@ impl Host {
             }
         }
         let path = self.file_path_or_name(target, file);
+        if knob == Knob::MemoryMax && error::is(&source, Errno::BUSY) {
+            let usage = self.read_number(target, CgroupFile::MemoryUsage, "the memory in use").unwrap_or(0);
+            let stands = self.read(target, knob).unwrap_or(Value::Max);
+            return HostError::InUse { target, path, limit: Box::new(value), usage, stands: Box::new(stands) };
+        }
         if error::is(&source, Errno::ROFS) {
             return HostError::ReadOnly { path };
         }
@@ -373,10 +438,15 @@ impl Host {
         if learned {
             self.probe.burst_rule = BurstRule::BurstWithinQuota;
         } else if !passing.iter().any(|&passing| error::is(&source, passing)) {
-            self.parking.refused(target, knob, value, errno);
+            self.write_backoff.refused(target, knob, value, errno);
         }
         let value = row.encode(self.knob_version(row), value);
         HostError::Refused { target, knob, value, path, errno, source }
+    }
+
+    /// Version of the hierarchy that a knob is in; v2 where it is not mounted.
+    pub fn version_of(&self, knob: Knob) -> CgroupVersion {
+        self.knob_version(knob_table::row(knob))
     }
 
     pub(crate) fn knob_version(&self, row: &KnobRow) -> CgroupVersion {

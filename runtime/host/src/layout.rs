@@ -1,4 +1,5 @@
-//! What the kubelet and the runtimes call their cgroups. Pure functions over names; `search` looks whether they are there.
+//! The names that the kubelet and the runtimes give their cgroups. Pure functions over names; `search` checks which
+//! exist.
 //!
 //! Kubernetes: `pkg/kubelet/cm`, cgroup names of the systemd and cgroupfs drivers. systemd.slice(5) for nested slices.
 
@@ -17,7 +18,6 @@ impl std::fmt::Display for DriverSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Given => "as given",
-            Self::KubeletConfig => "from the kubelet's configuration",
             Self::Directory => "from the directory that is there",
             Self::Pods => "from the directory with more pods",
             Self::Assumed => "assumed: no kubepods here yet",
@@ -45,10 +45,8 @@ impl Driver {
 /// How the driver came to be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverSource {
-    /// The operator said it.
+    /// Configured by the operator.
     Given,
-    /// The kubelet's configuration says it.
-    KubeletConfig,
     /// There is a kubepods directory of one driver only.
     Directory,
     /// There are directories of both; this one has more pods.
@@ -60,66 +58,28 @@ pub enum DriverSource {
 /// What the operator knows about the layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayoutOptions {
-    /// The driver; `None` = find out.
+    /// The driver; `None` = detect it.
     pub driver: Option<Driver>,
     /// The kubelet's `cgroupRoot`; `/` is its default. With the systemd driver either form is taken: `/kubelet` or
     /// `/kubelet.slice`.
     pub cgroup_root: String,
-    /// Text of the kubelet's configuration, as its file (YAML) or `/configz` (JSON) has it. `cgroupDriver` and `cgroupRoot` are
-    /// taken from it where they are not given above.
-    pub kubelet_config: Option<String>,
 }
 
 impl Default for LayoutOptions {
     fn default() -> Self {
-        Self { driver: None, cgroup_root: "/".to_owned(), kubelet_config: None }
+        Self { driver: None, cgroup_root: "/".to_owned() }
     }
 }
 
 impl LayoutOptions {
     pub(crate) fn configured_driver(&self) -> Option<(Driver, DriverSource)> {
-        if let Some(driver) = self.driver {
-            return Some((driver, DriverSource::Given));
-        }
-        let driver = match scalar(self.kubelet_config.as_deref()?, "cgroupDriver")? {
-            "systemd" => Driver::Systemd,
-            "cgroupfs" => Driver::Cgroupfs,
-            _ => return None,
-        };
-        Some((driver, DriverSource::KubeletConfig))
+        self.driver.map(|driver| (driver, DriverSource::Given))
     }
 
     /// The root without slashes around it; empty = the hierarchy's root.
     pub(crate) fn root(&self) -> String {
-        let given = self.cgroup_root.trim_matches('/');
-        if !given.is_empty() {
-            return given.to_owned();
-        }
-        let configured = self.kubelet_config.as_deref().and_then(|text| scalar(text, "cgroupRoot"));
-        configured.unwrap_or_default().trim_matches('/').to_owned()
+        self.cgroup_root.trim_matches('/').to_owned()
     }
-}
-
-/// The value of a top-level scalar, in YAML or JSON. A line scan is enough for names of drivers and directories.
-fn scalar<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    let mut rest = text;
-    while let Some(at) = rest.find(key) {
-        let line = rest[..at].rsplit('\n').next().unwrap_or_default();
-        let part_of_a_word = line.ends_with(|before: char| before.is_alphanumeric());
-        let after = rest[at + key.len()..].trim_start_matches('"').trim_start();
-        rest = &rest[at + key.len()..];
-        if line.contains('#') || part_of_a_word {
-            continue;
-        }
-        let Some(value) = after.strip_prefix(':') else { continue };
-        let value = value.trim_start_matches([' ', '\t']);
-        let value = match value.strip_prefix('"') {
-            Some(quoted) => quoted.split('"').next(),
-            None => value.split(['\n', ',', '}', '#']).next(),
-        };
-        return value.map(|value| value.trim().trim_matches('\''));
-    }
-    None
 }
 
 /// The kubepods directory of a driver below a `cgroupRoot`.
@@ -234,8 +194,8 @@ impl<'a> RuntimeId<'a> {
         Ok(Self { prefix, id })
     }
 
-    /// The name that this runtime gives the container's directory. CRI-O puts `crio-` before the ID under cgroupfs, too, which
-    /// other agents do not know; both are looked for.
+    /// The name that this runtime gives the container's directory. Under cgroupfs, CRI-O puts `crio-` before the ID as
+    /// well, which some agents do not expect; both names are tried.
     pub fn names(self, driver: Driver) -> Vec<String> {
         match driver {
             Driver::Systemd => vec![format!("{}-{}.scope", self.prefix, self.id)],
@@ -343,22 +303,13 @@ mod tests {
     }
 
     #[test]
-    fn takes_hints_from_the_kubelet() {
-        let yaml =
-            "apiVersion: v1\n# cgroupDriver: cgroupfs\ncgroupDriver: systemd # set by kubeadm\ncgroupRoot: /kubelet\n";
-        let json = r#"{"kubeletconfig":{"cgroupRoot":"/kubelet","cgroupsPerQOS":true,"cgroupDriver":"systemd"}}"#;
-        for text in [yaml, json] {
-            let options = LayoutOptions { kubelet_config: Some(text.to_owned()), ..LayoutOptions::default() };
-            assert_eq!(options.root(), "kubelet");
-            assert_eq!(options.configured_driver(), Some((Driver::Systemd, DriverSource::KubeletConfig)), "{text}");
-        }
-        let given = LayoutOptions {
-            driver: Some(Driver::Cgroupfs),
-            cgroup_root: "/mine".to_owned(),
-            kubelet_config: Some(yaml.to_owned()),
-        };
+    fn the_operator_may_say_driver_and_root() {
+        let given = LayoutOptions { driver: Some(Driver::Cgroupfs), cgroup_root: "/mine/".to_owned() };
         assert_eq!(given.root(), "mine");
         assert_eq!(given.configured_driver(), Some((Driver::Cgroupfs, DriverSource::Given)));
-        assert_eq!(LayoutOptions::default().configured_driver(), None);
+        assert_eq!(
+            (LayoutOptions::default().root(), LayoutOptions::default().configured_driver()),
+            (String::new(), None)
+        );
     }
 }

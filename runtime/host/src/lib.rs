@@ -1,19 +1,20 @@
 //! The node's kernel: cgroup v1 and v2, pressure and `/proc`, over directories that it is handed.
 //!
-//! [`Host`] finds a pod's cgroups ([`Host::pod_path`]), keeps their files open ([`Host::attach`]), reads measurements, and moves
-//! knobs: [`Host::plan`] turns wanted values into steps in an order that the kernel accepts at each of them, and
-//! [`Host::execute`] carries one out. It moves pages between NUMA nodes on a thread of its own ([`Host::migrate`]), and waits on
-//! another for what cannot wait ([`Host::start_alarms`]). What the host does with a knob stands in [`knob_table`]; the same host runs
-//! on a node in memory ([`simulated`]) that refuses what a kernel refuses.
+//! [`Host`] finds a pod's cgroups ([`Host::pod_path`]), keeps their files open ([`Host::attach`]), reads measurements,
+//! and sets knobs: [`Host::plan`] turns wanted values into steps in an order that the kernel accepts at each of them,
+//! and [`Host::execute`] carries one out. It moves pages between NUMA nodes on a thread of its own ([`Host::migrate`]),
+//! and waits for alarms on another ([`Host::start_alarms`]). [`knob_table`] describes what the host does with a knob;
+//! the same host runs on a simulated node ([`simulated`]) that refuses what a kernel refuses.
 //!
-//! Where a kernel lacks background reclaim but has `memory.reclaim`, the host stands in for it: it keeps the watermarks itself and
-//! a thread of its own does what the kernel would; [`Host::support`] says so.
+//! Where a kernel lacks background reclaim but has `memory.reclaim`, the host emulates it: it stores the watermarks and
+//! reclaims on a thread of its own; [`Host::support`] then returns `Emulated`.
 //!
-//! Parts of caches and of memory bandwidth ([`resctrl`]) are no knobs of cgroups but groups of threads: [`Host::keep_classes`] is handed
-//! all classes that are wanted, makes the kernel's groups so, and moves threads; [`Host::read_resctrl`] counts.
+//! Shares of caches and of memory bandwidth ([`resctrl`]) belong to groups of threads instead of cgroups:
+//! [`Host::reconcile_classes`] takes all wanted classes, reconciles the kernel's groups with them, and moves threads;
+//! [`Host::read_resctrl`] counts.
 //!
-//! It never learns who wants a value or why, holds no state that the kernel does not hold too, except these watermarks and what the
-//! kernel refused lately, and reads no clock outside of that thread.
+//! The host does not know policies or reasons, holds no state beside the kernel's except these watermarks and recent
+//! refusals, and reads no clock outside of its threads.
 //!
 //! ```
 //! use qosm_host::{Host, Executed, Wanted, simulated::Spec};
@@ -35,33 +36,43 @@
 //! }
 //! # Ok::<(), qosm_host::HostError>(())
 //! ```
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod alarm;
 mod backend;
-mod emulation;
+mod cpu_topology;
 mod error;
 mod facts;
+mod family;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz_checks;
 mod kernel;
 pub mod knob_table;
 mod knobs;
 pub mod layout;
+mod lock;
 mod migration;
 pub mod mounts;
+mod node_use;
 mod numa;
-#[cfg(any(test, fuzzing))]
-pub mod oracle;
-mod parking;
+mod own_memory;
+mod ownership;
 pub mod parse;
 mod plan;
 mod probe;
+mod processes;
 mod provision;
 mod reclaim;
 pub mod resctrl;
+mod resident;
 mod search;
 mod signals;
 pub mod simulated;
+mod software_watermarks;
 mod targets;
 mod weight;
+mod write_backoff;
+mod writes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -72,31 +83,39 @@ use qosm_model::knob::Target;
 use qosm_model::pod::ContainerId;
 use rustc_hash::FxHashMap;
 
-pub use alarm::Throttleable;
+pub use alarm::{Fired, Throttleable};
+pub use cpu_topology::{CpuManagerState, CpuOwner};
 pub use error::HostError;
 pub use facts::{Capabilities, ControllerFact, HostFacts, KnobFact};
+pub use family::Relative;
 pub use knobs::{Executed, KnobFile, Support};
 pub use layout::{Driver, DriverSource, LayoutOptions};
-pub use migration::MigrationLimits;
+pub use lock::RootLock;
+pub use migration::{MigrationLimits, MoverAddress, MoverConfinement, MoverState, send_mover_exit};
 pub use mounts::{CgroupVersion, Controller};
-pub use plan::{Clamp, Plan, Step, Wanted};
+pub use own_memory::own_memory_left;
+pub use plan::{Baselines, Clamp, Plan, Step, Wanted};
 pub use probe::BurstRule;
+pub use processes::Ending;
 pub use reclaim::FreePages;
 pub use reclaim::reclaimer::ReclaimReport;
+pub use resident::{Released, release_unused_memory};
 pub use signals::Bandwidth;
 
 use alarm::Alarms;
 use backend::{AnyBackend, Area, Backend as _, join};
-use emulation::Emulated;
+use cpu_topology::KnownCpus;
 use facts::NodeFacts;
 use knobs::PendingWrite;
 use migration::Run;
 use mounts::Hierarchies;
-use parking::Parking;
 use probe::Probe;
-use search::Misses;
+use search::NegativeCache;
 use signals::NodeFiles;
+use software_watermarks::SoftwareWatermarks;
 use targets::Attached;
+use write_backoff::WriteBackoff;
+use writes::Writes;
 
 /// All that the host can reach. Nothing else is ever opened.
 #[derive(Debug)]
@@ -107,6 +126,8 @@ pub struct Directories {
     pub proc: Dir,
     /// `/sys`.
     pub sys: Dir,
+    /// The kubelet's folder (`--root-dir`), for the state of its CPU manager; `None` = it is not looked at.
+    pub kubelet: Option<Dir>,
 }
 
 /// Where cgroups are, as names in messages begin.
@@ -121,23 +142,31 @@ pub struct Host {
     pub(crate) layout: Layout,
     pub(crate) node: NodeFacts,
     pub(crate) probe: Probe,
-    /// Looked up at each read, so the table is kept small, with what is large elsewhere. The keys are ids that the agent gave out
-    /// itself: nobody can make them collide.
+    /// Read on every access, so the table stays small and large values are boxed. The keys are ids that the agent
+    /// assigned, so collisions cannot be forced.
     pub(crate) targets: FxHashMap<Target, Box<Attached>>,
     pub(crate) by_path: HashMap<String, Target>,
-    pub(crate) kept_files: usize,
+    /// Hierarchy and inode of every attached directory.
+    pub(crate) by_inode: HashMap<(usize, u64), Target>,
+    /// Counts turns of readings; see [`Host::begin_tick`].
+    pub(crate) tick: u32,
+    pub(crate) open_file_count: usize,
     pub(crate) file_budget: usize,
     pub(crate) buffer: Vec<u8>,
     pub(crate) node_files: NodeFiles,
-    pub(crate) parking: Parking,
+    pub(crate) known_cpus: KnownCpus,
+    pub(crate) write_backoff: WriteBackoff,
     pub(crate) pending: HashMap<u64, PendingWrite>,
     pub(crate) next_ticket: u64,
-    pub(crate) emulated: HashMap<Target, Emulated>,
-    pub(crate) misses: Misses,
+    pub(crate) software_watermarks: HashMap<Target, SoftwareWatermarks>,
+    pub(crate) negative_cache: NegativeCache,
+    /// Cgroups of containers by the IDs of their status, as the runtime names them.
+    pub(crate) named_cgroups: HashMap<String, String>,
     pub(crate) migrations: BTreeMap<ContainerId, Arc<Run>>,
     pub(crate) migration_limits: MigrationLimits,
     pub(crate) alarms: Option<Alarms>,
-    pub(crate) classes: resctrl::Classes,
+    pub(crate) writes: Option<Writes>,
+    pub(crate) resctrl_classes: resctrl::LazyReconciler,
 }
 
 /// The layout that was found at the start.
@@ -148,7 +177,7 @@ pub(crate) struct Layout {
     /// `cgroupRoot` without slashes around it.
     pub(crate) root: String,
     pub(crate) kubepods: String,
-    /// The root was given: cgroups are not looked for outside of it.
+    /// The root was given: cgroups outside of it are not searched.
     pub(crate) confined: bool,
 }
 
@@ -157,9 +186,21 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// [`HostError::Read`] for `/proc/self/mountinfo` or a hierarchy's directory, [`HostError::NoHierarchy`] if neither `cpu` nor
-    /// `memory` is mounted. That no scratch cgroup can be made is no error; [`HostFacts::unprobed`] tells.
+    /// [`HostError::Read`] for `/proc/self/mountinfo` or a hierarchy's directory, [`HostError::NoHierarchy`] if neither
+    /// `cpu` nor `memory` is mounted. A scratch cgroup that cannot be made is no error; see [`HostFacts::unprobed`].
     pub fn open(directories: Directories, options: &LayoutOptions) -> Result<Self, HostError> {
+        let mut host = Self::build(AnyBackend::Kernel(kernel::Kernel::new(directories)), options)?;
+        host.probe_kernel();
+        Ok(host)
+    }
+
+    /// Opens the node without probing, for callers that write no knob: nothing is written, and knobs that only a probe
+    /// shows count as unknown.
+    ///
+    /// # Errors
+    ///
+    /// As [`Host::open`].
+    pub fn open_read_only(directories: Directories, options: &LayoutOptions) -> Result<Self, HostError> {
         Self::build(AnyBackend::Kernel(kernel::Kernel::new(directories)), options)
     }
 
@@ -171,9 +212,10 @@ impl Host {
     pub fn simulated(spec: &simulated::Spec) -> Result<Self, HostError> {
         let simulation = simulated::Simulation::new(spec)
             .map_err(|source| HostError::Make { path: CGROUP_DIRECTORY.to_owned(), source })?;
-        let options =
-            LayoutOptions { driver: spec.driver, cgroup_root: spec.cgroup_root.clone(), kubelet_config: None };
-        Self::build(AnyBackend::Simulated(simulation), &options)
+        let options = LayoutOptions { driver: spec.driver, cgroup_root: spec.cgroup_root.clone() };
+        let mut host = Self::build(AnyBackend::Simulated(Box::new(simulation)), &options)?;
+        host.probe_kernel();
+        Ok(host)
     }
 
     /// The simulated node, to do to it what others would; `None` on a real one.
@@ -222,22 +264,26 @@ impl Host {
             probe: Probe::default(),
             targets: FxHashMap::default(),
             by_path: HashMap::new(),
-            kept_files: 0,
+            by_inode: HashMap::new(),
+            tick: targets::FIRST_TICK,
+            open_file_count: 0,
             file_budget,
             buffer: vec![0; 4096],
             node_files: NodeFiles::default(),
-            parking: Parking::default(),
+            known_cpus: KnownCpus::default(),
+            write_backoff: WriteBackoff::default(),
             pending: HashMap::new(),
             next_ticket: 0,
-            emulated: HashMap::new(),
-            misses: Misses::default(),
+            software_watermarks: HashMap::new(),
+            negative_cache: NegativeCache::default(),
+            named_cgroups: HashMap::new(),
             migrations: BTreeMap::new(),
             migration_limits: MigrationLimits::default(),
             alarms: None,
-            classes: resctrl::Classes::default(),
+            writes: None,
+            resctrl_classes: resctrl::LazyReconciler::default(),
         };
         host.find_layout(options);
-        host.probe_kernel();
         Ok(host)
     }
 
@@ -246,8 +292,8 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// [`HostError::Path`] for a path that leads nowhere, [`HostError::ReadOnly`], [`HostError::Make`] with what the kernel said;
-    /// what was made until then stays.
+    /// [`HostError::Path`] for an invalid path, [`HostError::ReadOnly`], [`HostError::Make`] with the kernel's error;
+    /// cgroups made until then stay.
     pub fn create(&mut self, path: &str) -> Result<(), HostError> {
         let path = targets::clean(path)?;
         for tree in self.made_in() {
@@ -272,7 +318,7 @@ impl Host {
         Ok(())
     }
 
-    /// Removes a cgroup from the hierarchies in which [`Host::create`] makes it. None there is no error.
+    /// Removes a cgroup from the hierarchies in which [`Host::create`] makes it. A missing one is no error.
     ///
     /// # Errors
     ///
@@ -292,7 +338,8 @@ impl Host {
     }
 
     fn made_in(&self) -> Vec<usize> {
-        self.hierarchies.carrying(&[Controller::Cpu, Controller::Cpuacct, Controller::Memory])
+        let made = [Controller::Cpu, Controller::Cpuacct, Controller::Memory, Controller::Cpuset];
+        self.hierarchies.carrying(if self.is_simulated() { &made } else { &made[..3] })
     }
 
     fn delegate(&mut self, tree: usize, path: &str) -> Result<(), HostError> {
@@ -302,7 +349,9 @@ impl Host {
             list.split(u8::is_ascii_whitespace).any(|controller| controller == name.as_bytes())
         };
         let file = join(path, "cgroup.subtree_control");
-        for name in ["cpu", "memory"] {
+        // A kubelet hands cpusets down as well; on a host that has none it is left to who wants them.
+        let names = ["cpu", "memory", "cpuset"];
+        for name in if self.is_simulated() { &names[..] } else { &names[..2] } {
             if has(&available, name) && !has(&enabled, name) {
                 self.backend
                     .write(Area::Cgroup(tree), &file, &format!("+{name}"))

@@ -1,7 +1,9 @@
-//! Moving the pages of containers between NUMA nodes: asked for by the loop, done by a thread.
+//! Moving the pages of containers between NUMA nodes: asked for by the loop, done by a thread, or by another process that has the
+//! privileges for it ([`mover`]).
 
 mod job;
 mod move_pages;
+mod mover;
 mod process;
 mod worker;
 
@@ -18,6 +20,8 @@ use crate::mounts::Controller;
 
 pub use job::MigrationLimits;
 pub(crate) use job::{Job, Run};
+pub(crate) use mover::Client as MoverClient;
+pub use mover::{MoverAddress, MoverConfinement, MoverState, send_mover_exit};
 pub(crate) use worker::{Directories as WorkerDirectories, Worker};
 
 impl Host {
@@ -26,8 +30,8 @@ impl Host {
         self.migration_limits = limits;
     }
 
-    /// Has a container's pages moved. Returns at once: it waits in line behind other containers', and [`Host::migrations`] tells
-    /// how far it is. One that is under way for the container is called off.
+    /// Queues a migration of a container's pages and returns at once; [`Host::migrations`] has its progress. An earlier
+    /// migration of the container is cancelled.
     ///
     /// # Errors
     ///
@@ -68,7 +72,7 @@ impl Host {
         }
     }
 
-    /// How far each container's latest migration is. It is told until the container is detached.
+    /// Progress of each container's latest migration, until the container is detached.
     pub fn migrations(&self) -> Vec<MigrationSample> {
         self.migrations
             .iter()
@@ -76,7 +80,7 @@ impl Host {
             .collect()
     }
 
-    /// The container is gone, and what is told of its migration with it.
+    /// Drops the progress of a container that is gone.
     pub(crate) fn forget_migration(&mut self, target: Target) {
         if let Target::Container(container) = target
             && let Some(run) = self.migrations.remove(&container)

@@ -133,7 +133,8 @@ pub struct Hierarchies {
 }
 
 impl Hierarchies {
-    /// Picks the hierarchies at or below `prefix`. `unified_controllers` is what the v2 hierarchy's `cgroup.controllers` says.
+    /// Picks the hierarchies at or below `prefix`. `unified_controllers` is the content of the v2 hierarchy's
+    /// `cgroup.controllers`.
     pub fn find(mounts: &[Mount], prefix: &str) -> Self {
         let mut list: Vec<Hierarchy> = Vec::new();
         for mount in mounts {
@@ -173,8 +174,8 @@ impl Hierarchies {
         found
     }
 
-    /// Says what a v2 hierarchy's `cgroup.controllers` holds. CPU time needs no controller there, so whoever has `cpu` on v2 has
-    /// its accounting, too.
+    /// Applies a v2 hierarchy's `cgroup.controllers`. CPU time needs no controller there, so `cpu` on v2 implies
+    /// `cpuacct`.
     pub fn set_unified(&mut self, hierarchy: usize, controllers: &str) {
         let v1_accounting = self.list.iter().any(|other| other.controllers.contains(&Controller::Cpuacct));
         let Some(unified) = self.list.get_mut(hierarchy) else { return };

@@ -1,19 +1,20 @@
 //! NUMA as the host reads it: the machine's nodes, and where containers may run, may have memory, and have it.
 
 use qosm_model::knob::Target;
-use qosm_model::numa::{NumaId, NumaNode, NumaSample, NumaTopology};
+use qosm_model::numa::{NumaId, NumaNode, NumaSample, NumaTopology, list_text};
 use qosm_model::pod::ContainerId;
 use qosm_model::unit::Bytes;
 
 use crate::Host;
 use crate::backend::{Area, Backend as _, join};
-use crate::error::HostError;
+use crate::error::{HostError, is_absent};
 use crate::mounts::{CgroupVersion, Controller};
 use crate::parse;
+use crate::simulated::numa_stat_text;
 use crate::targets::CgroupFile;
 
-/// Processes whose `numa_maps` are read where the cgroup has no `memory.numa_stat`. It is the loop that reads them.
-const MOST_PROCESSES: usize = 64;
+/// Processes whose `numa_maps` are read where the cgroup has no `memory.numa_stat`. The loop itself reads them.
+const MAX_PROCESSES: usize = 64;
 
 /// What of a node's memory could be used without swapping: free memory and page cache that was not used lately.
 pub(crate) fn available(meminfo: &[u8]) -> Option<Bytes> {
@@ -41,7 +42,7 @@ impl Host {
         }
         let read = |path: String| self.backend.read_once(Area::Sys, &format!("devices/system/node/{path}")).ok();
         let online = read("online".to_owned()).and_then(|text| parse::numa::list(&text)).unwrap_or_default();
-        // Before Linux 3.14 only nodes with memory were told to be `has_normal_memory`.
+        // Before Linux 3.14 `has_normal_memory` listed the nodes with memory.
         let with_memory = read("has_memory".to_owned()).and_then(|text| parse::numa::list(&text));
         let nodes: Vec<_> = online
             .iter()
@@ -121,10 +122,25 @@ impl Host {
             .map_err(|source| HostError::Read { path: self.directory_path(tree, path), source })?;
         let base = self.page_size().0;
         let mut sums: Vec<(NumaId, u64)> = Vec::new();
-        let pids = text.split(|&byte| byte == b'\n').filter_map(parse::number).filter(|&pid| pid > 0);
-        for pid in pids.take(MOST_PROCESSES) {
-            // A process that has just ended has no pages.
-            let maps = self.backend.read_once(Area::Proc, &format!("{pid}/numa_maps")).unwrap_or_default();
+        let numbers: Vec<_> = text.split(|&byte| byte == b'\n').filter_map(parse::number).collect();
+        // Outside the processes' pid namespace they all have the number 0.
+        if !numbers.is_empty() && numbers.iter().all(|&pid| pid == 0) {
+            let why =
+                "Linux has it since 5.10; before, only who sees the node's processes can count their pages".to_owned();
+            return Err(HostError::Unsupported { what: "memory.numa_stat".to_owned(), why });
+        }
+        let mut refused = None;
+        for pid in numbers.into_iter().filter(|&pid| pid > 0).take(MAX_PROCESSES) {
+            let maps = match self.backend.read_once(Area::Proc, &format!("{pid}/numa_maps")) {
+                Ok(maps) => maps,
+                // A process that has just ended has no pages.
+                Err(source) => {
+                    if source.kind() == std::io::ErrorKind::PermissionDenied {
+                        refused = Some(HostError::Read { path: format!("/proc/{pid}/numa_maps"), source });
+                    }
+                    continue;
+                }
+            };
             for mapping in maps.split(|&byte| byte == b'\n').filter_map(|line| parse::numa::mapping(line, base)) {
                 for (id, pages) in mapping.pages {
                     let pages = pages.saturating_mul(mapping.page_size / base.max(1));
@@ -136,12 +152,15 @@ impl Host {
             }
         }
         sums.sort_unstable();
-        Ok(sums)
+        match refused {
+            Some(error) if sums.is_empty() => Err(error),
+            _ => Ok(sums),
+        }
     }
 
-    /// A cpuset list in force: the effective one, else the container's own; on v2 that of the nearest cgroup that has one. `None`
-    /// where nothing is said: then all of them.
-    fn cpuset(
+    /// A cpuset list in force: the effective one, else the container's own; on v2 that of the nearest cgroup that has
+    /// one. `None` where it is empty: then all of them.
+    pub(crate) fn cpuset(
         &mut self,
         target: Target,
         effective: CgroupFile,
@@ -159,6 +178,60 @@ impl Host {
             }
         }
         Ok(self.cpuset_above(target, effective))
+    }
+
+    /// Where a container may run, and on a machine of several NUMA nodes where it may have memory and has it: the files of its cgroup that
+    /// say so, and what they hold. For a document that a simulation is made from: what is in force stands where the simulation has it, and
+    /// of the pages only how many there are on each node. A file that cannot be read is left out.
+    pub fn placement_files(&self, id: ContainerId, topology: &NumaTopology) -> Vec<(&'static str, String)> {
+        let target = Target::Container(id);
+        let mut files = Vec::new();
+        if let Some(file) = self.cpuset_file()
+            && let Some(cpus) = self.cpuset_once(target, CgroupFile::EffectiveCpus, CgroupFile::Cpuset)
+        {
+            files.push((file, list_text(cpus)));
+        }
+        if topology.is_one_place() {
+            return files;
+        }
+        if let Some(version) = self.hierarchies.version(Controller::Cpuset)
+            && let Some(mems) = self.cpuset_once(target, CgroupFile::EffectiveMems, CgroupFile::Mems)
+        {
+            files.push((CgroupFile::Mems.name(version), list_text(mems)));
+        }
+        if let Some(version) = self.hierarchies.version(Controller::Memory)
+            && let Some(pages) = self.numa_pages_once(target, version)
+        {
+            let nodes = topology.iter().map(|(id, _)| id.0).max().map_or(1, |last| last.saturating_add(1));
+            files.push(("memory.numa_stat", numa_stat_text(version, self.page_size().0, nodes, &pages)));
+        }
+        files
+    }
+
+    /// The file by which a simulation knows the CPUs that a cgroup may use; `None` without cpusets.
+    pub fn cpuset_file(&self) -> Option<&'static str> {
+        Some(CgroupFile::Cpuset.name(self.hierarchies.version(Controller::Cpuset)?))
+    }
+
+    fn cpuset_once(&self, target: Target, effective: CgroupFile, own: CgroupFile) -> Option<Vec<u32>> {
+        let tree = self.hierarchies.of(Controller::Cpuset)?;
+        let version = self.hierarchies.list.get(tree)?.version;
+        let path = self.attached_path(target)?;
+        let read = |file: CgroupFile| {
+            let text = self.backend.read_once(Area::Cgroup(tree), &join(path, file.name(version))).ok()?;
+            parse::numa::list(&text).filter(|list| !list.is_empty())
+        };
+        read(effective).or_else(|| read(own)).or_else(|| self.cpuset_above(target, effective))
+    }
+
+    fn numa_pages_once(&self, target: Target, version: CgroupVersion) -> Option<Vec<(NumaId, u64)>> {
+        let tree = self.hierarchies.of(Controller::Memory)?;
+        let path = join(self.attached_path(target)?, CgroupFile::NumaStat.name(version));
+        match self.backend.read_once(Area::Cgroup(tree), &path) {
+            Ok(text) => parse::numa::numa_stat(version, self.page_size().0, &text),
+            Err(error) if is_absent(&error) => self.numa_pages_of_processes(target).ok(),
+            Err(_) => None,
+        }
     }
 
     /// The NUMA nodes that the cgroup above a target's has.

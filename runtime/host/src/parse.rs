@@ -1,8 +1,11 @@
-//! Reading what the kernel prints. Strangers' bytes: nothing here panics, allocates on the hot path, or trusts an order.
+//! Parsers for the kernel's files. The input is not trusted: no parser panics, allocates on the hot path, or relies on
+//! an order.
 
 use memchr::memchr;
 use qosm_model::column::Stall;
+use qosm_model::cpus::CpuSet;
 use qosm_model::knob::Value;
+use qosm_model::node::{Marks, NodeMemory};
 use qosm_model::unit::{Bytes, Micros};
 
 use crate::knob_table::{Encoding, unlimited_bytes};
@@ -74,7 +77,22 @@ pub fn pressure(text: &[u8]) -> Option<Stall> {
 /// The first line of `/proc/stat`: ticks that the CPUs were busy. Neither idle nor waiting for I/O; guest time is part of user
 /// time already.
 pub fn busy_ticks(text: &[u8]) -> Option<u64> {
-    let line = text.split(|&byte| byte == b'\n').next()?.strip_prefix(b"cpu ")?;
+    busy_fields(text.split(|&byte| byte == b'\n').next()?.strip_prefix(b"cpu ")?)
+}
+
+/// The same of some of the CPUs. One that is offline has no line, and was not busy.
+pub fn busy_ticks_of(text: &[u8], cpus: &[u32]) -> u64 {
+    let lines = text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"cpu"));
+    let of_cpu = lines.filter_map(|line| {
+        let end = line.iter().position(|&byte| byte == b' ').filter(|&end| end > 0)?;
+        let (cpu, fields) = line.split_at_checked(end)?;
+        let cpu = u32::try_from(number(cpu)?).ok()?;
+        if cpus.contains(&cpu) { busy_fields(fields) } else { None }
+    });
+    of_cpu.fold(0, u64::saturating_add)
+}
+
+fn busy_fields(line: &[u8]) -> Option<u64> {
     let mut fields = line.split(|&byte| byte == b' ').filter(|field| !field.is_empty()).map(number);
     let mut next = || fields.next().flatten();
     let (user, nice, system) = (next()?, next()?, next()?);
@@ -88,11 +106,24 @@ pub fn busy_ticks(text: &[u8]) -> Option<u64> {
 
 /// `MemTotal` and `MemAvailable` of `/proc/meminfo`, which counts in KiB.
 pub fn meminfo(text: &[u8]) -> Option<(Bytes, Bytes)> {
-    let field = |name: &[u8]| {
-        let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name))?;
-        number(line.strip_suffix(b"kB")?)?.checked_mul(1024).map(Bytes)
-    };
-    Some((field(b"MemTotal:")?, field(b"MemAvailable:")?))
+    Some((meminfo_field(text, b"MemTotal:")?, meminfo_field(text, b"MemAvailable:")?))
+}
+
+/// `/proc/meminfo`, without the watermarks, which it does not have.
+pub fn node_memory(text: &[u8]) -> Option<NodeMemory> {
+    Some(NodeMemory {
+        total: meminfo_field(text, b"MemTotal:")?,
+        free: meminfo_field(text, b"MemFree:")?,
+        available: meminfo_field(text, b"MemAvailable:")?,
+        active_file: meminfo_field(text, b"Active(file):")?,
+        inactive_file: meminfo_field(text, b"Inactive(file):")?,
+        marks: Marks::default(),
+    })
+}
+
+fn meminfo_field(text: &[u8], name: &[u8]) -> Option<Bytes> {
+    let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name))?;
+    number(line.strip_suffix(b"kB")?)?.checked_mul(1024).map(Bytes)
 }
 
 /// Free pages and watermarks of `/proc/zoneinfo`, of each NUMA node, summed over its zones. What each CPU keeps aside has a colon
@@ -121,6 +152,12 @@ pub fn zoneinfo(text: &[u8]) -> Option<Vec<FreePages>> {
         *place = place.saturating_add(number(value?)?);
     }
     (!nodes.is_empty()).then(|| nodes.into_iter().map(|(_, node)| node).collect())
+}
+
+/// Major and minor number of a kernel's release, e.g. `4.19.91-26.al7.x86_64`.
+pub fn release(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.trim().split(|byte: char| !byte.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 /// Number of CPUs, or NUMA nodes, in a list such as `0-3,8`. An empty list has none.
@@ -173,6 +210,10 @@ pub fn knob(encoding: Encoding, version: CgroupVersion, page: i64, text: &[u8]) 
             let bits = numa::list(text)?;
             Some(if bits.is_empty() { Value::Max } else { Value::Number(numa::mask(&bits)?) })
         }
+        (Encoding::Cpus, _) => {
+            let cpus = CpuSet::of(&numa::list(text)?).ok()?;
+            Some(if cpus.is_empty() { Value::Max } else { Value::Cpus(cpus) })
+        }
         (Encoding::Weight, CgroupVersion::V1) => Some(weight::of_shares(i64::try_from(number(text)?).ok()?)),
         (Encoding::Integer | Encoding::Flag | Encoding::Weight, _) => signed(text).map(Value::Number),
     }
@@ -193,6 +234,21 @@ mod tests {
     }
 
     #[test]
+    fn reads_the_release_of_a_kernel() {
+        for (text, expected) in [
+            ("4.19.91-26.al7.x86_64\n", Some((4, 19))),
+            ("5.9.0-rc1", Some((5, 9))),
+            ("6.18.44", Some((6, 18))),
+            ("5.10-generic", Some((5, 10))),
+            ("6", None),
+            ("", None),
+            ("linux", None),
+        ] {
+            assert_eq!(release(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
     fn reads_pressure_with_and_without_full() {
         let both = b"some avg10=0.00 avg60=0.00 avg300=0.00 total=17\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n";
         assert_eq!(pressure(both), Some(Stall { some: Micros(17), full: Micros(5) }));
@@ -206,6 +262,11 @@ mod tests {
         let text = b"cpu  85411 3002 11320 185914 1789 7 172 97 40 4\ncpu0 1 1 1 1\n";
         assert_eq!(busy_ticks(text), Some(85_411 + 3002 + 11_320 + 7 + 172 + 97));
         assert_eq!(busy_ticks(b"cpu  1 2 3 4\n"), Some(6));
+        let each = b"cpu  11 0 0 9\ncpu0 1 0 0 2\ncpu1 10 0 0 3\ncpu12 100 0 0 4\nintr 5 6\ncpu 3\n";
+        assert_eq!(
+            [busy_ticks_of(each, &[1]), busy_ticks_of(each, &[0, 12, 7]), busy_ticks_of(each, &[])],
+            [10, 101, 0]
+        );
         assert_eq!(busy_ticks(b"cpu0 1 2 3 4\n"), None);
     }
 
@@ -259,6 +320,9 @@ mod tests {
             (Encoding::Weight, V1, "2\n", Some(Value::Shares(2))),
             (Encoding::Weight, V1, "18446744073709551615\n", None),
             (Encoding::Weight, V2, "39\n", Some(Value::Number(39))),
+            (Encoding::Cpus, V1, "0-1,70\n", Some(Value::Cpus(CpuSet::of(&[0, 1, 70]).unwrap()))),
+            (Encoding::Cpus, V2, "\n", Some(Value::Max)),
+            (Encoding::Cpus, V2, "1024\n", None),
         ] {
             assert_eq!(knob(encoding, version, 4096, text.as_bytes()), value, "{text:?}");
         }
@@ -268,8 +332,9 @@ mod tests {
         #[test]
         fn survives_any_bytes(text: Vec<u8>) {
             let _ = (number(&text), signed(&text), keyed(&text, ["a", "nr_periods"]), pressure(&text), busy_ticks(&text));
-            let _ = (zoneinfo(&text), meminfo(&text), list_length(&text), cpu_max(&text), cfs_quota(&text));
-            for encoding in [Encoding::Quota, Encoding::Micros, Encoding::Bytes, Encoding::Integer, Encoding::Flag, Encoding::Weight] {
+            let _ = busy_ticks_of(&text, &[0, 1]);
+            let _ = (zoneinfo(&text), meminfo(&text), node_memory(&text), list_length(&text), cpu_max(&text), cfs_quota(&text));
+            for encoding in [Encoding::Quota, Encoding::Micros, Encoding::Bytes, Encoding::Integer, Encoding::Flag, Encoding::Weight, Encoding::Cpus] {
                 for version in [CgroupVersion::V1, CgroupVersion::V2] {
                     let _ = knob(encoding, version, 4096, &text);
                 }

@@ -1,7 +1,8 @@
 //! From wanted values to steps that the kernel accepts one after the other.
 //!
 //! First everything that falls, from the leaves up, then everything that rises, from the root down; on one cgroup in the order of
-//! the knob table. Weights and `cpu.idle` know no parents: of them `cpu.idle` goes first, whichever way either goes. So at no moment does a child have more than its parent grants, or a quota less than its burst.
+//! the knob table. Weights and `cpu.idle` know no parents: of them `cpu.idle` goes first, whichever way either goes. CPUs are given
+//! before any are taken ([`cpus`]). So at no moment does a child have more than its parent grants, or a quota less than its burst.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,14 +14,15 @@ use crate::knob_table::{self, Group, HierarchyRule};
 use crate::mounts::{CgroupVersion, Controller};
 use crate::probe::BurstRule;
 use crate::targets::CgroupFile;
-use crate::{Host, parse};
+use crate::{Host, parse, weight};
 
+mod cpus;
 mod weights;
 
 /// A value that a knob is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Whose knob.
+    /// The knob's target.
     pub target: Target,
     /// Which knob.
     pub knob: Knob,
@@ -31,7 +33,7 @@ pub struct Wanted {
 /// One write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Whose knob.
+    /// The knob's target.
     pub target: Target,
     /// Which knob.
     pub knob: Knob,
@@ -44,11 +46,11 @@ pub struct Step {
 /// A value that was cut to what the kernel takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clamp {
-    /// Whose knob.
+    /// The knob's target.
     pub target: Target,
     /// Which knob.
     pub knob: Knob,
-    /// What was asked for.
+    /// The wanted value.
     pub wanted: Value,
     /// What it gets.
     pub given: Value,
@@ -63,25 +65,48 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Values that were cut.
     pub clamped: Vec<Clamp>,
-    /// Values that cannot be had.
+    /// Refused values.
     pub refused: Vec<(Target, Knob, HostError)>,
     /// Knobs that hold their value already.
     pub unchanged: Vec<(Target, Knob, Value)>,
 }
 
+impl Plan {
+    /// The steps in one or two parts: all up to the last one whose knob is written once more, and the others. What is written down
+    /// before a part tells the values of each of its knobs before and after.
+    pub fn parts(&self) -> impl Iterator<Item = &[Step]> {
+        let end = self.steps.iter().rposition(|step| self.is_interim(step)).map_or(0, |place| place + 1);
+        let (first, second) = self.steps.split_at_checked(end).unwrap_or_default();
+        Some(first).filter(|first| !first.is_empty()).into_iter().chain([second])
+    }
+
+    /// Whether the same knob is written once more: a set of CPUs that neither grows nor shrinks grows first on cgroup v1.
+    pub fn is_interim(&self, step: &Step) -> bool {
+        let same = |other: &&Step| (other.target, other.knob) == (step.target, step.knob);
+        step.knob == Knob::CpusetCpus && self.steps.iter().rfind(same).is_some_and(|last| last != step)
+    }
+}
+
 impl Host {
-    /// Compares wanted values with what the kernel holds, and says what to write in which order. Writes nothing.
+    /// Compares wanted values with the kernel's, and returns the writes in their order. Writes nothing.
     ///
-    /// All wanted values of one cgroup should come in one list: a quota and a burst depend on each other. Of two values for
-    /// one knob the later counts. Whoever wants `cpu.idle` = 1 wants [`IDLE_WEIGHT`] as well, and so gets the weight noted that is
-    /// lost by it; where `cpu.idle` cannot be had, the lowest weight is what remains. Memory bounds are rounded down to a page; a burst is cut to the quota that will be in force,
-    /// where the kernel has that rule.
+    /// All wanted values of one cgroup belong in one call: a quota and a burst depend on each other. Of two values for
+    /// one knob the later counts. With `cpu.idle` = 1 pass [`IDLE_WEIGHT`] as well, which records the weight that is
+    /// lost by it; where `cpu.idle` is not supported, the lowest weight remains. Memory bounds are rounded down to a
+    /// page; a burst is clamped to the quota that will be in force, where the kernel has that rule.
     pub fn plan(&mut self, wanted: &[Wanted]) -> Plan {
-        self.parking.advance();
+        self.plan_with_baselines(wanted, &Baselines::new())
+    }
+
+    /// As [`Host::plan`], where some of the wanted values are baselines: the knobs' values before the agent wrote them.
+    /// The kernel had accepted them, so their range is not checked, and a recent refusal does not keep them from being
+    /// tried again.
+    pub fn plan_with_baselines(&mut self, wanted: &[Wanted], baselines: &Baselines) -> Plan {
+        self.write_backoff.advance();
         let mut plan = Plan::default();
-        let mut changes = Changes::default();
+        let mut changes = Changes { baselines: baselines.clone(), ..Changes::default() };
         for wanted in latest(wanted) {
-            match self.consider(wanted, &mut plan.clamped) {
+            match self.consider(wanted, baselines, &mut plan.clamped) {
                 Ok(change) => changes.put(change),
                 Err(refusal) => plan.refused.push((wanted.target, wanted.knob, refusal)),
             }
@@ -89,17 +114,21 @@ impl Host {
         if self.probe.burst_rule == BurstRule::BurstWithinQuota {
             self.cut_bursts(&mut changes, &mut plan);
         }
-        changes.keep(|change| self.burst_in_range(change), &mut plan);
+        changes.keep_unless_baseline(|change| self.burst_in_range(change), &mut plan);
         // Only now: it is the value after cutting that may have been refused before.
-        changes.keep(|change| self.allow(change, Knob::CfsBurst), &mut plan);
+        changes.keep_unless_baseline(|change| self.allow(change, Knob::CfsBurst), &mut plan);
         if self.probe.burst_rule == BurstRule::BurstWithinQuota {
             let bursts: HashSet<Target> = changes.of(Knob::CfsBurst).map(|change| change.target).collect();
             changes.keep(|change| self.burst_fits(change, &bursts), &mut plan);
         }
         self.settle_weights(&mut changes, &mut plan);
+        self.settle_cpus(&mut changes, &mut plan);
         for change in changes.list.into_iter().flatten() {
-            if change.from == change.to {
+            // What is still being written would come after what is there now.
+            if change.from == change.to && !self.is_under_way(change.target, change.knob) {
                 plan.unchanged.push((change.target, change.knob, change.to));
+            } else if let Some(steps) = self.by_way_of_both(&change) {
+                plan.steps.extend(steps);
             } else {
                 plan.steps.push(change);
             }
@@ -108,18 +137,22 @@ impl Host {
         plan
     }
 
-    fn consider(&mut self, wanted: Wanted, clamped: &mut Vec<Clamp>) -> Result<Step, HostError> {
+    fn consider(&mut self, wanted: Wanted, baselines: &Baselines, clamped: &mut Vec<Clamp>) -> Result<Step, HostError> {
         let Wanted { target, knob, value } = wanted;
         let row = knob_table::row(knob);
         let from = self.read(target, knob)?;
+        if baselines.contains(&(target, knob)) {
+            return Ok(Step { target, knob, from, to: value });
+        }
         let refused = |host: &Self, allowed: String| {
             let path = host.file_path_or_name(target, CgroupFile::Knob(knob));
-            Err(HostError::Range { target, knob, value, path, allowed })
+            Err(HostError::Range { target, knob, value: Box::new(value), path, allowed })
         };
         if !row.accepts(value) && (knob, value) != (Knob::CpuWeight, IDLE_WEIGHT) {
-            return refused(self, row.allowed());
+            let shares = || format!("{} to {} shares", weight::MIN_SHARES, weight::MAX_SHARES);
+            return refused(self, if matches!(value, Value::Shares(_)) { shares() } else { row.allowed() });
         }
-        let mut to = self.rounded(row, value);
+        let mut to = self.rounded(row, weight::of_wanted(self.knob_version(row), value));
         if knob == Knob::PageCacheLimitSize
             && let (Value::Number(size), Some(limit)) = (to, self.memory_limit(target)?)
             && size > limit
@@ -145,7 +178,7 @@ impl Host {
         let encoding = knob_table::Encoding::Bytes;
         match parse::knob(encoding, version, self.page(), &self.buffer[..length]) {
             Some(Value::Number(limit)) => Ok(Some(limit)),
-            Some(Value::Shares(_) | Value::Max) => Ok(None),
+            Some(Value::Shares(_) | Value::Cpus(_) | Value::Max) => Ok(None),
             None => Err(self.garbled(target, CgroupFile::MemoryLimit, length, "a memory limit")),
         }
     }
@@ -186,10 +219,10 @@ impl Host {
         }
         let path = self.file_path_or_name(target, CgroupFile::Knob(knob));
         let allowed = format!("0 to {} on cgroup v1", knob_table::V1_BURST_MAX);
-        Err(HostError::Range { target, knob, value: to, path, allowed })
+        Err(HostError::Range { target, knob, value: Box::new(to), path, allowed })
     }
 
-    /// Refuses a quota below a burst that nobody holds, and that therefore stays.
+    /// Refuses a quota below a burst without a lease, which therefore stays.
     fn burst_fits(&mut self, change: &Step, bursts: &HashSet<Target>) -> Result<(), HostError> {
         let Step { target, knob, from, to } = *change;
         if knob != Knob::CfsQuota || from == to || bursts.contains(&target) {
@@ -214,6 +247,7 @@ impl Host {
             let falls = match falling.get(&step.target) {
                 Some(&falls) if row.hierarchy == HierarchyRule::WithinParentOnV1 => falls,
                 _ if row.group == Group::Weight => false,
+                _ if row.hierarchy == HierarchyRule::WithinParent => cpus::falls(step),
                 _ => step.to < step.from,
             };
             let depth = targets.get(&step.target).map_or(0, |attached| attached.path.split('/').count());
@@ -221,7 +255,13 @@ impl Host {
             // Falling goes the way of rising backwards.
             let way = |rank: usize| if falls { usize::MAX - rank } else { rank };
             let group = row.group as usize;
-            (!falls, way(level), way(depth), step.target, group, way(usize::from(row.raise_order)))
+            // CPUs are given before any are taken: what grows and shrinks grows first.
+            let phase = match falls {
+                false if row.hierarchy == HierarchyRule::WithinParent => 0_u8,
+                true => 1,
+                false => 2,
+            };
+            (phase, way(level), way(depth), step.target, group, way(usize::from(row.raise_order)))
         });
     }
 
@@ -270,7 +310,7 @@ impl Host {
         let Ok(now) = self.bandwidth(target) else { return (None, None) };
         let share = |value: Value| match value {
             Value::Number(quota) => Some((u128::from(quota.unsigned_abs()) << 20) / u128::from(now.period.0.max(1))),
-            Value::Shares(_) | Value::Max => None,
+            Value::Shares(_) | Value::Cpus(_) | Value::Max => None,
         };
         let current = now.quota.map(|quota| (u128::from(quota.0) << 20) / u128::from(now.period.0.max(1)));
         match step {
@@ -280,10 +320,14 @@ impl Host {
     }
 }
 
+/// The knobs of a plan that get their baselines back.
+pub type Baselines = HashSet<(Target, Knob)>;
+
 /// Changes under consideration, found by what they change.
 #[derive(Default)]
 struct Changes {
     list: Vec<Option<Step>>,
+    baselines: Baselines,
     places: HashMap<(Target, Knob), usize>,
 }
 
@@ -297,14 +341,30 @@ impl Changes {
     }
 
     fn get(&self, target: Target, knob: Knob) -> Option<&Step> {
-        self.places.get(&(target, knob)).and_then(|&place| self.list[place].as_ref())
+        self.places.get(&(target, knob)).and_then(|&place| self.list.get(place)?.as_ref())
+    }
+
+    fn drop(&mut self, target: Target, knob: Knob) {
+        if let Some(slot) = self.places.remove(&(target, knob)).and_then(|place| self.list.get_mut(place)) {
+            *slot = None;
+        }
     }
 
     fn of(&self, knob: Knob) -> impl Iterator<Item = &Step> {
         self.list.iter().flatten().filter(move |change| change.knob == knob)
     }
 
-    /// Drops what is refused, and says so in the plan.
+    /// As [`Changes::keep`], but a baseline is not asked about.
+    fn keep_unless_baseline(&mut self, allow: impl Fn(&Step) -> Result<(), HostError>, plan: &mut Plan) {
+        let baselines = std::mem::take(&mut self.baselines);
+        self.keep(
+            |change| if baselines.contains(&(change.target, change.knob)) { Ok(()) } else { allow(change) },
+            plan,
+        );
+        self.baselines = baselines;
+    }
+
+    /// Drops refused values and records them in the plan.
     fn keep(&mut self, mut allow: impl FnMut(&Step) -> Result<(), HostError>, plan: &mut Plan) {
         for slot in &mut self.list {
             let Some(change) = slot else { continue };

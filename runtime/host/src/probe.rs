@@ -13,19 +13,19 @@ use crate::mounts::{CgroupVersion, Controller};
 use crate::reclaim::worker::RECLAIM;
 use crate::{Host, knob_table, parse};
 
-/// What the kernel says to a burst above the quota.
+/// The kernel's rule for a burst above the quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BurstRule {
     /// `EINVAL` while the quota is limited, on writing either of them: mainline.
     BurstWithinQuota,
     /// Fine: Alibaba kernels.
     Unbounded,
-    /// Not known yet; the first such write will tell.
+    /// Not known yet; the first such write decides.
     #[default]
     Unknown,
 }
 
-/// What the scratch cgroup told about a knob.
+/// What the scratch cgroup showed about a knob.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Proof {
     #[default]
@@ -62,13 +62,14 @@ fn scratch_name(pid: u32) -> String {
     }
 }
 
-/// The least that the kernel takes, so that it fits below whatever quota the cgroups above have.
+/// The smallest quota that the kernel accepts, so that it fits below the quotas of all cgroups above.
 const QUOTA: &str = "1000";
 const MORE_THAN_QUOTA: &str = "2000";
 
 impl Host {
-    /// Makes the scratch cgroup beside kubepods, tries, and removes it. A hierarchy's root is closed even to its owner (mode 0555)
-    /// without CAP_DAC_OVERRIDE: then it is made within kubepods, where nobody else looks for groups of this name.
+    /// Creates the scratch cgroup beside kubepods, probes, and removes it. Without CAP_DAC_OVERRIDE a hierarchy's root
+    /// is closed even to its owner (mode 0555): then the scratch cgroup is created within kubepods, under a name that
+    /// the kubelet does not use.
     pub(crate) fn probe_kernel(&mut self) {
         let kubepods = self.layout.kubepods.clone();
         let beside = kubepods.rsplit_once('/').map_or("", |(above, _)| above);
@@ -82,10 +83,13 @@ impl Host {
     fn probe_in(&mut self, above: &str) {
         let path = join(above, &scratch_name(self.backend.pid()));
         let mut probe = Probe { burst_rule: self.probe.burst_rule, ..Probe::default() };
-        let trees = self.hierarchies.carrying(&[Controller::Cpu, Controller::Memory]);
+        let trees = self.hierarchies.carrying(&[Controller::Cpu, Controller::Memory, Controller::Cpuset]);
         for tree in self.trees.clone() {
             self.sweep(tree, above);
         }
+        // A hierarchy in which the kubelet has no groups (cpusets, say) has no place for this one either.
+        let has_place = |tree: &usize| above.is_empty() || self.backend.inode(Area::Cgroup(*tree), above).is_ok();
+        let trees: Vec<usize> = trees.into_iter().filter(has_place).collect();
         for &tree in &trees {
             match self.backend.make(Area::Cgroup(tree), &path) {
                 Err(refusal) if refusal.kind() != io::ErrorKind::AlreadyExists => {

@@ -10,10 +10,10 @@ use crate::layout::RuntimeId;
 use crate::mounts::{CgroupVersion, Controller};
 use crate::{Host, targets, weight};
 
-/// The period that the kubelet uses unless it is told otherwise (`cpuCFSQuotaPeriod`), in microseconds.
+/// The kubelet's default period (`cpuCFSQuotaPeriod`), in microseconds.
 const PERIOD: u64 = 100_000;
 /// The kernel takes no shorter quota.
-const SHORTEST_QUOTA: u64 = 1000;
+const MIN_QUOTA: u64 = 1000;
 
 /// What a kubelet writes for one cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Bounds {
     }
 
     fn quota(self) -> Option<u64> {
-        self.cpu_limit.map(|limit| (limit.0.saturating_mul(PERIOD) / 1000).max(SHORTEST_QUOTA))
+        self.cpu_limit.map(|limit| (limit.0.saturating_mul(PERIOD) / 1000).max(MIN_QUOTA))
     }
 
     fn shares(self) -> i64 {
@@ -89,7 +89,7 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// As [`Host::provision`] for a container whose group cannot be named.
+    /// As [`Host::provision`] for a container without a known cgroup name.
     pub fn unprovisioned(&self, pod: &Pod) -> Result<Vec<String>, HostError> {
         let mut missing: Vec<String> = Vec::new();
         let above = self.pod_path(pod);
@@ -162,7 +162,7 @@ impl Host {
         })
     }
 
-    /// Where a container's cgroup would be made; `None` for those that are somebody else's to make.
+    /// Path of a container's cgroup; `None` for those that another program creates.
     fn made_path(&self, above: &str, container: &Container) -> Result<Option<String>, HostError> {
         match &container.cgroup {
             ContainerCgroup::Named(name) => targets::clean(&join(above, name)).map(Some),
@@ -180,7 +180,7 @@ impl Host {
         }
     }
 
-    fn is_simulated(&self) -> bool {
+    pub(crate) fn is_simulated(&self) -> bool {
         matches!(self.backend, AnyBackend::Simulated(_))
     }
 
@@ -213,7 +213,7 @@ impl Host {
             let name = join(path, file);
             match self.backend.write(Area::Cgroup(tree), &name, &value) {
                 Ok(()) => {}
-                // A simulation may be told to lack the file.
+                // Removes the file from a simulation.
                 Err(source) if error::is(&source, Errno::NOENT) => {}
                 Err(source) => {
                     return Err(HostError::Bound { path: self.directory_path(tree, &name), value, source });

@@ -1,9 +1,9 @@
 //! Background reclaim for kernels without `memory.wmark_ratio`: what Alibaba's kernels do inside, done from outside through
 //! `memory.reclaim`.
 //!
-//! Here stands the arithmetic; [`reclaimer`] decides whose turn it is and what an answer means, without a clock or a file;
-//! [`worker`] is the thread that does it on a real kernel, and the simulation does it in memory. [`lower`] brings `memory.high`
-//! below current use without a stall.
+//! The arithmetic is here; [`reclaimer`] schedules the groups and interprets the kernel's answers, without a clock or a
+//! file; [`worker`] is the thread that reclaims on a real kernel, and the simulation does it in memory. [`lower`]
+//! brings `memory.high` below current use without a stall.
 //!
 //! Sources: Alibaba Cloud Linux' manual pages on backend asynchronous reclaim and on the global minimum watermark rating; Linux
 //! `Documentation/admin-guide/cgroup-v2.rst` on `memory.reclaim`.
@@ -41,7 +41,8 @@ pub(crate) struct Levels {
     pub(crate) low: Bytes,
 }
 
-/// Of a NUMA node's memory, the part above its watermarks from which it counts as near: what a process can take while nobody looks.
+/// Part of a NUMA node's memory above its watermarks from which on it counts as near: what processes may allocate
+/// between two polls.
 const MARGIN: u64 = 32;
 
 /// How near the node's free memory is to its watermarks, in thousandths: 0 = far, 1000 = at the one where kswapd stops.
@@ -64,7 +65,7 @@ pub struct FreePages {
 }
 
 impl Nearness {
-    const MOST: u64 = 1000;
+    const MAX: u64 = 1000;
 
     /// From a [`MARGIN`] above `high` down to `high`, where kswapd would stop: so that groups which are to come earlier do before
     /// kswapd wakes and turns to all.
@@ -72,16 +73,16 @@ impl Nearness {
         let FreePages { free, min, low: _, high, managed } = pages;
         let far = high.saturating_add((managed / MARGIN).max(high.saturating_sub(min)));
         let near = if free <= high {
-            Self::MOST
+            Self::MAX
         } else if free >= far {
             0
         } else {
-            (far - free).saturating_mul(Self::MOST) / (far - high)
+            (far - free).saturating_mul(Self::MAX) / (far - high)
         };
         Self(u16::try_from(near).unwrap_or(1000))
     }
 
-    /// That of the node that is shortest of memory: each has a kswapd of its own, which asks nobody how much the others have.
+    /// Nearness of the node with the least free memory: each has a kswapd of its own, which ignores the other nodes.
     pub(crate) fn of_nodes(nodes: &[FreePages]) -> Self {
         nodes.iter().map(|node| Self::of(*node)).max().unwrap_or_default()
     }
@@ -94,7 +95,7 @@ impl Nearness {
 impl Watermarks {
     /// Whether there is anything to do for such a group.
     pub(crate) fn is_on(self) -> bool {
-        self.ratio > 0
+        self.ratio > 0 || self.min_adj > 0
     }
 
     /// `limit` is the smaller of `memory.high` and `memory.max`; without one, or at a ratio of 0, there is nothing to relate to.
@@ -109,20 +110,52 @@ impl Watermarks {
     /// the limit; farther away by less, and not at all while there is enough.
     pub(crate) fn levels(self, limit: Option<Bytes>, near: Nearness) -> Option<Levels> {
         let limit = u128::from(limit?.0);
-        if !self.is_on() {
+        if self.ratio == 0 {
             return None;
         }
         let start = limit * u128::from(self.ratio) / 100;
         let share = u128::from(self.min_adj.unsigned_abs()) * u128::from(near.0);
-        let whole = 100 * u128::from(Nearness::MOST);
+        let whole = 100 * u128::from(Nearness::MAX);
         let high = if self.min_adj > 0 {
             start.saturating_sub(start * share / whole)
         } else {
             start + limit.saturating_sub(start) * share / whole
         };
+        Some(self.from(high, limit))
+    }
+
+    /// For a group without a limit of its own: the usage of the group above it with this limit, or of the node with
+    /// this memory, from which on it is reclaimed. `None` at a ratio of 0.
+    ///
+    /// ```text
+    /// high = limit × ratio / 100, moved by min_adj percent of what is left from there to the limit
+    /// low  = high − limit × scale / 10000
+    /// ```
+    ///
+    /// So of several such groups under one limit those with the largest `min_adj` are reclaimed first, and the others only if that was
+    /// not enough.
+    pub(crate) fn levels_above(self, limit: Bytes) -> Option<Levels> {
+        if self.ratio == 0 {
+            return None;
+        }
+        let limit = u128::from(limit.0);
+        let start = limit * u128::from(self.ratio) / 100;
+        let shift = limit.saturating_sub(start) * u128::from(self.min_adj.unsigned_abs()) / 100;
+        let high = if self.min_adj > 0 { start.saturating_sub(shift) } else { start + shift };
+        Some(self.from(high, limit))
+    }
+
+    fn from(self, high: u128, limit: u128) -> Levels {
         let low = high.saturating_sub(limit * u128::from(self.scale) / 10_000);
         let bytes = |size: u128| Bytes(u64::try_from(size).unwrap_or(u64::MAX));
-        Some(Levels { high: bytes(high), low: bytes(low) })
+        Levels { high: bytes(high), low: bytes(low) }
+    }
+
+    /// Whether a group without any bound is reclaimed for the node's sake: above 0, `min_adj` sets how early, at 50 as
+    /// soon as free memory comes near the watermarks. Otherwise the kernel's own reclaim is early enough.
+    pub(crate) fn reclaims_for_node(self, near: Nearness) -> bool {
+        let percent = u16::from(self.min_adj.unsigned_abs()).min(50);
+        self.min_adj > 0 && u64::from(near.0) > Nearness::MAX - Nearness::MAX * u64::from(percent) / 50
     }
 }
 
@@ -181,6 +214,37 @@ mod tests {
         assert_eq!(Nearness::of(node(300, 12_800)), Nearness(500), "a large node is near from afar");
         assert_eq!(Nearness::of_nodes(&[node(1000, 0), node(120, 0)]), Nearness(500), "the shortest counts");
         assert_eq!(Nearness::of(FreePages::default()), NEAR, "no watermarks and nothing free");
+    }
+
+    #[test]
+    fn without_a_limit_of_its_own_a_group_goes_by_those_above_be_before_ls() {
+        for (ratio, scale, adj, expected) in [
+            (95, 20, 50, Some((925, 923))),
+            (95, 20, 0, Some((950, 948))),
+            (95, 20, -25, Some((962, 960))),
+            (100, 20, 50, Some((1000, 998))),
+            (0, 20, 50, None),
+        ] {
+            let levels = Watermarks { ratio, scale, min_adj: adj }.levels_above(Bytes(1000));
+            assert_eq!(levels.map(|levels| (levels.high.0, levels.low.0)), expected, "{ratio} {scale} {adj}");
+        }
+    }
+
+    #[test]
+    fn be_pays_for_the_node_the_earlier_the_larger_its_min_adj() {
+        for (adj, near, pays) in [
+            (50, FAR, false),
+            (50, Nearness(1), true),
+            (25, Nearness(500), false),
+            (25, Nearness(501), true),
+            (1, Nearness(980), false),
+            (1, NEAR, true),
+            (0, NEAR, false),
+            (-25, NEAR, false),
+        ] {
+            let watermarks = Watermarks { ratio: 95, scale: 20, min_adj: adj };
+            assert_eq!(watermarks.reclaims_for_node(near), pays, "{adj} {near:?}");
+        }
     }
 
     proptest! {

@@ -1,12 +1,13 @@
 //! resctrl: parts of caches and of memory bandwidth for groups of threads, and what groups use of them.
 //!
-//! [`detect`] says whether this machine has it and what to do if not, [`survey()`] also what there is of it; [`mount()`] mounts it at
-//! the first need. [`Groups`] are what the kernel's directories are: groups of qosm's own, which begin with [`PREFIX`], are made, found
-//! again after a restart, given [`Schemata`] and threads, and removed. Neither the root group's schemata nor anybody else's group is
-//! written. [`Info`] makes schemata from percent; [`Counters`] measure.
+//! [`detect`] returns whether this machine has it and what to do if not, [`capabilities()`] also its resources and
+//! groups; [`mount()`] mounts it at the first need. [`Groups`] are the kernel's directories: groups of qosm's own,
+//! whose names begin with [`PREFIX`], are created, adopted after a restart, given [`Schemata`] and threads, and
+//! removed. The root group's schemata and groups of other programs are never written. [`Info`] converts percent into
+//! schemata; [`Counters`] measure.
 //!
-//! Every write is a difference, compared by cache id; every refusal comes with what the kernel says about it. Nothing here knows
-//! QoS classes or pods, or decides how much anybody gets.
+//! Every write is a difference, compared by cache id; every error quotes the kernel's explanation. This module does not
+//! know QoS classes or pods, and decides no share.
 //!
 //! Kernel: Documentation/filesystems/resctrl.rst.
 //!
@@ -52,7 +53,9 @@
 
 mod availability;
 mod bandwidth;
+mod capabilities;
 mod classes;
+mod counter_delta;
 mod counters;
 mod domains;
 mod error;
@@ -61,19 +64,18 @@ mod fixture;
 mod group;
 mod groups;
 mod info;
-mod kept;
 mod mask;
 mod members;
-mod place;
-mod reading;
+mod mount;
+mod reconciler;
 mod resource;
 mod schemata;
 mod shares;
-mod survey;
 mod tasks;
 
 pub use availability::{Availability, MountOptions, Processor, USUAL_PATH, Vendor, detect, mount};
 pub use bandwidth::{Bandwidth, BandwidthUnit, Percent};
+pub use capabilities::{Capabilities, Inventory, SharedWays, capabilities};
 pub use counters::{CacheSample, Counters, Traffic};
 pub use error::{ResctrlError, Status};
 pub use group::{Group, GroupName, PREFIX};
@@ -82,7 +84,6 @@ pub use info::{BandwidthInfo, CacheInfo, Info, MonitoringInfo, ThreadThrottleMod
 pub use mask::{Mask, PercentRange, Shareable};
 pub use resource::{BandwidthResource, CacheId, CacheLevel, CacheResource};
 pub use schemata::{Absent, Difference, Schemata, SchemataError};
-pub use survey::{Inventory, SharedWays, Survey, survey};
 pub use tasks::{ContainerCgroup, Moved};
 
-pub(crate) use classes::Classes;
+pub(crate) use classes::LazyReconciler;

@@ -8,29 +8,30 @@ use qosm_model::pod::{Container, ContainerCgroup, ContainerState, Pod, Tier};
 use crate::backend::{Area, Backend as _, join};
 use crate::error::HostError;
 use crate::layout::{self, Driver, DriverSource, LayoutOptions, RuntimeId};
+use crate::ownership::{is_below, names_scope_of};
 use crate::{Host, targets};
 
-/// A search ends after so many directories, and so deep; a node with 300 pods has about 2000.
-const MOST_DIRECTORIES: usize = 50_000;
-const MOST_LEVELS: usize = 12;
+/// Bounds of a search; a node with 300 pods has about 2000 directories.
+const MAX_DIRECTORIES: usize = 50_000;
+const MAX_LEVELS: usize = 12;
 
-/// Searches that found nothing. A pod that has not started is asked about again and again, and each search walks the tree; the
-/// first two are at once, later ones are spaced out.
+/// Searches that found nothing. A pod that has not started is looked up repeatedly, and each search walks the tree; the
+/// first two are immediate, later ones are spaced out.
 #[derive(Default)]
-pub(crate) struct Misses {
-    seen: RefCell<HashMap<String, Miss>>,
+pub(crate) struct NegativeCache {
+    seen: RefCell<HashMap<String, FailedSearch>>,
 }
 
 #[derive(Clone, Copy)]
-struct Miss {
+struct FailedSearch {
     skip: u32,
     next: u32,
 }
 
-const MOST_SKIPPED: u32 = 31;
-const MOST_MISSES: usize = 4096;
+const MAX_SKIPPED: u32 = 31;
+const MAX_FAILED: usize = 4096;
 
-impl Misses {
+impl NegativeCache {
     fn is_due(&self, key: &str) -> bool {
         match self.seen.borrow_mut().get_mut(key) {
             Some(miss) if miss.skip > 0 => {
@@ -47,12 +48,12 @@ impl Misses {
             seen.remove(key);
             return;
         }
-        if seen.len() >= MOST_MISSES {
+        if seen.len() >= MAX_FAILED {
             seen.clear();
         }
-        let miss = seen.entry(key.to_owned()).or_insert(Miss { skip: 0, next: 0 });
+        let miss = seen.entry(key.to_owned()).or_insert(FailedSearch { skip: 0, next: 0 });
         miss.skip = miss.next;
-        miss.next = (miss.next * 2 + 1).min(MOST_SKIPPED);
+        miss.next = (miss.next * 2 + 1).min(MAX_SKIPPED);
     }
 }
 
@@ -64,9 +65,9 @@ impl Host {
         layout::tier(driver, &kubepods, tier)
     }
 
-    /// A pod's cgroup, relative to each hierarchy's root: what its manifest binds it to; else where the kubelet puts it under the
-    /// driver in use; else where it would under the other driver, or any directory named after its UID. A pod whose cgroup is
-    /// nowhere gets the kubelet's usual path.
+    /// A pod's cgroup, relative to each hierarchy's root: the one that its manifest binds it to; else the kubelet's
+    /// path under the driver in use; else that under the other driver, or any directory named after its UID. A pod
+    /// without a cgroup gets the kubelet's usual path.
     pub fn pod_path(&self, pod: &Pod) -> String {
         if let Some(bound) = &pod.cgroup {
             return targets::clean(bound).unwrap_or_else(|_| bound.clone());
@@ -87,20 +88,39 @@ impl Host {
         found.unwrap_or(usual)
     }
 
+    /// Takes the runtime's word on where the cgroup of a container is; `id` as a status has it. It counts where the cgroup is its pod's.
+    pub fn name_container_cgroup(&mut self, id: String, path: String) {
+        self.named_cgroups.insert(id, path);
+    }
+
+    /// Forgets it, once the container is gone.
+    pub fn forget_container_cgroup(&mut self, id: &str) {
+        self.named_cgroups.remove(id);
+    }
+
+    /// Forgets all of them.
+    pub fn forget_container_cgroups(&mut self) {
+        self.named_cgroups.clear();
+    }
+
     /// A container's cgroup, relative to each hierarchy's root; `None` when it has not started or is not there.
     ///
-    /// A container ID is looked for below the pod, under the names that its runtime uses with either driver, and then anywhere.
-    /// The directory itself is meant even when the runtime made further ones in it.
+    /// Finds a container's cgroup below the pod: under the names that its runtime uses with either driver, then by a
+    /// search. A directory elsewhere counts if its name contains the pod's, as a runtime creates it that takes a
+    /// systemd path for a plain one. The result is the container's own directory, even when the runtime created further
+    /// ones in it.
     ///
     /// # Errors
     ///
     /// [`HostError::ContainerId`] for an ID of an unknown runtime or without a proper ID, [`HostError::Path`] for a bound path
-    /// that leads nowhere.
+    /// that leads nowhere, [`HostError::NotOwn`] for a cgroup that is not the pod's: see [`Host::check_binding`], and a status
+    /// that names the container of another pod.
     pub fn container_path(&self, pod: &Pod, container: &Container) -> Result<Option<String>, HostError> {
         let text = match &container.cgroup {
             ContainerCgroup::Unknown => return Ok(None),
             ContainerCgroup::Bound(path) => {
                 let path = targets::clean(path)?;
+                self.check_container(pod, &path)?;
                 return Ok(self.exists(&path).then_some(path));
             }
             ContainerCgroup::Named(name) => {
@@ -115,6 +135,10 @@ impl Host {
             why,
         })?;
         let above = self.pod_path(pod);
+        let is_own = |path: &str| is_below(path, &above) || path.split('/').any(|name| names_scope_of(name, &pod.uid));
+        if let Some(path) = self.named_cgroups.get(text).filter(|path| is_own(path) && self.exists(path)) {
+            return Ok(Some(path.clone()));
+        }
         let first = if above.ends_with(".slice") { Driver::Systemd } else { Driver::Cgroupfs };
         for driver in [first, first.other()] {
             for name in id.names(driver) {
@@ -124,11 +148,22 @@ impl Host {
                 }
             }
         }
-        // One that has ended is no longer anywhere, and its ID stays in the status for as long as the pod does.
+        // An ended container has no cgroup, and its ID stays in the status for as long as the pod exists.
         if container.state == ContainerState::Terminated {
             return Ok(None);
         }
-        Ok(self.search(text, |name| id.is_named(name), |_| true))
+        if !self.negative_cache.is_due(text) {
+            return Ok(None);
+        }
+        let found = self.walk(|name| id.is_named(name), |_| true, MAX_LEVELS);
+        self.negative_cache.record(text, found.as_deref().is_some_and(is_own));
+        match found {
+            Some(path) if !is_own(&path) => {
+                let why = format!("it does not lie below `{above}`");
+                Err(HostError::NotOwn { path, why })
+            }
+            found => Ok(found),
+        }
     }
 
     /// Whether any hierarchy has the directory.
@@ -136,7 +171,8 @@ impl Host {
         !path.is_empty() && self.trees.iter().any(|&tree| self.backend.inode(Area::Cgroup(tree), path).is_ok())
     }
 
-    /// The driver in use and its kubepods directory. Looked at again each time: kubepods may come after the agent.
+    /// The driver in use and its kubepods directory. Read at each call: kubepods may appear after the agent has
+    /// started.
     pub(crate) fn kubepods(&self) -> (Driver, String) {
         let crate::Layout { driver, root, kubepods, .. } = &self.layout;
         if !self.exists(kubepods) {
@@ -170,7 +206,7 @@ impl Host {
         }
     }
 
-    /// A kubelet with a `cgroupRoot` that nobody told us about, as in kind.
+    /// Finds a kubelet with a `cgroupRoot` that is not configured here, as in kind.
     fn find_nested(&mut self, driver: Option<Driver>) {
         let named = |name: &str| match name.strip_suffix(".slice") {
             Some(slice) => slice.ends_with("-kubepods") && driver != Some(Driver::Cgroupfs),
@@ -198,27 +234,28 @@ impl Host {
     }
 
     fn search(&self, key: &str, wanted: impl Fn(&str) -> bool, descend: impl Fn(&str) -> bool) -> Option<String> {
-        if key.is_empty() || !self.misses.is_due(key) {
+        if key.is_empty() || !self.negative_cache.is_due(key) {
             return None;
         }
-        let found = self.walk(wanted, descend, MOST_LEVELS);
-        self.misses.record(key, found.is_some());
+        let found = self.walk(wanted, descend, MAX_LEVELS);
+        self.negative_cache.record(key, found.is_some());
         found
     }
 
     /// The nearest directory that is wanted, level by level.
     fn walk(&self, wanted: impl Fn(&str) -> bool, descend: impl Fn(&str) -> bool, levels: usize) -> Option<String> {
         let &tree = self.trees.first()?;
-        // An operator who names a root means what stands below it: elsewhere there may be another node's kubepods (kind, tests).
+        // With a configured root only groups below it count: elsewhere there may be another node's kubepods (kind,
+        // tests).
         let start = if self.layout.confined { self.layout.root.clone() } else { String::new() };
         let mut queue = VecDeque::from([(start, 0)]);
         let mut visited = 0;
         while let Some((path, level)) = queue.pop_front() {
             visited += 1;
-            if visited > MOST_DIRECTORIES {
+            if visited > MAX_DIRECTORIES {
                 return None;
             }
-            // A directory may go while it is looked at.
+            // A directory may be removed during the search.
             for name in self.backend.directories(Area::Cgroup(tree), &path).unwrap_or_default() {
                 if wanted(&name) {
                     return Some(join(&path, &name));

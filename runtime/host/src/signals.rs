@@ -1,13 +1,16 @@
-//! Measurements. Running totals as the kernel has them; whoever wants differences takes them.
+//! Measurements: running totals as the kernel has them. Callers compute the differences.
+
+use std::io;
 
 use qosm_model::column::{CpuCounters, MemoryCounters, PressureCounters, Stall};
 use qosm_model::knob::{Knob, Target};
 use qosm_model::pod::ContainerId;
 use qosm_model::unit::{Bytes, Micros};
 
-use crate::backend::{Area, Backend as _, FileId};
+use crate::backend::{Area, Backend as _, FileId, join};
 use crate::error::{self, HostError};
 use crate::mounts::{CgroupVersion, Controller};
+use crate::node_use::KeptMarks;
 use crate::targets::CgroupFile;
 use crate::{Host, parse};
 
@@ -20,17 +23,47 @@ pub struct Bandwidth {
     pub period: Micros,
 }
 
+impl Bandwidth {
+    /// The knob that sets it.
+    pub const KNOB: Knob = Knob::CfsQuota;
+}
+
 /// Kept descriptors of the node's own files.
 #[derive(Default)]
 pub(crate) struct NodeFiles {
-    stat: Option<FileId>,
-    meminfo: Option<FileId>,
+    proc: [Option<FileId>; NodeFile::COUNT],
+    /// Of the memory hierarchy's root.
+    pub(crate) root_stat: Option<FileId>,
+    pub(crate) root_usage: Option<FileId>,
+    pub(crate) marks: KeptMarks,
 }
 
+/// A file of the node below `/proc`.
 #[derive(Clone, Copy)]
-enum NodeFile {
+pub(crate) enum NodeFile {
     Stat,
     Meminfo,
+    MinFree,
+    ScaleFactor,
+    CpuPressure,
+    MemoryPressure,
+    IoPressure,
+}
+
+impl NodeFile {
+    const COUNT: usize = 7;
+
+    fn place(self) -> (usize, &'static str) {
+        match self {
+            Self::Stat => (0, "stat"),
+            Self::Meminfo => (1, "meminfo"),
+            Self::MinFree => (2, "sys/vm/min_free_kbytes"),
+            Self::ScaleFactor => (3, "sys/vm/watermark_scale_factor"),
+            Self::CpuPressure => (4, "pressure/cpu"),
+            Self::MemoryPressure => (5, "pressure/memory"),
+            Self::IoPressure => (6, "pressure/io"),
+        }
+    }
 }
 
 impl Host {
@@ -93,11 +126,20 @@ impl Host {
         let Some(quota) = parse::cfs_quota(&self.buffer[..length]) else {
             return Err(self.garbled(target, file, length, "a quota"));
         };
-        let length = self.read_file(target, CgroupFile::Period)?;
-        match parse::number(&self.buffer[..length]) {
-            Some(period) => Ok(Bandwidth { quota, period: Micros(period) }),
-            None => Err(self.garbled(target, CgroupFile::Period, length, "a period")),
+        if let Some(period) = self.targets.get(&target).and_then(|attached| attached.period) {
+            return Ok(Bandwidth { quota, period });
         }
+        let length = self.read_file(target, CgroupFile::Period)?;
+        let Some(period) = parse::number(&self.buffer[..length]).map(Micros) else {
+            return Err(self.garbled(target, CgroupFile::Period, length, "a period"));
+        };
+        // Rarely written, so it is only read again after a write.
+        if self.detects_writes()
+            && let Some(attached) = self.targets.get_mut(&target)
+        {
+            attached.period = Some(period);
+        }
+        Ok(Bandwidth { quota, period })
     }
 
     /// Memory of a container, with all cgroups below it. v1 has no count of throttling above `memory.high`; it is 0 there, as is
@@ -173,7 +215,7 @@ impl Host {
         }
     }
 
-    fn stall(&mut self, target: Target, file: CgroupFile) -> Result<Stall, HostError> {
+    pub(crate) fn stall(&mut self, target: Target, file: CgroupFile) -> Result<Stall, HostError> {
         let length = self.read_file(target, file)?;
         match parse::pressure(&self.buffer[..length]) {
             Some(stall) => Ok(stall),
@@ -181,17 +223,20 @@ impl Host {
         }
     }
 
-    /// CPU time that all CPUs together were busy since the start of the node: neither idle nor waiting for I/O.
+    /// CPU time that all CPUs together, except for these, were busy since the start of the node: neither idle nor waiting for I/O.
     ///
     /// # Errors
     ///
     /// [`HostError::Read`] or [`HostError::Parse`] for `/proc/stat`.
-    pub fn node_cpu_busy(&mut self) -> Result<Micros, HostError> {
+    pub fn node_cpu_busy(&mut self, except: &[u32]) -> Result<Micros, HostError> {
         let length = self.read_node_file(NodeFile::Stat)?;
         let text = &self.buffer[..length];
         let micros_per_tick = 1_000_000 / self.backend.ticks_per_second().max(1);
         match parse::busy_ticks(text) {
-            Some(ticks) => Ok(Micros(ticks.saturating_mul(micros_per_tick))),
+            Some(ticks) => {
+                let elsewhere = if except.is_empty() { 0 } else { parse::busy_ticks_of(text, except) };
+                Ok(Micros(ticks.saturating_sub(elsewhere).saturating_mul(micros_per_tick)))
+            }
             None => Err(garbled_node_file("/proc/stat", "the CPUs' times", text)),
         }
     }
@@ -217,24 +262,48 @@ impl Host {
         Bytes(self.backend.page_size())
     }
 
-    /// Number of CPUs in a container's own cpuset. v1 reads `cpuset.cpus`, v2 `cpuset.cpus.effective`. `None` where there is no
-    /// such file, or where it is empty.
+    /// The CPUs that a cgroup's processes may run on. v1 reads `cpuset.cpus`, v2 `cpuset.cpus.effective`; the file is
+    /// not kept open, since it is rarely read. `None` where there is no such file, or where it is empty.
     ///
     /// # Errors
     ///
-    /// As for [`Host::cpu_counters`], except that a missing file is none.
-    pub fn cpuset_cpus(&mut self, id: ContainerId) -> Result<Option<u32>, HostError> {
-        let target = Target::Container(id);
-        let length = match self.read_file(target, CgroupFile::Cpuset) {
+    /// [`HostError::NotAttached`], [`HostError::Read`], and [`HostError::Parse`] for an invalid list of CPUs.
+    pub fn cpuset_cpus(&mut self, target: Target) -> Result<Option<Vec<u32>>, HostError> {
+        let file = CgroupFile::Cpuset;
+        let path = self.attached_path(target).ok_or(HostError::NotAttached { target })?;
+        let Some(tree) = self.hierarchies.of(file.controller()) else { return Ok(None) };
+        let Some(hierarchy) = self.hierarchies.list.get(tree) else { return Ok(None) };
+        let opened = self.backend.open(Area::Cgroup(tree), &join(path, file.name(hierarchy.version)));
+        let read = opened.and_then(|id| {
+            let read = self.backend.read(id, &mut self.buffer);
+            self.backend.close(id);
+            read
+        });
+        // A list that fills the buffer may go on.
+        let read = read.and_then(|length| {
+            if length < self.buffer.len() { Ok(length) } else { Err(io::ErrorKind::FileTooLarge.into()) }
+        });
+        let length = match read {
             Ok(length) => length,
-            Err(HostError::Unsupported { .. }) => return Ok(None),
-            Err(error) => return Err(error),
+            Err(source) if error::is_absent(&source) => return Ok(None),
+            Err(source) => return Err(HostError::Read { path: self.file_path_or_name(target, file), source }),
         };
-        match parse::list_length(&self.buffer[..length]) {
-            Some(0) => Ok(None),
+        match parse::numa::list(&self.buffer[..length]) {
+            Some(cpus) if cpus.is_empty() => Ok(None),
             Some(cpus) => Ok(Some(cpus)),
-            None => Err(self.garbled(target, CgroupFile::Cpuset, length, "a list of CPUs")),
+            None => Err(self.garbled(target, file, length, "a list of CPUs")),
         }
+    }
+
+    /// Whether this number is that of all logical CPUs.
+    pub fn has_cpus(&self, cpus: usize) -> bool {
+        u32::try_from(cpus).is_ok_and(|cpus| cpus >= self.node.cpus)
+    }
+
+    /// The CPUs that are online.
+    pub fn online_cpus(&self) -> Vec<u32> {
+        let text = self.backend.read_once(Area::Sys, "devices/system/cpu/online").unwrap_or_default();
+        parse::numa::list(&text).filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| (0..self.node.cpus).collect())
     }
 
     pub(crate) fn read_number(
@@ -255,22 +324,28 @@ impl Host {
         HostError::Parse { path: self.file_path_or_name(target, file), expected, text }
     }
 
-    fn read_node_file(&mut self, file: NodeFile) -> Result<usize, HostError> {
-        let (kept, path) = match file {
-            NodeFile::Stat => (&mut self.node_files.stat, "stat"),
-            NodeFile::Meminfo => (&mut self.node_files.meminfo, "meminfo"),
-        };
-        let read = match *kept {
-            Some(id) => self.backend.read(id, &mut self.buffer),
-            None => self.backend.open(Area::Proc, path).and_then(|id| {
-                *kept = Some(id);
-                self.backend.read(id, &mut self.buffer)
-            }),
-        };
+    pub(crate) fn read_node_file(&mut self, file: NodeFile) -> Result<usize, HostError> {
+        let (place, path) = file.place();
+        let read = self.read_kept(|files| &mut files.proc[place], Area::Proc, path);
         read.map_err(|source| HostError::Read { path: format!("/proc/{path}"), source })
+    }
+
+    /// Reads a file of the node into the buffer, and keeps it open.
+    pub(crate) fn read_kept(
+        &mut self,
+        kept: impl FnOnce(&mut NodeFiles) -> &mut Option<FileId>,
+        area: Area,
+        path: &str,
+    ) -> io::Result<usize> {
+        let kept = kept(&mut self.node_files);
+        let id = match *kept {
+            Some(id) => id,
+            None => *kept.insert(self.backend.open(area, path)?),
+        };
+        self.backend.read(id, &mut self.buffer)
     }
 }
 
-fn garbled_node_file(path: &str, expected: &'static str, text: &[u8]) -> HostError {
+pub(crate) fn garbled_node_file(path: &str, expected: &'static str, text: &[u8]) -> HostError {
     HostError::Parse { path: path.to_owned(), expected, text: error::shortened(text) }
 }

@@ -12,12 +12,13 @@
 //! # Ok::<(), qosm_host::HostError>(())
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
 use qosm_model::column::{CpuCounters, MemoryCounters, PressureCounters, Stall};
-use qosm_model::numa::{MigrationProgress, MigrationState, NumaId};
+use qosm_model::node::{GroupCounters, GroupMemory, Marks, NodeMemory};
+use qosm_model::numa::{MigrationProgress, MigrationState, NumaId, list_text};
 use qosm_model::unit::{Bytes, Micros};
 use rustix::io::Errno;
 use slab::Slab;
@@ -26,21 +27,27 @@ use crate::backend::{Access, Area, Backend, FileId, Lowering, SlowWrite, join};
 use crate::migration::{Job, Run};
 use crate::mounts::{CgroupVersion, Controller, Hierarchy};
 use crate::parse;
+use crate::processes::Ending;
 use crate::reclaim::Watermarks;
 use crate::reclaim::reclaimer::{GroupId, ReclaimReport, Reclaimer};
 
+mod cpuset;
+mod crash;
 mod numa;
 mod reclaim;
 mod resctrl;
 mod rules;
+mod slow;
 mod spec;
 mod tree;
 
+pub use crash::Crash;
 pub use resctrl::{PlayedClass, PlayedResctrl};
 pub use spec::{Kernel, Spec, Versions};
 
 use reclaim::Place;
 use rules::Rules;
+use slow::SlowJob;
 use tree::Tree;
 
 /// A write that was accepted.
@@ -61,6 +68,8 @@ struct OpenFile {
     name: String,
 }
 
+pub(crate) use numa::stat as numa_stat_text;
+
 /// The simulated node. Its methods are what others do to the node behind the agent's back; they obey the kernel's rules unless
 /// they say otherwise.
 pub struct Simulation {
@@ -69,6 +78,8 @@ pub struct Simulation {
     files: Slab<OpenFile>,
     proc: BTreeMap<String, String>,
     sys: BTreeMap<String, String>,
+    /// The kubelet's folder.
+    kubelet: BTreeMap<String, String>,
     cpus: u32,
     memory: Bytes,
     read_only: bool,
@@ -79,6 +90,15 @@ pub struct Simulation {
     /// The latest migration of each cgroup.
     migrations: BTreeMap<String, Arc<Run>>,
     pub(crate) resctrl: Box<resctrl::Played>,
+    /// Slow writes take their time.
+    stalled: bool,
+    slow: VecDeque<SlowJob>,
+    /// When the process that writes here ends.
+    crash: Option<Crash>,
+    /// The file that another writer writes right after the host's next write of it, and its text.
+    other_writer: Option<(String, String)>,
+    signals: Vec<(u32, Ending)>,
+    is_forking: bool,
 }
 
 /// `USER_HZ` of the simulation.
@@ -121,6 +141,7 @@ impl Simulation {
         proc.extend(spec.proc.clone());
         let mut sys = BTreeMap::from([
             ("devices/system/cpu/online".to_owned(), online(spec.cpus)),
+            ("devices/system/cpu/present".to_owned(), online(spec.cpus)),
             ("devices/system/node/online".to_owned(), online(spec.numa_nodes)),
         ]);
         sys.extend(numa::files(spec));
@@ -134,6 +155,7 @@ impl Simulation {
             files: Slab::new(),
             proc,
             sys,
+            kubelet: BTreeMap::new(),
             cpus: spec.cpus,
             memory: spec.memory,
             read_only: spec.read_only,
@@ -143,6 +165,12 @@ impl Simulation {
             now: Micros(0),
             migrations: BTreeMap::new(),
             resctrl: Box::default(),
+            stalled: false,
+            slow: VecDeque::new(),
+            crash: None,
+            other_writer: None,
+            signals: Vec::new(),
+            is_forking: false,
         };
         if spec.root_delegates {
             for tree in &mut simulation.trees {
@@ -300,9 +328,9 @@ impl Simulation {
         }
     }
 
-    /// What a NUMA node's `meminfo` says of so much memory, half of it free.
-    pub fn numa_meminfo(id: NumaId, total: Bytes) -> String {
-        numa::meminfo(id.0, total, Bytes(total.0 / 2), Bytes(total.0 / 2))
+    /// A NUMA node's `meminfo`, with this much memory in total, free, and available without swapping.
+    pub fn numa_meminfo(id: NumaId, total: Bytes, free: Bytes, available: Bytes) -> String {
+        numa::meminfo(id.0, total, free, available)
     }
 
     /// Sets what is free, and what is available, on a NUMA node.
@@ -311,8 +339,8 @@ impl Simulation {
         self.sys.insert(format!("devices/system/node/node{id}/meminfo"), text);
     }
 
-    /// Says how far the migration of a cgroup is that was asked for; its number stays. Without one nothing happens. What
-    /// nothing is said of is done at once.
+    /// Sets the progress of a cgroup's requested migration; its token stays. Without a requested migration this does
+    /// nothing. A migration without a set progress is done at once.
     pub fn set_migration(&mut self, path: &str, progress: MigrationProgress) {
         if let Some(run) = self.migrations.get(path.trim_matches('/')) {
             run.update(|known| *known = MigrationProgress { token: known.token, ..progress });
@@ -348,10 +376,92 @@ impl Simulation {
         self.proc.insert("stat".to_owned(), String::new());
     }
 
-    /// Sets `MemAvailable`.
+    /// Sets `MemAvailable`, all of it free memory.
     pub fn set_memory_available(&mut self, available: Bytes) {
-        let text = format!("MemTotal: {} kB\nMemAvailable: {} kB\n", self.memory.0 / 1024, available.0 / 1024);
+        let (total, free, cache) = (self.memory, available, Bytes(0));
+        self.set_node_memory(NodeMemory {
+            total,
+            free,
+            available,
+            active_file: cache,
+            inactive_file: cache,
+            marks: Marks::default(),
+        });
+    }
+
+    /// Sets the node's memory, and the kernel's watermarks unless they are unknown; the total stays what it is.
+    pub fn set_node_memory(&mut self, memory: NodeMemory) {
+        let fields = [
+            ("MemTotal", self.memory),
+            ("MemFree", memory.free),
+            ("MemAvailable", memory.available),
+            ("Active(file)", memory.active_file),
+            ("Inactive(file)", memory.inactive_file),
+        ];
+        let text = fields.iter().map(|(name, bytes)| format!("{name}: {} kB\n", bytes.0 / 1024)).collect();
         self.proc.insert("meminfo".to_owned(), text);
+        let Marks { min: Some(min), low: Some(low), high: Some(high) } = memory.marks else { return };
+        let pages = |bytes: Bytes| bytes.0 / self.rules.page_size();
+        let text = format!(
+            "Node 0, zone   Normal\n  pages free     0\n        min      {}\n        low      {}\n        high     {}\n",
+            pages(min),
+            pages(low),
+            pages(high)
+        );
+        // A kernel computes the marks from this one; they show which one it is.
+        let sources = [("sys/vm/min_free_kbytes", min.0 / 1024), ("sys/vm/watermark_scale_factor", low.0 ^ high.0)];
+        for (file, number) in sources {
+            self.proc.insert(file.to_owned(), format!("{number}\n"));
+        }
+        self.proc.insert("zoneinfo".to_owned(), text);
+    }
+
+    /// Sets which CPUs are online.
+    pub fn set_online_cpus(&mut self, cpus: &[u32]) {
+        self.sys.insert("devices/system/cpu/online".to_owned(), format!("{}\n", list_text(cpus.iter().copied())));
+    }
+
+    /// Sets core and socket of a CPU.
+    pub fn set_cpu_place(&mut self, cpu: u32, core: u32, socket: u32) {
+        for (file, number) in [("core_id", core), ("physical_package_id", socket)] {
+            self.sys.insert(format!("devices/system/cpu/cpu{cpu}/topology/{file}"), format!("{number}\n"));
+        }
+    }
+
+    /// Sets the text of the kubelet's `cpu_manager_state`; `None` = there is none.
+    pub fn set_cpu_manager_state(&mut self, text: Option<&str>) {
+        self.kubelet = text.map(|text| ("cpu_manager_state".to_owned(), text.to_owned())).into_iter().collect();
+    }
+
+    /// Sets the node's pressure.
+    pub fn set_node_pressure(&mut self, counters: PressureCounters) {
+        let PressureCounters { cpu, memory, io } = counters;
+        for (file, stall) in [("cpu", cpu), ("memory", memory), ("io", io)] {
+            self.proc.insert(format!("pressure/{file}"), pressure_text(stall));
+        }
+    }
+
+    /// Sets what a tier or pod has used; what is `None` cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` without such a cgroup.
+    pub fn set_group_counters(&mut self, path: &str, counters: GroupCounters) -> io::Result<()> {
+        for (file, text) in rules::group_files(counters) {
+            let Ok((tree, node)) = self.locate(path, file) else { continue };
+            let text = text.of(self.trees[tree].version);
+            self.trees[tree].put(node, file, text);
+        }
+        if self.has_cgroup(path) { Ok(()) } else { Err(Errno::NOENT.into()) }
+    }
+
+    /// Sets the memory of the hierarchy's root: that of all processes.
+    pub fn set_root_memory(&mut self, memory: Option<GroupMemory>) {
+        for tree in self.trees.iter_mut().filter(|tree| tree.controllers.contains(&Controller::Memory)) {
+            for (file, text) in rules::root_memory_files(tree.version, memory) {
+                tree.put(tree::ROOT, file, text);
+            }
+        }
     }
 
     /// Makes all mounts read-only, or writable again.
@@ -364,9 +474,24 @@ impl Simulation {
         self.rules.set_refusing(file, refusing);
     }
 
+    /// Right after the host's next write of such a file, before the host reads it back, another writer writes this text.
+    pub fn write_after_next(&mut self, file: &str, text: &str) {
+        self.other_writer = Some((file.to_owned(), text.to_owned()));
+    }
+
     /// Starts to keep the host's accepted writes.
     pub fn record_writes(&mut self) {
         self.recording = true;
+    }
+
+    /// Each process that ends leaves a child.
+    pub fn set_forking(&mut self, forking: bool) {
+        self.is_forking = forking;
+    }
+
+    /// The signals that processes were sent since the last call.
+    pub fn take_signals(&mut self) -> Vec<(u32, Ending)> {
+        std::mem::take(&mut self.signals)
     }
 
     /// The host's accepted writes since the last call; nothing unless they are kept.
@@ -398,7 +523,11 @@ impl Simulation {
     }
 
     fn plain(&self, area: Area) -> &BTreeMap<String, String> {
-        if area == Area::Proc { &self.proc } else { &self.sys }
+        match area {
+            Area::Proc => &self.proc,
+            Area::Kubelet => &self.kubelet,
+            Area::Cgroup(_) | Area::Sys => &self.sys,
+        }
     }
 }
 
@@ -439,7 +568,7 @@ impl Backend for Simulation {
                 let tree = self.tree(place)?;
                 tree.read(tree.find(directory).ok_or(Errno::NOENT)?, file)?
             }
-            Area::Proc | Area::Sys => self.plain(area).get(path).ok_or(Errno::NOENT)?,
+            Area::Proc | Area::Sys | Area::Kubelet => self.plain(area).get(path).ok_or(Errno::NOENT)?,
         };
         Ok(text.as_bytes().to_vec())
     }
@@ -456,12 +585,16 @@ impl Backend for Simulation {
                 let tree = self.tree(place)?;
                 Ok(tree.inode(tree.find(path).ok_or(Errno::NOENT)?))
             }
-            Area::Proc | Area::Sys => {
+            Area::Proc | Area::Sys | Area::Kubelet => {
                 let below = join(path, "");
                 let found = self.plain(area).keys().any(|file| file.starts_with(&below));
                 if found { Ok(1) } else { Err(Errno::NOENT.into()) }
             }
         }
+    }
+
+    fn is_linked(&self, _area: Area, _path: &str) -> bool {
+        false
     }
 
     fn make(&mut self, area: Area, path: &str) -> io::Result<()> {
@@ -488,12 +621,16 @@ impl Backend for Simulation {
                 let node = tree.find(directory).filter(|&node| tree.has(node, name)).ok_or(Errno::NOENT)?;
                 OpenFile { area, node, inode: tree.inode(node), name: name.to_owned() }
             }
-            Area::Proc | Area::Sys if self.plain(area).contains_key(path) => {
+            Area::Proc | Area::Sys | Area::Kubelet if self.plain(area).contains_key(path) => {
                 OpenFile { area, node: 0, inode: 0, name: path.to_owned() }
             }
-            Area::Proc | Area::Sys => return Err(Errno::NOENT.into()),
+            Area::Proc | Area::Sys | Area::Kubelet => return Err(Errno::NOENT.into()),
         };
         FileId::of(self.files.insert(open)).ok_or(Errno::MFILE.into())
+    }
+
+    fn share(&self, _: FileId) -> Option<Arc<std::fs::File>> {
+        None
     }
 
     fn close(&mut self, file: FileId) {
@@ -510,7 +647,7 @@ impl Backend for Simulation {
                 }
                 tree.read(open.node, &open.name)?
             }
-            Area::Proc | Area::Sys => self.plain(open.area).get(&open.name).ok_or(Errno::NODEV)?,
+            Area::Proc | Area::Sys | Area::Kubelet => self.plain(open.area).get(&open.name).ok_or(Errno::NODEV)?,
         };
         Ok(copy(text, buffer))
     }
@@ -523,8 +660,17 @@ impl Backend for Simulation {
         if self.read_only {
             return Err(Errno::ROFS.into());
         }
+        if self.crash.as_ref().is_some_and(|crash| !crash.step()) {
+            return Ok(());
+        }
         tree.write(node, file, text, &self.rules)?;
         self.rules.follow(tree, node, file);
+        if file == rules::KILL {
+            tree.kill(node);
+        }
+        if let Some((_, text)) = self.other_writer.take_if(|(of, _)| of == file) {
+            tree.write(node, file, &text, &self.rules)?;
+        }
         if self.recording {
             self.writes.push(Write { path: directory.to_owned(), file: file.to_owned(), text: text.to_owned() });
         }
@@ -537,8 +683,11 @@ impl Backend for Simulation {
         path: &str,
         text: &str,
         lowering: Option<Lowering>,
-        _ticket: u64,
+        ticket: u64,
     ) -> io::Result<SlowWrite> {
+        if self.stalled {
+            return self.queue(area, path, text, lowering.as_ref(), ticket);
+        }
         match lowering {
             Some(lowering) => self.lower(area, path, lowering)?,
             None => self.write(area, path, text)?,
@@ -547,7 +696,7 @@ impl Backend for Simulation {
     }
 
     fn finished(&mut self) -> Vec<(u64, io::Result<()>)> {
-        Vec::new()
+        self.take_slow_step()
     }
 
     /// Nothing happens here by itself.
@@ -555,7 +704,7 @@ impl Backend for Simulation {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// All pages at once, as far as the container's cpuset lets them.
+    /// All pages at once, as far as the container's cpuset allows.
     fn migrate(&mut self, job: Job, run: Arc<Run>) -> io::Result<()> {
         let file = "memory.numa_stat";
         let (tree, node) = self.locate(&job.cgroup, file)?;
@@ -581,14 +730,14 @@ impl Backend for Simulation {
         Ok(())
     }
 
-    fn hold_watermarks(&mut self, area: Area, path: &str, group: GroupId, watermarks: Watermarks) -> io::Result<()> {
+    fn set_watermarks(&mut self, area: Area, path: &str, group: GroupId, watermarks: Watermarks) -> io::Result<()> {
         let place = self.place(area, path)?;
         let now = self.now;
-        self.reclaimer.hold(group, watermarks, place, now);
+        self.reclaimer.set(group, watermarks, place, now);
         Ok(())
     }
 
-    fn release_watermarks(&mut self, group: GroupId) {
+    fn remove_watermarks(&mut self, group: GroupId) {
         self.reclaimer.release(group);
     }
 
@@ -602,6 +751,23 @@ impl Backend for Simulation {
 
     fn ticks_per_second(&self) -> u64 {
         TICKS_PER_SECOND
+    }
+
+    fn signal(&mut self, area: Area, cgroup: &str, pid: u32, ending: Ending) -> io::Result<()> {
+        let Area::Cgroup(place) = area else { return Err(Errno::ACCESS.into()) };
+        self.signals.push((pid, ending));
+        let tree = self.trees.get_mut(place).ok_or(Errno::NOENT)?;
+        let node = tree.find(cgroup).ok_or(Errno::NOENT)?;
+        // A process that is only asked may stay.
+        if ending == Ending::Kill {
+            let left = tree.read(node, rules::PROCS)?.lines().filter(|line| line.trim() != pid.to_string());
+            let mut left: String = left.map(|line| format!("{line}\n")).collect();
+            if self.is_forking {
+                left = format!("{left}{}\n", pid.saturating_add(1));
+            }
+            tree.put(node, rules::PROCS, left);
+        }
+        Ok(())
     }
 
     fn file_budget(&self) -> usize {

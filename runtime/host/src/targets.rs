@@ -1,10 +1,14 @@
 //! Attached targets: the cgroup of each, known by its inodes, and the files of it that are kept open.
 
+use std::fs::File;
+use std::sync::Arc;
+
 use rustix::io::Errno;
 
 use qosm_model::knob::{Knob, Target};
+use qosm_model::unit::Micros;
 
-use crate::backend::{Area, Backend as _, FileId, join};
+use crate::backend::{Access, Area, Backend as _, FileId, join};
 use crate::error::{self, HostError};
 use crate::knob_table;
 use crate::mounts::{CgroupVersion, Controller};
@@ -107,22 +111,40 @@ impl CgroupFile {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
-    No,
-    Open(FileId),
-    /// The cgroup has no such file. Looked for again after so many asks: on v2 a controller may be turned on later.
+enum FileState {
+    /// Last read in this turn.
+    Closed(u32),
+    Open {
+        file: FileId,
+        /// Last read in this turn.
+        read: u32,
+    },
+    /// The cgroup has no such file. Tried again after [`READS_UNTIL_RETRY`] reads: on v2 a controller may be turned on
+    /// later.
     Missing(u8),
 }
 
-/// Asks until a missing file is looked for again.
-const ASKS_UNTIL_RETRY: u8 = 64;
+/// A file that is read twice within this many ticks stays open: it is likely to be read in each of them. Others are
+/// opened for each read, since a descriptor costs the kernel some kilobytes.
+const REOPEN_TICKS: u32 = 4;
+/// Files that were not read for this many ticks are closed, …
+const IDLE_TICKS: u32 = 16;
+/// … in one sweep per this many ticks.
+const SWEEP_INTERVAL: u32 = 32;
+/// The first tick is late enough that no file counts as read lately.
+pub(crate) const FIRST_TICK: u32 = REOPEN_TICKS + 1;
+
+/// Reads until a missing file is tried again.
+const READS_UNTIL_RETRY: u8 = 64;
 
 /// A target's cgroup.
 pub(crate) struct Attached {
     pub(crate) path: String,
     /// Inode of the directory in each hierarchy; 0 = not there.
     inodes: Vec<u64>,
-    files: [Kept; FILES],
+    files: [FileState; FILES],
+    /// The CFS period on v1, cached while writes are detected.
+    pub(crate) period: Option<Micros>,
 }
 
 impl Attached {
@@ -132,11 +154,16 @@ impl Attached {
     }
 }
 
+/// The directories of a cgroup: the hierarchy of each, and its inode there.
+fn directories(inodes: &[u64]) -> impl Iterator<Item = (usize, u64)> {
+    inodes.iter().copied().enumerate().filter(|&(_, inode)| inode != 0)
+}
+
 /// A path without slashes around it.
 ///
 /// # Errors
 ///
-/// [`HostError::Path`] for the root itself, which is nobody's to bound, and for `.` and `..`.
+/// [`HostError::Path`] for the root itself, which no target may be, and for `.` and `..`.
 pub(crate) fn clean(path: &str) -> Result<String, HostError> {
     let refused = |why| HostError::Path { path: path.to_owned(), why };
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
@@ -150,40 +177,77 @@ pub(crate) fn clean(path: &str) -> Result<String, HostError> {
 }
 
 impl Host {
-    /// Binds a target to a cgroup. Its files are opened when they are first needed and then kept. Doing it again with the same
-    /// cgroup changes nothing; with another, or with one that was removed and made anew, the target moves.
+    /// Binds a target to a cgroup. Its files are opened on demand and stay open while they are read in each tick (see
+    /// [`Host::begin_tick`]). A repeated call with the same cgroup changes nothing; with another one, or one that was
+    /// removed and created again, the target moves.
     ///
     /// # Errors
     ///
-    /// [`HostError::Gone`] when there is no such cgroup in any hierarchy, [`HostError::Path`].
+    /// [`HostError::Gone`] when no hierarchy has such a cgroup, [`HostError::Read`] when it cannot be read,
+    /// [`HostError::Path`], and [`HostError::Taken`] while another target is attached to it: a cgroup has one owner, by
+    /// whichever path.
     pub fn attach(&mut self, target: Target, path: &str) -> Result<(), HostError> {
         let path = clean(path)?;
+        let mut unreadable = None;
         let inodes: Vec<u64> = (0..self.hierarchies.list.len())
-            .map(|tree| self.backend.inode(Area::Cgroup(tree), &path).unwrap_or(0))
+            .map(|tree| match self.backend.inode(Area::Cgroup(tree), &path) {
+                Ok(inode) => inode,
+                Err(source) => {
+                    if !error::is_absent(&source) {
+                        unreadable = Some(HostError::Read { path: self.directory_path(tree, &path), source });
+                    }
+                    0
+                }
+            })
             .collect();
         if self.trees.iter().all(|&tree| inodes[tree] == 0) {
-            return Err(HostError::Gone { path });
+            // A failed read does not mean that it is gone.
+            return Err(unreadable.unwrap_or(HostError::Gone { path }));
         }
         if self.targets.get(&target).is_some_and(|now| now.path == path && now.inodes == inodes) {
             return Ok(());
         }
+        if let Some(by) = self.attached_to(&inodes).filter(|&by| by != target) {
+            return Err(HostError::Taken { path, by });
+        }
         self.detach(target);
+        self.by_inode.extend(directories(&inodes).map(|directory| (directory, target)));
+        if let Some(alarms) = &mut self.alarms {
+            alarms.has_moved = true;
+        }
         self.by_path.insert(path.clone(), target);
-        self.targets.insert(target, Box::new(Attached { path, inodes, files: [Kept::No; FILES] }));
+        self.targets
+            .insert(target, Box::new(Attached { path, inodes, files: [FileState::Closed(0); FILES], period: None }));
+        self.watch_target(target);
+        self.take_pending(target);
         Ok(())
     }
 
     /// Closes a target's files and forgets it. A target that is not attached is fine.
     pub fn detach(&mut self, target: Target) {
         self.close_files(target);
-        self.end_emulation(target);
-        if let Some(attached) = self.targets.remove(&target)
-            && self.by_path.get(&attached.path) == Some(&target)
-        {
-            self.by_path.remove(&attached.path);
+        self.unwatch_target(target);
+        self.drop_software_watermarks(target);
+        if let Some(attached) = self.targets.remove(&target) {
+            if self.by_path.get(&attached.path) == Some(&target) {
+                self.by_path.remove(&attached.path);
+            }
+            for directory in directories(&attached.inodes) {
+                if self.by_inode.get(&directory) == Some(&target) {
+                    self.by_inode.remove(&directory);
+                }
+            }
         }
-        self.parking.forget(target);
+        self.write_backoff.forget(target);
         self.forget_migration(target);
+    }
+
+    /// The target of one of these directories. A removed directory whose inode was reused has none.
+    fn attached_to(&self, inodes: &[u64]) -> Option<Target> {
+        directories(inodes).find_map(|directory| {
+            let by = *self.by_inode.get(&directory)?;
+            self.is_same(by, directory.0).then_some(by)
+        })
     }
 
     /// The cgroup of a target, relative to each hierarchy's root; `None` when it is not attached.
@@ -191,8 +255,13 @@ impl Host {
         self.targets.get(&target).map(|attached| attached.path.as_str())
     }
 
-    /// What tells the target's cgroup from another that once had, or will have, the same path: the inode of its directory in the
-    /// first hierarchy that has it. `None` when it is not attached.
+    /// The target that a cgroup was attached as last; `None` when it is not attached.
+    pub fn attached_at(&self, path: &str) -> Option<Target> {
+        self.by_path.get(path).copied()
+    }
+
+    /// Identifies the target's cgroup among all that have, or will have, the same path: the inode of its directory in
+    /// the first hierarchy that has it. `None` when it is not attached.
     pub fn identity(&self, target: Target) -> Option<u64> {
         let attached = self.targets.get(&target)?;
         self.trees.iter().map(|&tree| attached.inodes[tree]).find(|&inode| inode != 0)
@@ -201,11 +270,34 @@ impl Host {
     pub(crate) fn close_files(&mut self, target: Target) {
         let Some(attached) = self.targets.get_mut(&target) else { return };
         for kept in &mut attached.files {
-            if let Kept::Open(file) = std::mem::replace(kept, Kept::No) {
+            if let FileState::Open { file, .. } = std::mem::replace(kept, FileState::Closed(0)) {
                 self.backend.close(file);
-                self.kept_files -= 1;
+                self.open_file_count -= 1;
             }
         }
+    }
+
+    /// Closes what was not read for a while.
+    pub(crate) fn close_idle_files(&mut self) {
+        if !self.tick.is_multiple_of(SWEEP_INTERVAL) {
+            return;
+        }
+        for attached in self.targets.values_mut() {
+            for kept in &mut attached.files {
+                if let FileState::Open { file, read } = *kept
+                    && self.tick - read > IDLE_TICKS
+                {
+                    *kept = FileState::Closed(read);
+                    self.backend.close(file);
+                    self.open_file_count -= 1;
+                }
+            }
+        }
+    }
+
+    /// Files of cgroups that are kept open at this moment.
+    pub fn open_files(&self) -> usize {
+        self.open_file_count
     }
 
     /// Reads a target's file into the buffer and returns its length. The way that measurements take: one system call on a kept
@@ -213,11 +305,12 @@ impl Host {
     pub(crate) fn read_file(&mut self, target: Target, file: CgroupFile) -> Result<usize, HostError> {
         let Some(attached) = self.targets.get_mut(&target) else { return Err(HostError::NotAttached { target }) };
         match &mut attached.files[file.index()] {
-            Kept::Open(id) => {
+            FileState::Open { file: id, read } => {
+                *read = self.tick;
                 let id = *id;
                 self.read_open(target, file, id)
             }
-            Kept::Missing(asks) if *asks > 0 => {
+            FileState::Missing(asks) if *asks > 0 => {
                 *asks -= 1;
                 Err(self.missing(target, file))
             }
@@ -225,11 +318,25 @@ impl Host {
         }
     }
 
+    /// The open file behind a target's file, for another thread to read: the kept descriptor, or one of its own where no more are
+    /// kept. `None` where it cannot be read.
+    pub(crate) fn shared_file(&mut self, target: Target, file: CgroupFile) -> Option<Arc<File>> {
+        // What is read twice is kept open, and so this descriptor is also the measurements'.
+        self.read_file(target, file).and_then(|_| self.read_file(target, file)).ok()?;
+        let attached = self.targets.get(&target)?;
+        if let Some(FileState::Open { file, .. }) = attached.files.get(file.index()) {
+            return self.backend.share(*file);
+        }
+        let tree = self.hierarchies.of(file.controller())?;
+        let path = join(&attached.path, file.name(self.hierarchies.list.get(tree)?.version));
+        self.backend.handle(Area::Cgroup(tree), &path, Access::Read).ok().map(Arc::new)
+    }
+
     fn read_open(&mut self, target: Target, file: CgroupFile, id: FileId) -> Result<usize, HostError> {
-        const MOST: usize = 1 << 20;
+        const MAX: usize = 1 << 20;
         loop {
             match self.backend.read(id, &mut self.buffer) {
-                Ok(length) if length == self.buffer.len() && length < MOST => {
+                Ok(length) if length == self.buffer.len() && length < MAX => {
                     self.buffer.resize(length * 2, 0);
                 }
                 Ok(length) => return Ok(length),
@@ -241,6 +348,8 @@ impl Host {
     fn open_and_read(&mut self, target: Target, file: CgroupFile) -> Result<usize, HostError> {
         let Some(attached) = self.targets.get(&target) else { return Err(HostError::NotAttached { target }) };
         let path = attached.path.clone();
+        let is_frequent =
+            matches!(attached.files[file.index()], FileState::Closed(read) if self.tick - read <= REOPEN_TICKS);
         let Some(place) = self.hierarchies.of(file.controller()) else { return Err(self.missing(target, file)) };
         // Mainline v1 has no pressure files; systemd's hybrid layout has them in its v2 tree.
         let elsewhere = self.hierarchies.unified().filter(|&unified| file.is_pressure() && unified != place);
@@ -252,11 +361,12 @@ impl Host {
                         self.backend.close(id);
                         return Err(HostError::Gone { path });
                     }
-                    if self.kept_files < self.file_budget {
-                        self.kept_files += 1;
-                        self.keep(target, file, Kept::Open(id));
+                    if is_frequent && self.open_file_count < self.file_budget {
+                        self.open_file_count += 1;
+                        self.keep_open(target, file, FileState::Open { file: id, read: self.tick });
                         return self.read_open(target, file, id);
                     }
+                    self.keep_open(target, file, FileState::Closed(self.tick));
                     let result = self.read_open(target, file, id);
                     self.backend.close(id);
                     return result;
@@ -268,11 +378,11 @@ impl Host {
         if !self.is_same(target, place) && !self.lacks_directory(target, place) {
             return Err(HostError::Gone { path });
         }
-        self.keep(target, file, Kept::Missing(ASKS_UNTIL_RETRY));
+        self.keep_open(target, file, FileState::Missing(READS_UNTIL_RETRY));
         Err(self.missing(target, file))
     }
 
-    fn keep(&mut self, target: Target, file: CgroupFile, kept: Kept) {
+    fn keep_open(&mut self, target: Target, file: CgroupFile, kept: FileState) {
         if let Some(attached) = self.targets.get_mut(&target) {
             attached.files[file.index()] = kept;
         }
@@ -281,7 +391,10 @@ impl Host {
     /// Whether the directory in a hierarchy is still the one that was attached.
     pub(crate) fn is_same(&self, target: Target, tree: usize) -> bool {
         let Some(attached) = self.targets.get(&target) else { return false };
-        self.backend.inode(Area::Cgroup(tree), &attached.path).is_ok_and(|inode| inode == attached.inodes[tree])
+        match self.backend.inode(Area::Cgroup(tree), &attached.path) {
+            Ok(inode) => inode == attached.inodes[tree],
+            Err(source) => attached.inodes[tree] != 0 && !error::is_absent(&source),
+        }
     }
 
     /// Whether the target had no directory in this hierarchy to begin with, while it is still there in another.

@@ -1,10 +1,10 @@
 //! CPU weights: one scale for both versions, what `cpu.idle` makes of them, and what the kubelet makes of a request.
 //!
-//! The scale is the kernel's own. It keeps every weight as v1's `cpu.shares`, and v2's 100 stand for 1024 of them, rounded to the
-//! nearest (`sched_weight_from_cgroup` and `sched_weight_to_cgroup` in kernel/sched). So a weight has the same share of a CPU on either
-//! version, what a new cgroup has is 100 on both, and, a weight being ten shares, what is written reads back. The formulas by which
-//! the kubelet goes from v1 to v2 stretch one range over the other instead, and make 39 of 1024 shares: they only serve to know what
-//! it wrote.
+//! The scale is the kernel's own. It stores every weight as v1's `cpu.shares`; v2's 100 equal 1024 of them, rounded to
+//! the nearest (`sched_weight_from_cgroup` and `sched_weight_to_cgroup` in kernel/sched). So a weight has the same
+//! share of a CPU on either version, a new cgroup has 100 on both, and, a weight being ten shares, a written value
+//! reads back. The kubelet's formulas from v1 to v2 stretch one range over the other instead, and make 39 of 1024
+//! shares: they only serve to recognise its values.
 
 use qosm_model::knob::{IDLE_WEIGHT, Knob, Target, Value};
 use qosm_model::unit::MilliCpu;
@@ -17,16 +17,16 @@ use crate::targets::CgroupFile;
 use crate::{Host, parse};
 
 /// The fewest shares: what the kernel raises less to.
-pub(crate) const FEWEST_SHARES: i64 = 2;
+pub(crate) const MIN_SHARES: i64 = 2;
 /// The most shares: what the kernel lowers more to.
-pub(crate) const MOST_SHARES: i64 = 262_144;
+pub(crate) const MAX_SHARES: i64 = 262_144;
 /// What `cpu.shares` reads while `cpu.idle` is 1.
 pub(crate) const IDLE_SHARES: i64 = 3;
 
-const LEAST_WEIGHT: i64 = 1;
-const MOST_WEIGHT: i64 = 10_000;
+const MIN_WEIGHT: i64 = 1;
+const MAX_WEIGHT: i64 = 10_000;
 
-/// The shares that stand for a weight.
+/// The shares that equal a weight.
 pub(crate) fn shares(weight: i64) -> i64 {
     if Value::Number(weight) == IDLE_WEIGHT {
         IDLE_SHARES
@@ -35,49 +35,65 @@ pub(crate) fn shares(weight: i64) -> i64 {
     }
 }
 
-/// The weight that is nearest to so many shares.
+/// The weight that is nearest to these shares.
 pub(crate) fn nearest(shares: i64) -> i64 {
-    (shares.saturating_mul(100).saturating_add(512) / 1024).clamp(LEAST_WEIGHT, MOST_WEIGHT)
+    (shares.saturating_mul(100).saturating_add(512) / 1024).clamp(MIN_WEIGHT, MAX_WEIGHT)
 }
 
-/// So many shares as a value: a weight, if one stands for just as many.
+/// Shares as a value: a weight, if one equals them exactly.
 pub(crate) fn of_shares(number: i64) -> Value {
     let weight = nearest(number);
     if shares(weight) == number { Value::Number(weight) } else { Value::Shares(number) }
 }
 
+/// A weight as it is written where shares are wanted: v1 has them; on v2 they are stretched as KEP-2254 does, so that a policy's
+/// weight compares with the kubelet's.
+pub(crate) fn of_wanted(version: CgroupVersion, value: Value) -> Value {
+    match (value, version) {
+        (Value::Shares(shares), _) if !(MIN_SHARES..=MAX_SHARES).contains(&shares) => value,
+        (Value::Shares(shares), CgroupVersion::V1) => of_shares(shares),
+        (Value::Shares(shares), CgroupVersion::V2) => Value::Number(stretched(shares)),
+        (other, _) => other,
+    }
+}
+
 /// The least that can be written.
 pub(crate) fn lowest(version: CgroupVersion) -> Value {
     match version {
-        CgroupVersion::V1 => Value::Shares(FEWEST_SHARES),
-        CgroupVersion::V2 => Value::Number(LEAST_WEIGHT),
+        CgroupVersion::V1 => Value::Shares(MIN_SHARES),
+        CgroupVersion::V2 => Value::Number(MIN_WEIGHT),
     }
 }
 
 /// The shares that the kubelet gives for a request (`MilliCPUToShares`).
 pub(crate) fn requested_shares(request: MilliCpu) -> i64 {
-    let shares = i64::try_from(request.0.saturating_mul(1024) / 1000).unwrap_or(MOST_SHARES);
-    shares.clamp(FEWEST_SHARES, MOST_SHARES)
+    let shares = i64::try_from(request.0.saturating_mul(1024) / 1000).unwrap_or(MAX_SHARES);
+    shares.clamp(MIN_SHARES, MAX_SHARES)
 }
 
 /// KEP-2254: shares 2 to 262144 onto weights 1 to 10000.
 pub(crate) fn stretched(shares: i64) -> i64 {
-    1 + (shares - FEWEST_SHARES) * (MOST_WEIGHT - 1) / (MOST_SHARES - FEWEST_SHARES)
+    1 + (shares - MIN_SHARES) * (MAX_WEIGHT - 1) / (MAX_SHARES - MIN_SHARES)
 }
 
 /// The same ends, by a curve on which 1024 shares are a weight of 100: runtimes since runc 1.3.2 and crun 1.23.
 fn curved(shares: i64) -> i64 {
-    if shares <= FEWEST_SHARES {
-        return LEAST_WEIGHT;
+    if shares <= MIN_SHARES {
+        return MIN_WEIGHT;
     }
     let log = f64::from(u32::try_from(shares).unwrap_or(u32::MAX)).log2();
     let weight = 10_f64.powf((log * log + 125.0 * log) / 612.0 - 7.0 / 34.0).ceil();
     // Integers are not made of floating-point numbers without a cast; there are few of them.
-    let mut weights = LEAST_WEIGHT..MOST_WEIGHT;
-    weights.find(|&candidate| f64::from(u32::try_from(candidate).unwrap_or(u32::MAX)) >= weight).unwrap_or(MOST_WEIGHT)
+    let mut weights = MIN_WEIGHT..MAX_WEIGHT;
+    weights.find(|&candidate| f64::from(u32::try_from(candidate).unwrap_or(u32::MAX)) >= weight).unwrap_or(MAX_WEIGHT)
 }
 
 impl Host {
+    /// What a value that a policy wants is on this node: shares are a weight on cgroup v2.
+    pub fn as_held(&self, knob: Knob, value: Value) -> Value {
+        of_wanted(self.knob_version(knob_table::row(knob)), value)
+    }
+
     /// What the kubelet, and runtimes for it, write for a CPU request: one value on v1; on v2 one a formula.
     pub fn requested_weights(&self, request: MilliCpu) -> Vec<Value> {
         let shares = requested_shares(request);
@@ -116,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_weights_as_the_kernel_reckons_them() {
+    fn shares_are_weights_as_the_kernel_computes_them() {
         for (shares, value) in [
             (2, Value::Shares(2)),
             (9, Value::Shares(9)),
@@ -153,16 +169,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_weight_reads_back(weight in LEAST_WEIGHT..=MOST_WEIGHT) {
+        fn a_weight_reads_back(weight in MIN_WEIGHT..=MAX_WEIGHT) {
             prop_assert_eq!(of_shares(shares(weight)), Value::Number(weight));
         }
 
         #[test]
-        fn shares_are_kept(number in FEWEST_SHARES..=MOST_SHARES) {
+        fn shares_are_kept(number in MIN_SHARES..=MAX_SHARES) {
             let back = match of_shares(number) {
                 Value::Number(weight) => shares(weight),
                 Value::Shares(shares) => shares,
-                Value::Max => 0,
+                Value::Cpus(_) | Value::Max => 0,
             };
             prop_assert_eq!(back, number);
         }

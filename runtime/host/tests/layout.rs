@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use qosm_host::simulated::{Spec, Versions};
 use qosm_host::{Driver, DriverSource, Host, HostError};
-use qosm_model::pod::{Container, ContainerCgroup, ContainerKind, ContainerState, KubeQos, Pod, Tier};
+use qosm_model::knob::Target;
+use qosm_model::pod::{
+    Container, ContainerCgroup, ContainerKind, ContainerState, KubeQos, Pod, PodId, PodLifecycle, Tier,
+};
 use qosm_model::unit::MilliCpu;
 
 const UID: &str = "6553a60b-2b97-442a-b6da-a5704d81dd98";
@@ -38,6 +41,8 @@ fn pod(uid: &str, kube_qos: KubeQos) -> Pod {
         memory_request: None,
         memory_limit: None,
         cpu_limit: None,
+        cpu_request: None,
+        lifecycle: PodLifecycle::default(),
     }
 }
 
@@ -118,17 +123,17 @@ fn finds_pods_under_the_other_driver_and_elsewhere() {
     let path = format!("kubepods/burstable/pod{UID}");
     let host = node_with(Spec { driver: Some(Driver::Systemd), ..Spec::default() }, &[stale, &path]);
     assert_eq!(host.pod_path(&pod(UID, KubeQos::Burstable)), path);
-    // The tier in the manifest is not the one that the kubelet had in mind when it made the cgroup.
+    // The tier in the manifest differs from the one in which the kubelet made the cgroup.
     assert_eq!(host.pod_path(&pod(UID, KubeQos::Guaranteed)), path);
     let nested = "machine.slice/node-1/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podabc_1.slice";
     assert_eq!(node(&["kubepods", nested]).pod_path(&pod("abc-1", KubeQos::Burstable)), nested);
 }
 
 #[test]
-fn finds_nested_roots_told_and_untold() {
+fn finds_nested_roots_configured_or_not() {
     let path = format!("kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-{SLICE}");
-    let told = Spec { cgroup_root: "/kubelet".to_owned(), ..Spec::default() };
-    for spec in [told, Spec::default()] {
+    let reported = Spec { cgroup_root: "/kubelet".to_owned(), ..Spec::default() };
+    for spec in [reported, Spec::default()] {
         let host = node_with(spec, &[&path]);
         assert_eq!(host.pod_path(&pod(UID, KubeQos::BestEffort)), path);
         assert_eq!(host.tier_path(Tier::Guaranteed), "kubelet.slice/kubelet-kubepods.slice");
@@ -148,7 +153,8 @@ fn obeys_a_binding() {
     assert_eq!(path(ContainerCgroup::Named("other".into())).unwrap(), None);
     let absolute = ContainerCgroup::Bound("/system.slice/web.service/worker".into());
     assert_eq!(path(absolute).unwrap().unwrap(), "system.slice/web.service/worker");
-    assert_eq!(path(ContainerCgroup::Bound("gone".into())).unwrap(), None);
+    assert_eq!(path(ContainerCgroup::Bound("system.slice/web.service/gone".into())).unwrap(), None);
+    assert!(matches!(path(ContainerCgroup::Bound("elsewhere".into())), Err(HostError::NotOwn { .. })));
     assert!(matches!(path(ContainerCgroup::Bound("../..".into())), Err(HostError::Path { .. })));
     assert!(matches!(path(ContainerCgroup::Bound("/".into())), Err(HostError::Path { .. })));
 }
@@ -175,6 +181,29 @@ fn finds_containers_of_every_runtime() {
     assert_eq!(host.container_path(&pod(UID, KubeQos::Guaranteed), &running("cri-o://X")).unwrap(), Some(crio));
 }
 
+/// CRI-O, `internal/config/cgmgr/{systemd,cgroupfs}_linux.go`: a scope for each container and for each of their monitors, a group without
+/// processes for the sandbox that it leaves out; crun puts the processes into a child `container` of the scope.
+#[test]
+fn a_pod_of_cri_o_has_its_containers_and_none_of_its_monitors() {
+    let above = format!("kubepods.slice/kubepods-besteffort.slice/{SLICE}");
+    for (driver, parent, suffix) in
+        [("systemd", above.as_str(), ".scope"), ("cgroupfs", &format!("kubepods/besteffort/pod{UID}"), "")]
+    {
+        let group = |name: &str| format!("{parent}/{name}{suffix}");
+        let (app, monitor) = (group("crio-0123abc"), group("crio-conmon-0123abc"));
+        let sandbox = format!("{parent}/crio-9876fed");
+        let others = [sandbox, group("crio-conmon-9876fed"), format!("{app}/container")];
+        let paths: Vec<&str> = [&app, &monitor].into_iter().chain(&others).map(String::as_str).collect();
+        let host = node(&paths);
+        let found = host.container_path(&pod(UID, KubeQos::BestEffort), &running("cri-o://0123abc")).unwrap();
+        assert_eq!(found.as_deref(), Some(app.as_str()), "{driver}");
+        // A monitor lives longer than its container: it does not stand in for it.
+        let host = node(&[monitor.as_str(), &others[0], &others[1]]);
+        let found = host.container_path(&pod(UID, KubeQos::BestEffort), &running("cri-o://0123abc")).unwrap();
+        assert_eq!(found, None, "{driver}");
+    }
+}
+
 #[test]
 fn finds_containers_outside_their_pod() {
     for path in [
@@ -189,7 +218,7 @@ fn finds_containers_outside_their_pod() {
 }
 
 #[test]
-fn tells_a_container_that_is_not_there_from_an_id_that_is_none() {
+fn distinguishes_a_missing_container_from_an_invalid_id() {
     let mut host = node(&["kubepods/podu"]);
     let web = pod("u", KubeQos::Guaranteed);
     assert_eq!(host.container_path(&web, &container(ContainerCgroup::Unknown)).unwrap(), None);
@@ -201,7 +230,7 @@ fn tells_a_container_that_is_not_there_from_an_id_that_is_none() {
     for _ in 0..40 {
         assert_eq!(host.container_path(&web, &late).unwrap(), None);
     }
-    // Searching is spaced out by now, but its own place is always looked at.
+    // Searches are spaced out by now, but its own path is always checked.
     host.simulated_mut().unwrap().ensure_cgroup("kubepods/podu/late").unwrap();
     assert_eq!(host.container_path(&web, &late).unwrap().unwrap(), "kubepods/podu/late");
 }
@@ -215,4 +244,49 @@ fn finds_one_node_under_every_version() {
             assert_eq!(host.container_path(&web, &running("docker://X")).unwrap().unwrap(), "kubepods/podu/X");
         }
     }
+}
+
+#[test]
+fn a_containers_id_does_not_lead_out_of_its_pod() {
+    let victim = format!("kubepods/burstable/pod{UID}");
+    let cgroup = format!("{victim}/X");
+    let host = node(&[&cgroup, "kubepods/burstable/podmallory"]);
+    let stolen = running("containerd://X");
+    let found = host.container_path(&pod("mallory", KubeQos::Burstable), &stolen);
+    assert!(matches!(&found, Err(HostError::NotOwn { path, .. }) if *path == cgroup), "{found:?}");
+    assert_eq!(host.container_path(&pod(UID, KubeQos::Burstable), &stolen).unwrap().unwrap(), cgroup);
+    // Nor where a runtime puts its scopes beside the pods.
+    let scope = "system.slice/containerd.service/kubepods-burstable-podu.slice:cri-containerd:0a";
+    let host = node(&[scope, "kubepods/burstable/podmallory"]);
+    let found = host.container_path(&pod("mallory", KubeQos::Burstable), &running("containerd://0a"));
+    assert!(matches!(found, Err(HostError::NotOwn { .. })), "{found:?}");
+}
+
+#[test]
+fn a_binding_lies_below_the_root_that_was_named() {
+    let confined = Spec { cgroup_root: "/mine".to_owned(), ..Spec::default() };
+    let host = node_with(confined, &["mine/kubepods/burstable", "mine/web/app", "other/web/app"]);
+    let bound = |path: &str| Pod { cgroup: Some(path.to_owned()), ..pod(UID, KubeQos::Burstable) };
+    assert!(host.check_binding(&bound("mine/web")).is_ok());
+    for path in ["other/web", "mine", "mine/kubepods", "mine/kubepods/burstable", "mine/kubepods/burstable/podother"] {
+        assert!(matches!(host.check_binding(&bound(path)), Err(HostError::NotOwn { .. })), "{path}");
+    }
+    assert!(host.check_binding(&bound(&format!("mine/kubepods/burstable/pod{UID}"))).is_ok(), "its own");
+    let container = container(ContainerCgroup::Bound("other/web/app".into()));
+    let found = host.container_path(&pod(UID, KubeQos::Burstable), &container);
+    assert!(matches!(found, Err(HostError::NotOwn { .. })), "{found:?}");
+}
+
+#[test]
+fn a_cgroup_has_one_owner() {
+    let mut host = node(&["kubepods/burstable/poda", "kubepods/burstable/podb"]);
+    let (one, other) = (Target::Pod(PodId(1)), Target::Pod(PodId(2)));
+    host.attach(one, "kubepods/burstable/poda").unwrap();
+    host.attach(one, "/kubepods/burstable/poda/").unwrap();
+    let taken = host.attach(other, "kubepods/burstable/poda");
+    assert!(matches!(taken, Err(HostError::Taken { by, .. }) if by == one), "{taken:?}");
+    host.attach(other, "kubepods/burstable/podb").unwrap();
+    host.detach(one);
+    host.attach(other, "kubepods/burstable/poda").unwrap();
+    host.attach(one, "kubepods/burstable/podb").unwrap();
 }

@@ -110,7 +110,7 @@ fn cuts_a_burst_to_the_quota_where_the_kernel_wants_it() {
 }
 
 #[test]
-fn lowers_a_burst_before_a_quota_comes_back_and_says_so_where_nobody_holds_it() {
+fn lowers_a_burst_before_a_quota_comes_back_and_refuses_below_one_without_a_lease() {
     for spec in [v1(Kernel::Mainline), v2(Kernel::Mainline)] {
         let mut host = node(&spec);
         carry_out(&mut host, &[want(CONTAINER, Knob::CfsBurst, 500_000)]);
@@ -222,7 +222,7 @@ fn refuses_what_is_out_of_range_and_does_the_rest() {
 }
 
 #[test]
-fn of_two_wishes_the_later_counts() {
+fn of_two_wanted_values_the_later_counts() {
     let mut host = node(&v2(Kernel::Mainline));
     let plan = carry_out(&mut host, &[want(POD, Knob::CfsQuota, 100_000), want(POD, Knob::CfsQuota, 200_000)]);
     assert_eq!(plan.steps.len(), 1);
@@ -230,7 +230,7 @@ fn of_two_wishes_the_later_counts() {
 }
 
 #[test]
-fn tells_what_a_kernel_lacks() {
+fn reports_what_a_kernel_lacks() {
     let mut host = node(&v1(Kernel::Mainline));
     let plan = host.plan(&[want(POD, Knob::MemoryHigh, 4096), want(POD, Knob::CfsQuota, 100_000)]);
     assert_eq!(order(&plan), [(POD, Knob::CfsQuota)]);
@@ -290,7 +290,7 @@ fn a_refusal_is_reconsidered_when_what_it_hung_on_changes() {
     let child = [want(CONTAINER, Knob::CfsQuota, 200_000)];
     let plan = host.plan(&child);
     assert!(matches!(host.execute(&plan.steps[0]), Err(HostError::Refused { errno: "EINVAL", .. })));
-    assert!(matches!(host.plan(&child).refused[0].2, HostError::Parked { .. }));
+    assert!(matches!(host.plan(&child).refused[0].2, HostError::BackedOff { .. }));
     carry_out(&mut host, &[want(POD, Knob::CfsQuota, 200_000)]);
     carry_out(&mut host, &child);
 }
@@ -447,6 +447,6 @@ fn memory_is_held_to_numa_nodes_and_let_go() {
     host.simulated_mut().unwrap().overwrite("kubepods/burstable/poda", "cpuset.mems", "0").unwrap();
     let simulation = host.simulated_mut().unwrap();
     assert!(simulation.set_file(path, "cpuset.mems", "1").is_err(), "the parent does not have it");
-    assert!(simulation.set_file(path, "cpuset.mems", "").is_err());
     simulation.set_file(path, "cpuset.mems", "0").unwrap();
+    assert!(simulation.set_file(path, "cpuset.mems", "").is_err(), "it has processes");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use qosm_host::simulated::{Spec, Versions};
 use qosm_host::{Driver, Host};
-use qosm_model::pod::{Container, ContainerCgroup, ContainerKind, ContainerState, KubeQos, Pod};
+use qosm_model::pod::{Container, ContainerCgroup, ContainerKind, ContainerState, KubeQos, Pod, PodLifecycle};
 use qosm_model::unit::{Bytes, MilliCpu};
 
 const MIB: u64 = 1 << 20;
@@ -49,6 +49,8 @@ fn pod(containers: Vec<Container>) -> Pod {
         memory_request: None,
         memory_limit: None,
         cpu_limit: None,
+        cpu_request: None,
+        lifecycle: PodLifecycle::default(),
     }
 }
 

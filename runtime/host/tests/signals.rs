@@ -13,6 +13,7 @@ use qosm_host::{
 };
 use qosm_model::column::{CpuCounters, MemoryCounters, PressureCounters, Stall};
 use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::node::{GroupCounters, GroupMemory, Marks, NodeMemory};
 use qosm_model::pod::{ContainerId, PodId};
 use qosm_model::unit::{Bytes, Micros};
 
@@ -112,16 +113,20 @@ fn reads_pressure_where_there_is_some() {
 }
 
 #[test]
-fn counts_the_cpus_of_a_cpuset() {
+fn reads_the_cpus_of_a_cpuset_and_keeps_no_file() {
     for versions in [Versions::V1, Versions::V2] {
         let cgroups = BTreeMap::from([(PATH.to_owned(), BTreeMap::new())]);
         let mut host = attached(&Spec { versions, cgroups: cgroups.clone(), ..Spec::default() });
         let file = if versions == Versions::V1 { "cpuset.cpus" } else { "cpuset.cpus.effective" };
         host.simulated_mut().unwrap().overwrite(PATH, file, "0-1,3").unwrap();
-        assert_eq!(host.cpuset_cpus(ID).unwrap(), Some(3));
+        assert_eq!(host.cpuset_cpus(TARGET).unwrap(), Some(vec![0, 1, 3]));
+        host.simulated_mut().unwrap().overwrite(PATH, file, "7").unwrap();
+        assert_eq!(host.cpuset_cpus(TARGET).unwrap(), Some(vec![7]));
+        host.simulated_mut().unwrap().overwrite(PATH, file, "\n").unwrap();
+        assert_eq!(host.cpuset_cpus(TARGET).unwrap(), None, "it has those of the group above");
         let missing_files = [file.to_owned()].into();
         let mut host = attached(&Spec { versions, missing_files, cgroups, ..Spec::default() });
-        assert_eq!(host.cpuset_cpus(ID).unwrap(), None);
+        assert_eq!(host.cpuset_cpus(TARGET).unwrap(), None);
     }
 }
 
@@ -129,7 +134,7 @@ fn counts_the_cpus_of_a_cpuset() {
 fn measures_the_node() {
     let mut host = Host::simulated(&Spec::default()).unwrap();
     host.simulated_mut().unwrap().set_node_cpu_busy(Micros(12_340_000));
-    assert_eq!(host.node_cpu_busy().unwrap(), Micros(12_340_000));
+    assert_eq!(host.node_cpu_busy(&[]).unwrap(), Micros(12_340_000));
     assert_eq!(host.node_memory().unwrap(), (Bytes(8 << 30), Bytes(6 << 30)));
     host.simulated_mut().unwrap().set_memory_available(Bytes(1 << 30));
     assert_eq!(host.node_memory().unwrap().1, Bytes(1 << 30));
@@ -137,7 +142,179 @@ fn measures_the_node() {
 }
 
 #[test]
-fn says_gone_when_the_cgroup_is_and_does_not_mistake_a_new_one_for_it() {
+fn tiers_and_pods_are_read_with_what_the_kernel_counts_of_them() {
+    let memory = GroupMemory { usage: Bytes(1 << 30), active_file: Bytes(1 << 20), inactive_file: Bytes(2 << 20) };
+    let counters = GroupCounters {
+        cpu_usage: Some(Micros(7_000_000)),
+        cpu_throttled: Some(Micros(900_000)),
+        cpu_pressure: Some(Stall { some: Micros(50), full: Micros(4) }),
+        memory: Some(memory),
+        max_events: Some(5),
+        oom_kills: Some(1),
+    };
+    const POD: Target = Target::Pod(PodId(3));
+    for spec in every_version() {
+        let mut host = Host::simulated(&spec).unwrap();
+        host.attach(POD, "kubepods/podu").unwrap();
+        let unified = spec.versions.cpuacct == CgroupVersion::V2;
+        let has_pressure = spec.versions != Versions::V1 || spec.kernel == Kernel::Alibaba;
+        host.simulated_mut().unwrap().set_group_counters("kubepods/podu", counters).unwrap();
+        let cpu_pressure = counters.cpu_pressure.filter(|_| unified || has_pressure);
+        assert_eq!(host.group_counters(POD).unwrap(), GroupCounters { cpu_pressure, ..counters }, "{spec:?}");
+        // What cannot be read is missing alone.
+        let without = GroupCounters { memory: None, oom_kills: None, max_events: None, ..counters };
+        host.simulated_mut().unwrap().set_group_counters("kubepods/podu", without).unwrap();
+        assert_eq!(host.group_counters(POD).unwrap(), GroupCounters { cpu_pressure, ..without }, "{spec:?}");
+        host.simulated_mut().unwrap().remove_cgroup("kubepods/podu").unwrap();
+        assert!(host.group_counters(POD).unwrap_err().is_gone());
+    }
+    let mut host = Host::simulated(&Spec::default()).unwrap();
+    assert!(matches!(host.group_counters(POD), Err(HostError::NotAttached { .. })));
+}
+
+#[test]
+fn a_group_without_the_cpu_controller_still_has_its_cpu_time() {
+    let cgroups = BTreeMap::from([("kubepods".to_owned(), BTreeMap::new())]);
+    let mut host = Host::simulated(&Spec { cgroups, ..Spec::default() }).unwrap();
+    let tier = Target::Tier(qosm_model::pod::Tier::Guaranteed);
+    host.attach(tier, "kubepods").unwrap();
+    host.simulated_mut().unwrap().overwrite("kubepods", "cpu.stat", "usage_usec 17\n").unwrap();
+    let counters = host.group_counters(tier).unwrap();
+    assert_eq!((counters.cpu_usage, counters.cpu_throttled), (Some(Micros(17)), None));
+}
+
+#[test]
+fn all_memory_is_that_of_the_hierarchys_root() {
+    let memory = GroupMemory { usage: Bytes(3 << 30), active_file: Bytes(1 << 20), inactive_file: Bytes(2 << 20) };
+    for versions in [Versions::V1, Versions::V2] {
+        let mut host = Host::simulated(&Spec { versions, ..Spec::default() }).unwrap();
+        host.simulated_mut().unwrap().set_root_memory(Some(memory));
+        assert_eq!(host.root_memory(), Some(memory), "{versions:?}");
+        host.simulated_mut().unwrap().set_root_memory(None);
+        assert_eq!(host.root_memory(), None, "{versions:?}");
+    }
+    // Kernel memory counts where the kernel reports it; a root that is a group to the kernel has a sum of its own.
+    let mut host = Host::simulated(&Spec::default()).unwrap();
+    let simulation = host.simulated_mut().unwrap();
+    simulation.overwrite("", "memory.stat", "anon 10\nfile 20\nkernel 5\ninactive_file 7\nactive_file 9\n").unwrap();
+    assert_eq!(host.root_memory().map(|memory| memory.usage), Some(Bytes(35)));
+    host.simulated_mut().unwrap().overwrite("", "memory.current", "77").unwrap();
+    assert_eq!(host.root_memory().map(|memory| memory.usage), Some(Bytes(77)));
+}
+
+#[test]
+fn the_nodes_memory_comes_with_watermarks_that_are_read_again_when_they_can_have_changed() {
+    let mut host = Host::simulated(&Spec::default()).unwrap();
+    let memory = NodeMemory {
+        total: Bytes(8 << 30),
+        free: Bytes(1 << 30),
+        available: Bytes(2 << 30),
+        active_file: Bytes(3 << 20),
+        inactive_file: Bytes(4 << 20),
+        marks: Marks::default(),
+    };
+    host.simulated_mut().unwrap().set_node_memory(memory);
+    assert_eq!(host.node_memory_in_full().unwrap(), memory, "no zoneinfo here");
+    for min in [1 << 26, 1 << 27] {
+        let mark = |bytes| Some(Bytes(bytes));
+        let marks = Marks { min: mark(min), low: mark(min * 5 / 4), high: mark(min * 3 / 2) };
+        host.simulated_mut().unwrap().set_node_memory(NodeMemory { marks, ..memory });
+        assert_eq!(host.node_memory_in_full().unwrap(), NodeMemory { marks, ..memory });
+    }
+    let garbled = Spec { proc: BTreeMap::from([("zoneinfo".to_owned(), "Node x".to_owned())]), ..Spec::default() };
+    let mut host = Host::simulated(&garbled).unwrap();
+    assert_eq!(host.node_memory_in_full().unwrap().marks, Marks::default());
+}
+
+#[test]
+fn the_nodes_pressure_is_read_where_the_kernel_counts_it() {
+    let mut host = Host::simulated(&Spec::default()).unwrap();
+    let stall = |some, full| Stall { some: Micros(some), full: Micros(full) };
+    let counters = PressureCounters { cpu: stall(9, 0), memory: stall(8, 2), io: stall(7, 1) };
+    host.simulated_mut().unwrap().set_node_pressure(counters);
+    assert_eq!(host.node_pressure(), Some(counters));
+    // As without CONFIG_PSI, and with psi=0.
+    for text in ["", "what"] {
+        let proc = BTreeMap::from([("pressure/cpu".to_owned(), text.to_owned())]);
+        assert_eq!(Host::simulated(&Spec { proc, ..Spec::default() }).unwrap().node_pressure(), None);
+    }
+}
+
+fn cpus(host: &mut Host) -> Vec<(u32, u32, u32, u32, bool)> {
+    host.cpu_list().iter().map(|cpu| (cpu.id, cpu.core, cpu.socket, cpu.numa_node, cpu.online)).collect()
+}
+
+#[test]
+fn cpus_are_listed_with_core_socket_and_numa_node() {
+    let mut host = Host::simulated(&Spec { cpus: 8, numa_nodes: 2, ..Spec::default() }).unwrap();
+    // As on two sockets of two cores: the kernel numbers cores within a socket, and lists second threads last.
+    for cpu in 0..8 {
+        host.simulated_mut().unwrap().set_cpu_place(cpu, [0, 7][cpu as usize % 2], cpu / 2 % 2);
+    }
+    let expected = [
+        (0, 0, 0, 0, true),
+        (1, 1, 0, 0, true),
+        (2, 2, 1, 0, true),
+        (3, 3, 1, 0, true),
+        (4, 0, 0, 1, true),
+        (5, 1, 0, 1, true),
+        (6, 2, 1, 1, true),
+        (7, 3, 1, 1, true),
+    ];
+    assert_eq!(cpus(&mut host), expected);
+    assert_eq!(host.cpus_now(), *host.cpu_list());
+    // What goes offline stays where it was, and gives its number to no other.
+    host.simulated_mut().unwrap().set_online_cpus(&[0, 2, 3, 4, 6, 7]);
+    let mut offline = expected;
+    (offline[1].4, offline[5].4) = (false, false);
+    assert_eq!(cpus(&mut host), offline);
+    host.simulated_mut().unwrap().set_online_cpus(&[0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(cpus(&mut host), expected);
+}
+
+#[test]
+fn a_kernel_that_tells_no_cores_has_one_for_each_cpu() {
+    let mut host = Host::simulated(&Spec { cpus: 3, ..Spec::default() }).unwrap();
+    assert_eq!(cpus(&mut host), [(0, 0, 0, 0, true), (1, 1, 0, 0, true), (2, 2, 0, 0, true)]);
+    // One that was never seen online has a core of its own.
+    let mut host = Host::simulated(&Spec { cpus: 3, ..Spec::default() }).unwrap();
+    host.simulated_mut().unwrap().set_online_cpus(&[0, 2]);
+    assert_eq!(cpus(&mut host), [(0, 0, 0, 0, true), (1, 2, 0, 0, false), (2, 1, 0, 0, true)]);
+}
+
+#[test]
+fn the_kubelets_state_is_read_where_there_is_one_and_again_when_it_changes() {
+    let mut host = Host::simulated(&Spec::default()).unwrap();
+    assert_eq!(host.cpu_manager_state().unwrap(), None);
+    let mut state = |text: &str| {
+        host.simulated_mut().unwrap().set_cpu_manager_state(Some(text));
+        host.cpu_manager_state().map(|state| state.map(|state| state.exclusive.len()))
+    };
+    assert_eq!(state(r#"{"policyName":"static","entries":{"u":{"a":"1"}}}"#).unwrap(), Some(1));
+    assert_eq!(state(r#"{"policyName":"static","entries":{}}"#).unwrap(), Some(0));
+    let error = state("{}").unwrap_err().to_string();
+    assert!(error.contains("cpu_manager_state") && error.contains("policyName"), "{error}");
+}
+
+#[test]
+fn the_cpus_in_force_are_those_of_the_group_or_of_the_next_above_it() {
+    for (versions, file) in [(Versions::V1, "cpuset.cpus"), (Versions::V2, "cpuset.cpus.effective")] {
+        let cgroups = BTreeMap::from([(PATH.to_owned(), BTreeMap::new())]);
+        let mut host = attached(&Spec { versions, cgroups, ..Spec::default() });
+        host.simulated_mut().unwrap().overwrite(PATH, file, "1").unwrap();
+        assert_eq!(host.cpus_of_group(TARGET).unwrap(), Some(vec![1]), "{versions:?}");
+        host.simulated_mut().unwrap().overwrite("kubepods", file, "0-2").unwrap();
+        for path in ["kubepods/podu", PATH] {
+            host.simulated_mut().unwrap().overwrite(path, file, "").unwrap();
+        }
+        // v1 without files of what is in force (before Linux 3.17) says nothing for a group that has no set of its own.
+        let above = (versions == Versions::V2).then(|| vec![0, 1, 2]);
+        assert_eq!(host.cpus_of_group(TARGET).unwrap(), above, "{versions:?}");
+    }
+}
+
+#[test]
+fn a_removed_cgroup_is_gone_and_a_new_one_of_its_name_is_another() {
     for spec in every_version() {
         let mut host = attached(&spec);
         let identity = host.identity(TARGET).unwrap();
@@ -205,7 +382,7 @@ fn reads_files_larger_than_its_buffer() {
 }
 
 #[test]
-fn tells_facts() {
+fn reports_facts() {
     let spec = Spec { versions: Versions::V1, co_mounted: true, numa_nodes: 2, cpus: 16, ..Spec::default() };
     let facts = Host::simulated(&spec).unwrap().facts();
     assert_eq!(facts.controllers[0].mount.as_deref(), Some("/sys/fs/cgroup/cpu,cpuacct"));
@@ -224,6 +401,18 @@ fn tells_facts() {
     assert_eq!((facts.burst_rule, facts.sched_ext.as_deref()), (BurstRule::Unbounded, Some("enabled")));
     assert!(facts.knobs.iter().all(|fact| fact.support == Support::Native));
     assert!(facts.recursive_protection && facts.capabilities.sys_resource);
+}
+
+/// A hierarchy of its own holds cpusets on cgroup v1, in which there may be no kubepods.
+#[test]
+fn finds_the_memory_nodes_of_cpusets_wherever_the_controller_is() {
+    for spec in every_version() {
+        for cgroups in [BTreeMap::new(), spec.cgroups.clone()] {
+            let facts = Host::simulated(&Spec { cgroups, ..spec.clone() }).unwrap().facts();
+            let mems = facts.knobs.iter().find(|fact| fact.knob == Knob::CpusetMems).map(|fact| &fact.support);
+            assert_eq!(mems, Some(&Support::Native), "{spec:?}");
+        }
+    }
 }
 
 #[test]
@@ -245,7 +434,7 @@ fn tries_the_kernel_again_once_controllers_are_handed_down() {
     host.attach(TARGET, PATH).unwrap();
     assert_eq!(host.read(TARGET, Knob::MemoryHigh).unwrap(), Value::Max);
     let simulation = host.simulated_mut().unwrap();
-    assert_eq!(simulation.read_file("kubepods", "cgroup.subtree_control").unwrap(), "cpu memory\n");
+    assert_eq!(simulation.read_file("kubepods", "cgroup.subtree_control").unwrap(), "cpu cpuset memory\n");
     assert_eq!(simulation.cgroups(), ["kubepods", "kubepods/podu", "kubepods/podu/c"]);
 }
 
@@ -281,8 +470,12 @@ fn fixture(mountinfo: &str, files: &[(&str, &str)]) -> (tempfile::TempDir, Direc
     }
     let open = |path: &Path| Dir::open_ambient_dir(path, ambient_authority()).unwrap();
     let cgroup = open(&root.path().join("cgroup"));
-    let directories =
-        Directories { cgroup, proc: open(&root.path().join("proc")), sys: open(&root.path().join("sys")) };
+    let directories = Directories {
+        cgroup,
+        proc: open(&root.path().join("proc")),
+        sys: open(&root.path().join("sys")),
+        kubelet: None,
+    };
     (root, directories)
 }
 
@@ -313,7 +506,7 @@ fn opens_a_node_over_directories() {
     let counters = CpuCounters { usage: Micros(5), nr_periods: 4, nr_throttled: 2, throttled: Micros(3) };
     assert_eq!(host.cpu_counters(ID).unwrap(), counters);
     assert_eq!(host.bandwidth(TARGET).unwrap(), Bandwidth { quota: None, period: Micros(100_000) });
-    assert_eq!(host.cpuset_cpus(ID).unwrap(), None);
+    assert_eq!(host.cpuset_cpus(TARGET).unwrap(), None);
     assert_eq!(host.node_memory().unwrap(), (Bytes(1 << 20), Bytes(512 << 10)));
     assert!(matches!(host.memory_counters(ID), Err(HostError::Unsupported { .. })));
 }
@@ -377,9 +570,9 @@ fn pages_move_and_the_progress_is_told() {
     let migration =
         Migration { container: ID, from: vec![NumaId(0)], to: vec![NumaId(1)], token: 5, reason: "asked".into() };
     host.migrate(&migration).unwrap();
-    let told = host.migrations();
-    assert_eq!((told[0].container, told[0].progress.token), (ID, 5));
-    assert_eq!((told[0].progress.state, told[0].progress.pages_moved), (MigrationState::Done, 700));
+    let reported = host.migrations();
+    assert_eq!((reported[0].container, reported[0].progress.token), (ID, 5));
+    assert_eq!((reported[0].progress.state, reported[0].progress.pages_moved), (MigrationState::Done, 700));
     let topology = host.numa_topology();
     assert_eq!(host.numa_sample(ID, &topology).unwrap().pages, [(NumaId(0), 0), (NumaId(1), 1000)]);
     host.detach(TARGET);

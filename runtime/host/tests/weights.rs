@@ -48,7 +48,7 @@ fn want(target: Target, knob: Knob, value: Value) -> Wanted {
     Wanted { target, knob, value }
 }
 
-/// What whoever wants `cpu.idle` asks for.
+/// The values that go with `cpu.idle`.
 fn idle() -> [Wanted; 2] {
     [want(CONTAINER, Knob::CpuWeight, IDLE_WEIGHT), want(CONTAINER, Knob::CpuIdle, ON)]
 }
@@ -112,7 +112,7 @@ fn idle_goes_first_and_the_weight_comes_back_after_it() {
         let baseline = host.read(CONTAINER, Knob::CpuWeight).unwrap();
         let plan = carry_out(&mut host, &idle());
         assert_eq!(knobs(&plan), [Knob::CpuIdle, Knob::CpuWeight]);
-        assert_eq!(plan.steps[1].from, baseline, "what is lost is told");
+        assert_eq!(plan.steps[1].from, baseline, "what is lost is reported");
         assert_eq!(host.read(CONTAINER, Knob::CpuWeight).unwrap(), IDLE_WEIGHT);
         assert!(host.plan(&idle()).steps.is_empty());
 

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::knob::Target;
 use crate::unit::Micros;
 
-/// What tasks can be short of, as pressure stall information tells it.
+/// A resource of pressure stall information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
     /// Waiting for a CPU.
@@ -27,7 +27,7 @@ impl Resource {
     }
 }
 
-/// Whose pressure.
+/// Target of the pressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// The whole node's.
@@ -49,10 +49,10 @@ impl Scope {
     }
 }
 
-/// A threshold of pressure: so much time lost within a window.
+/// A threshold of pressure: this much stall within a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pressure {
-    /// Whose.
+    /// Target.
     pub scope: Scope,
     /// Of what.
     pub resource: Resource,
@@ -91,7 +91,7 @@ pub enum Trigger {
     Pressure(Pressure),
     /// A container was throttled above `memory.high`, hit its limit, or the OOM killer came.
     MemoryEvents,
-    /// A container's cgroup has appeared.
+    /// A container's cgroup has appeared: with NRI before the container's first instruction, else soon after it.
     ContainerStarted,
 }
 
@@ -127,7 +127,7 @@ impl Trigger {
 pub struct Alarm {
     /// Which.
     pub trigger: Trigger,
-    /// Whose; `None` = the node's.
+    /// The target; `None` = the node.
     pub target: Option<Target>,
 }
 
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_threshold_that_the_kernel_would_not_take_is_told() {
+    fn a_threshold_that_the_kernel_would_refuse_is_an_error() {
         let pressure = |stall, window| Pressure {
             scope: Scope::Container,
             resource: Resource::Memory,

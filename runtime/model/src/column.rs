@@ -1,31 +1,24 @@
 //! Columns: one measurement of every container. Counters come from the kernel as running totals; modules see differences.
 
+use self::fields::counters;
+pub use self::fields::{Counters, Fields};
 use crate::knob::Target;
 use crate::pod::ContainerId;
 use crate::unit::{Bytes, Micros};
 
-/// Running totals of a container's CPU use and throttling.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CpuCounters {
-    /// CPU time used.
-    pub usage: Micros,
-    /// Enforcement periods that passed.
-    pub nr_periods: u64,
-    /// Periods in which the group was throttled.
-    pub nr_throttled: u64,
-    /// Time that its threads waited for the next period.
-    pub throttled: Micros,
-}
+mod fields;
 
-impl CpuCounters {
-    /// What was added since `earlier`; a counter that ran backwards counts as not moved.
-    pub fn since(self, earlier: Self) -> Self {
-        Self {
-            usage: Micros(self.usage.0.saturating_sub(earlier.usage.0)),
-            nr_periods: self.nr_periods.saturating_sub(earlier.nr_periods),
-            nr_throttled: self.nr_throttled.saturating_sub(earlier.nr_throttled),
-            throttled: Micros(self.throttled.0.saturating_sub(earlier.throttled.0)),
-        }
+counters! {
+    /// Running totals of a container's CPU use and throttling.
+    pub struct CpuCounters {
+        /// CPU time used.
+        usage: Micros = total "usageUsec",
+        /// Enforcement periods that passed.
+        nr_periods: u64 = total "nrPeriods",
+        /// Periods in which the group was throttled.
+        nr_throttled: u64 = total "nrThrottled",
+        /// Time that its threads waited for the next period.
+        throttled: Micros = total "throttledUsec",
     }
 }
 
@@ -51,34 +44,23 @@ pub struct BandwidthSample {
     pub period: Micros,
 }
 
-/// A container's memory now. The event counts are running totals from the kernel, differences to a module.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryCounters {
-    /// All memory charged to it.
-    pub usage: Bytes,
-    /// Anonymous memory.
-    pub anon: Bytes,
-    /// Page cache.
-    pub file: Bytes,
-    /// Page cache that was not used lately.
-    pub inactive_file: Bytes,
-    /// Times it was throttled for being above `memory.high`.
-    pub high_events: u64,
-    /// Times it hit its limit.
-    pub max_events: u64,
-    /// Processes that the OOM killer ended.
-    pub oom_kills: u64,
-}
-
-impl MemoryCounters {
-    /// The sizes as they are, and the events that were added since `earlier`.
-    pub fn since(self, earlier: Self) -> Self {
-        Self {
-            high_events: self.high_events.saturating_sub(earlier.high_events),
-            max_events: self.max_events.saturating_sub(earlier.max_events),
-            oom_kills: self.oom_kills.saturating_sub(earlier.oom_kills),
-            ..self
-        }
+counters! {
+    /// A container's memory now. The event counts are running totals from the kernel, differences to a module.
+    pub struct MemoryCounters {
+        /// All memory charged to it.
+        usage: Bytes = level "usageBytes",
+        /// Anonymous memory.
+        anon: Bytes = level "anonBytes",
+        /// Page cache.
+        file: Bytes = level "fileBytes",
+        /// Page cache that was not used lately.
+        inactive_file: Bytes = level "inactiveFileBytes",
+        /// Times it was throttled for being above `memory.high`.
+        high_events: u64 = total "highEvents",
+        /// Times it hit its limit.
+        max_events: u64 = total "maxEvents",
+        /// Processes that the OOM killer ended.
+        oom_kills: u64 = total "oomKills",
     }
 }
 

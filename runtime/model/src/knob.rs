@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::cpus::CpuSet;
 use crate::pod::{ContainerId, PodId, Tier};
 
 /// The cgroup that a setting is for.
@@ -82,10 +83,14 @@ pub enum Knob {
     PageCacheReclaimSync,
     /// `cpuset.mems`, a bit for each NUMA node; `max` = all that the cgroup above has.
     CpusetMems,
+    /// `cpuset.cpus`; `max` = all that the cgroup above has.
+    CpusetCpus,
     /// CPU weight, 1 to 10000 as cgroup v2 counts it: 100 is what a new cgroup has. See [`IDLE_WEIGHT`] for what an idle one has.
     CpuWeight,
-    /// `cpu.idle`, 0 or 1: whether the cgroup runs only where nobody else wants to.
+    /// `cpu.idle`, 0 or 1: whether the cgroup runs only on otherwise idle CPUs.
     CpuIdle,
+    /// `memory.max`, in bytes: what a group may use at most.
+    MemoryMax,
 }
 
 /// The weight of a cgroup with `cpu.idle` = 1, as cgroup v2 prints it. It cannot be written, and what was there is lost: the kernel
@@ -97,7 +102,7 @@ pub const DEFAULT_WEIGHT: Value = Value::Number(100);
 
 impl Knob {
     /// All knobs.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::CfsQuota,
         Self::CfsBurst,
         Self::MemoryMin,
@@ -113,8 +118,10 @@ impl Knob {
         Self::PageCacheLimitSize,
         Self::PageCacheReclaimSync,
         Self::CpusetMems,
+        Self::CpusetCpus,
         Self::CpuWeight,
         Self::CpuIdle,
+        Self::MemoryMax,
     ];
 
     /// The name that plans, metrics and the journal use.
@@ -135,8 +142,10 @@ impl Knob {
             Self::PageCacheLimitSize => "memory.pagecache_limit.size",
             Self::PageCacheReclaimSync => "memory.pagecache_limit.sync",
             Self::CpusetMems => "cpuset.mems",
+            Self::CpusetCpus => "cpuset.cpus",
             Self::CpuWeight => "cpu.weight",
             Self::CpuIdle => "cpu.idle",
+            Self::MemoryMax => "memory.max",
         }
     }
 }
@@ -165,9 +174,12 @@ impl FromStr for Knob {
 pub enum Value {
     /// A number.
     Number(i64),
-    /// A CPU weight on cgroup v1 that is no whole number of cgroup v2's: so many `cpu.shares`, of which 1024 are a weight of 100.
-    /// Only ever read, and put back: 2 is what the kubelet gives to those that request nothing.
+    /// A CPU weight on cgroup v1 that equals no whole number of cgroup v2's: `cpu.shares`, of which 1024 are a weight
+    /// of 100. Where a policy wants one on cgroup v2, it is stretched onto the weights as KEP-2254 does. 2 is the kubelet's
+    /// value for pods without a request.
     Shares(i64),
+    /// A set of CPUs.
+    Cpus(CpuSet),
     /// No bound: the kernel's `max`, or -1 for a quota on cgroup v1. Sorts above every number.
     Max,
 }
@@ -177,6 +189,7 @@ impl fmt::Display for Value {
         match self {
             Self::Number(number) => number.fmt(f),
             Self::Shares(shares) => write!(f, "{shares} shares"),
+            Self::Cpus(cpus) => write!(f, "CPUs {cpus}"),
             Self::Max => f.write_str("max"),
         }
     }
@@ -184,13 +197,16 @@ impl fmt::Display for Value {
 
 /// None of a knob's values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is neither a whole number, nor a number of shares, nor `max`")]
+#[error("`{0}` is neither a whole number, nor a number of shares, nor a list of CPUs, nor `max`")]
 pub struct NotAValue(pub String);
 
 impl FromStr for Value {
     type Err = NotAValue;
 
     fn from_str(text: &str) -> Result<Self, NotAValue> {
+        if let Some(cpus) = text.strip_prefix("CPUs ") {
+            return cpus.parse().map(Self::Cpus).map_err(|_| NotAValue(text.to_owned()));
+        }
         let value = match (text, text.strip_suffix(" shares")) {
             ("max", _) => return Ok(Self::Max),
             (_, Some(shares)) => shares.parse().map(Self::Shares),
@@ -206,10 +222,16 @@ mod tests {
 
     #[test]
     fn a_value_reads_back() {
-        for value in [Value::Number(-25), Value::Number(0), Value::Shares(2), Value::Max] {
+        for value in [
+            Value::Number(-25),
+            Value::Number(0),
+            Value::Shares(2),
+            Value::Cpus(CpuSet::of(&[0, 1, 700]).unwrap()),
+            Value::Max,
+        ] {
             assert_eq!(value.to_string().parse(), Ok(value));
         }
-        for text in ["", "many", " shares", "2 shares ", "1.5 shares"] {
+        for text in ["", "many", " shares", "2 shares ", "1.5 shares", "CPUs x"] {
             assert_eq!(text.parse::<Value>(), Err(NotAValue(text.to_owned())));
         }
     }

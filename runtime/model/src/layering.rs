@@ -1,7 +1,7 @@
 //! Effective configuration: built-in defaults, ConfigMaps, namespace lists and annotations, merged for each pod and policy.
 //!
-//! The rules are the same for every policy; a [`CompiledProtocol`] says which keys, fields and words are its own. [`Layers`] is
-//! what holds for the node, [`Layers::for_pod`] adds what is said of one pod. From the lowest layer to the highest:
+//! The rules are the same for every policy; a [`CompiledProtocol`] has its keys, fields and words. [`Layers`] is the
+//! node's configuration, [`Layers::for_pod`] adds that of one pod. From the lowest layer to the highest:
 //!
 //! 1. the built-in defaults of the protocol,
 //! 2. `clusterStrategy` of the cluster ConfigMap,
@@ -9,8 +9,8 @@
 //! 4. the namespace lists (`policy: auto` or `policy: none`),
 //! 5. the pod's annotation.
 //!
-//! A higher layer wins field by field: objects are merged to any depth, lists and everything else are replaced, `null` and
-//! absent mean *not said*, an explicit 0 or false is kept. `policy: ""` and `policy: default` are *not said* as well. A word
+//! A higher layer wins field by field: objects are merged to any depth, lists and everything else are replaced, `null`
+//! counts as absent, an explicit 0 or false is kept. `policy: ""` and `policy: default` count as absent as well. A word
 //! of `policy` for which the protocol has a preset starts from the preset's values instead of from the layers beneath.
 //!
 //! Where the protocol has a class field, layers 1 to 3 are those of the pod's QoS class, and they say nothing at all unless
@@ -48,14 +48,15 @@
 //! ```
 
 mod annotation;
+mod cluster_config;
 mod compiled;
 mod document;
 mod entry;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz_checks;
 mod maps;
 mod merge;
 mod namespaces;
-#[cfg(any(test, fuzzing))]
-pub mod oracle;
 mod rules;
 mod schema;
 mod selector;
@@ -65,11 +66,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use qosm_schema::Budget;
 use serde_json::{Map, Value};
 
+pub use self::cluster_config::{ClusterConfig, ConfigKey};
 pub use self::compiled::CompiledProtocol;
-use self::compiled::{POLICY, Said};
-pub use self::entry::check_config;
+use self::compiled::{LayerFields, POLICY};
+pub use self::entry::{check_config, check_config_schema};
 use self::maps::GoodTexts;
 pub use self::maps::config_maps;
 use self::merge::Layered;
@@ -78,6 +81,12 @@ use self::rules::Violation;
 use self::strategy::{ClassLevel, Strategy};
 use crate::pod::{Node, Pod, QosClass};
 use crate::problem::Problem;
+
+/// Steps for checking a pod's annotation against a module's schema, which comes from a third party: a millisecond or
+/// two, where an ordinary annotation takes some hundred steps. The loop waits for it.
+const ANNOTATION_STEPS: u64 = 20_000;
+/// The same for all that ConfigMaps say about one policy.
+const CONFIG_MAP_STEPS: u64 = 1_000_000;
 
 /// A ConfigMap, as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,7 +109,7 @@ impl ConfigMap {
     }
 }
 
-/// Who said a field.
+/// The origin of a field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layer {
     /// The protocol's defaults.
@@ -127,11 +136,11 @@ pub enum Layer {
         /// Its key.
         key: String,
     },
-    /// The values that a word of `policy` stands for.
+    /// The preset of a word of `policy`.
     Preset {
         /// The word.
         word: String,
-        /// The layer that said it.
+        /// The origin of the word.
         by: Box<Layer>,
     },
 }
@@ -150,7 +159,7 @@ impl fmt::Display for Layer {
 }
 
 impl Layer {
-    /// Whether the pod itself said it.
+    /// Whether the pod's own annotation has it.
     fn is_annotation(&self) -> bool {
         match self {
             Self::Annotation { .. } => true,
@@ -163,9 +172,9 @@ impl Layer {
 /// What holds for one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Effective {
-    /// The merged fields. Empty where nobody asked for anything.
+    /// The merged fields. Empty without any configuration.
     pub values: Map<String, Value>,
-    /// Who said each field; objects are told field by field, as `outer.inner`.
+    /// The layer of each field; fields of objects are listed as `outer.inner`.
     pub origins: BTreeMap<String, Layer>,
     /// What cannot be used of the pod's annotation.
     pub problems: Vec<Problem>,
@@ -189,11 +198,11 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Reads the ConfigMaps. `previous` is what was built before them: where a key's text cannot be used now, its last good
-    /// text counts on. A key or ConfigMap that is gone says nothing any more.
+    /// Reads the ConfigMaps. `previous` is the former result: where a key's text cannot be used now, its last good text
+    /// counts. A removed key or ConfigMap has no effect any more.
     ///
-    /// The problems name the ConfigMap, the key and the field. They are the same for the same input, so that a caller who
-    /// builds the layers of several policies can tell each problem once.
+    /// The problems name the ConfigMap, the key and the field. They are the same for the same input, so that a caller
+    /// who builds the layers of several policies can report each problem once.
     pub fn build(
         protocol: Arc<CompiledProtocol>,
         maps: &[ConfigMap],
@@ -201,7 +210,8 @@ impl Layers {
         previous: Option<&Self>,
     ) -> (Self, Vec<Problem>) {
         let nothing = GoodTexts::default();
-        let reading = maps::read(&protocol, maps, node, previous.map_or(&nothing, |layers| &layers.good));
+        let budget = Budget::of(CONFIG_MAP_STEPS);
+        let reading = maps::read(&protocol, maps, node, previous.map_or(&nothing, |layers| &layers.good), &budget);
         let mut problems = reading.problems;
         let mut base = BTreeMap::new();
         let classes: Vec<Option<Class>> = match protocol.protocol().class_field {
@@ -209,7 +219,7 @@ impl Layers {
             None => vec![None],
         };
         for class in classes {
-            let (layered, refused) = node_level(&protocol, class, reading.strategy.as_ref());
+            let (layered, refused) = node_level(&protocol, class, reading.strategy.as_ref(), &budget);
             problems.extend(refused);
             base.insert(class, layered);
         }
@@ -221,13 +231,16 @@ impl Layers {
         let class = self.protocol.protocol().class_field.is_some().then(|| Class::of(pod.qos()));
         let mut layered = self.base.get(&class).cloned().unwrap_or_default();
         if let Some((word, map)) = self.namespaces.word(&pod.namespace) {
-            let said = Said { fields: Map::new(), word: Some(word.to_owned()) };
-            apply(&mut layered, &self.protocol, class, &said, &Layer::NamespaceList { map: map.to_owned() });
+            let fields_of_layer = LayerFields { fields: Map::new(), word: Some(word.to_owned()) };
+            apply(&mut layered, &self.protocol, class, &fields_of_layer, &Layer::NamespaceList { map: map.to_owned() });
         }
         let mut problems = Vec::new();
-        if let Some((key, said)) = annotation::read(&self.protocol, pod, &mut problems) {
+        let budget = Budget::of(ANNOTATION_STEPS);
+        if let Some((key, fields_of_layer)) = annotation::read(&self.protocol, pod, &mut problems, &budget) {
             let layer = Layer::Annotation { key: key.to_owned() };
-            if let Err(violations) = apply_checked(&mut layered, &self.protocol, class, &said, &layer) {
+            if let Err(violations) =
+                apply_checked(&mut layered, &self.protocol, class, &fields_of_layer, &layer, &budget)
+            {
                 problems.extend(annotation::refusals(pod, key, violations));
             }
         }
@@ -283,6 +296,7 @@ fn node_level(
     protocol: &CompiledProtocol,
     class: Option<Class>,
     chosen: Option<&maps::Chosen>,
+    budget: &Budget,
 ) -> (Layered, Vec<Problem>) {
     let mut layered = Layered::default();
     let mut problems = Vec::new();
@@ -306,7 +320,7 @@ fn node_level(
         node.map(|(name, level)| (Layer::NodeStrategy { map: map.clone(), name: name.clone() }, level)),
     ];
     for (layer, level) in levels.into_iter().flatten() {
-        if let Err(violations) = apply_checked(&mut layered, protocol, class, &level.said, &layer) {
+        if let Err(violations) = apply_checked(&mut layered, protocol, class, &level.fields_of_layer, &layer, budget) {
             for Violation { path, what, .. } in violations {
                 problems.push(Problem {
                     object: format!("ConfigMap {map}"),
@@ -322,9 +336,15 @@ fn node_level(
 }
 
 /// Puts one layer on top.
-fn apply(layered: &mut Layered, protocol: &CompiledProtocol, class: Option<Class>, said: &Said, layer: &Layer) {
-    let mut fields = Some(&said.fields);
-    match &said.word {
+fn apply(
+    layered: &mut Layered,
+    protocol: &CompiledProtocol,
+    class: Option<Class>,
+    fields_of_layer: &LayerFields,
+    layer: &Layer,
+) {
+    let mut fields = Some(&fields_of_layer.fields);
+    match &fields_of_layer.word {
         Some(word) => {
             if let Some((preset, values)) = protocol.preset(word, class) {
                 *layered = Layered::default();
@@ -336,10 +356,10 @@ fn apply(layered: &mut Layered, protocol: &CompiledProtocol, class: Option<Class
             }
         }
         None => {
-            // A word that stands alone tells all there is. With fields on top of it that is no longer true.
+            // A single word configures everything. With fields on top of it that is no longer true.
             let word = layered.values.get(POLICY).and_then(Value::as_str);
             let alone = word.and_then(|word| protocol.preset(word, class)).is_some_and(|(preset, _)| preset.alone);
-            if alone && !said.fields.is_empty() {
+            if alone && !fields_of_layer.fields.is_empty() {
                 layered.remove(POLICY);
             }
         }
@@ -354,12 +374,13 @@ fn apply_checked(
     layered: &mut Layered,
     protocol: &CompiledProtocol,
     class: Option<Class>,
-    said: &Said,
+    fields_of_layer: &LayerFields,
     layer: &Layer,
+    budget: &Budget,
 ) -> Result<(), Vec<Violation>> {
     let mut sum = layered.clone();
-    apply(&mut sum, protocol, class, said, layer);
-    let violations = protocol.check(&sum.values);
+    apply(&mut sum, protocol, class, fields_of_layer, layer);
+    let violations = protocol.check(&sum.values, budget);
     if violations.is_empty() {
         *layered = sum;
         return Ok(());

@@ -1,12 +1,12 @@
-//! Leases: who holds which knob. Each (target, knob) has a stack; the kernel's baseline lies beneath it, the lease with the
-//! highest priority is effective, and releasing it brings back the one below.
+//! Leases: the holders of each knob. Each (target, knob) has a stack; the kernel's baseline lies beneath it, the lease
+//! with the highest priority is effective, and releasing it brings back the one below.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::knob::{Knob, Target, Value};
 
-/// How strongly a policy's leases weigh; the higher wins, and of equals the policy whose name sorts first.
+/// Priority of a policy's leases; the higher wins, and of equals the policy whose name sorts first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(pub i32);
 
@@ -26,7 +26,7 @@ pub struct Holder {
 /// One policy's hold on one knob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Who.
+    /// The holder.
     pub holder: Holder,
     /// The value wanted.
     pub value: Value,
@@ -34,6 +34,16 @@ pub struct Lease {
     pub reason: Arc<str>,
     /// Since when this value is held.
     pub since: Timestamp,
+    /// Why it does not count, whatever its priority: its holder may not set this target. `None` = it counts.
+    pub denied: Option<Arc<str>>,
+}
+
+impl Lease {
+    fn order(&self, other: &Self) -> std::cmp::Ordering {
+        let by_right = self.denied.is_some().cmp(&other.denied.is_some());
+        let by_priority = || other.holder.priority.cmp(&self.holder.priority);
+        by_right.then_with(by_priority).then_with(|| self.holder.policy.cmp(&other.holder.policy))
+    }
 }
 
 /// All leases of the node.
@@ -46,7 +56,7 @@ pub struct Leases {
 
 impl Leases {
     /// Puts a value on the stack, or replaces the holder's own. `true` if that changes the effective value.
-    pub fn hold(
+    pub fn acquire(
         &mut self,
         holder: &Holder,
         target: Target,
@@ -56,7 +66,7 @@ impl Leases {
         now: Timestamp,
     ) -> bool {
         let stack = self.stacks.entry((target, knob)).or_default();
-        let before = stack.first().map(|lease| lease.value);
+        let before = effective(stack).map(|lease| lease.value);
         match stack.iter_mut().find(|lease| lease.holder.policy == holder.policy) {
             Some(own) => {
                 if own.value != value {
@@ -67,26 +77,34 @@ impl Leases {
                 own.holder.priority = holder.priority;
             }
             None => {
-                stack.push(Lease { holder: holder.clone(), value, reason, since: now });
+                stack.push(Lease { holder: holder.clone(), value, reason, since: now, denied: None });
                 *self.counts.entry(Arc::clone(&holder.policy)).or_default() += 1;
             }
         }
-        stack.sort_by(|a, b| {
-            b.holder.priority.cmp(&a.holder.priority).then_with(|| a.holder.policy.cmp(&b.holder.policy))
-        });
-        stack.first().map(|lease| lease.value) != before
+        stack.sort_by(Lease::order);
+        effective(stack).map(|lease| lease.value) != before
+    }
+
+    /// Has a policy's value count (`None`) or not, and why not. `true` if that changes the effective value.
+    pub fn deny(&mut self, policy: &str, target: Target, knob: Knob, why: Option<Arc<str>>) -> bool {
+        let Some(stack) = self.stacks.get_mut(&(target, knob)) else { return false };
+        let before = effective(stack).map(|lease| lease.value);
+        let Some(own) = stack.iter_mut().find(|lease| &*lease.holder.policy == policy) else { return false };
+        own.denied = why;
+        stack.sort_by(Lease::order);
+        effective(stack).map(|lease| lease.value) != before
     }
 
     /// Takes a policy's value off the stack. `true` if that changes the effective value.
     pub fn release(&mut self, policy: &str, target: Target, knob: Knob) -> bool {
         let Some(stack) = self.stacks.get_mut(&(target, knob)) else { return false };
-        let before = stack.first().map(|lease| lease.value);
+        let before = effective(stack).map(|lease| lease.value);
         let count = stack.len();
         stack.retain(|lease| &*lease.holder.policy != policy);
         if let Some(held) = self.counts.get_mut(policy) {
             *held -= count - stack.len();
         }
-        let after = stack.first().map(|lease| lease.value);
+        let after = effective(stack).map(|lease| lease.value);
         if stack.is_empty() {
             self.stacks.remove(&(target, knob));
         }
@@ -119,10 +137,10 @@ impl Leases {
 
     /// The lease that wins; `None` = the baseline is in force.
     pub fn effective(&self, target: Target, knob: Knob) -> Option<&Lease> {
-        self.stacks.get(&(target, knob)).and_then(|stack| stack.first())
+        self.stacks.get(&(target, knob)).and_then(|stack| effective(stack))
     }
 
-    /// The whole stack, the effective lease first.
+    /// The whole stack, the effective lease first, and last those that do not count.
     pub fn stack(&self, target: Target, knob: Knob) -> &[Lease] {
         self.stacks.get(&(target, knob)).map_or(&[], Vec::as_slice)
     }
@@ -140,8 +158,13 @@ impl Leases {
             .map(|(&key, _)| key)
     }
 
-    /// Every knob that somebody holds, in no order.
+    /// Every knob with a lease, in no order.
     pub fn held(&self) -> impl Iterator<Item = (Target, Knob, &[Lease])> {
         self.stacks.iter().map(|(&(target, knob), stack)| (target, knob, stack.as_slice()))
     }
+}
+
+/// The lease of a sorted stack that wins.
+fn effective(stack: &[Lease]) -> Option<&Lease> {
+    stack.first().filter(|lease| lease.denied.is_none())
 }

@@ -1,9 +1,11 @@
 //! What every other room of qosm talks about: pods, QoS classes, units, knobs, leases, columns and effective configuration.
 //!
-//! Plain data and pure functions: no I/O, no clock, no Wasm, no Kubernetes types. Reading order: [`pod`] (who runs here),
-//! [`knob`] (what can be turned), [`setting`] (what a policy asks for), [`lease`] (who holds what), [`column`](mod@column) (what is
-//! measured), [`alarm`] (what wakes a policy), [`numa`] (where memory lies, and moving it), [`protocol`] and [`layering`] (how
-//! annotations and ConfigMaps become one configuration for each pod).
+//! Plain data and pure functions: no I/O, no clock, no Wasm, no Kubernetes types. Reading order: [`pod`] (pods and
+//! containers), [`knob`] (what can be set), [`setting`] (a policy's requests), [`lease`] (their holders and
+//! priorities), [`cpus`] (sets of CPUs), [`cpu_topology`] (the machine's), [`column`](mod@column) (measurements), [`node`] (the node and the
+//! groups above containers), [`alarm`] (triggers of a policy), [`numa`] (memory by node, and
+//! its migration), [`object`] (what Kubernetes objects say beside), [`protocol`] and [`layering`] (how annotations and ConfigMaps become one configuration for each
+//! pod), [`foreign`] (third-party text in messages).
 //!
 //! ```
 //! use qosm_model::{knob::{Knob, Target, Value}, lease::{Leases, Holder, Priority, Timestamp}, pod::ContainerId};
@@ -11,19 +13,27 @@
 //! let mut leases = Leases::default();
 //! let target = Target::Container(ContainerId(7));
 //! let holder = Holder { policy: "cpu-burst".into(), priority: Priority(100) };
-//! leases.hold(&holder, target, Knob::CfsQuota, Value::Number(240_000), "throttled".into(), Timestamp(0));
+//! leases.acquire(&holder, target, Knob::CfsQuota, Value::Number(240_000), "throttled".into(), Timestamp(0));
 //! assert_eq!(leases.effective(target, Knob::CfsQuota).map(|lease| lease.value), Some(Value::Number(240_000)));
 //! leases.release(&holder.policy, target, Knob::CfsQuota);
 //! assert!(leases.effective(target, Knob::CfsQuota).is_none());
 //! ```
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod alarm;
 pub mod column;
+pub mod cpu_topology;
+pub mod cpus;
 pub mod digest;
+pub mod eviction;
+pub mod foreign;
 pub mod knob;
 pub mod layering;
 pub mod lease;
+pub mod node;
+pub mod node_resource;
 pub mod numa;
+pub mod object;
 pub mod pod;
 pub mod problem;
 pub mod protocol;

@@ -25,7 +25,7 @@ pub struct NumaNode {
     pub cpus: Vec<u32>,
     /// Memory on it; 0 for a node of CPUs alone.
     pub memory: Bytes,
-    /// Of that, what nobody uses.
+    /// Unused part of it.
     pub free: Bytes,
     /// Of that, what could be used without swapping: free memory and page cache that was not used lately.
     pub available: Bytes,
@@ -66,13 +66,13 @@ impl NumaTopology {
         self.with_memory().nth(1).is_none()
     }
 
-    /// Distance between two nodes; that of a remote one where the firmware says nothing.
+    /// Distance between two nodes; the default of a remote one where the firmware has none.
     pub fn distance(&self, from: NumaId, to: NumaId) -> u32 {
         const LOCAL: u32 = 10;
         const REMOTE: u32 = 20;
         let place = self.nodes.iter().position(|(id, _)| *id == to);
-        let said = place.and_then(|place| self.get(from)?.distances.get(place).copied());
-        said.unwrap_or(if from == to { LOCAL } else { REMOTE })
+        let distance = place.and_then(|place| self.get(from)?.distances.get(place).copied());
+        distance.unwrap_or(if from == to { LOCAL } else { REMOTE })
     }
 
     /// The nodes that have one of these CPUs.
@@ -94,7 +94,7 @@ impl NumaTopology {
 pub struct NumaSample {
     /// The container.
     pub container: ContainerId,
-    /// Tells its cgroup from every other that had or will have the same name; it outlives the agent.
+    /// Identifies its cgroup among all that had or will have the same name; it outlives the agent.
     pub identity: u64,
     /// Nodes that have one of the CPUs that it may run on.
     pub cpu_nodes: Vec<NumaId>,
@@ -131,7 +131,7 @@ pub struct NumaColumn {
 /// A request to move a container's pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Migration {
-    /// Whose pages.
+    /// The container.
     pub container: ContainerId,
     /// From these nodes.
     pub from: Vec<NumaId>,
@@ -183,12 +183,12 @@ impl MigrationState {
     }
 }
 
-/// A process whose pages could not be worked on.
+/// A process whose pages could not be moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessFailure {
     /// The process, as the agent's PID namespace numbers it.
     pub pid: u32,
-    /// What the kernel said, e.g. `No such process`.
+    /// The kernel's error, e.g. `No such process`.
     pub error: String,
 }
 
@@ -203,11 +203,11 @@ pub struct MigrationProgress {
     pub processes: u64,
     /// Those of them that were worked on to the end.
     pub processes_done: u64,
-    /// Pages that lay on the wrong node when their process was looked at.
+    /// Pages that lay on the wrong node when the process was scanned.
     pub pages_found: u64,
     /// Pages that lie on the right node now.
     pub pages_moved: u64,
-    /// Pages that stay, by what the kernel said: `EBUSY`, `EACCES`, `ENOMEM`, …
+    /// Pages that stay, by the kernel's error: `EBUSY`, `EACCES`, `ENOMEM`, …
     pub pages_failed: Vec<(&'static str, u64)>,
     /// Pages that were not tried because the target had no room for them.
     pub pages_without_room: u64,

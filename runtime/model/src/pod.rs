@@ -1,4 +1,4 @@
-//! Pods and containers as their manifests and status tell them, and the node that they run on.
+//! Pods and containers by their manifests and status, and the node that they run on.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -58,7 +58,7 @@ impl QosClass {
 pub enum KubeQos {
     /// Requests equal limits everywhere.
     Guaranteed,
-    /// Something is requested or limited.
+    /// A request or limit is set.
     Burstable,
     /// Nothing is.
     BestEffort,
@@ -146,9 +146,9 @@ pub enum ContainerState {
 pub struct ExtendedResource {
     /// Full name, e.g. `kubernetes.io/batch-memory`.
     pub name: String,
-    /// `None` when not said.
+    /// `None` when absent.
     pub request: Option<u64>,
-    /// `None` when not said.
+    /// `None` when absent.
     pub limit: Option<u64>,
 }
 
@@ -223,6 +223,63 @@ pub struct Pod {
     pub memory_limit: Option<Bytes>,
     /// `spec.resources.limits.cpu`.
     pub cpu_limit: Option<MilliCpu>,
+    /// `spec.resources.requests.cpu`.
+    pub cpu_request: Option<MilliCpu>,
+    /// How it came about, and how it ends.
+    pub lifecycle: PodLifecycle,
+}
+
+/// Whether the kubelet starts a pod's containers again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RestartPolicy {
+    /// Whenever they end.
+    #[default]
+    Always,
+    /// When they fail.
+    OnFailure,
+    /// Not at all.
+    Never,
+}
+
+impl RestartPolicy {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Always, Self::OnFailure, Self::Never];
+
+    /// As `spec.restartPolicy` spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Always => "Always",
+            Self::OnFailure => "OnFailure",
+            Self::Never => "Never",
+        }
+    }
+}
+
+/// The object that made a pod and takes care of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodOwner {
+    /// Its kind, e.g. `DaemonSet`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// How a pod came about, and how it ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodLifecycle {
+    /// `metadata.creationTimestamp`, in seconds since 1970; `None` = not said.
+    pub created: Option<i64>,
+    /// Whether it has a `metadata.deletionTimestamp`.
+    pub deleting: bool,
+    /// Seconds that its processes have to end: `metadata.deletionGracePeriodSeconds` of a pod that is being deleted, else
+    /// `spec.terminationGracePeriodSeconds`.
+    pub grace_period: Option<u32>,
+    /// Whether it mirrors a static pod: the kubelet made the object.
+    pub mirror: bool,
+    /// Of `metadata.ownerReferences` the one that is marked as the controller, else the first.
+    pub owner: Option<PodOwner>,
+    /// `spec.restartPolicy`.
+    pub restart_policy: RestartPolicy,
 }
 
 impl Pod {
@@ -256,8 +313,9 @@ impl Pod {
         self.annotations.get("kubernetes.io/config.source").is_some_and(|source| source != "api")
     }
 
-    /// The CPU that the pod requests as a whole, as the kubelet reckons it: what runs side by side, or the init container that needs
-    /// most together with the sidecars before it, and the overhead. Who has a limit and no request requests the limit.
+    /// The CPU that the pod requests as a whole, as the kubelet computes it: the sum of what runs side by side, or the
+    /// init container that needs most together with the sidecars before it, and the overhead. A limit without a request
+    /// counts as the request.
     pub fn cpu_requested(&self) -> MilliCpu {
         let mut running: u64 = 0;
         let mut most: u64 = 0;
@@ -287,4 +345,37 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
     /// `status.allocatable.memory`; `None` = all that the machine has.
     pub memory_allocatable: Option<Bytes>,
+    /// `metadata.annotations`.
+    pub annotations: BTreeMap<String, String>,
+    /// `status.capacity` and `status.allocatable`, in the order of the names. What cannot be expressed is left out.
+    pub resources: Vec<NodeResource>,
+    /// Zones of the NodeResourceTopology, in the order of their numbers; empty = there is none.
+    pub zones: Vec<NodeZone>,
+}
+
+impl Node {
+    /// Whether policies are configured alike on both: what follows from the other fields is read as a column.
+    pub fn configures_like(&self, other: &Self) -> bool {
+        self.name == other.name && self.labels == other.labels && self.memory_allocatable == other.memory_allocatable
+    }
+}
+
+/// One resource of a node or of a NUMA zone: CPU in thousandths of a CPU, everything else in its own unit, e.g. bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeResource {
+    /// Full name, e.g. `cpu` or `kubernetes.io/batch-cpu`.
+    pub name: String,
+    /// All there is; `None` = not said.
+    pub capacity: Option<i64>,
+    /// What pods may have of it; `None` = not said.
+    pub allocatable: Option<i64>,
+}
+
+/// A NUMA node as the NodeResourceTopology tells it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeZone {
+    /// The kernel's number of it.
+    pub id: u32,
+    /// In the order of the names.
+    pub resources: Vec<NodeResource>,
 }

@@ -1,11 +1,12 @@
-//! Problems: something that somebody wrote and that cannot be used. Never fatal; always told to whoever wrote it.
+//! Problems: configuration that cannot be used. Never fatal; always reported where its author sees it.
 
 use std::fmt;
 
 /// What is wrong with which field of which object, and the way out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Problem {
-    /// The object, as its owner knows it: `pod default/web`, `ConfigMap kube-system/ack-slo-config`, `pods.d/web.yaml`.
+    /// The object, by the name that its owner uses: `pod default/web`, `ConfigMap kube-system/ack-slo-config`,
+    /// `pods.d/web.yaml`.
     pub object: String,
     /// The field within it, e.g. `annotation koordinator.sh/cpuBurst: cpuBurstPercent`; `None` when the whole object is meant.
     pub field: Option<String>,

@@ -11,7 +11,7 @@ pub struct Preset {
     pub policy: String,
     /// The values; one object for each class where the protocol has a class field.
     pub values: Map<String, Value>,
-    /// Whether a layer that says the word has its other fields ignored.
+    /// Whether a layer with this word has its other fields ignored.
     pub alone: bool,
 }
 
@@ -28,7 +28,7 @@ pub struct Protocol {
     pub namespace_list_key: Option<String>,
     /// Built-in defaults, by class where there is a class field.
     pub defaults: Map<String, Value>,
-    /// Words of the `policy` field that stand for values.
+    /// Words of the `policy` field with their values.
     pub presets: Vec<Preset>,
     /// JSON schema of the fields.
     pub schema: Value,
@@ -36,7 +36,7 @@ pub struct Protocol {
     pub node_only_fields: Vec<String>,
 }
 
-/// Who a module is.
+/// A module's description.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
     /// Lower case with dashes.
@@ -49,7 +49,7 @@ pub struct Description {
     pub protocol: Option<Protocol>,
     /// JSON schema of the policy-level configuration; `None` = it takes none.
     pub config_schema: Option<Value>,
-    /// How often it wants to be evaluated, in milliseconds; 0 = only on changes.
+    /// The wanted interval of evaluations, in milliseconds; 0 = only on changes.
     pub interval_millis: u32,
     /// What else is to bring an evaluation about, at once.
     pub triggers: Vec<Trigger>,

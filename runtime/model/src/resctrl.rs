@@ -50,7 +50,7 @@ impl fmt::Display for ClassName {
 /// A part of a cache's ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CacheShare {
-    /// From so many percent of the ways to so many.
+    /// The ways from one percentage to another.
     Percent {
         /// Where it begins.
         start: u32,
@@ -64,9 +64,9 @@ pub enum CacheShare {
 /// A part of the memory bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BandwidthShare {
-    /// At most so many percent, 1 to 100.
+    /// At most this percentage, 1 to 100.
     Percent(u32),
-    /// At most so many megabytes a second.
+    /// At most this many megabytes per second.
     Megabytes(u32),
 }
 
@@ -79,7 +79,7 @@ pub struct Share {
     pub bandwidth: Option<BandwidthShare>,
 }
 
-/// A number that is no share.
+/// An invalid share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAShare {
     /// An empty range, an inverted one, or one beyond all.
@@ -99,7 +99,7 @@ pub enum NotAShare {
 }
 
 impl Share {
-    /// Whether it can be had on any machine at all.
+    /// Whether it is possible on any machine at all.
     ///
     /// # Errors
     ///
@@ -120,7 +120,7 @@ impl Share {
         }
     }
 
-    /// The share on one domain: what it says itself, else what is said for all.
+    /// The share on one domain: its own, else that of all domains.
     #[must_use]
     pub fn over(self, all: Self) -> Self {
         Self { cache: self.cache.or(all.cache), bandwidth: self.bandwidth.or(all.bandwidth) }
@@ -172,7 +172,7 @@ pub struct Domain {
     pub id: DomainId,
     /// Ways that can be handed out; 0 where the cache cannot be divided.
     pub cache_ways: u32,
-    /// Size of the cache, where the kernel tells it.
+    /// Size of the cache, where the kernel has it.
     pub cache: Option<Bytes>,
     /// Whether its memory bandwidth can be divided.
     pub divides_bandwidth: bool,
@@ -217,7 +217,7 @@ pub struct ResctrlColumn {
     pub classes: Vec<(ClassName, Vec<Usage>)>,
     /// Running containers that are counted.
     pub containers: Vec<(ContainerId, Vec<Usage>)>,
-    /// Whoever is in no class.
+    /// Usage of all that is in no class.
     pub rest: Vec<Usage>,
     /// How the policy's classes fare.
     pub states: Vec<ClassState>,
@@ -237,7 +237,7 @@ pub struct ClassState {
 /// A class as the agent wants it on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedClass {
-    /// Whose it is.
+    /// The policy.
     pub policy: Arc<str>,
     /// The policy's own name for it.
     pub class: ClassName,
@@ -254,7 +254,7 @@ pub struct ClassOutcome {
     pub in_force: bool,
     /// Why not, or what of it is not, and the way out; empty if all is well.
     pub why: String,
-    /// The control group's name, another class's where the two share one; empty if there is none.
+    /// The control group's name, another class's where the two share one; empty without a group.
     pub group: String,
     /// What is in force, as the kernel prints it, in one line; empty without a group.
     pub schemata: String,
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_had_anywhere_is_told() {
+    fn an_impossible_share_is_an_error() {
         let range = |start, end| Share { cache: Some(CacheShare::Percent { start, end }), bandwidth: None };
         let bandwidth = |percent| Share { cache: None, bandwidth: Some(BandwidthShare::Percent(percent)) };
         for (share, good) in [

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use crate::eviction::Eviction;
 use crate::knob::{Knob, Target, Value};
+use crate::node_resource::{Offer, ResourceName};
 use crate::numa::Migration;
 use crate::pod::{ContainerId, PodId};
 use crate::resctrl::{ClassName, Shares};
 
-/// One staged change: of leases, or of what moves a container's pages. A page that was moved stays where it is, so moving is no
-/// lease: there is nothing to give back.
+/// One staged change: of leases, of the migration of a container's pages, of classes, or of what the agent asks of the
+/// cluster. A moved page stays where it is, and an evicted pod is gone, so neither is a lease: there is nothing to restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// Hold this value.
@@ -33,7 +35,7 @@ pub enum Setting {
     Migrate(Migration),
     /// Stop moving a container's pages.
     StopMigration {
-        /// Whose.
+        /// The container.
         container: ContainerId,
     },
     /// Define a class of shares, or change it.
@@ -52,7 +54,7 @@ pub enum Setting {
     },
     /// Put a pod, or one container, into a class.
     AssignClass {
-        /// Whom.
+        /// The container or pod.
         target: Target,
         /// Into which of the policy's classes.
         class: ClassName,
@@ -61,8 +63,34 @@ pub enum Setting {
     },
     /// Take it out of its class.
     ReleaseClass {
-        /// Whom.
+        /// The container or pod.
         target: Target,
+    },
+    /// Publish an extended resource of the node, or change it.
+    Publish {
+        /// The resource.
+        name: ResourceName,
+        /// How much there is of it.
+        offer: Offer,
+        /// Why, in the policy's words.
+        reason: Arc<str>,
+    },
+    /// Take a published resource away.
+    Withdraw {
+        /// The resource.
+        name: ResourceName,
+    },
+    /// How long what the policy publishes holds without a word of the agent.
+    StaleAfter {
+        /// In seconds.
+        seconds: u32,
+    },
+    /// Evict a pod.
+    Evict(Eviction),
+    /// Take the request to evict a pod back.
+    WithdrawEviction {
+        /// The pod.
+        pod: PodId,
     },
 }
 
@@ -71,7 +99,7 @@ pub enum Setting {
 pub enum EventKind {
     /// For information.
     Normal,
-    /// Something should be done.
+    /// A warning.
     Warning,
 }
 

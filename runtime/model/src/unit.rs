@@ -1,4 +1,4 @@
-//! Units: a number that leaves a crate says what it counts.
+//! Units: each number that leaves a crate has one.
 
 use std::fmt;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::lease::{Holder, Leases, Priority, Timestamp};
-use qosm_model::pod::ContainerId;
+use qosm_model::pod::{ContainerId, PodId};
 
 const KNOBS: [Knob; 2] = [Knob::CfsQuota, Knob::CfsBurst];
 const POLICIES: [(&str, i32); 3] = [("burst", 0), ("memory", 0), ("override", 10)];
@@ -48,7 +48,7 @@ proptest! {
                     let before = leases.effective(target(container), KNOBS[knob]).map(|lease| lease.value);
                     let reason: Arc<str> = "because".into();
                     let changed =
-                        leases.hold(&holder, target(container), KNOBS[knob], Value::Number(value), reason, Timestamp(moment));
+                        leases.acquire(&holder, target(container), KNOBS[knob], Value::Number(value), reason, Timestamp(moment));
                     let after = leases.effective(target(container), KNOBS[knob]).map(|lease| lease.value);
                     prop_assert_eq!(changed, before != after);
                     wanted.insert((container, knob, policy), value);
@@ -91,8 +91,28 @@ fn since_when_a_value_is_held_moves_only_with_the_value() {
     let mut leases = Leases::default();
     let holder = Holder { policy: "burst".into(), priority: Priority(0) };
     for (moment, value, since) in [(1, 5, 1), (2, 5, 1), (3, 6, 3)] {
-        leases.hold(&holder, target(1), Knob::CfsBurst, Value::Number(value), "because".into(), Timestamp(moment));
+        leases.acquire(&holder, target(1), Knob::CfsBurst, Value::Number(value), "because".into(), Timestamp(moment));
         let lease = leases.effective(target(1), Knob::CfsBurst).unwrap();
         assert_eq!(lease.since, Timestamp(since));
     }
+}
+
+#[test]
+fn a_lease_that_is_denied_does_not_count_whatever_its_priority() {
+    let mut leases = Leases::default();
+    let holder = |policy: &str, priority| Holder { policy: policy.into(), priority: Priority(priority) };
+    let (target, knob) = (Target::Pod(PodId(1)), Knob::MemoryMin);
+    let value = |leases: &Leases| leases.effective(target, knob).map(|lease| lease.value);
+    leases.acquire(&holder("strong", 200), target, knob, Value::Number(1), "".into(), Timestamp(0));
+    leases.acquire(&holder("weak", 100), target, knob, Value::Number(2), "".into(), Timestamp(0));
+    assert!(leases.deny("strong", target, knob, Some("not its pod".into())));
+    assert_eq!(value(&leases), Some(Value::Number(2)));
+    assert!(
+        !leases.acquire(&holder("strong", 200), target, knob, Value::Number(3), "".into(), Timestamp(1)),
+        "still denied"
+    );
+    assert!(leases.release("weak", target, knob));
+    assert_eq!((value(&leases), leases.count("strong")), (None, 1));
+    assert!(leases.deny("strong", target, knob, None));
+    assert_eq!(value(&leases), Some(Value::Number(3)));
 }

@@ -26,7 +26,7 @@ const BUNDLE_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 /// An OPA bundle's media type.
 pub(crate) const BUNDLE_LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 /// What a bundle may unpack to.
-const MOST_UNPACKED: u64 = 64 << 20;
+const MAX_UNPACKED: u64 = 64 << 20;
 /// The name of a layer's file, for clients that write files.
 pub(crate) const TITLE: &str = "org.opencontainers.image.title";
 /// When an artefact was made.
@@ -38,7 +38,7 @@ pub(crate) const CREATED: &str = "org.opencontainers.image.created";
 pub struct WasmConfig {
     /// When it was made: RFC 3339.
     pub created: String,
-    /// By whom.
+    /// Author.
     #[serde(default)]
     pub author: Option<String>,
     /// `wasm`.
@@ -61,7 +61,7 @@ pub struct Interfaces {
     /// Imports: all that the module can ever reach.
     #[serde(default)]
     pub imports: Vec<String>,
-    /// The world that it was made for, if it says so.
+    /// The WIT world of the module, if the config names it.
     #[serde(default)]
     pub target: Option<String>,
 }
@@ -74,7 +74,7 @@ pub struct Artifact {
     pub(crate) module: Vec<u8>,
 }
 
-/// What is said about a module beside its bytes. Nothing is decided by it.
+/// Labels of a module beside its bytes. They decide nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Label {
     /// The policy's name.
@@ -90,9 +90,9 @@ impl Artifact {
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Shape`] if it is neither Wasm nor a bundle.
+    /// [`RegistryError::InvalidArtifact`] if it is neither Wasm nor a bundle.
     pub fn pack(module: Vec<u8>, label: Label) -> Result<Self, RegistryError> {
-        let shape = |message| RegistryError::Shape { what: label.name.clone(), message };
+        let shape = |message| RegistryError::InvalidArtifact { what: label.name.clone(), message };
         let json = |value: serde_json::Result<Vec<u8>>| value.map_err(|error| shape(error.to_string()));
         let is_bundle = module.starts_with(b"\x1f\x8b");
         let config = if is_bundle {
@@ -154,10 +154,10 @@ fn wasm_config(module: &[u8], created: &str) -> Result<WasmConfig, String> {
 /// The config of an image with this bundle as its only layer.
 fn image_config(bundle: &[u8], created: &str) -> Result<serde_json::Value, String> {
     let mut unpacked = Vec::new();
-    let mut decoder = MultiGzDecoder::new(bundle).take(MOST_UNPACKED + 1);
+    let mut decoder = MultiGzDecoder::new(bundle).take(MAX_UNPACKED + 1);
     decoder.read_to_end(&mut unpacked).map_err(|error| format!("it cannot be unpacked: {error}"))?;
-    if unpacked.len() as u64 > MOST_UNPACKED {
-        return Err(format!("it unpacks to more than {MOST_UNPACKED} bytes"));
+    if unpacked.len() as u64 > MAX_UNPACKED {
+        return Err(format!("it unpacks to more than {MAX_UNPACKED} bytes"));
     }
     Ok(json!({
         "created": created,
@@ -204,7 +204,7 @@ fn interfaces(wasm: &[u8]) -> Result<Option<Interfaces>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shape::Shape;
+    use crate::layout_kind::LayoutKind;
 
     /// The smallest component and core module.
     const COMPONENT: &[u8] = b"\0asm\x0d\0\x01\0";
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(config["layerDigests"][0], Digest::of(COMPONENT).to_string());
         assert!(text.contains(r#""mediaType":"application/wasm""#) && text.contains("x.wasm"), "{text}");
         let manifest = pack().document.manifest("x").unwrap();
-        assert_eq!(Shape::of(&manifest, "x").unwrap().layer.digest, Digest::of(COMPONENT).to_string());
+        assert_eq!(LayoutKind::of(&manifest, "x").unwrap().layer.digest, Digest::of(COMPONENT).to_string());
     }
 
     #[test]
@@ -243,12 +243,12 @@ mod tests {
         assert_eq!(manifest.config.media_type, BUNDLE_CONFIG);
         let config: serde_json::Value = serde_json::from_slice(&packed.config).unwrap();
         assert_eq!(config["rootfs"]["diff_ids"].as_array().map(Vec::len), Some(1));
-        let shape = Shape::of(&manifest, "x").unwrap();
+        let kind = LayoutKind::of(&manifest, "x").unwrap();
         assert_eq!(
-            (shape.layer.media_type.as_str(), shape.layer.digest.as_str()),
+            (kind.layer.media_type.as_str(), kind.layer.digest.as_str()),
             (BUNDLE_LAYER, &*Digest::of(&bundle).to_string())
         );
-        assert_eq!(shape.module(bundle.clone(), "x", 1 << 20).unwrap(), bundle);
+        assert_eq!(kind.module(bundle.clone(), "x", 1 << 20).unwrap(), bundle);
         let text = String::from_utf8(packed.manifest().to_vec()).unwrap();
         assert!(text.contains("x.tar.gz"), "{text}");
         assert!(Artifact::pack(b"\x1f\x8b\x08".to_vec(), label()).is_err());

@@ -1,4 +1,5 @@
-//! Credentials: whom a registry is to take us for. They are read anew for each pull, for they rotate.
+//! Credentials for a registry. They are read for each pull, since they rotate.
+#![expect(clippy::disallowed_methods, reason = "passwords lie where other tools and the kubelet put them")]
 
 use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind};
@@ -14,19 +15,20 @@ const DOCKER_HUB: &str = "https://index.docker.io/v1/";
 /// As deep as Kubernetes nests what it projects.
 const FOLDERS_DEEP: usize = 3;
 
-/// Who we are to a registry, and where that is written.
+/// The identity for a registry, and its source.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) auth: RegistryAuth,
     /// For messages: `anonymous`, or the user and where the credentials stand.
-    pub(crate) who: String,
+    pub(crate) name: String,
 }
 
-/// Looks for credentials: the environment, the operator's files in their order, Docker's configuration with its helpers, Podman's.
+/// Finds credentials: in the environment, the operator's files in their order, Docker's configuration with its helpers,
+/// Podman's.
 ///
 /// # Errors
 ///
-/// [`RegistryError::Credentials`] where there are some that cannot be used: going on as nobody would hide that.
+/// [`RegistryError::Credentials`] for credentials that cannot be used: an anonymous request would hide that.
 pub(crate) fn find(registry: &str, files: &[PathBuf]) -> Result<Identity, RegistryError> {
     let fail = |message: String| RegistryError::Credentials { registry: registry.to_owned(), message };
     if let Some(identity) = from_environment(registry) {
@@ -45,15 +47,15 @@ pub(crate) fn find(registry: &str, files: &[PathBuf]) -> Result<Identity, Regist
             }
         }
     }
-    Ok(Identity { auth: RegistryAuth::Anonymous, who: "anonymous".to_owned() })
+    Ok(Identity { auth: RegistryAuth::Anonymous, name: "anonymous".to_owned() })
 }
 
 /// Only with the host: a password is not sent to whichever registry happens to be asked.
 fn from_environment(registry: &str) -> Option<Identity> {
-    let said = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let (user, password) = (said("QOSM_REGISTRY_USERNAME")?, said("QOSM_REGISTRY_PASSWORD")?);
-    (said("QOSM_REGISTRY_HOST")? == registry)
-        .then(|| Identity { who: format!("`{user}` of the environment"), auth: RegistryAuth::Basic(user, password) })
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (user, password) = (variable("QOSM_REGISTRY_USERNAME")?, variable("QOSM_REGISTRY_PASSWORD")?);
+    (variable("QOSM_REGISTRY_HOST")? == registry)
+        .then(|| Identity { name: format!("`{user}` of the environment"), auth: RegistryAuth::Basic(user, password) })
 }
 
 fn identity(
@@ -63,8 +65,8 @@ fn identity(
     use CredentialRetrievalError as E;
     match found {
         Ok(DockerCredential::UsernamePassword(user, password)) => {
-            let who = format!("`{user}` of {}", path.display());
-            Ok(Some(Identity { auth: RegistryAuth::Basic(user, password), who }))
+            let name = format!("`{user}` of {}", path.display());
+            Ok(Some(Identity { auth: RegistryAuth::Basic(user, password), name }))
         }
         Ok(DockerCredential::IdentityToken(_)) => {
             Err("an identity token cannot be used here; log in with a user and an access token instead".to_owned())
@@ -82,8 +84,8 @@ fn identity(
     }
 }
 
-/// Where Docker's and Podman's logins are kept.
-fn usual_files() -> Vec<PathBuf> {
+/// Where Docker's and Podman's logins are kept, whether they are there or not.
+pub(crate) fn usual_files() -> Vec<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = |path: &str| folder("HOME").map(|home| home.join(path));
     let docker = folder("DOCKER_CONFIG").or_else(|| home(".docker")).map(|folder| folder.join("config.json"));
@@ -92,7 +94,7 @@ fn usual_files() -> Vec<PathBuf> {
     [docker, podman, home(".config/containers/auth.json")].into_iter().flatten().collect()
 }
 
-/// The files that a path stands for.
+/// The files of a configured path.
 fn config_files(path: &Path, deep: usize) -> std::io::Result<Vec<PathBuf>> {
     if !fs::metadata(path)?.is_dir() {
         return Ok(vec![path.to_path_buf()]);
@@ -147,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn credentials_that_cannot_be_used_are_told_instead_of_going_on_as_nobody() {
+    fn unusable_credentials_are_an_error_instead_of_an_anonymous_request() {
         let folder = tempfile::tempdir().unwrap();
         let token = config(folder.path(), "token.json", r#"{"auths":{"r.io":{"identitytoken":"x","auth":"YTpi"}}}"#);
         let broken = config(folder.path(), "broken.json", "{");
         let missing = folder.path().join("missing.json");
-        for (file, said) in [(token, "identity token"), (broken, "broken.json"), (missing, "missing.json")] {
+        for (file, variable) in [(token, "identity token"), (broken, "broken.json"), (missing, "missing.json")] {
             let error = find("r.io", &[file]).err().map(|error| error.to_string()).unwrap_or_default();
-            assert!(error.contains(said) && error.contains("r.io"), "{error}");
+            assert!(error.contains(variable) && error.contains("r.io"), "{error}");
         }
     }
 }

@@ -14,7 +14,7 @@ pub enum RegistryError {
     /// Not a reference.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
-    /// What is said about registries does not work.
+    /// The settings of registries are invalid.
     #[error("registries: {place}: {message}")]
     Settings {
         /// Which entry and field.
@@ -30,27 +30,27 @@ pub enum RegistryError {
         /// What is wrong, and what to do.
         message: String,
     },
-    /// The registry wants somebody else, or nobody at all.
+    /// The registry requires other credentials, or refuses anonymous requests.
     #[error(
-        "{what}: {registry} refused {who} (HTTP {status}); log in with `docker login {registry}`, or name credentials that may \
+        "{what}: {registry} refused {identity} (HTTP {status}); log in with `docker login {registry}`, or name credentials that may \
          {verb} it"
     )]
     Forbidden {
-        /// What was asked for.
+        /// The reference.
         what: String,
         /// The registry.
         registry: String,
-        /// As whom it was asked.
-        who: String,
+        /// The identity of the request.
+        identity: String,
         /// `pull` or `push`.
         verb: &'static str,
         /// 401 or 403.
         status: u16,
     },
-    /// There is no such thing.
+    /// The object does not exist.
     #[error("{what}: {registry} has no such {kind}{hint}")]
     NotFound {
-        /// What was asked for.
+        /// The reference.
         what: String,
         /// The registry.
         registry: String,
@@ -62,19 +62,19 @@ pub enum RegistryError {
     /// The registry cannot be reached or does not answer.
     #[error("{what}: {registry} cannot be reached")]
     Unreachable {
-        /// What was asked for.
+        /// The reference.
         what: String,
         /// The registry.
         registry: String,
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// It took too long altogether, although something came all the time.
+    /// The transfer exceeded the time limit, although data kept coming.
     #[error(
         "{what}: it did not come within {seconds} s; raise `registries.limits.pullSeconds` if the way is that slow"
     )]
     TooSlow {
-        /// What was asked for.
+        /// The reference.
         what: String,
         /// How long was waited.
         seconds: u64,
@@ -82,21 +82,21 @@ pub enum RegistryError {
     /// The registry answered with an error.
     #[error("{what}: {registry} answered HTTP {status}{message}{}", later(*retry_after))]
     Answer {
-        /// What was asked for.
+        /// The reference.
         what: String,
         /// The registry.
         registry: String,
         /// The status.
         status: u16,
-        /// What it said.
+        /// The registry's message.
         message: String,
-        /// When it wants to be asked again.
+        /// When the registry wants the next try.
         retry_after: Option<Duration>,
     },
-    /// The registry sends its clients elsewhere to prove who they are, to a place that they must not go to.
+    /// The registry sends its clients to an address for tokens to which they must not go.
     #[error("{what}: {registry} asks for credentials at `{realm}`, {why}; they are not sent there")]
     Realm {
-        /// What was asked for.
+        /// The reference.
         what: String,
         /// The registry.
         registry: String,
@@ -108,9 +108,9 @@ pub enum RegistryError {
     /// The bytes are not those that were asked for.
     #[error("{what}: its bytes are {found} instead of {expected}: they were changed on the way or in the registry")]
     Digest {
-        /// What was asked for.
+        /// The reference.
         what: String,
-        /// What the reference or manifest says.
+        /// The digest of the reference or manifest.
         expected: Digest,
         /// What came.
         found: Digest,
@@ -118,7 +118,7 @@ pub enum RegistryError {
     /// Less came than was announced.
     #[error("{what}: {found} of {expected} bytes came")]
     Truncated {
-        /// What was asked for.
+        /// The reference.
         what: String,
         /// Announced.
         expected: u64,
@@ -128,7 +128,7 @@ pub enum RegistryError {
     /// More than is allowed.
     #[error("{what}: {size} bytes are more than the {most} that a {kind} may have{hint}")]
     TooLarge {
-        /// What was asked for.
+        /// The reference.
         what: String,
         /// `manifest`, `module`, …
         kind: &'static str,
@@ -141,13 +141,13 @@ pub enum RegistryError {
     },
     /// It is there, but not a policy.
     #[error("{what}: {}", shown(message))]
-    Shape {
-        /// What was asked for.
+    InvalidArtifact {
+        /// The reference.
         what: String,
         /// What it is, and what it should be.
         message: String,
     },
-    /// Nobody whom the operator trusts has signed it.
+    /// No trusted key has signed it.
     #[error("{what}: not trusted: {message}")]
     Untrusted {
         /// The reference with the digest.
@@ -168,7 +168,7 @@ pub enum RegistryError {
 }
 
 impl RegistryError {
-    /// Whether it may work later without anybody's doing anything about it.
+    /// Whether a later try may succeed without any change.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::TooSlow { .. } | Self::Truncated { .. } => true,
@@ -177,7 +177,7 @@ impl RegistryError {
         }
     }
 
-    /// When it is worth another try, if the registry says so.
+    /// When the registry wants the next try, if it says so.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Answer { retry_after, .. } => *retry_after,
@@ -190,12 +190,12 @@ fn later(retry_after: Option<Duration>) -> String {
     retry_after.map_or_else(String::new, |wait| format!("; it wants to be asked again in {} s", wait.as_secs()))
 }
 
-/// What is quoted of a stranger's document is cut, and cannot speak to the terminal.
+/// Quotes from third-party documents are shortened, and without terminal control characters.
 fn shown(text: &str) -> String {
-    const MOST: usize = 500;
+    const MAX: usize = 500;
     let clean = text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character });
-    let mut shown: String = clean.clone().take(MOST).collect();
-    if clean.count() > MOST {
+    let mut shown: String = clean.clone().take(MAX).collect();
+    if clean.count() > MAX {
         shown.push('…');
     }
     shown

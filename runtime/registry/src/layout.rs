@@ -1,7 +1,11 @@
 //! A folder in OCI's image layout: the agent's local store, and what travels where no network goes.
 //!
-//! Blobs are named by their content and come into their place complete, by a rename; what is half there lies in `ingest/` under a
-//! lock, so that it is gone on with and not fetched twice. The index is read and replaced under the folder's lock.
+//! Blobs are named by their content and appear complete, by a rename; incomplete ones lie in `ingest/` under a lock, so
+//! that a download is continued and not repeated. The index is read and replaced under the folder's lock.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a store on disk is reached by its path: it is locked, and shared with other programs"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -19,10 +23,10 @@ use crate::manifest::{self, Document};
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
 const INDEX_FILE: &str = "index.json";
 const MARKER: &str = "oci-layout";
-/// The largest index that is read, in bytes: tens of thousands of artefacts. What somebody brings may be of any length, and an
-/// archive may hold it as a hole, so that it is not even large.
-const MOST_INDEX: u64 = 16 << 20;
-/// What was used since is not thrown away: somebody may be about to name it.
+/// The largest index that is read, in bytes: tens of thousands of artefacts. A layout from a third party may be of any
+/// length, and an archive may hold it as a hole, so that it is not even large.
+const MAX_INDEX: u64 = 16 << 20;
+/// Age below which unnamed blobs are kept: a pull may be about to name them.
 const GRACE: Duration = Duration::from_secs(600);
 
 /// A folder of artefacts.
@@ -60,17 +64,17 @@ impl Layout {
     pub(crate) fn index(&self) -> Result<OciImageIndex, RegistryError> {
         let path = self.root.join(INDEX_FILE);
         let mut bytes = Vec::new();
-        let read = File::open(&path).and_then(|file| file.take(MOST_INDEX + 1).read_to_end(&mut bytes));
+        let read = File::open(&path).and_then(|file| file.take(MAX_INDEX + 1).read_to_end(&mut bytes));
         let size = read.map_err(failed("cannot read", &path))?;
         let size = u64::try_from(size).unwrap_or(u64::MAX);
-        if size > MOST_INDEX {
+        if size > MAX_INDEX {
             let hint = "; move the folder away";
             let what = path.display().to_string();
-            return Err(RegistryError::TooLarge { what, kind: "index", size, most: MOST_INDEX, hint });
+            return Err(RegistryError::TooLarge { what, kind: "index", size, most: MAX_INDEX, hint });
         }
-        serde_json::from_slice(&bytes).map_err(|error| RegistryError::Shape {
+        serde_json::from_slice(&bytes).map_err(|error| RegistryError::InvalidArtifact {
             what: path.display().to_string(),
-            // Strangers wrote what is quoted in it.
+            // The quoted text comes from third parties.
             message: format!(
                 "it is not an index of OCI's image layout: {:.200}; move the folder away",
                 error.to_string()
@@ -94,7 +98,7 @@ impl Layout {
 
     /// A manifest, if it is here whole.
     pub(crate) fn document(&self, digest: Digest) -> Result<Option<Document>, RegistryError> {
-        let Some(bytes) = self.blob(digest, manifest::MOST, "manifest")? else { return Ok(None) };
+        let Some(bytes) = self.blob(digest, manifest::MAX, "manifest")? else { return Ok(None) };
         Document::read(bytes, "", &digest.to_string()).map(Some)
     }
 
@@ -115,12 +119,12 @@ impl Layout {
         if Digest::of(&bytes) == digest {
             return Ok(Some(bytes));
         }
-        tracing::warn!(file = %path.display(), "its content is not what its name says; it is thrown away and fetched anew");
+        tracing::warn!(file = %path.display(), "its content does not match its digest; it is deleted and fetched again");
         fs::remove_file(&path).map_err(failed("cannot delete", &path))?;
         Ok(None)
     }
 
-    /// Whether a blob is here. Its content is looked at by whoever reads it.
+    /// Whether a blob is stored. Its content is verified when it is read.
     pub(crate) fn has(&self, digest: Digest) -> bool {
         self.place(digest).is_file()
     }
@@ -133,7 +137,7 @@ impl Layout {
         self.replace(&self.place(digest), bytes)
     }
 
-    /// Begins with a blob, or goes on with what came of it earlier. Waits while somebody else fetches it.
+    /// Starts a blob, or continues an interrupted one. Waits while another process fetches it.
     pub(crate) async fn ingest(&self, digest: Digest) -> Result<Option<Ingest>, RegistryError> {
         let path = self.root.join("ingest").join(digest.hex());
         loop {
@@ -150,7 +154,7 @@ impl Layout {
                 }
                 Err(fs::TryLockError::Error(source)) => return Err(failed("cannot lock", &path)(source)),
             }
-            // Whoever had the lock may have moved the file into its place, or thrown it away.
+            // The former holder of the lock may have moved the file into its place, or deleted it.
             if is_same(&file, &path) {
                 return Ok(Some(Ingest { file, path, place: self.place(digest), digest }));
             }
@@ -174,7 +178,7 @@ impl Layout {
             if index.manifests.iter().any(|other| is_same(other) && other.digest == entry.digest) {
                 return false;
             }
-            // What had the name stays as long as it is used or there is room: somebody may run it, or have to go back to it.
+            // The former target of the name stays while it is used or there is room: it may run, or be rolled back to.
             for other in index.manifests.iter_mut().filter(|other| is_same(other)) {
                 other.annotations = None;
             }
@@ -238,14 +242,14 @@ impl Layout {
                 index.manifests.push(entry);
             }
             named = blobs;
-            // Where nothing goes nothing is written: a disk that is full must not keep anybody from making room on it.
+            // Without deletions nothing is written: a full disk must not prevent making room on it.
             index.manifests.len() != before
         })?;
         collected.bytes = self.sweep(&named)?;
         Ok(collected)
     }
 
-    /// Deletes blobs that nothing names and what nobody goes on fetching.
+    /// Deletes unnamed blobs and abandoned downloads.
     fn sweep(&self, named: &BTreeSet<Digest>) -> Result<u64, RegistryError> {
         let mut bytes = 0;
         let is_old =
@@ -299,7 +303,7 @@ impl Layout {
         self.root.join("blobs/sha256").join(digest.hex())
     }
 
-    /// Changes the index, unless the change says that there is nothing to change.
+    /// Changes the index, unless the change is empty.
     fn change(&self, change: impl FnOnce(&mut OciImageIndex) -> bool) -> Result<(), RegistryError> {
         let _lock = self.lock()?;
         let mut index = self.index()?;
@@ -308,12 +312,14 @@ impl Layout {
 
     fn write_index(&self, index: &OciImageIndex) -> Result<(), RegistryError> {
         let path = self.root.join(INDEX_FILE);
-        let text = serde_json::to_vec(index)
-            .map_err(|error| RegistryError::Shape { what: path.display().to_string(), message: error.to_string() })?;
+        let text = serde_json::to_vec(index).map_err(|error| RegistryError::InvalidArtifact {
+            what: path.display().to_string(),
+            message: error.to_string(),
+        })?;
         self.replace(&path, &text)
     }
 
-    /// Writes a file in one step: whoever looks sees the whole of what was there or of what is there now.
+    /// Replaces a file in one step: readers see either the old or the new content.
     fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), RegistryError> {
         let written = || -> std::io::Result<()> {
             let mut file = tempfile::Builder::new().prefix(".new").tempfile_in(self.root.join("ingest"))?;
@@ -334,7 +340,7 @@ impl Layout {
 
     /// What only the making of it needed.
     pub(crate) fn finish(&self) {
-        // Not empty while somebody else is at work here; then it stays.
+        // Not empty while another process uses it; then it stays.
         fs::remove_dir(self.root.join("ingest")).ok();
     }
 }
@@ -377,7 +383,7 @@ impl Ingest {
         written(&mut self.file).map_err(failed("cannot write", &self.path))
     }
 
-    /// Puts it into its place, if it is what its name says.
+    /// Moves it into its place, if it matches its digest.
     pub(crate) fn finish(self, what: &str) -> Result<(), RegistryError> {
         use std::io::{Seek as _, SeekFrom};
         let mut bytes = Vec::new();
@@ -430,7 +436,7 @@ pub(crate) fn failed(action: &'static str, path: &Path) -> impl FnOnce(std::io::
     move |source| RegistryError::File { action, path, source: with_way_out(source) }
 }
 
-/// Where there is no room, the kernel's own words say neither what to do nor that nothing is lost.
+/// The kernel's error for a full disk says neither what to do nor that nothing is lost.
 fn with_way_out(source: std::io::Error) -> std::io::Error {
     match source.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
@@ -500,12 +506,12 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_room_the_way_out_is_told() {
+    fn a_full_disk_names_the_way_out() {
         let full = failed("cannot write", Path::new("/store/x"))(std::io::Error::from_raw_os_error(28));
         let RegistryError::File { source, .. } = &full else { unreachable!("{full}") };
         assert_eq!(source.kind(), ErrorKind::StorageFull);
-        let told = source.to_string();
-        assert!(told.starts_with("No space left on device") && told.contains("make room there"), "{told}");
+        let message = source.to_string();
+        assert!(message.starts_with("No space left on device") && message.contains("make room there"), "{message}");
     }
 
     #[test]
@@ -535,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn two_who_fetch_one_blob_do_it_one_after_the_other() {
+    fn two_fetches_of_one_blob_run_one_after_the_other() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::create(folder.path()).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,11 +1,12 @@
 //! Policies as OCI artefacts: found by a reference, believed by their signatures, kept by their digests.
 //!
-//! Reading order: [`Reference`] and [`Location`] (how people name an artefact), [`RegistrySettings`] (how registries are reached, and
-//! [`trust`]: whose signatures count), [`Library`] (pull, verify, look, push, copy), [`Artifact`] (what is pushed). What is pulled is
-//! bytes whose digest and signatures were checked; whether they are a module that can run is the engine's business, and when they
-//! are to run is the agent's.
+//! Reading order: [`Reference`] and [`Location`] (names of artefacts), [`RegistrySettings`] (access to registries, and
+//! [`trust`]: which signatures count), [`Store`] (pull, verify, inspect, push, copy), [`Artifact`] (what is pushed). A
+//! pull returns bytes whose digest and signatures were verified; the engine decides whether they are a module that can
+//! run, and the agent when it runs.
 //!
-//! What this crate must not do: run or compile Wasm, decide what runs, or go on as nobody where credentials do not work.
+//! What this crate must not do: run or compile Wasm, decide what runs, or fall back to anonymous requests where
+//! credentials do not work.
 //!
 //! ```
 //! use qosm_registry::{Location, Reference};
@@ -18,26 +19,27 @@
 //! assert!(matches!("oci-layout:/media/policies:1.2.0".parse(), Ok(Location::Layout { .. })));
 //! # Ok::<(), qosm_registry::ReferenceError>(())
 //! ```
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod artifact;
 mod credentials;
 mod error;
 mod layout;
-mod library;
+mod layout_kind;
 mod manifest;
 mod reference;
 mod remote;
 mod retry;
 mod settings;
-mod shape;
 mod source;
+mod store;
 pub mod trust;
 mod upload;
 
 pub use artifact::{Artifact, Interfaces, Label, WasmConfig};
 pub use error::RegistryError;
 pub use layout::Collected;
-pub use library::{Library, Look, Pulled, Stored, Trusted, Verification, trust_of};
 pub use reference::{Location, Reference, ReferenceError};
 pub use settings::{HostSettings, RegistryLimits, RegistrySettings};
-pub use source::Watch;
+pub use source::TransferProgress;
+pub use store::{ArtifactInfo, Pulled, Store, Stored, Trusted, Verification, trust_of};

@@ -14,11 +14,11 @@ const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+j
 /// Docker's list of manifests.
 const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 
-/// What is asked for where a manifest is.
+/// Accepted media types of a manifest.
 pub(crate) const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
      application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.list.v2+json";
 /// The largest manifest or index that is read, in bytes.
-pub(crate) const MOST: u64 = 4 << 20;
+pub(crate) const MAX: u64 = 4 << 20;
 
 /// A manifest or index, byte for byte as it is stored: its name is its digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,23 +29,23 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// Takes what was sent. What it says of its own type counts more than what was said beside it.
-    pub(crate) fn read(bytes: Vec<u8>, said: &str, what: &str) -> Result<Self, RegistryError> {
+    /// Reads a response. Its own media type takes precedence over the header.
+    pub(crate) fn read(bytes: Vec<u8>, content_type: &str, what: &str) -> Result<Self, RegistryError> {
         #[derive(serde::Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Typed {
             media_type: Option<String>,
             manifests: Option<serde::de::IgnoredAny>,
         }
-        let typed: Typed = serde_json::from_slice(&bytes).map_err(|error| RegistryError::Shape {
+        let typed: Typed = serde_json::from_slice(&bytes).map_err(|error| RegistryError::InvalidArtifact {
             what: what.to_owned(),
             message: format!("its manifest is not JSON: {error}"),
         })?;
-        let said = said.split(';').next().unwrap_or_default().trim();
+        let content_type = content_type.split(';').next().unwrap_or_default().trim();
         let by_content = if typed.manifests.is_some() { INDEX } else { MANIFEST };
         let is_known = |name: &&str| [MANIFEST, INDEX, DOCKER_MANIFEST, DOCKER_LIST].contains(name);
         let media_type =
-            typed.media_type.unwrap_or_else(|| Some(said).filter(is_known).unwrap_or(by_content).to_owned());
+            typed.media_type.unwrap_or_else(|| Some(content_type).filter(is_known).unwrap_or(by_content).to_owned());
         Ok(Self { digest: Digest::of(&bytes), media_type, bytes })
     }
 
@@ -56,7 +56,7 @@ impl Document {
 
     /// The manifest that it is.
     pub(crate) fn manifest(&self, what: &str) -> Result<OciImageManifest, RegistryError> {
-        let shape = |message: String| RegistryError::Shape { what: what.to_owned(), message };
+        let shape = |message: String| RegistryError::InvalidArtifact { what: what.to_owned(), message };
         if self.is_index() {
             let index = self.index(what)?;
             let entries: Vec<_> = index.manifests.iter().take(5).map(|entry| entry.digest.clone()).collect();
@@ -79,7 +79,7 @@ impl Document {
             }
             serde_json::from_value(index)
         };
-        read().map_err(|error| RegistryError::Shape {
+        read().map_err(|error| RegistryError::InvalidArtifact {
             what: what.to_owned(),
             message: format!("its index cannot be read: {error}"),
         })
@@ -98,14 +98,14 @@ impl Document {
 
 /// The digest that a descriptor names, and how many bytes are to be expected.
 pub(crate) fn named(descriptor: &OciDescriptor, what: &str) -> Result<(Digest, u64), RegistryError> {
-    let shape = |message: String| RegistryError::Shape { what: what.to_owned(), message };
+    let shape = |message: String| RegistryError::InvalidArtifact { what: what.to_owned(), message };
     let digest = descriptor.digest.parse().map_err(|error| shape(format!("its manifest names a blob by {error}")))?;
     let size = u64::try_from(descriptor.size)
         .map_err(|_| shape(format!("its manifest gives {} as the size of {digest}", descriptor.size)))?;
     Ok((digest, size))
 }
 
-/// The tag at which an index stands in for the referrers API.
+/// The tag of the index that replaces the referrers API.
 pub(crate) fn referrers_tag(digest: Digest) -> String {
     format!("sha256-{}", digest.hex())
 }
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_manifest_is_what_it_says_it_is() {
-        let of = |text: &str, said: &str| Document::read(text.as_bytes().to_vec(), said, "x").unwrap();
+        let of = |text: &str, content_type: &str| Document::read(text.as_bytes().to_vec(), content_type, "x").unwrap();
         assert_eq!(of("{}", "").media_type, MANIFEST);
         assert_eq!(of(r#"{"manifests":[]}"#, "text/plain").media_type, INDEX);
         assert_eq!(of(r#"{"manifests":[]}"#, MANIFEST).media_type, MANIFEST, "as it was said");

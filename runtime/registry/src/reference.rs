@@ -58,7 +58,7 @@ impl Reference {
         self.tag.as_deref()
     }
 
-    /// The digest of the manifest, if there is one. It counts, whatever the tag says.
+    /// The digest of the manifest, if there is one. It takes precedence over the tag.
     pub fn digest(&self) -> Option<Digest> {
         self.digest
     }
@@ -125,7 +125,7 @@ fn read(text: &str) -> Result<Reference, ReferenceError> {
     if !is_host(registry) {
         return Err(ReferenceError::Registry(text.to_owned()));
     }
-    // What it takes a name without a dot for, or a missing tag, does not matter: both are looked at here.
+    // The library's defaults for a name without a dot, or a missing tag, do not matter: both are checked here.
     let parsed: oci_client::Reference = text.parse().map_err(|error| form(&error))?;
     let digest = match parsed.digest() {
         Some(digest) => Some(digest.parse::<Digest>().map_err(|error| form(&error))?),
@@ -186,7 +186,7 @@ impl FromStr for Location {
             let digest = digest.parse().map_err(|error: qosm_model::digest::NotADigest| form(error.to_string()))?;
             return Ok(Self::Layout { path: PathBuf::from(path), tag: None, digest: Some(digest) });
         }
-        // A colon in a folder's name is none of ours.
+        // A colon in a folder's name is no separator.
         let (path, tag) = match rest.rsplit_once(':') {
             Some((path, tag)) if !tag.contains('/') => (path, Some(tag.to_owned())),
             _ => (rest, None),
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn nothing_is_guessed() {
-        for (text, said) in [
+        for (text, expected) in [
             ("cpu-burst", "names no registry"),
             ("qosm/cpu-burst:1", "names no registry"),
             ("ghcr.io/qosm/cpu-burst", "neither a tag nor a digest"),
@@ -250,7 +250,7 @@ mod tests {
             (&format!("ghcr.io/a@sha512:{HEX}{HEX}"), "is not REGISTRY/REPOSITORY"),
         ] {
             let error = text.parse::<Reference>().unwrap_err().to_string();
-            assert!(error.contains(said), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 

@@ -1,10 +1,11 @@
-//! One registry over HTTP: bounded reads, uploads, and the answers that people can do something about.
+//! One registry over HTTP: bounded reads, uploads, and errors with a way out.
 //!
-//! Requests are made here rather than by `oci-client`, since a root daemon has to bound each answer: what a registry sends as a
-//! manifest, a token, a list of tags or an error may be of any length and take any time. Nor does that client let its user see where
-//! it asks for a token before it does, and it panics at some answers.
+//! Requests are made here rather than by `oci-client`, since a root daemon has to bound each answer: a manifest, a
+//! token, a list of tags or an error from a registry may be of any length and take any time. Nor does that client
+//! expose the address for tokens before it uses it, and it panics at some answers.
 
 mod push;
+mod reach;
 mod token;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use reqwest::header::{ACCEPT, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, LINK, RANG
 use reqwest::{RequestBuilder, Response, StatusCode};
 use tokio::sync::Mutex;
 
+use self::reach::AllowedAddresses;
 use self::token::Token;
 use crate::credentials::{self, Identity};
 use crate::error::RegistryError;
@@ -58,11 +60,11 @@ enum Verb {
 pub(crate) struct Referrers {
     /// The list; `None` = nothing does.
     pub(crate) index: Option<Document>,
-    /// Whether the registry keeps it by itself. Else whoever adds a referrer has to.
+    /// Whether the registry implements the referrers API. Otherwise the client maintains the referrers tag.
     pub(crate) by_api: bool,
 }
 
-/// What may be found under an address, and how it is told when it is not.
+/// The object of a request, and its name in errors.
 struct Asked<'a> {
     reference: &'a Reference,
     kind: &'static str,
@@ -85,18 +87,22 @@ impl Remote {
     /// # Errors
     ///
     /// [`RegistryError::Settings`] for certificates that cannot be used, [`RegistryError::Credentials`].
+    #[expect(clippy::disallowed_methods, reason = "certificates are files that the operator names by path")]
     pub(crate) fn open(registry: &str, settings: &RegistrySettings) -> Result<Self, RegistryError> {
         static PROVIDER: Once = Once::new();
-        // The program's one provider of cryptography is ring, for the API server as well. Whoever was first is as good.
+        // The process has one provider of cryptography, ring, for the API server as well. An earlier installation is as
+        // good.
         PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
         let host = settings.host(registry);
         let identity = credentials::find(registry, &settings.credentials)?;
         let failed = |message: String| RegistryError::Settings { place: format!("registry {registry}"), message };
+        let reach = AllowedAddresses::of(registry);
         let mut http = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .read_timeout(SILENCE)
             .user_agent(USER_AGENT)
-            .redirect(reqwest::redirect::Policy::custom(follow));
+            .dns_resolver(Arc::new(reach.clone()))
+            .redirect(reqwest::redirect::Policy::custom(move |attempt| follow(attempt, &reach)));
         if let Some(path) = &host.ca {
             let pem = std::fs::read(path).map_err(|source| RegistryError::File {
                 action: "cannot read the certificates",
@@ -121,9 +127,9 @@ impl Remote {
         Ok(Self { host, http, identity, tokens: Mutex::default() })
     }
 
-    /// As whom it is asked.
-    pub(crate) fn who(&self) -> &str {
-        &self.identity.who
+    /// The identity of its requests.
+    pub(crate) fn identity(&self) -> &str {
+        &self.identity.name
     }
 
     /// A manifest or index by its tag or digest; its bytes are those of the digest, if one is named.
@@ -147,7 +153,7 @@ impl Remote {
         }
     }
 
-    /// What refers to a manifest: by the referrers API, else by the index at the tag that stands in for it.
+    /// What refers to a manifest: by the referrers API, else by the index at the tag that replaces it.
     ///
     /// # Errors
     ///
@@ -157,7 +163,7 @@ impl Remote {
         match self.document(&asked, &format!("referrers/{digest}")).await {
             Ok(document) if document.is_index() => return Ok(Referrers { index: Some(document), by_api: true }),
             // Some registries answer with a page, some with an error, where they do not know the API.
-            Ok(_) | Err(RegistryError::NotFound { .. } | RegistryError::Shape { .. }) => {}
+            Ok(_) | Err(RegistryError::NotFound { .. } | RegistryError::InvalidArtifact { .. }) => {}
             Err(RegistryError::Answer { status: 400 | 405 | 501, .. }) => {}
             Err(error) => return Err(error),
         }
@@ -186,7 +192,7 @@ impl Remote {
         for _ in 0..TAG_PAGES {
             let (bytes, headers) =
                 retry(&of.name(), || self.read(&asked, &path, "application/json", TAGS_BODY)).await?;
-            let page: Page = serde_json::from_slice(&bytes).map_err(|error| RegistryError::Shape {
+            let page: Page = serde_json::from_slice(&bytes).map_err(|error| RegistryError::InvalidArtifact {
                 what: of.name(),
                 message: format!("the list of tags cannot be read: {error}"),
             })?;
@@ -240,10 +246,10 @@ impl Remote {
     }
 
     async fn document(&self, asked: &Asked<'_>, path: &str) -> Result<Document, RegistryError> {
-        let read = || self.read(asked, path, manifest::ACCEPTED, manifest::MOST);
+        let read = || self.read(asked, path, manifest::ACCEPTED, manifest::MAX);
         let (bytes, headers) = retry(&asked.reference.to_string(), read).await?;
-        let said = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        Document::read(bytes, said, &asked.reference.to_string())
+        let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        Document::read(bytes, content_type, &asked.reference.to_string())
     }
 
     async fn read(
@@ -284,7 +290,7 @@ impl Remote {
         self.send(asked, request).await
     }
 
-    /// Sends a request as whom we are to the registry.
+    /// Sends a request with the credentials for the registry.
     async fn send(&self, asked: &Asked<'_>, request: RequestBuilder) -> Result<Response, RegistryError> {
         let request = match self.authorize(asked).await? {
             Some(token) => request.bearer_auth(token),
@@ -321,7 +327,7 @@ impl Remote {
             StatusCode::NOT_FOUND => RegistryError::NotFound { what, registry, kind: asked.kind, hint: String::new() },
             status => {
                 let body = bounded(response, ERROR_BODY).await.map(|(bytes, _)| bytes).unwrap_or_default();
-                let message = said(&body);
+                let message = error_text(&body);
                 RegistryError::Answer { what, registry, status: status.as_u16(), message, retry_after: wait }
             }
         }
@@ -331,7 +337,7 @@ impl Remote {
         RegistryError::Forbidden {
             what: asked.reference.to_string(),
             registry: self.host.registry.clone(),
-            who: self.identity.who.clone(),
+            identity: self.identity.name.clone(),
             verb: match asked.verb {
                 Verb::Pull => "pull from",
                 Verb::Push => "push to",
@@ -354,19 +360,21 @@ impl Remote {
 /// names some by a variable means these and no others.
 fn has_authorities() -> bool {
     static HAS: LazyLock<bool> = LazyLock::new(|| {
-        let is_said = ["SSL_CERT_FILE", "SSL_CERT_DIR"].iter().any(|name| std::env::var_os(name).is_some());
-        is_said || !rustls_native_certs::load_native_certs().certs.is_empty()
+        let is_configured = ["SSL_CERT_FILE", "SSL_CERT_DIR"].iter().any(|name| std::env::var_os(name).is_some());
+        is_configured || !rustls_native_certs::load_native_certs().certs.is_empty()
     });
     *HAS
 }
 
 const USER_AGENT: &str = concat!("qosm/", env!("CARGO_PKG_VERSION"));
 
-/// Redirects are followed, for blobs lie elsewhere with many registries; but never from TLS to plain HTTP.
-fn follow(attempt: reqwest::redirect::Attempt<'_>) -> reqwest::redirect::Action {
+/// Redirects are followed, for blobs lie elsewhere with many registries; but never from TLS to plain HTTP, nor into this node.
+fn follow(attempt: reqwest::redirect::Attempt<'_>, reach: &AllowedAddresses) -> reqwest::redirect::Action {
     let was_tls = attempt.previous().iter().any(|url| url.scheme() == "https");
     if was_tls && attempt.url().scheme() != "https" {
         attempt.error("a redirect from HTTPS to plain HTTP is not followed")
+    } else if reach.is_refused(attempt.url()) {
+        attempt.error("a redirect to an address within this node is not followed")
     } else if attempt.previous().len() > 5 {
         attempt.error("more than five redirects")
     } else {
@@ -393,8 +401,8 @@ fn seconds(text: &str) -> Option<Duration> {
     text.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// What an error's body says to people.
-fn said(body: &[u8]) -> String {
+/// The message in an error's body.
+fn error_text(body: &[u8]) -> String {
     #[derive(serde::Deserialize)]
     struct Errors {
         errors: Vec<Error>,
@@ -430,8 +438,9 @@ pub(crate) struct Remotes {
 }
 
 impl Remotes {
-    /// A registry, made ready to be asked. Credential helpers are programs of others and take what time they want: not that of whoever
-    /// else is served by this thread.
+    /// A registry, ready for requests. Credential helpers are third-party programs and may take long, so they run on a
+    /// thread of their own.
+    #[expect(clippy::disallowed_methods, reason = "reading certificates may block")]
     pub(crate) async fn of(
         &mut self,
         registry: &str,
@@ -458,10 +467,10 @@ mod tests {
 
     #[test]
     fn what_a_registry_says_is_cut_to_what_people_need() {
-        assert_eq!(said(br#"{"errors":[{"code":"DENIED","message":"no"},{"code":"X"}]}"#), ": no; X");
-        assert_eq!(said(b"<html>\nmany lines"), ": <html>");
-        assert_eq!(said(b""), "");
-        assert_eq!(said("x".repeat(900).as_bytes()).len(), 202);
+        assert_eq!(error_text(br#"{"errors":[{"code":"DENIED","message":"no"},{"code":"X"}]}"#), ": no; X");
+        assert_eq!(error_text(b"<html>\nmany lines"), ": <html>");
+        assert_eq!(error_text(b""), "");
+        assert_eq!(error_text("x".repeat(900).as_bytes()).len(), 202);
         assert_eq!(next_page(r#"</v2/x/tags/list?last=b&n=1>; rel="next""#).as_deref(), Some("last=b&n=1"));
     }
 }

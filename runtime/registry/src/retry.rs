@@ -1,4 +1,4 @@
-//! Trying again: what may work later is tried a few times, ever more slowly, and when the registry says so.
+//! Retries of transient errors: a few tries, with growing pauses, or when the registry asks for them.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::error::RegistryError;
 
 /// Tries beside the first.
 const TRIES: usize = 4;
-/// A registry that asks for more patience than this is told to the caller instead.
-const MOST_PATIENCE: Duration = Duration::from_secs(60);
+/// A registry that asks for a longer pause than this fails the request instead.
+const MAX_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Does it, again where the error is of the kind that passes.
 pub(crate) async fn retry<T, F, Doing>(what: &str, doing: F) -> Result<T, RegistryError>
@@ -24,7 +24,7 @@ where
         .with_jitter();
     doing
         .retry(slower)
-        .when(|error| error.is_transient() && error.retry_after().is_none_or(|wait| wait <= MOST_PATIENCE))
+        .when(|error| error.is_transient() && error.retry_after().is_none_or(|wait| wait <= MAX_PATIENCE))
         .adjust(|error, planned| planned.map(|planned| error.retry_after().map_or(planned, |wait| wait.max(planned))))
         .notify(|error, wait| tracing::debug!(what, %error, wait_millis = wait.as_millis(), "trying again"))
         .await

@@ -1,4 +1,4 @@
-//! What an operator says about registries: how each is reached, and bounds.
+//! The operator's settings for registries: access to each, and bounds.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,20 @@ use crate::error::RegistryError;
 use crate::trust::TrustPolicy;
 
 /// The largest module that is of any use.
-const MOST_MODULE_MIB: u64 = 16;
+const MAX_MODULE_MIB: u64 = 16;
 
-/// Registries, credentials, whom to trust, and bounds.
+/// Registries, credentials, trust, and bounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RegistrySettings {
     /// How registries are reached that are not reached as usual: HTTPS, the system's certificate authorities, no mirror.
     pub hosts: Vec<HostSettings>,
-    /// Files with credentials in the form of Docker's `config.json`, asked in this order before Docker's own. A folder stands for
-    /// the files `.dockerconfigjson` and `config.json` in it and in its folders: what Kubernetes makes of pull secrets.
+    /// Files with credentials in the form of Docker's `config.json`, read in this order before Docker's own. A folder
+    /// means the files `.dockerconfigjson` and `config.json` in it and in its folders: the form of mounted pull
+    /// secrets.
     pub credentials: Vec<PathBuf>,
-    /// Whose signatures count for what. Without any rule nothing is checked; with any, what no rule allows is refused.
+    /// Which signatures count for which artefacts. Without rules nothing is checked; with rules, artefacts without a
+    /// matching one are refused.
     pub verification: TrustPolicy,
     /// Bounds.
     pub limits: RegistryLimits,
@@ -73,7 +75,16 @@ impl RegistryLimits {
 }
 
 impl RegistrySettings {
-    /// Whether anything about it cannot work, before a registry is asked.
+    /// The files and folders that are read again and again while registries are in use: logins, those of Docker and Podman too, the
+    /// certificates of registries, and keys. Whether they are there is not asked.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let certificates = self.hosts.iter().filter_map(|host| host.ca.clone());
+        let keys = self.verification.rules.iter().flat_map(|rule| &rule.keys).filter_map(|key| key.path.clone());
+        let configured = self.credentials.iter().cloned();
+        configured.chain(certificates).chain(keys).chain(crate::credentials::usual_files()).collect()
+    }
+
+    /// Checks the settings, before a registry is contacted.
     ///
     /// # Errors
     ///
@@ -82,16 +93,16 @@ impl RegistrySettings {
         let fail = |index: usize, field: &str, message: String| {
             Err(RegistryError::Settings { place: format!("hosts[{index}].{field}"), message })
         };
-        if self.limits.module_mib > MOST_MODULE_MIB {
+        if self.limits.module_mib > MAX_MODULE_MIB {
             return Err(RegistryError::Settings {
                 place: "limits.moduleMiB".to_owned(),
-                message: format!("the engine takes no module above {MOST_MODULE_MIB} MiB; say that or less"),
+                message: format!("the engine takes no module above {MAX_MODULE_MIB} MiB; say that or less"),
             });
         }
         for (index, host) in self.hosts.iter().enumerate() {
             if host.registry.is_empty() || host.registry.contains(['/', '@', ' ']) {
-                let said = &host.registry;
-                return fail(index, "registry", format!("`{said}` is not HOST or HOST:PORT"));
+                let registry = &host.registry;
+                return fail(index, "registry", format!("`{registry}` is not HOST or HOST:PORT"));
             }
             if self.hosts.iter().take(index).any(|other| other.registry == host.registry) {
                 return fail(index, "registry", format!("`{}` stands there twice", host.registry));
@@ -120,7 +131,7 @@ impl RegistrySettings {
         })
     }
 
-    /// Lets a registry be reached over plain HTTP, or by the certificates of a file: what a flag says.
+    /// Allows plain HTTP to a registry, or the certificates of a file: a flag's value.
     pub fn say(&mut self, registry: &str, plain_http: bool, ca: Option<&Path>) {
         if !plain_http && ca.is_none() {
             return;
@@ -133,7 +144,7 @@ impl RegistrySettings {
     }
 }
 
-/// What is said to a registry of this machine leaves it for nowhere.
+/// Requests to a registry of this machine do not leave it.
 fn is_this_machine(registry: &str) -> bool {
     let host = registry.rsplit_once(':').map_or(registry, |(host, _)| host);
     let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
@@ -147,8 +158,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_work_is_told_by_its_place() {
-        for (hosts, said) in [
+    fn an_invalid_setting_is_named_by_its_place() {
+        for (hosts, expected) in [
             (json!([{"registry": "https://r.io"}]), "hosts[0].registry"),
             (json!([{"registry": "r.io"}, {"registry": "r.io"}]), "hosts[1].registry: `r.io` stands there twice"),
             (json!([{"registry": "r.io", "plainHttp": true, "ca": "/x"}]), "hosts[0].ca"),
@@ -156,7 +167,7 @@ mod tests {
         ] {
             let settings: RegistrySettings = serde_json::from_value(json!({"hosts": hosts})).unwrap();
             let error = settings.check().unwrap_err().to_string();
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
         assert!(RegistrySettings::default().check().is_ok());
     }

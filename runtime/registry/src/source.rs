@@ -1,4 +1,4 @@
-//! Where an artefact is had from: a registry, by its mirrors first, or a layout. Whatever is had lands in a local layout.
+//! Sources of an artefact: a registry, by its mirrors first, or a layout. Everything is copied into a local layout.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use crate::remote::{Remote, Remotes};
 use crate::retry::retry;
 use crate::settings::RegistrySettings;
 
-/// Signatures of one artefact that are looked at.
-pub(crate) const MOST_SIGNATURES: usize = 64;
+/// Signatures of one artefact that are read at most.
+pub(crate) const MAX_SIGNATURES: usize = 64;
 /// The largest blob that is not a module: a config, a signature.
-pub(crate) const MOST_BESIDE: u64 = 4 << 20;
+pub(crate) const MAX_BESIDE: u64 = 4 << 20;
 /// The largest archive of a layout that is unpacked.
-const MOST_ARCHIVE: u64 = 1 << 30;
+const MAX_ARCHIVE: u64 = 1 << 30;
 
-/// Told how a transfer goes.
-pub trait Watch: Send {
+/// Receives the progress of a transfer.
+pub trait TransferProgress: Send {
     /// A blob comes or goes.
     fn begin(&mut self, what: &str, bytes: u64);
-    /// So many more bytes of it.
+    /// Counts further bytes of it.
     fn more(&mut self, bytes: u64);
     /// It is through.
     fn end(&mut self);
 }
 
-impl Watch for () {
+impl TransferProgress for () {
     fn begin(&mut self, _: &str, _: u64) {}
     fn more(&mut self, _: u64) {}
     fn end(&mut self) {}
@@ -40,7 +40,7 @@ impl Watch for () {
 /// A place that artefacts are had from.
 pub(crate) enum Source {
     /// Registries that have the same: mirrors, and last the one that the reference names.
-    Registry { ways: Vec<Way>, chosen: usize },
+    Registry { endpoints: Vec<Endpoint>, chosen: usize },
     /// A layout.
     Layout {
         layout: Layout,
@@ -52,7 +52,7 @@ pub(crate) enum Source {
 }
 
 /// One registry, and the reference as it is there.
-pub(crate) struct Way {
+pub(crate) struct Endpoint {
     pub(crate) remote: Arc<Remote>,
     pub(crate) reference: Reference,
 }
@@ -65,7 +65,7 @@ pub(crate) struct SignatureManifest {
 }
 
 impl SignatureManifest {
-    /// Whether it is one, and not something else that refers to the artefact.
+    /// Whether it is a signature, and not another manifest that refers to the artefact.
     pub(crate) fn is_signature(&self) -> bool {
         let manifest = self.document.manifest("");
         manifest.is_ok_and(|manifest| manifest.layers.iter().any(|layer| manifest::is_signature(&layer.media_type)))
@@ -81,17 +81,17 @@ impl Source {
     ) -> Result<Self, RegistryError> {
         match location {
             Location::Registry(reference) => {
-                let mut ways = Vec::new();
+                let mut endpoints = Vec::new();
                 for mirror in &settings.host(reference.registry()).mirrors {
                     let (host, prefix) = mirror.split_once('/').unwrap_or((mirror, ""));
                     let reference = reference.at(host, prefix);
-                    ways.push(Way { remote: remotes.of(host, settings).await?, reference });
+                    endpoints.push(Endpoint { remote: remotes.of(host, settings).await?, reference });
                 }
-                ways.push(Way {
+                endpoints.push(Endpoint {
                     remote: remotes.of(reference.registry(), settings).await?,
                     reference: reference.clone(),
                 });
-                Ok(Self::Registry { ways, chosen: 0 })
+                Ok(Self::Registry { endpoints, chosen: 0 })
             }
             Location::Layout { path, tag, digest } => {
                 let (tag, digest) = (tag.clone(), *digest);
@@ -105,20 +105,22 @@ impl Source {
         }
     }
 
-    /// The manifest that is meant. From here on everything goes by its digest, and to the registry that had it.
+    /// Resolves the manifest. Everything after it goes by its digest, and to the registry that had it.
     pub(crate) async fn resolve(&mut self, what: &str) -> Result<Document, RegistryError> {
         match self {
-            Self::Registry { ways, chosen } => {
-                let last = ways.len() - 1;
-                for (place, way) in ways.iter().enumerate() {
-                    match way.remote.manifest(&way.reference).await {
+            Self::Registry { endpoints, chosen } => {
+                let last = endpoints.len() - 1;
+                for (place, endpoint) in endpoints.iter().enumerate() {
+                    match endpoint.remote.manifest(&endpoint.reference).await {
                         Ok(document) => {
-                            tracing::debug!(reference = %way.reference, digest = %document.digest, who = way.remote.who(), "resolved");
+                            tracing::debug!(reference = %endpoint.reference, digest = %document.digest, identity = endpoint.remote.identity(), "resolved");
                             *chosen = place;
                             return Ok(document);
                         }
                         Err(error) if place == last => return Err(error),
-                        Err(error) => tracing::warn!(mirror = %way.reference, %error, "the next registry is asked"),
+                        Err(error) => {
+                            tracing::warn!(mirror = %endpoint.reference, %error, "the next registry is asked")
+                        }
                     }
                 }
                 Err(not_found(what, String::new()))
@@ -143,13 +145,13 @@ impl Source {
         }
     }
 
-    /// Signatures of an artefact, in both of cosign's formats. A mirror may have left them behind: then the next one is asked.
+    /// Signatures of an artefact, in both of cosign's formats. A mirror may lack them: then the next one is tried.
     pub(crate) async fn signatures(&self, digest: Digest) -> Result<Vec<SignatureManifest>, RegistryError> {
         match self {
-            Self::Registry { ways, chosen } => {
+            Self::Registry { endpoints, chosen } => {
                 let mut all = Vec::new();
-                for way in ways.iter().skip(*chosen) {
-                    let found = signatures_at(way, digest).await?;
+                for endpoint in endpoints.iter().skip(*chosen) {
+                    let found = signatures_at(endpoint, digest).await?;
                     let is_signed = found.iter().any(SignatureManifest::is_signature);
                     all.extend(found);
                     // Whatever else refers to it, a mirror may have left just the signatures behind.
@@ -183,7 +185,7 @@ impl Source {
         blob: &OciDescriptor,
         what: &str,
         bound: (u64, &'static str),
-        watch: &mut dyn Watch,
+        progress: &mut dyn TransferProgress,
     ) -> Result<(), RegistryError> {
         let (digest, size) = named(blob, what)?;
         let (most, kind) = bound;
@@ -196,16 +198,16 @@ impl Source {
             return Ok(());
         }
         match self {
-            Self::Registry { ways, chosen } => {
-                watch.begin(what, size);
+            Self::Registry { endpoints, chosen } => {
+                progress.begin(what, size);
                 let mut fetched = Err(not_found(what, String::new()));
-                for way in ways.iter().skip(*chosen) {
-                    fetched = fetch_from(way, into, digest, size, what, watch).await;
+                for endpoint in endpoints.iter().skip(*chosen) {
+                    fetched = fetch_from(endpoint, into, digest, size, what, progress).await;
                     if !matches!(fetched, Err(RegistryError::NotFound { .. })) {
                         break;
                     }
                 }
-                watch.end();
+                progress.end();
                 fetched
             }
             Self::Layout { layout, .. } => {
@@ -221,13 +223,13 @@ fn not_found(what: &str, hint: String) -> RegistryError {
     RegistryError::NotFound { what: what.to_owned(), registry: "the layout".to_owned(), kind: "artefact", hint }
 }
 
-async fn signatures_at(way: &Way, digest: Digest) -> Result<Vec<SignatureManifest>, RegistryError> {
+async fn signatures_at(endpoint: &Endpoint, digest: Digest) -> Result<Vec<SignatureManifest>, RegistryError> {
     let mut found = Vec::new();
-    let (remote, reference) = (&way.remote, &way.reference);
+    let (remote, reference) = (&endpoint.remote, &endpoint.reference);
     if let Some(index) = remote.referrers(reference, digest).await?.index {
         let what = reference.pinned(digest).to_string();
-        // What an entry says of itself is not reliable: the manifest is looked at.
-        for entry in index.index(&what)?.manifests.into_iter().take(MOST_SIGNATURES) {
+        // The descriptor's own type is not reliable: the manifest is read.
+        for entry in index.index(&what)?.manifests.into_iter().take(MAX_SIGNATURES) {
             let Ok(entry) = entry.digest.parse() else { continue };
             match remote.manifest(&reference.pinned(entry)).await {
                 Ok(document) => found.push(SignatureManifest { document, tag: None }),
@@ -244,22 +246,22 @@ async fn signatures_at(way: &Way, digest: Digest) -> Result<Vec<SignatureManifes
     Ok(found)
 }
 
-/// Fetches a blob, goes on where an earlier attempt was broken off, and puts it into its place if it is what its name says.
+/// Fetches a blob, continues an interrupted attempt, and moves it into its place if it matches its digest.
 async fn fetch_from(
-    way: &Way,
+    endpoint: &Endpoint,
     into: &Layout,
     digest: Digest,
     size: u64,
     what: &str,
-    watch: &mut dyn Watch,
+    progress: &mut dyn TransferProgress,
 ) -> Result<(), RegistryError> {
     loop {
         let Some(ingest) = into.ingest(digest).await? else { return Ok(()) };
         let is_gone_on_with = ingest.size()? > 0;
-        let state = tokio::sync::Mutex::new((ingest, &mut *watch));
+        let state = tokio::sync::Mutex::new((ingest, &mut *progress));
         retry(what, || async {
             let mut state = state.lock().await;
-            let (ingest, watch) = &mut *state;
+            let (ingest, progress) = &mut *state;
             let mut here = ingest.size()?;
             if here > size {
                 ingest.restart()?;
@@ -269,14 +271,14 @@ async fn fetch_from(
                 return Ok(());
             }
             let mut take = |bytes: &[u8]| {
-                watch.more(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+                progress.more(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
                 ingest.append(bytes)
             };
-            if !way.remote.blob(&way.reference, digest, here, size, &mut take).await? {
+            if !endpoint.remote.blob(&endpoint.reference, digest, here, size, &mut take).await? {
                 // The registry begins at the beginning.
                 ingest.restart()?;
                 let mut take = |bytes: &[u8]| ingest.append(bytes);
-                way.remote.blob(&way.reference, digest, 0, size, &mut take).await?;
+                endpoint.remote.blob(&endpoint.reference, digest, 0, size, &mut take).await?;
             }
             match ingest.size()? {
                 found if found < size => Err(RegistryError::Truncated { what: what.to_owned(), expected: size, found }),
@@ -297,11 +299,12 @@ pub(crate) fn is_archive(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "tar")
 }
 
+#[expect(clippy::disallowed_methods, reason = "an archive that was named by its path")]
 fn unpack(path: &Path) -> Result<tempfile::TempDir, RegistryError> {
     use std::io::Read as _;
     let folder = tempfile::tempdir().map_err(failed("cannot make a folder to unpack", path))?;
     let file = std::fs::File::open(path).map_err(failed("cannot read", path))?;
-    let mut archive = tar::Archive::new(std::io::BufReader::new(file).take(MOST_ARCHIVE));
+    let mut archive = tar::Archive::new(std::io::BufReader::new(file).take(MAX_ARCHIVE));
     archive.set_preserve_permissions(false);
     // It writes nothing outside the folder, whatever the names in the archive.
     archive.unpack(folder.path()).map_err(failed("cannot unpack", path))?;

@@ -1,8 +1,8 @@
-//! Whom the operator trusts: which artefacts must be signed, and by whom.
+//! Trust: which artefacts must be signed, and by which keys.
 //!
-//! A [`TrustPolicy`] is what somebody wrote. [`Trust`] is what it comes to, with all keys read; there is no half of one. It
-//! says for each repository which [`Rule`] counts, and [`judge`] holds an artefact's signatures against that rule. Nothing
-//! here talks to a registry: whoever calls brings the signatures, and a registry that does not answer must never look like
+//! A [`TrustPolicy`] is the configuration. [`Trust`] is its checked form, with all keys read; there is no partial one.
+//! It has the [`Rule`] of each repository, and [`judge`] checks an artefact's signatures against that rule. Nothing
+//! here talks to a registry: the caller passes the signatures, and must not take a registry that does not answer for
 //! one without signatures.
 
 mod bundle;
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 pub use fault::{TrustError, TrustFault, TrustProblem};
 pub use key::{KeyError, PublicKey};
 pub use signature::{
-    Candidate, Format, Good, MAX_BLOB, MAX_CANDIDATES, MAX_SIGNATURES, Outcome, Rejected, Verdict, judge,
+    Candidate, Format, Good, MAX_BLOB, MAX_CANDIDATES, MAX_SIGNATURES, Outcome, Rejected, RuleOutcome, judge,
 };
 
 /// No key is near this size; a device or a log named by mistake is beyond it.
@@ -40,11 +40,11 @@ pub struct TrustPolicy {
     pub rules: Vec<TrustRule>,
 }
 
-/// Who must have signed the artefacts of a pattern.
+/// Keys that must have signed the artefacts of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct TrustRule {
-    /// Matches `REGISTRY/REPOSITORY`, without tag or digest; `*` stands for any characters. The longest pattern that matches
+    /// Matches `REGISTRY/REPOSITORY`, without tag or digest; `*` matches any characters. The longest matching pattern
     /// counts.
     pub pattern: String,
     /// The keys.
@@ -87,7 +87,7 @@ pub enum Require {
     Any,
     /// Each.
     All,
-    /// So many.
+    /// This many keys.
     AtLeast(usize),
 }
 
@@ -104,7 +104,7 @@ enum Entry {
     Signed(Rule),
 }
 
-/// Who must have signed the artefacts of a pattern, with the keys read.
+/// Keys that must have signed the artefacts of a pattern, read.
 #[derive(Clone, Debug)]
 pub struct Rule {
     pattern: String,
@@ -128,9 +128,9 @@ pub enum Decision<'a> {
     Unchecked,
     /// There are rules, and none for this repository: it must not be loaded.
     Denied,
-    /// A rule lets it in without a signature.
+    /// A rule accepts it without a signature.
     Unsigned,
-    /// It must be signed as this rule says.
+    /// It must be signed as this rule requires.
     Rule(&'a Rule),
 }
 
@@ -156,8 +156,8 @@ impl Trust {
         }
     }
 
-    /// A name for what these rules let in: it changes when a verdict could, and not when rules or keys only change places, or
-    /// a key its name or file.
+    /// Identifies these rules' effect: it changes when a decision could, and not when rules or keys only change places,
+    /// or a key its name or file.
     pub fn hash(&self) -> Digest {
         let rules: BTreeSet<String> = self.entries.iter().map(Entry::canonical).collect();
         Digest::of(format!("qosm trust v1\n{}", rules.into_iter().collect::<Vec<_>>().join("\n")).as_bytes())
@@ -268,7 +268,7 @@ impl TrustRule {
                 report.key(&shown, "name", TrustProblem::NameTwice);
             }
             match entry.resolve(read) {
-                // The same key under another name is one key, and must not stand for two signers.
+                // The same key under another name is one key, and must not count as two signers.
                 Ok(key) if keys.iter().any(|known| known.key == key) => {}
                 Ok(key) => keys.push(NamedKey { name: name.to_owned(), key }),
                 Err((field, problem)) => {
@@ -333,6 +333,7 @@ impl Report<'_> {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "keys are files that the operator names by path")]
 fn read_key_file(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(MAX_KEY_FILE).read_to_string(&mut text)?;

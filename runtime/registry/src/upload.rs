@@ -12,7 +12,7 @@ use crate::manifest::{self, Document, named, referrers_tag};
 use crate::reference::Reference;
 use crate::remote::{Remote, Remotes};
 use crate::settings::RegistrySettings;
-use crate::source::{MOST_BESIDE, Watch, is_archive};
+use crate::source::{MAX_BESIDE, TransferProgress, is_archive};
 
 /// Pushes blobs, then manifests: a tag never names what is not there whole.
 pub(crate) async fn to_registry(
@@ -21,16 +21,16 @@ pub(crate) async fn to_registry(
     signatures: &[(Document, Option<String>)],
     to: &Reference,
     settings: &RegistrySettings,
-    watch: &mut dyn Watch,
+    progress: &mut dyn TransferProgress,
 ) -> Result<(), RegistryError> {
     if let Some(expected) = to.digest().filter(|digest| *digest != document.digest) {
         return Err(RegistryError::Digest { what: to.to_string(), expected, found: document.digest });
     }
     let remote = Remotes::default().of(to.registry(), settings).await?;
-    push_blobs(from, document, to, &remote, settings.limits.module_bytes(), watch).await?;
+    push_blobs(from, document, to, &remote, settings.limits.module_bytes(), progress).await?;
     remote.push_manifest(&to.pinned(document.digest), document).await?;
     for (signature, tag) in signatures {
-        push_blobs(from, signature, to, &remote, MOST_BESIDE, watch).await?;
+        push_blobs(from, signature, to, &remote, MAX_BESIDE, progress).await?;
         match tag {
             Some(tag) => remote.push_manifest(&to.tagged(tag), signature).await?,
             None => {
@@ -39,7 +39,7 @@ pub(crate) async fn to_registry(
             }
         }
     }
-    // Last, so that whoever follows the tag finds the signatures.
+    // Last, so that clients that follow the tag find the signatures.
     match to.tag() {
         Some(tag) => remote.push_manifest(&to.tagged(tag), document).await,
         None => Ok(()),
@@ -52,25 +52,25 @@ async fn push_blobs(
     to: &Reference,
     remote: &Remote,
     most: u64,
-    watch: &mut dyn Watch,
+    progress: &mut dyn TransferProgress,
 ) -> Result<(), RegistryError> {
     let what = to.to_string();
     let manifest = document.manifest(&what)?;
     for blob in manifest.layers.iter().chain([&manifest.config]) {
         let (digest, size) = named(blob, &what)?;
-        let bytes = from.blob(digest, most.max(MOST_BESIDE), "blob")?.ok_or_else(|| RegistryError::Shape {
+        let bytes = from.blob(digest, most.max(MAX_BESIDE), "blob")?.ok_or_else(|| RegistryError::InvalidArtifact {
             what: what.clone(),
             message: format!("blob {digest} is not in the local store any more; try again"),
         })?;
-        watch.begin(&what, size);
+        progress.begin(&what, size);
         remote.push_blob(to, digest, bytes).await?;
-        watch.more(size);
-        watch.end();
+        progress.more(size);
+        progress.end();
     }
     Ok(())
 }
 
-/// Where a registry does not know the referrers API, whoever adds a referrer lists it.
+/// Where a registry does not implement the referrers API, the client maintains the referrers tag.
 async fn list_referrer(remote: &Remote, to: &Reference, of: Digest, signature: &Document) -> Result<(), RegistryError> {
     let referrers = remote.referrers(to, of).await?;
     if referrers.by_api {
@@ -101,7 +101,7 @@ async fn list_referrer(remote: &Remote, to: &Reference, of: Digest, signature: &
         artifact_type: manifest.artifact_type,
     });
     let bytes = serde_json::to_vec(&index)
-        .map_err(|error| RegistryError::Shape { what: what.clone(), message: error.to_string() })?;
+        .map_err(|error| RegistryError::InvalidArtifact { what: what.clone(), message: error.to_string() })?;
     let index = Document::read(bytes, manifest::INDEX, &what)?;
     remote.push_manifest(&to.tagged(&referrers_tag(of)), &index).await
 }
@@ -139,6 +139,7 @@ pub(crate) fn to_layout(
 }
 
 /// All that is in a folder, by name: file systems list it in an order of their own.
+#[expect(clippy::disallowed_methods, reason = "a folder that was named by its path")]
 fn content(folder: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
     for entry in std::fs::read_dir(folder)? {
@@ -164,10 +165,11 @@ fn fill(
         let manifest = document.manifest(&what)?;
         for blob in manifest.layers.iter().chain([&manifest.config]) {
             let (digest, size) = named(blob, &what)?;
-            let bytes = from.blob(digest, size.max(MOST_BESIDE), "blob")?.ok_or_else(|| RegistryError::Shape {
-                what: what.clone(),
-                message: format!("blob {digest} is not in the local store any more; try again"),
-            })?;
+            let bytes =
+                from.blob(digest, size.max(MAX_BESIDE), "blob")?.ok_or_else(|| RegistryError::InvalidArtifact {
+                    what: what.clone(),
+                    message: format!("blob {digest} is not in the local store any more; try again"),
+                })?;
             into.keep(digest, &bytes)?;
         }
         into.name(document, tag)?;

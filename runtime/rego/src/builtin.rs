@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use crate::table::{self, IN_MODULE, Verdict};
-use crate::{Context, Value};
+use crate::budget::Spent;
+use crate::table::{self, IN_MODULE, Provider};
+use crate::{Context, Value, limit};
 
 /// What a call gives: a value, nothing (the expression is undefined), or why it cannot.
 pub(crate) type Outcome = Result<Option<Value>, Fault>;
@@ -32,14 +33,26 @@ pub struct Builtin {
     pub(crate) function: fn(&[Value], &Context) -> Outcome,
 }
 
-/// A call that cannot give a value. OPA makes the expression undefined and goes on, unless asked to be strict.
+/// A call that cannot give a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{builtin}: {reason}")]
-pub struct BuiltinError {
-    /// The function.
-    pub builtin: &'static str,
-    /// Why, in words.
-    pub reason: String,
+pub enum BuiltinError {
+    /// OPA makes the expression undefined and goes on, unless asked to be strict.
+    #[error("{builtin}: {reason}")]
+    Failed {
+        /// The function.
+        builtin: &'static str,
+        /// Why, in words.
+        reason: String,
+    },
+    /// The evaluation has used up its [`Budget`](crate::Budget), and has to end: to go on as if the function had failed would give
+    /// other settings than the policy says.
+    #[error("{builtin}: the built-in functions of one evaluation have used up the {what} that it may use")]
+    Spent {
+        /// The function that would have gone beyond it.
+        builtin: &'static str,
+        /// Of what.
+        what: Spent,
+    },
 }
 
 /// What becomes of a policy's call of a function.
@@ -64,17 +77,17 @@ pub enum Support {
 /// The function of that name, if the host answers it.
 pub fn builtin(name: &str) -> Option<Builtin> {
     let entry = table::entry(name)?;
-    match entry.verdict {
-        Verdict::Host { arity, function, .. } => Some(Builtin { name: entry.name, arity, function }),
-        Verdict::Compiler | Verdict::Refused { .. } => None,
+    match entry.provider {
+        Provider::Host { arity, function, .. } => Some(Builtin { name: entry.name, arity, function }),
+        Provider::Compiler | Provider::Refused { .. } => None,
     }
 }
 
 /// What becomes of a policy that calls the function of that name.
 pub fn support(name: &str) -> Support {
-    match table::entry(name).map(|entry| &entry.verdict) {
-        Some(Verdict::Host { .. } | Verdict::Compiler) => Support::Works,
-        Some(&Verdict::Refused { why, instead }) => Support::Refused { why, instead },
+    match table::entry(name).map(|entry| &entry.provider) {
+        Some(Provider::Host { .. } | Provider::Compiler) => Support::Works,
+        Some(&Provider::Refused { why, instead }) => Support::Refused { why, instead },
         None if IN_MODULE.contains(&name) => Support::Works,
         None => Support::Unknown { instead: nearest(name) },
     }
@@ -95,16 +108,43 @@ impl Builtin {
     ///
     /// # Errors
     ///
-    /// Where OPA's fails, where the arguments are not of its types, and where it would take or give more than [`crate::limit`]
-    /// allows.
+    /// Where OPA's fails, where the arguments are not of its types, where it would give more than [`crate::limit`] allows, and where
+    /// the evaluation's budget is spent.
     pub fn call(&self, arguments: &[Value], context: &Context) -> Result<Option<Value>, BuiltinError> {
-        let outcome = if arguments.len() == self.arity {
-            (self.function)(arguments, context)
-        } else {
-            Err(format!("takes {} arguments, was given {}", self.arity, arguments.len()).into())
-        };
-        outcome.map_err(|Fault(reason)| BuiltinError { builtin: self.name, reason: reason.into_owned() })
+        let outcome = self.within_budget(arguments, context);
+        // Whatever the function made of it.
+        if let Some(what) = context.spent() {
+            return Err(BuiltinError::Spent { builtin: self.name, what });
+        }
+        outcome
+            .map_err(|Fault(reason)| BuiltinError::Failed { builtin: self.name, reason: excerpt(&reason).to_owned() })
     }
+
+    /// Each function reads its arguments, may copy them, and returns a value; that much is charged here. A function
+    /// that takes more charges for it itself.
+    fn within_budget(&self, arguments: &[Value], context: &Context) -> Outcome {
+        let weight = arguments.iter().map(Value::weight).fold(0, usize::saturating_add);
+        context.charge(weight)?;
+        context.work(weight.saturating_mul(4).saturating_add(CALL))?;
+        if arguments.len() != self.arity {
+            return Err(format!("takes {} arguments, was given {}", self.arity, arguments.len()).into());
+        }
+        let value = (self.function)(arguments, context)?;
+        if let Some(value) = &value {
+            let weight = value.weight();
+            context.charge(weight)?;
+            context.work(weight.saturating_mul(2))?;
+        }
+        Ok(value)
+    }
+}
+
+/// Work of a call that does nothing.
+const CALL: usize = 200;
+
+/// The beginning of a text, for a message that quotes it.
+pub(crate) fn excerpt(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(limit::MESSAGE_BYTES)).unwrap_or(text)
 }
 
 fn nearest(name: &str) -> String {

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::builtin::{Fault, Outcome};
+use crate::builtin::{Fault, Outcome, excerpt};
 use crate::operand::{Elements, Operands, too_many};
 use crate::table::{Entry, host};
-use crate::{Context, Value, limit};
+use crate::{Context, Value, limit, weight};
 
 pub(crate) const ENTRIES: &[Entry] = &[
     host("net.cidr_contains_matches", 2, contains_matches),
@@ -14,6 +14,9 @@ pub(crate) const ENTRIES: &[Entry] = &[
     host("net.cidr_is_valid", 1, is_valid),
     host("net.cidr_merge", 1, merge),
 ];
+
+/// What an address weighs as an element of a set.
+const ADDRESS: usize = 96 + 48 + weight::TEXT;
 
 /// Where IPv4 lies among the addresses of IPv6.
 const MAPPED: u128 = 0xffff_0000_0000;
@@ -31,7 +34,7 @@ struct Network {
 
 impl Network {
     fn parse(text: &str) -> Result<Self, Fault> {
-        let invalid = || Fault::from(format!("invalid CIDR address: {text}"));
+        let invalid = || Fault::from(format!("invalid CIDR address: {}", excerpt(text)));
         let (address, prefix) = text.split_once('/').ok_or_else(invalid)?;
         let address: IpAddr = address.parse().map_err(|_| invalid())?;
         if prefix.is_empty() || !prefix.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -106,35 +109,40 @@ fn is_valid(arguments: &[Value], _: &Context) -> Outcome {
     Ok(Some(Value::Bool(text.is_some_and(|text| Network::parse(text).is_ok()))))
 }
 
-fn expand(arguments: &[Value], _: &Context) -> Outcome {
+fn expand(arguments: &[Value], context: &Context) -> Outcome {
     let network = Network::parse(Operands(arguments).text(0)?)?;
     if network.last() - network.first() >= u128::try_from(limit::ELEMENTS).unwrap_or(u128::MAX) {
         return Err(too_many());
     }
-    let addresses = (network.first()..=network.last()).take_while(|address| network.contains(*address));
-    Ok(Some(Value::Set(addresses.map(|address| Value::from(printed(address).to_string())).collect())))
+    let mut addresses = BTreeSet::new();
+    for address in (network.first()..=network.last()).take_while(|address| network.contains(*address)) {
+        context.charge(ADDRESS)?;
+        context.work(if is_mapped(address) { 250 } else { 450 })?;
+        addresses.insert(Value::from(printed(address).to_string()));
+    }
+    Ok(Some(Value::Set(addresses)))
 }
 
 /// All pairs of keys, or places, of a network and of what it contains.
-fn contains_matches(arguments: &[Value], _: &Context) -> Outcome {
+fn contains_matches(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
-    let (ones, others) = (named(operands.any(0)?, 1)?, named(operands.any(1)?, 2)?);
+    let (ones, others) = (named(operands.any(0)?, 1, context)?, named(operands.any(1)?, 2, context)?);
     let mut pairs = BTreeSet::new();
     if ones.is_empty() || others.is_empty() {
         return Ok(Some(Value::Set(pairs)));
     }
-    if ones.len().saturating_mul(others.len()) > limit::STEPS {
-        return Err("too many networks to compare with each other".into());
-    }
+    context.work(ones.len().saturating_add(others.len()).saturating_mul(150))?;
+    context.charge(ones.len().saturating_mul(size_of::<Network>() * 2))?;
     let networks: Vec<Network> = ones.iter().map(|(text, _)| Network::parse(text)).collect::<Result<_, _>>()?;
     for (text, other_key) in &others {
         let contained = match address(text) {
             Some(address) => Ok(address),
             None => Err(Network::parse(text).map_err(|_| {
-                Fault::from(format!("not a valid textual representation of an IP address or CIDR: {text}"))
+                Fault::from(format!("not a valid textual representation of an IP address or CIDR: {}", excerpt(text)))
             })?),
         };
         for (network, (_, key)) in networks.iter().zip(&ones) {
+            context.work(12)?;
             let holds = match &contained {
                 Ok(address) => network.contains(*address),
                 Err(other) => network.holds(other),
@@ -143,6 +151,10 @@ fn contains_matches(arguments: &[Value], _: &Context) -> Outcome {
                 if pairs.len() >= limit::ELEMENTS {
                     return Err(too_many());
                 }
+                // Both keys are copied, and compared with those of other pairs on the way to their place.
+                let pair = key.weight().saturating_add(other_key.weight()).saturating_add(96 + 2 * weight::ELEMENT);
+                context.charge(pair)?;
+                context.work_on(pair.saturating_mul(2))?;
                 pairs.insert(Value::Array(vec![key.clone(), other_key.clone()]));
             }
         }
@@ -151,7 +163,10 @@ fn contains_matches(arguments: &[Value], _: &Context) -> Outcome {
 }
 
 /// The networks of an argument, each with what stands for it in the result.
-fn named(value: &Value, operand: usize) -> Result<Vec<(&str, Value)>, Fault> {
+fn named<'a>(value: &'a Value, operand: usize, context: &Context) -> Result<Vec<(&'a str, Value)>, Fault> {
+    let weight = value.weight();
+    context.charge(weight)?;
+    context.work_on(weight.saturating_mul(4))?;
     match value {
         Value::String(text) => Ok(vec![(text, value.clone())]),
         Value::Array(elements) => (0_i64..)
@@ -180,10 +195,13 @@ fn network_text(value: &Value, operand: usize) -> Result<&str, Fault> {
 }
 
 /// The fewest networks that hold the same addresses.
-fn merge(arguments: &[Value], _: &Context) -> Outcome {
+fn merge(arguments: &[Value], context: &Context) -> Outcome {
     let elements = Elements::of(Operands(arguments).any(0)?).ok_or("operand must be an array")?;
     let mut ranges = Vec::with_capacity(elements.len());
     for element in elements.iter() {
+        // It is read, and sorted among the others.
+        context.charge(size_of::<Range>().saturating_mul(3))?;
+        context.work(600)?;
         let network = network_or_class(element.as_str().ok_or("element must be string")?)?;
         ranges.push(Range { first: network.first(), last: network.last(), network: Some(network) });
     }
@@ -200,6 +218,10 @@ fn merge(arguments: &[Value], _: &Context) -> Outcome {
     }
     let mut networks = BTreeSet::new();
     for range in merged {
+        // A range comes to a network for each of its bits at most, at either end.
+        let most = if range.network.is_some() { 1 } else { 256 };
+        context.work(most * 20)?;
+        let before = networks.len();
         match range.network {
             Some(network) => networks.extend([Value::from(network.to_string())]),
             None => networks.extend(range.networks().iter().map(|network| Value::from(network.to_string()))),
@@ -207,6 +229,9 @@ fn merge(arguments: &[Value], _: &Context) -> Outcome {
         if networks.len() > limit::ELEMENTS {
             return Err(too_many());
         }
+        let new = networks.len().saturating_sub(before);
+        context.charge(new.saturating_mul(ADDRESS))?;
+        context.work(new.saturating_mul(500))?;
     }
     Ok(Some(Value::Set(networks)))
 }

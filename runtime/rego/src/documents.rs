@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::builtin::{Fault, Outcome};
+use crate::builtin::{Fault, Outcome, excerpt};
+use crate::context::Text;
 use crate::operand::{Operands, too_long};
 use crate::table::{Entry, differing, host};
 use crate::{Context, Value, limit, schema, yaml};
@@ -31,13 +32,16 @@ pub(crate) const ENTRIES: &[Entry] = &[
 const YAML: &str =
     "A tab before a key is let pass, and documents of nothing but `null` are passed over where several stand in a row.";
 
-fn marshal_with_options(arguments: &[Value], _: &Context) -> Outcome {
+fn marshal_with_options(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
     let value = operands.any(0)?;
     let (mut prefix, mut indent, mut is_pretty, mut is_indented) = ("", "\t", None, false);
     for (key, option) in operands.object(1)? {
-        let key = key.as_str().ok_or_else(|| format!("operand 2 failed to stringify key {key}"))?;
-        let text = || option.as_str().ok_or_else(|| Fault::from(format!("operand 2 key {key} failed cast to string")));
+        let key =
+            key.as_str().ok_or_else(|| format!("operand 2 failed to stringify a key of type {}", key.type_name()))?;
+        let text = || {
+            option.as_str().ok_or_else(|| Fault::from(format!("operand 2 key {} failed cast to string", excerpt(key))))
+        };
         match key {
             "prefix" => {
                 prefix = text()?;
@@ -49,45 +53,44 @@ fn marshal_with_options(arguments: &[Value], _: &Context) -> Outcome {
             }
             "pretty" => {
                 let pretty = option.as_bool();
-                is_pretty = Some(pretty.ok_or_else(|| format!("operand 2 key {key} failed cast to bool"))?);
+                is_pretty = Some(pretty.ok_or_else(|| format!("operand 2 key {} failed cast to bool", excerpt(key)))?);
             }
-            _ => return Err(format!("operand 2 object contained unknown key {key}").into()),
+            _ => return Err(format!("operand 2 object contained unknown key {}", excerpt(key)).into()),
         }
     }
     let is_pretty = is_pretty.unwrap_or(is_indented);
-    let mut writer = Writer { text: String::new(), lines: if is_pretty { Some((prefix, indent)) } else { None } };
+    let mut writer =
+        Writer { text: Text::of_call(context), lines: if is_pretty { Some((prefix, indent)) } else { None } };
     if is_pretty {
-        writer.text.push_str(prefix);
+        writer.text.push_str(prefix)?;
     }
     writer.write(value, 0)?;
-    Ok(Some(Value::from(writer.text)))
+    Ok(Some(Value::from(writer.text.take())))
 }
 
 /// JSON as Go's encoding/json writes it.
 struct Writer<'a> {
-    text: String,
+    text: Text<'a>,
     /// What each line begins with, and what for each level after that; none for one line alone.
     lines: Option<(&'a str, &'a str)>,
 }
 
 impl Writer<'_> {
     fn write(&mut self, value: &Value, level: usize) -> Result<(), Fault> {
-        if self.text.len() > limit::TEXT_BYTES {
-            return Err(too_long());
-        }
         match value {
-            Value::Null | Value::Bool(_) | Value::Number(_) => self.text.push_str(&value.to_string()),
-            Value::String(text) => quoted(text, &mut self.text),
+            Value::Null | Value::Bool(_) | Value::Number(_) => self.text.push_str(&value.to_string())?,
+            Value::String(text) => quoted(text, &mut self.text)?,
             Value::Array(elements) => self.list(elements, level)?,
             Value::Set(elements) => self.list(elements, level)?,
             Value::Object(pairs) => {
                 // In the order of their texts, which is not that of keys which are no strings.
-                let pairs: BTreeMap<String, &Value> = pairs.iter().map(|(key, value)| (key_text(key), value)).collect();
-                self.text.push('{');
+                let context = self.text.context();
+                let pairs = by_text(pairs, context, |key| key_text(key, context))?;
+                self.text.push('{')?;
                 for (index, (key, value)) in pairs.iter().enumerate() {
                     self.separate(index, level.saturating_add(1))?;
-                    quoted(key, &mut self.text);
-                    self.text.push_str(if self.lines.is_some() { ": " } else { ":" });
+                    quoted(key, &mut self.text)?;
+                    self.text.push_str(if self.lines.is_some() { ": " } else { ":" })?;
                     self.write(value, level.saturating_add(1))?;
                 }
                 self.close(pairs.is_empty(), '}', level)?;
@@ -97,7 +100,7 @@ impl Writer<'_> {
     }
 
     fn list<'v>(&mut self, elements: impl IntoIterator<Item = &'v Value>, level: usize) -> Result<(), Fault> {
-        self.text.push('[');
+        self.text.push('[')?;
         let mut is_empty = true;
         for (index, element) in elements.into_iter().enumerate() {
             is_empty = false;
@@ -109,7 +112,7 @@ impl Writer<'_> {
 
     fn separate(&mut self, index: usize, level: usize) -> Result<(), Fault> {
         if index > 0 {
-            self.text.push(',');
+            self.text.push(',')?;
         }
         self.line(level)
     }
@@ -118,53 +121,72 @@ impl Writer<'_> {
         if !is_empty {
             self.line(level)?;
         }
-        self.text.push(bracket);
-        Ok(())
+        self.text.push(bracket)
     }
 
     fn line(&mut self, level: usize) -> Result<(), Fault> {
         let Some((prefix, indent)) = self.lines else { return Ok(()) };
-        let length = indent.len().saturating_mul(level).saturating_add(prefix.len());
-        if self.text.len().saturating_add(length) > limit::TEXT_BYTES {
-            return Err(too_long());
-        }
-        self.text.push('\n');
-        self.text.push_str(prefix);
-        self.text.push_str(&indent.repeat(level));
-        Ok(())
+        self.text.push('\n')?;
+        self.text.push_str(prefix)?;
+        self.text.push_times(indent, level)
     }
 }
 
+/// An object's pairs in the order of their keys' texts.
+pub(crate) fn by_text<'v>(
+    pairs: &'v BTreeMap<Value, Value>,
+    context: &Context,
+    text: impl Fn(&Value) -> Result<String, Fault>,
+) -> Result<BTreeMap<String, &'v Value>, Fault> {
+    let mut by_text = BTreeMap::new();
+    for (key, value) in pairs {
+        let key = text(key)?;
+        let weight = key.len().saturating_add(192);
+        context.charge(weight)?;
+        context.work_on(weight.saturating_mul(2))?;
+        by_text.insert(key, value);
+    }
+    Ok(by_text)
+}
+
+/// A key that is no string as compact JSON. Where it holds further keys that are none, each level doubles the escapes.
+pub(crate) fn key_json(key: &Value, context: &Context) -> Result<String, Fault> {
+    let text = key.to_json_within(limit::TEXT_BYTES);
+    let length = text.as_ref().map_or(2 * limit::TEXT_BYTES, String::len);
+    context.charge(length)?;
+    context.work(length.saturating_mul(4))?;
+    text.ok_or_else(too_long)
+}
+
 /// A key as text: JSON, where it is no string.
-fn key_text(key: &Value) -> String {
+fn key_text(key: &Value, context: &Context) -> Result<String, Fault> {
     match key {
-        Value::String(text) => text.clone(),
+        Value::String(text) => Ok(text.clone()),
         other => {
-            let mut writer = Writer { text: String::new(), lines: None };
-            // It is at most as long as the value, which is bounded.
-            let _ = writer.write(other, 0);
-            writer.text
+            let mut writer = Writer { text: Text::of_call(context), lines: None };
+            writer.write(other, 0)?;
+            Ok(writer.text.take())
         }
     }
 }
 
 /// A string of JSON, with the escapes that keep it from being taken for HTML.
-fn quoted(text: &str, to: &mut String) {
-    to.push('"');
+fn quoted(text: &str, to: &mut Text<'_>) -> Result<(), Fault> {
+    to.push('"')?;
     for c in text.chars() {
         match c {
-            '"' => to.push_str("\\\""),
-            '\\' => to.push_str("\\\\"),
-            '\n' => to.push_str("\\n"),
-            '\r' => to.push_str("\\r"),
-            '\t' => to.push_str("\\t"),
-            '\u{8}' => to.push_str("\\b"),
-            '\u{c}' => to.push_str("\\f"),
+            '"' => to.push_str("\\\"")?,
+            '\\' => to.push_str("\\\\")?,
+            '\n' => to.push_str("\\n")?,
+            '\r' => to.push_str("\\r")?,
+            '\t' => to.push_str("\\t")?,
+            '\u{8}' => to.push_str("\\b")?,
+            '\u{c}' => to.push_str("\\f")?,
             '<' | '>' | '&' | '\0'..='\x1f' | '\u{2028}' | '\u{2029}' => {
-                to.push_str(&format!("\\u{:04x}", u32::from(c)));
+                to.push_str(&format!("\\u{:04x}", u32::from(c)))?;
             }
-            _ => to.push(c),
+            _ => to.push(c)?,
         }
     }
-    to.push('"');
+    to.push('"')
 }

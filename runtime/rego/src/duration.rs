@@ -1,6 +1,6 @@
 //! `time.parse_duration_ns`: Go's durations, and days, weeks and years of 365 days beside them.
 
-use crate::builtin::{Fault, Outcome};
+use crate::builtin::{Fault, Outcome, excerpt};
 use crate::operand::Operands;
 use crate::{Context, Value};
 
@@ -18,17 +18,20 @@ const UNITS: [(&str, u64); 8] = [
 
 const HOUR: u64 = 3_600_000_000_000;
 
-pub(crate) fn parse_duration_ns(arguments: &[Value], _: &Context) -> Outcome {
+pub(crate) fn parse_duration_ns(arguments: &[Value], context: &Context) -> Outcome {
     let text = Operands(arguments).text(0)?;
+    // A part is read as a float, and may be written as one of 300 digits.
+    context.work(text.len().saturating_mul(60))?;
+    context.charge(text.len().saturating_mul(8))?;
     let nanoseconds = if text.contains(['d', 'w', 'y']) { parse(&in_hours(text)?, text)? } else { parse(text, text)? };
     Ok(Some(Value::from(nanoseconds)))
 }
 
 fn invalid(text: &str) -> Fault {
-    format!("time: invalid duration {text:?}").into()
+    format!("time: invalid duration {:?}", excerpt(text)).into()
 }
 
-/// Go's time.ParseDuration; what is wrong is said of the text that was written.
+/// Go's time.ParseDuration; errors quote the whole text.
 fn parse(text: &str, written: &str) -> Result<i64, Fault> {
     let (is_negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),

@@ -10,10 +10,12 @@ use sha1::Sha1;
 use sha2::{Sha256, Sha512};
 
 use crate::builtin::{Fault, Outcome};
+use crate::context::Text;
+use crate::documents::key_json;
 use crate::go::url;
 use crate::operand::{Elements, Operands, too_long};
 use crate::table::{Entry, differing, host};
-use crate::{Context, Value, limit};
+use crate::{Context, Value, limit, weight};
 
 pub(crate) const ENTRIES: &[Entry] = &[
     host("base64url.encode_no_pad", 1, base64url_encode_no_pad),
@@ -36,7 +38,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
 const NO_BYTES: &str = "What it decodes has to be UTF-8; OPA's strings may hold any bytes.";
 
 /// Parameters that Go takes of one query.
-const MOST_PARAMETERS: usize = 10_000;
+const MAX_PARAMETERS: usize = 10_000;
 
 fn digest<D: Digest>(arguments: &[Value]) -> Outcome {
     Ok(Some(Value::from(hex(&D::digest(Operands(arguments).text(0)?)))))
@@ -59,7 +61,14 @@ fn hmac_equal(arguments: &[Value], _: &Context) -> Outcome {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().map_or('0', char::from);
+    let mut text = String::with_capacity(bytes.len().saturating_mul(2));
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 0xf));
+    }
+    text
 }
 
 fn hex_encode(arguments: &[Value], _: &Context) -> Outcome {
@@ -105,12 +114,17 @@ fn decoded(text: &str) -> Result<String, Fault> {
     utf8(url::unescaped(text, url::Part::Query)?)
 }
 
-fn urlquery_encode_object(arguments: &[Value], _: &Context) -> Outcome {
+fn urlquery_encode_object(arguments: &[Value], context: &Context) -> Outcome {
     let wrong = || Fault::from("operand 1 values must be string, array[string], or set[string]");
     // The order of keys is that of their texts.
     let mut parameters: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (key, value) in Operands(arguments).object(0)? {
-        let key = key.as_str().map_or_else(|| key.to_json(), str::to_owned);
+        let key = match key {
+            Value::String(text) => text.clone(),
+            other => key_json(other, context)?,
+        };
+        context.charge(key.len().saturating_mul(4).saturating_add(192))?;
+        context.work_on(key.len().saturating_mul(8).saturating_add(192))?;
         let values = match value {
             Value::String(text) => vec![text.as_str()],
             other => {
@@ -120,27 +134,29 @@ fn urlquery_encode_object(arguments: &[Value], _: &Context) -> Outcome {
         };
         parameters.insert(key, values);
     }
-    let mut query = String::new();
+    let mut query = Text::of_call(context);
+    let mut is_first = true;
     for (key, values) in parameters {
         let key = url::query_escaped(&key)?;
         for value in values {
-            if !query.is_empty() {
-                query.push('&');
+            if is_first {
+                is_first = false;
+            } else {
+                query.push('&')?;
             }
-            query.push_str(&key);
-            query.push('=');
-            query.push_str(&url::query_escaped(value)?);
-            if query.len() > limit::TEXT_BYTES {
-                return Err(too_long());
-            }
+            query.push_str(&key)?;
+            query.push('=')?;
+            context.charge(value.len().saturating_mul(3))?;
+            context.work_on(value.len().saturating_mul(8))?;
+            query.push_str(&url::query_escaped(value)?)?;
         }
     }
-    Ok(Some(Value::from(query)))
+    Ok(Some(Value::from(query.take())))
 }
 
-fn urlquery_decode_object(arguments: &[Value], _: &Context) -> Outcome {
+fn urlquery_decode_object(arguments: &[Value], context: &Context) -> Outcome {
     let query = Operands(arguments).text(0)?;
-    if query.matches('&').count() >= MOST_PARAMETERS {
+    if query.matches('&').count() >= MAX_PARAMETERS {
         return Err("the query has too many parameters".into());
     }
     let mut object: BTreeMap<Value, Value> = BTreeMap::new();
@@ -148,6 +164,9 @@ fn urlquery_decode_object(arguments: &[Value], _: &Context) -> Outcome {
         if parameter.contains(';') {
             return Err("invalid semicolon separator in query".into());
         }
+        let weight = parameter.len().saturating_mul(2).saturating_add(192 + 4 * weight::ELEMENT);
+        context.charge(weight)?;
+        context.work_on(weight.saturating_mul(2))?;
         let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         let (key, value) = (Value::from(decoded(key)?), Value::from(decoded(value)?));
         match object.get_mut(&key) {

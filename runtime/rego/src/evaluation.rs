@@ -1,11 +1,14 @@
-//! What is about the evaluation itself: when it is, and what it tells its author.
+//! Functions about the evaluation itself: its time, and messages to its author.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
-use crate::builtin::Outcome;
+use crate::builtin::{Fault, Outcome};
+use crate::context::Text;
 use crate::go::quote::Shown;
+use crate::operand::too_long;
 use crate::table::{Entry, differing, host};
-use crate::{Context, Value};
+use crate::{Context, Value, limit};
 
 pub(crate) const ENTRIES: &[Entry] = &[
     host("internal.print", 1, print),
@@ -20,8 +23,8 @@ pub(crate) const ENTRIES: &[Entry] = &[
     differing("trace", 1, trace, "The note is kept as a line of the policy's log, whatever `--explain` says."),
 ];
 
-/// One argument for each of `print`'s, each a scalar or a set of the values that it has; a line for each combination. Gives
-/// nothing: `opa build` drops it unless it is told to keep it.
+/// One argument for each of `print`'s, each a scalar or a set of the values that it has; a line for each combination.
+/// Returns nothing; `opa build` drops it by default.
 fn print(arguments: &[Value], context: &Context) -> Outcome {
     let [Value::Array(operands)] = arguments else { return Err("operand 1 must be array".into()) };
     let mut lines = vec![String::new()];
@@ -29,25 +32,39 @@ fn print(arguments: &[Value], context: &Context) -> Outcome {
         let separator = if index == 0 { "" } else { " " };
         let texts: Vec<String> = match operand {
             Value::Set(values) if values.is_empty() => vec!["<undefined>".to_owned()],
-            Value::Set(values) => values.iter().map(printed).collect(),
+            Value::Set(values) => {
+                values.iter().take(limit::LOG_LINES).map(|value| printed(value, context)).collect::<Result<_, _>>()?
+            }
             Value::Array(_) | Value::Object(_) => return Err("illegal argument type".into()),
-            scalar => vec![printed(scalar)],
+            scalar => vec![printed(scalar, context)?],
         };
-        lines = lines
-            .iter()
-            .flat_map(|line| texts.iter().map(move |text| format!("{line}{separator}{text}")))
-            .take(crate::limit::LOG_LINES)
-            .collect();
+        let mut longer = Vec::new();
+        for (line, text) in lines.iter().flat_map(|line| texts.iter().map(move |text| (line, text))) {
+            if longer.len() >= limit::LOG_LINES {
+                break;
+            }
+            let room = (limit::LOG_LINE_BYTES + 8).saturating_sub(line.len());
+            let text = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
+            let length = line.len().saturating_add(text.len()).saturating_add(32);
+            context.work(length.saturating_add(100))?;
+            longer.push(if room == 0 { line.clone() } else { format!("{line}{separator}{text}") });
+        }
+        lines = longer;
     }
     for line in lines {
-        context.write(line);
+        context.write(&line);
     }
     Ok(None)
 }
 
-/// A string as it is, anything else as OPA shows it.
-fn printed(value: &Value) -> String {
-    value.as_str().map_or_else(|| Shown(value).to_string(), str::to_owned)
+/// A string as it is, anything else as OPA shows it; no more of it than a line holds.
+fn printed(value: &Value, context: &Context) -> Result<String, Fault> {
+    if let Some(text) = value.as_str() {
+        return Ok(text.get(..text.floor_char_boundary(limit::LOG_LINE_BYTES + 8)).unwrap_or_default().to_owned());
+    }
+    let mut text = Text::of_call(context);
+    write!(text, "{}", Shown(value)).map_err(|_| too_long())?;
+    Ok(text.take())
 }
 
 fn runtime(_: &[Value], _: &Context) -> Outcome {
@@ -61,7 +78,7 @@ fn now_ns(_: &[Value], context: &Context) -> Outcome {
 fn trace(arguments: &[Value], context: &Context) -> Outcome {
     match arguments {
         [Value::String(note)] => {
-            context.write(note.clone());
+            context.write(note);
             Ok(Some(Value::Bool(true)))
         }
         _ => Err("operand 1 must be string".into()),

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::builtin::{Fault, Outcome};
+use crate::builtin::{Fault, Outcome, excerpt};
 use crate::operand::Operands;
-use crate::{Context, Value, limit};
+use crate::{Context, Value, limit, weight};
 
 #[derive(Clone, Debug, PartialEq)]
 enum Kind {
@@ -29,41 +29,59 @@ struct Token {
     repeat: Repeat,
 }
 
-pub(crate) fn globs_match(arguments: &[Value], _: &Context) -> Outcome {
+pub(crate) fn globs_match(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
-    let (one, other) = (tokens(operands.text(0)?)?, tokens(operands.text(1)?)?);
-    let Some((one, other)) = trimmed(&one, &other) else { return Ok(Some(Value::Bool(false))) };
-    let mut search = Search { steps: limit::STEPS, depth: 0 };
+    let (one, other) = (tokens(operands.text(0)?, context)?, tokens(operands.text(1)?, context)?);
+    let mut search = Search { context, depth: 0 };
+    let Some((one, other)) = search.trimmed(&one, &other)? else { return Ok(Some(Value::Bool(false))) };
     Ok(Some(Value::Bool(search.normal(one, other)?)))
 }
 
-/// The globs without what they have in common at both ends, save for one token there; `None` where they differ there.
-fn trimmed<'a>(one: &'a [Token], other: &'a [Token]) -> Option<(&'a [Token], &'a [Token])> {
-    let plain = |pair: &(&Token, &Token)| pair.0.repeat == Repeat::Once && pair.1.repeat == Repeat::Once;
-    let front = one.iter().zip(other).take_while(plain).count();
-    if !one.iter().zip(other).take(front).all(|(one, other)| meet(one, other)) {
-        return None;
-    }
-    let front = front.saturating_sub(1);
-    let (one, other) = (one.get(front..)?, other.get(front..)?);
-    let back = one.iter().rev().zip(other.iter().rev()).take_while(plain).count();
-    if !one.iter().rev().zip(other.iter().rev()).take(back).all(|(one, other)| meet(one, other)) {
-        return None;
-    }
-    let back = back.saturating_sub(1);
-    Some((one.get(..one.len().checked_sub(back)?)?, other.get(..other.len().checked_sub(back)?)?))
-}
-
-/// A search that ends: each step costs one, and it does not nest without bound.
-struct Search {
-    steps: usize,
+/// A search that ends: each comparison counts, and it does not nest without bound.
+struct Search<'c> {
+    context: &'c Context,
     depth: usize,
 }
 
-impl Search {
-    fn step(&mut self) -> Result<(), Fault> {
-        self.steps = self.steps.checked_sub(1).ok_or("the globs have too many ways to match")?;
-        Ok(())
+impl Search<'_> {
+    /// The globs without what they have in common at both ends, save for one token there; `None` where they differ there.
+    #[expect(clippy::type_complexity, reason = "a part of each")]
+    fn trimmed<'a>(&self, one: &'a [Token], other: &'a [Token]) -> Result<Option<(&'a [Token], &'a [Token])>, Fault> {
+        let plain = |pair: &(&Token, &Token)| pair.0.repeat == Repeat::Once && pair.1.repeat == Repeat::Once;
+        let front = one.iter().zip(other).take_while(plain).count();
+        for (one, other) in one.iter().zip(other).take(front) {
+            if !self.meet(one, other)? {
+                return Ok(None);
+            }
+        }
+        let front = front.saturating_sub(1);
+        let (one, other) = (one.get(front..).unwrap_or_default(), other.get(front..).unwrap_or_default());
+        let back = one.iter().rev().zip(other.iter().rev()).take_while(plain).count();
+        for (one, other) in one.iter().rev().zip(other.iter().rev()).take(back) {
+            if !self.meet(one, other)? {
+                return Ok(None);
+            }
+        }
+        let back = back.saturating_sub(1);
+        let without = |tokens: &'a [Token]| tokens.get(..tokens.len().saturating_sub(back)).unwrap_or_default();
+        Ok(Some((without(one), without(other))))
+    }
+
+    /// Whether some character is of both tokens.
+    fn meet(&self, one: &Token, other: &Token) -> Result<bool, Fault> {
+        // Two sets are gone through side by side.
+        let work = match (&one.kind, &other.kind) {
+            (Kind::Set(one), Kind::Set(other)) => one.len().saturating_add(other.len()).saturating_mul(8),
+            (Kind::Set(_), _) | (_, Kind::Set(_)) => 40,
+            _ => 4,
+        };
+        self.context.work(work.saturating_add(6))?;
+        Ok(match (&one.kind, &other.kind) {
+            (Kind::Char(one), Kind::Char(other)) => one == other,
+            (Kind::Char(c), Kind::Set(set)) | (Kind::Set(set), Kind::Char(c)) => set.contains(c),
+            (Kind::Set(one), Kind::Set(other)) => !one.is_disjoint(other),
+            (Kind::Any, _) | (_, Kind::Any) => true,
+        })
     }
 
     fn normal(&mut self, one: &[Token], other: &[Token]) -> Result<bool, Fault> {
@@ -78,9 +96,8 @@ impl Search {
 
     fn token_by_token(&mut self, mut one: &[Token], mut other: &[Token]) -> Result<bool, Fault> {
         while let (Some((first, one_rest)), Some((second, other_rest))) = (one.split_first(), other.split_first()) {
-            self.step()?;
             match (first.repeat, second.repeat) {
-                (Repeat::Once, Repeat::Once) if !meet(first, second) => return Ok(false),
+                (Repeat::Once, Repeat::Once) if !self.meet(first, second)? => return Ok(false),
                 (Repeat::Once, Repeat::Once) => (one, other) = (one_rest, other_rest),
                 (Repeat::Plus, _) => return self.plus(one, other),
                 (Repeat::Star, _) => return self.star(one, other),
@@ -96,7 +113,7 @@ impl Search {
         let (Some((first, rest)), Some((second, other_rest))) = (repeated.split_first(), other.split_first()) else {
             return Ok(false);
         };
-        if !meet(first, second) {
+        if !self.meet(first, second)? {
             return Ok(false);
         }
         if self.star(repeated, other_rest)? {
@@ -110,11 +127,14 @@ impl Search {
         let Some((star, rest)) = starred.split_first() else { return Ok(false) };
         let next = rest.first();
         for (at, token) in other.iter().enumerate() {
-            self.step()?;
-            if next.is_some_and(|next| meet(token, next)) && self.normal(rest, other.get(at..).unwrap_or_default())? {
+            let may_go_on = match next {
+                Some(next) => self.meet(token, next)?,
+                None => false,
+            };
+            if may_go_on && self.normal(rest, other.get(at..).unwrap_or_default())? {
                 return Ok(true);
             }
-            if !meet(token, star) {
+            if !self.meet(token, star)? {
                 return Ok(false);
             }
         }
@@ -122,21 +142,12 @@ impl Search {
     }
 }
 
-/// Whether some character is of both tokens.
-fn meet(one: &Token, other: &Token) -> bool {
-    match (&one.kind, &other.kind) {
-        (Kind::Char(one), Kind::Char(other)) => one == other,
-        (Kind::Char(c), Kind::Set(set)) | (Kind::Set(set), Kind::Char(c)) => set.contains(c),
-        (Kind::Set(one), Kind::Set(other)) => !one.is_disjoint(other),
-        (Kind::Any, _) | (_, Kind::Any) => true,
-    }
-}
-
-fn tokens(glob: &str) -> Result<Vec<Token>, Fault> {
+fn tokens(glob: &str, context: &Context) -> Result<Vec<Token>, Fault> {
     if glob.len() > limit::PATTERN_BYTES {
         return Err(format!("the glob is longer than {} bytes", limit::PATTERN_BYTES).into());
     }
-    let invalid = |reason: &str| Fault::from(format!("input:{glob}, {reason}: the input provided is invalid"));
+    let invalid =
+        |reason: &str| Fault::from(format!("input:{}, {reason}: the input provided is invalid", excerpt(glob)));
     let mut tokens = Vec::new();
     let mut members = 0_usize;
     let mut rest = glob.chars().peekable();
@@ -145,7 +156,7 @@ fn tokens(glob: &str) -> Result<Vec<Token>, Fault> {
             '\\' => Kind::Char(rest.next().ok_or_else(|| invalid("input ends with a \\ (escape) character"))?),
             '.' => Kind::Any,
             '[' => {
-                let set = set(&mut rest).map_err(invalid)?;
+                let set = set(&mut rest, context).map_err(invalid)?;
                 members = members.saturating_add(set.len());
                 if members > limit::ELEMENTS {
                     return Err(invalid("its sets are too large"));
@@ -164,12 +175,14 @@ fn tokens(glob: &str) -> Result<Vec<Token>, Fault> {
         if repeat != Repeat::Once {
             rest.next();
         }
+        context.charge(4 * weight::ELEMENT)?;
+        context.work(60)?;
         tokens.push(Token { kind, repeat });
     }
     Ok(tokens)
 }
 
-fn set(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<BTreeSet<char>, &'static str> {
+fn set(rest: &mut std::iter::Peekable<std::str::Chars<'_>>, context: &Context) -> Result<BTreeSet<char>, &'static str> {
     let mut set = BTreeSet::new();
     let mut previous = None;
     loop {
@@ -188,7 +201,12 @@ fn set(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<BTreeSet<c
                 if high < low {
                     return Err("range is out of order");
                 }
-                set.extend((low..=high).take(limit::ELEMENTS.saturating_add(1)));
+                let members = u32::from(high).saturating_sub(u32::from(low)).saturating_add(1);
+                let members = usize::try_from(members).unwrap_or(usize::MAX).min(limit::ELEMENTS.saturating_add(1));
+                let charged =
+                    context.charge(members.saturating_mul(16)).and_then(|()| context.work(members.saturating_mul(60)));
+                charged.map_err(|_| "its sets are too large")?;
+                set.extend((low..=high).take(members));
             }
             '\\' => {
                 let c = rest.next().ok_or("input ends with a \\ (escape) character")?;

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use crate::builtin::{Fault, Outcome};
+use crate::builtin::{Fault, Outcome, excerpt};
 use crate::go::url::Url;
 use crate::operand::Operands;
 use crate::table::{Entry, differing, host};
@@ -87,7 +87,7 @@ fn semver_compare(arguments: &[Value], _: &Context) -> Outcome {
         let text = operands.text(position)?;
         Version::parse(text).ok_or_else(|| {
             let position = position.saturating_add(1);
-            Fault::from(format!("operand {position}: string {text} is not a valid SemVer"))
+            Fault::from(format!("operand {position}: string {} is not a valid SemVer", excerpt(text)))
         })
     };
     Ok(Some(Value::from(match version(0)?.cmp(&version(1)?) {

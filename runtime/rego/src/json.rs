@@ -7,19 +7,25 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::text::quoted;
-use crate::{Number, Value};
+use crate::{Number, Value, limit};
 
 impl Value {
     /// Compact JSON, numbers as they were written: sets become arrays in their order, keys that are no strings become their own
     /// JSON, as text.
+    ///
+    /// Of keys within keys each level doubles the escapes of the one before: for a value that a policy made, ask for
+    /// [`Value::to_json_within`] a bound.
     pub fn to_json(&self) -> String {
-        let mut text = String::new();
-        // Writing into a string does not fail.
-        let _ = self.write_json(&mut text);
-        text
+        self.to_json_within(usize::MAX).unwrap_or_default()
     }
 
-    fn write_json(&self, to: &mut impl Write) -> fmt::Result {
+    /// As [`Value::to_json`]; `None` where it would be longer than `most` bytes.
+    pub fn to_json_within(&self, most: usize) -> Option<String> {
+        let mut text = Bounded { text: String::new(), most };
+        self.write_json(&mut text).ok().map(|()| text.text)
+    }
+
+    fn write_json(&self, to: &mut Bounded) -> fmt::Result {
         match self {
             Self::Null | Self::Bool(_) | Self::Number(_) => write!(to, "{self}"),
             Self::String(text) => quoted(text, to),
@@ -31,7 +37,7 @@ impl Value {
                     if index > 0 {
                         to.write_char(',')?;
                     }
-                    quoted(&key.as_json_key(), to)?;
+                    quoted(&key.as_json_key(to.left()).ok_or(fmt::Error)?, to)?;
                     to.write_char(':')?;
                     value.write_json(to)?;
                 }
@@ -40,15 +46,38 @@ impl Value {
         }
     }
 
-    fn as_json_key(&self) -> std::borrow::Cow<'_, str> {
+    /// The text of an object's key; `None` where it would be longer than `most` bytes.
+    fn as_json_key(&self, most: usize) -> Option<std::borrow::Cow<'_, str>> {
         match self {
-            Self::String(text) => text.into(),
-            other => other.to_json().into(),
+            Self::String(text) => Some(text.into()),
+            other => other.to_json_within(most).map(Into::into),
         }
     }
 }
 
-fn list<'a>(elements: impl IntoIterator<Item = &'a Value>, to: &mut impl Write) -> fmt::Result {
+/// A text that does not grow beyond a bound.
+struct Bounded {
+    text: String,
+    most: usize,
+}
+
+impl Bounded {
+    fn left(&self) -> usize {
+        self.most.saturating_sub(self.text.len())
+    }
+}
+
+impl Write for Bounded {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        if part.len() > self.left() {
+            return Err(fmt::Error);
+        }
+        self.text.push_str(part);
+        Ok(())
+    }
+}
+
+fn list<'a>(elements: impl IntoIterator<Item = &'a Value>, to: &mut Bounded) -> fmt::Result {
     to.write_char('[')?;
     for (index, element) in elements.into_iter().enumerate() {
         if index > 0 {
@@ -76,7 +105,9 @@ impl Serialize for Value {
             Self::Object(pairs) => {
                 let mut map = serializer.serialize_map(Some(pairs.len()))?;
                 for (key, value) in pairs {
-                    map.serialize_entry(&key.as_json_key(), value)?;
+                    let key = key.as_json_key(limit::TEXT_BYTES);
+                    let key = key.ok_or_else(|| serde::ser::Error::custom("a key is too long"))?;
+                    map.serialize_entry(&key, value)?;
                 }
                 map.end()
             }

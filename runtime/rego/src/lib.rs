@@ -1,12 +1,13 @@
 //! Rego's values and the built-in functions that OPA leaves to the host, as OPA has them; no Wasm, no I/O.
 //!
-//! `opa build -t wasm` compiles 96 of Rego's 206 built-in functions into the module; the rest are imports that whoever runs the
-//! module has to answer. Reading order: [`Value`] and its [`Number`] (what is handed over, and its text forms), [`support`]
-//! (which names are answered, and what to write instead of the others), [`Builtin`] (one function), [`Context`] (what a call may
-//! know besides its arguments, and where `print` and `trace` write to). How a module is run is left to the engine.
+//! `opa build -t wasm` compiles 96 of Rego's 206 built-in functions into the module; the rest are imports that the host
+//! has to answer. Reading order: [`Value`] and its [`Number`] (arguments and results, and their text forms),
+//! [`support`] (which names are answered, and what to write instead of the others), [`Builtin`] (one function),
+//! [`Context`] (the state of an evaluation, its budget, and the output of `print` and `trace`). The engine runs the
+//! modules.
 //!
-//! Nothing here runs without bound: these functions are native code, which no deadline of the engine can stop, so that each
-//! refuses what would take too long or give too much ([`limit`]).
+//! Nothing here runs without bound: these functions are native code, which no deadline of the engine can stop. Each charges what it
+//! does and holds to the evaluation's one [`Budget`] before it does it, and none gives more than [`limit`] has.
 //!
 //! ```
 //! use qosm_rego::{Context, Value, builtin};
@@ -17,7 +18,9 @@
 //! assert_eq!(text, Some(Value::from(r#"{1, 2} of "a":  0.50"#)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod budget;
 mod builtin;
 mod cidr;
 mod context;
@@ -25,6 +28,8 @@ mod documents;
 mod duration;
 mod encoding;
 mod evaluation;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz_checks;
 mod globs;
 mod go;
 mod identifiers;
@@ -34,20 +39,21 @@ mod number;
 mod numbers;
 mod objects;
 mod operand;
-#[cfg(any(test, fuzzing))]
-pub mod oracle;
 mod patch;
+mod pattern;
 mod re2;
 mod refused;
 mod regexes;
-mod schema;
+pub mod schema;
 mod strings;
 pub mod table;
 mod text;
 mod time;
 mod value;
+mod weight;
 mod yaml;
 
+pub use budget::{Budget, Spent, cpu_time};
 pub use builtin::{Builtin, BuiltinError, Support, builtin, support};
 pub use context::Context;
 pub use number::Number;

@@ -1,4 +1,5 @@
-//! How much a built-in function may take and give: native code is not stopped by the engine's deadline.
+//! How much one call of a built-in function may take and give. What all calls of an evaluation may take together is its
+//! [`Budget`](crate::Budget).
 
 /// Levels of arrays, objects and sets in a value that is read.
 pub const DEPTH: usize = 256;
@@ -12,14 +13,14 @@ pub const ELEMENTS: usize = 65_536;
 /// Digits of a number, and how far its exponent may be from zero.
 pub const DIGITS: usize = 4_096;
 
+/// Bytes of a text that a message quotes.
+pub const MESSAGE_BYTES: usize = 1_024;
+
 /// Lines that `print` and `trace` may write in one evaluation; those after them are counted, not kept.
 pub const LOG_LINES: usize = 256;
 
 /// Bytes of one such line; the rest of it is cut off.
 pub const LOG_LINE_BYTES: usize = 4_096;
-
-/// Comparisons that one call may make where it compares each with each.
-pub const STEPS: usize = 4_000_000;
 
 /// Bytes of a regular expression, and of a compiled one.
 pub const PATTERN_BYTES: usize = 4_096;
@@ -27,8 +28,8 @@ pub const PATTERN_BYTES: usize = 4_096;
 /// Bytes that a compiled regular expression may take.
 pub const COMPILED_BYTES: usize = 512 * 1024;
 
-/// Bytes of a text in which a regular expression is looked for again and again: that takes the square of them at worst.
-pub const SEARCHED_BYTES: usize = 8 * 1024;
+/// Bytes that the states of a compiled regular expression may take while a text is searched; those found first are given up.
+pub const SEARCH_BYTES: usize = 1 << 20;
 
 /// Regular expressions that are kept compiled.
 pub const PATTERNS: usize = 64;

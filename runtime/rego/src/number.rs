@@ -2,11 +2,15 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::io::Write;
 
 use num_bigint::BigInt;
 
 use crate::go::float;
-use crate::limit;
+use crate::{limit, weight};
+
+/// Of a whole number of 64 bits, its sign included.
+const MAX_DIGITS: usize = 20;
 
 /// A number of any size and precision, as it was written: `1.50` stays `1.50`, and equals `1.5`.
 #[derive(Clone)]
@@ -21,10 +25,25 @@ enum Form {
 }
 
 impl Number {
+    /// Reads a number as Rego's source may have it: JSON's, and `.5` and `5.`, which are taken for `0.5` and `5.0`. `None` as
+    /// [`Number::parse`].
+    pub(crate) fn parse_source(text: &str) -> Option<Self> {
+        let (sign, rest) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
+        let (mantissa, exponent) = rest.split_at_checked(rest.find(['e', 'E']).unwrap_or(rest.len()))?;
+        match mantissa.split_once('.') {
+            Some(("", fraction)) => Self::parse(&format!("{sign}0.{fraction}{exponent}")),
+            Some((whole, "")) => Self::parse(&format!("{sign}{whole}.0{exponent}")),
+            _ => Self::parse(text),
+        }
+    }
+
     /// Reads a number of JSON; `None` where it is not one, or longer than [`limit::DIGITS`], exponent included.
     pub fn parse(text: &str) -> Option<Self> {
+        if text.len() > limit::DIGITS {
+            return None;
+        }
         let decimal = Decimal::read(text)?;
-        if text.len() > limit::DIGITS || decimal.position.unsigned_abs() > u64::try_from(limit::DIGITS).ok()? {
+        if decimal.position.unsigned_abs() > u64::try_from(limit::DIGITS).ok()? {
             return None;
         }
         // `-0` and the like are kept as written.
@@ -55,18 +74,51 @@ impl Number {
         whole.parse().ok()
     }
 
+    /// The number, if it is whole, of 64 bits, and written without a point: what Go prints as an integer.
+    pub(crate) fn as_i64_of_digits(&self) -> Option<i64> {
+        match &self.0 {
+            Form::Whole(whole) => Some(*whole),
+            Form::Text(text) if text.contains(['.', 'e', 'E']) => None,
+            Form::Text(_) => self.as_i64(),
+        }
+    }
+
     /// The number, if it is whole, however it is written.
     pub(crate) fn to_big_int(&self) -> Option<BigInt> {
         if let Form::Whole(whole) = &self.0 {
             return Some((*whole).into());
         }
-        let decimal = Decimal::read(&self.to_string())?;
-        if decimal.digits.is_empty() {
+        let text = self.to_string();
+        let decimal = Decimal::read(&text)?;
+        if decimal.len() == 0 {
             return Some(BigInt::ZERO);
         }
-        let zeros = usize::try_from(decimal.position).ok()?.checked_sub(decimal.digits.len())?;
+        let zeros = usize::try_from(decimal.position).ok()?.checked_sub(decimal.len())?;
         let sign = if decimal.negative { "-" } else { "" };
-        format!("{sign}{}{}", decimal.digits, "0".repeat(zeros)).parse().ok()
+        format!("{sign}{}{}{}", decimal.head, decimal.tail, "0".repeat(zeros)).parse().ok()
+    }
+
+    /// Bytes of its text, if it is kept as one.
+    pub(crate) fn text_bytes(&self) -> usize {
+        match &self.0 {
+            Form::Whole(_) => 0,
+            Form::Text(text) => text.len().saturating_add(weight::TEXT),
+        }
+    }
+
+    /// Its text, of which that of a small one is written to a buffer: nothing is allocated.
+    fn text<'a>(&'a self, buffer: &'a mut [u8; MAX_DIGITS]) -> &'a str {
+        match &self.0 {
+            Form::Text(text) => text,
+            Form::Whole(whole) => {
+                let mut rest = buffer.as_mut_slice();
+                // 64 bits fit.
+                let _ = write!(rest, "{whole}");
+                let left = rest.len();
+                let written = MAX_DIGITS.saturating_sub(left);
+                buffer.get(..written).and_then(|text| str::from_utf8(text).ok()).unwrap_or("0")
+            }
+        }
     }
 
     /// The nearest float; what is too large is infinite.
@@ -118,8 +170,13 @@ impl Ord for Number {
         if let (Form::Whole(one), Form::Whole(other)) = (&self.0, &other.0) {
             return one.cmp(other);
         }
-        let (one, other) = (self.to_string(), other.to_string());
-        match (Decimal::read(&one), Decimal::read(&other)) {
+        if let (Form::Text(one), Form::Text(other)) = (&self.0, &other.0)
+            && one == other
+        {
+            return Ordering::Equal;
+        }
+        let (mut one_buffer, mut other_buffer) = ([0; MAX_DIGITS], [0; MAX_DIGITS]);
+        match (Decimal::read(self.text(&mut one_buffer)), Decimal::read(other.text(&mut other_buffer))) {
             (Some(one), Some(other)) => one.cmp(&other),
             // Both were read when they were made.
             (one, other) => one.is_some().cmp(&other.is_some()),
@@ -127,18 +184,18 @@ impl Ord for Number {
     }
 }
 
-/// What a number is worth: 0.DIGITS × 10^position.
-#[derive(PartialEq, Eq)]
-struct Decimal {
+/// What a number is worth: 0.HEADTAIL × 10^position, without zeros at either end. Both parts are empty for zero.
+#[derive(Clone, Copy)]
+struct Decimal<'a> {
     negative: bool,
-    /// Without zeros at either end; none for zero.
-    digits: String,
+    head: &'a str,
+    tail: &'a str,
     position: i64,
 }
 
-impl Decimal {
+impl<'a> Decimal<'a> {
     /// Reads JSON's grammar of a number, and nothing else.
-    fn read(text: &str) -> Option<Self> {
+    fn read(text: &'a str) -> Option<Self> {
         let (negative, rest) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
         let (mantissa, exponent) = match rest.split_once(['e', 'E']) {
             Some((mantissa, exponent)) => (mantissa, exponent_of(exponent)?),
@@ -157,25 +214,43 @@ impl Decimal {
         {
             return None;
         }
-        let all = [whole, fraction].concat();
-        let leading = all.bytes().take_while(|&byte| byte == b'0').count();
-        let digits = all.trim_matches('0').to_owned();
-        if digits.is_empty() {
-            return Some(Self { negative: false, digits, position: 0 });
+        let (head, tail) = match whole.trim_start_matches('0') {
+            "" => ("", fraction.trim_start_matches('0')),
+            head => (head, fraction),
+        };
+        let (head, tail) = match tail.trim_end_matches('0') {
+            "" => (head.trim_end_matches('0'), ""),
+            tail => (head, tail),
+        };
+        if head.is_empty() && tail.is_empty() {
+            return Some(Self { negative: false, head, tail, position: 0 });
         }
+        // Zeros before the first digit that counts.
+        let leading = match whole.trim_start_matches('0') {
+            "" => whole.len().checked_add(fraction.len() - fraction.trim_start_matches('0').len())?,
+            head => whole.len() - head.len(),
+        };
         let position =
             i64::try_from(whole.len()).ok()?.checked_sub(i64::try_from(leading).ok()?)?.checked_add(exponent)?;
-        Some(Self { negative, digits, position })
+        Some(Self { negative, head, tail, position })
+    }
+
+    fn len(&self) -> usize {
+        self.head.len().saturating_add(self.tail.len())
+    }
+
+    fn digits(&self) -> impl Iterator<Item = u8> + 'a {
+        self.head.bytes().chain(self.tail.bytes())
     }
 
     fn cmp(&self, other: &Self) -> Ordering {
-        let sign = |decimal: &Self| match (decimal.digits.is_empty(), decimal.negative) {
+        let sign = |decimal: &Self| match (decimal.len() == 0, decimal.negative) {
             (true, _) => 0,
             (false, true) => -1,
             (false, false) => 1,
         };
         sign(self).cmp(&sign(other)).then_with(|| {
-            let magnitude = self.position.cmp(&other.position).then_with(|| self.digits.cmp(&other.digits));
+            let magnitude = self.position.cmp(&other.position).then_with(|| self.digits().cmp(other.digits()));
             if self.negative { magnitude.reverse() } else { magnitude }
         })
     }
@@ -187,4 +262,81 @@ fn exponent_of(text: &str) -> Option<i64> {
         return None;
     }
     text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_a_source_has_them() {
+        for (source, expected) in [
+            (".5", Some("0.5")),
+            ("5.", Some("5.0")),
+            ("-.5", Some("-0.5")),
+            ("-5.", Some("-5.0")),
+            (".5e3", Some("0.5e3")),
+            ("5.E-3", Some("5.0E-3")),
+            ("5", Some("5")),
+            ("5.25", Some("5.25")),
+            (".", None),
+            ("-.", None),
+            (".e3", None),
+            ("05.", None),
+            ("5..", None),
+            ("", None),
+        ] {
+            assert_eq!(Number::parse_source(source).map(|number| number.to_string()).as_deref(), expected, "{source}");
+        }
+        for text in [".5", "5."] {
+            assert!(Number::parse(text).is_none(), "JSON has no {text}");
+        }
+    }
+
+    #[test]
+    fn numbers_compare_by_what_they_are_worth() {
+        let ordered = [
+            "-1e300",
+            "-9223372036854775808",
+            "-10",
+            "-1.5",
+            "-1",
+            "-0.1",
+            "-0.01",
+            "0",
+            "1e-300",
+            "0.009",
+            "0.01",
+            "0.1",
+            "0.5",
+            "1",
+            "1.00000000000000000001",
+            "1.5",
+            "9",
+            "10",
+            "99",
+            "100",
+            "9223372036854775807",
+            "9223372036854775808",
+            "1e300",
+        ];
+        let number = |text: &str| Number::parse(text).unwrap();
+        for (at, one) in ordered.iter().enumerate() {
+            for (other_at, other) in ordered.iter().enumerate() {
+                assert_eq!(number(one).cmp(&number(other)), at.cmp(&other_at), "{one} {other}");
+            }
+        }
+        for (one, other) in [
+            ("1", "1.0"),
+            ("1", "1e0"),
+            ("0", "-0"),
+            ("0", "0.00e5"),
+            ("100", "1e2"),
+            ("0.01", "1e-2"),
+            ("10", "0.1e2"),
+            ("1200", "1.20e3"),
+        ] {
+            assert_eq!(number(one), number(other), "{one} {other}");
+        }
+    }
 }

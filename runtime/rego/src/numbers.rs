@@ -4,10 +4,10 @@ use num_bigint::{BigInt, BigUint, Sign};
 use num_integer::Integer;
 use num_traits::{One, Signed, ToPrimitive, Zero};
 
-use crate::builtin::{Fault, Outcome};
+use crate::builtin::{Fault, Outcome, excerpt};
 use crate::operand::{Operands, too_many};
 use crate::table::{Entry, host};
-use crate::{Context, Number, Value, limit};
+use crate::{Context, Number, Value, limit, weight};
 
 pub(crate) const ENTRIES: &[Entry] = &[
     host("numbers.range_step", 3, range_step),
@@ -21,8 +21,10 @@ const KIBI: u64 = 1_024;
 /// `0.001` as the float that OPA multiplies with: a numerator, over two to a power.
 const MILLI: (u64, u32) = (1_152_921_504_606_847, 60);
 
-fn range_step(arguments: &[Value], _: &Context) -> Outcome {
+fn range_step(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
+    // To read one takes the square of its digits.
+    context.work(limit::DIGITS.saturating_mul(limit::DIGITS / 16))?;
     let whole = |position: usize| {
         operands.number(position)?.to_big_int().ok_or_else(|| {
             let position = position.saturating_add(1);
@@ -38,11 +40,26 @@ fn range_step(arguments: &[Value], _: &Context) -> Outcome {
     let step = if from > to { -step } else { step };
     let mut numbers = Vec::with_capacity(steps.saturating_add(1));
     let mut number = from;
+    context.charge(steps.saturating_add(1).saturating_mul(weight::ELEMENT))?;
     for _ in 0..=steps {
+        let digits = usize::try_from(number.bits() / 3).unwrap_or(usize::MAX).saturating_add(1);
+        if digits > I64_DIGITS {
+            context.charge(digits.saturating_add(weight::TEXT))?;
+            context.work(written_work(digits))?;
+        }
+        context.work(20)?;
         numbers.push(Value::Number(written(&number)?));
         number += &step;
     }
     Ok(Some(Value::Array(numbers)))
+}
+
+/// Digits of a number of 64 bits.
+const I64_DIGITS: usize = 20;
+
+/// Work of writing this many digits: their square.
+fn written_work(digits: usize) -> usize {
+    digits.saturating_mul(digits / 64 + 16)
 }
 
 fn written(number: &BigInt) -> Result<Number, Fault> {
@@ -53,18 +70,19 @@ fn written(number: &BigInt) -> Result<Number, Fault> {
 }
 
 /// A quantity of Kubernetes or SI: `10M`, `200Mi`, `50m`. Exact.
-fn parse_units(arguments: &[Value], _: &Context) -> Outcome {
+fn parse_units(arguments: &[Value], context: &Context) -> Outcome {
     let text = Operands(arguments).text(0)?.replace('"', "");
     let (amount, unit) = split(&text)?;
-    // The first letter tells `m` from `M`.
+    // The first letter distinguishes `m` from `M`.
     let unit = match unit.split_at_checked(1) {
         Some((first, rest)) => format!("{first}{}", rest.to_lowercase()),
         None => unit.to_owned(),
     };
     let amount = Decimal::read(amount).ok_or("could not parse amount to a number")?;
+    context.work(amount.work())?;
     let (factor, halvings) = match unit.as_str() {
         "m" => (BigUint::from(MILLI.0), MILLI.1),
-        unit => (power(unit).ok_or_else(|| format!("unit {unit} not recognized"))?, 0),
+        unit => (power(unit).ok_or_else(|| format!("unit {} not recognized", excerpt(unit)))?, 0),
     };
     let numerator = amount.digits * factor;
     let denominator = BigUint::from(10_u8).pow(amount.decimals) << halvings;
@@ -83,16 +101,17 @@ fn parse_units(arguments: &[Value], _: &Context) -> Outcome {
 }
 
 /// A number of bytes: `10MB`, `1.5GiB`; whatever its case, `m` is a million. Cut to whole bytes.
-fn parse_bytes(arguments: &[Value], _: &Context) -> Outcome {
+fn parse_bytes(arguments: &[Value], context: &Context) -> Outcome {
     let text = Operands(arguments).text(0)?.to_lowercase().replace('"', "");
     let (amount, unit) = split(&text)?;
     let factor = match unit.strip_suffix('b').unwrap_or(unit) {
         "" if unit == "b" => None,
         unit => power(unit),
     };
-    let factor = factor.ok_or_else(|| format!("byte unit {unit} not recognized"))?;
+    let factor = factor.ok_or_else(|| format!("byte unit {} not recognized", excerpt(unit)))?;
     let amount = Decimal::read(amount).ok_or("could not parse byte amount to a number")?;
-    // OPA computes with 64 bits of mantissa: so many are kept of the amount and of the product.
+    context.work(amount.work())?;
+    // OPA computes with 64 bits of mantissa, for the amount and for the product.
     let (mantissa, exponent) = rounded(amount.digits, &BigUint::from(10_u8).pow(amount.decimals));
     let (mantissa, more) = rounded(mantissa * factor, &BigUint::one());
     let exponent = exponent.saturating_add(more);
@@ -164,6 +183,13 @@ struct Decimal {
 }
 
 impl Decimal {
+    /// What it takes to divide and to write it.
+    fn work(&self) -> usize {
+        let digits = usize::try_from(self.digits.bits() / 3).unwrap_or(usize::MAX);
+        let decimals = usize::try_from(self.decimals).unwrap_or(usize::MAX);
+        written_work(digits.saturating_add(decimals).saturating_mul(2)).saturating_add(500)
+    }
+
     /// Reads `-1.5e3`, `.5`, `1.` and the like; `None` also for what has more digits than [`limit::DIGITS`].
     fn read(text: &str) -> Option<Self> {
         let (is_negative, rest) = match text.strip_prefix('-') {
@@ -200,7 +226,7 @@ fn rounded(numerator: BigUint, denominator: &BigUint) -> (BigUint, i64) {
         return (numerator, 0);
     }
     let bits = |number: &BigUint| i64::try_from(number.bits()).unwrap_or(i64::MAX);
-    // So many bits are one or two more than wanted; the last of them says whether there was a rest.
+    // One or two bits more than needed; the last one records a remainder.
     let shift = 66 - (bits(&numerator) - bits(denominator));
     let by = shift.unsigned_abs();
     let (quotient, rest) =

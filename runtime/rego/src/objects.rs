@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::builtin::{Fault, Outcome};
 use crate::operand::{Elements, Operands, too_many};
 use crate::table::{Entry, host};
-use crate::{Context, Value, limit};
+use crate::{Context, Value, limit, weight};
 
 pub(crate) const ENTRIES: &[Entry] = &[
     host("cast_array", 1, cast_array),
@@ -32,35 +32,53 @@ fn cast_set(arguments: &[Value], _: &Context) -> Outcome {
     Ok(Some(Value::Set(Operands(arguments).elements(0)?.iter().cloned().collect())))
 }
 
-fn subset(arguments: &[Value], _: &Context) -> Outcome {
+fn subset(arguments: &[Value], context: &Context) -> Outcome {
     let is_subset = match arguments {
         [Value::Array(all), Value::Set(part)] => {
+            context.work(found_in(all.iter(), part.len()))?;
             // Counted as OPA does, which takes an element that stands twice for two.
             let found = all.iter().filter(|element| part.contains(element)).count();
             !all.is_empty() && found >= part.len()
         }
-        [all, part] => {
-            within(all, part)?.ok_or("both arguments object.subset must be of the same type or array and set")?
-        }
+        [all, part] => within(all, part, context)?
+            .ok_or("both arguments object.subset must be of the same type or array and set")?,
         _ => return Err("takes two arguments".into()),
     };
     Ok(Some(Value::Bool(is_subset)))
 }
 
 /// Whether a collection holds another; `None` where they are not collections of one type.
-fn within(all: &Value, part: &Value) -> Result<Option<bool>, Fault> {
+fn within(all: &Value, part: &Value, context: &Context) -> Result<Option<bool>, Fault> {
     Ok(Some(match (all, part) {
-        (Value::Object(all), Value::Object(part)) => object_within(all, part)?,
-        (Value::Set(all), Value::Set(part)) => part.is_subset(all),
-        (Value::Array(all), Value::Array(part)) => array_within(all, part)?,
+        (Value::Object(all), Value::Object(part)) => object_within(all, part, context)?,
+        (Value::Set(all), Value::Set(part)) => {
+            // Where one is much smaller its elements are looked up, else both are iterated.
+            context.work(found_in(part.iter(), all.len()).saturating_add(all.len().saturating_mul(10)))?;
+            part.is_subset(all)
+        }
+        (Value::Array(all), Value::Array(part)) => array_within(all, part, context)?,
         _ => return Ok(None),
     }))
 }
 
-fn object_within(all: &BTreeMap<Value, Value>, part: &BTreeMap<Value, Value>) -> Result<bool, Fault> {
+/// Work of looking values up among others: each is compared with those on the way to its place.
+fn found_in<'a>(values: impl Iterator<Item = &'a Value>, others: usize) -> usize {
+    let levels = usize::try_from(others.checked_ilog2().unwrap_or(0)).unwrap_or(0).saturating_add(4);
+    let weight = values.map(Value::weight).fold(0, usize::saturating_add);
+    weight.saturating_mul(2).saturating_mul(levels)
+}
+
+fn object_within(
+    all: &BTreeMap<Value, Value>,
+    part: &BTreeMap<Value, Value>,
+    context: &Context,
+) -> Result<bool, Fault> {
+    context.work(found_in(part.keys(), all.len()))?;
     for (key, value) in part {
+        // At each level the two are compared as a whole.
+        context.work(value.weight().saturating_mul(3))?;
         let Some(held) = all.get(key) else { return Ok(false) };
-        if held != value && !within(held, value)?.unwrap_or(false) {
+        if held != value && !within(held, value, context)?.unwrap_or(false) {
             return Ok(false);
         }
     }
@@ -68,20 +86,33 @@ fn object_within(all: &BTreeMap<Value, Value>, part: &BTreeMap<Value, Value>) ->
 }
 
 /// Whether an array stands in another one, in one piece.
-fn array_within(all: &[Value], part: &[Value]) -> Result<bool, Fault> {
+fn array_within(all: &[Value], part: &[Value], context: &Context) -> Result<bool, Fault> {
     if part.is_empty() {
         return Ok(true);
     }
-    if all.len().saturating_mul(part.len()) > limit::STEPS {
-        return Err("the arrays are too long".into());
+    context.charge(part.len().saturating_mul(size_of::<usize>()))?;
+    let weights: Vec<usize> = part.iter().map(|wanted| wanted.weight()).collect();
+    for window in all.windows(part.len()) {
+        let mut is_here = true;
+        // As far as the two are the same, which is where the comparison ends.
+        for ((held, wanted), work) in window.iter().zip(part).zip(&weights) {
+            context.work(*work)?;
+            if held != wanted {
+                is_here = false;
+                break;
+            }
+        }
+        if is_here {
+            return Ok(true);
+        }
     }
-    Ok(all.windows(part.len()).any(|window| window == part))
+    Ok(false)
 }
 
 /// All paths from some nodes through a graph, of which none goes through a node twice.
-fn reachable_paths(arguments: &[Value], _: &Context) -> Outcome {
+fn reachable_paths(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
-    let mut walk = Walk { graph: operands.object(0)?, paths: BTreeSet::new(), steps: limit::ELEMENTS, nodes: 0 };
+    let mut walk = Walk { graph: operands.object(0)?, paths: BTreeSet::new(), nodes: 0, context };
     for start in operands.elements(1)?.iter() {
         let Some(edges) = walk.graph.get(start) else { continue };
         let mut path = vec![start];
@@ -100,16 +131,17 @@ fn reachable_paths(arguments: &[Value], _: &Context) -> Outcome {
 struct Walk<'a> {
     graph: &'a BTreeMap<Value, Value>,
     paths: BTreeSet<Value>,
-    /// Steps that may still be taken.
-    steps: usize,
     /// Nodes of all paths together.
     nodes: usize,
+    context: &'a Context,
 }
 
 impl<'a> Walk<'a> {
     /// Goes on to a node, whether or not the path has met it: only the first step can lead back to where it began.
     fn on(&mut self, node: &'a Value, path: &mut Vec<&'a Value>) -> Result<(), Fault> {
-        self.steps = self.steps.checked_sub(path.len()).ok_or_else(too_many)?;
+        // It is looked up in the graph, and in the path.
+        let compared = path.len().saturating_add(20);
+        self.context.work((node.weight() / 4).saturating_mul(compared).saturating_add(50))?;
         if path.len() > limit::DEPTH {
             return Err(format!("a path has more than {} nodes", limit::DEPTH).into());
         }
@@ -137,6 +169,10 @@ impl<'a> Walk<'a> {
         if self.nodes > limit::ELEMENTS {
             return Err(too_many());
         }
+        // Its nodes are copied, and compared with those of other paths on the way to its place.
+        let weight = path.iter().map(|node| node.weight()).fold(2 * weight::ELEMENT, usize::saturating_add);
+        self.context.charge(weight)?;
+        self.context.work_on(weight.saturating_mul(4))?;
         self.paths.insert(Value::Array(path.iter().copied().cloned().collect()));
         Ok(())
     }

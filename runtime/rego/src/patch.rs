@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::builtin::{Fault, Outcome};
+use crate::builtin::{Fault, Outcome, excerpt};
 use crate::operand::{Operands, too_many};
 use crate::table::{Entry, differing};
-use crate::{Context, Value, limit};
+use crate::{Context, Value, limit, weight};
 
 pub(crate) const ENTRIES: &[Entry] = &[differing(
     "json.patch",
@@ -15,31 +15,29 @@ pub(crate) const ENTRIES: &[Entry] = &[differing(
      that was there before.",
 )];
 
-fn patch(arguments: &[Value], _: &Context) -> Outcome {
+fn patch(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
     let (document, operations) = (operands.any(0)?, operands.array(1)?);
-    let mut document = Document { value: Some(document.clone()), weight: weight(document) };
-    // Each operation may look at the whole document.
-    if operations.len().saturating_mul(document.weight / NODE_BYTES) > limit::STEPS {
-        return Err("the document and the patch are too large".into());
-    }
+    let weight = document.weight();
+    let mut document = Document { value: Some(document.clone()), weight, context };
     for operation in operations {
         document.apply(operation)?;
     }
     Ok(document.value)
 }
 
-/// What a node of a value is taken to weigh, its text aside.
-const NODE_BYTES: usize = 32;
+/// The most that a document may weigh: what the values of one call are held to.
+const HEAVIEST: usize = limit::ELEMENTS * 2 * weight::ELEMENT;
 
-struct Document {
+struct Document<'c> {
     /// None once it has been removed whole.
     value: Option<Value>,
-    /// Bytes of what it was and of all that was put in since.
+    /// Bytes of what it was, and of all that was put in since it was last replaced whole.
     weight: usize,
+    context: &'c Context,
 }
 
-impl Document {
+impl Document<'_> {
     fn apply(&mut self, operation: &Value) -> Result<(), Fault> {
         let operation = operation
             .as_object()
@@ -47,7 +45,9 @@ impl Document {
         let attribute = |name: &str| operation.get(&Value::from(name));
         let required =
             |name: &str| attribute(name).ok_or_else(|| Fault::from(format!("missing required attribute '{name}'")));
-        let path = path(required("path")?)?;
+        // An operation looks up keys in the document, may shift an array's elements, and may compare all of it.
+        self.context.work((self.weight / 32).saturating_add(200))?;
+        let path = self::path(required("path")?, self.context)?;
         let op = required("op")?;
         let op = op.as_str().ok_or_else(|| format!("attribute 'op' must be a string but found: {}", op.type_name()))?;
         match op {
@@ -59,20 +59,26 @@ impl Document {
                 self.insert(&path, value)
             }
             "move" => {
-                let from = self::path(required("from")?)?;
+                let from = self::path(required("from")?, self.context)?;
                 let value = self.remove(&from)?;
                 self.insert(&path, value)
             }
             "copy" => {
-                let from = self::path(required("from")?)?;
-                let value = self.find(&from)?.clone();
+                let from = self::path(required("from")?, self.context)?;
+                let found = self.find(&from)?;
+                // A copy of what is large enough is refused before it is made.
+                let weight = found.weight();
+                self.context.charge(weight)?;
+                self.context.work_on(weight)?;
+                let value = found.clone();
                 self.insert(&path, value)
             }
             "test" => {
                 let (found, value) = (self.find(&path)?, required("value")?);
-                if found == value { Ok(()) } else { Err(format!("expected {value}, found {found}").into()) }
+                self.context.work_on(found.weight().saturating_add(value.weight()))?;
+                if found == value { Ok(()) } else { Err("found another value than the one expected".into()) }
             }
-            other => Err(format!("unrecognized op: '{other}'").into()),
+            other => Err(format!("unrecognized op: '{}'", excerpt(other)).into()),
         }
     }
 
@@ -91,8 +97,11 @@ impl Document {
     }
 
     fn insert(&mut self, path: &[Value], value: Value) -> Result<(), Fault> {
-        self.weight = self.weight.saturating_add(weight(&value));
-        if self.weight > limit::ELEMENTS * NODE_BYTES {
+        let weight = value.weight();
+        self.context.charge(weight)?;
+        self.context.work_on(weight)?;
+        self.weight = self.weight.saturating_add(weight);
+        if self.weight > HEAVIEST {
             return Err(too_many());
         }
         if path.len().saturating_add(depth(&value)) > limit::DEPTH {
@@ -100,6 +109,7 @@ impl Document {
         }
         let Some((key, parents)) = path.split_last() else {
             self.value = Some(value);
+            self.weight = weight;
             return Ok(());
         };
         let root = self.value.as_mut().ok_or("the document has been removed")?;
@@ -112,7 +122,7 @@ impl Document {
                 elements.insert(value.clone());
                 Ok(())
             }
-            Value::Set(_) => Err(format!("set key {key} does not equal value to be inserted {value}").into()),
+            Value::Set(_) => Err("a set's key does not equal the value to be inserted".into()),
             Value::Array(elements) => {
                 let index = index(elements.len(), key)?;
                 if index > elements.len() {
@@ -121,7 +131,7 @@ impl Document {
                 elements.insert(index, value.clone());
                 Ok(())
             }
-            other => Err(format!("expected composite type, found value: {other}").into()),
+            other => Err(format!("expected composite type, found {}", other.type_name()).into()),
         })
     }
 
@@ -180,11 +190,19 @@ fn within_element(
 }
 
 fn missing(key: &Value) -> Fault {
+    let key = match key {
+        Value::String(text) => excerpt(text),
+        other => other.type_name(),
+    };
     format!("path {key} does not exist").into()
 }
 
 /// A path: keys, or `/a/b` with `~1` for a slash and `~0` for a tilde. Slashes at the start do not count.
-fn path(value: &Value) -> Result<Vec<Value>, Fault> {
+fn path(value: &Value, context: &Context) -> Result<Vec<Value>, Fault> {
+    let keys = value.as_str().map_or(0, |text| text.bytes().filter(|byte| *byte == b'/').count().saturating_add(1));
+    let weight = value.weight().saturating_mul(2).saturating_add(keys.saturating_mul(weight::ELEMENT + weight::TEXT));
+    context.charge(weight)?;
+    context.work_on(weight.saturating_mul(2))?;
     match value {
         Value::String(text) if text.is_empty() => Ok(Vec::new()),
         Value::String(text) => {
@@ -213,20 +231,6 @@ fn index(length: usize, key: &Value) -> Result<usize, Fault> {
     };
     let index = index.ok_or("invalid index of an array")?;
     usize::try_from(index).map_err(|_| "index out of bounds".into())
-}
-
-fn weight(value: &Value) -> usize {
-    let inner = match value {
-        Value::Null | Value::Bool(_) => 0,
-        Value::Number(number) => number.to_string().len(),
-        Value::String(text) => text.len(),
-        Value::Array(elements) => elements.iter().map(weight).fold(0, usize::saturating_add),
-        Value::Set(elements) => elements.iter().map(weight).fold(0, usize::saturating_add),
-        Value::Object(pairs) => {
-            pairs.iter().map(|(key, value)| weight(key).saturating_add(weight(value))).fold(0, usize::saturating_add)
-        }
-    };
-    inner.saturating_add(NODE_BYTES)
 }
 
 fn depth(value: &Value) -> usize {

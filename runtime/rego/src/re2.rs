@@ -4,52 +4,44 @@
 //! quotes, octal escapes are known, operators of repetition do not stack, and counts end at 1000.
 
 use std::fmt::Write;
-use std::sync::Arc;
-
-use regex::{Regex, RegexBuilder};
-
-use crate::builtin::Fault;
-use crate::limit;
-
-/// A compiled expression.
-#[derive(Clone, Debug)]
-pub(crate) struct Pattern {
-    pub(crate) regex: Regex,
-    /// Groups that have a name, with their numbers; Go lets several have the same.
-    pub(crate) names: Arc<[(String, usize)]>,
-}
 
 /// The largest count of a repetition.
-const MOST_REPEATS: u32 = 1_000;
+const MAX_REPEATS: u32 = 1_000;
 
-/// Compiles an expression of Go.
+/// The expression as the crate `regex` has it.
 ///
 /// # Errors
 ///
-/// Where Go does not take it, and where it is larger than [`limit::PATTERN_BYTES`] and [`limit::COMPILED_BYTES`].
-pub(crate) fn compile(pattern: &str) -> Result<Pattern, Fault> {
-    let fault = |reason: &str| Fault::from(format!("error parsing regexp {pattern:?}: {reason}"));
-    if pattern.len() > limit::PATTERN_BYTES {
-        return Err(format!("the regular expression is longer than {} bytes", limit::PATTERN_BYTES).into());
-    }
-    let translated = translate(pattern).map_err(fault)?;
-    let mut builder = RegexBuilder::new(&translated.text);
-    builder.size_limit(limit::COMPILED_BYTES).dfa_size_limit(limit::COMPILED_BYTES * 4);
-    let regex = builder.build().map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => fault("expression too large"),
-        error => fault(error.to_string().lines().last().unwrap_or("not an expression")),
-    })?;
-    Ok(Pattern { regex, names: translated.names.into() })
-}
-
-/// The expression as the crate `regex` has it.
-fn translate(pattern: &str) -> Result<Translator<'_>, &'static str> {
+/// Where Go does not take it.
+pub(crate) fn translate(pattern: &str) -> Result<Translated, &'static str> {
     let text = String::with_capacity(pattern.len());
-    let mut translator = Translator { rest: pattern, text, after_repeat: false, groups: 0, names: Vec::new() };
+    let mut translator = Translator {
+        rest: pattern,
+        text,
+        after_repeat: false,
+        groups: 0,
+        names: Vec::new(),
+        folds_case: false,
+        classes: 0,
+        unicode_classes: 0,
+    };
     while let Some(c) = translator.take() {
         translator.item(c)?;
     }
-    Ok(translator)
+    let Translator { text, names, folds_case, classes, unicode_classes, .. } = translator;
+    Ok(Translated { text, names, folds_case, classes, unicode_classes })
+}
+
+/// An expression in the syntax of the crate `regex`.
+pub(crate) struct Translated {
+    pub(crate) text: String,
+    /// Groups that have a name, with their numbers.
+    pub(crate) names: Vec<(String, usize)>,
+    /// Whether the cases of letters do not matter, anywhere in it.
+    pub(crate) folds_case: bool,
+    /// How many classes it has, and how many of them Unicode defines.
+    pub(crate) classes: usize,
+    pub(crate) unicode_classes: usize,
 }
 
 struct Translator<'a> {
@@ -60,6 +52,9 @@ struct Translator<'a> {
     /// Groups so far.
     groups: usize,
     names: Vec<(String, usize)>,
+    folds_case: bool,
+    classes: usize,
+    unicode_classes: usize,
 }
 
 impl<'a> Translator<'a> {
@@ -115,7 +110,7 @@ impl<'a> Translator<'a> {
         if !is_count(least) || !most.is_none_or(is_count) {
             return Ok(None);
         }
-        let number = |text: &str| text.parse().ok().filter(|count: &u32| *count <= MOST_REPEATS);
+        let number = |text: &str| text.parse().ok().filter(|count: &u32| *count <= MAX_REPEATS);
         let counts = (number(least), most.map(number));
         match counts {
             (Some(_), None) => {}
@@ -153,6 +148,7 @@ impl<'a> Translator<'a> {
         if !are_flags(on) || !are_flags(off) || (flags.contains('-') && off.is_empty()) {
             return Err("invalid or unsupported Perl syntax");
         }
+        self.folds_case |= on.contains('i');
         let (last, after) = after.split_at_checked(1).ok_or("missing closing )")?;
         self.rest = after;
         if flags.is_empty() && last == ")" {
@@ -184,7 +180,7 @@ impl<'a> Translator<'a> {
                 }
                 Ok(())
             }
-            // Ends a quotation that was not begun.
+            // Ends a quotation that was not opened.
             'E' => Err("invalid escape sequence"),
             _ => match self.class_escape(c)? {
                 Escape::Char(c) => self.literal(c),
@@ -198,6 +194,9 @@ impl<'a> Translator<'a> {
 
     /// An escape that is known in and out of classes.
     fn class_escape(&mut self, c: char) -> Result<Escape, &'static str> {
+        if matches!(c, 'd' | 'D' | 's' | 'S' | 'w' | 'W') {
+            self.classes = self.classes.saturating_add(1);
+        }
         let class = |class: &str| Ok(Escape::Class(class.to_owned()));
         match c {
             'd' => class("[0-9]"),
@@ -222,6 +221,7 @@ impl<'a> Translator<'a> {
 
     /// `L`, `{Greek}` or `{^Greek}`.
     fn property(&mut self, is_negated: bool) -> Result<String, &'static str> {
+        self.unicode_classes = self.unicode_classes.saturating_add(1);
         let name = match self.take().ok_or("invalid character class range")? {
             '{' => {
                 let (name, after) = self.rest.split_once('}').ok_or("invalid character class range")?;
@@ -267,6 +267,7 @@ impl<'a> Translator<'a> {
 
     /// A class, of which `[` has been read.
     fn class(&mut self) -> Result<(), &'static str> {
+        self.classes = self.classes.saturating_add(1);
         self.text.push('[');
         if self.took("^") {
             self.text.push('^');

@@ -1,6 +1,6 @@
-//! The functions that nobody answers, and those that never reach a module.
+//! The functions that are not answered, and those that never reach a module.
 
-use crate::table::{Entry, Verdict};
+use crate::table::{Entry, Provider};
 
 pub(crate) const ENTRIES: &[Entry] = &[
     compiler("assign"),
@@ -77,11 +77,11 @@ pub(crate) const ENTRIES: &[Entry] = &[
 ];
 
 const fn compiler(name: &'static str) -> Entry {
-    Entry { name, verdict: Verdict::Compiler }
+    Entry { name, provider: Provider::Compiler }
 }
 
 const fn refused(name: &'static str, why: &'static str, instead: &'static str) -> Entry {
-    Entry { name, verdict: Verdict::Refused { why, instead } }
+    Entry { name, provider: Provider::Refused { why, instead } }
 }
 
 const fn graphql(name: &'static str) -> Entry {

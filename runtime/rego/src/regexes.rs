@@ -1,12 +1,11 @@
 //! `regex.*`, as far as it is not compiled into the module.
 
-use regex::Captures;
-
-use crate::builtin::{Fault, Outcome};
-use crate::operand::{Operands, too_long, too_many};
-use crate::re2::Pattern;
+use crate::builtin::{Fault, Outcome, excerpt};
+use crate::context::Text;
+use crate::operand::{Operands, too_many};
+use crate::pattern::{Kind, Match, Pattern};
 use crate::table::{Entry, differing, host};
-use crate::{Context, Value, globs, limit};
+use crate::{Context, Value, globs, limit, weight};
 
 pub(crate) const ENTRIES: &[Entry] = &[
     differing("regex.find_n", 3, find_n, COUNTS),
@@ -19,103 +18,115 @@ pub(crate) const ENTRIES: &[Entry] = &[
 const COUNTS: &str =
     "Counts of repetitions within each other may multiply to more than 1000, and Unicode is a newer one.";
 
-/// A text that is not too long to be searched to its end again and again.
-fn searched(text: &str) -> Result<&str, Fault> {
-    if text.len() > limit::SEARCHED_BYTES {
-        return Err(format!("the text is longer than {} bytes", limit::SEARCHED_BYTES).into());
-    }
-    Ok(text)
-}
-
 fn find_n(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
-    let (pattern, text, count) = (operands.text(0)?, searched(operands.text(1)?)?, operands.integer(2)?);
+    let (pattern, text, count) = (operands.text(0)?, operands.text(1)?, operands.integer(2)?);
     // A negative number asks for all.
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    let pattern = context.pattern(pattern)?;
-    let found = pattern.regex.find_iter(text).take(count).map(|found| Value::from(found.as_str()));
-    Ok(Some(Value::Array(bounded(found)?)))
+    let pattern = context.pattern(pattern, Kind::Matches)?;
+    let mut search = pattern.search(text, context)?;
+    let mut parts = Parts::new(context);
+    while parts.0.len() < count
+        && let Some(found) = search.next()?
+    {
+        parts.push(text.get(found.start()..found.end()).unwrap_or_default())?;
+    }
+    Ok(Some(parts.array()))
 }
 
 fn split(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
-    let (pattern, text) = (operands.text(0)?, searched(operands.text(1)?)?);
-    let compiled = context.pattern(pattern)?;
+    let (pattern, text) = (operands.text(0)?, operands.text(1)?);
+    let compiled = context.pattern(pattern, Kind::Matches)?;
     if !pattern.is_empty() && text.is_empty() {
         return Ok(Some(Value::Array(vec![Value::from("")])));
     }
-    let mut parts = Vec::new();
-    let mut begin = 0;
-    let mut end = 0;
-    for found in compiled.regex.find_iter(text) {
+    let mut search = compiled.search(text, context)?;
+    let mut parts = Parts::new(context);
+    let (mut begin, mut end) = (0, 0);
+    while let Some(found) = search.next()? {
         end = found.start();
         // Nothing stands before a match of nothing at the start.
         if found.end() != 0 {
-            parts.push(text.get(begin..end).unwrap_or_default());
+            parts.push(text.get(begin..end).unwrap_or_default())?;
         }
         begin = found.end();
     }
     if end != text.len() {
-        parts.push(text.get(begin..).unwrap_or_default());
+        parts.push(text.get(begin..).unwrap_or_default())?;
     }
-    Ok(Some(Value::Array(bounded(parts.into_iter().map(Value::from))?)))
+    Ok(Some(parts.array()))
 }
 
-fn bounded(values: impl Iterator<Item = Value>) -> Result<Vec<Value>, Fault> {
-    let values: Vec<Value> = values.take(limit::ELEMENTS.saturating_add(1)).collect();
-    if values.len() > limit::ELEMENTS { Err(too_many()) } else { Ok(values) }
+/// Parts of a text.
+struct Parts<'a>(Vec<Value>, &'a Context);
+
+impl<'a> Parts<'a> {
+    fn new(context: &'a Context) -> Self {
+        Self(Vec::new(), context)
+    }
+
+    fn push(&mut self, part: &str) -> Result<(), Fault> {
+        let Self(parts, context) = self;
+        if parts.len() >= limit::ELEMENTS {
+            return Err(too_many());
+        }
+        context.charge(part.len().saturating_add(weight::ELEMENT + weight::TEXT))?;
+        context.work_on(part.len().saturating_add(weight::ELEMENT))?;
+        parts.push(Value::from(part));
+        Ok(())
+    }
+
+    fn array(self) -> Value {
+        Value::Array(self.0)
+    }
 }
 
 fn replace(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
-    let (text, pattern, template) = (searched(operands.text(0)?)?, operands.text(1)?, operands.text(2)?);
-    let pattern = context.pattern(pattern)?;
-    let mut replaced = String::with_capacity(text.len());
+    let (text, pattern, template) = (operands.text(0)?, operands.text(1)?, operands.text(2)?);
+    let pattern = context.pattern(pattern, Kind::Groups)?;
+    let mut search = pattern.search(text, context)?;
+    let mut replaced = Text::of_call(context);
     let mut last = 0;
-    for captures in pattern.regex.captures_iter(text) {
-        let Some(whole) = captures.get(0) else { continue };
-        replaced.push_str(text.get(last..whole.start()).unwrap_or_default());
-        expand(template, &captures, &pattern, &mut replaced)?;
-        last = whole.end();
-        if replaced.len() > limit::TEXT_BYTES {
-            return Err(too_long());
-        }
+    while let Some(found) = search.next()? {
+        replaced.push_str(text.get(last..found.start()).unwrap_or_default())?;
+        expand(template, &found, text, &pattern, &mut replaced)?;
+        last = found.end();
     }
-    replaced.push_str(text.get(last..).unwrap_or_default());
-    Ok(Some(Value::from(replaced)))
+    replaced.push_str(text.get(last..).unwrap_or_default())?;
+    Ok(Some(Value::from(replaced.take())))
 }
 
 /// A template with `$1`, `${1}`, `$name` and `${name}` for groups, and `$$` for `$`.
-fn expand(mut template: &str, captures: &Captures<'_>, pattern: &Pattern, to: &mut String) -> Result<(), Fault> {
+fn expand(mut template: &str, found: &Match, text: &str, pattern: &Pattern, to: &mut Text<'_>) -> Result<(), Fault> {
+    let context = to.context();
     while let Some((before, after)) = template.split_once('$') {
-        to.push_str(before);
-        if to.len() > limit::TEXT_BYTES {
-            return Err(too_long());
-        }
+        to.push_str(before)?;
         if let Some(rest) = after.strip_prefix('$') {
-            to.push('$');
+            to.push('$')?;
             template = rest;
             continue;
         }
         let Some((name, rest)) = group_name(after) else {
             // No group is meant.
-            to.push('$');
+            to.push('$')?;
             template = after;
             continue;
         };
+        context.work_on(name.len().saturating_mul(2).saturating_add(20))?;
         let group = match name.parse::<usize>() {
             // `01` is a name.
-            Ok(number) if name == "0" || !name.starts_with('0') => captures.get(number),
+            Ok(number) if name == "0" || !name.starts_with('0') => found.group(number, text),
             _ => {
-                let mut named = pattern.names.iter().filter(|(known, _)| known == name);
-                named.find_map(|&(_, number)| captures.get(number))
+                context.work(pattern.names().saturating_mul(8))?;
+                pattern.named(name, found, text)
             }
         };
-        to.push_str(group.map_or("", |group| group.as_str()));
+        to.push_str(group.unwrap_or_default())?;
         template = rest;
     }
-    to.push_str(template);
-    Ok(())
+    to.push_str(template)
 }
 
 /// The name behind `$`, and what follows it.
@@ -149,7 +160,7 @@ fn template_match(arguments: &[Value], context: &Context) -> Outcome {
         }
     };
     let (start, end) = (delimiter(2, "start")?, delimiter(3, "end")?);
-    let unbalanced = || Fault::from(format!("unbalanced braces in {template:?}"));
+    let unbalanced = || Fault::from(format!("unbalanced braces in {:?}", excerpt(template)));
 
     let mut pattern = String::from("^");
     let (mut level, mut from) = (0_usize, 0_usize);
@@ -157,6 +168,7 @@ fn template_match(arguments: &[Value], context: &Context) -> Outcome {
         let part = template.get(from..at).unwrap_or_default();
         if byte == start {
             if level == 0 {
+                context.work_on(part.len())?;
                 pattern.push_str(&quoted(part));
                 from = at.saturating_add(1);
             }
@@ -165,7 +177,8 @@ fn template_match(arguments: &[Value], context: &Context) -> Outcome {
             level = level.checked_sub(1).ok_or_else(unbalanced)?;
             if level == 0 {
                 // Alone it has to be an expression too.
-                context.pattern(&format!("^{part}$"))?;
+                context.work(part.len().saturating_mul(4).saturating_add(800))?;
+                context.pattern(&format!("^{part}$"), Kind::Matches)?;
                 pattern.push_str(&format!("({part})"));
                 from = at.saturating_add(1);
             }
@@ -176,7 +189,7 @@ fn template_match(arguments: &[Value], context: &Context) -> Outcome {
     }
     pattern.push_str(&quoted(template.get(from..).unwrap_or_default()));
     pattern.push('$');
-    Ok(Some(Value::Bool(context.pattern(&pattern)?.regex.is_match(text))))
+    Ok(Some(Value::Bool(context.pattern(&pattern, Kind::Matches)?.is_match(text, context)?)))
 }
 
 /// Text as an expression that matches it: Go's regexp.QuoteMeta.

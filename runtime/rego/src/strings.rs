@@ -1,10 +1,11 @@
 //! `strings.*`, `sprintf`, `indexof_n` and `glob.quote_meta`.
 
 use crate::builtin::Outcome;
+use crate::context::Text;
 use crate::go::printf;
-use crate::operand::{Operands, too_long, too_many};
+use crate::operand::{Operands, too_many};
 use crate::table::{Entry, host};
-use crate::{Context, Value, limit};
+use crate::{Context, Value, limit, weight};
 
 pub(crate) const ENTRIES: &[Entry] = &[
     host("glob.quote_meta", 1, quote_meta),
@@ -16,25 +17,30 @@ pub(crate) const ENTRIES: &[Entry] = &[
     host("strings.split_n", 3, split_n),
 ];
 
-fn sprintf(arguments: &[Value], _: &Context) -> Outcome {
+fn sprintf(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
-    Ok(Some(Value::from(printf::sprintf(operands.text(0)?, operands.array(1)?)?)))
+    Ok(Some(Value::from(printf::sprintf(operands.text(0)?, operands.array(1)?, context)?)))
 }
 
-fn any_prefix_match(arguments: &[Value], _: &Context) -> Outcome {
-    any_match(Operands(arguments), |text, prefix| text.starts_with(prefix))
+fn any_prefix_match(arguments: &[Value], context: &Context) -> Outcome {
+    any_match(Operands(arguments), context, |text, prefix| text.starts_with(prefix))
 }
 
-fn any_suffix_match(arguments: &[Value], _: &Context) -> Outcome {
-    any_match(Operands(arguments), |text, suffix| text.ends_with(suffix))
+fn any_suffix_match(arguments: &[Value], context: &Context) -> Outcome {
+    any_match(Operands(arguments), context, |text, suffix| text.ends_with(suffix))
 }
 
-fn any_match(operands: Operands<'_>, matches: fn(&str, &str) -> bool) -> Outcome {
+fn any_match(operands: Operands<'_>, context: &Context, matches: fn(&str, &str) -> bool) -> Outcome {
     let (texts, bases) = (operands.texts(0)?, operands.texts(1)?);
-    if texts.len().saturating_mul(bases.len()) > limit::STEPS {
-        return Err("too many strings to compare with each other".into());
+    for text in &texts {
+        for base in &bases {
+            context.work((text.len().min(base.len()) / 8).saturating_add(6))?;
+            if matches(text, base) {
+                return Ok(Some(Value::Bool(true)));
+            }
+        }
     }
-    Ok(Some(Value::Bool(texts.iter().any(|text| bases.iter().any(|base| matches(text, base))))))
+    Ok(Some(Value::Bool(false)))
 }
 
 fn count(arguments: &[Value], _: &Context) -> Outcome {
@@ -45,19 +51,21 @@ fn count(arguments: &[Value], _: &Context) -> Outcome {
 }
 
 /// All places of a part in a text, in characters; they may overlap.
-fn indexof_n(arguments: &[Value], _: &Context) -> Outcome {
+fn indexof_n(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
     let (text, part) = (operands.text(0)?, operands.text(1)?);
     let first = part.chars().next().ok_or("empty search character")?;
-    if text.len().saturating_mul(part.len()) > limit::STEPS {
-        return Err("the strings are too long".into());
-    }
     let mut places = Vec::new();
     for (index, (at, c)) in (0_i64..).zip(text.char_indices()) {
-        if c == first && text.get(at..).is_some_and(|rest| rest.starts_with(part)) {
+        if c != first {
+            continue;
+        }
+        context.work((part.len() / 8).saturating_add(6))?;
+        if text.get(at..).is_some_and(|rest| rest.starts_with(part)) {
             if places.len() >= limit::ELEMENTS {
                 return Err(too_many());
             }
+            context.charge(weight::ELEMENT)?;
             places.push(Value::from(index));
         }
     }
@@ -65,7 +73,7 @@ fn indexof_n(arguments: &[Value], _: &Context) -> Outcome {
 }
 
 /// The first parts, or of a negative number the last ones.
-fn split_n(arguments: &[Value], _: &Context) -> Outcome {
+fn split_n(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
     let (text, delimiter, wanted) = (operands.text(0)?, operands.text(1)?, operands.integer(2)?);
     let count = usize::try_from(wanted.unsigned_abs()).unwrap_or(usize::MAX);
@@ -82,23 +90,22 @@ fn split_n(arguments: &[Value], _: &Context) -> Outcome {
         if parts.len() >= limit::ELEMENTS {
             return Err(too_many());
         }
+        context.charge(part.len().saturating_add(2 * weight::ELEMENT + weight::TEXT))?;
+        context.work(100)?;
         parts.push(part);
     }
     let skipped = if wanted < 0 { parts.len().saturating_sub(count) } else { 0 };
     Ok(Some(Value::Array(parts.into_iter().skip(skipped).map(Value::from).collect())))
 }
 
-fn quote_meta(arguments: &[Value], _: &Context) -> Outcome {
+fn quote_meta(arguments: &[Value], context: &Context) -> Outcome {
     let text = Operands(arguments).text(0)?;
-    let mut quoted = String::with_capacity(text.len());
+    let mut quoted = Text::of_call(context);
     for c in text.chars() {
         if matches!(c, '?' | '\\' | '*' | '[' | ']' | '{' | '}') {
-            quoted.push('\\');
+            quoted.push('\\')?;
         }
-        quoted.push(c);
-        if quoted.len() > limit::TEXT_BYTES {
-            return Err(too_long());
-        }
+        quoted.push(c)?;
     }
-    Ok(Some(Value::from(quoted)))
+    Ok(Some(Value::from(quoted.take())))
 }

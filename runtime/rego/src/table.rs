@@ -1,19 +1,21 @@
 //! Every built-in function of OPA 1.22, and who answers it.
 
-use crate::builtin::Outcome;
+use std::collections::BTreeMap;
+
+use crate::builtin::{Builtin, Outcome};
 use crate::{
     Context, Value, cidr, documents, encoding, evaluation, identifiers, limit, numbers, objects, patch, refused,
     regexes, strings, time,
 };
 
-/// A function and its verdict.
+/// A function and its provider.
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
-    pub(crate) verdict: Verdict,
+    pub(crate) provider: Provider,
 }
 
 /// Who answers a function.
-pub(crate) enum Verdict {
+pub(crate) enum Provider {
     /// This crate.
     Host {
         arity: usize,
@@ -23,7 +25,7 @@ pub(crate) enum Verdict {
     },
     /// `opa build` rewrites it, so that no module asks for it.
     Compiler,
-    /// Nobody.
+    /// It is not answered.
     Refused { why: &'static str, instead: &'static str },
 }
 
@@ -39,7 +41,7 @@ pub(crate) const fn differing(
     function: fn(&[Value], &Context) -> Outcome,
     differs: &'static str,
 ) -> Entry {
-    Entry { name, verdict: Verdict::Host { arity, function, differs } }
+    Entry { name, provider: Provider::Host { arity, function, differs } }
 }
 
 /// The entry of a function that is not compiled into the module.
@@ -67,6 +69,11 @@ const FAMILIES: &[&[Entry]] = &[
     refused::ENTRIES,
 ];
 
+/// The functions that this crate answers.
+pub fn answered() -> impl Iterator<Item = Builtin> {
+    entries().filter_map(|entry| crate::builtin(entry.name))
+}
+
 /// The names of all built-in functions of OPA 1.22, those that are compiled into modules included.
 pub fn names() -> impl Iterator<Item = &'static str> {
     entries().map(|entry| entry.name).chain(IN_MODULE)
@@ -74,31 +81,51 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// The page of documentation about them, `docs/rego-builtins.md`.
 pub fn page() -> String {
-    let mut rows: Vec<(&str, String)> = entries().map(|entry| (entry.name, row(&entry.verdict))).collect();
-    rows.extend(IN_MODULE.map(|name| (name, "in the module | ".to_owned())));
+    let named = |is_such: fn(&Provider) -> bool| {
+        sorted(entries().filter(|entry| is_such(&entry.provider)).map(|entry| entry.name).collect())
+    };
+    let hosted = named(|provider| matches!(provider, Provider::Host { .. }));
+    let alike = named(|provider| matches!(provider, Provider::Host { differs: "", .. }));
+    let rewritten = named(|provider| matches!(provider, Provider::Compiler));
+    let refused = named(|provider| matches!(provider, Provider::Refused { .. }));
+    // Functions with one remark are one row, in the order of their first names.
+    let mut remarks: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (row, name) in entries().filter_map(|entry| Some((row(&entry.provider)?, entry.name))) {
+        remarks.entry(row).or_default().push(name);
+    }
+    let mut rows: Vec<(Vec<&str>, String)> = remarks.into_iter().map(|(row, names)| (sorted(names), row)).collect();
     rows.sort_unstable();
-    let rows: String = rows.iter().map(|(name, row)| format!("| `{name}` | {row} |\n")).collect();
-    let count = |is_such: fn(&Verdict) -> bool| entries().filter(|entry| is_such(&entry.verdict)).count();
-    let hosted = count(|verdict| matches!(verdict, Verdict::Host { .. }));
-    let rewritten = count(|verdict| matches!(verdict, Verdict::Compiler));
-    let refused = count(|verdict| matches!(verdict, Verdict::Refused { .. }));
-    let in_module = IN_MODULE.len();
+    let rows: String = rows.iter().map(|(names, row)| format!("| {} | {row} |\n", listed(names))).collect();
     let all = names().count();
     include_str!("page.md")
         .replace("{all}", &all.to_string())
-        .replace("{in_module}", &in_module.to_string())
-        .replace("{hosted}", &hosted.to_string())
-        .replace("{rewritten}", &rewritten.to_string())
-        .replace("{refused}", &refused.to_string())
+        .replace("{in_module}", &IN_MODULE.len().to_string())
+        .replace("{hosted}", &hosted.len().to_string())
+        .replace("{alike}", &alike.len().to_string())
+        .replace("{rewritten}", &rewritten.len().to_string())
+        .replace("{refused}", &refused.len().to_string())
+        .replace("{names_in_module}", &listed(&IN_MODULE))
+        .replace("{names_alike}", &listed(&alike))
+        .replace("{names_rewritten}", &listed(&rewritten))
         .replace("{limits}", &limits())
-        .replace("{rows}", &rows)
+        .replace("{rows}\n", &rows)
 }
 
-fn row(verdict: &Verdict) -> String {
-    match verdict {
-        Verdict::Host { differs, .. } => format!("by the agent | {differs}"),
-        Verdict::Compiler => "by `opa build` | ".to_owned(),
-        Verdict::Refused { why, instead } => format!("**refused** | {} Instead: {instead}.", sentence(why)),
+fn sorted(mut names: Vec<&str>) -> Vec<&str> {
+    names.sort_unstable();
+    names
+}
+
+fn listed(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// A row of the table of functions that need a remark; `None` for the others, which are listed by name.
+fn row(provider: &Provider) -> Option<String> {
+    match provider {
+        Provider::Host { differs: "", .. } | Provider::Compiler => None,
+        Provider::Host { differs, .. } => Some(format!("by the agent | {differs}")),
+        Provider::Refused { why, instead } => Some(format!("**refused** | {} Instead: {instead}.", sentence(why))),
     }
 }
 
@@ -118,8 +145,6 @@ fn limits() -> String {
         ("digits of a number, and its exponent", limit::DIGITS, ""),
         ("a regular expression or a glob", limit::PATTERN_BYTES, "bytes"),
         ("a regular expression, compiled", limit::COMPILED_BYTES, "bytes"),
-        ("text that `regex.find_n`, `regex.replace` and `regex.split` search", limit::SEARCHED_BYTES, "bytes"),
-        ("comparisons of each with each", limit::STEPS, ""),
         ("lines that `print` and `trace` write in one evaluation", limit::LOG_LINES, "lines"),
         ("such a line; the rest is cut off", limit::LOG_LINE_BYTES, "bytes"),
     ];

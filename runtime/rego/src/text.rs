@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 
-use crate::{Number, Value, limit};
+use crate::{Context, Number, Value, limit, weight};
 
 /// Text that is no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +23,7 @@ impl Value {
     ///
     /// Where the text is no value, has something after it, or is nested deeper than [`limit::DEPTH`].
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        Parser { text, offset: 0, form: Form::Rego }.whole()
+        Parser { text, offset: 0, form: Form::Rego, context: None }.whole()
     }
 
     /// Reads JSON: as [`Value::parse`], without sets and with strings alone as keys. Of equal keys the last one counts.
@@ -32,7 +32,17 @@ impl Value {
     ///
     /// As there.
     pub fn from_json(text: &str) -> Result<Self, ParseError> {
-        Parser { text, offset: 0, form: Form::Json }.whole()
+        Parser { text, offset: 0, form: Form::Json, context: None }.whole()
+    }
+
+    /// As [`Value::parse`]; what is read counts as a part of an evaluation.
+    pub(crate) fn parse_in(text: &str, context: &Context) -> Result<Self, ParseError> {
+        Parser { text, offset: 0, form: Form::Rego, context: Some(context) }.whole()
+    }
+
+    /// As [`Value::from_json`]; what is read counts as a part of an evaluation.
+    pub(crate) fn from_json_in(text: &str, context: &Context) -> Result<Self, ParseError> {
+        Parser { text, offset: 0, form: Form::Json, context: Some(context) }.whole()
     }
 }
 
@@ -91,6 +101,11 @@ pub(crate) fn quoted(text: &str, to: &mut impl Write) -> fmt::Result {
     to.write_char('"')
 }
 
+/// Comparisons on the way to a place among this many others.
+fn levels(others: usize) -> usize {
+    usize::try_from(others.checked_ilog2().unwrap_or(0)).unwrap_or(0).saturating_add(1)
+}
+
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     Json,
@@ -101,9 +116,30 @@ struct Parser<'a> {
     text: &'a str,
     offset: usize,
     form: Form,
+    /// The evaluation that it is read in.
+    context: Option<&'a Context>,
 }
 
 impl Parser<'_> {
+    /// Says what comes into being, before it does.
+    fn charge(&self, bytes: usize) -> Result<(), ParseError> {
+        let Some(context) = self.context else { return Ok(()) };
+        let charged = context.charge(bytes).and_then(|()| context.work_on(bytes));
+        charged.map_err(|_| self.error("it takes more than an evaluation may use"))
+    }
+
+    /// Work of finding its place: it is compared with some of the present ones.
+    fn charge_place(&self, weight_before: usize, others: usize) -> Result<(), ParseError> {
+        let Some(context) = self.context else { return Ok(()) };
+        let bytes = weight_before.saturating_sub(context.weight_left()).saturating_add(64);
+        let charged = context.work_on(bytes.saturating_mul(levels(others)));
+        charged.map_err(|_| self.error("it takes more than an evaluation may use"))
+    }
+
+    fn weight_left(&self) -> usize {
+        self.context.map_or(0, Context::weight_left)
+    }
+
     fn whole(mut self) -> Result<Value, ParseError> {
         let value = self.value(0)?;
         self.blank();
@@ -131,6 +167,7 @@ impl Parser<'_> {
             Some(b'[') => self.array(depth),
             Some(b'{') => self.braces(depth),
             Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b'.') if self.form == Form::Rego => self.number(),
             Some(_) => Err(self.error("no value begins like this")),
             None => Err(self.error("a value is missing")),
         }
@@ -143,6 +180,7 @@ impl Parser<'_> {
             return Ok(Value::Array(elements));
         }
         loop {
+            self.charge(weight::ELEMENT)?;
             elements.push(self.value(depth + 1)?);
             if self.took(b']') {
                 return Ok(Value::Array(elements));
@@ -151,7 +189,7 @@ impl Parser<'_> {
         }
     }
 
-    /// An object or a set: the first separator tells which.
+    /// An object or a set: the first separator decides.
     fn braces(&mut self, depth: usize) -> Result<Value, ParseError> {
         self.skip();
         if self.took(b'}') {
@@ -164,12 +202,16 @@ impl Parser<'_> {
         if self.form == Form::Json {
             self.expect(b':', "`:` is missing")?;
         }
+        self.charge(weight::object(1))?;
         let mut pairs = BTreeMap::from([(first, self.value(depth + 1)?)]);
         while !self.took(b'}') {
             self.expect(b',', "`,` or `}` is missing")?;
+            let before = self.weight_left();
             let key = self.key(depth)?;
+            self.charge_place(before, pairs.len())?;
             self.expect(b':', "`:` is missing")?;
             let value = self.value(depth + 1)?;
+            self.charge(weight::one_more(pairs.len(), weight::object))?;
             pairs.insert(key, value);
         }
         Ok(Value::Object(pairs))
@@ -184,10 +226,15 @@ impl Parser<'_> {
     }
 
     fn rest_of_set(&mut self, first: Value, depth: usize) -> Result<Value, ParseError> {
+        self.charge(weight::set(1))?;
         let mut elements = BTreeSet::from([first]);
         while !self.took(b'}') {
             self.expect(b',', "`,`, `:` or `}` is missing")?;
-            elements.insert(self.value(depth + 1)?);
+            let before = self.weight_left();
+            let element = self.value(depth + 1)?;
+            self.charge_place(before, elements.len())?;
+            self.charge(weight::one_more(elements.len(), weight::set))?;
+            elements.insert(element);
         }
         Ok(Value::Set(elements))
     }
@@ -196,8 +243,9 @@ impl Parser<'_> {
         let rest = self.rest();
         let length =
             rest.bytes().take_while(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E')).count();
-        let number =
-            rest.get(..length).and_then(Number::parse).ok_or_else(|| self.error("not a number, or too long a one"))?;
+        self.charge(length)?;
+        let parse = if self.form == Form::Json { Number::parse } else { Number::parse_source };
+        let number = rest.get(..length).and_then(parse).ok_or_else(|| self.error("not a number, or too long a one"))?;
         self.offset += length;
         Ok(Value::Number(number))
     }
@@ -209,6 +257,8 @@ impl Parser<'_> {
             let rest = self.rest();
             let plain =
                 rest.find(|c: char| c == '"' || c == '\\' || c < ' ').ok_or_else(|| self.error("`\"` is missing"))?;
+            // A text that has an escape in it grows by doubling.
+            self.charge(if text.is_empty() { plain + weight::TEXT } else { plain * 2 + 2 })?;
             text.push_str(rest.get(..plain).unwrap_or_default());
             self.offset += plain;
             match self.peek() {

@@ -6,12 +6,13 @@ use jiff::civil::Date;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{Timestamp, tz};
 
-use crate::builtin::{Fault, Outcome};
+use crate::builtin::{Fault, Outcome, excerpt};
+use crate::context::Text;
 use crate::go::layout::{self, Chunk, MONTHS, OffsetForm, WEEKDAYS};
 use crate::go::parse::parse;
-use crate::operand::{Operands, too_long};
+use crate::operand::Operands;
 use crate::table::{Entry, differing, host};
-use crate::{Context, Number, Value, limit};
+use crate::{Context, Number, Value};
 
 pub(crate) const ENTRIES: &[Entry] = &[
     differing("time.add_date", 4, add_date, NO_LOCAL),
@@ -31,6 +32,9 @@ const SECOND: i64 = 1_000_000_000;
 
 const DAY: i64 = 86_400;
 
+/// Work of finding a time zone, and what holds in it at a time.
+const ZONE: usize = 4_000;
+
 /// Time zones as they were when this was built: no node's files are asked.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
@@ -48,7 +52,8 @@ struct Moment {
 
 impl Moment {
     /// Reads `ns`, `[ns, zone]` or `[ns, zone, layout]`.
-    fn read(operands: Operands<'_>, position: usize) -> Result<Self, Fault> {
+    fn read(operands: Operands<'_>, position: usize, context: &Context) -> Result<Self, Fault> {
+        context.work(ZONE)?;
         let wrong = || operands.wrong(position, "either number (ns) or [number (ns), string (tz)]");
         let (number, zone, layout) = match operands.any(position)? {
             Value::Number(number) => (number, "", ""),
@@ -66,6 +71,7 @@ impl Moment {
             "" | "UTC" => TimeZone::UTC,
             name => zone_named(name)?,
         };
+        context.work(number.text_bytes().saturating_mul(256))?;
         let nanoseconds = whole(number).ok_or("timestamp too big")?;
         let offset = offset_at(&zone, nanoseconds.div_euclid(SECOND));
         let seconds = nanoseconds.div_euclid(SECOND) + offset;
@@ -109,7 +115,7 @@ fn date_of(days: i64) -> Option<Date> {
 }
 
 fn zone_named(name: &str) -> Result<TimeZone, Fault> {
-    let unknown = || Fault::from(format!("unknown time zone {name}"));
+    let unknown = || Fault::from(format!("unknown time zone {}", excerpt(name)));
     let zone = ZONES.get(name).map_err(|_| unknown())?;
     // Names are found whatever their case; Go wants them as they are written.
     if zone.iana_name() == Some(name) { Ok(zone) } else { Err(unknown()) }
@@ -136,26 +142,26 @@ fn in_range(nanoseconds: i128) -> Outcome {
     }
 }
 
-fn date(arguments: &[Value], _: &Context) -> Outcome {
-    let moment = Moment::read(Operands(arguments), 0)?;
+fn date(arguments: &[Value], context: &Context) -> Outcome {
+    let moment = Moment::read(Operands(arguments), 0, context)?;
     let date = moment.date;
     Ok(Some(Value::Array(
         [date.year().into(), date.month().into(), date.day().into()].map(|field: i64| Value::from(field)).to_vec(),
     )))
 }
 
-fn clock(arguments: &[Value], _: &Context) -> Outcome {
-    let moment = Moment::read(Operands(arguments), 0)?;
+fn clock(arguments: &[Value], context: &Context) -> Outcome {
+    let moment = Moment::read(Operands(arguments), 0, context)?;
     Ok(Some(Value::Array([moment.hour(), moment.minute(), moment.second()].map(Value::from).to_vec())))
 }
 
-fn weekday(arguments: &[Value], _: &Context) -> Outcome {
-    Ok(Some(Value::from(Moment::read(Operands(arguments), 0)?.weekday())))
+fn weekday(arguments: &[Value], context: &Context) -> Outcome {
+    Ok(Some(Value::from(Moment::read(Operands(arguments), 0, context)?.weekday())))
 }
 
-fn add_date(arguments: &[Value], _: &Context) -> Outcome {
+fn add_date(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
-    let moment = Moment::read(operands, 0)?;
+    let moment = Moment::read(operands, 0, context)?;
     let outside = || Fault::from("time outside of valid range");
     let add = |one: i64, other: i64| one.checked_add(other).ok_or_else(outside);
     let year = add(moment.date.year().into(), operands.integer(1)?)?;
@@ -175,13 +181,13 @@ fn add_date(arguments: &[Value], _: &Context) -> Outcome {
     in_range(i128::from(seconds) * i128::from(SECOND) + i128::from(moment.nanoseconds.rem_euclid(SECOND)))
 }
 
-fn diff(arguments: &[Value], _: &Context) -> Outcome {
+fn diff(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
-    let (one, mut other) = (Moment::read(operands, 0)?, Moment::read(operands, 1)?);
+    let (one, mut other) = (Moment::read(operands, 0, context)?, Moment::read(operands, 1, context)?);
     if one.zone != other.zone {
         let zone = one.zone.iana_name().unwrap_or_default();
         let other_in_zone = Value::Array(vec![Value::from(other.nanoseconds), Value::from(zone)]);
-        other = Moment::read(Operands(&[other_in_zone]), 0)?;
+        other = Moment::read(Operands(&[other_in_zone]), 0, context)?;
     }
     let (from, to) = if one.nanoseconds > other.nanoseconds { (other, one) } else { (one, other) };
     let mut years = i64::from(to.date.year()) - i64::from(from.date.year());
@@ -214,43 +220,44 @@ fn diff(arguments: &[Value], _: &Context) -> Outcome {
     Ok(Some(Value::Array([years, months, days, hours, minutes, seconds].map(Value::from).to_vec())))
 }
 
-fn parse_ns(arguments: &[Value], _: &Context) -> Outcome {
+fn parse_ns(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
-    in_range(parse(layout::named(operands.text(0)?), operands.text(1)?)?)
+    let layout = layout::named(operands.text(0)?);
+    context.work(layout.len().saturating_mul(2 * layout::WORK))?;
+    in_range(parse(layout, operands.text(1)?)?)
 }
 
 fn parse_rfc3339_ns(arguments: &[Value], _: &Context) -> Outcome {
     in_range(parse(layout::RFC3339, Operands(arguments).text(0)?)?)
 }
 
-fn format(arguments: &[Value], _: &Context) -> Outcome {
-    let moment = Moment::read(Operands(arguments), 0)?;
+fn format(arguments: &[Value], context: &Context) -> Outcome {
+    let moment = Moment::read(Operands(arguments), 0, context)?;
     let mut rest = match moment.layout.as_str() {
         "" => layout::RFC3339_NANO,
         layout => layout::named(layout),
     };
-    let mut text = String::new();
+    context.work(rest.len().saturating_mul(layout::WORK))?;
+    let mut text = Text::of_call(context);
     loop {
         let (prefix, chunk, suffix) = layout::next(rest);
-        text.push_str(prefix);
+        text.push_str(prefix)?;
         let Some(chunk) = chunk else { break };
-        moment.write(chunk, &mut text);
-        if text.len() > limit::TEXT_BYTES {
-            return Err(too_long());
-        }
+        context.work(200)?;
+        text.push_str(&moment.written(chunk))?;
         rest = suffix;
     }
-    Ok(Some(Value::from(text)))
+    Ok(Some(Value::from(text.take())))
 }
 
 impl Moment {
-    fn write(&self, chunk: Chunk, to: &mut String) {
+    fn written(&self, chunk: Chunk) -> String {
         let date = self.date;
         let month =
             usize::try_from(date.month() - 1).ok().and_then(|index| MONTHS.get(index)).copied().unwrap_or_default();
         let hour12 = (self.hour() + 11) % 12 + 1;
         let is_morning = self.hour() < 12;
-        let part = match chunk {
+        match chunk {
             Chunk::Year => format!("{:02}", date.year().unsigned_abs() % 100),
             Chunk::LongYear => format!("{:04}", date.year()),
             Chunk::Month => short(month),
@@ -281,8 +288,7 @@ impl Moment {
                 let fraction = self.fraction(digits, separator);
                 fraction.trim_end_matches('0').trim_end_matches(separator).to_owned()
             }
-        };
-        to.push_str(&part);
+        }
     }
 
     fn zone_name(&self) -> String {

@@ -1,71 +1,90 @@
 //! `yaml.*`: read by serde-saphyr, written as go-yaml does.
 
-use std::collections::BTreeMap;
-
 use serde_saphyr::options::DuplicateKeyPolicy;
 
-use crate::builtin::{Fault, Outcome};
+use crate::builtin::{Fault, Outcome, excerpt};
+use crate::context::Text;
+use crate::documents::{by_text, key_json};
 use crate::go::float;
-use crate::operand::{Operands, too_long};
+use crate::operand::Operands;
 use crate::{Context, Value, limit};
 
-pub(crate) fn is_valid(arguments: &[Value], _: &Context) -> Outcome {
+pub(crate) fn is_valid(arguments: &[Value], context: &Context) -> Outcome {
     let text = Operands(arguments).any(0)?.as_str();
-    Ok(Some(Value::Bool(text.is_some_and(|text| read(text).is_ok()))))
+    Ok(Some(Value::Bool(text.is_some_and(|text| read(text, context).is_ok()))))
 }
 
-pub(crate) fn unmarshal(arguments: &[Value], _: &Context) -> Outcome {
-    read(Operands(arguments).text(0)?).map(Some)
+pub(crate) fn unmarshal(arguments: &[Value], context: &Context) -> Outcome {
+    read(Operands(arguments).text(0)?, context).map(Some)
 }
 
-pub(crate) fn marshal(arguments: &[Value], _: &Context) -> Outcome {
-    let mut text = String::new();
+pub(crate) fn marshal(arguments: &[Value], context: &Context) -> Outcome {
+    let mut text = Text::of_call(context);
     block(Operands(arguments).any(0)?, 0, &mut text)?;
-    Ok(Some(Value::from(text)))
+    Ok(Some(Value::from(text.take())))
 }
+
+/// Work of reading a byte.
+const READ: usize = 120;
+
+/// What aliases may stand for: events, and bytes of what they name.
+const REPLAYED: usize = 4_096;
 
 /// The first document of a text; all of it has to be YAML.
-fn read(text: &str) -> Result<Value, Fault> {
+fn read(text: &str, context: &Context) -> Result<Value, Fault> {
+    context.work(text.len().saturating_mul(READ).saturating_add(5_000))?;
+    if text.contains('*') {
+        context.work(REPLAYED * 300)?;
+    }
+    // An element, or a pair, weighs most where it is alone in its collection.
+    let nodes = (context.weight_left() / 2 / 720).min(limit::ELEMENTS).min(text.len().saturating_add(REPLAYED));
+    context.charge(text.len().saturating_mul(4))?;
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_depth: limit::DEPTH / 2,
-            max_nodes: limit::ELEMENTS,
+            max_nodes: nodes,
             max_events: limit::ELEMENTS * 4,
             max_total_scalar_bytes: limit::TEXT_BYTES,
+            max_documents: 1_024,
+            max_aliases: 1_024,
+            max_anchors: 1_024,
+            max_recorded_anchor_events: REPLAYED,
+            max_recorded_anchor_bytes: REPLAYED,
         },
         duplicate_keys: DuplicateKeyPolicy::LastWins,
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: limit::ELEMENTS },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: REPLAYED },
         strict_booleans: true,
         legacy_octal_numbers: true,
         with_snippet: false,
     };
-    let documents: Vec<Value> =
-        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| error.to_string())?;
+    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
+        .map_err(|error| excerpt(&error.to_string()).to_owned())?;
     Ok(documents.into_iter().next().unwrap_or(Value::Null))
 }
 
 /// Writes a value where a line begins, or behind `- `; with a line feed at its end.
-fn block(value: &Value, indent: usize, to: &mut String) -> Result<(), Fault> {
-    if to.len().saturating_add(indent) > limit::TEXT_BYTES {
-        return Err(too_long());
-    }
+fn block(value: &Value, indent: usize, to: &mut Text<'_>) -> Result<(), Fault> {
     match value {
         Value::Object(pairs) if !pairs.is_empty() => {
-            let text = |key: &Value| key.as_str().map_or_else(|| key.to_json(), str::to_owned);
-            let pairs: BTreeMap<String, &Value> = pairs.iter().map(|(key, value)| (text(key), value)).collect();
+            let context = to.context();
+            let text = |key: &Value| match key {
+                Value::String(text) => Ok(text.clone()),
+                other => key_json(other, context),
+            };
+            let pairs = by_text(pairs, context, text)?;
             for (index, (key, value)) in pairs.into_iter().enumerate() {
                 if index > 0 {
-                    to.push_str(&" ".repeat(indent));
+                    to.push_times(" ", indent)?;
                 }
-                to.push_str(&key_text(&key));
-                to.push(':');
+                one_line(&key, to)?;
+                to.push(':')?;
                 if is_nested(value) {
                     let indent = indent.saturating_add(2);
-                    to.push('\n');
-                    to.push_str(&" ".repeat(indent));
+                    to.push('\n')?;
+                    to.push_times(" ", indent)?;
                     block(value, indent, to)?;
                 } else {
-                    to.push(' ');
+                    to.push(' ')?;
                     block(value, indent, to)?;
                 }
             }
@@ -73,8 +92,8 @@ fn block(value: &Value, indent: usize, to: &mut String) -> Result<(), Fault> {
         Value::Array(elements) if !elements.is_empty() => list(elements, indent, to)?,
         Value::Set(elements) if !elements.is_empty() => list(elements, indent, to)?,
         scalar => {
-            to.push_str(&scalar_text(scalar, indent));
-            to.push('\n');
+            write_scalar(scalar, indent, to)?;
+            to.push('\n')?;
         }
     }
     Ok(())
@@ -90,38 +109,50 @@ fn is_nested(value: &Value) -> bool {
     }
 }
 
-fn list<'a>(elements: impl IntoIterator<Item = &'a Value>, indent: usize, to: &mut String) -> Result<(), Fault> {
+fn list<'a>(elements: impl IntoIterator<Item = &'a Value>, indent: usize, to: &mut Text<'_>) -> Result<(), Fault> {
     for (index, element) in elements.into_iter().enumerate() {
         if index > 0 {
-            to.push_str(&" ".repeat(indent));
+            to.push_times(" ", indent)?;
         }
-        to.push_str("- ");
+        to.push_str("- ")?;
         block(element, indent.saturating_add(2), to)?;
     }
     Ok(())
 }
 
-fn scalar_text(value: &Value, indent: usize) -> String {
+fn write_scalar(value: &Value, indent: usize, to: &mut Text<'_>) -> Result<(), Fault> {
     match value {
-        Value::Object(_) => "{}".to_owned(),
-        Value::Array(_) | Value::Set(_) => "[]".to_owned(),
-        Value::Null | Value::Bool(_) => value.to_string(),
+        Value::Object(_) => to.push_str("{}"),
+        Value::Array(_) | Value::Set(_) => to.push_str("[]"),
+        Value::Null | Value::Bool(_) => to.push_str(&value.to_string()),
         Value::Number(number) => match number.to_string() {
-            text if text.parse::<i64>().is_ok() || text.parse::<u64>().is_ok() => text,
+            text if text.parse::<i64>().is_ok() || text.parse::<u64>().is_ok() => to.push_str(&text),
             // Go reads what is no integer of 64 bits as a float.
-            _ => float::format(number.as_f64(), 'g', None),
+            text => {
+                to.context().work(text.len().saturating_mul(20).saturating_add(1_000))?;
+                to.push_str(&float::format(number.as_f64(), 'g', None))
+            }
         },
-        Value::String(text) if text.contains('\n') && can_be_block(text) => literal(text, indent),
-        Value::String(text) => key_text(text),
+        Value::String(text) if text.contains('\n') && can_be_block(text) => literal(text, indent, to),
+        Value::String(text) => one_line(text, to),
     }
 }
 
 /// A string of one line: bare, in single quotes where it would be taken for structure, else in double quotes.
-fn key_text(text: &str) -> String {
+fn one_line(text: &str, to: &mut Text<'_>) -> Result<(), Fault> {
+    to.context().work_on(text.len().saturating_mul(8).saturating_add(100))?;
     if is_ambiguous(text) || !text.chars().all(is_printable) {
-        return double_quoted(text);
+        return double_quoted(text, to);
     }
-    if is_structure(text) { format!("'{}'", text.replace('\'', "''")) } else { text.to_owned() }
+    if !is_structure(text) {
+        return to.push_str(text);
+    }
+    to.push('\'')?;
+    for (index, part) in text.split('\'').enumerate() {
+        to.push_str(if index > 0 { "''" } else { "" })?;
+        to.push_str(part)?;
+    }
+    to.push('\'')
 }
 
 /// What go-yaml writes as it is; breaks of lines other than the line feed are left out.
@@ -190,37 +221,43 @@ fn can_be_block(text: &str) -> bool {
 }
 
 /// A block of lines, with a sign that says what becomes of the line feeds at its end.
-fn literal(text: &str, indent: usize) -> String {
+fn literal(text: &str, indent: usize, to: &mut Text<'_>) -> Result<(), Fault> {
     let chomping = match text.strip_suffix('\n') {
         None => "-",
         Some(rest) if rest.ends_with('\n') || rest.is_empty() => "+",
         Some(_) => "",
     };
-    let margin = " ".repeat(indent.max(2));
-    let lines = text.strip_suffix('\n').unwrap_or(text).split('\n');
-    let lines = lines.map(|line| if line.is_empty() { String::new() } else { format!("{margin}{line}") });
-    format!("|{chomping}\n{}", lines.collect::<Vec<_>>().join("\n"))
+    to.push_str("|")?;
+    to.push_str(chomping)?;
+    for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
+        to.push('\n')?;
+        if !line.is_empty() {
+            to.push_times(" ", indent.max(2))?;
+            to.push_str(line)?;
+        }
+    }
+    Ok(())
 }
 
-fn double_quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
+fn double_quoted(text: &str, quoted: &mut Text<'_>) -> Result<(), Fault> {
+    quoted.push('"')?;
     for c in text.chars() {
         match c {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\0' => quoted.push_str("\\0"),
-            '\u{7}' => quoted.push_str("\\a"),
-            '\u{8}' => quoted.push_str("\\b"),
-            '\t' => quoted.push_str("\\t"),
-            '\n' => quoted.push_str("\\n"),
-            '\u{b}' => quoted.push_str("\\v"),
-            '\u{c}' => quoted.push_str("\\f"),
-            '\r' => quoted.push_str("\\r"),
-            '\u{1b}' => quoted.push_str("\\e"),
-            '\u{85}' => quoted.push_str("\\N"),
-            '\u{2028}' => quoted.push_str("\\L"),
-            '\u{2029}' => quoted.push_str("\\P"),
-            c if is_printable(c) => quoted.push(c),
+            '"' => quoted.push_str("\\\"")?,
+            '\\' => quoted.push_str("\\\\")?,
+            '\0' => quoted.push_str("\\0")?,
+            '\u{7}' => quoted.push_str("\\a")?,
+            '\u{8}' => quoted.push_str("\\b")?,
+            '\t' => quoted.push_str("\\t")?,
+            '\n' => quoted.push_str("\\n")?,
+            '\u{b}' => quoted.push_str("\\v")?,
+            '\u{c}' => quoted.push_str("\\f")?,
+            '\r' => quoted.push_str("\\r")?,
+            '\u{1b}' => quoted.push_str("\\e")?,
+            '\u{85}' => quoted.push_str("\\N")?,
+            '\u{2028}' => quoted.push_str("\\L")?,
+            '\u{2029}' => quoted.push_str("\\P")?,
+            c if is_printable(c) => quoted.push(c)?,
             c => {
                 let code = u32::from(c);
                 let escaped = match code {
@@ -228,10 +265,9 @@ fn double_quoted(text: &str) -> String {
                     0x100..=0xffff => format!("\\u{code:04X}"),
                     _ => format!("\\U{code:08X}"),
                 };
-                quoted.push_str(&escaped);
+                quoted.push_str(&escaped)?;
             }
         }
     }
-    quoted.push('"');
-    quoted
+    quoted.push('"')
 }

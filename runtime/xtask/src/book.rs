@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::workspace::{self, Workspace};
-use crate::{command, crates, place};
+use crate::{command, crates, state_dir};
 
 /// Where links that lead out of the book go.
 const REPOSITORY: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/");
@@ -21,7 +21,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let program = program(workspace)?;
     command::heading("the book");
     let (source, site) = (workspace.target().join("book-source"), workspace.target().join("book"));
-    place::remove(&source)?;
+    state_dir::remove(&source)?;
     copy(&workspace.root().join("docs"), &source, 1)?;
     command::run(Command::new(program).arg("build").arg(&source).arg("--dest-dir").arg(&site))?;
     println!("    {}", site.join("index.html").display());
@@ -37,7 +37,7 @@ fn program(workspace: &Workspace) -> Result<PathBuf> {
         return Ok(program);
     }
     command::heading("installing mdBook (it is compiled, which takes some minutes; once a machine)");
-    crates::install(workspace, NAME, &cache)?;
+    crates::install(workspace, NAME, &cache, crates::Optimized::ALittle)?;
     Ok(cached)
 }
 

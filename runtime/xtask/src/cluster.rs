@@ -1,27 +1,27 @@
 //! A real cluster for tests, on this machine: etcd, kube-apiserver, kube-controller-manager and kube-scheduler; with `--node` also
 //! containerd and a kubelet, so that pods run in cgroups that a kubelet made.
 //!
-//! [`programs`] gets and builds what is run, [`place`] says where everything lies, [`config`] writes the files that it is run
+//! [`programs`] gets and builds what is run, [`choices`] says where everything lies, [`config`] writes the files that it is run
 //! with, [`component`] knows the command lines, [`up`] and [`down`] are the order in which the processes are started and ended,
-//! and [`traces`] puts back what a node changes outside of its folder.
+//! and [`undo`] puts back what a node changes outside of its folder.
 //!
 //! One node at a time: its name, its cgroup and its address are fixed, so that tests can rely on them.
 //!
-//! What such a cluster lacks: DNS and a kube-proxy, so the only service that has somebody behind its address is `kubernetes`, and
+//! What such a cluster lacks: DNS and a kube-proxy, so the only service with a working address is `kubernetes`, and
 //! it only for pods on the host's network; and a registry, so images are imported (`ctr images import`) and pods say
 //! `imagePullPolicy: Never`. Everything else is real: admission, RBAC and the Node authorizer, service accounts with tokens, owner
 //! references, DaemonSets.
 
+mod choices;
 mod component;
 mod config;
 mod down;
 mod download;
 mod images;
 mod kubernetes;
-mod place;
 mod programs;
 mod status;
-mod traces;
+mod undo;
 mod up;
 
 use std::ffi::OsStr;
@@ -30,11 +30,11 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 
-use crate::privilege::Privilege;
+use crate::root::RootAccess;
 use crate::workspace::{Workspace, this_program};
 
+pub(crate) use choices::StateDir;
 use component::Component;
-pub(crate) use place::Place;
 pub(crate) use programs::Programs;
 
 /// What can be done with the cluster.
@@ -104,7 +104,7 @@ pub(crate) fn run(workspace: &Workspace, verb: &Verb) -> Result<ExitCode> {
         Verb::Down(folder) | Verb::Import { folder, .. } | Verb::Status(folder) | Verb::Logs(folder) => folder,
         Verb::Stop(one) | Verb::Start(one) => &one.folder,
     };
-    let place = Place::at(folder.dir.clone().unwrap_or_else(|| default_dir(workspace)))?;
+    let state = StateDir::at(folder.dir.clone().unwrap_or_else(|| default_dir(workspace)))?;
     if let Verb::Up(up) = verb {
         // As the one who asked: what is built is theirs.
         Programs::build(workspace)?;
@@ -112,26 +112,26 @@ pub(crate) fn run(workspace: &Workspace, verb: &Verb) -> Result<ExitCode> {
             crate::build(workspace)?;
         }
     }
-    if needs_root(verb, &place) && Privilege::here() != Privilege::Root {
+    if needs_root(verb, &state) && RootAccess::here() != RootAccess::Root {
         return again_as_root();
     }
     let programs = || Programs::find(workspace);
     match verb {
         Verb::Build => {}
-        Verb::Up(up) => up::run(workspace, &place, &programs()?, up)?,
-        Verb::Down(_) => down::run(&place)?,
-        Verb::Stop(one) => up::stop(&place, one.component)?,
-        Verb::Start(one) => up::start(&place, &programs()?, one.component)?,
+        Verb::Up(up) => up::run(workspace, &state, &programs()?, up)?,
+        Verb::Down(_) => down::run(&state)?,
+        Verb::Stop(one) => up::stop(&state, one.component)?,
+        Verb::Start(one) => up::start(&state, &programs()?, one.component)?,
         Verb::Import { file, .. } => images::import(&programs()?, file)?,
-        Verb::Logs(_) => status::tails(&place, 40),
-        Verb::Status(_) => return status::run(&place),
+        Verb::Logs(_) => status::tails(&state, 40),
+        Verb::Status(_) => return status::run(&state),
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Whether something is there of a cluster whose folder was not named, or of a node.
 pub(crate) fn is_left(workspace: &Workspace) -> bool {
-    default_dir(workspace).exists() || traces::owner().is_ok_and(|owner| owner.is_some())
+    default_dir(workspace).exists() || undo::owner().is_ok_and(|owner| owner.is_some())
 }
 
 /// Where a cluster lies whose folder was not named.
@@ -140,10 +140,10 @@ pub(crate) fn default_dir(workspace: &Workspace) -> PathBuf {
 }
 
 /// A node needs root, and so does everything about a cluster that root started.
-fn needs_root(verb: &Verb, place: &Place) -> bool {
+fn needs_root(verb: &Verb, state: &StateDir) -> bool {
     use std::os::unix::fs::MetadataExt;
     let wants_node = matches!(verb, Verb::Up(Up { node: true, .. }));
-    wants_node || std::fs::metadata(place.dir()).is_ok_and(|metadata| metadata.uid() == 0)
+    wants_node || std::fs::metadata(state.dir()).is_ok_and(|metadata| metadata.uid() == 0)
 }
 
 /// Set for the command that is run once more as root: what root would build would be root's.
@@ -156,7 +156,7 @@ fn again_as_root() -> Result<ExitCode> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // The cache is the asker's: root finds there what was built.
     let variables: [(&str, &OsStr); 3] = [("HOME", &home), ("PATH", &path), (AS_ROOT, "1".as_ref())];
-    let Some(mut command) = Privilege::here().command(program, &variables) else {
+    let Some(mut command) = RootAccess::here().command(program, &variables) else {
         anyhow::bail!("a node needs root: run this as root or allow `sudo` without a password");
     };
     let command: &mut Command = command.args(std::env::args_os().skip(1));

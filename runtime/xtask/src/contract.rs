@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_is_told_with_its_grant_functions_and_units() {
+    fn an_interface_is_listed_with_its_grant_functions_and_units() {
         let made = reference(
             "package a:b@0.1.0;\n/// Reads it.\ninterface gauge {\n/// One.\nrecord sample {\n/// How long.\nwait-usec: option<u64>,\n}\n\
              /// All.\nread: func(first: u32) -> list<sample>;\n}\n\

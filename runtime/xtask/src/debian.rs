@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::privilege::Privilege;
+use crate::root::RootAccess;
 use crate::{command, setup, workspace};
 
 /// A package, a folder in it, and the program there.
@@ -52,7 +52,7 @@ pub(crate) fn find(cache: &Path, package: &str, folder: &str, prefix: &str) -> O
 
 /// apt's lists, where they can be had: a fresh machine has none.
 pub(crate) fn fetch_lists() {
-    if let Some(mut update) = Privilege::here().command("apt-get", &[])
+    if let Some(mut update) = RootAccess::here().command("apt-get", &[])
         && let Err(error) = command::patient(update.args(setup::APT).args(["update", "-q"]))
     {
         println!("    {error}");

@@ -3,15 +3,15 @@
 //! [`cgroup`] plays the kubelet, [`server`] the container, [`load`] its visitors and [`agent`] starts the product;
 //! [`measure`] looks on, [`report`] and [`plot`] tell. Where no cgroups can be made, [`recorded`] tells the same story.
 
-mod agent;
-mod cgroup;
-mod load;
-mod measure;
+pub(crate) mod agent;
+pub(crate) mod cgroup;
+pub(crate) mod load;
+pub(crate) mod measure;
 pub(crate) mod pages;
 mod plot;
 mod recorded;
 mod report;
-mod server;
+pub(crate) mod server;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::command;
 use crate::interrupt::Interrupt;
 use crate::setup::{self, Purpose};
 use crate::workspace::Workspace;
+use crate::{command, modules};
 use agent::Agent;
 use cgroup::Groups;
 use measure::Phase;
@@ -74,7 +74,7 @@ enum Act {
 /// When something cannot be built or started, or the run is interrupted. Whatever it made is gone then, too.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if !args.no_build {
-        crate::build(workspace)?;
+        build(workspace)?;
     }
     if args.only != Some(Act::Pages) {
         let shown = burst(workspace, args)?;
@@ -83,6 +83,20 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         }
     }
     pages::run(workspace)
+}
+
+/// The modules that the acts play.
+const MODULES: [&str; 2] = ["cpu-burst", "memory-locality"];
+
+/// The agent and these modules, and nothing else. What it is compiled of has the features that the whole workspace gives it, by
+/// `runtime/features`: `make build` and `make test` compile none of it again.
+fn build(workspace: &Workspace) -> Result<()> {
+    setup::install(workspace, &[Purpose::Build])?;
+    modules::build_some(workspace, &MODULES)?;
+    command::heading("the agent");
+    command::run(workspace.cargo().args(["build", "--release", "--package", "qosm"]))?;
+    println!("    {}", workspace.binary().display());
+    Ok(())
 }
 
 /// The first act: the real run or the recorded one.
@@ -99,7 +113,7 @@ fn burst(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let interrupt = Interrupt::listen()?;
-    let groups = match Groups::make(agent::UID, agent::CONTAINER) {
+    let groups = match Groups::make(&[agent::WEB]) {
         Ok(groups) => groups,
         Err(error) => {
             recorded::run(workspace, &format!("{error:#}"))?;
@@ -112,22 +126,23 @@ fn burst(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 
 /// The real run. The order of the values decides what ends first: the agent, the server, then the groups.
 fn real(workspace: &Workspace, args: &Args, groups: Groups, interrupt: &Interrupt) -> Result<ExitCode> {
+    let web = groups.container(agent::WEB);
     let folder = workspace.target().join("demo");
     fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
     let quota = Duration::from_millis(u64::from(LIMIT_MILLI) / 10);
     let limit = format!("0.{} CPUs", LIMIT_MILLI / 100);
 
     println!("\n1. A container: cgroups of a pod `{}` in {}, as the kubelet makes them.", agent::POD, groups.version());
-    println!("     {}", groups.container().display());
+    println!("     {}", web.folder().display());
     println!("2. A server in it: Apache, which compresses a page for every visitor.");
-    let server = Server::start(&groups, interrupt)?;
+    let server = Server::start(&web, interrupt)?;
     let rate_for = |cost: Duration| UTILISATION * f64::from(LIMIT_MILLI) / 1000.0 / cost.as_secs_f64().max(1e-6);
     // Pages that are made at the same time cost more than one alone, so the cost that counts is taken under the load itself.
-    let alone = server.calibrate(&groups)?;
-    let cost = measure::rehearse(rate_for(alone), server.address(), &groups, interrupt)?;
+    let alone = server.calibrate(&web)?;
+    let cost = measure::calibrate(rate_for(alone), server.address(), &web, interrupt)?;
     let rate = rate_for(cost);
     println!("     One page costs {:.1} ms of CPU time here.", cost.as_secs_f64() * 1000.0);
-    groups.limit(quota)?;
+    web.limit(quota)?;
     println!(
         "3. A limit of {limit}, which is {} ms in every 100 ms, and a load of {rate:.1} visitors a second. On average they need\n   \
          {:.0} % of the limit. But they come when they like, and when four of them meet, their pages need more than the\n   \
@@ -138,15 +153,22 @@ fn real(workspace: &Workspace, args: &Args, groups: Groups, interrupt: &Interrup
     );
     println!("4. The agent: qosm with its module `cpu-burst`, and the pod's manifest in a folder.");
     let log = folder.join("agent.log");
-    let mut agent = Agent::start(workspace, &groups, &log, LIMIT_MILLI, interrupt)?;
+    let mut agent = {
+        let start = agent::Start {
+            config_map: agent::CONFIG_MAP,
+            manifests: &[(agent::MANIFEST, agent::manifest("none", LIMIT_MILLI))],
+            agent_config: r#"{"policies": [{"name": "cpu-burst"}]}"#,
+            pod: agent::POD,
+        };
+        Agent::start(workspace, &groups, &log, &start, interrupt)?
+    };
     println!("     It runs, and its log is {}.", log.display());
 
     let whole = Duration::from_secs(2 * (args.seconds + measure::SETTLE) + 1);
     let recorder = args.record.as_deref().map(|file| agent.record(file, whole)).transpose()?;
 
-    let phase = |policy, agent: &mut Agent| {
-        measure::run(policy, rate, args.seconds, server.address(), &groups, agent, interrupt)
-    };
+    let phase =
+        |policy, agent: &mut Agent| measure::run(policy, rate, args.seconds, server.address(), &web, agent, interrupt);
     println!(
         "\nFirst with the annotation koordinator.sh/cpuBurst: {{\"policy\": \"none\"}}: the agent leaves the container alone."
     );
@@ -187,7 +209,7 @@ fn real(workspace: &Workspace, args: &Args, groups: Groups, interrupt: &Interrup
     }
 
     agent.stop()?;
-    let left = groups.sample()?;
+    let left = web.sample()?;
     println!(
         "The agent has ended and put back what it had found: quota {}, burst {}.",
         measure::millis(left.quota),

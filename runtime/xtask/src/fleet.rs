@@ -1,12 +1,12 @@
 //! `bench-fleet`: what a large fleet asks of an API server. The measuring is done by the program `fleet` of the benches; this brings
 //! up a real API server for it, without a node, and takes it down again.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
-use crate::privilege::Privilege;
+use crate::root::RootAccess;
 use crate::workspace::Workspace;
 use crate::{build, cluster, command, setup};
 
@@ -27,14 +27,31 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     setup::install(workspace, &[setup::Purpose::Build, setup::Purpose::Cluster])?;
     build(workspace)?;
     command::heading("a fleet at one API server");
-    let xtask = workspace.target().join("release/xtask");
-    cluster_verb(&xtask, &["down"])?;
-    let measured = cluster_verb(&xtask, &["up"]).and_then(|()| measure(workspace, args));
-    cluster_verb(&xtask, &["down"])?;
-    measured.map(|()| ExitCode::SUCCESS)
+    beside_api_server(workspace, |kubeconfig| {
+        let program = workspace.target().join("release/fleet");
+        let mut fleet = RootAccess::here()
+            .command(&program, &[("KUBECONFIG", kubeconfig.as_os_str())])
+            .unwrap_or_else(|| Command::new(&program));
+        command::run(fleet.arg(args.nodes.to_string()))
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
-fn measure(workspace: &Workspace, args: &Args) -> Result<()> {
+/// Brings up an API server without a node, hands over the kubeconfig of one who may do everything, and takes it down whatever happened.
+///
+/// # Errors
+///
+/// When it does not come up, and what the caller's part returns.
+pub(crate) fn beside_api_server(workspace: &Workspace, part: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let xtask = workspace.target().join("release/xtask");
+    cluster_verb(&xtask, &["down"])?;
+    let done = cluster_verb(&xtask, &["up"]).and_then(|()| part(&prepare(workspace)?));
+    cluster_verb(&xtask, &["down"])?;
+    done
+}
+
+/// Our kinds of object, and who may make them.
+fn prepare(workspace: &Workspace) -> Result<PathBuf> {
     let config = cluster::default_dir(workspace).join("admin.kubeconfig");
     let kubectl = cluster::Programs::find(workspace)?.kubectl;
     let crds = Path::new(workspace.root()).join("deploy/helm/qosm/crds");
@@ -46,11 +63,7 @@ fn measure(workspace: &Workspace, args: &Args) -> Result<()> {
             .args(["wait", "--for=condition=Established", "crd/policymodules.qosm.io", "crd/nodepolicyreports.qosm.io"])
             .env("KUBECONFIG", &config),
     )?;
-    let program = workspace.target().join("release/fleet");
-    let mut fleet = Privilege::here()
-        .command(&program, &[("KUBECONFIG", config.as_os_str())])
-        .unwrap_or_else(|| Command::new(&program));
-    command::run(fleet.arg(args.nodes.to_string()))
+    Ok(config)
 }
 
 /// This program's own verb, which becomes root by itself.

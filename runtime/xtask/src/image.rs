@@ -16,7 +16,7 @@ use crate::command;
 use crate::tree::{Node, Tree};
 use crate::workspace::Workspace;
 
-/// Where the agent looks for the default modules if it is not told.
+/// Where the agent looks for the default modules without `--module-dir`.
 const MODULES: &str = "/usr/lib/qosm/policies";
 
 /// Which image to make.
@@ -43,7 +43,7 @@ pub(crate) struct Image<'a> {
 /// Puts together the image of what was built; builds nothing itself.
 ///
 /// The modules are in it as Wasm, not compiled: the agent takes native code only from a cache that it wrote itself, with a key
-/// that never leaves its node, and a key in an image would be everybody's. It compiles them at its first start on a node.
+/// that never leaves its node, and a key in an image would be public. It compiles them at its first start on a node.
 ///
 /// # Errors
 ///

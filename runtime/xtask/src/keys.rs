@@ -6,15 +6,15 @@ use anyhow::{Context, Result};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::command;
-use crate::place::Place;
+use crate::state_dir::StateDir;
 
 /// Makes a private key, on the curve that everything can use.
 ///
 /// # Errors
 ///
 /// As [`openssl`].
-pub(crate) fn private(place: &Place, file: &str) -> Result<()> {
-    openssl(place, &["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", file])
+pub(crate) fn private(state: &StateDir, file: &str) -> Result<()> {
+    openssl(state, &["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", file])
 }
 
 /// Runs openssl in a folder.
@@ -22,13 +22,13 @@ pub(crate) fn private(place: &Place, file: &str) -> Result<()> {
 /// # Errors
 ///
 /// When it fails.
-pub(crate) fn openssl(place: &Place, args: &[&str]) -> Result<()> {
+pub(crate) fn openssl(state: &StateDir, args: &[&str]) -> Result<()> {
     let mut openssl = Command::new("openssl");
-    openssl.args(args).current_dir(place.dir());
+    openssl.args(args).current_dir(state.dir());
     command::output(&mut openssl).map(drop).context("openssl makes no keys")
 }
 
-/// 32 hexadecimal digits that nobody can guess.
+/// 32 random hexadecimal digits.
 ///
 /// # Errors
 ///

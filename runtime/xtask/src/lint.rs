@@ -19,8 +19,7 @@ const ADVISORIES: Duration = Duration::from_secs(60);
 /// What a check found, as the check itself printed it.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     setup::install(workspace, &[setup::Purpose::Lint])?;
-    command::heading("formatting");
-    command::run(workspace.cargo().args(["fmt", "--all", "--check"]))?;
+    format(workspace)?;
     command::heading("clippy");
     // Tests that `cargo test` does not run unasked are not among all targets, and with those they cannot be named.
     let staged: Vec<_> = test::STAGED.iter().flat_map(|name| ["--test", *name]).collect();
@@ -42,28 +41,44 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
+/// Whether rustfmt would change anything: the quickest of all checks.
+///
+/// # Errors
+///
+/// What it would change, or that rustfmt cannot be had.
+pub(crate) fn format(workspace: &Workspace) -> Result<()> {
+    component(workspace, "rustfmt", "fmt")?;
+    command::heading("formatting");
+    command::run(workspace.cargo().args(["fmt", "--all", "--check"]))
+}
+
 /// rustfmt, clippy and cargo-deny.
 ///
 /// # Errors
 ///
 /// What is missing and cannot be installed.
 pub(crate) fn install(workspace: &Workspace) -> Result<()> {
-    for (component, verb) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
-        if command::output(workspace.cargo().args([verb, "--version"])).is_ok() {
-            continue;
-        }
-        command::heading(&format!("installing {component}"));
-        if workspace::program("rustup").is_some() {
-            let mut rustup = Command::new("rustup");
-            command::bounded(rustup.args(["component", "add", component]), Duration::from_secs(120))?;
-        }
-        if command::output(workspace.cargo().args([verb, "--version"])).is_err() {
-            bail!("{component} is missing and could not be installed: run `rustup component add {component}`");
-        }
-    }
+    component(workspace, "rustfmt", "fmt")?;
+    component(workspace, "clippy", "clippy")?;
     if deny_program(workspace)?.is_none() {
         command::heading("installing cargo-deny (it is compiled, which takes some minutes; once a machine)");
-        crates::install(workspace, "cargo-deny", &workspace.cache()?)?;
+        crates::install(workspace, "cargo-deny", &workspace.cache()?, crates::Optimized::ALittle)?;
+    }
+    Ok(())
+}
+
+/// A part of Rust's toolchain.
+fn component(workspace: &Workspace, name: &str, verb: &str) -> Result<()> {
+    if command::output(workspace.cargo().args([verb, "--version"])).is_ok() {
+        return Ok(());
+    }
+    command::heading(&format!("installing {name}"));
+    if workspace::program("rustup").is_some() {
+        let mut rustup = Command::new("rustup");
+        command::bounded(rustup.args(["component", "add", name]), Duration::from_secs(120))?;
+    }
+    if command::output(workspace.cargo().args([verb, "--version"])).is_err() {
+        bail!("{name} is missing and could not be installed: run `rustup component add {name}`");
     }
     Ok(())
 }

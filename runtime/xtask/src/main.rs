@@ -2,10 +2,14 @@
 //!
 //! `cargo xtask --help` lists the verbs; the Makefile has one line for each that a person wants. Nothing here is shipped.
 
+mod bench;
 mod book;
 mod cgroup;
 mod cluster;
+mod colocation;
 mod command;
+mod conformance;
+mod containerd;
 mod contract;
 mod crates;
 mod debian;
@@ -20,13 +24,14 @@ mod lint;
 mod lock;
 mod modules;
 mod opa;
-mod place;
-mod privilege;
 mod process;
 mod publish;
 mod registry;
 mod rego;
+mod root;
 mod setup;
+mod soak;
+mod state_dir;
 mod sweep;
 mod test;
 mod tree;
@@ -54,10 +59,17 @@ enum Verb {
     Rego(rego::Args),
     /// Runs all tests, on this machine and in a VM with cgroup v2.
     Test(test::Args),
+    /// One stage of them, for the run that built it.
+    #[command(hide = true)]
+    Stage(test::StageArgs),
+    /// Kills agents at random moments and lets one run for a million ticks: nothing may be lost, left behind or grow.
+    Soak(soak::Args),
     /// Runs the benches.
-    Bench(BenchArgs),
+    Bench(bench::Args),
     /// Measures in the VM what memory QoS does for a latency-sensitive process beside a memory hog.
     BenchWorkloads(workloads::Args),
+    /// Measures a server alone, beside batch work, and beside batch work under qosm.
+    BenchColocation(colocation::Args),
     /// Measures what a fleet of ten thousand nodes asks of a real API server.
     BenchFleet(fleet::Args),
     /// Renders the book of `docs`.
@@ -87,14 +99,6 @@ enum Verb {
     /// A small virtual machine with cgroup v2 and two NUMA nodes.
     #[command(subcommand)]
     Vm(vm::Verb),
-}
-
-/// What `cargo bench` is given.
-#[derive(clap::Args)]
-struct BenchArgs {
-    /// Handed to `cargo bench` as it is, e.g. a bench's name.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    rest: Vec<String>,
 }
 
 fn main() -> ExitCode {
@@ -128,8 +132,11 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             return rego::run(&workspace, &args);
         }
         Verb::Test(args) => return test::run(&workspace, &args),
-        Verb::Bench(args) => bench(&workspace, &args.rest)?,
+        Verb::Stage(args) => return test::run_stage(&workspace, &args),
+        Verb::Soak(args) => return soak::run(&workspace, &args),
+        Verb::Bench(args) => bench::run(&workspace, &args)?,
         Verb::BenchWorkloads(args) => return workloads::run(&workspace, &args),
+        Verb::BenchColocation(args) => return colocation::run(&workspace, &args),
         Verb::BenchFleet(args) => return fleet::run(&workspace, &args),
         Verb::Book => book::run(&workspace)?,
         Verb::Lint => lint::run(&workspace)?,
@@ -149,30 +156,8 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All benches and the table that they give; with arguments only what these name, and no table.
-fn bench(workspace: &Workspace, rest: &[String]) -> anyhow::Result<()> {
-    // A policy in Rego is measured beside `opa` itself.
-    setup::install(workspace, &[setup::Purpose::Rego])?;
-    build(workspace)?;
-    command::heading("benches");
-    let mut cargo = workspace.cargo();
-    cargo.args(["bench", "--workspace", "--no-fail-fast"]).env("QOSM_MODULE_DIR", workspace.modules());
-    cargo.env("PATH", opa::path(workspace)?);
-    if !rest.iter().any(|arg| arg.starts_with("--bench")) {
-        // Otherwise cargo also asks every crate's unit tests for benches.
-        cargo.args(["--bench", "*"]);
-    }
-    command::run(cargo.args(rest))?;
-    if rest.is_empty() {
-        command::heading("the promises");
-        let mut summary = Command::new(workspace.target().join("release/summary"));
-        command::run(summary.current_dir(workspace.root()).env("CARGO_TARGET_DIR", workspace.target()))?;
-    }
-    Ok(())
-}
-
-/// Modules and binaries, both in place for whoever runs the product. All packages at once and everywhere: with fewer of them
-/// cargo would choose other features for the shared dependencies and compile the engine a second time.
+/// Builds modules and binaries, of all packages at once; what needs the
+/// agent alone, such as the demo, builds `--package qosm`, which `runtime/features` has compiled alike.
 pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<()> {
     setup::install(workspace, &[setup::Purpose::Build])?;
     modules::build(workspace, &modules::Args::default())?;
@@ -180,5 +165,6 @@ pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<()> {
     let mut cargo: Command = workspace.cargo();
     command::run(cargo.args(["build", "--release", "--workspace"]))?;
     println!("    {}", workspace.binary().display());
+    println!("    {}", workspace.policy_binary().display());
     Ok(())
 }

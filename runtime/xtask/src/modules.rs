@@ -41,6 +41,19 @@ pub(crate) fn toolchain(workspace: &Workspace, way: Option<Way>) -> Option<Toolc
 ///
 /// When no compiler is there, a policy does not compile, or what it exports is not what its WIT world says.
 pub(crate) fn build(workspace: &Workspace, args: &Args) -> Result<()> {
+    build_those(workspace, args, |_| true)
+}
+
+/// The same for some of those that come with qosm; the others stay as they are.
+///
+/// # Errors
+///
+/// As [`build`].
+pub(crate) fn build_some(workspace: &Workspace, names: &[&str]) -> Result<()> {
+    build_those(workspace, &Args::default(), |name| names.contains(&name))
+}
+
+fn build_those(workspace: &Workspace, args: &Args, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
     command::heading("modules");
     let toolchain = toolchain(workspace, args.toolchain).ok_or(BuildError::NoTarget)?;
     let folder = args.to.clone().unwrap_or_else(|| workspace.modules());
@@ -51,7 +64,8 @@ pub(crate) fn build(workspace: &Workspace, args: &Args) -> Result<()> {
     let cargo = Cargo::here();
     let job = Job { cargo: &cargo, folder: workspace.root(), shown_as: Some("/qosm"), target: workspace.target() };
     let mut cargo = toolchain.cargo_build(&job)?;
-    for policy in folders.iter().flat_map(|(_, policies)| policies) {
+    let wanted = |policy: &&Package| is_wanted(&policy.name);
+    for policy in folders.iter().flat_map(|(_, policies)| policies).filter(wanted) {
         cargo.args(["--package", &policy.name]);
     }
     command::run(&mut cargo)?;
@@ -61,7 +75,7 @@ pub(crate) fn build(workspace: &Workspace, args: &Args) -> Result<()> {
         if args.to.is_none() {
             remove_strangers(folder, policies)?;
         }
-        for policy in policies {
+        for policy in policies.iter().filter(wanted) {
             let core = toolchain.core_module(&job, &policy.name);
             let bytes = std::fs::read(&core).with_context(|| format!("{} cannot be read", core.display()))?;
             let component = component(&policy.name, &bytes)?;
@@ -73,7 +87,7 @@ pub(crate) fn build(workspace: &Workspace, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The names of the modules that come with qosm. An agent takes some of them unless it is told which, and others only then.
+/// The names of the modules that come with qosm. Without configuration an agent runs some of them; the others have to be configured.
 ///
 /// # Errors
 ///

@@ -12,8 +12,8 @@ use crate::workspace::{Workspace, keep};
 use crate::{command, go};
 
 /// Its formatter and its compiler change with versions: what is checked in is what this one says.
-const VERSION: &str = "1.22.0";
-const PACKAGE: &str = "github.com/open-policy-agent/opa";
+pub(crate) const VERSION: &str = "1.22.0";
+pub(crate) const PACKAGE: &str = "github.com/open-policy-agent/opa";
 
 /// Builds it, unless it is there.
 ///

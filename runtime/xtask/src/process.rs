@@ -1,5 +1,5 @@
 //! Processes that outlive the command that starts them: their numbers are kept in the folder of what they are of, each with the
-//! moment at which the process began. A number that was given to somebody else since is not ours any more.
+//! moment at which the process began. A reused number is thus recognized.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -13,14 +13,14 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::command;
-use crate::place::Place;
+use crate::state_dir::StateDir;
 
 /// The folder with the processes' records.
 const RECORDS: &str = "processes";
 /// The folder with what they print.
 const LOGS: &str = "logs";
 
-/// A process, and nobody else of the same number.
+/// A process; another one of the same number is not equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pid: Pid,
@@ -34,10 +34,10 @@ impl Process {
     /// # Errors
     ///
     /// When it cannot be started.
-    pub(crate) fn start(place: &Place, name: &str, command: &Command) -> Result<()> {
-        let record = place.make(RECORDS)?.join(name);
-        let log = log(place, name)?;
-        // The shell writes down who it is before it becomes the program: there is no moment in which it runs and nobody knows.
+    pub(crate) fn start(state: &StateDir, name: &str, command: &Command) -> Result<()> {
+        let record = state.make(RECORDS)?.join(name);
+        let log = log(state, name)?;
+        // The shell writes down who it is before it becomes the program: it never runs without a record.
         // In one step, and not beside the record of the one before: half a record, or an old one, would be believed.
         let script = "cat /proc/$$/stat >\"$RECORD.new\" && mv \"$RECORD.new\" \"$RECORD\" && exec \"$@\"";
         match fs::remove_file(&record) {
@@ -49,12 +49,12 @@ impl Process {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", script, "sh"]).arg(command.get_program()).args(command.get_args());
         shell.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?)))).env("RECORD", &record);
-        shell.current_dir(place.dir()).stdin(Stdio::null());
+        shell.current_dir(state.dir()).stdin(Stdio::null());
         shell.stdout(log.try_clone().context("a log cannot be opened twice")?).stderr(log);
         // A process group of its own: Ctrl-C is not for it.
         shell.process_group(0).spawn().with_context(|| format!("{name} cannot be started"))?;
         let deadline = Instant::now() + Duration::from_secs(10);
-        while Self::recorded(place, name).is_none() {
+        while Self::recorded(state, name).is_none() {
             if Instant::now() > deadline {
                 bail!("{name} does not start");
             }
@@ -64,13 +64,13 @@ impl Process {
     }
 
     /// The process of that name, if it runs.
-    pub(crate) fn running(place: &Place, name: &str) -> Option<Self> {
-        Self::recorded(place, name).filter(|process| process.runs())
+    pub(crate) fn running(state: &StateDir, name: &str) -> Option<Self> {
+        Self::recorded(state, name).filter(|process| process.runs())
     }
 
     /// The process that was started under that name last, whatever became of it.
-    fn recorded(place: &Place, name: &str) -> Option<Self> {
-        Stat::parse(&fs::read_to_string(place.path(RECORDS).join(name)).ok()?).map(|stat| stat.process)
+    fn recorded(state: &StateDir, name: &str) -> Option<Self> {
+        Stat::parse(&fs::read_to_string(state.path(RECORDS).join(name)).ok()?).map(|stat| stat.process)
     }
 
     /// The processes that have this argument.
@@ -91,7 +91,7 @@ impl Process {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Whether it has not ended. A process that has, but that nobody asked for its end yet, does not run.
+    /// Whether it has not ended. A zombie does not run.
     fn runs(self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).ok().and_then(|line| Stat::parse(&line));
         stat.is_some_and(|stat| stat.process == self && !stat.ended)
@@ -150,11 +150,11 @@ impl Stat {
 }
 
 /// Prints the last lines of a process's log, if it has one.
-pub(crate) fn tail(place: &Place, name: &str, lines: usize) {
-    let file = place.path(LOGS).join(format!("{name}.log"));
+pub(crate) fn tail(state: &StateDir, name: &str, lines: usize) {
+    let file = state.path(LOGS).join(format!("{name}.log"));
     let Ok(log) = File::open(&file) else { return };
     let mut last = VecDeque::new();
-    // What cannot be read is not told: this is said beside an error that matters more.
+    // A log that cannot be read is left out: another error is being reported.
     let _ = command::each_line(log, |line| {
         last.push_back(line.to_owned());
         last.drain(..last.len().saturating_sub(lines));
@@ -166,8 +166,8 @@ pub(crate) fn tail(place: &Place, name: &str, lines: usize) {
 }
 
 /// A process's log, to be written on.
-fn log(place: &Place, name: &str) -> Result<File> {
-    let file = place.make(LOGS)?.join(format!("{name}.log"));
+fn log(state: &StateDir, name: &str) -> Result<File> {
+    let file = state.make(LOGS)?.join(format!("{name}.log"));
     let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&file);
     opened.with_context(|| format!("{} cannot be written", file.display()))
 }
@@ -188,14 +188,14 @@ mod tests {
     #[test]
     fn what_was_started_can_be_ended_and_a_stranger_of_its_number_cannot() {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place::at(folder.path().to_path_buf()).unwrap();
-        Process::start(&place, "one", Command::new("sleep").arg("600")).unwrap();
-        let one = Process::running(&place, "one").unwrap();
+        let state = StateDir::at(folder.path().to_path_buf()).unwrap();
+        Process::start(&state, "one", Command::new("sleep").arg("600")).unwrap();
+        let one = Process::running(&state, "one").unwrap();
         let stranger = Process { start: one.start + 1, ..one };
         assert!(!stranger.runs());
         stranger.end(Duration::ZERO).unwrap();
         assert!(one.runs());
         one.end(Duration::from_secs(10)).unwrap();
-        assert!(Process::running(&place, "one").is_none());
+        assert!(Process::running(&state, "one").is_none());
     }
 }

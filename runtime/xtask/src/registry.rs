@@ -1,14 +1,14 @@
-//! Real container registries on this machine, on loopback, and what pushes to them and signs: one that anybody may use, one with
+//! Real container registries on this machine, on loopback, and what pushes to them and signs: one without credentials, one with
 //! a password, one with a password and TLS, and one that answers who refers to a manifest.
 //!
-//! [`programs`] gets and builds what is run, [`bed`] is what those who use the registries are told, in `bed.json`, [`instance`]
+//! [`programs`] gets and builds what is run, [`env`] is what their users read: `env.json`, [`instance`]
 //! knows each registry's configuration and command line, [`tls`] makes its keys, [`up`] and [`down`] start and end them all.
 //!
 //! Debian's registry (CNCF distribution) stands for those that most people run, which do not answer the referrers API; the fourth
 //! one does, keeps everything in memory, and is built from `registry/referrers.go`.
 
-mod bed;
 mod down;
+mod env;
 mod instance;
 mod programs;
 mod tls;
@@ -20,11 +20,11 @@ use anyhow::Result;
 
 use crate::command;
 use crate::interrupt::Interrupt;
-use crate::place::Place;
 use crate::process::{Process, tail};
+use crate::state_dir::StateDir;
 use crate::workspace::Workspace;
 
-use bed::Bed;
+use env::Env;
 use instance::Instance;
 pub(crate) use programs::Programs;
 
@@ -33,7 +33,7 @@ pub(crate) use programs::Programs;
 pub(crate) enum Verb {
     /// Gets and builds the programs, once a version; quick and quiet when all are there.
     Build,
-    /// Starts the registries, unless all run; writes `registry/bed.json` in the target directory and tells how to push.
+    /// Starts the registries, unless all run; writes `registry/env.json` in the target directory and prints how to push.
     Up,
     /// Ends the registries and removes their folder; also after a crash, and when there are none.
     Down,
@@ -47,23 +47,23 @@ pub(crate) enum Verb {
 ///
 /// As the verbs themselves.
 pub(crate) fn run(workspace: &Workspace, verb: &Verb) -> Result<ExitCode> {
-    let place = place(workspace)?;
+    let state = state_dir(workspace)?;
     match verb {
         Verb::Build => drop(Programs::build(workspace)?),
         Verb::Up => {
             let programs = Programs::build(workspace)?;
-            up::run(&place, &programs, &Interrupt::listen()?)?;
-            up::tell(workspace, &place)?;
+            up::run(&state, &programs, &Interrupt::listen()?)?;
+            up::tell(workspace, &state)?;
         }
-        Verb::Down => down::run(&place)?,
-        Verb::Status => return status(&place),
+        Verb::Down => down::run(&state)?,
+        Verb::Status => return status(&state),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Registries for as long as somebody needs them.
+/// Registries for the duration of a run.
 pub(crate) struct Registries {
-    place: Place,
+    state: StateDir,
 }
 
 impl Registries {
@@ -74,25 +74,25 @@ impl Registries {
     ///
     /// As `down` and `up`: nothing runs then.
     pub(crate) fn fresh(workspace: &Workspace, interrupt: &Interrupt) -> Result<Self> {
-        let place = place(workspace)?;
-        down::run(&place)?;
-        up::run(&place, &Programs::find(workspace)?, interrupt)?;
-        Ok(Self { place })
+        let state = state_dir(workspace)?;
+        down::run(&state)?;
+        up::run(&state, &Programs::find(workspace)?, interrupt)?;
+        Ok(Self { state })
     }
 
     /// The file that tells everything about them.
-    pub(crate) fn bed(&self) -> std::path::PathBuf {
-        self.place.path(bed::FILE)
+    pub(crate) fn env(&self) -> std::path::PathBuf {
+        self.state.path(env::FILE)
     }
 
     /// Prints the last lines of what each of them said.
     pub(crate) fn tails(&self) {
-        up::tails(&self.place);
+        up::tails(&self.state);
     }
 
-    /// Takes them down. What could not be taken away is told, and swept before the next run.
+    /// Takes them down. What could not be taken away is reported, and swept before the next run.
     pub(crate) fn leave(self) {
-        command::warn(down::run(&self.place));
+        command::warn(down::run(&self.state));
     }
 }
 
@@ -102,25 +102,25 @@ impl Registries {
 ///
 /// As `down`.
 pub(crate) fn sweep(workspace: &Workspace) -> Result<()> {
-    let place = place(workspace)?;
-    if place.dir().exists() { down::run(&place) } else { Ok(()) }
+    let state = state_dir(workspace)?;
+    if state.dir().exists() { down::run(&state) } else { Ok(()) }
 }
 
 /// Where the registries lie.
-fn place(workspace: &Workspace) -> Result<Place> {
-    Place::at(workspace.target().join("registry"))
+fn state_dir(workspace: &Workspace) -> Result<StateDir> {
+    StateDir::at(workspace.target().join("registry"))
 }
 
 /// Prints each registry. The exit status is bad unless all run.
-fn status(place: &Place) -> Result<ExitCode> {
-    let bed = Bed::needed(place)?;
+fn status(state: &StateDir) -> Result<ExitCode> {
+    let env = Env::needed(state)?;
     let mut all_run = true;
     for instance in Instance::ALL {
-        let process = Process::running(place, instance.name());
+        let process = Process::running(state, instance.name());
         all_run &= process.is_some();
         let what = process.map_or("stopped".to_owned(), |process| format!("runs, process {}", process.pid()));
-        println!("{:<12} {:<18} {what}", instance.name(), instance.host(&bed));
+        println!("{:<12} {:<18} {what}", instance.name(), instance.host(&env));
     }
-    println!("{:<12} {}", "bed", place.path(bed::FILE).display());
+    println!("{:<12} {}", "env", state.path(env::FILE).display());
     Ok(if all_run { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

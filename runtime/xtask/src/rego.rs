@@ -17,7 +17,7 @@ const SDK: &str = "sdk/rego";
 const LIBRARY: &str = "sdk/rego/qosm";
 /// What a policy is given, for the type checker; a project has it beside the library.
 const SCHEMA: &str = "sdk/rego/input.schema.json";
-/// A policy that somebody begins with.
+/// A template or an example.
 const TEMPLATE: &str = "sdk/templates/rego";
 const NAME_OF_TEMPLATE: &str = "my-policy";
 /// Where the examples are, and what the names of those in Rego begin with.
@@ -169,7 +169,7 @@ fn library(workspace: &Workspace) -> Result<BTreeMap<OsString, PathBuf>> {
     Ok(files.filter_map(|file| Some((file.file_name()?.to_owned(), file))).collect())
 }
 
-/// Whether `lib/qosm` of a project is the library as it is now. Projects have copies, because they are what somebody copies.
+/// Whether `lib/qosm` of a project is the library as it is now. Projects have copies, because users copy them.
 fn has_library(workspace: &Workspace, project: &Path) -> Result<()> {
     let folder = project.join("lib/qosm");
     let read = |file: &Path| fs::read(file).with_context(|| format!("{} cannot be read", file.display()));

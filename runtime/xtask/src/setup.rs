@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use qosm_build::BuildError;
 
-use crate::privilege::Privilege;
+use crate::root::RootAccess;
 use crate::vm;
 use crate::workspace::{self, Workspace};
-use crate::{cluster, command, languages, lint, modules, opa, registry};
+use crate::{cluster, command, conformance, languages, lint, modules, opa, registry};
 
 /// What to prepare for.
 #[derive(clap::Args)]
@@ -36,10 +36,12 @@ pub(crate) enum Purpose {
     Cluster,
     /// Container registries, and what pushes to them and signs.
     Registry,
-    /// opa.
+    /// opa, and its own test cases.
     Rego,
     /// Go, and a Python with componentize-py.
     Languages,
+    /// What rates systemd's units.
+    Units,
 }
 
 /// Installs what the chosen verbs need.
@@ -48,8 +50,8 @@ pub(crate) enum Purpose {
 ///
 /// The first thing that is neither there nor can be installed, with what to run for it.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
-    use Purpose::{Bench, Build, Cluster, Demo, Languages, Lint, Registry, Rego, Test};
-    let all = [Build, Test, Demo, Lint, Bench, Cluster, Registry, Rego, Languages];
+    use Purpose::{Bench, Build, Cluster, Demo, Languages, Lint, Registry, Rego, Test, Units};
+    let all = [Build, Test, Demo, Lint, Bench, Cluster, Registry, Rego, Languages, Units];
     let mut purposes = if args.purposes.is_empty() { all.to_vec() } else { args.purposes.clone() };
     if purposes.contains(&Demo) {
         purposes.push(Build);
@@ -87,6 +89,10 @@ pub(crate) fn install(workspace: &Workspace, purposes: &[Purpose]) -> Result<()>
     }
     if for_any(&[Purpose::Rego]) {
         opa::install(workspace)?;
+        conformance::install(workspace)?;
+    }
+    if for_any(&[Purpose::Units]) {
+        program("systemd-analyze", "what rates systemd's units", "systemd")?;
     }
     if for_any(&[Purpose::Languages]) {
         languages::install(workspace)?;
@@ -107,7 +113,7 @@ pub(crate) fn program(name: &str, what: &str, package: &str) -> Result<()> {
 ///
 /// # Errors
 ///
-/// Where that cannot be, with the line for whoever can.
+/// Without root or sudo; the message has the command to run as root.
 pub(crate) fn packages(what: &str, names: &[&str]) -> Result<()> {
     command::heading(&format!("installing {what}: {}", names.join(" ")));
     let by_hand = format!("apt-get install --no-install-recommends {}", names.join(" "));
@@ -115,9 +121,9 @@ pub(crate) fn packages(what: &str, names: &[&str]) -> Result<()> {
         bail!("{what} is missing, and so is apt: install what Debian calls `{}`", names.join(" "));
     }
     let variables: [(&str, &std::ffi::OsStr); 1] = [("DEBIAN_FRONTEND", "noninteractive".as_ref())];
-    let privilege = Privilege::here();
+    let access = RootAccess::here();
     let (Some(mut update), Some(mut install)) =
-        (privilege.command("apt-get", &variables), privilege.command("apt-get", &variables))
+        (access.command("apt-get", &variables), access.command("apt-get", &variables))
     else {
         bail!("{what} is missing, and only root can install it: run `sudo {by_hand}`");
     };

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::privilege::Privilege;
 use crate::process::Process;
+use crate::root::RootAccess;
 use crate::workspace::{Workspace, this_program};
 use crate::{cgroup, cluster, command, registry};
 
@@ -20,16 +20,16 @@ use crate::{cgroup, cluster, command, registry};
 const CGROUPS: [&str; 2] = ["qosm-test-", "qosm-probe-"];
 
 /// Takes away all that is left. What cannot be is told: it is this run's bad luck, and not its fault.
-pub(crate) fn run(workspace: &Workspace, privilege: Privilege) {
+pub(crate) fn run(workspace: &Workspace, access: RootAccess) {
     command::warn(registry::sweep(workspace));
     if cluster::is_left(workspace) {
         // By its own verb, which becomes root where that is needed.
         command::warn(this_program().and_then(|xtask| command::run(Command::new(xtask).args(["cluster", "down"]))));
     }
-    match privilege {
-        Privilege::Root => command::warn(of_ended_tests()),
-        Privilege::Sudo => command::warn(as_root(privilege)),
-        Privilege::None => {}
+    match access {
+        RootAccess::Root => command::warn(of_ended_tests()),
+        RootAccess::Sudo => command::warn(as_root(access)),
+        RootAccess::None => {}
     }
 }
 
@@ -58,10 +58,10 @@ pub(crate) fn of_ended_tests() -> Result<()> {
     result
 }
 
-fn as_root(privilege: Privilege) -> Result<()> {
+fn as_root(access: RootAccess) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let variables: [(&str, &OsStr); 1] = [("PATH", &path)];
-    match privilege.command(this_program()?, &variables) {
+    match access.command(this_program()?, &variables) {
         Some(mut xtask) => command::run(xtask.arg("sweep")),
         None => Ok(()),
     }

@@ -3,29 +3,32 @@
 
 mod again;
 mod cluster;
+mod lanes;
 mod program;
 mod registry;
 mod tally;
 mod vm;
 
 use std::ffi::OsStr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum as _;
 use serde::{Deserialize, Serialize};
 
 use crate::interrupt::Interrupt;
 use crate::lock::Lock;
-use crate::privilege::Privilege;
+use crate::root::RootAccess;
 use crate::workspace::Workspace;
-use crate::{command, languages, modules, opa, rego, setup, sweep};
+use crate::{bench, command, languages, modules, opa, rego, setup, sweep};
 use program::TestProgram;
+pub(crate) use program::staged;
 use tally::{Failure, Tally};
 
 /// The test targets with `test = false` in their manifest that need root and real cgroups.
-const KERNEL: &str = "kernel";
+pub(crate) const KERNEL: &str = "kernel";
 /// Those that mount file systems of their own through /dev/fuse, as root: on this machine, since the VM loads no module of its kernel.
 const FUSE: &str = "fuse";
 /// Those that need a cluster as well.
@@ -46,17 +49,32 @@ pub(crate) struct Args {
     /// Only kernel, registry and cluster tests whose name contains this.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
+    /// One stage after the other, each with its output as it comes.
+    #[arg(long)]
+    sequential: bool,
+}
+
+/// One stage by itself, built by the run that starts it.
+#[derive(clap::Args)]
+pub(crate) struct StageArgs {
+    stage: Stage,
+    /// The file that receives the counts.
+    #[arg(long, value_name = "FILE")]
+    tally: PathBuf,
+    /// As for the whole run.
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
 }
 
 /// A part of the test run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Stage {
+pub(crate) enum Stage {
     /// The Rego library, template and examples, and `cargo test` for all crates: needs neither root nor a kernel of any kind.
     Workspace,
     /// The kernel tests on this machine's own cgroups, as root.
     Kernel,
-    /// The same programs in a VM with cgroup v2.
+    /// The same programs in a VM with cgroup v2, without the tests that no version of cgroups changes.
     Vm,
     /// The agent's binary beside real container registries on this machine.
     Registry,
@@ -64,6 +82,8 @@ enum Stage {
     Languages,
     /// The agent beside a real API server and a real kubelet on this machine, as root.
     Cluster,
+    /// Each bench once in its shortest form, as root: that it runs to its end, not what it measures.
+    Bench,
 }
 
 /// Which tests of a stage.
@@ -92,12 +112,20 @@ impl Selection<'_> {
 /// What all stages need to know.
 struct Run<'a> {
     workspace: &'a Workspace,
-    privilege: Privilege,
+    access: RootAccess,
     interrupt: Interrupt,
 }
 
-/// Runs the stages, all of them whatever the earlier ones showed, and those of the failed tests that may be tried again once more and
-/// alone. Prints how long each took and, as the last line, `N passed, N failed`.
+/// What the stages came to.
+#[derive(Debug, Default)]
+struct Report {
+    tally: Tally,
+    /// In the order in which the stages ended.
+    times: Vec<(String, Duration)>,
+}
+
+/// Runs the stages, all of them whatever the others showed, in two lanes beside each other; then those of the failed tests that may be
+/// tried again once more and alone. Prints how long each took and, as the last line, `N passed, N failed`.
 ///
 /// # Errors
 ///
@@ -108,60 +136,111 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         .copied()
         .filter(|stage| args.only.is_empty() || args.only.contains(stage))
         .collect();
-    let privilege = Privilege::here();
-    if wanted.iter().any(|stage| stage.needs_root()) && privilege == Privilege::None {
+    let access = RootAccess::here();
+    if wanted.iter().any(|stage| stage.needs_root()) && access == RootAccess::None {
         bail!(
             "the tests on this machine's kernel need root to make cgroups: run this as root or allow `sudo` without a \
              password; `make test ARGS=\"--only workspace,vm,registry,languages\"` runs the others"
         );
     }
     let _lock = Lock::wait(workspace)?;
-    sweep::run(workspace, privilege);
-    let mut tally = Tally::default();
+    sweep::run(workspace, access);
+    let mut report = Report::default();
     let begun = Instant::now();
-    setup::install(workspace, &[setup::Purpose::Build])?;
-    let ready: Vec<_> = wanted.into_iter().filter(|stage| is_set_up(workspace, *stage, &mut tally)).collect();
-    build(workspace, &ready)?;
-    let mut times = vec![("setup and build".to_owned(), begun.elapsed())];
+    let ready = prepare(workspace, &wanted, &mut report.tally)?;
+    report.times.push(("setup and build".to_owned(), begun.elapsed()));
 
     // From here on Ctrl-C ends the tests, and what was started for them is taken down.
-    let run = Run { workspace, privilege, interrupt: Interrupt::listen()? };
-    for &stage in &ready {
-        let begun = Instant::now();
-        stage.account(&run, &Selection::All(args.filter.as_deref()), &mut tally)?;
-        times.push((stage.to_string(), begun.elapsed()));
+    let run = Run { workspace, access, interrupt: Interrupt::listen()? };
+    let lanes = lanes::of(|stage| ready.contains(&stage));
+    match lanes.as_slice() {
+        [_, _, ..] if !args.sequential => lanes::run(&run, args, lanes, &mut report)?,
+        _ => {
+            for stage in lanes.concat() {
+                let begun = Instant::now();
+                stage.account(&run, &Selection::All(args.filter.as_deref()), &mut report.tally)?;
+                report.times.push((stage.to_string(), begun.elapsed()));
+            }
+        }
     }
     let begun = Instant::now();
-    let flaky = again::run(&run, &mut tally)?;
-    if !flaky.is_empty() || !tally.failures.is_empty() {
-        times.push(("tried again".to_owned(), begun.elapsed()));
+    let flaky = again::run(&run, &mut report.tally)?;
+    if !flaky.is_empty() || !report.tally.failures.is_empty() {
+        report.times.push(("tried again".to_owned(), begun.elapsed()));
     }
-    tell(&times, &flaky, &tally);
+    tell(&report, &flaky);
+    Ok(if report.tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs one stage whose needs are installed and built, and writes its counts to a file.
+///
+/// # Errors
+///
+/// As [`run`].
+pub(crate) fn run_stage(workspace: &Workspace, args: &StageArgs) -> Result<ExitCode> {
+    let mut tally = Tally::default();
+    let run = Run { workspace, access: RootAccess::here(), interrupt: Interrupt::listen()? };
+    args.stage.account(&run, &Selection::All(args.filter.as_deref()), &mut tally)?;
+    std::fs::write(&args.tally, serde_json::to_vec(&tally)?)
+        .with_context(|| format!("{} cannot be written", args.tally.display()))?;
     Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Installs what a stage needs; one for which that cannot be had is told and counts as failed, and the others go on.
-fn is_set_up(workspace: &Workspace, stage: Stage, tally: &mut Tally) -> bool {
-    let Err(error) = setup::install(workspace, stage.purposes()) else { return true };
-    command::heading(&format!("the stage {stage} cannot be set up"));
-    command::tell(&error);
-    tally.failed += 1;
-    false
-}
-
-/// Everything of ours that the stages run.
-fn build(workspace: &Workspace, stages: &[Stage]) -> Result<()> {
-    modules::build(workspace, &modules::Args::default())?;
-    command::heading("binaries");
-    command::run(workspace.cargo().args(["build", "--release", "--workspace"]))?;
-    if stages.iter().any(|stage| stage.purposes().contains(&setup::Purpose::Rego)) {
+/// Installs and builds what the stages need. Those that can run; a stage whose needs cannot be had counts as failed.
+fn prepare(workspace: &Workspace, wanted: &[Stage], tally: &mut Tally) -> Result<Vec<Stage>> {
+    // What modules are compiled with comes first; the others' programs are built beside our own.
+    setup::install(workspace, &[setup::Purpose::Build])?;
+    let ready: Vec<_> = std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            let installed = |&stage: &Stage| (stage, setup::install(workspace, stage.purposes()));
+            wanted.iter().map(installed).collect::<Vec<_>>()
+        });
+        let ours = modules::build(workspace, &modules::Args::default()).and_then(|_| {
+            command::heading("binaries");
+            command::run(workspace.cargo().args(["build", "--release", "--workspace"]))?;
+            compile(workspace, wanted)
+        });
+        let others = others.join();
+        ours?;
+        others.map_err(|_| anyhow::anyhow!("the installation of what tests need broke off"))
+    })?
+    .into_iter()
+    .filter_map(|(stage, installed)| match installed {
+        Ok(()) => Some(stage),
+        Err(error) => {
+            command::heading(&format!("the stage {stage} cannot be set up"));
+            command::tell(&error);
+            tally.failed += 1;
+            None
+        }
+    })
+    .collect();
+    if ready.iter().any(|stage| stage.purposes().contains(&setup::Purpose::Rego)) {
         rego::build(workspace)?;
     }
-    Ok(())
+    Ok(ready)
+}
+
+/// Compiles the tests of all wanted stages before the first begins: what does not compile ends the run, and no stage waits for cargo's
+/// lock on the target directory.
+fn compile(workspace: &Workspace, wanted: &[Stage]) -> Result<()> {
+    command::heading("tests");
+    let test = || {
+        let mut cargo = workspace.cargo();
+        cargo.args(["test", "--release", "--workspace", "--no-run"]);
+        cargo
+    };
+    if wanted.contains(&Stage::Workspace) {
+        command::run(&mut test())?;
+        command::run(bench::beside_opa(workspace, "test").arg("--no-run"))?;
+    }
+    let staged: Vec<_> =
+        wanted.iter().flat_map(|stage| stage.targets()).flat_map(|target| ["--test", *target]).collect();
+    if staged.is_empty() { Ok(()) } else { command::run(test().args(staged)) }
 }
 
 /// The end of the log: what took how long, what was flaky, what failed.
-fn tell(times: &[(String, Duration)], flaky: &[again::Flaky], tally: &Tally) {
+fn tell(Report { tally, times }: &Report, flaky: &[again::Flaky]) {
     command::heading("what it came to");
     for (what, took) in times {
         println!("    {what:<16} {:>5} s", took.as_secs());
@@ -179,6 +258,9 @@ fn tell(times: &[(String, Duration)], flaky: &[again::Flaky], tally: &Tally) {
     if tally.ignored > 0 {
         println!("{} ignored: an ignored test shows nothing, take its #[ignore] away", tally.ignored);
     }
+    if tally.not_run > 0 {
+        println!("{} not run: they cannot run here, as their lines in the log say", tally.not_run);
+    }
     if !flaky.is_empty() {
         println!("{} flaky: passed when they were tried again, alone", flaky.len());
     }
@@ -193,18 +275,32 @@ impl std::fmt::Display for Stage {
 
 impl Stage {
     const fn needs_root(self) -> bool {
-        matches!(self, Self::Kernel | Self::Cluster)
+        matches!(self, Self::Kernel | Self::Cluster | Self::Bench)
     }
 
     /// What it needs beside a Rust for Wasm.
     const fn purposes(self) -> &'static [setup::Purpose] {
-        use setup::Purpose::{Cluster, Languages, Registry, Rego, Test};
+        use setup::Purpose::{Cluster, Languages, Registry, Rego, Test, Units};
         match self {
-            Self::Workspace | Self::Kernel => &[Rego],
+            Self::Workspace => &[Rego, Units],
+            Self::Kernel => &[Rego],
             Self::Vm => &[Test, Rego],
             Self::Registry => &[Registry],
             Self::Languages => &[Languages],
             Self::Cluster => &[Cluster, Registry, Rego],
+            Self::Bench => &[Test, Cluster, Rego],
+        }
+    }
+
+    /// Its test targets, if `cargo test` does not run them unasked.
+    const fn targets(self) -> &'static [&'static str] {
+        match self {
+            Self::Kernel => &[KERNEL, FUSE],
+            Self::Vm => &[KERNEL],
+            Self::Registry => &[REGISTRY],
+            Self::Languages => &[LANGUAGES],
+            Self::Cluster => &[CLUSTER],
+            Self::Workspace | Self::Bench => &[],
         }
     }
 
@@ -251,6 +347,10 @@ impl Stage {
                 Ok(())
             }
             Self::Cluster => cluster::run(run, selection, tally),
+            Self::Bench => bench::short(run.workspace, |name, good| {
+                println!("    bench {name}: {}", if good { "runs" } else { "FAILED" });
+                if good { tally.passed += 1 } else { tally.failed += 1 }
+            }),
         }
     }
 }
@@ -275,9 +375,16 @@ fn workspace(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Res
     let programs = program::unasked(workspace)?;
     for test in &programs {
         test.run(run, Stage::Workspace, &selection, tally, |program| {
-            program.env("QOSM_BIN", &binary).env("QOSM_MODULES", &modules);
+            program.env("QOSM_BIN", &binary).env("QOSM_POLICY_BIN", workspace.policy_binary());
+            program.env("QOSM_MODULES", &modules);
             program.env("QOSM_BUNDLES", &bundles).env("PATH", &path);
         })?;
+    }
+    command::heading("opa-wasm beside the engine");
+    for args in selection.runs(program::BESIDE_OPA) {
+        let mut cargo = bench::beside_opa(workspace, "test");
+        cargo.args(["--no-fail-fast", "--"]).args(args);
+        program::counted(run, Stage::Workspace, program::BESIDE_OPA, &mut cargo, tally)?;
     }
     for args in selection.runs(program::DOCTESTS) {
         let mut cargo = workspace.cargo();
@@ -290,9 +397,11 @@ fn workspace(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Res
 /// On this machine, one test at a time: they measure time and share two cores.
 fn here(run: &Run<'_>, tests: &[TestProgram], selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
     let workspace = run.workspace;
-    let (binary, modules, bundles) = (workspace.binary(), workspace.modules(), rego::bundles(workspace));
-    let variables: [(&str, &OsStr); 4] = [
+    let (binary, policy_binary) = (workspace.binary(), workspace.policy_binary());
+    let (modules, bundles) = (workspace.modules(), rego::bundles(workspace));
+    let variables: [(&str, &OsStr); 5] = [
         ("QOSM_BIN", binary.as_ref()),
+        ("QOSM_POLICY_BIN", policy_binary.as_ref()),
         ("QOSM_MODULES", modules.as_ref()),
         ("QOSM_BUNDLES", bundles.as_ref()),
         ("RUST_BACKTRACE", "1".as_ref()),

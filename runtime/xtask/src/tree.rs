@@ -16,9 +16,9 @@ use crate::workspace;
 pub(crate) enum Node {
     /// A folder, open to all.
     Folder,
-    /// A file that anybody may read.
+    /// A file with mode 0644 or 0755.
     File {
-        /// Whether anybody may also run it.
+        /// Whether it is executable.
         executable: bool,
         /// What it holds.
         content: Vec<u8>,

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::interrupt::Interrupt;
 use crate::tree::Tree;
 use crate::workspace::Workspace;
 
@@ -75,12 +76,12 @@ pub(crate) fn prepare(workspace: &Workspace) -> Result<()> {
 ///
 /// # Errors
 ///
-/// When the machine does not boot, or does not finish in time.
+/// When the machine does not boot, does not finish in time, or this process is asked to end before.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let script = std::fs::read_to_string(&args.script)
         .with_context(|| format!("the script {} cannot be read", args.script.display()))?;
-    let code =
-        script_in_vm(workspace, &args.files, &script, Duration::from_secs(args.timeout), |line| println!("{line}"))?;
+    let (limit, interrupt) = (Duration::from_secs(args.timeout), Interrupt::listen()?);
+    let code = script_in_vm(workspace, &args.files, &script, limit, &interrupt, |line| println!("{line}"))?;
     Ok(ExitCode::from(code))
 }
 
@@ -94,6 +95,7 @@ pub(crate) fn script_in_vm(
     files: &[Share],
     script: &str,
     limit: Duration,
+    interrupt: &Interrupt,
     each: impl FnMut(&str),
 ) -> Result<u8> {
     let guest = guest::find_or_fetch(workspace)?;
@@ -103,7 +105,7 @@ pub(crate) fn script_in_vm(
     let disk = folder.path().join("disk");
     let made = std::fs::File::create(&disk).and_then(|file| file.set_len(DISK_BYTES));
     made.context("the VM's disk cannot be made")?;
-    boot::run(&guest.kernel, &image, &disk, limit, each)
+    boot::run(&guest.kernel, &image, &disk, limit, interrupt, each)
 }
 
 fn pack(guest: &guest::Guest, files: &[Share], script: &str, image: &Path) -> Result<()> {

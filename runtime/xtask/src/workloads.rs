@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::interrupt::Interrupt;
 use crate::vm::{self, Share};
 use crate::workspace::Workspace;
 use crate::{build, command, setup};
@@ -32,6 +33,15 @@ const BESIDE: Duration = Duration::from_secs(10 * 60);
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     setup::install(workspace, &[setup::Purpose::Test])?;
     build(workspace)?;
+    Ok(ExitCode::from(measure(workspace, args.seconds, args.rounds)?))
+}
+
+/// The same when all is built; the program's exit status.
+///
+/// # Errors
+///
+/// When the VM cannot be had.
+pub(crate) fn measure(workspace: &Workspace, seconds: u64, rounds: u64) -> Result<u8> {
     command::heading("memory QoS under overcommit, in a VM with cgroup v2");
     let share = |host, guest: &str| Share { host, guest: guest.into() };
     let files = [
@@ -39,8 +49,8 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         share(workspace.target().join("release/overcommit"), "/bin/overcommit"),
         share(workspace.modules(), "/policies"),
     ];
-    let script = format!("exec /bin/overcommit compare {} {}\n", args.seconds, args.rounds);
+    let script = format!("exec /bin/overcommit compare {seconds} {rounds}\n");
     // Twice as long as it should take: an emulated second is not always one.
-    let limit = BESIDE + Duration::from_secs(args.seconds * args.rounds * 4);
-    Ok(ExitCode::from(vm::script_in_vm(workspace, &files, &script, limit, |line| println!("{line}"))?))
+    let limit = BESIDE + Duration::from_secs(seconds * rounds * 4);
+    vm::script_in_vm(workspace, &files, &script, limit, &Interrupt::listen()?, |line| println!("{line}"))
 }

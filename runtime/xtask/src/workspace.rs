@@ -44,6 +44,11 @@ impl Workspace {
         self.target.join("release/qosm")
     }
 
+    /// The `qosm-policy` binary, once built: `qosm` finds it there.
+    pub(crate) fn policy_binary(&self) -> PathBuf {
+        self.binary().with_file_name("qosm-policy")
+    }
+
     /// The folder of the default modules, once built.
     pub(crate) fn modules(&self) -> PathBuf {
         self.target.join("policies")

@@ -8,7 +8,8 @@ package qosm.lib.knobs
 # METADATA
 # description: |
 #   Holds a knob of a container or a pod, as `input` shows them, or of a tier ("kubepods", "burstable", "besteffort"). The value is a
-#   whole number in the knob's own unit, or "max" where the kernel knows that word. The reason is what `qosm explain` shows.
+#   whole number in the knob's own unit, or "max" where the kernel knows that word; of `cpuset.cpus` and `cpuset.mems` an array or set
+#   of numbers; of `cpu.weight` also `{"shares": n}`. The reason is what `qosm explain` shows.
 hold(target, knob, value, reason) := object.union(
 	target_of(target),
 	{"knob": knob, "value": value, "reason": reason},
@@ -56,4 +57,6 @@ grants := {
 	"memory.pagecache_limit.size": "memory-protection",
 	"memory.pagecache_limit.sync": "memory-protection",
 	"cpuset.mems": "cpuset",
+	"cpuset.cpus": "cpuset",
+	"memory.max": "memory-limit",
 }

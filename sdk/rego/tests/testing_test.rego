@@ -27,6 +27,15 @@ test_what_is_not_said_is_usual if {
 	}
 }
 
+test_objects_are_usual_but_for_what_is_said if {
+	node := testing.node_object({"labels": {"pool": "batch"}, "resources": {"cpu": {"allocatable": 7000}}})
+	node.labels == {"pool": "batch"}
+	node.resources.cpu == {"capacity": 8000, "allocatable": 7000}
+	node.resources.memory.capacity == 34359738368
+	testing.pod_object({"deleting": true}).deleting
+	not testing.pod_object({}).deleting
+}
+
 test_what_is_held_is_found_by_id_and_by_word if {
 	settings := {
 		knobs.hold(app, "cpu.weight", 10, "why"),

@@ -28,10 +28,10 @@ const ROOTS: [u64; 20] = [
 ];
 
 /// An exponentially weighted moving average that goes by time: a sample counts by the length of its window, and what is a half-life
-/// old weighs half. So it comes to the same whether a second is told in one window or in ten, and alarms between two intervals do not
+/// old weighs half. So it comes to the same whether a second comes in one window or in ten, and alarms between two intervals do not
 /// distort it.
 ///
-/// It is reckoned in whole numbers, with 32 bits after the point: the same on every machine, and never outside of what it was given.
+/// It is computed in whole numbers, with 32 bits after the point: the same on every machine, and never outside of what it was given.
 ///
 /// ```
 /// use qosm_sdk::Ewma;

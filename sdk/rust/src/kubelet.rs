@@ -2,7 +2,7 @@
 
 use crate::{Bandwidth, ContainerKind, ContainerState, PodFacts, Target, scale};
 
-/// Length of the enforcement period unless somebody said otherwise.
+/// Length of the enforcement period unless configured otherwise.
 pub(crate) const PERIOD_USEC: u64 = 100_000;
 /// Smallest quota that the kernel takes.
 const QUOTA_MIN_USEC: u64 = 1_000;

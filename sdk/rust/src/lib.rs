@@ -8,7 +8,7 @@
 //! (the runner of case files) and `strategies` (for property tests).
 //!
 //! Beside that, what policies need again and again, in whole numbers, so that the same input gives the same decisions everywhere:
-//! [`Rate`] and [`RecentRate`], [`Ewma`], [`Hysteresis`], [`TokenBucket`], [`scale`].
+//! [`Rate`] and [`RecentRate`], [`Ewma`], [`scale`].
 //!
 //! An import is a permission, and a component imports what it calls: a policy that never calls
 //! [`CpuBandwidth::set_quota`] cannot be granted, and cannot need, the right to set a quota. That is why every method takes
@@ -55,11 +55,8 @@
 //!         for pod in self.pods.iter() {
 //!             for container in &pod.containers {
 //!                 let target = Target::Container(container.id);
-//!                 match (&pod.config, container.cpu_limit_milli) {
-//!                     (Some(saving), Some(limit)) => {
-//!                         host.set_burst(target, percent_of(limit * 100, saving.percent), "asked for");
-//!                     }
-//!                     _ => host.release_burst(target),
+//!                 if let (Some(saving), Some(limit)) = (&pod.config, container.cpu_limit_milli) {
+//!                     host.set_burst(target, percent_of(limit * 100, saving.percent), "asked for");
 //!                 }
 //!             }
 //!         }
@@ -88,13 +85,14 @@
 
 #[doc(hidden)]
 pub mod bindings;
-mod bucket;
+mod declaration;
 mod describe;
 mod ewma;
 mod host;
-mod hysteresis;
 mod kubelet;
 pub mod mock;
+#[cfg(any(test, target_arch = "wasm32"))]
+mod panic;
 mod pod;
 mod pods;
 mod policy;
@@ -107,6 +105,9 @@ pub mod strategies;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+#[cfg(target_arch = "wasm32")]
+#[doc(hidden)]
+pub use self::panic::report_panics;
 /// ```
 /// use qosm_sdk::Rejection;
 ///
@@ -125,7 +126,7 @@ pub use bindings::exports::qosm::policy::lifecycle::Rejection;
 /// let row = Bandwidth {
 ///     target: Target::Container(7), quota_usec: Some(75_000), baseline_quota_usec: Some(50_000), period_usec: 100_000,
 /// };
-/// assert!(row.quota_usec > row.baseline_quota_usec, "somebody raised it");
+/// assert!(row.quota_usec > row.baseline_quota_usec, "a policy raised it");
 /// ```
 #[doc(inline)]
 pub use bindings::qosm::policy::cpu_stat::Bandwidth;
@@ -138,6 +139,64 @@ pub use bindings::qosm::policy::cpu_stat::Bandwidth;
 /// ```
 #[doc(inline)]
 pub use bindings::qosm::policy::cpu_stat::Sample as CpuSample;
+/// ```
+/// let cpu = qosm_sdk::Cpu { id: 5, core: 1, socket: 0, numa_node: 0, online: true };
+/// assert_ne!(cpu.id, cpu.core, "its core's second thread");
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::cpu_topology::Cpu;
+/// ```
+/// use qosm_sdk::{CpuSet, Target, Tier};
+///
+/// let batch = CpuSet { target: Target::Tier(Tier::BestEffort), cpus: vec![0, 1] };
+/// assert_eq!(batch.cpus.len(), 2);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::cpu_topology::CpuSet;
+/// ```
+/// assert_eq!(qosm_sdk::ExclusiveCpus { container: None, cpus: vec![3] }.cpus, [3]);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::cpu_topology::Exclusive as ExclusiveCpus;
+/// ```
+/// assert_ne!(qosm_sdk::CpuManager::Static, qosm_sdk::CpuManager::Unknown);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::cpu_topology::Manager as CpuManager;
+/// ```
+/// use qosm_sdk::{Topology, mock};
+///
+/// let machine = Topology { reserved: vec![0], ..mock::topology(4) };
+/// let free = machine.cpus.iter().filter(|cpu| cpu.online && !machine.reserved.contains(&cpu.id));
+/// assert_eq!(free.count(), 3);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::cpu_topology::Topology;
+/// What became of an eviction.
+///
+/// ```
+/// use qosm_sdk::EvictionOutcome;
+///
+/// let is_leaving = |outcome| matches!(outcome, EvictionOutcome::Accepted | EvictionOutcome::Killed | EvictionOutcome::Gone);
+/// assert!(is_leaving(EvictionOutcome::Accepted) && !is_leaving(EvictionOutcome::Refused));
+/// ```
+pub use bindings::qosm::policy::eviction::Outcome as EvictionOutcome;
+/// What became of one request to evict.
+///
+/// ```
+/// use qosm_sdk::{EvictionOutcome, EvictionState};
+///
+/// let outcome = EvictionOutcome::Pending;
+/// let state = EvictionState { pod_uid: "7f0c".into(), outcome, why: String::new(), age_msec: 500 };
+/// assert!(state.age_msec < 1_000);
+/// ```
+pub use bindings::qosm::policy::eviction::State as EvictionState;
+/// How long an eviction can wait.
+///
+/// ```
+/// assert!(qosm_sdk::Urgency::Now > qosm_sdk::Urgency::Soon);
+/// ```
+pub use bindings::qosm::policy::eviction::Urgency;
 /// ```
 /// assert!(qosm_sdk::Level::Debug < qosm_sdk::Level::Warn);
 /// ```
@@ -152,7 +211,7 @@ pub use bindings::qosm::policy::memory_protection::Bound;
 /// use qosm_sdk::{Bound, Protection};
 ///
 /// let wanted = Protection { high: Some(Bound::Bytes(800 << 20)), ..Protection::NONE };
-/// assert_eq!(wanted.min_bytes, None, "that is left to whoever else cares for it");
+/// assert_eq!(wanted.min_bytes, None, "left to other policies and the kubelet");
 /// ```
 #[doc(inline)]
 pub use bindings::qosm::policy::memory_protection::Protection;
@@ -169,6 +228,49 @@ pub use bindings::qosm::policy::memory_protection::Protection;
 #[doc(inline)]
 pub use bindings::qosm::policy::memory_stat::Sample as MemorySample;
 /// ```
+/// use qosm_sdk::{Group, Tier};
+///
+/// assert_ne!(Group::Tier(Tier::Guaranteed), Group::Outside);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::node::Group;
+/// ```
+/// use qosm_sdk::GroupMemory;
+///
+/// let memory = GroupMemory { usage_bytes: 5 << 30, active_file_bytes: 1 << 30, inactive_file_bytes: 2 << 30 };
+/// assert_eq!(memory.usage_bytes - memory.inactive_file_bytes, 3 << 30, "its working set");
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::node::GroupMemory;
+/// ```
+/// use qosm_sdk::{Group, GroupUse, mock};
+///
+/// let outside = GroupUse { cpu_usage_usec: Some(300_000), ..mock::group_use(Group::Outside) };
+/// assert_eq!(outside.oom_kills, None, "nobody counts them there");
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::node::GroupUse;
+/// ```
+/// use qosm_sdk::NodeMemory;
+///
+/// let memory = NodeMemory {
+///     total_bytes: 32 << 30, free_bytes: 1 << 28, available_bytes: 9 << 30, active_file_bytes: 4 << 30,
+///     inactive_file_bytes: 5 << 30, min_mark_bytes: Some(1 << 26), low_mark_bytes: Some(1 << 29), high_mark_bytes: Some(3 << 28),
+/// };
+/// assert!(memory.low_mark_bytes.is_some_and(|low| memory.free_bytes < low), "the kernel reclaims");
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::node::Memory as NodeMemory;
+/// ```
+/// use qosm_sdk::{NodePressure, NodeStall};
+///
+/// let calm = NodeStall { some_usec: 0, full_usec: 0 };
+/// let pressure = NodePressure { cpu: calm, memory: NodeStall { some_usec: 100_000, full_usec: 20_000 }, io: calm };
+/// assert!(pressure.memory.full_usec > 0);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::node::NodePressure;
+/// ```
 /// use qosm_sdk::{NodeSample, Rate, mock};
 ///
 /// let node = NodeSample { cpu_usage_usec: Some(6_000_000), ..mock::node(8, 32 << 30) };
@@ -177,6 +279,52 @@ pub use bindings::qosm::policy::memory_stat::Sample as MemorySample;
 /// ```
 #[doc(inline)]
 pub use bindings::qosm::policy::node::Sample as NodeSample;
+/// ```
+/// assert_eq!(qosm_sdk::NodeStall { some_usec: 7, full_usec: 5 }.full_usec, 5);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::node::Stall as NodeStall;
+/// use qosm_sdk::mock;
+///
+/// let node = mock::node_object("edge-7", 8, 32 << 30);
+/// let cpu = node.resources.iter().find(|amount| amount.name == "cpu");
+/// assert_eq!(cpu.and_then(|cpu| cpu.allocatable), Some(8_000), "thousandths of a CPU");
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::node_object::Amount as NodeAmount;
+/// ```
+/// let node = qosm_sdk::mock::node_object("edge-7", 8, 32 << 30);
+/// assert_eq!((node.name.as_str(), node.labels.len()), ("edge-7", 0));
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::node_object::Object as NodeObjectFacts;
+/// ```
+/// let zone = qosm_sdk::NodeZone { id: 1, resources: Vec::new() };
+/// assert_eq!(zone.id, 1);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::node_object::Zone as NodeZone;
+/// How much there is of a resource of the node.
+///
+/// ```
+/// let offer = qosm_sdk::Offer { amount: 12_000, zones: Vec::new(), origin: Some(14_000) };
+/// assert!(offer.origin.is_some_and(|origin| origin > offer.amount), "another scheduler has given some away");
+/// ```
+pub use bindings::qosm::policy::node_resource::Offer;
+/// How a published resource fares.
+///
+/// ```
+/// let why = "the operator does not allow this name";
+/// let state = qosm_sdk::ResourceState { name: "example.com/gpu".into(), amount: 0, in_force: false, why: why.into() };
+/// assert!(!state.in_force);
+/// ```
+pub use bindings::qosm::policy::node_resource::State as ResourceState;
+/// The share of one NUMA node.
+///
+/// ```
+/// assert_eq!(qosm_sdk::ZoneShare { zone: 1, amount: 4_000 }.amount, 4_000);
+/// ```
+pub use bindings::qosm::policy::node_resource::ZoneShare;
 /// ```
 /// let expander = qosm_sdk::NumaNode {
 ///     id: 2, cpus: 0, memory_bytes: 1 << 36, free_bytes: 0, available_bytes: 1 << 35, distances: vec![17, 17, 10],
@@ -231,6 +379,19 @@ pub use bindings::qosm::policy::page_migration::State as MigrationState;
 /// ```
 #[doc(inline)]
 pub use bindings::qosm::policy::pod_event::Kind as EventKind;
+/// ```
+/// use qosm_sdk::{PodObjectFacts, mock};
+///
+/// let daemon = PodObjectFacts { owner_kind: Some("DaemonSet".into()), ..mock::pod_object(1) };
+/// assert!(!daemon.deleting && !daemon.mirror);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::pod_object::Object as PodObjectFacts;
+/// ```
+/// assert_eq!(qosm_sdk::mock::pod_object(1).restart_policy, qosm_sdk::RestartPolicy::Always);
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::pod_object::RestartPolicy;
 /// ```
 /// use qosm_sdk::{PressureSample, Stall};
 ///
@@ -421,17 +582,16 @@ pub use bindings::qosm::policy::types::Tier;
 /// ```
 #[doc(inline)]
 pub use bindings::qosm::policy::types::Trigger;
-pub use bucket::TokenBucket;
 pub use describe::{Description, Preset, Protocol};
 pub use ewma::Ewma;
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
 pub use host::Granted;
 pub use host::{
-    CpuBandwidth, CpuStat, CpuWeight, Cpuset, Host, Log, MemoryProtection, MemoryStat, Node, NumaStat, PageMigration,
-    PodEvent, Pressure, ResctrlAllocation, ResctrlMonitor, State,
+    ClusterConfig, CpuBandwidth, CpuStat, CpuTopology, CpuWeight, Cpuset, Declare, Eviction, Host, Log, MemoryLimit,
+    MemoryProtection, MemoryStat, Node, NodeObject, NodeResource, NumaStat, PageMigration, PodEvent, PodObject,
+    Pressure, ResctrlAllocation, ResctrlMonitor, State,
 };
-pub use hysteresis::Hysteresis;
 pub use pod::{NoConfig, Pod};
 pub use pods::Pods;
 pub use policy::Policy;
@@ -474,7 +634,7 @@ macro_rules! export {
         const _: () = {
             use $crate::bindings::exports::qosm::policy::lifecycle as contract;
 
-            // The instance goes as a whole: nobody ever drops what is in it, so the code for that may be left out.
+            // The instance goes as a whole: what is in it is never dropped, so the code for that is left out.
             ::std::thread_local! {
                 static SESSION: ::std::cell::RefCell<
                     ::std::option::Option<::std::mem::ManuallyDrop<$crate::Session<$policy>>>,
@@ -493,6 +653,8 @@ macro_rules! export {
                 }
 
                 fn configure(config: ::std::string::String) -> ::std::result::Result<(), ::std::string::String> {
+                    // Not before: `describe` may call nothing.
+                    $crate::report_panics();
                     with(|session| session.configure(&mut $crate::Granted, &config))
                 }
 

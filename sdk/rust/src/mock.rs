@@ -27,14 +27,18 @@ mod facts;
 mod host;
 mod interfaces;
 mod knob;
+mod requests;
 mod staged;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{container, node, pod, tick};
+pub use facts::{container, group_use, node, node_object, pod, pod_object, tick, topology};
 pub use host::MockHost;
-pub use knob::{CPU_BURST, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_MEMS, MEMORY_KNOBS, Value};
-pub use staged::{ClassChange, Classes, Columns, Event, Migration, Staged};
+pub(crate) use knob::MAX_CPUS;
+pub use knob::{
+    CPU_BURST, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_CPUS, CPUSET_MEMS, Cpus, MEMORY_KNOBS, MEMORY_MAX, Value,
+};
+pub use staged::{ClassChange, Classes, Columns, ConfigKey, Event, EvictionRequest, Migration, ResourceChange, Staged};
 
 pub use crate::kubelet::bandwidth;
 

@@ -18,7 +18,7 @@ use crate::PodFacts;
 pub struct Pod<C> {
     /// What the specification and the status say.
     pub facts: PodFacts,
-    /// The effective configuration; `None` when nobody asked for anything, and when it was refused: then hold nothing.
+    /// The effective configuration; `None` where nothing is configured, and where the configuration was refused: then hold nothing.
     pub config: Option<C>,
 }
 

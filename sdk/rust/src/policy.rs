@@ -94,7 +94,9 @@ pub trait Policy: Default + 'static {
     fn pods<H: Host>(&mut self, host: &mut H, upserted: Vec<Pod<Self::PodConfig>>, removed: &[PodId])
     -> Vec<Rejection>;
 
-    /// Decides. A lease stays as it is until it is set anew or released, so only changes need to be staged.
+    /// Decides: sets everything that the policy wants now, whether or not it is held already. The host is called only for what differs
+    /// from the evaluation before, in value or reason, and what this evaluation does not set is released; [`Declare`](crate::Declare)
+    /// says what stays as it is.
     ///
     /// # Errors
     ///

@@ -20,7 +20,7 @@ const SECOND_USEC: u64 = 1_000_000;
 pub struct MilliCpu(pub u64);
 
 impl MilliCpu {
-    /// CPU time in microseconds that this much CPU comes to in so many microseconds: the CFS quota of a limit.
+    /// CPU time in microseconds that this much CPU comes to in a period: the CFS quota of a limit.
     ///
     /// ```
     /// assert_eq!(qosm_sdk::MilliCpu(250).per_period(100_000), 25_000);

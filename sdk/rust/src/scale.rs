@@ -22,7 +22,7 @@ pub fn scale(amount: u64, numerator: u64, denominator: u64) -> u64 {
     }
 }
 
-/// So many percent of an amount, rounded down.
+/// A percentage of an amount, rounded down.
 ///
 /// ```
 /// assert_eq!(qosm_sdk::percent_of(1 << 30, 80), 858_993_459);

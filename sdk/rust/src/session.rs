@@ -2,9 +2,12 @@
 
 use serde::de::DeserializeOwned;
 
+use crate::declaration::{Declaration, Declaring};
+use crate::host::CallHooks;
 use crate::{Host, Pod, PodFacts, PodId, Policy, Rejection, Tick};
 
-/// A running policy.
+/// A running policy. It remembers what the policy declared, and calls the host only for what differs: an evaluation that declares the
+/// same as the one before crosses no boundary, and what it does not declare any more is released.
 ///
 /// ```
 /// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Session, Tick, mock};
@@ -28,6 +31,7 @@ use crate::{Host, Pod, PodFacts, PodId, Policy, Rejection, Tick};
 #[derive(Clone, Debug, Default)]
 pub struct Session<P> {
     policy: P,
+    declaration: Declaration,
 }
 
 impl<P: Policy> Session<P> {
@@ -47,7 +51,7 @@ impl<P: Policy> Session<P> {
     /// let session = Session::of(Mine);
     /// ```
     pub fn of(policy: P) -> Self {
-        Self { policy }
+        Self { policy, declaration: Declaration::default() }
     }
 
     /// The policy itself, for a test that looks into it.
@@ -67,6 +71,11 @@ impl<P: Policy> Session<P> {
     /// ```
     pub fn policy(&self) -> &P {
         &self.policy
+    }
+
+    #[cfg(test)]
+    pub(crate) fn policy_mut(&mut self) -> &mut P {
+        &mut self.policy
     }
 
     /// Hands over the policy-level configuration, a JSON object. Blank text and `{}` are the default.
@@ -90,7 +99,7 @@ impl<P: Policy> Session<P> {
     /// assert_eq!(Session::<Mine>::default().configure(&mut host, ""), Ok(()));
     /// assert!(Session::<Mine>::default().configure(&mut host, "[").is_err());
     /// ```
-    pub fn configure<H: Host>(&mut self, host: &mut H, config: &str) -> Result<(), String> {
+    pub fn configure<H: Host + 'static>(&mut self, host: &mut H, config: &str) -> Result<(), String> {
         let config = if is_blank(config) {
             P::Config::default()
         } else {
@@ -99,9 +108,9 @@ impl<P: Policy> Session<P> {
                 field => format!("field `{field}` of the policy's configuration: {}", fault.message),
             })?
         };
-        host.begin(false);
-        self.policy.configure(host, config)?;
-        host.end()
+        let mut host = Declaring::new(host, &mut self.declaration, false);
+        let result = self.policy.configure(&mut host, config);
+        host.finish(result)
     }
 
     /// Hands over pods. Those whose configuration does not fit are reported, and handed over without any.
@@ -126,13 +135,13 @@ impl<P: Policy> Session<P> {
     /// assert_eq!(rejections, []);
     /// # Ok::<(), String>(())
     /// ```
-    pub fn pods<H: Host>(
+    pub fn pods<H: Host + 'static>(
         &mut self,
         host: &mut H,
         upserted: Vec<PodFacts>,
         removed: &[PodId],
     ) -> Result<Vec<Rejection>, String> {
-        host.begin(false);
+        let mut host = Declaring::new(host, &mut self.declaration, false);
         host.give(&upserted, removed);
         let mut rejections = Vec::new();
         let pods = upserted
@@ -150,9 +159,8 @@ impl<P: Policy> Session<P> {
                 Pod { facts, config }
             })
             .collect();
-        rejections.extend(self.policy.pods(host, pods, removed));
-        host.end()?;
-        Ok(rejections)
+        rejections.extend(self.policy.pods(&mut host, pods, removed));
+        host.finish(Ok(rejections))
     }
 
     /// Has it decide.
@@ -174,10 +182,10 @@ impl<P: Policy> Session<P> {
     /// # }
     /// assert_eq!(Session::<Mine>::default().evaluate(&mut mock::MockHost::default(), mock::tick(1_000)), Ok(()));
     /// ```
-    pub fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
-        host.begin(true);
-        self.policy.evaluate(host, tick)?;
-        host.end()
+    pub fn evaluate<H: Host + 'static>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
+        let mut host = Declaring::new(host, &mut self.declaration, true);
+        let result = self.policy.evaluate(&mut host, tick);
+        host.finish(result)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Strategies for [`proptest`]: pods, the node and columns, to show what holds for all of them (feature `proptest`).
 //!
-//! Facts are such as a host can hand over, and among them are those that nobody expects: pods that have ended, containers that
+//! Facts are such as a host can hand over, and among them are unusual ones: pods that have ended, containers that
 //! wait, limits of 0 and of more than there is, samples that are missing. Ids are unique.
 //!
 //! ```
@@ -46,8 +46,9 @@ use proptest::prelude::*;
 
 use crate::mock::{self, Columns};
 use crate::{
-    Container, ContainerId, ContainerKind, ContainerState, CpuSample, ExtendedResource, KubeQos, MemorySample,
-    NodeSample, PodFacts, PressureSample, QosClass, Stall,
+    Container, ContainerId, ContainerKind, ContainerState, CpuSample, ExtendedResource, Group, GroupMemory, GroupUse,
+    KubeQos, MemorySample, NodeAmount, NodeObjectFacts, NodeSample, NodeStall, PodFacts, PodId, PodObjectFacts,
+    PressureSample, QosClass, RestartPolicy, Stall,
 };
 
 /// A second, over which samples are differences.
@@ -215,6 +216,40 @@ pub fn node() -> impl Strategy<Value = NodeSample> {
         })
 }
 
+/// What a group used over a second: up to 64 CPUs; each counter is mostly known.
+///
+/// ```
+/// use proptest::prelude::*;
+/// use qosm_sdk::Group;
+///
+/// proptest!(|(used in qosm_sdk::strategies::group_use(Group::Outside))| {
+///     prop_assert!(used.cpu_usage_usec.is_none_or(|usec| usec <= 64_000_000));
+///     prop_assert!(used.memory.is_none_or(|memory| memory.active_file_bytes + memory.inactive_file_bytes <= memory.usage_bytes));
+/// });
+/// ```
+pub fn group_use(group: Group) -> impl Strategy<Value = GroupUse> {
+    let mostly = |most: u64| option::weighted(0.9, 0..=most);
+    let memory = (0..1_u64 << 40, 0..=100_u64, 0..=100_u64).prop_map(|(usage_bytes, file, active)| {
+        let file_bytes = crate::percent_of(usage_bytes, file);
+        let active_file_bytes = crate::percent_of(file_bytes, active);
+        GroupMemory { usage_bytes, active_file_bytes, inactive_file_bytes: file_bytes - active_file_bytes }
+    });
+    let stall = (0..=WINDOW_USEC, 0..=100_u64)
+        .prop_map(|(some_usec, full)| NodeStall { some_usec, full_usec: crate::percent_of(some_usec, full) });
+    let known = (mostly(64 * WINDOW_USEC), mostly(16 * WINDOW_USEC), option::weighted(0.9, stall));
+    (known, option::weighted(0.9, memory), mostly(9), mostly(9)).prop_map(
+        move |((cpu_usage_usec, cpu_throttled_usec, cpu_pressure), memory, max_events, oom_kills)| GroupUse {
+            group,
+            cpu_usage_usec,
+            memory,
+            cpu_throttled_usec,
+            cpu_pressure,
+            max_events,
+            oom_kills,
+        },
+    )
+}
+
 /// The CPU sample of a container over a second: up to 64 CPUs used, any share of the periods throttled.
 ///
 /// ```
@@ -283,7 +318,61 @@ pub fn pressure(container: ContainerId) -> impl Strategy<Value = PressureSample>
     (stall(), stall(), stall()).prop_map(move |(cpu, memory, io)| PressureSample { container, cpu, memory, io })
 }
 
-/// What can be measured of these pods over a second: the node, quotas as a kubelet writes them, and samples of the containers that
+/// A Node object: what it has of CPU and memory, and batch resources that are mostly there.
+///
+/// ```
+/// use proptest::prelude::*;
+///
+/// proptest!(|(node in qosm_sdk::strategies::node_object())| {
+///     prop_assert!(node.resources.is_sorted_by(|one, other| one.name < other.name));
+/// });
+/// ```
+pub fn node_object() -> impl Strategy<Value = NodeObjectFacts> {
+    let size = || prop_oneof![4 => 0..1_i64 << 40, 1 => Just(0), 1 => Just(i64::MAX)];
+    let amount = move |name: &'static str| {
+        (option::weighted(0.9, size()), option::weighted(0.9, size()))
+            .prop_map(move |(capacity, allocatable)| NodeAmount { name: name.into(), capacity, allocatable })
+    };
+    let names = ["cpu", "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory", "memory"];
+    (names.map(amount), "[a-z]{0,8}").prop_map(|(resources, label)| NodeObjectFacts {
+        labels: vec![("pool".into(), label)],
+        resources: resources.into(),
+        ..mock::node_object("any", 0, 0)
+    })
+}
+
+/// What the object of a pod says: with an owner or without, of any age, on its way out or not.
+///
+/// ```
+/// use proptest::prelude::*;
+///
+/// proptest!(|(object in qosm_sdk::strategies::pod_object(7))| {
+///     prop_assert_eq!(object.pod, 7);
+/// });
+/// ```
+pub fn pod_object(pod: PodId) -> impl Strategy<Value = PodObjectFacts> {
+    let owner = option::of(prop_oneof![Just("ReplicaSet"), Just("DaemonSet"), Just("Job"), Just("Node")]);
+    let restart = prop_oneof![Just(RestartPolicy::Always), Just(RestartPolicy::OnFailure), Just(RestartPolicy::Never)];
+    let times = (option::weighted(0.9, 0..1_i64 << 33), option::weighted(0.9, 0..=3_600_u32));
+    let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.1));
+    (owner, restart, times, flags, option::weighted(0.1, milli_cpu())).prop_map(
+        move |(owner, restart_policy, (created_at_sec, grace_period_sec), (deleting, mirror), cpu_request_milli)| {
+            PodObjectFacts {
+                created_at_sec,
+                deleting,
+                grace_period_sec,
+                mirror,
+                owner_kind: owner.map(Into::into),
+                owner_name: owner.map(str::to_lowercase),
+                cpu_request_milli,
+                restart_policy,
+                ..mock::pod_object(pod)
+            }
+        },
+    )
+}
+
+/// What can be measured of these pods over a second, and what their objects say: the node, quotas as a kubelet writes them, and samples of the containers that
 /// run, of which now and then one is missing. Nothing about NUMA nodes.
 ///
 /// ```
@@ -307,8 +396,16 @@ pub fn columns(pods: &[PodFacts]) -> impl Strategy<Value = Columns> + use<> {
         let there = |weight| prop::bool::weighted(weight);
         (cpu(*id), memory(*id), pressure(*id), there(0.9), there(0.9), there(0.7))
     };
-    (node(), running.iter().map(each).collect::<Vec<_>>()).prop_map(move |(node, rows)| {
-        let mut columns = Columns { node: Some(node), bandwidth: bandwidth.clone(), ..Columns::default() };
+    let objects: Vec<_> = pods.iter().map(|pod| pod_object(pod.id)).collect();
+    let rows = running.iter().map(each).collect::<Vec<_>>();
+    (node(), rows, option::weighted(0.9, node_object()), objects).prop_map(move |(node, rows, node_object, objects)| {
+        let mut columns = Columns {
+            node: Some(node),
+            bandwidth: bandwidth.clone(),
+            node_object,
+            pod_objects: objects,
+            ..Columns::default()
+        };
         for (cpu, memory, pressure, has_cpu, has_memory, has_pressure) in rows {
             columns.cpu.extend(has_cpu.then_some(cpu));
             columns.memory.extend(has_memory.then_some(memory));

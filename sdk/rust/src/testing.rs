@@ -10,7 +10,7 @@
 //! node: {cpus: 16}
 //! pods:
 //!   - name: default/web
-//!     config: {policy: auto}                # the pod's effective configuration; left out = nobody asked
+//!     config: {policy: auto}                # the pod's effective configuration; left out = not configured
 //!     containers:
 //!       - {name: app, cpuLimitMilli: 2000}  # its baseline quota follows from the limit, if `quotaUsec` does not say it
 //! ticks:
@@ -22,7 +22,7 @@
 //!       - {target: pod default/web, knob: cpu.quota, value: 240000}
 //! ```
 //!
-//! Caches and memory bandwidth are told by domain, and the classes of shares are expected beside the settings:
+//! Caches and memory bandwidth are given by domain, and the classes of shares are expected beside the settings:
 //!
 //! ```yaml
 //! ticks:
@@ -31,10 +31,26 @@
 //!     containerUsage: {default/web/app: {0: {occupancyBytes: 9437184}}}   # what is left out is not counted
 //!     restUsage: {0: {totalBytes: 7000000}}
 //!     classStates: {be: {inForce: false, why: no class is left}}
+//!     nodeObject: {name: edge-7, resources: {cpu: {capacity: 8000, allocatable: 7900}}}
+//!     podObjects: {default/web: {ownerKind: DaemonSet}}          # a pod without a row is a bare one that stays
+//!     clusterConfig: {colocation-config: {value: {enable: true}}}
 //!     classes:
 //!       - {class: be, cachePercent: [0, 30], bandwidthPercent: 50, domains: {1: {cachePercent: [0, 10]}}, reason: a part of it}
 //!       - {class: ls, undefined: true}
 //!     members: [{target: pod default/web, class: be}, {target: pod default/db}]   # without a class: taken out
+//! ```
+//!
+//! Resources of the node and evictions are expected likewise; their states are given by name:
+//!
+//! ```yaml
+//! ticks:
+//!   - resourceStates: {kubernetes.io/batch-cpu: {inForce: true, amount: 12000}}
+//!     evictionStates: {batch/job: {outcome: refused, why: a budget allows none, ageMillis: 1500}}
+//!     published:
+//!       - {name: kubernetes.io/batch-cpu, amount: 12000, zones: {0: 8000, 1: 4000}, reason: a part of it}
+//!       - {name: kubernetes.io/batch-memory}                               # without an amount: withdrawn
+//!     staleAfterSeconds: 300                                               # where it changes
+//!     evicted: [{pod: batch/job, urgency: now, reason: MemoryUsage}, {pod: batch/other}]   # without an urgency: taken back
 //! ```
 //!
 //! A policy's test is one call:
@@ -57,18 +73,26 @@
 //! ```
 
 mod case;
+mod cpu_topology;
 mod driver;
 mod expectation;
+mod fixture;
+mod node_use;
+mod object;
+mod requests;
 mod resctrl;
 mod run;
-mod stage;
 #[cfg(test)]
 mod tests;
 mod tick;
 
 pub use case::{Case, ContainerFacts, ExtendedResourceFacts, Measure, NodeFacts, PodDescription};
+pub use cpu_topology::{CpuManagerWord, CpuPlaceRow, CpuTopologyRow, ExclusiveRow};
 pub use driver::{Driver, Native, Outcome};
 pub use expectation::{EventExpectation, Expectation, Expected, RejectionExpectation, StartExpectation};
+pub use node_use::{GroupMemoryRow, GroupRow, NodeMemoryRow, NodePressureRow};
+pub use object::{AmountRow, ConfigKeyRow, NodeObjectRow, PodObjectRow, RestartWord};
+pub use requests::{EvictionExpectation, EvictionStateRow, ResourceExpectation, ResourceStateRow};
 pub use resctrl::{CacheDomainRow, ClassExpectation, ClassStateRow, MemberExpectation, ShareRow, UsageRow};
 pub use run::{CaseError, Failures, run_case, run_folder};
 pub use tick::{

@@ -9,6 +9,7 @@
 {{- end -}}
 
 {{- define "qosm.agent" -}}{{ include "qosm.fullname" . }}-agent{{- end -}}
+{{- define "qosm.pageMover" -}}{{ include "qosm.fullname" . }}-page-mover{{- end -}}
 {{- define "qosm.controller" -}}{{ include "qosm.fullname" . }}-controller{{- end -}}
 
 {{/* What never changes in the life of a release: selectors are immutable. Called with (list . "agent"). */}}
@@ -50,7 +51,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* "true" while the agent can move pages, else empty. */}}
+{{/* "true" while pages are moved, by a DaemonSet of its own, else empty. */}}
 {{- define "qosm.movesPages" -}}
 {{- $wish := .Values.agent.hostAccess.pageMigration -}}
 {{- if or (eq $wish "always") (and (eq $wish "auto") .Values.policies.memoryLocality.enabled) -}}true{{- end -}}
@@ -62,36 +63,43 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if or (eq $wish "always") (and (eq $wish "auto") .Values.policies.llcMba.enabled) -}}true{{- end -}}
 {{- end -}}
 
-{{/* The capabilities that the granted controls need, as a YAML list. Cgroup files belong to root: writing them takes none. */}}
+{{/* The agent's capabilities, as a YAML list. Cgroup files belong to root: writing them takes none. */}}
 {{- define "qosm.capabilities" -}}
 {{- $names := list -}}
-{{- if include "qosm.movesPages" . -}}
-{{- $names = concat $names (list "DAC_READ_SEARCH" "SYS_NICE" "SYS_PTRACE") -}}
-{{- end -}}
 {{- if eq .Values.agent.hostAccess.shortPressureWindows "always" -}}
 {{- $names = append $names "SYS_RESOURCE" -}}
 {{- end -}}
 {{- if eq .Values.agent.hostAccess.compileAsNobody "always" -}}
 {{- $names = concat $names (list "SETGID" "SETUID") -}}
 {{- end -}}
+{{- if eq .Values.agent.hostAccess.endProcesses "always" -}}
+{{- $names = append $names "KILL" -}}
+{{- end -}}
 {{- toYaml (concat $names .Values.agent.extraCapabilities | uniq | sortAlpha) -}}
 {{- end -}}
 
-{{/* RuntimeDefault, Localhost or Unconfined. */}}
+{{/* Of the agent: RuntimeDefault, Localhost or Unconfined. */}}
 {{- define "qosm.seccomp" -}}
 {{- if ne .Values.agent.seccomp.type "auto" -}}
 {{ .Values.agent.seccomp.type }}
-{{- else if include "qosm.movesPages" . -}}
-Localhost
 {{- else -}}
 RuntimeDefault
+{{- end -}}
+{{- end -}}
+
+{{/* Of the page mover: runtimes' default profiles refuse move_pages(2). */}}
+{{- define "qosm.pageMoverSeccomp" -}}
+{{- if ne .Values.pageMover.seccomp.type "auto" -}}
+{{ .Values.pageMover.seccomp.type }}
+{{- else -}}
+Localhost
 {{- end -}}
 {{- end -}}
 
 {{/* "true" where the agent's container runs without AppArmor, else empty. */}}
 {{- define "qosm.appArmorUnconfined" -}}
 {{- $wish := .Values.agent.appArmor -}}
-{{- $needed := or (include "qosm.movesPages" .) (eq .Values.agent.hostAccess.shortPressureWindows "always") -}}
+{{- $needed := eq .Values.agent.hostAccess.shortPressureWindows "always" -}}
 {{- if or (eq $wish "Unconfined") (and (eq $wish "auto") $needed) -}}true{{- end -}}
 {{- end -}}
 
@@ -101,7 +109,56 @@ RuntimeDefault
 {{- if or (eq $wish "always") (and (eq $wish "auto") (.Capabilities.APIVersions.Has $api)) -}}true{{- end -}}
 {{- end -}}
 
+{{/* "true" while the controller publishes resources and evicts pods, else empty. With `auto` also until it has withdrawn everything: at the
+     first upgrade without colocation it still needs its rights, and knows by its annotation on the nodes what to take away. */}}
+{{- define "qosm.controlsColocation" -}}
+{{- $wish := .Values.controller.colocation -}}
+{{- if .Values.controller.enabled -}}
+{{- if or (eq $wish "always") (and (eq $wish "auto") .Values.policies.colocation.enabled) -}}
+true
+{{- else if eq $wish "auto" -}}
+{{- $left := false -}}
+{{- range $node := (lookup "v1" "Node" "" "").items -}}
+{{- if hasKey ($node.metadata.annotations | default dict) "qosm.io/published-resources" -}}{{- $left = true -}}{{- end -}}
+{{- end -}}
+{{- if $left -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "true" while a Lease says which controller acts, else empty. */}}
+{{- define "qosm.usesLease" -}}
+{{- if and .Values.controller.enabled (or (gt (int .Values.controller.replicas) 1) (include "qosm.controlsColocation" .)) -}}true{{- end -}}
+{{- end -}}
+
+{{/* auto or off; YAML 1.1 reads a plain off as false. */}}
+{{- define "qosm.nri" -}}
+{{- eq (toString .Values.agent.nri) "auto" | ternary "auto" "off" -}}
+{{- end -}}
+
 {{- define "qosm.agentConfig" -}}
 # The agent's own file; rendered from agentConfig of the chart's values.
-{{ toYaml .Values.agentConfig }}
+{{ toYaml (omit .Values.agentConfig "confinement") }}
+nri:
+  mode: {{ include "qosm.nri" . | quote }}
+{{- $confinement := .Values.agentConfig.confinement }}
+confinement:
+  mode: {{ $confinement.mode }}
+  {{- /* What the chart mounts for modules is to be read, and what it grants is to be kept. */}}
+  {{- $paths := $confinement.readPaths }}
+  {{- range .Values.agent.extraVolumeMounts }}
+  {{- $paths = append $paths .mountPath }}
+  {{- end }}
+  {{- with $paths | uniq }}
+  readPaths:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- $kept := concat $confinement.capabilities .Values.agent.extraCapabilities }}
+  {{- if eq .Values.agent.hostAccess.shortPressureWindows "always" }}
+  {{- $kept = append $kept "SYS_RESOURCE" }}
+  {{- end }}
+  {{- with $kept | uniq }}
+  capabilities:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 {{- end -}}

@@ -35,11 +35,11 @@ fn plan_one(qos_json: &str, pod: PodFacts) -> Plan {
 
 impl Plan {
     fn of(&self, target: Target) -> Protection {
-        self.wishes.get(&target).map_or(Protection::NONE, |wish| wish.protection)
+        self.settings.get(&target).map_or(Protection::NONE, |setting| setting.protection)
     }
 
     fn reason(&self, target: Target) -> &str {
-        self.wishes.get(&target).map_or("", |wish| &wish.reason)
+        self.settings.get(&target).map_or("", |setting| &setting.reason)
     }
 }
 
@@ -91,7 +91,7 @@ fn high_stands_on_containers_only() {
         let json = format!(r#"{{"throttlingPercent":{percent}}}"#);
         let plan = plan_one(&json, pod(1, KubeQos::Burstable, [container(1, request, limit)]));
         assert_eq!(plan.of(Target::Container(1)), Protection { high: expected, ..Protection::NONE });
-        assert_eq!(plan.wishes.len(), 1, "neither pod nor tier");
+        assert_eq!(plan.settings.len(), 1, "neither pod nor tier");
     }
 }
 
@@ -174,7 +174,7 @@ fn plain_numbers_go_to_pod_and_containers_but_not_to_tiers() {
             "wmark ratio 95 %; wmark scale 20; wmark min adj -25 %; OOM priority 7; OOM priorities on; OOM group off"
         );
     }
-    assert_eq!(plan.wishes.len(), 3);
+    assert_eq!(plan.settings.len(), 3);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn the_page_cache_limit_stands_on_the_pod_only() {
         }
     );
     assert_eq!(plan.reason(Target::Pod(1)), "page cache limit 50 % of pod limit 2 GiB");
-    assert_eq!(plan.wishes.len(), 1);
+    assert_eq!(plan.settings.len(), 1);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn only_containers_that_run_are_set_while_pod_and_tier_are_anyway() {
         state(ContainerState::Waiting, container(4, Some(MIB), None)),
     ];
     let plan = plan_one(r#"{"minLimitPercent":100}"#, pod(1, KubeQos::Burstable, containers));
-    let set: Vec<Target> = plan.wishes.keys().copied().collect();
+    let set: Vec<Target> = plan.settings.keys().copied().collect();
     assert_eq!(set, [ROOT, BURSTABLE, Target::Pod(1), Target::Container(1), Target::Container(2)]);
     assert_eq!(plan.of(Target::Pod(1)).min_bytes, Some(9 * MIB));
 }
@@ -308,7 +308,7 @@ fn pods_that_ended_or_ask_for_nothing_count_nowhere() {
         [(false, r#"{"minLimitPercent":100}"#), (true, "{}"), (true, r#"{"policy":"none","minLimitPercent":100}"#)]
     {
         let plan = plan_one(json, PodFacts { active, ..running.clone() });
-        assert_eq!(plan.wishes, BTreeMap::new(), "{json}");
+        assert_eq!(plan.settings, BTreeMap::new(), "{json}");
     }
 }
 
@@ -325,7 +325,7 @@ fn tiers_take_their_switches_from_the_class_that_stands_for_them() {
     let plan = plan(&config, NODE, &[]);
     assert_eq!(plan.of(ROOT), Protection { use_oom_priority: Some(true), ..Protection::NONE });
     assert_eq!(plan.of(BURSTABLE), Protection { oom_priority: Some(5), oom_group: Some(false), ..Protection::NONE });
-    assert_eq!(plan.wishes.len(), 2);
+    assert_eq!(plan.settings.len(), 2);
     assert_eq!(plan.reason(BURSTABLE), "of class lsClass: OOM priority 5; OOM group off");
 }
 

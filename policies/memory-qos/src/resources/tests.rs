@@ -193,5 +193,5 @@ fn sums_end_at_the_largest_value() {
         ..mock::container(0, "any")
     };
     let pod = PodFacts { memory_overhead_bytes: u64::MAX, ..pod([huge(), huge()]) };
-    assert_eq!(of_pod(&pod), Resources { request: MOST_BYTES, limit: Some(MOST_BYTES) });
+    assert_eq!(of_pod(&pod), Resources { request: MAX_BYTES, limit: Some(MAX_BYTES) });
 }

@@ -1,4 +1,4 @@
 //! Lines of a replay.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qosm_agent::oracle::tick_line(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qosm_agent::fuzz_checks::tick_line(bytes));

@@ -15,7 +15,7 @@ pub struct ResctrlConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<MountPoint>,
     /// What 100 % of the memory bandwidth is for one cache's cores, in millions of bytes a second; `None` = 20 000 on AMD, whose
-    /// processors do not tell. Intel's take percent as they are.
+    /// processors do not report it. Intel's take percent.
     #[serde(rename = "fullBandwidthMBps", skip_serializing_if = "Option::is_none")]
     pub full_bandwidth_mbps: Option<NonZeroU32>,
 }
@@ -94,9 +94,9 @@ mod tests {
     #[test]
     fn what_resctrl_is_told_is_read_and_what_cannot_be_is_refused_by_name() {
         let read = |text: &str| serde_json::from_str::<ResctrlConfig>(text);
-        let told = read(r#"{"path": "/mnt/resctrl/", "fullBandwidthMBps": 32000}"#).unwrap();
-        assert_eq!(told.path.unwrap().as_str(), "/mnt/resctrl");
-        assert_eq!(told.full_bandwidth_mbps.map(NonZeroU32::get), Some(32_000));
+        let reported = read(r#"{"path": "/mnt/resctrl/", "fullBandwidthMBps": 32000}"#).unwrap();
+        assert_eq!(reported.path.unwrap().as_str(), "/mnt/resctrl");
+        assert_eq!(reported.full_bandwidth_mbps.map(NonZeroU32::get), Some(32_000));
         assert!(read("{}").unwrap().path.is_none());
         for (text, word) in [
             (r#"{"path": "resctrl"}"#, "no mount point"),

@@ -1,4 +1,4 @@
-//! Resctrl in a recording: what can be divided, how classes fare, and what was counted.
+//! Resctrl in a recording: what can be divided, the state of classes, and what was counted.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ pub struct ResctrlLine {
     /// The domains that are online.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<DomainLine>,
-    /// How classes fare, and what was counted of them. One that no line speaks of is in force where there are domains.
+    /// The state of classes, and what was counted of them. One without a line is in force where there are domains.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<ClassLine>,
-    /// Of whoever is in no class.
+    /// Of processes in no class.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rest: Vec<UsageLine>,
 }

@@ -25,7 +25,7 @@ pub struct ClassReport {
     pub schemata: String,
     /// `namespace/name/container` of its members.
     pub members: Vec<String>,
-    /// What is counted of it; missing while nobody asks for it.
+    /// Its counters; missing while no policy imports them.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub usage: Vec<UsageReport>,
     /// Why, in the policy's words.
@@ -44,7 +44,7 @@ pub struct MembershipReport {
     pub reason: String,
     /// Since when (RFC 3339).
     pub since: String,
-    /// The class, as it fares, without its other members; what is counted is the container's own.
+    /// The class and its state, without its other members; the counters are the container's own.
     pub class: ClassReport,
 }
 
@@ -70,7 +70,7 @@ pub struct ClassDecision {
     pub policy: String,
     /// The policy's own name for it.
     pub class: String,
-    /// What its members may use; missing where it is given up.
+    /// What its members may use; missing where it is released.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub shares: Option<String>,
     /// `namespace/name/container` of its members.
@@ -90,7 +90,7 @@ impl std::fmt::Display for ClassDecision {
         let Some(shares) = &self.shares else { return write!(f, "class {}: given up", self.class) };
         write!(f, "class {}: {shares}", self.class)?;
         match self.members.as_slice() {
-            [] => f.write_str(", for nobody"),
+            [] => f.write_str(", without members"),
             members => write!(f, ", for {}", members.join(", ")),
         }
     }

@@ -3,8 +3,8 @@
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use qosm_host::resctrl::{
-    self, Availability, BandwidthInfo, BandwidthUnit, CacheId, CacheInfo, Inventory, MonitoringInfo, MountOptions,
-    ResctrlError, Survey, ThreadThrottleMode,
+    self, Availability, BandwidthInfo, BandwidthUnit, CacheId, CacheInfo, Capabilities, Inventory, MonitoringInfo,
+    MountOptions, ResctrlError, ThreadThrottleMode,
 };
 use qosm_model::problem::chain;
 use serde_json::{Value, json};
@@ -12,31 +12,31 @@ use serde_json::{Value, json};
 use crate::args::HostArgs;
 
 /// Looks at this machine's resctrl.
-pub(crate) fn look(args: &HostArgs) -> anyhow::Result<Result<Survey, ResctrlError>> {
+pub(crate) fn probe(args: &HostArgs) -> anyhow::Result<Result<Capabilities, ResctrlError>> {
     let proc = Dir::open_ambient_dir(&args.proc, ambient_authority())?;
     let at = args.resctrl.as_ref().map(qosm_agent::config::MountPoint::as_str);
-    Ok(resctrl::survey(&proc, at, |path| Dir::open_ambient_dir(path, ambient_authority())))
+    Ok(resctrl::capabilities(&proc, at, |path| Dir::open_ambient_dir(path, ambient_authority())))
 }
 
 /// Whether it is there for policies: mounted, or to be mounted.
-pub(crate) fn is_usable(survey: &Result<Survey, ResctrlError>) -> bool {
-    match survey {
-        Ok(Survey { availability: Availability::NotMounted { .. }, .. }) => true,
-        Ok(survey) => matches!(survey.mounted, Some(Ok(_))),
+pub(crate) fn is_usable(found: &Result<Capabilities, ResctrlError>) -> bool {
+    match found {
+        Ok(Capabilities { availability: Availability::NotMounted { .. }, .. }) => true,
+        Ok(found) => matches!(found.mounted, Some(Ok(_))),
         Err(_) => false,
     }
 }
 
 /// The lines of the table; `may_mount` is whether the agent could mount it.
-pub(crate) fn rows(survey: &Result<Survey, ResctrlError>, may_mount: bool) -> Vec<(String, String)> {
-    let survey = match survey {
-        Ok(survey) => survey,
+pub(crate) fn rows(found: &Result<Capabilities, ResctrlError>, may_mount: bool) -> Vec<(String, String)> {
+    let found = match found {
+        Ok(found) => found,
         Err(error) => return vec![("resctrl".to_owned(), format!("not known: {}", chain(error)))],
     };
-    let mut rows = vec![("resctrl".to_owned(), survey.availability.to_string())];
+    let mut rows = vec![("resctrl".to_owned(), found.availability.to_string())];
     let mut row = |name: &str, text: String| rows.push((format!("  {name}"), text));
-    match &survey.mounted {
-        None if matches!(survey.availability, Availability::NotMounted { .. }) => row(
+    match &found.mounted {
+        None if matches!(found.availability, Availability::NotMounted { .. }) => row(
             "by the agent",
             if may_mount { "at a policy's first need" } else { "not: it would need CAP_SYS_ADMIN" }.to_owned(),
         ),
@@ -147,12 +147,12 @@ fn features(monitoring: &MonitoringInfo) -> Vec<&'static str> {
 }
 
 /// The same for scripts.
-pub(crate) fn document(survey: &Result<Survey, ResctrlError>) -> Value {
-    let survey = match survey {
-        Ok(survey) => survey,
-        Err(error) => return json!({"state": "unknown", "tells": chain(error)}),
+pub(crate) fn document(found: &Result<Capabilities, ResctrlError>) -> Value {
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return json!({"state": "unknown", "detail": chain(error)}),
     };
-    let state = match (&survey.availability, &survey.mounted) {
+    let state = match (&found.availability, &found.mounted) {
         (Availability::NoKernelSupport { .. }, _) => "no-kernel-support",
         (Availability::NoHardware { .. }, _) => "no-hardware",
         (Availability::NotMounted { .. }, _) => "not-mounted",
@@ -161,14 +161,14 @@ pub(crate) fn document(survey: &Result<Survey, ResctrlError>) -> Value {
         (Availability::Mounted { .. }, _) => "mounted",
     };
     let mut document = json!({
-        "state": state, "tells": survey.availability.to_string(), "vendor": survey.vendor.to_string().to_lowercase(),
+        "state": state, "detail": found.availability.to_string(), "vendor": found.vendor.to_string().to_lowercase(),
     });
-    if let Availability::Mounted { path, options, is_emulated } = &survey.availability {
+    if let Availability::Mounted { path, options, is_emulated } = &found.availability {
         document["path"] = json!(path);
         document["options"] = json!(names(*options));
         document["emulated"] = json!(is_emulated);
     }
-    match &survey.mounted {
+    match &found.mounted {
         Some(Ok(found)) => document["has"] = inventory(found),
         Some(Err(error)) => document["error"] = json!(chain(error)),
         None => {}

@@ -1,14 +1,13 @@
 //! `qosm policy copy`: from one place to another, with the signatures.
 
-use super::progress::Bars;
-use super::shelf;
+use qosm_terminal::{Answer, block_on, print};
+
 use crate::args::{CopyArgs, Output};
-use crate::{Answer, client, print};
 
 pub(crate) fn run(args: &CopyArgs) -> anyhow::Result<Answer> {
-    let (from, to) = (shelf::location(&args.from)?, shelf::location(&args.to)?);
-    let library = shelf::library(&args.registry, &[&from, &to])?;
-    let stored = client::block_on(async { Ok(library.copy(&from, &to, &mut Bars::default()).await?) })?;
+    let (from, to) = (qosm_open_module::location(&args.from)?, qosm_open_module::location(&args.to)?);
+    let store = qosm_open_module::store(&args.registry, &[&from, &to])?;
+    let stored = block_on(async { Ok(store.copy(&from, &to, &mut qosm_open_module::Bars::default()).await?) })?;
     if args.output.output == Output::Json {
         print::json(&stored)?;
     } else {

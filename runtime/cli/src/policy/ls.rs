@@ -1,16 +1,14 @@
 //! `qosm policy ls`: the versions in a repository, or what the store has.
 
 use qosm_registry::{Location, Reference};
+use qosm_terminal::{Answer, Usage, block_on, print};
 use serde_json::json;
 
-use super::shelf;
 use crate::args::{LsArgs, Output};
-use crate::print::Usage;
-use crate::{Answer, client, print};
 
 pub(crate) fn run(args: &LsArgs) -> anyhow::Result<Answer> {
     let Some(repository) = &args.repository else {
-        let names = shelf::library(&args.registry, &[])?.names()?;
+        let names = qosm_open_module::store(&args.registry, &[])?.names()?;
         if args.output.output == Output::Json {
             let rows = names.iter().map(|(name, digest)| json!({"artifact": name, "digest": digest.to_string()}));
             print::json(&rows.collect::<Vec<_>>())?;
@@ -21,8 +19,8 @@ pub(crate) fn run(args: &LsArgs) -> anyhow::Result<Answer> {
         return Ok(Answer::Good);
     };
     let repository = Reference::parse_name(repository).map_err(|error| Usage(error.to_string()))?;
-    let library = shelf::library(&args.registry, &[&Location::Registry(repository.clone())])?;
-    let versions = client::block_on(async { Ok(library.versions(&repository).await?) })?;
+    let store = qosm_open_module::store(&args.registry, &[&Location::Registry(repository.clone())])?;
+    let versions = block_on(async { Ok(store.versions(&repository).await?) })?;
     if args.output.output == Output::Json {
         print::json(&versions)?;
     } else {

@@ -4,40 +4,41 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use qosm_agent::admin::SwapRequest;
+use qosm_agent::policy_set::Swapped;
 use qosm_agent::report::PolicyReport;
-use qosm_agent::roster::Swapped;
 use qosm_registry::Reference;
+use qosm_terminal::{Answer, print};
 use serde_json::json;
 
 use crate::args::{Output, SwapArgs};
-use crate::{Answer, client, print};
+use crate::client;
 
-/// The agent is asked so often how it goes.
-const ASKED_EVERY: Duration = Duration::from_millis(200);
+/// Interval at which the agent is asked for progress.
+const QUERY_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &SwapArgs) -> anyhow::Result<Answer> {
     let socket = &args.socket.admin_socket;
     let before = report(args)?;
-    // A path is one of whoever typed it; the agent runs elsewhere.
+    // A path is relative to this process; the agent runs elsewhere.
     let module = args.module.as_ref().map(|module| absolute(module)).transpose()?;
     let request = SwapRequest { policy: args.policy.clone(), module };
     let swapped: Swapped = serde_json::from_slice(&client::post(socket, "/v1/swap", &request)?)?;
     let until = Instant::now() + Duration::from_secs(args.timeout);
-    let mut told = String::new();
+    let mut reported = String::new();
     loop {
         let now = report(args)?;
-        match &now.newer {
+        match &now.pending_update {
             // It does not know of the swap yet.
-            _ if now.roster < swapped.roster => {}
+            _ if now.policy_set < swapped.policy_set => {}
             // What came of something else is no news of this one.
-            Some(newer) if !is_meant(&newer.module, &swapped) => {}
-            Some(newer) if !newer.pending => bail!(
+            Some(update) if !is_meant(&update.module, &swapped) => {}
+            Some(update) if !update.pending => bail!(
                 "{policy} runs on as before: {}; `qosm policy swap {policy} --back` calls the swap off",
-                newer.why,
+                update.why,
                 policy = args.policy
             ),
-            Some(newer) => tell(&mut told, &newer.why),
-            None if now.health == "fetching" => tell(&mut told, now.error.as_deref().unwrap_or_default()),
+            Some(update) => report_once(&mut reported, &update.why),
+            None if now.health == "fetching" => report_once(&mut reported, now.error.as_deref().unwrap_or_default()),
             // A module of the same content goes on under another name.
             None if is_there(&now, &swapped) => return done(args, &before, &now),
             None if now.health == "not-loaded" => bail!("{}", now.error.unwrap_or_default()),
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &SwapArgs) -> anyhow::Result<Answer> {
         if Instant::now() > until {
             bail!("it does not run after {} s; it is still tried: `qosm get policies` says how it goes", args.timeout);
         }
-        std::thread::sleep(ASKED_EVERY);
+        std::thread::sleep(QUERY_INTERVAL);
     }
 }
 
@@ -83,10 +84,10 @@ fn is_meant(module: &str, swapped: &Swapped) -> bool {
     module.trim_start_matches("file://") == wanted.trim_start_matches("file://")
 }
 
-fn tell(told: &mut String, news: &str) {
-    if told != news {
+fn report_once(reported: &mut String, news: &str) {
+    if reported != news {
         eprintln!("{news}");
-        news.clone_into(told);
+        news.clone_into(reported);
     }
 }
 

@@ -1,23 +1,21 @@
 //! `qosm policy verify`: whether an artefact may be believed, and why.
 
 use qosm_registry::{Trusted, Verification};
+use qosm_terminal::{Answer, Usage, block_on, print};
 
-use super::shelf;
 use crate::args::{Output, VerifyArgs};
-use crate::print::Usage;
-use crate::{Answer, client, print};
 
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Answer> {
-    let location = shelf::location(&args.artifact)?;
-    let library = shelf::library(&args.registry, &[&location])?;
-    let also = shelf::trust(&args.keys)?;
-    if also.is_none() && library.settings().verification.rules.is_empty() {
+    let location = qosm_open_module::location(&args.artifact)?;
+    let store = qosm_open_module::store(&args.registry, &[&location])?;
+    let also = qosm_open_module::trust(&args.keys)?;
+    if also.is_none() && store.settings().verification.rules.is_empty() {
         return Err(Usage(
-            "nobody is trusted yet: name a key with --key, or rules under `verification` in registries.yaml".to_owned(),
+            "no key is trusted yet: name a key with --key, or rules under `verification` in registries.yaml".to_owned(),
         )
         .into());
     }
-    let verification = client::block_on(async { Ok(library.verify(&location, also.as_ref()).await?) })?;
+    let verification = block_on(async { Ok(store.verify(&location, also.as_ref()).await?) })?;
     if args.output.output == Output::Json {
         print::json(&verification)?;
     } else {

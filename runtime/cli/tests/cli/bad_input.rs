@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::qosm::{limited, module, plan, play, pod, run};
 
 #[test]
-fn facts_with_a_field_that_nobody_knows_are_refused_by_name() {
+fn facts_with_an_unknown_field_are_refused_by_name() {
     for (facts, words) in [
         (json!({"hosts": {}}), ["hosts", "host"]),
         (json!({"host": {"cgroups": "v2"}}), ["cgroups", "cgroup"]),
@@ -51,7 +51,7 @@ fn facts_that_do_not_fit_together_are_refused_by_name() {
 }
 
 #[test]
-fn objects_that_cannot_be_read_are_told_and_the_others_count() {
+fn objects_that_cannot_be_read_are_reported_and_the_others_count() {
     let good =
         pod("web", &json!({"koordinator.sh/cpuBurst": r#"{"policy":"cpuBurstOnly"}"#}), &json!([limited("a", "1")]));
     let mut wrong = pod("wrong", &json!({}), &json!([limited("a", "1")]));
@@ -91,7 +91,7 @@ fn a_recording_that_is_cut_off_names_the_line() {
 }
 
 #[test]
-fn a_tick_that_speaks_of_nobody_is_refused_with_who_there_is() {
+fn a_tick_of_an_unknown_container_is_refused_with_the_known_ones() {
     let facts = json!({"pods": [pod("web", &json!({}), &json!([limited("a", "1")]))]});
     play(&facts, &[json!({"containers": [{"pod": "default/nope", "container": "a"}]})])
         .says(2, &["line 2", "default/nope", "known are: default/web"]);
@@ -99,6 +99,39 @@ fn a_tick_that_speaks_of_nobody_is_refused_with_who_there_is() {
         .says(2, &["line 2", "`b`", "known are: a"]);
     play(&facts, &[json!({"cgroups": [{"pod": "default/web", "tier": "burstable"}]})])
         .says(2, &["line 2", "tier", "pod"]);
+}
+
+#[test]
+fn what_has_ended_or_waits_is_reported_to_have_no_cgroup() {
+    let web = |phase: &str, state: &str| {
+        let mut web = pod("web", &json!({}), &json!([limited("app", "1")]));
+        let id = "containerd://0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+        let status = json!({"name": "app", "containerID": id, "state": {state: {}}});
+        web["status"] = json!({"phase": phase, "containerStatuses": [status]});
+        web
+    };
+    let sample = json!({"pod": "default/web", "container": "app", "cpu": {}});
+    let file = json!({"pod": "default/web", "container": "app", "files": {"cpu.max": "1000 100000"}});
+    let of_pod = json!({"pod": "default/web", "files": {"cpu.max": "1000 100000"}});
+    for (web, words) in [
+        (web("Succeeded", "terminated"), ["pod `default/web` has ended", "until the tick in which it ends"]),
+        (web("Running", "terminated"), ["container `app` of pod `default/web` has ended", "until the tick"]),
+        (
+            web("Running", "waiting"),
+            ["container `app` of pod `default/web` waits", "from the tick on in which it runs"],
+        ),
+    ] {
+        let facts = json!({"host": {}, "pods": [web]});
+        let row = |row: &serde_json::Value| vec![row.clone()];
+        for line in [json!({"containers": row(&sample)}), json!({"cgroups": row(&file)})] {
+            play(&facts, &[line]).says(2, &["line 2", words[0], words[1]]);
+        }
+        let mut with_file = facts.clone();
+        with_file["cgroups"] = json!([file]);
+        plan(&with_file).says(2, &words);
+    }
+    let facts = json!({"host": {}, "pods": [web("Succeeded", "terminated")], "cgroups": [of_pod]});
+    plan(&facts).says(2, &["pod `default/web` has ended"]);
 }
 
 #[test]
@@ -115,7 +148,9 @@ fn what_is_not_there_is_named_with_a_way_out() {
     for command in [
         &["get", "pods"][..],
         &["explain", "default/web"],
-        &["hold", "default/web"],
+        &["pause", "default/web"],
+        &["resume", "default/web"],
+        &["hold", "default/web", "--lift"],
         &["record"],
         &["diff", "next"],
         &["policy", "retry", "x"],
@@ -154,8 +189,11 @@ fn flags_that_make_no_sense_end_with_2() {
         &["record", "--max-size", "lots"],
         &["record", "--for", "ever"],
         &["diff"],
+        &["pause", "web"],
+        &["resume", "web"],
         &["hold", "web"],
-        &["hold", "default/web", "--for", "a while"],
+        &["pause", "default/web", "--for", "a while"],
+        &["pause", "default/web", "--lift"],
         &["hold", "default/web", "--for", "1h", "--lift"],
         &["plan", "--facts", "-", "--policy-config", "cpu-burst"],
         &["plan", "--facts", "-", "--policy-config", "cpu-burst=fast"],
@@ -169,7 +207,7 @@ fn flags_that_make_no_sense_end_with_2() {
 }
 
 #[test]
-fn a_policy_configuration_that_does_not_fit_is_told_by_field() {
+fn a_policy_configuration_that_does_not_fit_is_reported_by_field() {
     for (config, field) in [
         (
             r#"{"lowerPercent": 0}"#,

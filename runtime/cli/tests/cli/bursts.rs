@@ -72,7 +72,7 @@ fn a_mainline_kernel_gets_no_burst_above_the_quota_and_the_plan_says_so() {
 }
 
 #[test]
-fn a_kernel_without_the_file_is_told_and_the_quota_loop_goes_on() {
+fn a_kernel_without_the_file_is_reported_and_the_quota_loop_goes_on() {
     let auto = json!({BURST: r#"{"policy":"auto"}"#});
     let mut facts = node("mainline", 8, &[pod("web", &auto, &json!([limited("a", "2")]))]);
     facts["host"]["missingFiles"] = json!(["cpu.cfs_burst_us"]);
@@ -85,7 +85,7 @@ fn a_kernel_without_the_file_is_told_and_the_quota_loop_goes_on() {
 }
 
 #[test]
-fn whoever_is_not_limited_or_not_eligible_is_left_alone() {
+fn pods_without_a_limit_or_not_eligible_are_left_alone() {
     let auto = json!({BURST: r#"{"policy":"auto"}"#});
     let mut pods = Vec::new();
     for class in ["LSR", "LSE", "BE"] {
@@ -188,7 +188,7 @@ fn a_pod_with_an_unlimited_container_stays_unlimited() {
     assert_eq!(played[1], ["container default/web/a cpu.quota 240000"]);
 }
 
-/// A defect of the reference: it limits again what a kubelet without CFS quota, or somebody else, left unlimited.
+/// A defect of the reference: it limits again what a kubelet without CFS quota, or another program, left unlimited.
 #[test]
 fn an_unlimited_quota_is_not_limited_again() {
     for policy in ["none", "auto", "cfsQuotaBurstOnly"] {
@@ -264,7 +264,7 @@ fn the_limiter_brings_a_spender_down_and_a_saver_up() {
         BURST: r#"{"policy":"cfsQuotaBurstOnly","cfsQuotaBurstPercent":300,"cfsQuotaBurstPeriodSeconds":10}"#
     });
     let facts = node("mainline", 32, &[pod("web", &annotation, &json!([limited("a", "2")]))]);
-    // Nobody starts with more than half of the capacity: after eleven seconds at twice the limit the tokens are gone.
+    // No container starts with more than half of the capacity: after eleven seconds at twice the limit the tokens are gone.
     let spending = vec![second(0, &[sample("web", "a", 4_000_000, 5)]); 40];
     let quota = |rows: &Vec<String>| -> Option<u64> {
         rows.iter().find_map(|row| row.strip_prefix("container default/web/a cpu.quota "))?.parse().ok()
@@ -315,4 +315,45 @@ fn the_responsive_profile_raises_by_need_and_decays() {
     assert!((480_000..=600_000).contains(&first), "300 ms were missing in each period: {quotas:?}");
     assert_eq!(last, 200_000, "calm again, it ends at the base: {quotas:?}");
     assert!(quotas.iter().all(|quota| (200_000..=600_000).contains(quota)), "{quotas:?}");
+}
+
+/// What of the quota of `default/web/a` is written, tick after tick, beside a container with 4 of 8 CPUs for itself. One CPU is in use by
+/// `web`, which is throttled, and all 4 by the other.
+fn beside_pinned(version: &str, facts_say: &str, first_line_says: &str) -> Vec<u64> {
+    let auto = json!({BURST: r#"{"policy":"cfsQuotaBurstOnly"}"#});
+    let four = json!({"cpu": "4", "memory": "1Gi"});
+    let pinned = pod("pinned", &json!({}), &json!([container("a", &four, &four)]));
+    let mut facts = node("mainline", 8, &[pod("web", &auto, &json!([limited("a", "1")])), pinned]);
+    facts["host"]["cgroup"] = json!(version);
+    let file = if version == "v1" { "cpuset.cpus" } else { "cpuset.cpus.effective" };
+    let says = |cpus: &str| json!([{"pod": "default/pinned", "container": "a", "files": {file: cpus}}]);
+    facts["cgroups"] = says(facts_say);
+    let mut ticks =
+        vec![second(5_000_000, &[sample("web", "a", 1_000_000, 5), sample("pinned", "a", 4_000_000, 0)]); 10];
+    ticks[0]["cgroups"] = says(first_line_says);
+    let played = replay(&facts, &ticks);
+    let quota = |row: &String| row.strip_prefix("container default/web/a cpu.quota ")?.parse().ok();
+    played.iter().flatten().filter_map(quota).collect()
+}
+
+#[test]
+fn exclusive_cpus_are_outside_of_the_pool_however_late_they_come() {
+    let climbs = [120_000, 144_000, 172_800, 207_360, 248_832, 298_598, 300_000];
+    for version in ["v1", "v2"] {
+        assert_eq!(beside_pinned(version, "2-5", "2-5"), climbs, "{version}: there from the start");
+        assert_eq!(beside_pinned(version, "0-7", "2-5"), climbs, "{version}: after the container");
+        assert_eq!(beside_pinned(version, "0-7", "0-7"), [0; 0], "{version}: 5 of 8 CPUs are in use");
+    }
+}
+
+#[test]
+fn cpus_reserved_for_the_system_are_no_part_of_the_pool() {
+    let auto = json!({BURST: r#"{"policy":"cfsQuotaBurstOnly"}"#});
+    // 3 CPUs are in use: less than half of 8, and more than half of 4.
+    let ticks = vec![second(3_000_000, &[sample("web", "a", 1_000_000, 5)]); 2];
+    for (cpus, raised) in [("0-7", true), ("4-7", false)] {
+        let mut facts = node("mainline", 8, &[pod("web", &auto, &json!([limited("a", "1")]))]);
+        facts["cgroups"] = json!([{"pod": "default/web", "container": "a", "files": {"cpuset.cpus": cpus}}]);
+        assert_eq!(replay(&facts, &ticks).iter().any(|tick| !tick.is_empty()), raised, "{cpus}");
+    }
 }

@@ -27,7 +27,7 @@ fn facts(pods: &[Value]) -> Value {
     })
 }
 
-/// A second in which BE and the others moved so many MB to and from memory.
+/// A second in which BE and the others moved this many MB to and from memory.
 fn second(be: u64, others: u64) -> Value {
     let moved = |megabytes: u64| json!([{"domain": 0, "totalBytes": megabytes * 1_000_000}]);
     json!({"resctrl": {
@@ -63,11 +63,11 @@ fn recorded_traffic_plays_again_to_the_same_steps() {
     assert_eq!(play(&facts(&pods), &ticks).stdout, played.stdout, "the same each time");
     let lines = played.lines();
     let shares = |line: &Value| line["classes"][0]["shares"].as_str().map(str::to_owned);
-    let told: Vec<String> = lines.iter().filter_map(shares).collect();
+    let report: Vec<String> = lines.iter().filter_map(shares).collect();
     let all = "ways 0-30 %, 100 % of the memory bandwidth";
-    assert_eq!(told[0], all, "{played:#?}");
-    assert_eq!(told[1], format!("{all}; on domain 0: ways 0-30 %, 90 % of the memory bandwidth"), "{played:#?}");
-    assert!(told.len() >= 3 && told[2].contains("80 %"), "a step each two seconds: {told:?}");
+    assert_eq!(report[0], all, "{played:#?}");
+    assert_eq!(report[1], format!("{all}; on domain 0: ways 0-30 %, 90 % of the memory bandwidth"), "{played:#?}");
+    assert!(report.len() >= 3 && report[2].contains("80 %"), "a step each two seconds: {report:?}");
     let reason = lines.iter().filter_map(|line| line["classes"][0]["reason"].as_str()).nth(1).unwrap();
     assert!(reason.contains("9000 MB/s are 90 % of 10000 MB/s"), "{reason}");
 }

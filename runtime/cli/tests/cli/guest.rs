@@ -1,5 +1,5 @@
-//! Modules that do what no default module does: fail, each in its way, or set weights. Those that fail import nothing, so they need
-//! no grants.
+//! Modules that do what no default module does: fail, each in its way, save, set weights, or keep memory on a NUMA node. Those that fail
+//! import nothing, so they need no grants.
 //! The same file serves the tests on the kernel.
 
 use std::fmt::Write as _;
@@ -14,6 +14,10 @@ const OK: u32 = 16;
 /// Where the record that `describe` returns lies, with zeros after it for what a later contract may add.
 const DESCRIPTION: u32 = 1024;
 const STRINGS: u32 = 2048;
+/// Where the list of the nodes lies that are asked for.
+const NODES: u32 = 32;
+/// Where an import's result is written.
+const ANSWER: u32 = 8192;
 /// Where the schema of its configuration lies in it: present or not, address, length.
 const SCHEMA: usize = 104;
 /// The last field but the list of triggers.
@@ -33,8 +37,12 @@ pub(crate) enum Evaluation {
     TrapsFrom(u32),
     /// It does not come to an end.
     Loops,
+    /// It saves its name, each time.
+    Saves,
     /// It holds these on the first container of the pod that it was given last; it needs `cpu-weight`.
     Weighs { weight: Option<u32>, idle: Option<bool> },
+    /// It keeps the memory of that container on this NUMA node; it needs `cpuset`.
+    StaysOn { node: u32 },
 }
 
 /// Writes a module that calls itself that; returns its file.
@@ -51,9 +59,20 @@ fn component(name: &str, evaluation: Evaluation) -> Vec<u8> {
             format!("(if (i32.ge_u (global.get $calls) (i32.const {call})) (then unreachable))")
         }
         Evaluation::Loops => "(loop $again (br $again))".to_owned(),
+        Evaluation::Saves => {
+            format!("(call $save (i32.const {STRINGS}) (i32.const {}) (i32.const {ANSWER}))", name.len())
+        }
         Evaluation::Weighs { weight, idle } => weighs(weight, idle),
+        Evaluation::StaysOn { node } => stays_on(node),
     };
-    let imports = if matches!(evaluation, Evaluation::Weighs { .. }) { weight_imports() } else { String::new() };
+    let imports = match evaluation {
+        Evaluation::Saves => {
+            format!(r#"(import "qosm:policy/state@{}" "save" (func $save (param i32 i32 i32)))"#, version())
+        }
+        Evaluation::Weighs { .. } => weight_imports(),
+        Evaluation::StaysOn { .. } => cpuset_imports(),
+        Evaluation::Idles | Evaluation::TrapsFrom(_) | Evaluation::Loops => String::new(),
+    };
     let text = format!(
         r#"(module
             {imports}
@@ -100,6 +119,20 @@ fn weight_imports() -> String {
     format!(
         r#"(import "{interface}" "set-weight" (func $set_weight (param i32 i32 i32 i32 i32)))
            (import "{interface}" "set-idle" (func $set_idle (param i32 i32 i32 i32)))"#
+    )
+}
+
+fn cpuset_imports() -> String {
+    let interface = format!("qosm:policy/cpuset@{}", version());
+    format!(r#"(import "{interface}" "set-memory-nodes" (func $set_nodes (param i32 i32 i32 i32 i32)))"#)
+}
+
+/// The call, with a list of one and an empty reason; none before there is a container.
+fn stays_on(node: u32) -> String {
+    format!(
+        "(if (i32.ge_s (global.get $container) (i32.const 0)) (then
+            (i32.store (i32.const {NODES}) (i32.const {node}))
+            (call $set_nodes (global.get $container) (i32.const {NODES}) (i32.const 1) (i32.const 0) (i32.const 0))))"
     )
 }
 

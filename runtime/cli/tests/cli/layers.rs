@@ -74,7 +74,7 @@ fn each_layer_wins_over_the_one_beneath_field_by_field() {
 }
 
 #[test]
-fn the_first_strategy_that_matches_counts_and_later_ones_are_told_to_be_idle() {
+fn the_first_strategy_that_matches_counts_and_later_ones_are_reported_to_be_idle() {
     let cluster = json!({"policy": "cpuBurstOnly", "cpuBurstPercent": 200});
     let strategies = json!([
         {"nodeSelector": {}},
@@ -83,7 +83,7 @@ fn the_first_strategy_that_matches_counts_and_later_ones_are_told_to_be_idle() {
     let planned = plan(&node(&[web(&json!({}))], &[strategy(&cluster, &strategies)]));
     planned.says(1, &["slo-controller-config: cpu-burst-config: nodeStrategies[1]", "no effect"]);
     assert_eq!(burst(&planned), 200_000);
-    // Without a selector a strategy matches no node, which is told as well.
+    // Without a selector a strategy matches no node, which is reported as well.
     let strategies = json!([
         {"cpuBurstPercent": 900},
         {"nodeSelector": {"matchLabels": {"pool": "web"}}, "cpuBurstPercent": 300},
@@ -127,7 +127,7 @@ fn namespace_lists_switch_on_and_off_from_either_namespace() {
 }
 
 #[test]
-fn an_annotation_that_cannot_be_used_is_told_and_the_layer_beneath_counts() {
+fn an_annotation_that_cannot_be_used_is_reported_and_the_layer_beneath_counts() {
     let cluster = strategy(&json!({"policy": "cpuBurstOnly", "cpuBurstPercent": 200}), &json!([]));
     for (text, words) in [
         (r#"{"policy":"auto","cpuBurstPercent":"95"}"#, &["cpuBurstPercent", "a whole number"][..]),
@@ -149,7 +149,7 @@ fn an_annotation_that_cannot_be_used_is_told_and_the_layer_beneath_counts() {
 }
 
 #[test]
-fn fields_that_nobody_knows_or_only_operators_set_are_told_and_the_rest_counts() {
+fn unknown_fields_and_those_of_operators_are_reported_and_the_rest_counts() {
     for (text, words) in [
         (r#"{"policy":"cpuBurstOnly","cpuBurstPercents":5}"#, "did you mean `cpuBurstPercent`?"),
         (r#"{"policy":"cpuBurstOnly","sharePoolThresholdPercent":5}"#, "only ConfigMaps can set it"),
@@ -165,7 +165,7 @@ fn fields_that_nobody_knows_or_only_operators_set_are_told_and_the_rest_counts()
 }
 
 #[test]
-fn a_config_map_key_that_cannot_be_used_is_told_and_says_nothing() {
+fn a_config_map_key_that_cannot_be_used_is_reported_and_says_nothing() {
     for (text, words) in [
         (r#"{"clusterStrategy": {"policy": "auto""#, &["cpu-burst-config", "not JSON"][..]),
         ("", &["cpu-burst-config", "empty"]),
@@ -190,18 +190,18 @@ fn a_key_that_breaks_keeps_its_last_good_text_and_one_that_is_gone_says_nothing(
     let ticks = [json!({"configMaps": [broken]}), json!({"configMaps": []})];
     let played = crate::qosm::play(&facts, &ticks);
     let lines = played.lines();
-    assert_eq!(crate::qosm::told(&lines[0]["decisions"]).len(), 2, "{played:#?}");
-    assert!(crate::qosm::told(&lines[1]["decisions"]).is_empty(), "{}", lines[1]);
+    assert_eq!(crate::qosm::report(&lines[0]["decisions"]).len(), 2, "{played:#?}");
+    assert!(crate::qosm::report(&lines[1]["decisions"]).is_empty(), "{}", lines[1]);
     assert!(lines[1]["problems"][0].as_str().unwrap().contains("last good text"), "{}", lines[1]);
     assert_eq!(
-        crate::qosm::told(&lines[2]["decisions"]),
+        crate::qosm::report(&lines[2]["decisions"]),
         ["container default/web/a cpu.burst 0", "pod default/web cpu.burst 0"]
     );
 }
 
 #[test]
 fn qos_classes_are_read_where_they_are_written() {
-    // An LSR pod is left alone, wherever it says so; a word that is no class counts as none and is told.
+    // An LSR pod is left alone, wherever it says so; a word that is no class counts as none and is reported.
     for (field, key, class, expected) in [
         ("labels", "koordinator.sh/qosClass", "LSR", 0),
         ("labels", "alibabacloud.com/qosClass", "LSR", 0),
@@ -222,24 +222,24 @@ fn qos_classes_are_read_where_they_are_written() {
 }
 
 #[test]
-fn a_hold_keeps_qosm_off_a_pod() {
+fn a_pause_keeps_qosm_off_a_pod() {
     let mut held = web(&json!({BURST: r#"{"policy":"auto"}"#}));
-    held["metadata"]["annotations"]["qosm.io/hold"] = "true".into();
+    held["metadata"]["annotations"]["qosm.io/paused"] = "true".into();
     let planned = plan(&node(&[held.clone()], &[]));
-    planned.says(0, &["note: default/web is on hold: nothing is written to it"]);
+    planned.says(0, &["note: default/web is paused: nothing is written to it"]);
     assert_eq!(burst(&planned), 0);
-    held["metadata"]["annotations"]["qosm.io/hold"] = "2020-01-01T00:00:00Z".into();
-    assert_eq!(burst(&plan(&node(&[held.clone()], &[])).says_nothing_else()), 1_000_000, "that hold has ended");
-    held["metadata"]["annotations"]["qosm.io/hold"] = "tomorrow".into();
+    held["metadata"]["annotations"]["qosm.io/paused"] = "2020-01-01T00:00:00Z".into();
+    assert_eq!(burst(&plan(&node(&[held.clone()], &[])).says_nothing_else()), 1_000_000, "that pause has ended");
+    held["metadata"]["annotations"]["qosm.io/paused"] = "tomorrow".into();
     let planned = plan(&node(&[held], &[]));
-    planned.says(1, &["pod default/web: annotation qosm.io/hold", "tomorrow"]);
+    planned.says(1, &["pod default/web: annotation qosm.io/paused", "tomorrow"]);
     assert_eq!(burst(&planned), 0);
 }
 
 #[test]
-fn a_hold_that_ends_gives_the_pod_what_it_missed() {
+fn a_pause_that_ends_gives_the_pod_what_it_missed() {
     let mut held = web(&json!({BURST: r#"{"policy":"cpuBurstOnly"}"#}));
-    held["metadata"]["annotations"]["qosm.io/hold"] = "1970-01-01T00:00:03Z".into();
+    held["metadata"]["annotations"]["qosm.io/paused"] = "1970-01-01T00:00:03Z".into();
     let seconds = vec![json!({"windowMillis": 1000}); 4];
     let played = replay(&node(&[held], &[]), &seconds);
     let written: Vec<usize> = (0..played.len()).filter(|&tick| !played[tick].is_empty()).collect();

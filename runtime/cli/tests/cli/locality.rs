@@ -97,11 +97,11 @@ fn a_recorded_migration_plays_again() {
             "reason": "43 % of its pages are local, 57000 are not",
         }])
     );
-    let told: Vec<_> = lines.iter().filter(|line| line.get("events").is_some()).collect();
-    assert_eq!(told.len(), 1, "{played:#?}");
-    assert_eq!((&told[0]["tick"], &told[0]["events"][0]["reason"]), (&json!(3), &json!("MemoryLocalityCompleted")));
+    let report: Vec<_> = lines.iter().filter(|line| line.get("events").is_some()).collect();
+    assert_eq!(report.len(), 1, "{played:#?}");
+    assert_eq!((&report[0]["tick"], &report[0]["events"][0]["reason"]), (&json!(3), &json!("MemoryLocalityCompleted")));
     assert_eq!(
-        told[0]["events"][0]["message"],
+        report[0]["events"][0]["message"],
         "Container redis completed: failed to migrate the following processes: failed pid: 4711, \
          error: No such process,from remote numa: 0 to local numa: 1\n\
          Total: 1 container(s) completed, 0 failed, 0 skipped; cur local memory ratio 98, rest remote memory pages 2000"
@@ -109,7 +109,7 @@ fn a_recorded_migration_plays_again() {
 }
 
 #[test]
-fn a_bad_interval_is_told_and_nothing_is_moved() {
+fn a_bad_interval_is_reported_and_nothing_is_moved() {
     for interval in [json!(-5), json!("ten"), json!(1.5), json!([])] {
         let planned = plan(&facts(&json!(2), &json!({"policy": "bestEffort", "migrateIntervalMinutes": interval})));
         planned.says(1, &["problem: pod default/redis", LOCALITY, "migrateIntervalMinutes"]);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::qosm::{cluster_map, container, limited, only, plan, play, pod, replay, told};
+use crate::qosm::{cluster_map, container, limited, only, plan, play, pod, replay, report};
 
 const MEMORY: &str = "koordinator.sh/memoryQOS";
 
@@ -78,7 +78,7 @@ fn high_stands_between_request_and_limit() {
 }
 
 #[test]
-fn the_legacy_formula_is_there_for_who_asks() {
+fn the_legacy_formula_can_be_chosen() {
     let web = pod("web", &qos(&json!({"throttlingPercent": 80})), &json!([memory("a", "50Mi", "100Mi")]));
     let mut facts = node(&[web]);
     for (formula, high) in [("current", 94_371_840), ("legacy", 83_886_080)] {
@@ -164,7 +164,7 @@ fn auto_is_the_template_of_the_class() {
 }
 
 #[test]
-fn a_kernel_without_the_files_is_told_once_a_knob_and_nothing_is_written() {
+fn a_kernel_without_the_files_is_reported_once_a_knob_and_nothing_is_written() {
     let body = json!({"policy": "auto", "minLimitPercent": 100});
     let web = pod("web", &qos(&body), &json!([memory("a", "1Gi", "2Gi")]));
     let mut facts = node(&[web]);
@@ -351,15 +351,15 @@ fn a_protected_namespace_is_never_touched() {
 
 /// The groups above it go on counting what it holds: otherwise its protection would be worth nothing.
 #[test]
-fn a_pod_on_hold_keeps_its_share_in_the_groups_above_it() {
+fn a_paused_pod_keeps_its_share_in_the_groups_above_it() {
     let containers = json!([memory("a", "1Gi", "")]);
     let web = |annotations| pod("web", &annotations, &containers);
     let mut held = web(json!({}));
-    held["metadata"]["annotations"] = json!({"qosm.io/hold": "true"});
+    held["metadata"]["annotations"] = json!({"qosm.io/paused": "true"});
     let mut facts = node(&[web(qos(&json!({"minLimitPercent": 100})))]);
     facts["policies"] = json!([{"name": "memory-qos"}]);
     let ticks = [json!({"pods": {"upserted": [held]}}), json!({}), json!({"pods": {"upserted": [web(json!({}))]}})];
-    let played: Vec<Vec<String>> = play(&facts, &ticks).lines().iter().map(|tick| told(&tick["decisions"])).collect();
+    let played: Vec<Vec<String>> = play(&facts, &ticks).lines().iter().map(|tick| report(&tick["decisions"])).collect();
     assert_eq!(played[1..3], [Vec::<String>::new(), Vec::new()], "{played:#?}");
     assert_eq!(
         played[3],
@@ -370,14 +370,35 @@ fn a_pod_on_hold_keeps_its_share_in_the_groups_above_it() {
             "tier kubepods memory.min 0",
         ]
     );
-    // One that was on hold from the start is not counted at all.
+    // One that was paused from the start is not counted at all.
     assert_eq!(
         plan(&node(&[{
             let mut held = web(qos(&json!({"minLimitPercent": 100})));
-            held["metadata"]["annotations"]["qosm.io/hold"] = "true".into();
+            held["metadata"]["annotations"]["qosm.io/paused"] = "true".into();
             held
         }]))
         .rows(),
         [""; 0]
     );
+}
+
+/// Three knobs of a pod and of each of its containers, and one kernel that has none of them.
+#[test]
+fn a_missing_kernel_feature_is_one_event_for_a_pod() {
+    let asked = qos(&json!({"minLimitPercent": 50, "lowLimitPercent": 50, "throttlingPercent": 80}));
+    let web = |name: &str| pod(name, &asked, &json!([memory("a", "1Gi", "2Gi"), memory("b", "1Gi", "2Gi")]));
+    let mut facts = node(&[web("web"), web("other")]);
+    facts["host"]["cgroup"] = "v1".into();
+    let planned = plan(&facts);
+    let events: Vec<_> = planned.stderr.lines().filter(|line| line.contains("KnobRefused")).collect();
+    assert_eq!(events.len(), 2, "{planned:#?}");
+    for (event, name) in events.iter().zip(["web", "other"]) {
+        assert!(
+            event.starts_with(&format!(
+                "event default/{name} KnobRefused: on this node these settings take no effect: "
+            )),
+            "{event}"
+        );
+        assert!(event.contains("memory.min, memory.low, memory.high (needs cgroup v2"), "{event}");
+    }
 }

@@ -16,11 +16,11 @@ fn compile(input: &str) -> Run {
 }
 
 #[test]
-fn inspect_tells_what_a_module_may_touch() {
+fn inspect_shows_what_a_module_may_touch() {
     let inspected = run(&["policy", "inspect", "cpu-burst", "-o", "json"], "").says_nothing_else().json();
     assert_eq!(inspected["grants"], json!(["node", "cpu-stat", "cpu-bandwidth"]), "{inspected}");
     assert_eq!(inspected["unknownImports"], json!([]), "{inspected}");
-    assert_eq!((&inspected["name"], &inspected["contract"]), (&json!("cpu-burst"), &json!("0.1.2")), "{inspected}");
+    assert_eq!((&inspected["name"], &inspected["contract"]), (&json!("cpu-burst"), &json!("0.1.3")), "{inspected}");
     assert_eq!(inspected["annotations"][0], "koordinator.sh/cpuBurst", "{inspected}");
     assert_eq!(inspected["configMapKey"], "cpu-burst-config", "{inspected}");
     let bytes = fs::read(module("cpu-burst")).unwrap();

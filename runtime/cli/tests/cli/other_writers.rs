@@ -1,8 +1,8 @@
-//! Somebody else writes a knob that is held: the kubelet, a reset, a person.
+//! Another program writes a knob that is held: the kubelet, a reset, a person.
 
 use serde_json::{Value, json};
 
-use crate::qosm::{limited, play, pod, told};
+use crate::qosm::{limited, play, pod, report};
 
 fn facts(cpu: &str) -> Value {
     json!({
@@ -36,7 +36,7 @@ fn quotas(facts: &Value, ticks: &[Value]) -> (Vec<Option<u64>>, Vec<Value>) {
     assert_eq!(played.code, 0, "{played:#?}");
     let lines = played.lines();
     let quota = |line: &Value| {
-        told(&line["decisions"])
+        report(&line["decisions"])
             .iter()
             .find_map(|row| row.strip_prefix("container default/web/a cpu.quota ")?.parse().ok())
     };
@@ -50,7 +50,7 @@ fn drift(line: &Value) -> String {
 }
 
 #[test]
-fn a_reset_is_written_over_and_told() {
+fn a_reset_is_written_over_and_reported() {
     let ticks = [tick(3, None), tick(0, Some("200000 100000")), tick(0, None)];
     let (written, lines) = quotas(&facts("2"), &ticks);
     assert_eq!(written, [None, Some(240_000), Some(240_000), None]);
@@ -68,7 +68,7 @@ fn a_persons_value_is_left_alone_for_ten_minutes_and_then_is_the_baseline() {
     ticks.push(json!({"pods": {"removed": ["default/web"]}}));
     let (written, lines) = quotas(&facts("2"), &ticks);
     assert_eq!(written[..6], [None, Some(240_000), None, None, None, None], "{lines:#?}");
-    assert!(drift(&lines[2]).starts_with("default/web: somebody set cpu.quota to 222000"), "{}", lines[2]);
+    assert!(drift(&lines[2]).starts_with("default/web: another writer set cpu.quota to 222000"), "{}", lines[2]);
     assert!(written[6].or(written[7]).is_some_and(|quota| quota > 222_000), "{written:?}");
     assert_eq!(written[8], Some(222_000), "what a person left is what comes back: {written:?}");
 }

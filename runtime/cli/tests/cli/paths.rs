@@ -128,7 +128,15 @@ fn a_static_pods_group_is_named_after_its_hash() {
     let mut web = of_class("Burstable", UID, "containerd://X");
     web["metadata"]["annotations"]["kubernetes.io/config.mirror"] = hash.into();
     web["metadata"]["annotations"]["kubernetes.io/config.hash"] = hash.into();
-    let planned = plan(&node(&json!({"driver": "cgroupfs", "cgroup": "v2"}), &web)).says_nothing_else();
+    let host = json!({"driver": "cgroupfs", "cgroup": "v2"});
+    // Every owner of a pod may write annotations.
+    let planned = plan(&node(&host, &web));
+    assert_eq!(folders(&planned)[0], format!("kubepods/burstable/pod{UID}"));
+    planned.says(1, &["pod default/web", "kubernetes.io/config.mirror", "the kubelet did not make this mirror"]);
+    web["metadata"]["annotations"]["kubernetes.io/config.source"] = "file".into();
+    web["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n", "controller": true}]);
+    let planned = plan(&node(&host, &web)).says_nothing_else();
     assert_eq!(folders(&planned)[0], format!("kubepods/burstable/pod{hash}"));
 }
 
@@ -155,4 +163,40 @@ fn a_manifest_may_bind_containers_to_groups_of_its_own() {
     let planned = plan(&node(&json!({"driver": "systemd", "cgroup": "v2"}), &web)).says_nothing_else();
     let [_, container] = folders(&planned);
     assert_eq!(container, "system.slice/nginx.service");
+}
+
+#[test]
+fn a_manifest_binds_to_nothing_that_is_not_the_pods() {
+    for (bound, why) in [
+        (r#"{"a": "kubepods/burstable"}"#, "holds the cgroups of other pods"),
+        (r#"{"a": "kubepods"}"#, "holds the cgroups of all pods"),
+        (r#"{"a": "kubepods/burstable/podvictim/X"}"#, "another pod's"),
+        (r#"{"a": "kubepods/podu"}"#, "the pod itself"),
+        (r#"{"": "kubepods"}"#, "holds the cgroups of all pods"),
+        (r#"{"a": "system.slice/x.service", "": "demo.slice"}"#, "does not lie below `demo.slice`"),
+    ] {
+        let annotations = json!({"koordinator.sh/memoryQOS": r#"{"oomKillGroup":1}"#, "qosm.io/cgroup": bound});
+        let mut mallory = pod("mallory", &annotations, &json!([{"name": "a"}]));
+        mallory["metadata"]["uid"] = "u".into();
+        let planned = plan(&node(&json!({"driver": "cgroupfs", "cgroup": "v2"}), &mallory));
+        planned.says(1, &["pod default/mallory", "qosm.io/cgroup", why, "name a cgroup of its own"]);
+        assert_eq!(folders(&planned)[1], "", "{bound}");
+    }
+}
+
+#[test]
+fn no_two_pods_have_one_cgroup() {
+    let bound = |path: &str| {
+        let cgroup = json!({"a": path}).to_string();
+        json!({"koordinator.sh/memoryQOS": r#"{"oomKillGroup":1}"#, "qosm.io/cgroup": cgroup})
+    };
+    for (first, second) in [("x/a", "x/a"), ("x/a", "x/a/below"), ("x/a/below", "x/a")] {
+        let mut facts =
+            node(&json!({"driver": "cgroupfs", "cgroup": "v2"}), &pod("first", &bound(first), &json!([{"name": "a"}])));
+        let other = pod("second", &bound(second), &json!([{"name": "a"}]));
+        facts["pods"].as_array_mut().unwrap().push(other);
+        let planned = plan(&facts);
+        planned.says(1, &["pod default/second", "qosm.io/cgroup", "is that of default/first/a already"]);
+        assert_eq!(folders(&planned)[1], first);
+    }
 }

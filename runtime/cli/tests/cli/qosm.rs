@@ -81,6 +81,14 @@ impl Run {
         }
     }
 
+    /// Fails unless all went well and nothing but notes had to be said.
+    #[track_caller]
+    pub(crate) fn says_only_notes(self) -> Self {
+        let are_notes = self.stderr.lines().all(|line| line.starts_with("note: "));
+        assert!(self.code == 0 && are_notes, "{self:#?}");
+        self
+    }
+
     /// Fails unless all went well and nothing had to be said.
     #[track_caller]
     pub(crate) fn says_nothing_else(self) -> Self {
@@ -104,7 +112,7 @@ impl Run {
     /// The rows of a plan, each as `container default/web/app cpu.quota 240000`, sorted.
     #[track_caller]
     pub(crate) fn rows(&self) -> Vec<String> {
-        told(&self.json())
+        report(&self.json())
     }
 }
 
@@ -119,20 +127,25 @@ pub(crate) fn plan(facts: &Value) -> Run {
 pub(crate) fn replay(facts: &Value, ticks: &[Value]) -> Vec<Vec<String>> {
     let played = play(facts, ticks);
     assert_eq!(played.code, 0, "{played:#?}");
-    played.lines().iter().map(|line| told(&line["decisions"])).collect()
+    played.lines().iter().map(|line| report(&line["decisions"])).collect()
 }
 
 /// The same, whatever it comes to.
 pub(crate) fn play(facts: &Value, ticks: &[Value]) -> Run {
+    play_with(&[], facts, ticks)
+}
+
+/// The same with more flags.
+pub(crate) fn play_with(flags: &[&str], facts: &Value, ticks: &[Value]) -> Run {
     let lines: String = std::iter::once(facts).chain(ticks).map(|line| format!("{line}\n")).collect();
-    run(&["replay", "-"], &lines)
+    run(&[&["replay", "-"], flags].concat(), &lines)
 }
 
 /// Rows as text, sorted: in which order they are written is the host's business and tested there.
 #[track_caller]
-pub(crate) fn told(rows: &Value) -> Vec<String> {
+pub(crate) fn report(rows: &Value) -> Vec<String> {
     let text = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
-    let mut told: Vec<String> = rows
+    let mut report: Vec<String> = rows
         .as_array()
         .unwrap()
         .iter()
@@ -145,8 +158,8 @@ pub(crate) fn told(rows: &Value) -> Vec<String> {
             format!("{} {subject} {} {}", text(row, "level"), text(row, "knob"), bare(&row["value"]))
         })
         .collect();
-    told.sort();
-    told
+    report.sort();
+    report
 }
 
 /// A number or a word, without quotes.

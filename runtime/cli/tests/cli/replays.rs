@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::qosm::{limited, only, play, pod, replay, told};
+use crate::qosm::{limited, only, play, pod, replay, report};
 
 const BURST: &str = "koordinator.sh/cpuBurst";
 
@@ -29,7 +29,7 @@ fn throttled() -> Value {
 }
 
 #[test]
-fn a_line_tells_tick_time_and_decisions() {
+fn a_line_has_tick_time_and_decisions() {
     let mut late = throttled();
     late["windowMillis"] = json!(2500);
     let played = play(&facts(&[web("auto", "2")]), &[throttled(), late]);
@@ -60,7 +60,7 @@ fn a_line_tells_tick_time_and_decisions() {
 
 /// Whatever rises does so from the pod down, whatever falls from the container up; bursts stay below quotas throughout.
 #[test]
-fn decisions_are_told_in_the_order_in_which_they_are_written() {
+fn decisions_are_reported_in_the_order_in_which_they_are_written() {
     let order = |line: &Value| -> Vec<String> {
         let rows = line["decisions"].as_array().unwrap();
         rows.iter().map(|row| format!("{} {}", row["level"], row["knob"]).replace('"', "")).collect()
@@ -138,7 +138,7 @@ fn guard_rails_cap_a_quota_and_say_so() {
     let mut facts = facts(&[web("cfsQuotaBurstOnly", "2")]);
     facts["guardRails"] = json!({"maxQuotaPercent": 125});
     let lines = play(&facts, &[throttled(), throttled()]).lines();
-    assert!(told(&lines[1]["decisions"]).contains(&"container default/web/a cpu.quota 240000".to_owned()));
+    assert!(report(&lines[1]["decisions"]).contains(&"container default/web/a cpu.quota 240000".to_owned()));
     let capped =
         lines[2]["decisions"].as_array().unwrap().iter().find(|row| row["level"] == "container").cloned().unwrap();
     assert_eq!((&capped["value"], &capped["adjusted"]["wanted"]), (&json!(250_000), &json!(288_000)), "{capped}");
@@ -187,7 +187,7 @@ fn an_alarm_brings_an_evaluation_forward_and_no_faster_than_allowed() {
 }
 
 #[test]
-fn an_alarm_of_nobody_is_told() {
+fn an_alarm_of_an_unknown_target_is_reported() {
     let line = json!({"alarms": [{"trigger": "throttling", "pod": "default/web", "container": "b"}]});
     play(&facts(&[web("auto", "2")]), &[line])
         .says(2, &["alarms.container", "container `b` of pod `default/web`", "known are: a"]);

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::guest::{self, Evaluation};
-use crate::qosm::{container, plan, play, pod, told};
+use crate::qosm::{container, plan, play, pod, report};
 
 const CONTAINER: &str = "container default/web/a";
 
@@ -13,7 +13,7 @@ const CONTAINER: &str = "container default/web/a";
 fn facts(folder: &Path, cgroup: &str, policies: &[(&str, Option<u32>, Option<bool>)]) -> Value {
     let entry = |&(name, weight, idle): &(&str, Option<u32>, Option<bool>)| {
         let module = guest::write(folder, name, Evaluation::Weighs { weight, idle });
-        json!({"name": name, "module": module, "grants": ["cpu-weight"]})
+        json!({"name": name, "module": module, "grants": ["cpu-weight", "all-pods"]})
     };
     json!({
         "host": {"cgroup": cgroup, "driver": "cgroupfs", "cpus": 8},
@@ -37,7 +37,7 @@ fn decisions(facts: &Value, ticks: &[Value]) -> (Vec<Vec<String>>, Vec<Value>) {
     let lines = played.lines();
     let rows = |line: &Value| {
         let rows = line["decisions"].as_array().unwrap().iter();
-        rows.flat_map(|row| told(&json!([row])))
+        rows.flat_map(|row| report(&json!([row])))
             .filter_map(|row| Some(row.strip_prefix(CONTAINER)?.trim().to_owned()))
             .collect::<Vec<_>>()
     };
@@ -50,8 +50,8 @@ fn written(file: &str, text: &str) -> Value {
 
 fn drift(line: &Value) -> String {
     let events = line["events"].as_array().cloned().unwrap_or_default();
-    let told = events.iter().filter(|event| event["reason"] == "KnobDrift");
-    told.map(|event| event["message"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>().join("; ")
+    let report = events.iter().filter(|event| event["reason"] == "KnobDrift");
+    report.map(|event| event["message"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>().join("; ")
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn who_wrote_a_weight_decides_what_becomes_of_it() {
         assert_eq!(rows.concat(), ["cpu.weight 250"; 2], "{kind}: {lines:#?}");
     }
     let (rows, lines) = decisions(&facts, &[written("cpu.weight", "333"), json!({}), json!({})]);
-    assert!(lines.iter().any(|line| drift(line).contains("somebody set cpu.weight to 333")), "{lines:#?}");
+    assert!(lines.iter().any(|line| drift(line).contains("another writer set cpu.weight to 333")), "{lines:#?}");
     assert_eq!(rows.concat(), ["cpu.weight 250"]);
 }
 
@@ -159,9 +159,9 @@ fn a_person_who_lifts_idle_is_left_alone_with_the_weight_as_well() {
     let gone = json!({"pods": {"removed": ["default/web"]}});
     let (rows, lines) = decisions(&facts, &[lifted, json!({}), json!({}), later, json!({}), gone]);
     assert_eq!(rows[..4].concat(), ["cpu.idle 1", "cpu.weight 0"], "{lines:#?}");
-    let told = drift(&lines[1]);
-    assert!(told.contains("somebody set cpu.weight to 333"), "{told}");
-    assert!(told.contains("somebody set cpu.idle to 0"), "whoever wrote one wrote the other: {told}");
+    let report = drift(&lines[1]);
+    assert!(report.contains("another writer set cpu.weight to 333"), "{report}");
+    assert!(report.contains("another writer set cpu.idle to 0"), "the writer of one wrote the other: {report}");
     assert_eq!(rows[4..6].concat(), ["cpu.idle 1", "cpu.weight 0"], "once the wait is over: {lines:#?}");
     assert_eq!(rows[6], ["cpu.idle 0", "cpu.weight 333"], "what the person left: {lines:#?}");
 }

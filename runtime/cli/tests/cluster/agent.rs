@@ -1,6 +1,7 @@
 //! An agent under the chart's service account, beside the node that it works for: started, killed and asked like any process, with
 //! no more rights than a pod of the DaemonSet has.
 
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -68,7 +69,7 @@ pub(crate) fn install_crds() {
     apply(&String::from_utf8(crds.stdout).unwrap());
     for name in ["policymodules", "nodepolicyreports"] {
         kubectl(&["wait", "--for=condition=Established", &format!("crd/{name}.qosm.io"), "--timeout=180s"]);
-        // The API server tells of the kind a moment after it is established, and kubectl keeps its answer.
+        // The API server tells of the kind a moment after it is established, and kubectl caches its answer.
         wait_until(&format!("{name} to be served"), || try_kubectl(&["get", name]).is_ok());
     }
 }
@@ -111,6 +112,9 @@ pub(crate) struct Agent {
     kubeconfig: PathBuf,
 }
 
+/// The runtime's socket for plug-ins; it is not where the agent looks by itself.
+pub(crate) const NRI_SOCKET: &str = "/run/qosm-test-node/nri/nri.sock";
+
 impl Agent {
     /// Starts one, and waits until it works.
     #[track_caller]
@@ -130,13 +134,94 @@ impl Agent {
     /// The same, asking by this kubeconfig.
     pub(crate) fn spawn_with(folder: tempfile::TempDir, kubeconfig: PathBuf) -> Self {
         installed();
-        let process = spawn(folder.path(), &kubeconfig);
+        let process = spawn(folder.path(), &kubeconfig, &[]);
         Self { process, folder, kubeconfig }
+    }
+
+    /// Starts one that is a plug-in of the node's container runtime, and waits until it is registered and works. No tick comes to its help.
+    #[track_caller]
+    pub(crate) fn start_beside_the_runtime() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = kubeconfig(folder.path(), "qosm-agent");
+        let config = folder.path().join("agent.json");
+        std::fs::write(&config, json!({"nri": {"socket": NRI_SOCKET}}).to_string()).unwrap();
+        let config = config.display().to_string();
+        // A port that is free now; the next moment it is the agent's.
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        std::fs::write(folder.path().join("metrics-address"), &address).unwrap();
+        let flags = ["--agent-config", &config, "--tick-millis", "5000", "--metrics-listen", &address];
+        let process = spawn(folder.path(), &kubeconfig, &flags);
+        let agent = Self { process, folder, kubeconfig };
+        agent.wait_until_ready();
+        agent.wait_until_registered();
+        agent
+    }
+
+    /// Waits until the container runtime has it for a plug-in.
+    #[track_caller]
+    pub(crate) fn wait_until_registered(&self) {
+        wait_until("the runtime has the agent for a plug-in", || {
+            self.ask(&["doctor"]).is_ok_and(|table| table.contains("connected to containerd 2."))
+        });
+    }
+
+    /// What became of containers that were about to start, by the word for it in the metrics.
+    pub(crate) fn starts(&self) -> std::collections::BTreeMap<String, u64> {
+        let address = std::fs::read_to_string(self.folder.path().join("metrics-address")).unwrap();
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: qosm\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let of_starts = answer.lines().filter_map(|line| line.strip_prefix("qosm_container_starts_total{outcome=\""));
+        of_starts
+            .filter_map(|rest| {
+                let (outcome, count) = rest.split_once("\"} ")?;
+                Some((outcome.to_owned(), count.parse().ok()?))
+            })
+            .collect()
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.process)
+    }
+
+    /// Starts one that sees a node without other work than that of its pods, and waits until it works: whether others use this
+    /// machine would decide otherwise what a policy does.
+    #[track_caller]
+    pub(crate) fn start_on_a_calm_node() -> Self {
+        Self::start_on_a_calm_node_with(&json!({}))
+    }
+
+    /// The same with a configuration of its own.
+    #[track_caller]
+    pub(crate) fn start_on_a_calm_node_with(config: &Value) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = kubeconfig(folder.path(), "qosm-agent");
+        let proc = folder.path().join("proc");
+        for name in ["self/mountinfo", "self/status", "meminfo", "stat", "zoneinfo", "sys/kernel/random/boot_id"] {
+            let file = proc.join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, std::fs::read(Path::new("/proc").join(name)).unwrap()).unwrap();
+        }
+        say_available_memory(&proc, 100);
+        let file = folder.path().join("agent.json");
+        std::fs::write(&file, config.to_string()).unwrap();
+        let (proc, file) = (proc.display().to_string(), file.display().to_string());
+        let process = spawn(folder.path(), &kubeconfig, &["--proc", &proc, "--agent-config", &file]);
+        let agent = Self { process, folder, kubeconfig };
+        agent.wait_until_ready();
+        agent
+    }
+
+    /// From now on `percent` percent of the memory are available on its calm node.
+    pub(crate) fn say_available_memory(&self, percent: u64) {
+        say_available_memory(&self.folder.path().join("proc"), percent);
     }
 
     #[track_caller]
     pub(crate) fn wait_until_ready(&self) {
-        wait_until("a policy runs", || self.ask(&["get", "policies"]).is_ok_and(|told| told.contains("running")));
+        wait_until("a policy runs", || self.ask(&["get", "policies"]).is_ok_and(|report| report.contains("running")));
     }
 
     /// Asks through the admin socket; what it prints, or why not.
@@ -170,7 +255,18 @@ impl Agent {
 
     /// The same, without waiting.
     pub(crate) fn spawn_again(&mut self) {
-        self.process = spawn(self.folder.path(), &self.kubeconfig);
+        self.process = spawn(self.folder.path(), &self.kubeconfig, &[]);
+    }
+
+    /// Puts back what it left when it was killed, as a person would; what that printed, or why not.
+    pub(crate) fn restore(&self) -> Result<String, String> {
+        let output = Command::new(env!("CARGO_BIN_EXE_qosm"))
+            .args(["restore", "--cgroup-root", CGROUP_ROOT, "--state-dir"])
+            .arg(self.folder.path().join("state"))
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
     /// Ends it in order.
@@ -192,23 +288,43 @@ impl Drop for Agent {
     }
 }
 
-fn spawn(folder: &Path, kubeconfig: &Path) -> Child {
+fn spawn(folder: &Path, kubeconfig: &Path, flags: &[&str]) -> Child {
     let state = folder.join("state");
     std::fs::create_dir_all(&state).unwrap();
     let log = std::fs::File::options().create(true).append(true).open(folder.join("log")).unwrap();
     Command::new(env!("CARGO_BIN_EXE_qosm"))
         .args(["agent", "--kubernetes", "--node-name", NODE, "--cgroup-root", CGROUP_ROOT])
-        .args(["--tick-millis", "200", "--metrics-listen", "none"])
         .arg("--kubeconfig")
         .arg(kubeconfig)
         .arg("--state-dir")
         .arg(&state)
         .arg("--admin-socket")
         .arg(folder.join("admin.sock"))
+        .args(
+            [("--tick-millis", "200"), ("--metrics-listen", "none")]
+                .iter()
+                .filter(|(flag, _)| !flags.contains(flag))
+                .flat_map(|(flag, value)| [flag, value]),
+        )
+        .args(flags)
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
         .unwrap()
+}
+
+/// Writes it over what stands there, in the same length: the agent reads the file at any moment.
+fn say_available_memory(proc: &Path, percent: u64) {
+    let file = proc.join("meminfo");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")).unwrap();
+    let available = total.parse::<u64>().unwrap() * percent / 100;
+    let line = |line: &str| match line.starts_with("MemAvailable:") {
+        true => format!("MemAvailable: {available:>20} kB\n"),
+        false => format!("{line}\n"),
+    };
+    let text: String = text.lines().map(line).collect();
+    std::fs::File::options().write(true).open(&file).unwrap().write_all(text.as_bytes()).unwrap();
 }
 
 /// The controller, under its service account.
@@ -216,16 +332,27 @@ pub(crate) struct Controller(Child, tempfile::TempDir);
 
 impl Controller {
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with more flags.
+    pub(crate) fn start_with(flags: &[String]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = kubeconfig(folder.path(), CONTROLLER_USER);
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let process = Command::new(env!("CARGO_BIN_EXE_qosm"))
             .args(["controller", "--metrics-listen", "none", "--kubeconfig"])
             .arg(kubeconfig)
+            .args(flags)
             .stderr(log)
             .spawn()
             .unwrap();
         Self(process, folder)
+    }
+
+    /// What it said so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.1.path().join("log")).unwrap_or_default()
     }
 }
 

@@ -10,17 +10,26 @@ const PATIENCE: Duration = Duration::from_secs(270);
 const PAUSE: Duration = Duration::from_millis(100);
 
 mod agent;
+mod batch_node;
 mod node;
-#[path = "../registry/bed.rs"]
+#[path = "../registry/env.rs"]
 #[expect(dead_code, reason = "the tests of the registries themselves use the rest")]
 mod registries;
 #[path = "../kernel/waiting.rs"]
 mod waiting;
 
-mod bed;
 mod chart;
+mod claims;
+mod colocation;
+mod ended_locally;
+mod env;
+mod evicted;
+mod kills;
+mod nri;
+mod outages;
 mod policies;
+mod reclaimed;
 mod registry;
 mod rollouts;
 mod rules;
-mod troubles;
+mod suppressed;

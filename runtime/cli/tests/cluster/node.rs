@@ -1,5 +1,6 @@
 //! The node that the tests share, its pods, and what a person would ask of both.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ pub(crate) fn cluster_file(name: &str) -> PathBuf {
 }
 
 /// Runs a program; its stdout, or all that it said when it failed.
-fn run(command: &mut Command, input: &str) -> Result<String, String> {
+pub(crate) fn run(command: &mut Command, input: &str) -> Result<String, String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
@@ -59,10 +60,13 @@ pub(crate) fn kubectl(args: &[&str]) -> String {
     }
 }
 
-/// An object, or a list of them, as JSON.
+/// An object, or a list of them, as JSON: as soon as it is there, since others make it.
 #[track_caller]
 pub(crate) fn get(args: &[&str]) -> Value {
-    serde_json::from_str(&kubectl(&[&["get", "--output=json"], args].concat())).unwrap()
+    let printed = wait_for(&format!("{args:?} at the API server"), || {
+        try_kubectl(&[&["get", "--output=json"], args].concat()).ok()
+    });
+    serde_json::from_str(&printed).unwrap()
 }
 
 /// Applies manifests, in YAML or JSON.
@@ -70,6 +74,11 @@ pub(crate) fn get(args: &[&str]) -> Value {
 pub(crate) fn apply(manifests: &str) {
     let applied = run(&mut kubectl_command(&["apply", "--filename=-"]), manifests);
     assert!(applied.is_ok(), "{}\n{manifests}", applied.unwrap_err());
+}
+
+/// Applies a manifest with further flags of kubectl.
+pub(crate) fn try_apply(manifest: &Value, flags: &[&str]) -> Result<String, String> {
+    run(&mut kubectl_command(&[&["apply", "--filename=-"], flags].concat()), &manifest.to_string())
 }
 
 /// `cargo xtask cluster VERB COMPONENT`, for this cluster.
@@ -105,6 +114,21 @@ impl Pod {
     #[track_caller]
     pub(crate) fn create(name: &str, spec: &Value) -> Self {
         Self::create_with(name, &json!({}), spec)
+    }
+
+    /// As many as there are names, all of them at once.
+    #[track_caller]
+    pub(crate) fn create_all(names: &[String], metadata: &Value, spec: &Value) -> Vec<Self> {
+        let one = |name: &String| {
+            let mut manifest = manifest(name, metadata, spec);
+            manifest["spec"]["nodeName"] = NODE.into();
+            manifest
+        };
+        let items: Vec<Value> = names.iter().map(one).collect();
+        apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string());
+        let pods: Vec<Self> = names.iter().map(|name| Self { name: name.clone() }).collect();
+        pods.iter().for_each(Self::wait_until_it_runs);
+        pods
     }
 
     /// The same with labels and annotations.
@@ -261,6 +285,11 @@ impl Group {
         Self { path: path.clone() }
     }
 
+    /// Where it is below each hierarchy.
+    pub(crate) fn relative(&self) -> &Path {
+        &self.path
+    }
+
     /// Where it is in the hierarchy of a controller.
     pub(crate) fn path(&self, controller: &str) -> PathBuf {
         hierarchy(controller).join(&self.path)
@@ -294,9 +323,35 @@ impl Group {
     /// The weight of its pod, in the unit of the file.
     #[track_caller]
     pub(crate) fn pod_weight(&self) -> i64 {
-        let file = if is_v2() { "cpu.weight" } else { "cpu.shares" };
-        let path = self.path("cpu").parent().unwrap().join(file);
-        fs::read_to_string(path).unwrap().trim().parse().unwrap()
+        self.pod().weight()
+    }
+
+    /// Its pod's group.
+    pub(crate) fn pod(&self) -> Self {
+        self.parent()
+    }
+
+    /// The group of its pod's tier.
+    pub(crate) fn tier(&self) -> Self {
+        self.pod().parent()
+    }
+
+    fn parent(&self) -> Self {
+        Self { path: self.path.parent().unwrap().to_owned() }
+    }
+
+    /// `cpu.shares` of cgroup v1, `cpu.weight` of v2.
+    #[track_caller]
+    pub(crate) fn weight(&self) -> i64 {
+        self.read(if is_v2() { "cpu.weight" } else { "cpu.shares" }).trim().parse().unwrap()
+    }
+
+    /// The memory limit in bytes; `None` = unlimited.
+    #[track_caller]
+    pub(crate) fn memory_limit(&self) -> Option<u64> {
+        let text = self.read(if is_v2() { "memory.max" } else { "memory.limit_in_bytes" });
+        // v1 says the largest multiple of a page.
+        text.trim().parse().ok().filter(|limit| *limit < 1 << 62)
     }
 
     /// Whether it is `cpu.idle`; `None` where the kernel is older than 5.15.
@@ -307,11 +362,51 @@ impl Group {
 
     /// Ends its processes as the kernel would for want of memory.
     pub(crate) fn kill(&self) {
-        let procs = fs::read_to_string(self.path("cpu").join("cgroup.procs")).unwrap();
-        for pid in procs.lines().filter_map(|line| line.parse().ok()).filter_map(rustix::process::Pid::from_raw) {
+        self.signal(rustix::process::Signal::KILL);
+    }
+
+    /// Its processes rest, from the next moment on.
+    pub(crate) fn rest(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    /// They work again.
+    pub(crate) fn work(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        for pid in self.processes().into_iter().filter_map(rustix::process::Pid::from_raw) {
             // It may have ended by itself.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            let _ = rustix::process::kill_process(pid, signal);
         }
+    }
+
+    /// Its processes; none where it is gone.
+    pub(crate) fn processes(&self) -> BTreeSet<i32> {
+        let procs = fs::read_to_string(self.path("cpu").join("cgroup.procs")).unwrap_or_default();
+        procs.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
+    /// The groups right below it.
+    pub(crate) fn children(&self) -> Vec<Self> {
+        let entries = fs::read_dir(self.path("cpu")).into_iter().flatten().flatten();
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        folders.map(|folder| Self { path: self.path.join(folder.file_name()) }).collect()
+    }
+
+    /// The CPUs that it may run on.
+    #[track_caller]
+    pub(crate) fn cpus(&self) -> BTreeSet<usize> {
+        let text = self.read(if is_v2() { "cpuset.cpus.effective" } else { "cpuset.effective_cpus" });
+        let number = |text: &str| text.parse::<usize>().unwrap();
+        let ranges = text.trim().split(',').filter(|range| !range.is_empty());
+        ranges
+            .flat_map(|range| {
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
+                number(first)..=number(last)
+            })
+            .collect()
     }
 
     /// CFS periods in which it ran out of quota.
@@ -322,7 +417,7 @@ impl Group {
     }
 }
 
-fn is_v2() -> bool {
+pub(crate) fn is_v2() -> bool {
     Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
 }
 
@@ -340,9 +435,14 @@ pub(crate) fn audit() -> Vec<Value> {
 }
 
 /// The verbs that a user used, each with its resource, once: `watch pods`.
-pub(crate) fn verbs_of(user: &str) -> std::collections::BTreeSet<String> {
+pub(crate) fn verbs_of(user: &str) -> BTreeSet<String> {
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let events = audit().into_iter().filter(|event| event["user"]["username"] == user);
+    // Tests try with `kubectl` what a stolen token is good for.
+    let is_kubectl = |event: &Value| event["userAgent"].as_str().is_some_and(|agent| agent.starts_with("kubectl"));
+    // Every user may ask which kinds the API server has.
+    let is_about_objects = |event: &Value| event["objectRef"]["resource"].is_string();
+    let is_asked = |event: &Value| event["user"]["username"] == user && !is_kubectl(event) && is_about_objects(event);
+    let events = audit().into_iter().filter(is_asked);
     let describe = |event: Value| {
         let (resource, sub) = (word(&event["objectRef"]["resource"]), word(&event["objectRef"]["subresource"]));
         let slash = if sub.is_empty() { "" } else { "/" };

@@ -46,12 +46,13 @@ pub(crate) fn annotate(pod: &str, annotation: &str) {
 
 #[test]
 fn an_annotated_pod_gets_its_burst_and_loses_it_with_the_annotation() {
-    let (_module, _agent) = (Module::apply("cpu-burst", &burst()), Agent::start());
-    // Others' load on this machine must not decide.
+    let (_module, _agent) = (Module::apply("cpu-burst", &burst()), Agent::start_on_a_calm_node());
+    // Nor must the pod's own load, on a node of few CPUs.
     let _map = Strategy::apply(r#"{"clusterStrategy": {"sharePoolThresholdPercent": 100}}"#);
     let pod = Pod::create_with("qosm-burst", &annotated("auto"), &busy("200m"));
     let group = pod.cgroup("app");
-    wait_until("the container may burst", || group.burst() == 20_000);
+    // As much as its quota is, which may be raised already.
+    wait_until("the container may burst", || group.burst() >= 20_000);
     let described = |what: &str| kubectl(&["describe", "pod", "qosm-burst"]).contains(what);
     wait_until("kubectl describe tells what was done", || {
         described("PolicyApplied") && described("container app cpu.burst 0 -> 20000 (1000 % of the CPU limit)")
@@ -99,7 +100,7 @@ fn a_policy_module_is_put_into_the_shadow_swapped_and_removed() {
 
     module.change(&json!({"mode": "shadow"}));
     wait_until("a shadow writes nothing", || group.burst() == 0);
-    wait_until("it is compared", || agent.ask(&["get", "policies"]).is_ok_and(|told| told.contains("shadow")));
+    wait_until("it is compared", || agent.ask(&["get", "policies"]).is_ok_and(|answer| answer.contains("shadow")));
 
     // Another file with the same module, as a new version would be.
     let folder = tempfile::tempdir().unwrap();
@@ -109,8 +110,8 @@ fn a_policy_module_is_put_into_the_shadow_swapped_and_removed() {
     wait_until("the other version holds the burst", || group.burst() == 20_000);
 
     module.change(&json!({"module": "file:///no/such.wasm"}));
-    wait_until("what cannot be loaded is told", || {
-        agent.ask(&["get", "policies", "-o", "json"]).is_ok_and(|told| told.contains("is not taken"))
+    wait_until("what cannot be loaded is reported", || {
+        agent.ask(&["get", "policies", "-o", "json"]).is_ok_and(|answer| answer.contains("is not taken"))
     });
     assert_eq!(group.burst(), 20_000, "the last good one goes on");
     drop(module);
@@ -137,7 +138,7 @@ fn a_static_pod_gets_what_its_annotations_ask_for() {
 
 /// What this machine's kernel does not have is said where the pod's owner looks, and the rest of the policy goes on.
 #[test]
-fn memory_qos_does_what_the_kernel_has_and_tells_what_it_lacks() {
+fn memory_qos_does_what_the_kernel_has_and_reports_what_it_lacks() {
     let (_module, agent) = (Module::apply("memory-qos", &json!({"module": "builtin:memory-qos"})), Agent::start());
     let metadata = json!({"annotations": {"koordinator.sh/memoryQOS": r#"{"policy":"auto"}"#}});
     let pod = Pod::create_with("qosm-memory", &metadata, &busy("200m"));
@@ -158,7 +159,7 @@ fn memory_qos_does_what_the_kernel_has_and_tells_what_it_lacks() {
 
 /// One NUMA node has no remote memory: the event says so, in the words that the reference uses.
 #[test]
-fn memory_locality_tells_its_result_by_an_event() {
+fn memory_locality_reports_its_result_by_an_event() {
     let module = json!({"module": "builtin:memory-locality"});
     let (_module, _agent) = (Module::apply("memory-locality", &module), Agent::start());
     let metadata = json!({"annotations": {"koordinator.sh/memoryLocality": r#"{"policy":"bestEffort"}"#}});
@@ -166,7 +167,7 @@ fn memory_locality_tells_its_result_by_an_event() {
     let described = || kubectl(&["describe", "pod", "qosm-locality"]);
     let is_single = !std::path::Path::new("/sys/devices/system/node/node1").exists();
     let expected = if is_single { "MemoryLocalitySkipped" } else { "MemoryLocality" };
-    wait_until("the pod's owner is told", || described().contains(expected));
+    wait_until("the pod gets an event", || described().contains(expected));
     assert!(!is_single || described().contains("no target numa"), "{}", described());
 }
 
@@ -177,12 +178,12 @@ fn the_api_server_may_go_and_the_agent_may_be_killed() {
     let group = pod.cgroup("app");
     wait_until("the container may burst", || group.burst() == 20_000);
     api_server("stop");
-    wait_until("the outage is told", || {
-        agent.ask(&["get", "problems"]).is_ok_and(|told| told.contains("watch of") && told.contains("counts on"))
+    wait_until("the outage is reported", || {
+        agent.ask(&["get", "problems"]).is_ok_and(|answer| answer.contains("watch of") && answer.contains("counts on"))
     });
     assert_eq!(group.burst(), 20_000, "what was known counts on");
     api_server("start");
-    wait_until("it is mended", || agent.ask(&["get", "problems"]).is_ok_and(|told| !told.contains("watch of")));
+    wait_until("it is mended", || agent.ask(&["get", "problems"]).is_ok_and(|answer| !answer.contains("watch of")));
     annotate("qosm-outage", r#"koordinator.sh/cpuBurst={"policy":"none"}"#);
     wait_until("changes arrive again", || group.burst() == 0);
     annotate("qosm-outage", r#"koordinator.sh/cpuBurst={"policy":"cpuBurstOnly"}"#);
@@ -197,7 +198,7 @@ fn the_api_server_may_go_and_the_agent_may_be_killed() {
 }
 
 #[test]
-fn a_config_map_counts_and_a_broken_one_is_told_where_its_author_looks() {
+fn a_config_map_counts_and_a_broken_one_is_reported_where_its_author_looks() {
     let (_module, _agent, _controller) = (Module::apply("cpu-burst", &burst()), Agent::start(), Controller::start());
     let pod = Pod::create("qosm-class", &busy("200m"));
     let group = pod.cgroup("app");
@@ -214,18 +215,18 @@ fn a_config_map_counts_and_a_broken_one_is_told_where_its_author_looks() {
 }
 
 #[test]
-fn describe_pod_tells_of_an_annotation_that_cannot_be_used() {
+fn describe_pod_shows_an_annotation_that_cannot_be_used() {
     let (_module, _agent) = (Module::apply("cpu-burst", &burst()), Agent::start());
     let metadata = json!({"annotations": {"koordinator.sh/cpuBurst": r#"{"policy":"auto","cpuBurstPercent":"much"}"#}});
     let _pod = Pod::create_with("qosm-wrong", &metadata, &busy("200m"));
     wait_until("the pod has an event", || {
-        let told = kubectl(&["describe", "pod", "qosm-wrong"]);
-        told.contains("InvalidConfiguration") && told.contains("cpuBurstPercent")
+        let answer = kubectl(&["describe", "pod", "qosm-wrong"]);
+        answer.contains("InvalidConfiguration") && answer.contains("cpuBurstPercent")
     });
 }
 
 #[test]
-fn the_fleet_is_counted_and_a_module_that_cannot_run_is_told() {
+fn the_fleet_is_counted_and_a_module_that_cannot_run_is_reported() {
     let module = Module::apply("cpu-burst", &burst());
     let (_agent, _controller) = (Agent::start(), Controller::start());
     let status = || module.get()["status"].clone();
@@ -243,21 +244,21 @@ fn the_fleet_is_counted_and_a_module_that_cannot_run_is_told() {
             .unwrap();
         (output.status.success(), String::from_utf8(output.stdout).unwrap())
     };
-    let (good, told) = rollout();
-    assert!(good && told.contains("1 of 1 nodes run this generation"), "{told}");
+    let (good, answer) = rollout();
+    assert!(good && answer.contains("1 of 1 nodes run this generation"), "{answer}");
 
     module.change(&json!({"grants": ["node", "cpu-stat", "teleport"]}));
-    wait_until("an unknown grant is told on the module", || {
+    wait_until("an unknown grant is reported on the module", || {
         let described = kubectl(&["describe", "policymodule", "cpu-burst"]);
         status()["failing"] == 1 && described.contains("InvalidConfiguration") && described.contains("`teleport`")
     });
     assert!(!rollout().0);
     module.change(&json!({"grants": null, "module": "oci://registry.example/qosm/cpu-burst@sha256:0000"}));
-    wait_until("a reference that cannot be resolved is told", || {
+    wait_until("a reference that cannot be resolved is reported", || {
         status()["conditions"].to_string().contains("is not REGISTRY/REPOSITORY")
     });
     module.change(&json!({"module": "builtin:cpu-burst", "nodeSelector": {"matchLabels": {"zone": "nowhere"}}}));
-    wait_until("a selector without nodes is told", || {
+    wait_until("a selector without nodes is reported", || {
         status()["conditions"].to_string().contains("matches none of 1 nodes")
     });
     // What cannot be meant is refused when it is applied.

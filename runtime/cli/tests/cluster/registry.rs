@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 use crate::agent::{Agent, Module};
 use crate::node::{NODE, Pod, busy, get, kubectl};
 use crate::policies::{annotated, modules};
-use crate::registries::{Keys, bed, qosm, run};
+use crate::registries::{Keys, env, qosm, run};
 use crate::waiting::wait_until;
 
 /// Pushes; the reference with the digest.
 fn push(file: &str, name: &str) -> String {
-    let repository = format!("{}/{name}", bed().plain.host);
+    let repository = format!("{}/{name}", env().plain.host);
     let printed = run(qosm().args(["policy", "push", file, &format!("{repository}:1"), "-o", "json"])).well();
-    let told: Value = serde_json::from_str(&printed).unwrap();
-    format!("{repository}@{}", told["digest"].as_str().unwrap())
+    let report: Value = serde_json::from_str(&printed).unwrap();
+    format!("{repository}@{}", report["digest"].as_str().unwrap())
 }
 
 /// The bundle of an example in Rego.
@@ -28,7 +28,7 @@ fn a_policy_in_rego_is_pulled_put_into_the_shadow_and_taken_away() {
     let spec = |reference: &str| {
         json!({
             "module": format!("oci://{reference}"),
-            "grants": ["node", "cpu-weight", "memory-protection"],
+            "grants": ["node", "cpu-weight", "memory-protection", "all-pods"],
             "config": {"batch": [{"namespaces": ["default"]}]},
         })
     };
@@ -53,8 +53,8 @@ fn a_policy_in_rego_is_pulled_put_into_the_shadow_and_taken_away() {
     module.change(&json!({"mode": "enforce"}));
     wait_until("it gives way again", gives_way);
     module.change(&json!({"config": {"batch": [{"namespace": "default"}]}}));
-    wait_until("a field that it does not have is told", || {
-        agent.ask(&["get", "policies", "-o", "json"]).is_ok_and(|told| told.contains("config: batch"))
+    wait_until("a field that it does not have is reported", || {
+        agent.ask(&["get", "policies", "-o", "json"]).is_ok_and(|report| report.contains("config: batch"))
     });
     assert!(gives_way(), "what runs goes on");
     drop(module);
@@ -64,7 +64,7 @@ fn a_policy_in_rego_is_pulled_put_into_the_shadow_and_taken_away() {
 }
 
 #[test]
-fn a_policy_module_is_pulled_believed_and_swapped_and_what_nobody_signed_is_told() {
+fn a_policy_module_is_pulled_verified_and_swapped_and_an_unsigned_one_is_reported() {
     let keys = Keys::new("cluster");
     let folder = tempfile::tempdir().unwrap();
     let (default, other) = (modules().join("cpu-burst.wasm"), folder.path().join("other.wasm"));
@@ -92,7 +92,7 @@ fn a_policy_module_is_pulled_believed_and_swapped_and_what_nobody_signed_is_told
     });
 
     module.change(&json!({"module": format!("oci://{unsigned}")}));
-    wait_until("it is told that nobody vouches for it", || {
+    wait_until("the missing signature is reported", || {
         policy()["error"].as_str().is_some_and(|error| error.contains("no signature"))
     });
     assert_eq!((policy()["artifact"].clone(), group.burst()), (digest_of(&signed), 20_000), "what runs goes on");

@@ -21,7 +21,7 @@ fn reported(name: &str) -> Option<i64> {
 
 #[test]
 fn a_rollout_comes_to_its_share_of_nodes_and_stops_while_it_is_paused() {
-    // Of a single node nobody and everybody are the shares; which nodes others take is a matter of arithmetic, tested there.
+    // A single node has the shares 0 and 100 %; which nodes others take is a matter of arithmetic, tested there.
     let module = Module::apply("cpu-burst", &with(&json!({"percent": 0})));
     let (agent, _controller) = (Agent::spawn(), Controller::start());
     let pod = Pod::create_with("qosm-rollout", &annotated("cpuBurstOnly"), &busy("200m"));
@@ -33,7 +33,7 @@ fn a_rollout_comes_to_its_share_of_nodes_and_stops_while_it_is_paused() {
         })
     };
     wait_until("nobody is to run it", || progress("PartlyRolledOut"));
-    wait_until("the agent works", || agent.ask(&["get", "pods"]).is_ok_and(|told| told.contains("qosm-rollout")));
+    wait_until("the agent works", || agent.ask(&["get", "pods"]).is_ok_and(|answer| answer.contains("qosm-rollout")));
     assert_eq!(group.burst(), 0);
     module.change(&json!({"rollout": {"percent": 100}}));
     wait_until("the container may burst", || group.burst() == 20_000);
@@ -42,7 +42,7 @@ fn a_rollout_comes_to_its_share_of_nodes_and_stops_while_it_is_paused() {
     let before = module.get()["metadata"]["generation"].as_i64();
     assert!(reported("cpu-burst") == before);
     module.change(&json!({"rollout": {"paused": true}, "priority": 7}));
-    wait_until("the pause is told", || progress("Paused") && module.get()["status"]["updated"] == 0);
+    wait_until("the pause is reported", || progress("Paused") && module.get()["status"]["updated"] == 0);
     assert_eq!(reported("cpu-burst"), before, "the node stays with what it had");
     assert_eq!(group.burst(), 20_000);
     module.change(&json!({"rollout": {"paused": false}}));
@@ -53,11 +53,11 @@ fn a_rollout_comes_to_its_share_of_nodes_and_stops_while_it_is_paused() {
 }
 
 #[test]
-fn two_modules_of_one_priority_that_set_the_same_are_told_of() {
+fn two_modules_of_one_priority_that_set_the_same_are_reported() {
     let (_one, _other) = (Module::apply("cpu-burst", &burst()), Module::apply("second-burst", &burst()));
     let (agent, _controller) = (Agent::start(), Controller::start());
     wait_until("the agent tells", || {
-        agent.ask(&["get", "problems"]).is_ok_and(|told| told.contains("give them different priorities"))
+        agent.ask(&["get", "problems"]).is_ok_and(|answer| answer.contains("give them different priorities"))
     });
     wait_until("the one that loses has an event", || {
         kubectl(&["describe", "policymodule", "second-burst"]).contains("give them different priorities")

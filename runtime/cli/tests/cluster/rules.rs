@@ -9,17 +9,35 @@ use crate::agent::{Agent, Controller, Module, NAMESPACE, USER, rendered, root};
 use crate::node::{NODE, Pod, audit, busy, kubectl, said, verbs_of};
 use crate::waiting::wait_until;
 
+/// What an agent asks for.
+const EXPECTED: [&str; 12] = [
+    "create events",
+    "create nodepolicyreports",
+    "get nodes",
+    "list configmaps",
+    "list nodes",
+    "list pods",
+    "list policymodules",
+    "patch nodepolicyreports/status",
+    "watch configmaps",
+    "watch nodes",
+    "watch pods",
+    "watch policymodules",
+];
+
 #[test]
 fn agent_and_controller_use_the_verbs_that_they_have_and_no_others() {
-    // An API server that has just been started refuses everybody for a moment: what other tests did to it is not asked here.
+    // An API server that has just been started refuses every user for a moment: what other tests did to it is not asked here.
     let begun = jiff::Timestamp::now();
     let module = Module::apply("cpu-burst", &serde_json::json!({"module": "builtin:cpu-burst"}));
     let (mut agent, controller) = (Agent::start(), Controller::start());
     let wrong = serde_json::json!({"annotations": {"koordinator.sh/cpuBurst": "{"}});
     let _pod = Pod::create_with("qosm-verbs", &wrong, &busy("100m"));
-    wait_until("an event and a report were written", || {
+    // A report that was there already was not created by this agent.
+    let seldom = ["create nodepolicyreports", "get nodes"];
+    wait_until("every verb was used", || {
         let verbs = verbs_of(USER);
-        verbs.contains("create events") && verbs.contains("patch nodepolicyreports/status")
+        EXPECTED.iter().all(|verb| seldom.contains(verb) || verbs.contains(*verb))
     });
     wait_until("the module's status was written", || module.get()["status"]["updated"] == 1);
     agent.end();
@@ -35,30 +53,20 @@ fn agent_and_controller_use_the_verbs_that_they_have_and_no_others() {
         })
         .collect();
     assert!(forbidden.is_empty(), "{forbidden:#?}");
-    let expected = [
-        "create events",
-        "create nodepolicyreports",
-        "get nodes",
-        "list configmaps",
-        "list nodes",
-        "list pods",
-        "list policymodules",
-        "patch nodepolicyreports/status",
-        "watch configmaps",
-        "watch nodes",
-        "watch pods",
-        "watch policymodules",
+    // Agents of other tests may have had more than one event of a kind, and asked for their DaemonSet. This cluster has no
+    // NodeResourceTopologies.
+    let also = [
+        "get daemonsets",
+        "get namespaces",
+        "patch events",
+        "list noderesourcetopologies",
+        "watch noderesourcetopologies",
     ];
-    // Agents of other tests may have had more than one event of a kind, and asked for their DaemonSet.
-    let also = ["get daemonsets", "get namespaces", "patch events"];
-    assert_eq!(granted("qosm-agent"), expected.iter().chain(&also).map(|verb| (*verb).to_owned()).collect());
+    assert_eq!(granted("qosm-agent"), EXPECTED.iter().chain(&also).map(|verb| (*verb).to_owned()).collect());
     let used = verbs_of(USER);
     let more: Vec<_> =
-        used.iter().filter(|verb| !expected.contains(&verb.as_str()) && !also.contains(&verb.as_str())).collect();
+        used.iter().filter(|verb| !EXPECTED.contains(&verb.as_str()) && !also.contains(&verb.as_str())).collect();
     assert!(more.is_empty(), "{more:?}");
-    let without: BTreeSet<_> = expected.iter().filter(|verb| !used.contains(**verb)).collect();
-    // A report that was there already was not created by this agent.
-    assert!(without.iter().all(|verb| ["create nodepolicyreports", "get nodes"].contains(verb)), "{without:?}");
 }
 
 /// What the chart's roles allow: each verb with its resource.
@@ -156,6 +164,56 @@ fn helm_finds_no_fault_with_the_chart() {
             lint(&["--values", file.to_str().unwrap()]);
         }
     }
+}
+
+#[test]
+fn the_agent_cannot_look_into_processes_and_who_can_has_neither_network_nor_token() {
+    let chart = root().join("deploy/helm/qosm");
+    let off = chart.join("ci/locality-off-values.yaml");
+    let daemon_set = |objects: &[Value], component: &str| {
+        let is_wanted = |object: &&Value| {
+            object["kind"] == "DaemonSet" && object["metadata"]["labels"]["app.kubernetes.io/component"] == component
+        };
+        objects.iter().find(is_wanted).map(|object| object["spec"]["template"]["spec"].clone())
+    };
+    let container = |pod: &Value| pod["containers"][0].clone();
+    let added = |pod: &Value| container(pod)["securityContext"]["capabilities"]["add"].clone();
+    let has_flag = |pod: &Value, flag: &str| {
+        container(pod)["args"].as_array().unwrap().iter().any(|argument| argument.as_str().unwrap().starts_with(flag))
+    };
+    let default = rendered(&[]);
+    let agent = daemon_set(&default, "agent").unwrap();
+    assert_eq!(agent["hostPID"], Value::Null);
+    assert_eq!(added(&agent), serde_json::json!(["SETGID", "SETUID"]));
+    assert_eq!(container(&agent)["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    assert_eq!(container(&agent)["securityContext"]["appArmorProfile"], Value::Null);
+    assert!(has_flag(&agent, "--page-mover=/run/qosm/page-mover/"));
+
+    let mover = daemon_set(&default, "page-mover").unwrap();
+    assert_eq!((&mover["hostPID"], &mover["automountServiceAccountToken"]), (&true.into(), &false.into()));
+    assert_eq!(added(&mover), serde_json::json!(["DAC_READ_SEARCH", "SYS_NICE", "SYS_PTRACE"]));
+    let mounts = container(&mover)["volumeMounts"].as_array().unwrap().clone();
+    let writable: Vec<_> = mounts.iter().filter(|mount| mount["readOnly"] != true).collect();
+    assert_eq!(writable.len(), 1, "{writable:?}");
+    assert_eq!(writable[0]["mountPath"], "/run/qosm/page-mover");
+    let policy = default.iter().find(|object| {
+        object["kind"] == "NetworkPolicy" && object["metadata"]["labels"]["app.kubernetes.io/component"] == "page-mover"
+    });
+    let policy = &policy.unwrap()["spec"];
+    assert_eq!(policy["policyTypes"], serde_json::json!(["Ingress", "Egress"]));
+    assert_eq!((&policy["ingress"], &policy["egress"]), (&Value::Null, &Value::Null));
+
+    let without = rendered(&["--values", off.to_str().unwrap()]);
+    assert_eq!(daemon_set(&without, "page-mover"), None);
+    assert!(!has_flag(&daemon_set(&without, "agent").unwrap(), "--page-mover"));
+
+    // What is mounted for modules can be read, and what was given is kept.
+    let everything = rendered(&["--values", chart.join("ci/everything-values.yaml").to_str().unwrap()]);
+    let file = everything.iter().find_map(|object| object["data"]["agent.yaml"].as_str()).unwrap();
+    let confinement = &documents(file)[0]["confinement"];
+    assert_eq!(confinement["mode"], "require");
+    assert_eq!(confinement["readPaths"], serde_json::json!(["/opt/policies", "/var/lib/qosm-modules"]));
+    assert_eq!(confinement["capabilities"], serde_json::json!(["DAC_OVERRIDE", "SYS_RESOURCE"]));
 }
 
 #[test]

@@ -17,7 +17,9 @@ use crate::node::{Node, binary};
 use crate::waiting::wait_until;
 use crate::{PATIENCE, PAUSE};
 
-/// A running agent. Killed when dropped; its log is told when the test fails.
+const SOCKET_VARIABLE: &str = "QOSM_ADMIN_SOCKET";
+
+/// A running agent. Killed when dropped; its log is printed when the test fails.
 pub(crate) struct Agent {
     child: Child,
     log: PathBuf,
@@ -47,6 +49,19 @@ impl Agent {
         let address = format!("127.0.0.1:{metrics}");
         let command = node.agent_command(&[&[("--metrics-listen", address.as_str())], flags].concat());
         Self::run(command, node, metrics)
+    }
+
+    /// Starts one that learns from its environment alone where its socket is, and waits until it answers there.
+    #[track_caller]
+    pub(crate) fn start_by_variable(node: &Node) -> Self {
+        let socket = node.path("admin.sock");
+        let named = node.agent_command(&[]);
+        let mut command = Command::new(named.get_program());
+        command.args(named.get_args().filter(|argument| *argument != "--admin-socket" && *argument != socket));
+        command.stdin(Stdio::null()).env("NO_COLOR", "1").env(SOCKET_VARIABLE, &socket);
+        let mut agent = Self::run(command, node, 0);
+        agent.wait_until_it_answers();
+        agent
     }
 
     /// Starts one that is expected to end by itself. Its exit code and all that it said.
@@ -92,20 +107,51 @@ impl Agent {
         }
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Waits until it has come to its `main`: the kernel ends a program that is still being loaded.
     #[track_caller]
-    pub(crate) fn terminate(mut self) -> String {
+    pub(crate) fn wait_until_it_hears(&self) {
+        wait_until("the agent to hear SIGTERM", || hears_terminate(self.child.id()));
+    }
+
+    /// Asks it to end, and waits until it has. Returns its log.
+    #[track_caller]
+    pub(crate) fn terminate(self) -> String {
+        let (status, log) = self.end();
+        assert!(status.success(), "{status}: {log}");
+        log
+    }
+
+    /// The same of one that ends with a failure.
+    #[track_caller]
+    pub(crate) fn terminate_in_vain(self) -> String {
+        let (status, log) = self.end();
+        assert_eq!(status.code(), Some(1), "{log}");
+        log
+    }
+
+    #[track_caller]
+    fn end(mut self) -> (ExitStatus, String) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM).unwrap();
-        let status = self.wait_until_it_ends();
-        assert!(status.success(), "{status}");
-        self.log()
+        (self.wait_until_it_ends(), self.log())
     }
 
     /// Ends it as no program can prevent.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Its process ID.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// As [`Agent::ask`]; what the command said when it failed.
+    pub(crate) fn try_ask(&self, args: &[&str]) -> Result<String, String> {
+        let output = Command::new(binary()).args(args).arg("--admin-socket").arg(&self.socket).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     }
 
     /// Whether it still runs.
@@ -118,6 +164,12 @@ impl Agent {
     fn admin(&self, path: &str) -> Option<Value> {
         let (status, body) = exchange(UnixStream::connect(&self.socket).ok()?, path).ok()?;
         status.contains("200").then(|| serde_json::from_str(&body).unwrap())
+    }
+
+    /// Runs a command that learns from its environment where the admin socket is; `None` when it fails.
+    pub(crate) fn ask_by_variable(&self, args: &[&str]) -> Option<String> {
+        let output = Command::new(binary()).args(args).env(SOCKET_VARIABLE, &self.socket).output().unwrap();
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
     }
 
     /// Runs a command against its admin socket; `None` when it fails.
@@ -162,13 +214,13 @@ impl Agent {
             .unwrap_or_default()
     }
 
-    /// What is wrong with what somebody wrote.
+    /// Problems of the configuration.
     #[track_caller]
     pub(crate) fn problems(&self) -> Vec<String> {
         serde_json::from_value(self.admin("/v1/problems").unwrap()).unwrap()
     }
 
-    /// An answer of its HTTP door: status line and body.
+    /// An answer of its HTTP server: status line and body.
     pub(crate) fn get(&self, path: &str) -> (String, String) {
         exchange(TcpStream::connect(("127.0.0.1", self.metrics)).unwrap(), path).unwrap()
     }
@@ -178,13 +230,20 @@ impl Agent {
         metric_in(&self.get("/metrics").1, name, words)
     }
 
-    /// Waits until the loop went round so many times more: after that, what it does not do it will not do.
+    /// Waits for `ticks` more ticks: what the agent has not done by then it does not do.
     #[track_caller]
     pub(crate) fn let_it_run(&self, ticks: u32) {
         let steps = || self.metric("qosm_step_seconds_count", &[]);
         let end = steps() + f64::from(ticks);
         wait_until("the loop to go round", || steps() >= end);
     }
+}
+
+/// Whether SIGTERM does not simply end a process.
+pub(crate) fn hears_terminate(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> 14 & 1 == 1)
 }
 
 /// The sum of a metric's rows that have these words in them, in one answer.

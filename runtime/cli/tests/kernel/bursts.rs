@@ -10,7 +10,7 @@ use crate::cgroups::Cgroups;
 use crate::node::{APP, BASE, BURST, Node, POD, quick};
 use crate::waiting::{wait_for, wait_until};
 
-/// Throttled periods in percent, over at least so many periods from now.
+/// Throttled periods in percent, over at least `periods` periods from now.
 fn throttled_percent(cgroups: &Cgroups, periods: u64) -> u64 {
     let before = cgroups.throttling(APP);
     let after = wait_for("enforcement periods", || {
@@ -74,7 +74,7 @@ fn a_throttled_container_gets_a_larger_quota_and_gives_it_back() {
     assert_eq!(agent.metric("qosm_pods", &[]), 1.0);
     assert_eq!(agent.metric("qosm_containers", &[]), 1.0);
     for path in ["/healthz", "/readyz"] {
-        assert!(agent.get(path).0.contains("200"), "{path}");
+        wait_until(path, || agent.get(path).0.contains("200"));
     }
     let policies = agent.json(&["get", "policies"]);
     assert!(policies.as_array().unwrap().iter().all(|policy| policy["health"] == "running"), "{policies}");

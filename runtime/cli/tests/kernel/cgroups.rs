@@ -43,7 +43,7 @@ impl Cgroups {
         for base in cgroups.hierarchies() {
             make(&base.join(&cgroups.root), version);
         }
-        // Nobody else's work may keep the load from its quota, or it is never throttled.
+        // Other work on this machine must not keep the load from its quota, or it is never throttled.
         let (file, most) = match version {
             Version::V1 => ("cpu.shares", "262144"),
             Version::V2 => ("cpu.weight", "10000"),
@@ -101,7 +101,7 @@ impl Cgroups {
         if word == "max" { -1 } else { word.parse().unwrap() }
     }
 
-    /// Writes a quota as somebody else would.
+    /// Writes a quota as another program would.
     pub(crate) fn set_quota(&self, group: &str, quota: i64) {
         let unlimited = if self.version == Version::V1 { "-1" } else { "max" };
         let text = if quota < 0 { unlimited.to_owned() } else { quota.to_string() };
@@ -122,7 +122,7 @@ impl Cgroups {
         fs::read_to_string(self.weight_file(group)).unwrap().trim().parse().unwrap()
     }
 
-    /// Writes a weight as somebody else would.
+    /// Writes a weight as another program would.
     pub(crate) fn set_weight(&self, group: &str, weight: i64) {
         fs::write(self.weight_file(group), weight.to_string()).unwrap();
     }
@@ -138,7 +138,7 @@ impl Cgroups {
 
     /// Everything that qosm could have changed below the test's group, by file.
     pub(crate) fn knobs(&self) -> BTreeMap<PathBuf, String> {
-        const NAMES: [&str; 10] = [
+        const NAMES: [&str; 11] = [
             "cpu.cfs_quota_us",
             "cpu.cfs_burst_us",
             "cpu.max",
@@ -149,6 +149,7 @@ impl Cgroups {
             "memory.min",
             "memory.low",
             "memory.high",
+            "cpuset.mems",
         ];
         let mut knobs = BTreeMap::new();
         let mut folders: Vec<PathBuf> = self.hierarchies().into_iter().map(|base| base.join(&self.root)).collect();
@@ -158,7 +159,8 @@ impl Cgroups {
                     knobs.insert(folder.join(name), text);
                 }
             }
-            let below = fs::read_dir(&folder).unwrap().flatten();
+            // A group may end meanwhile, such as the one in which a starting agent tries the kernel out.
+            let below = fs::read_dir(&folder).into_iter().flatten().flatten();
             folders.extend(
                 below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()),
             );

@@ -3,11 +3,11 @@
 use serde_json::json;
 
 use crate::agent::Agent;
-use crate::node::{APP, BURST, MOST, Node, manifest};
+use crate::node::{APP, BURST, MAX, Node, manifest};
 use crate::waiting::wait_until;
 
 #[test]
-fn what_breaks_while_it_runs_is_told_and_the_last_good_one_counts() {
+fn what_breaks_while_it_runs_is_reported_and_the_last_good_one_counts() {
     let node = Node::busy(&json!({}));
     let before = node.cgroups.knobs();
     node.configure(&json!({"cpu-burst-config": {"clusterStrategy": {"policy": "auto"}}}));
@@ -15,11 +15,11 @@ fn what_breaks_while_it_runs_is_told_and_the_last_good_one_counts() {
     node.wait_for_ceiling();
     assert_eq!(agent.problems(), Vec::<String>::new());
     let tells = |words: &[&str]| {
-        wait_until(&format!("{words:?} to be told"), || {
+        wait_until(&format!("{words:?} to be reported"), || {
             agent.problems().iter().any(|problem| words.iter().all(|word| problem.contains(word)))
         });
         agent.let_it_run(3);
-        assert_eq!(node.cgroups.quota(APP), MOST, "{words:?}");
+        assert_eq!(node.cgroups.quota(APP), MAX, "{words:?}");
     };
 
     node.write("pods/web.json", "{\"kind\": \"Pod\", ");

@@ -50,7 +50,7 @@ fn refuses(node: &Node, state: &Path, words: &[&str]) {
 #[test]
 fn a_state_folder_that_cannot_be_written_is_refused() {
     let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
-    // Nobody makes files in /proc, not even root.
+    // No user makes files in /proc, not even root.
     refuses(&node, Path::new("/proc/self/state"), &["/proc/self/state"]);
     fs::write(node.path("file"), "").unwrap();
     refuses(&node, &node.path("file/state"), &["file/state"]);
@@ -72,11 +72,13 @@ fn a_disk_that_fills_up_stops_the_writing_and_not_the_agent() {
     let stuck = node.cgroups.knobs();
     agent.let_it_run(5);
     assert_eq!(node.cgroups.knobs(), stuck, "no journal, no write");
-    let (status, body) = agent.get("/readyz");
-    assert!(status.contains("503") && body.contains("journal"), "{status} {body}");
+    wait_until("it to be reported", || {
+        let (status, body) = agent.get("/readyz");
+        status.contains("503") && body.contains("journal")
+    });
     fs::remove_file(&filler).unwrap();
     wait_until("a raise, once there is room again", || node.cgroups.quota(APP) > BASE);
-    assert!(agent.get("/readyz").0.contains("200"));
+    wait_until("/readyz", || agent.get("/readyz").0.contains("200"));
     assert!(agent.runs());
     agent.terminate();
     assert_eq!(node.cgroups.knobs(), before);
@@ -97,7 +99,7 @@ fn a_full_disk_does_not_keep_the_end_from_restoring() {
 }
 
 #[test]
-fn a_damaged_journal_is_set_aside_and_told() {
+fn a_damaged_journal_is_set_aside_and_reported() {
     let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
     for damage in ["garbage", "cut off", "zeroes"] {
         let agent = Agent::start_with(&node, &[("--on-shutdown", "keep")]);
@@ -111,10 +113,10 @@ fn a_damaged_journal_is_set_aside_and_told() {
             "zeroes" => fs::write(&journal, vec![0; usize::try_from(size).unwrap()]).unwrap(),
             _ => fs::File::options().write(true).open(&journal).unwrap().set_len(size / 3).unwrap(),
         }
-        // Whoever comes first tells it.
+        // The first write that fails reports it.
         if damage == "zeroes" {
-            let (told, good) = node.restore(&[]);
-            assert!(!good && told.contains("damaged"), "{told}");
+            let (report, good) = node.restore(&[]);
+            assert!(!good && report.contains("damaged"), "{report}");
         }
         let agent = Agent::start(&node);
         let log = agent.log();

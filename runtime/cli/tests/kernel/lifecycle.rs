@@ -49,7 +49,7 @@ fn what_is_kept_is_taken_over_and_can_be_put_back_without_an_agent() {
 }
 
 #[test]
-fn a_start_puts_back_what_nobody_wants_any_more() {
+fn a_start_restores_what_no_policy_wants_any_more() {
     let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
     let before = node.cgroups.knobs();
     let agent = Agent::start_with(&node, &[("--on-shutdown", "keep")]);
@@ -79,15 +79,26 @@ fn restore_asks_an_agent_that_runs() {
     let before = node.cgroups.knobs();
     let mut agent = Agent::start_with(&node, &[("--on-shutdown", "keep")]);
     wait_until("a raise", || node.cgroups.quota(APP) > BASE);
-    let rows = |told: &str| -> Vec<serde_json::Value> { serde_json::from_str(told).unwrap() };
+    let rows = |report: &str| -> Vec<serde_json::Value> { serde_json::from_str(report).unwrap() };
     let (would, good) = node.restore(&["--dry-run", "-o", "json"]);
     assert!(good && rows(&would).iter().any(|row| row["outcome"] == "would-restore"), "{would}");
     assert!(agent.runs() && node.cgroups.quota(APP) > BASE, "a dry run does nothing");
-    let (told, good) = node.restore(&["-o", "json"]);
-    assert!(good && !rows(&told).is_empty(), "{told}");
-    assert!(rows(&told).iter().all(|row| row["outcome"] == "restored"), "{told}");
+    let (report, good) = node.restore(&["-o", "json"]);
+    assert!(good && !rows(&report).is_empty(), "{report}");
+    assert!(rows(&report).iter().all(|row| row["outcome"] == "restored"), "{report}");
     assert!(agent.wait_until_it_ends().success());
     assert_eq!(node.cgroups.knobs(), before);
+}
+
+#[test]
+fn the_environment_says_where_the_agent_listens_and_where_it_is_asked() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    let agent = Agent::start_by_variable(&node);
+    wait_until("the pod to be known", || {
+        agent.ask_by_variable(&["get", "pods"]).is_some_and(|pods| pods.contains("default/web"))
+    });
+    agent.terminate();
+    assert!(!node.path("admin.sock").exists(), "the socket goes with the agent");
 }
 
 #[test]
@@ -105,6 +116,13 @@ fn only_root_may_talk_to_the_agent_and_there_is_one_a_state_folder() {
     fs::create_dir(node.path("other-state")).unwrap();
     let other = node.path("other-state").display().to_string();
     let (code, said) = Agent::run_to_end(&node, &[("--state-dir", &other)]);
+    assert_eq!(code, Some(1), "{said}");
+    let root = format!("/{}", node.cgroups.root);
+    assert!(said.contains("another qosm agent") && said.contains(&root) && said.contains("--cgroup-root"), "{said}");
+
+    let elsewhere = Node::empty();
+    let socket = node.path("admin.sock").display().to_string();
+    let (code, said) = Agent::run_to_end(&elsewhere, &[("--admin-socket", &socket)]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("admin.sock") && said.contains("another agent listens"), "{said}");
 
@@ -176,4 +194,56 @@ fn a_group_that_is_in_use_stays_when_the_agent_ends() {
     agent.terminate();
     assert_eq!((node.cgroups.quota(APP), node.cgroups.burst(APP)), (BASE, 0));
     assert_eq!((node.cgroups.quota(POD), node.cgroups.burst(POD)), (BASE, 0));
+}
+
+#[test]
+fn the_lock_of_a_killed_agent_does_not_prevent_a_restore() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    let before = node.cgroups.knobs();
+    let agent = Agent::start(&node);
+    wait_until("a raise", || node.cgroups.quota(APP) > BASE);
+    agent.kill();
+    let agent = Agent::start(&node);
+    agent.kill();
+    let (report, good) = node.restore(&[]);
+    assert!(good, "{report}");
+    assert_eq!(node.cgroups.knobs(), before, "{report}");
+}
+
+#[test]
+fn the_journal_is_for_root_alone_also_where_it_was_not() {
+    let node = Node::busy(&json!({}));
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    fs::set_permissions(node.path("state"), fs::Permissions::from_mode(0o755)).unwrap();
+    let agent = Agent::start(&node);
+    let state = fs::read_dir(node.path("state")).unwrap().flatten().map(|entry| entry.path());
+    let journal = state.into_iter().find(|path| path.extension().is_some_and(|kind| kind == "redb")).unwrap();
+    assert_eq!((mode(&node.path("state")), mode(&journal)), (0o700, 0o600), "{}", agent.log());
+    agent.terminate();
+}
+
+#[test]
+fn an_agent_that_is_stopped_before_it_has_begun_puts_back_what_the_one_before_it_left() {
+    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+    let before = node.cgroups.knobs();
+    // Modules that have to be compiled: longer than any of these waits.
+    fs::create_dir(node.path("compiled-anew")).unwrap();
+    for (wait, keeps) in [(0, false), (30, false), (120, false), (30, true)] {
+        let agent = Agent::start(&node);
+        wait_until("a raise", || node.cgroups.quota(APP) > BASE && node.cgroups.burst(POD) > 0);
+        agent.kill();
+        let held = node.cgroups.knobs();
+        assert_ne!(held, before);
+        fs::remove_file(node.path("state/modules")).unwrap();
+        std::os::unix::fs::symlink(node.path("compiled-anew"), node.path("state/modules")).unwrap();
+        let agent = Agent::spawn(&node, if keeps { &[("--on-shutdown", "keep")] } else { &[] });
+        agent.wait_until_it_hears();
+        std::thread::sleep(std::time::Duration::from_millis(wait));
+        let log = agent.terminate();
+        assert_eq!(node.cgroups.knobs(), if keeps { held } else { before.clone() }, "after {wait} ms: {log}");
+        if keeps {
+            assert!(node.restore(&[]).1);
+        }
+        assert_eq!(node.restore(&["--dry-run"]), ("nothing to restore\n".to_owned(), true), "after {wait} ms: {log}");
+    }
 }

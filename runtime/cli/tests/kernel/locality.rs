@@ -37,8 +37,8 @@ impl Astray {
         let (first, second) = (memory_free(0), memory_free(1));
         let (Some(first), Some(second), Version::V2) = (first, second, node.cgroups.version) else {
             assert!(std::env::var_os("QOSM_TEST_VM").is_none(), "this VM lacks its second NUMA node, or cgroup v2");
-            // Not `println`, which nobody sees of a test that passes.
-            let _ = writeln!(std::io::stderr(), "not run: {test}, for it takes two NUMA nodes and cgroup v2");
+            // Not `println`, whose output libtest drops for a test that passes.
+            let _ = writeln!(std::io::stdout(), "not run: {test}, for it takes two NUMA nodes and cgroup v2");
             return None;
         };
         // Memory comes from where there is more of it, so that it does come from there.
@@ -64,7 +64,7 @@ impl Astray {
         let procs = self.node.cgroups.file(&group(name), "cgroup.procs");
         let script =
             format!("echo $$ > {}; exec dd if=/dev/zero bs={megabytes}000000 count=1 2>/dev/null", procs.display());
-        // Nobody takes what it has read, so it holds it.
+        // Its output is not read, so it keeps what it has read.
         let hog = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         self.hogs.push((name, hog));
         let least = u64::from(megabytes) * 1_000_000 / 4096 * 99 / 100;
@@ -159,8 +159,8 @@ fn memory_free(numa: u32) -> Option<u64> {
     text.lines().find(|line| line.contains(" MemFree:"))?.split_whitespace().nth(3)?.parse().ok()
 }
 
-/// What the pod's owner was told of its memory: reason and message of each event.
-fn told(agent: &Agent) -> Vec<(String, String)> {
+/// What the pod's owner was reported of its memory: reason and message of each event.
+fn report(agent: &Agent) -> Vec<(String, String)> {
     let events = agent.json(&["get", "events"]);
     let text = |event: &Value, field: &str| event[field].as_str().unwrap().to_owned();
     let of_pod = events.as_array().unwrap().iter().filter(|event| event["pod"] == "default/web");
@@ -172,9 +172,9 @@ fn told(agent: &Agent) -> Vec<(String, String)> {
 
 #[track_caller]
 fn wait_for_event(agent: &Agent) -> (String, String) {
-    let told = wait_for("an event", || Some(told(agent)).filter(|told| !told.is_empty()));
-    assert_eq!(told.len(), 1, "{told:?}");
-    told.into_iter().next().unwrap()
+    let report = wait_for("an event", || Some(report(agent)).filter(|report| !report.is_empty()));
+    assert_eq!(report.len(), 1, "{report:?}");
+    report.into_iter().next().unwrap()
 }
 
 /// The figures at the end of a message, and what stands before them.
@@ -202,8 +202,8 @@ fn wait_until_under_way(agent: &Agent, container: &str) {
 }
 
 #[test]
-fn pages_come_home_and_the_owner_is_told() {
-    let Some(astray) = Astray::new("pages_come_home_and_the_owner_is_told", &[("app", 40)]) else { return };
+fn pages_come_home_and_the_pod_gets_an_event() {
+    let Some(astray) = Astray::new("pages_come_home_and_the_pod_gets_an_event", &[("app", 40)]) else { return };
     let (from, to) = (astray.from, astray.to);
     assert!(astray.local_percent("app") < 50);
     astray.speed(4);
@@ -215,7 +215,7 @@ fn pages_come_home_and_the_owner_is_told() {
     let explained = agent.ask(&["explain", "default/web"]).unwrap();
     let moved = format!("pages moved from {from} to {to}, 0 of 1 processes");
     assert!(explained.contains(&moved) && explained.contains("by memory-locality since"), "{explained}");
-    assert_eq!(told(&agent), [], "nothing is told before the last page was tried");
+    assert_eq!(report(&agent), [], "nothing is reported before the last page was tried");
 
     let (reason, message) = wait_for_event(&agent);
     let (before, ratio, rest) = figures(&message);
@@ -235,16 +235,15 @@ fn pages_come_home_and_the_owner_is_told() {
         assert!((least..=most).contains(&share), "{when}: {share}");
         assert_eq!(agent.metric("qosm_migration_local_ratio_count", &[when]), 1.0);
     }
-    let events = agent.ask(&["get", "events"]).unwrap();
-    assert!(events.contains("MemoryLocalityCompleted"), "{events}");
+    wait_until("the event", || agent.ask(&["get", "events"]).unwrap().contains("MemoryLocalityCompleted"));
 
-    // Single is single: whatever becomes of the pages, and whoever restarts the agent.
+    // Single is single: whatever becomes of the pages, and after each restart of the agent.
     astray.pin("app", from);
     agent.let_it_run(15);
     agent.terminate();
     let agent = astray.agent();
     agent.let_it_run(25);
-    assert_eq!((told(&agent), progress(&agent, "app")), (Vec::new(), None));
+    assert_eq!((report(&agent), progress(&agent, "app")), (Vec::new(), None));
     assert!(astray.local_percent("app") >= 99, "{:?}", astray.pages("app"));
 }
 
@@ -269,7 +268,7 @@ fn an_agent_that_was_killed_goes_on_where_it_was() {
     assert!(reason == "MemoryLocalityCompleted" && ratio >= 99, "{message}");
     assert!(astray.local_percent("app") >= 99, "{:?}", astray.pages("app"));
     agent.let_it_run(15);
-    assert_eq!(told(&agent).len(), 1);
+    assert_eq!(report(&agent).len(), 1);
 }
 
 #[test]
@@ -299,8 +298,10 @@ fn of_two_containers_one_whose_process_is_killed_counts_as_completed() {
 }
 
 #[test]
-fn a_target_without_room_is_told_and_nothing_is_moved() {
-    let Some(astray) = Astray::new("a_target_without_room_is_told_and_nothing_is_moved", &[("app", 8)]) else { return };
+fn a_target_without_room_is_reported_and_nothing_is_moved() {
+    let Some(astray) = Astray::new("a_target_without_room_is_reported_and_nothing_is_moved", &[("app", 8)]) else {
+        return;
+    };
     astray.limits(&json!({"mibPerSecond": 256, "cpuPercent": 100, "reserveMib": 1_000_000, "pressurePercent": 100}));
     astray.pod(&["app"], &json!({"policy": "bestEffort"}));
     let agent = astray.agent();
@@ -345,8 +346,8 @@ fn where_the_operator_asks_for_it_new_pages_stay_local_too() {
     wait_until("the container to be held to its node again", || mems() == astray.to.to_string());
     agent.kill();
     assert_eq!(mems(), astray.to.to_string());
-    let (told, good) = astray.node.restore(&[]);
-    assert!(good && told.contains("cpuset.mems") && mems() == all, "{told}");
+    let (report, good) = astray.node.restore(&[]);
+    assert!(good && report.contains("cpuset.mems") && mems() == all, "{report}");
 }
 
 #[test]
@@ -362,7 +363,7 @@ fn a_missing_capability_is_named() {
     let agent = std::thread::scope(|scope| scope.spawn(start).join().unwrap());
     let (reason, message) = wait_for_event(&agent);
     assert_eq!(reason, "MemoryLocalityFailed", "{message}");
-    assert!(message.contains("(the agent needs CAP_SYS_PTRACE and CAP_SYS_NICE)"), "{message}");
+    assert!(message.contains("(the page mover needs CAP_SYS_PTRACE and CAP_SYS_NICE)"), "{message}");
     assert!(astray.local_percent("app") < 50, "{:?}", astray.pages("app"));
 }
 
@@ -377,12 +378,12 @@ fn where_all_memory_is_near_there_is_no_target() {
     let agent = Agent::start(&node);
     assert_eq!(wait_for_event(&agent), ("MemoryLocalitySkipped".to_owned(), "no target numa".to_owned()));
     agent.let_it_run(15);
-    assert_eq!(told(&agent).len(), 1);
+    assert_eq!(report(&agent).len(), 1);
 
-    // Bad values are told by name; nothing else is affected.
+    // Bad values are reported by name; nothing else is affected.
     for interval in [json!(-5), json!("ten"), json!(1.5)] {
         node.pod(&json!({LOCALITY: {"policy": "bestEffort", "migrateIntervalMinutes": interval}}));
-        wait_until("the bad interval to be told", || {
+        wait_until("the bad interval to be reported", || {
             agent
                 .problems()
                 .iter()

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-/// Long enough for an emulated machine; what happens at all happens much sooner.
+/// Long enough for an emulated machine under load; what happens at all happens much sooner, and a wait ends as soon as it has.
 const PATIENCE: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -22,14 +22,17 @@ mod watch;
 
 mod alarms;
 mod bursts;
+mod confinement;
 mod crashes;
 mod drift;
 mod failures;
-mod holds;
 mod inputs;
 mod journal;
+mod kills;
 mod lifecycle;
 mod locality;
+mod nri;
+mod pauses;
 mod policy_modules;
 mod protection;
 mod recording;

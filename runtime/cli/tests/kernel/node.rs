@@ -23,7 +23,7 @@ pub(crate) const POD: &str = "kubepods/burstable/podu-web";
 /// of three times that.
 pub(crate) const BASE: i64 = 10_000;
 /// The ceiling.
-pub(crate) const MOST: i64 = 3 * BASE;
+pub(crate) const MAX: i64 = 3 * BASE;
 
 pub(crate) const BURST: &str = "koordinator.sh/cpuBurst";
 pub(crate) const MEMORY: &str = "koordinator.sh/memoryQOS";
@@ -159,9 +159,9 @@ impl Node {
     pub(crate) fn wait_for_ceiling(&self) {
         let begun = Instant::now();
         let mut rested = begun;
-        while self.cgroups.quota(APP) != MOST {
+        while self.cgroups.quota(APP) != MAX {
             let quota = self.cgroups.quota(APP);
-            assert!(begun.elapsed() < PATIENCE, "the quota is {quota}, not {MOST}: {}", self.cgroups.account());
+            assert!(begun.elapsed() < PATIENCE, "the quota is {quota}, not {MAX}: {}", self.cgroups.account());
             if rested.elapsed() > Duration::from_secs(1) {
                 self.cgroups.rest(Duration::from_millis(120));
                 rested = Instant::now();
@@ -208,14 +208,19 @@ impl Node {
         command
     }
 
-    /// `qosm restore` with more flags. Its output, and whether it was content.
-    pub(crate) fn restore(&self, flags: &[&str]) -> (String, bool) {
+    /// `qosm restore`, not started yet.
+    pub(crate) fn restore_command(&self) -> Command {
         let mut command = Command::new(binary());
         command.arg("restore").stdin(Stdio::null());
         for (flag, value) in self.place() {
             command.args([flag, &value]);
         }
-        let Output { status, stdout, stderr } = command.args(flags).output().unwrap();
+        command
+    }
+
+    /// `qosm restore` with more flags. Its output, and whether it was content.
+    pub(crate) fn restore(&self, flags: &[&str]) -> (String, bool) {
+        let Output { status, stdout, stderr } = self.restore_command().args(flags).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (format!("{}{}", text(stdout), text(stderr)), status.success())
     }

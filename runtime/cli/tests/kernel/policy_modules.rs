@@ -49,7 +49,7 @@ fn a_policy_module_that_a_new_agent_cannot_read_goes_on_as_the_last_one_took_it(
 
     node.write(FILE, &policy_module(&json!({"mode": {"of": "tomorrow"}})));
     let agent = Agent::start(&node);
-    wait_until("it is told", || {
+    wait_until("it is reported", || {
         agent.problems().iter().any(|problem| problem.contains("PolicyModule burst") && problem.contains("spec.mode"))
     });
     wait_until("the policy runs all the same", || agent.policy("burst")["health"] == "running");

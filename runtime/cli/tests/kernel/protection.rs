@@ -11,7 +11,7 @@ const MIB: u64 = 1 << 20;
 const RATIO: &str = "memory.wmark_ratio";
 
 #[test]
-fn memory_bounds_are_held_on_three_levels_or_told_to_be_unavailable() {
+fn memory_bounds_are_set_on_three_levels_or_reported_as_unavailable() {
     let node = Node::new();
     let before = node.cgroups.knobs();
     let agent = Agent::start(&node);
@@ -32,7 +32,7 @@ fn memory_bounds_are_held_on_three_levels_or_told_to_be_unavailable() {
     for group in [POD, "kubepods/burstable", "kubepods"] {
         assert_eq!(read(group, "memory.high"), "max", "{group} is never throttled");
     }
-    wait_until("the lease to be told", || !agent.held("container", "memory.min").is_null());
+    wait_until("the lease to be reported", || !agent.held("container", "memory.min").is_null());
     let high = agent.held("container", "memory.high");
     assert_eq!(
         (&high["value"], &high["baseline"], &high["policy"]),
@@ -60,7 +60,7 @@ fn background_reclaim_is_emulated_and_goes_on_after_a_kill() {
     let agent = Agent::start(&node);
     node.pod(&json!({MEMORY: {"policy": "auto"}}));
     if node.cgroups.version == Version::V1 {
-        wait_until("the ratio to be told as unavailable", || {
+        wait_until("the ratio to be reported as unavailable", || {
             let explanation = agent.explain();
             let refused = explanation["refused"].as_array().cloned().unwrap_or_default();
             refused.iter().any(|refusal| refusal["knob"] == RATIO && refusal["kind"] == "unavailable")
@@ -88,7 +88,7 @@ fn background_reclaim_is_emulated_and_goes_on_after_a_kill() {
 
 fn v1(node: &Node, agent: &Agent, before: &std::collections::BTreeMap<std::path::PathBuf, String>) {
     assert!(!node.cgroups.file(APP, "memory.min").exists(), "this kernel is more than these tests know of");
-    wait_until("the settings to be told as unavailable", || {
+    wait_until("the settings to be reported as unavailable", || {
         let explanation = agent.explain();
         let refused = explanation["refused"].as_array().cloned().unwrap_or_default();
         ["memory.min", "memory.low", "memory.high"].iter().all(|knob| {
@@ -100,13 +100,13 @@ fn v1(node: &Node, agent: &Agent, before: &std::collections::BTreeMap<std::path:
             })
         })
     });
-    let told = agent.metric("qosm_knob_refusals_total", &["memory.min", "unavailable"]);
-    assert!(told >= 1.0);
+    let report = agent.metric("qosm_knob_refusals_total", &["memory.min", "unavailable"]);
+    assert!(report >= 1.0);
     agent.let_it_run(5);
     assert_eq!(
         agent.metric("qosm_knob_refusals_total", &["memory.min", "unavailable"]),
-        told,
-        "told once, not at each tick"
+        report,
+        "report once, not at each tick"
     );
     assert_eq!(agent.metric("qosm_knob_writes_total", &["memory."]), 0.0);
     assert_eq!(node.cgroups.knobs(), *before);

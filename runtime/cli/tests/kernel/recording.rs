@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
@@ -15,11 +16,16 @@ fn a_recording_replays_to_what_was_done() {
     let _agent = Agent::start(&node);
     let file = node.path("record.jsonl");
     let mut recording = Command::new(binary());
-    recording.args(["record", "--for", "4s", "--admin-socket"]).arg(node.path("admin.sock")).arg("--file").arg(&file);
+    recording.args(["record", "--admin-socket"]).arg(node.path("admin.sock")).arg("--file").arg(&file);
     let mut recording = recording.spawn().unwrap();
     wait_until("the recording to begin", || std::fs::metadata(&file).is_ok_and(|file| file.len() > 0));
     node.pod(&json!({BURST: {"policy": "cfsQuotaBurstOnly"}}));
     wait_until("a raise", || node.cgroups.quota(APP) > BASE);
+    // The step that raises is written when it is over, and then some more.
+    let lines = || std::fs::read_to_string(&file).unwrap().lines().count();
+    let raised = lines();
+    wait_until("some ticks more", || lines() >= raised + 5);
+    kill_process(Pid::from_child(&recording), Signal::INT).unwrap();
     assert!(recording.wait().unwrap().success());
 
     let recorded = std::fs::read_to_string(&file).unwrap();
@@ -69,8 +75,8 @@ fn a_recording_ends_at_its_bound_with_a_whole_line() {
     assert!(timed.status.success() && !lines(&timed.stdout).is_empty(), "{timed:?}");
 
     let small = record(&["--max-size", "10"]);
-    let told = String::from_utf8(small.stderr).unwrap();
-    assert!(small.status.code() == Some(1) && small.stdout.is_empty() && told.contains("--max-size 10"), "{told}");
+    let report = String::from_utf8(small.stderr).unwrap();
+    assert!(small.status.code() == Some(1) && small.stdout.is_empty() && report.contains("--max-size 10"), "{report}");
 }
 
 fn replay(recorded: &str) -> String {

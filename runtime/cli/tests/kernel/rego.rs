@@ -32,7 +32,7 @@ fn another(node: &Node) -> PathBuf {
 
 fn entry(bundle: PathBuf) -> Value {
     json!({
-        "name": "batch-namespaces", "module": bundle, "grants": ["node", "cpu-weight", "memory-protection"],
+        "name": "batch-namespaces", "module": bundle, "grants": ["node", "cpu-weight", "memory-protection", "all-pods"],
         "intervalMillis": 200, "evaluationMillis": PATIENT_MILLIS, "config": {"batch": [{"namespaces": ["default"]}]},
     })
 }
@@ -51,8 +51,8 @@ fn a_policy_in_rego_holds_is_swapped_is_killed_and_gives_everything_back() {
     let agent = Agent::start_with(&node, &[("--on-shutdown", "keep")]);
     wait_until("the pod to give way", gives_way);
     let first = agent.policy("batch-namespaces")["digest"].clone();
-    let told = agent.ask(&["explain", "default/web"]).unwrap();
-    assert!(told.contains("batch work gets little of a busy CPU"), "{told}");
+    let report = agent.ask(&["explain", "default/web"]).unwrap();
+    assert!(report.contains("batch work gets little of a busy CPU"), "{report}");
 
     let watch = Watch::start(node.cgroups.folders("kubepods"), |path| before.contains_key(path));
     let other = another(&node).display().to_string();
@@ -69,8 +69,8 @@ fn a_policy_in_rego_holds_is_swapped_is_killed_and_gives_everything_back() {
     agent.let_it_run(3);
     assert!(gives_way());
     agent.kill();
-    let (told, good) = node.restore(&[]);
-    assert!(good && node.cgroups.knobs() == before, "{told}");
+    let (report, good) = node.restore(&[]);
+    assert!(good && node.cgroups.knobs() == before, "{report}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use qosm_emulated_resctrl::{Bytes, BytesPerSecond, Clock, Demand, Mounted, Proc, Profile, Tid, Tree, mount};
+use qosm_resctrl_fuse::{Bytes, BytesPerSecond, Clock, Demand, Mounted, Proc, Profile, Tid, Tree, mount};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -33,9 +33,9 @@ impl Machine {
         if !Path::new("/dev/fuse").exists() {
             assert!(std::env::var_os("QOSM_TEST_VM").is_some(), "these tests need /dev/fuse");
             let test = std::thread::current();
-            // Not `println`, which nobody sees of a test that passes.
+            // Not `println`, whose output libtest drops for a test that passes.
             let name = test.name().unwrap_or_default();
-            let _ = writeln!(std::io::stderr(), "not run: {name}, for it takes /dev/fuse");
+            let _ = writeln!(std::io::stdout(), "not run: {name}, for it takes /dev/fuse");
             return None;
         }
         let node = Node::empty();
@@ -206,14 +206,14 @@ fn classes_hold_their_pods_are_explained_and_leave_nothing_behind() {
     assert!(machine.text(&format!("{own}/schemata")).contains("MB:0=20"));
     assert!(machine.all_in("plain", ""), "who is in no enabled class stays where it was");
 
-    let told = memberships(&agent, "default/batch");
-    let class = &told[0]["class"];
-    assert_eq!(told[0]["container"], "app", "{told}");
-    assert_eq!(class["policy"], "llc-mba", "{told}");
-    assert_eq!(class["inForce"], true, "{told}");
-    assert_eq!(class["group"], "qosm-llc-mba-be", "{told}");
-    assert!(class["schemata"].as_str().unwrap().contains(&format!("0={be:x}")), "{told}");
-    assert!(!told[0]["reason"].as_str().unwrap().is_empty(), "{told}");
+    let report = memberships(&agent, "default/batch");
+    let class = &report[0]["class"];
+    assert_eq!(report[0]["container"], "app", "{report}");
+    assert_eq!(class["policy"], "llc-mba", "{report}");
+    assert_eq!(class["inForce"], true, "{report}");
+    assert_eq!(class["group"], "qosm-llc-mba-be", "{report}");
+    assert!(class["schemata"].as_str().unwrap().contains(&format!("0={be:x}")), "{report}");
+    assert!(!report[0]["reason"].as_str().unwrap().is_empty(), "{report}");
     let text = agent.ask(&["explain", "default/batch"]).unwrap();
     assert!(text.contains("class be of llc-mba: ways 0-30 %, 45 % of the memory bandwidth"), "{text}");
     let classes = agent.ask(&["get", "classes"]).unwrap();
@@ -253,24 +253,24 @@ fn after_kill_9_the_next_agent_goes_on_and_restore_removes_all() {
     begin(&machine).kill();
     let left = machine.own();
     assert!(!left.is_empty(), "nobody had the time to remove them");
-    // One of an earlier configuration, which nobody wants any more.
+    // One of an earlier configuration, which no policy wants any more.
     fs::create_dir(machine.file("qosm-llc-mba-gone")).unwrap();
     let agent = begin(&machine);
-    wait_until("what nobody wants to go", || machine.own() == left);
+    wait_until("the unwanted group to go", || machine.own() == left);
     agent.kill();
 
-    let (told, good) = machine.restore(&["--dry-run"]);
-    assert!(good && told.contains("qosm-llc-mba-be"), "{told}");
+    let (report, good) = machine.restore(&["--dry-run"]);
+    assert!(good && report.contains("qosm-llc-mba-be"), "{report}");
     assert_eq!(machine.own(), left, "a dry run leaves all as it is");
-    let (told, good) = machine.restore(&[]);
-    assert!(good && told.contains("qosm-llc-mba-be"), "{told}");
+    let (report, good) = machine.restore(&[]);
+    assert!(good && report.contains("qosm-llc-mba-be"), "{report}");
     assert_eq!(machine.groups(), BTreeSet::new());
     assert_eq!(machine.own_monitors(), 0);
     assert!(machine.all_in("batch", ""));
 }
 
 #[test]
-fn a_machine_without_resctrl_is_told_and_other_policies_go_on() {
+fn a_machine_without_resctrl_is_reported_and_other_policies_go_on() {
     let Some(mut machine) = Machine::new("intel") else { return };
     machine.classes(&BOTH());
     machine.pod("batch", "BE", &json!({OWN: {"llc": {"schemata": {"range": [0, 20]}}}}));
@@ -279,11 +279,12 @@ fn a_machine_without_resctrl_is_told_and_other_policies_go_on() {
     ]}));
     // Not named: an emulation does not count, and this machine has none.
     let agent = Agent::start(&machine.node);
-    let told = wait_for("the class to be told of", || {
-        Some(memberships(&agent, "default/batch")).filter(|told| told.as_array().is_some_and(|rows| !rows.is_empty()))
+    let report = wait_for("the class to be reported of", || {
+        Some(memberships(&agent, "default/batch"))
+            .filter(|report| report.as_array().is_some_and(|rows| !rows.is_empty()))
     });
-    assert_eq!(told[0]["class"]["inForce"], false, "{told}");
-    assert!(told[0]["class"]["why"].as_str().unwrap().contains("resctrl"), "{told}");
+    assert_eq!(report[0]["class"]["inForce"], false, "{report}");
+    assert!(report[0]["class"]["why"].as_str().unwrap().contains("resctrl"), "{report}");
     let text = agent.ask(&["explain", "default/batch"]).unwrap();
     assert!(text.contains("not in force: "), "{text}");
     assert_eq!(agent.policy("cpu-burst")["health"], "running");
@@ -293,7 +294,7 @@ fn a_machine_without_resctrl_is_told_and_other_policies_go_on() {
 }
 
 #[test]
-fn who_finds_no_place_is_told_and_gets_one_when_there_is_one() {
+fn a_group_without_a_closid_is_reported_and_gets_one_when_it_is_free() {
     let Some(mut machine) = Machine::new("few-closids") else { return };
     let free: u32 = machine.text("info/MB/num_closids").trim().parse().unwrap();
     machine.classes(&json!({"beClass": {"resctrlQOS": {"enable": true}}}));
@@ -310,10 +311,9 @@ fn who_finds_no_place_is_told_and_gets_one_when_there_is_one() {
         rows.iter().filter(|class| class["inForce"] == false).map(|class| class["why"].to_string()).collect()
     };
     wait_until("all to be placed but one", || machine.own().len() + 1 == usize::try_from(free).unwrap());
-    wait_until("one to be told", || unplaced().len() == 1);
+    wait_until("one to be reported", || unplaced().len() == 1);
     assert!(unplaced()[0].contains("CLOSID"), "{:?}", unplaced());
-    let events = agent.json(&["get", "events"]).to_string();
-    assert!(events.contains("own-"), "its owner is told: {events}");
+    wait_until("its owner's event", || agent.json(&["get", "events"]).to_string().contains("own-"));
     fs::remove_file(machine.node.path("pods/own-0.json")).unwrap();
     wait_until("a place for it", || unplaced().is_empty());
     agent.terminate();
@@ -321,7 +321,7 @@ fn who_finds_no_place_is_told_and_gets_one_when_there_is_one() {
 }
 
 #[test]
-fn bad_input_is_told_and_the_pod_has_what_its_class_has() {
+fn bad_input_is_reported_and_the_pod_has_what_its_class_has() {
     let Some(mut machine) = Machine::new("intel") else { return };
     machine.classes(&BOTH());
     machine.pod("inverted", "BE", &json!({OWN: {"llc": {"schemata": {"range": [80, 20]}}}}));
@@ -339,23 +339,23 @@ fn bad_input_is_told_and_the_pod_has_what_its_class_has() {
         &json!({"beClass": {"resctrlQOS": {"enable": true, "catRangeStartPercent": 60, "catRangeEndPercent": 30}}}),
     );
     let problem = || agent.problems().into_iter().chain(agent.policy("llc-mba")["error"].as_str().map(str::to_owned));
-    wait_until("it to be told", || problem().any(|text| text.contains("catRange")));
+    wait_until("it to be reported", || problem().any(|text| text.contains("catRange")));
     agent.terminate();
     assert!(machine.own().is_empty());
 }
 
 #[test]
-fn a_pod_on_hold_stays_in_its_class() {
+fn a_paused_pod_stays_in_its_class() {
     let Some(mut machine) = Machine::new("intel") else { return };
     machine.classes(&BOTH());
     machine.pod("batch", "BE", &json!({}));
     let agent = machine.agent();
     wait_until("its group", || machine.all_in("batch", "qosm-llc-mba-be"));
-    assert!(agent.ask(&["hold", "default/batch"]).is_some());
+    assert!(agent.ask(&["pause", "default/batch"]).is_some());
     machine.manifest("batch", "LS", &json!({}));
     agent.let_it_run(5);
-    assert!(machine.all_in("batch", "qosm-llc-mba-be"), "nothing is done to a pod on hold");
-    assert!(agent.ask(&["hold", "default/batch", "--lift"]).is_some());
+    assert!(machine.all_in("batch", "qosm-llc-mba-be"), "nothing is done to a paused pod");
+    assert!(agent.ask(&["resume", "default/batch"]).is_some());
     wait_until("its new class", || machine.all_in("batch", "qosm-llc-mba-ls"));
     agent.terminate();
 }
@@ -376,8 +376,8 @@ fn be_is_narrowed_while_memory_is_short_and_gets_its_share_back() {
     wait_until("the groups", || machine.all_in("batch", "qosm-llc-mba-be"));
     let full = machine.text("qosm-llc-mba-be/schemata");
     wait_until("BE to be narrowed", || machine.text("qosm-llc-mba-be/schemata") != full);
-    let told = memberships(&agent, "default/batch");
-    assert!(told[0]["class"]["reason"].as_str().unwrap().contains('%'), "the reason tells figures: {told}");
+    let report = memberships(&agent, "default/batch");
+    assert!(report[0]["class"]["reason"].as_str().unwrap().contains('%'), "the reason tells figures: {report}");
     machine.demand("batch", MIB, 100_000_000);
     wait_until("BE to have its share back", || machine.text("qosm-llc-mba-be/schemata") == full);
     agent.terminate();
@@ -385,7 +385,7 @@ fn be_is_narrowed_while_memory_is_short_and_gets_its_share_back() {
 }
 
 #[test]
-fn a_mount_that_goes_is_told_and_one_that_comes_back_is_used() {
+fn a_mount_that_goes_is_reported_and_one_that_comes_back_is_used() {
     let Some(mut machine) = Machine::new("intel") else { return };
     machine.classes(&BOTH());
     machine.pod("batch", "BE", &json!({}));
@@ -394,7 +394,7 @@ fn a_mount_that_goes_is_told_and_one_that_comes_back_is_used() {
     drop(machine.mounted.take());
     machine.see_mounts();
     let in_force = || memberships(&agent, "default/batch")[0]["class"]["inForce"].as_bool();
-    wait_until("it to be told", || in_force() == Some(false));
+    wait_until("it to be reported", || in_force() == Some(false));
     assert_eq!(agent.policy("llc-mba")["health"], "running");
     let tree = Tree::new(Profile::named("amd").unwrap(), Proc::new()).unwrap();
     machine.mounted = Some(mount(Arc::new(Mutex::new(tree)), machine.point.path(), Clock::Real).unwrap());

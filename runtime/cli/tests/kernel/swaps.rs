@@ -1,21 +1,24 @@
 //! One version of a policy in the place of another, while both the pods and the agent run on.
 
-use std::process::Command;
-
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, metric_in};
 use crate::guest::{self, Evaluation};
-use crate::node::{APP, BASE, BURST, MOST, Node, PATIENT_MILLIS, POD, binary, module, quick};
+use crate::node::{APP, BASE, BURST, MAX, Node, PATIENT_MILLIS, POD, module, quick};
 use crate::waiting::wait_until;
 use crate::watch::Watch;
 
 /// The default module as another one: it does the same and has another digest.
 fn another(node: &Node, name: &str) -> String {
-    let file = node.path(&format!("{name}.wasm")).display().to_string();
-    let annotate = ["policy", "annotate", &module("cpu-burst"), "--to", &file, "--description", name];
-    assert!(Command::new(binary()).args(annotate).status().unwrap().success());
-    file
+    let file = node.path(&format!("{name}.wasm"));
+    let mut wasm = std::fs::read(module("cpu-burst")).unwrap();
+    // A custom section, which no engine looks at: its identifier, its size, the length of its name, its name.
+    let length = u8::try_from(name.len()).unwrap();
+    assert!(length < 100, "both numbers are one byte each");
+    wasm.extend([0, length + 1, length]);
+    wasm.extend(name.as_bytes());
+    std::fs::write(&file, wasm).unwrap();
+    file.display().to_string()
 }
 
 /// Whatever the module, it is granted what the default one needs.
@@ -38,25 +41,26 @@ fn a_swap_moves_no_knob_outlives_the_agent_and_can_be_undone() {
     let other = another(&node, "other");
     let agent = Agent::start_with(&node, &[("--on-shutdown", "keep")]);
     node.wait_for_ceiling();
-    wait_until("the pod's quota", || node.cgroups.quota(POD) == MOST);
+    wait_until("the pod's quota", || node.cgroups.quota(POD) == MAX);
     let first = digest(&agent);
     agent.let_it_run(3);
 
     let watch = Watch::start(node.cgroups.folders("kubepods"), |path| before.contains_key(path));
-    let told = agent.json(&["policy", "swap", "cpu-burst", &other]);
-    assert_eq!((&told["before"]["digest"], &told["now"]["digest"]), (&json!(first), &json!(digest(&agent))));
+    let report = agent.json(&["policy", "swap", "cpu-burst", &other]);
+    assert_eq!((&report["before"]["digest"], &report["now"]["digest"]), (&json!(first), &json!(digest(&agent))));
     assert_ne!(first, digest(&agent));
-    assert!(told["now"]["reference"].as_str().unwrap().ends_with("other.wasm"), "{told}");
+    assert!(report["now"]["reference"].as_str().unwrap().ends_with("other.wasm"), "{report}");
     agent.let_it_run(10);
     assert_eq!(watch.written(), Vec::<String>::new(), "the same policy wants the same");
     assert_eq!(agent.metric("qosm_policy_swaps_total", &["switched"]), 1.0);
 
     agent.kill();
     let agent = Agent::start(&node);
+    wait_until("a version to run", || !digest(&agent).is_empty());
     let second = digest(&agent);
     assert_ne!(first, second, "what was swapped stays swapped");
-    let told = agent.ask(&["policy", "swap", "cpu-burst", "--back"]).unwrap();
-    assert!(told.contains(&first) && told.contains(&second), "{told}");
+    let report = agent.ask(&["policy", "swap", "cpu-burst", "--back"]).unwrap();
+    assert!(report.contains(&first) && report.contains(&second), "{report}");
     wait_until("the first version", || digest(&agent) == first);
     assert_eq!(agent.ask(&["policy", "swap", "nobody", "--back"]), None);
     agent.terminate();
@@ -65,12 +69,14 @@ fn a_swap_moves_no_knob_outlives_the_agent_and_can_be_undone() {
 
 /// The loop's shortest tick, and what is swapped is evaluated at each.
 const SHORT_MILLIS: u64 = 100;
-const TICKS: f64 = 1000.0;
 const TICKS_BETWEEN: f64 = 25.0;
+/// About 800 ticks: a swap by file takes up to two seconds more.
+const SWAPS: u32 = 20;
 
 #[test]
-fn versions_take_turns_under_load_for_a_thousand_ticks_and_no_tick_is_missed() {
-    let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
+fn versions_take_turns_under_load_and_no_tick_is_missed() {
+    // Without steps of the quota, which depend on how much the machine leaves to the load.
+    let node = Node::busy(&json!({BURST: {"policy": "cpuBurstOnly"}}));
     let before = node.cgroups.knobs();
     let at_each_tick = |module: &str| {
         let mut entry = entry(module);
@@ -80,8 +86,7 @@ fn versions_take_turns_under_load_for_a_thousand_ticks_and_no_tick_is_missed() {
     node.agent_config(&at_each_tick(&module("cpu-burst")));
     let versions = [another(&node, "other"), module("cpu-burst")];
     let agent = Agent::start_with(&node, &[("--tick-millis", &SHORT_MILLIS.to_string())]);
-    node.wait_for_ceiling();
-    wait_until("the pod's quota", || node.cgroups.quota(POD) == MOST);
+    wait_until("the burst", || node.cgroups.burst(APP) == BASE && node.cgroups.burst(POD) == BASE);
     agent.let_it_run(10);
 
     let watch = Watch::start(node.cgroups.folders("kubepods"), |path| before.contains_key(path));
@@ -95,21 +100,19 @@ fn versions_take_turns_under_load_for_a_thousand_ticks_and_no_tick_is_missed() {
         )
     };
     let (ticks_before, evaluations_before, _) = counts();
-    let mut next = ticks_before;
-    for version in versions.iter().cycle() {
-        let (ticks, ..) = counts();
-        if ticks >= ticks_before + TICKS {
-            break;
-        }
+    for (swap, version) in (1..=SWAPS).zip(versions.iter().cycle()) {
         node.agent_config(&at_each_tick(version));
-        next += TICKS_BETWEEN;
-        wait_until("the next swap", || counts().0 >= next);
-        next = next.max(counts().0);
+        wait_until("the next swap", || counts().2 >= f64::from(swap));
+        let (ticks, ..) = counts();
+        wait_until("ticks with this version", || counts().0 >= ticks + TICKS_BETWEEN);
     }
-    let (ticks, evaluations, switched) = counts();
+    let (ticks, evaluations, _) = counts();
     let (ticks, evaluations) = (ticks - ticks_before, evaluations - evaluations_before);
-    assert!(switched >= 20.0, "{switched} swaps in {ticks} ticks");
-    assert!(evaluations >= ticks, "somebody is in charge at each tick: {evaluations} evaluations in {ticks} ticks");
+    // The tick that is under way is counted before what it evaluates, or after it.
+    assert!(
+        evaluations + 1.0 >= ticks,
+        "a version is evaluated at each tick: {evaluations} evaluations in {ticks} ticks"
+    );
     assert_eq!(watch.written(), Vec::<String>::new(), "the same policy wants the same");
     assert_eq!(agent.policy("cpu-burst")["failures"], 0);
 }
@@ -129,32 +132,35 @@ fn a_version_that_fails_its_first_evaluation_never_counts() {
     for (name, evaluation) in ways {
         let bad = guest::write(&node.path("."), name, evaluation).display().to_string();
         assert_eq!(agent.ask(&["policy", "swap", "cpu-burst", &bad]), None);
-        let told = agent.policy("cpu-burst");
-        let why = told["newer"]["why"].as_str().unwrap_or_default();
-        assert!(why.contains("first evaluation") && why.contains("evaluate"), "{told}");
-        assert_eq!((&told["digest"], &told["health"]), (&json!(first), &json!("running")), "{told}");
+        let report = agent.policy("cpu-burst");
+        let why = report["pendingUpdate"]["why"].as_str().unwrap_or_default();
+        assert!(why.contains("first evaluation") && why.contains("evaluate"), "{report}");
+        assert_eq!((&report["digest"], &report["health"]), (&json!(first), &json!("running")), "{report}");
     }
     let missing = node.path("missing.wasm").display().to_string();
     assert_eq!(agent.ask(&["policy", "swap", "cpu-burst", &missing]), None);
-    assert!(agent.policy("cpu-burst")["newer"]["why"].as_str().unwrap().contains("missing.wasm"));
+    assert!(agent.policy("cpu-burst")["pendingUpdate"]["why"].as_str().unwrap().contains("missing.wasm"));
     assert_eq!(agent.policy("cpu-burst")["failures"], 0);
-    assert_eq!(node.cgroups.quota(APP), MOST);
+    assert_eq!(node.cgroups.quota(APP), MAX);
     assert_eq!(agent.metric("qosm_policy_swaps_total", &["refused"]), 3.0);
     agent.kill();
     // What is asked for is still not there, and what was seen to work is.
     let agent = Agent::start(&node);
-    let told = agent.policy("cpu-burst");
-    assert_eq!((&told["digest"], &told["health"]), (&json!(first), &json!("running")), "{told}");
-    assert!(told["newer"]["why"].as_str().unwrap().contains("missing.wasm"), "{told}");
+    wait_until("what works to run", || {
+        let report = agent.policy("cpu-burst");
+        report["digest"] == json!(first)
+            && report["health"] == "running"
+            && report["pendingUpdate"]["why"].as_str().is_some_and(|why| why.contains("missing.wasm"))
+    });
     assert!(
         agent.ask(&["policy", "swap", "cpu-burst", &module("cpu-burst")]).is_some(),
         "what runs can be asked for again"
     );
-    assert_eq!(agent.policy("cpu-burst")["newer"], Value::Null);
+    assert_eq!(agent.policy("cpu-burst")["pendingUpdate"], Value::Null);
 }
 
 #[test]
-fn a_version_that_fails_on_probation_gives_way_to_the_one_before() {
+fn a_version_that_fails_in_its_rollback_window_is_rolled_back() {
     let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
     node.agent_config(&json!({"policies": [entry(&module("cpu-burst"))]}));
     let agent = Agent::start(&node);
@@ -164,10 +170,11 @@ fn a_version_that_fails_on_probation_gives_way_to_the_one_before() {
     let bad = guest::write(&node.path("."), "failing", Evaluation::TrapsFrom(3)).display().to_string();
     agent.ask(&["policy", "swap", "cpu-burst", &bad]);
     wait_until("the version before", || {
-        let told = agent.policy("cpu-burst");
-        told["digest"] == json!(first) && told["newer"]["why"].as_str().is_some_and(|why| why.contains("came back"))
+        let report = agent.policy("cpu-burst");
+        report["digest"] == json!(first)
+            && report["pendingUpdate"]["why"].as_str().is_some_and(|why| why.contains("came back"))
     });
-    wait_until("its settings", || node.cgroups.quota(APP) == MOST);
+    wait_until("its settings", || node.cgroups.quota(APP) == MAX);
     assert_eq!(agent.metric("qosm_policy_swaps_total", &["rolled-back"]), 1.0);
     agent.let_it_run(5);
     assert_eq!(digest(&agent), first, "it is not tried again by itself");
@@ -185,7 +192,7 @@ fn the_agents_own_file_is_read_again_and_what_makes_no_sense_changes_nothing() {
     node.agent_config(&json!({"policies": [memory, quick()]}));
     wait_until("a raise", || node.cgroups.quota(APP) > BASE);
     node.write("agent.json", "{\"policies\": [{\"nam\": \"x\"}]}");
-    wait_until("the mistake to be told", || {
+    wait_until("the mistake to be reported", || {
         agent.problems().iter().any(|problem| problem.contains("agent.json") && problem.contains("nam"))
     });
     agent.let_it_run(3);
@@ -205,17 +212,17 @@ fn a_configuration_that_does_not_fit_leaves_the_policy_as_it_was() {
     let mut wrong = quick();
     wrong["config"] = json!({"profile": "fast", "lowerPercent": 0});
     node.agent_config(&json!({"policies": [wrong]}));
-    wait_until("the mistakes to be told", || agent.policy("cpu-burst")["newer"]["why"].is_string());
-    let told = agent.policy("cpu-burst");
-    let why = told["newer"]["why"].as_str().unwrap();
+    wait_until("the mistakes to be reported", || agent.policy("cpu-burst")["pendingUpdate"]["why"].is_string());
+    let report = agent.policy("cpu-burst");
+    let why = report["pendingUpdate"]["why"].as_str().unwrap();
     for part in ["config: lowerPercent: 0 is below 1", "config: profile: ", "write one of `responsive`, `koordinator`"]
     {
-        assert!(why.contains(part), "{part}: {told}");
+        assert!(why.contains(part), "{part}: {report}");
     }
     agent.let_it_run(3);
-    let told = agent.policy("cpu-burst");
-    assert_eq!((&told["health"], &told["failures"]), (&json!("running"), &json!(0)), "{told}");
-    assert_eq!(node.cgroups.quota(APP), MOST);
+    let report = agent.policy("cpu-burst");
+    assert_eq!((&report["health"], &report["failures"]), (&json!("running"), &json!(0)), "{report}");
+    assert_eq!(node.cgroups.quota(APP), MAX);
     node.agent_config(&json!({"policies": [quick()]}));
-    wait_until("all to be well", || agent.policy("cpu-burst")["newer"] == Value::Null);
+    wait_until("all to be well", || agent.policy("cpu-burst")["pendingUpdate"] == Value::Null);
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::{PATIENCE, PAUSE};
 
-/// Looks again and again until there is an answer.
+/// Polls until there is an answer.
 #[track_caller]
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
@@ -29,7 +29,7 @@ pub(crate) fn tell_if_slow(what: &str, took: Duration) {
     }
 }
 
-/// Looks again and again until it is so.
+/// Polls until it is so.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut look: impl FnMut() -> bool) {
     wait_for(what, || look().then_some(()));

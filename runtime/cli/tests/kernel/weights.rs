@@ -26,7 +26,7 @@ fn node_with_idle(name: &str) -> Option<Node> {
         return Some(node);
     }
     assert!(std::env::var_os("QOSM_TEST_VM").is_none(), "this VM lacks cpu.idle");
-    let _ = writeln!(std::io::stderr(), "not run: {name}, for this kernel has no cpu.idle");
+    let _ = writeln!(std::io::stdout(), "not run: {name}, for this kernel has no cpu.idle");
     None
 }
 
@@ -38,7 +38,7 @@ fn run(node: &Node, policies: &[(&str, i32, Option<u32>, Option<bool>)]) {
     let entry = |&(name, priority, weight, idle): &(&str, i32, Option<u32>, Option<bool>)| {
         let module = guest::write(&node.path("."), name, Evaluation::Weighs { weight, idle });
         json!({
-            "name": name, "module": module, "grants": ["cpu-weight"], "priority": priority,
+            "name": name, "module": module, "grants": ["cpu-weight", "all-pods"], "priority": priority,
             "intervalMillis": 200, "evaluationMillis": PATIENT_MILLIS,
         })
     };
@@ -65,8 +65,8 @@ fn a_weight_is_set_and_given_back() {
     assert_eq!((&held["value"], &held["policy"], &held["state"]), (&json!(250), &json!("heavy"), &json!("held")));
     let baseline = if node.cgroups.version == Version::V1 { json!("2 shares") } else { json!(1) };
     assert_eq!(held["baseline"], baseline, "{held}");
-    let told = agent.ask(&["explain", "default/web"]).unwrap();
-    assert!(told.contains("cpu.weight = 250"), "{told}");
+    let report = agent.ask(&["explain", "default/web"]).unwrap();
+    assert!(report.contains("cpu.weight = 250"), "{report}");
 
     run(&node, &[NOTHING]);
     wait_until("what was there", || node.cgroups.knobs() == before);
@@ -91,7 +91,7 @@ fn an_idle_container_gets_its_weight_back() {
     run(&node, &[NOTHING]);
     wait_until("what was there", || node.cgroups.knobs() == before);
 
-    // Nor is it lost when the agent ends, or is killed and nobody comes after it.
+    // Nor is it lost when the agent ends, or is killed and no other agent starts.
     run(&node, &[("lazy", 100, None, Some(true))]);
     wait_until("cpu.idle", || is_idle(&node));
     agent.terminate();
@@ -99,10 +99,10 @@ fn an_idle_container_gets_its_weight_back() {
     let agent = Agent::start(&node);
     wait_until("cpu.idle", || is_idle(&node));
     agent.kill();
-    let (told, good) = node.restore(&["--dry-run"]);
-    assert!(good && told.contains("cpu.idle") && told.contains("cpu.weight"), "{told}");
-    let (told, good) = node.restore(&[]);
-    assert!(good && node.cgroups.knobs() == before, "{told}");
+    let (report, good) = node.restore(&["--dry-run"]);
+    assert!(good && report.contains("cpu.idle") && report.contains("cpu.weight"), "{report}");
+    let (report, good) = node.restore(&[]);
+    assert!(good && node.cgroups.knobs() == before, "{report}");
     assert_eq!(node.restore(&["--dry-run"]), ("nothing to restore\n".to_owned(), true));
 }
 
@@ -171,7 +171,7 @@ fn a_person_who_ends_idle_and_sets_a_weight_is_left_alone() {
 }
 
 #[test]
-fn a_kernel_that_forgets_idle_is_told_again() {
+fn idle_is_written_again_where_the_kernel_forgets_it() {
     let Some(node) = node_with_idle("a_kernel_that_forgets_idle") else { return };
     let before = node.cgroups.knobs();
     run(&node, &[("lazy", 100, None, Some(true))]);
@@ -180,8 +180,7 @@ fn a_kernel_that_forgets_idle_is_told_again() {
     wait_until("the report", || !agent.held("container", "cpu.weight").is_null());
     fs::write(node.cgroups.file(APP, "cpu.idle"), "0").unwrap();
     wait_until("cpu.idle again", || is_idle(&node));
-    let events = agent.json(&["get", "events"]).to_string();
-    assert!(events.contains("cpu.idle was reset to 0"), "{events}");
+    wait_until("the event", || agent.json(&["get", "events"]).to_string().contains("cpu.idle was reset to 0"));
     agent.terminate();
     assert_eq!(node.cgroups.knobs(), before);
 }
@@ -190,7 +189,9 @@ fn a_kernel_that_forgets_idle_is_told_again() {
 fn a_policy_without_the_grant_is_not_loaded() {
     let node = node();
     let module = guest::write(&node.path("."), "heavy", Evaluation::Weighs { weight: Some(250), idle: None });
-    node.agent_config(&json!({"policies": [{"name": "heavy", "module": module, "grants": ["cpu-bandwidth"]}]}));
+    node.agent_config(
+        &json!({"policies": [{"name": "heavy", "module": module, "grants": ["cpu-bandwidth", "all-pods"]}]}),
+    );
     let agent = Agent::start(&node);
     wait_until("the refusal", || agent.policy("heavy")["error"].as_str().is_some_and(|why| why.contains("cpu-weight")));
     assert_eq!(agent.held("container", "cpu.weight"), Value::Null);

@@ -1,23 +1,26 @@
 //! An agent that has its modules from a registry. Nothing is managed here, so that it needs no root: what runs is looked at.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use crate::artefacts::{Desk, module};
-use crate::bed::{Keys, bed, crane, qosm, run};
+use crate::env::{Keys, crane, env, qosm, run};
 use crate::guest::{self, Evaluation};
 use crate::waiting::tell_if_slow;
 use crate::{PATIENCE, PAUSE};
 
-/// A running agent. Killed when dropped; its log is told when the test fails.
+/// A running agent. Killed when dropped; its log is printed when the test fails.
 struct Agent {
     child: Child,
     socket: PathBuf,
     log: PathBuf,
+    metrics: String,
 }
 
 impl Agent {
@@ -27,6 +30,8 @@ impl Agent {
         }
         fs::write(desk.path("agent.json"), config.to_string()).unwrap();
         let (socket, log) = (desk.path("admin.sock"), desk.path("agent.log"));
+        // A port that is free now; the next moment it is the agent's.
+        let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let mut command = qosm();
         command.arg("agent").env("HOME", desk.path("."));
         for (flag, value) in [
@@ -34,14 +39,23 @@ impl Agent {
             ("--state-dir", desk.path("state")),
             ("--admin-socket", socket.clone()),
             ("--agent-config", desk.path("agent.json")),
-            ("--metrics-listen", "none".into()),
-            // A hierarchy that nobody uses: what is found below it is not this test's business.
-            ("--cgroup-root", format!("/qosm-none-{}", std::process::id()).into()),
+            ("--metrics-listen", metrics.clone().into()),
+            ("--cgroup-root", desk.cgroup_root().into()),
         ] {
             command.arg(flag).arg(value);
         }
         let child = command.stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
-        Self { child, socket, log }
+        Self { child, socket, log, metrics }
+    }
+
+    /// How often a tag was looked up that stands for what the agent has.
+    fn unchanged(&self) -> u32 {
+        let mut text = String::new();
+        let mut stream = TcpStream::connect(&self.metrics).unwrap();
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: qosm\r\nConnection: close\r\n\r\n").unwrap();
+        stream.read_to_string(&mut text).unwrap();
+        let row = r#"qosm_module_pulls_total{result="unchanged"} "#;
+        text.lines().find_map(|line| line.strip_prefix(row)).map_or(0, |count| count.trim().parse().unwrap())
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -86,7 +100,7 @@ fn entry(module: &str) -> Value {
 
 #[test]
 fn a_module_comes_from_the_registry_is_swapped_by_hand_and_outlives_the_registry() {
-    let (desk, keys, host) = (Desk::new(), Keys::new("agent"), &bed().plain.host);
+    let (desk, keys, host) = (Desk::new(), Keys::new("agent"), &env().plain.host);
     let digest = desk.push(&module("cpu-burst"), &format!("{host}/agent/burst:1"));
     let unsigned = desk.push(&module("memory-qos"), &format!("{host}/agent/burst:2"));
     keys.sign(&format!("{host}/agent/burst@{digest}"), true, &[]);
@@ -97,12 +111,12 @@ fn a_module_comes_from_the_registry_is_swapped_by_hand_and_outlives_the_registry
     });
     let mut agent = Agent::start(&desk, &config);
     agent.wait("the module", |agent| agent.policy("burst")["health"] == "running");
-    let told = agent.policy("burst");
-    assert_eq!((&told["artifact"], &told["trusted"]), (&json!(digest), &json!("signed by release")), "{told}");
-    assert_eq!(told["reference"], format!("oci://{host}/agent/burst@{digest}"));
+    let report = agent.policy("burst");
+    assert_eq!((&report["artifact"], &report["trusted"]), (&json!(digest), &json!("signed by release")), "{report}");
+    assert_eq!(report["reference"], format!("oci://{host}/agent/burst@{digest}"));
 
     // What is not signed does not come, and what runs goes on.
-    let swap = |agent: &Agent, to: &str| run(&mut agent.command(&["policy", "swap", "burst", to, "--timeout", "15"]));
+    let swap = |agent: &Agent, to: &str| run(&mut agent.command(&["policy", "swap", "burst", to, "--timeout", "60"]));
     let refused = swap(&agent, &format!("oci://{host}/agent/burst@{unsigned}"));
     assert!(refused.code == Some(1), "{refused:#?}");
     assert!(refused.stderr.contains("no signature"), "{refused:#?}");
@@ -140,12 +154,12 @@ fn a_module_comes_from_the_registry_is_swapped_by_hand_and_outlives_the_registry
 
 #[test]
 fn a_tag_that_is_polled_is_followed() {
-    let (desk, host) = (Desk::new(), &bed().plain.host);
+    let (desk, host) = (Desk::new(), &env().plain.host);
     let first = desk.push(&module("cpu-burst"), &format!("{host}/tags/burst:stable"));
     let mut polled = entry(&format!("oci://{host}/tags/burst:stable"));
     polled["pollSeconds"] = json!(10);
     // Soon over, so that what follows the tag has shown that it works when the agent ends.
-    let config = json!({"policies": [polled], "swaps": {"probationSeconds": 2}});
+    let config = json!({"policies": [polled], "swaps": {"rollbackSeconds": 2}});
     let mut agent = Agent::start(&desk, &config);
     agent.wait("the first version", |agent| agent.policy("burst")["artifact"] == json!(first));
     let idle = guest::write(&desk.path("."), "idle", Evaluation::Idles);
@@ -155,20 +169,21 @@ fn a_tag_that_is_polled_is_followed() {
     agent.wait("the second version", |agent| agent.policy("burst")["artifact"] == json!(second));
 
     // What does not work is tried once and not followed, however often the tag is looked up.
-    let mut told = String::new();
+    let mut report = String::new();
     for (name, evaluation) in [("trapping", Evaluation::TrapsFrom(1)), ("looping", Evaluation::Loops)] {
         let bad = guest::write(&desk.path("."), name, evaluation);
         desk.push(&bad, &format!("{host}/tags/burst:stable"));
-        let why = |agent: &Agent| agent.policy("burst")["newer"]["why"].as_str().unwrap_or_default().to_owned();
+        let why = |agent: &Agent| agent.policy("burst")["pendingUpdate"]["why"].as_str().unwrap_or_default().to_owned();
         agent.wait("another version to be refused", |agent| {
-            why(agent).contains("first evaluation") && why(agent) != told
+            why(agent).contains("first evaluation") && why(agent) != report
         });
-        told = why(&agent);
+        report = why(&agent);
     }
-    std::thread::sleep(Duration::from_secs(15));
+    let before = agent.unchanged();
+    agent.wait("the tag to be looked up again", |agent| agent.unchanged() > before);
     let policy = agent.policy("burst");
     assert_eq!((&policy["artifact"], &policy["health"]), (&json!(second), &json!("running")), "{policy}");
-    assert_eq!(policy["newer"]["why"], json!(told), "{policy}");
+    assert_eq!(policy["pendingUpdate"]["why"], json!(report), "{policy}");
     drop(agent);
 
     // The tag stands for the failed one by now, here and in the registry.

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
-use crate::bed::{Locked, bed, cosign, crane, qosm, run, skopeo, wkg};
+use crate::env::{Locked, cosign, crane, env, qosm, run, skopeo, wkg};
 
 /// What a registry without TLS answers: the status line, the headers and the document.
 fn answer(host: &str, path: &str) -> String {
@@ -29,16 +29,16 @@ fn every_tool_answers_and_every_registry_lets_in_whom_it_should() {
         assert!(printed.contains(said), "{tool:?}: {printed}");
     }
 
-    for open in [&bed().plain, &bed().referrers] {
+    for open in [&env().plain, &env().referrers] {
         let answer = answer(&open.host, "/v2/");
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
-    let refused = answer(&bed().locked.host, "/v2/");
+    let refused = answer(&env().locked.host, "/v2/");
     assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
     assert!(refused.to_lowercase().contains("www-authenticate: basic realm="), "{refused}");
 
     // Without the authority, without the password, and with both.
-    let (locked, tls) = (&bed().locked.host, &bed().tls.host);
+    let (locked, tls) = (&env().locked.host, &env().tls.host);
     let nowhere = Path::new("/nonexistent");
     let stranger = run(crane().args(["catalog", tls]).env("SSL_CERT_FILE", nowhere).env("SSL_CERT_DIR", nowhere));
     assert!(stranger.badly().contains("x509: certificate signed by unknown authority"));
@@ -50,9 +50,9 @@ fn every_tool_answers_and_every_registry_lets_in_whom_it_should() {
         run(crane().args(["catalog", host])).well();
     }
 
-    let tls = &bed().tls;
+    let tls = &env().tls;
     let with_tls = Locked { host: tls.host.clone(), username: tls.username.clone(), password: tls.password.clone() };
-    for (locked, verify) in [(&bed().locked, "--tls-verify=false"), (&with_tls, "--tls-verify=true")] {
+    for (locked, verify) in [(&env().locked, "--tls-verify=false"), (&with_tls, "--tls-verify=true")] {
         let folder = tempfile::tempdir().unwrap();
         let mut login = skopeo();
         login.args(["login", verify, "--username", &locked.username, "--password", &locked.password, &locked.host]);
@@ -66,13 +66,13 @@ fn a_module_is_pushed_and_signed_without_network_and_its_signature_is_found_eith
     let key = |name: &str| folder.path().join(name).display().to_string();
     run(cosign().arg("generate-key-pair").current_dir(folder.path())).well();
     let module = Path::new(&std::env::var_os("QOSM_MODULES").unwrap()).join("cpu-burst.wasm");
-    for (registry, has_api) in [(&bed().plain, false), (&bed().referrers, true)] {
-        let reference = format!("{}/bed/cpu-burst:0.1.0", registry.host);
+    for (registry, has_api) in [(&env().plain, false), (&env().referrers, true)] {
+        let reference = format!("{}/tools/cpu-burst:0.1.0", registry.host);
         run(wkg().args(["oci", "push", "--insecure", &registry.host, &reference]).arg(&module)).well();
         let digest = run(crane().args(["digest", "--insecure", &reference])).well();
         let (digest, hex) = (digest.trim(), digest.trim().trim_start_matches("sha256:"));
-        let image = format!("{}/bed/cpu-burst@{digest}", registry.host);
-        let offline = Path::new(&bed().cosign.signing_config);
+        let image = format!("{}/tools/cpu-burst@{digest}", registry.host);
+        let offline = Path::new(&env().cosign.signing_config);
         let mut sign = cosign();
         sign.args(["sign", "--yes", "--allow-http-registry", "--key", &key("cosign.key"), "--signing-config"]);
         run(sign.arg(offline).arg(&image)).well();
@@ -80,8 +80,8 @@ fn a_module_is_pushed_and_signed_without_network_and_its_signature_is_found_eith
         verify.args(["verify", "--insecure-ignore-tlog", "--allow-http-registry", "--key", &key("cosign.pub"), &image]);
         run(&mut verify).well();
 
-        let referrers = answer(&registry.host, &format!("/v2/bed/cpu-burst/referrers/{digest}"));
-        let tag = answer(&registry.host, &format!("/v2/bed/cpu-burst/manifests/sha256-{hex}"));
+        let referrers = answer(&registry.host, &format!("/v2/tools/cpu-burst/referrers/{digest}"));
+        let tag = answer(&registry.host, &format!("/v2/tools/cpu-burst/manifests/sha256-{hex}"));
         let (found, missing) = if has_api { (&referrers, &tag) } else { (&tag, &referrers) };
         assert!(found.starts_with("HTTP/1.1 200 ") && found.contains("sigstore.bundle"), "{found}");
         assert!(missing.starts_with("HTTP/1.1 404 "), "{missing}");

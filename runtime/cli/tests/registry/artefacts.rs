@@ -7,9 +7,9 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::bed::{Keys, bed, crane, qosm, run, skopeo, wkg};
+use crate::env::{Keys, crane, env, qosm, run, skopeo, wkg};
 
-/// Somebody's machine: a home, and a folder to work in.
+/// A user's machine: a home, and a folder to work in.
 pub(crate) struct Desk {
     folder: TempDir,
 }
@@ -17,6 +17,12 @@ pub(crate) struct Desk {
 impl Desk {
     pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// A `--cgroup-root` that does not exist, for agents on this desk: there is one agent a root.
+    pub(crate) fn cgroup_root(&self) -> String {
+        let folder = self.path(".").canonicalize().unwrap();
+        format!("/qosm-none-{}", folder.file_name().unwrap().display().to_string().trim_start_matches('.'))
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -41,15 +47,15 @@ impl Desk {
     /// Pushes a default module; its digest.
     #[track_caller]
     pub(crate) fn push(&self, module: &Path, to: &str) -> String {
-        let told = self.json(&["push", &module.display().to_string(), to]);
-        told["digest"].as_str().unwrap().to_owned()
+        let report = self.json(&["push", &module.display().to_string(), to]);
+        report["digest"].as_str().unwrap().to_owned()
     }
 
     /// Passwords and authorities for the registries that want some.
     pub(crate) fn log_in(&self) {
         let folder = self.path(".docker");
         fs::create_dir_all(&folder).unwrap();
-        fs::copy(bed().docker_config.join("config.json"), folder.join("config.json")).unwrap();
+        fs::copy(env().docker_config.join("config.json"), folder.join("config.json")).unwrap();
     }
 }
 
@@ -60,7 +66,7 @@ pub(crate) fn module(name: &str) -> PathBuf {
 
 #[test]
 fn what_we_push_others_take_and_the_same_module_is_the_same_artefact() {
-    let (desk, host) = (Desk::new(), &bed().plain.host);
+    let (desk, host) = (Desk::new(), &env().plain.host);
     let reference = format!("{host}/ours/cpu-burst:0.1.0");
     let digest = desk.push(&module("cpu-burst"), &reference);
     assert_eq!(Desk::new().push(&module("cpu-burst"), &reference), digest, "another machine, another time");
@@ -80,21 +86,21 @@ fn what_we_push_others_take_and_the_same_module_is_the_same_artefact() {
     desk.json(&["pull", &format!("{host}/ours/by-skopeo@{digest}"), "--to", "by-skopeo.wasm"]);
     assert_eq!(fs::read(desk.path("by-skopeo.wasm")).unwrap(), fs::read(module("cpu-burst")).unwrap());
 
-    let told = desk.json(&["inspect", &reference]);
-    assert_eq!(told["artifact"]["digest"], digest);
-    assert_eq!(told["artifact"]["config"]["os"], "wasip2");
-    assert_eq!(told["artifact"]["annotations"]["io.qosm.policy.contract"], "qosm:policy@0.1.2");
+    let report = desk.json(&["inspect", &reference]);
+    assert_eq!(report["artifact"]["digest"], digest);
+    assert_eq!(report["artifact"]["config"]["os"], "wasip2");
+    assert_eq!(report["artifact"]["annotations"]["io.qosm.policy.contract"], "qosm:policy@0.1.3");
     assert!(
-        told["artifact"]["config"]["component"]["imports"].to_string().contains("qosm:policy/cpu-bandwidth@"),
-        "{told}"
+        report["artifact"]["config"]["component"]["imports"].to_string().contains("qosm:policy/cpu-bandwidth@"),
+        "{report}"
     );
-    assert_eq!(told["grants"], serde_json::json!(["node", "cpu-stat", "cpu-bandwidth"]));
+    assert_eq!(report["grants"], serde_json::json!(["node", "cpu-stat", "cpu-bandwidth"]));
     assert_eq!(run(&mut desk.policy(&["ls", &format!("{host}/ours/cpu-burst")])).well(), "0.1.0\n");
 }
 
 #[test]
 fn what_others_push_we_take() {
-    let (desk, host) = (Desk::new(), &bed().plain.host);
+    let (desk, host) = (Desk::new(), &env().plain.host);
     let wasm = fs::read(module("cpu-burst")).unwrap();
     let take = |reference: &str| {
         desk.json(&["pull", reference, "--to", "taken.wasm"]);
@@ -118,9 +124,9 @@ fn what_others_push_we_take() {
 }
 
 #[test]
-fn what_is_refused_is_told_with_the_reference_and_the_way_out() {
-    let (desk, host) = (Desk::new(), &bed().plain.host);
-    let (locked, tls) = (&bed().locked.host, &bed().tls.host);
+fn what_is_refused_is_reported_with_the_reference_and_the_way_out() {
+    let (desk, host) = (Desk::new(), &env().plain.host);
+    let (locked, tls) = (&env().locked.host, &env().tls.host);
     let file = module("cpu-burst").display().to_string();
     fs::write(desk.path("text.wasm"), "no module").unwrap();
     desk.push(&module("cpu-burst"), &format!("{host}/refused/a:1"));
@@ -150,25 +156,25 @@ fn what_is_refused_is_told_with_the_reference_and_the_way_out() {
 fn a_password_and_an_authority_are_had_from_where_people_keep_them() {
     let desk = Desk::new();
     desk.log_in();
-    let locked = format!("{}/ours/a:1", bed().locked.host);
+    let locked = format!("{}/ours/a:1", env().locked.host);
     desk.push(&module("cpu-burst"), &locked);
     desk.json(&["pull", &locked, "--to", "a.wasm"]);
 
-    let (tls, ca) = (format!("{}/ours/a:1", bed().tls.host), bed().tls.ca.display().to_string());
-    let told = run(&mut desk.policy(&["push", &module("cpu-burst").display().to_string(), &tls, "--ca", &ca])).well();
-    assert!(told.contains("pinned  oci://"), "{told}");
-    let settings = serde_json::json!({"hosts": [{"registry": bed().tls.host, "ca": ca}]});
+    let (tls, ca) = (format!("{}/ours/a:1", env().tls.host), env().tls.ca.display().to_string());
+    let report = run(&mut desk.policy(&["push", &module("cpu-burst").display().to_string(), &tls, "--ca", &ca])).well();
+    assert!(report.contains("pinned  oci://"), "{report}");
+    let settings = serde_json::json!({"hosts": [{"registry": env().tls.host, "ca": ca}]});
     fs::write(desk.path("registries.yaml"), settings.to_string()).unwrap();
     desk.json(&["pull", &tls, "--to", "b.wasm", "--registries", "registries.yaml"]);
 
     // As a pull secret is mounted, and from the environment.
     let stranger = Desk::new();
     fs::create_dir_all(stranger.path("secrets/one")).unwrap();
-    fs::copy(bed().docker_config.join("config.json"), stranger.path("secrets/one/.dockerconfigjson")).unwrap();
+    fs::copy(env().docker_config.join("config.json"), stranger.path("secrets/one/.dockerconfigjson")).unwrap();
     let settings = serde_json::json!({"credentials": [stranger.path("secrets")]});
     fs::write(stranger.path("registries.yaml"), settings.to_string()).unwrap();
     stranger.json(&["pull", &locked, "--to", "c.wasm", "--registries", "registries.yaml"]);
-    let (host, user, password) = (&bed().locked.host, &bed().locked.username, &bed().locked.password);
+    let (host, user, password) = (&env().locked.host, &env().locked.username, &env().locked.password);
     let mut by_environment = stranger.policy(&["ls", &format!("{host}/ours/a")]);
     by_environment.env("QOSM_REGISTRY_HOST", host).env("QOSM_REGISTRY_USERNAME", user);
     assert_eq!(run(by_environment.env("QOSM_REGISTRY_PASSWORD", password)).well(), "1\n");
@@ -177,16 +183,16 @@ fn a_password_and_an_authority_are_had_from_where_people_keep_them() {
 #[test]
 fn an_artefact_travels_with_its_signatures_where_no_network_goes() {
     let (desk, keys) = (Desk::new(), Keys::new("release"));
-    let from = format!("{}/travel/a:1", bed().plain.host);
+    let from = format!("{}/travel/a:1", env().plain.host);
     let digest = desk.push(&module("cpu-burst"), &from);
-    keys.sign(&format!("{}/travel/a@{digest}", bed().plain.host), true, &[]);
-    keys.sign(&format!("{}/travel/a@{digest}", bed().plain.host), false, &[]);
+    keys.sign(&format!("{}/travel/a@{digest}", env().plain.host), true, &[]);
+    keys.sign(&format!("{}/travel/a@{digest}", env().plain.host), false, &[]);
     let key = keys.public();
     desk.json(&["copy", &from, "oci-layout:folder:1"]);
     desk.json(&["copy", &from, "oci-layout:archive.tar:1"]);
     for (way, to) in [
-        ("oci-layout:folder:1", format!("{}/travelled/a:1", bed().plain.host)),
-        ("oci-layout:archive.tar:1", format!("{}/travelled/a:1", bed().referrers.host)),
+        ("oci-layout:folder:1", format!("{}/travelled/a:1", env().plain.host)),
+        ("oci-layout:archive.tar:1", format!("{}/travelled/a:1", env().referrers.host)),
     ] {
         let verified = desk.json(&["verify", way, "--key", &key]);
         assert_eq!(verified["digest"], digest.as_str(), "{verified}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_millis(20);
 
-mod bed;
+mod env;
 #[path = "../cli/guest.rs"]
 #[expect(dead_code, reason = "what sets weights is tested elsewhere")]
 mod guest;

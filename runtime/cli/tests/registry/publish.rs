@@ -10,7 +10,7 @@ use qosm_model::digest::Digest;
 use serde_json::{Value, json};
 
 use crate::artefacts::{Desk, module};
-use crate::bed::{Keys, bed, cosign, run};
+use crate::env::{Keys, cosign, env, run};
 
 /// What stands behind `cargo xtask`: built beside the binary under test.
 fn xtask() -> PathBuf {
@@ -51,13 +51,13 @@ fn publish(desk: &Desk, to: &str, key: &Path) -> BTreeMap<String, String> {
     );
     let mut publish = Command::new(xtask());
     publish.args(["publish", to, "--key"]).arg(key).arg("--cosign=--allow-http-registry");
-    publish.arg(format!("--cosign=--signing-config={}", bed().cosign.signing_config.display()));
+    publish.arg(format!("--cosign=--signing-config={}", env().cosign.signing_config.display()));
     publish
         .env("PATH", path.unwrap())
         .env("CARGO", idle)
         .env("COSIGN_PASSWORD", "")
         .env("SOURCE_DATE_EPOCH", "1700000000");
-    // Nothing of whoever runs this counts, and nothing is left with them.
+    // The user's own configuration does not count, and no file is left there.
     publish.env("QOSM_STORE", desk.path("artifacts")).env("XDG_CONFIG_HOME", desk.path("config"));
     for variable in ["DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "QOSM_REGISTRIES"] {
         publish.env_remove(variable);
@@ -70,7 +70,7 @@ fn publish(desk: &Desk, to: &str, key: &Path) -> BTreeMap<String, String> {
 
 #[test]
 fn the_default_modules_are_published_signed_with_where_they_came_from_and_the_same_each_time() {
-    let (desk, keys, to) = (Desk::new(), Keys::new("release"), format!("{}/published", bed().plain.host));
+    let (desk, keys, to) = (Desk::new(), Keys::new("release"), format!("{}/published", env().plain.host));
     let published = publish(&desk, &to, &private(&keys));
     let modules = modules();
     assert_eq!(published.keys().collect::<Vec<_>>(), modules.keys().collect::<Vec<_>>());
@@ -84,8 +84,8 @@ fn the_default_modules_are_published_signed_with_where_they_came_from_and_the_sa
         assert_eq!(stranger.code, Some(1), "{stranger:#?}");
 
         // Where it came from.
-        let told = desk.json(&["inspect", tagged]);
-        let annotations = &told["artifact"]["annotations"];
+        let report = desk.json(&["inspect", tagged]);
+        let annotations = &report["artifact"]["annotations"];
         let annotation =
             |key: &str| annotations[format!("org.opencontainers.image.{key}")].as_str().unwrap_or_default();
         let source = annotation("source");
@@ -94,14 +94,18 @@ fn the_default_modules_are_published_signed_with_where_they_came_from_and_the_sa
         let revision = annotation("revision").trim_end_matches("-dirty");
         assert!(revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit()), "{annotations}");
         assert_eq!((annotation("licenses"), annotation("created")), ("Apache-2.0", "2023-11-14T22:13:20Z"));
-        assert_eq!(json!(annotation("version")), told["version"], "{annotations}");
+        assert_eq!(json!(annotation("version")), report["version"], "{annotations}");
 
         // What is published, what lies beside the binary, and what the agent runs as `builtin:` are the same bytes.
         let here = desk.json(&["inspect", name]);
         assert!(here["file"].as_str().unwrap().ends_with(&format!("policies/{name}.wasm")), "{here}");
-        assert_eq!((&told["digest"], &here["digest"]), (&json!(modules[name].to_string()), &told["digest"]), "{name}");
-        let of = |told: &Value| (told["name"].clone(), told["version"].clone(), told["grants"].clone());
-        assert_eq!(of(&here), of(&told));
+        assert_eq!(
+            (&report["digest"], &here["digest"]),
+            (&json!(modules[name].to_string()), &report["digest"]),
+            "{name}"
+        );
+        let of = |report: &Value| (report["name"].clone(), report["version"].clone(), report["grants"].clone());
+        assert_eq!(of(&here), of(&report));
     }
     assert_eq!(publish(&Desk::new(), &to, &private(&keys)), published, "the same commit comes to the same digests");
 }

@@ -3,15 +3,15 @@
 use serde_json::json;
 
 use crate::artefacts::{Desk, module};
-use crate::bed::{Keys, bed, crane, run};
+use crate::env::{Keys, crane, env, run};
 
 #[test]
 fn what_cosign_signed_counts_in_either_format_and_nothing_else_does() {
     let (ours, theirs) = (Keys::new("ours"), Keys::new("theirs"));
     for (name, host, is_bundle) in [
-        ("legacy", &bed().plain.host, false),
-        ("bundle", &bed().plain.host, true),
-        ("referrer", &bed().referrers.host, true),
+        ("legacy", &env().plain.host, false),
+        ("bundle", &env().plain.host, true),
+        ("referrer", &env().referrers.host, true),
     ] {
         let desk = Desk::new();
         let (tag, other) = (format!("{host}/signed/{name}:1"), format!("{host}/signed/{name}:2"));
@@ -38,7 +38,7 @@ fn what_cosign_signed_counts_in_either_format_and_nothing_else_does() {
         let another = desk.push(&module("memory-qos"), &other);
         let (signature, moved) = (format!("sha256-{}", &digest[7..]), format!("sha256-{}", &another[7..]));
         let suffix = if is_bundle { "" } else { ".sig" };
-        if host == &bed().plain.host {
+        if host == &env().plain.host {
             let names = [signature, moved].map(|tag| format!("{host}/signed/{name}:{tag}{suffix}"));
             run(crane().args(["copy", "--insecure", &names[0], &names[1]])).well();
         }
@@ -52,7 +52,7 @@ fn what_cosign_signed_counts_in_either_format_and_nothing_else_does() {
 
 #[test]
 fn rules_go_by_the_repository_and_what_no_rule_names_is_refused() {
-    let (desk, keys, host) = (Desk::new(), Keys::new("rules"), &bed().plain.host);
+    let (desk, keys, host) = (Desk::new(), Keys::new("rules"), &env().plain.host);
     let digest = desk.push(&module("cpu-burst"), &format!("{host}/team-a/x:1"));
     keys.sign(&format!("{host}/team-a/x@{digest}"), true, &[]);
     for repository in ["team-b/x", "open/x"] {

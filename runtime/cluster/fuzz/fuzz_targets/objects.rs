@@ -1,4 +1,4 @@
 //! Manifests, YAML or JSON.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|text: &str| qosm_cluster::oracle::objects(text));
+libfuzzer_sys::fuzz_target!(|text: &str| qosm_cluster::fuzz_checks::objects(text));

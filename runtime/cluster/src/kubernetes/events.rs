@@ -1,4 +1,4 @@
-//! Events on pods: at most so many, and equal ones counted instead of repeated.
+//! Events on pods: rate-limited, and equal ones counted instead of repeated.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,27 +11,33 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
 use super::answered;
-use super::mirror::Mirror;
+use super::api_errors::explain;
+use super::cache::Cache;
 use super::outbox::PodEvent;
-use super::trouble::explain;
 
-/// Who says it.
+/// Source of the agent's events.
 pub(crate) const CONTROLLER: &str = "qosm";
 /// The pause after an event that the API server did not take for a reason that passes; doubled up to the next.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// What an API server answers with an error of its own is tried no more often.
-const MOST_ATTEMPTS: u32 = 5;
-/// What is written, for people.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// An event that the API server answers with errors of its own is tried no more often.
+const MAX_ERRORS: u32 = 5;
+/// An event that the API server denies is tried no more often: at least a minute. An API server that has just started denies everything
+/// until it has read its roles.
+const MAX_DENIALS: u32 = 7;
+/// The written objects, as messages name them.
 const WHAT: &str = "events on pods";
 /// Kubernetes takes no longer note.
-const LONGEST_NOTE: usize = 1024;
+const MAX_NOTE: usize = 1024;
 
-/// Publishes events for as long as somebody sends some.
-pub(super) async fn run(client: Client, node: &str, mirror: &Mirror, mut events: mpsc::Receiver<PodEvent>) {
+/// Publishes events until the channel is closed.
+#[expect(clippy::disallowed_methods, reason = "the rate of events is bounded where they are sent")]
+pub(super) async fn run(client: Client, node: &str, cache: &Cache, mut events: mpsc::Receiver<PodEvent>) {
     let reporter = Reporter { controller: CONTROLLER.into(), instance: Some(node.to_owned()) };
     let recorder = Recorder::new(client, reporter);
     let mut budget = Budget::default();
+    // Whether the last event was given up for want of a right: then no later one waits for that right either.
+    let mut is_denied = false;
     while let Some(event) = events.recv().await {
         if !budget.take(&event, Instant::now()) {
             tracing::debug!(pod = event.name, reason = event.reason, "too many events; not published");
@@ -45,12 +51,12 @@ pub(super) async fn run(client: Client, node: &str, mirror: &Mirror, mut events:
             uid: Some(event.uid.clone()),
             ..ObjectReference::default()
         };
-        let (mut pause, mut attempts) = (FIRST_PAUSE, 0);
+        let (mut pause, mut answers) =
+            (FIRST_PAUSE, Answers { denials: u32::from(is_denied) * MAX_DENIALS, errors: 0 });
         let published = loop {
-            attempts += 1;
             match publish(&recorder, &regarding, event.is_warning, &event.reason, &event.message, &event.source).await {
                 Ok(()) => break Ok(()),
-                Err(error) if is_final(&error, attempts) => break Err(error),
+                Err(error) if answers.is_final(&error) => break Err(error),
                 Err(error) => {
                     tracing::warn!(
                         pod = event.name,
@@ -58,34 +64,54 @@ pub(super) async fn run(client: Client, node: &str, mirror: &Mirror, mut events:
                         error = explain(&error),
                         "event not published"
                     );
-                    mirror.written(WHAT, Err(explain(&error)));
+                    cache.written(WHAT, Err(explain(&error)));
                 }
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         };
+        is_denied = published.as_ref().is_err_and(lacks_right);
         match published {
-            Ok(()) => mirror.written(WHAT, Ok(())),
+            Ok(()) => cache.written(WHAT, Ok(())),
             Err(error) => {
                 tracing::warn!(pod = event.name, reason = event.reason, error = explain(&error), "event given up");
-                // A namespace that is being deleted takes no events either, with that cause; then nothing is wrong here.
-                let lacks_right = |answer: &Status| {
-                    answer.code == 403 && answer.details.as_ref().is_none_or(|details| details.causes.is_empty())
-                };
-                let is_ours = matches!(&error, kube::Error::Api(answer) if lacks_right(answer));
-                mirror.written(WHAT, if is_ours { Err(explain(&error)) } else { Ok(()) });
+                cache.written(WHAT, if is_denied { Err(explain(&error)) } else { Ok(()) });
             }
         }
     }
 }
 
-/// Whether an event is given up: the API server refuses it, or breaks on it again and again; the others wait behind it.
-fn is_final(error: &kube::Error, attempts: u32) -> bool {
-    match error {
-        kube::Error::Api(answer) if matches!(answer.code, 401 | 429) => false,
-        kube::Error::Api(answer) => answer.code < 500 || attempts >= MOST_ATTEMPTS,
-        _ => false,
+/// What the API server answered to one event. An API server that does not answer is waited for.
+#[derive(Debug, Default)]
+struct Answers {
+    denials: u32,
+    errors: u32,
+}
+
+impl Answers {
+    /// Whether the event is dropped: the API server refuses it, or fails on it or denies it repeatedly, while others wait behind it.
+    fn is_final(&mut self, error: &kube::Error) -> bool {
+        match error {
+            kube::Error::Api(_) if lacks_right(error) => {
+                self.denials += 1;
+                self.denials >= MAX_DENIALS
+            }
+            kube::Error::Api(answer) if matches!(answer.code, 401 | 429) => false,
+            kube::Error::Api(answer) if answer.code >= 500 => {
+                self.errors += 1;
+                self.errors >= MAX_ERRORS
+            }
+            kube::Error::Api(_) => true,
+            _ => false,
+        }
     }
+}
+
+/// Whether this agent's account may not write events. A namespace that is being deleted takes none either, and names that cause.
+fn lacks_right(error: &kube::Error) -> bool {
+    let is_denial =
+        |answer: &Status| answer.code == 403 && answer.details.as_ref().is_none_or(|details| details.causes.is_empty());
+    matches!(error, kube::Error::Api(answer) if is_denial(answer))
 }
 
 /// Publishes one event.
@@ -120,10 +146,10 @@ fn action(source: &str, message: &str) -> String {
 }
 
 fn shortened(message: &str) -> String {
-    if message.len() <= LONGEST_NOTE {
+    if message.len() <= MAX_NOTE {
         return message.to_owned();
     }
-    let mut end = LONGEST_NOTE - '…'.len_utf8();
+    let mut end = MAX_NOTE - '…'.len_utf8();
     while !message.is_char_boundary(end) {
         end -= 1;
     }
@@ -165,18 +191,19 @@ impl Bucket {
 
 impl Budget {
     const POD_BURST: f64 = 25.0;
-    const POD_EVERY: Duration = Duration::from_secs(300);
+    const POD_INTERVAL: Duration = Duration::from_secs(300);
     const NODE_BURST: f64 = 100.0;
-    const NODE_EVERY: Duration = Duration::from_secs(1);
+    const NODE_INTERVAL: Duration = Duration::from_secs(1);
 
     fn take(&mut self, event: &PodEvent, now: Instant) -> bool {
         // A full bucket is as good as none.
-        self.pods.retain(|_, bucket| bucket.filled(Self::POD_BURST, Self::POD_EVERY, now) < Self::POD_BURST);
+        self.pods.retain(|_, bucket| bucket.filled(Self::POD_BURST, Self::POD_INTERVAL, now) < Self::POD_BURST);
         let full = |tokens| Bucket { tokens, at: now };
         let of_pod = self.pods.entry(event.uid.clone()).or_insert_with(|| full(Self::POD_BURST));
         let of_node = if event.is_warning { &mut self.warnings } else { &mut self.news };
         let of_node = of_node.get_or_insert_with(|| full(Self::NODE_BURST));
-        of_pod.take(Self::POD_BURST, Self::POD_EVERY, now) && of_node.take(Self::NODE_BURST, Self::NODE_EVERY, now)
+        of_pod.take(Self::POD_BURST, Self::POD_INTERVAL, now)
+            && of_node.take(Self::NODE_BURST, Self::NODE_INTERVAL, now)
     }
 }
 
@@ -191,29 +218,58 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_told_too_much_does_not_silence_another() {
+    fn a_noisy_pod_does_not_silence_another() {
         let (mut budget, now) = (Budget::default(), Instant::now());
         let (noisy, quiet) = (event("noisy", true), event("quiet", true));
-        let told = (0..40).filter(|_| budget.take(&noisy, now)).count();
-        assert_eq!(told, 25);
+        let published = (0..40).filter(|_| budget.take(&noisy, now)).count();
+        assert_eq!(published, 25);
         assert!(budget.take(&quiet, now));
         assert!(!budget.take(&noisy, now + Duration::from_secs(299)));
         assert!(budget.take(&noisy, now + Duration::from_secs(601)));
     }
 
     #[test]
-    fn a_node_full_of_news_is_bounded_as_well_and_still_warns() {
+    fn events_of_a_node_are_bounded_and_warnings_still_pass() {
         let (mut budget, now) = (Budget::default(), Instant::now());
-        let told = (0..200).filter(|pod| budget.take(&event(&pod.to_string(), false), now)).count();
-        assert_eq!(told, 100);
+        let published = (0..200).filter(|pod| budget.take(&event(&pod.to_string(), false), now)).count();
+        assert_eq!(published, 100);
         assert!(budget.take(&event("later", false), now + Duration::from_secs(2)));
         assert!(budget.take(&event("ill", true), now));
     }
 
     #[test]
+    fn an_event_waits_for_an_api_server_that_reads_its_roles_and_a_refusal_is_final() {
+        let answer = |code: u16, causes: serde_json::Value| {
+            let status = serde_json::json!({"code": code, "reason": "", "message": "", "details": {"causes": causes}});
+            kube::Error::Api(serde_json::from_value(status).unwrap())
+        };
+        let denied = || answer(403, serde_json::json!([]));
+        let terminating = || answer(403, serde_json::json!([{"reason": "NamespaceTerminating"}]));
+        let failed = || answer(500, serde_json::json!([]));
+        let away = || kube::Error::Service("refused".into());
+        let many = |error: &dyn Fn() -> kube::Error, count: u32| (0..count).map(|_| error()).collect::<Vec<_>>();
+        for (what, denials, errors, is_final) in [
+            ("denied at first", 0, many(&denied, MAX_DENIALS - 1), false),
+            ("denied for a minute", 0, many(&denied, MAX_DENIALS), true),
+            ("denied after an outage", 0, many(&away, 100).into_iter().chain([denied()]).collect(), false),
+            ("denied as the event before", MAX_DENIALS, many(&denied, 1), true),
+            ("in a namespace that is being deleted", 0, vec![terminating()], true),
+            ("refused", 0, vec![answer(422, serde_json::json!([]))], true),
+            ("asked to wait", 0, many(&|| answer(429, serde_json::json!([])), 100), false),
+            ("failed at first", 0, many(&failed, MAX_ERRORS - 1), false),
+            ("failed again and again", 0, many(&failed, MAX_ERRORS), true),
+        ] {
+            let mut answers = Answers { denials, errors: 0 };
+            let outcomes: Vec<_> = errors.iter().map(|error| answers.is_final(error)).collect();
+            assert_eq!(outcomes.last(), Some(&is_final), "{what}");
+            assert!(!outcomes[..outcomes.len() - 1].contains(&true), "{what}: {outcomes:?}");
+        }
+    }
+
+    #[test]
     fn a_long_note_is_cut_between_characters() {
         let note = shortened(&"ä".repeat(800));
-        assert!(note.len() <= LONGEST_NOTE && note.ends_with("ä…"));
+        assert!(note.len() <= MAX_NOTE && note.ends_with("ä…"));
     }
 
     #[test]

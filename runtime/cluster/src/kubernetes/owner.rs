@@ -11,8 +11,8 @@ use super::{connect, explain};
 
 /// An agent that ends has little time.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// So often a refusal is not believed yet.
-const ASKED_AGAIN: u32 = 3;
+/// Refusals in a row until the answer counts.
+const QUERY_RETRY_INTERVAL: u32 = 3;
 
 /// A DaemonSet, and the node that one of its agents runs on.
 #[derive(Clone, Debug)]
@@ -31,8 +31,8 @@ impl Owner {
     /// Whether no agent follows on this node: the DaemonSet or its namespace is deleted or being deleted, or it no longer selects
     /// the node. (When a namespace is deleted, pods may end before their DaemonSet.)
     ///
-    /// One that may not ask any more (401, 403) has had its service account or role taken away, which is how an uninstall looks
-    /// from inside. An API server that does not answer says nothing: then what is held stays for the next agent.
+    /// A refused request (401, 403) means that the service account or role was deleted, which is how an uninstall looks
+    /// from inside. An API server that does not answer proves nothing: held knobs then stay for the next agent.
     pub async fn is_gone(&self) -> bool {
         match tokio::time::timeout(PATIENCE, self.ask_again()).await {
             Ok(Ok(gone)) => gone,
@@ -55,9 +55,9 @@ impl Owner {
         }
     }
 
-    /// An API server that has just been started refuses everybody for a moment.
+    /// An API server that has just started refuses all requests for a moment.
     async fn ask_again(&self) -> Result<bool, kube::Error> {
-        for _ in 0..ASKED_AGAIN {
+        for _ in 0..QUERY_RETRY_INTERVAL {
             match self.ask().await {
                 Err(kube::Error::Api(answer)) if matches!(answer.code, 401 | 403) => {
                     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -1,13 +1,19 @@
 //! This node's report: written when it changes, several changes in one write, and never by all nodes at once.
 //!
-//! A change that reaches every node at the same moment, such as a new PolicyModule, would have all of them write at the same moment.
-//! So each waits for its place in a span that grows with the fleet, for about [`WRITES_PER_SECOND`] altogether. How large the
-//! fleet is stands in the PolicyModules' status, which is watched anyway. Counts alone are no news; they are brought up to date
-//! every [`COUNTS_EVERY`]. A report without news is written again every [`REFRESHED_EVERY`], so that an agent that has died can be told
-//! from one that has nothing to say.
+//! A change that reaches every node at once, such as a new PolicyModule, would make all of them write at once. So each
+//! waits for its place in a time span that grows with the fleet, for about [`WRITES_PER_SECOND`] altogether. The size
+//! of the fleet is in the PolicyModules' status, which is watched anyway. Counts alone cause no write; they are updated
+//! every [`COUNTS_INTERVAL`]. An unchanged report is written again every [`REFRESH_INTERVAL`], so that a dead agent
+//! differs from an idle one.
 //!
-//! The API server notes when it took a report. That is compared with the node's own clock: where the two differ, tokens and certificates
-//! are refused for reasons that nobody understands.
+//! A report that asks the controller for something ([`asked`]) has a pulse: it is written again often enough for the controller to
+//! know that the agent lives. The answer comes with each write, since a write gives the whole object back: so an agent needs no right
+//! to read reports, its own or others'. While an answer is waited for, the same report is written again, which changes nothing.
+//!
+//! The API server records when it received a report. If the node's own clock differs from that, tokens and certificates
+//! may be refused without an obvious reason.
+
+mod asked;
 
 use std::time::Duration;
 
@@ -18,76 +24,130 @@ use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
+use self::asked::{Asked, pulse_of, without_reasons};
 use super::answered;
-use super::mirror::Mirror;
-use super::outbox::{Farewell, Reported};
-use super::trouble::explain;
+use super::api_errors::explain;
+use super::cache::Cache;
+use super::outbox::{FinalReport, Reported};
 use crate::node_report::{
-    NodePolicyReport, NodePolicyReportSpec, NodePolicyReportStatus, REFRESHED_EVERY, ReportedCounts,
+    ControllerAnswer, NodePolicyReport, NodePolicyReportSpec, NodePolicyReportStatus, REFRESH_INTERVAL, ReportedCounts,
 };
 
-/// What all nodes together write when all have something to say.
+/// Writes of all nodes together while all have changes.
 const WRITES_PER_SECOND: u32 = 100;
-/// As many nodes are assumed where there is no count.
+/// Assumed number of nodes without a count.
 const UNCOUNTED: u32 = 500;
-/// What follows a change within so long goes with it.
+/// Delay in which further changes join a report.
 const GATHERED: Duration = Duration::from_secs(1);
 /// The longest span over which a fleet's writes are spread.
-const LONGEST_SPREAD: Duration = Duration::from_secs(300);
+const MAX_SPREAD: Duration = Duration::from_secs(300);
 /// How often counts are brought up to date.
-const COUNTS_EVERY: Duration = Duration::from_secs(300);
+const COUNTS_INTERVAL: Duration = Duration::from_secs(300);
 /// Clocks that differ by less agree: the API server notes full seconds, and an answer takes its time.
 const CLOCKS_AGREE: SignedDuration = SignedDuration::from_secs(30);
-/// What is written, for people.
+/// The written object, as messages name it.
 const WHAT: &str = "the node's report";
 /// The pause after a write that failed; doubled up to the next.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// Writes the newest report whenever it is due, for as long as somebody makes some.
-pub(super) async fn run(client: Client, node: &str, mirror: &Mirror, mut newest: watch::Receiver<Option<Reported>>) {
+/// Writes the newest report whenever it is due, until the channel is closed.
+#[expect(clippy::disallowed_methods, reason = "a report's age shows whether the node's clock is wrong")]
+pub(super) async fn run(client: Client, node: &str, cache: &Cache, mut newest: watch::Receiver<Option<Reported>>) {
     let place = place(node);
     let mut clock: Option<Condition> = None;
     let mut written: Option<(NodePolicyReportStatus, Instant)> = None;
     let mut pause = FIRST_PAUSE;
+    let mut asked = Asked::default();
+    let mut is_pulse = false;
+    let mut look = Instant::now();
+    let mut last: Option<Reported> = None;
     loop {
-        match timeout(REFRESHED_EVERY, newest.changed()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => return,
-            Err(_) => written = None,
+        let pulse =
+            written.as_ref().map_or(REFRESH_INTERVAL, |(report, at)| pulse_of(report).saturating_sub(at.elapsed()));
+        tokio::select! {
+            changed = newest.changed() => if changed.is_err() { return },
+            () = sleep(pulse) => {
+                is_pulse = written.as_ref().is_some_and(|(report, _)| pulse_of(report) < REFRESH_INTERVAL);
+                written = None;
+            }
+            () = sleep_until(look), if asked.waits() => {}
+        }
+        if asked.waits()
+            && look <= Instant::now()
+            && let Some((report, at)) = &last
+        {
+            // The same again changes nothing, and the API server answers with the whole object.
+            match write(&client, node, report, *at, clock.as_ref()).await {
+                Ok(taken) => {
+                    asked.take(taken.answer.as_ref());
+                    cache.answered(taken.answer);
+                }
+                Err(error) => tracing::debug!(node, error = explain(&error), "the controller's answer is not read"),
+            }
+            asked.wait_longer();
+            look = Instant::now() + asked.pause();
         }
         loop {
             let Some((report, _)) = newest.borrow_and_update().clone() else { break };
             let wait = match &written {
                 Some((before, _)) if *before == report => break,
-                Some((before, at)) if is_news(before, &report) => spread(mirror.fleet(), place).max(since(*at)),
-                Some((_, at)) => (COUNTS_EVERY + spread(mirror.fleet(), place)).saturating_sub(at.elapsed()),
-                None => spread(mirror.fleet(), place),
+                // What cannot wait goes out on its own: few nodes have any.
+                Some((before, at)) if asked.is_pressing(before, &report) => GATHERED.saturating_sub(at.elapsed()),
+                Some((before, at)) if is_change(before, &report) => spread(cache.fleet(), place).max(since(*at)),
+                Some((_, at)) => (COUNTS_INTERVAL + spread(cache.fleet(), place)).saturating_sub(at.elapsed()),
+                // Nodes that have begun at different moments keep apart.
+                None if is_pulse => Duration::ZERO,
+                None if asked.is_pressing(&NodePolicyReportStatus::default(), &report) => GATHERED,
+                None => spread(cache.fleet(), place),
             };
             if !wait.is_zero() {
                 let due = Instant::now() + wait;
                 // News shorten the wait for a time when only counts were due; what else comes meanwhile goes along.
-                if matches!(&written, Some((before, _)) if !is_news(before, &report)) {
+                if let Some((before, at)) = written.as_ref().filter(|(before, _)| !is_change(before, &report)) {
+                    let due = due.min(*at + pulse_of(before));
                     tokio::select! {
                         () = sleep_until(due) => {}
+                        () = sleep_until(look), if asked.waits() => break,
                         changed = newest.changed() => if changed.is_err() { return } else { continue },
                     }
                 } else {
-                    sleep_until(due).await;
+                    let nothing = NodePolicyReportStatus::default();
+                    let before = written.as_ref().map_or(&nothing, |(before, _)| before);
+                    let is_urgent = |newest: &Option<Reported>| {
+                        let is_pressing = |report| asked.is_pressing(before, report);
+                        newest.as_ref().is_some_and(|(now, _)| is_pressing(now) && !is_pressing(&report))
+                    };
+                    loop {
+                        tokio::select! {
+                            () = sleep_until(due) => break,
+                            changed = newest.changed() => match changed {
+                                Err(_) => return,
+                                Ok(()) if is_urgent(&newest.borrow()) => break,
+                                Ok(()) => {}
+                            },
+                        }
+                    }
                 }
             }
+            is_pulse = false;
             let Some((report, at)) = newest.borrow_and_update().clone() else { break };
             match write(&client, node, &report, at, clock.as_ref()).await {
                 Ok(taken) => {
                     pause = FIRST_PAUSE;
-                    mirror.written(WHAT, Ok(()));
-                    let agrees = taken.map(|taken| compare(clock.as_ref(), taken, Timestamp::now()));
-                    let is_news = agrees.as_ref().is_some_and(|agrees| differs(clock.as_ref(), agrees));
+                    cache.written(WHAT, Ok(()));
+                    asked = Asked::of(&report);
+                    asked.take(taken.answer.as_ref());
+                    look = Instant::now() + asked.pause();
+                    cache.answered(taken.answer);
+                    last = Some((report.clone(), at));
+                    let agrees = taken.at.map(|taken| compare(clock.as_ref(), taken, Timestamp::now()));
+                    let is_change = agrees.as_ref().is_some_and(|agrees| differs(clock.as_ref(), agrees));
                     clock = agrees.or(clock);
-                    // A clock that is wrong is told at once; a report that told it now has nothing to add.
-                    written = (!is_news).then(|| (report, Instant::now()));
+                    // A clock that becomes wrong is reported at once; a report that says so already has nothing to add.
+                    written = (!is_change).then(|| (report, Instant::now()));
                 }
                 Err(error) => {
                     tracing::warn!(
@@ -95,9 +155,9 @@ pub(super) async fn run(client: Client, node: &str, mirror: &Mirror, mut newest:
                         error = explain(&error),
                         "the node's report is not written; tried again later"
                     );
-                    mirror.written(WHAT, Err(explain(&error)));
+                    cache.written(WHAT, Err(explain(&error)));
                     sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = (pause * 2).min(MAX_PAUSE);
                 }
             }
         }
@@ -110,22 +170,24 @@ fn place(node: &str) -> f64 {
     digest.iter().take(4).fold(0.0, |place, byte| (place + f64::from(*byte)) / 256.0)
 }
 
-/// `fleet` is 0 where nobody has counted it: then some are assumed, and a single node waits a little longer than it would have to.
+/// `fleet` is 0 without a controller: then a fleet of [`UNCOUNTED`] nodes is assumed, and a single node waits a little
+/// longer than needed.
 fn spread(fleet: u32, place: f64) -> Duration {
     let fleet = if fleet == 0 { UNCOUNTED } else { fleet };
-    let span = Duration::from_secs(u64::from(fleet / WRITES_PER_SECOND)).min(LONGEST_SPREAD);
+    let span = Duration::from_secs(u64::from(fleet / WRITES_PER_SECOND)).min(MAX_SPREAD);
     GATHERED + span.mul_f64(place)
 }
 
-/// At least so long lies between two writes.
+/// Shortest interval between two writes.
 fn since(last: Instant) -> Duration {
     (GATHERED * 5).saturating_sub(last.elapsed())
 }
 
-/// Whether more than counts has changed. That nothing is held any more is news: whoever uninstalls waits for it.
-fn is_news(before: &NodePolicyReportStatus, now: &NodePolicyReportStatus) -> bool {
+/// Whether more than counts has changed. The last released knob counts as a change: an uninstall waits for it.
+fn is_change(before: &NodePolicyReportStatus, now: &NodePolicyReportStatus) -> bool {
     let uncounted = |report: &NodePolicyReportStatus| NodePolicyReportStatus {
         counts: ReportedCounts::default(),
+        resources: without_reasons(&report.resources),
         ..report.clone()
     };
     let holds = |report: &NodePolicyReportStatus| report.counts.knobs > 0;
@@ -133,23 +195,32 @@ fn is_news(before: &NodePolicyReportStatus, now: &NodePolicyReportStatus) -> boo
 }
 
 /// Writes a node's last report, once there is one.
-pub(super) async fn close(client: Client, node: &str, mut farewell: mpsc::Receiver<Farewell>) {
-    let Some((report, written)) = farewell.recv().await else { return std::future::pending().await };
+#[expect(clippy::disallowed_methods, reason = "a report's age shows whether the node's clock is wrong")]
+pub(super) async fn close(client: Client, node: &str, mut final_report: mpsc::Receiver<FinalReport>) {
+    let Some((report, written)) = final_report.recv().await else { return std::future::pending().await };
     if let Err(error) = write(&client, node, &report, Timestamp::now(), None).await {
         tracing::info!(node, error = explain(&error), "the node's last report is not written");
     }
-    // Nobody waits that long for ever.
+    // The longest wait has an end.
     written.try_send(()).ok();
 }
 
-/// Writes a report. Returns when the API server took it, by its own clock.
+/// What the API server made of a write.
+struct Taken {
+    /// When it took it, by its own clock.
+    at: Option<Timestamp>,
+    /// The controller's answer to what the report asks for, which no write of an agent touches.
+    answer: Option<ControllerAnswer>,
+}
+
+/// Writes a report.
 async fn write(
     client: &Client,
     node: &str,
     report: &NodePolicyReportStatus,
     at: Timestamp,
     clock: Option<&Condition>,
-) -> Result<Option<Timestamp>, kube::Error> {
+) -> Result<Taken, kube::Error> {
     let reports: Api<NodePolicyReport> = Api::all(client.clone());
     let mut report = NodePolicyReportStatus { reported_at: Some(Time(at)), ..report.clone() };
     report.conditions.extend(clock.cloned());
@@ -170,7 +241,8 @@ async fn write(
     };
     let fields = written.metadata.managed_fields.unwrap_or_default();
     let ours = fields.into_iter().filter(|entry| entry.manager.as_deref() == Some(super::events::CONTROLLER));
-    Ok(ours.filter_map(|entry| entry.time).map(|time| time.0).max())
+    let at = ours.filter_map(|entry| entry.time).map(|time| time.0).max();
+    Ok(Taken { at, answer: written.status.and_then(|status| status.controller) })
 }
 
 /// Whether a node's clock is the API server's, as a condition. One that stays keeps its time.
@@ -180,7 +252,7 @@ fn compare(before: Option<&Condition>, server: Timestamp, own: Timestamp) -> Con
         ("True", "InStep", "the node's clock is the API server's".to_owned())
     } else {
         let side = if apart.is_positive() { "ahead of" } else { "behind" };
-        // To the minute: what is told must not change with each report.
+        // In minutes: the message must not change with each report.
         let minutes = apart.unsigned_abs().as_secs().div_ceil(60);
         let message = format!(
             "the node's clock is about {minutes} min {side} the API server's; tokens, certificates and holds that end are judged by \
@@ -199,7 +271,7 @@ fn compare(before: Option<&Condition>, server: Timestamp, own: Timestamp) -> Con
     }
 }
 
-/// Whether a clock went wrong, or right again. That one is right from the start is no news.
+/// Whether a clock went wrong, or right again. A clock that is right from the start is no change.
 fn differs(before: Option<&Condition>, now: &Condition) -> bool {
     let agreed = before.is_none_or(|before| before.status == "True");
     let differs = agreed != (now.status == "True");
@@ -209,7 +281,7 @@ fn differs(before: Option<&Condition>, now: &Condition) -> bool {
     differs
 }
 
-/// Makes the report, owned by its node, so that it goes when the node goes.
+/// Creates the report, owned by its node, so that it is deleted with the node.
 async fn create(client: &Client, reports: &Api<NodePolicyReport>, node: &str) -> Result<(), kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
     let owner = nodes.get_metadata(node).await?.metadata;
@@ -241,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_no_news_unless_nothing_is_held_any_more() {
+    fn counts_are_no_change_unless_the_last_knob_was_released() {
         let report = |knobs, summary: &str| NodePolicyReportStatus {
             counts: ReportedCounts { knobs, ..ReportedCounts::default() },
             summary: summary.into(),
@@ -253,19 +325,19 @@ mod tests {
             (report(5, "1/1"), report(0, "1/1"), true),
             (report(0, "1/1"), report(5, "1/1"), true),
         ] {
-            assert_eq!(is_news(&before, &now), expected, "{before:?} {now:?}");
+            assert_eq!(is_change(&before, &now), expected, "{before:?} {now:?}");
         }
     }
 
     #[test]
-    fn a_clock_that_is_wrong_is_told_once_and_again_when_it_is_right() {
+    fn a_wrong_clock_is_reported_once_and_again_when_it_is_right() {
         let server = Timestamp::from_second(1_800_000_000).unwrap();
         let at = |seconds| server.checked_add(SignedDuration::from_secs(seconds)).unwrap();
         let mut clock = None;
-        let mut told = Vec::new();
+        let mut published = Vec::new();
         for own in [0, -29, 30, 400, 430, -4000, 1] {
             let condition = compare(clock.as_ref(), server, at(own));
-            told.push((own, differs(clock.as_ref(), &condition), condition.status.clone()));
+            published.push((own, differs(clock.as_ref(), &condition), condition.status.clone()));
             clock = Some(condition);
         }
         let expected = [
@@ -277,7 +349,7 @@ mod tests {
             (-4000, false, "False"),
             (1, true, "True"),
         ];
-        assert_eq!(told, expected.map(|(own, news, status)| (own, news, status.to_owned())));
+        assert_eq!(published, expected.map(|(own, news, status)| (own, news, status.to_owned())));
         let ahead = compare(None, server, at(400));
         assert!(ahead.message.contains("about 7 min ahead of the API server's"), "{}", ahead.message);
         assert_eq!(compare(Some(&ahead), server, at(900)).last_transition_time, Time(at(400)));
@@ -287,11 +359,11 @@ mod tests {
     #[test]
     fn a_fleet_writes_about_a_hundred_reports_a_second_and_a_few_nodes_at_once() {
         assert_eq!(spread(3, 0.99), GATHERED);
-        assert!(spread(0, 0.99) > GATHERED * 5, "of nobody knows how many");
+        assert!(spread(0, 0.99) > GATHERED * 5, "of an unknown number");
         assert_eq!(spread(15_000, 0.0), GATHERED);
         let last = spread(15_000, 0.999);
         assert!((Duration::from_secs(149)..Duration::from_secs(152)).contains(&last), "{last:?}");
-        assert!(spread(10_000_000, 1.0) <= GATHERED + LONGEST_SPREAD);
+        assert!(spread(10_000_000, 1.0) <= GATHERED + MAX_SPREAD);
         assert!((0..100).map(|node| place(&node.to_string())).all(|place| (0.0..1.0).contains(&place)));
     }
 }

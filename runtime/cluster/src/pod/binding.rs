@@ -7,15 +7,15 @@ use serde_json::{Map, Value};
 
 use super::resources::Reader;
 
-/// Binds a pod's containers to cgroups that exist already, for pods that no kubelet runs.
+/// Binds a pod's containers to cgroups that exist already, for pods that no kubelet runs. It counts in manifests alone.
 ///
-/// The value is a JSON object from container names to paths below the root of the cgroup hierarchies, e.g.
-/// `{"server": "system.slice/nginx.service"}`; the same path counts in every hierarchy of cgroup v1. The name `""`, or `pod`
-/// where no container is called so, stands for the pod's own cgroup. A container that is not named keeps the place that it
-/// would have without the annotation. A leading `/` is the hierarchy's root as well; `.`, `..` and empty parts are refused.
+/// The value is a JSON object from container names to paths below the root of the cgroup hierarchies, e.g. `{"server":
+/// "system.slice/nginx.service"}`; the same path counts in every hierarchy of cgroup v1. The name `""`, or `pod` where
+/// no container has that name, means the pod's own cgroup. A container that is not named keeps the path that it would
+/// have without the annotation. A leading `/` is the hierarchy's root as well; `.`, `..` and empty parts are refused.
 pub const CGROUP_ANNOTATION: &str = "qosm.io/cgroup";
 
-/// What the annotation says.
+/// The content of the annotation.
 #[derive(Default)]
 pub(super) struct Binding {
     pub(super) pod: Option<String>,
@@ -38,7 +38,7 @@ impl Binding {
                 let message = format!(
                     r#"it is no JSON object ({error}); it is ignored as a whole, write e.g. {{"server": "system.slice/nginx.service"}}"#
                 );
-                reader.tell(&field, message);
+                reader.report(&field, message);
                 return binding;
             }
         };
@@ -49,7 +49,7 @@ impl Binding {
                 let message = format!(
                     "{path} is no path below the hierarchy; the entry is ignored, write e.g. \"system.slice/x.service\""
                 );
-                reader.tell(&entry, message);
+                reader.report(&entry, message);
                 continue;
             };
             if names.contains(&name.as_str()) {
@@ -61,10 +61,20 @@ impl Binding {
                     "the pod has no container of this name; the entry is ignored, known are {}",
                     names.join(", ")
                 );
-                reader.tell(&entry, message);
+                reader.report(&entry, message);
             }
         }
         binding
+    }
+
+    /// Does not read it: in a cluster a pod's owner would name any cgroup of the node.
+    pub(super) fn refuse(annotations: &BTreeMap<String, String>, reader: &mut Reader<'_>) -> Self {
+        if annotations.contains_key(CGROUP_ANNOTATION) {
+            let message = "it counts only in manifests on the node (`--pods`), for in a cluster the kubelet says which cgroups are a \
+                           pod's; it is ignored, remove it";
+            reader.report(&format!("annotation {CGROUP_ANNOTATION}"), message.to_owned());
+        }
+        Self::default()
     }
 
     pub(super) fn container(&self, name: &str) -> Option<ContainerCgroup> {

@@ -27,7 +27,7 @@ pub(super) struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    pub(super) fn tell(&mut self, field: &str, message: String) {
+    pub(super) fn report(&mut self, field: &str, message: String) {
         let message = format!("{message} (in {})", self.origin);
         self.problems.push(Problem { object: self.object.into(), field: Some(field.into()), message });
     }
@@ -44,7 +44,7 @@ impl Reader<'_> {
                     let example = if name == CPU { "`500m` or `2`" } else { "`512Mi` or `2Gi`" };
                     let message =
                         format!("`{}` is not a quantity: {error}; it counts as not set, write e.g. {example}", text.0);
-                    self.tell(&format!("{path}.{name}"), message);
+                    self.report(&format!("{path}.{name}"), message);
                 }
             }
         }
@@ -60,20 +60,20 @@ pub(super) struct Amounts {
 }
 
 impl Amounts {
-    /// Reads a container's resources. A request that is not said is the limit, as the API server has it; one that is said and
-    /// cannot be read stays unset.
+    /// Reads a container's resources. A missing request equals the limit, as in the API server; one that cannot be read
+    /// stays unset.
     pub(super) fn read(resources: Option<&ResourceRequirements>, path: &str, reader: &mut Reader<'_>) -> Self {
-        let mut amounts = Self::read_said(resources, path, reader);
-        let said = resources.and_then(|resources| resources.requests.as_ref());
+        let mut amounts = Self::read_specified(resources, path, reader);
+        let specified = resources.and_then(|resources| resources.requests.as_ref());
         for (name, limit) in &amounts.limits {
-            if !said.is_some_and(|said| said.contains_key(name)) {
+            if !specified.is_some_and(|specified| specified.contains_key(name)) {
                 amounts.requests.insert(name.clone(), *limit);
             }
         }
         amounts
     }
 
-    fn read_said(resources: Option<&ResourceRequirements>, path: &str, reader: &mut Reader<'_>) -> Self {
+    fn read_specified(resources: Option<&ResourceRequirements>, path: &str, reader: &mut Reader<'_>) -> Self {
         let Some(resources) = resources else { return Self::default() };
         Self {
             requests: reader.list(resources.requests.as_ref(), &format!("{path}.requests")),
@@ -112,28 +112,30 @@ impl Amounts {
             .collect()
     }
 
-    fn is_said(&self) -> bool {
+    fn is_specified(&self) -> bool {
         !self.requests.is_empty() || !self.limits.is_empty()
     }
 }
 
-/// What the pod says as a whole.
+/// The pod's own resources.
 pub(super) struct PodAmounts {
     pub(super) pod: Amounts,
 }
 
 impl PodAmounts {
-    /// Reads `spec.resources`. Where there are limits, a request that is not said is what the containers request together,
-    /// else the limit (KEP-2837).
+    /// Reads `spec.resources`. Where there are limits, a missing request is the sum of the containers' requests, else
+    /// the limit (KEP-2837).
     pub(super) fn read(
         resources: Option<&ResourceRequirements>,
         containers: &[Given],
         reader: &mut Reader<'_>,
     ) -> Self {
-        let mut pod = Amounts::read_said(resources, "spec.resources", reader);
-        let said = resources.and_then(|resources| resources.requests.as_ref());
+        let mut pod = Amounts::read_specified(resources, "spec.resources", reader);
+        let specified = resources.and_then(|resources| resources.requests.as_ref());
         if !pod.limits.is_empty() {
-            for name in COMPUTE.into_iter().filter(|name| !said.is_some_and(|said| said.contains_key(*name))) {
+            for name in
+                COMPUTE.into_iter().filter(|name| !specified.is_some_and(|specified| specified.contains_key(*name)))
+            {
                 let request = requested_together(containers, name).or_else(|| pod.limits.get(name).copied());
                 pod.requests.extend(request.map(|request| (name.to_owned(), request)));
             }
@@ -141,10 +143,10 @@ impl PodAmounts {
         Self { pod }
     }
 
-    /// The QoS by Kubernetes' rule: of the pod's own resources where it has some, else of all containers, init containers
-    /// included. Amounts of 0 count as not said.
+    /// The QoS by Kubernetes' rule: of the pod's own resources where it has some, else of all containers, init
+    /// containers included. Amounts of 0 count as missing.
     pub(super) fn kube_qos(&self, containers: &[Given]) -> KubeQos {
-        let all: Vec<&Amounts> = if self.pod.is_said() {
+        let all: Vec<&Amounts> = if self.pod.is_specified() {
             vec![&self.pod]
         } else {
             containers.iter().map(|container| &container.amounts).collect()
@@ -173,7 +175,8 @@ impl PodAmounts {
     }
 }
 
-/// Σ of regular containers and sidecars, or the peak while init containers run; `None` where nobody requests the resource.
+/// Σ of regular containers and sidecars, or the peak while init containers run; `None` where no container requests the
+/// resource.
 fn requested_together(containers: &[Given], name: &str) -> Option<Quantity> {
     let requests = || containers.iter().filter_map(|given| Some((given.kind, *given.amounts.requests.get(name)?)));
     requests().next()?;

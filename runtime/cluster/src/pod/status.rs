@@ -1,4 +1,4 @@
-//! What a pod's status says of it; a manifest without one speaks of a pod that runs.
+//! A pod's status; a manifest without one describes a running pod.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use super::resources::Reader;
 
 /// The status, as far as it matters here.
 pub(super) struct Status {
-    /// Whether the phase is Pending or Running, or not said.
+    /// Whether the phase is Pending or Running, or missing.
     pub(super) active: bool,
     /// `status.qosClass`.
     pub(super) kube_qos: Option<KubeQos>,
-    /// Containers by name; `None` where nobody reports on containers.
+    /// Containers by name; `None` where the pod has no status of containers.
     containers: Option<BTreeMap<String, (ContainerState, ContainerCgroup)>>,
 }
 
@@ -26,7 +26,7 @@ impl Status {
             if found.is_none() {
                 let message =
                     "it is none of Guaranteed, Burstable, BestEffort; it is computed from the specification instead";
-                reader.tell("status.qosClass", message.into());
+                reader.report("status.qosClass", message.into());
             }
             found
         });
@@ -49,8 +49,8 @@ impl Status {
         Self { active, kube_qos, containers }
     }
 
-    /// The state of a container, and where the runtime put it. A container that the manifest binds to a cgroup needs no report:
-    /// whoever runs it, it is not the runtime.
+    /// The state of a container, and where the runtime put it. A container that the manifest binds to a cgroup needs no
+    /// status: no runtime runs it.
     pub(super) fn container(
         &self,
         name: &str,
@@ -83,7 +83,7 @@ fn cgroup(report: &v1::ContainerStatus, path: &str, reader: &mut Reader<'_>) -> 
     if id.split_once("://").is_some_and(|(runtime, id)| is_word(runtime) && is_word(id)) {
         return ContainerCgroup::Runtime(id.to_owned());
     }
-    reader.tell(path, "it is not of the form `runtime://id`; nobody knows the container's cgroup, mend it".into());
+    reader.report(path, "it is not of the form `runtime://id`; the container's cgroup is unknown; correct it".into());
     ContainerCgroup::Unknown
 }
 

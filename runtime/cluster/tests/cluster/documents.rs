@@ -35,7 +35,7 @@ fn streams_lists_and_json_are_read() {
     ] {
         let objects = read(&text);
         assert_eq!(names(&objects), expected, "{text}");
-        assert_eq!(told(&objects), "", "{text}");
+        assert_eq!(messages(&objects), "", "{text}");
     }
 }
 
@@ -50,10 +50,27 @@ fn a_node_is_read() {
         "kind: Node\nmetadata: {name: edge-7}\nstatus: {allocatable: {memory: much}}\n---\nkind: Node\nmetadata: {name: other}\n",
     );
     assert_eq!(objects.node.as_ref().map(|node| (node.name.as_str(), node.memory_allocatable)), Some(("edge-7", None)));
-    insta::assert_snapshot!(told(&objects), @r"
+    insta::assert_snapshot!(messages(&objects), @r"
     node edge-7: status.allocatable.memory: `much` is not a quantity: it does not begin with a number; all of the machine's memory counts, write e.g. `32Gi` (in web.yaml, document 1)
     node other: there is a Node in web.yaml, document 1 already, and one counts; what stands in web.yaml, document 2 is ignored, remove one of them
     ");
+}
+
+#[test]
+fn a_node_has_the_zones_of_the_topology_of_its_name() {
+    let zones = "zones: [{name: node-0, type: Node, resources: [{name: cpu, capacity: 4}]}]";
+    let topology = |name: &str| {
+        format!(
+            "apiVersion: topology.node.k8s.io/v1alpha2\nkind: NodeResourceTopology\nmetadata: {{name: {name}}}\n{zones}\n"
+        )
+    };
+    let node = "kind: Node\nmetadata: {name: edge-7, annotations: {a: b}}\n";
+    for text in [format!("{}---\n{node}", topology("edge-7")), format!("{node}---\n{}", topology("edge-7"))] {
+        let objects = read(&text);
+        assert_eq!(objects.node.unwrap().zones.len(), 1);
+        assert_eq!(objects.problems, []);
+    }
+    insta::assert_snapshot!(messages(&read(&format!("{node}---\n{}", topology("other")))), @"NodeResourceTopology other: metadata.name: there is no Node of this name here; it is ignored, write the Node as well (in web.yaml, document 2)");
 }
 
 #[test]
@@ -61,11 +78,11 @@ fn a_policy_module_is_read_as_it_is_applied() {
     let text = "apiVersion: qosm.io/v1alpha1\nkind: PolicyModule\nmetadata: {name: burst}\nspec: {module: builtin:cpu-burst}\n";
     let objects = read(text);
     assert_eq!(objects.policy_modules.len(), 1);
-    assert_eq!(told(&objects), "");
+    assert_eq!(messages(&objects), "");
     let objects = read(
         &format!("{text}  grant: [node]\n").replace("{module: builtin:cpu-burst}", "\n  module: builtin:cpu-burst"),
     );
-    assert!(told(&objects).starts_with("PolicyModule burst: spec.grant: "), "{}", told(&objects));
+    assert!(messages(&objects).starts_with("PolicyModule burst: spec.grant: "), "{}", messages(&objects));
 }
 
 #[test]
@@ -80,15 +97,15 @@ data:
   empty: ""
 "#;
     let objects = read(text);
-    assert_eq!(told(&objects), "");
+    assert_eq!(messages(&objects), "");
     assert_eq!(objects.config_maps[0].data["cpu-burst-config"], "{\"clusterStrategy\": {\"policy\": \"auto\"}}\n");
     assert_eq!(objects.config_maps[0].data["empty"], "");
     let objects =
         read("kind: ConfigMap\nmetadata: {name: ack-slo-config}\ndata: {cpu-burst-config: {clusterStrategy: {}}}\n");
     assert_eq!(objects.config_maps, []);
-    insta::assert_snapshot!(told(&objects), @"ConfigMap ack-slo-config: data.cpu-burst-config: invalid type: map, expected a string; the ConfigMap is not read, put the value in quotes, or write it as a block (`|`) (in web.yaml, document 1)");
-    insta::assert_snapshot!(told(&read("kind: ConfigMap\nmetadata: {name: c}\ndta: {}\n")), @"ConfigMap c: dta: Kubernetes 1.33 has no such field; it is ignored and the rest counts, check its spelling (in web.yaml, document 1)");
-    insta::assert_snapshot!(told(&read("kind: ConfigMap\n")), @"web.yaml, document 1: metadata.name: it is missing; the ConfigMap is not read, write a name");
+    insta::assert_snapshot!(messages(&objects), @"ConfigMap ack-slo-config: data.cpu-burst-config: invalid type: map, expected a string; the ConfigMap is not read, put the value in quotes, or write it as a block (`|`) (in web.yaml, document 1)");
+    insta::assert_snapshot!(messages(&read("kind: ConfigMap\nmetadata: {name: c}\ndta: {}\n")), @"ConfigMap c: dta: Kubernetes 1.33 has no such field; it is ignored and the rest counts, check its spelling (in web.yaml, document 1)");
+    insta::assert_snapshot!(messages(&read("kind: ConfigMap\n")), @"web.yaml, document 1: metadata.name: it is missing; the ConfigMap is not read, write a name");
 }
 
 #[test]
@@ -111,17 +128,17 @@ fn a_broken_document_does_not_take_the_others_along() {
     ] {
         let objects = read(&format!("{WEB}---\n{bad}\n---\n{DB}"));
         assert_eq!(names(&objects), ["default/web", "default/db"], "{bad}");
-        assert_eq!(objects.problems.len(), 1, "{bad}: {}", told(&objects));
-        assert!(told(&objects).starts_with("web.yaml, document 2: "), "{bad}: {}", told(&objects));
+        assert_eq!(objects.problems.len(), 1, "{bad}: {}", messages(&objects));
+        assert!(messages(&objects).starts_with("web.yaml, document 2: "), "{bad}: {}", messages(&objects));
     }
 }
 
 #[test]
 fn problems_name_the_line_of_the_file() {
-    insta::assert_snapshot!(told(&read(&format!("{WEB}---\n{DB}---\nkind: Pod\nmetadata:\n  name: 'web\n"))), @"web.yaml, document 3: it is not YAML (invalid indentation in multiline quoted scalar, at line 12, column 1); the document is not read, the others are");
-    insta::assert_snapshot!(told(&read("kind: Pod\nkind: Pod\n")), @"web.yaml, document 1: it is not YAML (duplicate mapping key: kind, at line 2, column 1); the document is not read, the others are");
-    insta::assert_snapshot!(told(&read("{\"kind\": \"Pod\", \"metadata\": {\"name\": ")), @"web.yaml, document 1: it is not JSON (EOF while parsing a value at line 1 column 37), and it is not YAML (unclosed bracket '{', at line 1, column 29); the document is not read, the others are");
-    insta::assert_snapshot!(told(&read("{\"kind\": \"List\"} {\"kind\": ")), @"web.yaml, document 2: it is not JSON (EOF while parsing a value at line 1 column 26, counted from where its document begins); the document is not read, the others are");
+    insta::assert_snapshot!(messages(&read(&format!("{WEB}---\n{DB}---\nkind: Pod\nmetadata:\n  name: 'web\n"))), @"web.yaml, document 3: it is not YAML (invalid indentation in multiline quoted scalar, at line 12, column 1); the document is not read, the others are");
+    insta::assert_snapshot!(messages(&read("kind: Pod\nkind: Pod\n")), @"web.yaml, document 1: it is not YAML (duplicate mapping key: kind, at line 2, column 1); the document is not read, the others are");
+    insta::assert_snapshot!(messages(&read("{\"kind\": \"Pod\", \"metadata\": {\"name\": ")), @"web.yaml, document 1: it is not JSON (EOF while parsing a value at line 1 column 37), and it is not YAML (unclosed bracket '{', at line 1, column 29); the document is not read, the others are");
+    insta::assert_snapshot!(messages(&read("{\"kind\": \"List\"} {\"kind\": ")), @"web.yaml, document 2: it is not JSON (EOF while parsing a value at line 1 column 26, counted from where its document begins); the document is not read, the others are");
 }
 
 #[test]
@@ -143,9 +160,9 @@ items:
 ";
     let objects = read(text);
     assert_eq!(names(&objects), ["default/web", "default/db"]);
-    insta::assert_snapshot!(told(&objects), @r"
+    insta::assert_snapshot!(messages(&objects), @r"
     web.yaml, document 1, item 2: metadata.name: invalid type: integer `5`, expected a string; the Pod is not read, mend the field
-    web.yaml, document 1, item 3: kind: kind `Deployment` is not read here and ignored; known are Pod, ConfigMap, PolicyModule, Node and lists of them. Write the pods that a workload would make
+    web.yaml, document 1, item 3: kind: kind `Deployment` is not read here and ignored; known are Pod, ConfigMap, PolicyModule, Node, NodeResourceTopology and lists of them. Write the pods that a workload would make
     web.yaml, document 1, item 4: it is not an object; write `apiVersion`, `kind` and `metadata`
     ");
 }
@@ -156,7 +173,7 @@ fn lists_are_not_followed_for_ever() {
     for _ in 0..6 {
         text = format!("{{\"kind\": \"List\", \"items\": [{text}]}}");
     }
-    assert!(told(&read(&text)).contains("lists are nested too deep"));
+    assert!(messages(&read(&text)).contains("lists are nested too deep"));
     let deep = "[".repeat(100_000);
     assert_eq!(read(&deep).problems.len(), 1);
     assert_eq!(read(&format!("{{\"kind\": {deep}")).problems.len(), 1);
@@ -183,7 +200,7 @@ fn of_two_objects_with_one_name_or_uid_the_first_counts() {
     let objects = read(&format!("{first}---\n{same_name}---\n{same_uid}---\n{map}---\n{map}"));
     assert_eq!(objects.pods.iter().map(|pod| pod.priority).collect::<Vec<_>>(), [Some(1)]);
     assert_eq!(objects.config_maps.len(), 1);
-    insta::assert_snapshot!(told(&objects), @r"
+    insta::assert_snapshot!(messages(&objects), @r"
     pod default/web: it stands in web.yaml, document 1 already; what stands in web.yaml, document 2 is ignored, remove one of them
     pod default/db: pod default/web in web.yaml, document 1 has the same UID one; what stands in web.yaml, document 3 is ignored, remove one of them
     ConfigMap c: it stands in web.yaml, document 4 already; what stands in web.yaml, document 5 is ignored, remove one of them
@@ -202,7 +219,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_off_text_panics_nobody_and_tells(at in 0usize..400) {
+    fn a_truncated_text_is_reported_without_a_panic(at in 0usize..400) {
         let text = format!(
             "{WEB}---\n{{\"kind\": \"List\", \"items\": [{{\"kind\": \"Pod\", \"metadata\": {{\"name\": \"x\"}}, \"spec\": {{\"containers\": \
              [{{\"name\": \"a\", \"resources\": {{\"limits\": {{\"cpu\": \"1\"}}}}}}]}}}}]}}\n---\n{DB}"

@@ -23,7 +23,7 @@ fn owned(pods: &[(&str, i32)]) -> Vec<(String, i32)> {
 }
 
 /// Problems, without the folder's own name in them.
-fn told_in(snapshot: &Snapshot, dir: &Path) -> String {
+fn messages_in(snapshot: &Snapshot, dir: &Path) -> String {
     texts(&snapshot.problems).join("\n").replace(dir.to_str().unwrap(), "DIR")
 }
 
@@ -55,8 +55,8 @@ impl Watched {
         last
     }
 
-    fn told(&self, snapshot: &Snapshot) -> String {
-        told_in(snapshot, self.dir.path())
+    fn messages(&self, snapshot: &Snapshot) -> String {
+        messages_in(snapshot, self.dir.path())
     }
 }
 
@@ -136,7 +136,7 @@ fn what_kubernetes_mounts_is_followed_when_it_is_swapped() {
 }
 
 #[test]
-fn a_folder_that_is_swapped_is_followed_and_one_that_vanished_is_told() {
+fn a_swapped_folder_is_followed_and_a_vanished_one_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let pods_dir = dir.path().join("pods");
     for (version, priority) in [("v1", 1), ("v2", 2)] {
@@ -149,11 +149,11 @@ fn a_folder_that_is_swapped_is_followed_and_one_that_vanished_is_told() {
     fs::remove_file(&pods_dir).unwrap();
     let snapshot = folder.poll().unwrap();
     assert_eq!(pods(&snapshot), owned(&[("a", 1)]));
-    insta::assert_snapshot!(told_in(&snapshot, dir.path()), @"DIR/pods: it cannot be read any more; what it held counts on, bring it back or restart without it");
+    insta::assert_snapshot!(messages_in(&snapshot, dir.path()), @"DIR/pods: it cannot be read any more; what it held counts on, bring it back or restart without it");
     assert_eq!(folder.poll(), None);
     symlink("v2", &pods_dir).unwrap();
     let snapshot = folder.poll().unwrap();
-    assert_eq!((pods(&snapshot), told(&snapshot)), (owned(&[("a", 2)]), String::new()));
+    assert_eq!((pods(&snapshot), messages(&snapshot)), (owned(&[("a", 2)]), String::new()));
 }
 
 #[test]
@@ -161,37 +161,37 @@ fn a_file_that_broke_keeps_its_last_good_objects() {
     let two = format!("{}---\n{}", manifest("a", 1), manifest("b", 1));
     let mut watched = watched(&[("ab.yaml", &two), ("c.yaml", &manifest("c", 1))]);
     watched.settle();
-    // The second document lost its name: nobody can tell which pod it was.
+    // The second document lost its name, so its pod is unknown.
     watched.write("ab.yaml", &format!("{}---\nkind: Pod\nmetadata: {{name: [", manifest("a", 2)));
     watched.write("c.yaml", &manifest("c", 2));
     let snapshot = watched.settle().unwrap();
     assert_eq!(pods(&snapshot), owned(&[("a", 2), ("b", 1), ("c", 2)]));
-    insta::assert_snapshot!(watched.told(&snapshot), @r"
+    insta::assert_snapshot!(watched.messages(&snapshot), @r"
     DIR/ab.yaml, document 2: it is not YAML (unclosed bracket '[', at line 6, column 18); the document is not read, the others are
     pod default/b: its manifest cannot be read any more and its last good one counts on; mend DIR/ab.yaml
     ");
-    // Still broken, in another way that tells the name; then nothing is left of the first pod.
+    // Still broken, but its name can be read again; then nothing is left of the first pod.
     watched.write("ab.yaml", "kind: Pod\nmetadata: {name: b, labels: {x: 5}}\n");
     let snapshot = watched.settle().unwrap();
     assert_eq!(pods(&snapshot), owned(&[("b", 1), ("c", 2)]));
     assert_eq!(snapshot.problems.len(), 2);
     watched.write("ab.yaml", &manifest("b", 3));
     let snapshot = watched.settle().unwrap();
-    assert_eq!((pods(&snapshot), told(&snapshot)), (owned(&[("b", 3), ("c", 2)]), String::new()));
+    assert_eq!((pods(&snapshot), messages(&snapshot)), (owned(&[("b", 3), ("c", 2)]), String::new()));
     watched.write("ab.yaml", "");
     let snapshot = watched.settle().unwrap();
     assert_eq!(pods(&snapshot), owned(&[("b", 3), ("c", 2)]));
-    insta::assert_snapshot!(watched.told(&snapshot), @r"
+    insta::assert_snapshot!(watched.messages(&snapshot), @r"
     DIR/ab.yaml: it is empty now, as if it had been cut off; the file is not read, mend it or remove it
     pod default/b: its manifest cannot be read any more and its last good one counts on; mend DIR/ab.yaml
     ");
     fs::remove_file(watched.dir.path().join("ab.yaml")).unwrap();
     let snapshot = watched.settle().unwrap();
-    assert_eq!((pods(&snapshot), told(&snapshot)), (owned(&[("c", 2)]), String::new()));
+    assert_eq!((pods(&snapshot), messages(&snapshot)), (owned(&[("c", 2)]), String::new()));
 }
 
 #[test]
-fn files_that_cannot_be_read_are_told() {
+fn unreadable_files_are_reported() {
     let mut watched =
         watched(&[("good.yaml", &manifest("good", 1)), ("notes.txt", "nothing"), ("broken.yaml", "a: b: c")]);
     fs::write(watched.dir.path().join("latin.yaml"), b"kind: \xe4").unwrap();
@@ -202,7 +202,7 @@ fn files_that_cannot_be_read_are_told() {
     huge.set_len(17 * 1024 * 1024).unwrap();
     let snapshot = watched.settle().unwrap();
     assert_eq!(pods(&snapshot), owned(&[("good", 1)]));
-    insta::assert_snapshot!(watched.told(&snapshot), @r"
+    insta::assert_snapshot!(watched.messages(&snapshot), @r"
     DIR/broken.yaml, document 1: it is not YAML (mapping values are not allowed in this context, at line 1, column 5); the document is not read, the others are
     DIR/huge.yaml: it is larger than 16 MiB; the file is not read, mend it or remove it
     DIR/latin.yaml: it is not UTF-8 (incomplete utf-8 byte sequence from index 6); the file is not read, mend it or remove it
@@ -217,7 +217,7 @@ fn of_two_files_the_first_by_name_wins() {
     let mut watched = watched(&[("b.yaml", &manifest("a", 2)), ("a.yaml", &manifest("a", 1))]);
     let snapshot = watched.settle().unwrap();
     assert_eq!(pods(&snapshot), owned(&[("a", 1)]));
-    insta::assert_snapshot!(watched.told(&snapshot), @"pod default/a: it stands in DIR/a.yaml, document 1 already; what stands in DIR/b.yaml, document 1 is ignored, remove one of them");
+    insta::assert_snapshot!(watched.messages(&snapshot), @"pod default/a: it stands in DIR/a.yaml, document 1 already; what stands in DIR/b.yaml, document 1 is ignored, remove one of them");
     fs::remove_file(watched.dir.path().join("a.yaml")).unwrap();
     assert_eq!(pods(&watched.settle().unwrap()), owned(&[("a", 2)]));
 }
@@ -235,7 +235,7 @@ fn configuration_comes_from_files_and_is_gone_with_them() {
     fs::write(&node, "kind: Node\nmetadata: {name: edge-7}\n").unwrap();
     let mut folder = Folder::open(None, vec![config.clone(), node]).unwrap();
     let snapshot = folder.poll().unwrap();
-    assert_eq!(told(&snapshot), "");
+    assert_eq!(messages(&snapshot), "");
     assert_eq!(snapshot.node.unwrap().name, "edge-7");
     assert!(snapshot.config_maps[0].data["cpu-burst-config"].contains("auto"));
     fs::write(&config, text("none")).unwrap();
@@ -244,14 +244,17 @@ fn configuration_comes_from_files_and_is_gone_with_them() {
     fs::write(&config, "kind: ConfigMap\nmetadata: {name: ack-slo-config}\ndata: {cpu-burst-config: {}}\n").unwrap();
     let snapshot = folder.poll().unwrap();
     assert!(snapshot.config_maps[0].data["cpu-burst-config"].contains("none"));
-    insta::assert_snapshot!(told_in(&snapshot, dir.path()), @r"
+    insta::assert_snapshot!(messages_in(&snapshot, dir.path()), @r"
     ConfigMap ack-slo-config: data.cpu-burst-config: invalid type: map, expected a string; the ConfigMap is not read, put the value in quotes, or write it as a block (`|`) (in DIR/config.yaml, document 1)
     ConfigMap ack-slo-config: its manifest cannot be read any more and its last good one counts on; mend DIR/config.yaml
     ");
     fs::remove_file(&config).unwrap();
     let snapshot = folder.poll().unwrap();
     assert_eq!(
-        (snapshot.config_maps, told_in(&Snapshot { problems: snapshot.problems, ..Snapshot::default() }, dir.path())),
+        (
+            snapshot.config_maps,
+            messages_in(&Snapshot { problems: snapshot.problems, ..Snapshot::default() }, dir.path())
+        ),
         (vec![], String::new())
     );
 }
@@ -276,6 +279,6 @@ fn a_file_without_permission_keeps_its_last_good_objects() {
     assert_eq!(snapshot.is_some(), is_refused);
     if let Some(snapshot) = snapshot {
         assert_eq!(pods(&snapshot), owned(&[("a", 1)]));
-        assert!(watched.told(&snapshot).starts_with("DIR/a.yaml: "), "{}", watched.told(&snapshot));
+        assert!(watched.messages(&snapshot).starts_with("DIR/a.yaml: "), "{}", watched.messages(&snapshot));
     }
 }

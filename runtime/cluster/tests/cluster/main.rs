@@ -21,14 +21,14 @@ fn texts(problems: &[Problem]) -> Vec<String> {
     problems.iter().map(ToString::to_string).collect()
 }
 
-fn told(objects: &Objects) -> String {
+fn messages(objects: &Objects) -> String {
     texts(&objects.problems).join("\n")
 }
 
 /// The one pod of a text in which there is nothing to complain about.
 fn pod(text: &str) -> Pod {
     let objects = read(text);
-    assert_eq!(told(&objects), "", "{text}");
+    assert_eq!(messages(&objects), "", "{text}");
     assert_eq!(objects.pods.len(), 1, "{text}");
     objects.pods.into_iter().next().unwrap()
 }

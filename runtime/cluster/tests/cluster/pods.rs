@@ -9,7 +9,7 @@ fn metadata(metadata: &str) -> String {
 }
 
 #[test]
-fn identity_is_what_the_manifest_says() {
+fn identity_comes_from_the_manifest() {
     let text = metadata("{name: web, namespace: shop, uid: uid1, labels: {a: b}, annotations: {c: d}}");
     let pod = pod(&text);
     assert_eq!((pod.key().as_str(), pod.uid.as_str()), ("shop/web", "uid1"));
@@ -28,12 +28,30 @@ fn what_is_missing_is_made() {
 
 #[test]
 fn a_static_pods_uid_is_that_of_its_manifest() {
+    let owner = "ownerReferences: [{apiVersion: v1, kind: Node, name: n1, uid: node-1}]";
+    let uid = |annotations: &str| {
+        pod(&metadata(&format!("{{name: etcd, uid: uid1, {owner}, annotations: {{{annotations}}}}}"))).uid
+    };
+    let source = "kubernetes.io/config.source: file";
     let mirror = "kubernetes.io/config.mirror: 2f5c1a, kubernetes.io/config.hash: 3a6b";
-    assert_eq!(pod(&metadata(&format!("{{name: etcd, uid: uid1, annotations: {{{mirror}}}}}"))).uid, "3a6b");
-    let alone = "kubernetes.io/config.mirror: 2f5c1a";
-    assert_eq!(pod(&metadata(&format!("{{name: etcd, uid: uid1, annotations: {{{alone}}}}}"))).uid, "2f5c1a");
-    let no_mirror = "kubernetes.io/config.hash: 3a6b, kubernetes.io/config.source: file";
-    assert_eq!(pod(&metadata(&format!("{{name: etcd, uid: uid1, annotations: {{{no_mirror}}}}}"))).uid, "uid1");
+    assert_eq!(uid(&format!("{mirror}, {source}")), "3a6b");
+    assert_eq!(uid(&format!("kubernetes.io/config.mirror: 2f5c1a, {source}")), "2f5c1a");
+    assert_eq!(uid(&format!("kubernetes.io/config.hash: 3a6b, {source}")), "uid1");
+}
+
+#[test]
+fn a_mirror_that_the_kubelet_did_not_make_keeps_its_own_uid() {
+    let objects = read(&metadata(
+        "{name: mallory, uid: uid1, annotations: {kubernetes.io/config.mirror: 3a6b, kubernetes.io/config.source: file}}",
+    ));
+    assert_eq!(objects.pods[0].uid, "uid1");
+    let text = messages(&objects);
+    assert!(
+        text.contains(
+            "pod default/mallory: annotation kubernetes.io/config.mirror: the kubelet did not make this mirror"
+        ),
+        "{text}"
+    );
 }
 
 #[test]
@@ -55,8 +73,8 @@ fn a_name_that_cannot_be_one_refuses_the_pod() {
     ] {
         let objects = read(&text);
         assert_eq!(objects.pods, [], "{text}");
-        assert!(told(&objects).contains(&format!(": {field}")), "{}", told(&objects));
-        assert!(told(&objects).contains("web.yaml, document 1"), "{}", told(&objects));
+        assert!(messages(&objects).contains(&format!(": {field}")), "{}", messages(&objects));
+        assert!(messages(&objects).contains("web.yaml, document 1"), "{}", messages(&objects));
     }
 }
 
@@ -82,14 +100,14 @@ fn a_field_of_the_wrong_type_is_named_and_refuses_the_pod_alone() {
     ] {
         let objects = read(&format!("{bad}{other}"));
         assert_eq!(objects.pods.iter().map(Pod::key).collect::<Vec<_>>(), ["default/other"], "{bad}");
-        assert!(told(&objects).contains(&format!(": {field}")), "{}", told(&objects));
-        assert!(told(&objects).contains("web.yaml, document 1"), "{}", told(&objects));
+        assert!(messages(&objects).contains(&format!(": {field}")), "{}", messages(&objects));
+        assert!(messages(&objects).contains("web.yaml, document 1"), "{}", messages(&objects));
     }
-    insta::assert_snapshot!(told(&read(&metadata("{name: web, annotations: {a: {policy: auto}}}"))), @"pod default/web: metadata.annotations.a: invalid type: map, expected a string; the Pod is not read, put the value in quotes, or write it as a block (`|`) (in web.yaml, document 1)");
+    insta::assert_snapshot!(messages(&read(&metadata("{name: web, annotations: {a: {policy: auto}}}"))), @"pod default/web: metadata.annotations.a: invalid type: map, expected a string; the Pod is not read, put the value in quotes, or write it as a block (`|`) (in web.yaml, document 1)");
 }
 
 #[test]
-fn unknown_fields_are_told_and_the_pod_is_read() {
+fn unknown_fields_are_reported_and_the_pod_is_read() {
     let text = "
 kind: Pod
 metadata: {name: web, lables: {a: b}}
@@ -103,7 +121,7 @@ stats: {}
 ";
     let objects = read(text);
     assert_eq!(objects.pods.len(), 1);
-    insta::assert_snapshot!(told(&objects), @r"
+    insta::assert_snapshot!(messages(&objects), @r"
     pod default/web: metadata.lables: Kubernetes 1.33 has no such field; it is ignored and the rest counts, check its spelling (in web.yaml, document 1)
     pod default/web: spec.containers[0].resource: Kubernetes 1.33 has no such field; it is ignored and the rest counts, check its spelling (in web.yaml, document 1)
     pod default/web: spec.containers[0].resources.limit: Kubernetes 1.33 has no such field; it is ignored and the rest counts, check its spelling (in web.yaml, document 1)
@@ -155,7 +173,7 @@ fn without_a_status_what_stays_runs_under_its_name() {
 }
 
 #[test]
-fn with_a_status_it_says_all() {
+fn a_status_completes_the_pod() {
     let runtime = |id: &str| ContainerCgroup::Runtime(format!("containerd://{id}"));
     let status = "status:
   phase: Running
@@ -204,14 +222,15 @@ fn an_id_that_is_none_is_told() {
         let objects = read(&with_spec("{containers: [{name: a}]}", &status));
         assert_eq!(objects.pods[0].containers[0].cgroup, ContainerCgroup::Unknown, "{id}");
         assert!(
-            told(&objects).starts_with("pod shop/web: status.containerStatuses[0].containerID: it is not of the form"),
+            messages(&objects)
+                .starts_with("pod shop/web: status.containerStatuses[0].containerID: it is not of the form"),
             "{id}"
         );
     }
 }
 
 #[test]
-fn the_class_comes_from_its_places_in_order_and_a_wrong_word_is_told() {
+fn the_class_comes_from_its_places_in_order_and_a_wrong_word_is_reported() {
     for (metadata_rest, class) in [
         ("labels: {koordinator.sh/qosClass: LSE}", Some(QosClass::Lse)),
         ("labels: {alibabacloud.com/qosClass: LSR}", Some(QosClass::Lsr)),
@@ -226,7 +245,7 @@ fn the_class_comes_from_its_places_in_order_and_a_wrong_word_is_told() {
     }
     let objects = read(&metadata("{name: web, labels: {koordinator.sh/qosClass: be, alibabacloud.com/qosClass: BE}}"));
     assert_eq!(objects.pods[0].declared_qos(), None);
-    insta::assert_snapshot!(told(&objects), @r#"pod default/web: label koordinator.sh/qosClass: "be" is no QoS class; the pod counts as having none, write one of LSE, LSR, LS, BE, SYSTEM (in web.yaml, document 1)"#);
+    insta::assert_snapshot!(messages(&objects), @r#"pod default/web: label koordinator.sh/qosClass: "be" is no QoS class; the pod counts as having none, write one of LSE, LSR, LS, BE, SYSTEM (in web.yaml, document 1)"#);
 }
 
 #[test]
@@ -238,17 +257,17 @@ fn priority_and_kubernetes_qos_are_read() {
     assert_eq!(with("{containers: [{name: a}]}", "status: {qosClass: ''}").kube_qos, KubeQos::BestEffort);
     let objects = read(&with_spec("{containers: [{name: a}]}", "status: {qosClass: guaranteed}"));
     assert_eq!(objects.pods[0].kube_qos, KubeQos::BestEffort);
-    insta::assert_snapshot!(told(&objects), @"pod shop/web: status.qosClass: it is none of Guaranteed, Burstable, BestEffort; it is computed from the specification instead (in web.yaml, document 1)");
+    insta::assert_snapshot!(messages(&objects), @"pod shop/web: status.qosClass: it is none of Guaranteed, Burstable, BestEffort; it is computed from the specification instead (in web.yaml, document 1)");
 }
 
 #[test]
-fn containers_of_one_name_and_no_containers_are_told() {
+fn containers_of_one_name_and_no_containers_are_reported() {
     let objects = read(&with_spec("{initContainers: [{name: a}], containers: [{name: a}, {name: b}]}", ""));
     assert_eq!(objects.pods[0].containers.len(), 2);
-    insta::assert_snapshot!(told(&objects), @"pod shop/web: spec.containers[0].name: another container is called `a` already; this one is ignored, rename it (in web.yaml, document 1)");
+    insta::assert_snapshot!(messages(&objects), @"pod shop/web: spec.containers[0].name: another container is called `a` already; this one is ignored, rename it (in web.yaml, document 1)");
     let objects = read("kind: Pod\nmetadata: {name: web}\n");
     assert_eq!((objects.pods.len(), objects.pods[0].containers.len()), (1, 0));
-    insta::assert_snapshot!(told(&objects), @"pod default/web: spec.containers: there are none, and Kubernetes wants at least one; nothing but the pod itself counts (in web.yaml, document 1)");
+    insta::assert_snapshot!(messages(&objects), @"pod default/web: spec.containers: there are none, and Kubernetes wants at least one; nothing but the pod itself counts (in web.yaml, document 1)");
 }
 
 #[test]

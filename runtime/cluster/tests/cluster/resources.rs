@@ -33,7 +33,7 @@ fn amounts_are_rounded_up() {
 }
 
 #[test]
-fn a_request_that_is_not_said_is_the_limit() {
+fn a_missing_request_equals_the_limit() {
     let one = container("{limits: {cpu: 2, memory: 1Gi, example.com/gpu: 3}}");
     assert_eq!((one.cpu_request, one.memory_request), (Some(MilliCpu(2000)), Some(Bytes(1 << 30))));
     let gpu = ExtendedResource { name: "example.com/gpu".into(), request: Some(3), limit: Some(3) };
@@ -75,7 +75,7 @@ fn an_amount_that_is_none_is_told_and_not_set() {
     );
     assert_eq!(a.extended_resources, []);
     assert_eq!(b.memory_limit, Some(Bytes(1 << 30)));
-    insta::assert_snapshot!(told(&objects), @r"
+    insta::assert_snapshot!(messages(&objects), @r"
     pod shop/web: spec.containers[0].resources.requests.cpu: `-1` is not a quantity: it is negative; it counts as not set, write e.g. `500m` or `2` (in web.yaml, document 1)
     pod shop/web: spec.containers[0].resources.requests.memory: `lots` is not a quantity: it does not begin with a number; it counts as not set, write e.g. `512Mi` or `2Gi` (in web.yaml, document 1)
     pod shop/web: spec.containers[0].resources.limits.memory: `10GB` is not a quantity: `GB` is none of the suffixes n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei, and no exponent; it counts as not set, write e.g. `512Mi` or `2Gi` (in web.yaml, document 1)

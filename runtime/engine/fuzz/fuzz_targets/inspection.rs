@@ -1,4 +1,4 @@
 //! A module's binary, before it is compiled.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qosm_engine::oracle::inspection(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qosm_engine::fuzz_checks::inspection(bytes));

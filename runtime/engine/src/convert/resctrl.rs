@@ -43,7 +43,7 @@ pub(crate) fn name(text: &str) -> Result<ClassName, Rule> {
     text.parse().map_err(|error: NotAClassName| Rule::ClassName { why: printable(error.to_string()) })
 }
 
-/// What a class may use. Of a domain that is said twice the last counts.
+/// The shares of a class. Of a domain that is listed twice the last counts.
 pub(crate) fn shares(
     class: &ClassName,
     all: &resctrl_allocation::Share,
@@ -53,12 +53,12 @@ pub(crate) fn shares(
     Ok(Shares { all: share(class, None, all)?, domains: domains.collect::<Result<_, Rule>>()? })
 }
 
-fn share(class: &ClassName, domain: Option<u32>, said: &resctrl_allocation::Share) -> Result<Share, Rule> {
-    let cache = said.cache.map(|cache| match cache {
+fn share(class: &ClassName, domain: Option<u32>, raw: &resctrl_allocation::Share) -> Result<Share, Rule> {
+    let cache = raw.cache.map(|cache| match cache {
         resctrl_allocation::CacheShare::Percent((start, end)) => CacheShare::Percent { start, end },
         resctrl_allocation::CacheShare::Mask(mask) => CacheShare::Mask(mask),
     });
-    let bandwidth = said.bandwidth.map(|bandwidth| match bandwidth {
+    let bandwidth = raw.bandwidth.map(|bandwidth| match bandwidth {
         resctrl_allocation::BandwidthShare::Percent(percent) => BandwidthShare::Percent(percent),
         resctrl_allocation::BandwidthShare::Megabytes(most) => BandwidthShare::Megabytes(most),
     });

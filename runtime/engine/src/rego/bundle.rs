@@ -62,17 +62,18 @@ impl Bundle {
             let manifest = files.manifest.ok_or(BundleError::Missing { file: ".manifest" })?;
             Ok((wasm, data(files.data.as_deref())?, Metadata::find(&manifest)?))
         };
-        let (wasm, data, said) = parts().map_err(|source| EngineError::Bundle { module: digest, source })?;
-        Ok(Self { digest, size: bytes.len(), wasm, data, metadata: Metadata::read(digest, said)? })
+        let (wasm, data, annotation) = parts().map_err(|source| EngineError::Bundle { module: digest, source })?;
+        Ok(Self { digest, size: bytes.len(), wasm, data, metadata: Metadata::read(digest, annotation)? })
     }
 
-    /// What can be said of it without running it: what METADATA declare stands for imports.
+    /// Inspects it without running it: the interfaces in METADATA count as imports.
     pub(crate) fn inspection(&self) -> Inspection {
         Inspection {
             digest: self.digest,
             size: self.size,
             form: Form::Rego,
             imports: self.metadata.grants.iter().copied().collect(),
+            reach: self.metadata.reach.clone(),
             unknown_imports: self.metadata.unknown_grants.iter().map(|(_, name)| name.clone()).collect(),
             exports_lifecycle: true,
             contract_version: None,
@@ -123,7 +124,7 @@ impl Files {
     }
 }
 
-/// The data document, `{}` where there is none.
+/// The data document, `{}` by default.
 fn data(bytes: Option<&[u8]>) -> Result<Value, BundleError> {
     let refuse = |why: String| BundleError::Document { file: "data.json", why };
     let text = bytes.map_or(Ok("{}"), std::str::from_utf8).map_err(|error| refuse(error.to_string()))?;

@@ -1,11 +1,13 @@
-//! From a full declaration to what changes: what was declared before and is not any more is given up, and what stays is not
-//! said again.
+//! From a full declaration to differences: settings that are no longer declared are released, and unchanged ones are
+//! not repeated.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
+use qosm_model::eviction::Eviction;
 use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::node_resource::{Offer, ResourceName};
 use qosm_model::numa::{Migration, NumaId};
 use qosm_model::pod::{ContainerId, PodId};
 use qosm_model::resctrl::{ClassName, Shares};
@@ -14,7 +16,10 @@ use qosm_model::setting::EventKind;
 use super::error::SettingFlaw;
 use super::settings::Declared;
 use crate::error::Rule;
-use crate::staging::{LogLevel, Stage};
+use crate::staging::{LogLevel, Transaction};
+
+/// After how many seconds without a word of the agent resources no longer hold, unless a policy says otherwise.
+const DEFAULT_STALE_SECONDS: u32 = 900;
 
 /// What the last evaluation declared that took effect.
 #[derive(Clone, Default)]
@@ -23,14 +28,16 @@ pub(super) struct Declaration {
     migrations: HashMap<ContainerId, (Vec<u32>, Vec<u32>, u64)>,
     classes: BTreeMap<ClassName, (Shares, Arc<str>)>,
     members: BTreeMap<Target, (ClassName, Arc<str>)>,
+    resources: BTreeMap<ResourceName, (Offer, Arc<str>)>,
+    stale_after: Option<u32>,
+    evictions: BTreeMap<PodId, Eviction>,
     events: HashSet<(PodId, bool, String)>,
     rejections: HashSet<(PodId, String, String)>,
     lines: HashSet<(LogLevel, String)>,
 }
 
 impl Declaration {
-    /// The pod's rejections are said again, should they still hold: whoever heard of them has forgotten them with the pod's
-    /// former self.
+    /// Reports the pod's rejections again, should they still apply: they were dropped with the former pod.
     pub(super) fn pod_changed(&mut self, pod: PodId) {
         self.rejections.retain(|(rejected, ..)| *rejected != pod);
     }
@@ -39,40 +46,53 @@ impl Declaration {
     ///
     /// # Errors
     ///
-    /// [`Rule::Setting`] with the object that breaks a rule. The stage is to be discarded then, and this one stays.
-    pub(super) fn stage(&self, declared: Vec<Declared>, stage: &mut Stage) -> Result<Self, Rule> {
+    /// [`Rule::Setting`] with the object that breaks a rule. The caller then discards the transaction and keeps this declaration.
+    pub(super) fn stage(&self, declared: Vec<Declared>, transaction: &mut Transaction) -> Result<Self, Rule> {
         let mut next = Self::default();
-        let mut places = Places::default();
+        let mut first_indices = FirstIndices::default();
         let is_class = |one: &Declared| matches!(one, Declared::Class { .. });
         let wanted: HashSet<_> = declared
             .iter()
             .filter_map(|one| if let Declared::Class { class, .. } = one { Some(class.clone()) } else { None })
             .collect();
-        // Classes that go first and those that come next, so that there are at no time more than an instance may have; then whoever
-        // is in one, wherever in the document it stands.
+        // Classes are removed before new ones are defined, so that the limit of an instance holds at any time; then
+        // members are assigned, wherever in the document they stand.
         for class in self.classes.keys().filter(|class| !wanted.contains(*class)) {
-            stage.undefine_class(class)?;
+            transaction.undefine_class(class)?;
+        }
+        let published: HashSet<_> = declared
+            .iter()
+            .filter_map(|one| if let Declared::Publish { name, .. } = one { Some(name.clone()) } else { None })
+            .collect();
+        for name in self.resources.keys().filter(|name| !published.contains(*name)) {
+            transaction.withdraw(name.clone())?;
         }
         let (classes, others): (Vec<_>, Vec<_>) = declared.into_iter().enumerate().partition(|(_, one)| is_class(one));
         for (index, one) in classes.into_iter().chain(others) {
             let about = one.about();
-            self.stage_one(index, one, stage, &mut next, &mut places).map_err(|flaw| Rule::Setting {
+            self.stage_one(index, one, transaction, &mut next, &mut first_indices).map_err(|flaw| Rule::Setting {
                 index,
                 about,
                 flaw: Box::new(flaw),
             })?;
         }
         for &target in self.members.keys().filter(|member| !next.members.contains_key(member)) {
-            stage.release_class(target)?;
+            transaction.release_class(target)?;
         }
         for &(target, knob) in self.holds.keys().filter(|held| !next.holds.contains_key(held)) {
-            stage.release(target, knob)?;
+            transaction.release(target, knob)?;
+        }
+        if next.stale_after.is_none() && self.stale_after.is_some() {
+            transaction.stale_after(DEFAULT_STALE_SECONDS)?;
+        }
+        for &pod in self.evictions.keys().filter(|pod| !next.evictions.contains_key(pod)) {
+            transaction.withdraw_eviction(pod)?;
         }
         let over = self.migrations.keys().copied().filter(|container| !next.migrations.contains_key(container));
         for container in over {
             // One that went has ended its migration with it.
-            if stage.require(Target::Container(container)).is_ok() {
-                stage.stop_migration(container)?;
+            if transaction.require(Target::Container(container)).is_ok() {
+                transaction.stop_migration(container)?;
             }
         }
         Ok(next)
@@ -82,94 +102,128 @@ impl Declaration {
         &self,
         index: usize,
         one: Declared,
-        stage: &mut Stage,
+        transaction: &mut Transaction,
         next: &mut Self,
-        places: &mut Places,
+        first_indices: &mut FirstIndices,
     ) -> Result<(), SettingFlaw> {
         match one {
             Declared::Hold { target, knob, value, reason } => {
-                stage.require(target)?;
+                transaction.require(target)?;
                 if let Some((earlier, _)) = next.holds.get(&(target, knob)) {
-                    let other = places.holds.get(&(target, knob)).copied().unwrap_or_default();
+                    let other = first_indices.holds.get(&(target, knob)).copied().unwrap_or_default();
                     return same_or(earlier, &value, other);
                 }
-                places.holds.insert((target, knob), index);
-                let reason = stage.reason(reason)?;
-                // Held by the stage's own account too: a pod or container that went has taken its leases with it.
-                let stands =
-                    stage.holds(target, knob) && self.holds.get(&(target, knob)) == Some(&(value, reason.clone()));
+                first_indices.holds.insert((target, knob), index);
+                let reason = transaction.reason(reason)?;
+                // The transaction must hold it too: leases end with their pod or container.
+                let stands = transaction.holds(target, knob)
+                    && self.holds.get(&(target, knob)) == Some(&(value, reason.clone()));
                 if !stands {
-                    stage.hold(target, knob, value, &reason)?;
+                    transaction.acquire(target, knob, value, &reason)?;
                 }
                 next.holds.insert((target, knob), (value, reason));
             }
             Declared::Migrate { container, from, to, token, reason } => {
-                stage.require(Target::Container(container))?;
-                if let Some(other) = places.migrations.insert(container, index) {
+                transaction.require(Target::Container(container))?;
+                if let Some(other) = first_indices.migrations.insert(container, index) {
                     return Err(SettingFlaw::Second { other });
                 }
                 let wanted = (from, to, token);
                 if self.migrations.get(&container) != Some(&wanted) {
                     let nodes = |nodes: &[u32]| nodes.iter().copied().map(NumaId).collect();
                     let (from, to) = (nodes(&wanted.0), nodes(&wanted.1));
-                    let reason = stage.reason(reason)?;
-                    stage.migrate(Migration { container, from, to, token, reason })?;
+                    let reason = transaction.reason(reason)?;
+                    transaction.migrate(Migration { container, from, to, token, reason })?;
                 }
                 next.migrations.insert(container, wanted);
             }
             Declared::Class { class, shares, reason } => {
                 if let Some((earlier, _)) = next.classes.get(&class) {
-                    let other = places.classes.get(&class).copied().unwrap_or_default();
+                    let other = first_indices.classes.get(&class).copied().unwrap_or_default();
                     return same_or(&Shown(earlier), &Shown(&shares), other);
                 }
-                places.classes.insert(class.clone(), index);
-                let wanted = (shares, stage.reason(reason)?);
-                if !stage.defines(&class) || self.classes.get(&class) != Some(&wanted) {
-                    stage.define_class(class.clone(), wanted.0.clone(), Arc::clone(&wanted.1))?;
+                first_indices.classes.insert(class.clone(), index);
+                let wanted = (shares, transaction.reason(reason)?);
+                if !transaction.defines(&class) || self.classes.get(&class) != Some(&wanted) {
+                    transaction.define_class(class.clone(), wanted.0.clone(), Arc::clone(&wanted.1))?;
                 }
                 next.classes.insert(class, wanted);
             }
             Declared::Assign { target, class, reason } => {
-                stage.require(target)?;
+                transaction.require(target)?;
                 if !next.classes.contains_key(&class) {
                     return Err(SettingFlaw::NoClass { class: class.to_string() });
                 }
                 if let Some((earlier, _)) = next.members.get(&target) {
-                    let other = places.members.get(&target).copied().unwrap_or_default();
+                    let other = first_indices.members.get(&target).copied().unwrap_or_default();
                     return same_or(earlier, &class, other);
                 }
-                places.members.insert(target, index);
-                let wanted = (class, stage.reason(reason)?);
-                // By the stage's own account too: whoever went has left its class.
-                let stands = stage.class_of(target) == Some(&wanted.0) && self.members.get(&target) == Some(&wanted);
+                first_indices.members.insert(target, index);
+                let wanted = (class, transaction.reason(reason)?);
+                // The transaction must have it too: a pod or container that is gone is in no class.
+                let stands =
+                    transaction.class_of(target) == Some(&wanted.0) && self.members.get(&target) == Some(&wanted);
                 if !stands {
-                    stage.assign_class(target, wanted.0.clone(), Arc::clone(&wanted.1))?;
+                    transaction.assign_class(target, wanted.0.clone(), Arc::clone(&wanted.1))?;
                 }
                 next.members.insert(target, wanted);
             }
+            Declared::Publish { name, offer, reason } => {
+                if next.resources.contains_key(&name) {
+                    let other = first_indices.resources.get(&name).copied().unwrap_or_default();
+                    return Err(SettingFlaw::Second { other });
+                }
+                first_indices.resources.insert(name.clone(), index);
+                let wanted = (offer, transaction.reason(reason)?);
+                if !transaction.publishes(&name) || self.resources.get(&name) != Some(&wanted) {
+                    transaction.publish(name.clone(), wanted.0.clone(), Arc::clone(&wanted.1))?;
+                }
+                next.resources.insert(name, wanted);
+            }
+            Declared::StaleAfter(seconds) => {
+                if let Some(other) = first_indices.stale_after.replace(index) {
+                    return Err(SettingFlaw::Second { other });
+                }
+                if self.stale_after != Some(seconds) {
+                    transaction.stale_after(seconds)?;
+                }
+                next.stale_after = Some(seconds);
+            }
+            Declared::Evict(wanted) => {
+                transaction.require(Target::Pod(wanted.pod))?;
+                if let Some(other) = first_indices.evictions.insert(wanted.pod, index) {
+                    return Err(SettingFlaw::Second { other });
+                }
+                // What a message tells of changes while the request stands: it is made once, and again when it cannot wait.
+                let stands = self.evictions.get(&wanted.pod).is_some_and(|known| known.urgency >= wanted.urgency);
+                if !stands {
+                    transaction.evict(wanted.clone())?;
+                }
+                next.evictions.insert(wanted.pod, wanted);
+            }
             Declared::Event { pod, kind, reason, message } => {
-                stage.require(Target::Pod(pod))?;
+                transaction.require(Target::Pod(pod))?;
                 let event = (pod, kind == EventKind::Warning, reason);
                 if !self.events.contains(&event) && !next.events.contains(&event) {
-                    stage.event(pod, kind, event.2.clone(), message)?;
+                    transaction.event(pod, kind, event.2.clone(), message)?;
                 }
                 next.events.insert(event);
             }
             Declared::Reject { pod, field, message } => {
-                stage.require(Target::Pod(pod))?;
+                transaction.require(Target::Pod(pod))?;
                 let rejection = (pod, field, message);
                 if !self.rejections.contains(&rejection) {
-                    stage.reject(pod, rejection.1.clone(), rejection.2.clone())?;
+                    transaction.reject(pod, rejection.1.clone(), rejection.2.clone())?;
                 }
                 next.rejections.insert(rejection);
             }
-            Declared::Log { level, line } => self.log(level, line, stage, next),
+            Declared::Log { level, line } => self.log(level, line, transaction, next),
             Declared::State(text) => {
-                if let Some(other) = places.state.replace(index) {
+                if let Some(other) = first_indices.state.replace(index) {
                     return Err(SettingFlaw::Second { other });
                 }
-                if stage.state() != text.as_bytes() {
-                    stage.save(text.into_bytes()).map_err(SettingFlaw::State)?;
+                if transaction.state() != text.as_bytes() {
+                    transaction.save(text.into_bytes()).map_err(SettingFlaw::State)?;
                 }
             }
         }
@@ -177,26 +231,29 @@ impl Declaration {
     }
 
     /// Takes a line of the log that no setting asks for.
-    pub(super) fn log(&self, level: LogLevel, line: String, stage: &mut Stage, next: &mut Self) {
+    pub(super) fn log(&self, level: LogLevel, line: String, transaction: &mut Transaction, next: &mut Self) {
         let line = (level, line);
         if !self.lines.contains(&line) && !next.lines.contains(&line) {
-            stage.log(level, line.1.clone());
+            transaction.log(level, line.1.clone());
         }
         next.lines.insert(line);
     }
 }
 
-/// Where in the document something stands that may stand there once.
+/// First index in the document of each setting that may occur once.
 #[derive(Default)]
-struct Places {
+struct FirstIndices {
     holds: HashMap<(Target, Knob), usize>,
     migrations: HashMap<ContainerId, usize>,
     classes: HashMap<ClassName, usize>,
     members: HashMap<Target, usize>,
+    resources: HashMap<ResourceName, usize>,
+    stale_after: Option<usize>,
+    evictions: HashMap<PodId, usize>,
     state: Option<usize>,
 }
 
-/// Two reasons for one value are no contradiction: the first counts.
+/// Two reasons for one value do not contradict: the first counts.
 fn same_or<T: PartialEq + fmt::Display>(one: &T, two: &T, other: usize) -> Result<(), SettingFlaw> {
     let contradiction = || SettingFlaw::Contradiction { other, one: one.to_string(), two: two.to_string() };
     if one == two { Ok(()) } else { Err(contradiction()) }
@@ -232,7 +289,7 @@ mod tests {
     const POD: Target = Target::Pod(PodId(1));
     const CONTAINER: Target = Target::Container(ContainerId(7));
 
-    /// Classes with their shares, and who is in which.
+    /// Classes with their shares and members.
     #[derive(Clone, Debug, Default, PartialEq)]
     struct Table {
         classes: BTreeMap<ClassName, Shares>,
@@ -316,19 +373,19 @@ mod tests {
         assert_eq!(tables.len(), 1 + 4 * 4 + 4 * 9);
         for first in &tables {
             for second in &tables {
-                let mut stage = Stage::new(Limits::default(), Vec::new());
-                stage.give(PodId(1), vec![ContainerId(7)]);
+                let mut transaction = Transaction::new(Limits::default(), Vec::new().into());
+                transaction.add_pod(PodId(1), vec![ContainerId(7)]);
                 let mut declaration = Declaration::default();
                 let mut table = Table::default();
                 for wanted in [first, second] {
-                    stage.begin();
-                    declaration = declaration.stage(wanted.document(), &mut stage).unwrap();
-                    stage.commit().settings.into_iter().for_each(|setting| table.apply(setting));
+                    transaction.begin();
+                    declaration = declaration.stage(wanted.document(), &mut transaction).unwrap();
+                    transaction.commit().settings.into_iter().for_each(|setting| table.apply(setting));
                     assert_eq!(&table, wanted, "{first:?} to {second:?}");
                 }
-                stage.begin();
-                declaration.stage(second.document(), &mut stage).unwrap();
-                assert_eq!(stage.commit().settings, [], "{second:?} stays");
+                transaction.begin();
+                declaration.stage(second.document(), &mut transaction).unwrap();
+                assert_eq!(transaction.commit().settings, [], "{second:?} stays");
             }
         }
     }

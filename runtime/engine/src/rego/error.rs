@@ -50,7 +50,7 @@ pub enum BundleError {
         /// What is wrong.
         why: String,
     },
-    /// It was built for something else.
+    /// It was built for another target.
     #[error(
         "it has no entrypoint `{ENTRYPOINT}`{}; write `entrypoint: true` into the METADATA of the rule `settings` of package \
          `qosm`, or build it with `opa build -t wasm -e {ENTRYPOINT}`",
@@ -60,13 +60,13 @@ pub enum BundleError {
         /// The entrypoints that it has.
         found: Vec<String>,
     },
-    /// It does not say who it is.
+    /// It has no METADATA.
     #[error(
         "the METADATA of the entrypoint `{ENTRYPOINT}` have no `custom.qosm` with the policy's name, version and grants; those of a \
          package are not in a bundle"
     )]
     NoMetadata,
-    /// Its module wants what is not OPA's.
+    /// Its module imports functions that are not OPA's.
     #[error("its module imports {}, which is not part of OPA's ABI; build it with `opa build -t wasm`", Listed(names))]
     ForeignImports {
         /// The imports' names.
@@ -140,13 +140,13 @@ pub enum SettingFlaw {
         /// Its type.
         found: &'static str,
     },
-    /// No field says what it is for.
+    /// No field names its target or kind.
     #[error("it has none of the fields {}, which say what it is for", Listed(kinds))]
     NoKind {
         /// The fields.
         kinds: &'static [&'static str],
     },
-    /// More than one field says what it is for.
+    /// Several fields name its target or kind.
     #[error("it has both `{one}` and `{other}`; make two objects of it")]
     TwoKinds {
         /// One of them.
@@ -154,13 +154,13 @@ pub enum SettingFlaw {
         /// Another.
         other: &'static str,
     },
-    /// Nobody is named, or several are.
+    /// No target is named, or several are.
     #[error("it names {}; a setting is for one `container`, `pod` or `tier`", if *several { "several targets" } else { "no target" })]
     Target {
         /// Whether there are several.
         several: bool,
     },
-    /// Nobody is named who can be in a class, or two are.
+    /// No target that can be in a class is named, or two are.
     #[error("it names {}; a class is given to one `container` or `pod`", if *several { "several targets" } else { "no target" })]
     Member {
         /// Whether there are several.
@@ -188,7 +188,7 @@ pub enum SettingFlaw {
         /// What is wrong, and what to give.
         why: NotAShare,
     },
-    /// Something inside of one of its fields.
+    /// An error inside of one of its fields.
     #[error("{place}: {flaw}")]
     Within {
         /// The field, and its key where it has several.
@@ -210,7 +210,7 @@ pub enum SettingFlaw {
         /// Those that there are.
         known: &'static [&'static str],
     },
-    /// A value of the wrong type, or a word that is none of those that can stand there.
+    /// A value of the wrong type, or an unknown word.
     #[error("{field}: it is {found}, and should be {expected}")]
     Value {
         /// The field.
@@ -246,7 +246,7 @@ pub enum SettingFlaw {
         /// What was written.
         name: String,
     },
-    /// A knob of containers on something else.
+    /// A knob of containers on another level.
     #[error("only a container has this knob")]
     ContainersOnly,
     /// The grant that it takes is not declared.

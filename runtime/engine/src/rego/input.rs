@@ -1,11 +1,18 @@
 //! What a policy sees, as JSON: `docs/rego.md` and `sdk/rego/input.schema.json`. What is not known is left out, never `null`.
 
+mod cpu_topology;
+mod node_use;
+mod object;
+mod requests;
 mod resctrl;
 
 use std::collections::BTreeMap;
 
 use qosm_model::alarm::{Alarm, Trigger};
-use qosm_model::column::{BandwidthSample, CpuSample, MemorySample, NodeSample, PressureSample, Stall};
+use qosm_model::column::{
+    BandwidthSample, CpuCounters, CpuSample, Fields, MemoryCounters, MemorySample, NodeSample, PressureSample, Stall,
+};
+use qosm_model::cpu_topology::CpuTopology;
 use qosm_model::knob::Target;
 use qosm_model::numa::{MigrationSample, NumaColumn, NumaSample};
 use qosm_model::pod::{Container, ContainerId, ContainerKind, ContainerState, ExtendedResource, PodId, Tier};
@@ -14,6 +21,8 @@ use qosm_model::unit::Micros;
 use serde::ser::{Serialize, Serializer};
 use serde_json::error::Result;
 
+use self::cpu_topology::CpuTopologyRow;
+use self::node_use::NodeUseRow;
 use self::resctrl::ResctrlRow;
 use crate::convert::PodView;
 use crate::instance::Cause;
@@ -198,17 +207,33 @@ struct BandwidthRow {
     period_usec: u64,
 }
 
+impl BandwidthRow {
+    fn of(sample: &BandwidthSample) -> Self {
+        Self {
+            quota_usec: Quota(sample.quota),
+            baseline_quota_usec: Quota(sample.baseline_quota),
+            period_usec: sample.period.0,
+        }
+    }
+}
+
 struct Quotas<'a>(&'a [BandwidthSample], fn(Target) -> Option<u32>);
 
 impl Serialize for Quotas<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().filter_map(|sample| {
-            let row = BandwidthRow {
-                quota_usec: Quota(sample.quota),
-                baseline_quota_usec: Quota(sample.baseline_quota),
-                period_usec: sample.period.0,
-            };
-            Some((Id((self.1)(sample.target)?), row))
+        serializer.collect_map(
+            self.0.iter().filter_map(|sample| Some((Id((self.1)(sample.target)?), BandwidthRow::of(sample)))),
+        )
+    }
+}
+
+struct TierQuotas<'a>(&'a [BandwidthSample]);
+
+impl Serialize for TierQuotas<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().filter_map(|sample| match sample.target {
+            Target::Tier(tier) => Some((Word(tier), BandwidthRow::of(sample))),
+            Target::Pod(_) | Target::Container(_) => None,
         }))
     }
 }
@@ -217,13 +242,18 @@ impl Serialize for Quotas<'_> {
 struct Bandwidth<'a> {
     containers: Quotas<'a>,
     pods: Quotas<'a>,
+    tiers: TierQuotas<'a>,
 }
 
 /// The column of quotas.
 pub(super) fn bandwidth(samples: &[BandwidthSample]) -> Result<String> {
     let of_container = |target| if let Target::Container(ContainerId(id)) = target { Some(id) } else { None };
     let of_pod = |target| if let Target::Pod(PodId(id)) = target { Some(id) } else { None };
-    serde_json::to_string(&Bandwidth { containers: Quotas(samples, of_container), pods: Quotas(samples, of_pod) })
+    serde_json::to_string(&Bandwidth {
+        containers: Quotas(samples, of_container),
+        pods: Quotas(samples, of_pod),
+        tiers: TierQuotas(samples),
+    })
 }
 
 #[derive(serde::Serialize)]
@@ -299,6 +329,8 @@ pub(super) struct Evaluation<'a> {
     pub(super) config: &'a str,
     /// The text of a JSON object.
     pub(super) state: &'a str,
+    /// At the first evaluation: how long before the instance's start it was saved.
+    pub(super) state_age: Option<Micros>,
 }
 
 #[derive(serde::Serialize)]
@@ -312,27 +344,8 @@ struct NodeRow {
     cpu_usage_usec: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_available_bytes: Option<u64>,
-}
-
-#[derive(serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-struct CpuRow {
-    usage_usec: u64,
-    nr_periods: u64,
-    nr_throttled: u64,
-    throttled_usec: u64,
-}
-
-#[derive(serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-struct MemoryRow {
-    usage_bytes: u64,
-    anon_bytes: u64,
-    file_bytes: u64,
-    inactive_file_bytes: u64,
-    high_events: u64,
-    max_events: u64,
-    oom_kills: u64,
+    #[serde(flatten)]
+    used: NodeUseRow,
 }
 
 #[derive(serde::Serialize)]
@@ -369,7 +382,7 @@ struct NumaNodeRow<'a> {
 #[derive(serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 struct NumaContainerRow {
-    /// Of 64 bits: a number would be rounded by whoever keeps floats.
+    /// Text, since 64 bits do not fit a float.
     identity: Word<u64>,
     cpu_nodes: Vec<u32>,
     memory_nodes: Vec<u32>,
@@ -403,12 +416,16 @@ struct FailureRow<'a> {
 
 /// The text of an evaluation's own part of the input: all but pods and quotas, which last. Columns that the policy does not
 /// declare are left out.
-pub(super) fn evaluation(text: &mut String, declares: impl Fn(Interface) -> bool, said: &Evaluation<'_>) -> Result<()> {
-    let columns = said.columns;
+pub(super) fn evaluation(
+    text: &mut String,
+    declares: impl Fn(Interface) -> bool,
+    evaluation: &Evaluation<'_>,
+) -> Result<()> {
+    let columns = evaluation.columns;
     let tick = Tick {
-        window_usec: said.window.0,
-        elapsed_usec: said.elapsed.0,
-        cause: match said.cause {
+        window_usec: evaluation.window.0,
+        elapsed_usec: evaluation.elapsed.0,
+        cause: match evaluation.cause {
             Cause::Interval => "interval",
             Cause::PodsChanged => "podsChanged",
             Cause::ConfigChanged => "configChanged",
@@ -420,10 +437,13 @@ pub(super) fn evaluation(text: &mut String, declares: impl Fn(Interface) -> bool
     object.text.clear();
     object.text.push('{');
     object.add("tick", &tick)?;
-    object.splice("config", said.config);
-    object.splice("state", said.state);
-    if let Some(sample) = said.node.filter(|_| declares(Interface::Node)) {
-        object.add("node", &node(sample))?;
+    object.splice("config", evaluation.config);
+    object.splice("state", evaluation.state);
+    if let Some(age) = evaluation.state_age {
+        object.add("stateAgeUsec", &age.0)?;
+    }
+    if let Some(sample) = evaluation.node.filter(|_| declares(Interface::Node)) {
+        object.add("node", &node(sample, columns))?;
     }
     if declares(Interface::CpuStat) {
         object.add("cpu", &Column(columns.cpu.as_deref().unwrap_or_default(), cpu))?;
@@ -441,9 +461,30 @@ pub(super) fn evaluation(text: &mut String, declares: impl Fn(Interface) -> bool
     if declares(Interface::PageMigration) {
         object.add("migrations", &Column(columns.migrations.as_deref().unwrap_or_default(), migration))?;
     }
+    if declares(Interface::CpuTopology) {
+        let nothing = CpuTopology::default();
+        let topology = columns.cpu_topology.as_deref().unwrap_or(&nothing);
+        object.add("cpuTopology", &CpuTopologyRow::of(topology, columns.cpu_sets.as_deref().unwrap_or_default()))?;
+    }
     let nothing = ResctrlColumn::default();
-    if let Some(row) = ResctrlRow::of(columns.resctrl.as_deref().unwrap_or(&nothing), declares) {
+    if let Some(row) = ResctrlRow::of(columns.resctrl.as_deref().unwrap_or(&nothing), &declares) {
         object.add("resctrl", &row)?;
+    }
+    if let Some(node) = columns.node_object.as_deref().filter(|_| declares(Interface::NodeObject)) {
+        object.add("nodeObject", &self::object::node(node))?;
+    }
+    if declares(Interface::PodObject) {
+        object.add("podObjects", &self::object::PodObjects(columns.pod_objects.as_deref().unwrap_or_default()))?;
+    }
+    if declares(Interface::ClusterConfig) {
+        object.key("clusterConfig");
+        self::object::config(object.text, columns.cluster_config.as_deref())?;
+    }
+    if declares(Interface::NodeResource) {
+        object.add("resources", &requests::resources(columns.resources.as_deref().unwrap_or_default()))?;
+    }
+    if declares(Interface::Eviction) {
+        object.add("evictions", &requests::evictions(columns.evictions.as_deref().unwrap_or_default()))?;
     }
     object.text.push('}');
     Ok(())
@@ -476,7 +517,7 @@ impl Object<'_> {
     }
 }
 
-fn node(sample: &NodeSample) -> NodeRow {
+fn node(sample: &NodeSample, columns: &Columns) -> NodeRow {
     NodeRow {
         cpus: sample.cpus,
         memory_capacity_bytes: sample.memory_capacity.0,
@@ -484,30 +525,16 @@ fn node(sample: &NodeSample) -> NodeRow {
         page_size_bytes: sample.page_size.0,
         cpu_usage_usec: sample.cpu_usage.map(|micros| micros.0),
         memory_available_bytes: sample.memory_available.map(|bytes| bytes.0),
+        used: NodeUseRow::of(columns),
     }
 }
 
-fn cpu(sample: &CpuSample) -> (ContainerId, CpuRow) {
-    let row = CpuRow {
-        usage_usec: sample.delta.usage.0,
-        nr_periods: sample.delta.nr_periods,
-        nr_throttled: sample.delta.nr_throttled,
-        throttled_usec: sample.delta.throttled.0,
-    };
-    (sample.container, row)
+fn cpu(sample: &CpuSample) -> (ContainerId, Fields<CpuCounters>) {
+    (sample.container, Fields(sample.delta))
 }
 
-fn memory(sample: &MemorySample) -> (ContainerId, MemoryRow) {
-    let row = MemoryRow {
-        usage_bytes: sample.memory.usage.0,
-        anon_bytes: sample.memory.anon.0,
-        file_bytes: sample.memory.file.0,
-        inactive_file_bytes: sample.memory.inactive_file.0,
-        high_events: sample.memory.high_events,
-        max_events: sample.memory.max_events,
-        oom_kills: sample.memory.oom_kills,
-    };
-    (sample.container, row)
+fn memory(sample: &MemorySample) -> (ContainerId, Fields<MemoryCounters>) {
+    (sample.container, Fields(sample.memory))
 }
 
 fn pressure(sample: &PressureSample) -> (ContainerId, PressureRow) {

@@ -1,4 +1,4 @@
-//! A Rego policy at work.
+//! A Rego policy that runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use super::{DEPTH, Policy, is_shallow, settings};
 use crate::convert::PodView;
 use crate::engine::Engine;
 use crate::error::{Breach, CallError, Export, Rule};
-use crate::instance::{Cause, failure, give, refusal};
+use crate::instance::{Cause, failure, refusal, update_pods};
 use crate::interface::Interface;
 use crate::limits::Limits;
 use crate::link::Columns;
-use crate::staging::{LogLevel, LogLine, Stage, Staged};
+use crate::staging::{InheritedState, LogLevel, LogLine, Staged, Transaction};
 
-/// A machine with less than this is not worth being made anew.
+/// A machine with less memory than this is not restarted to free it.
 const SMALL: Bytes = Bytes(8 << 20);
-/// A machine is made anew when its last evaluation needed less than this part of its memory.
+/// A machine is restarted when its last evaluation needed less than this part of its memory.
 const IDLE_PART: u64 = 4;
 
 /// An instance of a Rego policy. What it sees is kept as text for each pod, and as values in the module's memory: documents that
@@ -34,9 +34,9 @@ pub(crate) struct Rego {
     name: Arc<str>,
     policy: Arc<Policy>,
     limits: Limits,
-    stage: Stage,
+    transaction: Transaction,
     machine: Machine,
-    lasting: Lasting,
+    persistent: PersistentData,
     usable: bool,
     elapsed: Duration,
     /// What the last call executed, where the engine counts.
@@ -49,7 +49,9 @@ pub(crate) struct Rego {
     data: String,
     /// What was saved last: the text of an object.
     state: String,
-    /// Said once: the predecessor's state is none of Rego's.
+    /// How long before the start that had been saved; told at the first evaluation.
+    state_age: Option<Micros>,
+    /// Logged once: Rego does not read the predecessor's state.
     strange_state: bool,
     pods: BTreeMap<PodId, String>,
     bandwidth: Option<Arc<[BandwidthSample]>>,
@@ -91,13 +93,13 @@ impl Document {
 const DOCUMENTS: [Document; 5] =
     [Document::PodsPath, Document::QuotasPath, Document::Data, Document::Pods, Document::Quotas];
 
-/// Where the documents lie. One that is put down anew gives up those above it.
-struct Lasting {
+/// Addresses of the documents. Replacing one frees those above it.
+struct PersistentData {
     base: HeapEnd,
     kept: Vec<(Address, HeapEnd)>,
 }
 
-impl Lasting {
+impl PersistentData {
     fn new(machine: &mut Machine) -> wasmtime::Result<Self> {
         Ok(Self { base: machine.heap_end()?, kept: Vec::with_capacity(DOCUMENTS.len()) })
     }
@@ -141,13 +143,14 @@ impl Rego {
         policy: &Arc<Policy>,
         name: &str,
         limits: &Limits,
-        state: Vec<u8>,
+        state: InheritedState,
     ) -> Result<Self, CallError> {
         let name: Arc<str> = name.into();
         let started = start(engine, policy, limits);
-        let (machine, lasting) = started.map_err(|error| failure(&name, Export::Start, limits, &error))?;
+        let (machine, persistent) = started.map_err(|error| failure(&name, Export::Start, limits, &error))?;
         let fuel = machine.fuel();
-        let kept = match state.as_slice() {
+        let age = state.age;
+        let kept = match state.bytes.as_slice() {
             [] => Some("{}".to_owned()),
             bytes => object(bytes).map(|state| state.to_json()),
         };
@@ -155,15 +158,16 @@ impl Rego {
             name,
             policy: Arc::clone(policy),
             limits: limits.clone(),
-            stage: Stage::new(limits.clone(), state),
+            transaction: Transaction::new(limits.clone(), state),
             machine,
-            lasting,
+            persistent,
             usable: true,
             elapsed: Duration::ZERO,
             fuel,
             windows: Micros(0),
             config: "{}".to_owned(),
             data: policy.data.to_json(),
+            state_age: age.filter(|_| kept.is_some()),
             strange_state: kept.is_none(),
             state: kept.unwrap_or_else(|| "{}".to_owned()),
             pods: BTreeMap::new(),
@@ -184,13 +188,13 @@ impl Rego {
         self.config = config;
         if self.data != data {
             self.data = data;
-            self.lasting.forget(Document::Data);
+            self.persistent.forget(Document::Data);
         }
         self.put(Export::Configure, Document::Data)?;
-        Ok(self.stage.commit())
+        Ok(self.transaction.commit())
     }
 
-    /// The configuration and the data that it comes to.
+    /// The configuration and the resulting data.
     fn read_config(&self, config_json: &str) -> Result<(String, String), String> {
         let config =
             Value::from_json(config_json).map_err(|error| format!("the configuration is not JSON: {error}"))?;
@@ -216,7 +220,7 @@ impl Rego {
     }
 
     pub(crate) fn pods(&mut self, upserted: &[PodView<'_>], removed: &[PodId]) -> Result<Staged, CallError> {
-        give(&mut self.stage, upserted, removed);
+        update_pods(&mut self.transaction, upserted, removed);
         self.begin(Export::Pods)?;
         for pod in removed {
             self.pods.remove(pod);
@@ -235,10 +239,10 @@ impl Rego {
             };
         }
         if !upserted.is_empty() || !removed.is_empty() {
-            self.lasting.forget(Document::Pods);
+            self.persistent.forget(Document::Pods);
         }
         self.put(Export::Pods, Document::Pods)?;
-        Ok(self.stage.commit())
+        Ok(self.transaction.commit())
     }
 
     pub(crate) fn evaluate(&mut self, window: Micros, cause: Cause, columns: &Columns) -> Result<Staged, CallError> {
@@ -248,9 +252,9 @@ impl Rego {
         let shows_quotas = self.policy.grants.contains(&Interface::CpuStat);
         if shows_quotas && self.bandwidth != columns.bandwidth {
             self.bandwidth.clone_from(&columns.bandwidth);
-            self.lasting.forget(Document::Quotas);
+            self.persistent.forget(Document::Quotas);
         }
-        let said = Evaluation {
+        let evaluation = Evaluation {
             window,
             elapsed: self.windows,
             cause,
@@ -258,25 +262,26 @@ impl Rego {
             node: self.node.as_ref(),
             config: &self.config,
             state: &self.state,
+            state_age: self.state_age,
         };
         let declares = |interface| self.policy.grants.contains(&interface);
-        if let Err(error) = input::evaluation(&mut self.text, declares, &said) {
+        if let Err(error) = input::evaluation(&mut self.text, declares, &evaluation) {
             return Err(self.ended(Export::Evaluate, &error.into()));
         }
-        if let Some(onlooker) = self.engine.onlooker() {
+        if let Some(observer) = self.engine.observer() {
             match self.input(shows_quotas) {
-                Ok(input) => onlooker(&input),
+                Ok(input) => observer(&input),
                 Err(error) => return Err(self.ended(Export::Evaluate, &error.into())),
             }
         }
         // What changed is handed over in the time of the evaluation that it is for.
-        let Self { machine, lasting, data, pods, bandwidth, limits, windows, text, policy, .. } = self;
+        let Self { machine, persistent, data, pods, bandwidth, limits, windows, text, policy, .. } = self;
         let (result, took) = machine.within(limits, |machine| {
-            lasting.put(machine, Document::Quotas, |document| document.text(data, pods, bandwidth.as_deref()))?;
-            machine.rewind(lasting.end())?;
+            persistent.put(machine, Document::Quotas, |document| document.text(data, pods, bandwidth.as_deref()))?;
+            machine.rewind(persistent.end())?;
             machine.host().begin(i64::try_from(windows.0).unwrap_or(i64::MAX).saturating_mul(1000));
             let input = machine.put(text)?;
-            let mut add = |path, document| match (lasting.address(path), lasting.address(document)) {
+            let mut add = |path, document| match (persistent.address(path), persistent.address(document)) {
                 (Some(path), Some(value)) => machine.add(input, path, value),
                 _ => Ok(()),
             };
@@ -284,20 +289,20 @@ impl Rego {
             if shows_quotas {
                 add(Document::QuotasPath, Document::Quotas)?;
             }
-            let data = lasting.address(Document::Data).unwrap_or(input);
+            let data = persistent.address(Document::Data).unwrap_or(input);
             let document = machine.evaluate(policy.entrypoint, input, data)?;
             Ok((document, machine.heap_end()?))
         });
         self.took(took);
-        let (printed, faults) = self.machine.host().take_said();
+        let (printed, faults) = self.machine.host().take_messages();
         let (document, end) = match result {
             Ok(result) => result,
             Err(error) => {
                 for line in printed {
-                    self.stage.log(LogLevel::Debug, line);
+                    self.transaction.log(LogLevel::Debug, line);
                 }
                 for fault in faults {
-                    self.stage.log(LogLevel::Warn, fault);
+                    self.transaction.log(LogLevel::Warn, fault);
                 }
                 return Err(self.ended(Export::Evaluate, &error));
             }
@@ -306,7 +311,7 @@ impl Rego {
         match staged {
             Ok(declaration) => self.declaration = declaration,
             Err(rule) => {
-                self.stage.discard();
+                self.transaction.discard();
                 self.usable = false;
                 return Err(CallError::Broke(Breach {
                     module: Arc::clone(&self.name),
@@ -315,7 +320,8 @@ impl Rego {
                 }));
             }
         }
-        let staged = self.stage.commit();
+        let staged = self.transaction.commit();
+        self.state_age = None;
         if let Some(state) = staged.state.as_deref().and_then(|state| str::from_utf8(state).ok()) {
             self.state = state.to_owned();
         }
@@ -345,16 +351,16 @@ impl Rego {
     ) -> Result<Declaration, Rule> {
         let document = document.ok_or(Rule::NoSettings)?;
         let declared = settings::read(document, &self.policy.grants, self.limits.settings)?;
-        let mut next = self.declaration.stage(declared, &mut self.stage)?;
+        let mut next = self.declaration.stage(declared, &mut self.transaction)?;
         if std::mem::take(&mut self.strange_state) {
             let line = "what the module before saved is no JSON object: `input.state` begins empty".to_owned();
-            self.stage.log(LogLevel::Warn, line);
+            self.transaction.log(LogLevel::Warn, line);
         }
         for line in printed {
-            self.declaration.log(LogLevel::Debug, line, &mut self.stage, &mut next);
+            self.declaration.log(LogLevel::Debug, line, &mut self.transaction, &mut next);
         }
         for fault in faults {
-            self.declaration.log(LogLevel::Warn, fault, &mut self.stage, &mut next);
+            self.declaration.log(LogLevel::Warn, fault, &mut self.transaction, &mut next);
         }
         Ok(next)
     }
@@ -380,14 +386,14 @@ impl Rego {
     }
 
     pub(crate) fn take_log(&mut self) -> (Vec<LogLine>, u32) {
-        self.stage.take_log()
+        self.transaction.take_log()
     }
 
     fn begin(&mut self, export: Export) -> Result<(), CallError> {
         if !self.usable {
             return Err(CallError::Spent { module: Arc::clone(&self.name), export });
         }
-        self.stage.begin();
+        self.transaction.begin();
         self.elapsed = Duration::ZERO;
         self.fuel = self.fuel.map(|_| 0);
         Ok(())
@@ -401,9 +407,9 @@ impl Rego {
 
     /// Puts documents that changed into the module's memory.
     fn put(&mut self, export: Export, upto: Document) -> Result<(), CallError> {
-        let Self { machine, lasting, data, pods, bandwidth, limits, .. } = self;
+        let Self { machine, persistent, data, pods, bandwidth, limits, .. } = self;
         let (result, took) = machine.within(limits, |machine| {
-            lasting.put(machine, upto, |document| document.text(data, pods, bandwidth.as_deref()))
+            persistent.put(machine, upto, |document| document.text(data, pods, bandwidth.as_deref()))
         });
         self.took(took);
         result.map_err(|error| self.ended(export, &error))
@@ -412,7 +418,7 @@ impl Rego {
     /// The call failed, and the instance with it.
     fn ended(&mut self, export: Export, error: &wasmtime::Error) -> CallError {
         self.usable = false;
-        self.stage.discard();
+        self.transaction.discard();
         failure(&self.name, export, &self.limits, error)
     }
 
@@ -422,17 +428,17 @@ impl Rego {
         if has <= SMALL || u64::from(end.0) > has.0 / IDLE_PART {
             return;
         }
-        // Where that fails, the old one goes on.
-        if let Ok((machine, lasting)) = start(&self.engine, &self.policy, &self.limits) {
-            (self.machine, self.lasting) = (machine, lasting);
+        // If that fails, the old one continues.
+        if let Ok((machine, persistent)) = start(&self.engine, &self.policy, &self.limits) {
+            (self.machine, self.persistent) = (machine, persistent);
         }
     }
 }
 
-fn start(engine: &Engine, policy: &Policy, limits: &Limits) -> wasmtime::Result<(Machine, Lasting)> {
+fn start(engine: &Engine, policy: &Policy, limits: &Limits) -> wasmtime::Result<(Machine, PersistentData)> {
     let mut machine = Machine::start(&policy.module, engine.deadline(), limits, Arc::clone(&policy.builtins))?;
-    let (lasting, _) = machine.within(limits, Lasting::new);
-    Ok((machine, lasting?))
+    let (persistent, _) = machine.within(limits, PersistentData::new);
+    Ok((machine, persistent?))
 }
 
 /// A JSON object that is not too deep.

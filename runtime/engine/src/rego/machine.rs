@@ -1,24 +1,24 @@
 //! OPA's Wasm ABI (<https://www.openpolicyagent.org/docs/wasm>): a module in a store of its own, and the calls that a host makes.
 //!
-//! A module allocates from the start of its heap upwards. Whoever puts the heap pointer back gives up everything above it, which
-//! is how an evaluation is cleaned up, and how documents that last are kept: beneath the pointer that it is put back to.
+//! A module allocates from the start of its heap upwards. Resetting the heap pointer frees everything above it. So an
+//! evaluation is cleaned up, and persistent documents are kept beneath the pointer.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use memchr::memchr;
-use qosm_rego::{Builtin, Context, Value};
+use qosm_rego::{Budget, Builtin, BuiltinError, Context, Value};
 use wasmtime::{
-    AsContext, AsContextMut, Caller, Extern, ExternType, Instance, Linker, Memory, Module, Store, TypedFunc, Val,
-    WasmParams, WasmResults,
+    AsContext, AsContextMut, Caller, Extern, ExternType, Instance, Linker, Memory, MemoryType, Module, Store,
+    TypedFunc, Val, WasmParams, WasmResults,
 };
 
-use crate::instance::{burnt, fill_up, watch};
+use crate::instance::{fuel_used, refuel, watch};
 use crate::limits::{Limits, words};
 use crate::link::MemoryBound;
 use crate::watchdog::Deadline;
 
-/// Failures of built-in functions that are told of one evaluation.
+/// Failures of built-in functions that are reported for one evaluation.
 const FAULTS: usize = 3;
 
 /// What the module's functions are called by their numbers.
@@ -46,6 +46,8 @@ pub(super) struct Host {
     exports: Option<Arc<Exports>>,
     /// Bytes of a text that is taken out of the module's memory.
     most: usize,
+    /// What the built-in functions of one call may use.
+    budget: Budget,
 }
 
 /// The functions that are called from here.
@@ -115,13 +117,15 @@ impl Machine {
             builtins,
             exports: None,
             most: words(limits.hostcall),
+            budget: Budget::of(limits.memory.0, limits.evaluation),
         };
         let mut store = Store::new(module.engine(), host);
         store.limiter(|host| &mut host.memory);
         watch(&mut store, |host| &mut host.deadline);
-        let fuel = fill_up(&mut store).then_some(0);
+        let fuel = refuel(&mut store).then_some(0);
         store.data_mut().deadline.start(limits.evaluation);
-        let started = Self::instantiate(module, &mut store);
+        store.data_mut().begin(0);
+        let started = Self::instantiate(module, &mut store, limits);
         store.data_mut().deadline.stop();
         let (exports, version) = started?;
         let exports = Arc::new(exports);
@@ -129,14 +133,18 @@ impl Machine {
         Ok(Self { store, exports, version, fuel })
     }
 
-    fn instantiate(module: &Module, store: &mut Store<Host>) -> wasmtime::Result<(Exports, (i32, i32))> {
+    fn instantiate(
+        module: &Module,
+        store: &mut Store<Host>,
+        limits: &Limits,
+    ) -> wasmtime::Result<(Exports, (i32, i32))> {
         let wanted = module.imports().find_map(|import| match import.ty() {
             ExternType::Memory(memory) if import.name() == "memory" => Some(memory),
             _ => None,
         });
         let wanted = wanted.ok_or_else(|| NoAbi("it imports no memory".to_owned()))?;
-        // The limiter is asked here too: a module that begins with more than it may have does not begin.
-        let memory = Memory::new(&mut *store, wanted)?;
+        // The limiter counts here too: a module that starts with more memory than allowed does not start.
+        let memory = Memory::new(&mut *store, with_room(&wanted, limits))?;
         let mut linker = Linker::new(module.engine());
         linker.define(&mut *store, "env", "memory", memory)?;
         link(&mut linker)?;
@@ -167,7 +175,7 @@ impl Machine {
         self.store.data_mut()
     }
 
-    /// Runs within so much CPU time whatever is done by `run`. Says how long it took by the wall clock.
+    /// Runs `run` within a limit of CPU time. Returns how long it took by the wall clock.
     pub(super) fn within<R>(
         &mut self,
         limits: &Limits,
@@ -175,12 +183,13 @@ impl Machine {
     ) -> (wasmtime::Result<R>, std::time::Duration) {
         self.store.set_epoch_deadline(1);
         if self.fuel.is_some() {
-            fill_up(&mut self.store);
+            refuel(&mut self.store);
         }
         self.store.data_mut().deadline.start(limits.evaluation);
+        self.store.data_mut().begin(0);
         let result = run(self);
         let took = self.store.data_mut().deadline.stop();
-        self.fuel = self.fuel.and_then(|_| burnt(&self.store));
+        self.fuel = self.fuel.and_then(|_| fuel_used(&self.store));
         (result, took)
     }
 
@@ -198,7 +207,7 @@ impl Machine {
 
     fn numbers(&mut self, at: u32) -> wasmtime::Result<Vec<(String, i32)>> {
         let text = self.exports.dump(&mut self.store, at)?;
-        let read = Value::parse(&String::from_utf8_lossy(&text));
+        let read = self.store.data().read(&text);
         let value = read.map_err(|error| NoAbi(format!("a table of names cannot be read: {error}")))?;
         let number = |(name, number): (&Value, &Value)| {
             let number = i32::try_from(number.as_number()?.as_i64()?).ok()?;
@@ -238,9 +247,25 @@ impl Machine {
         input: Address,
         data: Address,
     ) -> wasmtime::Result<Option<Value>> {
+        match self.results(entrypoint, Some(input), data)?.pop_first() {
+            None => Ok(None),
+            Some(Value::Object(mut bindings)) => Ok(bindings.remove(&Value::from("result"))),
+            Some(_) => Err(Abort("its result cannot be read: it holds no object".to_owned()).into()),
+        }
+    }
+
+    /// Evaluates an entrypoint: one object for each way in which it is true, with what is bound there.
+    pub(super) fn results(
+        &mut self,
+        entrypoint: i32,
+        input: Option<Address>,
+        data: Address,
+    ) -> wasmtime::Result<BTreeSet<Value>> {
         let Self { store, exports, .. } = self;
         let context = exports.context_new.call(&mut *store, ())?;
-        exports.set_input.call(&mut *store, (context, input.0))?;
+        if let Some(input) = input {
+            exports.set_input.call(&mut *store, (context, input.0))?;
+        }
         exports.set_data.call(&mut *store, (context, data.0))?;
         exports.set_entrypoint.call(&mut *store, (context, entrypoint))?;
         let status = exports.eval.call(&mut *store, context)?;
@@ -248,33 +273,35 @@ impl Machine {
             return Err(Abort(format!("the evaluation ended with status {status}")).into());
         }
         let result = exports.get_result.call(&mut *store, context)?;
-        let text = exports.dump(store, result)?;
+        let text = exports.dump(&mut *store, result)?;
         let broken = |why: &dyn std::fmt::Display| Abort(format!("its result cannot be read: {why}"));
-        // A set with one object for each way in which the entrypoint is true: none, or one with what it is.
-        let results = Value::parse(&String::from_utf8_lossy(&text)).map_err(|error| broken(&error))?;
-        let Value::Set(mut results) = results else { return Err(broken(&"it is no set").into()) };
-        match results.pop_first() {
-            None => Ok(None),
-            Some(Value::Object(mut bindings)) => Ok(bindings.remove(&Value::from("result"))),
-            Some(_) => Err(broken(&"it holds no object").into()),
+        match store.data().read(&text).map_err(|error| broken(&error))? {
+            Value::Set(results) => Ok(results),
+            _ => Err(broken(&"it is no set").into()),
         }
     }
 }
 
 impl Host {
-    /// A new evaluation, at a time that stands still.
+    /// A new evaluation, at a time that stands still. Its built-in functions end with its deadline.
     pub(super) fn begin(&mut self, now_ns: i64) {
-        self.context.restart(now_ns);
+        self.context.restart(now_ns, Budget { until: self.deadline.cpu_end(), ..self.budget });
         self.faults = (Vec::new(), 0);
     }
 
     /// What `print` and `trace` wrote, and which built-in functions failed.
-    pub(super) fn take_said(&mut self) -> (Vec<String>, Vec<String>) {
+    pub(super) fn take_messages(&mut self) -> (Vec<String>, Vec<String>) {
         let (mut faults, more) = std::mem::take(&mut self.faults);
         if more > 0 {
             faults.push(format!("{more} more built-in functions failed"));
         }
         (self.context.take_log(), faults)
+    }
+
+    /// Reads a document that is no built-in function's argument: it has a weight limit of its own.
+    fn read(&self, text: &[u8]) -> Result<Value, qosm_rego::ParseError> {
+        let budget = Budget { weight: words(self.memory.limit()), work: u64::MAX, until: self.deadline.cpu_end() };
+        Context::with_budget(0, budget).read(&String::from_utf8_lossy(text))
     }
 
     fn fault(&mut self, fault: String) {
@@ -357,6 +384,25 @@ impl Exports {
     }
 }
 
+/// The memory that a module asks for, and a page more: OPA fixes what it asks for before it lays out the last of its constants, which
+/// may end just past it.
+fn with_room(wanted: &MemoryType, limits: &Limits) -> MemoryType {
+    let pages = wanted.minimum().saturating_add(1);
+    let is_allowed = pages.saturating_mul(wanted.page_size()) <= limits.memory.0
+        && wanted.maximum().is_none_or(|most| pages <= most)
+        && !wanted.is_64()
+        && !wanted.is_shared();
+    match u32::try_from(pages) {
+        Ok(pages) if is_allowed => MemoryType::new(pages, wanted.maximum().and_then(|most| u32::try_from(most).ok())),
+        _ => wanted.clone(),
+    }
+}
+
+/// The evaluation ends: without the function's value it could decide otherwise than the policy.
+fn spent(error: &BuiltinError) -> wasmtime::Error {
+    Abort(format!("{error}; the operator's limits are `evaluationMillis` and `memoryMiB`")).into()
+}
+
 fn global(instance: &Instance, store: &mut Store<Host>, name: &str) -> wasmtime::Result<i32> {
     match instance.get_export(&mut *store, name) {
         Some(Extern::Global(global)) => match global.get(&mut *store) {
@@ -371,11 +417,11 @@ fn global(instance: &Instance, store: &mut Store<Host>, name: &str) -> wasmtime:
 fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     type Its<'a> = Caller<'a, Host>;
     linker.func_wrap("env", "opa_abort", |mut caller: Its<'_>, at: u32| -> wasmtime::Result<()> {
-        Err(Abort(said(&mut caller, at)?).into())
+        Err(Abort(read_message(&mut caller, at)?).into())
     })?;
     linker.func_wrap("env", "opa_println", |mut caller: Its<'_>, at: u32| -> wasmtime::Result<()> {
-        let line = said(&mut caller, at)?;
-        caller.data().context.write(line);
+        let line = read_message(&mut caller, at)?;
+        caller.data().context.write(&line);
         Ok(())
     })?;
     linker.func_wrap("env", "opa_builtin0", |caller: Its<'_>, id: i32, _: u32| call(caller, id, []))?;
@@ -392,8 +438,8 @@ fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// The memory is imported, so that it is there even while the module starts.
-fn said(caller: &mut Caller<'_, Host>, at: u32) -> wasmtime::Result<String> {
+/// The memory is imported, so that it exists while the module starts.
+fn read_message(caller: &mut Caller<'_, Host>, at: u32) -> wasmtime::Result<String> {
     match caller.data().exports.clone() {
         Some(exports) => Ok(String::from_utf8_lossy(&exports.text(&*caller, at)?).into_owned()),
         None => Ok("it ended itself while it started".to_owned()),
@@ -410,21 +456,31 @@ fn call<const N: usize>(mut caller: Caller<'_, Host>, id: i32, arguments: [u32; 
     for at in arguments {
         let text = exports.dump(&mut caller, at)?;
         let read = match str::from_utf8(&text) {
-            Ok(text) => Value::parse(text).map_err(|error| format!("an argument cannot be read: {error}")),
+            Ok(text) => {
+                caller.data().context.read(text).map_err(|error| format!("an argument cannot be read: {error}"))
+            }
             Err(_) => Err("an argument is a text that is no UTF-8".to_owned()),
         };
         match read {
             Ok(value) => values.push(value),
             Err(why) => {
+                if let Some(what) = caller.data().context.spent() {
+                    return Err(spent(&BuiltinError::Spent { builtin: builtin.name(), what }));
+                }
                 caller.data_mut().fault(format!("{}: {why}", builtin.name()));
                 return Ok(0);
             }
         }
     }
     match builtin.call(&values, &caller.data().context) {
-        Ok(Some(value)) => exports.parse(&mut caller, &value.to_string()),
+        Ok(Some(value)) => {
+            let text = caller.data().context.answer(&value);
+            let text = text.map_err(|what| spent(&BuiltinError::Spent { builtin: builtin.name(), what }))?;
+            exports.parse(&mut caller, &text)
+        }
         Ok(None) => Ok(0),
-        Err(error) => {
+        Err(error @ BuiltinError::Spent { .. }) => Err(spent(&error)),
+        Err(error @ BuiltinError::Failed { .. }) => {
             caller.data_mut().fault(error.to_string());
             Ok(0)
         }

@@ -1,4 +1,4 @@
-//! Who a policy is, and what it asks for: the METADATA of its entrypoint, as the manifest carries them.
+//! A policy's description and imports: the METADATA of its entrypoint, as the manifest carries them.
 
 use std::collections::BTreeSet;
 
@@ -13,21 +13,22 @@ use crate::bindings::exports::qosm::policy::lifecycle;
 use crate::bindings::qosm::policy::types;
 use crate::description;
 use crate::error::EngineError;
-use crate::interface::{Interface, UnknownInterface};
+use crate::interface::{Grant, Interface, Reach, UnknownInterface};
 
 /// Where the fields stand.
 const PLACE: &str = "custom.qosm";
 
-/// What is declared, with the grants that no host has set apart: inspecting tells them, loading refuses them.
+/// The declarations; grants that no host knows are listed separately: inspecting shows them, loading refuses them.
 #[derive(Debug)]
 pub(crate) struct Metadata {
     pub(crate) description: Description,
     pub(crate) grants: BTreeSet<Interface>,
+    pub(crate) reach: BTreeSet<Reach>,
     /// Place and name.
     pub(crate) unknown_grants: Vec<(usize, String)>,
 }
 
-/// The annotation that speaks of qosm, and what else it says.
+/// The annotation with qosm's part, and its other fields.
 pub(crate) struct Annotation {
     custom: Value,
     summary: Option<String>,
@@ -123,7 +124,7 @@ struct Preset {
 }
 
 impl Metadata {
-    /// Finds what a manifest says of the entrypoint.
+    /// Finds a manifest's annotation of the entrypoint.
     pub(super) fn find(manifest: &[u8]) -> Result<Annotation, BundleError> {
         let refuse = |why: String| BundleError::Document { file: ".manifest", why };
         let manifest: Value = serde_json::from_slice(manifest).map_err(|error| refuse(error.to_string()))?;
@@ -134,9 +135,10 @@ impl Metadata {
             return Err(BundleError::NoEntrypoint { found });
         };
         let annotations = own.get("annotations").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let with_qosm = annotations.iter().find_map(|said| Some((said, said.get("custom")?.get("qosm")?)));
-        let (said, custom) = with_qosm.ok_or(BundleError::NoMetadata)?;
-        let text = |field: &str| said.get(field).and_then(Value::as_str);
+        let with_qosm =
+            annotations.iter().find_map(|annotation| Some((annotation, annotation.get("custom")?.get("qosm")?)));
+        let (annotation, custom) = with_qosm.ok_or(BundleError::NoMetadata)?;
+        let text = |field: &str| annotation.get(field).and_then(Value::as_str);
         let summary = text("title").or_else(|| text("description").and_then(|text| text.lines().next()));
         Ok(Annotation { custom: custom.clone(), summary: summary.map(str::to_owned) })
     }
@@ -146,33 +148,37 @@ impl Metadata {
     /// # Errors
     ///
     /// [`EngineError::Description`] naming the field.
-    pub(super) fn read(module: Digest, said: Annotation) -> Result<Self, EngineError> {
-        let declared: Declared = serde_path_to_error::deserialize(said.custom).map_err(|error| {
+    pub(super) fn read(module: Digest, annotation: Annotation) -> Result<Self, EngineError> {
+        let declared: Declared = serde_path_to_error::deserialize(annotation.custom).map_err(|error| {
             let path = error.path().to_string();
             let field = if path == "." { PLACE.to_owned() } else { format!("{PLACE}.{path}") };
             EngineError::Description { module, field, message: error.inner().to_string() }
         })?;
         let mut grants = BTreeSet::new();
+        let mut reach = BTreeSet::new();
         let mut unknown_grants = Vec::new();
         for (index, name) in declared.grants.iter().enumerate() {
             match name.parse() {
-                Ok(interface) => {
+                Ok(Grant::Interface(interface)) => {
                     grants.insert(interface);
+                }
+                Ok(Grant::Reach(further)) => {
+                    reach.insert(further);
                 }
                 Err(UnknownInterface(name)) => unknown_grants.push((index, name)),
             }
         }
-        let said = lifecycle::Description {
+        let annotation = lifecycle::Description {
             name: declared.name,
             version: declared.version,
-            summary: declared.summary.or(said.summary).unwrap_or_default(),
+            summary: declared.summary.or(annotation.summary).unwrap_or_default(),
             protocol: declared.protocol.map(protocol),
             config_schema: declared.config_schema.map(json),
             interval_msec: declared.interval_millis,
             triggers: declared.triggers.into_iter().map(trigger).collect(),
         };
-        let description = description::read(module, &grants, said).map_err(in_rego)?;
-        Ok(Self { description, grants, unknown_grants })
+        let description = description::read(module, &grants, annotation).map_err(in_rego)?;
+        Ok(Self { description, grants, reach, unknown_grants })
     }
 
     /// Refuses a grant that no host has.
@@ -193,35 +199,39 @@ fn trigger(word: TriggerWord) -> types::Trigger {
         TriggerWord::Throttling => types::Trigger::Throttling,
         TriggerWord::MemoryEvents => types::Trigger::MemoryEvents,
         TriggerWord::ContainerStarted => types::Trigger::ContainerStarted,
-        TriggerWord::Pressure(said) => types::Trigger::Pressure(types::PressureTrigger {
-            scope: match said.scope {
+        TriggerWord::Pressure(annotation) => types::Trigger::Pressure(types::PressureTrigger {
+            scope: match annotation.scope {
                 Scope::Node => types::PressureScope::Node,
                 Scope::Pod => types::PressureScope::Pod,
                 Scope::Container => types::PressureScope::Container,
             },
-            resource: match said.resource {
+            resource: match annotation.resource {
                 Resource::Cpu => types::StalledResource::Cpu,
                 Resource::Memory => types::StalledResource::Memory,
                 Resource::Io => types::StalledResource::Io,
             },
-            full: said.full,
-            stall_usec: said.stall_usec,
-            window_usec: said.window_usec,
+            full: annotation.full,
+            stall_usec: annotation.stall_usec,
+            window_usec: annotation.window_usec,
         }),
     }
 }
 
-fn protocol(said: Protocol) -> lifecycle::Protocol {
-    let preset = |said: Preset| lifecycle::Preset { policy: said.policy, values: json(said.values), alone: said.alone };
+fn protocol(annotation: Protocol) -> lifecycle::Protocol {
+    let preset = |annotation: Preset| lifecycle::Preset {
+        policy: annotation.policy,
+        values: json(annotation.values),
+        alone: annotation.alone,
+    };
     lifecycle::Protocol {
-        annotation_keys: said.annotation_keys,
-        config_map_key: said.config_map_key,
-        class_field: said.class_field,
-        namespace_list_key: said.namespace_list_key,
-        defaults: json(said.defaults),
-        presets: said.presets.into_iter().map(preset).collect(),
-        schema: json(said.schema),
-        node_only_fields: said.node_only_fields,
+        annotation_keys: annotation.annotation_keys,
+        config_map_key: annotation.config_map_key,
+        class_field: annotation.class_field,
+        namespace_list_key: annotation.namespace_list_key,
+        defaults: json(annotation.defaults),
+        presets: annotation.presets.into_iter().map(preset).collect(),
+        schema: json(annotation.schema),
+        node_only_fields: annotation.node_only_fields,
     }
 }
 

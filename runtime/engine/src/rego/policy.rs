@@ -14,7 +14,7 @@ use super::error::{BundleError, MissingBuiltin};
 use super::machine::{Builtins, Machine, NoAbi, foreign_imports};
 use crate::error::{EngineError, Export};
 use crate::instance::failure;
-use crate::interface::Interface;
+use crate::interface::{Interface, Reach};
 use crate::limits::Limits;
 use crate::watchdog::Deadline;
 
@@ -25,6 +25,8 @@ pub(crate) struct Policy {
     pub(crate) description: Description,
     /// What it sees and sets.
     pub(crate) grants: BTreeSet<Interface>,
+    /// The declared reach.
+    pub(crate) reach: BTreeSet<Reach>,
     /// The bundle's own data: an object.
     pub(super) data: Value,
     pub(super) builtins: Arc<Builtins>,
@@ -37,7 +39,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`EngineError::Bundle`] says what does not fit, [`EngineError::Instantiate`] what goes wrong at its start.
+    /// [`EngineError::Bundle`] for an incompatible module, [`EngineError::Instantiate`] for a failing start.
     pub(crate) fn new(
         bundle: Bundle,
         module: Module,
@@ -69,6 +71,7 @@ impl Policy {
             module,
             description: metadata.description,
             grants: metadata.grants,
+            reach: metadata.reach,
             data,
             builtins: Arc::new(builtins),
             entrypoint,

@@ -1,10 +1,14 @@
-//! What a policy answers: a set or an array of objects, read one by one. What is wrong with one is told with its place.
+//! The answer of a policy: a set or an array of objects, read one by one. Each error names its place.
 
+mod requests;
 mod shares;
 
 use std::collections::BTreeSet;
 
+use qosm_model::cpus::{CpuSet, MAX_CPUS};
+use qosm_model::eviction::Eviction;
 use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::node_resource::{Offer, ResourceName};
 use qosm_model::pod::{ContainerId, PodId, Tier};
 use qosm_model::resctrl::{ClassName, Shares};
 use qosm_model::setting::EventKind;
@@ -16,10 +20,13 @@ use crate::error::Rule;
 use crate::interface::Interface;
 use crate::staging::{LogLevel, cut, printable};
 
+/// Upper bound of a state's text that is built; the limit of the state itself is checked where it is saved.
+const STATE_TEXT: usize = 1 << 20;
+
 /// What an error shows of a text that the policy wrote.
 const SHOWN: qosm_model::unit::Bytes = qosm_model::unit::Bytes(64);
 /// Nodes that have a bit in the knob's value.
-const MOST_NODES: u32 = 62;
+const MAX_NODES: u32 = 62;
 
 /// One object of the document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +43,12 @@ pub(super) enum Declared {
     Class { class: ClassName, shares: Shares, reason: String },
     /// A pod or container in a class.
     Assign { target: Target, class: ClassName, reason: String },
+    /// A resource of the node.
+    Publish { name: ResourceName, offer: Offer, reason: String },
+    /// How long resources hold without a word of the agent.
+    StaleAfter(u32),
+    /// A pod to be evicted.
+    Evict(Eviction),
     /// A pod that cannot be acted on as configured.
     Reject { pod: PodId, field: String, message: String },
     /// What is to be remembered: the text of an object.
@@ -52,6 +65,9 @@ impl Declared {
             Self::Migrate { container, .. } => format!("migrate container {}", container.0),
             Self::Class { class, .. } => format!("class {class}"),
             Self::Assign { target, class, .. } => format!("class {class} of {}", named(*target)),
+            Self::Publish { name, .. } => format!("publish {name}"),
+            Self::StaleAfter(_) => "staleAfter".to_owned(),
+            Self::Evict(eviction) => format!("evict pod {}", eviction.pod.0),
             Self::Reject { pod, .. } => format!("reject pod {}", pod.0),
             Self::State(_) => "state".to_owned(),
         }
@@ -67,7 +83,8 @@ fn named(target: Target) -> String {
 }
 
 /// The fields that say what an object is for.
-const KINDS: &[&str] = &["knob", "event", "log", "migrate", "class", "assign", "reject", "state"];
+const KINDS: &[&str] =
+    &["knob", "event", "log", "migrate", "class", "assign", "publish", "staleAfter", "evict", "reject", "state"];
 
 type Flawed<T> = Result<T, SettingFlaw>;
 
@@ -96,7 +113,7 @@ fn about(object: &Rego) -> String {
     let field = |name: &'static str| object.get(name).map(|value| (name, shown_value(value)));
     let kind = KINDS.iter().find_map(|kind| field(kind)).map(|(kind, value)| match kind {
         "knob" => value,
-        "event" | "migrate" | "reject" | "class" => format!("{kind} {value}"),
+        "event" | "migrate" | "reject" | "class" | "publish" | "evict" => format!("{kind} {value}"),
         "assign" => format!("class {value}"),
         kind => kind.to_owned(),
     });
@@ -134,7 +151,7 @@ fn one(object: &Rego, grants: &BTreeSet<Interface>) -> Flawed<Declared> {
             if matches!(knob, Knob::CpusetMems | Knob::CpuIdle) && !matches!(target, Target::Container(_)) {
                 return Err(SettingFlaw::ContainersOnly);
             }
-            Ok(Declared::Hold { target, knob, value, reason: fields.said("reason")? })
+            Ok(Declared::Hold { target, knob, value, reason: fields.non_empty_text("reason")? })
         }
         "event" => {
             fields.only(&["event", "pod", "type", "message"])?;
@@ -161,7 +178,7 @@ fn one(object: &Rego, grants: &BTreeSet<Interface>) -> Flawed<Declared> {
                 from: fields.nodes("from", u32::MAX)?,
                 to: fields.nodes("to", u32::MAX)?,
                 token: u64::try_from(fields.number("token", 0, i64::MAX)?).unwrap_or_default(),
-                reason: fields.said("reason")?,
+                reason: fields.non_empty_text("reason")?,
             })
         }
         "class" => {
@@ -170,7 +187,7 @@ fn one(object: &Rego, grants: &BTreeSet<Interface>) -> Flawed<Declared> {
             Ok(Declared::Class {
                 class: fields.class("class")?,
                 shares: fields.shares()?,
-                reason: fields.said("reason")?,
+                reason: fields.non_empty_text("reason")?,
             })
         }
         "assign" => {
@@ -179,8 +196,25 @@ fn one(object: &Rego, grants: &BTreeSet<Interface>) -> Flawed<Declared> {
             Ok(Declared::Assign {
                 target: fields.member()?,
                 class: fields.class("assign")?,
-                reason: fields.said("reason")?,
+                reason: fields.non_empty_text("reason")?,
             })
+        }
+        "publish" => {
+            fields.only(&["publish", "amount", "zones", "origin", "reason"])?;
+            declared(Interface::NodeResource)?;
+            let (name, offer) = fields.offer()?;
+            Ok(Declared::Publish { name, offer, reason: fields.non_empty_text("reason")? })
+        }
+        "staleAfter" => {
+            fields.only(&["staleAfter"])?;
+            declared(Interface::NodeResource)?;
+            let seconds = fields.number("staleAfter", 0, u32::MAX.into())?;
+            Ok(Declared::StaleAfter(u32::try_from(seconds).unwrap_or(u32::MAX)))
+        }
+        "evict" => {
+            fields.only(&["evict", "urgency", "gracePeriodSeconds", "reason", "message"])?;
+            declared(Interface::Eviction)?;
+            Ok(Declared::Evict(fields.eviction()?))
         }
         "reject" => {
             fields.only(&["reject", "field", "message"])?;
@@ -199,7 +233,9 @@ fn one(object: &Rego, grants: &BTreeSet<Interface>) -> Flawed<Declared> {
             if !is_shallow(state) {
                 return Err(SettingFlaw::too_deep("state"));
             }
-            Ok(Declared::State(state.to_json()))
+            // A key that is an object is a text in JSON, and one in that doubles its escapes.
+            let text = state.to_json_within(STATE_TEXT);
+            text.map(Declared::State).ok_or_else(|| wrong("state", state, "an object of at most 65536 bytes of JSON"))
         }
     }
 }
@@ -208,13 +244,13 @@ fn one(object: &Rego, grants: &BTreeSet<Interface>) -> Flawed<Declared> {
 struct Fields<'a>(&'a Rego);
 
 impl<'a> Fields<'a> {
-    /// Refuses a field that is none of these.
+    /// Refuses unknown fields.
     fn only(&self, known: &'static [&'static str]) -> Flawed<()> {
-        let stranger = self.0.as_object().into_iter().flatten().map(|(key, _)| key).find(|key| {
+        let text = self.0.as_object().into_iter().flatten().map(|(key, _)| key).find(|key| {
             let is_known = key.as_str().is_some_and(|key| known.contains(&key));
             !is_known
         });
-        match stranger {
+        match text {
             None => Ok(()),
             Some(key) => Err(SettingFlaw::UnknownField { field: shown_value(key), known }),
         }
@@ -229,8 +265,8 @@ impl<'a> Fields<'a> {
         value.as_str().ok_or_else(|| wrong(name, value, "a string"))
     }
 
-    /// A text that says something.
-    fn said(&self, name: &'static str) -> Flawed<String> {
+    /// A text that is not empty.
+    fn non_empty_text(&self, name: &'static str) -> Flawed<String> {
         match self.text(name)? {
             "" => Err(SettingFlaw::Value {
                 field: name,
@@ -271,7 +307,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Whoever can be in a class.
+    /// A target that can be in a class.
     fn member(&self) -> Flawed<Target> {
         match (self.0.get("container").is_some(), self.0.get("pod").is_some()) {
             (true, false) => Ok(Target::Container(ContainerId(self.id("container")?))),
@@ -285,15 +321,24 @@ impl<'a> Fields<'a> {
         let value = self.field("value")?;
         let number = |least, most| self.number("value", least, most).map(Value::Number);
         match knob {
-            Knob::CfsQuota | Knob::MemoryHigh if value.as_str() == Some("max") => Ok(Value::Max),
+            Knob::CfsQuota | Knob::MemoryHigh | Knob::MemoryMax if value.as_str() == Some("max") => Ok(Value::Max),
             Knob::CfsQuota
             | Knob::MemoryHigh
+            | Knob::MemoryMax
             | Knob::CfsBurst
             | Knob::MemoryMin
             | Knob::MemoryLow
             | Knob::PageCacheLimitSize => number(0, i64::MAX),
             Knob::WmarkRatio | Knob::WmarkScale | Knob::OomPriority => number(0, u32::MAX.into()),
-            Knob::CpuWeight => number(1, 10_000),
+            Knob::CpuWeight => match value.get("shares") {
+                Some(_) => Fields(value).shares_alone(),
+                None => number(1, 10_000),
+            },
+            Knob::CpusetCpus => {
+                let cpus = self.cpus()?;
+                let set = CpuSet::of(&cpus).map(Value::Cpus);
+                set.map_err(|error| wrong("value", value, &error.to_string()))
+            }
             Knob::WmarkMinAdj => number(i32::MIN.into(), i32::MAX.into()),
             Knob::CpuIdle
             | Knob::UseOomPriority
@@ -304,7 +349,7 @@ impl<'a> Fields<'a> {
                 None => number(0, 1),
             },
             Knob::CpusetMems => {
-                let nodes = self.nodes("value", MOST_NODES)?;
+                let nodes = self.nodes("value", MAX_NODES)?;
                 if nodes.is_empty() {
                     return Err(wrong("value", value, "a list of NUMA nodes, at least one"));
                 }
@@ -317,6 +362,31 @@ impl<'a> Fields<'a> {
         let value = self.field(name)?;
         let number = value.as_number().ok_or_else(|| wrong(name, value, "a whole number"))?;
         whole(name, number, least, most)
+    }
+
+    /// A weight as shares of cgroup v1.
+    fn shares_alone(&self) -> Flawed<Value> {
+        self.only(&["shares"])?;
+        self.number("shares", 2, 262_144).map(Value::Shares)
+    }
+
+    /// CPUs, at least one: an array or set of their numbers.
+    fn cpus(&self) -> Flawed<Vec<u32>> {
+        let value = self.field("value")?;
+        let cpus: Vec<&Rego> = match value {
+            Rego::Array(cpus) => cpus.iter().collect(),
+            Rego::Set(cpus) => cpus.iter().collect(),
+            _ => return Err(wrong("value", value, "an array or set of CPUs")),
+        };
+        if cpus.is_empty() {
+            return Err(wrong("value", value, "a list of CPUs, at least one"));
+        }
+        let most = MAX_CPUS - 1;
+        let cpu = |value: &Rego| {
+            let number = value.as_number().ok_or_else(|| wrong("value", value, "the number of a CPU"))?;
+            whole("value", number, 0, most.into()).map(|cpu| u32::try_from(cpu).unwrap_or(most))
+        };
+        cpus.into_iter().map(cpu).collect()
     }
 
     fn nodes(&self, name: &'static str, most: u32) -> Flawed<Vec<u32>> {
@@ -372,7 +442,9 @@ fn shown(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [Interface; 6] = [
+    const ALL: [Interface; 8] = [
+        Interface::CpuWeight,
+        Interface::MemoryLimit,
         Interface::CpuBandwidth,
         Interface::MemoryProtection,
         Interface::Cpuset,
@@ -408,6 +480,17 @@ mod tests {
             ("memory.oom.group", "0", Ok(Value::Number(0))),
             ("cpuset.mems", "[0, 3]", Ok(Value::Number(0b1001))),
             ("cpuset.mems", "{1}", Ok(Value::Number(0b10))),
+            ("cpuset.cpus", "[0, 70]", Ok(Value::Cpus(CpuSet::of(&[0, 70]).unwrap()))),
+            ("cpuset.cpus", "{3}", Ok(Value::Cpus(CpuSet::of(&[3]).unwrap()))),
+            ("memory.max", "\"max\"", Ok(Value::Max)),
+            ("memory.max", "4096", Ok(Value::Number(4096))),
+            ("cpu.weight", r#"{"shares": 2}"#, Ok(Value::Shares(2))),
+            ("cpu.weight", r#"{"shares": 262145}"#, Err("shares: 262145 is not within 2 and 262144")),
+            ("cpu.weight", r#"{"shares": 2, "x": 1}"#, Err("`x` is not a field of it; there are `shares`")),
+            ("cpuset.cpus", "[]", Err("value: it is an array, and should be a list of CPUs, at least one")),
+            ("cpuset.cpus", "[1024]", Err("value: 1024 is not within 0 and 1023")),
+            ("cpuset.cpus", "\"0-3\"", Err("value: it is `0-3`, and should be an array or set of CPUs")),
+            ("memory.max", "-1", Err("value: -1 is not within 0 and 9223372036854775807")),
             ("cpu.quota", "150000.5", Err("value: 150000.5 is not a whole number; round it with `floor`")),
             ("cpu.quota", "-1", Err("value: -1 is not within 0 and 9223372036854775807")),
             ("memory.low", "9223372036854775808", Err("value: 9223372036854775808 is not within 0")),
@@ -510,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_that_cannot_be_is_told_with_its_place() {
+    fn an_impossible_share_is_reported_with_its_place() {
         for (fields, expected) in [
             (r#""cache": 30"#, "settings[0] (class `be`): cache: it is no object but of type number"),
             (r#""cache": {}"#, "cache: it has 0 of the fields `percent`, `mask`; write one of them"),
@@ -581,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn knobs_and_classes_say_whom_they_are_for() {
+    fn knobs_and_classes_name_their_targets() {
         for (text, expected) in [
             (r#"{"class": "be", "reason": "x"}"#, "class be"),
             (r#"{"assign": "be", "pod": "1", "reason": "x"}"#, "class be of pod 1"),

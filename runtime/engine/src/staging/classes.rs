@@ -1,14 +1,14 @@
-//! The classes that an instance has defined, and whom it has put into them.
+//! The classes that an instance has defined, and their members.
 
 use std::collections::{HashMap, HashSet};
 
 use qosm_model::knob::Target;
 use qosm_model::resctrl::ClassName;
 
-/// A fresh instance has none, as it holds no knob: whoever applies what is staged gives up what its predecessor had and it does not
-/// ask for anew.
+/// A new instance has none, as it holds no knob: the caller releases what its predecessor had and the new one does not
+/// ask for.
 #[derive(Default)]
-pub(super) struct Classes {
+pub(super) struct StagedClasses {
     defined: HashSet<ClassName>,
     members: HashMap<Target, ClassName>,
     /// What takes back the changes of this call, the latest last.
@@ -21,7 +21,7 @@ enum Undo {
     Put(Target, Option<ClassName>),
 }
 
-impl Classes {
+impl StagedClasses {
     pub(super) fn len(&self) -> usize {
         self.defined.len()
     }
@@ -104,8 +104,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// What is defined, and who is where.
-    fn shown(classes: &Classes) -> (Vec<String>, Option<String>, Option<String>) {
+    /// Defined classes, and the targets' classes.
+    fn shown(classes: &StagedClasses) -> (Vec<String>, Option<String>, Option<String>) {
         let mut defined: Vec<_> = classes.defined.iter().map(ToString::to_string).collect();
         defined.sort();
         let of = |target| classes.of(target).map(ToString::to_string);
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_class_that_goes_takes_its_members_along() {
-        let mut classes = Classes::default();
+        let mut classes = StagedClasses::default();
         classes.define(name("a"));
         classes.define(name("b"));
         classes.assign(POD, name("a"));
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_discarded_call_leaves_classes_and_members_as_they_were() {
-        let mut classes = Classes::default();
+        let mut classes = StagedClasses::default();
         classes.define(name("a"));
         classes.define(name("b"));
         classes.assign(POD, name("a"));

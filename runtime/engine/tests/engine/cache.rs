@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use qosm_engine::{Cause, Columns, Compiler, Digest, Limits, ModuleCache};
+use qosm_engine::{Cause, Columns, Compiler, Digest, Limits, Memory, ModuleCache};
 use qosm_model::unit::Micros;
 use tempfile::TempDir;
 
@@ -53,7 +53,7 @@ fn load(cache: &ModuleCache) {
 
 /// A compiler that works only where none is needed.
 fn no_compiler() -> Compiler {
-    Compiler::Child { program: "/nonexistent/compiler".into(), args: Vec::new() }
+    Compiler::Child { program: "/nonexistent/compiler".into(), args: Vec::new(), memory: Memory::default() }
 }
 
 fn is_cached(cache: &ModuleCache) -> bool {
@@ -71,7 +71,7 @@ fn a_module_is_compiled_once() {
 }
 
 #[test]
-fn nobody_else_can_read_or_write_it() {
+fn other_users_cannot_read_or_write_it() {
     let home = Home::new();
     fs::create_dir(home.path("compiled")).unwrap();
     fs::set_permissions(home.path("compiled"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -83,7 +83,7 @@ fn nobody_else_can_read_or_write_it() {
 }
 
 /// Damages the compiled module, and expects a compilation that mends it.
-fn mended(damage: impl FnOnce(&Home, &Path)) {
+fn repaired(damage: impl FnOnce(&Home, &Path)) {
     let home = Home::new();
     load(&home.cache());
     damage(&home, &home.file());
@@ -100,7 +100,7 @@ fn a_flipped_bit_is_a_miss() {
         fs::metadata(home.file()).unwrap().len()
     };
     for part in 0..8 {
-        mended(|_, file| {
+        repaired(|_, file| {
             let mut bytes = fs::read(file).unwrap();
             let at = usize::try_from(size * part / 8).unwrap();
             bytes[at] ^= 0x10;
@@ -112,13 +112,13 @@ fn a_flipped_bit_is_a_miss() {
 #[test]
 fn a_truncated_file_is_a_miss() {
     for length in [0, 1, 31, 32, 33, 1000] {
-        mended(|_, file| fs::File::options().write(true).open(file).unwrap().set_len(length).unwrap());
+        repaired(|_, file| fs::File::options().write(true).open(file).unwrap().set_len(length).unwrap());
     }
-    mended(|_, file| {
+    repaired(|_, file| {
         let bytes = fs::read(file).unwrap();
         fs::write(file, &bytes[..bytes.len() - 1]).unwrap();
     });
-    mended(|_, file| {
+    repaired(|_, file| {
         let mut bytes = fs::read(file).unwrap();
         bytes.push(0);
         fs::write(file, bytes).unwrap();
@@ -127,20 +127,20 @@ fn a_truncated_file_is_a_miss() {
 
 #[test]
 fn an_alien_file_is_a_miss() {
-    mended(|_, file| fs::write(file, vec![0x90; 4096]).unwrap());
+    repaired(|_, file| fs::write(file, vec![0x90; 4096]).unwrap());
     // Another module's code under this module's name, whole and of this node.
-    mended(|home, file| {
+    repaired(|home, file| {
         let idle = ENGINE.load(&guest::component(""), Some(&home.cache()), &Compiler::InProcess).unwrap();
         let other = home.files().into_iter().find(|path| path != file).unwrap();
         assert!(other.to_str().unwrap().contains(&idle.digest().hex()));
         fs::rename(other, file).unwrap();
     });
     // A link to code that lies elsewhere.
-    mended(|home, file| {
+    repaired(|home, file| {
         fs::rename(file, home.path("elsewhere")).unwrap();
         symlink("../elsewhere", file).unwrap();
     });
-    mended(|_, file| {
+    repaired(|_, file| {
         fs::remove_file(file).unwrap();
         fs::create_dir(file).unwrap();
     });
@@ -150,7 +150,7 @@ fn an_alien_file_is_a_miss() {
 fn code_of_another_node_is_a_miss() {
     let other = Home::new();
     load(&other.cache());
-    mended(|_, file| {
+    repaired(|_, file| {
         fs::copy(other.file(), file).unwrap();
     });
 }
@@ -162,7 +162,7 @@ fn another_key_empties_the_cache() {
         |key: &Path| fs::write(key, b"short").unwrap(),
         |key: &Path| fs::set_permissions(key, fs::Permissions::from_mode(0o644)).unwrap(),
     ] {
-        mended(|home, _| damage(&home.path("compiled.key")));
+        repaired(|home, _| damage(&home.path("compiled.key")));
     }
 }
 
@@ -230,7 +230,11 @@ fn a_compiler_that_is_not_there_is_named() {
 
 #[test]
 fn a_compiler_that_fails_is_reported() {
-    let shell = |script: &str| Compiler::Child { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] };
+    let shell = |script: &str| Compiler::Child {
+        program: "/bin/sh".into(),
+        args: vec!["-c".into(), script.into()],
+        memory: Memory::default(),
+    };
     for (script, expected) in [
         ("exit 3", ""),
         ("echo 'unknown opcode' >&2; exit 3", "unknown opcode"),
@@ -243,4 +247,62 @@ fn a_compiler_that_fails_is_reported() {
     }
     let error = ENGINE.load(&guest::worker(), None, &shell("cat")).unwrap_err();
     assert!(matches!(error, qosm_engine::EngineError::Load { .. }), "plain Wasm is no compiled code: {error}");
+}
+
+/// Two processes share a folder, and what stands there may be anything.
+#[test]
+fn a_fifo_does_not_block() {
+    let home = Home::new();
+    load(&home.cache());
+    for name in [home.file(), home.path("compiled.key"), home.path("compiled-failures.json")] {
+        let _ = fs::remove_file(&name);
+        let made = std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&name).status().unwrap();
+        assert!(made.success());
+        let (done, waits) = std::sync::mpsc::channel();
+        let path = home.0.path().to_path_buf();
+        std::thread::spawn(move || {
+            let cache = ModuleCache::open(Dir::open_ambient_dir(path, ambient_authority()).unwrap()).unwrap();
+            load(&cache);
+            done.send(()).unwrap();
+        });
+        let ended = waits.recv_timeout(std::time::Duration::from_secs(60));
+        assert!(ended.is_ok(), "{} holds the engine up", name.display());
+    }
+}
+
+#[test]
+fn a_failed_compilation_is_remembered_until_a_retry() {
+    let home = Home::new();
+    let refusing = Compiler::Child {
+        program: "/bin/sh".into(),
+        args: vec!["-c".into(), "echo 'unknown opcode' >&2; exit 3".into()],
+        memory: Memory::default(),
+    };
+    let why = |cache: &ModuleCache, compiler: &Compiler| {
+        let error = ENGINE.load(&guest::worker(), Some(cache), compiler).unwrap_err();
+        std::error::Error::source(&error).unwrap().to_string()
+    };
+    let cache = home.cache();
+    assert_eq!(why(&cache, &refusing), "unknown opcode");
+    // A day, or a moment less.
+    let is_remembered = |why: &str| {
+        why.starts_with("unknown opcode; it is not tried again for 2")
+            && why.ends_with(" h, or until `qosm policy retry`")
+    };
+    assert!(is_remembered(&why(&cache, &Compiler::InProcess)));
+    // Another module is compiled all the same, and a restart changes nothing.
+    ENGINE.load(&guest::component(""), Some(&cache), &Compiler::InProcess).unwrap();
+    drop(cache);
+    let cache = home.cache();
+    assert!(is_remembered(&why(&cache, &Compiler::InProcess)));
+    assert_eq!(fs::metadata(home.path("compiled-failures.json")).unwrap().mode() & 0o777, 0o600);
+
+    let module = Digest::of(&guest::worker());
+    assert!(cache.clear_failure(&module) && !cache.clear_failure(&module));
+    load(&cache);
+    // That no compiler can be started is not the module's fault.
+    fs::remove_dir_all(home.path("compiled")).unwrap();
+    let cache = home.cache();
+    assert!(why(&cache, &no_compiler()).contains("cannot be started"));
+    load(&cache);
 }

@@ -73,10 +73,10 @@ fn guest(evaluations: &[&[Call<'_>]]) -> Vec<u8> {
                     }
                 }
                 Call::Undefine(class) => writeln!(body, "(call $undefine {})", text(class)).unwrap(),
-                Call::Assign(whom, class) => {
-                    writeln!(body, "(call $assign {} {} {reason})", target(*whom), text(class)).unwrap();
+                Call::Assign(targets, class) => {
+                    writeln!(body, "(call $assign {} {} {reason})", target(*targets), text(class)).unwrap();
                 }
-                Call::Release(whom) => writeln!(body, "(call $release {})", target(*whom)).unwrap(),
+                Call::Release(targets) => writeln!(body, "(call $release {})", target(*targets)).unwrap(),
                 Call::Refuse => body.push_str("(return (i32.const 12288))\n"),
             }
         }
@@ -97,8 +97,8 @@ fn flat(share: &Share) -> String {
         }
         Some(CacheShare::Mask(mask)) => format!("(i32.const 1) (i32.const 1) (i64.const {mask}) (i32.const 0)"),
     };
-    let (said, case, most) = bandwidth(share);
-    format!("{cache} (i32.const {said}) (i32.const {case}) (i32.const {most})")
+    let (text, case, most) = bandwidth(share);
+    format!("{cache} (i32.const {text}) (i32.const {case}) (i32.const {most})")
 }
 
 fn bandwidth(share: &Share) -> (u32, u32, u32) {
@@ -130,8 +130,8 @@ fn element(body: &mut String, at: u32, domain: u32, share: &Share) {
             store(28, u32::try_from(mask >> 32).unwrap());
         }
     }
-    let (said, case, most) = bandwidth(share);
-    store(32, said);
+    let (text, case, most) = bandwidth(share);
+    store(32, text);
     store(36, case);
     store(40, most);
 }
@@ -192,7 +192,7 @@ fn cache(start: u32, end: u32) -> Share {
 }
 
 #[test]
-fn classes_and_members_are_staged_as_they_are_said() {
+fn classes_and_members_are_staged_in_order() {
     let wide = Share { cache: Some(CacheShare::Mask(1 << 40)), bandwidth: Some(BandwidthShare::Megabytes(5000)) };
     let slow = Share { cache: None, bandwidth: Some(BandwidthShare::Percent(50)) };
     let mut tried = Tried::of(&[
@@ -221,7 +221,7 @@ fn classes_and_members_are_staged_as_they_are_said() {
 }
 
 #[test]
-fn of_a_domain_that_is_said_twice_the_last_counts() {
+fn of_a_domain_that_is_listed_twice_the_last_counts() {
     let domains = [(8, cache(0, 30)), (8, cache(0, 60))];
     let mut tried = Tried::of(&[&[Call::Define("be", Share::default(), &domains)]]);
     assert_eq!(tried.settings(), [define("be", Share::default(), &domains[1..])]);
@@ -240,12 +240,11 @@ fn what_the_instance_does_not_have_is_not_given_up() {
 }
 
 #[test]
-fn a_class_is_defined_before_somebody_is_put_into_it() {
+fn a_class_is_defined_before_its_members_are_assigned() {
     let mut tried = Tried::of(&[&[Call::Define("be", Share::default(), &[]), Call::Assign(WEB, "ls")]]);
     assert_eq!(
         tried.next().unwrap_err().to_string(),
-        "module `tried` was stopped in `evaluate`: it puts container number 10 into class `ls`, which it has not defined; a class \
-         is defined before somebody is put into it, and anew by each fresh instance"
+        "module `tried` was stopped in `evaluate`: it puts container number 10 into class `ls`, which it has not defined; each instance defines a class before it assigns members to it"
     );
     let gone = [Call::Define("be", Share::default(), &[]), Call::Undefine("be"), Call::Assign(WEB, "be")];
     assert!(matches!(Tried::of(&[&gone]).rule(), Rule::UnknownClass { target: WEB, .. }));

@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use qosm_engine::{
-    CallError, Cause, Columns, Compiler, Engine, EngineError, Export, Grants, Instance, Interface, Limits, LogLevel,
-    LogLine, Module, PodView, Rejection, Rule,
+    CallError, Cause, Columns, Compiler, Engine, EngineError, Export, Grants, InheritedState, Instance, Interface,
+    Limits, LogLevel, LogLine, Module, Part, PodView, Rejection, Rule,
 };
 use qosm_model::column::{
     BandwidthSample, CpuCounters, CpuSample, MemoryCounters, MemorySample, NodeSample, PressureCounters,
     PressureSample, Stall,
 };
+use qosm_model::cpu_topology::{Cpu, CpuSet, CpuTopology, ExclusiveCpus};
 use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::node::{Group, GroupCounters, GroupMemory, GroupSample, Marks, NodeMemory};
 use qosm_model::numa::{Migration, NumaColumn, NumaId, NumaSample};
 use qosm_model::pod::{
-    Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, KubeQos, Pod, PodId, Tier,
+    Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, KubeQos, Pod, PodId, PodLifecycle, Tier,
 };
 use qosm_model::resctrl::{ClassState, Domain, DomainId, ResctrlColumn, Usage};
 use qosm_model::setting::{EventKind, PodEvent, Setting};
@@ -61,6 +63,8 @@ pub(crate) fn pod(name: &str) -> Pod {
         memory_request: Some(Bytes(1 << 29)),
         memory_limit: None,
         cpu_limit: None,
+        cpu_request: None,
+        lifecycle: PodLifecycle::default(),
     }
 }
 
@@ -99,7 +103,7 @@ fn hold(target: Target, knob: Knob, value: Value) -> Setting {
 }
 
 #[test]
-fn a_module_says_who_it_is_without_any_grant() {
+fn a_module_describes_itself_without_any_grant() {
     let description = ENGINE.describe(&WORKER).unwrap();
     assert_eq!((description.name.as_str(), description.version.as_str()), ("worker", "0.1.0"));
     assert_eq!(description.interval_millis, 1000);
@@ -190,6 +194,31 @@ fn a_weight_and_idle_are_held_and_released() {
 }
 
 #[test]
+fn cpus_limits_and_shares_are_held_and_released() {
+    let mut worker = worker();
+    let (pod, tier) = (Target::Pod(POD), Target::Tier(Tier::BestEffort));
+    let staged = run(&mut worker, 30, &Columns::default()).unwrap();
+    let cpus = qosm_model::cpus::CpuSet::of(&[3, 70]).unwrap();
+    assert_eq!(
+        staged.settings,
+        [
+            hold(pod, Knob::CpusetCpus, Value::Cpus(cpus)),
+            hold(pod, Knob::MemoryMax, Value::Number(4096)),
+            hold(tier, Knob::CpuWeight, Value::Shares(2)),
+        ]
+    );
+    let staged = run(&mut worker, 31, &Columns::default()).unwrap();
+    assert_eq!(
+        staged.settings,
+        [
+            hold(pod, Knob::MemoryMax, Value::Max),
+            Setting::Release { target: pod, knob: Knob::CpusetCpus },
+            Setting::Release { target: tier, knob: Knob::CpuWeight },
+        ]
+    );
+}
+
+#[test]
 fn no_limit_in_the_bandwidth_column_is_no_limit_in_a_setting() {
     let sample = |target, baseline_quota| BandwidthSample {
         target,
@@ -275,6 +304,66 @@ fn caches_and_memory_bandwidth_arrive() {
 }
 
 #[test]
+fn what_the_node_its_tiers_and_its_pods_use_arrives() {
+    let marks = Marks { min: Some(Bytes(1 << 30)), low: None, high: None };
+    let memory = GroupMemory { usage: Bytes(500), ..GroupMemory::default() };
+    let used = GroupCounters {
+        cpu_usage: Some(Micros(30)),
+        cpu_pressure: Some(Stall { some: Micros(9_000_000), full: Micros(7) }),
+        memory: Some(memory),
+        oom_kills: Some(2),
+        ..GroupCounters::default()
+    };
+    let stall = Stall { some: Micros(60_000), full: Micros(9_000_000) };
+    let columns = Columns {
+        node_memory: Some(NodeMemory { available: Bytes(1 << 40), marks, ..NodeMemory::default() }),
+        node_pressure: Some(PressureCounters { memory: stall, ..PressureCounters::default() }),
+        groups: Some([GroupSample { group: Group::Pod(POD), used }].into()),
+        ..Columns::default()
+    };
+    let sum = (1 << 40) + (1 << 30) + 60_000 + 500 + 30 + 7 + 2;
+    assert_eq!(run(&mut worker(), 21, &columns).unwrap().settings, [hold(WEB, Knob::CfsQuota, Value::Number(sum))]);
+}
+
+#[test]
+fn the_machines_cpus_arrive_and_are_told_when_they_change() {
+    let cpu = |id| Cpu { id, core: id * 3, socket: 0, numa_node: id * 7, online: true };
+    let exclusive = |cpu| vec![ExclusiveCpus { container: Some(ContainerId(10)), cpus: vec![cpu] }];
+    let topology = CpuTopology { cpus: vec![cpu(0), cpu(1)], exclusive: exclusive(20), ..CpuTopology::default() };
+    let sets = [CpuSet { target: Target::Tier(Tier::BestEffort), cpus: vec![5] }];
+    let columns = |topology: &CpuTopology| Columns {
+        cpu_topology: Some(topology.clone().into()),
+        cpu_sets: Some(sets.clone().into()),
+        ..Columns::default()
+    };
+    let mut worker = worker();
+    let changed = CpuTopology { exclusive: exclusive(21), ..topology.clone() };
+    for (topology, sum) in [(&topology, 135), (&topology, 135), (&changed, 236), (&topology, 335)] {
+        let settings = run(&mut worker, 22, &columns(topology)).unwrap().settings;
+        assert_eq!(settings, [hold(WEB, Knob::CfsQuota, Value::Number(sum))]);
+    }
+}
+
+#[test]
+fn a_part_of_a_signal_is_read_for_those_that_call_for_it() {
+    assert!(Part::ALL.into_iter().all(|part| WORKER.reads(part)));
+    for (interface, function) in [
+        ("node", "read-memory"),
+        ("node", "read-pressure"),
+        ("node", "read-use"),
+        ("node", "read"),
+        ("cpu-topology", "read-sets"),
+        ("cpu-topology", "read"),
+    ] {
+        let import = format!("(import \"qosm:policy/{interface}@0.1.0\" \"{function}\" (func (param i32)))");
+        let module = ENGINE.load(&guest::component(&import), None, &Compiler::InProcess).unwrap();
+        assert!(module.imports().contains(&interface.parse().unwrap()));
+        let read: Vec<_> = Part::ALL.into_iter().filter(|&part| module.reads(part)).map(Part::function).collect();
+        assert_eq!(read, if function == "read" { vec![] } else { vec![function] });
+    }
+}
+
+#[test]
 fn the_node_is_remembered_but_never_invented() {
     let mut worker = worker();
     let node = NodeSample { memory_capacity: Bytes(1 << 35), ..NodeSample::default() };
@@ -294,6 +383,28 @@ fn state_outlives_the_instance() {
     assert_eq!(run(&mut first, 4, &Columns::default()).unwrap().state, Some(vec![42]));
     assert_eq!(run(&mut first, 5, &Columns::default()).unwrap().state, None);
     assert_eq!(run(&mut first, 4, &Columns::default()).unwrap().state, Some(vec![43]));
+}
+
+#[test]
+fn the_age_of_inherited_state_is_told_where_it_is_known() {
+    let text = r#"
+        (import "qosm:policy/state@0.1.0" "age-usec" (func $age (param i32)))
+        (import "qosm:policy/state@0.1.0" "save" (func $save (param i32 i32 i32)))
+        (func $evaluate (param i64 i32 i32 i32) (result i32)
+            (call $age (i32.const 4200))
+            (call $save (i32.const 4200) (i32.const 16) (i32.const 4400))
+            (i32.const 16))"#;
+    let module = ENGINE.load(&guest::component(text), None, &Compiler::InProcess).unwrap();
+    for age in [None, Some(0), Some(u64::MAX)] {
+        let inherited = InheritedState { bytes: vec![1], age: age.map(Micros) };
+        let mut instance = ENGINE.instantiate(&module, "aged", &everything(), &Limits::default(), inherited).unwrap();
+        instance.configure("{}").unwrap();
+        for _ in 0..2 {
+            let saved = instance.evaluate(Micros(0), Cause::Interval, &Columns::default()).unwrap().state.unwrap();
+            let told = (saved[0] == 1).then(|| u64::from_le_bytes(saved[8..16].try_into().unwrap()));
+            assert_eq!(told, age, "what is saved meanwhile does not change it");
+        }
+    }
 }
 
 #[test]

@@ -18,8 +18,9 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::contract::{ENGINE, cpu, everything, pod, view};
 use crate::guest;
 
-/// CPU time that all calls together may take: the limit of `describe`, and how long a busy machine needs to wake the watchdog.
-const BOUND: Duration = Duration::from_millis(750);
+/// Far more CPU time than all calls together may take, which is that of `describe`, and what passes on a busy machine until the watchdog
+/// wakes. What no limit ended would take hours, or never end.
+const BOUND: Duration = Duration::from_secs(20);
 
 /// Another module's instance, used while hostile ones run.
 static NEIGHBOUR: LazyLock<Mutex<Instance>> = LazyLock::new(|| {
@@ -128,12 +129,13 @@ macro_rules! hostile {
 }
 
 hostile! {
-    bad_event_reason bad_json bad_name deep_recursion event_flood forged_container forged_event forged_idle forged_in_configure forged_pod
+    bad_event_reason bad_json bad_name deep_recursion escape_in_name event_flood forged_container forged_event forged_idle forged_in_configure forged_pod
     forged_rejection garbage_alignment garbage_list garbage_pointer garbage_realloc garbage_string giant_argument
     giant_description giant_error giant_output giant_reason import_in_describe import_in_start invalid_enum invalid_result
     invalid_target invalid_tier invalid_utf8 log_flood long_error loop_in_clean_up loop_in_configure loop_in_describe
     loop_in_evaluate loop_in_pods loop_in_realloc loop_in_start loop_of_calls loop_of_fills memory_at_once memory_bomb
-    memory_from_the_start million_rejections million_settings number_out_of_range state_giant state_too_large
+    memory_from_the_start million_rejections million_settings number_out_of_range schema_backtracks
+    schema_doubles schema_doubles_in_config schema_from_the_node state_giant state_too_large
     table_bomb table_from_the_start trap_in_configure trap_in_describe trap_in_evaluate trap_in_pods trap_in_start
 }
 
@@ -158,9 +160,9 @@ fn a_limit_is_kept() {
         let start = cpu_time();
         let error = instance.evaluate(Micros(0), Cause::Interval, &cpu([])).unwrap_err();
         let took = cpu_time() - start;
-        assert!(matches!(error, CallError::TimedOut { limit: told, .. } if told == limit));
+        assert!(matches!(error, CallError::TimedOut { limit: reported, .. } if reported == limit));
         assert!(instance.elapsed() >= limit, "stopped after {:?}", instance.elapsed());
-        assert!(took < limit + Duration::from_millis(500), "stopped after {took:?} of CPU time");
+        assert!(took < BOUND, "stopped after {took:?} of CPU time");
     }
 }
 
@@ -176,7 +178,7 @@ fn late_calls_on_several_threads_end_only_themselves() {
                 let limits = Limits { evaluation: Duration::from_millis(limit), ..Limits::default() };
                 let mut instance = ENGINE.instantiate(looping, "loop", &everything(), &limits, Vec::new()).unwrap();
                 instance.evaluate(Micros(0), Cause::Interval, &cpu([])).unwrap_err();
-                assert!(instance.elapsed() >= limits.evaluation, "somebody else's deadline ended it");
+                assert!(instance.elapsed() >= limits.evaluation, "another instance's deadline ended it");
             });
         }
     });

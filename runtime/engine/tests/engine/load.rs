@@ -34,7 +34,7 @@ fn the_imports_are_read_off_the_binary() {
     assert_eq!(inspection.digest, Digest::of(&wasm));
     assert_eq!(inspection.size, wasm.len());
     assert!(inspection.unknown_imports.is_empty() && inspection.exports_lifecycle);
-    assert_eq!(inspection.contract_version.as_deref(), Some("0.1.2"));
+    assert_eq!(inspection.contract_version.as_deref(), Some("0.1.3"));
 
     let idle = ENGINE.inspect(&guest::component("")).unwrap();
     assert!(idle.imports.is_empty(), "what is not used is not imported");
@@ -42,7 +42,7 @@ fn the_imports_are_read_off_the_binary() {
 }
 
 #[test]
-fn other_files_are_told_apart() {
+fn other_files_are_distinguished() {
     let cases: [(&[u8], &str); 7] = [
         (b"", "an empty file"),
         (b"\x7fELF\x02\x01", "a native program or compiled module"),
@@ -68,7 +68,7 @@ fn a_module_with_more_functions_than_any_policy_needs_is_refused() {
 }
 
 #[test]
-fn an_import_that_nobody_offers_is_named() {
+fn an_import_that_no_host_offers_is_named() {
     let wit = guest::contract().replace("world policy {", "world policy {\n import wasi:cli/environment@0.2.0;")
         + "\npackage wasi:cli@0.2.0 { interface environment { home: func() -> u32; } }";
     let fields = r#"(import "wasi:cli/environment@0.2.0" "home" (func $home (result i32)))"#;
@@ -91,12 +91,12 @@ fn patch_versions_fit_and_minor_versions_do_not() {
     let other = guest::component_for(&contract_of("0.2.0"), fields);
     assert!(!ENGINE.inspect(&other).unwrap().exports_lifecycle);
     let error = refusal(&other);
-    assert!(error.contains("built for version 0.2.0 of `qosm:policy`, and this host speaks 0.1.2"), "{error}");
+    assert!(error.contains("built for version 0.2.0 of `qosm:policy`, and this host speaks 0.1.3"), "{error}");
 }
 
 /// The contract under another version.
 fn contract_of(version: &str) -> String {
-    guest::contract().replace("qosm:policy@0.1.2", &format!("qosm:policy@{version}"))
+    guest::contract().replace("qosm:policy@0.1.3", &format!("qosm:policy@{version}"))
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_module_of_an_earlier_patch_version_runs() {
         (func $evaluate (param i64 i32 i32 i32) (result i32)
           (call $set_burst (i32.const 0) (i32.const 1) (i64.const 6000) (i32.const 16) (i32.const 0))
           (i32.const 16))"#;
-    for version in ["0.1.0", "0.1.1"] {
+    for version in ["0.1.0", "0.1.1", "0.1.2"] {
         let wasm = guest::component_for(&contract_of(version), fields);
         let module = load(&wasm).unwrap();
         assert_eq!(ENGINE.inspect(&wasm).unwrap().contract_version.as_deref(), Some(version));
@@ -122,12 +122,12 @@ fn a_module_of_an_earlier_patch_version_runs() {
 }
 
 #[test]
-fn a_module_that_needs_a_later_patch_version_is_told_both() {
-    let wit = contract_of("0.1.3").replace("world policy {", "world policy {\n import gpu;")
+fn a_module_that_needs_a_later_patch_version_names_both() {
+    let wit = contract_of("0.1.4").replace("world policy {", "world policy {\n import gpu;")
         + "\ninterface gpu { halt: func(); }";
     let error = refusal(&guest::component_for(&wit, r#"(import "qosm:policy/gpu@0.1.0" "halt" (func $halt))"#));
-    assert!(error.contains("imports `qosm:policy/gpu@0.1.3`, which this host does not offer"), "{error}");
-    assert!(error.contains("built for version 0.1.3") && error.contains("this host speaks 0.1.2"), "{error}");
+    assert!(error.contains("imports `qosm:policy/gpu@0.1.4`, which this host does not offer"), "{error}");
+    assert!(error.contains("built for version 0.1.4") && error.contains("this host speaks 0.1.3"), "{error}");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_function_that_the_contract_does_not_have_is_a_mismatch() {
         guest::contract().replace("    read: func() -> sample;", "    read: func() -> sample;\n    halt: func();");
     let wasm = guest::component_for(&wit, r#"(import "qosm:policy/node@0.1.0" "halt" (func $halt))"#);
     let error = refusal(&wasm);
-    assert!(error.contains("does not fit version 0.1.2") && error.contains("halt"), "{error}");
+    assert!(error.contains("does not fit version 0.1.3") && error.contains("halt"), "{error}");
 }
 
 #[test]

@@ -8,4 +8,6 @@ mod contract;
 mod guest;
 mod hostile;
 mod load;
+mod objects;
+mod requests;
 mod tools;

@@ -21,6 +21,13 @@
 ;; 19  read all of resctrl-monitor; set the quota of the first container to the sum of the first domain's size, the first class's
 ;;     occupancy, the first container's total and the rest's local bytes
 ;; 20  log why the first class is not in force
+;; 21  set the quota of the first container to the sum of the node's available memory, its lowest watermark, its pressure of memory (some), and of
+;;     the first group's CPU time, memory, CPU pressure (full) and killed processes
+;; 30  set CPUs 3 and 70 and a memory limit of 4096 bytes on the first pod, and 2 shares on the tier besteffort
+;; 31  lift the memory limit; release the CPUs and the weight
+;;
+;; 22  read all of cpu-topology; set the quota of the first container to the sum of the second CPU's core and node, the first exclusive CPU,
+;;     the first set's first CPU, and a hundred times the generation
 ;;
 ;; `configure` returns the configuration as an error unless it is `{}`. `pods` sets the quota of the first pod's first container to
 ;; its memory limit, says the pod's configuration, and rejects the pod if its name has four letters.
@@ -29,10 +36,20 @@
 (import "qosm:policy/memory-stat@0.1.0" "read" (func $memory_stat (param i32)))
 (import "qosm:policy/pressure@0.1.0" "read" (func $pressure (param i32)))
 (import "qosm:policy/node@0.1.0" "read" (func $node (param i32)))
+(import "qosm:policy/node@0.1.0" "read-memory" (func $node_memory (param i32)))
+(import "qosm:policy/node@0.1.0" "read-pressure" (func $node_pressure (param i32)))
+(import "qosm:policy/node@0.1.0" "read-use" (func $groups (param i32)))
+(import "qosm:policy/cpu-topology@0.1.0" "read" (func $cpu_topology (param i32)))
+(import "qosm:policy/cpu-topology@0.1.0" "generation" (func $cpu_generation (result i64)))
+(import "qosm:policy/cpu-topology@0.1.0" "read-sets" (func $cpu_sets (param i32)))
 (import "qosm:policy/numa-stat@0.1.0" "read" (func $numa_stat (param i32)))
 (import "qosm:policy/page-migration@0.1.0" "start" (func $migrate (param i32 i32 i32 i32 i32 i64 i32 i32)))
 (import "qosm:policy/page-migration@0.1.0" "stop" (func $stop (param i32)))
 (import "qosm:policy/cpuset@0.1.0" "release-memory-nodes" (func $release_nodes (param i32)))
+(import "qosm:policy/cpuset@0.1.0" "set-cpus" (func $set_cpus (param i32 i32 i32 i32 i32 i32)))
+(import "qosm:policy/cpuset@0.1.0" "release-cpus" (func $release_cpus (param i32 i32)))
+(import "qosm:policy/memory-limit@0.1.0" "set" (func $set_limit (param i32 i32 i32 i64 i32 i32)))
+(import "qosm:policy/cpu-weight@0.1.0" "set-shares" (func $set_shares (param i32 i32 i32 i32 i32)))
 (import "qosm:policy/cpu-bandwidth@0.1.0" "set-quota" (func $set_quota (param i32 i32 i32 i64 i32 i32)))
 (import "qosm:policy/cpu-bandwidth@0.1.0" "set-burst" (func $set_burst (param i32 i32 i64 i32 i32)))
 (import "qosm:policy/cpu-bandwidth@0.1.0" "release-quota" (func $release_quota (param i32 i32)))
@@ -46,6 +63,11 @@
 (import "qosm:policy/resctrl-monitor@0.1.0" "read-containers" (func $containers (param i32)))
 (import "qosm:policy/resctrl-monitor@0.1.0" "read-rest" (func $rest (param i32)))
 (import "qosm:policy/resctrl-allocation@0.1.0" "read-states" (func $states (param i32)))
+(import "qosm:policy/node-object@0.1.0" "generation" (func $node_object (result i64)))
+(import "qosm:policy/pod-object@0.1.0" "generation" (func $pod_object (result i64)))
+(import "qosm:policy/cluster-config@0.1.0" "generation" (func $cluster_config (result i64)))
+(import "qosm:policy/node-resource@0.1.0" "read-states" (func $resources (param i32)))
+(import "qosm:policy/eviction@0.1.0" "read-evictions" (func $evictions (param i32)))
 (import "qosm:policy/memory-protection@0.1.0" "set" (func $protect (param i32)))
 (import "qosm:policy/state@0.1.0" "load" (func $load (param i32)))
 (import "qosm:policy/state@0.1.0" "save" (func $save (param i32 i32 i32)))
@@ -222,6 +244,21 @@
       (call $set_weight (i32.const 0) (i32.const 2) (i32.const 1) (i32.const 4096) (i32.const 7))
       (call $set_idle (global.get $container) (i32.const 1) (i32.const 4096) (i32.const 7))))
 
+  (if (i32.eq (local.get $task) (i32.const 30))
+    (then
+      (i32.store (i32.const 4700) (i32.const 70))
+      (i32.store (i32.const 4704) (i32.const 3))
+      (call $set_cpus (i32.const 1) (global.get $pod) (i32.const 4700) (i32.const 2) (i32.const 4096) (i32.const 7))
+      (call $set_limit (i32.const 1) (global.get $pod) (i32.const 1) (i64.const 4096) (i32.const 4096) (i32.const 7))
+      (call $set_shares (i32.const 0) (i32.const 2) (i32.const 2) (i32.const 4096) (i32.const 7))))
+
+  (if (i32.eq (local.get $task) (i32.const 31))
+    (then
+      (call $set_limit (i32.const 1) (global.get $pod) (i32.const 0) (i64.const 0) (i32.const 4096) (i32.const 7))
+      (call $release_cpus (i32.const 1) (global.get $pod))
+      (call $release_cpus (i32.const 1) (global.get $pod))
+      (call $release_weight (i32.const 0) (i32.const 2))))
+
   (if (i32.eq (local.get $task) (i32.const 18))
     (then
       (call $release_weight (i32.const 0) (i32.const 2))
@@ -249,5 +286,35 @@
       (call $states (i32.const 4200))
       (local.set $at (i32.load (i32.const 4200)))
       (call $log (i32.const 2) (i32.load offset=12 (local.get $at)) (i32.load offset=16 (local.get $at)))))
+
+  (if (i32.eq (local.get $task) (i32.const 21))
+    (then
+      (call $node_memory (i32.const 4616))
+      (call $node_pressure (i32.const 4720))
+      (call $groups (i32.const 4200))
+      (local.set $at (i32.load (i32.const 4200)))
+      (call $quota (i32.const 2) (global.get $container)
+        (i64.add
+          (i64.add
+            (i64.add (i64.load offset=24 (i32.const 4616)) (i64.load offset=56 (i32.const 4616)))
+            (i64.load offset=24 (i32.const 4720)))
+          (i64.add
+            (i64.add (i64.load offset=16 (local.get $at)) (i64.load offset=32 (local.get $at)))
+            (i64.add (i64.load offset=88 (local.get $at)) (i64.load offset=120 (local.get $at))))))))
+
+  (if (i32.eq (local.get $task) (i32.const 22))
+    (then
+      (call $cpu_topology (i32.const 4616))
+      (call $cpu_sets (i32.const 4200))
+      (local.set $at (i32.load (i32.const 4616)))
+      (call $quota (i32.const 2) (global.get $container)
+        (i64.add
+          (i64.mul (i64.const 100) (call $cpu_generation))
+          (i64.add
+            (i64.extend_i32_u (i32.add (i32.load offset=24 (local.get $at)) (i32.load offset=32 (local.get $at))))
+            (i64.extend_i32_u
+              (i32.add
+                (i32.load (i32.load offset=8 (i32.load offset=20 (i32.const 4616))))
+                (i32.load (i32.load offset=8 (i32.load (i32.const 4200)))))))))))
 
   (i32.const 16))

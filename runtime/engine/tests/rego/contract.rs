@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use qosm_engine::{Cause, Columns, Interface, Limits};
+use qosm_engine::{Cause, Columns, InheritedState, Interface, Limits};
 use qosm_model::unit::{Bytes, Micros};
 use serde_json::{Value, json};
 
 use crate::node::{BATCH, ENGINE, Tried, WEB, batch, columns, everything, load, web};
 use crate::opa;
 
-const ALL: &str =
-    "node, cpu-stat, memory-stat, pressure, numa-stat, page-migration, cpuset, resctrl-monitor, resctrl-allocation";
+const ALL: &str = "node, cpu-stat, memory-stat, pressure, numa-stat, page-migration, cpuset, resctrl-monitor, resctrl-allocation, \
+     node-object, pod-object, cluster-config, cpu-topology, node-resource, eviction";
 const SHOWN: &str = "settings contains {\"state\": {\"input\": input, \"data\": data.limits}}";
 
 /// What a policy with these grants is shown.
@@ -27,7 +27,19 @@ fn the_input_is_what_its_schema_says() {
     let schema = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/rego/input.schema.json"));
     let schema: Value = serde_json::from_str(&schema.unwrap()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
-    for grants in [ALL, "", "node", "cpu-stat", "resctrl-monitor", "resctrl-allocation"] {
+    for grants in [
+        ALL,
+        "",
+        "node",
+        "cpu-stat",
+        "resctrl-monitor",
+        "resctrl-allocation",
+        "node-object",
+        "pod-object",
+        "cluster-config",
+        "node-resource",
+        "eviction",
+    ] {
         let input = &shown(grants)["input"];
         let errors: Vec<_> =
             validator.iter_errors(input).map(|error| format!("{}: {error}", error.instance_path())).collect();
@@ -88,6 +100,34 @@ fn all_that_was_measured_is_there() {
         json!({
             "cpus": 8, "memoryCapacityBytes": 32_u64 << 30, "memoryAllocatableBytes": 30_u64 << 30, "pageSizeBytes": 4096,
             "cpuUsageUsec": 2_000_000,
+            "memory": {
+                "totalBytes": 32_u64 << 30, "freeBytes": 1 << 30, "availableBytes": 2_u64 << 30, "activeFileBytes": 3 << 20,
+                "inactiveFileBytes": 4 << 20, "minMarkBytes": 1 << 26,
+            },
+            "pressure": {
+                "cpu": {"someUsec": 0, "fullUsec": 0}, "memory": {"someUsec": 7000, "fullUsec": 3500}, "io": {"someUsec": 0, "fullUsec": 0},
+            },
+            "groups": {
+                "tiers": {"besteffort": {"cpuUsageUsec": 5}},
+                "pods": {"1": {
+                    "cpuUsageUsec": 6, "cpuThrottledUsec": 7, "cpuPressure": {"someUsec": 8, "fullUsec": 1},
+                    "memory": {"usageBytes": 9 << 20, "activeFileBytes": 1 << 20, "inactiveFileBytes": 2 << 20},
+                    "maxEvents": 2, "oomKills": 1,
+                }},
+                "outside": {},
+            },
+        })
+    );
+    assert_eq!(
+        input["cpuTopology"],
+        json!({
+            "cpus": [
+                {"id": 0, "core": 0, "socket": 1, "numaNode": 2, "online": true},
+                {"id": 1, "core": 0, "socket": 1, "numaNode": 2, "online": false},
+            ],
+            "manager": "static", "reserved": [0],
+            "exclusive": [{"container": "10", "cpus": [0]}, {"cpus": [1]}],
+            "sets": {"tiers": {"besteffort": [1]}, "pods": {"2": [1]}, "containers": {}},
         })
     );
     assert_eq!(
@@ -102,6 +142,7 @@ fn all_that_was_measured_is_there() {
                 "11": {"quotaUsec": "max", "baselineQuotaUsec": "max", "periodUsec": 100_000},
             },
             "pods": {"1": {"quotaUsec": "max", "baselineQuotaUsec": "max", "periodUsec": 100_000}},
+            "tiers": {"besteffort": {"quotaUsec": 50_000, "baselineQuotaUsec": "max", "periodUsec": 100_000}},
         })
     );
     assert_eq!(input["memory"]["11"]["usageBytes"], 11 << 20);
@@ -139,6 +180,38 @@ fn all_that_was_measured_is_there() {
 }
 
 #[test]
+fn what_objects_and_the_cluster_config_map_say_is_there() {
+    let input = shown(ALL)["input"].take();
+    assert_eq!(
+        input["nodeObject"],
+        json!({
+            "name": "edge-7", "labels": {"pool": "batch"}, "annotations": {"note": "\"é\""},
+            "resources": {"cpu": {"capacity": 8000, "allocatable": 7910}, "example.com/x": {"allocatable": i64::MAX}},
+            "zones": [{"id": 1, "resources": {"cpu": {"capacity": 4000}}}],
+        })
+    );
+    assert_eq!(
+        input["podObjects"],
+        json!({
+            "1": {
+                "annotations": {"a": "1"}, "createdAtSec": 1_700_000_000, "deleting": true, "gracePeriodSec": 0, "mirror": false,
+                "ownerKind": "DaemonSet", "ownerName": "web", "cpuRequestMilli": 1500, "restartPolicy": "Always",
+            },
+            "2": {"annotations": {}, "deleting": false, "mirror": true, "restartPolicy": "Never"},
+        })
+    );
+    let keys = &input["clusterConfig"];
+    assert_eq!(
+        keys["resource-threshold-config"],
+        json!({"value": {"clusterStrategy": {"enable": true}}, "strategy": {"enable": true}})
+    );
+    assert_eq!(
+        (&keys["colocation-config"]["strategy"], &keys["colocation-config"]["value"]["policy"]),
+        (&json!({}), &json!(""))
+    );
+}
+
+#[test]
 fn of_caches_and_memory_bandwidth_is_there_what_is_declared() {
     for (grants, there) in [
         ("resctrl-monitor", &["classes", "containers", "domains", "rest"][..]),
@@ -153,7 +226,21 @@ fn of_caches_and_memory_bandwidth_is_there_what_is_declared() {
 
 #[test]
 fn a_column_is_there_if_it_is_declared() {
-    let columns = ["node", "cpu", "bandwidth", "memory", "pressure", "numa", "migrations", "resctrl"];
+    let columns = [
+        "node",
+        "cpu",
+        "bandwidth",
+        "memory",
+        "pressure",
+        "numa",
+        "migrations",
+        "resctrl",
+        "nodeObject",
+        "podObjects",
+        "clusterConfig",
+        "resources",
+        "evictions",
+    ];
     for (grants, there) in [
         ("", &[][..]),
         ("node", &["node"]),
@@ -164,6 +251,11 @@ fn a_column_is_there_if_it_is_declared() {
         ("page-migration", &["migrations"]),
         ("resctrl-monitor", &["resctrl"]),
         ("resctrl-allocation", &["resctrl"]),
+        ("node-object", &["nodeObject"]),
+        ("pod-object", &["podObjects"]),
+        ("cluster-config", &["clusterConfig"]),
+        ("node-resource", &["resources"]),
+        ("eviction", &["evictions"]),
     ] {
         let input = &shown(grants)["input"];
         let found: Vec<_> = columns.into_iter().filter(|column| input.get(column).is_some()).collect();
@@ -178,9 +270,11 @@ fn a_declared_column_that_was_not_measured_is_empty() {
     let state: Value = serde_json::from_slice(&staged.state.unwrap()).unwrap();
     let input = &state["input"];
     assert_eq!((&input["cpu"], &input["tick"]["cause"]), (&json!({}), &json!("configChanged")));
-    assert_eq!(input["bandwidth"], json!({"containers": {}, "pods": {}}));
+    assert_eq!(input["bandwidth"], json!({"containers": {}, "pods": {}, "tiers": {}}));
     let resctrl = json!({"domains": [], "classes": {}, "containers": {}, "rest": [], "states": {}});
     assert_eq!(input["resctrl"], resctrl, "as on a machine that has none");
+    assert_eq!((&input["podObjects"], &input["clusterConfig"]), (&json!({}), &json!({})));
+    assert!(input.get("nodeObject").is_none());
     assert!(input.get("node").is_none(), "what a node has is not known before it was read");
 }
 
@@ -292,6 +386,25 @@ fn what_is_saved_comes_back_also_to_the_next_instance() {
 }
 
 #[test]
+fn the_first_evaluation_knows_how_old_is_what_was_saved() {
+    let rules = "settings contains {\"state\": {\"age\": object.get(input, \"stateAgeUsec\", null)}}";
+    let module = load(&opa::policy("", rules)).unwrap();
+    for (bytes, age, told) in
+        [(&b"{}"[..], Some(7), json!(7)), (b"{}", None, json!(null)), (b"not json", Some(7), json!(null))]
+    {
+        let inherited = InheritedState { bytes: bytes.to_vec(), age: age.map(Micros) };
+        let mut instance = ENGINE.instantiate(&module, "tried", &everything(), &Limits::default(), inherited).unwrap();
+        instance.configure("{}").unwrap();
+        for told in [told, json!(null)] {
+            let staged = instance.evaluate(Micros(0), Cause::Interval, &Columns::default()).unwrap();
+            if let Some(state) = staged.state {
+                assert_eq!(serde_json::from_slice::<serde_json::Value>(&state).unwrap(), json!({"age": told}));
+            }
+        }
+    }
+}
+
+#[test]
 fn time_stands_still_and_goes_with_the_windows() {
     let rules = "settings contains {\"state\": {\"same\": time.now_ns() == time.now_ns(), \"now\": time.now_ns()}}";
     let mut tried = Tried::of(&opa::policy("", rules));
@@ -312,7 +425,7 @@ fn memory_that_lies_idle_is_given_back() {
     assert_eq!(tried.state()["n"], 3);
     assert!(tried.instance.memory() < Bytes(1 << 20), "{}", tried.instance.memory());
     tried.instance.configure(r#"{"n": 4}"#).unwrap();
-    assert_eq!(tried.state()["n"], 4, "it goes on with all that it was told");
+    assert_eq!(tried.state()["n"], 4, "it goes on with all facts that it got");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use qosm_engine::{BundleError, Compiler, Digest, EngineError, Form, Grants, Interface, Limits, ModuleCache};
+use qosm_engine::{BundleError, Compiler, Digest, EngineError, Form, Grants, Interface, Limits, Memory, ModuleCache};
 use qosm_model::alarm::Trigger;
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use crate::opa;
 const NOTHING: &str = "settings contains {\"log\": \"x\"}";
 
 #[test]
-fn a_bundle_says_who_it_is() {
+fn a_bundle_describes_itself() {
     let fields = "grants: [cpu-stat, node]\nintervalMillis: 2500\nsummary: One sentence.\nconfigSchema: {type: object}\n\
                   triggers: [throttling, {pressure: {scope: node, resource: io, full: true}}]\n\
                   protocol: {annotationKeys: [example.com/tried], schema: {properties: {share: {type: number}}}, \
@@ -50,7 +50,7 @@ fn an_operator_grants_what_a_bundle_declares() {
 
 #[test]
 fn metadata_that_cannot_be_used_name_the_field() {
-    let said = |qosm: serde_json::Value| {
+    let text = |qosm: serde_json::Value| {
         let manifest = opa::manifest_with(&qosm);
         refusal(&opa::archive(&[("policy.wasm", b"\0asm\x01\0\0\0"), (".manifest", manifest.as_bytes())]))
     };
@@ -80,7 +80,7 @@ fn metadata_that_cannot_be_used_name_the_field() {
             "custom.qosm.protocol.schema: it is a schema without an object `properties`",
         ),
     ] {
-        let error = said(qosm);
+        let error = text(qosm);
         assert!(error.contains(expected), "{error}\n  should contain {expected}");
     }
     let module = opa::archive(&[
@@ -183,7 +183,7 @@ fn a_compiled_bundle_is_kept_under_its_own_digest() {
     assert_eq!(files.len(), 1);
     assert!(files[0].starts_with(&Digest::of(&bundle).hex()), "{files:?}");
     // A compiler that does not exist: what is loaded comes from the cache.
-    let none = Compiler::Child { program: "/nonexistent".into(), args: Vec::new() };
+    let none = Compiler::Child { program: "/nonexistent".into(), args: Vec::new(), memory: Memory::default() };
     ENGINE.load(&bundle, Some(&cache), &none).unwrap_or_else(|error| panic!("{}", chain(&error)));
     assert!(ENGINE.load(&bundle, None, &none).is_err());
 }

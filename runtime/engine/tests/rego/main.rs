@@ -1,7 +1,9 @@
-//! Policies in Rego as the agent sees them: bundles that `opa` builds from the text in these tests, and some that nobody would.
+//! Policies in Rego as the agent sees them: bundles that `opa` builds from the text in these tests, and hand-made
+//! malformed ones.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
+mod conformance;
 mod contract;
 mod corpus;
 mod hostile;

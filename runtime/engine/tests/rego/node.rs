@@ -12,13 +12,20 @@ use qosm_model::column::{
     BandwidthSample, CpuCounters, CpuSample, MemoryCounters, MemorySample, NodeSample, PressureCounters,
     PressureSample, Stall,
 };
+use qosm_model::cpu_topology::{Cpu, CpuManager, CpuSet, CpuTopology, ExclusiveCpus};
+use qosm_model::eviction::{EvictionOutcome, EvictionState};
 use qosm_model::knob::Target;
+use qosm_model::layering::{ClusterConfig, ConfigMap};
+use qosm_model::node::{Group, GroupCounters, GroupMemory, GroupSample, Marks, NodeMemory};
+use qosm_model::node_resource::ResourceState;
 use qosm_model::numa::{
     MigrationProgress, MigrationSample, MigrationState, NumaColumn, NumaId, NumaNode, NumaSample, NumaTopology,
     ProcessFailure,
 };
+use qosm_model::object::PodObject;
 use qosm_model::pod::{
-    Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, ExtendedResource, KubeQos, Pod, PodId,
+    Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, ExtendedResource, KubeQos, Node,
+    NodeResource, NodeZone, Pod, PodId, PodLifecycle, PodOwner, RestartPolicy, Tier,
 };
 use qosm_model::resctrl::{ClassState, Domain, DomainId, ResctrlColumn, Usage};
 use qosm_model::unit::{Bytes, Micros, MilliCpu};
@@ -49,7 +56,7 @@ pub(crate) fn refusal(bundle: &[u8]) -> String {
     chain(&load(bundle).unwrap_err())
 }
 
-/// A policy that was configured with `{}` and told of both pods.
+/// A policy that was configured with `{}` and has both pods.
 pub(crate) struct Tried {
     pub(crate) instance: Instance,
 }
@@ -136,6 +143,8 @@ fn pod(name: &str, labels: &[(&str, &str)], containers: Vec<Container>) -> Pod {
         memory_request: Some(Bytes(1 << 29)),
         memory_limit: None,
         cpu_limit: None,
+        cpu_request: None,
+        lifecycle: PodLifecycle::default(),
     }
 }
 
@@ -192,6 +201,7 @@ pub(crate) fn columns() -> Columns {
         quota(Target::Pod(WEB), None),
         quota(Target::Container(CONTAINERS[0]), Some(150_000)),
         quota(Target::Container(CONTAINERS[1]), None),
+        BandwidthSample { baseline_quota: None, ..quota(Target::Tier(Tier::BestEffort), Some(50_000)) },
     ];
     let numa_node = |free| NumaNode {
         cpus: vec![0, 1],
@@ -235,19 +245,133 @@ pub(crate) fn columns() -> Columns {
             cpu_usage: Some(Micros(2_000_000)),
             memory_available: None,
         }),
+        node_memory: Some(NodeMemory {
+            total: Bytes(32 << 30),
+            free: Bytes(1 << 30),
+            available: Bytes(2 << 30),
+            active_file: Bytes(3 << 20),
+            inactive_file: Bytes(4 << 20),
+            marks: Marks { min: Some(Bytes(1 << 26)), low: None, high: None },
+        }),
+        node_pressure: Some(PressureCounters { memory: stall(7_000), ..PressureCounters::default() }),
+        groups: Some(groups().into()),
         cpu: Some(CONTAINERS.map(cpu).into()),
         bandwidth: Some(bandwidth.into()),
         memory: Some(CONTAINERS.map(memory).into()),
         pressure: Some(CONTAINERS.map(pressure).into()),
         numa: Some(numa.into()),
         migrations: Some([MigrationSample { container: CONTAINERS[0], progress }].into()),
+        resources: Some(
+            [ResourceState {
+                name: "kubernetes.io/batch-cpu".parse().unwrap(),
+                amount: 7,
+                in_force: false,
+                why: "nobody answers".to_owned(),
+            }]
+            .into(),
+        ),
+        evictions: Some(
+            [EvictionState {
+                uid: "u1".to_owned(),
+                outcome: EvictionOutcome::Refused,
+                why: "a budget".to_owned(),
+                age: Micros(1_500_000),
+            }]
+            .into(),
+        ),
         resctrl: Some(resctrl().into()),
+        node_object: Some(node_object().into()),
+        pod_objects: Some([daemon(), bare()].into()),
+        cluster_config: Some(cluster_config().into()),
+        cpu_topology: Some(cpu_topology().into()),
+        cpu_sets: Some(
+            [Target::Tier(Tier::BestEffort), Target::Pod(BATCH)].map(|target| CpuSet { target, cpus: vec![1] }).into(),
+        ),
         alarms: vec![
             Alarm { trigger: Trigger::Throttling, target: Some(Target::Container(CONTAINERS[0])) },
             Alarm { trigger: pressed, target: Some(Target::Pod(WEB)) },
             Alarm { trigger: Trigger::ContainerStarted, target: None },
         ],
     }
+}
+
+/// Two CPUs of one core; the kubelet gave one away, to a container that is gone.
+fn cpu_topology() -> CpuTopology {
+    let cpu = |id| Cpu { id, core: 0, socket: 1, numa_node: 2, online: id == 0 };
+    CpuTopology {
+        cpus: vec![cpu(0), cpu(1)],
+        manager: CpuManager::Static,
+        reserved: vec![0],
+        exclusive: vec![
+            ExclusiveCpus { container: Some(CONTAINERS[0]), cpus: vec![0] },
+            ExclusiveCpus { container: None, cpus: vec![1] },
+        ],
+    }
+}
+
+/// A tier without a quota, a pod of which all is counted, and what is outside.
+fn groups() -> [GroupSample; 3] {
+    let memory = GroupMemory { usage: Bytes(9 << 20), active_file: Bytes(1 << 20), inactive_file: Bytes(2 << 20) };
+    let tier = GroupCounters { cpu_usage: Some(Micros(5)), ..GroupCounters::default() };
+    let pod = GroupCounters {
+        cpu_usage: Some(Micros(6)),
+        cpu_throttled: Some(Micros(7)),
+        cpu_pressure: Some(Stall { some: Micros(8), full: Micros(1) }),
+        memory: Some(memory),
+        max_events: Some(2),
+        oom_kills: Some(1),
+    };
+    [
+        GroupSample { group: Group::Tier(Tier::BestEffort), used: tier },
+        GroupSample { group: Group::Pod(WEB), used: pod },
+        GroupSample { group: Group::Outside, used: GroupCounters::default() },
+    ]
+}
+
+fn node_object() -> Node {
+    let resource = |name: &str, capacity, allocatable| NodeResource { name: name.to_owned(), capacity, allocatable };
+    Node {
+        name: "edge-7".to_owned(),
+        labels: [("pool".to_owned(), "batch".to_owned())].into(),
+        annotations: [("note".to_owned(), "\"é\"".to_owned())].into(),
+        resources: vec![resource("cpu", Some(8_000), Some(7_910)), resource("example.com/x", None, Some(i64::MAX))],
+        zones: vec![NodeZone { id: 1, resources: vec![resource("cpu", Some(4_000), None)] }],
+        ..Node::default()
+    }
+}
+
+fn daemon() -> PodObject {
+    PodObject {
+        pod: WEB,
+        annotations: [("a".to_owned(), "1".to_owned())].into(),
+        cpu_request: Some(MilliCpu(1_500)),
+        lifecycle: PodLifecycle {
+            created: Some(1_700_000_000),
+            deleting: true,
+            grace_period: Some(0),
+            mirror: false,
+            owner: Some(PodOwner { kind: "DaemonSet".to_owned(), name: "web".to_owned() }),
+            restart_policy: RestartPolicy::Always,
+        },
+    }
+}
+
+fn bare() -> PodObject {
+    let lifecycle = PodLifecycle { restart_policy: RestartPolicy::Never, mirror: true, ..PodLifecycle::default() };
+    PodObject { pod: BATCH, annotations: BTreeMap::new(), cpu_request: None, lifecycle }
+}
+
+fn cluster_config() -> ClusterConfig {
+    let maps = [ConfigMap {
+        namespace: None,
+        name: "slo-controller-config".to_owned(),
+        data: [
+            ("colocation-config".to_owned(), r#"{"big": 123456789012345678901, "policy": ""}"#.to_owned()),
+            ("resource-threshold-config".to_owned(), r#"{"clusterStrategy": {"enable": true}}"#.to_owned()),
+        ]
+        .into(),
+    }];
+    ClusterConfig::read(&maps, &Node::default(), None).0
 }
 
 /// Two domains; the first container is counted, on one of them not for long enough yet.

@@ -25,8 +25,8 @@ pub(crate) fn run(arguments: &[&str], folder: &Path) -> String {
     let ran = Command::new(&program).args(arguments).current_dir(folder).output().unwrap_or_else(|error| {
         panic!("{}: {error}; run `cargo xtask setup --for rego`, or name opa {VERSION} in QOSM_OPA", program.display())
     });
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "opa {}: {}{said}", arguments.join(" "), String::from_utf8_lossy(&ran.stdout));
+    let text = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "opa {}: {}{text}", arguments.join(" "), String::from_utf8_lossy(&ran.stdout));
     String::from_utf8(ran.stdout).unwrap()
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::best()));
     for (name, bytes) in members {
         let mut header = tar::Header::new_gnu();
-        // As it would come from a stranger: the builder itself refuses some names.
+        // As a third party might send it: the builder itself refuses some names.
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
         header.set_size(bytes.len() as u64);
         header.set_entry_type(tar::EntryType::Regular);

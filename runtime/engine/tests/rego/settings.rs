@@ -134,7 +134,7 @@ fn events_lines_and_rejections_are_told_when_they_come_in() {
     // They stay, the event with other words.
     let staged = tried.declared(&format!("[{}, {line}, {reject}]", event.replace("by 3", "by 4")));
     assert_eq!((staged.events.len(), staged.log.len(), staged.rejections.len()), (0, 0, 0));
-    // A pod that changed is turned down anew; another one changes nothing.
+    // A pod that changed is rejected again; another one changes nothing.
     tried.tell(&[batch()]).unwrap();
     assert_eq!(tried.declared(&format!("[{event}, {line}, {reject}]")).rejections, [rejection]);
     tried.tell(&[web()]).unwrap();
@@ -189,8 +189,8 @@ fn ls() -> Setting {
 }
 
 /// An object that puts something into a class.
-fn put(whom: &str, name: &str) -> String {
-    format!(r#"{{"assign": "{name}", {whom}, "reason": "because"}}"#)
+fn put(targets: &str, name: &str) -> String {
+    format!(r#"{{"assign": "{name}", {targets}, "reason": "because"}}"#)
 }
 
 fn assign(target: Target, name: &str) -> Setting {
@@ -201,7 +201,7 @@ fn assign(target: Target, name: &str) -> Setting {
 fn classes_are_declared_and_what_changes_is_staged() {
     let mut tried = echo();
     let (pod, app) = (put(r#""pod": "1""#, "be"), put(r#""container": "10""#, "ls"));
-    // The order of the document does not count: classes come before whoever is in them.
+    // The order of the document does not count: classes come before their members.
     let staged = tried.declared(&format!("[{app}, {pod}, {LS}, {BE}]"));
     assert_eq!(staged.settings.len(), 4);
     let (classes, members) = staged.settings.split_at(2);
@@ -217,7 +217,7 @@ fn classes_are_declared_and_what_changes_is_staged() {
     assert!(matches!(&staged.settings[0], Setting::DefineClass { shares, .. } if shares != &Shares::default()));
     assert_eq!(staged.settings[1], assign(Target::Container(CONTAINERS[1]), "be"));
     assert_eq!(staged.settings[2], Setting::ReleaseClass { target: APP });
-    // A class goes, and whoever stays in none; its members need no word.
+    // A removed class removes its members without settings of their own.
     let staged = tried.declared(&format!("[{LS}, {}]", put(r#""pod": "1""#, "ls")));
     let gone = Setting::UndefineClass { class: class("be") };
     assert_eq!(staged.settings, [gone, assign(Target::Pod(WEB), "ls")]);
@@ -263,7 +263,7 @@ fn all_classes_can_be_exchanged_at_once() {
 }
 
 #[test]
-fn what_is_wrong_with_classes_is_told_by_place() {
+fn errors_of_classes_name_their_place() {
     let member = put(r#""pod": "1""#, "be");
     let many: Vec<_> = (0..257).map(|id| format!("\"{id}\": {{}}")).collect();
     let wide = format!(r#"{{"class": "be", "domains": {{{}}}, "reason": "x"}}"#, many.join(", "));
@@ -405,7 +405,7 @@ fn settings_may_be_an_array_and_must_be_there() {
 }
 
 #[test]
-fn a_function_that_fails_leaves_its_expression_undefined_and_is_told() {
+fn a_failing_function_leaves_its_expression_undefined_and_is_reported() {
     let rules = "settings contains {\"log\": \"before\"}\n\n\
                  settings contains {\"log\": line} if {\n\tsome text in [\"7\", \"x\", \"y\", \"8\", \"z\", \"w\", \"v\"]\n\t\
                  line := sprintf(\"%d %v\", [time.parse_rfc3339_ns(text), 1])\n}\n\n\

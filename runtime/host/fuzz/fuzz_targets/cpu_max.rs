@@ -1,4 +1,4 @@
 //! `cpu.max`: quota and period.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qosm_host::oracle::cpu_max(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qosm_host::fuzz_checks::cpu_max(bytes));

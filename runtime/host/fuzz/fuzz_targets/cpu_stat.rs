@@ -1,4 +1,4 @@
 //! `cpu.stat`: usage and throttling.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qosm_host::oracle::cpu_stat(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qosm_host::fuzz_checks::cpu_stat(bytes));

@@ -1,4 +1,4 @@
 //! `memory.stat`: what the memory is used for.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qosm_host::oracle::memory_stat(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qosm_host::fuzz_checks::memory_stat(bytes));

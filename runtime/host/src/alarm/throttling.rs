@@ -1,23 +1,20 @@
-//! Who is being throttled, seen from CPU time alone. The kernel counts a throttled period when it is over, up to 100 ms too late
-//! to help; but a container whose CPU time has reached its quota within a period, and has come to a halt, is throttled now.
+//! Detects throttling from CPU time alone. The kernel counts a throttled period when it is over, up to 100 ms too late
+//! to help; but a container whose CPU time has reached its quota within a period, and has come to a halt, is throttled
+//! now.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use qosm_model::pod::ContainerId;
 use qosm_model::unit::Micros;
 
-use crate::parse;
-
 /// Of its quota, what a container has used when it is throttled, in percent: CPUs hold back small slices of it that they took and
 /// did not need.
 const USED_UP_PERCENT: u64 = 85;
-/// Of the time between two looks, what a container that has come to a halt may still have used, in percent.
+/// Percent of the time between two samples that a halted container may still have used.
 const HALTED_PERCENT: u128 = 10;
-/// Looks closer together say nothing: the kernel brings CPU time up to date at its own ticks.
-const LEAST: Duration = Duration::from_millis(3);
+/// Samples closer together say nothing: the kernel brings CPU time up to date at its own ticks.
+pub(super) const MIN: Duration = Duration::from_millis(3);
 
 /// A container that could be throttled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,82 +27,81 @@ pub struct Throttleable {
     pub period: Micros,
 }
 
-/// How a file tells CPU time.
+impl Throttleable {
+    /// Length of a period.
+    pub(super) fn period(&self) -> Duration {
+        Duration::from_micros(self.period.0)
+    }
+
+    fn is_used_up_by(&self, used: u64) -> bool {
+        u128::from(used) * 100 >= u128::from(self.quota.0) * u128::from(USED_UP_PERCENT)
+    }
+}
+
+/// What a sample of a container shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum UsageFile {
-    /// `cpuacct.usage`: nanoseconds.
-    Nanos,
-    /// `cpu.stat` of v2: `usage_usec`.
-    Stat,
+pub(super) enum SampleOutcome {
+    /// It has quota left, or its throttling was reported already.
+    Unchanged,
+    /// Its quota is nearly used up, and it still runs: the next sample decides.
+    NearQuota,
+    /// It has come to be throttled since the last look.
+    Throttled,
 }
 
-impl UsageFile {
-    fn parse(self, text: &[u8]) -> Option<u64> {
-        match self {
-            Self::Nanos => parse::number(text).map(|nanos| nanos / 1000),
-            Self::Stat => parse::keyed(text, ["usage_usec"])[0],
-        }
-    }
-}
-
-/// A container that is looked at.
-pub(super) struct Sampled {
-    pub(super) about: Throttleable,
-    file: File,
-    form: UsageFile,
-    looks: Looks,
-}
-
-impl Sampled {
-    pub(super) fn new(about: Throttleable, file: File, form: UsageFile) -> Self {
-        Self { about, file, form, looks: Looks::default() }
-    }
-
-    /// Whether it has come to be throttled since the last look. `None`: it is gone.
-    pub(super) fn look(&mut self, now: Instant) -> Option<bool> {
-        let mut buffer = [0_u8; 512];
-        let length = self.file.read_at(&mut buffer, 0).ok()?;
-        let usage = self.form.parse(buffer.get(..length)?)?;
-        Some(self.looks.add(now, usage, &self.about))
-    }
-}
-
-/// CPU time over the last period.
-#[derive(Debug, Default)]
-struct Looks {
+/// The CPU time of one container over the last period.
+#[derive(Debug)]
+pub(super) struct UsageWindow {
     at: VecDeque<(Instant, u64)>,
-    /// It was told; not again before it goes on.
-    told: bool,
+    /// Throttling was reported, and is not reported again until the container runs on.
+    reported: bool,
 }
 
-impl Looks {
-    fn add(&mut self, now: Instant, usage: u64, about: &Throttleable) -> bool {
-        let Some(&(last, before)) = self.at.back() else {
-            self.at.push_back((now, usage));
-            return false;
-        };
-        let since = now.saturating_duration_since(last);
-        if since < LEAST {
-            return false;
+impl UsageWindow {
+    /// Begins with a container that stands at `usage` now, of which `used` was used since `since`.
+    pub(super) fn begin(now: Instant, usage: u64, since: Instant, used: u64) -> Self {
+        Self { at: VecDeque::from([(since, usage.saturating_sub(used)), (now, usage)]), reported: false }
+    }
+
+    /// CPU time used within the last period, or a little more than that.
+    pub(super) fn used(&self) -> u64 {
+        match (self.at.front(), self.at.back()) {
+            (Some((_, from)), Some((_, to))) => to.saturating_sub(*from),
+            _ => 0,
         }
-        let period = Duration::from_micros(about.period.0);
+    }
+
+    /// Adds a sample of a container without a quota.
+    pub(super) fn record(&mut self, now: Instant, usage: u64, period: Duration) {
         // One look from before the period is kept: what was used since then covers all of it.
         while self.at.get(1).is_some_and(|(at, _)| now.saturating_duration_since(*at) >= period) {
             self.at.pop_front();
         }
-        let from = self.at.front().map_or(before, |(_, usage)| *usage);
         self.at.push_back((now, usage));
+    }
+
+    /// Adds a look.
+    pub(super) fn add(&mut self, now: Instant, usage: u64, throttleable: &Throttleable) -> SampleOutcome {
+        let Some(&(last, before)) = self.at.back() else {
+            self.at.push_back((now, usage));
+            return SampleOutcome::Unchanged;
+        };
+        let since = now.saturating_duration_since(last);
+        if since < MIN {
+            return SampleOutcome::Unchanged;
+        }
+        self.record(now, usage, throttleable.period());
+        let is_used_up = throttleable.is_used_up_by(self.used());
         let grown = u128::from(usage.saturating_sub(before));
         let has_halted = grown * 100 <= since.as_micros() * HALTED_PERCENT;
-        if !has_halted {
-            self.told = false;
-            return false;
+        match (has_halted, is_used_up) {
+            (false, _) => {
+                self.reported = false;
+                if is_used_up { SampleOutcome::NearQuota } else { SampleOutcome::Unchanged }
+            }
+            (true, true) if !std::mem::replace(&mut self.reported, true) => SampleOutcome::Throttled,
+            (true, _) => SampleOutcome::Unchanged,
         }
-        let used = u128::from(usage.saturating_sub(from));
-        let is_used_up = used * 100 >= u128::from(about.quota.0) * u128::from(USED_UP_PERCENT);
-        let is_new = is_used_up && !self.told;
-        self.told |= is_new;
-        is_new
     }
 }
 
@@ -113,16 +109,16 @@ impl Looks {
 mod tests {
     use super::*;
 
-    const ABOUT: Throttleable =
+    const QUOTA: Throttleable =
         Throttleable { container: ContainerId(1), quota: Micros(40_000), period: Micros(100_000) };
 
-    /// Looks each 5 ms at a container that runs as `running` says, and tells when an alarm was raised, in ms.
-    fn play(millis: u64, running: impl Fn(u64) -> bool) -> Vec<u64> {
+    /// Samples a container, which runs as `running` says, every 5 ms; returns when it was reported as throttled, in ms.
+    fn throttled_at(millis: u64, running: impl Fn(u64) -> bool) -> Vec<u64> {
         let start = Instant::now();
-        let mut looks = Looks::default();
+        let mut window = UsageWindow::begin(start, 0, start, 0);
         let (mut usage, mut alarms) = (0, Vec::new());
         for at in 0..millis {
-            if at % 5 == 0 && looks.add(start + Duration::from_millis(at), usage, &ABOUT) {
+            if at % 5 == 0 && window.add(start + Duration::from_millis(at), usage, &QUOTA) == SampleOutcome::Throttled {
                 alarms.push(at);
             }
             usage += if running(at) { 1_000 } else { 0 };
@@ -131,22 +127,34 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_comes_to_a_halt_at_its_quota_is_throttled() {
+    fn a_container_that_halts_at_its_quota_is_throttled() {
         // Busy without end from 250 ms on: 40 ms in each period.
-        let alarms = play(600, |at| at >= 250 && (at - 250) % 100 < 40);
+        let alarms = throttled_at(600, |at| at >= 250 && (at - 250) % 100 < 40);
         assert_eq!(alarms, [295, 395, 495, 595]);
     }
 
     #[test]
-    fn one_that_rests_of_its_own_accord_is_not() {
-        assert_eq!(play(1_000, |at| at % 100 < 30), [0_u64; 0]);
-        assert_eq!(play(1_000, |_| false), [0_u64; 0]);
+    fn an_idle_container_is_not_throttled() {
+        assert_eq!(throttled_at(1_000, |at| at % 100 < 30), [0_u64; 0]);
+        assert_eq!(throttled_at(1_000, |_| false), [0_u64; 0]);
         // 27 ms in 100, in small pieces.
-        assert_eq!(play(1_000, |at| at % 15 < 4), [0_u64; 0]);
+        assert_eq!(throttled_at(1_000, |at| at % 15 < 4), [0_u64; 0]);
     }
 
     #[test]
-    fn one_that_runs_on_is_not() {
-        assert_eq!(play(1_000, |_| true), [0_u64; 0]);
+    fn a_container_that_runs_on_is_not_throttled() {
+        assert_eq!(throttled_at(1_000, |_| true), [0_u64; 0]);
+    }
+
+    #[test]
+    fn cpu_time_used_before_the_first_sample_counts() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut window = UsageWindow::begin(at(100), 500_000, at(60), 40_000);
+        assert_eq!(window.add(at(105), 500_000, &QUOTA), SampleOutcome::Throttled);
+        assert_eq!(window.add(at(110), 500_000, &QUOTA), SampleOutcome::Unchanged, "reported once");
+        let mut window = UsageWindow::begin(at(100), 500_000, at(60), 30_000);
+        assert_eq!(window.add(at(105), 505_000, &QUOTA), SampleOutcome::NearQuota);
+        assert_eq!(window.add(at(109), 505_000, &QUOTA), SampleOutcome::Throttled);
     }
 }

@@ -1,4 +1,5 @@
-//! The thread that waits for alarms. It sleeps in the kernel while there is nothing to tell and nobody to look at.
+//! The thread that waits for alarms. It sleeps in the kernel while no alarm fires and no container is to be sampled.
+#![expect(clippy::disallowed_methods, reason = "a thread of its own that waits for the kernel's alarms")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -9,38 +10,40 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use qosm_model::alarm::Alarm;
+use qosm_model::alarm::{Alarm, Trigger};
+use qosm_model::knob::Target;
 use qosm_model::pod::ContainerId;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 
-use super::throttling::Sampled;
+use super::Fired;
+use super::load::{self, LoadDetector};
+use super::sampler::{SampledContainer, Sampler, Usage, UsageSource};
+use super::sampling_rate::SamplingRate;
+use super::throttling::Throttleable;
 use crate::parse;
 
-/// Least time between two rounds of looks.
-const ROUND: Duration = Duration::from_millis(5);
-/// Looks may take one part in so many of a CPU: with many containers, or slow files, rounds are further apart.
-const SHARE: u32 = 100;
-/// Rounds are no further apart than this, whatever they cost: by then there is a tick.
-const ROUND_MOST: Duration = Duration::from_secs(1);
+/// Pause after an unexpected error of `epoll_wait`.
+const ERROR_PAUSE: Duration = Duration::from_secs(1);
 /// Events taken from the kernel at once.
 const EVENTS: usize = 64;
 
 /// What an event of the epoll instance is about: these two, and from [`FIRST`] on pressure thresholds.
-const NUDGE: u64 = 0;
+const WAKE_UP: u64 = 0;
 const FILES: u64 = 1;
 const FIRST: u64 = 2;
 
-/// Counts of `memory.events` that matter. `low` is none of them: it tells of protection at work.
+/// Counts of `memory.events` that raise an alarm. `low` is not one of them: it counts protection that works.
 const COUNTS: [&str; 4] = ["high", "max", "oom", "oom_kill"];
 
 /// What both sides have.
 pub(super) struct Shared {
     epoll: OwnedFd,
     inotify: OwnedFd,
-    nudge: OwnedFd,
+    wake_up: OwnedFd,
     state: Mutex<State>,
 }
 
@@ -50,10 +53,15 @@ struct State {
     next: u64,
     pressure: BTreeMap<u64, (File, Alarm)>,
     files: HashMap<i32, FileWatch>,
-    sampled: BTreeMap<ContainerId, Sampled>,
+    sampler: Sampler<UsageFile>,
+    load: Option<LoadWatch>,
+    /// A sampled cgroup was removed.
+    has_lost: bool,
     raised: BTreeSet<Alarm>,
+    /// Containers among those raised that were idle before.
+    rested: BTreeSet<ContainerId>,
     /// The loop was woken and has not asked yet.
-    told: bool,
+    has_woken: bool,
 }
 
 /// A file or directory that inotify watches.
@@ -61,6 +69,29 @@ struct FileWatch {
     alarm: Alarm,
     /// `memory.events`, and its counts as they were; `None` = a directory.
     counts: Option<(File, [Option<u64>; COUNTS.len()])>,
+}
+
+/// The CPU time of pods outside of a tier.
+struct LoadWatch {
+    alarm: Alarm,
+    all: UsageFile,
+    /// To be subtracted; `None` = there is no such tier.
+    without: Option<UsageFile>,
+    detector: LoadDetector,
+    due: Instant,
+}
+
+impl LoadWatch {
+    /// Whether it has risen. A file that cannot be read tells nothing.
+    fn has_risen(&mut self, now: Instant) -> bool {
+        self.due = now + load::INTERVAL;
+        let without = match &self.without {
+            None => Some(0),
+            Some(file) => file.usage(),
+        };
+        let usage = self.all.usage().zip(without).map(|(all, without)| all.saturating_sub(without));
+        usage.is_some_and(|usage| self.detector.add(now, usage))
+    }
 }
 
 /// What a watch is taken away by.
@@ -75,11 +106,11 @@ impl Shared {
     pub(super) fn start(wake: Box<dyn Fn() + Send>) -> io::Result<Arc<Self>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let inotify = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-        let nudge = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &nudge, EventData::new_u64(NUDGE), EventFlags::IN)?;
+        let wake_up = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &wake_up, EventData::new_u64(WAKE_UP), EventFlags::IN)?;
         epoll::add(&epoll, &inotify, EventData::new_u64(FILES), EventFlags::IN)?;
         let state = Mutex::new(State { next: FIRST, ..State::default() });
-        let shared = Arc::new(Self { epoll, inotify, nudge, state });
+        let shared = Arc::new(Self { epoll, inotify, wake_up, state });
         let own = Arc::clone(&shared);
         std::thread::Builder::new().name("qosm-alarms".to_owned()).spawn(move || own.run(&*wake))?;
         Ok(shared)
@@ -90,11 +121,22 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What fired since it was asked last.
-    pub(super) fn take(&self) -> BTreeSet<Alarm> {
+    /// What fired since the last call.
+    pub(super) fn take(&self) -> BTreeSet<Fired> {
         let mut state = self.state();
-        state.told = false;
-        std::mem::take(&mut state.raised)
+        state.has_woken = false;
+        let rested = std::mem::take(&mut state.rested);
+        let is_rested = |alarm: &Alarm| match alarm.target {
+            Some(Target::Container(id)) => alarm.trigger == Trigger::Throttling && rested.contains(&id),
+            _ => false,
+        };
+        let raised = std::mem::take(&mut state.raised);
+        raised.into_iter().map(|alarm| Fired { alarm, after_rest: is_rested(&alarm) }).collect()
+    }
+
+    /// Whether a sampled cgroup was removed since the last call.
+    pub(super) fn has_lost(&self) -> bool {
+        std::mem::take(&mut self.state().has_lost)
     }
 
     /// Watches a pressure file to which the threshold was written.
@@ -137,78 +179,95 @@ impl Shared {
         }
     }
 
-    /// Looks at just these containers from now on. `open` is asked for those that are new.
+    /// Replaces the set of sampled containers. `open` opens the files of new ones.
     pub(super) fn sample(
         &self,
-        wanted: &[super::Throttleable],
-        mut open: impl FnMut(super::Throttleable) -> Option<Sampled>,
+        watched: Vec<SampledContainer>,
+        takes_root: bool,
+        open: impl FnMut(UsageSource<'_>) -> Option<UsageFile>,
     ) {
         let mut state = self.state();
-        let was_idle = state.sampled.is_empty();
-        state.sampled.retain(|id, _| wanted.iter().any(|wanted| wanted.container == *id));
-        for &about in wanted {
-            match state.sampled.get_mut(&about.container) {
-                Some(sampled) => sampled.about = about,
-                None => drop(open(about).map(|sampled| state.sampled.insert(about.container, sampled))),
-            }
-        }
-        if was_idle && !state.sampled.is_empty() {
-            self.nudge();
-        }
+        state.sampler.arrange(watched, takes_root, open);
+        // New members are sampled now, so that their CPU time counts from here.
+        self.wake_up();
+    }
+
+    /// Watches the CPU time of one group without another's for a sudden rise; `None` = no longer.
+    pub(super) fn watch_load(&self, load: Option<(Alarm, UsageFile, Option<UsageFile>, u32)>) {
+        self.state().load = load.map(|(alarm, all, without, cpus)| LoadWatch {
+            alarm,
+            all,
+            without,
+            detector: LoadDetector::new(cpus),
+            due: Instant::now(),
+        });
+        self.wake_up();
+    }
+
+    /// Changes quotas of the sampled containers; `false` if the containers are others.
+    pub(super) fn set_quotas(&self, throttleable: &[Throttleable], unlimited: &[ContainerId]) -> bool {
+        self.state().sampler.set_quotas(throttleable, unlimited)
     }
 
     /// Ends the thread.
     pub(super) fn end(&self) {
         self.state().ended = true;
-        self.nudge();
+        self.wake_up();
     }
 
-    fn nudge(&self) {
-        rustix::io::write(&self.nudge, &1_u64.to_ne_bytes()).ok();
+    fn wake_up(&self) {
+        rustix::io::write(&self.wake_up, &1_u64.to_ne_bytes()).ok();
     }
 
     fn run(&self, wake: &(dyn Fn() + Send)) {
         let mut events = Vec::with_capacity(EVENTS);
         let mut round: Option<Instant> = None;
-        let mut space = ROUND;
+        let mut load_due: Option<Instant> = None;
+        let mut sampling_rate = SamplingRate::default();
         loop {
-            let timeout = round.map(|due| timespec(due.saturating_duration_since(Instant::now())));
+            let timeout = round
+                .into_iter()
+                .chain(load_due)
+                .min()
+                .map(|due| timespec(due.saturating_duration_since(Instant::now())));
             events.clear();
             let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
             if waited.is_err_and(|errno| errno != Errno::INTR) {
-                // There is no way for this to happen; should it all the same, the thread must not spin.
-                std::thread::sleep(ROUND_MOST);
+                // Should not happen; if it does, the thread must not spin.
+                std::thread::sleep(ERROR_PAUSE);
             }
             let mut state = self.state();
             if state.ended {
                 return;
             }
+            let mut is_woken = false;
             for event in &events {
                 match event.data.u64() {
-                    NUDGE => drop(rustix::io::read(&self.nudge, &mut [0_u8; 8])),
+                    WAKE_UP => {
+                        rustix::io::read(&self.wake_up, &mut [0_u8; 8]).ok();
+                        is_woken = true;
+                    }
                     FILES => self.files(&mut state),
                     id => state.pressure(id, event.flags),
                 }
             }
             let now = Instant::now();
-            if state.sampled.is_empty() {
+            if state.sampler.is_empty() {
                 round = None;
-            } else if round.is_none_or(|due| now >= due) {
-                state.look(now);
-                space = (now.elapsed() * SHARE).clamp(ROUND, ROUND_MOST);
-                round = Some(now + space);
-            } else if round.is_some_and(|due| due > now + space) {
+            } else if is_woken || round.is_none_or(|due| now >= due) {
+                let space = state.sample_round(now, &mut sampling_rate);
                 round = Some(now + space);
             }
-            if !state.raised.is_empty() && !state.told {
-                state.told = true;
+            load_due = state.look_at_load(now);
+            if !state.raised.is_empty() && !state.has_woken {
+                state.has_woken = true;
                 drop(state);
                 wake();
             }
         }
     }
 
-    /// Takes what inotify has to tell.
+    /// Reads the events of inotify.
     fn files(&self, state: &mut State) {
         let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
         let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
@@ -250,17 +309,59 @@ impl State {
         }
     }
 
-    fn look(&mut self, now: Instant) {
-        let raised = &mut self.raised;
-        self.sampled.retain(|_, sampled| match sampled.look(now) {
-            Some(true) => {
-                raised.insert(super::throttled(sampled.about.container));
-                true
-            }
-            Some(false) => true,
-            None => false,
-        });
+    /// Looks at the load if it is time; returns when to look again.
+    fn look_at_load(&mut self, now: Instant) -> Option<Instant> {
+        let load = self.load.as_mut()?;
+        if now >= load.due && load.has_risen(now) {
+            self.raised.insert(load.alarm);
+        }
+        Some(load.due)
     }
+
+    /// Takes one round of samples; returns the time until the next.
+    fn sample_round(&mut self, now: Instant, sampling_rate: &mut SamplingRate) -> Duration {
+        let round = self.sampler.round(now, sampling_rate.allowance());
+        for &(container, after_rest) in &round.throttled {
+            self.raised.insert(super::throttled(container));
+            if after_rest {
+                self.rested.insert(container);
+            }
+        }
+        self.has_lost |= round.has_lost;
+        sampling_rate.next_interval(&round, Instant::now(), cpu_time())
+    }
+}
+
+/// A file with a CPU time. The descriptor may be shared with the host's own reads.
+pub(super) struct UsageFile {
+    pub(super) file: Arc<File>,
+    pub(super) form: UsageForm,
+}
+
+/// The format of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UsageForm {
+    /// `cpuacct.usage`: nanoseconds.
+    Nanos,
+    /// `cpu.stat` of v2: `usage_usec`.
+    Stat,
+}
+
+impl Usage for UsageFile {
+    fn usage(&self) -> Option<u64> {
+        let mut buffer = [0_u8; 512];
+        let length = self.file.read_at(&mut buffer, 0).ok()?;
+        let text = buffer.get(..length)?;
+        match self.form {
+            UsageForm::Nanos => parse::number(text).map(|nanos| nanos / 1000),
+            UsageForm::Stat => parse::keyed(text, ["usage_usec"])[0],
+        }
+    }
+}
+
+/// CPU time of this thread so far.
+fn cpu_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 fn read_counts(file: &File) -> io::Result<[Option<u64>; COUNTS.len()]> {

@@ -10,11 +10,11 @@ use qosm_model::unit::{Bytes, Micros};
 /// How much of the machine moving pages may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MigrationLimits {
-    /// At most so much is moved in a second.
+    /// Bytes moved per second at most.
     pub bytes_per_second: Bytes,
-    /// At most so much of one CPU is spent on it.
+    /// Share of one CPU at most.
     pub cpu_percent: u32,
-    /// So much stays free on a target, above what the kernel keeps for itself.
+    /// Bytes that stay free on a target, above the kernel's watermarks.
     pub reserve: Bytes,
     /// It waits while some tasks of the node are short of memory for more than this share of time (PSI, 10 s average).
     pub pressure_percent: u32,
@@ -29,7 +29,7 @@ impl Default for MigrationLimits {
 /// One container's pages to be moved.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// Place of the hierarchy whose `cgroup.procs` tell the container's processes.
+    /// Index of the hierarchy whose `cgroup.procs` lists the container's processes.
     pub(crate) tree: usize,
     /// The container's cgroup, relative to it.
     pub(crate) cgroup: String,

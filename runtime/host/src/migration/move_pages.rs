@@ -1,4 +1,4 @@
-//! The system call move_pages(2), for which there is no safe wrapper that is kept up. The only unsafe code of this crate.
+//! The system call move_pages(2), which has no maintained safe wrapper. The only unsafe code of this crate.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use rustix::process::Pid;
 /// Which pages are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moving {
-    /// Those that nobody but the process has mapped (`MPOL_MF_MOVE`).
+    /// Pages that only this process has mapped (`MPOL_MF_MOVE`).
     Own,
     /// Shared ones too; needs `CAP_SYS_NICE` (`MPOL_MF_MOVE_ALL`).
     Shared,
@@ -22,8 +22,8 @@ pub(crate) fn query(pid: Pid, addresses: &[u64], status: &mut Vec<i32>) -> io::R
     call(pid, addresses, None, status, Moving::Own)
 }
 
-/// Moves each page to the node beside it. `status` gets what became of a page, or [`UNTOLD`] where the kernel does not tell: after
-/// the first page of a batch that cannot be moved.
+/// Moves each page to the node at the same index. `status` gets the result for each page, or [`NO_STATUS`] where the
+/// kernel gives none: after the first page of a batch that cannot be moved.
 ///
 /// # Errors
 ///
@@ -42,8 +42,8 @@ pub(crate) fn move_to(
 const MOVE: libc::c_int = 1 << 1;
 const MOVE_ALL: libc::c_int = 1 << 2;
 
-/// The kernel said nothing about a page.
-pub(crate) const UNTOLD: i32 = i32::MIN;
+/// The kernel returned no status for a page.
+pub(crate) const NO_STATUS: i32 = i32::MIN;
 
 #[expect(
     unsafe_code,
@@ -56,7 +56,7 @@ fn call(pid: Pid, addresses: &[u64], nodes: Option<&[i32]>, status: &mut Vec<i32
         return Err(io::ErrorKind::InvalidInput.into());
     }
     status.clear();
-    status.resize(pages.len(), UNTOLD);
+    status.resize(pages.len(), NO_STATUS);
     let flags = match moving {
         Moving::Own => MOVE,
         Moving::Shared => MOVE_ALL,
@@ -76,7 +76,7 @@ fn call(pid: Pid, addresses: &[u64], nodes: Option<&[i32]>, status: &mut Vec<i32
             flags,
         )
     };
-    // A positive number counts pages that were not moved, from Linux 4.17 on; which ones is asked afterwards.
+    // A positive number counts pages that were not moved, from Linux 4.17 on; a query finds them.
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

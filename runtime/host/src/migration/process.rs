@@ -1,4 +1,4 @@
-//! A process whose pages are moved: known by a descriptor, so that its number cannot come to mean another one.
+//! A process whose pages are moved: identified by a descriptor, since its number may be reused.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,11 +14,11 @@ use crate::backend::join;
 use crate::error;
 use crate::parse;
 
-/// Cgroups below a container's that are looked into: those of a container in a container.
+/// Nested cgroups that are searched: those of a container in a container.
 const DEPTH: usize = 8;
 /// Entries of `pagemap` that are read at once: one page of it.
 const ENTRIES: usize = 512;
-/// Reads of `pagemap` before whoever asked may think again.
+/// Reads of `pagemap` between two checks for cancellation.
 const READS: usize = 64;
 /// Size of an entry of `pagemap`.
 const ENTRY: u64 = 8;
@@ -79,7 +79,7 @@ pub(super) struct Process {
 impl Process {
     /// # Errors
     ///
-    /// `ESRCH` when there is none of that number.
+    /// `ESRCH` when no process has that number.
     pub(super) fn open(pid: Pid) -> io::Result<Self> {
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(descriptor) => Ok(Self { pid, descriptor: Some(descriptor) }),
@@ -96,9 +96,9 @@ impl Process {
         poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
-    /// What an error means: all errors of a process that has ended are that it has. While a process that was killed gives its
-    /// memory back it is there still, and move_pages(2) says `EINVAL` of what has no memory any more.
-    pub(super) fn verdict(&self, source: io::Error) -> io::Error {
+    /// Classifies an error: any error of a process that has ended means just that. While a killed process frees its
+    /// memory it still exists, and move_pages(2) returns `EINVAL` for a process without memory.
+    pub(super) fn classify_error(&self, source: io::Error) -> io::Error {
         let is_ending = error::is(&source, Errno::NOENT) || error::is(&source, Errno::INVAL);
         if is_ending || self.has_exited() { Errno::SRCH.into() } else { source }
     }
@@ -157,12 +157,13 @@ pub(super) struct Present {
 }
 
 impl Present {
-    /// Whether there are no more.
+    /// Whether all were read.
     pub(super) fn is_done(&self) -> bool {
         self.ready.is_empty() && self.next >= self.end
     }
 
-    /// Adds addresses until there are so many, or no more, or a good deal of the map was read: a mapping may be terabytes of nothing.
+    /// Adds addresses up to the limit, the end of the mapping, or a bound on the reads: a mapping may be terabytes
+    /// without a page.
     ///
     /// # Errors
     ///
@@ -208,16 +209,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_memory_any_more_counts_as_ended() {
+    fn a_process_without_memory_counts_as_ended() {
         let process = Process::open(rustix::process::getpid()).unwrap();
-        for (told, meant) in [
+        for (error, meant) in [
             (Errno::INVAL, Errno::SRCH),
             (Errno::NOENT, Errno::SRCH),
             (Errno::SRCH, Errno::SRCH),
             (Errno::PERM, Errno::PERM),
             (Errno::NODEV, Errno::NODEV),
         ] {
-            assert_eq!(Errno::from_io_error(&process.verdict(told.into())), Some(meant), "{told:?}");
+            assert_eq!(Errno::from_io_error(&process.classify_error(error.into())), Some(meant), "{error:?}");
         }
     }
 

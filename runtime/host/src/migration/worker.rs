@@ -1,4 +1,5 @@
 //! The thread that moves pages: one container at a time, process by process, slice by slice.
+#![expect(clippy::disallowed_methods, reason = "a thread of its own that moves pages at a bounded rate")]
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::job::{Job, Run};
-use super::move_pages::{self, Moving, UNTOLD};
+use super::move_pages::{self, Moving, NO_STATUS};
 use super::process::{self, Area, Process};
 use crate::error::{self, errno_name};
 use crate::numa::{available, read_watermarks};
@@ -21,21 +22,21 @@ use crate::parse;
 
 /// Pages of a slice at first; then as many as take the time that a slice should.
 const SLICE_PAGES: usize = 512;
-const SLICE_MOST: usize = 4096;
-const SLICE_LEAST: usize = 16;
+const MAX_SLICE: usize = 4096;
+const MIN_SLICE: usize = 16;
 /// How long a slice should take. The kernel holds the process's page tables for reading meanwhile.
 const SLICE_TIME: Duration = Duration::from_millis(2);
-/// How often the target's memory and the node's pressure are looked at.
-const LOOK: Duration = Duration::from_millis(250);
+/// How often the target's memory and the node's pressure are last_check at.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// How often a page is tried where the kernel does not say whether it was.
 const TRIES: u32 = 3;
-/// How often a process is gone through whose pages were not where they had been found.
+/// Passes over a process whose pages were not where they had been found.
 const PASSES: u32 = 3;
-/// The kernel sums up what its CPUs counted every two seconds (mm/memcontrol.c, `FLUSH_TIME`): a migration is done once the figures
-/// of its cgroup tell so.
-const SETTLE: Duration = Duration::from_millis(2_200);
-/// Failed processes that are told by number.
-const FAILURES_TOLD: usize = 32;
+/// The kernel flushes per-CPU counters every two seconds (mm/memcontrol.c, `FLUSH_TIME`): a migration is done once the
+/// counters of its cgroup include it.
+const SETTLE_TIME: Duration = Duration::from_millis(2_200);
+/// Failed processes that are listed by number.
+const MAX_FAILURES_REPORTED: usize = 32;
 
 /// The worker's end of the node.
 #[derive(Debug)]
@@ -71,7 +72,7 @@ impl Worker {
 }
 
 /// Why a process is not worked on any further.
-enum Halt {
+enum StopReason {
     /// The whole run was called off.
     Cancelled,
     /// No target has room.
@@ -86,32 +87,32 @@ struct Mover<'a> {
     run: &'a Run,
     page_size: u64,
     /// Where a page of each node goes, best first.
-    ways: BTreeMap<NumaId, Vec<NumaId>>,
+    targets_by_distance: BTreeMap<NumaId, Vec<NumaId>>,
     room: BTreeMap<NumaId, u64>,
-    looked: Option<Instant>,
+    last_check: Option<Instant>,
     slice: usize,
     status: Vec<i32>,
 }
 
 impl<'a> Mover<'a> {
     fn new(directories: &'a Directories, job: &'a Job, run: &'a Run) -> Self {
-        let way = |&from: &NumaId| {
+        let targets_from = |&from: &NumaId| {
             let mut left = job.to.clone();
-            let mut ways = Vec::with_capacity(left.len());
+            let mut targets_by_distance = Vec::with_capacity(left.len());
             while let Some(next) = job.topology.nearest(from, &left) {
                 left.retain(|&other| other != next);
-                ways.push(next);
+                targets_by_distance.push(next);
             }
-            (from, ways)
+            (from, targets_by_distance)
         };
         Self {
             directories,
             job,
             run,
             page_size: u64::try_from(rustix::param::page_size()).unwrap_or(4096),
-            ways: job.from.iter().map(way).collect(),
+            targets_by_distance: job.from.iter().map(targets_from).collect(),
             room: BTreeMap::new(),
-            looked: None,
+            last_check: None,
             slice: SLICE_PAGES,
             status: Vec::new(),
         }
@@ -132,7 +133,7 @@ impl<'a> Mover<'a> {
             }
         };
         if pids.is_empty() {
-            // Told as done: there was nothing to be moved. `why` says that it was not even looked for.
+            // Reported as done: there was nothing to move. `why` says that no process was visible.
             return self.run.end(MigrationState::Done, "it has no process that the agent can see".to_owned());
         }
         self.run.update(|progress| progress.processes = u64::try_from(pids.len()).unwrap_or(u64::MAX));
@@ -140,19 +141,19 @@ impl<'a> Mover<'a> {
         for pid in pids {
             match self.process(cgroups, pid) {
                 Ok(()) => self.run.update(|progress| progress.processes_done += 1),
-                Err(Halt::Cancelled) => return self.run.end(MigrationState::Stopped, String::new()),
-                Err(Halt::NoRoom) => {
+                Err(StopReason::Cancelled) => return self.run.end(MigrationState::Stopped, String::new()),
+                Err(StopReason::NoRoom) => {
                     self.run.update(|progress| {
                         let tried = progress.pages_moved.saturating_add(failed(progress));
                         progress.pages_without_room = progress.pages_found.saturating_sub(tried).max(1);
                     });
                     break;
                 }
-                Err(Halt::Process(source)) => {
+                Err(StopReason::Process(source)) => {
                     let gone = error::is(&source, Errno::SRCH);
                     let error = describe(&source);
                     self.run.update(|progress| {
-                        if progress.failures.len() < FAILURES_TOLD {
+                        if progress.failures.len() < MAX_FAILURES_REPORTED {
                             let pid = pid.as_raw_pid().unsigned_abs();
                             progress.failures.push(ProcessFailure { pid, error: error.clone() });
                         }
@@ -168,7 +169,7 @@ impl<'a> Mover<'a> {
             .run
             .update(|progress| (progress.processes_done + progress.processes_gone > 0, progress.pages_moved > 0));
         if moved {
-            self.run.rest(SETTLE);
+            self.run.rest(SETTLE_TIME);
         }
         match first_error {
             Some(why) if !done => self.run.end(MigrationState::Failed, why),
@@ -176,12 +177,12 @@ impl<'a> Mover<'a> {
         }
     }
 
-    fn process(&mut self, cgroups: &Dir, pid: Pid) -> Result<(), Halt> {
-        let process = Process::open(pid).map_err(Halt::Process)?;
+    fn process(&mut self, cgroups: &Dir, pid: Pid) -> Result<(), StopReason> {
+        let process = Process::open(pid).map_err(StopReason::Process)?;
         // The number may have become another process's between the list and the descriptor.
-        let still = process::of_cgroup(cgroups, &self.job.cgroup).map_err(Halt::Process)?;
+        let still = process::of_cgroup(cgroups, &self.job.cgroup).map_err(StopReason::Process)?;
         if !still.contains(&pid) {
-            return Err(Halt::Process(Errno::SRCH.into()));
+            return Err(StopReason::Process(Errno::SRCH.into()));
         }
         let mut found = self.remote_areas(&process)?;
         for pass in 1..=PASSES {
@@ -192,7 +193,9 @@ impl<'a> Mover<'a> {
             let (moved, failed) = self.run.update(|progress| (progress.pages_moved, failed(progress)));
             for area in &found {
                 match self.area(&process, area) {
-                    Err(Halt::Process(source)) => return Err(Halt::Process(process.verdict(source))),
+                    Err(StopReason::Process(source)) => {
+                        return Err(StopReason::Process(process.classify_error(source)));
+                    }
                     other => other?,
                 }
             }
@@ -204,18 +207,18 @@ impl<'a> Mover<'a> {
                 progress.pages_moved = progress.pages_moved.max(all);
                 left.saturating_sub(self::failed(progress) - failed)
             });
-            // A process that grows moves its mappings; what is somewhere else by now is looked for again.
+            // A process that grows moves its mappings; what is somewhere else by now is last_check for again.
             if missed <= count / 2 {
                 break;
             }
         }
-        if process.has_exited() { Err(Halt::Process(Errno::SRCH.into())) } else { Ok(()) }
+        if process.has_exited() { Err(StopReason::Process(Errno::SRCH.into())) } else { Ok(()) }
     }
 
     /// The mappings of a process that have pages in the wrong place.
-    fn remote_areas(&self, process: &Process) -> Result<Vec<Area>, Halt> {
+    fn remote_areas(&self, process: &Process) -> Result<Vec<Area>, StopReason> {
         let areas = process.areas(&self.directories.proc, self.page_size, &self.job.from);
-        areas.map_err(|source| Halt::Process(process.verdict(source)))
+        areas.map_err(|source| StopReason::Process(process.classify_error(source)))
     }
 
     /// How many pages of the usual size these are.
@@ -224,16 +227,16 @@ impl<'a> Mover<'a> {
     }
 
     /// Goes through a mapping until all that was found on the wrong nodes has been tried.
-    fn area(&mut self, process: &Process, area: &Area) -> Result<(), Halt> {
-        let mut present = process.present(&self.directories.proc, area, self.page_size).map_err(Halt::Process)?;
+    fn area(&mut self, process: &Process, area: &Area) -> Result<(), StopReason> {
+        let mut present = process.present(&self.directories.proc, area, self.page_size).map_err(StopReason::Process)?;
         let mut left = area.remote;
         let mut addresses = Vec::with_capacity(self.slice);
         while left > 0 {
             addresses.clear();
             let begun = Instant::now();
-            present.fill(&mut addresses, self.slice).map_err(Halt::Process)?;
+            present.fill(&mut addresses, self.slice).map_err(StopReason::Process)?;
             if self.run.is_cancelled() {
-                return Err(Halt::Cancelled);
+                return Err(StopReason::Cancelled);
             }
             if addresses.is_empty() {
                 if present.is_done() {
@@ -250,11 +253,11 @@ impl<'a> Mover<'a> {
     }
 
     /// One slice: asks where its pages are, moves those that are in the wrong place, and rests. Returns how many that were.
-    fn slice(&mut self, process: &Process, area: &Area, addresses: &[u64]) -> Result<u64, Halt> {
-        self.wait_for_calm()?;
+    fn slice(&mut self, process: &Process, area: &Area, addresses: &[u64]) -> Result<u64, StopReason> {
+        self.wait_for_low_pressure()?;
         let begun = Instant::now();
         let mut status = std::mem::take(&mut self.status);
-        move_pages::query(process.pid, addresses, &mut status).map_err(Halt::Process)?;
+        move_pages::query(process.pid, addresses, &mut status).map_err(StopReason::Process)?;
         let mut wrong: Vec<(u64, NumaId)> = Vec::new();
         for (&address, &node) in addresses.iter().zip(&status) {
             if let Some(from) = u32::try_from(node).ok().map(NumaId).filter(|from| self.job.from.contains(from)) {
@@ -281,7 +284,7 @@ impl<'a> Mover<'a> {
         }
         self.status = status;
         self.pace(begun.elapsed(), bytes, addresses.len());
-        if room { Ok(tried) } else { Err(Halt::NoRoom) }
+        if room { Ok(tried) } else { Err(StopReason::NoRoom) }
     }
 
     /// Moves pages and counts what became of them. Returns those that the kernel may not have come to.
@@ -293,7 +296,7 @@ impl<'a> Mover<'a> {
         last: bool,
         base_pages: u64,
         status: &mut Vec<i32>,
-    ) -> Result<Vec<(u64, i32)>, Halt> {
+    ) -> Result<Vec<(u64, i32)>, StopReason> {
         let addresses: Vec<u64> = pages.iter().map(|(address, _)| *address).collect();
         let nodes: Vec<i32> = pages.iter().map(|(_, node)| *node).collect();
         let refusal = move_pages::move_to(process.pid, &addresses, &nodes, status, moving).err();
@@ -302,25 +305,25 @@ impl<'a> Mover<'a> {
             // of the process.
             let name = errno_name(&source);
             if !(error::is(&source, Errno::ACCESS) || error::is(&source, Errno::NOMEM)) {
-                return Err(Halt::Process(source));
+                return Err(StopReason::Process(source));
             }
             self.count_failed(name, u64::try_from(pages.len()).unwrap_or(u64::MAX).saturating_mul(base_pages));
             return Ok(Vec::new());
         }
-        let told = status.clone();
-        // Where they lie now is the only truth: of a large page only its first address is told, and of a batch in which one page
-        // failed nothing at all.
-        move_pages::query(process.pid, &addresses, status).map_err(Halt::Process)?;
+        let reported = status.clone();
+        // Only the pages' present nodes are reliable: the kernel reports the first address of a large page alone, and
+        // nothing for a batch in which one page failed.
+        move_pages::query(process.pid, &addresses, status).map_err(StopReason::Process)?;
         let mut moved = 0_u64;
         let mut again = Vec::new();
-        for ((page, &now), &told) in pages.into_iter().zip(status.iter()).zip(&told) {
+        for ((page, &now), &reported) in pages.into_iter().zip(status.iter()).zip(&reported) {
             let gone = now == raw(Errno::NOENT) || now == raw(Errno::FAULT);
             if now == page.1 {
                 moved += 1;
             } else if gone {
                 // Freed meanwhile: nothing is left to be moved.
-            } else if told < 0 && told != UNTOLD && told != raw(Errno::BUSY) {
-                self.count_failed(errno_name(&io::Error::from_raw_os_error(told.saturating_neg())), base_pages);
+            } else if reported < 0 && reported != NO_STATUS && reported != raw(Errno::BUSY) {
+                self.count_failed(errno_name(&io::Error::from_raw_os_error(reported.saturating_neg())), base_pages);
             } else if last {
                 self.count_failed("EBUSY", base_pages);
             } else {
@@ -340,24 +343,25 @@ impl<'a> Mover<'a> {
 
     /// Where a page of a node goes, given what room there is.
     fn target(&mut self, from: NumaId, bytes: u64) -> Option<NumaId> {
-        let ways = self.ways.get(&from)?;
-        let target = ways.iter().copied().find(|to| self.room.get(to).is_some_and(|&room| room >= bytes))?;
+        let targets_by_distance = self.targets_by_distance.get(&from)?;
+        let target =
+            targets_by_distance.iter().copied().find(|to| self.room.get(to).is_some_and(|&room| room >= bytes))?;
         if let Some(room) = self.room.get_mut(&target) {
             *room -= bytes;
         }
         Some(target)
     }
 
-    /// Looks at the targets' memory now and then, and waits while the node is under memory pressure.
-    fn wait_for_calm(&mut self) -> Result<(), Halt> {
+    /// Reads the targets' free memory from time to time, and waits while the node is under memory pressure.
+    fn wait_for_low_pressure(&mut self) -> Result<(), StopReason> {
         loop {
             if self.run.is_cancelled() {
-                return Err(Halt::Cancelled);
+                return Err(StopReason::Cancelled);
             }
-            if self.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
+            if self.last_check.is_some_and(|last_check| last_check.elapsed() < CHECK_INTERVAL) {
                 return Ok(());
             }
-            self.look_for_room();
+            self.refresh_room();
             let pressure = self.directories.proc.read("pressure/memory").ok();
             let average = pressure.and_then(|text| parse::numa::pressure_average(&text)).unwrap_or(0);
             let mark = self.job.limits.pressure_percent.saturating_mul(100);
@@ -371,14 +375,14 @@ impl<'a> Mover<'a> {
                 };
             });
             if calm {
-                self.looked = Some(Instant::now());
+                self.last_check = Some(Instant::now());
                 return Ok(());
             }
-            self.run.rest(LOOK);
+            self.run.rest(CHECK_INTERVAL);
         }
     }
 
-    fn look_for_room(&mut self) {
+    fn refresh_room(&mut self) {
         let zones = self.directories.proc.read("zoneinfo").unwrap_or_default();
         let watermarks = read_watermarks(&zones, Bytes(self.page_size));
         self.room = self
@@ -395,13 +399,14 @@ impl<'a> Mover<'a> {
             .collect();
     }
 
-    /// Rests so long that neither CPU nor memory bandwidth is taken beyond the limits, and makes the next slice fit its time.
+    /// Sleeps so that CPU and memory bandwidth stay within the limits, and adapts the size of the next slice to its
+    /// time.
     fn pace(&mut self, took: Duration, bytes: u64, pages: usize) {
         self.run.spent(took);
         if took > SLICE_TIME * 2 {
-            self.slice = (self.slice / 2).max(SLICE_LEAST);
+            self.slice = (self.slice / 2).max(MIN_SLICE);
         } else if took < SLICE_TIME / 2 && pages >= self.slice {
-            self.slice = (self.slice * 2).min(SLICE_MOST);
+            self.slice = (self.slice * 2).min(MAX_SLICE);
         }
         let percent = self.job.limits.cpu_percent.clamp(1, 100);
         let for_cpu = took * (100 - percent) / percent;
@@ -417,18 +422,18 @@ fn failed(progress: &MigrationProgress) -> u64 {
     progress.pages_failed.iter().fold(0, |sum, (_, pages)| sum.saturating_add(*pages))
 }
 
-/// A status of move_pages(2) that stands for an error.
+/// A status of move_pages(2) that is an error.
 fn raw(errno: Errno) -> i32 {
     errno.raw_os_error().saturating_neg()
 }
 
-/// The error as `strerror` has it, with the way out where there is one.
+/// The error as `strerror` has it, with the targets_from out where there is one.
 fn describe(source: &io::Error) -> String {
     let text =
         Errno::from_io_error(source).map_or_else(|| source.to_string(), |errno| io::Error::from(errno).to_string());
     let text = text.split(" (os error").next().unwrap_or_default().to_owned();
     if error::is(source, Errno::PERM) || error::is(source, Errno::ACCESS) {
-        format!("{text} (the agent needs CAP_SYS_PTRACE and CAP_SYS_NICE)")
+        format!("{text} (the page mover needs CAP_SYS_PTRACE and CAP_SYS_NICE)")
     } else if error::is(source, Errno::NODEV) {
         format!("{text} (a NUMA node has gone offline)")
     } else {
@@ -441,10 +446,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_told_as_people_know_them() {
+    fn errors_are_described_by_their_errno() {
         assert_eq!(describe(&Errno::SRCH.into()), "No such process");
         let refused = describe(&Errno::PERM.into());
-        assert_eq!(refused, "Operation not permitted (the agent needs CAP_SYS_PTRACE and CAP_SYS_NICE)");
+        assert_eq!(refused, "Operation not permitted (the page mover needs CAP_SYS_PTRACE and CAP_SYS_NICE)");
         assert_eq!(describe(&Errno::NODEV.into()), "No such device (a NUMA node has gone offline)");
     }
 }

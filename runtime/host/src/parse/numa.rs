@@ -8,8 +8,8 @@ use super::number;
 use crate::mounts::CgroupVersion;
 
 /// More CPUs or NUMA nodes than any kernel is built for.
-const MOST: u64 = 8192;
-/// So many numbers of a list are looked through for equal ones.
+const MAX: u64 = 8192;
+/// Numbers of a list among which duplicates are detected.
 const TOO_MANY: usize = 4 * 8192;
 
 /// The numbers of a list such as `0-3,8`, ascending. An empty list has none; a number beyond any kernel's is no list.
@@ -26,11 +26,11 @@ pub fn list(text: &[u8]) -> Option<Vec<u32>> {
             Some(last) => last?,
             None => first,
         };
-        if first > last || last >= MOST {
+        if first > last || last >= MAX {
             return None;
         }
         numbers.extend((first..=last).filter_map(|number| u32::try_from(number).ok()));
-        // The same ones over and over are no reason to keep more than there can be.
+        // Duplicates are dropped: a list has at most as many numbers as a node has.
         if numbers.len() > TOO_MANY {
             numbers.sort_unstable();
             numbers.dedup();
@@ -114,7 +114,7 @@ fn by_node(line: &[u8]) -> Option<Vec<(NumaId, u64)>> {
     let mut nodes: Vec<(NumaId, u64)> = Vec::new();
     for word in line.split(u8::is_ascii_whitespace).filter(|word| word.starts_with(b"N")) {
         let at = word.iter().position(|&byte| byte == b'=')?;
-        let id = u32::try_from(number(&word[1..at])?).ok().filter(|&id| u64::from(id) < MOST).map(NumaId)?;
+        let id = u32::try_from(number(&word[1..at])?).ok().filter(|&id| u64::from(id) < MAX).map(NumaId)?;
         if nodes.iter().any(|(known, _)| *known == id) {
             return None;
         }

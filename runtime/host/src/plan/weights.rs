@@ -12,7 +12,7 @@ use crate::targets::CgroupFile;
 use crate::weight;
 
 impl Host {
-    /// Refuses weights for idle cgroups, and puts the lowest weight where `cpu.idle` is wanted and cannot be had.
+    /// Refuses weights for idle cgroups, and plans the lowest weight where `cpu.idle` is wanted and unsupported.
     pub(super) fn settle_weights(&self, changes: &mut Changes, plan: &mut Plan) {
         let mut idle: HashSet<Target> = HashSet::new();
         let weights: Vec<Step> = changes.of(Knob::CpuWeight).copied().collect();
@@ -32,7 +32,7 @@ impl Host {
             }
         }
         changes.keep(|change| self.weight_fits(change, &idle), plan);
-        changes.keep(|change| self.allow(change, Knob::CpuWeight), plan);
+        changes.keep_unless_baseline(|change| self.allow(change, Knob::CpuWeight), plan);
     }
 
     fn weight_fits(&self, change: &Step, idle: &HashSet<Target>) -> Result<(), HostError> {
@@ -42,13 +42,19 @@ impl Host {
         }
         let path = self.file_path_or_name(target, CgroupFile::Knob(knob));
         if to == IDLE_WEIGHT {
-            return Err(HostError::Range { target, knob, value: to, path, allowed: knob_table::row(knob).allowed() });
+            return Err(HostError::Range {
+                target,
+                knob,
+                value: Box::new(to),
+                path,
+                allowed: knob_table::row(knob).allowed(),
+            });
         }
         Err(HostError::Idle { target, path })
     }
 }
 
-/// Whether `cpu.idle` was asked for where it may be, and refused.
+/// Whether a wanted `cpu.idle` was refused.
 fn lacks_idle(plan: &Plan, target: Target) -> bool {
     target.level() == Level::Container
         && plan.refused.iter().any(|(refused, knob, _)| (*refused, *knob) == (target, Knob::CpuIdle))

@@ -4,11 +4,14 @@
 use std::io;
 
 use qosm_model::unit::Bytes;
+use rustix::io::Errno;
 
-/// In about so many parts the bound comes down.
+use crate::backend::Beyond;
+
+/// Number of steps in which the bound is lowered, about.
 const PARTS: u64 = 16;
 /// None smaller than this.
-const LEAST: u64 = 1 << 20;
+const MIN: u64 = 1 << 20;
 
 /// A group whose bound is to be lowered.
 pub(crate) trait Lowered {
@@ -18,18 +21,27 @@ pub(crate) trait Lowered {
     fn reclaim(&mut self, amount: Bytes) -> io::Result<()>;
     /// Writes the bound.
     fn bound(&mut self, bound: Bytes) -> io::Result<()>;
+    /// Whether another value is to be written by now: this one need not be reached any more.
+    fn is_superseded(&self) -> bool {
+        false
+    }
 }
 
-/// First the memory is reclaimed, in parts and while the old bound still stands, so that nobody is throttled for it. What cannot
-/// be had that way (it is in use, or grows as fast) is left to the bound, which follows in steps and in any case ends at `to`.
+/// Reclaims the memory first, in parts and under the old bound, so that no process is throttled for it. What cannot be
+/// reclaimed (it is in use, or grows as fast) is left to the bound, which is lowered in steps and ends at `to`, unless
+/// another write of the same knob follows. A bound above which the kernel kills is never written below what is in use: it comes down
+/// as far as that and a step.
 ///
 /// # Errors
 ///
-/// What the kernel answers to a write of the bound.
-pub(crate) fn lower(group: &mut impl Lowered, to: Bytes) -> io::Result<()> {
+/// What the kernel answers to a write of the bound, and `EBUSY` for a bound that has not come down to `to`.
+pub(crate) fn lower(group: &mut impl Lowered, to: Bytes, beyond: Beyond) -> io::Result<()> {
     let Ok(mut usage) = group.usage() else { return group.bound(to) };
-    let part = (usage.0.saturating_sub(to.0) / PARTS).max(LEAST);
+    let part = (usage.0.saturating_sub(to.0) / PARTS).max(MIN);
     for _ in 0..2 * PARTS {
+        if group.is_superseded() {
+            return Ok(());
+        }
         let above = usage.0.saturating_sub(to.0);
         if above == 0 || group.reclaim(Bytes(above.min(part))).is_err() {
             break;
@@ -37,7 +49,16 @@ pub(crate) fn lower(group: &mut impl Lowered, to: Bytes) -> io::Result<()> {
         usage = group.usage()?;
     }
     let mut bound = group.usage()?.0;
+    if beyond == Beyond::Kills && bound > to.0 {
+        if !group.is_superseded() {
+            group.bound(Bytes(bound.saturating_add(part)))?;
+        }
+        return Err(Errno::BUSY.into());
+    }
     while bound > to.0.saturating_add(part) {
+        if group.is_superseded() {
+            return Ok(());
+        }
         bound -= part;
         group.bound(Bytes(bound))?;
     }
@@ -57,6 +78,8 @@ mod tests {
         fixed: u64,
         reclaims: usize,
         bounds: Vec<u64>,
+        /// Bounds after which another value is written.
+        patience: usize,
     }
 
     impl Lowered for Toy {
@@ -73,6 +96,9 @@ mod tests {
             self.bounds.push(bound.0 / MIB);
             Ok(())
         }
+        fn is_superseded(&self) -> bool {
+            self.bounds.len() >= self.patience
+        }
     }
 
     #[test]
@@ -84,9 +110,32 @@ mod tests {
             (10, 0, 20, 0, vec![20]),
             (22, 0, 20, 2, vec![20]),
         ] {
-            let mut toy = Toy { usage: usage * MIB, fixed: fixed * MIB, reclaims: 0, bounds: Vec::new() };
-            lower(&mut toy, Bytes(to * MIB)).unwrap();
+            let mut toy = Toy { usage: usage * MIB, fixed: fixed * MIB, reclaims: 0, bounds: Vec::new(), patience: 99 };
+            lower(&mut toy, Bytes(to * MIB), Beyond::Throttles).unwrap();
             assert_eq!((toy.reclaims, toy.bounds), (reclaims, bounds), "{usage} {fixed} {to}");
+        }
+    }
+
+    #[test]
+    fn a_bound_above_which_the_kernel_kills_never_goes_below_what_is_in_use() {
+        for (usage, fixed, to, bounds, is_done) in [
+            (100, 0, 20, vec![20], true),
+            (100, 100, 20, vec![105], false),
+            (100, 60, 20, vec![65], false),
+            (10, 10, 20, vec![20], true),
+        ] {
+            let mut toy = Toy { usage: usage * MIB, fixed: fixed * MIB, reclaims: 0, bounds: Vec::new(), patience: 99 };
+            let lowered = lower(&mut toy, Bytes(to * MIB), Beyond::Kills);
+            assert_eq!((toy.bounds, lowered.is_ok()), (bounds, is_done), "{usage} {fixed} {to}");
+        }
+    }
+
+    #[test]
+    fn a_superseded_bound_stops_where_it_is() {
+        for (patience, reclaims, bounds) in [(0, 0, vec![]), (2, 1, vec![95, 90])] {
+            let mut toy = Toy { usage: 100 * MIB, fixed: 100 * MIB, reclaims: 0, bounds: Vec::new(), patience };
+            lower(&mut toy, Bytes(20 * MIB), Beyond::Throttles).unwrap();
+            assert_eq!((toy.reclaims, toy.bounds), (reclaims, bounds));
         }
     }
 }

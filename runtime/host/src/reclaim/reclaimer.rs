@@ -1,5 +1,5 @@
-//! Whose turn it is, how much to ask for, and what an answer means. Time and memory are handed in, so that the thread on a real
-//! kernel and the simulation are driven by the same code.
+//! Schedules the groups, sizes the requests, and interprets the answers. Time and memory are arguments, so that the
+//! thread on a real kernel and the simulation run the same code.
 
 use std::io;
 
@@ -9,28 +9,37 @@ use rustix::io::Errno;
 use super::{FreePages, Levels, Nearness, Watermarks};
 use crate::error::{self, errno_name};
 
-/// At most so much is asked for at once: a release, or another group, waits no longer than this takes.
+/// Upper bound of one request: a release, or another group, waits no longer than this takes.
 pub(crate) const SLICE: Bytes = Bytes(8 << 20);
 /// Less than a page the kernel takes for nothing.
-const LEAST: u64 = 4096;
-/// How often a group that grows is looked at, at most.
-const SOONEST: Micros = Micros(10_000);
+const MIN: u64 = 4096;
+/// Shortest interval between two polls of a group.
+const MIN_INTERVAL: Micros = Micros(10_000);
 /// And one that does not, at least.
-const LATEST: Micros = Micros(250_000);
-/// With many groups each is looked at less often, so that all of them together cost no more.
+const MAX_INTERVAL: Micros = Micros(250_000);
+/// With many groups the interval grows by this for each, so that the total cost stays bounded.
 const SHARE: Micros = Micros(100);
 /// Pause after the first `EAGAIN`, doubled at each further one.
 const FIRST_PAUSE: Micros = Micros(100_000);
 /// Longest pause.
-const LONGEST_PAUSE: Micros = Micros(10_000_000);
-/// The node's free memory is looked at no more often while there is plenty.
+const MAX_PAUSE: Micros = Micros(10_000_000);
+/// Age at which the node's free memory is read again while there is plenty.
 const NODE_AGE: Micros = Micros(50_000);
 /// And while there is not.
 const NODE_AGE_NEAR: Micros = Micros(20_000);
-/// A group that is to come earlier and grows is looked at so often: the node may run short long before the group is at its limit.
+/// Poll interval of a growing group with a positive `min_adj`: the node may run short long before the group reaches its
+/// limit.
 const GROWING: Micros = Micros(20_000);
-/// A limit is read again after so long.
+/// Age at which a limit is read again.
 const LIMIT_AGE: Micros = Micros(2_000_000);
+/// Age at which the node's available memory is read again.
+const MEMORY_AGE: Micros = Micros(250_000);
+/// Poll interval of a group that reclaims for the node and has no other bound: other groups make the node short.
+const WATCHED: Micros = Micros(100_000);
+/// How often in a row a group lets those with a larger `min_adj` go first: its bound may be another than theirs.
+const DEFERRALS: u8 = 5;
+/// Number of such groups from which on each is polled less often.
+const FEW: u64 = 32;
 /// How much sooner a group's turn counts as due for each percent of `min_adj`, while the node runs short.
 const HEAD_START: Micros = Micros(1000);
 
@@ -39,13 +48,19 @@ const HEAD_START: Micros = Micros(1000);
 pub(crate) struct GroupId(pub(crate) u64);
 
 /// Where groups stand: a kernel, or a simulated one.
-pub(crate) trait Ground {
+pub(crate) trait MemoryBackend {
     /// A group's files.
     type Group;
     /// Memory in use.
     fn usage(&mut self, group: &Self::Group) -> io::Result<Bytes>;
     /// The smaller of `memory.high` and `memory.max`; `None` = neither bounds it.
     fn limit(&mut self, group: &Self::Group) -> io::Result<Option<Bytes>>;
+    /// The limits of the groups above, each with the name of its group.
+    fn limits_above(&mut self, group: &Self::Group) -> io::Result<Vec<(String, Bytes)>>;
+    /// Memory in use in one of them.
+    fn usage_above(&mut self, group: &Self::Group, above: &str) -> io::Result<Bytes>;
+    /// The node's memory, and how much of it is not available: in use and not reclaimable without swapping.
+    fn node(&mut self) -> Option<(Bytes, Bytes)>;
     /// Writes `memory.reclaim`.
     fn reclaim(&mut self, group: &Self::Group, amount: Bytes) -> io::Result<()>;
     /// Free memory of each NUMA node.
@@ -55,16 +70,17 @@ pub(crate) trait Ground {
 /// How it goes with a group that is kept below its watermark from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReclaimReport {
-    /// Where reclaim starts and ends at the moment; `None` = there is no limit that a ratio could relate to.
+    /// Where reclaim starts and ends at the moment; `None` = the group has no limit of its own, and those above it and
+    /// the node's memory count.
     pub levels: Option<(Bytes, Bytes)>,
     /// Times that reclaim began.
     pub rounds: u64,
     /// What the kernel gave.
     pub reclaimed: Bytes,
-    /// How often it said that there was no more to be had for now (`EAGAIN`).
+    /// How often the kernel had nothing more to reclaim (`EAGAIN`).
     pub exhausted: u64,
     /// Another answer that it gave last, e.g. `EPERM`.
-    pub trouble: Option<&'static str>,
+    pub last_error: Option<&'static str>,
 }
 
 struct Group<F> {
@@ -72,25 +88,29 @@ struct Group<F> {
     files: F,
     watermarks: Watermarks,
     due: Micros,
-    /// Reclaim has begun and is not at its end.
+    /// Reclaim has begun and has not reached `low`.
     in_round: bool,
     pause: Micros,
     interval: Micros,
     seen: Option<(Micros, Bytes)>,
     /// Its limit, and when it was read.
     limit: Option<(Micros, Option<Bytes>)>,
+    /// The limits above it, and when they were read.
+    above: Option<(Micros, Vec<(String, Bytes)>)>,
+    /// How often in a row it let other groups go first.
+    deferred: u8,
     report: ReclaimReport,
 }
 
 /// What a turn came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// Nobody is due.
+pub(crate) enum PollOutcome {
+    /// No group is due.
     Idle,
-    /// A group was looked at and left alone.
-    Looked(GroupId),
-    /// The kernel was asked to reclaim from it.
-    Asked(GroupId),
+    /// A group was polled and needs no reclaim.
+    Polled(GroupId),
+    /// The kernel received a request to reclaim from it.
+    Requested(GroupId),
     /// Its cgroup is gone; it is forgotten.
     Gone(GroupId),
 }
@@ -100,23 +120,41 @@ pub(crate) struct Reclaimer<F> {
     groups: Vec<Group<F>>,
     near: Nearness,
     near_read: Option<Micros>,
+    node: Option<(Bytes, Bytes)>,
+    node_read: Option<Micros>,
+}
+
+/// What a turn needs to know of all but the group.
+#[derive(Clone, Copy)]
+struct PollContext {
+    now: Micros,
+    near: Nearness,
+    /// The node's memory and how much is not available.
+    node: Option<(Bytes, Bytes)>,
+    /// Shortest interval until the next poll of a group.
+    soonest: Micros,
+    /// How many groups there are.
+    group_count: u64,
+    /// Whether a group with a larger `min_adj` may have memory to reclaim.
+    others_reclaim_first: bool,
 }
 
 impl<F> Default for Reclaimer<F> {
     fn default() -> Self {
-        Self { groups: Vec::new(), near: Nearness::default(), near_read: None }
+        Self { groups: Vec::new(), near: Nearness::default(), near_read: None, node: None, node_read: None }
     }
 }
 
 impl<F> Reclaimer<F> {
     /// Takes a group in, or changes what it is kept by.
-    pub(crate) fn hold(&mut self, id: GroupId, watermarks: Watermarks, files: F, now: Micros) {
+    pub(crate) fn set(&mut self, id: GroupId, watermarks: Watermarks, files: F, now: Micros) {
         match self.groups.iter_mut().find(|group| group.id == id) {
             Some(group) => {
                 group.watermarks = watermarks;
                 group.files = files;
                 group.pause = Micros(0);
                 group.limit = None;
+                group.above = None;
                 group.due = now;
             }
             None => self.groups.push(Group {
@@ -126,9 +164,11 @@ impl<F> Reclaimer<F> {
                 due: now,
                 in_round: false,
                 pause: Micros(0),
-                interval: SOONEST,
+                interval: MIN_INTERVAL,
                 seen: None,
                 limit: None,
+                above: None,
+                deferred: 0,
                 report: ReclaimReport::default(),
             }),
         }
@@ -147,37 +187,52 @@ impl<F> Reclaimer<F> {
         self.groups.iter().map(|group| group.due).min()
     }
 
-    /// Looks at the one group that has been due longest, and asks for one slice of it if it is above its watermark. While the node
-    /// runs short, groups that are to come earlier count as due earlier, but nobody waits for ever.
-    pub(crate) fn turn<G: Ground<Group = F>>(&mut self, now: Micros, ground: &mut G) -> Turn {
-        self.look_at_node(now, ground);
-        let (near, crowd) = (self.near, u64::try_from(self.groups.len()).unwrap_or(u64::MAX));
+    /// Polls the group that has been due longest, and requests one slice of it if it is above its watermark. While the
+    /// node runs short, groups with a larger `min_adj` count as due earlier; no group starves.
+    pub(crate) fn poll<G: MemoryBackend<Group = F>>(&mut self, now: Micros, ground: &mut G) -> PollOutcome {
+        self.refresh_nearness(now, ground);
+        self.refresh_node_memory(now, ground);
+        let node = self.node;
+        let (near, group_count) = (self.near, u64::try_from(self.groups.len()).unwrap_or(u64::MAX));
         let place = |group: &Group<F>| {
             let due = i128::from(group.due.0);
             let head_start = i128::from(group.watermarks.min_adj) * i128::from(HEAD_START.0);
             if near.is_far() { due } else { due - head_start }
         };
-        let next = self.groups.iter_mut().filter(|group| group.due <= now).min_by_key(|group| place(group));
-        let Some(group) = next else { return Turn::Idle };
-        let id = group.id;
-        let soonest = Micros(SOONEST.0.max(SHARE.0.saturating_mul(crowd)));
-        match group.turn(now, near, soonest, ground) {
-            Ok(true) => Turn::Asked(id),
-            Ok(false) => Turn::Looked(id),
+        let next = self.groups.iter().filter(|group| group.due <= now).min_by_key(|group| place(group));
+        let Some((id, rank)) = next.map(|group| (group.id, group.watermarks.min_adj)) else { return PollOutcome::Idle };
+        let others_reclaim_first = self.groups.iter().any(|group| group.reclaims_before(rank));
+        let soonest = Micros(MIN_INTERVAL.0.max(SHARE.0.saturating_mul(group_count)));
+        let Some(group) = self.groups.iter_mut().find(|group| group.id == id) else { return PollOutcome::Idle };
+        let asked = group.poll(PollContext { now, near, node, soonest, group_count, others_reclaim_first }, ground);
+        if group.deferred > 0 {
+            for group in self.groups.iter_mut().filter(|group| group.reclaims_before(rank)) {
+                group.due = group.due.min(now);
+            }
+        }
+        match asked {
+            Ok(true) => {
+                // More memory is available now than was read: another group must not go by the old number.
+                self.node_read = None;
+                PollOutcome::Requested(id)
+            }
+            Ok(false) => PollOutcome::Polled(id),
             Err(gone) if error::is_absent(&gone) => {
                 self.release(id);
-                Turn::Gone(id)
+                PollOutcome::Gone(id)
             }
-            Err(trouble) => {
-                group.report.trouble = Some(errno_name(&trouble));
-                group.in_round = false;
-                group.due = now.plus(LONGEST_PAUSE);
-                Turn::Looked(id)
+            Err(error) => {
+                if let Some(group) = self.groups.iter_mut().find(|group| group.id == id) {
+                    group.report.last_error = Some(errno_name(&error));
+                    group.in_round = false;
+                    group.due = now.plus(MAX_PAUSE);
+                }
+                PollOutcome::Polled(id)
             }
         }
     }
 
-    fn look_at_node<G: Ground<Group = F>>(&mut self, now: Micros, ground: &mut G) {
+    fn refresh_nearness<G: MemoryBackend<Group = F>>(&mut self, now: Micros, ground: &mut G) {
         if self.groups.iter().all(|group| group.watermarks.min_adj == 0) {
             self.near = Nearness::default();
             return;
@@ -190,15 +245,23 @@ impl<F> Reclaimer<F> {
     }
 }
 
+impl<F> Reclaimer<F> {
+    fn refresh_node_memory<G: MemoryBackend<Group = F>>(&mut self, now: Micros, ground: &mut G) {
+        let is_unbounded = |group: &Group<F>| group.watermarks.ratio > 0 && matches!(group.limit, Some((_, None)));
+        if !self.groups.iter().any(is_unbounded) {
+            self.node = None;
+            self.node_read = None;
+        } else if self.node_read.is_none_or(|read| now.0 >= read.plus(MEMORY_AGE).0) {
+            self.node = ground.node();
+            self.node_read = Some(now);
+        }
+    }
+}
+
 impl<F> Group<F> {
-    /// Whether the kernel was asked for memory.
-    fn turn<G: Ground<Group = F>>(
-        &mut self,
-        now: Micros,
-        near: Nearness,
-        soonest: Micros,
-        ground: &mut G,
-    ) -> io::Result<bool> {
+    /// Returns whether the kernel received a request.
+    fn poll<G: MemoryBackend<Group = F>>(&mut self, context: PollContext, ground: &mut G) -> io::Result<bool> {
+        let PollContext { now, near, soonest, .. } = context;
         let usage = ground.usage(&self.files)?;
         let limit = match self.limit {
             Some((read, limit)) if now.0 < read.plus(LIMIT_AGE).0 => limit,
@@ -209,33 +272,123 @@ impl<F> Group<F> {
         }
         let levels = self.watermarks.levels(limit, near);
         self.report.levels = levels.map(|levels| (levels.high, levels.low));
-        let Some(levels) = levels else {
-            self.in_round = false;
-            self.due = now.plus(LATEST);
-            return Ok(false);
-        };
+        let Some(levels) = levels else { return self.poll_unbounded(usage, limit, context, ground) };
         if !self.in_round && usage >= levels.high && usage.0 > 0 {
             self.in_round = true;
             self.report.rounds += 1;
         }
         let mut low = levels.low.0;
         if !near.is_far() && self.watermarks.min_adj > 0 {
-            // For the node's sake a whole slice: the kernel has much to do for each call, however little it is asked for.
+            // For the node's sake a whole slice: each call costs the kernel much, however little it reclaims.
             low = low.min(levels.high.0.saturating_sub(SLICE.0.min(levels.high.0 / 8)));
         }
-        let amount = usage.0.saturating_sub(low).min(SLICE.0) / LEAST * LEAST;
+        let amount = usage.0.saturating_sub(low).min(SLICE.0) / MIN * MIN;
         if !self.in_round || amount == 0 {
             self.in_round = false;
             self.rest(now, usage, levels, soonest);
             return Ok(false);
         }
+        self.ask(usage, amount, low, context, ground)
+    }
+
+    /// The turn of a group without a limit of its own, or without a ratio: memory is taken from it while a group above it, or the node, is
+    /// near its end.
+    fn poll_unbounded<G: MemoryBackend<Group = F>>(
+        &mut self,
+        usage: Bytes,
+        limit: Option<Bytes>,
+        context: PollContext,
+        ground: &mut G,
+    ) -> io::Result<bool> {
+        let PollContext { now, near, node, .. } = context;
+        let mut excess = 0;
+        let mut is_bounded = false;
+        if limit.is_none() && self.watermarks.ratio > 0 {
+            if self.above.as_ref().is_none_or(|(read, _)| now.0 >= read.plus(LIMIT_AGE).0) {
+                self.above = Some((now, ground.limits_above(&self.files)?));
+            }
+            let mut rooms: Vec<(Bytes, Bytes)> = node.into_iter().collect();
+            for (name, limit) in self.above.iter().flat_map(|(_, limits)| limits) {
+                // A group above that has just gone takes this one with it.
+                rooms.push((*limit, ground.usage_above(&self.files, name)?));
+            }
+            is_bounded = !rooms.is_empty();
+            for (limit, used) in rooms {
+                let Some(Levels { high, low }) = self.watermarks.levels_above(limit) else { continue };
+                if used >= high || (self.in_round && used > low) {
+                    excess = excess.max(used.0.saturating_sub(low.0));
+                }
+            }
+        }
+        if excess > 0 && !self.in_round && context.others_reclaim_first && self.deferred < DEFERRALS {
+            self.deferred += 1;
+            self.seen = Some((now, usage));
+            self.due = now.plus(context.soonest);
+            return Ok(false);
+        }
+        let pays = self.watermarks.reclaims_for_node(near);
+        if pays {
+            excess = excess.max(SLICE.0);
+        }
+        let amount = excess.min(usage.0).min(SLICE.0) / MIN * MIN;
+        if amount == 0 {
+            self.in_round = false;
+            self.deferred = 0;
+            self.rest_unbounded(usage, is_bounded, context);
+            return Ok(false);
+        }
+        if !self.in_round {
+            self.in_round = true;
+            self.report.rounds += 1;
+        }
+        let asked = self.ask(usage, amount, 0, context, ground)?;
+        if pays && self.in_round {
+            // The next read of the node shows the effect: at most a slice or two too many are reclaimed.
+            self.due = self.due.max(now.plus(context.soonest));
+        }
+        Ok(asked)
+    }
+
+    /// Whether this group is reclaimed before one of that `min_adj`, and may have memory to reclaim: it has no limit of
+    /// its own, and the kernel has not just answered `EAGAIN`.
+    fn reclaims_before(&self, min_adj: i8) -> bool {
+        let is_unbounded = matches!(self.limit, None | Some((_, None)));
+        let has_memory = self.seen.is_none_or(|(_, usage)| usage.0 >= MIN);
+        self.watermarks.min_adj > min_adj && is_unbounded && self.pause.0 == 0 && has_memory
+    }
+
+    fn rest_unbounded(&mut self, usage: Bytes, is_bounded: bool, context: PollContext) {
+        let PollContext { now, soonest, group_count, .. } = context;
+        let latest = if self.watermarks.min_adj > 0 && group_count <= FEW { WATCHED } else { MAX_INTERVAL };
+        let latest = latest.0.max(soonest.0);
+        let is_watched = is_bounded || self.watermarks.min_adj > 0;
+        let grows = self.seen.is_none_or(|(_, before)| usage > before);
+        self.interval = Micros(match (is_watched, grows) {
+            (false, _) => MAX_INTERVAL.0,
+            (true, true) => GROWING.0.max(soonest.0),
+            (true, false) => (self.interval.0 * 2).clamp(soonest.0, latest),
+        });
+        self.seen = Some((now, usage));
+        self.due = now.plus(self.interval);
+    }
+
+    /// Requests `amount` from the kernel; the round ends at `low`.
+    fn ask<G: MemoryBackend<Group = F>>(
+        &mut self,
+        usage: Bytes,
+        amount: u64,
+        low: u64,
+        context: PollContext,
+        ground: &mut G,
+    ) -> io::Result<bool> {
+        let PollContext { now, soonest, .. } = context;
         let asked = ground.reclaim(&self.files, Bytes(amount));
         let left = ground.usage(&self.files)?;
         match asked {
             Ok(()) => {
                 self.pause = Micros(0);
-                self.report.trouble = None;
-                // The kernel reclaims in batches, and may give more than it was asked for.
+                self.report.last_error = None;
+                // The kernel reclaims in batches, and may reclaim more than requested.
                 let given = amount.max(usage.0.saturating_sub(left.0));
                 self.report.reclaimed.0 = self.report.reclaimed.0.saturating_add(given);
                 self.in_round = left.0 > low;
@@ -249,7 +402,7 @@ impl<F> Group<F> {
                 let given = usage.0.saturating_sub(left.0);
                 self.report.reclaimed.0 = self.report.reclaimed.0.saturating_add(given);
                 self.in_round = false;
-                self.pause = Micros((self.pause.0 * 2).clamp(FIRST_PAUSE.0, LONGEST_PAUSE.0));
+                self.pause = Micros((self.pause.0 * 2).clamp(FIRST_PAUSE.0, MAX_PAUSE.0));
                 self.due = now.plus(self.pause);
             }
             Err(interrupted) if error::is(&interrupted, Errno::INTR) => self.due = now.plus(soonest),
@@ -258,10 +411,10 @@ impl<F> Group<F> {
         Ok(true)
     }
 
-    /// Looks again before the group can have grown to its watermark, if it goes on growing as it did; less and less often while it
-    /// does not grow.
+    /// Schedules the next poll before the group can reach its watermark at its present rate of growth; the interval
+    /// doubles while it does not grow.
     fn rest(&mut self, now: Micros, usage: Bytes, levels: Levels, soonest: Micros) {
-        let latest = LATEST.0.max(soonest.0);
+        let latest = MAX_INTERVAL.0.max(soonest.0);
         let grown = self.seen.map(|(then, before)| (now.0.saturating_sub(then.0), usage.0.saturating_sub(before.0)));
         self.interval = match grown {
             Some((_, 0)) => Micros((self.interval.0 * 2).clamp(soonest.0, latest)),

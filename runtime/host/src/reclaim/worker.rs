@@ -1,7 +1,8 @@
-//! The thread that reclaims on a real kernel. It may stall in `memory.reclaim`, and nobody waits for it.
+//! The thread that reclaims on a real kernel. It may stall in `memory.reclaim`; the loop never waits for it.
 //!
-//! After each slice it rests for as long as the slice took, so that it never takes more than half a core; with nothing to hold it
-//! sleeps until it is given something, and it ends with the host.
+//! After each slice it sleeps for as long as the slice took, so that it never takes more than half a core; without
+//! groups it sleeps until one is added, and it ends with the host.
+#![expect(clippy::disallowed_methods, reason = "a thread of its own that reclaims memory at a bounded rate")]
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,20 +15,24 @@ use std::time::{Duration, Instant};
 use cap_std::fs::{Dir, OpenOptions};
 use qosm_model::unit::{Bytes, Micros};
 
-use super::reclaimer::{Ground, GroupId, ReclaimReport, Reclaimer, Turn};
+use super::reclaimer::{GroupId, MemoryBackend, PollOutcome, ReclaimReport, Reclaimer};
 use super::{FreePages, Watermarks};
+use crate::backend::join;
 use crate::parse;
 
 /// A group's files: its directory, so that no other cgroup of the same name is ever meant, and the one that is read most.
 pub(crate) struct GroupFiles {
     directory: Dir,
     current: File,
+    /// The hierarchy that it is in, and where.
+    tree: usize,
+    path: String,
 }
 
 impl GroupFiles {
-    pub(crate) fn open(directory: Dir) -> io::Result<Self> {
+    pub(crate) fn open(directory: Dir, tree: usize, path: &str) -> io::Result<Self> {
         let current = directory.open(CURRENT)?.into_std();
-        Ok(Self { directory, current })
+        Ok(Self { directory, current, tree, path: path.to_owned() })
     }
 
     pub(crate) fn usage(&self) -> io::Result<Bytes> {
@@ -46,12 +51,33 @@ impl GroupFiles {
     }
 
     fn bound(&self, name: &str) -> io::Result<Option<Bytes>> {
-        let text = self.directory.read(name)?;
-        if text.trim_ascii() == b"max" {
-            return Ok(None);
-        }
-        parse::number(&text).map(|bytes| Some(Bytes(bytes))).ok_or(io::ErrorKind::InvalidData.into())
+        bound(&self.directory.read(name)?)
     }
+}
+
+/// The bound in a file of v2; `None` = none.
+pub(crate) fn bound(text: &[u8]) -> io::Result<Option<Bytes>> {
+    if text.trim_ascii() == b"max" {
+        return Ok(None);
+    }
+    parse::number(text).map(|bytes| Some(Bytes(bytes))).ok_or(io::ErrorKind::InvalidData.into())
+}
+
+/// The groups above one, the nearest first, without the hierarchy's root.
+pub(crate) fn above(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(path.rsplit_once('/').map(|(above, _)| above), |path| {
+        path.rsplit_once('/').map(|(above, _)| above)
+    })
+}
+
+/// The limits of the groups above one, each with its group; `read` reads a file of one of them. A limit that cannot be
+/// read does not count.
+pub(crate) fn limits_above(path: &str, read: impl Fn(&str, &str) -> Option<Vec<u8>>) -> Vec<(String, Bytes)> {
+    let limit = |group: &str| {
+        let bound = |file| read(group, file).and_then(|text| bound(&text).ok().flatten());
+        smaller(bound("memory.high"), bound("memory.max"))
+    };
+    above(path).filter_map(|group| Some((group.to_owned(), limit(group)?))).collect()
 }
 
 /// Memory in use, on v2.
@@ -67,12 +93,28 @@ pub(crate) fn smaller(one: Option<Bytes>, other: Option<Bytes>) -> Option<Bytes>
     }
 }
 
-struct KernelGround {
-    zoneinfo: Option<File>,
+/// What the thread reads beside the groups' own files.
+pub(crate) struct NodeFiles {
+    /// `/proc/zoneinfo`; without it the node's free memory counts as plentiful.
+    pub(crate) zoneinfo: Option<File>,
+    /// `/proc/meminfo`; without it groups that nothing bounds are not held against the node's memory.
+    pub(crate) meminfo: Option<File>,
+    /// The hierarchies, for the groups above.
+    pub(crate) trees: Vec<Dir>,
+}
+
+struct KernelMemory {
+    node: NodeFiles,
     buffer: Vec<u8>,
 }
 
-impl Ground for KernelGround {
+impl KernelMemory {
+    fn tree(&self, group: &GroupFiles) -> io::Result<&Dir> {
+        self.node.trees.get(group.tree).ok_or(io::ErrorKind::NotFound.into())
+    }
+}
+
+impl MemoryBackend for KernelMemory {
     type Group = GroupFiles;
 
     fn usage(&mut self, group: &GroupFiles) -> io::Result<Bytes> {
@@ -83,12 +125,29 @@ impl Ground for KernelGround {
         Ok(smaller(group.bound("memory.high")?, group.bound("memory.max")?))
     }
 
+    fn limits_above(&mut self, group: &GroupFiles) -> io::Result<Vec<(String, Bytes)>> {
+        let tree = self.tree(group)?;
+        Ok(limits_above(&group.path, |above, file| tree.read(join(above, file)).ok()))
+    }
+
+    fn usage_above(&mut self, group: &GroupFiles, above: &str) -> io::Result<Bytes> {
+        let text = self.tree(group)?.read(join(above, CURRENT))?;
+        parse::number(&text).map(Bytes).ok_or(io::ErrorKind::InvalidData.into())
+    }
+
+    fn node(&mut self) -> Option<(Bytes, Bytes)> {
+        let mut buffer = [0; 4096];
+        let length = self.node.meminfo.as_ref()?.read_at(&mut buffer, 0).ok()?;
+        let (total, available) = parse::meminfo(buffer.get(..length)?)?;
+        Some((total, Bytes(total.0.saturating_sub(available.0))))
+    }
+
     fn reclaim(&mut self, group: &GroupFiles, amount: Bytes) -> io::Result<()> {
         group.reclaim(amount)
     }
 
     fn free_pages(&mut self) -> Option<Vec<FreePages>> {
-        let file = self.zoneinfo.as_ref()?;
+        let file = self.node.zoneinfo.as_ref()?;
         let mut length = 0;
         loop {
             match file.read_at(self.buffer.get_mut(length..)?, u64::try_from(length).ok()?).ok()? {
@@ -102,7 +161,7 @@ impl Ground for KernelGround {
 }
 
 enum Order {
-    Hold(GroupId, Watermarks, GroupFiles),
+    Set(GroupId, Watermarks, GroupFiles),
     Release(GroupId),
 }
 
@@ -115,22 +174,20 @@ pub(crate) struct Worker {
 }
 
 fn locked(reports: &Reports) -> MutexGuard<'_, HashMap<GroupId, ReclaimReport>> {
-    // Numbers for people: a half-made change cannot be.
+    // The state stays valid after a panic: each change is one assignment.
     reports.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Worker {
-    /// `zoneinfo` is `/proc/zoneinfo`; without it the node's free memory counts as plentiful.
-    ///
     /// # Errors
     ///
     /// When there can be no thread.
-    pub(crate) fn start(zoneinfo: Option<File>) -> io::Result<Self> {
+    pub(crate) fn start(node: NodeFiles) -> io::Result<Self> {
         let (orders, queue) = mpsc::channel();
         let reports = Reports::default();
         let shared = Arc::clone(&reports);
         std::thread::Builder::new().name("qosm-reclaim".to_owned()).spawn(move || {
-            run(&queue, KernelGround { zoneinfo, buffer: vec![0; 16 << 10] }, &shared);
+            run(&queue, KernelMemory { node, buffer: vec![0; 16 << 10] }, &shared);
         })?;
         Ok(Self { orders, reports })
     }
@@ -138,8 +195,8 @@ impl Worker {
     /// # Errors
     ///
     /// `BrokenPipe` if the thread has died.
-    pub(crate) fn hold(&self, id: GroupId, watermarks: Watermarks, files: GroupFiles) -> io::Result<()> {
-        self.orders.send(Order::Hold(id, watermarks, files)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    pub(crate) fn set(&self, id: GroupId, watermarks: Watermarks, files: GroupFiles) -> io::Result<()> {
+        self.orders.send(Order::Set(id, watermarks, files)).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
     pub(crate) fn release(&self, id: GroupId) {
@@ -152,7 +209,7 @@ impl Worker {
     }
 }
 
-fn run(orders: &Receiver<Order>, mut ground: KernelGround, reports: &Reports) {
+fn run(orders: &Receiver<Order>, mut ground: KernelMemory, reports: &Reports) {
     let begun = Instant::now();
     let mut reclaimer = Reclaimer::default();
     let mut resting_until = begun;
@@ -166,7 +223,7 @@ fn run(orders: &Receiver<Order>, mut ground: KernelGround, reports: &Reports) {
             }
         };
         match order {
-            Ok(Order::Hold(id, watermarks, files)) => reclaimer.hold(id, watermarks, files, since(Instant::now())),
+            Ok(Order::Set(id, watermarks, files)) => reclaimer.set(id, watermarks, files, since(Instant::now())),
             Ok(Order::Release(id)) => {
                 reclaimer.release(id);
                 locked(reports).remove(&id);
@@ -174,22 +231,22 @@ fn run(orders: &Receiver<Order>, mut ground: KernelGround, reports: &Reports) {
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
                 let started = Instant::now();
-                match reclaimer.turn(since(started), &mut ground) {
-                    Turn::Asked(id) => {
+                match reclaimer.poll(since(started), &mut ground) {
+                    PollOutcome::Requested(id) => {
                         let now = Instant::now();
                         resting_until = now + (now - started);
-                        tell(&reclaimer, id, reports);
+                        store_report(&reclaimer, id, reports);
                     }
-                    Turn::Looked(id) => tell(&reclaimer, id, reports),
-                    Turn::Gone(id) => drop(locked(reports).remove(&id)),
-                    Turn::Idle => {}
+                    PollOutcome::Polled(id) => store_report(&reclaimer, id, reports),
+                    PollOutcome::Gone(id) => drop(locked(reports).remove(&id)),
+                    PollOutcome::Idle => {}
                 }
             }
         }
     }
 }
 
-fn tell(reclaimer: &Reclaimer<GroupFiles>, id: GroupId, reports: &Reports) {
+fn store_report(reclaimer: &Reclaimer<GroupFiles>, id: GroupId, reports: &Reports) {
     if let Some(report) = reclaimer.report(id) {
         locked(reports).insert(id, report);
     }

@@ -11,7 +11,7 @@ use super::error::ResctrlError;
 use crate::error::errno_name;
 use crate::mounts::{self, Mount};
 
-/// Where the kernel wants resctrl to be mounted, and where everyone looks for it.
+/// The kernel's usual mount point of resctrl, which other programs expect.
 pub const USUAL_PATH: &str = "/sys/fs/resctrl";
 
 /// [`USUAL_PATH`] below `/sys`.
@@ -24,7 +24,7 @@ pub enum Availability {
     NoKernelSupport {
         /// What the processor has of [`Processor::FLAGS`].
         flags: Vec<&'static str>,
-        /// What the kernel's command line says about it (`rdt=…`).
+        /// The kernel's command line about it (`rdt=…`).
         command_line: Option<String>,
     },
     /// Neither processor nor kernel know of it. That is so in most virtual machines.
@@ -32,12 +32,12 @@ pub enum Availability {
         /// Maker of the processor.
         vendor: Vendor,
     },
-    /// It can be had by mounting it; see [`mount`].
+    /// It can be mounted; see [`mount`].
     NotMounted {
         /// Where to.
         path: String,
     },
-    /// It was looked for in a place where it is not.
+    /// It is not mounted at the path that was given.
     Elsewhere {
         /// The place that was named.
         path: String,
@@ -60,7 +60,7 @@ pub enum Availability {
 pub enum Vendor {
     /// `GenuineIntel`.
     Intel,
-    /// `AuthenticAMD`, and Hygon, whose processors descend from AMD's.
+    /// `AuthenticAMD`, and Hygon, whose processors derive from AMD's.
     Amd,
     /// Another one.
     #[default]
@@ -68,7 +68,8 @@ pub enum Vendor {
 }
 
 impl Vendor {
-    /// Whom an emulation stands for: `/proc/cpuinfo` is of the machine that it runs on. AMD's bandwidth is no percentage.
+    /// The processor of an emulation: `/proc/cpuinfo` is of the machine that it runs on. AMD's bandwidth is no
+    /// percentage.
     pub(crate) fn of_emulation(root: &Dir) -> Self {
         match root.read("info/MB/delay_linear") {
             Ok(text) if text.trim_ascii() == b"0" => Self::Amd,
@@ -96,7 +97,7 @@ pub struct MountOptions {
     pub cdpl2: bool,
     /// Bandwidth is counted in MB/s.
     pub mba_mbps: bool,
-    /// There are files for those who look for faults (from Linux 6.7).
+    /// There are files for debugging (from Linux 6.7).
     pub debug: bool,
 }
 
@@ -107,7 +108,7 @@ impl MountOptions {
     }
 }
 
-/// What `/proc/cpuinfo` says of the first processor.
+/// The first processor's lines in `/proc/cpuinfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Processor {
     /// Its maker.
@@ -161,10 +162,10 @@ fn unreadable(path: &str, source: io::Error) -> ResctrlError {
     ResctrlError::Read { path: path.to_owned(), source }
 }
 
-/// Looks for resctrl; changes nothing. `proc` is `/proc`.
+/// Detects resctrl; changes nothing. `proc` is `/proc`.
 ///
-/// `at` is where it is to be, if that was named; then an emulation counts as well, which nobody gets who does not ask for it. Else
-/// the kernel's own is taken wherever this process sees it, at [`USUAL_PATH`] if there are several places.
+/// `at` is the configured mount point, if any; only then an emulation counts as well. Otherwise any mount of the
+/// kernel's resctrl that this process sees counts, [`USUAL_PATH`] first.
 ///
 /// # Errors
 ///
@@ -175,7 +176,7 @@ pub fn detect(proc: &Dir, at: Option<&str>) -> Result<Availability, ResctrlError
         return Ok(found);
     }
     let text = |file: &str| text(proc, file);
-    // The kernel registers the file system only on machines that have something to divide or measure.
+    // The kernel registers the file system only on machines with a resource to divide or measure.
     let is_known = text("filesystems")?.lines().any(|line| line.split_ascii_whitespace().next_back() == Some(KIND));
     if is_known {
         return Ok(Availability::NotMounted { path: at.unwrap_or(USUAL_PATH).to_owned() });
@@ -237,8 +238,8 @@ fn mounted(mounts: &[Mount], at: Option<&str>) -> Option<Availability> {
 /// Mounts resctrl without options at `fs/resctrl` of the given `/sys`, and opens it. For the first need only: with it, the machine's
 /// caches are divided, though not otherwise than before. It is never unmounted here, because that ends every group, also others'.
 ///
-/// What is mounted in a container's own mount namespace goes away with the container, and its groups with it; and nobody else
-/// can mount it meanwhile. So a node that is to keep it has it mounted before, and the container sees that mount.
+/// A mount in a container's own mount namespace ends with the container, together with its groups, and blocks every
+/// other mount meanwhile. To keep it, mount resctrl on the node first; the container then sees that mount.
 ///
 /// # Errors
 ///
@@ -246,7 +247,7 @@ fn mounted(mounts: &[Mount], at: Option<&str>) -> Option<Availability> {
 pub fn mount(sys: &Dir) -> Result<Dir, ResctrlError> {
     use std::os::fd::AsRawFd as _;
     let point = sys.open_dir(BELOW_SYS).map_err(|source| not_mounted(USUAL_PATH, source))?;
-    // By its descriptor: what `sys` stands for need not be at `/sys`.
+    // By its descriptor: `sys` need not be `/sys`.
     let target = format!("/proc/self/fd/{}", point.as_raw_fd());
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount(KIND, target, KIND, flags, None).map_err(|errno| not_mounted(USUAL_PATH, errno.into()))?;
@@ -299,14 +300,14 @@ impl fmt::Display for Availability {
             }
             Self::Mounted { path, options, is_emulated } => {
                 write!(f, "mounted at {path}")?;
-                for (is_set, told) in [
+                for (is_set, option) in [
                     (*is_emulated, "emulated, without effect on the processor"),
                     (options.cdp, "code and data apart in L3"),
                     (options.cdpl2, "code and data apart in L2"),
                     (options.mba_mbps, "bandwidth in MB/s"),
                 ] {
                     if is_set {
-                        write!(f, ", {told}")?;
+                        write!(f, ", {option}")?;
                     }
                 }
                 Ok(())

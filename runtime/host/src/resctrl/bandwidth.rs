@@ -6,7 +6,7 @@ use super::error::ResctrlError;
 use super::info::BandwidthInfo;
 use super::resource::BandwidthResource;
 
-/// The number in a bandwidth line of `schemata`. What it counts is said by [`BandwidthUnit`].
+/// The number in a bandwidth line of `schemata`, in [`BandwidthUnit`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bandwidth(pub u32);
 
@@ -71,8 +71,8 @@ const USUAL_EIGHTHS: u32 = 160;
 impl BandwidthInfo {
     /// The value for a share of the bandwidth. 100 % is the maximum, which lifts the limit in every unit.
     ///
-    /// `full` is what a cache's cores have together, in [`BandwidthInfo::unit`]; it comes from configuration or measuring, for no
-    /// processor tells. Percent need none; for eighths of a gigabyte 160 stand in.
+    /// `full` is the bandwidth of a cache's cores together, in [`BandwidthInfo::unit`]; it is configured or measured,
+    /// since processors do not report it. Percent need none; the default for eighths of a gigabyte is 160.
     ///
     /// # Errors
     ///
@@ -174,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn what_no_value_can_be_made_of_is_told() {
+    fn a_percentage_without_a_value_is_an_error() {
         let half = Percent::new(50).unwrap();
         let error = info(BandwidthUnit::MegabytesPerSecond, 10, 10).share(half, None).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "50 % of MB cannot be told in MB/s: configure the full bandwidth of a cache's cores, or mount resctrl without mba_MBps"
+            "50 % of MB cannot be converted to MB/s: configure the full bandwidth of a cache's cores, or mount resctrl without mba_MBps"
         );
         let unlike = BandwidthInfo { delay_linear: false, ..info(BandwidthUnit::Percent, 10, 10) };
         assert!(matches!(unlike.share(half, None), Err(ResctrlError::NotLinear { .. })));

@@ -1,4 +1,4 @@
-//! Classes of the host: resctrl is looked for, and mounted, when somebody wants something of it.
+//! Classes on the host: resctrl is detected, and mounted, when a class or a counted container needs it.
 
 use qosm_model::knob::Target;
 use qosm_model::pod::ContainerId;
@@ -7,27 +7,27 @@ use qosm_model::resctrl::{ClassOutcome, Domain, ResctrlReading, WantedClass};
 use super::availability::{Availability, MountOptions, Processor, USUAL_PATH, Vendor, detect, find_mount, mount};
 use super::error::ResctrlError;
 use super::groups::Groups;
-use super::kept::Kept;
 use super::members::Cgroups;
-use super::place::Place;
+use super::mount::Mount;
+use super::reconciler::ClassReconciler;
 use crate::backend::AnyBackend;
 use crate::{Directories, Host};
 
-/// Calls until it is looked again for what nobody asks for.
+/// Calls until resctrl is detected again while nothing needs it.
 const CALLS_UNTIL_RETRY: u8 = 16;
 
 /// Failures in a row after which the pause between two tries grows no more.
-const MOST_FAILURES: u8 = 5;
+const MAX_FAILURES: u8 = 5;
 
 /// What is wanted of resctrl, and what there is.
 #[derive(Default)]
-pub(crate) struct Classes {
+pub(crate) struct LazyReconciler {
     at: Option<String>,
     full: Option<u32>,
-    kept: Option<Box<Kept>>,
+    reconciler: Option<Box<ClassReconciler>>,
     /// What an earlier process left has been removed.
     is_swept: bool,
-    /// Why there is none.
+    /// Why resctrl is unavailable.
     missing: String,
     failures: u8,
     pause: u8,
@@ -41,37 +41,39 @@ impl Host {
     /// As of [`detect`].
     pub fn resctrl(&self) -> Result<Availability, ResctrlError> {
         match &self.backend {
-            AnyBackend::Kernel(kernel) => detect(&kernel.handed_in().proc, self.classes.at.as_deref()),
+            AnyBackend::Kernel(kernel) => detect(&kernel.handed_in().proc, self.resctrl_classes.at.as_deref()),
             AnyBackend::Simulated(_) => Ok(Availability::NoHardware { vendor: Vendor::default() }),
         }
     }
 
     /// Where resctrl is, if not where this machine has it; `None` = there. Only an emulation has to be named. To be called before
-    /// anything is kept.
+    /// anything is reconciler.
     pub fn use_resctrl_at(&mut self, path: Option<String>) {
-        self.classes.at = path;
+        self.resctrl_classes.at = path;
     }
 
-    /// The bandwidth in MB/s that the cores of one cache have together. No processor tells it; where bandwidth is not counted in percent,
-    /// percent are reckoned from it. `None` = 20 000 MB/s on AMD; where resctrl is mounted with `mba_MBps` percent cannot be had then.
+    /// The bandwidth in MB/s of a cache's cores together. Processors do not report it; where bandwidth is not counted
+    /// in percent, percent are computed from it. `None` = 20 000 MB/s on AMD; where resctrl is mounted with `mba_MBps`,
+    /// percent are then unavailable.
     pub fn set_full_bandwidth(&mut self, full: Option<u32>) {
-        self.classes.full = full;
+        self.resctrl_classes.full = full;
     }
 
-    /// Brings control groups, their schemata, members and monitor groups in line with what is wanted: classes in order of precedence, and
-    /// the containers that are to be counted, sorted. Both are all that is wanted: what was wanted before and is no longer is removed, and
-    /// its threads go to the root. Returns an outcome for each class, in their order.
+    /// Reconciles control groups, their schemata, members and monitor groups with the wanted classes, in order of
+    /// precedence, and the containers to be counted, sorted. Both lists are complete: groups of classes that are no
+    /// longer wanted are removed, and their threads go to the root. Returns an outcome for each class, in their order.
     ///
-    /// The first time with something wanted mounts resctrl, if it is not. What an earlier process left is taken over by name. A class has a
-    /// group from its first member on. Where no CLOSID is left for it, it shares the group of a class with the same schemata, as long as
-    /// they are the same, or takes that of the last class behind it; else it is not in force, which is tried again each time.
+    /// The first call with a class or container mounts resctrl, if it is not mounted. Groups of an earlier process are
+    /// adopted by name. A class has a group from its first member on. Where no CLOSID is left for it, it shares the
+    /// group of a class with equal schemata, or takes that of the last class of lower precedence; else it is not in
+    /// force, and each call tries again.
     ///
-    /// Schemata that somebody else changed are written again. Threads that come into a container from outside, as by `kubectl exec`, are
-    /// moved with the next call; what a container's threads clone is in its group by itself.
-    pub fn keep_classes(&mut self, wanted: &[WantedClass], counted: &[ContainerId]) -> Vec<ClassOutcome> {
+    /// Schemata that another program changed are written again. Threads that enter a container from outside, as by
+    /// `kubectl exec`, are moved with the next call; clones of a container's threads start in its group.
+    pub fn reconcile_classes(&mut self, wanted: &[WantedClass], counted: &[ContainerId]) -> Vec<ClassOutcome> {
         if let AnyBackend::Simulated(simulation) = &mut self.backend {
             let path = |&id: &ContainerId| Some((id, self.targets.get(&Target::Container(id))?.path.clone()));
-            return simulation.resctrl.keep(wanted, counted.iter().filter_map(path).collect());
+            return simulation.resctrl.reconcile(wanted, counted.iter().filter_map(path).collect());
         }
         let cgroups = Cgroups {
             targets: &self.targets,
@@ -80,18 +82,18 @@ impl Host {
             trees: &self.trees,
         };
         let wants = !wanted.is_empty() || !counted.is_empty();
-        if !wants && self.classes.is_swept && self.classes.kept.is_none() {
+        if !wants && self.resctrl_classes.is_swept && self.resctrl_classes.reconciler.is_none() {
             return Vec::new();
         }
-        let full = self.classes.full;
-        match self.classes.ready(&self.backend, self.file_budget, wants) {
-            Ok(Some(kept)) => {
-                let outcomes = kept.keep(wanted, counted, full, &cgroups);
-                self.classes.is_swept = true;
+        let full = self.resctrl_classes.full;
+        match self.resctrl_classes.ready(&self.backend, self.file_budget, wants) {
+            Ok(Some(reconciler)) => {
+                let outcomes = reconciler.reconcile(wanted, counted, full, &cgroups);
+                self.resctrl_classes.is_swept = true;
                 outcomes
             }
             Ok(None) => {
-                self.classes.is_swept = true;
+                self.resctrl_classes.is_swept = true;
                 Vec::new()
             }
             Err(why) => {
@@ -106,20 +108,20 @@ impl Host {
         if let AnyBackend::Simulated(simulation) = &self.backend {
             return simulation.resctrl.domains();
         }
-        match self.classes.ready(&self.backend, self.file_budget, false) {
-            Ok(Some(kept)) => kept.domains().to_vec(),
+        match self.resctrl_classes.ready(&self.backend, self.file_budget, false) {
+            Ok(Some(reconciler)) => reconciler.domains().to_vec(),
             Ok(None) | Err(_) => Vec::new(),
         }
     }
 
-    /// Counters, with the traffic since the last call: of the classes and containers of the last [`Host::keep_classes`], and of all that is
+    /// Counters, with the traffic since the last call: of the classes and containers of the last [`Host::reconcile_classes`], and of all that is
     /// in no class. The first reading of a group has no traffic.
     pub fn read_resctrl(&mut self) -> ResctrlReading {
         if let AnyBackend::Simulated(simulation) = &mut self.backend {
             return simulation.resctrl.read();
         }
-        match self.classes.ready(&self.backend, self.file_budget, false) {
-            Ok(Some(kept)) => kept.read(),
+        match self.resctrl_classes.ready(&self.backend, self.file_budget, false) {
+            Ok(Some(reconciler)) => reconciler.read(),
             Ok(None) | Err(_) => ResctrlReading::default(),
         }
     }
@@ -131,15 +133,15 @@ impl Host {
     ///
     /// [`ResctrlError::Read`] for what cannot be listed.
     pub fn class_groups(&mut self) -> Result<Vec<String>, ResctrlError> {
-        match self.classes.ready(&self.backend, self.file_budget, false) {
-            Ok(Some(kept)) => kept.present(),
+        match self.resctrl_classes.ready(&self.backend, self.file_budget, false) {
+            Ok(Some(reconciler)) => reconciler.present(),
             Ok(None) | Err(_) => Ok(Vec::new()),
         }
     }
 
-    /// Removes every group of qosm's, also those that an earlier process left; threads go to the root. Unmounts resctrl if it was mounted
-    /// by [`Host::keep_classes`] and nobody else has a group. Names what was removed: nothing, and without an error, where resctrl is not
-    /// mounted.
+    /// Removes every group of qosm's, including those of an earlier process; threads go to the root. Unmounts resctrl
+    /// if [`Host::reconcile_classes`] mounted it and no other program has a group. Returns the names of the removed
+    /// groups: none, and no error, where resctrl is not mounted.
     ///
     /// # Errors
     ///
@@ -147,35 +149,40 @@ impl Host {
     /// cannot be removed, while the others are.
     pub fn clear_classes(&mut self) -> Result<Vec<String>, ResctrlError> {
         let AnyBackend::Kernel(kernel) = &self.backend else { return Ok(Vec::new()) };
-        self.classes.forget_if_gone();
-        let kept = match self.classes.kept.take() {
-            Some(kept) => Some(kept),
-            None => self.classes.open(kernel.handed_in(), self.file_budget, false)?,
+        self.resctrl_classes.forget_if_gone();
+        let reconciler = match self.resctrl_classes.reconciler.take() {
+            Some(reconciler) => Some(reconciler),
+            None => self.resctrl_classes.open(kernel.handed_in(), self.file_budget, false)?,
         };
-        match kept {
-            Some(kept) => kept.clear(),
+        match reconciler {
+            Some(reconciler) => reconciler.clear(),
             None => Ok(Vec::new()),
         }
     }
 }
 
-impl Classes {
-    /// `None` where it is not mounted and nobody wants it to be, else why it cannot be had.
-    fn ready(&mut self, backend: &AnyBackend, files: usize, wants: bool) -> Result<Option<&mut Kept>, String> {
+impl LazyReconciler {
+    /// `None` where it is not mounted and nothing needs it, else why it is unavailable.
+    fn ready(
+        &mut self,
+        backend: &AnyBackend,
+        files: usize,
+        wants: bool,
+    ) -> Result<Option<&mut ClassReconciler>, String> {
         let AnyBackend::Kernel(kernel) = backend else {
             return Err("a simulated node has no resctrl".to_owned());
         };
         self.forget_if_gone();
-        if self.kept.is_none() {
-            // What nobody wanted until now is looked for at once.
+        if self.reconciler.is_none() {
+            // The first need after idle calls is answered at once.
             if self.pause > 0 && (self.failures > 0 || !wants) {
                 self.pause -= 1;
                 return if wants { Err(self.missing.clone()) } else { Ok(None) };
             }
             match self.open(kernel.handed_in(), files, wants) {
-                Ok(Some(kept)) => {
-                    tracing::info!(path = kept.path(), "resctrl found");
-                    self.kept = Some(kept);
+                Ok(Some(reconciler)) => {
+                    tracing::info!(path = reconciler.path(), "resctrl found");
+                    self.reconciler = Some(reconciler);
                     self.failures = 0;
                 }
                 Ok(None) if !wants => {
@@ -184,18 +191,18 @@ impl Classes {
                 }
                 Ok(None) => return Err(self.fail(String::new())),
                 Err(error) => {
-                    let why = error.told();
+                    let why = error.full_message();
                     return Err(self.fail(why));
                 }
             }
         }
-        Ok(self.kept.as_deref_mut())
+        Ok(self.reconciler.as_deref_mut())
     }
 
     /// The first try after a failure is the next call.
     fn fail(&mut self, why: String) -> String {
         self.pause = (1 << self.failures) - 1;
-        self.failures = (self.failures + 1).min(MOST_FAILURES);
+        self.failures = (self.failures + 1).min(MAX_FAILURES);
         if !why.is_empty() {
             self.missing = why;
         }
@@ -203,20 +210,20 @@ impl Classes {
     }
 
     fn forget_if_gone(&mut self) {
-        if self.kept.as_ref().is_some_and(|kept| !kept.is_there()) {
+        if self.reconciler.as_ref().is_some_and(|reconciler| !reconciler.is_mounted()) {
             tracing::warn!("resctrl is not mounted any more where it was");
-            self.kept = None;
+            self.reconciler = None;
             self.pause = 0;
         }
     }
 
-    /// `None` where it cannot be had, for the reason that is then [`Classes::missing`].
+    /// `None` where it is unavailable, for the reason that is then [`LazyReconciler::missing`].
     fn open(
         &mut self,
         directories: &Directories,
         files: usize,
         may_mount: bool,
-    ) -> Result<Option<Box<Kept>>, ResctrlError> {
+    ) -> Result<Option<Box<ClassReconciler>>, ResctrlError> {
         let found = if may_mount {
             detect(&directories.proc, self.at.as_deref())?
         } else {
@@ -237,9 +244,9 @@ impl Classes {
                 return Ok(None);
             }
         };
-        let (place, root) = Place::open(&path, &directories.sys)?;
+        let (mount, root) = Mount::open(&path, &directories.sys)?;
         let vendor = if is_emulated { Vendor::of_emulation(&root) } else { Processor::read(&directories.proc)?.vendor };
         let groups = Groups::open(root, &path, vendor, options)?;
-        Ok(Some(Box::new(Kept::new(place, groups, is_own_mount, files / 4))))
+        Ok(Some(Box::new(ClassReconciler::new(mount, groups, is_own_mount, files / 4))))
     }
 }

@@ -15,8 +15,9 @@ use crate::error::is_absent;
 
 /// Counters of one group, with their files kept open: reading them resolves no path and allocates nothing.
 ///
-/// A control group's counters have its monitor groups' in them. Caches that come later are not seen, and one that goes is told as
-/// [`ResctrlError::Gone`]: open the counters again, which says so, too, if it is the group itself that is gone.
+/// A control group's counters include those of its monitor groups. Caches that appear later are not read, and a removed
+/// one is reported as [`ResctrlError::Gone`]: open the counters again, which returns the same error if the group itself
+/// is gone.
 #[derive(Debug)]
 pub struct Counters {
     path: String,
@@ -48,8 +49,8 @@ pub struct Traffic {
 }
 
 impl CacheSample {
-    /// What came since an earlier sample of the same cache; divided by the time between them, the bandwidth. `None` where one of them
-    /// is missing, or a counter has begun anew with its group.
+    /// Traffic since an earlier sample of the same cache; divided by the time between them, the bandwidth. `None` where
+    /// one of them is missing, or a counter was reset with its group.
     pub fn traffic_since(&self, earlier: &Self) -> Traffic {
         let difference = |now: Option<Bytes>, then: Option<Bytes>| now?.0.checked_sub(then?.0).map(Bytes);
         if self.cache != earlier.cache {
@@ -92,7 +93,7 @@ impl Counters {
             counters.files.push(files);
             counters.samples.push(CacheSample { cache, llc_occupancy: None, mbm_total: None, mbm_local: None });
         }
-        // A group that goes while it is opened looks as if it had no counters.
+        // A group that is removed meanwhile looks as if it had no counters.
         match groups.root.metadata(&data) {
             Ok(_) => Ok(counters),
             Err(source) => Err(groups.unreadable(&data, source)),

@@ -25,7 +25,7 @@ pub enum ResctrlError {
         source: io::Error,
     },
     /// What qosm had mounted cannot be unmounted.
-    #[error("cannot unmount resctrl at {path} ({errno}): whoever uses it may do so by `umount {path}`")]
+    #[error("cannot unmount resctrl at {path} ({errno}): end its users, then run `umount {path}`")]
     Unmount {
         /// Where.
         path: String,
@@ -47,7 +47,7 @@ pub enum ResctrlError {
     Parse {
         /// The file.
         path: String,
-        /// What was looked for.
+        /// The expected content.
         expected: &'static str,
         /// What it holds, shortened.
         text: String,
@@ -83,7 +83,7 @@ pub enum ResctrlError {
         value: String,
         /// Name of the error number.
         errno: &'static str,
-        /// What it says about it.
+        /// The kernel's explanation.
         status: Status,
         /// What the system call returned.
         source: io::Error,
@@ -91,8 +91,8 @@ pub enum ResctrlError {
     /// No control group can be made any more, on the whole machine.
     #[error(
         "no CLOSID is left for resctrl group {path}: this machine has {limit}, one of them the root's, the others held by {}: \
-         let groups with equal schemata be one, or remove one that nobody needs",
-        told(holders)
+         let groups with equal schemata be one, or remove one that is not needed",
+        name_list(holders)
     )]
     Closids {
         /// The group that was to be made.
@@ -108,7 +108,7 @@ pub enum ResctrlError {
     #[error(
         "no RMID is left for resctrl group {path}: this machine has {limit}{}: {}",
         if *.in_limbo { ", some of them not free yet, for their cache lines are still there" } else { "" },
-        if *.in_limbo { "try again later" } else { "remove a control or monitor group that nobody needs" }
+        if *.in_limbo { "try again later" } else { "remove a control or monitor group that is not needed" }
     )]
     Rmids {
         /// The group that was to be made.
@@ -120,7 +120,7 @@ pub enum ResctrlError {
         /// What the system call returned.
         source: io::Error,
     },
-    /// All ways of some cache belong to groups that share with nobody.
+    /// All ways of some cache belong to exclusive groups.
     #[error(
         "no way is left for resctrl group {path}{status}: set `mode` of an exclusive group to `shareable`, or cut its schemata"
     )]
@@ -139,7 +139,7 @@ pub enum ResctrlError {
         path: String,
         /// Name of the error number.
         errno: &'static str,
-        /// What the kernel says about it.
+        /// The kernel's explanation.
         status: Status,
         /// What the system call returned.
         source: io::Error,
@@ -151,12 +151,12 @@ pub enum ResctrlError {
         path: String,
         /// Name of the error number.
         errno: &'static str,
-        /// What the kernel says about it.
+        /// The kernel's explanation.
         status: Status,
         /// What the system call returned.
         source: io::Error,
     },
-    /// A group that is still there after it was removed: it was made anew, or this is no resctrl.
+    /// A group that still exists after it was removed: it was created again, or this is no resctrl.
     #[error("resctrl group {path} is still there after it was removed: another agent may be at work on this node")]
     Remains {
         /// The group.
@@ -170,7 +170,7 @@ pub enum ResctrlError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A range in percent that is none.
+    /// An invalid range in percent.
     #[error(
         "{start}..{end} is no part of a cache in percent: the start has to be below the end, and the end at most 100"
     )]
@@ -180,13 +180,13 @@ pub enum ResctrlError {
         /// Its end.
         end: u8,
     },
-    /// A share in percent that is none.
+    /// An invalid share in percent.
     #[error("{percent} % is no share of the memory bandwidth: use 1 to 100")]
     Percent {
         /// The number.
         percent: u8,
     },
-    /// Values of this processor are no percent, and its kernel refuses to set any.
+    /// Values of this processor are no percentages, and its kernel refuses to set any.
     #[error(
         "{resource} cannot be limited here: the processor's delays are not linear, and the kernel takes none of them"
     )]
@@ -194,9 +194,9 @@ pub enum ResctrlError {
         /// Which bandwidth.
         resource: BandwidthResource,
     },
-    /// Percent of a bandwidth that nobody has told.
+    /// Percent of a bandwidth that is not configured.
     #[error(
-        "{} % of {resource} cannot be told in MB/s: configure the full bandwidth of a cache's cores, or mount resctrl without \
+        "{} % of {resource} cannot be converted to MB/s: configure the full bandwidth of a cache's cores, or mount resctrl without \
          mba_MBps",
         percent.value()
     )]
@@ -228,14 +228,14 @@ impl ResctrlError {
     }
 
     /// The whole of it in one line, with what is beneath.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn full_message(&self) -> String {
         match std::error::Error::source(self) {
             Some(source) => format!("{self}: {source}"),
             None => self.to_string(),
         }
     }
 
-    /// Whether the group itself is no longer there.
+    /// Whether the group itself is gone.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Gone { .. })
     }
@@ -246,18 +246,18 @@ impl ResctrlError {
     }
 }
 
-/// What `info/last_cmd_status` said after a failure. Some refusals leave no text there, so that none proves nothing; and it tells of
-/// the last command of all, which another program may have given meanwhile.
+/// The text of `info/last_cmd_status` after a failure. Some refusals leave no text, so an empty one proves nothing; and
+/// the text may belong to a later command of another program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status(Option<String>);
 
 impl Status {
-    /// Reads the file: `ok` and nothing are no text, several lines become one.
+    /// Reads the file: `ok` and an empty file give no text, several lines become one.
     pub(crate) fn read(text: &[u8]) -> Self {
-        const LONGEST: usize = 512;
+        const MAX_LENGTH: usize = 512;
         let text = String::from_utf8_lossy(text);
         let lines: Vec<&str> = text.lines().map(str::trim_ascii).filter(|line| !line.is_empty()).collect();
-        let text: String = lines.join("; ").chars().take(LONGEST).collect();
+        let text: String = lines.join("; ").chars().take(MAX_LENGTH).collect();
         Self((!text.is_empty() && text != "ok").then_some(text))
     }
 
@@ -281,12 +281,12 @@ impl fmt::Display for Status {
     }
 }
 
-fn told(names: &[String]) -> String {
-    const MOST: usize = 16;
+fn name_list(names: &[String]) -> String {
+    const MAX: usize = 16;
     match names {
-        [] => "nobody".to_owned(),
-        names if names.len() <= MOST => names.join(", "),
-        names => format!("{} and {} more", names[..MOST].join(", "), names.len() - MOST),
+        [] => "none".to_owned(),
+        names if names.len() <= MAX => names.join(", "),
+        names => format!("{} and {} more", names[..MAX].join(", "), names.len() - MAX),
     }
 }
 
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "no CLOSID is left for resctrl group /r/qosm-ls: this machine has 3, one of them the root's, the others held by mon-lab, \
-             qosm-be: let groups with equal schemata be one, or remove one that nobody needs"
+             qosm-be: let groups with equal schemata be one, or remove one that is not needed"
         );
         assert_eq!((error.errno_name(), error.is_exhausted()), ("ENOSPC", true));
         let rmids = |in_limbo| {
@@ -323,7 +323,7 @@ mod tests {
         };
         assert_eq!(
             rmids(false),
-            "no RMID is left for resctrl group /r/qosm-ls: this machine has 8: remove a control or monitor group that nobody needs"
+            "no RMID is left for resctrl group /r/qosm-ls: this machine has 8: remove a control or monitor group that is not needed"
         );
         assert_eq!(
             rmids(true),

@@ -1,11 +1,12 @@
-//! Groups by name. Those of qosm are told from others' by a prefix, and no other can be named here.
+//! Groups by name. A prefix marks those of qosm; no other group can be named here.
 
 use std::fmt;
 
 use super::error::ResctrlError;
 use crate::backend::join;
 
-/// What the directories of qosm's groups begin with. Whatever does not is somebody else's, and is neither written nor removed.
+/// Prefix of the directories of qosm's groups. Directories without it belong to other programs and are neither written
+/// nor removed.
 pub const PREFIX: &str = "qosm-";
 
 /// Name of a group of qosm's, without [`PREFIX`].
@@ -19,11 +20,11 @@ impl GroupName {
     ///
     /// [`ResctrlError::Name`] if it is empty, too long for a directory, or has other characters.
     pub fn new(name: &str) -> Result<Self, ResctrlError> {
-        const LONGEST: usize = 255 - PREFIX.len();
+        const MAX_LENGTH: usize = 255 - PREFIX.len();
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         let why = match name {
             "" => "it is empty",
-            _ if name.len() > LONGEST => "it is longer than a directory's name can be",
+            _ if name.len() > MAX_LENGTH => "it is longer than a directory's name can be",
             _ if !name.bytes().all(is_plain) => "use letters, digits, `-`, `_` and `.`",
             _ => return Ok(Self(name.to_owned())),
         };
@@ -32,16 +33,16 @@ impl GroupName {
 
     /// A name made of any text: what no name may hold becomes `_`, and what is too long is cut.
     pub(crate) fn made_of(text: &str) -> Self {
-        const LONGEST: usize = 240;
+        const MAX_LENGTH: usize = 240;
         let fits = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
-        let mut name: String = text.chars().map(|char| if fits(char) { char } else { '_' }).take(LONGEST).collect();
+        let mut name: String = text.chars().map(|char| if fits(char) { char } else { '_' }).take(MAX_LENGTH).collect();
         if name.is_empty() {
             name.push('_');
         }
         Self(name)
     }
 
-    /// The name whose directory this is; `None` for other people's.
+    /// The name of a group's directory; `None` for those of other programs.
     pub(crate) fn of_directory(directory: &str) -> Option<Self> {
         Self::new(directory.strip_prefix(PREFIX)?).ok()
     }
@@ -63,7 +64,7 @@ impl fmt::Display for GroupName {
     }
 }
 
-/// A group of qosm's. The root group is none: where it can be meant, it is `None`.
+/// A group of qosm's. The root group is not one; functions that accept it take `None`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Group {
     /// Has schemata of its own, and takes a CLOSID and an RMID.

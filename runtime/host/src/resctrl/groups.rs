@@ -1,4 +1,4 @@
-//! Groups of qosm's: made, found again, given schemata, removed. Nobody else's is touched.
+//! Groups of qosm's: created, adopted, given schemata, removed. Groups of other programs are not changed.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,11 +15,11 @@ use crate::backend::join;
 use crate::error::{errno_name, is, is_absent};
 use crate::kernel::write_at_once;
 
-/// Names in the root that are no groups.
+/// Directories in the root that are no groups.
 const NO_GROUPS: [&str; 3] = ["info", "mon_data", MONITOR_GROUPS];
 
 /// The kernel takes no more than a page in one write; the smallest has this many bytes.
-const LONGEST_WRITE: usize = 4095;
+const MAX_WRITE: usize = 4095;
 
 /// resctrl's groups, below its root. It holds nothing that the kernel does not hold too, so another process can go on with it.
 #[derive(Debug)]
@@ -63,9 +63,9 @@ pub enum Removed {
 pub struct Adopted {
     /// Wanted, and there already.
     pub kept: Vec<Group>,
-    /// Wanted by nobody, and gone now.
+    /// Unneeded groups that were removed.
     pub removed: Vec<Group>,
-    /// Wanted by nobody, and still there.
+    /// Unneeded groups that could not be removed.
     pub failed: Vec<(Group, ResctrlError)>,
 }
 
@@ -76,7 +76,7 @@ pub struct Written {
     pub changed: Schemata,
     /// What is wanted of caches or resources that are not there.
     pub absent: Vec<Absent>,
-    /// What is wanted and was not there after the write, though the kernel took it: somebody else may write it, too.
+    /// Values that differ after a write that the kernel accepted: another program may write them, too.
     pub differing: Schemata,
     /// All that the group has now.
     pub now: Schemata,
@@ -177,7 +177,7 @@ impl Groups {
     }
 
     fn cannot_make(&self, group: &Group, source: io::Error) -> ResctrlError {
-        // Before any other call to resctrl, or it tells of that.
+        // Must precede any other call to resctrl, whose status it would read instead.
         let status = self.status();
         let path = self.absolute(&group.directory());
         let monitoring = self.info.monitoring.as_ref();
@@ -211,14 +211,15 @@ impl Groups {
         directories.into_iter().filter(|name| !NO_GROUPS.contains(&name.as_str())).collect()
     }
 
-    /// Removes a group: its tasks go to the root, or out of a monitor group to its control group, then its directory goes. One that
-    /// is not there is no error. With a control group go its monitor groups.
+    /// Removes a group: its tasks go to the root, or out of a monitor group to its control group, then its directory is
+    /// removed. A missing one is no error. Monitor groups are removed with their control group.
     ///
     /// # Errors
     ///
     /// [`ResctrlError::Remove`], [`ResctrlError::ReadOnly`], [`ResctrlError::Remains`] if it is there even so.
     pub fn remove(&self, group: &Group) -> Result<Removed, ResctrlError> {
-        // Threads that cannot be moved one by one, for want of sight or right, the kernel moves with the directory.
+        // Threads that cannot be moved one by one, being invisible or forbidden, are moved by the kernel with the
+        // directory.
         if let Err(ResctrlError::Gone { .. }) = self.empty(group) {
             return Ok(Removed::Absent);
         }
@@ -244,7 +245,7 @@ impl Groups {
         self.root.rename(from.directory(), &self.root, to.directory()).is_ok()
     }
 
-    /// Whether somebody else has a group here, be it one that is only measured.
+    /// Whether another program has a group here, even a monitor group.
     pub(crate) fn has_foreign(&self) -> Result<bool, ResctrlError> {
         let monitors = match self.directories(MONITOR_GROUPS) {
             Err(ResctrlError::Read { source, .. }) if is_absent(&source) => Vec::new(),
@@ -278,7 +279,7 @@ impl Groups {
         Ok(adopted)
     }
 
-    /// The schemata of a control group; `None` = the root, which has what nobody was given apart.
+    /// The schemata of a control group; `None` = the root, which has everything that no group has exclusively.
     ///
     /// # Errors
     ///
@@ -289,13 +290,14 @@ impl Groups {
         text.parse().map_err(|source| ResctrlError::Schemata { path: self.absolute(&file), source })
     }
 
-    /// Brings a control group's schemata to what is wanted: what is not named stays, and what is there already is not written.
-    /// Nothing or all of it is taken, unless it is longer than a page. The root has no name, so that it is never written.
+    /// Writes the wanted part of a control group's schemata: other values stay, and equal ones are not written. The
+    /// write takes effect as a whole or not at all, unless it is longer than a page. The root has no name, so that it
+    /// is never written.
     ///
     /// # Errors
     ///
-    /// [`ResctrlError::Refused`] with what the kernel says about it, [`ResctrlError::Gone`], [`ResctrlError::ReadOnly`], and as of
-    /// [`Groups::schemata`].
+    /// [`ResctrlError::Refused`] with the kernel's explanation, [`ResctrlError::Gone`], [`ResctrlError::ReadOnly`], and
+    /// as of [`Groups::schemata`].
     pub fn apply(&self, group: &GroupName, wanted: &Schemata) -> Result<Written, ResctrlError> {
         let wanted = self.info.accepted(wanted);
         let now = self.schemata(Some(group))?;
@@ -304,7 +306,7 @@ impl Groups {
             Written { changed: difference.changed, absent: difference.absent, differing: Schemata::new(), now };
         if !written.changed.is_empty() {
             let file = join(&group.directory(), "schemata");
-            for text in written.changed.writes(LONGEST_WRITE) {
+            for text in written.changed.writes(MAX_WRITE) {
                 self.write(&file, &text)?;
             }
             // What it holds now, not what the kernel agreed to.

@@ -34,7 +34,7 @@ pub struct CacheInfo {
     pub num_closids: u32,
     /// All ways.
     pub cbm_mask: Mask,
-    /// Fewest ways that a group may have. 0 on AMD, whose kernels take a mask without any.
+    /// Fewest ways of a group. 0 on AMD, whose kernels accept an empty mask.
     pub min_cbm_bits: u32,
     /// Ways that other hardware uses as well.
     pub shareable_bits: Mask,
@@ -55,9 +55,9 @@ pub struct BandwidthInfo {
     pub min_bandwidth: u32,
     /// What the kernel rounds values up to a multiple of.
     pub bandwidth_gran: u32,
-    /// Whether the delay grows with the value. Otherwise Intel's kernels refuse to set any; on AMD it says nothing.
+    /// Whether the delay grows with the value. Otherwise Intel's kernels refuse to set any; meaningless on AMD.
     pub delay_linear: bool,
-    /// Whose setting counts where two threads share a core; `None` where the kernel does not say.
+    /// Which setting counts where two threads share a core; `None` where the kernel does not report it.
     pub thread_throttle_mode: Option<ThreadThrottleMode>,
     /// What a value counts.
     pub unit: BandwidthUnit,
@@ -67,7 +67,7 @@ pub struct BandwidthInfo {
     pub ids: Vec<CacheId>,
 }
 
-/// Whose bandwidth a core goes by if its threads have different ones.
+/// Which bandwidth a core gets if its threads have different ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ThreadThrottleMode {
     /// The stricter one counts for both.
@@ -150,7 +150,7 @@ impl Info {
     ///
     /// # Errors
     ///
-    /// As of [`BandwidthInfo::share`], which also says what `full` is.
+    /// As of [`BandwidthInfo::share`], which also describes `full`.
     pub fn share(
         &self,
         resource: BandwidthResource,
@@ -195,7 +195,7 @@ impl Info {
 }
 
 impl CacheInfo {
-    /// The ways of a percent range: as many as the kernel wants at least, whatever the range.
+    /// The ways of a percent range: at least as many as the kernel requires.
     pub fn mask(&self, range: PercentRange, use_of: Shareable) -> Mask {
         mask::of_range(range, self.cbm_mask, self.min_cbm_bits, self.shareable_bits, use_of)
     }

@@ -127,7 +127,8 @@ impl PercentRange {
     }
 }
 
-/// Makes `ways` at least `least` long within `bounds`: upwards first, for what lies below belongs to whoever comes before.
+/// Extends `ways` to at least `least` within `bounds`: upwards first, since the ways below belong to the preceding
+/// class.
 fn widen(ways: Range<u32>, bounds: Range<u32>, least: u32) -> Range<u32> {
     let least = least.max(1).min(bounds.end - bounds.start);
     let end = ways.end.max(ways.start + least).min(bounds.end);
@@ -144,8 +145,8 @@ pub enum Shareable {
     Avoid,
 }
 
-/// The mask of a percent range in a cache with these ways, of at least `least`. A range that would be left with too few ways without
-/// the shareable ones has them after all: a mask that the kernel refuses helps nobody.
+/// The mask of a percent range in a cache with these ways, of at least `least`. A range that would have too few ways
+/// without the shareable ones keeps them: the kernel would refuse the mask otherwise.
 pub(crate) fn of_range(range: PercentRange, cache: Mask, least: u32, shareable: Mask, use_of: Shareable) -> Mask {
     let least = least.max(1).min(cache.ways());
     let wanted = range.ways(cache.ways(), least);
@@ -204,7 +205,7 @@ mod tests {
             (11, 2, 10, 11, 0b1100),
             (11, 2, 99, 100, 0b110_0000_0000),
             (11, 1, 99, 100, 0b100_0000_0000),
-            // AMD says 0, and yet an empty mask is no share.
+            // AMD reports 0, and yet an empty mask is no share.
             (16, 0, 1, 2, 0b10),
             (4, 8, 0, 10, 0b1111),
         ] {

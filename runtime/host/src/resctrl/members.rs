@@ -5,8 +5,8 @@ use qosm_model::knob::Target;
 use qosm_model::pod::ContainerId;
 use rustc_hash::FxHashMap;
 
+use super::counter_delta::CounterDelta;
 use super::group::{Group, GroupName};
-use super::reading::Reading;
 use super::tasks::ContainerCgroup;
 use crate::backend::{Access, AnyBackend, Area, Backend as _};
 use crate::mounts::{CgroupVersion, Hierarchies};
@@ -50,16 +50,16 @@ impl Cgroups<'_> {
             control: None,
             monitor: None,
             settled: None,
-            looks: u8::try_from(found.inode % u64::from(LOOKS_UNTIL_COMPARED)).unwrap_or(0),
-            trouble: Trouble::default(),
-            reading: Reading::default(),
+            checks: u8::try_from(found.inode % u64::from(CHECKS_UNTIL_COMPARED)).unwrap_or(0),
+            unmoved: UnmovedThreads::default(),
+            counters: CounterDelta::default(),
         })
     }
 }
 
-/// Looks at a container until its group's list of threads is compared again, though its own did not change: somebody else may have
-/// moved them.
-const LOOKS_UNTIL_COMPARED: u8 = 16;
+/// Checks of a container until its group's list of threads is compared again although its own did not change: another
+/// program may have moved them.
+const CHECKS_UNTIL_COMPARED: u8 = 16;
 
 /// A container that is in a class, or counted.
 #[derive(Debug)]
@@ -68,9 +68,9 @@ pub(crate) struct Member {
     directory: Dir,
     version: CgroupVersion,
     path: String,
-    /// The wanted class that it belongs to, by its place in the list; set anew each time.
+    /// Index of the wanted class that it belongs to; set on each call.
     pub(crate) class: Option<usize>,
-    /// Whether it is to be counted; set anew each time.
+    /// Whether it is to be counted; set on each call.
     pub(crate) is_counted: bool,
     /// The control group that its threads are in; `None` = the root.
     pub(crate) control: Option<GroupName>,
@@ -78,21 +78,21 @@ pub(crate) struct Member {
     pub(crate) monitor: Option<Group>,
     /// Fingerprint of the threads that were all in their place.
     settled: Option<u64>,
-    looks: u8,
+    checks: u8,
     /// What kept threads from being moved the last time.
-    pub(crate) trouble: Trouble,
-    pub(crate) reading: Reading,
+    pub(crate) unmoved: UnmovedThreads,
+    pub(crate) counters: CounterDelta,
 }
 
 /// Threads that are not where they belong.
 #[derive(Debug, Default)]
-pub(crate) struct Trouble {
-    /// Nobody can move them from this pid namespace.
+pub(crate) struct UnmovedThreads {
+    /// Threads that this pid namespace cannot see, so that they cannot be moved.
     pub(crate) out_of_sight: usize,
     /// The kernel refused to.
     pub(crate) refused: usize,
-    /// What it said about the first of them, or about all.
-    pub(crate) said: Option<String>,
+    /// What it error about the first of them, or about all.
+    pub(crate) error: Option<String>,
 }
 
 impl Member {
@@ -105,27 +105,27 @@ impl Member {
     }
 
     /// Its threads may be anywhere.
-    pub(crate) fn unsettle(&mut self) {
+    pub(crate) fn mark_unsettled(&mut self) {
         self.settled = None;
     }
 
     /// Whether threads have come, or it is time to compare with the group. The number is to be handed to [`Member::settle`].
-    pub(crate) fn look(&mut self) -> Option<u64> {
+    pub(crate) fn changed_threads(&mut self) -> Option<u64> {
         let now = self.cgroup().fingerprint().unwrap_or_default();
-        self.looks = self.looks.wrapping_add(1) % LOOKS_UNTIL_COMPARED;
-        (self.settled != Some(now) || self.looks == 0).then_some(now)
+        self.checks = self.checks.wrapping_add(1) % CHECKS_UNTIL_COMPARED;
+        (self.settled != Some(now) || self.checks == 0).then_some(now)
     }
 
     pub(crate) fn settle(&mut self, seen: u64) {
         self.settled = Some(seen);
     }
 
-    /// Name of its monitor group: the last part of its cgroup's path, for people, and the cgroup's inode, which nobody else has. So the
-    /// next agent finds it again.
+    /// Name of its monitor group: the last part of its cgroup's path, and the cgroup's inode, which makes it unique.
+    /// The next agent finds the group by it.
     pub(crate) fn monitor_name(&self) -> GroupName {
-        const LONGEST: usize = 200;
+        const MAX_LENGTH: usize = 200;
         let last = self.path.rsplit('/').next().unwrap_or_default();
-        let last: String = last.chars().take(LONGEST).collect();
+        let last: String = last.chars().take(MAX_LENGTH).collect();
         GroupName::made_of(&format!("{last}.{}", self.inode))
     }
 }

@@ -8,8 +8,8 @@ use super::bandwidth::Bandwidth;
 use super::mask::Mask;
 use super::resource::{BandwidthResource, CacheId, CacheResource};
 
-/// What a group may use: ways of each cache, and bandwidth of each cache's cores. Either all that a group has, as it was read, or
-/// only what someone wants of it: what is not named stays as it is.
+/// What a group may use: ways of each cache, and bandwidth of each cache's cores. Either all values of a group, as
+/// read, or only the wanted ones: values that are not named stay as they are.
 ///
 /// Kernel: Documentation/filesystems/resctrl.rst, "Schemata files - general concepts".
 ///
@@ -50,7 +50,7 @@ pub struct Difference {
     pub absent: Vec<Absent>,
 }
 
-/// Something that a group does not have, at least not now: a cache may be gone with its CPUs.
+/// A value that a group does not have, at least not now: a cache may be gone with its CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Absent {
     /// Ways of a cache.
@@ -74,7 +74,7 @@ impl Schemata {
         Self::default()
     }
 
-    /// Whether nothing is said.
+    /// Whether there are no lines.
     pub fn is_empty(&self) -> bool {
         self.masks.is_empty() && self.bandwidths.is_empty() && self.opaque.is_empty()
     }

@@ -1,4 +1,4 @@
-//! A class's shares as schemata of this machine: what can be had of them, and why the rest cannot.
+//! A class's shares as schemata of this machine: what is possible of them, and why the rest is not.
 
 use qosm_model::resctrl::{BandwidthShare, CacheShare, DomainId, Shares};
 
@@ -12,11 +12,11 @@ use super::schemata::Schemata;
 /// Shares as they come out here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Translated {
-    /// A value for everything that this machine divides: all of it where nothing less is wanted, or can be had.
+    /// A value for everything that this machine divides: all of it where no smaller share is wanted, or possible.
     pub(crate) schemata: Schemata,
     /// What is not in force, why, and the way out; each once.
     pub(crate) missing: Vec<String>,
-    /// Whether something is wanted, and nothing of it can be had.
+    /// Whether shares are wanted, and none of them is possible.
     pub(crate) is_in_vain: bool,
 }
 
@@ -35,7 +35,7 @@ impl Info {
         BandwidthResource::ALL.iter().find_map(|resource| self.bandwidths.get(resource))
     }
 
-    /// Makes schemata of shares. `full` is the bandwidth that a cache's cores have together, in MB/s, if somebody said so.
+    /// Translates shares into schemata. `full` is the bandwidth of a cache's cores together, in MB/s, if configured.
     pub(crate) fn translate(&self, shares: &Shares, full: Option<u32>) -> Translated {
         let mut translation = Translation { out: Translated::default(), asked: 0, had: 0 };
         let mut domains: Vec<CacheId> = Vec::new();
@@ -52,7 +52,7 @@ impl Info {
         }
         let mut divides_cache = false;
         for (resource, cache) in self.caches_of(self.level()) {
-            // Code and data have the same ids, and are told once.
+            // Code and data have the same ids, and are listed once.
             divides_cache = true;
             for &id in &cache.ids {
                 domains.push(id);
@@ -103,7 +103,7 @@ impl Info {
     }
 }
 
-/// What came of the parts so far.
+/// The result for the parts so far.
 struct Translation {
     out: Translated,
     asked: usize,
@@ -125,7 +125,7 @@ impl Translation {
         }
     }
 
-    /// A part that nothing here stands for.
+    /// A part that this machine does not have.
     fn miss(&mut self, why: String) {
         self.asked += 1;
         self.say(why);
@@ -173,7 +173,7 @@ impl CacheInfo {
 
 impl BandwidthInfo {
     fn limit(&self, share: BandwidthShare, full: Option<u32>) -> Result<Bandwidth, String> {
-        let told = |error: ResctrlError| format!("its part of the memory bandwidth is not in force: {error}");
+        let out_of_force = |error: ResctrlError| format!("its part of the memory bandwidth is not in force: {error}");
         match (share, self.unit) {
             (BandwidthShare::Megabytes(most), BandwidthUnit::MegabytesPerSecond) => {
                 Ok(self.accepted(Bandwidth(most.max(1))))
@@ -187,7 +187,7 @@ impl BandwidthInfo {
                     BandwidthUnit::EighthsOfGigabyte => Bandwidth(full / EIGHTH),
                     BandwidthUnit::Percent | BandwidthUnit::MegabytesPerSecond => Bandwidth(full),
                 });
-                Percent::new(percent).and_then(|percent| self.share(percent, full)).map_err(told)
+                Percent::new(percent).and_then(|percent| self.share(percent, full)).map_err(out_of_force)
             }
         }
     }

@@ -1,5 +1,6 @@
-//! Threads into groups and out of them. resctrl moves threads, not processes or cgroups, and a thread that is cloned while others
-//! are moved stays where its parent was a moment ago. So it is looked again until nothing is left to be moved.
+//! Moves threads into and out of groups. resctrl moves threads, not processes or cgroups, and a thread that is cloned
+//! meanwhile starts in the group that its parent had a moment ago. So the lists are read again until no thread is left
+//! to move.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
@@ -18,14 +19,14 @@ use crate::backend::join;
 use crate::error::{is, is_absent};
 use crate::mounts::CgroupVersion;
 
-/// How often is looked for threads at most. Each look finds what was cloned during the one before, which is next to nothing after
-/// the second; who still clones then does so faster than one can look.
-const MOST_ROUNDS: u32 = 16;
+/// Rounds at most. Each finds the threads cloned during the one before, hardly any after the second; a container with
+/// more clones faster than its threads can be moved.
+const MAX_ROUNDS: u32 = 16;
 
-/// Cgroups below a container's that are looked into. A container may make as many as its limits allow.
-const MOST_CGROUPS: usize = 4096;
+/// Nested cgroups that are read at most. A container may create as many as its limits allow.
+const MAX_CGROUPS: usize = 4096;
 
-/// A container's cgroup, which says what threads it has.
+/// A container's cgroup, which lists its threads.
 #[derive(Clone, Copy, Debug)]
 pub struct ContainerCgroup<'a> {
     /// Its directory, in any hierarchy.
@@ -48,11 +49,11 @@ pub struct Moved {
     pub out_of_sight: usize,
     /// Threads that the kernel refused to move.
     pub refused: usize,
-    /// What it said about the first of them.
+    /// The kernel's explanation for the first of them.
     pub first_refusal: Option<ResctrlError>,
-    /// How often was looked.
+    /// Number of rounds.
     pub rounds: u32,
-    /// Whether the last look found nothing left to be moved, but for those refused or out of sight. If not, look again later.
+    /// Whether the last look found nothing pending to be moved, but for those refused or out of sight. If not, look again later.
     pub is_settled: bool,
 }
 
@@ -68,12 +69,12 @@ impl Groups {
     /// error of the others': see [`Moved::first_refusal`].
     pub fn assign(&self, group: &Group, containers: &[ContainerCgroup<'_>]) -> Result<Moved, ResctrlError> {
         let into = TaskFile::open(self, &group.directory())?;
-        // The kernel takes into a monitor group only who is in its control group.
+        // The kernel accepts into a monitor group only threads of its control group.
         let through = match group {
             Group::Control(_) => None,
             Group::Monitor { .. } => Some(TaskFile::open(self, &group.parent_directory())?),
         };
-        settle(&mut Assignment { into, through, containers, in_control: HashSet::new() })
+        move_until_settled(&mut Assignment { into, through, containers, in_control: HashSet::new() })
     }
 
     /// Takes threads of these containers out of a group: out of a control group into the root, out of a monitor group into its
@@ -85,11 +86,11 @@ impl Groups {
     pub fn release(&self, group: &Group, containers: &[ContainerCgroup<'_>]) -> Result<Moved, ResctrlError> {
         let from = TaskFile::open(self, &group.directory())?;
         let into = TaskFile::open(self, &group.parent_directory())?;
-        settle(&mut Release { from, into, whom: Whom::Only(containers) })
+        move_until_settled(&mut Release { from, into, threads: ThreadSet::Only(containers) })
     }
 
-    /// Takes all other threads than those of these containers out of a group: what an earlier process put there, and nobody wants
-    /// there any more.
+    /// Takes all threads but those of these containers out of a group: an earlier process put them there, and no class
+    /// wants them there now.
     pub(crate) fn release_others(
         &self,
         group: &Group,
@@ -97,21 +98,21 @@ impl Groups {
     ) -> Result<Moved, ResctrlError> {
         let from = TaskFile::open(self, &group.directory())?;
         let into = TaskFile::open(self, &group.parent_directory())?;
-        settle(&mut Release { from, into, whom: Whom::AllBut(containers) })
+        move_until_settled(&mut Release { from, into, threads: ThreadSet::AllBut(containers) })
     }
 
     /// Takes all threads out of a group.
     pub(crate) fn empty(&self, group: &Group) -> Result<Moved, ResctrlError> {
         let from = TaskFile::open(self, &group.directory())?;
         let into = TaskFile::open(self, &group.parent_directory())?;
-        settle(&mut Release { from, into, whom: Whom::AllBut(&[]) })
+        move_until_settled(&mut Release { from, into, threads: ThreadSet::AllBut(&[]) })
     }
 }
 
 /// Threads on their way, and where they are.
 trait Threads {
     /// Those that are not yet where they belong, and how many more cannot be seen.
-    fn left(&mut self) -> Result<(BTreeSet<u64>, usize), ResctrlError>;
+    fn pending(&mut self) -> Result<(BTreeSet<u64>, usize), ResctrlError>;
 
     fn put(&mut self, thread: u64) -> io::Result<()>;
 
@@ -119,19 +120,19 @@ trait Threads {
     fn refusal(&self, thread: u64, source: io::Error) -> ResctrlError;
 }
 
-fn settle(threads: &mut impl Threads) -> Result<Moved, ResctrlError> {
+fn move_until_settled(threads: &mut impl Threads) -> Result<Moved, ResctrlError> {
     let mut moved = Moved::default();
     let mut refused = HashSet::new();
-    while moved.rounds < MOST_ROUNDS {
+    while moved.rounds < MAX_ROUNDS {
         moved.rounds += 1;
-        let (mut left, out_of_sight) = threads.left()?;
+        let (mut pending, out_of_sight) = threads.pending()?;
         moved.out_of_sight = out_of_sight;
-        left.retain(|thread| !refused.contains(thread));
-        if left.is_empty() {
+        pending.retain(|thread| !refused.contains(thread));
+        if pending.is_empty() {
             moved.is_settled = true;
             return Ok(moved);
         }
-        for thread in left {
+        for thread in pending {
             match threads.put(thread) {
                 Ok(()) => moved.moved += 1,
                 Err(source) if is(&source, Errno::SRCH) => moved.vanished += 1,
@@ -158,8 +159,8 @@ struct Assignment<'a> {
 }
 
 impl Threads for Assignment<'_> {
-    fn left(&mut self) -> Result<(BTreeSet<u64>, usize), ResctrlError> {
-        // First what is in the group: a thread that comes in between is put where it is already, which is no harm.
+    fn pending(&mut self) -> Result<(BTreeSet<u64>, usize), ResctrlError> {
+        // Reads the group first: a thread that enters it meanwhile is written again, which is harmless.
         let there = self.into.threads()?;
         let (mut threads, out_of_sight) = threads_of(self.containers)?;
         threads.retain(|thread| !there.contains(thread));
@@ -185,7 +186,7 @@ impl Threads for Assignment<'_> {
 }
 
 /// Threads of a group.
-enum Whom<'a> {
+enum ThreadSet<'a> {
     Only(&'a [ContainerCgroup<'a>]),
     AllBut(&'a [ContainerCgroup<'a>]),
 }
@@ -193,20 +194,20 @@ enum Whom<'a> {
 struct Release<'a> {
     from: TaskFile<'a>,
     into: TaskFile<'a>,
-    whom: Whom<'a>,
+    threads: ThreadSet<'a>,
 }
 
 impl Threads for Release<'_> {
-    fn left(&mut self) -> Result<(BTreeSet<u64>, usize), ResctrlError> {
-        match self.whom {
-            Whom::Only(containers) => {
+    fn pending(&mut self) -> Result<(BTreeSet<u64>, usize), ResctrlError> {
+        match self.threads {
+            ThreadSet::Only(containers) => {
                 let (mut threads, out_of_sight) = threads_of(containers)?;
                 let there = self.from.threads()?;
                 threads.retain(|thread| there.contains(thread));
                 Ok((threads, out_of_sight))
             }
-            Whom::AllBut(containers) => {
-                // First what is in the group: what a container clones in between is not taken for a stranger.
+            ThreadSet::AllBut(containers) => {
+                // Reads the group first: a thread that a container clones meanwhile must not count as another's.
                 let there = self.from.threads()?;
                 let (stay, _) = threads_of(containers)?;
                 Ok((there.into_iter().filter(|thread| !stay.contains(thread)).collect(), 0))
@@ -238,7 +239,7 @@ impl<'a> TaskFile<'a> {
     }
 
     fn threads(&self) -> Result<HashSet<u64>, ResctrlError> {
-        // resctrl leaves out whom this pid namespace does not see; a 0 would name the writer.
+        // resctrl leaves out threads this pid namespace does not see; a 0 would name the writer.
         Ok(ids(self.groups.read(&self.path)?.as_bytes()).filter(|&id| id != 0).collect())
     }
 
@@ -282,7 +283,7 @@ fn threads_of(containers: &[ContainerCgroup<'_>]) -> Result<(BTreeSet<u64>, usiz
 }
 
 impl ContainerCgroup<'_> {
-    /// What tells whether the container's threads are those that they were: equal lists give equal numbers.
+    /// Fingerprint of the container's threads: equal lists have equal fingerprints.
     pub(crate) fn fingerprint(&self) -> Result<u64, ResctrlError> {
         let mut hasher = FxHasher::default();
         self.ids()?.hash(&mut hasher);
@@ -306,7 +307,7 @@ impl ContainerCgroup<'_> {
                 Err(source) if is_absent(&source) => continue,
                 Err(source) => return Err(ResctrlError::Read { path: join(self.path, &threads), source }),
             }
-            if seen < MOST_CGROUPS {
+            if seen < MAX_CGROUPS {
                 match below(self.directory, &path) {
                     Ok(names) => waiting.extend(names.into_iter().map(|name| join(&path, &name))),
                     Err(source) if is_absent(&source) => {}

@@ -38,7 +38,7 @@ pub(super) fn meminfo(node: u32, total: Bytes, free: Bytes, available: Bytes) ->
 }
 
 /// `memory.numa_stat`, all pages anonymous.
-pub(super) fn stat(version: CgroupVersion, page_size: u64, nodes: u32, pages: &[(NumaId, u64)]) -> String {
+pub(crate) fn stat(version: CgroupVersion, page_size: u64, nodes: u32, pages: &[(NumaId, u64)]) -> String {
     let on = |node: u32| pages.iter().find(|(id, _)| *id == NumaId(node)).map_or(0, |(_, pages)| *pages);
     let line = |unit: u64| (0..nodes).map(|node| format!(" N{node}={}", on(node) * unit)).collect::<String>();
     let none: String = (0..nodes).map(|node| format!(" N{node}=0")).collect();

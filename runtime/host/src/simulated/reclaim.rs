@@ -10,8 +10,8 @@ use crate::backend::{Area, Backend as _, Lowering, join};
 use crate::parse;
 use crate::reclaim::FreePages;
 use crate::reclaim::lower::{Lowered, lower};
-use crate::reclaim::reclaimer::{Ground, Turn};
-use crate::reclaim::worker::{CURRENT, RECLAIM, smaller};
+use crate::reclaim::reclaimer::{MemoryBackend, PollOutcome};
+use crate::reclaim::worker::{CURRENT, RECLAIM, limits_above, smaller};
 
 /// A cgroup of a hierarchy, as long as it is there.
 pub(crate) struct Place {
@@ -31,13 +31,13 @@ impl Simulation {
         self.proc.insert("zoneinfo".to_owned(), text);
     }
 
-    /// Lets so much time go by for background reclaim, if the host stands in for the kernel. Of itself no time goes by here.
+    /// Advances the time of background reclaim, if the host emulates it. Time does not pass by itself here.
     pub fn reclaim_for(&mut self, time: Micros) {
         let end = Micros(self.now.0.saturating_add(time.0));
         let mut reclaimer = std::mem::take(&mut self.reclaimer);
         while let Some(due) = reclaimer.due().filter(|&due| due <= end) {
             self.now = self.now.max(due);
-            if reclaimer.turn(self.now, self) == Turn::Idle {
+            if reclaimer.poll(self.now, self) == PollOutcome::Idle {
                 break;
             }
         }
@@ -51,8 +51,8 @@ impl Simulation {
     }
 
     pub(super) fn lower(&mut self, area: Area, file: &str, lowering: Lowering) -> io::Result<()> {
-        let to = lowering.to;
-        lower(&mut Falling { simulation: self, area, file, lowering }, to)
+        let (to, beyond) = (lowering.to, lowering.beyond);
+        lower(&mut Falling { simulation: self, area, file, lowering }, to, beyond)
     }
 
     fn bytes(&self, area: Area, path: &str) -> io::Result<Option<Bytes>> {
@@ -60,7 +60,7 @@ impl Simulation {
     }
 }
 
-impl Ground for Simulation {
+impl MemoryBackend for Simulation {
     type Group = Place;
 
     fn usage(&mut self, group: &Place) -> io::Result<Bytes> {
@@ -74,6 +74,20 @@ impl Ground for Simulation {
     fn limit(&mut self, group: &Place) -> io::Result<Option<Bytes>> {
         let bound = |name| self.bytes(Area::Cgroup(group.tree), &join(&group.path, name));
         Ok(smaller(bound("memory.high")?, bound("memory.max")?))
+    }
+
+    fn limits_above(&mut self, group: &Place) -> io::Result<Vec<(String, Bytes)>> {
+        let read = |above: &str, file: &str| self.read_once(Area::Cgroup(group.tree), &join(above, file)).ok();
+        Ok(limits_above(&group.path, read))
+    }
+
+    fn usage_above(&mut self, group: &Place, above: &str) -> io::Result<Bytes> {
+        self.bytes(Area::Cgroup(group.tree), &join(above, CURRENT))?.ok_or(Errno::INVAL.into())
+    }
+
+    fn node(&mut self) -> Option<(Bytes, Bytes)> {
+        let (total, available) = parse::meminfo(self.proc.get("meminfo")?.as_bytes())?;
+        Some((total, Bytes(total.0.saturating_sub(available.0))))
     }
 
     fn reclaim(&mut self, group: &Place, amount: Bytes) -> io::Result<()> {

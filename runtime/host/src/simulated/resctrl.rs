@@ -1,5 +1,5 @@
-//! Resctrl on a node in memory: what a recording says of it. Its rules are not simulated here; who wants them mounts the emulation
-//! (`qosm-emulated-resctrl`), which is a file system as the kernel's is.
+//! Resctrl on a simulated node: what a recording contains. Its rules are not simulated here; the emulation
+//! (`qosm-resctrl-fuse`) is a file system as the kernel's is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use qosm_model::resctrl::{ClassName, ClassOutcome, Domain, ResctrlReading, Usage
 
 use super::Simulation;
 
-/// What a tick of a recording says.
+/// Resctrl in a tick of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlayedResctrl {
     /// The domains that are online.
     pub domains: Vec<Domain>,
     /// How classes fare, and what was counted of them.
     pub classes: Vec<PlayedClass>,
-    /// What was counted of whoever is in no class.
+    /// Usage of all that is in no class.
     pub rest: Vec<Usage>,
 }
 
 /// A class in a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlayedClass {
-    /// Whose.
+    /// The policy.
     pub policy: Arc<str>,
     /// The policy's own name for it.
     pub class: ClassName,
@@ -41,12 +41,12 @@ pub(crate) struct Played {
     classes: BTreeMap<(Arc<str>, ClassName), Vec<Usage>>,
     containers: BTreeMap<String, Vec<Usage>>,
     rest: Vec<Usage>,
-    kept: Vec<(Arc<str>, ClassName)>,
+    wanted_classes: Vec<(Arc<str>, ClassName)>,
     /// The containers that are counted, each with its cgroup.
     counted: Vec<(ContainerId, String)>,
 }
 
-/// Takes what is counted now; traffic that nobody has read yet adds up.
+/// Adds a sample; unread traffic adds up.
 fn count(known: &mut Vec<Usage>, now: &[Usage]) {
     *known = sum(known, now);
 }
@@ -81,9 +81,13 @@ impl Simulation {
 
 impl Played {
     /// `counted` are containers, each with its cgroup.
-    pub(crate) fn keep(&mut self, wanted: &[WantedClass], counted: Vec<(ContainerId, String)>) -> Vec<ClassOutcome> {
+    pub(crate) fn reconcile(
+        &mut self,
+        wanted: &[WantedClass],
+        counted: Vec<(ContainerId, String)>,
+    ) -> Vec<ClassOutcome> {
         self.counted = counted;
-        self.kept = wanted.iter().map(|class| (Arc::clone(&class.policy), class.class.clone())).collect();
+        self.wanted_classes = wanted.iter().map(|class| (Arc::clone(&class.policy), class.class.clone())).collect();
         let outcome = |place| {
             self.outcomes.get(place).cloned().unwrap_or_else(|| ClassOutcome {
                 in_force: !self.domains.is_empty(),
@@ -91,7 +95,7 @@ impl Played {
                 ..ClassOutcome::default()
             })
         };
-        self.kept.iter().map(outcome).collect()
+        self.wanted_classes.iter().map(outcome).collect()
     }
 
     pub(crate) fn domains(&self) -> Vec<Domain> {
@@ -101,7 +105,7 @@ impl Played {
     pub(crate) fn read(&mut self) -> ResctrlReading {
         let classes = &mut self.classes;
         let of_class = |place| classes.get_mut(place).map(read).unwrap_or_default();
-        let classes = self.kept.iter().map(of_class).collect();
+        let classes = self.wanted_classes.iter().map(of_class).collect();
         let counted = &mut self.containers;
         let of_container = |(id, cgroup): &(ContainerId, String)| Some((*id, read(counted.get_mut(cgroup)?)));
         ResctrlReading {

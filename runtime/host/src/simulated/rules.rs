@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use qosm_model::column::MemoryCounters;
+use qosm_model::node::{GroupCounters, GroupMemory};
 use qosm_model::numa::list_text;
 use rustix::io::Errno;
 
 use super::tree::{ROOT, Tree};
-use super::{Kernel, Spec, numa, pressure_text};
+use super::{Kernel, Spec, cpuset, numa, pressure_text};
 use crate::knob_table::MAX_RUNTIME_MICROS;
 use crate::mounts::{CgroupVersion, Controller};
 use crate::parse;
@@ -19,6 +20,8 @@ use crate::reclaim::worker::RECLAIM;
 pub(super) const SUBTREE: &str = "cgroup.subtree_control";
 pub(super) const CONTROLLERS: &str = "cgroup.controllers";
 pub(super) const IDLE: &str = "cpu.idle";
+pub(super) const PROCS: &str = "cgroup.procs";
+pub(super) const KILL: &str = "cgroup.kill";
 
 /// What a file takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,13 +46,15 @@ enum Takes {
     CpuMax,
     /// A list of NUMA nodes.
     Nodes,
+    /// A list of CPUs.
+    Cpus,
     /// v1 weight: any number of shares, brought within the kernel's bounds.
     Shares,
     /// v2 weight.
     Weight,
 }
 
-/// Whose kernels have a file.
+/// Which kernels have a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Has {
     /// All, on v1.
@@ -72,10 +77,12 @@ const CPUSET: Option<Controller> = Some(Controller::Cpuset);
 const MEMORY: Option<Controller> = Some(Controller::Memory);
 const FLAG: Takes = Takes::Number(0, 1);
 
-/// Name, controller (`None` = in every cgroup), kernels, what it takes, what a new cgroup's holds. `max` stands for no bound.
+/// Name, controller (`None` = in every cgroup), kernels, accepted values, and a new cgroup's value. `max` means no
+/// bound.
 static FILES: &[FileRule] = &[
     FileRule("cgroup.procs", None, Has::V1, Takes::Anything, ""),
     FileRule("cgroup.procs", None, Has::V2, Takes::Anything, ""),
+    FileRule(KILL, None, Has::V2, Takes::Number(1, 1), ""),
     FileRule(CONTROLLERS, None, Has::V2, Takes::Nothing, ""),
     FileRule(SUBTREE, None, Has::V2, Takes::Anything, "\n"),
     FileRule("cpu.stat", CPU, Has::V1, Takes::Nothing, ""),
@@ -96,8 +103,8 @@ static FILES: &[FileRule] = &[
     FileRule("cpu.pressure", None, Has::V2, Takes::Nothing, ""),
     FileRule("memory.pressure", None, Has::V2, Takes::Nothing, ""),
     FileRule("io.pressure", None, Has::V2, Takes::Nothing, ""),
-    FileRule("cpuset.cpus", CPUSET, Has::V1, Takes::Anything, "\n"),
-    FileRule("cpuset.cpus", CPUSET, Has::V2, Takes::Anything, "\n"),
+    FileRule("cpuset.cpus", CPUSET, Has::V1, Takes::Cpus, "\n"),
+    FileRule("cpuset.cpus", CPUSET, Has::V2, Takes::Cpus, "\n"),
     FileRule("cpuset.cpus.effective", CPUSET, Has::V2, Takes::Nothing, ""),
     FileRule("cpuset.mems", CPUSET, Has::V1, Takes::Nodes, "\n"),
     FileRule("cpuset.mems", CPUSET, Has::V2, Takes::Nodes, "\n"),
@@ -132,6 +139,14 @@ static FILES: &[FileRule] = &[
 /// Files that the root of a hierarchy has, too. A v1 root has all of them and refuses to be bounded.
 const ROOT_FILES_V2: [&str; 7] =
     ["cgroup.procs", CONTROLLERS, SUBTREE, "cpu.stat", "memory.stat", "cpuset.cpus.effective", "cpu.pressure"];
+
+/// Memory of a v1 group beside its page cache.
+fn in_use(tree: &Tree, node: usize) -> u64 {
+    let read = |file: &str| tree.read(node, file).unwrap_or_default().as_bytes();
+    let usage = parse::number(read("memory.usage_in_bytes")).unwrap_or(0);
+    let cache = parse::keyed(read("memory.stat"), ["total_cache"])[0].unwrap_or(0);
+    usage.saturating_sub(cache)
+}
 
 #[derive(Clone, Copy)]
 struct Bandwidth {
@@ -226,6 +241,9 @@ impl Rules {
     /// The files of a hierarchy's root.
     pub(super) fn root_files(&self, version: CgroupVersion, controllers: &[Controller]) -> BTreeMap<String, String> {
         let mut files = self.new_files(version, controllers);
+        if version == CgroupVersion::V1 && files.contains_key("cpuset.cpus") {
+            files.insert("cpuset.cpus".to_owned(), format!("0-{}\n", self.cpus.saturating_sub(1)));
+        }
         if version == CgroupVersion::V2 {
             files.retain(|name, _| ROOT_FILES_V2.contains(&name.as_str()));
         }
@@ -236,7 +254,7 @@ impl Rules {
         if self.refusing.contains(file) { Err(Errno::INVAL) } else { Ok(()) }
     }
 
-    /// Checks a write, and says what the file then reads.
+    /// Checks a write, and returns the file's new content.
     pub(super) fn accept(&self, tree: &Tree, node: usize, file: &str, text: &str) -> Result<String, Errno> {
         self.check_refusing(file)?;
         let rule = FILES.iter().find(|rule| rule.0 == file && self.has(rule.2, tree.version));
@@ -257,6 +275,10 @@ impl Rules {
             Takes::Bound => {
                 let unlimited = text == "max" || (text == "-1" && file.ends_with("_in_bytes"));
                 let bytes = if unlimited { None } else { Some(parse::number(text.as_bytes()).ok_or(Errno::INVAL)?) };
+                // v1 reclaims page cache for a lower limit, and refuses what cannot be had so.
+                if file == "memory.limit_in_bytes" && bytes.is_some_and(|bytes| bytes < in_use(tree, node)) {
+                    return Err(Errno::BUSY);
+                }
                 Ok(self.bound(tree.version, bytes))
             }
             Takes::WithinLimit => {
@@ -267,6 +289,7 @@ impl Rules {
                 Ok(format!("{}\n", bytes / self.page * self.page))
             }
             Takes::Nodes => self.nodes(tree, node, text),
+            Takes::Cpus => cpuset::cpus(tree, node, self.cpus, text),
             Takes::Shares | Takes::Weight => {
                 let number = parse::number(text.as_bytes()).ok_or(Errno::INVAL)?;
                 if takes == Takes::Weight && !(1..=10_000).contains(&number) {
@@ -288,9 +311,10 @@ impl Rules {
         if nodes.iter().any(|&id| id >= self.numa_nodes) {
             return Err(Errno::INVAL);
         }
-        // The processes of a cgroup must have their memory somewhere; every container here counts as having one.
+        // A cgroup with processes keeps the nodes that it has; every container here counts as having one. One that has no nodes of
+        // its own has no processes (v1), or those of the cgroup above (v2).
         let own = tree.read(node, "cpuset.mems").ok().and_then(|text| parse::numa::list(text.as_bytes()));
-        if nodes.is_empty() && (tree.version == CgroupVersion::V1 || own.is_some_and(|own| !own.is_empty())) {
+        if nodes.is_empty() && own.is_some_and(|own| !own.is_empty()) {
             return Err(Errno::NOSPC);
         }
         if tree.version == CgroupVersion::V1 {
@@ -303,8 +327,11 @@ impl Rules {
         Ok(line(&list_text(nodes)))
     }
 
-    /// What changes with a file that was written: on v2 the NUMA nodes in force.
+    /// What changes with a file that was written: on v2 the CPUs and NUMA nodes in force.
     pub(super) fn follow(&self, tree: &mut Tree, node: usize, file: &str) {
+        if file == "cpuset.cpus" {
+            return cpuset::follow(tree, node, self.cpus);
+        }
         const EFFECTIVE: &str = "cpuset.mems.effective";
         if file == "cpuset.mems"
             && tree.has(node, EFFECTIVE)
@@ -458,7 +485,7 @@ pub(super) fn controller_list(controllers: &[Controller]) -> String {
     line(&names.join(" "))
 }
 
-/// Bytes, by themselves or with a binary suffix as `memparse` takes it; then options, which are not looked at.
+/// Bytes, alone or with a binary suffix as `memparse` takes it; options after it are ignored.
 pub(super) fn reclaim_amount(text: &str) -> Result<u64, Errno> {
     let word = text.split_ascii_whitespace().next().unwrap_or_default();
     let (number, shift) = match word.char_indices().last() {
@@ -471,7 +498,7 @@ pub(super) fn reclaim_amount(text: &str) -> Result<u64, Errno> {
     number.checked_mul(1 << shift).ok_or(Errno::INVAL)
 }
 
-/// What a memory cgroup's files say after so many bytes of page cache were reclaimed.
+/// A memory cgroup's files after this much page cache was reclaimed.
 pub(super) fn after_reclaim(current: &str, stat: &str, bytes: u64) -> (String, String) {
     let less = |number: &str| parse::number(number.as_bytes()).unwrap_or(0).saturating_sub(bytes);
     let stat = stat.lines().map(|line| match line.split_once(' ') {
@@ -487,7 +514,7 @@ pub(super) fn cpu_stat_v1(periods: u64, throttled: u64, throttled_nanos: u64) ->
     )
 }
 
-/// Without the cpu controller only the time used is told.
+/// Without the cpu controller only the CPU time is listed.
 pub(super) fn cpu_stat_v2(usage: u64, throttling: Option<(u64, u64, u64)>) -> String {
     let base = format!("usage_usec {usage}\nuser_usec {usage}\nsystem_usec 0\nnice_usec 0\n");
     let Some((periods, throttled, micros)) = throttling else { return base };
@@ -527,4 +554,69 @@ pub(super) fn memory_files(version: CgroupVersion, counters: MemoryCounters) -> 
             ),
         ],
     }
+}
+
+/// What a file of a group holds, on v1 and on v2.
+pub(super) struct Versions(Option<String>, Option<String>);
+
+impl Versions {
+    pub(super) fn of(self, version: CgroupVersion) -> String {
+        let text = if version == CgroupVersion::V1 { self.0 } else { self.1 };
+        text.unwrap_or_default()
+    }
+}
+
+/// The files of a tier or pod that has used this. A file with nothing in it cannot be read.
+pub(super) fn group_files(counters: GroupCounters) -> Vec<(&'static str, Versions)> {
+    let GroupCounters { cpu_usage, cpu_throttled, cpu_pressure, memory, max_events, oom_kills } = counters;
+    let (usage, throttled) = (cpu_usage.map(|micros| micros.0), cpu_throttled.map(|micros| micros.0));
+    let both = |text: Option<String>| Versions(text.clone(), text);
+    let number = |number: u64| line(&number.to_string());
+    let bytes = memory.map(|memory| number(memory.usage.0));
+    let stat_v1 = |memory: GroupMemory| {
+        let cache = memory.active_file.0.saturating_add(memory.inactive_file.0);
+        let (active, inactive) = (memory.active_file.0, memory.inactive_file.0);
+        format!("cache 0\ntotal_cache {cache}\ntotal_inactive_file {inactive}\ntotal_active_file {active}\n")
+    };
+    let events = max_events.zip(oom_kills);
+    vec![
+        (
+            "cpu.stat",
+            Versions(
+                throttled.map(|micros| cpu_stat_v1(0, 0, micros.saturating_mul(1000))),
+                usage.map(|usage| cpu_stat_v2(usage, throttled.map(|micros| (0, 0, micros)))),
+            ),
+        ),
+        ("cpuacct.usage", both(usage.map(|micros| number(micros.saturating_mul(1000))))),
+        ("cpu.pressure", both(cpu_pressure.map(pressure_text))),
+        ("memory.usage_in_bytes", both(bytes.clone())),
+        ("memory.current", both(bytes)),
+        ("memory.stat", Versions(memory.map(stat_v1), memory.map(memory_stat_v2))),
+        ("memory.failcnt", both(max_events.map(number))),
+        (
+            "memory.oom_control",
+            both(oom_kills.map(|kills| format!("oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n"))),
+        ),
+        (
+            "memory.events",
+            both(events.map(|(max, kills)| format!("low 0\nhigh 0\nmax {max}\noom 0\noom_kill {kills}\n"))),
+        ),
+    ]
+}
+
+fn memory_stat_v2(memory: GroupMemory) -> String {
+    let cache = memory.active_file.0.saturating_add(memory.inactive_file.0);
+    let (anon, active, inactive) = (memory.usage.0.saturating_sub(cache), memory.active_file.0, memory.inactive_file.0);
+    format!("anon {anon}\nfile {cache}\ninactive_file {inactive}\nactive_file {active}\n")
+}
+
+/// The files of a memory hierarchy's root.
+pub(super) fn root_memory_files(version: CgroupVersion, memory: Option<GroupMemory>) -> Vec<(&'static str, String)> {
+    let files = GroupCounters { memory, ..GroupCounters::default() };
+    let wanted: &[&str] = match version {
+        CgroupVersion::V1 => &["memory.usage_in_bytes", "memory.stat"],
+        CgroupVersion::V2 => &["memory.stat"],
+    };
+    let files = group_files(files).into_iter().filter(|(file, _)| wanted.contains(file));
+    files.map(|(file, text)| (file, text.of(version))).collect()
 }

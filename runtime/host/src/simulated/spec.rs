@@ -7,7 +7,7 @@ use qosm_model::unit::Bytes;
 use crate::layout::Driver;
 use crate::mounts::{CgroupVersion, Controller};
 
-/// Whose kernel.
+/// Which kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
     /// Upstream Linux ≥ 5.14: burst within the quota; memory QoS files on v2 only.
@@ -62,13 +62,13 @@ pub struct Spec {
     pub versions: Versions,
     /// Whether `cpu` and `cpuacct` share one v1 hierarchy.
     pub co_mounted: bool,
-    /// The kubelet's driver; `None` = the host is to find out.
+    /// The kubelet's driver; `None` = the host detects it.
     pub driver: Option<Driver>,
     /// The kubelet's `cgroupRoot`.
     pub cgroup_root: String,
     /// Whether the root of a v2 hierarchy hands its controllers down from the start, as systemd has it.
     pub root_delegates: bool,
-    /// Whose kernel.
+    /// Which kernel.
     pub kernel: Kernel,
     /// Files that every cgroup has besides, with what they hold at first. They take whatever is written.
     pub extra_files: BTreeMap<String, String>,

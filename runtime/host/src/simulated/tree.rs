@@ -5,6 +5,7 @@ use std::io;
 
 use rustix::io::Errno;
 
+use super::cpuset;
 use super::rules::{self, Rules};
 use crate::backend::join;
 use crate::mounts::{CgroupVersion, Controller};
@@ -109,8 +110,8 @@ impl Tree {
         Ok(())
     }
 
-    /// A write to `memory.reclaim`: takes page cache from the cgroup, and so from those above it; anonymous memory has nowhere to
-    /// go. `EAGAIN` when there is less than was asked for; what there is has been taken then.
+    /// A write to `memory.reclaim`: takes page cache from the cgroup, and so from those above it; anonymous memory
+    /// cannot be swapped. `EAGAIN` when there is less than requested; that much has been taken then.
     fn reclaim(&mut self, node: usize, bytes: u64) -> io::Result<()> {
         let stat = self.read(node, "memory.stat").unwrap_or_default();
         let cache = crate::parse::keyed(stat.as_bytes(), ["file"])[0].unwrap_or(0);
@@ -125,6 +126,14 @@ impl Tree {
             place = self.nodes[node].parent;
         }
         if taken < bytes { Err(Errno::AGAIN.into()) } else { Ok(()) }
+    }
+
+    /// Ends all processes of a cgroup and of those below it. What was written cannot be read back.
+    pub(super) fn kill(&mut self, node: usize) {
+        self.put(node, rules::KILL, String::new());
+        self.put(node, rules::PROCS, String::new());
+        let below: Vec<usize> = self.nodes[node].children.values().copied().collect();
+        below.into_iter().for_each(|child| self.kill(child));
     }
 
     pub(super) fn make(&mut self, path: &str, rules: &Rules) -> io::Result<()> {
@@ -178,6 +187,7 @@ impl Tree {
             }
         };
         self.nodes[parent].children.insert(name.to_owned(), place);
+        cpuset::inherit(self, place);
         place
     }
 

@@ -9,15 +9,19 @@ use std::time::{Duration, Instant};
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use qosm_emulated_resctrl::tasks::{Credentials, Task, Tasks, Tid};
 use qosm_host::{CgroupVersion, Controller, Directories, Driver, Host, LayoutOptions};
+use qosm_resctrl_fuse::tasks::{Credentials, Task, Tasks, Tid};
 
 /// A host on this machine's own cgroups.
 pub(crate) fn host() -> Host {
     let directory = |path| Dir::open_ambient_dir(path, ambient_authority()).unwrap();
-    let directories =
-        Directories { cgroup: directory("/sys/fs/cgroup"), proc: directory("/proc"), sys: directory("/sys") };
-    let options = LayoutOptions { driver: Some(Driver::Cgroupfs), cgroup_root: String::new(), kubelet_config: None };
+    let directories = Directories {
+        cgroup: directory("/sys/fs/cgroup"),
+        proc: directory("/proc"),
+        sys: directory("/sys"),
+        kubelet: None,
+    };
+    let options = LayoutOptions { driver: Some(Driver::Cgroupfs), cgroup_root: String::new() };
     Host::open(directories, &options).unwrap()
 }
 
@@ -63,7 +67,7 @@ impl Cgroup {
     pub(crate) fn wait_for_threads(&self, least: usize) {
         let begun = Instant::now();
         while self.threads().len() < least {
-            assert!(begun.elapsed() < Duration::from_secs(20), "the container does not come to life");
+            assert!(begun.elapsed() < Duration::from_secs(120), "the container does not come to life");
             sleep(Duration::from_millis(5));
         }
     }
@@ -94,9 +98,9 @@ impl Drop for Cgroup {
     }
 }
 
-/// The threads in cgroups, for an emulation: it asks for all that there are before whatever it does, and to look at the whole machine
-/// takes long. Besides, no kernel tells of a process while that executes another program, which waits for the emulation if it has a
-/// file of it to close.
+/// The threads in cgroups, for an emulation: it lists all threads before each operation, and listing those of the whole
+/// machine takes long. Besides, a process that executes another program cannot be listed meanwhile, and waits for the
+/// emulation if it has a file of it to close.
 pub(crate) struct Threads(Vec<String>);
 
 impl Threads {

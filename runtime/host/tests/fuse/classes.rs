@@ -16,7 +16,7 @@ use qosm_model::resctrl::{BandwidthShare, CacheShare, ClassOutcome, DomainId, Sh
 use super::cgroup::host;
 use super::*;
 
-/// A host, and containers with the ids 0 and up, whose cgroups hold nobody at first.
+/// A host, and containers with the ids 0 and up, whose cgroups are empty at first.
 struct Node {
     host: Host,
     cgroups: Vec<Cgroup>,
@@ -46,7 +46,7 @@ impl Node {
     }
 
     fn keep(&mut self, wanted: &[WantedClass]) -> Vec<ClassOutcome> {
-        self.host.keep_classes(wanted, &[])
+        self.host.reconcile_classes(wanted, &[])
     }
 
     fn exists(&self, path: &str) -> bool {
@@ -118,24 +118,24 @@ fn every_machine_gives_what_it_can() {
         assert_eq!((outcome.schemata.as_str(), outcome.why.as_str()), (schemata, why), "{profile}");
         assert_eq!(outcome.in_force, !schemata.is_empty(), "{profile}");
         assert_eq!(outcome.group, if schemata.is_empty() { "" } else { "qosm-p-be" }, "{profile}");
-        // The same again changes nothing, and tells the same.
+        // The same again changes nothing, and returns the same.
         let kept = node.machine.seen();
         assert_eq!(node.keep(&[be(&[0])]), outcomes, "{profile}");
         assert_eq!(node.machine.seen(), kept, "{profile}");
         assert_eq!(node.keep(&[]), []);
         assert_eq!(node.machine.seen(), before, "{profile}");
     }
-    // Each of them was looked at, but for the one that has no resctrl at all.
+    // Each of them was refreshed, except the one without resctrl.
     assert_eq!(Profile::NAMES.len(), 12);
 }
 
 #[test]
-fn where_there_is_no_resctrl_the_reason_is_told() {
+fn without_resctrl_the_reason_is_reported() {
     let point = tempfile::tempdir().unwrap();
     let mut host = host();
     host.use_resctrl_at(Some(point.path().to_str().unwrap().to_owned()));
     for _ in 0..3 {
-        let outcome = host.keep_classes(&[be(&[])], &[]).remove(0);
+        let outcome = host.reconcile_classes(&[be(&[])], &[]).remove(0);
         assert!(!outcome.in_force && outcome.group.is_empty(), "{outcome:?}");
         assert!(outcome.why.starts_with("resctrl is not "), "{outcome:?}");
     }
@@ -145,7 +145,7 @@ fn where_there_is_no_resctrl_the_reason_is_told() {
 }
 
 #[test]
-fn what_cannot_be_had_is_left_out_and_told_and_the_rest_is_in_force() {
+fn an_impossible_share_is_left_out_and_reported_and_the_rest_is_in_force() {
     for (profile, share, schemata, why) in [
         (
             "intel",
@@ -186,14 +186,14 @@ fn what_cannot_be_had_is_left_out_and_told_and_the_rest_is_in_force() {
             let outcome = node.keep(&[class("x", share.clone(), members)]).remove(0);
             let (group, schemata) = if members.is_empty() { ("", "") } else { ("qosm-p-x", schemata) };
             assert_eq!((outcome.why.as_str(), outcome.schemata.as_str()), (why, schemata), "{profile} {share:?}");
-            // Without members it tells what would come of it.
+            // Without members the expected outcome is returned.
             assert_eq!(outcome.group, if schemata.is_empty() { "" } else { group }, "{profile} {share:?}");
         }
     }
 }
 
 #[test]
-fn domains_may_differ_and_one_that_is_not_there_is_told() {
+fn domains_may_differ_and_a_missing_one_is_reported() {
     let Some(mut node) = Node::of(Profile::amd(), 1) else { return };
     let own = |cache, bandwidth| Share { cache, bandwidth };
     let domains = BTreeMap::from([(DomainId(8), own(mask(0xf0), None)), (DomainId(1), own(None, percent(10)))]);
@@ -202,7 +202,7 @@ fn domains_may_differ_and_one_that_is_not_there_is_told() {
     assert_eq!(outcome.schemata, "L3:0=ff;8=f0 MB:0=40;8=40");
     assert_eq!(outcome.why, "its shares of domain 1 are not in force: only domains 0, 8 are online");
     assert!(outcome.in_force);
-    // Somebody has measured what a cache's cores have.
+    // With a configured bandwidth of a cache's cores.
     node.host.set_full_bandwidth(Some(60_000));
     let outcome = node.keep(&[class("x", shares(None, percent(50)), &[0])]).remove(0);
     assert_eq!(outcome.schemata, "L3:0=ffff;8=ffff MB:0=240;8=240");
@@ -214,7 +214,7 @@ fn a_class_has_a_group_while_it_has_members() {
     let outcome = node.keep(&[be(&[])]).remove(0);
     assert_eq!(outcome, ClassOutcome { in_force: true, ..ClassOutcome::default() });
     assert!(!node.exists("qosm-p-be"));
-    // One that is not attached is nobody.
+    // A container that is not attached does not count.
     assert_eq!(node.keep(&[be(&[7])]).remove(0).group, "");
     assert_eq!(node.keep(&[be(&[0])]).remove(0).group, "qosm-p-be");
     assert!(node.exists("qosm-p-be"));
@@ -246,7 +246,7 @@ fn a_change_of_shares_is_written_and_so_is_what_others_changed() {
     assert_eq!(outcome.schemata, "L3:0=7c0;1=7c0 MB:0=100;1=100");
     node.machine.others(|tree| tree.write("qosm-p-be/schemata", b"L3:1=1\nMB:0=20\n", Writer::ROOT)).unwrap();
     assert_eq!(node.keep(&[class("be", shares(ways(50, 100), None), &[0])]).remove(0), outcome);
-    // Nor does a group stay away that somebody removes.
+    // A group that another program removes is created again.
     node.machine.others(|tree| tree.rmdir("qosm-p-be")).unwrap();
     assert_eq!(node.keep(&[class("be", shares(ways(50, 100), None), &[0])]).remove(0), outcome);
     assert!(node.exists("qosm-p-be"));
@@ -318,7 +318,7 @@ fn domains_say_what_can_be_divided_there() {
 }
 
 #[test]
-fn a_mount_that_vanishes_is_told_and_used_again_when_it_is_back() {
+fn a_vanished_mount_is_reported_and_used_again_when_it_is_back() {
     let Some(mut node) = Node::of(Profile::intel(), 1) else { return };
     assert!(node.keep(&[be(&[0])])[0].in_force);
     // The lazy kind, for the host has files open.
@@ -368,7 +368,7 @@ fn no_share_makes_schemata_that_a_kernel_refuses() {
 }
 
 #[test]
-fn what_nobody_wanted_yet_is_there_at_once() {
+fn the_first_need_mounts_at_once() {
     let Some(mut node) = Node::of(Profile::intel(), 1) else { return };
     let path = std::path::PathBuf::from(&node.machine.path);
     node.machine.mounted = None;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use qosm_emulated_resctrl::{Bytes, BytesPerSecond, CounterFault, Demand, Event, RemovedFiles};
 use qosm_host::resctrl::{CacheSample, Counters, Traffic};
 use qosm_model::unit;
+use qosm_resctrl_fuse::{Bytes, BytesPerSecond, CounterFault, Demand, Event, RemovedFiles};
 
 use super::*;
 
@@ -84,7 +84,7 @@ fn counters_that_a_machine_lacks_are_missing_values() {
 }
 
 #[test]
-fn a_group_that_is_gone_is_told_whatever_the_kernel_calls_it() {
+fn a_removed_group_is_reported_by_whichever_error_of_the_kernel() {
     for removed_files in [RemovedFiles::Enoent, RemovedFiles::Enodev] {
         let Some(machine) = Machine::of(Profile { removed_files, ..Profile::intel() }) else { return };
         machine.groups.create(&control("be")).unwrap();
@@ -97,7 +97,7 @@ fn a_group_that_is_gone_is_told_whatever_the_kernel_calls_it() {
 }
 
 #[test]
-fn a_cache_that_is_gone_is_told_apart_by_opening_again() {
+fn a_removed_cache_is_distinguished_by_opening_again() {
     let Some(machine) = Machine::of(Profile::intel()) else { return };
     machine.groups.create(&control("be")).unwrap();
     let mut before = counters(&machine, Some(&control("be")));

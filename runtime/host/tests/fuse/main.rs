@@ -14,12 +14,12 @@ use std::sync::{Arc, Mutex};
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use qosm_emulated_resctrl::tasks::{Scripted, Tasks};
-use qosm_emulated_resctrl::{CpuMask, KernelVersion, Mounted, Profile, Tree, Writer};
 use qosm_host::resctrl::{
     Absent, Availability, BandwidthResource, CacheId, CacheLevel, CacheResource, Created, Group, GroupName, Groups,
     Mask, Percent, PercentRange, Processor, Removed, ResctrlError, Schemata, Shareable, Vendor, detect, mount,
 };
+use qosm_resctrl_fuse::tasks::{Scripted, Tasks};
+use qosm_resctrl_fuse::{CpuMask, KernelVersion, Mounted, Profile, Tree, Writer};
 
 use cgroup::{Cgroup, Threads};
 
@@ -32,11 +32,11 @@ struct Machine {
     _point: Option<tempfile::TempDir>,
 }
 
-/// Tells what a machine cannot show.
+/// Reports what a machine cannot show.
 fn not_run(why: &str) {
     let test = std::thread::current();
-    // Not `println`, which nobody sees of a test that passes.
-    let _ = writeln!(std::io::stderr(), "not run: {}, {why}", test.name().unwrap_or_default());
+    // Not `println`, which is hidden for a test that passes.
+    let _ = writeln!(std::io::stdout(), "not run: {}, {why}", test.name().unwrap_or_default());
 }
 
 /// The real resctrl that was asked for.
@@ -79,7 +79,7 @@ impl Machine {
         act(&mut self.mounted.as_ref().unwrap().tree().lock().unwrap())
     }
 
-    /// A file, as everybody sees it.
+    /// A file, as any program sees it.
     fn text(&self, path: &str) -> String {
         std::fs::read_to_string(format!("{}/{path}", self.path)).unwrap()
     }
@@ -102,7 +102,7 @@ impl Machine {
 
 fn mount_emulated(profile: Profile, tasks: impl Tasks + 'static, point: &std::path::Path) -> Mounted {
     let tree = Arc::new(Mutex::new(Tree::new(profile, tasks).unwrap()));
-    qosm_emulated_resctrl::mount(tree, point, qosm_emulated_resctrl::Clock::Stepped).unwrap()
+    qosm_resctrl_fuse::mount(tree, point, qosm_resctrl_fuse::Clock::Stepped).unwrap()
 }
 
 /// As an agent does at its start: by the path of the mount.
@@ -142,7 +142,7 @@ fn an_emulation_is_found_only_where_it_is_named() {
 }
 
 #[test]
-fn a_machine_without_resctrl_says_so_when_it_is_to_be_mounted() {
+fn mounting_on_a_machine_without_resctrl_is_an_error() {
     let proc = Dir::open_ambient_dir("/proc", ambient_authority()).unwrap();
     if !matches!(detect(&proc, None).unwrap(), Availability::NoHardware { .. } | Availability::NoKernelSupport { .. }) {
         not_run("for this machine has resctrl");
@@ -169,14 +169,14 @@ fn every_machine_takes_what_is_made_of_percent_and_nothing_remains() {
                     let mut wanted = info.ways(CacheLevel::L3, None, range, use_of);
                     wanted.merge(&info.ways(CacheLevel::L2, None, range, use_of));
                     wanted.merge(&info.share(BandwidthResource::Memory, None, share, None).unwrap());
-                    let told = format!("{profile} {start}..{end} {use_of:?}: {wanted}");
-                    assert!(!wanted.is_empty(), "{told}");
+                    let reported = format!("{profile} {start}..{end} {use_of:?}: {wanted}");
+                    assert!(!wanted.is_empty(), "{reported}");
                     let written = groups.apply(&name("be"), &wanted).unwrap();
-                    assert!(written.absent.is_empty() && written.differing.is_empty(), "{told}: {written:?}");
+                    assert!(written.absent.is_empty() && written.differing.is_empty(), "{reported}: {written:?}");
                     let there = groups.schemata(Some(&name("be"))).unwrap();
-                    assert!(wanted.difference(&there).changed.is_empty(), "{told}: {there}");
+                    assert!(wanted.difference(&there).changed.is_empty(), "{reported}: {there}");
                     let again = groups.apply(&name("be"), &wanted).unwrap();
-                    assert!(again.changed.is_empty(), "{told}: {again:?}");
+                    assert!(again.changed.is_empty(), "{reported}: {again:?}");
                 }
             }
             assert_eq!(groups.create(&control("be")).unwrap(), Created::Existing);
@@ -197,7 +197,7 @@ fn a_machine_that_only_measures_has_monitor_groups_alone() {
 }
 
 #[test]
-fn running_out_of_closids_tells_who_has_them() {
+fn running_out_of_closids_names_their_holders() {
     let Some(machine) = Machine::of(Profile::few_closids()) else { return };
     machine.others(|tree| tree.mkdir("lab", Writer::ROOT)).unwrap();
     for group in ["be", "ls"] {
@@ -207,13 +207,13 @@ fn running_out_of_closids_tells_who_has_them() {
     let ResctrlError::Closids { limit, holders, .. } = &error else { panic!("{error}") };
     assert_eq!((*limit, holders.join(" ").as_str()), (4, "lab qosm-be qosm-ls"));
     assert!(error.is_exhausted() && error.errno_name() == "ENOSPC", "{error}");
-    // Whoever goes leaves a place.
+    // A removed group frees its CLOSID.
     machine.groups.remove(&control("be")).unwrap();
     assert_eq!(machine.groups.create(&control("lsr")).unwrap(), Created::New);
 }
 
 #[test]
-fn running_out_of_rmids_tells_whether_waiting_helps() {
+fn running_out_of_rmids_says_whether_waiting_helps() {
     let mut profile = Profile::intel();
     profile.monitoring.as_mut().unwrap().num_rmids = 3;
     let Some(machine) = Machine::of(profile) else { return };
@@ -226,8 +226,8 @@ fn running_out_of_rmids_tells_whether_waiting_helps() {
     }
     // A group whose lines are still in the cache keeps its RMID busy.
     machine.others(|tree| {
-        let occupancy = qosm_emulated_resctrl::Bytes(8 << 20);
-        let demand = qosm_emulated_resctrl::Demand { occupancy, ..Default::default() };
+        let occupancy = qosm_resctrl_fuse::Bytes(8 << 20);
+        let demand = qosm_resctrl_fuse::Demand { occupancy, ..Default::default() };
         tree.set_group_demand("qosm-be/mon_groups/qosm-x", 0, demand).unwrap();
         tree.advance(std::time::Duration::from_secs(5));
     });
@@ -239,7 +239,7 @@ fn running_out_of_rmids_tells_whether_waiting_helps() {
 }
 
 #[test]
-fn no_way_left_is_told_by_the_cache() {
+fn a_cache_without_a_free_way_is_named() {
     let Some(machine) = Machine::of(Profile::l3_only()) else { return };
     machine.others(|tree| {
         tree.mkdir("lab", Writer::ROOT).unwrap();
@@ -267,7 +267,7 @@ fn a_refused_value_leaves_the_group_as_it_was_and_the_kernel_has_its_say() {
     machine.groups.create(&control("be")).unwrap();
     let before = machine.seen();
     let half = Percent::new(50).unwrap();
-    for (mask, told) in [
+    for (mask, reported) in [
         (0b101, "The mask 5 has non-consecutive 1-bits"),
         (0, "Mask out of range"),
         (0xfff, "Mask out of range"),
@@ -279,7 +279,7 @@ fn a_refused_value_leaves_the_group_as_it_was_and_the_kernel_has_its_say() {
         let ResctrlError::Refused { path, errno, status, .. } = &error else { panic!("{error}") };
         assert!(path.ends_with("/qosm-be/schemata"), "{path}");
         assert_eq!(*errno, "EINVAL");
-        assert!(status.text().is_some_and(|text| text.starts_with(told)), "{error}");
+        assert!(status.text().is_some_and(|text| text.starts_with(reported)), "{error}");
         assert_eq!(machine.seen(), before, "{mask:x}");
     }
     let error = machine.groups.apply(&name("ls"), &"L3:0=1".parse().unwrap()).unwrap_err();
@@ -312,7 +312,7 @@ fn what_an_earlier_agent_left_is_adopted_or_removed() {
 }
 
 #[test]
-fn nobody_elses_group_and_no_schemata_of_the_root_are_touched() {
+fn groups_of_others_and_the_roots_schemata_stay() {
     let Some(machine) = Machine::of(Profile::intel()) else { return };
     machine.others(|tree| {
         for path in ["BE", "qosm", "BE/mon_groups/qosm-like", "mon_groups/lab"] {
@@ -338,7 +338,7 @@ fn nobody_elses_group_and_no_schemata_of_the_root_are_touched() {
 }
 
 #[test]
-fn a_cache_that_is_gone_is_told_and_the_others_are_written() {
+fn a_removed_cache_is_reported_and_the_others_are_written() {
     let Some(mut machine) = Machine::of(Profile::amd()) else { return };
     machine.groups.create(&control("be")).unwrap();
     let wanted: Schemata = "L3:0=f;8=f\nMB:0=100;8=100".parse().unwrap();

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use qosm_emulated_resctrl::tasks::{Credentials, Moment, Scripted, Step, Task, Tasks};
-use qosm_emulated_resctrl::{Profile, Tid};
 use qosm_host::CgroupVersion;
 use qosm_host::resctrl::{ContainerCgroup, Moved};
+use qosm_resctrl_fuse::tasks::{Credentials, Moment, Scripted, Step, Task, Tasks};
+use qosm_resctrl_fuse::{Profile, Tid};
 
 use super::*;
 
@@ -90,7 +90,7 @@ fn a_container_goes_into_its_group_and_out_again() {
 }
 
 #[test]
-fn clones_made_between_a_look_and_a_write_follow() {
+fn clones_made_between_a_read_and_a_write_follow() {
     let Some(container) = Container::new() else { return };
     let clone = |creator, tid| Step::Clone { creator: Tid(creator), tid: Tid(tid) };
     // 12 clones when 10 is written, and its clone does when 11 is; both are seen with the next look.
@@ -105,7 +105,7 @@ fn clones_made_between_a_look_and_a_write_follow() {
 }
 
 #[test]
-fn who_ends_between_a_look_and_a_write_is_no_error() {
+fn a_thread_that_ends_between_a_read_and_a_write_is_no_error() {
     let Some(container) = Container::new() else { return };
     container.script.before_write("qosm-be", [Step::Exit(Tid(10)), Step::Exit(Tid(12))]);
     let moved = container.assign(&control("be"));
@@ -138,7 +138,7 @@ fn the_way_into_a_monitor_group_leads_through_its_control_group() {
 }
 
 #[test]
-fn a_group_that_is_gone_is_told() {
+fn a_removed_group_is_reported() {
     let Some(container) = Container::new() else { return };
     container.machine.others(|tree| tree.rmdir("qosm-be")).unwrap();
     let directory = Dir::open_ambient_dir(container.cgroup.path(), ambient_authority()).unwrap();
@@ -169,15 +169,15 @@ fn real_processes_that_fork_all_the_time_are_caught() {
     let threads = || cgroup.threads();
     let opened = Dir::open_ambient_dir(&directory, ambient_authority()).unwrap();
     let containers = [ContainerCgroup { directory: &opened, version, path: &directory }];
-    let mut looked = 0;
+    let mut reads = 0;
     loop {
         let moved = machine.groups.assign(&control("be"), &containers).unwrap();
         assert_eq!((moved.refused, moved.out_of_sight), (0, 0), "{moved:?}");
-        looked += 1;
+        reads += 1;
         if moved.is_settled {
             break;
         }
-        assert!(looked < 50, "{moved:?}");
+        assert!(reads < 50, "{moved:?}");
     }
     // The shells are in the group, and what they start from now on is there by itself.
     let inside = machine.text("qosm-be/tasks");
@@ -185,7 +185,7 @@ fn real_processes_that_fork_all_the_time_are_caught() {
     shells.retain(|thread| inside.lines().any(|line| line == thread));
     assert!(shells.len() >= 4, "{inside:?}");
 
-    // Whoever of them is still there is in the root then.
+    // Those that still run are in the root then.
     machine.groups.remove(&control("be")).unwrap();
     let root = machine.text("tasks");
     let left = threads();

@@ -15,8 +15,8 @@ fn tree(name: &str) -> Option<Tree> {
         return Some(tree);
     }
     assert!(std::env::var_os("QOSM_TEST_VM").is_none(), "this VM lacks cpu.idle");
-    // Not `println`, which nobody sees of a test that passes.
-    let _ = writeln!(std::io::stderr(), "not run: {name}, for this kernel has no cpu.idle");
+    // Not `println`, which is hidden for a test that passes.
+    let _ = writeln!(std::io::stdout(), "not run: {name}, for this kernel has no cpu.idle");
     None
 }
 
@@ -68,7 +68,7 @@ fn an_idle_container_gets_its_weight_back() {
     assert_eq!(tree.host.read(CONTAINER, Knob::CpuWeight).unwrap(), IDLE_WEIGHT, "{}", read(&tree, Knob::CpuWeight));
     assert!(tree.host.plan(&idle()).steps.is_empty());
 
-    // What the host goes by: the kernel takes no weight, and the host says so before it tries.
+    // The rule behind the host's: the kernel refuses a weight, and the host refuses it before the write.
     assert_eq!(write(&tree, Knob::CpuWeight, "100").unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
     let plan = tree.host.plan(&[want(CONTAINER, Knob::CpuWeight, 100)]);
     assert!(matches!(plan.refused[0].2, HostError::Idle { .. }), "{plan:?}");

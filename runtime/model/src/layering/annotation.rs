@@ -2,19 +2,24 @@
 
 use serde_json::Value;
 
-use super::compiled::{CompiledProtocol, Said};
+use super::compiled::{CompiledProtocol, LayerFields};
 use super::document::Document;
 use super::rules::Violation;
 use super::schema::clip;
 use crate::pod::Pod;
 use crate::problem::Problem;
+use qosm_schema::Budget;
+
+/// Bytes of an annotation that are taken. Kubernetes takes 256 KiB for all annotations of an object.
+const MAX_BYTES: usize = 16 << 10;
 
 /// Reads the first of the protocol's annotations that the pod has; `None` without one, or where it cannot be used.
 pub(super) fn read<'p>(
     protocol: &'p CompiledProtocol,
     pod: &Pod,
     problems: &mut Vec<Problem>,
-) -> Option<(&'p str, Said)> {
+    budget: &Budget,
+) -> Option<(&'p str, LayerFields)> {
     let mut present = protocol
         .protocol()
         .annotation_keys
@@ -37,6 +42,11 @@ pub(super) fn read<'p>(
         ));
         return None;
     }
+    if text.len() > MAX_BYTES {
+        let what = format!("it has {} bytes, and {MAX_BYTES} are taken", text.len());
+        problems.push(refusal(pod, key, &what, "say less"));
+        return None;
+    }
     let fields = match Document::parse(text) {
         Ok(Document::Fields(fields)) => fields,
         Ok(other) if other.is_null() => return None,
@@ -57,10 +67,10 @@ pub(super) fn read<'p>(
             problems.push(problem(pod, key, &name, message.into()));
         }
     }
-    match protocol.read(fields) {
-        Ok((said, notes)) => {
+    match protocol.read(fields, budget) {
+        Ok((fields_of_layer, notes)) => {
             problems.extend(notes.into_iter().map(|note| problem(pod, key, &note.path, note.message)));
-            Some((key, said))
+            Some((key, fields_of_layer))
         }
         Err(violations) => {
             problems.extend(refusals(pod, key, violations));
@@ -88,6 +98,9 @@ fn problem(pod: &Pod, key: &str, path: &str, message: String) -> Problem {
 }
 
 fn same(one: &str, other: &str) -> bool {
+    if one.len().max(other.len()) > MAX_BYTES {
+        return one == other;
+    }
     let parse = |text: &str| serde_json::from_str::<Value>(text).ok();
     one == other || parse(one).is_some_and(|value| Some(value) == parse(other))
 }

@@ -1,21 +1,24 @@
 //! A protocol that was checked once, and what it makes of the objects that people write.
 
+use qosm_schema::{Budget, Spent};
 use serde_json::{Map, Value};
 
 use super::Class;
 use super::document::{Document, put};
 use super::merge::join;
-use super::rules::{Lacking, Rules, Violation, hint};
+use super::rules::{Lacking, Rules, Violation, hint, too_expensive};
 use super::schema::{Shape, clip, one_of, show};
 use crate::problem::Problem;
 use crate::protocol::{Preset, Protocol};
 
-/// The word that means "as without a word": the next lower layer that says something counts.
+/// The word that means "as without a word": the next lower layer with a word counts.
 const DEFAULT: &str = "default";
 /// The word that means "hands off".
 const NONE: &str = "none";
 /// The field that holds the word.
 pub(super) const POLICY: &str = "policy";
+/// Steps that a protocol's own values may take when they are held against its schema, all together.
+const OWN_STEPS: u64 = 200_000;
 /// The switch of a class.
 pub(super) const ENABLE: &str = "enable";
 
@@ -26,14 +29,14 @@ pub struct CompiledProtocol {
     rules: Rules,
 }
 
-/// What one layer says: its fields without `policy`, and the word of `policy` unless that is as good as not said.
+/// The fields of one layer without `policy`, and the word of `policy` unless it counts as absent.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Said {
+pub(super) struct LayerFields {
     pub(super) fields: Map<String, Value>,
     pub(super) word: Option<String>,
 }
 
-/// Something that is passed over, while the rest counts.
+/// A part that is ignored, while the rest counts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Note {
     /// Dotted path.
@@ -62,7 +65,8 @@ impl CompiledProtocol {
             return Err(wrong("annotation-keys", "one of them is empty".into()));
         }
         let compiled = Self { protocol, rules };
-        compiled.check_values(&compiled.protocol.defaults).map_err(|message| wrong("defaults", message))?;
+        let budget = Budget::of(OWN_STEPS);
+        compiled.check_values(&compiled.protocol.defaults, &budget).map_err(|message| wrong("defaults", message))?;
         let mut words: Vec<&str> = Vec::new();
         for preset in &compiled.protocol.presets {
             let field = format!("presets: {}", preset.policy);
@@ -76,13 +80,13 @@ impl CompiledProtocol {
                 return Err(wrong(&field, "the word is described twice".into()));
             }
             words.push(&preset.policy);
-            compiled.check_values(&preset.values).map_err(|message| wrong(&field, message))?;
+            compiled.check_values(&preset.values, &budget).map_err(|message| wrong(&field, message))?;
         }
         if compiled.protocol.namespace_list_key.is_some() {
             words.extend(["auto", "none"]);
         }
         for word in words {
-            if let Err(violation) = compiled.check_word(word) {
+            if let Err(violation) = compiled.check_word(word, &budget) {
                 let message = format!("the schema's `policy` does not take the word `{word}`: {}", violation.what);
                 return Err(wrong("schema", message));
             }
@@ -106,7 +110,7 @@ impl CompiledProtocol {
         Some((preset, of_class(&preset.values, class)))
     }
 
-    /// Whether the module wants to see the word itself, not only what it stands for.
+    /// Whether the module wants to see the word itself, not only its preset.
     pub(super) fn shows_word(&self) -> bool {
         self.shape().field(POLICY).is_some()
     }
@@ -121,30 +125,37 @@ impl CompiledProtocol {
         listed || (self.protocol.class_field.is_some() && field.eq_ignore_ascii_case(ENABLE))
     }
 
-    /// Whether a class has a switch. Without one it is on where somebody says anything of it.
+    /// Whether a class has a switch. Without one it is on where a layer has any field of it.
     pub(super) fn has_switch(&self) -> bool {
         let listed = self.protocol.node_only_fields.iter().any(|known| known.eq_ignore_ascii_case(ENABLE));
         listed || self.shape().field(ENABLE).is_some()
     }
 
-    /// Reads the fields of one layer: names in their declared spelling, `null` dropped, unknown fields dropped and told.
+    /// Reads the fields of one layer: names in their declared spelling, `null` dropped, unknown fields dropped with a
+    /// problem.
     ///
-    /// A word of `policy` that nobody knows counts as `default` where that is a word, and else as `none`: so it is with
-    /// Koordinator's agent, and nothing is switched on by a slip of the pen.
+    /// An unknown word of `policy` counts as `default` where that is a word, and else as `none`: as in Koordinator's
+    /// agent, so that a typing error switches nothing on.
     ///
     /// # Errors
     ///
     /// All fields whose values cannot be used.
-    pub(super) fn read(&self, fields: Vec<(String, Document)>) -> Result<(Said, Vec<Note>), Vec<Violation>> {
+    pub(super) fn read(
+        &self,
+        fields: Vec<(String, Document)>,
+        budget: &Budget,
+    ) -> Result<(LayerFields, Vec<Note>), Vec<Violation>> {
         let mut notes = Vec::new();
-        let mut values = canonical(fields, &self.shape(), "", self.takes_words().then_some(POLICY), &mut notes);
+        let extra = self.takes_words().then_some(POLICY);
+        let mut values = canonical(fields, &self.shape(), "", extra, &mut notes, budget)
+            .map_err(|spent| vec![too_expensive(spent)])?;
         let mut violations = Vec::new();
         let word = match values.remove(POLICY) {
-            Some(Value::String(word)) if word.is_empty() || (word == DEFAULT && self.knows(DEFAULT)) => None,
-            Some(Value::String(word)) => match self.check_word(&word) {
+            Some(Value::String(word)) if word.is_empty() || (word == DEFAULT && self.knows(DEFAULT, budget)) => None,
+            Some(Value::String(word)) => match self.check_word(&word, budget) {
                 Ok(()) => Some(word),
                 Err(Violation { path, what, expected }) => {
-                    let instead = [DEFAULT, NONE].into_iter().find(|word| self.knows(word));
+                    let instead = [DEFAULT, NONE].into_iter().find(|word| self.knows(word, budget));
                     match instead {
                         Some(instead) => {
                             let message = format!("{what}; it counts as `{instead}`; write {expected}");
@@ -156,22 +167,22 @@ impl CompiledProtocol {
                 }
             },
             Some(other) => {
-                violations.extend(self.check_word_value(&other).err());
+                violations.extend(self.check_word_value(&other, budget).err());
                 None
             }
             None => None,
         };
-        violations.extend(self.check(&values));
-        if violations.is_empty() { Ok((Said { fields: values, word }, notes)) } else { Err(violations) }
+        violations.extend(self.check(&values, budget));
+        if violations.is_empty() { Ok((LayerFields { fields: values, word }, notes)) } else { Err(violations) }
     }
 
-    fn knows(&self, word: &str) -> bool {
-        self.check_word(word).is_ok()
+    fn knows(&self, word: &str, budget: &Budget) -> bool {
+        self.check_word(word, budget).is_ok()
     }
 
     /// Holds values against the schema. A layer or a sum of layers may lack fields that the schema requires.
-    pub(super) fn check(&self, values: &Map<String, Value>) -> Vec<Violation> {
-        self.rules.violations(values, Lacking::MayBeSaidElsewhere)
+    pub(super) fn check(&self, values: &Map<String, Value>, budget: &Budget) -> Vec<Violation> {
+        self.rules.violations(values, Lacking::MayBeInAnotherLayer, budget)
     }
 
     /// Whether `policy` is a field of this protocol at all.
@@ -179,17 +190,18 @@ impl CompiledProtocol {
         self.shows_word() || !self.protocol.presets.is_empty() || self.protocol.namespace_list_key.is_some()
     }
 
-    fn check_word(&self, word: &str) -> Result<(), Violation> {
-        self.check_word_value(&Value::String(word.to_owned()))
+    fn check_word(&self, word: &str, budget: &Budget) -> Result<(), Violation> {
+        self.check_word_value(&Value::String(word.to_owned()), budget)
     }
 
-    fn check_word_value(&self, word: &Value) -> Result<(), Violation> {
+    fn check_word_value(&self, word: &Value, budget: &Budget) -> Result<(), Violation> {
         if self.shows_word() {
             let values = Map::from_iter([(POLICY.to_owned(), word.clone())]);
-            let found = self.check(&values).into_iter().find(|violation| violation.path == POLICY);
+            let mut found = self.check(&values, budget).into_iter();
+            let found = found.find(|violation| violation.path == POLICY || violation.path.is_empty());
             return found.map_or(Ok(()), Err);
         }
-        // The schema does not speak of it: then the words are those that stand for something.
+        // The schema does not define it: then the words are those with a preset.
         let mut known: Vec<&str> = self.protocol.presets.iter().map(|preset| preset.policy.as_str()).collect();
         if self.protocol.namespace_list_key.is_some() {
             known.extend(["auto", "none"]);
@@ -204,12 +216,13 @@ impl CompiledProtocol {
         Err(Violation { path: POLICY.into(), what, expected: one_of(&known) })
     }
 
-    fn check_values(&self, values: &Map<String, Value>) -> Result<(), String> {
+    fn check_values(&self, values: &Map<String, Value>, budget: &Budget) -> Result<(), String> {
         let check = |values: &Map<String, Value>, above: &str| {
             if let Some(unknown) = self.unknown_in(values) {
                 return Err(format!("`{}` is not in the schema", join(above, &unknown)));
             }
-            match self.check(values).into_iter().next() {
+            match self.check(values, budget).into_iter().next() {
+                Some(Violation { path, what, .. }) if path.is_empty() && above.is_empty() => Err(what),
                 Some(Violation { path, what, .. }) => Err(format!("{}: {what}", join(above, &path))),
                 None => Ok(()),
             }
@@ -249,16 +262,21 @@ fn canonical(
     above: &str,
     extra: Option<&'static str>,
     notes: &mut Vec<Note>,
-) -> Map<String, Value> {
+    budget: &Budget,
+) -> Result<Map<String, Value>, Spent> {
     let mut values = Map::new();
+    // Each name in the document is compared with the known ones.
+    let known = u64::try_from(shape.names().len()).unwrap_or(u64::MAX);
     for (written, value) in fields {
+        budget.charge(1 + known / 4 + u64::try_from(written.len() / 32).unwrap_or(u64::MAX))?;
         let extra = extra.filter(|extra| extra.eq_ignore_ascii_case(&written));
         let name = match shape.canonical(&written).or(extra) {
             Some(name) => name.to_owned(),
             None if shape.is_open() => written,
             None => {
-                // Not said is not wrong either: `null` is the same as absent.
+                // `null` counts as absent, and is no error.
                 if !value.is_null() {
+                    budget.charge(8 + known.saturating_mul(4))?;
                     let hint = hint(&written, &shape.names());
                     let message = format!("unknown field, ignored; the other fields count; {hint}");
                     notes.push(Note { path: join(above, &clip(&written)), message });
@@ -273,11 +291,11 @@ fn canonical(
         let below = shape.field(&name);
         let value = match (value, below) {
             (Document::Fields(fields), Some(below)) if below.has_fields() => {
-                Value::Object(canonical(fields, &below, &join(above, &name), None, notes))
+                Value::Object(canonical(fields, &below, &join(above, &name), None, notes, budget)?)
             }
-            (value, _) => value.into_said(),
+            (value, _) => value.without_nulls(),
         };
         put(&mut values, name, value);
     }
-    values
+    Ok(values)
 }

@@ -24,7 +24,7 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// Where and why the text is no JSON; the empty text is none.
+    /// Where and why the text is no JSON; an empty text is not JSON either.
     pub(super) fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
@@ -48,8 +48,8 @@ impl Document {
         }
     }
 
-    /// As [`Self::into_value`], without the fields that are `null`: those say nothing. Lists are left as they are.
-    pub(super) fn into_said(self) -> Value {
+    /// As [`Self::into_value`], without the fields that are `null`: those count as absent. Lists are left as they are.
+    pub(super) fn without_nulls(self) -> Value {
         match self {
             Self::Fields(fields) => {
                 let mut map = Map::new();
@@ -57,7 +57,7 @@ impl Document {
                     if value.is_null() {
                         map.remove(&name);
                     } else {
-                        put(&mut map, name, value.into_said());
+                        put(&mut map, name, value.without_nulls());
                     }
                 }
                 Value::Object(map)

@@ -1,9 +1,22 @@
 //! The operator's entry: what is configured for a policy as a whole, in no layers.
 
+use qosm_schema::Budget;
 use serde_json::{Map, Value};
 
 use super::rules::{Lacking, Rules};
 use crate::problem::Problem;
+
+/// Whether a schema of what operators configure can be used: what [`check_config`] would say of it, before anything is configured.
+///
+/// # Errors
+///
+/// Why not, and what to write.
+pub fn check_config_schema(schema: &Value) -> Result<(), String> {
+    Rules::compile(schema.clone()).map(drop)
+}
+
+/// Steps that an operator's entry may take when it is held against the module's schema.
+const STEPS: u64 = 200_000;
 
 /// Holds what an operator configured for a policy as a whole against the schema that its module describes; `None` = it takes nothing.
 ///
@@ -20,16 +33,16 @@ use crate::problem::Problem;
 /// );
 /// ```
 ///
-/// The problems name the policy and each wrong field, with what to write; there are none if all is well. A schema that is none
-/// is a problem of the module's.
+/// The problems name the policy and each wrong field, with what to write; none if all is well. An invalid schema is a
+/// problem of the module's.
 pub fn check_config(policy: &str, schema: Option<&Value>, config: &Map<String, Value>) -> Vec<Problem> {
     let problem = |field: &str, message: String| {
         let field = if field.is_empty() { "config".to_owned() } else { format!("config: {field}") };
         Problem { object: format!("policy {policy}"), field: Some(field), message }
     };
     let Some(schema) = schema else {
-        let is_said = !config.is_empty();
-        return is_said
+        let is_configured = !config.is_empty();
+        return is_configured
             .then(|| problem("", "its module takes no configuration; take it away".into()))
             .into_iter()
             .collect();
@@ -40,7 +53,7 @@ pub fn check_config(policy: &str, schema: Option<&Value>, config: &Map<String, V
             return vec![problem("", format!("the module's schema: {message}; mend the description of the module"))];
         }
     };
-    let violations = rules.violations(config, Lacking::IsMissing).into_iter();
+    let violations = rules.violations(config, Lacking::IsMissing, &Budget::of(STEPS)).into_iter();
     violations.map(|wrong| problem(&wrong.path, format!("{}; write {}", wrong.what, wrong.expected))).collect()
 }
 
@@ -50,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    fn told(schema: Value, config: Value) -> Vec<String> {
+    fn messages(schema: Value, config: Value) -> Vec<String> {
         let Value::Object(config) = config else { panic!("{config} is no object") };
         let schema = (!schema.is_null()).then_some(schema);
         check_config("p", schema.as_ref(), &config).iter().map(ToString::to_string).collect()
@@ -81,10 +94,14 @@ mod tests {
             json!({"nodes": []}),
             json!({"nodes": [0, 7], "profile": "stepwise", "percent": 100, "inner": {"on": true}, "least": null}),
         ] {
-            assert_eq!(told(schema(), config), <[&str; 0]>::default());
+            assert_eq!(messages(schema(), config), <[&str; 0]>::default());
         }
-        assert_eq!(told(json!({}), json!({"any": 1})), <[&str; 0]>::default(), "a schema that says nothing takes all");
-        assert_eq!(told(Value::Null, json!({})), <[&str; 0]>::default());
+        assert_eq!(
+            messages(json!({}), json!({"any": 1})),
+            <[&str; 0]>::default(),
+            "a schema that says nothing takes all"
+        );
+        assert_eq!(messages(Value::Null, json!({})), <[&str; 0]>::default());
     }
 
     #[test]
@@ -125,22 +142,22 @@ mod tests {
                 "policy p: config: speed: there is no such field; write only inner, least, nodes, percent, profile",
             ),
         ] {
-            assert_eq!(told(schema(), config), [problem]);
+            assert_eq!(messages(schema(), config), [problem]);
         }
-        assert_eq!(told(schema(), json!({"profile": 1, "percent": 0})).len(), 3, "all at once");
+        assert_eq!(messages(schema(), json!({"profile": 1, "percent": 0})).len(), 3, "all at once");
     }
 
     #[test]
     fn a_policy_that_takes_nothing_is_given_nothing() {
         assert_eq!(
-            told(Value::Null, json!({"a": 1})),
+            messages(Value::Null, json!({"a": 1})),
             ["policy p: config: its module takes no configuration; take it away"]
         );
     }
 
     #[test]
-    fn a_schema_that_is_none_is_told_of_the_module() {
-        let told = told(json!({"type": 7}), json!({}));
-        assert!(told[0].contains("the module's schema: it is no JSON schema: "), "{told:?}");
+    fn an_invalid_schema_is_the_modules_fault() {
+        let messages = messages(json!({"type": 7}), json!({}));
+        assert!(messages[0].contains("the module's schema: it is no JSON schema: "), "{messages:?}");
     }
 }

@@ -10,12 +10,16 @@ use super::strategy::{self, Strategy};
 use super::{ConfigMap, Layer};
 use crate::pod::Node;
 use crate::problem::Problem;
+use qosm_schema::Budget;
 
 /// Name and home of the cluster ConfigMaps, the one that wins first: Koordinator's own, then the product's.
 const CLUSTER: [(&str, &str); 2] = [("slo-controller-config", "koordinator-system"), ("ack-slo-config", "kube-system")];
 /// The ConfigMap of namespace lists; its documents name both namespaces.
 const LISTS: &str = "ack-slo-pod-config";
 const NAMESPACES: [&str; 2] = ["koordinator-system", "kube-system"];
+
+/// Steps that the last good text of a key may take: it was taken once.
+const LAST_STEPS: u64 = super::CONFIG_MAP_STEPS;
 
 /// The ConfigMaps that count, as (namespace, name): what a source has to watch.
 pub fn config_maps() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -41,8 +45,14 @@ pub(super) struct Chosen {
     pub(super) strategy: Strategy,
 }
 
-pub(super) fn read(protocol: &CompiledProtocol, maps: &[ConfigMap], node: &Node, previous: &GoodTexts) -> Reading {
-    let mut reader = Reader { protocol, node, previous, good: GoodTexts::new(), problems: Vec::new() };
+pub(super) fn read(
+    protocol: &CompiledProtocol,
+    maps: &[ConfigMap],
+    node: &Node,
+    previous: &GoodTexts,
+    budget: &Budget,
+) -> Reading {
+    let mut reader = Reader { protocol, node, previous, budget, good: GoodTexts::new(), problems: Vec::new() };
     let maps = reader.admit(maps);
     let keys = protocol.protocol();
     let strategy = keys.config_map_key.as_deref().and_then(|key| reader.strategy(&maps, key));
@@ -50,10 +60,42 @@ pub(super) fn read(protocol: &CompiledProtocol, maps: &[ConfigMap], node: &Node,
     Reading { strategy, namespaces, good: reader.good, problems: reader.problems }
 }
 
+/// The cluster ConfigMaps among these that count, the one that wins first, each once.
+pub(super) fn clusters(maps: &[ConfigMap]) -> Vec<&ConfigMap> {
+    let mut seen = BTreeSet::new();
+    let counts = |map: &&ConfigMap| map.namespace.as_deref().is_none_or(|namespace| NAMESPACES.contains(&namespace));
+    by_precedence(maps.iter().filter(counts).filter(|map| seen.insert(map.key())))
+}
+
+/// The cluster ConfigMaps among these, the one that wins first.
+fn by_precedence<'m>(maps: impl Iterator<Item = &'m ConfigMap>) -> Vec<&'m ConfigMap> {
+    // Its documented namespace first, then no namespace at all, then the other one.
+    let place = |map: &ConfigMap| {
+        let (rank, (_, home)) = CLUSTER.iter().enumerate().find(|(_, (name, _))| *name == map.name)?;
+        let namespace = match map.namespace.as_deref() {
+            Some(namespace) if namespace == *home => 0,
+            None => 1,
+            Some(_) => 2,
+        };
+        Some((rank, namespace))
+    };
+    let mut named: Vec<_> = maps.filter_map(|map| Some((place(map)?, map))).collect();
+    named.sort_by_key(|(place, _)| *place);
+    named.into_iter().map(|(_, map)| map).collect()
+}
+
+/// Why a key of a ConfigMap does not count.
+pub(super) fn outranked(first: &str) -> String {
+    format!(
+        "ignored: ConfigMap {first} holds this key too, says something else and comes first; remove the key from one of them"
+    )
+}
+
 struct Reader<'r> {
     protocol: &'r CompiledProtocol,
     node: &'r Node,
     previous: &'r GoodTexts,
+    budget: &'r Budget,
     good: GoodTexts,
     problems: Vec<Problem>,
 }
@@ -87,36 +129,20 @@ impl<'r> Reader<'r> {
 
     fn strategy(&mut self, maps: &[&ConfigMap], key: &str) -> Option<Chosen> {
         let mut chosen: Option<Chosen> = None;
-        for (name, home) in CLUSTER {
-            // Its documented namespace first, then no namespace at all, then the other one.
-            let mut named: Vec<_> = maps.iter().copied().filter(|map| map.name == name).collect();
-            named.sort_by_key(|map| match map.namespace.as_deref() {
-                Some(namespace) if namespace == home => 0,
-                None => 1,
-                Some(_) => 2,
-            });
-            for map in named {
-                let Some(text) = self.text(map, key) else { continue };
-                let Some(strategy) = self.usable_strategy(map, key, text) else { continue };
-                match &chosen {
-                    None => chosen = Some(Chosen { map: map.key(), key: key.to_owned(), strategy }),
-                    Some(first) if first.strategy == strategy => {}
-                    Some(first) => {
-                        let message = format!(
-                            "ignored: ConfigMap {} holds this key too, says something else and comes first; remove the key \
-                             from one of them",
-                            first.map
-                        );
-                        self.problem(map, Some(key.to_owned()), message);
-                    }
-                }
+        for map in by_precedence(maps.iter().copied()) {
+            let Some(text) = self.text(map, key) else { continue };
+            let Some(strategy) = self.usable_strategy(map, key, text) else { continue };
+            match &chosen {
+                None => chosen = Some(Chosen { map: map.key(), key: key.to_owned(), strategy }),
+                Some(first) if first.strategy == strategy => {}
+                Some(first) => self.problem(map, Some(key.to_owned()), outranked(&first.map)),
             }
         }
         chosen
     }
 
     fn usable_strategy(&mut self, map: &ConfigMap, key: &str, text: &str) -> Option<Strategy> {
-        match strategy::parse(self.protocol, self.node, text) {
+        match strategy::parse(self.protocol, self.node, text, self.budget) {
             Ok((strategy, notes)) => {
                 for (path, message) in notes {
                     self.problem(map, Some(field(key, &path)), message);
@@ -125,7 +151,9 @@ impl<'r> Reader<'r> {
                 Some(strategy)
             }
             Err(violations) => {
-                let last = self.last_good(map, key, |text| strategy::parse(self.protocol, self.node, text).ok());
+                let last = self.last_good(map, key, |text| {
+                    strategy::parse(self.protocol, self.node, text, &Budget::of(LAST_STEPS)).ok()
+                });
                 let consequence = consequence(last.is_some());
                 for Violation { path, what, expected } in violations {
                     let message = format!("{what}; {consequence}; write {expected}");
@@ -176,7 +204,7 @@ impl<'r> Reader<'r> {
         namespaces
     }
 
-    /// The key's text; a key that is only nearly the one is told.
+    /// The key's text; a nearly matching key gets a problem.
     fn text<'m>(&mut self, map: &'m ConfigMap, key: &str) -> Option<&'m str> {
         let text = map.data.get(key);
         if text.is_none()
@@ -207,11 +235,11 @@ fn is_slip(written: &str, key: &str) -> bool {
     written.len() > 8 && strsim::osa_distance(written, key) <= 2
 }
 
-fn field(key: &str, path: &str) -> String {
+pub(super) fn field(key: &str, path: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{key}: {path}") }
 }
 
-fn consequence(has_last: bool) -> &'static str {
+pub(super) fn consequence(has_last: bool) -> &'static str {
     if has_last {
         "the whole key is refused and its last good text counts on"
     } else {

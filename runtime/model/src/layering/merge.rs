@@ -1,4 +1,4 @@
-//! Putting one layer over another, and remembering who said what.
+//! Merges one layer over another, and records the origin of each field.
 
 use std::collections::BTreeMap;
 

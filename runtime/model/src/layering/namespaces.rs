@@ -22,7 +22,7 @@ pub(super) struct Namespaces {
 pub(super) struct Lists {
     enabled: Vec<String>,
     disabled: Vec<String>,
-    /// Fields that nobody knows, each with a way out.
+    /// Unknown fields, each with a way out.
     pub(super) unknown: Vec<(String, String)>,
 }
 
@@ -36,7 +36,7 @@ impl Namespaces {
         }
     }
 
-    /// What a namespace's pods start from: the word of `policy`, and the ConfigMap that says it. Off weighs more than on.
+    /// The start of a namespace's pods: the word of `policy`, and its ConfigMap. Off takes precedence over on.
     pub(super) fn word(&self, namespace: &str) -> Option<(&'static str, &str)> {
         let off = self.disabled.get(namespace).map(|map| ("none", map.as_str()));
         off.or_else(|| self.enabled.get(namespace).map(|map| ("auto", map.as_str())))

@@ -1,11 +1,11 @@
 //! A JSON schema that was compiled, and what it finds wrong, in the words of people.
 
-use jsonschema::Validator;
 use jsonschema::error::ValidationErrorKind;
+use qosm_schema::{Bounds, Budget, Schema, Spent};
 use serde_json::{Map, Value};
 
 use super::merge::join;
-use super::schema::{Shape, clip, nearest, show};
+use super::schema::{Shape, clip, nearest, show, shown};
 
 /// A field whose value cannot be used.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,41 +22,56 @@ pub(super) struct Violation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lacking {
     /// This is one of several layers.
-    MayBeSaidElsewhere,
+    MayBeInAnotherLayer,
     /// This is all there is.
     IsMissing,
 }
 
+/// Wrong fields of one document that are reported; those after them are left out.
+const MAX_VIOLATIONS: usize = 50;
+
 /// A schema, to hold values against.
 #[derive(Debug)]
-pub(super) struct Rules {
-    schema: Value,
-    validator: Validator,
+pub(super) struct Rules(Schema);
+
+/// Problem of a document that would take too much work; it replaces those of its fields.
+pub(super) fn too_expensive(spent: Spent) -> Violation {
+    Violation {
+        path: String::new(),
+        what: spent.to_string(),
+        expected: "fewer fields, or have the schema in the policy's module made simpler".into(),
+    }
 }
 
 impl Rules {
     /// # Errors
     ///
-    /// Why it is no schema.
+    /// Why it is no valid schema, or too expensive.
     pub(super) fn compile(schema: Value) -> Result<Self, String> {
-        let validator = jsonschema::validator_for(&schema)
-            .map_err(|error| format!("it is no JSON schema: {}", clip(&error.to_string())))?;
-        Ok(Self { schema, validator })
+        Schema::compile(schema, &Bounds::default()).map(Self).map_err(|refusal| shown(&refusal.to_string()))
     }
 
     pub(super) fn shape(&self) -> Shape<'_> {
-        Shape::of(&self.schema)
+        Shape::of(self.0.document())
     }
 
-    /// All fields that are wrong, each once.
-    pub(super) fn violations(&self, values: &Map<String, Value>, lacking: Lacking) -> Vec<Violation> {
+    /// All wrong fields, each once. A document that may take more than the rest of the budget is not checked, and has
+    /// that one problem.
+    pub(super) fn violations(&self, values: &Map<String, Value>, lacking: Lacking, budget: &Budget) -> Vec<Violation> {
+        let instance = Value::Object(values.clone());
+        let errors = match self.0.errors(&instance, budget) {
+            Ok(errors) => errors,
+            Err(spent) => return vec![too_expensive(spent)],
+        };
         let mut violations = Vec::new();
         let shape = self.shape();
         for (name, value) in values {
             check_whole(value, shape.field(name).as_ref(), name, &mut violations);
         }
-        let instance = Value::Object(values.clone());
-        for error in self.validator.iter_errors(&instance) {
+        for error in errors {
+            if violations.len() >= MAX_VIOLATIONS {
+                break;
+            }
             let place = Place::find(error.instance_path().as_str(), &instance, &shape);
             match error.kind() {
                 ValidationErrorKind::Required { property } if !place.in_list => {
@@ -95,6 +110,7 @@ impl Rules {
             let expected = place.shape.as_ref().map_or_else(|| kind.to_owned(), Shape::expectation);
             violations.push(Violation { path: place.path, what, expected });
         }
+        violations.truncate(MAX_VIOLATIONS);
         violations
     }
 }

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-/// How deep references and alternatives are followed, and how many parts are looked at: more is a mistake or malice.
+use crate::foreign;
+
+/// Bounds on the depth of references and alternatives, and on the number of parts: a schema beyond them is a mistake or
+/// malicious.
 const MAX_DEPTH: usize = 16;
 const MAX_PARTS: usize = 64;
 
@@ -192,25 +195,21 @@ pub(super) fn show(value: &Value) -> String {
     }
 }
 
-/// Text that a stranger wrote, fit for a message: short, and without what would move a terminal's cursor.
+/// Third-party text in a message: short, and without terminal control characters.
 pub(super) fn clip(text: &str) -> String {
-    const MOST: usize = 80;
-    let mut clipped: String = text
-        .chars()
-        .take(MOST)
-        .map(|char| if char.is_control() { char::REPLACEMENT_CHARACTER } else { char })
-        .collect();
-    if text.chars().nth(MOST).is_some() {
-        clipped.push('…');
-    }
-    clipped
+    foreign::shown(text, 80)
+}
+
+/// A sentence with third-party text in it.
+pub(super) fn shown(text: &str) -> String {
+    foreign::shown(text, 400)
 }
 
 /// The known name that was probably meant.
 pub(super) fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     // Longer text is no slip of the hand, and the distance costs the product of both lengths.
-    const LONGEST: usize = 64;
-    if name.len() > LONGEST {
+    const MAX_LENGTH: usize = 64;
+    if name.len() > MAX_LENGTH {
         return None;
     }
     let name = name.to_lowercase();

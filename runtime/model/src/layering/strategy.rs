@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 
 use super::Class;
-use super::compiled::{CompiledProtocol, ENABLE, Said};
+use super::compiled::{CompiledProtocol, ENABLE, LayerFields};
 use super::document::{Document, take};
 use super::merge::join;
 use super::rules::{Violation, hint};
 use super::selector::Selector;
 use crate::pod::Node;
+use qosm_schema::Budget;
 use serde_json::Value;
 
-/// What a key says for one node.
+/// A key's configuration for one node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Strategy {
     pub(super) cluster: Level,
-    /// The first strategy whose selector matches the node, and what it is called.
+    /// The first strategy whose selector matches the node, and its name.
     pub(super) node: Option<(String, Level)>,
 }
 
@@ -25,8 +26,8 @@ pub(super) type Level = BTreeMap<Option<Class>, ClassLevel>;
 /// One class of a strategy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ClassLevel {
-    pub(super) said: Said,
-    /// The class's switch; `None` when not said.
+    pub(super) fields_of_layer: LayerFields,
+    /// The class's switch; `None` when absent.
     pub(super) enable: Option<bool>,
 }
 
@@ -42,6 +43,7 @@ pub(super) fn parse(
     protocol: &CompiledProtocol,
     node: &Node,
     text: &str,
+    budget: &Budget,
 ) -> Result<(Strategy, Vec<Note>), Vec<Violation>> {
     let whole = |what: String| {
         vec![Violation { path: String::new(), what, expected: "a JSON object with `clusterStrategy`".into() }]
@@ -55,7 +57,7 @@ pub(super) fn parse(
         other if other.is_null() => Vec::new(),
         _ => return Err(whole("it is not a JSON object".into())),
     };
-    let mut reader = Reader { protocol, notes: Vec::new(), violations: Vec::new() };
+    let mut reader = Reader { protocol, budget, notes: Vec::new(), violations: Vec::new() };
     let cluster = match take(&mut fields, "clusterStrategy") {
         Some(document) => reader.level(document, "clusterStrategy"),
         None => Level::default(),
@@ -80,6 +82,7 @@ pub(super) fn parse(
 
 struct Reader<'p> {
     protocol: &'p CompiledProtocol,
+    budget: &'p Budget,
     notes: Vec<Note>,
     violations: Vec<Violation>,
 }
@@ -135,7 +138,10 @@ impl Reader<'_> {
             return Level::default();
         };
         let Some(field) = &self.protocol.protocol().class_field else {
-            return Level::from([(None, ClassLevel { said: self.said(fields, path), enable: None })]);
+            return Level::from([(
+                None,
+                ClassLevel { fields_of_layer: self.fields_of_layer(fields, path), enable: None },
+            )]);
         };
         // Of a class object, and beside the classes, other fields belong to other features.
         let mut level = Level::new();
@@ -154,8 +160,8 @@ impl Reader<'_> {
                 None => {}
                 Some(Document::Fields(mut fields)) => {
                     let enable = self.enable(take(&mut fields, ENABLE), &path);
-                    let said = self.said(fields, &path);
-                    level.insert(Some(class), ClassLevel { said, enable });
+                    let fields_of_layer = self.fields_of_layer(fields, &path);
+                    level.insert(Some(class), ClassLevel { fields_of_layer, enable });
                 }
                 Some(_) => self.wrong(&path, "it is not a JSON object", "a JSON object with `enable`"),
             }
@@ -174,11 +180,11 @@ impl Reader<'_> {
         }
     }
 
-    fn said(&mut self, fields: Vec<(String, Document)>, path: &str) -> Said {
-        match self.protocol.read(fields) {
-            Ok((said, notes)) => {
+    fn fields_of_layer(&mut self, fields: Vec<(String, Document)>, path: &str) -> LayerFields {
+        match self.protocol.read(fields, self.budget) {
+            Ok((fields_of_layer, notes)) => {
                 self.notes.extend(notes.into_iter().map(|note| (join(path, &note.path), note.message)));
-                said
+                fields_of_layer
             }
             Err(violations) => {
                 self.violations.extend(
@@ -186,7 +192,7 @@ impl Reader<'_> {
                         .into_iter()
                         .map(|violation| Violation { path: join(path, &violation.path), ..violation }),
                 );
-                Said::default()
+                LayerFields::default()
             }
         }
     }

@@ -25,9 +25,9 @@ fn check(text: &str, expected: Value, problems: &[&str]) {
         _ => values.clear(),
     }
     assert_eq!(effective.values, values, "{text}");
-    let told = texts(&effective.problems);
-    assert_eq!(told.len(), problems.len(), "{text}: {told:?}");
-    for (problem, part) in told.iter().zip(problems) {
+    let messages = texts(&effective.problems);
+    assert_eq!(messages.len(), problems.len(), "{text}: {messages:?}");
+    for (problem, part) in messages.iter().zip(problems) {
         assert!(problem.starts_with("pod default/web: annotation koordinator.sh/memoryQOS"), "{problem}");
         assert!(problem.contains(part), "{text}: {problem}");
     }
@@ -54,7 +54,7 @@ fn explicit_zero_and_false_are_kept() {
 }
 
 #[test]
-fn null_and_absent_are_not_said() {
+fn null_counts_as_absent() {
     for text in ["null", "{}", r#"{"lowLimitPercent": null}"#, r#"{"unheardOf": null}"#, r#"{"policy": null}"#] {
         check(text, json!({}), &[]);
     }
@@ -117,14 +117,14 @@ fn all_wrong_fields_are_named_at_once() {
 }
 
 #[test]
-fn an_unknown_field_is_told_and_the_rest_applies() {
+fn an_unknown_field_is_reported_and_the_rest_applies() {
     check(r#"{"lowLimitPercen": 5, "wmarkRatio": 1}"#, json!({"wmarkRatio": 1}), &["did you mean `lowLimitPercent`?"]);
     check(r#"{"colour": {"a": [1]}, "wmarkRatio": 1}"#, json!({"wmarkRatio": 1}), &["colour: unknown field, ignored"]);
 }
 
 /// As Koordinator's agent takes them: for memory QoS as without the word, for CPU Burst as `none`.
 #[test]
-fn an_unknown_word_is_told_and_switches_nothing_on() {
+fn an_unknown_word_is_reported_and_switches_nothing_on() {
     check(
         r#"{"policy": "Auto", "wmarkRatio": 1}"#,
         json!({"wmarkRatio": 1}),
@@ -135,15 +135,15 @@ fn an_unknown_word_is_told_and_switches_nothing_on() {
         let text = format!(r#"{{"policy": "{word}", "cpuBurstPercent": 500}}"#);
         let effective = built(burst(), &maps).for_pod(&annotated(BURST, &text));
         assert_eq!((&effective.values["policy"], &effective.values["cpuBurstPercent"]), (&json!("none"), &json!(500)));
-        let told = texts(&effective.problems).join("\n");
-        assert!(told.contains("it counts as `none`; write one of `none`, `cpuBurstOnly`"), "{told}");
+        let messages = texts(&effective.problems).join("\n");
+        assert!(messages.contains("it counts as `none`; write one of `none`, `cpuBurstOnly`"), "{messages}");
     }
     let effective = built(burst(), &maps).for_pod(&annotated(BURST, r#"{"policy": ""}"#));
     assert_eq!((&effective.values["policy"], effective.problems.len()), (&json!("auto"), 0));
 }
 
 #[test]
-fn node_only_fields_are_told_and_ignored() {
+fn node_only_fields_are_reported_and_ignored() {
     check(r#"{"enable": false, "wmarkRatio": 1}"#, json!({"wmarkRatio": 1}), &["enable: ignored: only ConfigMaps"]);
     check(r#"{"Enable": "nonsense"}"#, json!({}), &["Enable: ignored: only ConfigMaps"]);
     let layers = built(burst(), &[]);
@@ -155,19 +155,19 @@ fn node_only_fields_are_told_and_ignored() {
 
 #[test]
 fn problems_say_what_is_wrong_what_is_done_and_what_to_write() {
-    let told = |protocol: Protocol, key: &str, text: &str| {
+    let messages = |protocol: Protocol, key: &str, text: &str| {
         texts(&built(protocol, &[]).for_pod(&annotated(key, text)).problems).join("\n")
     };
-    insta::assert_snapshot!(told(burst(), BURST, r#"{"cpuBurstPercent": 20000}"#), @"pod default/web: annotation koordinator.sh/cpuBurst: cpuBurstPercent: 20000 is above 10000; the whole annotation is ignored and the next lower layer counts; write a whole number from 1 to 10000");
-    insta::assert_snapshot!(told(burst(), BURST, r#"{"cfsQuotaBurstPercent": 99}"#), @"pod default/web: annotation koordinator.sh/cpuBurst: cfsQuotaBurstPercent: 99 is below 100; the whole annotation is ignored and the next lower layer counts; write a whole number, at least 100");
-    insta::assert_snapshot!(told(burst(), BURST, r#"{"policy": "Auto"}"#), @r#"pod default/web: annotation koordinator.sh/cpuBurst: policy: `"Auto"` is not known here, did you mean `auto`; it counts as `none`; write one of `none`, `cpuBurstOnly`, `cfsQuotaBurstOnly`, `auto`"#);
-    insta::assert_snapshot!(told(burst(), BURST, r#"{"burstPercent": 5}"#), @"pod default/web: annotation koordinator.sh/cpuBurst: burstPercent: unknown field, ignored; the other fields count; did you mean `cpuBurstPercent`?");
-    insta::assert_snapshot!(told(burst(), BURST, ""), @r#"pod default/web: annotation koordinator.sh/cpuBurst: it is empty; the whole annotation is ignored and the next lower layer counts; write a JSON object, e.g. {"policy": "default"}, or remove it"#);
-    insta::assert_snapshot!(told(burst(), BURST, "{"), @"pod default/web: annotation koordinator.sh/cpuBurst: it is not JSON (EOF while parsing an object at line 1 column 1); the whole annotation is ignored and the next lower layer counts; mend it or remove it");
+    insta::assert_snapshot!(messages(burst(), BURST, r#"{"cpuBurstPercent": 20000}"#), @"pod default/web: annotation koordinator.sh/cpuBurst: cpuBurstPercent: 20000 is above 10000; the whole annotation is ignored and the next lower layer counts; write a whole number from 1 to 10000");
+    insta::assert_snapshot!(messages(burst(), BURST, r#"{"cfsQuotaBurstPercent": 99}"#), @"pod default/web: annotation koordinator.sh/cpuBurst: cfsQuotaBurstPercent: 99 is below 100; the whole annotation is ignored and the next lower layer counts; write a whole number, at least 100");
+    insta::assert_snapshot!(messages(burst(), BURST, r#"{"policy": "Auto"}"#), @r#"pod default/web: annotation koordinator.sh/cpuBurst: policy: `"Auto"` is not known here, did you mean `auto`; it counts as `none`; write one of `none`, `cpuBurstOnly`, `cfsQuotaBurstOnly`, `auto`"#);
+    insta::assert_snapshot!(messages(burst(), BURST, r#"{"burstPercent": 5}"#), @"pod default/web: annotation koordinator.sh/cpuBurst: burstPercent: unknown field, ignored; the other fields count; did you mean `cpuBurstPercent`?");
+    insta::assert_snapshot!(messages(burst(), BURST, ""), @r#"pod default/web: annotation koordinator.sh/cpuBurst: it is empty; the whole annotation is ignored and the next lower layer counts; write a JSON object, e.g. {"policy": "default"}, or remove it"#);
+    insta::assert_snapshot!(messages(burst(), BURST, "{"), @"pod default/web: annotation koordinator.sh/cpuBurst: it is not JSON (EOF while parsing an object at line 1 column 1); the whole annotation is ignored and the next lower layer counts; mend it or remove it");
 }
 
 #[test]
-fn the_first_key_wins_and_a_different_second_one_is_told() {
+fn the_first_key_wins_and_a_different_second_one_is_reported() {
     let both = |first: &str, second: &str| {
         let mut pod = annotated("koordinator.sh/cpuBurst", first);
         pod.annotations.insert("alibabacloud.com/cpuBurst".into(), second.into());
@@ -192,7 +192,7 @@ fn the_older_key_counts_alone() {
 }
 
 #[test]
-fn without_an_annotation_there_is_nothing_to_tell() {
+fn without_an_annotation_there_is_no_problem() {
     let effective = built(burst(), &[]).for_pod(&annotated("koordinator.sh/cpuQOS", "{"));
     assert_eq!(effective.problems, []);
     assert_eq!(Value::Object(effective.values), Value::Object(burst().defaults));

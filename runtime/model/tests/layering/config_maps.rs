@@ -21,7 +21,7 @@ fn both_names_are_read_in_both_namespaces_and_without_one() {
 }
 
 #[test]
-fn koordinators_own_name_wins_and_a_conflict_is_told() {
+fn koordinators_own_name_wins_and_a_conflict_is_reported() {
     let maps = [burst_in("kube-system/ack-slo-config", 1), burst_in("koordinator-system/slo-controller-config", 2)];
     let (value, problems) = percent(&maps);
     assert_eq!(value, 2);
@@ -37,7 +37,7 @@ fn which_name_wins_is_decided_key_by_key() {
 }
 
 #[test]
-fn other_names_and_namespaces_are_told() {
+fn other_names_and_namespaces_are_reported() {
     let maps = [
         burst_in("default/slo-controller-config", 1),
         burst_in("default/ack-slo-config", 1),
@@ -63,7 +63,7 @@ fn the_same_configmap_twice_counts_once() {
 }
 
 #[test]
-fn a_key_that_is_nearly_right_is_told() {
+fn a_nearly_right_key_is_reported() {
     let (value, problems) = percent(&[ack("cpu-burst-cofnig", "{}")]);
     assert_eq!(value, 1000);
     insta::assert_snapshot!(problems.join("\n"), @"ConfigMap kube-system/ack-slo-config: cpu-burst-cofnig: no policy reads this key; did you mean `cpu-burst-config`?");
@@ -171,7 +171,7 @@ fn other_features_fields_are_never_an_error() {
 }
 
 #[test]
-fn unknown_fields_within_our_object_are_told_and_ignored() {
+fn unknown_fields_within_our_object_are_reported_and_ignored() {
     let text = r#"{
         "clusterStrategy": {"lsClass": {"memoryQOS": {"enable": true, "minLimitPercen": 4, "colour": 1}}},
         "nodeStrategy": []
@@ -220,7 +220,7 @@ fn the_documents_own_examples_are_read() {
 }
 
 #[test]
-fn a_key_that_says_null_says_nothing() {
+fn a_null_key_counts_as_absent() {
     for text in ["null", "{}", r#"{"clusterStrategy": null}"#] {
         assert_eq!(percent(&[ack("cpu-burst-config", text)]), (json!(1000), vec![]), "{text}");
     }

@@ -1,4 +1,4 @@
-//! Laws that hold for any layers, and texts that nobody would write.
+//! Laws that hold for any layers, and for generated texts.
 
 use proptest::prelude::*;
 
@@ -26,7 +26,7 @@ fn layer() -> impl Strategy<Value = Value> {
         })
 }
 
-/// What the rule says, told once more in the simplest way.
+/// The rule in its simplest form.
 fn merged(low: &Value, high: &Value) -> Value {
     match (low, high) {
         (_, Value::Null) => low.clone(),
@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn a_configmap_of_any_text_panics_nobody(text in any::<String>(), value in json_value()) {
+    fn no_text_of_a_configmap_panics(text in any::<String>(), value in json_value()) {
         for text in [text, value.to_string(), json!({"clusterStrategy": value}).to_string(), json!({"nodeStrategies": [value]}).to_string()] {
             for protocol in [burst(), memory(), foreign()] {
                 let keys = [protocol.config_map_key.clone(), protocol.namespace_list_key.clone()];

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod annotations;
+mod bounds;
 mod config_maps;
 mod laws;
 mod namespaces;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use qosm_model::layering::{CompiledProtocol, ConfigMap, Effective, Layers};
-use qosm_model::pod::{KubeQos, Node, Pod};
+use qosm_model::pod::{KubeQos, Node, Pod, PodLifecycle};
 use qosm_model::problem::Problem;
 use qosm_model::protocol::{Preset, Protocol};
 use qosm_model::unit::{Bytes, MilliCpu};
@@ -78,7 +79,7 @@ fn burst() -> Protocol {
     }
 }
 
-/// Somebody else's: nested objects, lists, words that the schema does not list.
+/// Another author's: nested objects, lists, words that the schema does not list.
 fn foreign() -> Protocol {
     Protocol {
         annotation_keys: vec!["example.com/io".into()],
@@ -162,6 +163,8 @@ fn pod() -> Pod {
         memory_request: None,
         memory_limit: None,
         cpu_limit: None,
+        cpu_request: None,
+        lifecycle: PodLifecycle::default(),
     }
 }
 

@@ -26,7 +26,7 @@ fn both_homes_are_read_and_summed() {
 }
 
 #[test]
-fn a_namespace_in_both_lists_is_disabled_and_told() {
+fn a_namespace_in_both_lists_is_disabled_and_reported() {
     let one = [lists("kube-system/ack-slo-pod-config", r#"{"enabledNamespaces": ["a"], "disabledNamespaces": ["a"]}"#)];
     let (policy, problems) = word(&one, "a");
     assert_eq!(policy, "none");
@@ -40,7 +40,7 @@ fn a_namespace_in_both_lists_is_disabled_and_told() {
 }
 
 #[test]
-fn a_list_that_cannot_be_used_is_told_and_the_last_good_one_counts_on() {
+fn an_unusable_list_is_reported_and_the_last_good_one_counts() {
     let good = [lists("kube-system/ack-slo-pod-config", r#"{"enabledNamespaces": ["default"]}"#)];
     let (before, _) = Layers::build(compiled(burst()), &good, &Node::default(), None);
     for (text, part) in [
@@ -64,7 +64,7 @@ fn a_list_that_cannot_be_used_is_told_and_the_last_good_one_counts_on() {
 }
 
 #[test]
-fn unknown_fields_are_told() {
+fn unknown_fields_are_reported() {
     let maps = [lists("kube-system/ack-slo-pod-config", r#"{"enabledNamespace": ["a"]}"#)];
     let (policy, problems) = word(&maps, "a");
     assert_eq!(policy, "none");

@@ -80,7 +80,7 @@ fn classes_follow_the_declared_class_else_kubernetes_qos() {
 }
 
 #[test]
-fn a_class_that_is_not_enabled_says_nothing() {
+fn a_class_that_is_not_enabled_has_no_fields() {
     for class in [
         r#"{"minLimitPercent": 9}"#,
         r#"{"enable": false, "minLimitPercent": 9}"#,
@@ -103,7 +103,7 @@ fn a_class_that_is_not_enabled_says_nothing() {
 }
 
 #[test]
-fn an_enabled_class_has_the_defaults_beneath_what_is_said() {
+fn an_enabled_class_has_the_defaults_beneath_its_fields() {
     let layers = built(memory(), &[cluster(r#"{"lsClass": {"memoryQOS": {"enable": true, "wmarkRatio": 0}}}"#)]);
     let expected = json!({"wmarkRatio": 0, "wmarkScalePermill": 20, "wmarkMinAdj": -25});
     assert_eq!(values(&layers, &pod()), expected);
@@ -192,7 +192,7 @@ fn a_word_in_a_configmap_is_a_preset_too() {
 }
 
 #[test]
-fn the_empty_word_means_the_next_layer_that_says_something() {
+fn the_empty_word_means_the_next_layer_with_a_value() {
     let config = ack("cpu-burst-config", r#"{"clusterStrategy": {"policy": "cpuBurstOnly"}}"#);
     {
         let pod = annotated(BURST, r#"{"policy": "", "cpuBurstPercent": 5}"#);

@@ -84,7 +84,7 @@ fn descriptions_that_contradict_themselves_are_refused() {
         change(&mut protocol);
         CompiledProtocol::compile(protocol).err().map(|problem| problem.to_string()).unwrap_or_default()
     }
-    let told = [
+    let messages = [
         refused(|protocol| protocol.schema = json!({"type": "object"}), burst()),
         refused(|protocol| protocol.schema = json!({"properties": {"a": {"type": "whole"}}}), burst()),
         refused(
@@ -102,10 +102,10 @@ fn descriptions_that_contradict_themselves_are_refused() {
         refused(|protocol| protocol.schema["properties"]["policy"] = json!({"enum": ["on"]}), burst()),
         refused(|protocol| protocol.annotation_keys.push(String::new()), burst()),
     ];
-    insta::assert_snapshot!(told.join("\n"), @r#"
+    insta::assert_snapshot!(messages.join("\n"), @r#"
     protocol: schema: it is not an object with `properties`; mend the description of the module
     protocol: schema: it is no JSON schema: "whole" is not valid under any of the schemas listed in the 'anyOf' keyword; mend the description of the module
-    protocol: schema: it is no JSON schema: Resource 'https://example.com/schema' is not present in a registry and retrievin…; mend the description of the module
+    protocol: schema: `$ref` "https://example.com/schema" names no part of the schema; write `#/$defs/NAME`; mend the description of the module
     protocol: defaults: cpuBurstPercent: 0 is below 1; mend the description of the module
     protocol: defaults: `burst` is not in the schema; mend the description of the module
     protocol: defaults: `lsClas` is not one of `lsrClass`, `lsClass`, `beClass`, `systemClass`; mend the description of the module

@@ -1,5 +1,6 @@
-//! What must hold whatever strangers send: the laws of the fuzz targets. A function returns where its law holds, and panics where
-//! not. They go by the crate's public functions, as an agent does, so that what is read is what a layout or a registry has.
+//! Laws that hold for any input from third parties, one for each fuzz target. A function returns where its law holds,
+//! and panics otherwise. They go by the crate's public functions, as an agent does, so that what is read is what a
+//! layout or a registry has.
 //!
 //! Each input is a folder of its own; `TMPDIR=/dev/shm` makes that quick.
 
@@ -9,30 +10,30 @@ use std::path::{Path, PathBuf};
 
 use qosm_model::digest::Digest;
 use qosm_registry::trust::{Candidate, Decision, Format, Outcome, Require, TrustKey, TrustPolicy, TrustRule, judge};
-use qosm_registry::{Library, Location, RegistryError, RegistryLimits, RegistrySettings, trust_of};
+use qosm_registry::{Store, Location, RegistryError, RegistryLimits, RegistrySettings, trust_of};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const MODULE_MIB: u64 = 1;
-/// Nobody reads more of a message.
-const MOST_MESSAGE: usize = 8 << 10;
+/// Upper bound of a message.
+const MAX_MESSAGE: usize = 8 << 10;
 
-/// A manifest or index: it is refused, or it is told by the digest of just these bytes.
+/// A manifest or index: it is refused, or has the digest of just these bytes.
 pub fn manifest(bytes: &[u8]) {
     let scene = Scene::new();
     let digest = scene.name(bytes);
     scene.put(b"{}");
     let location = scene.location();
-    match scene.wait(scene.library().look(&location)) {
-        Ok(look) => {
-            assert_eq!(look.digest, digest);
-            let told = look.annotations.iter().flat_map(|(key, value)| [key, value]);
-            assert!(told.into_iter().all(|text| !text.contains(char::is_control)), "terminals obey");
+    match scene.wait(scene.store().inspect(&location)) {
+        Ok(info) => {
+            assert_eq!(info.digest, digest);
+            let message = info.annotations.iter().flat_map(|(key, value)| [key, value]);
+            assert!(message.into_iter().all(|text| !text.contains(char::is_control)), "terminals obey");
         }
         Err(error) => is_readable(&error),
     }
-    match scene.wait(scene.library().pull(&location, None, false, &mut ())) {
+    match scene.wait(scene.store().pull(&location, None, false, &mut ())) {
         Ok(pulled) => assert_eq!(pulled.digest, digest),
         Err(error) => is_readable(&error),
     }
@@ -53,11 +54,11 @@ pub fn layer(bytes: &[u8]) {
             "layers": [blob(media_type, bytes)],
         });
         scene.name(manifest.to_string().as_bytes());
-        let (library, location) = (scene.library(), scene.location());
-        match scene.wait(library.pull(&location, None, false, &mut ())) {
+        let (store, location) = (scene.store(), scene.location());
+        match scene.wait(store.pull(&location, None, false, &mut ())) {
             Ok(pulled) => {
                 assert!(pulled.module.len() <= usize::try_from(MODULE_MIB << 20).unwrap_or(usize::MAX));
-                let stored = library.stored(&location, None);
+                let stored = store.stored(&location, None);
                 assert!(stored.is_ok_and(|stored| stored.is_some_and(|stored| stored.module == pulled.module)));
             }
             Err(error) => is_readable(&error),
@@ -72,27 +73,27 @@ pub fn layout_archive(bytes: &[u8]) {
     fs::create_dir_all(scene.folder.path().join("brought")).expect("a folder of our own");
     fs::write(&archive, bytes).expect("a file of our own");
     let location = Location::Layout { path: archive, tag: None, digest: None };
-    if let Err(error) = scene.wait(scene.library().pull(&location, None, false, &mut ())) {
+    if let Err(error) = scene.wait(scene.store().pull(&location, None, false, &mut ())) {
         is_readable(&error);
     }
     assert_eq!(fs::read_dir(scene.folder.path().join("brought")).expect("it is there").count(), 1);
     scene.check_store();
 }
 
-/// The index of a layout: whatever it names is looked for among the blobs and nowhere else.
+/// The index of a layout: all that it names is searched among the blobs and nowhere else.
 pub fn index(bytes: &[u8]) {
     let scene = Scene::new();
     fs::write(scene.layout().join("index.json"), bytes).expect("a file of our own");
     for tag in [None, Some("1".to_owned())] {
         let location = Location::Layout { path: scene.layout(), tag, digest: None };
-        if let Err(error) = scene.wait(scene.library().look(&location)) {
+        if let Err(error) = scene.wait(scene.store().inspect(&location)) {
             is_readable(&error);
         }
     }
 }
 
-/// What may be a signature: by whatever is in it, nobody is believed whose key has not signed. The first byte chooses how it is
-/// labelled, and up to the first zero stands what is in the annotations.
+/// A candidate signature: whatever it contains, only trusted keys count. The first byte chooses its label, and the
+/// annotations are up to the first zero.
 pub fn signature(bytes: &[u8]) {
     const KEY: &str = "-----BEGIN PUBLIC KEY-----
 MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEu6BxI6ripY9Mo76CXuQDG1axbG2j
@@ -127,8 +128,8 @@ V1bdm3/BShvSuifspKj/5yvTqKwugX1Dxk/PC4OlH8hRBDLwT1uoDzXLpw==
     assert!(verdict.signatures.is_empty(), "{verdict:?}");
     let Outcome::Refused(why) = &verdict.outcome else { unreachable!("{verdict:?}") };
     assert!(!why.is_empty());
-    let told = serde_json::to_string(&verdict.rejected).expect("plain data");
-    assert!(told.len() <= MOST_MESSAGE + media_type.len(), "a message that nobody reads: {} bytes", told.len());
+    let message = serde_json::to_string(&verdict.rejected).expect("plain data");
+    assert!(message.len() <= MAX_MESSAGE + media_type.len(), "a message without a reader: {} bytes", message.len());
 }
 
 /// A reference: what was read, written again, reads the same, and names a registry and a version.
@@ -146,12 +147,12 @@ pub fn reference(text: &str) {
 
 /// It can be shown to people: of some length, and nothing that a terminal obeys.
 fn is_readable(error: &RegistryError) {
-    let told = qosm_model::problem::chain(error);
-    assert!(told.len() <= MOST_MESSAGE, "a message that nobody reads: {} bytes", told.len());
-    assert!(!told.contains(|character: char| character.is_control() && character != '\n'), "{told:?}");
+    let message = qosm_model::problem::chain(error);
+    assert!(message.len() <= MAX_MESSAGE, "a message without a reader: {} bytes", message.len());
+    assert!(!message.contains(|character: char| character.is_control() && character != '\n'), "{message:?}");
 }
 
-/// A layout that somebody brought, and a store beside it.
+/// A third party's layout, and a store beside it.
 struct Scene {
     folder: TempDir,
     runtime: tokio::runtime::Runtime,
@@ -194,14 +195,14 @@ impl Scene {
         digest
     }
 
-    fn store(&self) -> PathBuf {
+    fn store_path(&self) -> PathBuf {
         self.folder.path().join("store")
     }
 
-    fn library(&self) -> Library {
+    fn store(&self) -> Store {
         let limits = RegistryLimits { module_mib: MODULE_MIB, ..RegistryLimits::default() };
         let settings = RegistrySettings { limits, ..RegistrySettings::default() };
-        Library::open(settings, &self.store()).expect("a store of our own")
+        Store::open(settings, &self.store_path()).expect("a store of our own")
     }
 
     fn wait<T>(&self, doing: impl Future<Output = T>) -> T {
@@ -212,11 +213,11 @@ impl Scene {
     fn check_store(&self) {
         let list =
             |folder: &Path| fs::read_dir(folder).map(|list| list.flatten().collect::<Vec<_>>()).unwrap_or_default();
-        for entry in list(&self.store().join("blobs/sha256")) {
+        for entry in list(&self.store_path().join("blobs/sha256")) {
             let bytes = fs::read(entry.path()).expect("it is listed");
             assert_eq!(Digest::of(&bytes).hex(), entry.file_name().to_string_lossy());
         }
-        assert!(list(&self.store().join("ingest")).is_empty());
+        assert!(list(&self.store_path().join("ingest")).is_empty());
     }
 }
 

@@ -1,23 +1,23 @@
-//! Tokens: where a registry says that they are had, and whether a password may go there.
+//! Tokens: the registry's address for them, and whether a password may go there.
 
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use http_auth::parser::ChallengeParser;
 use reqwest::header::WWW_AUTHENTICATE;
 use reqwest::{StatusCode, Url};
 
+use super::reach::{AllowedAddresses, WITHIN};
 use super::{Asked, Remote, Verb, bounded};
 use crate::error::RegistryError;
 use crate::retry::retry;
 use crate::settings::HostSettings;
 
-/// A token is asked for anew after so long: those that do not say how long they last do so for a minute.
+/// Lifetime after which a token is renewed: those without an expiry last a minute.
 const TOKEN_LASTS: Duration = Duration::from_secs(45);
 /// What of an answer with a token is read.
 const TOKEN_BODY: u64 = 64 << 10;
 
-/// What a registry said to the question for a token: `None` = it works without.
+/// A registry's challenge: `None` = it works without a token.
 pub(super) struct Token {
     token: Option<String>,
     since: Instant,
@@ -31,6 +31,7 @@ struct Challenge {
 
 impl Remote {
     /// A token, where the registry works with tokens.
+    #[expect(clippy::disallowed_methods, reason = "a token is valid for a while")]
     pub(super) async fn authorize(&self, asked: &Asked<'_>) -> Result<Option<String>, RegistryError> {
         let key = (asked.reference.repository().to_owned(), asked.verb);
         let mut tokens = self.tokens.lock().await;
@@ -46,16 +47,16 @@ impl Remote {
         Ok(token)
     }
 
-    /// A registry says where tokens are had. It must not send the password of another to a place within this node or its network's
-    /// metadata service, nor over plain HTTP. `None` = it works without.
+    /// Gets a token from the address that the registry names. That must not be a place within this node or its
+    /// network's metadata service, nor plain HTTP, since a password goes there. `None` = it works without.
     async fn challenge(&self, asked: &Asked<'_>) -> Result<Option<Challenge>, RegistryError> {
         let asking = self.http.get(self.address("")).send().await;
         let response = asking.map_err(|error| self.unreachable(asked, error))?;
         if response.status().is_server_error() || response.status() == StatusCode::TOO_MANY_REQUESTS {
             return Err(self.refused(asked, response).await);
         }
-        let said = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
-        let Some(challenge) = said.and_then(challenge_of) else { return Ok(None) };
+        let header = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
+        let Some(challenge) = header.and_then(challenge_of) else { return Ok(None) };
         match flaw_of_realm(&challenge.realm, &self.host) {
             None => Ok(Some(challenge)),
             Some(why) => Err(RegistryError::Realm {
@@ -74,7 +75,7 @@ impl Remote {
             token: Option<String>,
             access_token: Option<String>,
         }
-        // Never as something that is not there: the artefact or its signatures may be.
+        // Never reported as missing: the artefact or its signatures may exist.
         let none = |status| RegistryError::Answer {
             what: asked.reference.to_string(),
             registry: self.host.registry.clone(),
@@ -105,9 +106,9 @@ impl Remote {
     }
 }
 
-fn challenge_of(said: &str) -> Option<Challenge> {
+fn challenge_of(header: &str) -> Option<Challenge> {
     let is_bearer = |challenge: &http_auth::ChallengeRef<'_>| challenge.scheme.eq_ignore_ascii_case("bearer");
-    let challenge = ChallengeParser::new(said).filter_map(Result::ok).find(is_bearer)?;
+    let challenge = ChallengeParser::new(header).filter_map(Result::ok).find(is_bearer)?;
     let of = |wanted: &str| {
         let found = challenge.params.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
         found.map(|(_, value)| value.to_unescaped())
@@ -118,30 +119,12 @@ fn challenge_of(said: &str) -> Option<Challenge> {
 /// Why credentials are not sent there, if they are not.
 fn flaw_of_realm(realm: &str, host: &HostSettings) -> Option<&'static str> {
     let Ok(url) = Url::parse(realm) else { return Some("which is not an address") };
-    let of_registry = Url::parse(&format!("http://{}", host.registry)).ok();
-    let is_same = of_registry.as_ref().and_then(Url::host_str) == url.host_str();
     match url.scheme() {
         "https" => {}
         "http" if host.plain_http => {}
         _ => return Some("which is not HTTPS"),
     }
-    if is_same {
-        return None;
-    }
-    let host = url.host_str()?.trim_matches(['[', ']']);
-    let ip = host.parse::<IpAddr>();
-    let is_link_local = match ip {
-        Ok(IpAddr::V4(ip)) => ip.is_link_local(),
-        Ok(IpAddr::V6(ip)) => ip.is_unicast_link_local(),
-        Err(_) => false,
-    };
-    let is_here = host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified());
-    // A registry of this very machine may have its tokens from this machine.
-    let is_local = of_registry
-        .as_ref()
-        .and_then(Url::host_str)
-        .is_some_and(|host| host == "localhost" || host.starts_with("127."));
-    (is_link_local || is_here && !is_local).then_some("which is an address within this node")
+    AllowedAddresses::of(&host.registry).is_refused(&url).then_some(WITHIN)
 }
 
 #[cfg(test)]
@@ -163,6 +146,9 @@ mod tests {
             ("https://127.0.0.1/token", "r.io", false, false),
             ("https://[::1]/token", "r.io", false, false),
             ("https://localhost/token", "r.io", false, false),
+            ("https://[::ffff:127.0.0.1]/token", "r.io", false, false),
+            ("https://[::ffff:169.254.169.254]/token", "r.io", false, false),
+            ("https://127.0.0.1:5001/token", "127.evil.example.com", false, false),
             ("http://127.0.0.1:5001/token", "127.0.0.1:5000", true, true),
             ("http://localhost:5001/token", "127.0.0.1:5000", true, true),
             ("http://169.254.169.254/latest", "127.0.0.1:5000", true, false),

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-use super::signature::{Candidate, Claim, Doubt, Question, Shown, annotations, base64, json};
+use super::signature::{Candidate, Claim, Evaluation, RejectReason, Shown, annotations, base64, json};
 
 const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3";
 /// The same version, as it was written before version and type became one word.
@@ -94,7 +94,7 @@ struct Subject {
     annotations: Option<Map<String, Value>>,
 }
 
-/// Enough of a statement to tell whether it is a signature at all.
+/// The part of a statement that shows whether it is a signature at all.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Predicate {
@@ -108,11 +108,11 @@ pub(super) fn is_media_type(text: &str) -> bool {
         || text.split_whitespace().collect::<String>() == MEDIA_TYPE_WITH_VERSION
 }
 
-/// What a bundle says, if one of the rule's keys signed it and it is about the artefact in question.
-pub(super) fn claim<'a>(question: &Question<'a>, candidate: &Candidate) -> Result<Claim<'a>, Doubt> {
+/// The content of a bundle that one of the rule's keys signed for this artefact.
+pub(super) fn claim<'a>(evaluation: &Evaluation<'a>, candidate: &Candidate) -> Result<Claim<'a>, RejectReason> {
     let bundle: Bundle = json("bundle", &candidate.blob)?;
     if !is_media_type(&bundle.media_type) {
-        return Err(Doubt::MediaType(Shown::new(&bundle.media_type)));
+        return Err(RejectReason::MediaType(Shown::new(&bundle.media_type)));
     }
     let material = bundle.verification_material;
     let has_certificate = material
@@ -120,35 +120,35 @@ pub(super) fn claim<'a>(question: &Question<'a>, candidate: &Candidate) -> Resul
         .is_some_and(|material| material.certificate.is_some() || material.x509_certificate_chain.is_some());
     let hint = material.and_then(|material| material.public_key).and_then(|key| key.hint);
     match (bundle.dsse_envelope, bundle.message_signature) {
-        (Some(envelope), None) => envelope.claim(question, hint.as_deref(), has_certificate),
-        (None, Some(signature)) => signature.claim(question, hint.as_deref(), has_certificate),
-        (None, None) => Err(Doubt::Missing("`dsseEnvelope` or `messageSignature` in the bundle")),
-        // Which of them a reader looks at must not decide what is signed.
-        (Some(_), Some(_)) => Err(Doubt::Signatures(2)),
+        (Some(envelope), None) => envelope.claim(evaluation, hint.as_deref(), has_certificate),
+        (None, Some(signature)) => signature.claim(evaluation, hint.as_deref(), has_certificate),
+        (None, None) => Err(RejectReason::Missing("`dsseEnvelope` or `messageSignature` in the bundle")),
+        // Two contents would leave the choice of the signed one to the reader.
+        (Some(_), Some(_)) => Err(RejectReason::Signatures(2)),
     }
 }
 
 impl Envelope {
     fn claim<'a>(
         &self,
-        question: &Question<'a>,
+        evaluation: &Evaluation<'a>,
         hint: Option<&str>,
         has_certificate: bool,
-    ) -> Result<Claim<'a>, Doubt> {
+    ) -> Result<Claim<'a>, RejectReason> {
         let [EnvelopeSignature { sig }] = self.signatures.as_slice() else {
-            return Err(Doubt::Signatures(self.signatures.len()));
+            return Err(RejectReason::Signatures(self.signatures.len()));
         };
         let (signature, payload) = (base64("signature", sig)?, base64("payload", &self.payload)?);
         if self.payload_type != PAYLOAD_TYPE {
             let found = Shown::new(&self.payload_type);
-            return Err(Doubt::Kind { what: "payloadType", found, wanted: PAYLOAD_TYPE });
+            return Err(RejectReason::Kind { what: "payloadType", found, wanted: PAYLOAD_TYPE });
         }
         let signed = pre_authentication_encoding(&self.payload_type, &payload);
-        let Some(key) = question.signer(hint, |named| named.key.verify(&signed, &signature)) else {
-            // Attestations are often made by others, a build service for one: that is no reason for suspicion.
+        let Some(key) = evaluation.signer(hint, |named| named.key.verify(&signed, &signature)) else {
+            // Attestations are often made by others, such as a build service, and are no reason for suspicion.
             return Err(match json::<Predicate>("payload", &payload) {
                 Ok(Predicate { predicate_type }) if predicate_type != SIGNATURE => attestation(&predicate_type),
-                _ => question.foreign(has_certificate),
+                _ => evaluation.foreign(has_certificate),
             });
         };
         // Before the rest is read: a statement of another kind may have another shape.
@@ -158,14 +158,16 @@ impl Envelope {
         }
         let statement: Statement = json("statement", &payload)?;
         if statement.kind != STATEMENT {
-            return Err(Doubt::Kind { what: "_type", found: Shown::new(&statement.kind), wanted: STATEMENT });
+            return Err(RejectReason::Kind { what: "_type", found: Shown::new(&statement.kind), wanted: STATEMENT });
         }
         let count = statement.subject.len();
-        let Ok([subject]) = <[Subject; 1]>::try_from(statement.subject) else { return Err(Doubt::Subjects(count)) };
+        let Ok([subject]) = <[Subject; 1]>::try_from(statement.subject) else {
+            return Err(RejectReason::Subjects(count));
+        };
         match subject.digest.get("sha256") {
-            Some(digest) if *digest == question.subject.hex() => {}
-            Some(digest) => return Err(Doubt::OtherArtefact(Shown::new(digest))),
-            None => return Err(Doubt::Missing("`sha256` in the subject's digest")),
+            Some(digest) if *digest == evaluation.subject.hex() => {}
+            Some(digest) => return Err(RejectReason::OtherArtefact(Shown::new(digest))),
+            None => return Err(RejectReason::Missing("`sha256` in the subject's digest")),
         }
         Ok(Claim { key, annotations: annotations(subject.annotations) })
     }
@@ -175,29 +177,29 @@ impl MessageSignature {
     /// The signature is of the manifest itself, so that there is nowhere to sign annotations along with it.
     fn claim<'a>(
         &self,
-        question: &Question<'a>,
+        evaluation: &Evaluation<'a>,
         hint: Option<&str>,
         has_certificate: bool,
-    ) -> Result<Claim<'a>, Doubt> {
+    ) -> Result<Claim<'a>, RejectReason> {
         let MessageDigest { algorithm, digest } = &self.message_digest;
         if algorithm.as_deref() != Some(SHA256) {
-            return Err(Doubt::Hash(algorithm.as_deref().map(Shown::new)));
+            return Err(RejectReason::Hash(algorithm.as_deref().map(Shown::new)));
         }
         let digest = base64("messageDigest", digest)?;
         let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        if hex != question.subject.hex() {
-            return Err(Doubt::OtherArtefact(Shown::new(&hex)));
+        if hex != evaluation.subject.hex() {
+            return Err(RejectReason::OtherArtefact(Shown::new(&hex)));
         }
         let signature = base64("signature", &self.signature)?;
-        let key = question
+        let key = evaluation
             .signer(hint, |named| named.key.verify_sha256(&digest, &signature))
-            .ok_or_else(|| question.foreign(has_certificate))?;
+            .ok_or_else(|| evaluation.foreign(has_certificate))?;
         Ok(Claim { key, annotations: BTreeMap::new() })
     }
 }
 
-fn attestation(predicate_type: &str) -> Doubt {
-    Doubt::Attestation(Shown::new(predicate_type))
+fn attestation(predicate_type: &str) -> RejectReason {
+    RejectReason::Attestation(Shown::new(predicate_type))
 }
 
 /// What DSSE signs: type and payload, with their lengths, so that no byte can move from one to the other.

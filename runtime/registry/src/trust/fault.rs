@@ -6,8 +6,7 @@ use std::path::PathBuf;
 
 use super::key::KeyError;
 
-/// A trust policy that cannot be used. One broken rule spoils all of it: what the others would let in was written with it
-/// in mind.
+/// A trust policy that cannot be used. One broken rule rejects all of it: the others were written with it in mind.
 #[derive(Debug, thiserror::Error)]
 #[error("the trust policy cannot be used: {}", Joined(faults))]
 pub struct TrustError {
@@ -49,7 +48,7 @@ pub enum TrustProblem {
         /// Its pattern.
         pattern: String,
     },
-    /// Nothing would be let in.
+    /// It would accept nothing.
     #[error(
         "there is none, so that nothing would be let in; list keys, or write `unsigned: true` to let these artefacts in \
          without a signature"
@@ -71,13 +70,13 @@ pub enum TrustProblem {
         /// How many different keys there are, however often each is listed.
         distinct: usize,
     },
-    /// Reports could not tell by whom something is signed.
+    /// Without it reports could not name the signer.
     #[error("each key needs a name; it stands in every report of who signed")]
     NoName,
     /// Two keys would look the same in reports.
     #[error("another key of this rule has the same name; give each its own")]
     NameTwice,
-    /// There is no key behind the name.
+    /// The name has no key.
     #[error("give the key either as `pem: |`, or as `path: FILE`")]
     NoSource,
     /// There are two.
@@ -88,13 +87,13 @@ pub enum TrustProblem {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// It is no usable key.
     #[error("{}{error}", Of(path))]
     Key {
-        /// The file that it was read from; `None` if it stands in the rule itself.
+        /// The file that it was read from; `None` if it is in the rule itself.
         path: Option<PathBuf>,
         /// What it is instead.
         error: KeyError,

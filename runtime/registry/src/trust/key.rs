@@ -43,7 +43,7 @@ pub enum KeyError {
     Several(usize),
     /// It is the half that must stay secret.
     #[error(
-        "this is a private key (`{0}`), which must not leave whoever signs; give the public half, as \
+        "this is a private key (`{0}`), which must stay with the signer; give the public half, as \
          `cosign public-key --key FILE` or `openssl pkey -in FILE -pubout` prints it"
     )]
     Private(String),
@@ -56,8 +56,8 @@ pub enum KeyError {
     /// It is some other PEM.
     #[error("this is a PEM block of `{0}`, where `PUBLIC KEY` is wanted")]
     Label(String),
-    /// The block holds something else than its label says.
-    #[error("the PEM block is damaged or no public key ({0}); copy it anew, with its first and last line")]
+    /// The block's content does not match its label.
+    #[error("the PEM block is damaged or no public key ({0}); copy it again, with its first and last line")]
     Malformed(String),
     /// A key that is not read here.
     #[error(
@@ -65,7 +65,7 @@ pub enum KeyError {
          Ed25519 work"
     )]
     Algorithm(String),
-    /// A key for which anybody can make signatures.
+    /// A weak key, for which signatures can be forged.
     #[error("the key is a point of small order, for which anybody can make signatures; replace it")]
     Weak,
 }
@@ -114,8 +114,8 @@ impl PublicKey {
             }
             (algorithm, curve) => return Err(KeyError::Algorithm(oid::name(algorithm, curve))),
         };
-        // Of the bytes that the key is written anew as: a point can be written compressed or not, and one key in two spellings
-        // must not count as two.
+        // The fingerprint is of the re-encoded key: a point can be compressed or not, and one key in two spellings must
+        // not count as two.
         let fingerprint = Digest::of(key.to_der().map_err(malformed)?.as_bytes());
         Ok(Self { hint: hint(&fingerprint), key, fingerprint })
     }
@@ -327,7 +327,7 @@ MCowBQYDK2VwAyEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=
     #[test]
     fn what_is_no_public_key_is_named_with_the_way_out() {
         let block = |label: &str| P256.replace("PUBLIC KEY", label);
-        for (text, said) in [
+        for (text, expected) in [
             ("", "this is no PEM"),
             ("ssh-ed25519 AAAA", "this is no PEM"),
             (
@@ -348,7 +348,7 @@ MCowBQYDK2VwAyEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=
             (P256.split_at(120).0, "damaged or no public key"),
         ] {
             let error = PublicKey::from_pem(text).unwrap_err().to_string();
-            assert!(error.contains(said), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 }

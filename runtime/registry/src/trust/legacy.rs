@@ -5,7 +5,9 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::signature::{Candidate, Claim, Doubt, Question, Shown, annotations, base64, docker_reference, json};
+use super::signature::{
+    Candidate, Claim, Evaluation, RejectReason, Shown, annotations, base64, docker_reference, json,
+};
 
 pub(super) const MEDIA_TYPE: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
@@ -39,25 +41,25 @@ struct Image {
     digest: String,
 }
 
-/// What a payload says, if one of the rule's keys signed it and it is about the artefact in question. Nothing in it is looked at
-/// before it is known who signed it.
-pub(super) fn claim<'a>(question: &Question<'a>, candidate: &Candidate) -> Result<Claim<'a>, Doubt> {
-    let signature = candidate.annotations.get(SIGNATURE).ok_or(Doubt::Missing("annotation with a signature"))?;
+/// The content of a payload that one of the rule's keys signed for this artefact. It is parsed only after its signature
+/// was verified.
+pub(super) fn claim<'a>(evaluation: &Evaluation<'a>, candidate: &Candidate) -> Result<Claim<'a>, RejectReason> {
+    let signature = candidate.annotations.get(SIGNATURE).ok_or(RejectReason::Missing("annotation with a signature"))?;
     let signature = base64("signature", signature)?;
-    let key = question
+    let key = evaluation
         .signer(None, |named| named.key.verify(&candidate.blob, &signature))
-        .ok_or_else(|| question.foreign(candidate.annotations.contains_key(CERTIFICATE)))?;
+        .ok_or_else(|| evaluation.foreign(candidate.annotations.contains_key(CERTIFICATE)))?;
     let Payload { critical, optional } = json("payload", &candidate.blob)?;
     if critical.r#type != KIND {
-        return Err(Doubt::Kind { what: "type", found: Shown::new(&critical.r#type), wanted: KIND });
+        return Err(RejectReason::Kind { what: "type", found: Shown::new(&critical.r#type), wanted: KIND });
     }
-    if critical.image.digest != question.subject.to_string() {
-        return Err(Doubt::OtherArtefact(Shown::new(&critical.image.digest)));
+    if critical.image.digest != evaluation.subject.to_string() {
+        return Err(RejectReason::OtherArtefact(Shown::new(&critical.image.digest)));
     }
-    if question.rule.docker_reference {
+    if evaluation.rule.docker_reference {
         let named = critical.identity.and_then(|identity| identity.docker_reference).unwrap_or_default();
-        if docker_reference(&named) != docker_reference(question.repository) {
-            return Err(Doubt::OtherRepository(Shown::new(&named)));
+        if docker_reference(&named) != docker_reference(evaluation.repository) {
+            return Err(RejectReason::OtherRepository(Shown::new(&named)));
         }
     }
     Ok(Claim { key, annotations: annotations(optional) })

@@ -1,4 +1,4 @@
-//! Patterns of `REGISTRY/REPOSITORY`, in which `*` stands for any characters, none and `/` among them.
+//! Patterns of `REGISTRY/REPOSITORY`, in which `*` matches any characters, none and `/` among them.
 
 /// Why a text is not a pattern, and what to write.
 pub(super) fn fault(pattern: &str) -> Option<&'static str> {
@@ -125,7 +125,7 @@ mod tests {
         for good in ["*", "r.io/a", "r.io/*", "localhost:5000/*", "*/a", "r*"] {
             assert_eq!(fault(good), None, "{good}");
         }
-        for (bad, said) in [
+        for (bad, expected) in [
             ("", "is empty"),
             ("r.io", "no `/`"),
             ("r.io/a:1", "the tag"),
@@ -135,7 +135,7 @@ mod tests {
             ("r.io/ a", "blanks"),
             ("r.io/ä", "ASCII"),
         ] {
-            assert!(fault(bad).unwrap().contains(said), "{bad}");
+            assert!(fault(bad).unwrap().contains(expected), "{bad}");
         }
     }
 

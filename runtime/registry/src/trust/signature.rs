@@ -12,11 +12,11 @@ use serde_json::{Map, Value};
 
 use super::{NamedKey, Require, Rule, bundle, legacy};
 
-/// So many candidates are looked at; a repository that others may push to could hold any number.
+/// Candidates that are read; a repository that others may push to could hold any number.
 pub const MAX_CANDIDATES: usize = 64;
-/// No larger candidate is looked at, in bytes.
+/// Size above which a candidate is not read, in bytes.
 pub const MAX_BLOB: usize = 256 << 10;
-/// So many signatures of one manifest of the old format are looked at: its last ones, because cosign appends.
+/// Signatures of one manifest of the old format that are read: its last ones, because cosign appends.
 pub const MAX_SIGNATURES: usize = 8;
 
 /// What may be a signature: one layer of a manifest that was found beside the artefact. Its bytes were compared with the
@@ -46,7 +46,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The form of layers of this media type; `None` if they are no signatures that are read here.
+    /// The form of layers of this media type; `None` for other types.
     pub fn of_layer(media_type: &str) -> Option<Self> {
         if media_type == legacy::MEDIA_TYPE {
             Some(Self::Legacy)
@@ -56,10 +56,10 @@ impl Format {
     }
 }
 
-/// What a rule says about an artefact with these signatures.
+/// A rule's decision about an artefact with these signatures.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Verdict {
+pub struct RuleOutcome {
     /// Whether it may be loaded.
     pub outcome: Outcome,
     /// The signatures that count, in the order of the candidates.
@@ -88,7 +88,7 @@ pub struct Good {
     pub fingerprint: String,
     /// The signature's form.
     pub format: Format,
-    /// What the signer said beside: the signed annotations that are text.
+    /// The signed annotations that are text.
     pub annotations: BTreeMap<String, String>,
     /// Tag or digest of the manifest that holds it.
     pub origin: String,
@@ -104,34 +104,34 @@ pub struct Rejected {
     pub why: String,
 }
 
-/// Holds signatures against a rule: `repository` is `REGISTRY/REPOSITORY` as the reference names it, `subject` the digest of the
-/// manifest that is to be loaded. It is accepted when as many different keys as the rule wants have signed this very digest, each
-/// with the annotations that the rule wants; whatever else lies beside it does no harm.
-pub fn judge(rule: &Rule, repository: &str, subject: &Digest, candidates: &[Candidate]) -> Verdict {
-    let question = Question { rule, repository, subject };
+/// Checks signatures against a rule: `repository` is `REGISTRY/REPOSITORY` as the reference names it, `subject` the
+/// digest of the manifest that is to be loaded. It is accepted when as many different keys as the rule requires have
+/// signed this very digest, each with the required annotations; other signatures beside them do no harm.
+pub fn judge(rule: &Rule, repository: &str, subject: &Digest, candidates: &[Candidate]) -> RuleOutcome {
+    let evaluation = Evaluation { rule, repository, subject };
     let mut signatures = Vec::new();
     let mut rejected = Vec::new();
-    let mut doubts = Vec::new();
-    let mut looked_at = 0;
-    let mut old_ones = OldOnes::count(candidates);
+    let mut reasons = Vec::new();
+    let mut checked = 0;
+    let mut legacy = LegacyCounts::count(candidates);
     for candidate in candidates {
-        let doubt = if looked_at == MAX_CANDIDATES {
-            Doubt::TooManyCandidates
-        } else if old_ones.is_one_too_many(candidate) {
-            Doubt::TooManySignatures
+        let reason = if checked == MAX_CANDIDATES {
+            RejectReason::TooManyCandidates
+        } else if legacy.is_one_too_many(candidate) {
+            RejectReason::TooManySignatures
         } else {
-            looked_at += 1;
-            match question.claim(candidate) {
+            checked += 1;
+            match evaluation.claim(candidate) {
                 Ok(claim) => {
                     signatures.push(claim.into_good(candidate));
                     continue;
                 }
-                Err(doubt) => doubt,
+                Err(reason) => reason,
             }
         };
-        let is_last = matches!(doubt, Doubt::TooManyCandidates);
-        rejected.push(Rejected { origin: candidate.origin.clone(), why: doubt.to_string() });
-        doubts.push(doubt);
+        let is_last = matches!(reason, RejectReason::TooManyCandidates);
+        rejected.push(Rejected { origin: candidate.origin.clone(), why: reason.to_string() });
+        reasons.push(reason);
         if is_last {
             break;
         }
@@ -140,14 +140,14 @@ pub fn judge(rule: &Rule, repository: &str, subject: &Digest, candidates: &[Cand
     let outcome = if signers.len() >= rule.needed() {
         Outcome::Accepted
     } else {
-        Outcome::Refused(question.refusal(&signers, &doubts))
+        Outcome::Refused(evaluation.refusal(&signers, &reasons))
     };
-    Verdict { outcome, signatures, rejected }
+    RuleOutcome { outcome, signatures, rejected }
 }
 
 /// What a signature is held against.
 #[derive(Clone, Copy)]
-pub(super) struct Question<'a> {
+pub(super) struct Evaluation<'a> {
     pub(super) rule: &'a Rule,
     pub(super) repository: &'a str,
     pub(super) subject: &'a Digest,
@@ -159,13 +159,13 @@ pub(super) struct Claim<'a> {
     pub(super) annotations: BTreeMap<String, String>,
 }
 
-impl<'a> Question<'a> {
-    fn claim(&self, candidate: &Candidate) -> Result<Claim<'a>, Doubt> {
+impl<'a> Evaluation<'a> {
+    fn claim(&self, candidate: &Candidate) -> Result<Claim<'a>, RejectReason> {
         if candidate.blob.len() > MAX_BLOB {
-            return Err(Doubt::TooLarge(candidate.blob.len()));
+            return Err(RejectReason::TooLarge(candidate.blob.len()));
         }
         if Format::of_layer(&candidate.media_type) != Some(candidate.format) {
-            return Err(Doubt::MediaType(Shown::new(&candidate.media_type)));
+            return Err(RejectReason::MediaType(Shown::new(&candidate.media_type)));
         }
         let claim = match candidate.format {
             Format::Legacy => legacy::claim(self, candidate)?,
@@ -175,7 +175,7 @@ impl<'a> Question<'a> {
             let found = claim.annotations.get(name);
             if found != Some(wanted) {
                 let (name, wanted) = (name.clone(), wanted.clone());
-                return Err(Doubt::Annotation { name, wanted, found: found.map(|found| Shown::new(found)) });
+                return Err(RejectReason::Annotation { name, wanted, found: found.map(|found| Shown::new(found)) });
             }
         }
         Ok(claim)
@@ -189,16 +189,16 @@ impl<'a> Question<'a> {
     }
 
     /// No key of the rule made this signature.
-    pub(super) fn foreign(&self, has_certificate: bool) -> Doubt {
-        Doubt::Foreign { keys: Names(self.rule.keys.iter()).to_string(), has_certificate }
+    pub(super) fn foreign(&self, has_certificate: bool) -> RejectReason {
+        RejectReason::Foreign { keys: Names(self.rule.keys.iter()).to_string(), has_certificate }
     }
 
-    fn refusal(&self, signers: &BTreeSet<&str>, doubts: &[Doubt]) -> String {
+    fn refusal(&self, signers: &BTreeSet<&str>, reasons: &[RejectReason]) -> String {
         let Self { rule, repository, subject } = self;
         let is_missing = |named: &&NamedKey| !signers.contains(named.key.fingerprint().as_str());
-        let failed: Vec<_> = doubts.iter().filter(|doubt| !doubt.is_skip()).collect();
+        let failed: Vec<_> = reasons.iter().filter(|reason| !reason.is_skip()).collect();
         let found = match (signers.len(), failed.as_slice()) {
-            (0, []) if doubts.is_empty() => "it has no signature".to_owned(),
+            (0, []) if reasons.is_empty() => "it has no signature".to_owned(),
             (0, []) => "it has attestations and no signature".to_owned(),
             (0, [only]) => format!("its signature does not count ({only})"),
             (0, [first, ..]) => format!("none of its {} signatures counts (the first: {first})", failed.len()),
@@ -235,10 +235,10 @@ impl Claim<'_> {
     }
 }
 
-/// How many signatures of the old format each manifest has beyond those that are looked at.
-struct OldOnes<'a>(BTreeMap<&'a str, usize>);
+/// How many signatures of the old format each manifest has beyond those that are read.
+struct LegacyCounts<'a>(BTreeMap<&'a str, usize>);
 
-impl<'a> OldOnes<'a> {
+impl<'a> LegacyCounts<'a> {
     fn count(candidates: &'a [Candidate]) -> Self {
         let mut counts = BTreeMap::new();
         for candidate in candidates.iter().filter(|candidate| candidate.format == Format::Legacy) {
@@ -260,10 +260,10 @@ impl<'a> OldOnes<'a> {
 
 /// Why a candidate does not count.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Doubt {
-    #[error("this and all after it are not looked at: {MAX_CANDIDATES} candidates are the limit")]
+pub(super) enum RejectReason {
+    #[error("this and all after it are not checked: {MAX_CANDIDATES} candidates are the limit")]
     TooManyCandidates,
-    #[error("not looked at: only the last {MAX_SIGNATURES} signatures of a manifest are")]
+    #[error("not checked: only the last {MAX_SIGNATURES} signatures of a manifest are")]
     TooManySignatures,
     #[error("it has {0} bytes, more than the {MAX_BLOB} that a signature may have")]
     TooLarge(usize),
@@ -300,7 +300,7 @@ pub(super) enum Doubt {
     Annotation { name: String, wanted: String, found: Option<Shown> },
 }
 
-impl Doubt {
+impl RejectReason {
     /// Whether it is no signature at all, rather than a bad one.
     fn is_skip(&self) -> bool {
         matches!(self, Self::Attestation(_))
@@ -329,16 +329,16 @@ impl<'a, I: Iterator<Item = &'a NamedKey> + Clone> fmt::Display for Names<I> {
     }
 }
 
-/// A stranger's text as it may be shown: in quotes, on one line, without anything that a terminal obeys, and not too long.
+/// Third-party text for messages: in quotes, on one line, without terminal control characters, shortened.
 #[derive(Debug)]
 pub(super) struct Shown(String);
 
 impl Shown {
-    const MOST: usize = 120;
+    const MAX: usize = 120;
 
     pub(super) fn new(text: &str) -> Self {
-        let is_longer = text.chars().nth(Self::MOST).is_some();
-        let start: String = text.chars().take(Self::MOST).flat_map(char::escape_debug).collect();
+        let is_longer = text.chars().nth(Self::MAX).is_some();
+        let start: String = text.chars().take(Self::MAX).flat_map(char::escape_debug).collect();
         Self(format!("`{start}{}`", if is_longer { "…" } else { "" }))
     }
 }
@@ -349,17 +349,17 @@ impl fmt::Display for Shown {
     }
 }
 
-/// Reads JSON of a stranger.
-pub(super) fn json<'a, T: serde::Deserialize<'a>>(what: &'static str, bytes: &'a [u8]) -> Result<T, Doubt> {
-    serde_json::from_slice(bytes).map_err(|error| Doubt::Json { what, error: Shown::new(&error.to_string()) })
+/// Parses third-party JSON.
+pub(super) fn json<'a, T: serde::Deserialize<'a>>(what: &'static str, bytes: &'a [u8]) -> Result<T, RejectReason> {
+    serde_json::from_slice(bytes).map_err(|error| RejectReason::Json { what, error: Shown::new(&error.to_string()) })
 }
 
 /// Reads base64 of either alphabet, which DSSE leaves to the signer.
-pub(super) fn base64(what: &'static str, text: &str) -> Result<Vec<u8>, Doubt> {
-    STANDARD.decode(text).or_else(|_| URL_SAFE.decode(text)).map_err(|_| Doubt::Base64(what))
+pub(super) fn base64(what: &'static str, text: &str) -> Result<Vec<u8>, RejectReason> {
+    STANDARD.decode(text).or_else(|_| URL_SAFE.decode(text)).map_err(|_| RejectReason::Base64(what))
 }
 
-/// Signed annotations: what is text among them. cosign writes `null` where there are none.
+/// Signed annotations that are text. cosign writes `null` where there are none.
 pub(super) fn annotations(signed: Option<Map<String, Value>>) -> BTreeMap<String, String> {
     let signed = signed.unwrap_or_default().into_iter();
     signed.filter_map(|(name, value)| Some((name, value.as_str()?.to_owned()))).collect()

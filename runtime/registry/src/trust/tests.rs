@@ -113,7 +113,7 @@ fn two_patterns_of_one_length_for_the_same_artefacts_are_refused() {
 
 #[test]
 fn each_broken_rule_is_named_with_its_field_and_key() {
-    for (rule, said) in [
+    for (rule, expected) in [
         (
             "pattern: r.io/a",
             "`keys`: there is none, so that nothing would be let in; list keys, or write `unsigned: true`",
@@ -140,7 +140,7 @@ fn each_broken_rule_is_named_with_its_field_and_key() {
         ("pattern: r.io/a, keys: [{name: a, pem: x}]", "key `a`, `pem`: this is no PEM"),
     ] {
         let error = refused(&format!("[{{pattern: x.io/x, {KEY}}}, {{{rule}}}]"));
-        assert!(error.contains("rule 2 (`r.io/a") && error.contains(said), "{rule}: {error}");
+        assert!(error.contains("rule 2 (`r.io/a") && error.contains(expected), "{rule}: {error}");
     }
 }
 

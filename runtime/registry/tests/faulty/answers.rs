@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 
 use crate::artefact::{Artefact, Key, noise};
 use crate::fault::Fault;
-use crate::node::{Node, told};
+use crate::node::{Node, message};
 use crate::registry::Registry;
 
 fn policy() -> Artefact {
@@ -24,11 +24,11 @@ async fn beside() -> (Registry, Node, String) {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_told_by_what_it_is() {
+async fn a_missing_object_is_named_by_its_kind() {
     let (registry, node, reference) = beside().await;
     let missing = node.refusal(&registry.named("demo:2")).await;
     assert!(matches!(missing, RegistryError::NotFound { kind: "tag", .. }), "{missing:?}");
-    assert!(told(&missing).ends_with(&format!("demo:2: {} has no such tag", registry.host())), "{missing}");
+    assert!(message(&missing).ends_with(&format!("demo:2: {} has no such tag", registry.host())), "{missing}");
     registry.wrong(&policy().module_path(), 1, Fault::status(404));
     let blob = node.refusal(&reference).await;
     assert!(matches!(blob, RegistryError::NotFound { kind: "blob", .. }), "{blob:?}");
@@ -47,18 +47,18 @@ async fn a_registry_that_wants_to_be_asked_later_is_asked_then() {
 }
 
 #[tokio::test]
-async fn who_wants_to_be_asked_much_later_is_told_at_once() {
+async fn a_long_retry_after_is_reported_at_once() {
     let (registry, node, reference) = beside().await;
     registry.wrong("manifests/", usize::MAX, Fault::later(3600));
     let error = node.refusal(&reference).await;
     let RegistryError::Answer { status: 429, retry_after: Some(wait), .. } = error else { panic!("{error:?}") };
     assert_eq!(wait, Duration::from_secs(3600));
-    assert!(told(&error).contains("3600 s"), "when to try again: {error}");
+    assert!(message(&error).contains("3600 s"), "when to try again: {error}");
     assert_eq!(registry.gets("manifests/").len(), 1);
 }
 
 #[tokio::test]
-async fn an_error_that_passes_is_not_told() {
+async fn a_transient_error_is_not_reported() {
     for part in ["/v2/", "manifests/", "blobs/"] {
         let (registry, node, reference) = beside().await;
         registry.wrong(part, 2, Fault::status(500));
@@ -67,26 +67,26 @@ async fn an_error_that_passes_is_not_told() {
 }
 
 #[tokio::test]
-async fn an_error_that_stays_is_told_with_what_the_registry_says() {
+async fn a_lasting_error_quotes_the_registry() {
     let (registry, node, reference) = beside().await;
     let body = r#"{"errors":[{"code":"UNKNOWN","message":"the disk is on fire"}]}"#.to_owned();
     registry.wrong("manifests/", usize::MAX, Fault::Answer { status: 500, headers: Vec::new(), body });
     let error = node.refusal(&reference).await;
     assert!(matches!(error, RegistryError::Answer { status: 500, .. }) && error.is_transient(), "{error:?}");
-    assert!(told(&error).contains("answered HTTP 500: the disk is on fire"), "{error}");
+    assert!(message(&error).contains("answered HTTP 500: the disk is on fire"), "{error}");
     assert_eq!(registry.gets("manifests/").len(), 5);
     registry.mend();
     node.check_pull(&reference, &policy()).await;
 }
 
 #[tokio::test]
-async fn a_registry_that_is_away_is_told_to_be_unreachable() {
+async fn a_registry_that_is_away_is_unreachable() {
     let (registry, mut node, _) = beside().await;
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
     node.settings.say(&gone, true, None);
     let error = node.refusal(&format!("{gone}/demo:1")).await;
     assert!(matches!(error, RegistryError::Unreachable { .. }) && error.is_transient(), "{error:?}");
-    assert!(told(&error).contains("refused"), "{}", told(&error));
+    assert!(message(&error).contains("refused"), "{}", message(&error));
     node.check_pull(&registry.named("demo:1"), &policy()).await;
 }
 
@@ -122,8 +122,8 @@ async fn a_page_for_people_is_not_taken_for_a_manifest() {
     let body = "<html>Welcome to our network! Accept the terms.</html>".to_owned();
     registry.wrong("manifests/", usize::MAX, Fault::Answer { status: 200, headers: Vec::new(), body });
     let error = node.refusal(&reference).await;
-    assert!(matches!(error, RegistryError::Shape { .. }), "{error:?}");
-    assert!(told(&error).contains("its manifest is not JSON"), "{error}");
+    assert!(matches!(error, RegistryError::InvalidArtifact { .. }), "{error:?}");
+    assert!(message(&error).contains("its manifest is not JSON"), "{error}");
     registry.mend();
     node.check_pull(&reference, &policy()).await;
 }
@@ -137,7 +137,7 @@ async fn a_registry_that_sends_ever_so_slowly_is_given_up() {
     let error = node.refusal(&reference).await;
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     assert!(matches!(error, RegistryError::TooSlow { .. }) && error.is_transient(), "{error:?}");
-    assert!(told(&error).contains("registries.limits.pullSeconds"), "{error}");
+    assert!(message(&error).contains("registries.limits.pullSeconds"), "{error}");
     registry.mend();
     node.check_pull(&reference, &policy()).await;
 }
@@ -154,7 +154,7 @@ async fn versions_are_listed_from_all_pages_without_the_tags_of_signatures() {
     registry.put("demo", &format!("sha256-{}.sig", policy().digest().hex()), &signature);
     registry.page_tags_by(3);
     let repository = Reference::parse_name(&registry.named("demo")).unwrap();
-    let versions = node.library().versions(&repository).await.unwrap();
+    let versions = node.store().versions(&repository).await.unwrap();
     assert_eq!(versions.into_iter().collect::<BTreeSet<_>>(), tags);
     assert_eq!(registry.gets("tags/list").len(), 4);
 }
@@ -169,7 +169,7 @@ async fn a_list_of_tags_that_leads_back_to_itself_comes_to_an_end() {
         Fault::Answer { status: 200, headers: link, body: r#"{"tags":["1"]}"#.to_owned() },
     );
     let repository = Reference::parse_name(&registry.named("demo")).unwrap();
-    // Whatever is told of it: nobody waits for ever.
-    drop(node.library().versions(&repository).await);
+    // Whatever the result, the call returns.
+    drop(node.store().versions(&repository).await);
     assert!(registry.gets("tags/list").len() < 100);
 }

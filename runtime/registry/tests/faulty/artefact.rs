@@ -83,7 +83,7 @@ impl Artefact {
     }
 }
 
-/// So many bytes, of which no part looks like another.
+/// Bytes of this length, of which no part equals another.
 pub(crate) fn noise(seed: u32, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2_654_435_761).max(1);
     let next = || {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::artefact::{Artefact, IMAGE_CONFIG, Key, noise};
 use crate::fault::Fault;
-use crate::node::{Node, location, told};
+use crate::node::{Node, location, message};
 use crate::registry::Registry;
 
 fn policy() -> Artefact {
@@ -53,7 +53,7 @@ async fn with_a_rule_for_others_it_is_denied_before_anything_is_fetched() {
     assert!(matches!(error, RegistryError::Untrusted { .. }), "{error:?}");
     let name = registry.named("demo");
     assert!(
-        told(&error).contains(&format!("no rule of `registries.verification` matches `{name}`; add one")),
+        message(&error).contains(&format!("no rule of `registries.verification` matches `{name}`; add one")),
         "{error}"
     );
     assert!(registry.gets("blobs/").is_empty());
@@ -62,7 +62,7 @@ async fn with_a_rule_for_others_it_is_denied_before_anything_is_fetched() {
 }
 
 #[tokio::test]
-async fn what_nobody_signed_is_refused_until_somebody_does_in_whichever_format() {
+async fn an_unsigned_artefact_is_refused_until_it_is_signed_in_either_format() {
     let is_old = [true, false];
     for (is_old, has_api) in is_old.map(|is_old| [(is_old, false), (is_old, true)]).concat() {
         let registry = if has_api { Registry::with_referrers().await } else { Registry::start().await };
@@ -156,8 +156,8 @@ async fn a_tag_that_moved_is_followed_only_when_asked_to() {
     registry.put("demo", "1", &newer);
     node.check_pull(&reference, &policy()).await;
     let pinned = format!("{reference}@{}", policy().digest());
-    let look = node.library().look(&location(&pinned)).await.unwrap();
-    assert_eq!((look.digest, look.moved), (policy().digest(), Some(newer.digest())));
+    let info = node.store().inspect(&location(&pinned)).await.unwrap();
+    assert_eq!((info.digest, info.moved), (policy().digest(), Some(newer.digest())));
     // The newer one does not arrive: the older one stays.
     registry.wrong(&newer.module_path(), usize::MAX, Fault::status(403));
     node.pull_anew(&reference).await.unwrap_err();
@@ -178,9 +178,9 @@ async fn a_key_that_is_withdrawn_counts_no_more_for_what_was_pulled_before() {
     node.trust(vec![next.rule(&registry.named("demo"))]);
     for error in [node.stored(&reference).unwrap_err(), node.pull(&reference).await.unwrap_err()] {
         assert!(matches!(error, RegistryError::Untrusted { .. }), "{error:?}");
-        assert!(told(&error).contains("next"), "{error}");
+        assert!(message(&error).contains("next"), "{error}");
     }
-    // Signed anew, by the key that counts now: that is looked for, and the module is not fetched again.
+    // Signed again, by the key that counts now: the new signature is fetched, and the module is not.
     sign(&registry, &next);
     registry.forget();
     assert_eq!(keys(&node, &reference).await, ["next Legacy"]);
@@ -209,11 +209,11 @@ async fn rules_beside_the_librarys_own_must_be_content_as_well() {
     sign(&registry, &release());
     node.trust(vec![release().rule(&name)]);
     let also = trust_of(&TrustPolicy { rules: vec![owner.rule(&name)] }).unwrap();
-    let (library, place) = (node.library(), location(&reference));
-    let error = library.pull(&place, Some(&also), false, &mut ()).await.unwrap_err();
+    let (store, place) = (node.store(), location(&reference));
+    let error = store.pull(&place, Some(&also), false, &mut ()).await.unwrap_err();
     assert!(matches!(error, RegistryError::Untrusted { .. }), "{error:?}");
     registry.refer("demo", policy().digest(), &owner.bundle(&policy()));
-    let pulled = library.pull(&place, Some(&also), false, &mut ()).await.unwrap();
+    let pulled = store.pull(&place, Some(&also), false, &mut ()).await.unwrap();
     let Trusted::Signed(good) = pulled.trusted else { panic!() };
     let mut keys: Vec<_> = good.into_iter().map(|good| good.key).collect();
     keys.sort();

@@ -1,4 +1,4 @@
-//! Who is let in, as whom, and where a password is sent.
+//! Which identities are accepted, and where a password is sent.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +12,7 @@ use qosm_registry::RegistryError;
 
 use crate::artefact::{Artefact, noise};
 use crate::fault::Fault;
-use crate::node::{Node, told};
+use crate::node::{Node, message};
 use crate::registry::{Login, Registry};
 
 const HERE: &str = "http://HOST/token";
@@ -73,14 +73,16 @@ async fn who_is_not_let_in_is_told_as_whom_it_was_tried_and_to_log_in() {
     for login_of_registry in [Login::Basic("joe", "secret"), token] {
         let (registry, mut node, reference) = beside(login_of_registry).await;
         let host = registry.host().to_owned();
-        let nobody = node.refusal(&reference).await;
-        assert!(matches!(nobody, RegistryError::Forbidden { status: 401, .. }), "{nobody:?}");
-        assert!(told(&nobody).contains(&format!("refused anonymous (HTTP 401); log in with `docker login {host}`")));
+        let anonymous = node.refusal(&reference).await;
+        assert!(matches!(anonymous, RegistryError::Forbidden { status: 401, .. }), "{anonymous:?}");
+        assert!(
+            message(&anonymous).contains(&format!("refused anonymous (HTTP 401); log in with `docker login {host}`"))
+        );
 
         let path = login(&mut node, &host, "joe:wrong");
-        let other = told(&node.refusal(&reference).await);
+        let other = message(&node.refusal(&reference).await);
         assert!(other.contains(&format!("refused `joe` of {} (HTTP 401)", path.display())), "{other}");
-        assert!(!other.contains("wrong"), "the password is told: {other}");
+        assert!(!other.contains("wrong"), "the password is shown: {other}");
 
         login(&mut node, &host, "joe:secret");
         node.check_pull(&reference, &policy()).await;
@@ -93,7 +95,7 @@ async fn a_token_that_may_not_do_it_is_told_and_not_tried_again() {
     registry.wrong("manifests/", usize::MAX, Fault::status(403));
     let error = node.refusal(&reference).await;
     assert!(matches!(error, RegistryError::Forbidden { status: 403, .. }), "{error:?}");
-    assert!(told(&error).contains("docker login"), "{error}");
+    assert!(message(&error).contains("docker login"), "{error}");
     assert_eq!(registry.gets("manifests/").len(), 1);
     registry.mend();
     node.check_pull(&reference, &policy()).await;
@@ -115,14 +117,14 @@ async fn a_folder_of_pull_secrets_is_read_as_kubernetes_projects_it() {
 #[tokio::test]
 async fn credentials_that_rotate_are_read_for_each_pull() {
     let (registry, mut node, reference) = beside(Login::Basic("joe", "secret")).await;
-    let library = {
+    let store = {
         login(&mut node, registry.host(), "joe:old");
-        node.library()
+        node.store()
     };
     let location = crate::node::location(&reference);
-    library.pull(&location, None, false, &mut ()).await.unwrap_err();
+    store.pull(&location, None, false, &mut ()).await.unwrap_err();
     login(&mut node, registry.host(), "joe:secret");
-    library.pull(&location, None, false, &mut ()).await.unwrap();
+    store.pull(&location, None, false, &mut ()).await.unwrap();
 }
 
 #[tokio::test]
@@ -161,7 +163,9 @@ async fn a_token_that_is_none_is_refused() {
         let answer = Fault::Answer { status, headers: Vec::new(), body: body.to_owned() };
         registry.wrong("/token", usize::MAX, answer);
         let error = node.refusal(&reference).await;
-        assert!(told(&error).contains(&format!("HTTP {status} without a token at `http://{}/token`", registry.host())));
+        assert!(
+            message(&error).contains(&format!("HTTP {status} without a token at `http://{}/token`", registry.host()))
+        );
         registry.mend();
         node.check_pull(&reference, &policy()).await;
     }

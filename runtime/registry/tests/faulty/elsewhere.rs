@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 
 use crate::artefact::{Artefact, Key, noise};
 use crate::fault::Fault;
-use crate::node::{Node, told};
+use crate::node::{Node, message};
 use crate::registry::{Login, Registry};
 
 fn policy() -> Artefact {
@@ -52,7 +52,7 @@ async fn a_blob_that_lies_elsewhere_is_fetched_there_without_the_password() {
 }
 
 #[tokio::test]
-async fn redirects_that_lead_nowhere_are_told() {
+async fn redirects_that_lead_nowhere_are_errors() {
     let registry = Registry::start().await;
     registry.put("demo", "1", &policy());
     let (node, reference) = (Node::beside(&[&registry]), registry.named("demo:1"));
@@ -60,7 +60,7 @@ async fn redirects_that_lead_nowhere_are_told() {
     registry.wrong(&part, usize::MAX, Fault::redirect(format!("/v2/demo/{part}")));
     let error = node.refusal(&reference).await;
     assert!(matches!(error, RegistryError::Unreachable { .. }), "{error:?}");
-    assert!(told(&error).contains("more than five redirects"), "{}", told(&error));
+    assert!(message(&error).contains("more than five redirects"), "{}", message(&error));
     registry.mend();
     node.check_pull(&reference, &policy()).await;
 }
@@ -84,7 +84,7 @@ async fn where_a_mirror_is_away_or_has_it_not_the_next_is_asked() {
     node.settings.hosts.iter_mut().for_each(|host| host.mirrors.retain(|_| false));
     let origin = reference.split('/').next().unwrap();
     node.settings.hosts.iter_mut().find(|host| host.registry == origin).unwrap().mirrors = vec![gone];
-    fs::remove_dir_all(node.store()).unwrap();
+    fs::remove_dir_all(node.store_path()).unwrap();
     node.check_pull(&reference, &policy()).await;
 }
 

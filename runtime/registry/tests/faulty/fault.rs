@@ -1,4 +1,4 @@
-//! What a registry can be told to do wrong.
+//! Faults that a test's registry can have.
 
 use std::convert::Infallible;
 use std::io;
@@ -20,13 +20,13 @@ pub(crate) enum Fault {
     Answer { status: u16, headers: Vec<(&'static str, String)>, body: String },
     /// A body without end, as an answer of this status; how much of it was taken is counted.
     Endless { status: u16, is_announced: bool, taken: Arc<AtomicU64> },
-    /// So many bytes of what was asked for, then the connection breaks.
+    /// This many bytes of the object, then the connection breaks.
     Cut(usize),
-    /// No more than so many bytes of the whole, which look like all that was asked for.
+    /// This many bytes of the whole, with a matching length.
     Short(usize),
     /// These bytes, whatever was asked for.
     Bytes(Vec<u8>),
-    /// So many bytes of what was asked for, and then nothing more.
+    /// This many bytes of the object, and then silence.
     Stall(usize),
     /// A byte now and then.
     Slow,
@@ -34,7 +34,7 @@ pub(crate) enum Fault {
     Whole,
 }
 
-/// What an endless body comes to if somebody takes it all.
+/// The length of an endless body that is read to the end.
 pub(crate) const ENDLESS: u64 = 100 << 20;
 
 impl Fault {

@@ -1,5 +1,5 @@
-//! Pulling, verifying and copying while registries misbehave: each test has a registry of its own, within this process, that serves
-//! well except where the test tells it not to. No program and no network but the loopback is needed.
+//! Pulling, verifying and copying while registries misbehave: each test has a registry of its own, within this process,
+//! that works except for the faults that the test sets. No program and no network but the loopback is needed.
 //!
 //! What is asked of each fault: the error is of the kind that its reader can act on and names the reference, nothing half-fetched is
 //! ever served, and once the registry is mended the same call succeeds.
@@ -15,7 +15,7 @@ mod belief;
 mod credentials;
 mod disk;
 mod elsewhere;
-mod shapes;
+mod layouts;
 mod together;
 mod transfer;
 mod travel;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use qosm_model::digest::Digest;
 use qosm_registry::trust::{TrustPolicy, TrustRule};
-use qosm_registry::{HostSettings, Library, Location, Pulled, RegistryError, RegistrySettings, Stored};
+use qosm_registry::{HostSettings, Location, Pulled, RegistryError, RegistrySettings, Store, Stored};
 
 use crate::artefact::Artefact;
 use crate::registry::Registry;
@@ -26,7 +26,7 @@ impl Node {
         Self { folder: tempfile::tempdir().unwrap(), settings }
     }
 
-    /// What is said about one registry.
+    /// The settings of one registry.
     pub(crate) fn host(&mut self, registry: &Registry) -> &mut HostSettings {
         self.settings.hosts.iter_mut().find(|host| host.registry == registry.host()).unwrap()
     }
@@ -41,32 +41,33 @@ impl Node {
         self.folder.path()
     }
 
-    pub(crate) fn store(&self) -> PathBuf {
+    pub(crate) fn store_path(&self) -> PathBuf {
         self.folder().join("store")
     }
 
     /// As after a start: the settings are read, the store is opened.
-    pub(crate) fn library(&self) -> Library {
-        Library::open(self.settings.clone(), &self.store()).unwrap()
+    pub(crate) fn store(&self) -> Store {
+        Store::open(self.settings.clone(), &self.store_path()).unwrap()
     }
 
     pub(crate) async fn pull(&self, reference: &str) -> Result<Pulled, RegistryError> {
-        self.library().pull(&location(reference), None, false, &mut ()).await
+        self.store().pull(&location(reference), None, false, &mut ()).await
     }
 
     pub(crate) async fn pull_anew(&self, reference: &str) -> Result<Pulled, RegistryError> {
-        self.library().pull(&location(reference), None, true, &mut ()).await
+        self.store().pull(&location(reference), None, true, &mut ()).await
     }
 
     pub(crate) fn stored(&self, reference: &str) -> Result<Option<Pulled>, RegistryError> {
-        self.library().stored(&location(reference), None)
+        self.store().stored(&location(reference), None)
     }
 
     pub(crate) async fn copy(&self, from: &str, to: &str) -> Result<Stored, RegistryError> {
-        self.library().copy(&location(from), &location(to), &mut ()).await
+        self.store().copy(&location(from), &location(to), &mut ()).await
     }
 
-    /// Why a pull fails, told with the repository first, after which nothing is served and each blob of the store is what its name says.
+    /// Why a pull fails: the message begins with the repository, and afterwards nothing is served and each blob of the
+    /// store matches its digest.
     pub(crate) async fn refusal(&self, reference: &str) -> RegistryError {
         let error = self.pull(reference).await.unwrap_err();
         let Location::Registry(parsed) = location(reference) else { panic!() };
@@ -88,11 +89,11 @@ impl Node {
 
     /// What is half there: the names in `ingest`.
     pub(crate) fn parts(&self) -> BTreeSet<String> {
-        names(&self.store().join("ingest"))
+        names(&self.store_path().join("ingest"))
     }
 
     fn check_blobs(&self) {
-        let folder = self.store().join("blobs/sha256");
+        let folder = self.store_path().join("blobs/sha256");
         for name in names(&folder) {
             assert_eq!(Digest::of(&std::fs::read(folder.join(&name)).unwrap()).hex(), name);
         }
@@ -104,7 +105,7 @@ pub(crate) fn location(text: &str) -> Location {
 }
 
 /// What it says, with all that it stems from: what people read.
-pub(crate) fn told(error: &RegistryError) -> String {
+pub(crate) fn message(error: &RegistryError) -> String {
     qosm_model::problem::chain(error)
 }
 

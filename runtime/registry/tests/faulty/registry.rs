@@ -1,4 +1,4 @@
-//! A registry within this process: what the distribution specification asks of one, in memory, and faults where it is told to.
+//! A registry within this process: the distribution specification in memory, with faults on request.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -27,15 +27,15 @@ pub(crate) struct Registry {
     state: Arc<Mutex<State>>,
 }
 
-/// Whom it lets in.
+/// The accepted identity.
 #[derive(Clone, Default)]
 pub(crate) enum Login {
-    /// Everybody.
+    /// Every client.
     #[default]
     Open,
     /// Who knows user and password.
     Basic(&'static str, &'static str),
-    /// Who brings a token, which is had at `realm`: by everybody, or by who knows user and password.
+    /// Who brings a token, which is had at `realm`: without credentials, or with user and password.
     Token { realm: String, account: Option<(&'static str, &'static str)> },
 }
 
@@ -61,7 +61,7 @@ struct State {
     host: String,
     login: Login,
     has_referrers_api: bool,
-    /// Whether it tells where what was uploaded is, as it should.
+    /// Whether it returns the location of an upload, as it should.
     hides_locations: bool,
     page: Option<usize>,
     /// By repository and tag or digest.
@@ -139,7 +139,7 @@ impl Registry {
         self.put(repository, &format!("sha256-{}", to.hex()), &index);
     }
 
-    /// From now on what is asked for, and has `part` in its path, is answered wrongly so many times.
+    /// Sets a fault for the next `times` requests with `part` in their path.
     pub(crate) fn wrong(&self, part: &str, times: usize, fault: Fault) {
         self.wrong_to(Method::GET, part, times, fault);
     }
@@ -181,7 +181,7 @@ impl Registry {
     }
 }
 
-/// A good answer, before it is told to go wrong.
+/// A good answer, before a fault changes it.
 struct Answer {
     status: StatusCode,
     headers: HeaderMap,

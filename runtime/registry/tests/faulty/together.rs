@@ -14,9 +14,9 @@ async fn beside(policy: &Artefact) -> (Registry, Node, String) {
     (registry, node, reference)
 }
 
-/// Waits until so much of a blob is there.
+/// Waits until this much of a blob has arrived.
 async fn until_part(node: &Node, bytes: u64) {
-    let ingest = node.store().join("ingest");
+    let ingest = node.store_path().join("ingest");
     loop {
         let parts = std::fs::read_dir(&ingest).into_iter().flatten();
         let mut parts = parts.filter_map(|entry| entry.unwrap().metadata().ok());
@@ -54,14 +54,14 @@ async fn a_pull_that_is_broken_off_leaves_its_part_to_the_next() {
 }
 
 #[tokio::test]
-async fn who_waits_for_another_goes_on_where_that_one_was_broken_off() {
+async fn a_waiting_fetch_continues_where_another_was_aborted() {
     let policy = Artefact::policy(&noise(16, 300_000));
     let (registry, node, reference) = beside(&policy).await;
     let part = policy.module_path();
     registry.wrong(&part, 1, Fault::Stall(100_000));
-    let (library, place) = (node.library(), location(&reference));
-    let mut nobody = ();
-    let mut second = Box::pin(library.pull(&place, None, false, &mut nobody));
+    let (store, place) = (node.store(), location(&reference));
+    let mut no_progress = ();
+    let mut second = Box::pin(store.pull(&place, None, false, &mut no_progress));
     tokio::select! {
         pulled = node.pull(&reference) => panic!("{pulled:?}"),
         () = async {

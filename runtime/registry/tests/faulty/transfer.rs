@@ -5,7 +5,7 @@ use qosm_registry::RegistryError;
 
 use crate::artefact::{Artefact, noise};
 use crate::fault::Fault;
-use crate::node::{Node, told};
+use crate::node::{Node, message};
 use crate::registry::Registry;
 
 const SIZE: usize = 300_000;
@@ -47,20 +47,20 @@ async fn a_registry_that_always_sends_the_whole_is_begun_with_anew() {
 }
 
 #[tokio::test]
-async fn other_bytes_are_told_and_not_kept() {
+async fn other_bytes_are_reported_and_not_kept() {
     let (registry, node, reference) = beside().await;
     registry.wrong(&policy().module_path(), usize::MAX, Fault::Bytes(noise(4, SIZE)));
     let error = node.refusal(&reference).await;
     let RegistryError::Digest { expected, found, .. } = &error else { panic!("{error:?}") };
     assert_eq!((*expected, *found), (Digest::of(policy().module()), Digest::of(&noise(4, SIZE))));
-    assert!(told(&error).contains("changed on the way or in the registry"), "{error}");
+    assert!(message(&error).contains("changed on the way or in the registry"), "{error}");
     assert!(node.parts().is_empty(), "{:?}", node.parts());
     registry.mend();
     node.check_pull(&reference, &policy()).await;
 }
 
 #[tokio::test]
-async fn a_config_with_other_bytes_is_told_and_not_kept() {
+async fn a_config_with_other_bytes_is_reported_and_not_kept() {
     let (registry, node, reference) = beside().await;
     let size = policy().blobs[1].len();
     registry.wrong(&format!("blobs/{}", Digest::of(&policy().blobs[1])), usize::MAX, Fault::Bytes(noise(4, size)));
@@ -94,7 +94,7 @@ async fn more_bytes_than_were_announced_are_not_taken() {
 }
 
 #[tokio::test]
-async fn a_blob_that_is_too_short_however_often_it_is_asked_for_is_told_with_both_lengths() {
+async fn a_blob_that_stays_too_short_is_reported_with_both_lengths() {
     let (registry, node, reference) = beside().await;
     registry.wrong(&policy().module_path(), usize::MAX, Fault::Short(100_000));
     let error = node.refusal(&reference).await;
@@ -125,7 +125,7 @@ async fn a_module_above_the_limit_is_not_fetched_at_all() {
     node.settings.limits.module_mib = 1;
     let error = node.refusal(&reference).await;
     assert!(matches!(error, RegistryError::TooLarge { kind: "module", .. }), "{error:?}");
-    assert!(told(&error).contains("raise `registries.limits.moduleMiB`"), "{error}");
+    assert!(message(&error).contains("raise `registries.limits.moduleMiB`"), "{error}");
     assert!(registry.gets(&large.module_path()).is_empty());
     node.settings.limits.module_mib = 2;
     node.check_pull(&reference, &large).await;
@@ -137,7 +137,7 @@ async fn what_was_changed_on_the_disk_is_fetched_anew() {
     node.check_pull(&reference, &policy()).await;
     for digest in [Digest::of(policy().module()), policy().digest()] {
         for is_anew in [false, true] {
-            let path = node.store().join("blobs/sha256").join(digest.hex());
+            let path = node.store_path().join("blobs/sha256").join(digest.hex());
             let mut bytes = std::fs::read(&path).unwrap();
             bytes[5] ^= 1;
             std::fs::write(&path, bytes).unwrap();

@@ -11,7 +11,7 @@ use qosm_registry::{Artifact, Label, RegistryError, Stored, Trusted};
 
 use crate::artefact::{Artefact, Key, noise};
 use crate::fault::Fault;
-use crate::node::{Node, location, told};
+use crate::node::{Node, location, message};
 use crate::registry::{Login, Registry};
 
 fn policy() -> Artefact {
@@ -42,7 +42,7 @@ fn artifact() -> Artifact {
 }
 
 async fn push(node: &Node, to: &str) -> Result<Stored, RegistryError> {
-    node.library().push(&artifact(), &location(to), &mut ()).await
+    node.store().push(&artifact(), &location(to), &mut ()).await
 }
 
 #[tokio::test]
@@ -146,13 +146,13 @@ async fn pushing_under_the_digest_of_another_is_refused_before_anything_is_sent(
 }
 
 #[tokio::test]
-async fn who_may_not_push_is_told_to_log_in() {
+async fn a_forbidden_push_suggests_to_log_in() {
     let registry = Registry::start().await;
     let mut node = Node::beside(&[&registry]);
     let reference = registry.named("demo:1");
     let check = |error: RegistryError, wanted: u16| {
         assert!(matches!(error, RegistryError::Forbidden { status, .. } if status == wanted), "{error:?}");
-        assert!(told(&error).contains(&reference) && told(&error).contains("that may push to it"), "{error}");
+        assert!(message(&error).contains(&reference) && message(&error).contains("that may push to it"), "{error}");
         assert!(registry.content().is_empty());
     };
     for status in [401, 403] {

@@ -1,4 +1,4 @@
 //! A call of any function that the host answers.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|text: &str| qosm_rego::oracle::call(text));
+libfuzzer_sys::fuzz_target!(|text: &str| qosm_rego::fuzz_checks::call(text));

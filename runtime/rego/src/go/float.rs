@@ -1,9 +1,10 @@
 //! Floats as Go's strconv.FormatFloat prints them.
 
 /// More digits than any float has: those after them are zeros.
-const MOST_DIGITS: usize = 1_100;
+pub(crate) const MAX_DIGITS: usize = 1_100;
 
-/// As strconv.FormatFloat of 64 bits: `e`, `E`, `f`, `g`, `G`, `b`, `x`, `X`; without a precision as many digits as tell it apart.
+/// As strconv.FormatFloat of 64 bits: `e`, `E`, `f`, `g`, `G`, `b`, `x`, `X`; without a precision the shortest text
+/// that reads back.
 pub(crate) fn format(float: f64, verb: char, precision: Option<usize>) -> String {
     if float.is_nan() {
         return "NaN".to_owned();
@@ -22,8 +23,8 @@ pub(crate) fn format(float: f64, verb: char, precision: Option<usize>) -> String
 
 fn fixed(float: f64, precision: Option<usize>) -> String {
     let Some(precision) = precision else { return format!("{float}") };
-    let mut text = format!("{float:.*}", precision.min(MOST_DIGITS));
-    text.extend(std::iter::repeat_n('0', precision.saturating_sub(MOST_DIGITS)));
+    let mut text = format!("{float:.*}", precision.min(MAX_DIGITS));
+    text.extend(std::iter::repeat_n('0', precision.saturating_sub(MAX_DIGITS)));
     text
 }
 
@@ -71,10 +72,10 @@ fn positional(digits: &str, exponent: i64) -> String {
     }
 }
 
-/// Sign, significant digits, and the exponent of the first; as few digits as tell the float apart, or as many as asked for.
+/// Sign, significant digits, and the exponent of the first; as few digits as read back, or as many as requested.
 fn digits(float: f64, count: Option<usize>) -> (&'static str, String, i64) {
     let text = match count {
-        Some(count) => format!("{:.*e}", count.saturating_sub(1).min(MOST_DIGITS), float.abs()),
+        Some(count) => format!("{:.*e}", count.saturating_sub(1).min(MAX_DIGITS), float.abs()),
         None => format!("{:e}", float.abs()),
     };
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));

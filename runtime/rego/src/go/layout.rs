@@ -51,9 +51,9 @@ pub(crate) enum Chunk {
     Zone,
     /// `-0700` and the like; with `Z` in place of the sign, where that stands for UTC.
     Offset { form: OffsetForm, zulu: bool },
-    /// `.000`: so many digits, after a point or a comma.
+    /// `.000`: this number of digits, after a point or a comma.
     Fraction { digits: usize, separator: char },
-    /// `.999`: so many digits at most, without zeros at the end.
+    /// `.999`: at most this number of digits, without zeros at the end.
     TrimmedFraction { digits: usize, separator: char },
 }
 
@@ -82,7 +82,7 @@ impl OffsetForm {
     }
 }
 
-/// In the order in which they are looked for: what begins like another one comes before it.
+/// In matching order: a chunk precedes its own prefixes.
 const CHUNKS: [(&str, Chunk); 32] = [
     ("January", Chunk::LongMonth),
     ("Jan", Chunk::Month),
@@ -159,6 +159,9 @@ pub(crate) const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesda
 pub(crate) fn named(layout: &str) -> &str {
     NAMED.iter().find(|(name, _)| *name == layout).map_or(layout, |(_, layout)| layout)
 }
+
+/// Work of looking at a byte of a layout: each of the chunks may begin there.
+pub(crate) const WORK: usize = 150;
 
 /// The text before the next chunk, the chunk, and what follows it.
 pub(crate) fn next(layout: &str) -> (&str, Option<Chunk>, &str) {

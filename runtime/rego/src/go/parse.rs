@@ -3,7 +3,7 @@
 use jiff::civil::Date;
 
 use super::layout::{self, Chunk, MONTHS, OffsetForm, WEEKDAYS};
-use crate::builtin::Fault;
+use crate::builtin::{Fault, excerpt};
 
 /// Reads a time as Go's time.Parse does where the local time is UTC; in nanoseconds since 1970.
 ///
@@ -22,11 +22,18 @@ pub(crate) fn parse(layout: &str, text: &str) -> Result<i128, Fault> {
             None => Err(Wrong::Shape),
         });
         rest = here.map_err(|wrong| match wrong {
-            Wrong::Shape => Fault::from(format!("parsing time {text:?} as {layout:?}: cannot parse {:?}", lossy(rest))),
-            Wrong::Range(field) => format!("parsing time {text:?}: {field} out of range").into(),
+            Wrong::Shape => Fault::from(format!(
+                "parsing time {:?} as {:?}: cannot parse {:?}",
+                excerpt(text),
+                excerpt(layout),
+                excerpt(&lossy(rest))
+            )),
+            Wrong::Range(field) => format!("parsing time {:?}: {field} out of range", excerpt(text)).into(),
         })?;
         if chunk.is_none() {
-            return fields.nanoseconds().ok_or_else(|| format!("parsing time {text:?}: day out of range").into());
+            return fields
+                .nanoseconds()
+                .ok_or_else(|| format!("parsing time {:?}: day out of range", excerpt(text)).into());
         }
         layout_rest = suffix;
     }
@@ -315,7 +322,7 @@ fn nanoseconds(fraction: &[u8]) -> Result<i64, Wrong> {
     Ok(whole::<i64>(digits)? * 10_i64.pow(scale))
 }
 
-/// The length of what looks like a zone's name.
+/// The length of a zone's name.
 fn zone_length(text: &[u8]) -> Option<usize> {
     if text.len() < 3 {
         return None;

@@ -3,7 +3,11 @@
 use super::verb::{Argument, Flags};
 use crate::builtin::Fault;
 use crate::operand::too_long;
-use crate::{Value, limit};
+use crate::{Context, Value, limit};
+
+/// Work of a verb, and of a byte that one writes.
+const VERB: usize = 300;
+const WRITTEN: usize = 12;
 
 /// The largest width and precision that Go takes.
 const WIDEST: usize = 1_000_000;
@@ -13,14 +17,16 @@ const WIDEST: usize = 1_000_000;
 /// # Errors
 ///
 /// Where the text would be longer than [`limit::TEXT_BYTES`].
-pub(crate) fn sprintf(format: &str, arguments: &[Value]) -> Result<String, Fault> {
+pub(crate) fn sprintf(format: &str, arguments: &[Value], context: &Context) -> Result<String, Fault> {
     let mut printer = Printer {
         rest: format,
-        arguments: arguments.iter().map(Argument::of).collect(),
+        arguments: arguments.iter().map(|argument| Argument::of(argument, context)).collect::<Result<_, _>>()?,
         next: 0,
         reordered: false,
         is_good: true,
         text: String::new(),
+        charged: 0,
+        context,
     };
     printer.run()?;
     Ok(printer.text)
@@ -37,30 +43,49 @@ struct Printer<'a> {
     /// Whether all indices of the present verb are ones of arguments.
     is_good: bool,
     text: String,
+    /// Bytes of the text that have been charged for.
+    charged: usize,
+    context: &'a Context,
 }
 
 impl Printer<'_> {
     fn run(&mut self) -> Result<(), Fault> {
         while let Some((plain, verb)) = self.rest.split_once('%') {
-            self.text.push_str(plain);
+            self.plain(plain)?;
             self.rest = verb;
-            self.verb();
+            self.context.work(VERB)?;
+            self.verb()?;
             self.check()?;
         }
-        self.text.push_str(self.rest);
+        self.plain(self.rest)?;
         self.check()?;
         if !self.reordered && self.next < self.arguments.len() {
-            self.extra();
+            self.extra()?;
         }
         self.check()
     }
 
-    fn check(&self) -> Result<(), Fault> {
-        if self.text.len() > limit::TEXT_BYTES { Err(too_long()) } else { Ok(()) }
+    fn plain(&mut self, plain: &str) -> Result<(), Fault> {
+        if self.text.len().saturating_add(plain.len()) > limit::TEXT_BYTES {
+            return Err(too_long());
+        }
+        self.text.push_str(plain);
+        self.check()
+    }
+
+    /// Charges for what has been written since.
+    fn check(&mut self) -> Result<(), Fault> {
+        if self.text.len() > limit::TEXT_BYTES {
+            return Err(too_long());
+        }
+        let new = self.text.len().saturating_sub(self.charged);
+        self.charged = self.text.len();
+        self.context.charge(new.saturating_mul(3))?;
+        self.context.work(new.saturating_mul(WRITTEN))
     }
 
     /// What stands behind a `%`.
-    fn verb(&mut self) {
+    fn verb(&mut self) -> Result<(), Fault> {
         self.is_good = true;
         let mut flags = Flags::default();
         while let Some(flag) = self.rest.chars().next() {
@@ -83,7 +108,7 @@ impl Printer<'_> {
 
         let Some(verb) = self.rest.chars().next() else {
             self.text.push_str("%!(NOVERB)");
-            return;
+            return Ok(());
         };
         self.rest = self.rest.get(verb.len_utf8()..).unwrap_or_default();
         match verb {
@@ -96,11 +121,13 @@ impl Printer<'_> {
                         (flags.sharp_v, flags.sharp) = (flags.sharp, false);
                         (flags.plus_v, flags.plus) = (flags.plus, false);
                     }
+                    argument.charge(&flags, self.context)?;
                     argument.print(verb, &flags, &mut self.text);
                     self.next = self.next.saturating_add(1);
                 }
             },
         }
+        Ok(())
     }
 
     fn width(&mut self, flags: &mut Flags, after_index: &mut bool) {
@@ -154,6 +181,9 @@ impl Printer<'_> {
     fn index(&mut self) -> bool {
         let Some(inner) = self.rest.strip_prefix('[') else { return false };
         self.reordered = true;
+        let length = inner.find(']').unwrap_or(inner.len());
+        // Where that was too much, the next step ends.
+        let _ = self.context.work(length / 4);
         let Some((number, rest)) = inner.split_once(']') else {
             self.is_good = false;
             self.rest = inner;
@@ -199,20 +229,23 @@ impl Printer<'_> {
         rest.is_some()
     }
 
-    fn extra(&mut self) {
+    fn extra(&mut self) -> Result<(), Fault> {
         self.text.push_str("%!(EXTRA ");
-        for (index, argument) in self.arguments.iter().skip(self.next).enumerate() {
-            if index > 0 {
+        for index in self.next..self.arguments.len() {
+            if index > self.next {
                 self.text.push_str(", ");
             }
-            self.text.push_str(argument.type_name());
-            self.text.push('=');
-            argument.print('v', &Flags::default(), &mut self.text);
-            // Each argument is bounded, their number is not.
-            if self.text.len() > limit::TEXT_BYTES {
-                return;
+            if let Some(argument) = self.arguments.get(index) {
+                self.text.push_str(argument.type_name());
+                self.text.push('=');
+                self.context.work(VERB)?;
+                argument.charge(&Flags::default(), self.context)?;
+                argument.print('v', &Flags::default(), &mut self.text);
             }
+            // Each argument is bounded, their number is not.
+            self.check()?;
         }
         self.text.push(')');
+        Ok(())
     }
 }

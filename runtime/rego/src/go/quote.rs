@@ -4,14 +4,18 @@ use std::fmt::{self, Write};
 
 use unicode_general_category::{GeneralCategory as Category, get_general_category};
 
-use crate::Value;
+use crate::{Value, limit};
 
 /// A string in double quotes, as strconv.Quote writes it; with everything beyond ASCII escaped if so asked.
 pub(crate) fn quoted(text: &str, ascii: bool) -> String {
-    let mut quoted = String::with_capacity(text.len().saturating_add(2));
+    let mut quoted = String::new();
     quoted.push('"');
     for c in text.chars() {
         escape(c, '"', ascii, &mut quoted);
+        // The caller refuses a text that is longer than a call may write.
+        if quoted.len() > limit::TEXT_BYTES {
+            break;
+        }
     }
     quoted.push('"');
     quoted

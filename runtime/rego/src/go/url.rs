@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::builtin::Fault;
+use crate::builtin::{Fault, excerpt};
 use crate::limit;
 use crate::operand::too_long;
 
@@ -18,7 +18,7 @@ pub(crate) enum Part {
     Fragment,
 }
 
-/// What `uri.parse` tells of a URL.
+/// The parts that `uri.parse` returns.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Url {
     pub(crate) scheme: String,
@@ -109,7 +109,7 @@ impl Url {
         let check_port = |port: &str| match port.strip_prefix(':') {
             _ if port.is_empty() => Ok(()),
             Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => Ok(()),
-            _ => Err(Fault::from(format!("invalid port {port:?} after host"))),
+            _ => Err(Fault::from(format!("invalid port {:?} after host", excerpt(port)))),
         };
         match host.rfind('[') {
             Some(0) => {
@@ -165,7 +165,8 @@ fn escaped(bytes: &[u8], part: Part) -> String {
         } else if is_plain(byte, part) {
             text.push(char::from(byte));
         } else {
-            text.push_str(&format!("%{byte:02X}"));
+            let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0').to_ascii_uppercase();
+            text.extend(['%', digit(byte >> 4), digit(byte & 0xf)]);
         }
     }
     text

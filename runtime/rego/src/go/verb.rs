@@ -1,11 +1,16 @@
 //! One argument under one verb of Go's fmt: `%5.2f`, `%-10s`, `%#x`.
 
+use std::fmt::Write;
+
 use num_bigint::BigInt;
 use num_traits::{Signed, Zero};
 
 use super::{float, quote};
-use crate::Value;
+use crate::builtin::Fault;
+use crate::context::Text;
 use crate::go::quote::Shown;
+use crate::operand::too_long;
+use crate::{Context, Value, limit};
 
 /// An argument as OPA hands it to Go: collections, booleans and null are texts.
 pub(crate) enum Argument {
@@ -31,22 +36,62 @@ pub(crate) struct Flags {
 }
 
 impl Argument {
-    pub(crate) fn of(value: &Value) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// Where that takes more than the evaluation may use.
+    pub(crate) fn of(value: &Value, context: &Context) -> Result<Self, Fault> {
         let number = match value {
-            Value::String(text) => return Self::Text(text.clone()),
+            Value::String(text) => {
+                context.charge(text.len())?;
+                return Ok(Self::Text(text.clone()));
+            }
             Value::Number(number) => number,
-            other => return Self::Text(Shown(other).to_string()),
+            other => {
+                let mut text = Text::of_call(context);
+                context.work_on(other.weight().saturating_mul(4))?;
+                write!(text, "{}", Shown(other)).map_err(|_| too_long())?;
+                return Ok(Self::Text(text.take()));
+            }
         };
+        context.work(number.text_bytes().saturating_mul(number.text_bytes() / 16).saturating_add(200))?;
+        if let Some(integer) = number.as_i64_of_digits() {
+            return Ok(Self::Integer(integer));
+        }
         let text = number.to_string();
         if text.contains(['.', 'e', 'E']) {
             let float = number.as_f64();
-            return if float.is_finite() { Self::Float(float) } else { Self::Text(text) };
+            return Ok(if float.is_finite() { Self::Float(float) } else { Self::Text(text) });
         }
-        match (number.as_i64(), text.parse()) {
-            (Some(integer), _) => Self::Integer(integer),
-            (None, Ok(large)) => Self::Large(large),
-            (None, Err(_)) => Self::Text(text),
-        }
+        Ok(match text.parse() {
+            Ok(large) => Self::Large(large),
+            Err(_) => Self::Text(text),
+        })
+    }
+
+    /// Charges for what a verb does beside what it writes.
+    ///
+    /// # Errors
+    ///
+    /// Where that is more than the evaluation may use.
+    pub(crate) fn charge(&self, flags: &Flags, context: &Context) -> Result<(), Fault> {
+        let (work, weight) = match self {
+            // Its characters are read, and copied up to the precision.
+            Self::Text(text) => {
+                let length = text.len().min(flags.precision.unwrap_or(usize::MAX).saturating_mul(4));
+                (length.saturating_mul(30), length.min(limit::TEXT_BYTES).saturating_mul(3))
+            }
+            Self::Integer(_) => (0, 0),
+            // All digits are made, and those that are zeros left out again.
+            Self::Float(_) => (flags.precision.unwrap_or(20).min(float::MAX_DIGITS).saturating_mul(40), 0),
+            Self::Large(large) => {
+                let digits = usize::try_from(large.bits() / 3).unwrap_or(usize::MAX);
+                (digits.saturating_mul(digits / 64 + 16), digits.saturating_mul(4))
+            }
+        };
+        let padded = flags.width.unwrap_or(0).saturating_add(flags.precision.unwrap_or(0));
+        context.charge(weight.saturating_add(padded.saturating_mul(2)))?;
+        context.work(work.saturating_add(padded.saturating_mul(4)))
     }
 
     /// As a width or a precision that `*` asks for.
@@ -114,7 +159,8 @@ impl Flags {
     fn truncated(&self, text: &str) -> String {
         match self.precision {
             Some(precision) => text.chars().take(precision).collect(),
-            None => text.to_owned(),
+            // What is longer than a call may write is not copied whole: the text is refused when it is there.
+            None => text.get(..text.floor_char_boundary(limit::TEXT_BYTES + 4)).unwrap_or(text).to_owned(),
         }
     }
 }
@@ -135,7 +181,8 @@ fn print_text(text: &str, verb: char, flags: &Flags, to: &mut String) -> bool {
 
 /// Two hexadecimal digits a byte.
 fn print_bytes(bytes: &[u8], verb: char, flags: &Flags, to: &mut String) {
-    let bytes = bytes.get(..flags.precision.unwrap_or(usize::MAX)).unwrap_or(bytes);
+    let most = flags.precision.unwrap_or(usize::MAX).min(limit::TEXT_BYTES);
+    let bytes = bytes.get(..most).unwrap_or(bytes);
     let mut text = String::new();
     for (index, byte) in bytes.iter().enumerate() {
         if flags.space && index > 0 {
@@ -144,7 +191,11 @@ fn print_bytes(bytes: &[u8], verb: char, flags: &Flags, to: &mut String) {
         if flags.sharp && (flags.space || index == 0) {
             text.push_str("0x");
         }
-        text.push_str(&format!("{byte:02x}"));
+        let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
+        text.extend([digit(byte >> 4), digit(byte & 0xf)]);
+        if text.len() > limit::TEXT_BYTES {
+            break;
+        }
     }
     flags.pad(&if verb == 'X' { text.to_uppercase() } else { text }, to);
 }

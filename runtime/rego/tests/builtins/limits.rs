@@ -6,7 +6,7 @@ use qosm_rego::{Context, Value, builtin, limit};
 use rustix::time::{ClockId, clock_gettime};
 
 /// CPU time: far more than each takes, far less than any would without its bound.
-const LONGEST: Duration = Duration::from_secs(2);
+const MAX_DURATION: Duration = Duration::from_millis(250);
 
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap()
@@ -15,11 +15,17 @@ fn cpu_time() -> Duration {
 fn call(name: &str, arguments: &[&str]) -> Result<Option<Value>, String> {
     let arguments: Vec<Value> = arguments.iter().map(|text| Value::parse(text).unwrap()).collect();
     let builtin = builtin(name).unwrap();
-    let begun = cpu_time();
-    let given = builtin.call(&arguments, &Context::new(0)).map_err(|error| error.to_string());
-    let took = cpu_time() - begun;
-    assert!(took < LONGEST, "{name} took {took:?}");
-    given
+    // The quickest of some: on a busy machine a call takes more CPU time than on an idle one, and not each time.
+    let mut quickest = Duration::MAX;
+    for _ in 0..10 {
+        let begun = cpu_time();
+        let given = builtin.call(&arguments, &Context::new(0)).map_err(|error| error.to_string());
+        quickest = quickest.min(cpu_time() - begun);
+        if quickest < MAX_DURATION {
+            return given;
+        }
+    }
+    panic!("{name} took {quickest:?}")
 }
 
 #[track_caller]
@@ -66,8 +72,8 @@ fn collections_do_not_grow_without_bound() {
     refused("net.cidr_expand", &[r#""::/0""#]);
     refused("strings.split_n", &[&quoted(&",".repeat(500_000)), r#"",""#, "-1"]);
     refused("indexof_n", &[&quoted(&"a".repeat(500_000)), r#""a""#]);
-    let whole = call("net.cidr_expand", &[r#""10.0.0.0/16""#]).unwrap().unwrap();
-    assert_eq!(whole.as_set().map(|set| set.len()), Some(limit::ELEMENTS));
+    let whole = call("net.cidr_expand", &[r#""10.0.0.0/18""#]).unwrap().unwrap();
+    assert_eq!(whole.as_set().map(|set| set.len()), Some(16_384));
 }
 
 #[test]
@@ -110,21 +116,28 @@ fn what_doubles_with_each_step_ends() {
 
 #[test]
 fn searches_end() {
-    let text = quoted(&"a".repeat(limit::SEARCHED_BYTES));
+    let text = quoted(&"a".repeat(8_192));
     call("regex.find_n", &[r#""(a*)*b""#, &text, "-1"]).unwrap();
-    call("regex.find_n", &[r#"".*[^A-Za-z]|[a-z]""#, &text, "-1"]).unwrap();
-    call("regex.replace", &[&text, r#""(.*)(.*)(.*)(.*)(.*)[^a]|(a)""#, r#""$6""#]).unwrap();
-    refused("regex.find_n", &[r#""a""#, &quoted(&"a".repeat(limit::SEARCHED_BYTES + 1)), "-1"]);
+    refused("regex.find_n", &[r#"".*[^A-Za-z]|[a-z]""#, &text, "-1"]);
+    refused("regex.replace", &[&text, r#""(.*)(.*)(.*)(.*)(.*)[^a]|(a)""#, r#""$6""#]);
+    let text = quoted(&"ab ".repeat(10_000));
+    let found = call("regex.find_n", &[r#""[a-z]+""#, &text, "-1"]).unwrap().unwrap();
+    assert_eq!(found.as_array().map(<[_]>::len), Some(10_000));
+    refused("regex.find_n", &[r#""a""#, &quoted(&"a".repeat(200_000)), "-1"]);
     refused("regex.find_n", &[r#""((a{100}){100}){100}""#, r#""a""#, "1"]);
     refused("regex.find_n", &[&quoted(&"(a|b)*".repeat(1000)), r#""a""#, "1"]);
     refused("regex.find_n", &[&quoted(&"(".repeat(4_000)), r#""a""#, "1"]);
     refused("regex.globs_match", &[&quoted(&"a*".repeat(1_000)), &quoted(&format!("{}b", "a*".repeat(1_000)))]);
-    let bases = array((0..3_000).map(|n| format!("\"{n}\"")));
-    refused("strings.any_prefix_match", &[&bases, &bases]);
+    let texts = |letter: char| array((0..3_000).map(|n| format!("\"{letter}{n}\"")));
+    refused("strings.any_prefix_match", &[&texts('a'), &texts('b')]);
     let networks = array((0..3_000).map(|n| format!("\"10.{}.{}.0/24\"", n / 250, n % 250)));
     refused("net.cidr_contains_matches", &[&networks, &networks]);
     let numbers = array((0..5_000).map(|n| n.to_string()));
-    refused("object.subset", &[&numbers, &array((0..4_000).map(|n| (n + 1_500).to_string()))]);
+    let found = call("object.subset", &[&numbers, &array((0..4_000).map(|n| (n + 1_500).to_string()))]);
+    assert_eq!(found, Ok(Some(Value::from(false))), "elements that differ at once are not looked at twice");
+    let ones = |count: usize| std::iter::repeat_n("1".to_owned(), count);
+    let almost = array(ones(4_000).chain(["2".to_owned()]));
+    refused("object.subset", &[&array(ones(10_000)), &almost]);
 }
 
 #[test]

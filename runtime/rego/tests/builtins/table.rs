@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::{env, fs};
 
-use qosm_rego::{Context, Support, Value, builtin, support, table};
+use qosm_rego::{Budget, Context, Support, Value, builtin, support, table};
 
 use crate::opa::opa;
 
@@ -68,7 +68,7 @@ fn what_depends_on_the_evaluation_is_given_by_it() {
     print.call(&[Value::parse(r#"[{"a", 1}, set(), {[true]}]"#).unwrap()], &context).unwrap();
     builtin("trace").unwrap().call(&[Value::from("note")], &context).unwrap();
     assert_eq!(context.take_log(), ["1 <undefined> [true]", "a <undefined> [true]", "note"]);
-    context.restart(43);
+    context.restart(43, Budget::default());
     assert_eq!(none("time.now_ns", &context), Value::from(43));
 }
 

@@ -128,8 +128,8 @@ fn what_is_no_value_is_refused() {
         "set(1)",
         "set",
         "01",
-        "1.",
-        ".5",
+        ".",
+        "1..",
         "+1",
         "--1",
         "1e",
@@ -145,7 +145,7 @@ fn what_is_no_value_is_refused() {
     ] {
         assert!(Value::parse(text).is_err(), "{text}");
     }
-    for text in ["{1: 2}", "{1}", "set()", "{\"a\"}"] {
+    for text in ["{1: 2}", "{1}", "set()", "{\"a\"}", "1.", ".5", "[.5]"] {
         assert!(Value::from_json(text).is_err(), "{text}");
     }
 }

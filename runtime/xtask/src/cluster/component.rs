@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::place::{Choices, NODE, Place, RUN};
+use super::choices::{Choices, NODE, RUN, StateDir};
 use super::programs::Programs;
 
 /// One process of the cluster. In the order in which they are started.
@@ -47,26 +47,26 @@ impl Component {
     }
 
     /// An argument that only this cluster's component has.
-    pub(crate) fn mark(self, place: &Place) -> String {
+    pub(crate) fn mark(self, state: &StateDir) -> String {
         match self {
-            Self::Etcd => format!("--data-dir={}", place.text("etcd")),
-            Self::Apiserver => format!("--cert-dir={}", place.text("apiserver")),
-            Self::ControllerManager => format!("--kubeconfig={}", place.text("controller-manager.kubeconfig")),
-            Self::Scheduler => format!("--kubeconfig={}", place.text("scheduler.kubeconfig")),
-            Self::Containerd => format!("--config={}", place.text("containerd.toml")),
-            Self::Kubelet => format!("--config={}", place.text("kubelet.json")),
+            Self::Etcd => format!("--data-dir={}", state.text("etcd")),
+            Self::Apiserver => format!("--cert-dir={}", state.text("apiserver")),
+            Self::ControllerManager => format!("--kubeconfig={}", state.text("controller-manager.kubeconfig")),
+            Self::Scheduler => format!("--kubeconfig={}", state.text("scheduler.kubeconfig")),
+            Self::Containerd => format!("--config={}", state.text("containerd.toml")),
+            Self::Kubelet => format!("--config={}", state.text("kubelet.json")),
         }
     }
 
     /// Its command line.
-    pub(crate) fn command(self, place: &Place, choices: &Choices, programs: &Programs) -> Command {
+    pub(crate) fn command(self, state: &StateDir, choices: &Choices, programs: &Programs) -> Command {
         let flags = match self {
-            Self::Etcd => etcd(place, choices),
-            Self::Apiserver => apiserver(place, choices),
-            Self::ControllerManager => controller_manager(place),
-            Self::Scheduler => scheduler(place),
-            Self::Containerd => vec![("config", place.text("containerd.toml"))],
-            Self::Kubelet => kubelet(place),
+            Self::Etcd => etcd(state, choices),
+            Self::Apiserver => apiserver(state, choices),
+            Self::ControllerManager => controller_manager(state),
+            Self::Scheduler => scheduler(state),
+            Self::Containerd => vec![("config", state.text("containerd.toml"))],
+            Self::Kubelet => kubelet(state),
         };
         let program = match self {
             Self::Etcd => &programs.etcd,
@@ -103,10 +103,10 @@ impl Component {
 
 type Flags = Vec<(&'static str, String)>;
 
-fn etcd(place: &Place, choices: &Choices) -> Flags {
+fn etcd(state: &StateDir, choices: &Choices) -> Flags {
     let [clients, peers] = choices.etcd.map(|port| format!("http://127.0.0.1:{port}"));
     vec![
-        ("data-dir", place.text("etcd")),
+        ("data-dir", state.text("etcd")),
         ("listen-client-urls", clients.clone()),
         ("advertise-client-urls", clients),
         ("listen-peer-urls", peers.clone()),
@@ -115,64 +115,64 @@ fn etcd(place: &Place, choices: &Choices) -> Flags {
     ]
 }
 
-fn apiserver(place: &Place, choices: &Choices) -> Flags {
+fn apiserver(state: &StateDir, choices: &Choices) -> Flags {
     vec![
         ("etcd-servers", format!("http://127.0.0.1:{}", choices.etcd[0])),
         ("bind-address", choices.server.ip().to_string()),
         ("secure-port", choices.server.port().to_string()),
-        ("cert-dir", place.text("apiserver")),
+        ("cert-dir", state.text("apiserver")),
         ("service-cluster-ip-range", choices.services().to_owned()),
         // There is one server, and pods reach it by the service's own address.
         ("endpoint-reconciler-type", "none".to_owned()),
         ("authorization-mode", "Node,RBAC".to_owned()),
         ("enable-admission-plugins", "NodeRestriction".to_owned()),
-        ("token-auth-file", place.text("tokens.csv")),
+        ("token-auth-file", state.text("tokens.csv")),
         ("service-account-issuer", "https://kubernetes.default.svc".to_owned()),
-        ("service-account-key-file", place.text("service-accounts.pub")),
-        ("service-account-signing-key-file", place.text("service-accounts.key")),
-        ("kubelet-client-certificate", place.text("apiserver-client.crt")),
-        ("kubelet-client-key", place.text("apiserver-client.key")),
+        ("service-account-key-file", state.text("service-accounts.pub")),
+        ("service-account-signing-key-file", state.text("service-accounts.key")),
+        ("kubelet-client-certificate", state.text("apiserver-client.crt")),
+        ("kubelet-client-key", state.text("apiserver-client.key")),
         ("kubelet-preferred-address-types", "InternalIP".to_owned()),
         ("allow-privileged", "true".to_owned()),
-        ("audit-policy-file", place.text("audit-policy.yaml")),
-        ("audit-log-path", place.text("audit.log")),
+        ("audit-policy-file", state.text("audit-policy.yaml")),
+        ("audit-log-path", state.text("audit.log")),
         // When asked to end it ends, rather than let its clients go one by one over a minute.
         ("shutdown-delay-duration", "0s".to_owned()),
     ]
 }
 
-fn controller_manager(place: &Place) -> Flags {
+fn controller_manager(state: &StateDir) -> Flags {
     vec![
-        ("kubeconfig", place.text("controller-manager.kubeconfig")),
+        ("kubeconfig", state.text("controller-manager.kubeconfig")),
         ("leader-elect", "false".to_owned()),
         ("secure-port", "0".to_owned()),
         // Each controller with the rights of its own, as in a real cluster.
         ("use-service-account-credentials", "true".to_owned()),
-        ("service-account-private-key-file", place.text("service-accounts.key")),
-        ("root-ca-file", place.text("apiserver/apiserver.crt")),
+        ("service-account-private-key-file", state.text("service-accounts.key")),
+        ("root-ca-file", state.text("apiserver/apiserver.crt")),
     ]
 }
 
-fn scheduler(place: &Place) -> Flags {
+fn scheduler(state: &StateDir) -> Flags {
     vec![
-        ("kubeconfig", place.text("scheduler.kubeconfig")),
+        ("kubeconfig", state.text("scheduler.kubeconfig")),
         ("leader-elect", "false".to_owned()),
         ("secure-port", "0".to_owned()),
     ]
 }
 
-fn kubelet(place: &Place) -> Flags {
+fn kubelet(state: &StateDir) -> Flags {
     vec![
-        ("config", place.text("kubelet.json")),
-        ("kubeconfig", place.text("kubelet.kubeconfig")),
-        ("root-dir", place.text("kubelet")),
-        ("cert-dir", place.text("kubelet/pki")),
+        ("config", state.text("kubelet.json")),
+        ("kubeconfig", state.text("kubelet.kubeconfig")),
+        ("root-dir", state.text("kubelet")),
+        ("cert-dir", state.text("kubelet/pki")),
         ("hostname-override", NODE.to_owned()),
         ("v", "2".to_owned()),
     ]
 }
 
-/// What `ctr` is told before its verb.
+/// `ctr`'s flags before its verb.
 pub(crate) fn ctr(programs: &Programs) -> Command {
     let mut command = Command::new(&programs.ctr);
     command.arg("--address").arg(format!("{RUN}/containerd.sock")).args(["--namespace", "k8s.io"]);

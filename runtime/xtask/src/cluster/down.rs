@@ -6,41 +6,41 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::choices::{RUN, StateDir};
 use super::component::Component;
-use super::place::{Place, RUN};
-use super::traces;
+use super::undo;
 use crate::process::Process;
-use crate::{command, place};
+use crate::{command, state_dir};
 
 /// Ends everything and removes the folder. Where there is no cluster, says so.
 ///
 /// # Errors
 ///
 /// What could not be ended or removed.
-pub(crate) fn run(place: &Place) -> Result<()> {
-    let choices = place.choices().unwrap_or_default();
-    let has_node = traces::has_node(place)?;
+pub(crate) fn run(state: &StateDir) -> Result<()> {
+    let choices = state.choices().unwrap_or_default();
+    let has_node = undo::has_node(state)?;
     // The kubelet first: it would start pods again.
     for component in Component::NODE.into_iter().rev().chain(Component::CONTROL_PLANE.into_iter().rev()) {
-        let recorded = Process::running(place, component.name());
-        // Somebody may have removed the folder, with the records, while the cluster ran.
-        for process in recorded.into_iter().chain(Process::with_argument(&component.mark(place))) {
+        let recorded = Process::running(state, component.name());
+        // The folder may have been removed, with the records, while the cluster ran.
+        for process in recorded.into_iter().chain(Process::with_argument(&component.mark(state))) {
             process.end(Duration::ZERO)?;
         }
     }
     if has_node {
-        traces::end_pods()?;
+        undo::end_pods()?;
         for shim in Process::with_argument(&format!("{RUN}/containerd.sock")) {
             shim.end(Duration::ZERO)?;
         }
-        traces::sweep(place)?;
+        undo::sweep(state)?;
     }
-    if choices.is_none() && !has_node && !is_ours(place.dir()) {
-        println!("    there is no cluster in {}", place.dir().display());
+    if choices.is_none() && !has_node && !is_ours(state.dir()) {
+        println!("    there is no cluster in {}", state.dir().display());
         return Ok(());
     }
-    place::remove(place.dir())?;
-    command::heading(&format!("the cluster in {} is gone", place.dir().display()));
+    state_dir::remove(state.dir())?;
+    command::heading(&format!("the cluster in {} is gone", state.dir().display()));
     Ok(())
 }
 
@@ -49,9 +49,9 @@ pub(crate) fn run(place: &Place) -> Result<()> {
 /// # Errors
 ///
 /// What could not be put back.
-pub(crate) fn forget_ended_owner(place: &Place) -> Result<()> {
-    let Some(owner) = traces::owner()?.filter(|owner| owner != place.dir()) else { return Ok(()) };
-    let owner = Place::at(owner)?;
+pub(crate) fn forget_ended_owner(state: &StateDir) -> Result<()> {
+    let Some(owner) = undo::owner()?.filter(|owner| owner != state.dir()) else { return Ok(()) };
+    let owner = StateDir::at(owner)?;
     let runs = |component: &Component| {
         Process::running(&owner, component.name()).is_some()
             || !Process::with_argument(&component.mark(&owner)).is_empty()

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::command;
 use crate::workspace;
 
-/// A program on somebody's server.
+/// A program on another project's server.
 pub(crate) struct Download {
     /// The file: the program, or an archive with it.
     address: String,

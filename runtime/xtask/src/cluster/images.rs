@@ -5,9 +5,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::choices::StateDir;
 use super::component::ctr;
 use super::config::{BUSYBOX, PAUSE};
-use super::place::Place;
 use super::programs::Programs;
 use crate::command;
 use crate::image::{Image, write_qosm};
@@ -19,7 +19,7 @@ use crate::workspace::Workspace;
 /// # Errors
 ///
 /// When one cannot be made, or is refused.
-pub(crate) fn import_own(place: &Place, programs: &Programs) -> Result<()> {
+pub(crate) fn import_own(state: &StateDir, programs: &Programs) -> Result<()> {
     let known = command::output(ctr(programs).args(["images", "list", "--quiet"]))?;
     if [PAUSE, BUSYBOX].iter().all(|image| known.lines().any(|line| line == *image)) {
         return Ok(());
@@ -28,7 +28,7 @@ pub(crate) fn import_own(place: &Place, programs: &Programs) -> Result<()> {
     // A sandbox's process does nothing but be there, and busybox can do that too.
     let images: [(&str, &[&str]); 2] = [(PAUSE, &["/bin/busybox", "sleep", "2147483647"]), (BUSYBOX, &["/bin/sh"])];
     for (name, entrypoint) in images {
-        let file = place.path("image.tar");
+        let file = state.path("image.tar");
         Image { name, tree: &tree, entrypoint }.write(&file)?;
         import(programs, &file)?;
         std::fs::remove_file(&file).with_context(|| format!("{} cannot be removed", file.display()))?;
@@ -50,8 +50,8 @@ pub(crate) fn import(programs: &Programs, file: &Path) -> Result<()> {
 /// # Errors
 ///
 /// When something is not built, or the image is refused.
-pub(crate) fn import_qosm(workspace: &Workspace, place: &Place, programs: &Programs) -> Result<()> {
-    let file = place.path("qosm-image.tar");
+pub(crate) fn import_qosm(workspace: &Workspace, state: &StateDir, programs: &Programs) -> Result<()> {
+    let file = state.path("qosm-image.tar");
     write_qosm(workspace, &format!("ghcr.io/qosm/qosm:{}", env!("CARGO_PKG_VERSION")), &file)?;
     import(programs, &file)
 }

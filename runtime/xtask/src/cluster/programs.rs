@@ -1,5 +1,5 @@
 //! What a cluster is made of, and how it is had: Debian's packages are unpacked, Kubernetes' own binaries are downloaded where
-//! their server is in reach and built with Go otherwise. All of it lies in the user's cache, by version.
+//! their server is in reach and built with Go otherwise, as containerd is. All of it lies in the user's cache, by version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::download::Download;
 use super::kubernetes::Module;
 use crate::debian::{self, Packaged};
 use crate::workspace::{Workspace, keep};
-use crate::{command, go, setup};
+use crate::{command, containerd, go, setup};
 
 /// The version of everything that Kubernetes' own repository holds.
 pub(crate) const KUBERNETES: &str = "1.36.3";
@@ -22,7 +22,6 @@ const OF_KUBERNETES: [&str; 5] = ["kube-apiserver", "kube-controller-manager", "
 const HELM: &str = "4.3.1";
 
 const ETCD: Packaged = ("etcd-server", "usr/bin", "etcd");
-const CONTAINERD: Packaged = ("containerd", "usr/bin", "containerd");
 const RUNC: Packaged = ("runc", "usr/sbin", "runc");
 const CNI: Packaged = ("containernetworking-plugins", "usr/lib/cni", "ptp");
 const BUSYBOX: Packaged = ("busybox-static", "bin", "busybox");
@@ -65,7 +64,7 @@ impl Programs {
     pub(crate) fn build(workspace: &Workspace) -> Result<Self> {
         let cache = cache(workspace)?;
         setup::program("openssl", "keys for the cluster", "openssl")?;
-        debian::unpack(&cache.join("debian"), &[ETCD, CONTAINERD, RUNC, CNI, BUSYBOX], "the cluster")?;
+        debian::unpack(&cache.join("debian"), &[ETCD, RUNC, CNI, BUSYBOX], "the cluster")?;
         let missing = |name: &&str| !bin(&cache).join(name).exists();
         fs::create_dir_all(bin(&cache)).with_context(|| format!("{} cannot be made", bin(&cache).display()))?;
         let wanted: Vec<_> = OF_KUBERNETES.into_iter().filter(missing).collect();
@@ -73,6 +72,7 @@ impl Programs {
             command::heading(&format!("getting Kubernetes {KUBERNETES}: {}", wanted.join(" ")));
             kubernetes(&cache, &wanted)?;
         }
+        containerd::build(workspace)?;
         if missing(&"helm") {
             command::heading("getting helm");
             let fresh = bin(&cache).join("helm.new");
@@ -100,7 +100,10 @@ impl Programs {
             debian::program(&cache.join("debian"), package)
                 .with_context(|| format!("{} is missing: {build}", package.2))
         };
-        let containerd = packaged(CONTAINERD)?;
+        let containerd = |name: &str| {
+            let file = containerd::folder(workspace)?.join(name);
+            if file.exists() { Ok(file) } else { bail!("{name} is missing: {build}") }
+        };
         let cni = packaged(CNI)?.parent().map(Path::to_path_buf).context("a program lies in no folder")?;
         Ok(Self {
             etcd: packaged(ETCD)?,
@@ -110,8 +113,8 @@ impl Programs {
             kubelet: built("kubelet")?,
             kubectl: built("kubectl")?,
             helm: built("helm")?,
-            ctr: containerd.with_file_name("ctr"),
-            containerd,
+            containerd: containerd("containerd")?,
+            ctr: containerd("ctr")?,
             runc: packaged(RUNC)?,
             cni,
             busybox: packaged(BUSYBOX)?,
@@ -119,9 +122,9 @@ impl Programs {
     }
 
     /// A kubectl that speaks with a cluster as its administrator.
-    pub(crate) fn kubectl(&self, place: &super::Place) -> Command {
+    pub(crate) fn kubectl(&self, state: &super::StateDir) -> Command {
         let mut kubectl = Command::new(&self.kubectl);
-        kubectl.arg("--kubeconfig").arg(place.path("admin.kubeconfig")).arg("--request-timeout=5s");
+        kubectl.arg("--kubeconfig").arg(state.path("admin.kubeconfig")).arg("--request-timeout=5s");
         kubectl
     }
 }

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use super::choices::StateDir;
 use super::component::Component;
-use super::place::Place;
 use crate::process::{Process, tail};
 
 /// Prints each component. The exit status is bad unless all run.
@@ -13,23 +13,23 @@ use crate::process::{Process, tail};
 /// # Errors
 ///
 /// When there is no cluster.
-pub(crate) fn run(place: &Place) -> Result<ExitCode> {
-    let choices = place.chosen()?;
+pub(crate) fn run(state: &StateDir) -> Result<ExitCode> {
+    let choices = state.chosen()?;
     let mut all_run = true;
     for component in Component::of(&choices) {
-        let process = Process::running(place, component.name());
+        let process = Process::running(state, component.name());
         all_run &= process.is_some();
         let what = process.map_or("stopped".to_owned(), |process| format!("runs, process {}", process.pid()));
         println!("{:<20} {what}", component.name());
     }
     println!("{:<20} https://{}", "server", choices.server);
-    println!("{:<20} {}", "kubeconfig", place.path("admin.kubeconfig").display());
+    println!("{:<20} {}", "kubeconfig", state.path("admin.kubeconfig").display());
     Ok(if all_run { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints the last lines of every component's log.
-pub(crate) fn tails(place: &Place, lines: usize) {
+pub(crate) fn tails(state: &StateDir, lines: usize) {
     for component in Component::CONTROL_PLANE.into_iter().chain(Component::NODE) {
-        tail(place, component.name(), lines);
+        tail(state, component.name(), lines);
     }
 }

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::Up;
+use super::choices::{Choices, StateDir};
 use super::component::{Component, ctr};
-use super::place::{Choices, Place};
 use super::programs::Programs;
-use super::{config, down, images, traces};
+use super::{config, down, images, undo};
 use crate::command;
 use crate::interrupt::Interrupt;
 use crate::process::{Process, tail};
@@ -27,33 +27,33 @@ const FAREWELL: Duration = Duration::from_secs(15);
 /// # Errors
 ///
 /// What did not start, after the last lines of its log.
-pub(crate) fn run(workspace: &Workspace, place: &Place, programs: &Programs, wanted: &Up) -> Result<()> {
+pub(crate) fn run(workspace: &Workspace, state: &StateDir, programs: &Programs, wanted: &Up) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     let begun = Instant::now();
-    let choices = choose(workspace, place, wanted.node)?;
-    let started = all(place, &choices, programs, &interrupt);
+    let choices = choose(workspace, state, wanted.node)?;
+    let started = all(state, &choices, programs, &interrupt);
     if interrupt.asked() {
-        down::run(place)?;
+        down::run(state)?;
         bail!("interrupted");
     }
     started?;
     command::heading(&format!("the cluster is up, after {:.1} s", begun.elapsed().as_secs_f32()));
-    println!("    export KUBECONFIG={}", place.path("admin.kubeconfig").display());
+    println!("    export KUBECONFIG={}", state.path("admin.kubeconfig").display());
     if wanted.image {
-        images::import_qosm(workspace, place, programs)?;
+        images::import_qosm(workspace, state, programs)?;
         if let Some(bin) = programs.kubectl.parent() {
             println!("    export PATH=$PATH:{}    # kubectl, helm", bin.display());
         }
-        let values = place.path(config::VALUES);
+        let values = state.path(config::VALUES);
         println!(
             "    helm install qosm deploy/helm/qosm --namespace qosm-system --create-namespace --wait --values {}",
             values.display()
         );
     }
-    let again = if place.dir() == super::default_dir(workspace) {
+    let again = if state.dir() == super::default_dir(workspace) {
         String::new()
     } else {
-        format!(" --dir {}", place.dir().display())
+        format!(" --dir {}", state.dir().display())
     };
     println!("    cargo xtask cluster down{again}");
     Ok(())
@@ -64,10 +64,10 @@ pub(crate) fn run(workspace: &Workspace, place: &Place, programs: &Programs, wan
 /// # Errors
 ///
 /// When there is no cluster, or the component does not start.
-pub(crate) fn start(place: &Place, programs: &Programs, component: Component) -> Result<()> {
-    let choices = place.chosen()?;
+pub(crate) fn start(state: &StateDir, programs: &Programs, component: Component) -> Result<()> {
+    let choices = state.chosen()?;
     ensure!(Component::of(&choices).contains(&component), "the cluster has no node: it was started without --node");
-    begin(place, &choices, programs, component, &Interrupt::listen()?)
+    begin(state, &choices, programs, component, &Interrupt::listen()?)
 }
 
 /// Ends one component.
@@ -75,9 +75,9 @@ pub(crate) fn start(place: &Place, programs: &Programs, component: Component) ->
 /// # Errors
 ///
 /// When there is no cluster, or the component does not end.
-pub(crate) fn stop(place: &Place, component: Component) -> Result<()> {
-    place.chosen()?;
-    let Some(process) = Process::running(place, component.name()) else {
+pub(crate) fn stop(state: &StateDir, component: Component) -> Result<()> {
+    state.chosen()?;
+    let Some(process) = Process::running(state, component.name()) else {
         println!("    {} does not run", component.name());
         return Ok(());
     };
@@ -87,42 +87,42 @@ pub(crate) fn stop(place: &Place, component: Component) -> Result<()> {
 }
 
 /// What was chosen, now or when the cluster was made.
-fn choose(workspace: &Workspace, place: &Place, node: bool) -> Result<Choices> {
-    if let Some(choices) = place.choices()? {
-        let dir = place.dir().display();
+fn choose(workspace: &Workspace, state: &StateDir, node: bool) -> Result<Choices> {
+    if let Some(choices) = state.choices()? {
+        let dir = state.dir().display();
         ensure!(choices.node || !node, "the cluster in {dir} was made without a node: take it down first");
         return Ok(choices);
     }
     // `down` removes the folder with all that is in it. The one in the target directory is ours whatever a `down` that was cut off left.
-    if place.dir() == super::default_dir(workspace) {
-        crate::place::remove(place.dir())?;
+    if state.dir() == super::default_dir(workspace) {
+        crate::state_dir::remove(state.dir())?;
     }
-    ensure!(place.is_empty(), "{} holds other things than a cluster", place.dir().display());
+    ensure!(state.is_empty(), "{} holds other things than a cluster", state.dir().display());
     if node {
-        down::forget_ended_owner(place)?;
-        traces::refuse_another(place)?;
+        down::forget_ended_owner(state)?;
+        undo::refuse_another(state)?;
     }
     let choices = Choices::make(node)?;
-    place.make("")?;
-    place.choose(&choices)?;
+    state.make("")?;
+    state.choose(&choices)?;
     Ok(choices)
 }
 
-fn all(place: &Place, choices: &Choices, programs: &Programs, interrupt: &Interrupt) -> Result<()> {
-    config::control_plane(place, choices)?;
+fn all(state: &StateDir, choices: &Choices, programs: &Programs, interrupt: &Interrupt) -> Result<()> {
+    config::control_plane(state, choices)?;
     if choices.node {
-        traces::note(place)?;
-        config::node(place, choices, programs)?;
+        undo::note(state)?;
+        config::node(state, choices, programs)?;
     }
     for component in Component::of(choices) {
-        begin(place, choices, programs, component, interrupt)?;
+        begin(state, choices, programs, component, interrupt)?;
     }
     Ok(())
 }
 
 /// Starts a component, unless it runs, and waits until it is ready.
 fn begin(
-    place: &Place,
+    state: &StateDir,
     choices: &Choices,
     programs: &Programs,
     component: Component,
@@ -130,33 +130,33 @@ fn begin(
 ) -> Result<()> {
     let begun = Instant::now();
     let name = component.name();
-    if Process::running(place, name).is_none() {
-        Process::start(place, name, &component.command(place, choices, programs))?;
+    if Process::running(state, name).is_none() {
+        Process::start(state, name, &component.command(state, choices, programs))?;
     }
-    if let Err(error) = ready(place, programs, component, interrupt) {
+    if let Err(error) = ready(state, programs, component, interrupt) {
         if !interrupt.asked() {
-            tail(place, name, 30);
+            tail(state, name, 30);
         }
         return Err(error);
     }
     if component == Component::Containerd {
-        images::import_own(place, programs).context("the node's images cannot be imported")?;
+        images::import_own(state, programs).context("the node's images cannot be imported")?;
     }
     println!("    {name} is ready, after {:.1} s", begun.elapsed().as_secs_f32());
     Ok(())
 }
 
-fn ready(place: &Place, programs: &Programs, component: Component, interrupt: &Interrupt) -> Result<()> {
+fn ready(state: &StateDir, programs: &Programs, component: Component, interrupt: &Interrupt) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let answer = if component == Component::Containerd {
             command::output(ctr(programs).arg("version")).map(drop)
         } else {
             let mut questions = component.readiness().iter();
-            questions.try_for_each(|(question, wanted)| asked(programs.kubectl(place).args(*question), wanted))
+            questions.try_for_each(|(question, wanted)| asked(programs.kubectl(state).args(*question), wanted))
         };
         let Err(error) = answer else { return Ok(()) };
-        ensure!(Process::running(place, component.name()).is_some(), "{} has ended", component.name());
+        ensure!(Process::running(state, component.name()).is_some(), "{} has ended", component.name());
         if Instant::now() > deadline {
             let name = component.name();
             return Err(error).with_context(|| format!("{name} is not ready after {} s", PATIENCE.as_secs()));

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::command;
-use crate::demo::cgroup::Groups;
+use crate::demo::cgroup::{Groups, Pod};
 use crate::interrupt::Interrupt;
 use crate::workspace::Workspace;
 
@@ -21,6 +21,22 @@ pub(crate) const POD: &str = "demo/web";
 pub(crate) const UID: &str = "7c1f6a52-3d0e-4b8f-9a64-0d5e2b9c8f10";
 /// Its only container.
 pub(crate) const CONTAINER: &str = "apache";
+
+/// Its cgroups. 100m are 102 shares.
+pub(crate) const WEB: Pod = Pod { tier: "burstable", uid: UID, container: CONTAINER, shares: 102 };
+
+/// What an agent is started with.
+#[derive(Debug)]
+pub(crate) struct Start<'a> {
+    /// The ConfigMap.
+    pub(crate) config_map: &'a str,
+    /// Pods' manifests: file name and text.
+    pub(crate) manifests: &'a [(&'a str, String)],
+    /// The agent's own configuration.
+    pub(crate) agent_config: &'a str,
+    /// A pod that it knows once it has begun.
+    pub(crate) pod: &'a str,
+}
 
 /// A running agent; ends when dropped, and then puts back what it changed.
 #[derive(Debug)]
@@ -41,13 +57,16 @@ impl Agent {
         workspace: &Workspace,
         groups: &Groups,
         log: &Path,
-        limit_milli: u32,
+        start: &Start<'_>,
         interrupt: &Interrupt,
     ) -> Result<Self> {
         let folder = tempfile::tempdir().context("no folder for the agent")?;
         fs::create_dir(folder.path().join("pods")).context("the folder of manifests")?;
-        fs::write(folder.path().join("config.yaml"), CONFIG_MAP).context("the ConfigMap")?;
-        write_manifest(folder.path(), "none", limit_milli)?;
+        fs::write(folder.path().join("config.yaml"), start.config_map).context("the ConfigMap")?;
+        fs::write(folder.path().join("agent.json"), start.agent_config).context("the agent's configuration")?;
+        for (name, text) in start.manifests {
+            write_manifest(folder.path(), name, text)?;
+        }
         let output = File::create(log).with_context(|| format!("{} cannot be made", log.display()))?;
         let errors = output.try_clone().context("the agent's log")?;
         let mut command = command_line(workspace, groups, folder.path());
@@ -57,7 +76,9 @@ impl Agent {
             .with_context(|| format!("{} cannot be started; `make build` makes it", workspace.binary().display()))?;
         let mut agent = Self { process, folder, binary: workspace.binary(), log: log.to_path_buf() };
         let deadline = Instant::now() + Duration::from_secs(60);
-        while agent.ask(&["explain", POD]).is_err() {
+        // A module that is still being compiled decides nothing yet.
+        let is_up = |agent: &Self| agent.ask(&["explain", start.pod]).is_ok_and(|text| !text.contains(" is being "));
+        while !is_up(&agent) {
             agent.check()?;
             if Instant::now() > deadline {
                 bail!("the agent does not answer; its log is {}", agent.log.display());
@@ -73,7 +94,7 @@ impl Agent {
     ///
     /// When the manifest cannot be replaced.
     pub(crate) fn set_policy(&self, policy: &str, limit_milli: u32) -> Result<()> {
-        write_manifest(self.folder.path(), policy, limit_milli)
+        write_manifest(self.folder.path(), MANIFEST, &manifest(policy, limit_milli))
     }
 
     /// What a command of the same binary says about this agent.
@@ -146,16 +167,16 @@ fn command_line(workspace: &Workspace, groups: &Groups, folder: &Path) -> Comman
     command.arg("agent");
     command.arg("--pods").arg(folder.join("pods"));
     command.arg("--config").arg(folder.join("config.yaml"));
+    command.arg("--agent-config").arg(folder.join("agent.json"));
     command.arg("--state-dir").arg(folder.join("state"));
     command.arg("--admin-socket").arg(folder.join("admin.sock"));
     command.arg("--module-dir").arg(workspace.modules());
-    command.args(["--cgroup-root", &groups.root(), "--create-cgroups", "--policy", "cpu-burst"]);
-    command.args(["--metrics-listen", "none"]);
+    command.args(["--cgroup-root", &groups.root(), "--create-cgroups", "--metrics-listen", "none"]);
     command
 }
 
 /// The cluster's configuration. The threshold is above the default of 50 so that a busy laptop does not count as overloaded.
-const CONFIG_MAP: &str = r#"apiVersion: v1
+pub(crate) const CONFIG_MAP: &str = r#"apiVersion: v1
 kind: ConfigMap
 metadata:
   name: slo-controller-config
@@ -165,8 +186,12 @@ data:
     {"clusterStrategy": {"policy": "none", "sharePoolThresholdPercent": 90}}
 "#;
 
-fn write_manifest(folder: &Path, policy: &str, limit_milli: u32) -> Result<()> {
-    let manifest = format!(
+/// The file of the pod's manifest.
+pub(crate) const MANIFEST: &str = "web.yaml";
+
+/// The pod with this policy and limit.
+pub(crate) fn manifest(policy: &str, limit_milli: u32) -> String {
+    format!(
         r#"apiVersion: v1
 kind: Pod
 metadata:
@@ -185,9 +210,12 @@ spec:
         limits:
           cpu: {limit_milli}m
 "#
-    );
+    )
+}
+
+fn write_manifest(folder: &Path, name: &str, text: &str) -> Result<()> {
     // Beside the folder first: the agent shall never see half a manifest.
-    let fresh = folder.join("web.yaml");
-    fs::write(&fresh, manifest).context("the manifest cannot be written")?;
-    fs::rename(&fresh, folder.join("pods/web.yaml")).context("the manifest cannot be written")
+    let fresh = folder.join(name);
+    fs::write(&fresh, text).context("the manifest cannot be written")?;
+    fs::rename(&fresh, folder.join("pods").join(name)).context("the manifest cannot be written")
 }

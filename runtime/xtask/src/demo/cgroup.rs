@@ -1,4 +1,4 @@
-//! The demo's own cgroups: made as the kubelet would make them for one pod, read every second, and removed.
+//! Cgroups of our own, for the demo and the colocation bench: made as the kubelet would make them, read every second, and removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,24 +11,43 @@ use crate::cgroup::remove;
 
 /// Where the system mounts its cgroups.
 const MOUNT: &str = "/sys/fs/cgroup";
-/// What the demo's top group is called, before the process id that tells a running demo from one that was killed.
+/// What the top group is called, before the process id that tells a running demo from one that was killed.
 const PREFIX: &str = "qosm-demo-";
 /// The kernel's default CFS period, which the demo keeps.
 const PERIOD_USEC: u64 = 100_000;
 
-/// A pod's groups below a top group of the demo's own, in every hierarchy that matters.
+/// A pod of one container.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pod {
+    /// Path of its tier below `kubepods`; empty for Guaranteed.
+    pub(crate) tier: &'static str,
+    /// Its UID.
+    pub(crate) uid: &'static str,
+    /// Its container's name.
+    pub(crate) container: &'static str,
+    /// CPU weight of pod and container on the scale of cgroup v1 (`cpu.shares`), as the kubelet computes it from the request.
+    pub(crate) shares: u64,
+}
+
+/// Pods' groups below a top group of our own, in every hierarchy that matters.
 #[derive(Debug)]
 pub(crate) struct Groups {
     mounts: Mounts,
     name: String,
+}
+
+/// The groups of one pod.
+#[derive(Clone, Debug)]
+pub(crate) struct Container<'g> {
+    mounts: &'g Mounts,
     pod: PathBuf,
-    container: PathBuf,
+    path: PathBuf,
 }
 
 /// Which hierarchies there are.
 #[derive(Debug)]
 enum Mounts {
-    V1 { cpu: PathBuf, cpuacct: PathBuf, memory: Option<PathBuf> },
+    V1 { cpu: PathBuf, cpuacct: PathBuf, memory: Option<PathBuf>, cpuset: Option<PathBuf> },
     V2(PathBuf),
 }
 
@@ -53,29 +72,32 @@ impl Groups {
     /// # Errors
     ///
     /// Where this process may not: not root, or cgroups mounted read-only, as in most containers.
-    pub(crate) fn make(pod_uid: &str, container: &str) -> Result<Self> {
+    pub(crate) fn make(pods: &[Pod]) -> Result<Self> {
         let mounts = Mounts::find()?;
         mounts.sweep();
-        let name = format!("{PREFIX}{}", std::process::id());
-        let pod = PathBuf::from(&name).join("kubepods/burstable").join(format!("pod{pod_uid}"));
-        let groups = Self { container: pod.join(container), mounts, name, pod };
-        for mount in groups.mounts.all() {
-            let mut folder = mount.to_path_buf();
-            for part in &groups.container {
-                if let Mounts::V2(_) = groups.mounts {
-                    let file = folder.join("cgroup.subtree_control");
-                    fs::write(&file, "+cpu +memory").with_context(|| format!("{} is not writable", file.display()))?;
-                }
-                folder.push(part);
-                if !folder.exists() {
-                    fs::create_dir(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
-                }
+        let groups = Self { name: format!("{PREFIX}{}", std::process::id()), mounts };
+        for pod in pods {
+            let container = groups.container(*pod);
+            for mount in groups.mounts.all() {
+                groups.mounts.make(mount, &container.path)?;
             }
+            for group in [&container.pod, &container.path] {
+                groups.mounts.weigh(group, pod.shares)?;
+            }
+            let tier = Path::new(&groups.name).join("kubepods").join(pod.tier);
+            groups.mounts.weigh(&tier, pod.shares)?;
         }
         Ok(groups)
     }
 
-    /// The top group as the agent is told it, relative to the hierarchies' roots.
+    /// The groups of one of the pods.
+    pub(crate) fn container(&self, pod: Pod) -> Container<'_> {
+        let tier = PathBuf::from(&self.name).join("kubepods").join(pod.tier);
+        let folder = tier.join(format!("pod{}", pod.uid));
+        Container { mounts: &self.mounts, path: folder.join(pod.container), pod: folder }
+    }
+
+    /// The value of the agent's `--cgroup-root`, relative to the hierarchies' roots.
     pub(crate) fn root(&self) -> String {
         format!("/{}", self.name)
     }
@@ -87,15 +109,17 @@ impl Groups {
             Mounts::V2(_) => "cgroup v2",
         }
     }
+}
 
-    /// The container's group in the CPU hierarchy.
-    pub(crate) fn container(&self) -> PathBuf {
-        self.mounts.cpu().join(&self.container)
+impl Container<'_> {
+    /// Its group in the CPU hierarchy.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.mounts.cpu().join(&self.path)
     }
 
     /// The files that take a process into the container.
     pub(crate) fn procs(&self) -> Vec<PathBuf> {
-        self.mounts.all().into_iter().map(|mount| mount.join(&self.container).join("cgroup.procs")).collect()
+        self.mounts.all().into_iter().map(|mount| mount.join(&self.path).join("cgroup.procs")).collect()
     }
 
     /// Limits pod and container, as the kubelet does for `limits.cpu`. The pod comes first: cgroup v1 refuses a child that may
@@ -106,8 +130,8 @@ impl Groups {
     /// When the kernel refuses.
     pub(crate) fn limit(&self, quota: Duration) -> Result<()> {
         let usec = quota.as_micros();
-        for group in [&self.pod, &self.container] {
-            let (file, value) = match &self.mounts {
+        for group in [&self.pod, &self.path] {
+            let (file, value) = match self.mounts {
                 Mounts::V1 { cpu, .. } => (cpu.join(group).join("cpu.cfs_quota_us"), usec.to_string()),
                 Mounts::V2(root) => (root.join(group).join("cpu.max"), format!("{usec} {PERIOD_USEC}")),
             };
@@ -122,7 +146,7 @@ impl Groups {
     ///
     /// When a file is gone or does not hold what the kernel documents.
     pub(crate) fn sample(&self) -> Result<Sample> {
-        let folder = self.container();
+        let folder = self.folder();
         let stat = read(&folder.join("cpu.stat"))?;
         let field = |name: &str| -> Result<u64> {
             let value = stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
@@ -130,9 +154,9 @@ impl Groups {
         };
         let (periods, throttled) = (field("nr_periods ")?, field("nr_throttled ")?);
         let usec = |text: &str| text.trim().parse().ok().map(Duration::from_micros);
-        Ok(match &self.mounts {
+        Ok(match self.mounts {
             Mounts::V1 { cpuacct, .. } => {
-                let nanos = read(&cpuacct.join(&self.container).join("cpuacct.usage"))?;
+                let nanos = read(&cpuacct.join(&self.path).join("cpuacct.usage"))?;
                 let nanos = nanos.trim().parse().context("cpuacct.usage is no number")?;
                 Sample {
                     usage: Duration::from_nanos(nanos),
@@ -172,7 +196,9 @@ impl Mounts {
         // Where controllers share a hierarchy each single name is a link to it.
         let controller = |name: &str| Some(mount.join(name)).filter(|path| path.join("cgroup.procs").exists());
         match (controller("cpu"), controller("cpuacct")) {
-            (Some(cpu), Some(cpuacct)) => Ok(Self::V1 { cpu, cpuacct, memory: controller("memory") }),
+            (Some(cpu), Some(cpuacct)) => {
+                Ok(Self::V1 { cpu, cpuacct, memory: controller("memory"), cpuset: controller("cpuset") })
+            }
             _ => bail!("{MOUNT} has neither cgroup v2 with the cpu controller nor the v1 hierarchies cpu and cpuacct"),
         }
     }
@@ -186,12 +212,47 @@ impl Mounts {
 
     fn all(&self) -> Vec<&Path> {
         match self {
-            Self::V1 { cpu, cpuacct, memory } => {
-                let memory = memory.iter().map(PathBuf::as_path);
-                [cpu.as_path(), cpuacct.as_path()].into_iter().chain(memory).collect()
+            Self::V1 { cpu, cpuacct, memory, cpuset } => {
+                let others = memory.iter().chain(cpuset).map(PathBuf::as_path);
+                [cpu.as_path(), cpuacct.as_path()].into_iter().chain(others).collect()
             }
             Self::V2(root) => vec![root],
         }
+    }
+
+    /// Makes a group and those above it.
+    fn make(&self, mount: &Path, path: &Path) -> Result<()> {
+        let mut folder = mount.to_path_buf();
+        for part in path {
+            let above = folder.clone();
+            folder.push(part);
+            if let Self::V2(_) = self {
+                let file = above.join("cgroup.subtree_control");
+                fs::write(&file, "+cpu +memory").with_context(|| format!("{} is not writable", file.display()))?;
+                // Not every machine has the controller, and the demo does without.
+                let _ = fs::write(&file, "+cpuset");
+            }
+            if folder.exists() {
+                continue;
+            }
+            fs::create_dir(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+            if matches!(self, Self::V1 { cpuset: Some(cpuset), .. } if cpuset == mount) {
+                for file in ["cpuset.cpus", "cpuset.mems"] {
+                    let value = read(&above.join(file))?;
+                    fs::write(folder.join(file), value).with_context(|| format!("{}/{file}", folder.display()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Weighs a group by what it requests. On v2 by the formula of KEP-2254.
+    fn weigh(&self, group: &Path, shares: u64) -> Result<()> {
+        let (file, value) = match self {
+            Self::V1 { cpu, .. } => (cpu.join(group).join("cpu.shares"), shares),
+            Self::V2(root) => (root.join(group).join("cpu.weight"), 1 + shares.saturating_sub(2) * 9999 / 262_142),
+        };
+        fs::write(&file, value.to_string()).with_context(|| format!("{} is not writable", file.display()))
     }
 
     /// Removes what demos left that could not clean up themselves.

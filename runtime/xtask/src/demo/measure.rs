@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::demo::agent::Agent;
-use crate::demo::cgroup::{Groups, Sample};
+use crate::demo::cgroup::{Container, Sample};
 use crate::demo::load::{Answer, Load, moments};
 use crate::interrupt::Interrupt;
 
@@ -102,7 +102,7 @@ pub(crate) fn run(
     rate: f64,
     seconds: u64,
     server: SocketAddr,
-    groups: &Groups,
+    container: &Container<'_>,
     agent: &mut Agent,
     interrupt: &Interrupt,
 ) -> Result<Phase> {
@@ -110,11 +110,11 @@ pub(crate) fn run(
     let load = Load::start(server, moments(rate, Duration::from_secs(total)));
     let start = Instant::now();
     let mut phase = Phase { policy, seconds: Vec::new(), failed: 0 };
-    let mut before = groups.sample()?;
+    let mut before = container.sample()?;
     for at in 1..=total {
         interrupt.sleep_until(start + Duration::from_secs(at))?;
         agent.check()?;
-        let now = groups.sample()?;
+        let now = container.sample()?;
         let answers = load.answers();
         phase.failed += answers.iter().filter(|answer| answer.took.is_none()).count();
         phase.seconds.push(second(at, &before, &now, &answers));
@@ -133,15 +133,20 @@ pub(crate) fn run(
 /// # Errors
 ///
 /// When nothing is answered, or the demo is interrupted.
-pub(crate) fn rehearse(rate: f64, server: SocketAddr, groups: &Groups, interrupt: &Interrupt) -> Result<Duration> {
+pub(crate) fn calibrate(
+    rate: f64,
+    server: SocketAddr,
+    container: &Container<'_>,
+    interrupt: &Interrupt,
+) -> Result<Duration> {
     let length = Duration::from_secs(4);
     let load = Load::start(server, moments(rate, length));
-    let before = groups.sample()?.usage;
+    let before = container.sample()?.usage;
     interrupt.sleep(length + Duration::from_millis(500))?;
     let answered = load.answers().iter().filter(|answer| answer.took.is_some()).count();
     let answered = u32::try_from(answered)?;
     anyhow::ensure!(answered > 0, "the server answered nothing");
-    Ok((groups.sample()?.usage - before) / answered)
+    Ok((container.sample()?.usage - before) / answered)
 }
 
 fn second(at: u64, before: &Sample, now: &Sample, answers: &[Answer]) -> Second {
@@ -192,7 +197,7 @@ pub(crate) fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
-/// The smallest of the sorted values that at least so many percent of them do not exceed (nearest rank); zero of none.
+/// The smallest of the sorted values that at least `percent` percent of them do not exceed (nearest rank); zero of none.
 pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()

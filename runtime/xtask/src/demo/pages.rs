@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
+use crate::interrupt::Interrupt;
 use crate::setup::{self, Purpose};
 use crate::vm::{self, Share};
 use crate::workspace::{Workspace, this_program};
@@ -30,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Cells of the bar.
 const BAR: usize = 40;
 
-/// What the program is told when it plays, and where it is.
+/// The flags of the program that plays, and its path.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The agent.
@@ -66,7 +67,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     ];
     let script = "exec /bin/act pages --qosm /bin/qosm --modules /policies\n";
     let limit = PATIENCE * 4;
-    Ok(ExitCode::from(vm::script_in_vm(workspace, &files, script, limit, |line| println!("{line}"))?))
+    let interrupt = Interrupt::listen()?;
+    Ok(ExitCode::from(vm::script_in_vm(workspace, &files, script, limit, &interrupt, |line| println!("{line}"))?))
 }
 
 /// NUMA nodes with CPUs and memory: number and CPU list.
@@ -120,15 +122,15 @@ pub(crate) fn play(args: &Args) -> Result<ExitCode> {
     println!(
         "3. The agent runs, with its module `memory-locality`. The pod's annotation says\n     koordinator.sh/memoryLocality: {{\"policy\": \"bestEffort\"}}\n"
     );
-    let told = watch(&mut agent)?;
-    println!("\n4. What the pod's owner is told:\n\n     {}\n", told.replace('\n', "\n     "));
+    let event = watch(&mut agent)?;
+    println!("\n4. The pod's event:\n\n     {}\n", event.replace('\n', "\n     "));
     println!("   and `qosm explain {POD}`:\n");
     println!("{}", agent.ask(&["explain", POD])?.trim_end());
-    ensure!(told.contains("completed: migrated memory"), "the pages did not come home; see the agent's log above");
+    ensure!(event.contains("completed: migrated memory"), "the pages did not come home; see the agent's log above");
     Ok(ExitCode::SUCCESS)
 }
 
-/// Draws the local share as it changes, until the pod's owner is told.
+/// Draws the local share as it changes, until the pod gets its event.
 fn watch(agent: &mut Agent) -> Result<String> {
     let begun = Instant::now();
     let mut last = None;
@@ -140,16 +142,16 @@ fn watch(agent: &mut Agent) -> Result<String> {
             println!("{}", bar(begun.elapsed(), percent, &container["migration"]));
         }
         let events: Value = serde_json::from_str(&agent.ask(&["get", "events", "-o", "json"])?)?;
-        let told = events
+        let event = events
             .as_array()
             .into_iter()
             .flatten()
             .find(|event| event["reason"].as_str().is_some_and(|reason| reason.starts_with("MemoryLocality")));
-        if let Some(event) = told {
+        if let Some(event) = event {
             let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
             return Ok(format!("{}: {}", text("reason"), text("message")));
         }
-        ensure!(begun.elapsed() < PATIENCE, "nothing was told of the pod's memory; the agent says:\n{}", agent.log());
+        ensure!(begun.elapsed() < PATIENCE, "the pod got no event about its memory; the agent's log:\n{}", agent.log());
         agent.check()?;
         sleep(Duration::from_millis(400));
     }

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::command;
-use crate::demo::cgroup::Groups;
+use crate::demo::cgroup::Container;
 use crate::demo::load;
 use crate::interrupt::Interrupt;
 use crate::workspace;
@@ -37,7 +37,7 @@ impl Server {
     /// # Errors
     ///
     /// When it is not installed or does not come up; the error holds what it wrote to its log.
-    pub(crate) fn start(groups: &Groups, interrupt: &Interrupt) -> Result<Self> {
+    pub(crate) fn start(container: &Container<'_>, interrupt: &Interrupt) -> Result<Self> {
         let apache = workspace::program("apache2").context("apache2 is not installed: run `make setup`")?;
         let folder = tempfile::tempdir().context("no folder for the server")?;
         // Its workers give up root and still have to reach the page.
@@ -50,7 +50,7 @@ impl Server {
 
         // The shell moves itself before it becomes the server, so that no moment of its life is spent outside.
         let enter = "for procs in $PROCS; do echo $$ >\"$procs\" || exit 1; done; exec \"$@\"";
-        let procs: Vec<_> = groups.procs().iter().map(|file| file.display().to_string()).collect();
+        let procs: Vec<_> = container.procs().iter().map(|file| file.display().to_string()).collect();
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", enter, "sh"]).arg(apache).args(["-D", "FOREGROUND", "-f"]).arg(&configuration);
         shell.env("PROCS", procs.join(" ")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -79,29 +79,29 @@ impl Server {
     /// # Errors
     ///
     /// When a request fails or the counters cannot be read.
-    pub(crate) fn calibrate(&self, groups: &Groups) -> Result<Duration> {
+    pub(crate) fn calibrate(&self, container: &Container<'_>) -> Result<Duration> {
         let mut connection = None;
         let mut size = 512 * 1024_u32;
-        let mut cost = self.cost(&mut connection, groups)?;
+        let mut cost = self.cost(&mut connection, container)?;
         // The cost grows with the size but not strictly in proportion: the second correction is a small one.
         for _ in 0..2 {
             let scaled = u128::from(size) * COST.as_micros() / cost.as_micros().max(1);
             size = u32::try_from(scaled).unwrap_or(u32::MAX).clamp(8 * 1024, 32 * 1024 * 1024);
             write_page(self.folder.path(), size)?;
-            cost = self.cost(&mut connection, groups)?;
+            cost = self.cost(&mut connection, container)?;
         }
         Ok(cost)
     }
 
     /// CPU time of a page, as the container's own counter tells it.
-    fn cost(&self, connection: &mut Option<BufReader<TcpStream>>, groups: &Groups) -> Result<Duration> {
+    fn cost(&self, connection: &mut Option<BufReader<TcpStream>>, container: &Container<'_>) -> Result<Duration> {
         let requests = 25;
         load::request(connection, self.address)?;
-        let before = groups.sample()?.usage;
+        let before = container.sample()?.usage;
         for _ in 0..requests {
             load::request(connection, self.address)?;
         }
-        Ok((groups.sample()?.usage - before) / requests)
+        Ok((container.sample()?.usage - before) / requests)
     }
 }
 
@@ -117,7 +117,7 @@ impl Drop for Server {
 }
 
 /// A page of words, none of them twice in the same order: as hard to compress as prose.
-fn write_page(folder: &Path, size: u32) -> Result<()> {
+pub(crate) fn write_page(folder: &Path, size: u32) -> Result<()> {
     let size = usize::try_from(size)?;
     let words = ["quota", "burst", "period", "throttled", "cgroup", "kernel", "policy", "lease", "baseline", "node"];
     let mut page = String::with_capacity(size + 16);

@@ -5,28 +5,28 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::instance::Instance;
-use crate::place::Place;
 use crate::process::Process;
-use crate::{command, place};
+use crate::state_dir::StateDir;
+use crate::{command, state_dir};
 
 /// Ends all and removes the folder. Where there are none, says so.
 ///
 /// # Errors
 ///
 /// What could not be ended or removed.
-pub(crate) fn run(place: &Place) -> Result<()> {
+pub(crate) fn run(state: &StateDir) -> Result<()> {
     for instance in Instance::ALL {
-        let recorded = Process::running(place, instance.name());
-        // Somebody may have removed the folder, with the records, while they ran.
-        for process in recorded.into_iter().chain(Process::with_argument(&instance.mark(place))) {
+        let recorded = Process::running(state, instance.name());
+        // The folder may have been removed, with the records, while they ran.
+        for process in recorded.into_iter().chain(Process::with_argument(&instance.mark(state))) {
             process.end(Duration::ZERO)?;
         }
     }
-    if !place.dir().exists() {
-        println!("    there are no registries in {}", place.dir().display());
+    if !state.dir().exists() {
+        println!("    there are no registries in {}", state.dir().display());
         return Ok(());
     }
-    place::remove(place.dir())?;
-    command::heading(&format!("the registries in {} are gone", place.dir().display()));
+    state_dir::remove(state.dir())?;
+    command::heading(&format!("the registries in {} are gone", state.dir().display()));
     Ok(())
 }

@@ -7,11 +7,11 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::bed::{Bed, Locked};
+use super::env::{Env, Locked};
 use super::programs::Programs;
 use super::tls;
 use crate::command;
-use crate::place::Place;
+use crate::state_dir::StateDir;
 
 /// A signing configuration without services.
 pub(crate) const SIGNING_CONFIG: &str = "empty.json";
@@ -23,13 +23,13 @@ pub(crate) const BIN: &str = "bin";
 /// One registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Instance {
-    /// HTTP, for everybody.
+    /// HTTP, without credentials.
     Plain,
     /// HTTP, with a password.
     Locked,
     /// HTTPS, with a password.
     Tls,
-    /// HTTP, for everybody, with the referrers API.
+    /// HTTP, without credentials, with the referrers API.
     Referrers,
 }
 
@@ -37,7 +37,7 @@ impl Instance {
     /// All of them.
     pub(crate) const ALL: [Self; 4] = [Self::Plain, Self::Locked, Self::Tls, Self::Referrers];
 
-    /// Its name: that of its log and its record, and its key in the bed.
+    /// Its name: that of its log and its record, and its key in `env.json`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -48,34 +48,34 @@ impl Instance {
     }
 
     /// Where it listens.
-    pub(crate) fn host(self, bed: &Bed) -> &str {
+    pub(crate) fn host(self, env: &Env) -> &str {
         match self {
-            Self::Plain => &bed.plain.host,
-            Self::Locked => &bed.locked.host,
-            Self::Tls => &bed.tls.locked.host,
-            Self::Referrers => &bed.referrers.host,
+            Self::Plain => &env.plain.host,
+            Self::Locked => &env.locked.host,
+            Self::Tls => &env.tls.locked.host,
+            Self::Referrers => &env.referrers.host,
         }
     }
 
     /// An argument that only this folder's registry has.
-    pub(crate) fn mark(self, place: &Place) -> String {
+    pub(crate) fn mark(self, state: &StateDir) -> String {
         match self {
-            Self::Plain | Self::Locked | Self::Tls => place.text(&self.file("json")),
-            Self::Referrers => place.text(&format!("{BIN}/referrers")),
+            Self::Plain | Self::Locked | Self::Tls => state.text(&self.file("json")),
+            Self::Referrers => state.text(&format!("{BIN}/referrers")),
         }
     }
 
     /// Its command line.
-    pub(crate) fn command(self, place: &Place, bed: &Bed, programs: &Programs) -> Command {
+    pub(crate) fn command(self, state: &StateDir, env: &Env, programs: &Programs) -> Command {
         match self {
             Self::Plain | Self::Locked | Self::Tls => {
                 let mut registry = Command::new(&programs.registry);
-                registry.arg("serve").arg(self.mark(place));
+                registry.arg("serve").arg(self.mark(state));
                 registry
             }
             Self::Referrers => {
-                let mut registry = Command::new(self.mark(place));
-                registry.arg(self.host(bed));
+                let mut registry = Command::new(self.mark(state));
+                registry.arg(self.host(env));
                 registry
             }
         }
@@ -86,29 +86,29 @@ impl Instance {
     /// # Errors
     ///
     /// When something cannot be made.
-    pub(crate) fn configure(self, place: &Place, bed: &Bed, programs: &Programs) -> Result<()> {
+    pub(crate) fn configure(self, state: &StateDir, env: &Env, programs: &Programs) -> Result<()> {
         let (locked, with_tls) = match self {
             Self::Plain => (None, false),
-            Self::Locked => (Some(&bed.locked), false),
-            Self::Tls => (Some(&bed.tls.locked), true),
+            Self::Locked => (Some(&env.locked), false),
+            Self::Tls => (Some(&env.tls.locked), true),
             Self::Referrers => return Ok(()),
         };
         let mut config = json!({
             "version": "0.1",
-            "storage": {"filesystem": {"rootdirectory": place.text(self.name())}, "delete": {"enabled": true}},
-            "http": {"addr": self.host(bed)},
+            "storage": {"filesystem": {"rootdirectory": state.text(self.name())}, "delete": {"enabled": true}},
+            "http": {"addr": self.host(env)},
         });
         if let Some(locked) = locked {
             let file = self.file("htpasswd");
-            place.write(&file, &hashed(programs, locked)?)?;
-            config["auth"] = json!({"htpasswd": {"realm": "qosm-test", "path": place.text(&file)}});
+            state.write(&file, &hashed(programs, locked)?)?;
+            config["auth"] = json!({"htpasswd": {"realm": "qosm-test", "path": state.text(&file)}});
         }
         if with_tls {
-            tls::make(place)?;
-            config["http"]["tls"] = json!({"certificate": place.text(tls::CERTIFICATE), "key": place.text(tls::KEY)});
+            tls::make(state)?;
+            config["http"]["tls"] = json!({"certificate": state.text(tls::CERTIFICATE), "key": state.text(tls::KEY)});
         }
         // YAML, as all JSON is.
-        place.write(&self.file("json"), &format!("{config:#}\n"))
+        state.write(&self.file("json"), &format!("{config:#}\n"))
     }
 
     fn file(self, extension: &str) -> String {
@@ -121,19 +121,19 @@ impl Instance {
 /// # Errors
 ///
 /// When something cannot be made.
-pub(crate) fn equip(place: &Place, bed: &Bed, programs: &Programs) -> Result<()> {
-    let bin = place.make(BIN)?;
+pub(crate) fn equip(state: &StateDir, env: &Env, programs: &Programs) -> Result<()> {
+    let bin = state.make(BIN)?;
     for (name, program) in programs.tools().into_iter().chain([("referrers", programs.referrers.as_path())]) {
         link(program, &bin.join(name))?;
     }
     let signing = ["signing-config", "create", "--out"];
-    command::output(Command::new(&programs.cosign).args(signing).arg(place.path(SIGNING_CONFIG)))?;
+    command::output(Command::new(&programs.cosign).args(signing).arg(state.path(SIGNING_CONFIG)))?;
     // What was made has to be what is wanted, whatever becomes cosign's default: no services.
-    let made = std::fs::read(place.path(SIGNING_CONFIG)).context("cosign wrote no signing configuration")?;
+    let made = std::fs::read(state.path(SIGNING_CONFIG)).context("cosign wrote no signing configuration")?;
     let made: Value = serde_json::from_slice(&made).context("cosign's signing configuration is no JSON")?;
     anyhow::ensure!(made.get("rekorTlogUrls").is_none(), "cosign's new signing configuration names a log: {made}");
-    let docker_config = place.make(DOCKER_CONFIG)?;
-    for locked in [&bed.locked, &bed.tls.locked] {
+    let docker_config = state.make(DOCKER_CONFIG)?;
+    for locked in [&env.locked, &env.tls.locked] {
         let mut login = Command::new(&programs.crane);
         login.args(["auth", "login", &locked.host, "--username", &locked.username, "--password", &locked.password]);
         command::output(login.env("DOCKER_CONFIG", &docker_config))?;

@@ -71,7 +71,7 @@ impl Programs {
         once(&cache, "referrers", OCIREGISTRY_VERSION, build_referrers)?;
         if !built(&cache, "wkg", WKG).exists() {
             command::heading("getting wkg (it is compiled, which takes some minutes; once a version)");
-            crates::install(workspace, &format!("wkg@{WKG}"), &root(&cache, "wkg", WKG))?;
+            crates::install(workspace, &format!("wkg@{WKG}"), &root(&cache, "wkg", WKG), crates::Optimized::Not)?;
         }
         Self::find(workspace)
     }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::keys::{openssl, private};
-use crate::place::Place;
+use crate::state_dir::StateDir;
 
 /// The authority's certificate.
 pub(crate) const CA: &str = "ca.crt";
@@ -24,14 +24,14 @@ const EXTENSIONS: &str = "[req]\ndistinguished_name = name\n[name]\n\
 /// # Errors
 ///
 /// When openssl fails.
-pub(crate) fn make(place: &Place) -> Result<()> {
-    place.write("tls.cnf", EXTENSIONS)?;
-    private(place, "ca.key")?;
+pub(crate) fn make(state: &StateDir) -> Result<()> {
+    state.write("tls.cnf", EXTENSIONS)?;
+    private(state, "ca.key")?;
     let request = ["req", "-config", "tls.cnf", "-new", "-key"];
     let signed = ["-x509", "-days", "30", "-extensions", "authority", "-subj", "/CN=qosm-test-authority", "-out", CA];
-    openssl(place, &[&request[..], &["ca.key"], &signed].concat())?;
-    private(place, KEY)?;
-    openssl(place, &[&request[..], &[KEY, "-subj", "/CN=qosm-test-registry", "-out", "tls.csr"]].concat())?;
+    openssl(state, &[&request[..], &["ca.key"], &signed].concat())?;
+    private(state, KEY)?;
+    openssl(state, &[&request[..], &[KEY, "-subj", "/CN=qosm-test-registry", "-out", "tls.csr"]].concat())?;
     let sign = ["x509", "-req", "-in", "tls.csr", "-CA", CA, "-CAkey", "ca.key", "-CAcreateserial", "-days", "30"];
-    openssl(place, &[&sign[..], &["-extfile", "tls.cnf", "-extensions", "server", "-out", CERTIFICATE]].concat())
+    openssl(state, &[&sign[..], &["-extfile", "tls.cnf", "-extensions", "server", "-out", CERTIFICATE]].concat())
 }

@@ -54,20 +54,22 @@ fn all(
     tally: &mut Tally,
 ) -> Result<()> {
     let workspace = run.workspace;
-    let (dir, bed) = (default_dir(workspace), registries.bed());
+    let (dir, env) = (default_dir(workspace), registries.env());
     let (config, cache) = (dir.join("admin.kubeconfig"), dir.join("kubectl-cache"));
-    let (binary, modules, bundles) = (workspace.binary(), workspace.modules(), rego::bundles(workspace));
-    let variables: [(&str, &OsStr); 12] = [
+    let (binary, policy_binary) = (workspace.binary(), workspace.policy_binary());
+    let (modules, bundles) = (workspace.modules(), rego::bundles(workspace));
+    let variables: [(&str, &OsStr); 13] = [
         ("KUBECONFIG", config.as_ref()),
         // What kubectl and helm remember of a server is of this one: in the user's own cache the next cluster has the same address.
         ("KUBECACHEDIR", cache.as_ref()),
         ("HELM_CACHE_HOME", cache.as_ref()),
         ("QOSM_TEST_CLUSTER", dir.as_ref()),
         ("QOSM_XTASK", xtask.as_ref()),
-        ("QOSM_REGISTRY_BED", bed.as_ref()),
+        ("QOSM_REGISTRY_ENV", env.as_ref()),
         ("QOSM_KUBECTL", tools.kubectl.as_ref()),
         ("QOSM_HELM", tools.helm.as_ref()),
         ("QOSM_BIN", binary.as_ref()),
+        ("QOSM_POLICY_BIN", policy_binary.as_ref()),
         ("QOSM_MODULES", modules.as_ref()),
         ("QOSM_BUNDLES", bundles.as_ref()),
         ("RUST_BACKTRACE", "1".as_ref()),

@@ -19,14 +19,16 @@ use crate::{command, modules};
 
 /// What stands for a program where `cargo test` runs the examples in the documentation.
 pub(super) const DOCTESTS: &str = "doctests";
+/// What stands for the programs of the tests that compare the engine with opa-wasm.
+pub(super) const BESIDE_OPA: &str = "opa-wasm";
 
 /// A test program with the crate that it is of.
 #[derive(Debug)]
-pub(super) struct TestProgram {
-    pub(super) package: String,
+pub(crate) struct TestProgram {
+    pub(crate) package: String,
     target: String,
-    folder: PathBuf,
-    pub(super) program: PathBuf,
+    pub(crate) folder: PathBuf,
+    pub(crate) program: PathBuf,
 }
 
 impl TestProgram {
@@ -77,7 +79,7 @@ impl TestProgram {
         variables: &[(&str, &OsStr)],
     ) -> Result<()> {
         for args in selection.runs(&self.name()) {
-            let program = run.privilege.command(&self.program, variables);
+            let program = run.access.command(&self.program, variables);
             let mut program = program.context("root is not to be had")?;
             program.arg("--test-threads=1").args(args).current_dir(&self.folder);
             counted(run, stage, &self.name(), &mut program, tally)?;
@@ -100,7 +102,7 @@ pub(super) fn unasked(workspace: &Workspace) -> Result<Vec<TestProgram>> {
 /// # Errors
 ///
 /// When there is none, or one does not compile.
-pub(super) fn staged(workspace: &Workspace, name: &str) -> Result<Vec<TestProgram>> {
+pub(crate) fn staged(workspace: &Workspace, name: &str) -> Result<Vec<TestProgram>> {
     let is_wanted = |target: &qosm_build::Target| {
         target.name == name && !target.test && target.kind.iter().any(|kind| kind == "test")
     };

@@ -35,9 +35,11 @@ fn all(
     for test in tests {
         command::heading(&format!("registry tests of {}", test.package));
         test.run(run, Stage::Registry, selection, tally, |program| {
-            program.env("QOSM_REGISTRY_BED", registries.bed()).env("RUST_BACKTRACE", "1");
-            program.env("QOSM_BIN", run.workspace.binary()).env("QOSM_MODULES", run.workspace.modules());
-            program.arg("--test-threads=1");
+            program.env("QOSM_REGISTRY_ENV", registries.env()).env("RUST_BACKTRACE", "1");
+            program.env("QOSM_BIN", run.workspace.binary()).env("QOSM_POLICY_BIN", run.workspace.policy_binary());
+            program.env("QOSM_MODULES", run.workspace.modules());
+            // Two: most of them wait for a registry, and one builds all modules with one job. Each has repositories of its own.
+            program.arg("--test-threads=2");
         })?;
     }
     Ok(())

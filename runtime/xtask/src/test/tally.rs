@@ -13,6 +13,8 @@ pub(super) struct Tally {
     pub(super) failed: u64,
     /// Tests that were left out.
     pub(super) ignored: u64,
+    /// Tests that cannot run here, as they say themselves; libtest counts them as passed.
+    pub(super) not_run: u64,
     /// Those of the failed tests that are known by name, in the order in which they ended.
     pub(super) failures: Vec<Failure>,
     /// Waits that were near their bound, as the tests told them.
@@ -34,6 +36,8 @@ pub(super) struct Failure {
 
 /// What a test prints, before the rest of the line, when a wait took more than a third of its bound.
 const SLOW: &str = "slow: ";
+/// Printed by a test that cannot run here, before its name and the reason.
+const NOT_RUN: &str = "not run: ";
 /// A test's output is cut to so many lines, the last ones.
 const OUTPUT_LINES: usize = 60;
 
@@ -47,12 +51,21 @@ pub(super) struct Reading {
     outputs: Vec<(String, Vec<String>)>,
     /// The names that stand below the last `failures:`.
     names: Option<Vec<String>>,
+    /// How many tests said since the last summary that they cannot run here.
+    said_not_run: u64,
 }
 
 impl Reading {
     /// A program that begins.
     pub(super) fn new(stage: Stage, program: &str) -> Self {
-        Self { tally: Tally::default(), stage, program: program.to_owned(), outputs: Vec::new(), names: None }
+        Self {
+            tally: Tally::default(),
+            stage,
+            program: program.to_owned(),
+            outputs: Vec::new(),
+            names: None,
+            said_not_run: 0,
+        }
     }
 
     /// Takes in a line of what it prints.
@@ -60,6 +73,7 @@ impl Reading {
         if let Some((_, wait)) = line.split_once(SLOW) {
             self.tally.slow.push(format!("{}: {wait}", self.program));
         }
+        self.said_not_run += u64::from(line.contains(NOT_RUN));
         if line == "failures:" {
             self.names = Some(Vec::new());
         } else if let Some(name) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")) {
@@ -86,7 +100,11 @@ impl Reading {
             let Some((number, what)) = count.split_once(' ') else { continue };
             let Ok(number) = number.parse::<u64>() else { continue };
             match what {
-                "passed" => self.tally.passed += number,
+                "passed" => {
+                    let not_run = std::mem::take(&mut self.said_not_run).min(number);
+                    self.tally.passed += number - not_run;
+                    self.tally.not_run += not_run;
+                }
                 "failed" => self.tally.failed += number,
                 "ignored" => self.tally.ignored += number,
                 _ => {}
@@ -117,6 +135,7 @@ impl Tally {
         self.passed += other.passed;
         self.failed += other.failed;
         self.ignored += other.ignored;
+        self.not_run += other.not_run;
         self.failures.extend(other.failures);
         self.slow.extend(other.slow);
     }
@@ -147,6 +166,18 @@ mod tests {
         );
         assert_eq!(tally, Tally { passed: 4, failed: 2, ignored: 1, ..Tally::default() });
         assert!(!tally.is_good());
+    }
+
+    #[test]
+    fn what_cannot_run_here_has_not_passed() {
+        // One test at a time stands in the line that names it, several stand in lines of their own.
+        let tally = read(
+            "test numa ... not run: numa, for it takes two NUMA nodes\nok\nnot run: fuse, for it takes /dev/fuse\n\
+             test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
+             test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+            true,
+        );
+        assert_eq!(tally, Tally { passed: 3, not_run: 2, ..Tally::default() });
     }
 
     #[test]

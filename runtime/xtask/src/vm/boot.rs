@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::command;
+use crate::interrupt::Interrupt;
 use crate::workspace;
 
 /// The emulator's program.
@@ -62,9 +63,16 @@ poweroff -f
 ///
 /// # Errors
 ///
-/// When there is no qemu, the time is up, or the machine went down before the script ended; the latter with the last lines of
-/// its console.
-pub(crate) fn run(kernel: &Path, image: &Path, disk: &Path, limit: Duration, mut each: impl FnMut(&str)) -> Result<u8> {
+/// When there is no qemu, the time is up, this process is asked to end, or the machine went down before the script ended; the latter
+/// with the last lines of its console.
+pub(crate) fn run(
+    kernel: &Path,
+    image: &Path,
+    disk: &Path,
+    limit: Duration,
+    interrupt: &Interrupt,
+    mut each: impl FnMut(&str),
+) -> Result<u8> {
     let Some(qemu) = workspace::program(QEMU) else {
         bail!("there is no {QEMU}: run `make setup`, or as root `apt-get install qemu-system-x86`");
     };
@@ -95,12 +103,16 @@ pub(crate) fn run(kernel: &Path, image: &Path, disk: &Path, limit: Duration, mut
     let too_late = Arc::new(AtomicBool::new(false));
     let watch = {
         let too_late = Arc::clone(&too_late);
-        let deadline = Instant::now() + limit;
+        let (deadline, interrupt) = (Instant::now() + limit, interrupt.clone());
         thread::spawn(move || -> std::io::Result<()> {
-            if command::wait(&mut machine, deadline.saturating_duration_since(Instant::now()))?.is_none() {
-                too_late.store(true, Ordering::Relaxed);
-                machine.kill()?;
-                machine.wait()?;
+            while command::wait(&mut machine, Duration::from_millis(100))?.is_none() {
+                let is_late = Instant::now() >= deadline;
+                if is_late || interrupt.asked() {
+                    too_late.store(is_late, Ordering::Relaxed);
+                    machine.kill()?;
+                    machine.wait()?;
+                    break;
+                }
             }
             Ok(())
         })
@@ -129,6 +141,9 @@ pub(crate) fn run(kernel: &Path, image: &Path, disk: &Path, limit: Duration, mut
     }
     if let Some(code) = code {
         return Ok(code);
+    }
+    if interrupt.asked() {
+        bail!("interrupted");
     }
     if too_late.load(Ordering::Relaxed) {
         bail!("the VM did not finish within {} s", limit.as_secs());

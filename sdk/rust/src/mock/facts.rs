@@ -1,10 +1,11 @@
 //! Facts to begin a test with, to be completed with `..`.
 
 use crate::{
-    Cause, Container, ContainerId, ContainerKind, ContainerState, KubeQos, NodeSample, PodFacts, PodId, QosClass, Tick,
+    Cause, Container, ContainerId, ContainerKind, ContainerState, Cpu, CpuManager, Group, GroupUse, KubeQos,
+    NodeAmount, NodeObjectFacts, NodeSample, PodFacts, PodId, PodObjectFacts, QosClass, RestartPolicy, Tick, Topology,
 };
 
-/// A Burstable pod that runs, declares no class, has no containers and that nobody configured.
+/// A Burstable pod that runs, with no declared class, no containers and no configuration.
 ///
 /// ```
 /// use qosm_sdk::{PodFacts, mock};
@@ -60,7 +61,7 @@ pub fn container(id: ContainerId, name: &str) -> Container {
     }
 }
 
-/// A node with so many CPUs, 4 KiB pages and so much memory, all of it allocatable; its use is not known.
+/// A node with these CPUs and this memory, all of it allocatable, and pages of 4 KiB; its use is not known.
 ///
 /// ```
 /// use qosm_sdk::{NodeSample, mock};
@@ -79,6 +80,55 @@ pub fn node(cpus: u32, memory_bytes: u64) -> NodeSample {
     }
 }
 
+/// A Node object with these CPUs and this memory, all of it allocatable, and nothing else.
+///
+/// ```
+/// use qosm_sdk::{NodeObjectFacts, mock};
+///
+/// let batch = ("pool".to_owned(), "batch".to_owned());
+/// let node = NodeObjectFacts { labels: vec![batch], ..mock::node_object("edge-7", 8, 32 << 30) };
+/// assert_eq!(node.resources[1].capacity, Some(32 << 30));
+/// ```
+pub fn node_object(name: &str, cpus: u32, memory_bytes: u64) -> NodeObjectFacts {
+    let memory = i64::try_from(memory_bytes).unwrap_or(i64::MAX);
+    let amounts = [("cpu", i64::from(cpus).saturating_mul(1000)), ("memory", memory)];
+    let amount = |(name, amount): (&str, i64)| NodeAmount {
+        name: name.into(),
+        capacity: Some(amount),
+        allocatable: Some(amount),
+    };
+    NodeObjectFacts {
+        name: name.into(),
+        labels: Vec::new(),
+        annotations: Vec::new(),
+        resources: amounts.map(amount).into(),
+        zones: Vec::new(),
+    }
+}
+
+/// What the object of a bare pod says that stays.
+///
+/// ```
+/// use qosm_sdk::{PodObjectFacts, mock};
+///
+/// let daemon = PodObjectFacts { owner_kind: Some("DaemonSet".into()), ..mock::pod_object(1) };
+/// assert_eq!(daemon.grace_period_sec, Some(30));
+/// ```
+pub fn pod_object(pod: PodId) -> PodObjectFacts {
+    PodObjectFacts {
+        pod,
+        annotations: Vec::new(),
+        created_at_sec: None,
+        deleting: false,
+        grace_period_sec: Some(30),
+        mirror: false,
+        owner_kind: None,
+        owner_name: None,
+        cpu_request_milli: None,
+        restart_policy: RestartPolicy::Always,
+    }
+}
+
 /// An evaluation because the policy's interval has passed.
 ///
 /// ```
@@ -86,4 +136,40 @@ pub fn node(cpus: u32, memory_bytes: u64) -> NodeSample {
 /// ```
 pub fn tick(window_millis: u64) -> Tick {
     Tick { window_usec: window_millis.saturating_mul(1000), cause: Cause::Interval, alarms: Vec::new() }
+}
+
+/// A group of which nothing is counted.
+///
+/// ```
+/// use qosm_sdk::{Group, GroupUse, mock};
+///
+/// let busy = GroupUse { cpu_usage_usec: Some(900_000), ..mock::group_use(Group::Pod(1)) };
+/// assert!(busy.memory.is_none());
+/// ```
+pub fn group_use(group: Group) -> GroupUse {
+    GroupUse {
+        group,
+        cpu_usage_usec: None,
+        memory: None,
+        cpu_throttled_usec: None,
+        cpu_pressure: None,
+        max_events: None,
+        oom_kills: None,
+    }
+}
+
+/// A machine with `cpus` CPUs on one socket and one NUMA node, a core for each; its CPU manager is unknown.
+///
+/// ```
+/// let machine = qosm_sdk::mock::topology(8);
+/// assert!(machine.cpus.iter().all(|cpu| cpu.online && cpu.core == cpu.id));
+/// ```
+pub fn topology(cpus: u32) -> Topology {
+    let cpu = |id| Cpu { id, core: id, socket: 0, numa_node: 0, online: true };
+    Topology {
+        cpus: (0..cpus).map(cpu).collect(),
+        manager: CpuManager::Unknown,
+        reserved: Vec::new(),
+        exclusive: Vec::new(),
+    }
 }

@@ -1,11 +1,16 @@
-//! The host itself: what it was told, what is staged and held, and what it refuses.
+//! The host itself: its facts, what is staged and held, and what it refuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::{ClassChange, Classes, Columns, Event, MEMORY_KNOBS, Migration, Staged, Value};
-use crate::host::Rehearsal;
-use crate::{Bandwidth, ContainerId, Level, PodFacts, PodId, Target, Tier};
+use super::{
+    ClassChange, Classes, Columns, ConfigKey, Event, EvictionRequest, MEMORY_KNOBS, Migration, ResourceChange, Staged,
+    Value,
+};
+use crate::host::{CallHooks, Declare};
+use crate::{
+    Bandwidth, ContainerId, Level, NodeObjectFacts, Offer, PodFacts, PodId, PodObjectFacts, Target, Tier, Topology,
+};
 
 /// Longest reason, and text of an event.
 const TEXT_BYTES: usize = 4096;
@@ -43,8 +48,16 @@ pub struct MockHost {
     pub events: Vec<Event>,
     /// Its memory, as of the last commit.
     pub state: Vec<u8>,
+    /// How long before its start that had been saved, in microseconds; `None` = not known.
+    pub state_age_usec: Option<u64>,
     pub(super) bandwidth_before: Vec<Bandwidth>,
+    pub(super) topology_before: Option<Topology>,
+    pub(super) topology_generation: u64,
     pub(super) generation: u64,
+    /// Columns that seldom change, as they were when their generations were asked for last, and these.
+    pub(super) node_object: (Option<NodeObjectFacts>, u64),
+    pub(super) pod_objects: (Vec<PodObjectFacts>, u64),
+    pub(super) cluster_config: (BTreeMap<String, ConfigKey>, u64),
     pub(super) migrations: Vec<Migration>,
     pub(super) staged_state: Option<Vec<u8>>,
     staged: Vec<Staged>,
@@ -52,18 +65,26 @@ pub struct MockHost {
     /// With what this call changed.
     pub(super) staged_classes: Option<Classes>,
     pub(super) class_changes: Vec<ClassChange>,
+    pub(super) published: BTreeMap<String, Offer>,
+    /// With what this call changed.
+    pub(super) staged_published: Option<BTreeMap<String, Offer>>,
+    pub(super) resource_changes: Vec<ResourceChange>,
+    pub(super) evictions: Vec<EvictionRequest>,
     leases: BTreeMap<(Target, &'static str), Value>,
-    /// The pods that the policy knows, and their containers; `None` = nobody says.
+    /// The pods that the policy knows, and their containers; `None` = not known.
     given: Option<BTreeMap<PodId, Vec<ContainerId>>>,
     /// `None` = all.
     granted: Option<BTreeSet<&'static str>>,
-    used: BTreeSet<&'static str>,
+    /// Calls of each interface.
+    used: BTreeMap<&'static str, usize>,
     /// The first rule that was broken in this call.
     breach: Option<String>,
     /// In calls before an evaluation there is nothing to measure.
     pub(super) is_blind: bool,
     pub(super) has_measured: bool,
     events_before: usize,
+    class_changes_before: usize,
+    resource_changes_before: usize,
 }
 
 impl MockHost {
@@ -108,7 +129,21 @@ impl MockHost {
     /// assert_eq!(host.used(), ["cpu-stat", "node"]);
     /// ```
     pub fn used(&self) -> Vec<&'static str> {
-        self.used.iter().copied().collect()
+        self.used.keys().copied().collect()
+    }
+
+    /// How many calls of an interface reached the host so far. Each costs a component a crossing of the sandbox's boundary.
+    ///
+    /// ```
+    /// use qosm_sdk::mock::MockHost;
+    /// use qosm_sdk::{CpuBandwidth, Target};
+    ///
+    /// let mut host = MockHost::default();
+    /// host.set_burst(Target::Pod(1), 1_000, "asked for");
+    /// assert_eq!(host.calls("cpu-bandwidth"), 1);
+    /// ```
+    pub fn calls(&self, interface: &str) -> usize {
+        self.used.get(interface).copied().unwrap_or(0)
     }
 
     /// What is held, or will be when the evaluation ends well.
@@ -221,6 +256,46 @@ impl MockHost {
         std::mem::take(&mut self.class_changes)
     }
 
+    /// The changes of what is published since the last discard or call of this, in order.
+    ///
+    /// ```
+    /// use qosm_sdk::NodeResource;
+    /// use qosm_sdk::mock::{MockHost, ResourceChange};
+    ///
+    /// let mut host = MockHost::default();
+    /// host.withdraw("kubernetes.io/batch-cpu");
+    /// let name = "kubernetes.io/batch-cpu".to_owned();
+    /// assert_eq!(host.take_resource_changes(), [ResourceChange::Withdraw { name }]);
+    /// assert_eq!(host.take_resource_changes(), []);
+    /// ```
+    pub fn take_resource_changes(&mut self) -> Vec<ResourceChange> {
+        std::mem::take(&mut self.resource_changes)
+    }
+
+    /// The resources that are published, as they are or will be when the evaluation ends well.
+    ///
+    /// ```
+    /// assert!(qosm_sdk::mock::MockHost::default().published().is_empty());
+    /// ```
+    pub fn published(&self) -> &BTreeMap<String, Offer> {
+        self.staged_published.as_ref().unwrap_or(&self.published)
+    }
+
+    /// The evictions that were asked for or taken back since the last discard or call of this, in order.
+    ///
+    /// ```
+    /// use qosm_sdk::Eviction;
+    /// use qosm_sdk::mock::MockHost;
+    ///
+    /// let mut host = MockHost::default();
+    /// host.withdraw_eviction(1);
+    /// assert_eq!(host.take_evictions().len(), 1);
+    /// assert_eq!(host.take_evictions(), []);
+    /// ```
+    pub fn take_evictions(&mut self) -> Vec<EvictionRequest> {
+        std::mem::take(&mut self.evictions)
+    }
+
     /// The classes of shares, as they are or will be when the evaluation ends well.
     ///
     /// ```
@@ -267,7 +342,7 @@ impl MockHost {
         for row in &mut self.columns.bandwidth {
             row.quota_usec = match self.leases.get(&(row.target, super::CPU_QUOTA)) {
                 Some(Value::Number(quota)) => u64::try_from(*quota).ok(),
-                Some(Value::Max) => None,
+                Some(Value::Max | Value::Shares(_) | Value::Cpus(_)) => None,
                 None => row.baseline_quota_usec,
             };
         }
@@ -276,6 +351,9 @@ impl MockHost {
         }
         if let Some(classes) = self.staged_classes.take() {
             self.classes = classes;
+        }
+        if let Some(published) = self.staged_published.take() {
+            self.published = published;
         }
         std::mem::take(&mut self.staged)
     }
@@ -298,11 +376,14 @@ impl MockHost {
         self.staged_state = None;
         self.staged_classes = None;
         self.class_changes.clear();
+        self.staged_published = None;
+        self.resource_changes.clear();
+        self.evictions.clear();
     }
 
     /// Notes that an interface was called.
-    pub(super) fn calls(&mut self, interface: &'static str) {
-        self.used.insert(interface);
+    pub(super) fn called(&mut self, interface: &'static str) {
+        *self.used.entry(interface).or_default() += 1;
         if self.granted.as_ref().is_some_and(|granted| !granted.contains(interface)) {
             self.refuse(format!("it imports `{interface}`, which is not granted here"));
         }
@@ -361,14 +442,7 @@ impl MockHost {
     pub(super) fn event(&mut self, event: Event) {
         self.require(Target::Pod(event.pod));
         self.text("event message", &event.message);
-        let is_word = event.reason.starts_with(|first: char| first.is_ascii_uppercase())
-            && event.reason.chars().all(|other| other.is_ascii_alphanumeric());
-        if !is_word || event.reason.len() > EVENT_REASON_BYTES {
-            self.refuse(format!(
-                "`{}` is not the reason of an event: one word in camel case, at most {EVENT_REASON_BYTES} letters and digits",
-                event.reason
-            ));
-        }
+        self.event_reason(&event.reason);
         if self.events.len().saturating_sub(self.events_before) >= EVENTS {
             return self.refuse(format!("it emits more than {EVENTS} pod events"));
         }
@@ -376,12 +450,28 @@ impl MockHost {
     }
 }
 
-impl Rehearsal for MockHost {
+impl MockHost {
+    pub(super) fn event_reason(&mut self, reason: &str) {
+        let is_word = reason.starts_with(|first: char| first.is_ascii_uppercase())
+            && reason.chars().all(|other| other.is_ascii_alphanumeric());
+        if !is_word || reason.len() > EVENT_REASON_BYTES {
+            self.refuse(format!(
+                "`{reason}` is not the reason of an event: one word in camel case, at most {EVENT_REASON_BYTES} letters and digits"
+            ));
+        }
+    }
+}
+
+impl Declare for MockHost {}
+
+impl CallHooks for MockHost {
     fn begin(&mut self, is_evaluation: bool) {
         self.breach = None;
         self.is_blind = !is_evaluation;
         self.has_measured |= is_evaluation;
         self.events_before = self.events.len();
+        self.class_changes_before = self.class_changes.len();
+        self.resource_changes_before = self.resource_changes.len();
     }
 
     fn give(&mut self, upserted: &[PodFacts], removed: &[PodId]) {
@@ -406,6 +496,34 @@ impl Rehearsal for MockHost {
                 self.classes.members.remove(&gone);
             }
         }
+    }
+
+    fn release_undeclared(&mut self) {
+        let is_declared = |key: &(Target, &'static str)| {
+            self.staged.iter().any(|staged| (staged.target, staged.knob) == *key && staged.value.is_some())
+        };
+        let over: Vec<_> = self.leases.keys().filter(|key| !is_declared(key)).copied().collect();
+        for (target, knob) in over {
+            self.stage(target, knob, None, "");
+        }
+        let (mut defined, mut assigned) = (BTreeSet::new(), BTreeSet::new());
+        for change in self.class_changes.iter().skip(self.class_changes_before) {
+            match change {
+                ClassChange::Define { class, .. } => drop(defined.insert(class.clone())),
+                ClassChange::Assign { target, .. } => drop(assigned.insert(*target)),
+                ClassChange::Undefine { .. } | ClassChange::Release { .. } => {}
+            }
+        }
+        let classes = self.staged_classes.get_or_insert_with(|| self.classes.clone());
+        classes.defined.retain(|class, _| defined.contains(class));
+        classes.members.retain(|target, _| assigned.contains(target));
+        let is_published = |name: &String| {
+            let mut changes = self.resource_changes.iter().skip(self.resource_changes_before);
+            changes.any(|change| matches!(change, ResourceChange::Publish { name: own, .. } if own == name))
+        };
+        let mut published = self.staged_published.take().unwrap_or_else(|| self.published.clone());
+        published.retain(|name, _| is_published(name));
+        self.staged_published = Some(published);
     }
 
     fn end(&mut self) -> Result<(), String> {

@@ -2,46 +2,53 @@
 
 use super::host::Named;
 use super::{
-    CPU_BURST, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_MEMS, ClassChange, Classes, Event, Migration, MockHost,
-    STATE_LIMIT_BYTES, Value, node,
+    CPU_BURST, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_CPUS, CPUSET_MEMS, ClassChange, Classes, Cpus, Event, MAX_CPUS,
+    MEMORY_MAX, Migration, MockHost, STATE_LIMIT_BYTES, Value, node, topology,
 };
 use crate::{
-    Bandwidth, BandwidthShare, Bound, CacheDomain, CacheShare, CacheUsage, ClassSample, ClassState, ContainerId,
-    ContainerUsage, CpuBandwidth, CpuSample, CpuStat, CpuWeight, Cpuset, EventKind, Level, Log, MemoryProtection,
-    MemorySample, MemoryStat, MigrationProgress, Node, NodeSample, NumaNode, NumaSample, NumaStat, PageMigration,
-    PodEvent, PodId, Pressure, PressureSample, Protection, ResctrlAllocation, ResctrlMonitor, Share, State, Target,
+    Bandwidth, BandwidthShare, Bound, CacheDomain, CacheShare, CacheUsage, ClassSample, ClassState, ClusterConfig,
+    ContainerId, ContainerUsage, CpuBandwidth, CpuSample, CpuSet, CpuStat, CpuTopology, CpuWeight, Cpuset, EventKind,
+    GroupUse, Level, Log, MemoryLimit, MemoryProtection, MemorySample, MemoryStat, MigrationProgress, Node, NodeMemory,
+    NodeObject, NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample, NumaStat, PageMigration, PodEvent,
+    PodId, PodObject, PodObjectFacts, Pressure, PressureSample, Protection, ResctrlAllocation, ResctrlMonitor, Share,
+    State, Target, Topology,
 };
 
 /// Classes that a policy may have.
-const MOST_CLASSES: usize = 256;
+const MAX_CLASSES: usize = 256;
 /// Domains that a class may tell apart.
-const MOST_DOMAINS: usize = 256;
+const MAX_DOMAINS: usize = 256;
 /// NUMA nodes with numbers from here on have no bit.
 const NODE_BITS: u32 = 63;
 
 impl MockHost {
     /// A column, for an evaluation: before it there is nothing to measure.
-    fn column<T: Clone>(&mut self, interface: &'static str, column: impl Fn(&Self) -> &Vec<T>) -> Vec<T> {
-        self.calls(interface);
+    pub(super) fn column<T: Clone>(&mut self, interface: &'static str, column: impl Fn(&Self) -> &Vec<T>) -> Vec<T> {
+        self.called(interface);
         if self.is_blind { Vec::new() } else { column(self).clone() }
     }
 }
 
 impl Log for MockHost {
     fn log(&mut self, level: Level, message: &str) {
-        self.calls("log");
+        self.called("log");
         self.log.push((level, message.into()));
     }
 }
 
 impl State for MockHost {
     fn load_state(&mut self) -> Vec<u8> {
-        self.calls("state");
+        self.called("state");
         self.staged_state.clone().unwrap_or_else(|| self.state.clone())
     }
 
+    fn state_age_usec(&mut self) -> Option<u64> {
+        self.called("state");
+        self.state_age_usec
+    }
+
     fn save_state(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.calls("state");
+        self.called("state");
         if bytes.len() > STATE_LIMIT_BYTES {
             return Err(format!("{} bytes are more than the {STATE_LIMIT_BYTES} that are kept", bytes.len()));
         }
@@ -53,11 +60,25 @@ impl State for MockHost {
 impl Node for MockHost {
     /// `columns.node`; a node of which nothing is known when that is `None`.
     fn node(&mut self) -> NodeSample {
-        self.calls("node");
+        self.called("node");
         if self.is_blind && !self.has_measured {
             self.refuse("it reads `node` before its first evaluation, when nothing has been measured yet".into());
         }
         self.columns.node.unwrap_or_else(|| node(0, 0))
+    }
+
+    fn node_memory(&mut self) -> Option<NodeMemory> {
+        self.called("node");
+        self.columns.node_memory.filter(|_| !self.is_blind)
+    }
+
+    fn node_pressure(&mut self) -> Option<NodePressure> {
+        self.called("node");
+        self.columns.node_pressure.filter(|_| !self.is_blind)
+    }
+
+    fn group_use(&mut self) -> Vec<GroupUse> {
+        self.column("node", |host| &host.columns.groups)
     }
 }
 
@@ -71,7 +92,7 @@ impl CpuStat for MockHost {
     }
 
     fn bandwidth_generation(&mut self) -> u64 {
-        self.calls("cpu-stat");
+        self.called("cpu-stat");
         if self.bandwidth_before != self.columns.bandwidth {
             self.bandwidth_before.clone_from(&self.columns.bandwidth);
             self.generation += 1;
@@ -102,9 +123,31 @@ impl NumaStat for MockHost {
     }
 }
 
+impl CpuTopology for MockHost {
+    /// `columns.cpu_topology`; no CPU at all when that is `None`.
+    fn cpu_topology(&mut self) -> Topology {
+        self.called("cpu-topology");
+        let known = self.columns.cpu_topology.clone().filter(|_| !self.is_blind);
+        known.unwrap_or_else(|| topology(0))
+    }
+
+    fn cpu_topology_generation(&mut self) -> u64 {
+        self.called("cpu-topology");
+        if self.topology_before != self.columns.cpu_topology {
+            self.topology_before.clone_from(&self.columns.cpu_topology);
+            self.topology_generation += 1;
+        }
+        self.topology_generation
+    }
+
+    fn cpu_sets(&mut self) -> Vec<CpuSet> {
+        self.column("cpu-topology", |host| &host.columns.cpu_sets)
+    }
+}
+
 impl PageMigration for MockHost {
     fn start_migration(&mut self, container: ContainerId, from: &[u32], to: &[u32], token: u64, reason: &str) {
-        self.calls("page-migration");
+        self.called("page-migration");
         self.require(Target::Container(container));
         self.text("reason", reason);
         let way = Some((from.to_vec(), to.to_vec()));
@@ -112,7 +155,7 @@ impl PageMigration for MockHost {
     }
 
     fn stop_migration(&mut self, container: ContainerId) {
-        self.calls("page-migration");
+        self.called("page-migration");
         self.require(Target::Container(container));
         self.migrations.push(Migration { container, way: None, token: 0, reason: String::new() });
     }
@@ -124,53 +167,58 @@ impl PageMigration for MockHost {
 
 impl CpuBandwidth for MockHost {
     fn set_quota(&mut self, target: Target, quota_usec: Option<u64>, reason: &str) {
-        self.calls("cpu-bandwidth");
+        self.called("cpu-bandwidth");
         let value = quota_usec.map_or(Value::Max, |quota| self.number("quota", quota));
         self.stage(target, CPU_QUOTA, Some(value), reason);
     }
 
     fn set_burst(&mut self, target: Target, burst_usec: u64, reason: &str) {
-        self.calls("cpu-bandwidth");
+        self.called("cpu-bandwidth");
         let value = self.number("burst", burst_usec);
         self.stage(target, CPU_BURST, Some(value), reason);
     }
 
     fn release_quota(&mut self, target: Target) {
-        self.calls("cpu-bandwidth");
+        self.called("cpu-bandwidth");
         self.stage(target, CPU_QUOTA, None, "");
     }
 
     fn release_burst(&mut self, target: Target) {
-        self.calls("cpu-bandwidth");
+        self.called("cpu-bandwidth");
         self.stage(target, CPU_BURST, None, "");
     }
 }
 
 impl CpuWeight for MockHost {
     fn set_weight(&mut self, target: Target, weight: u32, reason: &str) {
-        self.calls("cpu-weight");
+        self.called("cpu-weight");
         self.stage(target, CPU_WEIGHT, Some(Value::Number(weight.into())), reason);
     }
 
     fn release_weight(&mut self, target: Target) {
-        self.calls("cpu-weight");
+        self.called("cpu-weight");
         self.stage(target, CPU_WEIGHT, None, "");
     }
 
+    fn set_shares(&mut self, target: Target, shares: u32, reason: &str) {
+        self.called("cpu-weight");
+        self.stage(target, CPU_WEIGHT, Some(Value::Shares(shares.into())), reason);
+    }
+
     fn set_idle(&mut self, container: ContainerId, idle: bool, reason: &str) {
-        self.calls("cpu-weight");
+        self.called("cpu-weight");
         self.stage(Target::Container(container), CPU_IDLE, Some(Value::Number(idle.into())), reason);
     }
 
     fn release_idle(&mut self, container: ContainerId) {
-        self.calls("cpu-weight");
+        self.called("cpu-weight");
         self.stage(Target::Container(container), CPU_IDLE, None, "");
     }
 }
 
 impl MemoryProtection for MockHost {
     fn protect(&mut self, target: Target, wanted: &Protection, reason: &str) {
-        self.calls("memory-protection");
+        self.called("memory-protection");
         let switch = |on: bool| Value::Number(on.into());
         let small = |number: u32| Value::Number(number.into());
         let values = [
@@ -194,14 +242,14 @@ impl MemoryProtection for MockHost {
     }
 
     fn release_protection(&mut self, target: Target) {
-        self.calls("memory-protection");
+        self.called("memory-protection");
         self.stage_memory(target, [None; 12], "");
     }
 }
 
 impl Cpuset for MockHost {
     fn set_memory_nodes(&mut self, container: ContainerId, nodes: &[u32], reason: &str) {
-        self.calls("cpuset");
+        self.called("cpuset");
         if nodes.is_empty() {
             self.refuse("its number of NUMA nodes is 0, which no cgroup file can hold".into());
         }
@@ -213,8 +261,37 @@ impl Cpuset for MockHost {
     }
 
     fn release_memory_nodes(&mut self, container: ContainerId) {
-        self.calls("cpuset");
+        self.called("cpuset");
         self.stage(Target::Container(container), CPUSET_MEMS, None, "");
+    }
+
+    fn set_cpus(&mut self, target: Target, cpus: &[u32], reason: &str) {
+        self.called("cpuset");
+        if cpus.is_empty() {
+            self.refuse("its number of CPUs is 0, which no cgroup file can hold".into());
+        }
+        if let Some(cpu) = cpus.iter().find(|cpu| **cpu >= MAX_CPUS) {
+            self.refuse(format!("its CPU is {cpu}, which no cgroup file can hold"));
+        }
+        self.stage(target, CPUSET_CPUS, Some(Value::Cpus(Cpus::of(cpus))), reason);
+    }
+
+    fn release_cpus(&mut self, target: Target) {
+        self.called("cpuset");
+        self.stage(target, CPUSET_CPUS, None, "");
+    }
+}
+
+impl MemoryLimit for MockHost {
+    fn set_memory_limit(&mut self, target: Target, bytes: Option<u64>, reason: &str) {
+        self.called("memory-limit");
+        let value = bytes.map_or(Value::Max, |bytes| self.number("memory limit", bytes));
+        self.stage(target, MEMORY_MAX, Some(value), reason);
+    }
+
+    fn release_memory_limit(&mut self, target: Target) {
+        self.called("memory-limit");
+        self.stage(target, MEMORY_MAX, None, "");
     }
 }
 
@@ -233,6 +310,56 @@ impl ResctrlMonitor for MockHost {
 
     fn rest_usage(&mut self) -> Vec<CacheUsage> {
         self.column("resctrl-monitor", |host| &host.columns.rest_usage)
+    }
+}
+
+/// A column's generation: it grows when the column differs from what it was.
+fn generation<T: Clone + PartialEq>((before, generation): &mut (T, u64), now: &T) -> u64 {
+    if before != now {
+        before.clone_from(now);
+        *generation += 1;
+    }
+    *generation
+}
+
+impl NodeObject for MockHost {
+    fn node_object(&mut self) -> Option<NodeObjectFacts> {
+        self.called("node-object");
+        self.columns.node_object.clone().filter(|_| !self.is_blind)
+    }
+
+    fn node_object_generation(&mut self) -> u64 {
+        self.called("node-object");
+        generation(&mut self.node_object, &self.columns.node_object)
+    }
+}
+
+impl PodObject for MockHost {
+    fn pod_objects(&mut self) -> Vec<PodObjectFacts> {
+        self.column("pod-object", |host| &host.columns.pod_objects)
+    }
+
+    fn pod_objects_generation(&mut self) -> u64 {
+        self.called("pod-object");
+        generation(&mut self.pod_objects, &self.columns.pod_objects)
+    }
+}
+
+impl ClusterConfig for MockHost {
+    fn config_text(&mut self, key: &str) -> Option<String> {
+        self.called("cluster-config");
+        self.columns.cluster_config.get(key).filter(|_| !self.is_blind).map(|key| key.text.clone())
+    }
+
+    fn config_strategy(&mut self, key: &str) -> String {
+        self.called("cluster-config");
+        let key = self.columns.cluster_config.get(key).filter(|_| !self.is_blind);
+        key.map_or_else(|| "{}".into(), |key| key.strategy.clone())
+    }
+
+    fn config_generation(&mut self) -> u64 {
+        self.called("cluster-config");
+        generation(&mut self.cluster_config, &self.columns.cluster_config)
     }
 }
 
@@ -268,23 +395,23 @@ impl MockHost {
 
 impl ResctrlAllocation for MockHost {
     fn define_class(&mut self, class: &str, share: &Share, domains: &[(u32, Share)], reason: &str) {
-        self.calls("resctrl-allocation");
+        self.called("resctrl-allocation");
         self.class_name(class);
         self.text("reason", reason);
         self.share(class, None, share);
         for (domain, share) in domains {
             self.share(class, Some(*domain), share);
         }
-        if domains.len() > MOST_DOMAINS {
+        if domains.len() > MAX_DOMAINS {
             self.refuse(format!(
-                "its class `{class}` has shares of its own on more than {MOST_DOMAINS} domains; what is the same on all is said once"
+                "its class `{class}` has shares of its own on more than {MAX_DOMAINS} domains; what is the same on all is said once"
             ));
         }
         let defined = &mut self.change_classes().defined;
         defined.insert(class.into(), (*share, domains.to_vec()));
-        if defined.len() > MOST_CLASSES {
+        if defined.len() > MAX_CLASSES {
             self.refuse(format!(
-                "its class `{class}` is one more than the {MOST_CLASSES} that it may have; those that have no members can be given up"
+                "its class `{class}` is one more than the {MAX_CLASSES} that it may have; those that have no members can be given up"
             ));
         }
         self.class_changes.push(ClassChange::Define {
@@ -296,7 +423,7 @@ impl ResctrlAllocation for MockHost {
     }
 
     fn undefine_class(&mut self, class: &str) {
-        self.calls("resctrl-allocation");
+        self.called("resctrl-allocation");
         let classes = self.change_classes();
         classes.defined.remove(class);
         classes.members.retain(|_, own| own != class);
@@ -304,7 +431,7 @@ impl ResctrlAllocation for MockHost {
     }
 
     fn assign_class(&mut self, target: Target, class: &str, reason: &str) {
-        self.calls("resctrl-allocation");
+        self.called("resctrl-allocation");
         self.require(target);
         self.text("reason", reason);
         if matches!(target, Target::Tier(_)) {
@@ -312,8 +439,7 @@ impl ResctrlAllocation for MockHost {
         }
         if !self.classes().defined.contains_key(class) {
             self.refuse(format!(
-                "it puts {} into class `{class}`, which it has not defined; a class is defined before somebody is put into it, and anew \
-                 by each fresh instance",
+                "it puts {} into class `{class}`, which it has not defined; each instance defines a class before it assigns members to it",
                 Named(target)
             ));
         }
@@ -322,7 +448,7 @@ impl ResctrlAllocation for MockHost {
     }
 
     fn release_class(&mut self, target: Target) {
-        self.calls("resctrl-allocation");
+        self.called("resctrl-allocation");
         self.require(target);
         self.change_classes().members.remove(&target);
         self.class_changes.push(ClassChange::Release { target });
@@ -335,7 +461,7 @@ impl ResctrlAllocation for MockHost {
 
 impl PodEvent for MockHost {
     fn emit(&mut self, pod: PodId, kind: EventKind, reason: &str, message: &str) {
-        self.calls("pod-event");
+        self.called("pod-event");
         self.event(Event { pod, kind, reason: reason.into(), message: message.into() });
     }
 }

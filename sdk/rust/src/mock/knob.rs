@@ -51,6 +51,85 @@ pub const MEMORY_KNOBS: [&str; 12] = [
 /// assert_eq!(qosm_sdk::mock::CPUSET_MEMS, "cpuset.mems");
 /// ```
 pub const CPUSET_MEMS: &str = "cpuset.mems";
+/// Name of the knob behind `set_cpus`.
+///
+/// ```
+/// assert_eq!(qosm_sdk::mock::CPUSET_CPUS, "cpuset.cpus");
+/// ```
+pub const CPUSET_CPUS: &str = "cpuset.cpus";
+/// Name of the knob behind `set_memory_limit`.
+///
+/// ```
+/// assert_eq!(qosm_sdk::mock::MEMORY_MAX, "memory.max");
+/// ```
+pub const MEMORY_MAX: &str = "memory.max";
+
+/// One more than the largest number of a CPU that can be set.
+pub(crate) const MAX_CPUS: u32 = 1024;
+
+/// A set of CPUs, as `set_cpus` was given it.
+///
+/// ```
+/// use qosm_sdk::mock::Cpus;
+///
+/// assert_eq!(Cpus::of(&[0, 1]), Cpus::of(&[1, 0, 1]));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cpus([u64; 16]);
+
+impl Cpus {
+    /// The set of these CPUs; a host would refuse numbers from 1024 on, which are left out.
+    ///
+    /// ```
+    /// use qosm_sdk::mock::Cpus;
+    ///
+    /// assert_eq!(Cpus::of(&[8, 0, 1, 2, 1024]).to_string(), "0-2,8");
+    /// ```
+    #[must_use]
+    pub fn of(cpus: &[u32]) -> Self {
+        let mut set = Self::default();
+        for cpu in cpus {
+            let word = usize::try_from(cpu / 64).ok().and_then(|word| set.0.get_mut(word));
+            if let Some(word) = word {
+                *word |= 1 << (cpu % 64);
+            }
+        }
+        set
+    }
+
+    /// Their numbers, ascending.
+    ///
+    /// ```
+    /// use qosm_sdk::mock::Cpus;
+    ///
+    /// assert_eq!(Cpus::of(&[8, 0]).iter().collect::<Vec<_>>(), [0, 8]);
+    /// ```
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        let has = |cpu: &u32| {
+            let word = usize::try_from(cpu / 64).ok().and_then(|word| self.0.get(word));
+            word.is_some_and(|word| word & (1 << (cpu % 64)) != 0)
+        };
+        (0..MAX_CPUS).filter(has)
+    }
+}
+
+impl fmt::Display for Cpus {
+    /// As the kernel lists them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for cpu in self.iter() {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == cpu => *last = cpu,
+                _ => ranges.push((cpu, cpu)),
+            }
+        }
+        for (place, (first, last)) in ranges.into_iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            if first == last { write!(f, "{comma}{first}") } else { write!(f, "{comma}{first}-{last}") }?;
+        }
+        Ok(())
+    }
+}
 
 /// What a knob holds, in the knob's own unit.
 ///
@@ -64,6 +143,10 @@ pub const CPUSET_MEMS: &str = "cpuset.mems";
 pub enum Value {
     /// A number; switches are 0 and 1.
     Number(i64),
+    /// A weight as shares of cgroup v1.
+    Shares(i64),
+    /// A set of CPUs.
+    Cpus(Cpus),
     /// No bound.
     Max,
 }
@@ -72,6 +155,8 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => number.fmt(f),
+            Self::Shares(shares) => write!(f, "{shares} shares"),
+            Self::Cpus(cpus) => cpus.fmt(f),
             Self::Max => f.write_str("max"),
         }
     }
@@ -81,6 +166,12 @@ impl From<u64> for Value {
     /// What lies beyond `i64` becomes its maximum; a host would refuse it.
     fn from(number: u64) -> Self {
         Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl<const N: usize> From<&[u32; N]> for Value {
+    fn from(cpus: &[u32; N]) -> Self {
+        Self::Cpus(Cpus::of(cpus))
     }
 }
 

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use super::Value;
 use crate::{
-    Bandwidth, CacheDomain, CacheUsage, ClassSample, ClassState, ContainerId, ContainerUsage, CpuSample, EventKind,
-    MemorySample, MigrationProgress, NodeSample, NumaNode, NumaSample, PodId, PressureSample, Share, Target,
+    Bandwidth, CacheDomain, CacheUsage, ClassSample, ClassState, ContainerId, ContainerUsage, CpuSample, CpuSet,
+    EventKind, EvictionState, GroupUse, MemorySample, MigrationProgress, NodeMemory, NodeObjectFacts, NodePressure,
+    NodeSample, NumaNode, NumaSample, Offer, PodId, PodObjectFacts, PressureSample, ResourceState, Share, Target,
+    Topology, Urgency,
 };
 
 /// One staged change of leases.
@@ -73,6 +75,16 @@ pub struct Event {
 pub struct Columns {
     /// The node.
     pub node: Option<NodeSample>,
+    /// Memory of the node.
+    pub node_memory: Option<NodeMemory>,
+    /// Pressure of the node.
+    pub node_pressure: Option<NodePressure>,
+    /// What tiers, pods and all else use.
+    pub groups: Vec<GroupUse>,
+    /// The machine's CPUs.
+    pub cpu_topology: Option<Topology>,
+    /// CPUs in force.
+    pub cpu_sets: Vec<CpuSet>,
     /// CPU time and throttling.
     pub cpu: Vec<CpuSample>,
     /// Quotas.
@@ -97,6 +109,32 @@ pub struct Columns {
     pub rest_usage: Vec<CacheUsage>,
     /// How classes fare.
     pub class_states: Vec<ClassState>,
+    /// The Node object; `None` = not known.
+    pub node_object: Option<NodeObjectFacts>,
+    /// What Pod objects say.
+    pub pod_objects: Vec<PodObjectFacts>,
+    /// The cluster ConfigMap, by key.
+    pub cluster_config: BTreeMap<String, ConfigKey>,
+    /// How published resources fare.
+    pub resource_states: Vec<ResourceState>,
+    /// What became of evictions.
+    pub evictions: Vec<EvictionState>,
+}
+
+/// One key of the cluster ConfigMap.
+///
+/// ```
+/// use qosm_sdk::mock::ConfigKey;
+///
+/// let key = ConfigKey { text: "{}".into(), strategy: "{}".into() };
+/// assert_eq!(key.text, key.strategy);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigKey {
+    /// Its text.
+    pub text: String,
+    /// Its strategy for this node: the text of a JSON object.
+    pub strategy: String,
 }
 
 /// Classes of shares, and who is in them.
@@ -181,4 +219,61 @@ pub struct Migration {
     pub token: u64,
     /// Why, in the policy's words; empty for a stop.
     pub reason: String,
+}
+
+/// A staged change of what is published.
+///
+/// ```
+/// use qosm_sdk::NodeResource;
+/// use qosm_sdk::mock::{MockHost, ResourceChange};
+///
+/// let mut host = MockHost::default();
+/// host.stale_after(300);
+/// assert_eq!(host.take_resource_changes(), [ResourceChange::StaleAfter { seconds: 300 }]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResourceChange {
+    /// A resource is published, or changed.
+    Publish {
+        /// Its name.
+        name: String,
+        /// How much there is of it.
+        offer: Offer,
+        /// Why, in the policy's words.
+        reason: String,
+    },
+    /// A resource is taken away.
+    Withdraw {
+        /// Its name.
+        name: String,
+    },
+    /// How long resources hold without a word of the agent.
+    StaleAfter {
+        /// In seconds.
+        seconds: u32,
+    },
+}
+
+/// A staged request to evict a pod, or its withdrawal.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{Eviction, Urgency};
+///
+/// let mut host = MockHost::default();
+/// host.evict(1, Urgency::Now, None, "MemoryPressure", "memory is about to run out");
+/// assert_eq!(host.take_evictions()[0].reason, "MemoryPressure");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EvictionRequest {
+    /// The pod.
+    pub pod: PodId,
+    /// How long it can wait; `None` takes the request back.
+    pub urgency: Option<Urgency>,
+    /// Seconds between SIGTERM and SIGKILL; `None` = the pod's own.
+    pub grace_period_sec: Option<u32>,
+    /// One word in camel case; empty for a withdrawal.
+    pub reason: String,
+    /// A sentence; empty for a withdrawal.
+    pub message: String,
 }

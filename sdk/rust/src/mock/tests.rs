@@ -66,24 +66,26 @@ fn a_weight_and_idle_are_leases_of_their_own() {
 
 /// Does one thing in each evaluation, and nothing else.
 #[derive(Default)]
-struct Doing(Option<Deed>);
+struct Acting(Option<Action>);
 
 #[derive(Clone, Copy, PartialEq)]
-enum Deed {
+enum Action {
     Quota(Target, u64),
     Reason(usize),
     Event(PodId, &'static str),
     Events(usize),
     Settings(usize),
     MemoryNodes(&'static [u32]),
+    Cpus(&'static [u32]),
+    Limit(u64),
 }
 
-impl Policy for Doing {
+impl Policy for Acting {
     type Config = ();
     type PodConfig = NoConfig;
 
     fn describe() -> Description {
-        Description::new("doing", "0.1.0", "For these tests.")
+        Description::new("acting", "0.1.0", "For these tests.")
     }
 
     fn pods<H: Host>(&mut self, host: &mut H, pods: Vec<Pod<NoConfig>>, _: &[PodId]) -> Vec<Rejection> {
@@ -97,12 +99,14 @@ impl Policy for Doing {
     fn evaluate<H: Host>(&mut self, host: &mut H, _: Tick) -> Result<(), String> {
         match self.0 {
             None => {}
-            Some(Deed::Quota(target, quota)) => host.set_quota(target, Some(quota), "because"),
-            Some(Deed::Reason(length)) => host.set_quota(APP, Some(1), &"x".repeat(length)),
-            Some(Deed::Event(pod, reason)) => host.emit(pod, EventKind::Normal, reason, ""),
-            Some(Deed::Events(count)) => (0..count).for_each(|_| host.emit(1, EventKind::Normal, "Done", "")),
-            Some(Deed::Settings(count)) => (0..count).for_each(|_| host.set_quota(APP, Some(1), "")),
-            Some(Deed::MemoryNodes(nodes)) => host.set_memory_nodes(7, nodes, ""),
+            Some(Action::Quota(target, quota)) => host.set_quota(target, Some(quota), "because"),
+            Some(Action::Reason(length)) => host.set_quota(APP, Some(1), &"x".repeat(length)),
+            Some(Action::Event(pod, reason)) => host.emit(pod, EventKind::Normal, reason, ""),
+            Some(Action::Events(count)) => (0..count).for_each(|_| host.emit(1, EventKind::Normal, "Done", "")),
+            Some(Action::Settings(count)) => (1..).take(count).for_each(|quota| host.set_quota(APP, Some(quota), "")),
+            Some(Action::MemoryNodes(nodes)) => host.set_memory_nodes(7, nodes, ""),
+            Some(Action::Cpus(cpus)) => host.set_cpus(APP, cpus, ""),
+            Some(Action::Limit(bytes)) => host.set_memory_limit(APP, Some(bytes), ""),
         }
         Ok(())
     }
@@ -112,9 +116,9 @@ fn web() -> PodFacts {
     PodFacts { containers: vec![container(7, "app")], ..pod(1, "default", "web") }
 }
 
-fn done(deed: Deed) -> (MockHost, Result<(), String>) {
+fn done(action: Action) -> (MockHost, Result<(), String>) {
     let mut host = MockHost::default();
-    let mut session = Session::of(Doing(Some(deed)));
+    let mut session = Session::of(Acting(Some(action)));
     session.pods(&mut host, vec![web()], &[]).unwrap();
     let result = session.evaluate(&mut host, tick(1_000));
     (host, result)
@@ -122,44 +126,51 @@ fn done(deed: Deed) -> (MockHost, Result<(), String>) {
 
 #[test]
 fn what_a_host_refuses_is_refused_as_a_whole() {
-    for (deed, why) in [
-        (Deed::Quota(Target::Pod(2), 1), "it names pod 2, which it was not given"),
-        (Deed::Quota(Target::Container(8), 1), "it names container 8, which it was not given"),
-        (Deed::Quota(APP, u64::MAX), "its quota is 18446744073709551615, which no cgroup file can hold"),
-        (Deed::Reason(4097), "its reason has 4097 bytes, and 4096 are allowed"),
-        (Deed::Event(2, "Done"), "it names pod 2, which it was not given"),
+    for (action, why) in [
+        (Action::Quota(Target::Pod(2), 1), "it names pod 2, which it was not given"),
+        (Action::Quota(Target::Container(8), 1), "it names container 8, which it was not given"),
+        (Action::Quota(APP, u64::MAX), "its quota is 18446744073709551615, which no cgroup file can hold"),
+        (Action::Reason(4097), "its reason has 4097 bytes, and 4096 are allowed"),
+        (Action::Event(2, "Done"), "it names pod 2, which it was not given"),
         (
-            Deed::Event(1, "it is done"),
+            Action::Event(1, "it is done"),
             "`it is done` is not the reason of an event: one word in camel case, at most 128 letters and digits",
         ),
-        (Deed::Events(257), "it emits more than 256 pod events"),
-        (Deed::Settings(16_385), "it stages more than 16384 settings"),
-        (Deed::MemoryNodes(&[]), "its number of NUMA nodes is 0, which no cgroup file can hold"),
-        (Deed::MemoryNodes(&[0, 63]), "its NUMA node is 63, which no cgroup file can hold"),
+        (Action::Events(257), "it emits more than 256 pod events"),
+        (Action::Settings(16_385), "it stages more than 16384 settings"),
+        (Action::MemoryNodes(&[]), "its number of NUMA nodes is 0, which no cgroup file can hold"),
+        (Action::MemoryNodes(&[0, 63]), "its NUMA node is 63, which no cgroup file can hold"),
+        (Action::Cpus(&[]), "its number of CPUs is 0, which no cgroup file can hold"),
+        (Action::Cpus(&[0, 1024]), "its CPU is 1024, which no cgroup file can hold"),
+        (Action::Limit(u64::MAX), "its memory limit is 18446744073709551615, which no cgroup file can hold"),
     ] {
-        let (mut host, result) = done(deed);
+        let (mut host, result) = done(action);
         assert_eq!(result, Err(why.into()));
         assert_eq!((host.commit(), host.events.len()), (Vec::new(), 0), "{why}");
     }
-    for deed in
-        [Deed::Quota(APP, 1), Deed::Quota(WEB, 1), Deed::Reason(4096), Deed::Events(256), Deed::Event(1, "Done")]
-    {
-        assert_eq!(done(deed).1, Ok(()));
+    for action in [
+        Action::Quota(APP, 1),
+        Action::Quota(WEB, 1),
+        Action::Reason(4096),
+        Action::Events(256),
+        Action::Event(1, "Done"),
+    ] {
+        assert_eq!(done(action).1, Ok(()));
     }
 }
 
 #[test]
 fn what_is_gone_cannot_be_named_and_takes_along_what_was_held() {
-    let (mut host, _) = done(Deed::Quota(APP, 1));
+    let (mut host, _) = done(Action::Quota(APP, 1));
     host.commit();
-    let mut session = Session::of(Doing(Some(Deed::Quota(APP, 2))));
+    let mut session = Session::of(Acting(Some(Action::Quota(APP, 2))));
     let restarted = PodFacts { containers: vec![container(8, "app")], ..web() };
     session.pods(&mut host, vec![restarted], &[]).unwrap();
     assert_eq!(host.to_string(), "nothing");
     let error = session.evaluate(&mut host, tick(1_000)).unwrap_err();
     assert_eq!(error, "it names container 7, which it was not given");
     session.pods(&mut host, Vec::new(), &[1]).unwrap();
-    let mut late = Session::of(Doing(Some(Deed::Quota(WEB, 2))));
+    let mut late = Session::of(Acting(Some(Action::Quota(WEB, 2))));
     assert_eq!(late.evaluate(&mut host, tick(1_000)), Err("it names pod 1, which it was not given".into()));
 }
 
@@ -167,7 +178,7 @@ fn what_is_gone_cannot_be_named_and_takes_along_what_was_held() {
 fn nothing_is_measured_before_the_first_evaluation() {
     let mut host = MockHost::default();
     host.columns.node = Some(node(8, 1 << 30));
-    let mut session = Session::<Doing>::default();
+    let mut session = Session::<Acting>::default();
     let measured = || vec![pod(1, "default", "measured")];
     let error = session.pods(&mut host, measured(), &[]).unwrap_err();
     assert_eq!(error, "it reads `node` before its first evaluation, when nothing has been measured yet");
@@ -178,7 +189,7 @@ fn nothing_is_measured_before_the_first_evaluation() {
 #[test]
 fn interfaces_that_are_not_granted_are_refused() {
     let mut host = MockHost::granting(["cpu-stat"]);
-    let mut session = Session::of(Doing(Some(Deed::Quota(APP, 1))));
+    let mut session = Session::of(Acting(Some(Action::Quota(APP, 1))));
     session.pods(&mut host, vec![web()], &[]).unwrap();
     let error = session.evaluate(&mut host, tick(1_000)).unwrap_err();
     assert_eq!(error, "it imports `cpu-bandwidth`, which is not granted here");

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
 use super::expectation::RejectionExpectation;
+use super::node_use::{NodeMemoryRow, NodePressureRow};
 use super::tick::{Quota, TickFacts};
 
 /// A case: pods, then ticks with what is measured and what is expected.
@@ -15,7 +16,7 @@ use super::tick::{Quota, TickFacts};
 ///
 /// let case = Case::parse(
 ///     "
-///     about: nobody asks, nothing happens
+///     about: no pod is configured, nothing happens
 ///     pods:
 ///       - {name: default/web, containers: [{name: app, cpuLimitMilli: 500}]}
 ///     ticks:
@@ -76,6 +77,10 @@ pub struct NodeFacts {
     pub cpu_usage_usec: Option<Measure>,
     /// `MemAvailable`; unknown at first.
     pub memory_available_bytes: Option<Measure>,
+    /// All of its memory; unknown at first.
+    pub memory: Option<NodeMemoryRow>,
+    /// Its pressure; unknown at first.
+    pub pressure: Option<NodePressureRow>,
 }
 
 /// A number, or the word `unknown`.
@@ -180,7 +185,7 @@ pub struct PodDescription {
     pub memory_limit_bytes: Option<u64>,
     /// Pod-level limit.
     pub cpu_limit_milli: Option<u64>,
-    /// Effective configuration; left out when nobody asked.
+    /// Effective configuration; left out when the pod is not configured.
     #[serde(default)]
     pub config: Map<String, Json>,
     /// Whether an annotation is part of that; yes when left out, and there is any.
@@ -198,7 +203,7 @@ pub struct PodDescription {
 ///
 /// let case = Case::parse(
 ///     "
-///     about: a container that was started again, and one whose quota somebody lifted
+///     about: a container that was started again, and one whose quota another program removed
 ///     pods:
 ///       - name: default/web
 ///         containers:

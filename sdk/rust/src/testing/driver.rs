@@ -1,6 +1,6 @@
 //! Who plays the policy.
 
-use crate::mock::{ClassChange, Columns, Event, Migration, MockHost, Staged};
+use crate::mock::{ClassChange, Columns, Event, EvictionRequest, Migration, MockHost, ResourceChange, Staged};
 use crate::{PodFacts, PodId, Policy, Rejection, Session, Tick};
 
 /// What a call brought about.
@@ -16,6 +16,10 @@ pub struct Outcome {
     pub migrations: Vec<Migration>,
     /// Changes of classes and of who is in them, in order.
     pub classes: Vec<ClassChange>,
+    /// Changes of what is published, in order.
+    pub resources: Vec<ResourceChange>,
+    /// Evictions asked for and taken back, in order.
+    pub evictions: Vec<EvictionRequest>,
     /// Pods refused.
     pub rejections: Vec<Rejection>,
     /// Events for pods' owners.
@@ -103,8 +107,16 @@ impl<P: Policy> Native<P> {
         let events = std::mem::take(&mut self.host.events);
         match result {
             Ok(value) => {
-                let (migrations, classes) = (self.host.take_migrations(), self.host.take_class_changes());
-                Ok(Outcome { staged: self.host.commit(), migrations, classes, rejections: rejections(value), events })
+                let host = &mut self.host;
+                Ok(Outcome {
+                    migrations: host.take_migrations(),
+                    classes: host.take_class_changes(),
+                    resources: host.take_resource_changes(),
+                    evictions: host.take_evictions(),
+                    staged: host.commit(),
+                    rejections: rejections(value),
+                    events,
+                })
             }
             Err(error) => {
                 self.host.discard();

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use crate::mock::Value;
+use crate::mock::{Cpus, MAX_CPUS, Value};
 
 /// A migration that is started.
 ///
@@ -62,7 +62,7 @@ pub struct Expectation {
     pub value: Expected,
 }
 
-/// What is held: a number, `max`, or nothing (`released`).
+/// What is held: a number, `max`, a list of CPUs (`[0, 1, 8]` or `"0-1,8"`), shares (`2 shares`), or nothing (`released`).
 ///
 /// ```
 /// use qosm_sdk::mock::Value;
@@ -87,6 +87,13 @@ impl TryFrom<Json> for Expected {
         match (&json, json.as_i64()) {
             (_, Some(number)) => Ok(Self::Held(Value::Number(number))),
             (Json::String(word), _) => word.parse(),
+            (Json::Array(cpus), _) => {
+                let cpu =
+                    |cpu: &Json| cpu.as_u64().and_then(|cpu| u32::try_from(cpu).ok()).filter(|cpu| *cpu < MAX_CPUS);
+                let cpus: Option<Vec<u32>> = cpus.iter().map(cpu).collect();
+                let cpus = cpus.ok_or_else(|| format!("{json} is no list of CPUs with numbers below {MAX_CPUS}"))?;
+                Ok(Self::Held(Value::Cpus(Cpus::of(&cpus))))
+            }
             _ => Err(format!("{json} is neither a whole number nor `max` nor `released`")),
         }
     }
@@ -99,9 +106,26 @@ impl FromStr for Expected {
         match word {
             "max" => Ok(Self::Held(Value::Max)),
             "released" => Ok(Self::Released),
-            _ => Err(format!("`{word}` is neither a whole number nor `max` nor `released`")),
+            _ => {
+                let shares = word.strip_suffix(" shares").and_then(|shares| shares.parse().ok()).map(Value::Shares);
+                let value = shares.or_else(|| cpus(word).map(Value::Cpus)).map(Self::Held);
+                value.ok_or_else(|| {
+                    format!("`{word}` is neither a whole number nor `max` nor `released`, nor a list of CPUs")
+                })
+            }
         }
     }
+}
+
+/// A list such as `0-1,8`.
+fn cpus(list: &str) -> Option<Cpus> {
+    let mut cpus: Vec<u32> = Vec::new();
+    for range in list.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse().ok()?, last.parse().ok().filter(|last: &u32| *last < MAX_CPUS)?);
+        cpus.extend(first..=last);
+    }
+    Some(Cpus::of(&cpus))
 }
 
 impl fmt::Display for Expected {
@@ -150,7 +174,7 @@ pub struct RejectionExpectation {
 ///
 /// let case = Case::parse(
 ///     "
-///     about: the owner is told
+///     about: the owner gets an event
 ///     ticks:
 ///       - events: [{pod: default/web, reason: MemoryMoved}]
 ///     ",

@@ -121,7 +121,7 @@ pub struct ClassStateRow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ShareRow {
-    /// From so many percent of the ways to so many.
+    /// Range of the ways, from and to in percent.
     pub cache_percent: Option<(u32, u32)>,
     /// Exactly these ways, a bit for each.
     pub cache_mask: Option<u64>,
@@ -155,7 +155,7 @@ pub struct ClassExpectation {
     pub class: String,
     /// Whether it is given up; then nothing else is said.
     pub undefined: bool,
-    /// From so many percent of the ways to so many; all when left out.
+    /// Range of the ways, from and to in percent; all when left out.
     pub cache_percent: Option<(u32, u32)>,
     /// Exactly these ways instead.
     pub cache_mask: Option<u64>,
@@ -383,7 +383,7 @@ impl Counted {
         Some(format!("there is no cache domain {id}"))
     }
 
-    /// The first class of which something is said and that nobody has defined.
+    /// The first class that is referred to and not defined.
     pub(super) fn unknown_class(&self, is_known: impl Fn(&str) -> bool) -> Option<String> {
         let class = self.classes.keys().chain(self.states.keys()).find(|class| !is_known(class))?;
         Some(format!("class `{class}` was never defined"))

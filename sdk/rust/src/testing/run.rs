@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use super::case::Case;
 use super::driver::{Driver, Outcome};
 use super::expectation::{EventExpectation, Expectation, Expected, RejectionExpectation, StartExpectation};
+use super::fixture::CaseFixture;
+use super::requests::{EvictionExpectation, ResourceExpectation, evictions};
 use super::resctrl::{ClassExpectation, MemberExpectation, tell_reasons};
-use super::stage::Stage;
 use super::tick::TickFacts;
 use crate::mock::Value;
 use crate::{Target, Tick};
@@ -204,7 +205,7 @@ impl Case {
 /// # Ok::<(), qosm_sdk::testing::CaseError>(())
 /// ```
 pub fn run_case(case: &Case, driver: &mut impl Driver) -> Result<(), CaseError> {
-    let mut run = Run { stage: Stage::default(), driver };
+    let mut run = Run { fixture: CaseFixture::default(), driver };
     run.start(case)?;
     for (index, tick) in case.ticks.iter().enumerate() {
         let about = if tick.about.is_empty() { String::new() } else { format!(" ({})", tick.about) };
@@ -214,40 +215,42 @@ pub fn run_case(case: &Case, driver: &mut impl Driver) -> Result<(), CaseError> 
 }
 
 struct Run<'a, D> {
-    stage: Stage,
+    fixture: CaseFixture,
     driver: &'a mut D,
 }
 
 /// What calls brought about besides leases.
 #[derive(Default)]
-struct Heard {
+struct Observed {
     rejections: Vec<RejectionExpectation>,
     events: Vec<EventExpectation>,
     starts: Vec<StartExpectation>,
     stops: Vec<String>,
+    evictions: Vec<EvictionExpectation>,
 }
 
 impl<D: Driver> Run<'_, D> {
     fn start(&mut self, case: &Case) -> Result<(), CaseError> {
         let place = "start";
-        self.stage.node(&case.node);
-        let mut heard = Heard::default();
+        self.fixture.node(&case.node);
+        let mut observed = Observed::default();
         let outcome = self.driver.configure(&serde_json::Value::Object(case.config.clone()).to_string());
-        self.hear(outcome, place, &mut heard)?;
-        let pods = self.stage.upsert(&case.pods, place)?;
-        let columns = self.stage.columns(&[], place)?;
+        self.record(outcome, place, &mut observed)?;
+        let pods = self.fixture.upsert(&case.pods, place)?;
+        let columns = self.fixture.columns(&[], place)?;
         let outcome = self.driver.pods(pods, Vec::new(), &columns);
-        self.hear(outcome, place, &mut heard)?;
-        compare(place, &case.rejections, &heard.rejections, |one| {
+        self.record(outcome, place, &mut observed)?;
+        compare(place, &case.rejections, &observed.rejections, |one| {
             format!("rejection of {} for `{}`", one.pod, one.field)
         })?;
-        compare(place, &[], &heard.events, event)
+        compare(place, &[], &observed.events, event)
     }
 
     fn tick(&mut self, facts: &TickFacts, place: &str) -> Result<(), CaseError> {
-        let (before, classes_before) = (self.stage.leases.clone(), self.stage.held_classes.clone());
-        let mut heard = Heard::default();
-        let played = self.play(facts, place, &mut heard);
+        let (before, classes_before) = (self.fixture.leases.clone(), self.fixture.held_classes.clone());
+        let requests_before = self.fixture.requests.clone();
+        let mut observed = Observed::default();
+        let played = self.play(facts, place, &mut observed);
         match (&facts.error, played) {
             (None, played) => played?,
             (Some(expected), Err(CaseError::Call { found, .. })) if found.contains(expected.as_str()) => {}
@@ -259,96 +262,114 @@ impl<D: Driver> Run<'_, D> {
         }
         let changes = self.changes(&before);
         compare(place, &facts.expect, &changes, ToString::to_string)?;
-        compare(place, &facts.rejections, &heard.rejections, |one| {
+        compare(place, &facts.rejections, &observed.rejections, |one| {
             format!("rejection of {} for `{}`", one.pod, one.field)
         })?;
-        compare(place, &facts.starts, &heard.starts, |one| {
+        compare(place, &facts.starts, &observed.starts, |one| {
             format!("migration of {} from {:?} to {:?}", one.container, one.from, one.to)
         })?;
-        compare(place, &facts.stops, &heard.stops, |one| format!("stop of the migration of {one}"))?;
-        let held = &self.stage.held_classes;
+        compare(place, &facts.stops, &observed.stops, |one| format!("stop of the migration of {one}"))?;
+        let held = &self.fixture.held_classes;
         let mut classes = held.classes_since(&classes_before);
         let like = |one: &ClassExpectation, other: &ClassExpectation| one.class == other.class;
         tell_reasons(&facts.classes, &mut classes, like, |one| &one.reason, |one, reason| one.reason = reason);
         compare(place, &facts.classes, &classes, class)?;
-        let exists = |target| self.stage.exists(target);
-        let mut members = held.members_since(&classes_before, exists, |target| self.stage.target_name(target));
+        let exists = |target| self.fixture.exists(target);
+        let mut members = held.members_since(&classes_before, exists, |target| self.fixture.target_name(target));
         let like = |one: &MemberExpectation, other: &MemberExpectation| one.target == other.target;
         tell_reasons(&facts.members, &mut members, like, |one| &one.reason, |one, reason| one.reason = reason);
         compare(place, &facts.members, &members, member)?;
-        self.stage.check_classes(place)?;
+        self.fixture.check_classes(place)?;
+        let requests = &self.fixture.requests;
+        let mut published = requests.since(&requests_before);
+        let like = |one: &ResourceExpectation, other: &ResourceExpectation| one.name == other.name;
+        tell_reasons(&facts.published, &mut published, like, |one| &one.reason, |one, reason| one.reason = reason);
+        compare(place, &facts.published, &published, ToString::to_string)?;
+        let stale_after = requests.stale_after.filter(|_| requests.stale_after != requests_before.stale_after);
+        let seconds = |seconds: &u32| format!("staleAfterSeconds {seconds}");
+        compare(place, facts.stale_after_seconds.as_slice(), stale_after.as_slice(), seconds)?;
+        EvictionExpectation::tell(&facts.evicted, &mut observed.evictions);
+        compare(place, &facts.evicted, &observed.evictions, ToString::to_string)?;
         // What an event says matters only where the case tells it.
         let told = |found: &EventExpectation| {
             let like = |expected: &&EventExpectation| (&expected.pod, &expected.reason) == (&found.pod, &found.reason);
             facts.events.iter().filter(like).any(|expected| expected.message.is_some())
         };
-        for found in &mut heard.events {
+        for found in &mut observed.events {
             if !told(found) {
                 found.message = None;
             }
         }
-        compare(place, &facts.events, &heard.events, event)
+        compare(place, &facts.events, &observed.events, event)
     }
 
-    fn play(&mut self, facts: &TickFacts, place: &str, heard: &mut Heard) -> Result<(), CaseError> {
+    fn play(&mut self, facts: &TickFacts, place: &str, observed: &mut Observed) -> Result<(), CaseError> {
         if let Some(config) = &facts.configure {
             let outcome = self.driver.configure(&serde_json::Value::Object(config.clone()).to_string());
-            self.hear(outcome, place, heard)?;
+            self.record(outcome, place, observed)?;
         }
-        self.stage.node(&facts.node);
-        self.stage.samples(facts);
+        self.fixture.node(&facts.node);
+        self.fixture.samples(facts);
         if !facts.upsert.is_empty() || !facts.remove.is_empty() {
-            // Names of pods that go have to be known until what is said about them was heard.
-            let removed = facts.remove.iter().map(|name| self.stage.pod_id(name, place)).collect::<Result<_, _>>()?;
-            let upserted = self.stage.upsert(&facts.upsert, place)?;
-            self.stage.remove(&facts.remove);
-            let columns = self.stage.columns(&facts.bandwidth, place)?;
+            // Names of pods that go stay known until what the call did to them was recorded.
+            let removed = facts.remove.iter().map(|name| self.fixture.pod_id(name, place)).collect::<Result<_, _>>()?;
+            let upserted = self.fixture.upsert(&facts.upsert, place)?;
+            self.fixture.remove(&facts.remove);
+            let columns = self.fixture.columns(&facts.bandwidth, place)?;
             let outcome = self.driver.pods(upserted, removed, &columns);
-            self.hear(outcome, place, heard)?;
+            self.record(outcome, place, observed)?;
         }
         let tick = Tick {
             window_usec: facts.window_millis.unwrap_or(1000).saturating_mul(1000),
-            cause: self.stage.cause(facts, place)?,
-            alarms: self.stage.alarms(facts, place)?,
+            cause: self.fixture.cause(facts, place)?,
+            alarms: self.fixture.alarms(facts, place)?,
         };
         for _ in 0..facts.repeat.unwrap_or(1) {
-            let columns = self.stage.columns(&facts.bandwidth, place)?;
+            let columns = self.fixture.columns(&facts.bandwidth, place)?;
             let outcome = self.driver.evaluate(tick.clone(), &columns);
-            self.hear(outcome, place, heard)?;
+            self.record(outcome, place, observed)?;
         }
         Ok(())
     }
 
-    fn hear(&mut self, outcome: Result<Outcome, String>, place: &str, heard: &mut Heard) -> Result<(), CaseError> {
+    fn record(
+        &mut self,
+        outcome: Result<Outcome, String>,
+        place: &str,
+        observed: &mut Observed,
+    ) -> Result<(), CaseError> {
         let outcome = outcome.map_err(|found| CaseError::Call {
             place: place.into(),
             expected: "that all goes well".into(),
             found,
         })?;
         for staged in outcome.staged {
-            self.stage.lease(staged.target, staged.knob, staged.value);
+            self.fixture.lease(staged.target, staged.knob, staged.value);
         }
         for change in outcome.classes {
-            self.stage.change_class(change);
+            self.fixture.change_class(change);
         }
+        for change in outcome.resources {
+            self.fixture.requests.change(change);
+        }
+        let evictions = evictions(outcome.evictions, |pod| self.fixture.pod_name(pod));
+        observed.evictions.extend(evictions);
         for migration in outcome.migrations {
-            let container = self.stage.container_name(migration.container);
+            let container = self.fixture.container_name(migration.container);
             match migration.way {
                 Some((from, to)) => {
-                    self.stage.started(migration.container, migration.token);
-                    heard.starts.push(StartExpectation { container, from, to });
+                    self.fixture.started(migration.container, migration.token);
+                    observed.starts.push(StartExpectation { container, from, to });
                 }
-                None => heard.stops.push(container),
+                None => observed.stops.push(container),
             }
         }
-        heard.rejections.extend(
-            outcome.rejections.into_iter().map(|rejection| RejectionExpectation {
-                pod: self.stage.pod_name(rejection.pod),
-                field: rejection.field,
-            }),
-        );
-        heard.events.extend(outcome.events.into_iter().map(|event| EventExpectation {
-            pod: self.stage.pod_name(event.pod),
+        observed.rejections.extend(outcome.rejections.into_iter().map(|rejection| RejectionExpectation {
+            pod: self.fixture.pod_name(rejection.pod),
+            field: rejection.field,
+        }));
+        observed.events.extend(outcome.events.into_iter().map(|event| EventExpectation {
+            pod: self.fixture.pod_name(event.pod),
             reason: event.reason,
             message: Some(event.message),
         }));
@@ -356,16 +377,16 @@ impl<D: Driver> Run<'_, D> {
     }
 
     fn changes(&self, before: &BTreeMap<(Target, &'static str), Value>) -> Vec<Expectation> {
-        let after = &self.stage.leases;
+        let after = &self.fixture.leases;
         let taken = after.iter().filter(|(key, value)| before.get(key) != Some(value));
         let taken = taken.map(|(key, value)| (key, Expected::Held(*value)));
         // A target that vanished gave up its leases by itself; that is no decision of the policy.
-        let given_up = before.keys().filter(|key| !after.contains_key(key) && self.stage.exists(key.0));
+        let given_up = before.keys().filter(|key| !after.contains_key(key) && self.fixture.exists(key.0));
         let given_up = given_up.map(|key| (key, Expected::Released));
         taken
             .chain(given_up)
             .map(|((target, knob), value)| Expectation {
-                target: self.stage.target_name(*target),
+                target: self.fixture.target_name(*target),
                 knob: (*knob).into(),
                 value,
             })

@@ -160,12 +160,13 @@ ticks: []
 ",
     )
     .unwrap();
-    let mut stage = stage::Stage::default();
+    let mut stage = fixture::CaseFixture::default();
     stage.upsert(&case.pods, "here").unwrap();
     let rows = stage.columns(&[], "here").unwrap().bandwidth;
     let rows: Vec<_> =
         rows.iter().map(|row| (stage.target_name(row.target), row.quota_usec, row.period_usec)).collect();
     let expected = [
+        ("tier besteffort", None, 100_000),
         ("pod a/free", None, 100_000),
         ("container a/free/app", Some(200_000), 100_000),
         ("container a/free/other", None, 100_000),

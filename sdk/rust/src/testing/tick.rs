@@ -6,7 +6,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
 use super::case::{NodeFacts, PodDescription};
+use super::cpu_topology::CpuTopologyRow;
 use super::expectation::{EventExpectation, Expectation, RejectionExpectation, StartExpectation};
+use super::node_use::GroupRow;
+use super::object::{ConfigKeyRow, NodeObjectRow, PodObjectRow};
+use super::requests::{EvictionExpectation, EvictionStateRow, ResourceExpectation, ResourceStateRow};
 use super::resctrl::{CacheDomainRow, ClassExpectation, ClassStateRow, MemberExpectation, UsageRow};
 
 /// One tick.
@@ -53,6 +57,12 @@ pub struct TickFacts {
     pub memory: Option<BTreeMap<String, MemoryRow>>,
     /// Pressure samples; stay likewise.
     pub pressure: Option<BTreeMap<String, PressureRow>>,
+    /// What groups use: `kubepods`, `burstable`, `besteffort`, `outside`, and pods by `namespace/name`; stay likewise.
+    pub groups: Option<BTreeMap<String, GroupRow>>,
+    /// The machine's CPUs; stay likewise.
+    pub cpu_topology: Option<CpuTopologyRow>,
+    /// CPUs in force, named as targets are in expectations (`tier besteffort`, `pod default/web`, `container default/web/app`); stay likewise.
+    pub cpu_sets: Option<BTreeMap<String, Vec<u32>>>,
     /// The NUMA nodes; stay likewise.
     pub numa_nodes: Option<Vec<NumaNodeRow>>,
     /// NUMA samples; stay likewise.
@@ -69,6 +79,16 @@ pub struct TickFacts {
     pub rest_usage: Option<BTreeMap<u32, UsageRow>>,
     /// How classes fare; stay likewise.
     pub class_states: Option<BTreeMap<String, ClassStateRow>>,
+    /// The Node object; stays likewise. Not known at first.
+    pub node_object: Option<NodeObjectRow>,
+    /// What Pod objects say, by `namespace/name`; stay likewise. A pod without a row is a bare one that stays.
+    pub pod_objects: Option<BTreeMap<String, PodObjectRow>>,
+    /// The cluster ConfigMap, by key; stays likewise.
+    pub cluster_config: Option<BTreeMap<String, ConfigKeyRow>>,
+    /// How published resources fare, by name; stay likewise.
+    pub resource_states: Option<BTreeMap<String, ResourceStateRow>>,
+    /// What became of evictions, by the pod's name; stay likewise.
+    pub eviction_states: Option<BTreeMap<String, EvictionStateRow>>,
     /// Rows of the bandwidth column that differ from what is held; for this tick alone.
     pub bandwidth: Vec<BandwidthRow>,
     /// All that changes.
@@ -83,6 +103,12 @@ pub struct TickFacts {
     pub classes: Vec<ClassExpectation>,
     /// Pods and containers that come into another class, or out of theirs.
     pub members: Vec<MemberExpectation>,
+    /// Resources that are published, changed or withdrawn.
+    pub published: Vec<ResourceExpectation>,
+    /// How long resources hold from now on without a word of the agent; left out where that stays.
+    pub stale_after_seconds: Option<u32>,
+    /// Pods that are to be evicted, or whose eviction is taken back.
+    pub evicted: Vec<EvictionExpectation>,
     /// Events that are emitted, in order.
     pub events: Vec<EventExpectation>,
     /// A part of the error with which a call fails; its settings are dropped.
@@ -479,7 +505,7 @@ pub struct ProgressRow {
 ///
 /// let case = Case::parse(
 ///     "
-///     about: somebody else wrote the quota
+///     about: another program wrote the quota
 ///     ticks:
 ///       - bandwidth: [{target: container default/web/app, quotaUsec: 70000}]
 ///     ",

@@ -18,7 +18,7 @@ qosm_sdk::export!(MyPolicy);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Config {
-    /// Containers with a memory limit below so many MiB are left alone.
+    /// Containers with a memory limit below this, in MiB, are left alone.
     #[schemars(range(max = 1048576))]
     pub least_limit_mib: u64,
 }
@@ -38,7 +38,7 @@ impl Default for PodConfig {
     }
 }
 
-/// The policy: what it was told.
+/// The policy and its configuration.
 #[derive(Debug, Default)]
 pub struct MyPolicy {
     config: Config,
@@ -77,13 +77,10 @@ impl Policy for MyPolicy {
         for pod in self.pods.iter() {
             for container in &pod.containers {
                 let target = Target::Container(container.id);
-                match self.high(pod, container) {
-                    Some((high, reason)) => {
-                        let wanted = Protection { high: Some(Bound::Bytes(high)), ..Protection::NONE };
-                        host.protect(target, &wanted, &reason);
-                    }
-                    // What is not held is not released either: this costs nothing.
-                    None => host.release_protection(target),
+                // What an evaluation does not set is released, so there is no other branch.
+                if let Some((high, reason)) = self.high(pod, container) {
+                    let wanted = Protection { high: Some(Bound::Bytes(high)), ..Protection::NONE };
+                    host.protect(target, &wanted, &reason);
                 }
             }
         }

@@ -33,7 +33,7 @@ fn tree(files: &[(&str, &str)]) -> TempDir {
     folder
 }
 
-fn look_at(machine: &Machine<'_>) -> Result<Survey, ResctrlError> {
+fn look_at(machine: &Machine<'_>) -> Result<Capabilities, ResctrlError> {
     let proc = tree(&[
         ("self/mountinfo", machine.mounts),
         ("filesystems", machine.filesystems),
@@ -42,10 +42,10 @@ fn look_at(machine: &Machine<'_>) -> Result<Survey, ResctrlError> {
     ]);
     let resctrl = tree(machine.resctrl);
     let open = |folder: &TempDir| Dir::open_ambient_dir(folder.path(), ambient_authority());
-    resctrl::survey(&open(&proc).unwrap(), machine.at, |_| open(&resctrl))
+    resctrl::capabilities(&open(&proc).unwrap(), machine.at, |_| open(&resctrl))
 }
 
-fn told(machine: &Machine<'_>) -> String {
+fn rendered(machine: &Machine<'_>) -> String {
     rows(&look_at(machine), true).iter().map(|(name, text)| format!("{name:15}{text}\n")).collect()
 }
 
@@ -87,22 +87,22 @@ const AMD: &[(&str, &str)] = &[
 #[test]
 fn a_machine_without_it_says_why() {
     let machine = Machine { cpuinfo: VIRTUAL, ..Machine::default() };
-    insta::assert_snapshot!(told(&machine));
+    insta::assert_snapshot!(rendered(&machine));
 }
 
 #[test]
 fn a_kernel_without_it_says_what_to_change() {
     let built_without = Machine { cpuinfo: XEON, ..Machine::default() };
     let switched_off = Machine { command_line: "quiet rdt=!l3cat,!mba\n", ..built_without };
-    insta::assert_snapshot!(told(&switched_off) + &told(&Machine { cpuinfo: XEON, ..Machine::default() }));
+    insta::assert_snapshot!(rendered(&switched_off) + &rendered(&Machine { cpuinfo: XEON, ..Machine::default() }));
 }
 
 #[test]
 fn one_that_is_not_mounted_says_who_mounts_it() {
-    let survey = look_at(&Machine { cpuinfo: XEON, filesystems: KNOWN, ..Machine::default() });
-    assert!(is_usable(&survey));
+    let found = look_at(&Machine { cpuinfo: XEON, filesystems: KNOWN, ..Machine::default() });
+    assert!(is_usable(&found));
     let text = [true, false].map(|may_mount| {
-        rows(&survey, may_mount).iter().map(|(name, text)| format!("{name:15}{text}\n")).collect::<String>()
+        rows(&found, may_mount).iter().map(|(name, text)| format!("{name:15}{text}\n")).collect::<String>()
     });
     insta::assert_snapshot!(text.concat());
 }
@@ -115,25 +115,25 @@ fn one_that_is_not_where_it_was_said_to_be() {
         mounts: "60 24 0:50 / /mnt rw - tmpfs tmpfs rw\n",
         ..Machine::default()
     };
-    let survey = look_at(&machine);
-    assert!(!is_usable(&survey));
-    insta::assert_snapshot!(told(&machine) + &told(&Machine { mounts: "", ..machine }));
+    let found = look_at(&machine);
+    assert!(!is_usable(&found));
+    insta::assert_snapshot!(rendered(&machine) + &rendered(&Machine { mounts: "", ..machine }));
 }
 
 #[test]
 fn a_mounted_one_says_what_it_divides_and_who_has_it() {
     let mounts = mounted("");
     let machine = Machine { cpuinfo: XEON, filesystems: KNOWN, mounts: &mounts, resctrl: INTEL, ..Machine::default() };
-    let survey = look_at(&machine);
-    assert!(is_usable(&survey));
-    insta::assert_snapshot!(told(&machine));
-    insta::assert_json_snapshot!(document(&survey));
+    let found = look_at(&machine);
+    assert!(is_usable(&found));
+    insta::assert_snapshot!(rendered(&machine));
+    insta::assert_json_snapshot!(document(&found));
 }
 
 #[test]
 fn amd_counts_bandwidth_in_its_own_unit() {
     let mounts = mounted("");
-    insta::assert_snapshot!(told(&Machine { cpuinfo: EPYC, mounts: &mounts, resctrl: AMD, ..Machine::default() }));
+    insta::assert_snapshot!(rendered(&Machine { cpuinfo: EPYC, mounts: &mounts, resctrl: AMD, ..Machine::default() }));
 }
 
 #[test]
@@ -153,7 +153,12 @@ fn code_and_data_apart_and_bandwidth_in_megabytes() {
         ("info/MB/thread_throttle_mode", "per-thread\n"),
     ];
     let mounts = mounted(",cdp,mba_MBps");
-    insta::assert_snapshot!(told(&Machine { cpuinfo: XEON, mounts: &mounts, resctrl: &files, ..Machine::default() }));
+    insta::assert_snapshot!(rendered(&Machine {
+        cpuinfo: XEON,
+        mounts: &mounts,
+        resctrl: &files,
+        ..Machine::default()
+    }));
 }
 
 #[test]
@@ -167,7 +172,7 @@ fn an_emulation_says_that_it_is_one() {
         ("a/schemata", "L3:0=f\n"),
     ];
     let machine = Machine { cpuinfo: VIRTUAL, mounts, at: Some("/tmp/r"), resctrl: &files, ..Machine::default() };
-    insta::assert_snapshot!(told(&machine));
+    insta::assert_snapshot!(rendered(&machine));
     assert_eq!(document(&look_at(&machine))["emulated"], true);
 }
 
@@ -176,8 +181,8 @@ fn one_that_cannot_be_read_says_which_file() {
     let mounts = mounted("");
     let files = [("schemata", ""), ("info/L3/num_closids", "many\n")];
     let machine = Machine { cpuinfo: XEON, mounts: &mounts, resctrl: &files, ..Machine::default() };
-    let survey = look_at(&machine);
-    assert!(!is_usable(&survey));
-    insta::assert_snapshot!(told(&machine));
-    insta::assert_json_snapshot!(document(&survey));
+    let found = look_at(&machine);
+    assert!(!is_usable(&found));
+    insta::assert_snapshot!(rendered(&machine));
+    insta::assert_json_snapshot!(document(&found));
 }

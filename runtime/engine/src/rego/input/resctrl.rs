@@ -1,4 +1,4 @@
-//! Caches and memory bandwidth: who uses them, and how the policy's classes fare.
+//! Usage of caches and memory bandwidth, and the state of the policy's classes.
 
 use std::collections::BTreeMap;
 

@@ -57,14 +57,14 @@ impl Fields<'_> {
     ) -> Flawed<Option<T>> {
         let Some(value) = self.0.get(name) else { return Ok(None) };
         let read = |fields: &Fields<'_>| {
-            let said = forms.iter().filter(|form| fields.0.get(form).is_some()).count();
-            if said == 1 { read(fields) } else { Err(SettingFlaw::NotOneOf { found: said, fields: forms }) }
+            let present = forms.iter().filter(|form| fields.0.get(form).is_some()).count();
+            if present == 1 { read(fields) } else { Err(SettingFlaw::NotOneOf { found: present, fields: forms }) }
         };
         read_within(name.to_owned(), value, forms, read).map(Some)
     }
 }
 
-/// Reads an object inside of another one, whose errors say where it stands.
+/// Reads a nested object; its errors name its place.
 fn read_within<T>(
     place: String,
     value: &Rego,
@@ -96,7 +96,7 @@ fn domain(key: &Rego) -> Flawed<DomainId> {
     })
 }
 
-/// From so many percent of the ways to so many.
+/// The ways from one percentage to another.
 fn range(value: &Rego) -> Flawed<CacheShare> {
     let wrong = || wrong("percent", value, "an array of two numbers, where the ways begin and where they end");
     let number = |value: &Rego| -> Flawed<u32> {

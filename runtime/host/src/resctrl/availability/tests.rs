@@ -23,7 +23,7 @@ fn find(mounts: &str, filesystems: &str, cpuinfo: &str, at: Option<&str>) -> Ava
 const KNOWN: &str = "nodev\tresctrl\n";
 
 #[test]
-fn says_what_there_is_and_what_to_do() {
+fn the_message_says_what_is_missing_and_what_to_do() {
     for (mounts, filesystems, cpuinfo, at, expected) in [
         ("", KNOWN, XEON, None, "not mounted: `mount -t resctrl resctrl /sys/fs/resctrl` makes it usable"),
         (REAL, KNOWN, XEON, None, "mounted at /sys/fs/resctrl, code and data apart in L3, bandwidth in MB/s"),
@@ -117,9 +117,9 @@ fn a_refused_mount_is_told_with_the_way_out() {
     ] {
         let error = not_mounted(USUAL_PATH, errno.into());
         assert_eq!(error.errno_name(), name);
-        let told = error.to_string();
-        assert!(told.starts_with(&format!("cannot mount resctrl at /sys/fs/resctrl ({name}): ")), "{told}");
-        assert!(told.contains(part), "{told}");
+        let option = error.to_string();
+        assert!(option.starts_with(&format!("cannot mount resctrl at /sys/fs/resctrl ({name}): ")), "{option}");
+        assert!(option.contains(part), "{option}");
     }
 }
 

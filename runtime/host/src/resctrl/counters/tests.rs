@@ -54,7 +54,7 @@ fn parts_of_a_cache_are_summed_unless_the_whole_is_there() {
 }
 
 #[test]
-fn a_group_that_is_gone_is_told_and_a_machine_without_monitoring_has_no_counters() {
+fn a_removed_group_is_an_error_and_a_machine_without_monitoring_has_no_counters() {
     assert!(open(&fixture::intel()).unwrap_err().is_gone());
     let without = fixture::haswell();
     without.add(&[("qosm-be/tasks", "")]);

@@ -23,7 +23,7 @@ fn populated() -> Fixture {
 }
 
 #[test]
-fn tells_own_groups_from_others() {
+fn distinguishes_own_groups_from_others() {
     let present = populated().groups(Vendor::Intel).present().unwrap();
     let names: Vec<_> = present.own.iter().map(Group::to_string).collect();
     assert_eq!(names, ["qosm-be", "qosm-ls", "mon_groups/qosm-r", "qosm-be/mon_groups/qosm-x"]);
@@ -82,7 +82,7 @@ fn a_refusal_comes_with_what_the_kernel_says() {
 }
 
 #[test]
-fn too_many_groups_are_told_by_what_ran_out() {
+fn too_many_groups_name_the_exhausted_resource() {
     use ResctrlError::{Closids, Gone, Make, ReadOnly, Rmids, Ways};
     let fixture = populated();
     let groups = fixture.groups(Vendor::Intel);
@@ -108,7 +108,7 @@ fn too_many_groups_are_told_by_what_ran_out() {
 }
 
 #[test]
-fn what_cannot_be_removed_is_told_with_its_group() {
+fn a_failed_removal_names_its_group() {
     // Plain directories with files in them go no more easily than a group with a fault.
     let fixture = populated();
     let adopted = fixture.groups(Vendor::Intel).adopt(&[control("ls")]).unwrap();

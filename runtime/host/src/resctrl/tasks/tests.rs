@@ -3,17 +3,17 @@ use super::super::fixture::{self, Fixture};
 use super::super::group::GroupName;
 use super::*;
 
-/// Threads that do something whenever they are looked at or moved.
+/// Threads that change whenever they are listed or moved.
 struct Scripted<F> {
     left: BTreeSet<u64>,
     out_of_sight: usize,
     put: F,
-    /// Who is written, in order.
+    /// Written threads, in order.
     written: Vec<u64>,
 }
 
 impl<F: FnMut(u64, &mut BTreeSet<u64>) -> io::Result<()>> Threads for Scripted<F> {
-    fn left(&mut self) -> Result<(BTreeSet<u64>, usize), ResctrlError> {
+    fn pending(&mut self) -> Result<(BTreeSet<u64>, usize), ResctrlError> {
         Ok((self.left.clone(), self.out_of_sight))
     }
 
@@ -47,20 +47,20 @@ fn what_is_cloned_while_others_are_moved_follows() {
         };
         Ok(())
     });
-    let moved = settle(&mut threads).unwrap();
+    let moved = move_until_settled(&mut threads).unwrap();
     assert_eq!(threads.written, [1, 2, 10, 100]);
     assert_eq!((moved.moved, moved.rounds, moved.is_settled), (4, 4, true));
 }
 
 #[test]
-fn who_clones_faster_than_one_can_look_is_told() {
+fn a_container_that_clones_faster_than_threads_are_moved_is_reported() {
     let mut threads = scripted(&[1], |thread, left| {
         left.remove(&thread);
         left.insert(thread + 1);
         Ok(())
     });
-    let moved = settle(&mut threads).unwrap();
-    assert_eq!((moved.moved, moved.rounds, moved.is_settled), (16, MOST_ROUNDS, false));
+    let moved = move_until_settled(&mut threads).unwrap();
+    assert_eq!((moved.moved, moved.rounds, moved.is_settled), (16, MAX_ROUNDS, false));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_thread_that_ended_is_no_error() {
         left.remove(&thread);
         if thread == 2 { Err(Errno::SRCH.into()) } else { Ok(()) }
     });
-    let moved = settle(&mut threads).unwrap();
+    let moved = move_until_settled(&mut threads).unwrap();
     assert_eq!((moved.moved, moved.vanished, moved.refused, moved.is_settled), (2, 1, 0, true));
 }
 
@@ -82,7 +82,7 @@ fn a_refused_thread_keeps_none_of_the_others_and_is_tried_once() {
         left.remove(&thread);
         Ok(())
     });
-    let moved = settle(&mut threads).unwrap();
+    let moved = move_until_settled(&mut threads).unwrap();
     assert_eq!(threads.written, [1, 2, 3]);
     assert_eq!((moved.moved, moved.refused, moved.rounds, moved.is_settled), (2, 1, 2, true));
     assert_eq!(moved.first_refusal.unwrap().to_string(), "the kernel refused `2` in tasks (EPERM)");
@@ -91,7 +91,7 @@ fn a_refused_thread_keeps_none_of_the_others_and_is_tried_once() {
 #[test]
 fn a_group_that_goes_meanwhile_ends_it() {
     let mut threads = scripted(&[1, 2], |_, _| Err(Errno::NOENT.into()));
-    assert!(settle(&mut threads).unwrap_err().is_gone());
+    assert!(move_until_settled(&mut threads).unwrap_err().is_gone());
     assert_eq!(threads.written, [1]);
 }
 
@@ -104,7 +104,7 @@ fn container<'a>(directory: &'a Dir, version: CgroupVersion) -> ContainerCgroup<
 }
 
 #[test]
-fn writes_only_who_is_not_in_the_group_already() {
+fn writes_only_threads_that_are_not_in_the_group_already() {
     for (version, file) in [(CgroupVersion::V1, "tasks"), (CgroupVersion::V2, "cgroup.threads")] {
         let (resctrl, cgroup) = (fixture::intel(), Fixture::new(&[]));
         resctrl.add(&[("qosm-be/tasks", "7\n8\n9\n")]);
@@ -121,7 +121,7 @@ fn writes_only_who_is_not_in_the_group_already() {
 }
 
 #[test]
-fn nobody_is_moved_by_the_0_of_another_pid_namespace() {
+fn the_0_of_another_pid_namespace_moves_no_thread() {
     let (resctrl, cgroup) = (fixture::intel(), Fixture::new(&[("c/cgroup.threads", "0\n0\n7\n")]));
     resctrl.add(&[("qosm-be/tasks", "7\n")]);
     let directory = cgroup.dir("c");

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use qosm_emulated_resctrl::{Bytes, BytesPerSecond, Demand};
 use qosm_model::resctrl::Usage;
+use qosm_resctrl_fuse::{Bytes, BytesPerSecond, Demand};
 
 use super::*;
 
@@ -26,10 +26,10 @@ fn traffic(usages: &[Usage]) -> Option<u64> {
 }
 
 #[test]
-fn traffic_is_told_of_each_class_each_container_and_the_rest() {
+fn traffic_is_counted_of_each_class_each_container_and_the_rest() {
     let Some(mut node) = Node::of(Profile::intel(), 3) else { return };
     let wanted = [be(&[0]), class("none", shares(None, None), &[])];
-    node.host.keep_classes(&wanted, &[ContainerId(0), ContainerId(2)]);
+    node.host.reconcile_classes(&wanted, &[ContainerId(0), ContainerId(2)]);
     let groups = monitors(&node);
     assert_eq!(groups.len(), 2);
     for group in groups.iter().map(String::as_str).chain([""]) {
@@ -57,7 +57,7 @@ fn traffic_is_told_of_each_class_each_container_and_the_rest() {
     }
     // A cache that goes takes its counters along; the others are read on.
     node.machine.others(|tree| tree.offline_l3(1));
-    node.host.keep_classes(&wanted, &[ContainerId(0), ContainerId(2)]);
+    node.host.reconcile_classes(&wanted, &[ContainerId(0), ContainerId(2)]);
     node.machine.others(|tree| tree.advance(SECOND));
     let reading = node.host.read_resctrl();
     assert_eq!((reading.rest.len(), traffic(&reading.rest)), (1, Some(2000)), "{reading:?}");
@@ -82,7 +82,7 @@ fn a_monitor_group_follows_its_container_and_counts_on() {
                 node.machine.others(|tree| tree.advance(SECOND));
                 node.host.read_resctrl();
             }
-            node.host.keep_classes(&wanted, &counted);
+            node.host.reconcile_classes(&wanted, &counted);
             let groups = monitors(&node);
             let [group] = groups.as_slice() else { unreachable!("{groups:?}") };
             assert_eq!(group.split_once("mon_groups/").unwrap().0, above);
@@ -94,7 +94,7 @@ fn a_monitor_group_follows_its_container_and_counts_on() {
                 assert_eq!(traffic(&reading.containers[0].1), expected, "{before:?} {groups:?}");
             }
         }
-        node.host.keep_classes(&[be(&[0])], &[]);
+        node.host.reconcile_classes(&[be(&[0])], &[]);
         assert!(monitors(&node).is_empty());
         assert_eq!(node.host.read_resctrl().containers, []);
     }
@@ -105,12 +105,12 @@ fn between_classes_that_stay_no_traffic_is_lost() {
     let Some(mut node) = Node::of(Profile::intel(), 3) else { return };
     let counted = [ContainerId(0)];
     let ls = |members: &[u32]| class("ls", shares(ways(50, 100), None), members);
-    node.host.keep_classes(&[be(&[0, 1]), ls(&[2])], &counted);
+    node.host.reconcile_classes(&[be(&[0, 1]), ls(&[2])], &counted);
     demand(&node, &monitors(&node)[0]);
     node.machine.others(|tree| tree.advance(SECOND));
     node.host.read_resctrl();
     node.machine.others(|tree| tree.advance(SECOND));
-    node.host.keep_classes(&[be(&[1]), ls(&[0, 2])], &counted);
+    node.host.reconcile_classes(&[be(&[1]), ls(&[0, 2])], &counted);
     assert!(monitors(&node)[0].starts_with("qosm-p-ls/"));
     node.machine.others(|tree| tree.advance(SECOND));
     assert_eq!(traffic(&node.host.read_resctrl().containers[0].1), Some(2000));
@@ -123,12 +123,12 @@ fn without_enough_rmids_some_are_not_counted_and_classes_come_first() {
     let Some(mut node) = Node::of(profile, 5) else { return };
     let counted = [0, 1, 2, 3, 4].map(ContainerId);
     for _ in 0..2 {
-        assert!(node.host.keep_classes(&[], &counted).is_empty());
+        assert!(node.host.reconcile_classes(&[], &counted).is_empty());
         assert_eq!(node.host.read_resctrl().containers.len(), 3);
     }
     // A class needs an RMID, too.
     for _ in 0..2 {
-        let outcomes = node.host.keep_classes(&[be(&[0]), class("ls", shares(None, None), &[1])], &counted);
+        let outcomes = node.host.reconcile_classes(&[be(&[0]), class("ls", shares(None, None), &[1])], &counted);
         assert!(outcomes.iter().all(|outcome| outcome.in_force), "{outcomes:?}");
         assert_eq!(node.host.read_resctrl().containers.len(), 3);
     }
@@ -136,7 +136,7 @@ fn without_enough_rmids_some_are_not_counted_and_classes_come_first() {
     node.keep(&[]);
     node.machine.others(|tree| tree.advance(60 * SECOND));
     node.machine.others(|tree| (0..5).for_each(|id| tree.mkdir(&format!("mon_groups/{id}"), Writer::ROOT).unwrap()));
-    assert!(node.host.keep_classes(&[], &counted).is_empty());
+    assert!(node.host.reconcile_classes(&[], &counted).is_empty());
     assert_eq!(node.host.read_resctrl().containers, []);
     let outcome = node.keep(&[be(&[0])]).remove(0);
     assert!(!outcome.in_force && outcome.why.contains("no RMID is left"), "{outcome:?}");
@@ -145,13 +145,13 @@ fn without_enough_rmids_some_are_not_counted_and_classes_come_first() {
 #[test]
 fn machines_that_do_not_count_have_readings_of_nothing() {
     let Some(mut node) = Node::of(Profile::l2_only(), 1) else { return };
-    let outcome = node.host.keep_classes(&[be(&[0])], &[ContainerId(0)]).remove(0);
+    let outcome = node.host.reconcile_classes(&[be(&[0])], &[ContainerId(0)]).remove(0);
     assert!(outcome.in_force);
     let reading = node.host.read_resctrl();
     assert_eq!((reading.classes, reading.containers, reading.rest), (vec![vec![]], vec![], vec![]));
     // One that only counts does so without any class.
     let Some(mut node) = Node::of(Profile::monitor_only(), 1) else { return };
-    let outcome = node.host.keep_classes(&[be(&[0])], &[ContainerId(0)]).remove(0);
+    let outcome = node.host.reconcile_classes(&[be(&[0])], &[ContainerId(0)]).remove(0);
     assert!(!outcome.in_force);
     let reading = node.host.read_resctrl();
     assert_eq!((reading.containers.len(), reading.rest.len()), (1, 2));

@@ -69,7 +69,7 @@ fn counted_containers_keep_their_class() {
     for (wanted, control) in
         [(vec![], ""), (vec![be(&[0])], "qosm-p-be/"), (vec![ls(&[0])], "qosm-p-ls/"), (vec![], "")]
     {
-        node.host.keep_classes(&wanted, &counted);
+        node.host.reconcile_classes(&wanted, &counted);
         let present = node.machine.groups.present().unwrap();
         let monitors: Vec<_> =
             present.own.iter().filter(|group| matches!(group, Group::Monitor { .. })).map(Group::to_string).collect();
@@ -77,13 +77,13 @@ fn counted_containers_keep_their_class() {
         assert!(monitor.starts_with(&format!("{control}mon_groups/")), "{monitor}");
         assert_eq!((node.inside(0, &format!("{monitor}/")), node.inside(0, control)), (3, 3));
     }
-    node.host.keep_classes(&[be(&[0])], &counted);
+    node.host.reconcile_classes(&[be(&[0])], &counted);
     node.keep(&[be(&[0])]);
     assert_eq!(node.inside(0, "qosm-p-be/"), 3);
 }
 
 #[test]
-fn threads_that_somebody_else_moves_away_come_back() {
+fn threads_that_another_program_moves_away_come_back() {
     let Some(mut node) = node(1) else { return };
     node.cgroups[0].run(SLEEPS);
     node.cgroups[0].wait_for_threads(3);
@@ -108,7 +108,7 @@ fn containers_that_fork_all_the_time_are_in_their_class_in_the_end() {
 #[test]
 fn a_cgroup_made_anew_under_the_same_name_is_another_container() {
     let Some(mut node) = node(1) else { return };
-    node.host.keep_classes(&[be(&[0])], &[ContainerId(0)]);
+    node.host.reconcile_classes(&[be(&[0])], &[ContainerId(0)]);
     let monitors = |node: &Node| {
         let present = node.machine.groups.present().unwrap();
         present.own.into_iter().filter(|group| matches!(group, Group::Monitor { .. })).collect::<Vec<_>>()
@@ -120,12 +120,12 @@ fn a_cgroup_made_anew_under_the_same_name_is_another_container() {
     node.cgroups[0].run(SLEEPS);
     node.cgroups[0].wait_for_threads(3);
     node.host.attach(Target::Container(ContainerId(0)), &path).unwrap();
-    let outcome = node.host.keep_classes(&[be(&[0])], &[ContainerId(0)]).remove(0);
+    let outcome = node.host.reconcile_classes(&[be(&[0])], &[ContainerId(0)]).remove(0);
     assert_eq!(outcome.threads_moved, 3);
     let after = monitors(&node);
     assert!(after.len() == 1 && after != before, "{after:?}");
     // And one that is gone leaves nothing.
     node.host.detach(Target::Container(ContainerId(0)));
-    node.host.keep_classes(&[be(&[0])], &[ContainerId(0)]);
+    node.host.reconcile_classes(&[be(&[0])], &[ContainerId(0)]);
     assert!(monitors(&node).is_empty() && node.control_groups().is_empty());
 }

@@ -25,8 +25,8 @@ fn equal_classes_share_a_group_when_there_are_no_more_and_others_wait() {
         let outcomes = node.keep(&wanted);
         assert_eq!(groups(&outcomes), ["qosm-p-a", "qosm-p-b", "", "qosm-p-a", ""]);
         assert_eq!(outcomes[3].schemata, outcomes[0].schemata);
-        let told: Vec<_> = outcomes.iter().map(|outcome| outcome.in_force).collect();
-        assert_eq!(told, [true, true, false, true, true]);
+        let reported: Vec<_> = outcomes.iter().map(|outcome| outcome.in_force).collect();
+        assert_eq!(reported, [true, true, false, true, true]);
         assert!(
             outcomes[2].why.starts_with("no CLOSID is left for resctrl group ")
                 && outcomes[2]
@@ -41,7 +41,7 @@ fn equal_classes_share_a_group_when_there_are_no_more_and_others_wait() {
     let outcomes = node.keep(&changed);
     assert_eq!(groups(&outcomes), ["qosm-p-a", "qosm-p-b", "", "", ""]);
     assert!(!outcomes[3].in_force);
-    // Whoever goes leaves a place, to the first that waits.
+    // A removed class frees its group for the first that waits.
     node.machine.others(|tree| tree.rmdir("lab")).unwrap();
     let outcomes = node.keep(&changed);
     assert_eq!(groups(&outcomes), ["qosm-p-a", "qosm-p-b", "qosm-p-c", "", ""]);
@@ -74,8 +74,8 @@ fn the_next_agent_takes_over_what_is_wanted_and_removes_the_rest() {
     let Some(mut node) = Node::of(Profile::intel(), 3) else { return };
     let counted = [0, 1, 2].map(ContainerId);
     let all = [be(&[0]), lower("ls", 60, &[1])];
-    node.host.keep_classes(&all, &counted);
-    // As the first agent had it, but for a thread that belongs to nobody.
+    node.host.reconcile_classes(&all, &counted);
+    // As the first agent left it, except for a thread in no container.
     node.machine.others(|tree| {
         tree.write("qosm-p-be/tasks", b"10\n", Writer::ROOT).unwrap();
         tree.mkdir("qosm-other", Writer::ROOT).unwrap();
@@ -92,7 +92,7 @@ fn the_next_agent_takes_over_what_is_wanted_and_removes_the_rest() {
     assert_eq!(before.len(), 3);
 
     node.restart();
-    let outcome = node.host.keep_classes(&all[..1], &counted[..1]).remove(0);
+    let outcome = node.host.reconcile_classes(&all[..1], &counted[..1]).remove(0);
     assert_eq!((outcome.group.as_str(), outcome.why.as_str()), ("qosm-p-be", ""));
     assert_eq!(node.control_groups(), ["qosm-p-be"]);
     assert_eq!(inode(&node, "qosm-p-be"), group);
@@ -119,9 +119,9 @@ fn clearing_leaves_none_of_qosm_s_groups_and_all_others() {
     });
     let before = node.machine.seen();
     for restarts in [false, true] {
-        node.host.keep_classes(&[be(&[0]), lower("ls", 60, &[1])], &[ContainerId(0), ContainerId(1)]);
+        node.host.reconcile_classes(&[be(&[0]), lower("ls", 60, &[1])], &[ContainerId(0), ContainerId(1)]);
         assert_ne!(node.machine.seen(), before);
-        // Whoever restores may be another process.
+        // Another process may restore.
         if restarts {
             node.restart();
         }
@@ -147,7 +147,7 @@ fn whatever_is_kept_others_schemata_stay_byte_for_byte() {
     let before = foreign(&node);
     for end in [10, 50, 100] {
         for members in [&[0, 1, 2][..], &[1], &[]] {
-            node.host.keep_classes(&[lower("a", end, members), be(&[2])], &[ContainerId(0)]);
+            node.host.reconcile_classes(&[lower("a", end, members), be(&[2])], &[ContainerId(0)]);
             assert_eq!(foreign(&node), before);
         }
     }

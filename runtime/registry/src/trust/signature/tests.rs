@@ -34,22 +34,22 @@ fn rule_for(signers: &[Signer]) -> TrustRule {
     rule(&signers.iter().map(Signer::pem).collect::<Vec<_>>())
 }
 
-fn judged(rule: TrustRule, candidates: &[Candidate]) -> Verdict {
+fn judged(rule: TrustRule, candidates: &[Candidate]) -> RuleOutcome {
     judged_as(rule, REPOSITORY, &subject(), candidates)
 }
 
-fn judged_as(rule: TrustRule, repository: &str, subject: &Digest, candidates: &[Candidate]) -> Verdict {
+fn judged_as(rule: TrustRule, repository: &str, subject: &Digest, candidates: &[Candidate]) -> RuleOutcome {
     let trust: Trust = TrustPolicy { rules: vec![rule] }.resolve(|_: &Path| unreachable!()).unwrap();
     let Decision::Rule(rule) = trust.rule_for(repository) else { panic!() };
     judge(rule, repository, subject, candidates)
 }
 
 /// The names of the keys whose signatures count.
-fn signers(verdict: &Verdict) -> Vec<&str> {
+fn signers(verdict: &RuleOutcome) -> Vec<&str> {
     verdict.signatures.iter().map(|good| good.key.as_str()).collect()
 }
 
-fn refusal(verdict: &Verdict) -> &str {
+fn refusal(verdict: &RuleOutcome) -> &str {
     match &verdict.outcome {
         Outcome::Refused(reason) => reason,
         Outcome::Accepted => panic!("accepted"),
@@ -61,11 +61,11 @@ fn accepts(rule: TrustRule, candidates: &[Candidate]) -> bool {
 }
 
 /// Refused, with one rejected candidate and this reason.
-fn check_rejected(rule: TrustRule, candidate: Candidate, said: &str) {
+fn check_rejected(rule: TrustRule, candidate: Candidate, expected: &str) {
     let verdict = judged(rule, &[candidate]);
-    assert_eq!(signers(&verdict), [""; 0], "{said}");
-    let [Rejected { why, .. }] = verdict.rejected.as_slice() else { panic!("{said}: {verdict:?}") };
-    assert!(why.contains(said) && !why.contains('\n'), "{said}: {why}");
+    assert_eq!(signers(&verdict), [""; 0], "{expected}");
+    let [Rejected { why, .. }] = verdict.rejected.as_slice() else { panic!("{expected}: {verdict:?}") };
+    assert!(why.contains(expected) && !why.contains('\n'), "{expected}: {why}");
     refusal(&verdict);
 }
 
@@ -96,7 +96,7 @@ fn no_annotations_are_none() {
 }
 
 #[test]
-fn a_signature_that_does_not_count_says_why() {
+fn a_rejected_signature_has_a_reason() {
     let blob = |mut candidate: Candidate, from: &str, to: &str| {
         candidate.blob = String::from_utf8(candidate.blob).unwrap().replace(from, to).into_bytes();
         candidate
@@ -121,8 +121,8 @@ fn a_signature_that_does_not_count_says_why() {
         change(&mut payload);
         key().legacy_of(&payload)
     };
-    for (candidate, said) in [
-        // By whom.
+    for (candidate, expected) in [
+        // Signer.
         (Signer::p256(2).legacy(&subject(), &[]), "no key of the rule (`a`) made it"),
         (Signer::p256(2).bundle(&subject(), &[]), "no key of the rule (`a`) made it"),
         (Signer::ed25519(1).bundle(&subject(), &[]), "no key of the rule (`a`) made it"),
@@ -181,7 +181,7 @@ fn a_signature_that_does_not_count_says_why() {
             "came with a certificate (keyless), and only signatures by a key are read",
         ),
     ] {
-        check_rejected(rule_for(&[key()]), candidate, said);
+        check_rejected(rule_for(&[key()]), candidate, expected);
     }
 }
 
@@ -328,7 +328,7 @@ fn one_key_under_two_names_is_one_signer() {
 fn only_signatures_with_all_annotations_of_the_rule_count() {
     let wanted = BTreeMap::from([("channel", "stable"), ("team", "node")].map(|(n, v)| (n.to_owned(), v.to_owned())));
     let rule = TrustRule { annotations: wanted, ..rule_for(&[key()]) };
-    for (annotations, said) in [
+    for (annotations, expected) in [
         (vec![], "the rule wants the annotation `channel` to be `stable`, and the signature does not have it"),
         (
             vec![("channel", "stable")],
@@ -339,13 +339,13 @@ fn only_signatures_with_all_annotations_of_the_rule_count() {
             "the rule wants the annotation `channel` to be `stable`, and it is `beta`",
         ),
     ] {
-        check_rejected(rule.clone(), key().legacy(&subject(), &annotations), said);
-        check_rejected(rule.clone(), key().bundle(&subject(), &annotations), said);
+        check_rejected(rule.clone(), key().legacy(&subject(), &annotations), expected);
+        check_rejected(rule.clone(), key().bundle(&subject(), &annotations), expected);
     }
     let more = [("channel", "stable"), ("team", "node"), ("x", "y")];
     assert!(accepts(rule.clone(), &[key().legacy(&subject(), &more)]));
     assert!(accepts(rule.clone(), &[key().bundle(&subject(), &more)]));
-    // Nobody signed the annotations of a layer.
+    // The annotations of a layer are not signed.
     let mut unsigned = key().legacy(&subject(), &[]);
     unsigned.annotations.extend(rule.annotations.clone());
     check_rejected(rule, unsigned, "the signature does not have it");
@@ -378,7 +378,7 @@ fn the_repository_counts_only_where_the_rule_says_so_and_in_the_old_format() {
 }
 
 #[test]
-fn no_more_candidates_are_looked_at_than_the_limit() {
+fn no_more_candidates_are_checked_than_the_limit() {
     let bad = Signer::p256(2).bundle(&subject(), &[]);
     let mut candidates = vec![bad; MAX_CANDIDATES];
     candidates.extend([key().bundle(&subject(), &[]), key().bundle(&subject(), &[])]);
@@ -387,18 +387,18 @@ fn no_more_candidates_are_looked_at_than_the_limit() {
     assert_eq!(verdict.rejected.len(), MAX_CANDIDATES + 1);
     assert_eq!(
         verdict.rejected[MAX_CANDIDATES].why,
-        "this and all after it are not looked at: 64 candidates are the limit"
+        "this and all after it are not checked: 64 candidates are the limit"
     );
     assert!(accepts(rule_for(&[key()]), &candidates[1..]));
 }
 
 #[test]
-fn the_last_signatures_of_an_old_manifest_are_looked_at() {
+fn the_last_signatures_of_an_old_manifest_are_checked() {
     let (good, bad) = (key().legacy(&subject(), &[]), Signer::p256(2).legacy(&subject(), &[]));
     let mut candidates = vec![good; 1];
     candidates.extend(vec![bad; MAX_SIGNATURES]);
     let verdict = judged(rule_for(&[key()]), &candidates);
-    assert_eq!(verdict.rejected[0].why, "not looked at: only the last 8 signatures of a manifest are");
+    assert_eq!(verdict.rejected[0].why, "not checked: only the last 8 signatures of a manifest are");
     refusal(&verdict);
     candidates.rotate_left(1);
     assert!(accepts(rule_for(&[key()]), &candidates));

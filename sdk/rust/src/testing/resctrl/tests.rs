@@ -36,24 +36,12 @@ impl Policy for Divider {
             if states.iter().any(|state| !state.in_force) {
                 host.emit(pod.id, EventKind::Warning, "Lost", &format!("{} {seen:?}", states[0].why));
             }
-            match &pod.config {
-                Some(asked) => {
-                    let class = format!("p{}", asked.percent);
-                    let share = |end| Share { cache: Some(CacheShare::Percent((0, end))), bandwidth: None };
-                    let domains: Vec<_> =
-                        host.cache_domains().iter().skip(1).map(|domain| (domain.id, share(1))).collect();
-                    host.define_class(
-                        &class,
-                        &share(asked.percent),
-                        &domains,
-                        &format!("{} are asked for", asked.percent),
-                    );
-                    host.assign_class(Target::Pod(pod.id), &class, "it asked");
-                }
-                None => {
-                    host.release_class(Target::Pod(pod.id));
-                    host.undefine_class("p30");
-                }
+            if let Some(asked) = &pod.config {
+                let class = format!("p{}", asked.percent);
+                let share = |end| Share { cache: Some(CacheShare::Percent((0, end))), bandwidth: None };
+                let domains: Vec<_> = host.cache_domains().iter().skip(1).map(|domain| (domain.id, share(1))).collect();
+                host.define_class(&class, &share(asked.percent), &domains, &format!("{} are asked for", asked.percent));
+                host.assign_class(Target::Pod(pod.id), &class, "it asked");
             }
         }
         Ok(())
@@ -110,11 +98,14 @@ fn of_a_reason_a_part_is_enough() {
 }
 
 #[test]
-fn taking_out_shows_but_what_vanishes_does_not() {
+fn a_class_and_a_member_that_are_given_up_show_but_a_pod_that_vanishes_does_not() {
     let silent = "upsert: [{name: default/web, containers: [{name: app}]}]";
     let gone = "classes: [{class: p30, undefined: true}], members: [{target: pod default/web}]";
     web(&format!("ticks: [{{{DEFINED}, {MEMBER}}}, {{{silent}, {gone}}}]")).unwrap();
-    web(&format!("ticks: [{{{DEFINED}, {MEMBER}}}, {{remove: [default/web]}}]")).unwrap();
+    web(&format!(
+        "ticks: [{{{DEFINED}, {MEMBER}}}, {{remove: [default/web], classes: [{{class: p30, undefined: true}}]}}]"
+    ))
+    .unwrap();
 }
 
 #[test]

@@ -68,6 +68,31 @@ node(fields) := object.union(
 )
 
 # METADATA
+# description: |
+#   A Node object of 8 CPUs and 32 GiB, all of it for pods: `{"nodeObject": testing.node_object({"labels": {"pool": "batch"}})}`.
+node_object(fields) := object.union(
+	{
+		"name": "node",
+		"labels": {},
+		"annotations": {},
+		"resources": {
+			"cpu": {"capacity": 8000, "allocatable": 8000},
+			"memory": {"capacity": 32 * units.gib, "allocatable": 32 * units.gib},
+		},
+		"zones": [],
+	},
+	fields,
+)
+
+# METADATA
+# description: |
+#   What the object of a bare pod says that stays: `{"podObjects": {"default/web": testing.pod_object({"ownerKind": "DaemonSet"})}}`.
+pod_object(fields) := object.union(
+	{"annotations": {}, "deleting": false, "gracePeriodSec": 30, "mirror": false, "restartPolicy": "Always"},
+	fields,
+)
+
+# METADATA
 # description: A sample of an idle container.
 cpu(fields) := object.union(
 	{"usageUsec": 0, "nrPeriods": 0, "nrThrottled": 0, "throttledUsec": 0},
@@ -161,6 +186,7 @@ known := {
 	"pod": pod_ids,
 	"reject": pod_ids,
 	"container": container_ids,
+	"evict": pod_ids,
 	"migrate": container_ids,
 	"tier": {"kubepods", "burstable", "besteffort"},
 }
@@ -187,6 +213,9 @@ needed(setting) := union({
 	{"page-migration" | setting.migrate},
 	{"resctrl-allocation" | setting.class},
 	{"resctrl-allocation" | setting.assign},
+	{"node-resource" | setting.publish},
+	{"node-resource" | setting.staleAfter},
+	{"eviction" | setting.evict},
 })
 
 impossible(settings) := {text.line([setting.knob, " cannot be ", setting.value]) |

@@ -52,7 +52,7 @@ impl Fixture {
         TrustRule { annotations, docker_reference: true, ..rule(&[String::from_utf8(self.key.to_vec()).unwrap()]) }
     }
 
-    fn judge(&self, rule: TrustRule, subject: &Digest, candidate: Candidate) -> Verdict {
+    fn judge(&self, rule: TrustRule, subject: &Digest, candidate: Candidate) -> RuleOutcome {
         judged_as(rule, &format!("127.0.0.1:5079/policies/{}", self.name), subject, &[candidate])
     }
 }
@@ -145,8 +145,8 @@ fn an_attestation_by_the_right_key_is_no_signature() {
 fn a_signature_of_the_manifest_as_a_file_counts_where_it_can_be_checked() {
     let plain = |fixture: &Fixture| TrustRule { annotations: BTreeMap::new(), ..fixture.rule() };
     assert_eq!(P256.judge(plain(&P256), &manifest(), bundle(P256.message)).outcome, Outcome::Accepted);
-    for (fixture, said) in [(P384, "by `SHA2_384`"), (ED25519, "by a hash without a name")] {
+    for (fixture, expected) in [(P384, "by `SHA2_384`"), (ED25519, "by a hash without a name")] {
         let verdict = fixture.judge(plain(&fixture), &manifest(), bundle(fixture.message));
-        assert!(verdict.rejected[0].why.contains(said), "{verdict:?}");
+        assert!(verdict.rejected[0].why.contains(expected), "{verdict:?}");
     }
 }

@@ -1,0 +1,312 @@
+//! What nodes and pods say in annotations. To be read once, when an annotation changes, not at every tick.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::config::with_names;
+use crate::{CpuListError, CpuSet};
+
+/// Node annotation: CPUs and amounts kept from pods. Source: koordinator `apis/extension/node_reservation.go`.
+pub const RESERVATION: &str = "node.koordinator.sh/reservation";
+/// Node annotation: CPUs of the QoS class SYSTEM. Source: koordinator `apis/extension/system_qos.go`.
+pub const SYSTEM_QOS: &str = "node.koordinator.sh/system-qos-resource";
+/// Pod annotation: what the scheduler chose for it. Source: koordinator `apis/extension/numa_aware.go`.
+pub const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
+
+/// An annotation that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnnotationError {
+    /// Its key.
+    pub key: &'static str,
+    /// The field in it; empty for the whole.
+    pub field: &'static str,
+    /// What is wrong.
+    pub fault: String,
+}
+
+impl fmt::Display for AnnotationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, field, fault } = self;
+        match *field {
+            "" => write!(f, "annotation `{key}` cannot be read: {fault}"),
+            field => write!(f, "annotation `{key}`, field `{field}`: {fault}"),
+        }
+    }
+}
+
+impl std::error::Error for AnnotationError {}
+
+/// Reads an object; `names` of its fields may be written in any letter case, as koordinator's decoder takes them.
+fn json<T: DeserializeOwned>(key: &'static str, text: &str, names: &[&str]) -> Result<T, AnnotationError> {
+    let fields = serde_json::from_str(text).map(|fields| Value::Object(with_names(fields, names)));
+    let read = fields.and_then(serde_json::from_value);
+    read.map_err(|error| AnnotationError { key, field: "", fault: error.to_string() })
+}
+
+fn cpus(key: &'static str, field: &'static str, text: &str) -> Result<CpuSet, AnnotationError> {
+    CpuSet::parse(text).map_err(|error: CpuListError| AnnotationError { key, field, fault: error.to_string() })
+}
+
+/// What is kept from pods of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reservation {
+    /// CPU in thousandths of one: the number of reserved CPUs where they are named, else the amount.
+    pub cpu_milli: u64,
+    /// The CPUs that are named.
+    pub cpus: CpuSet,
+}
+
+impl Reservation {
+    /// Reads the annotation [`RESERVATION`].
+    ///
+    /// # Errors
+    ///
+    /// What is no JSON object of that shape, no cpulist, or no amount of CPU.
+    pub fn parse(text: &str) -> Result<Self, AnnotationError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Wire {
+            resources: Option<BTreeMap<String, serde_json::Value>>,
+            #[serde(rename = "reservedCPUs")]
+            reserved_cpus: Option<String>,
+        }
+        let wire: Wire = json(RESERVATION, text, &["resources", "reservedCPUs"])?;
+        let cpus = cpus(RESERVATION, "reservedCPUs", wire.reserved_cpus.as_deref().unwrap_or_default())?;
+        if !cpus.is_empty() {
+            let count = u64::try_from(cpus.len()).unwrap_or(u64::MAX);
+            return Ok(Self { cpu_milli: count.saturating_mul(1000), cpus });
+        }
+        let cpu_milli = match wire.resources.as_ref().and_then(|resources| resources.get("cpu")) {
+            None | Some(serde_json::Value::Null) => 0,
+            Some(amount) => milli(amount).ok_or_else(|| AnnotationError {
+                key: RESERVATION,
+                field: "resources.cpu",
+                fault: format!(
+                    "{amount} is no amount of CPU; write whole CPUs (\"2\"), parts (\"1.5\") or thousandths (\"1500m\")"
+                ),
+            })?,
+        };
+        Ok(Self { cpu_milli, cpus })
+    }
+}
+
+/// A Kubernetes quantity of CPU in thousandths, rounded up and capped as Kubernetes does both; `None` for what is none, or negative.
+fn milli(amount: &serde_json::Value) -> Option<u64> {
+    let text = match amount {
+        serde_json::Value::String(text) => text.trim().to_owned(),
+        serde_json::Value::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    let (digits, power) = match text.as_bytes().last()? {
+        b'k' => (&text[..text.len() - 1], 6),
+        b'M' => (&text[..text.len() - 1], 9),
+        b'G' => (&text[..text.len() - 1], 12),
+        b'm' => (&text[..text.len() - 1], 0),
+        b'u' => (&text[..text.len() - 1], -3),
+        b'n' => (&text[..text.len() - 1], -6),
+        _ => (text.as_str(), 3),
+    };
+    let (digits, power) = match digits.split_once(['e', 'E']) {
+        Some((digits, exponent)) if power == 3 => {
+            let unsigned = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+            if unsigned.is_empty() || !unsigned.bytes().all(|byte| byte.is_ascii_digit()) {
+                return None;
+            }
+            // Beyond this the number is nothing or everything, whatever its digits are.
+            let far = if exponent.starts_with('-') { -MAX_EXPONENT } else { MAX_EXPONENT };
+            (digits, power + exponent.parse().unwrap_or(far).clamp(-MAX_EXPONENT, MAX_EXPONENT))
+        }
+        Some(_) => return None,
+        None => (digits, power),
+    };
+    let digits = digits.strip_prefix('+').unwrap_or(digits);
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    let part = part.trim_end_matches('0');
+    let all = format!("{whole}{part}");
+    if all.is_empty() && digits.is_empty() || !all.bytes().all(|byte| byte.is_ascii_digit()) || digits == "." {
+        return None;
+    }
+    let significant = all.trim_start_matches('0');
+    if significant.is_empty() {
+        return Some(0);
+    }
+    // The digits before the point that count in thousandths, and those after it.
+    let point = i64::from(power) + i64::try_from(significant.len()).ok()? - i64::try_from(part.len()).ok()?;
+    let Ok(kept) = usize::try_from(point) else { return Some(1) };
+    let (before, after) = significant.split_at(kept.min(significant.len()));
+    let zeros = kept - before.len();
+    let number = u32::try_from(zeros).ok().and_then(|zeros| 10_u64.checked_pow(zeros)).and_then(|factor| {
+        let number: u64 = if before.is_empty() { 0 } else { before.parse().ok()? };
+        number.checked_mul(factor)?.checked_add(u64::from(after.bytes().any(|byte| byte != b'0')))
+    });
+    Some(number.unwrap_or(MAX_MILLI).min(MAX_MILLI))
+}
+
+/// Exponents beyond it make nothing or everything of a number that is as long as an annotation can be.
+const MAX_EXPONENT: i32 = 1 << 20;
+/// Kubernetes caps quantities here; it is more than any machine has.
+const MAX_MILLI: u64 = i64::MAX.unsigned_abs();
+
+/// The CPUs of the QoS class SYSTEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SystemQos {
+    /// Which.
+    pub cpus: CpuSet,
+    /// Whether no other class may use them; so it is unless the annotation says otherwise.
+    pub is_exclusive: bool,
+}
+
+impl SystemQos {
+    /// Reads the annotation [`SYSTEM_QOS`].
+    ///
+    /// # Errors
+    ///
+    /// What is no JSON object of that shape, or no cpulist.
+    pub fn parse(text: &str) -> Result<Self, AnnotationError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Wire {
+            cpuset: Option<String>,
+            cpuset_exclusive: Option<bool>,
+        }
+        let wire: Wire = json(SYSTEM_QOS, text, &["cpuset", "cpusetExclusive"])?;
+        let cpus = cpus(SYSTEM_QOS, "cpuset", wire.cpuset.as_deref().unwrap_or_default())?;
+        Ok(Self { cpus, is_exclusive: wire.cpuset_exclusive.unwrap_or(true) })
+    }
+
+    /// The CPUs that nobody else may use.
+    pub fn excluded(&self) -> CpuSet {
+        if self.is_exclusive { self.cpus.clone() } else { CpuSet::default() }
+    }
+}
+
+/// What the scheduler chose for a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceStatus {
+    /// The CPUs that it is pinned to; empty where it is not.
+    pub cpus: CpuSet,
+    /// Whether NUMA nodes were chosen for it.
+    pub has_numa_nodes: bool,
+}
+
+impl ResourceStatus {
+    /// Reads the annotation [`RESOURCE_STATUS`].
+    ///
+    /// # Errors
+    ///
+    /// What is no JSON object of that shape, or no cpulist.
+    pub fn parse(text: &str) -> Result<Self, AnnotationError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Wire {
+            cpuset: Option<String>,
+            numa_node_resources: Option<Vec<serde_json::Value>>,
+        }
+        let wire: Wire = json(RESOURCE_STATUS, text, &["cpuset", "numaNodeResources"])?;
+        let cpus = cpus(RESOURCE_STATUS, "cpuset", wire.cpuset.as_deref().unwrap_or_default())?;
+        Ok(Self { cpus, has_numa_nodes: wire.numa_node_resources.is_some_and(|nodes| !nodes.is_empty()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reservation_names_cpus_or_an_amount() {
+        for (text, cpu_milli, cpus) in [
+            ("{}", 0, ""),
+            (r#"{"resources": null}"#, 0, ""),
+            (r#"{"resources": {"cpu": "2"}}"#, 2_000, ""),
+            (r#"{"resources": {"cpu": 2}}"#, 2_000, ""),
+            (r#"{"resources": {"cpu": "1500m", "memory": "1Gi"}}"#, 1_500, ""),
+            (r#"{"resources": {"cpu": "0.5"}}"#, 500, ""),
+            (r#"{"resources": {"cpu": ".5"}}"#, 500, ""),
+            (r#"{"resources": {"cpu": "1."}}"#, 1_000, ""),
+            (r#"{"resources": {"cpu": "0.0001"}}"#, 1, ""),
+            (r#"{"resources": {"cpu": "1e1"}}"#, 10_000, ""),
+            (r#"{"resources": {"cpu": "1k"}}"#, 1_000_000, ""),
+            (r#"{"resources": {"cpu": "1500u"}}"#, 2, ""),
+            (r#"{"resources": {"cpu": "1M"}}"#, 1_000_000_000, ""),
+            (r#"{"resources": {"cpu": "0.0100e2"}}"#, 1_000, ""),
+            (r#"{"resources": {"cpu": "00012.3456"}}"#, 12_346, ""),
+            (r#"{"resources": {"cpu": "0e999"}}"#, 0, ""),
+            (r#"{"resources": {"cpu": "1e-400"}}"#, 1, ""),
+            // As Kubernetes does, what is more than everything is everything.
+            (r#"{"resources": {"cpu": "1e400"}}"#, MAX_MILLI, ""),
+            (r#"{"resources": {"cpu": "1e99999999999999999999"}}"#, MAX_MILLI, ""),
+            (r#"{"resources": {"cpu": "99999999999999999999999"}}"#, MAX_MILLI, ""),
+            (r#"{"Resources": {"cpu": "1"}, "reservedcpus": "0-3"}"#, 4_000, "0-3"),
+            // The CPUs replace the amount by their number.
+            (r#"{"resources": {"cpu": "9"}, "reservedCPUs": "0-3", "applyPolicy": "ReservedCPUsOnly"}"#, 4_000, "0-3"),
+            (r#"{"reservedCPUs": "0,8"}"#, 2_000, "0,8"),
+            (r#"{"resources": {"cpu": "1"}, "reservedCPUs": ""}"#, 1_000, ""),
+        ] {
+            let expected = Reservation { cpu_milli, cpus: CpuSet::parse(cpus).unwrap() };
+            assert_eq!(Reservation::parse(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_reservation_that_cannot_be_read_says_why() {
+        for (text, field) in [
+            ("", ""),
+            ("[]", ""),
+            (r#"{"reservedCPUs": 3}"#, ""),
+            (r#"{"reservedCPUs": "3-1"}"#, "reservedCPUs"),
+            (r#"{"resources": {"cpu": "many"}}"#, "resources.cpu"),
+            (r#"{"resources": {"cpu": "-1"}}"#, "resources.cpu"),
+            (r#"{"resources": {"cpu": ""}}"#, "resources.cpu"),
+            (r#"{"resources": {"cpu": "."}}"#, "resources.cpu"),
+            (r#"{"resources": {"cpu": "NaN"}}"#, "resources.cpu"),
+            (r#"{"resources": {"cpu": "1e"}}"#, "resources.cpu"),
+            (r#"{"resources": {"cpu": "1e--4"}}"#, "resources.cpu"),
+            (r#"{"resources": {"cpu": 1e400}}"#, ""),
+            (r#"{"resources": {"cpu": true}}"#, "resources.cpu"),
+        ] {
+            let error = Reservation::parse(text).unwrap_err();
+            assert_eq!((error.key, error.field), (RESERVATION, field), "{text}: {error}");
+        }
+        let error = Reservation::parse(r#"{"resources": {"cpu": "many"}}"#).unwrap_err();
+        insta::assert_snapshot!(error, @r#"annotation `node.koordinator.sh/reservation`, field `resources.cpu`: "many" is no amount of CPU; write whole CPUs ("2"), parts ("1.5") or thousandths ("1500m")"#);
+    }
+
+    #[test]
+    fn cpus_of_system_are_exclusive_unless_said_otherwise() {
+        for (text, cpus, excluded) in [
+            ("{}", "", ""),
+            (r#"{"cpuset": "0-1"}"#, "0-1", "0-1"),
+            (r#"{"cpuset": "0-1", "cpusetExclusive": true}"#, "0-1", "0-1"),
+            (r#"{"cpuset": "0-1", "cpusetExclusive": null}"#, "0-1", "0-1"),
+            (r#"{"cpuset": "0-1", "cpusetExclusive": false}"#, "0-1", ""),
+        ] {
+            let system = SystemQos::parse(text).unwrap();
+            assert_eq!(
+                (system.cpus.to_string().as_str(), system.excluded().to_string().as_str()),
+                (cpus, excluded),
+                "{text}"
+            );
+        }
+        assert_eq!(SystemQos::parse(r#"{"cpuset": "x"}"#).unwrap_err().field, "cpuset");
+        assert_eq!(SystemQos::parse("null,").unwrap_err().field, "");
+    }
+
+    #[test]
+    fn a_pod_is_pinned_to_cpus_or_bound_to_nodes_or_neither() {
+        for (text, cpus, has_numa_nodes) in [
+            ("{}", "", false),
+            (r#"{"cpuset": "4-5"}"#, "4-5", false),
+            (r#"{"cpuset": "", "numaNodeResources": []}"#, "", false),
+            (r#"{"numaNodeResources": [{"node": 0}]}"#, "", true),
+            (r#"{"cpuset": "1", "numaNodeResources": [{"node": 0, "resources": {"cpu": "4"}}]}"#, "1", true),
+        ] {
+            let expected = ResourceStatus { cpus: CpuSet::parse(cpus).unwrap(), has_numa_nodes };
+            assert_eq!(ResourceStatus::parse(text), Ok(expected), "{text}");
+        }
+        assert_eq!(ResourceStatus::parse(r#"{"cpuset": "4-"}"#).unwrap_err().field, "cpuset");
+    }
+}

@@ -1,0 +1,330 @@
+//! One evaluation: inputs in, what is to be held out. No clock, no I/O.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use qosm_sdk::{PodId, Target, Tier};
+
+use crate::CpuSet;
+use crate::allowed::{Allowed, Uses};
+use crate::config::{Config, Profile};
+use crate::input::{Controls, InForce, Inputs, Node, Quota};
+use crate::pressure::{Bound, may_rise};
+use crate::quota::{Step, koordinator_step, responsive_step};
+use crate::set::{MIN_CPUS, Pools, choose, stepped_cpus, wanted_cpus};
+use crate::state::State;
+use crate::verdict::{Condition, How, Missing, Report, Verdict};
+
+/// The smallest CPU weight of cgroup v2; 2 shares on v1.
+pub const MIN_WEIGHT: u64 = 1;
+
+const TIER: Target = Target::Tier(Tier::BestEffort);
+
+/// What is to hold for one cgroup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// It may run on these CPUs; never empty.
+    Cpus(CpuSet),
+    /// It has this CFS quota in microseconds for each period; `None` = unlimited.
+    Quota(Option<u64>),
+    /// It runs when nobody else wants to.
+    Idle,
+    /// It has this CPU weight, on the scale of cgroup v2.
+    Weight(u64),
+}
+
+/// What an evaluation comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decisions {
+    /// All that is to be held from now on, from the tier to the containers; whatever else is held is released, and so
+    /// recovers the kubelet's value. `None` = nothing is changed.
+    pub wanted: Option<Vec<(Target, Setting)>>,
+    /// Why.
+    pub verdict: Verdict,
+    /// What began or ended; each is told once.
+    pub reports: Vec<Report>,
+}
+
+/// Decides. `config` has been checked; `now_usec` is a clock that does not go back while the agent runs.
+pub fn tick(state: &mut State, config: &Config, inputs: &Inputs, now_usec: u64) -> Decisions {
+    state.heed_clock(now_usec);
+    if !config.is_enabled() {
+        *state = State::default();
+        return Decisions { wanted: Some(Vec::new()), verdict: Verdict::Off, reports: Vec::new() };
+    }
+    let mut lasting = BTreeSet::new();
+    let (wanted, verdict) = match evaluate(state, config, inputs, now_usec, &mut lasting) {
+        Ok((wanted, verdict)) => (Some(wanted), verdict),
+        Err(missing) => {
+            // What could not be looked at has not ended.
+            lasting = state.lasting.iter().copied().filter(|known| !matches!(known, Condition::Missing(_))).collect();
+            lasting.insert(Condition::Missing(missing));
+            (None, Verdict::Unchanged(missing))
+        }
+    };
+    let report = |has_begun| move |condition: &Condition| Report { condition: *condition, has_begun };
+    let ended = state.lasting.difference(&lasting).map(report(false));
+    let reports = ended.chain(lasting.difference(&state.lasting).map(report(true))).collect();
+    state.lasting = lasting;
+    Decisions { wanted, verdict, reports }
+}
+
+type Wanted = Vec<(Target, Setting)>;
+
+fn evaluate(
+    state: &mut State,
+    config: &Config,
+    inputs: &Inputs,
+    now_usec: u64,
+    lasting: &mut BTreeSet<Condition>,
+) -> Result<(Wanted, Verdict), Missing> {
+    let node = inputs.node.as_ref().filter(|node| node.capacity.0 > 0).ok_or(Missing::Node)?;
+    if inputs.pods.is_empty() {
+        return Err(Missing::Pods);
+    }
+    let profile = config.policy.profile;
+    let pools = Pools::of(inputs, node, profile);
+    if config.policy.be_cpu_manager {
+        return by_numa_node(state, inputs, &pools, lasting);
+    }
+    let samples = inputs.pods_used.as_ref().ok_or(Missing::PodsUsed)?;
+    let samples: BTreeMap<PodId, u64> =
+        samples.iter().filter_map(|(id, sample)| Some((*id, sample.fresh(now_usec)?))).collect();
+    let node_used = inputs.node_used.and_then(|sample| sample.fresh(now_usec)).ok_or(Missing::NodeUsed)?;
+    let uses = Uses::new(&inputs.pods, &samples, &inputs.host_apps);
+    let allowed = Allowed::new(&config.strategy, node, node_used, &uses);
+    let bound = match profile {
+        Profile::Responsive => Bound::now(state, &config.policy, inputs, uses.be_pods(), node.capacity.0, now_usec),
+        Profile::Koordinator => Bound::Free,
+    };
+    let mut round = Round { state, config, inputs, node, pools: &pools, allowed: &allowed, bound, now_usec, lasting };
+    let (wanted, how) = match way(config.strategy.wants_quota(), inputs.controls, round.lasting) {
+        Way::Cpuset => round.by_cpuset()?,
+        Way::Quota => round.by_quota()?,
+        Way::Idle => (vec![(TIER, Setting::Idle)], How::Idle),
+        Way::Weight => (vec![(TIER, Setting::Weight(MIN_WEIGHT))], How::Weight),
+        Way::Nothing => (Vec::new(), How::Nothing),
+    };
+    Ok((wanted, Verdict::Suppressed { allowed, pressure: bound, how }))
+}
+
+/// By what batch pods can be held back here.
+enum Way {
+    Cpuset,
+    Quota,
+    Idle,
+    Weight,
+    Nothing,
+}
+
+fn way(wants_quota: bool, controls: Controls, lasting: &mut BTreeSet<Condition>) -> Way {
+    match (wants_quota, controls.cpuset, controls.quota) {
+        (true, _, true) => return Way::Quota,
+        (false, true, _) => return Way::Cpuset,
+        (false, false, true) => {
+            lasting.insert(Condition::NoCpuset);
+            return Way::Quota;
+        }
+        (true, true, false) => {
+            lasting.insert(Condition::NoQuota);
+            return Way::Cpuset;
+        }
+        (_, false, false) => {}
+    }
+    lasting.insert(Condition::NoControl);
+    match (controls.idle, controls.weight) {
+        (true, _) => Way::Idle,
+        (false, true) => Way::Weight,
+        (false, false) => Way::Nothing,
+    }
+}
+
+/// Without suppression: everything within the tier may use the whole set, but containers for which CPUs or NUMA nodes were
+/// chosen.
+fn by_numa_node(
+    state: &mut State,
+    inputs: &Inputs,
+    pools: &Pools,
+    lasting: &mut BTreeSet<Condition>,
+) -> Result<(Wanted, Verdict), Missing> {
+    if inputs.cpus.is_empty() {
+        return Err(Missing::Cpus);
+    }
+    let whole = pools.whole();
+    let mut wanted = Vec::new();
+    if whole.is_empty() {
+        lasting.insert(Condition::NoCpus);
+    } else if inputs.controls.cpuset {
+        // Containers for which CPUs or NUMA nodes were chosen have them within that.
+        wanted.push((TIER, Setting::Cpus(whole.clone())));
+    }
+    state.chosen = None;
+    Ok((wanted, Verdict::ByNumaNode(whole)))
+}
+
+/// One evaluation under way.
+struct Round<'a> {
+    state: &'a mut State,
+    config: &'a Config,
+    inputs: &'a Inputs,
+    node: &'a Node,
+    pools: &'a Pools,
+    allowed: &'a Allowed,
+    bound: Bound,
+    now_usec: u64,
+    lasting: &'a mut BTreeSet<Condition>,
+}
+
+impl Round<'_> {
+    fn is_responsive(&self) -> bool {
+        self.config.policy.profile == Profile::Responsive
+    }
+
+    /// What pressure leaves of what is allowed, in thousandths of a CPU; never below the operator's floor.
+    fn bounded(&self, current_milli: i64, least_milli: i64) -> i64 {
+        let bounded = self.bound.apply(&self.config.policy, self.allowed.milli, current_milli, least_milli);
+        bounded.max(self.allowed.floor.unwrap_or(bounded)).min(self.allowed.milli)
+    }
+
+    fn note_change(&mut self, old: u64, new: u64) {
+        if new > old {
+            self.state.risen_at_usec = Some(self.now_usec);
+        } else if new < old && matches!(self.bound, Bound::Cut(_) | Bound::Risen) {
+            self.state.cut_at_usec = Some(self.now_usec);
+        }
+    }
+
+    fn by_cpuset(&mut self) -> Result<(Wanted, How), Missing> {
+        if self.inputs.cpus.is_empty() {
+            return Err(Missing::Cpus);
+        }
+        let tier = self.inputs.in_force.tier_cpus.as_ref().ok_or(Missing::TierCpus)?;
+        if self.pools.is_empty() {
+            return Ok(self.without_cpus());
+        }
+        let old = self.old_cpus(tier);
+        let allowed_cpus = wanted_cpus(self.allowed.milli);
+        let mut wanted = wanted_cpus(self.bounded(signed(old).saturating_mul(1000), 1000));
+        if self.is_responsive() && !may_rise(self.state, self.now_usec) {
+            wanted = wanted.min(old.max(MIN_CPUS));
+        }
+        let stepped = stepped_cpus(wanted, old, number(self.inputs.cpus.len()));
+        let choice = choose(self.pools, stepped, self.config.policy.profile);
+        if number(choice.picked.len()) < MIN_CPUS {
+            self.lasting.insert(Condition::FewCpus);
+        }
+        if choice.picked.is_empty() {
+            // Koordinator leaves the old set as it is then, even if it is larger.
+            return Ok(self.keep_cpus());
+        }
+        let cpus = choice.cpus();
+        self.note_change(old, number(cpus.len()));
+        let how = How::Cpus { cpus: cpus.clone(), from_lsr: choice.from_lsr, wanted: allowed_cpus, old };
+        self.state.chosen = Some(cpus.clone());
+        Ok((self.hold_cpus(&cpus), how))
+    }
+
+    /// How many CPUs batch pods have now. Under the kubelet's policy `static` the tier has all of them and containers tell;
+    /// koordinator looks at the tier even so.
+    fn old_cpus(&self, tier: &CpuSet) -> u64 {
+        if self.is_responsive() && self.inputs.kubelet.is_static {
+            let InForce { container_cpus, .. } = &self.inputs.in_force;
+            let ids = self.inputs.pods.iter().filter(|pod| pod.is_in_tier()).flat_map(|pod| &pod.containers);
+            // A container that has just come has the kubelet's set: all of it.
+            let known = ids.filter_map(|id| container_cpus.get(id)).map(CpuSet::len).min();
+            if let Some(old) = self.state.chosen.as_ref().map(CpuSet::len).or(known) {
+                return number(old);
+            }
+        }
+        number(tier.len())
+    }
+
+    /// Chosen CPUs for the tier: pods and containers within it follow. The kubelet's policy `static` writes the cpusets of pods
+    /// itself, so there the tier has the whole set, and containers the chosen one.
+    fn hold_cpus(&self, cpus: &CpuSet) -> Wanted {
+        let whole = self.pools.whole();
+        if !self.inputs.kubelet.is_static || !cpus.is_subset(&whole) {
+            return vec![(TIER, Setting::Cpus(cpus.clone()))];
+        }
+        let containers = self.inputs.pods.iter().filter(|pod| pod.is_in_tier()).flat_map(|pod| &pod.containers);
+        let chosen = containers.map(|id| (Target::Container(*id), Setting::Cpus(cpus.clone())));
+        [(TIER, Setting::Cpus(whole))].into_iter().chain(chosen).collect()
+    }
+
+    /// Batch pods keep the set that was chosen last, if any.
+    fn keep_cpus(&self) -> (Wanted, How) {
+        let kept = self.state.chosen.clone();
+        let wanted = kept.as_ref().map(|cpus| self.hold_cpus(cpus)).unwrap_or_default();
+        (wanted, How::NoCpus { kept, quota_usec: None })
+    }
+
+    /// Both pools are empty: batch pods keep the set that they had and are bounded by a quota.
+    fn without_cpus(&mut self) -> (Wanted, How) {
+        self.lasting.insert(Condition::NoCpus);
+        let (mut wanted, mut how) = self.keep_cpus();
+        let quota = self.inputs.in_force.tier_quota.filter(|quota| quota.period_usec > 0);
+        if let (true, true, Some(quota)) = (self.is_responsive(), self.inputs.controls.quota, quota) {
+            let next = self.next_quota(quota);
+            wanted.extend(next.map(of_tier));
+            if let How::NoCpus { quota_usec, .. } = &mut how {
+                *quota_usec = next;
+            }
+        }
+        (wanted, how)
+    }
+
+    fn by_quota(&mut self) -> Result<(Wanted, How), Missing> {
+        let quota = self.inputs.in_force.tier_quota.filter(|quota| quota.period_usec > 0).ok_or(Missing::TierQuota)?;
+        let quota_usec = self.next_quota(quota);
+        let mut wanted = Vec::new();
+        // CPUs that others have alone stay theirs; where there are none, nothing needs to be held.
+        let whole = self.pools.whole();
+        if self.inputs.controls.cpuset && !whole.is_empty() && whole.len() < self.all_cpus() {
+            wanted.push((TIER, Setting::Cpus(whole)));
+        }
+        wanted.extend(quota_usec.map(of_tier));
+        self.state.chosen = None;
+        Ok((wanted, How::Quota { quota_usec, old_usec: quota.quota_usec, period_usec: quota.period_usec }))
+    }
+
+    /// How many CPUs the machine has.
+    fn all_cpus(&self) -> usize {
+        self.inputs.cpus.iter().map(|cpu| cpu.id).collect::<CpuSet>().len()
+    }
+
+    /// The quota from now on; `None` = unlimited.
+    fn next_quota(&mut self, quota: Quota) -> Option<u64> {
+        let step = if self.is_responsive() {
+            let node_milli = signed(self.node.capacity.0);
+            // Unlimited means the whole node.
+            let current =
+                quota.quota_usec.map_or(node_milli, |usec| signed(qosm_sdk::scale(usec, 1000, quota.period_usec)));
+            let allowed = self.bounded(current, node_milli / 100 + 1);
+            responsive_step(allowed, quota, node_milli, may_rise(self.state, self.now_usec))
+        } else {
+            koordinator_step(self.allowed.milli, quota.quota_usec, self.allowed.capacity)
+        };
+        match (step, quota.quota_usec) {
+            (Step::Stay, current) => current,
+            (Step::Set(usec), current) => {
+                self.note_change(current.unwrap_or(u64::MAX), usec);
+                Some(usec)
+            }
+        }
+    }
+}
+
+/// A quota for the tier. A larger one within it is lifted meanwhile by the host, since cgroup v1 takes none above the parent's.
+fn of_tier(quota_usec: u64) -> (Target, Setting) {
+    (TIER, Setting::Quota(Some(quota_usec)))
+}
+
+fn number(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+fn signed(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,292 @@
+//! BE CPU suppression: as latency-sensitive load rises, batch pods may use fewer CPUs; as it falls, more again, in small
+//! steps.
+//!
+//! The strategy is the node's (`resource-threshold-config` of the cluster ConfigMap), so pods have nothing to ask. What is held
+//! is held by the tier BestEffort, and only under the kubelet's static CPU manager by containers.
+//!
+//! The core is pure: inputs are plain values, the clock among them, and what comes out is what is to be held. Reading
+//! order: [`config`] (what can be asked), [`input`] (what is known; `sources` and `meter` fill it), [`allowed`] (how much batch
+//! pods may use), [`set`] with [`mod@pick`] and [`quota`] (the two modes), [`pressure`] (the second input), [`decide`] (one
+//! evaluation), [`verdict`] (why), [`state`]. How a set gets into the kernel, in which order and on which version of cgroups, is
+//! the host's work.
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//!
+//! use be_suppress::config::Config;
+//! use be_suppress::input::{InForce, Inputs, Node, Pod, Sample};
+//! use be_suppress::{Cpu, CpuSet, Setting, State, tick};
+//! use qosm_sdk::{KubeQos, MilliCpu, Target, Tier};
+//!
+//! let config: Config = serde_json::from_str(r#"{"strategy": {"enable": true}}"#)?;
+//! let cpu = |id| Cpu { id, core: id / 2, socket: 0, node: 0 };
+//! let used = |cpus: u64| Sample { micro_cpu: cpus * 1_000_000, at_usec: 0 };
+//! let inputs = Inputs {
+//!     node: Some(Node { capacity: MilliCpu(16_000), allocatable: MilliCpu(16_000), ..Node::default() }),
+//!     node_used: Some(used(10)),
+//!     pods: vec![Pod::new(1), Pod { kube_qos: KubeQos::BestEffort, ..Pod::new(2) }],
+//!     pods_used: Some(BTreeMap::from([(1, used(6)), (2, used(3))])),
+//!     cpus: (0..16).map(cpu).collect(),
+//!     in_force: InForce { tier_cpus: Some(CpuSet::parse("0-15")?), ..InForce::default() },
+//!     ..Inputs::default()
+//! };
+//! let decisions = tick(&mut State::default(), &config, &inputs, 0);
+//! // 65 % of 16 CPUs, less 6 of the other pod and 1 of the system: 3.4.
+//! let held = decisions.wanted.unwrap_or_default();
+//! assert_eq!(held[0], (Target::Tier(Tier::BestEffort), Setting::Cpus(CpuSet::parse("0-3")?)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod allowed;
+pub mod annotation;
+pub mod config;
+mod cpus;
+pub mod decide;
+pub mod input;
+mod meter;
+pub mod pick;
+pub mod pressure;
+mod protocol;
+pub mod quota;
+pub mod set;
+mod sources;
+pub mod state;
+pub mod verdict;
+
+pub use crate::annotation::{Reservation, ResourceStatus, SystemQos};
+pub use crate::cpus::{CpuListError, CpuListFault, CpuSet, MAX_CPU};
+pub use crate::decide::{Decisions, Setting, tick};
+pub use crate::pick::{Cpu, pick};
+pub use crate::pressure::EARLY_TICK;
+pub use crate::state::State;
+
+use qosm_sdk::{
+    Alarm, Cause, Description, Host, Level, NoConfig, Pod, PodId, Policy, Rejection, Target, Tick, Tier, Trigger,
+};
+
+use crate::config::{Config, Profile, Settings, Thresholds};
+use crate::input::{Controls, InForce, Inputs};
+use crate::meter::Meter;
+use crate::sources::Sources;
+
+qosm_sdk::export!(BeSuppress);
+
+/// Koordinator's steps are a second apart; a tick that is a little early is one.
+const KOORDINATOR_WINDOW_USEC: u64 = input::INTERVAL_USEC - input::INTERVAL_USEC / 10;
+/// The state is saved so often: it is worth little, and each time costs a write to the disk.
+const SAVE_EVERY_USEC: u64 = 30_000_000;
+/// A container that yields to all others has this weight where the kernel has no `cpu.idle`.
+const LEAST_WEIGHT: u32 = 1;
+
+/// The policy.
+#[derive(Clone, Debug, Default)]
+pub struct BeSuppress {
+    config: Config,
+    /// Generation of the cluster's configuration that `config` has; `None` = read it in any case.
+    config_seen: Option<u64>,
+    sources: Sources,
+    meter: Meter,
+    state: State,
+    /// What the operator was told of the configuration.
+    told: Vec<String>,
+    is_restored: bool,
+    saved: Vec<u8>,
+    saved_at_usec: u64,
+    /// Time since the start, as the ticks tell it.
+    now_usec: u64,
+    /// What was declared last, with the reason of the evaluation that chose it.
+    held: Vec<(Target, Setting, String)>,
+}
+
+impl Policy for BeSuppress {
+    type Config = Settings;
+    type PodConfig = NoConfig;
+
+    fn describe() -> Description {
+        protocol::description()
+    }
+
+    fn configure<H: Host>(&mut self, host: &mut H, settings: Settings) -> Result<(), String> {
+        let config = Config { policy: settings, strategy: self.config.strategy.clone() };
+        config.check().map_err(|error| format!("field `{}` of the policy's configuration: {error}", error.field))?;
+        self.config = config;
+        // What is configured is told anew, if it is another.
+        self.config_seen = None;
+        if !std::mem::replace(&mut self.is_restored, true) {
+            self.saved = host.load_state();
+            match State::restore(&self.saved) {
+                Ok(state) => self.state = state,
+                Err(error) => host.log(Level::Warn, &format!("{error}: it begins anew")),
+            }
+        }
+        Ok(())
+    }
+
+    fn pods<H: Host>(&mut self, _: &mut H, upserted: Vec<Pod<NoConfig>>, removed: &[PodId]) -> Vec<Rejection> {
+        self.sources.update_pods(upserted.into_iter().map(|pod| pod.facts), removed);
+        Vec::new()
+    }
+
+    fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
+        self.now_usec = self.now_usec.saturating_add(tick.window_usec);
+        self.read_strategy(host);
+        if !self.config.is_enabled() {
+            // No column is read, and nothing is declared, so that all of it is released.
+            self.state = State::default();
+            self.meter.clear();
+            self.held.clear();
+            self.save(host);
+            return Ok(());
+        }
+        let groups = host.group_use();
+        self.meter.add(tick.window_usec, host.node().cpu_usage_usec, &groups);
+        self.sources.read(host);
+        if tick.window_usec == 0 && !self.config.policy.be_cpu_manager {
+            // The first evaluation: nothing can have been measured.
+            host.keep_all();
+            return Ok(());
+        }
+        let koordinator = self.config.policy.profile == Profile::Koordinator;
+        if koordinator && (tick.cause == Cause::Alarm || self.meter.window_usec() < KOORDINATOR_WINDOW_USEC) {
+            host.keep_all();
+            return Ok(());
+        }
+        let inputs = self.inputs(host, &tick.alarms);
+        let decisions = decide::tick(&mut self.state, &self.config, &inputs, self.now_usec);
+        for report in &decisions.reports {
+            let level = if report.has_begun { Level::Warn } else { Level::Info };
+            host.log(level, &report.to_string());
+        }
+        match decisions.wanted {
+            Some(wanted) => self.declare(host, wanted, &decisions.verdict),
+            None => host.keep_all(),
+        }
+        self.save(host);
+        Ok(())
+    }
+}
+
+impl BeSuppress {
+    fn read_strategy<H: Host>(&mut self, host: &mut H) {
+        let generation = Some(host.config_generation());
+        if self.config_seen == generation {
+            return;
+        }
+        self.config_seen = generation;
+        let text = host.config_strategy(protocol::CONFIG_MAP_KEY);
+        let (strategy, faults) = Thresholds::read(&text, &self.config.strategy);
+        for fault in faults {
+            let field = if fault.field.is_empty() { "the strategy" } else { fault.field };
+            let message = format!(
+                "{}: {field} is {}; {}. Until then it stays as it was",
+                protocol::CONFIG_MAP_KEY,
+                fault.value,
+                fault.way_out
+            );
+            host.log(Level::Warn, &message);
+        }
+        self.config.strategy = strategy;
+        let applications = host.config_text(protocol::HOST_APPLICATIONS_KEY);
+        let applications = applications.and_then(|text| protocol::host_applications(&text));
+        let told: Vec<String> = [self.config.to_string()].into_iter().chain(applications).collect();
+        for line in told.iter().filter(|line| !self.told.contains(line)) {
+            host.log(Level::Info, line);
+        }
+        self.told = told;
+    }
+
+    /// All that is known at this moment.
+    fn inputs<H: Host>(&mut self, host: &mut H, alarms: &[Alarm]) -> Inputs {
+        let least = match self.config.policy.profile {
+            Profile::Responsive => meter::MIN_WINDOW_USEC,
+            Profile::Koordinator => KOORDINATOR_WINDOW_USEC,
+        };
+        let measured = self.meter.close(self.now_usec, least);
+        let sets = host.cpu_sets();
+        let bandwidth = host.bandwidth();
+        let is_pressure = |alarm: &&Alarm| matches!(alarm.trigger, Trigger::Pressure(_));
+        let alarmed = |target: Target| alarms.iter().filter(is_pressure).any(|alarm| alarm.target == Some(target));
+        let mut pods = self.sources.pods();
+        for pod in &mut pods {
+            pod.pressure = measured.pressure.get(&pod.id).copied();
+            pod.is_alarmed = alarmed(Target::Pod(pod.id));
+        }
+        let tier = Target::Tier(Tier::BestEffort);
+        let in_force = InForce {
+            tier_cpus: sets.iter().find(|set| set.target == tier).map(|set| set.cpus.iter().copied().collect()),
+            container_cpus: sets
+                .iter()
+                .filter_map(|set| match set.target {
+                    Target::Container(id) => Some((id, set.cpus.iter().copied().collect())),
+                    Target::Tier(_) | Target::Pod(_) => None,
+                })
+                .collect(),
+            tier_quota: bandwidth
+                .iter()
+                .find(|row| row.target == tier)
+                .map(|row| input::Quota { quota_usec: row.quota_usec, period_usec: row.period_usec }),
+        };
+        // A kernel or mount without the controller has no row at all; one row that is missing cannot be read.
+        let controls = Controls { cpuset: !sets.is_empty(), quota: !bandwidth.is_empty(), ..Controls::default() };
+        Inputs {
+            node: self.sources.node(),
+            node_used: measured.node,
+            pods,
+            pods_used: measured.pods,
+            host_apps: Vec::new(),
+            cpus: self.sources.cpus().to_vec(),
+            kubelet: self.sources.kubelet().clone(),
+            in_force,
+            controls,
+            has_load_risen: alarmed(Target::Tier(Tier::Guaranteed)),
+        }
+    }
+
+    /// Declares what is to be held. The reason is that of the evaluation which chose a value, not of each one that leaves it there.
+    fn declare<H: Host>(&mut self, host: &mut H, wanted: Vec<(Target, Setting)>, verdict: &verdict::Verdict) {
+        let before = std::mem::take(&mut self.held);
+        let mut text = None;
+        for (target, setting) in wanted {
+            let known = before.iter().find(|(of, held, _)| *of == target && *held == setting);
+            let reason = match known {
+                Some((.., reason)) => reason.clone(),
+                None => text.get_or_insert_with(|| verdict.text(&|id| self.sources.pod_name(id))).clone(),
+            };
+            self.declare_one(host, target, &setting, &reason);
+            self.held.push((target, setting, reason));
+        }
+    }
+
+    fn declare_one<H: Host>(&self, host: &mut H, target: Target, setting: &Setting, reason: &str) {
+        match setting {
+            Setting::Cpus(cpus) => host.set_cpus(target, &cpus.iter().collect::<Vec<_>>(), reason),
+            Setting::Quota(quota) => host.set_quota(target, *quota, reason),
+            Setting::Weight(weight) => host.set_weight(target, u32::try_from(*weight).unwrap_or(LEAST_WEIGHT), reason),
+            // The kubelet writes the tier's weight, which `cpu.idle` there would refuse it: so it is for containers.
+            Setting::Idle => {
+                host.set_weight(target, LEAST_WEIGHT, reason);
+                for container in self.sources.batch_containers() {
+                    host.set_idle(container, true, reason);
+                }
+            }
+        }
+    }
+
+    fn save<H: Host>(&mut self, host: &mut H) {
+        if self.now_usec.saturating_sub(self.saved_at_usec) < SAVE_EVERY_USEC {
+            return;
+        }
+        self.saved_at_usec = self.now_usec;
+        let is_fresh = self.state == State::default();
+        if is_fresh && self.saved.is_empty() {
+            return;
+        }
+        let bytes = self.state.save();
+        if bytes != self.saved {
+            match host.save_state(&bytes) {
+                Ok(()) => self.saved = bytes,
+                Err(error) => host.log(Level::Warn, &error),
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What the node and its pods used, measured over windows that are long enough to say something.
+
+use std::collections::BTreeMap;
+
+use qosm_sdk::{Group, GroupUse, PodId, Tier, scale};
+
+use crate::input::{Pressure, Sample};
+
+const USEC: u64 = 1_000_000;
+/// Use over a shorter time says little: the window goes on to the next evaluation.
+pub(crate) const MIN_WINDOW_USEC: u64 = 50_000;
+
+/// A window under way, and the last one that ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Meter {
+    window_usec: u64,
+    /// CPU time of the node; `None` = not known of some part of the window.
+    node_usec: Option<u64>,
+    /// CPU time of pods; `None` = groups were not measured in some part of the window.
+    pods_usec: Option<BTreeMap<PodId, u64>>,
+    /// Time that pods waited, and that their own quotas held them back.
+    waits: BTreeMap<PodId, (u64, u64)>,
+    last: Measured,
+}
+
+/// What was measured in a window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Measured {
+    pub(crate) node: Option<Sample>,
+    pub(crate) pods: Option<BTreeMap<PodId, Sample>>,
+    /// Of pods whose kernel counts it.
+    pub(crate) pressure: BTreeMap<PodId, Pressure>,
+}
+
+impl Meter {
+    /// Adds what was measured since the last evaluation.
+    pub(crate) fn add(&mut self, window_usec: u64, node_usec: Option<u64>, groups: &[GroupUse]) {
+        let is_measured =
+            groups.iter().any(|row| row.group == Group::Tier(Tier::Guaranteed) && row.cpu_usage_usec.is_some());
+        if self.window_usec == 0 {
+            (self.node_usec, self.pods_usec) = (Some(0), Some(BTreeMap::new()));
+        }
+        self.window_usec = self.window_usec.saturating_add(window_usec);
+        self.node_usec = self.node_usec.zip(node_usec).map(|(sum, more)| sum.saturating_add(more));
+        self.pods_usec = self.pods_usec.take().filter(|_| is_measured);
+        for row in groups {
+            let Group::Pod(pod) = row.group else { continue };
+            if let (Some(used), Some(pods)) = (row.cpu_usage_usec, &mut self.pods_usec) {
+                let sum = pods.entry(pod).or_default();
+                *sum = sum.saturating_add(used);
+            }
+            if let Some(stall) = row.cpu_pressure {
+                let (some, throttled) = self.waits.entry(pod).or_default();
+                *some = some.saturating_add(stall.some_usec);
+                *throttled = throttled.saturating_add(row.cpu_throttled_usec.unwrap_or(0));
+            }
+        }
+    }
+
+    /// How long the window under way is.
+    pub(crate) fn window_usec(&self) -> u64 {
+        self.window_usec
+    }
+
+    /// Ends the window if it is as long as `least_usec`; then, or of the last one that ended, says what was measured. Pressure is told once.
+    pub(crate) fn close(&mut self, now_usec: u64, least_usec: u64) -> Measured {
+        if self.window_usec < least_usec.max(1) {
+            return Measured { pressure: BTreeMap::new(), ..self.last.clone() };
+        }
+        let window_usec = std::mem::take(&mut self.window_usec);
+        let sample = |usec: u64| Sample { micro_cpu: scale(usec, USEC, window_usec), at_usec: now_usec };
+        let pressure = |(some_usec, throttled_usec)| Pressure { some_usec, throttled_usec, window_usec };
+        self.last = Measured {
+            node: self.node_usec.take().map(sample),
+            pods: self.pods_usec.take().map(|pods| pods.into_iter().map(|(pod, usec)| (pod, sample(usec))).collect()),
+            pressure: std::mem::take(&mut self.waits).into_iter().map(|(pod, waits)| (pod, pressure(waits))).collect(),
+        };
+        self.last.clone()
+    }
+
+    /// Begins anew: windows are missing from now on.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qosm_sdk::{NodeStall, mock};
+
+    use super::*;
+
+    fn rows(pods: &[(PodId, u64, u64)]) -> Vec<GroupUse> {
+        let tier = GroupUse { cpu_usage_usec: Some(0), ..mock::group_use(Group::Tier(Tier::Guaranteed)) };
+        let pod = |&(pod, used, some_usec): &(PodId, u64, u64)| GroupUse {
+            cpu_usage_usec: Some(used),
+            cpu_pressure: Some(NodeStall { some_usec, full_usec: 0 }),
+            ..mock::group_use(Group::Pod(pod))
+        };
+        [tier].into_iter().chain(pods.iter().map(pod)).collect()
+    }
+
+    fn used(measured: &Measured) -> (Option<u64>, Vec<(PodId, u64)>) {
+        let pods = measured.pods.iter().flatten().map(|(pod, sample)| (*pod, sample.micro_cpu)).collect();
+        (measured.node.map(|sample| sample.micro_cpu), pods)
+    }
+
+    #[test]
+    fn short_windows_are_joined() {
+        let mut meter = Meter::default();
+        meter.add(20_000, Some(10_000), &rows(&[(1, 5_000, 1_000)]));
+        assert_eq!(meter.close(20_000, MIN_WINDOW_USEC), Measured::default(), "nothing was measured yet");
+        meter.add(80_000, Some(60_000), &rows(&[(1, 45_000, 9_000), (2, 10_000, 0)]));
+        let measured = meter.close(100_000, MIN_WINDOW_USEC);
+        assert_eq!(used(&measured), (Some(700_000), vec![(1, 500_000), (2, 100_000)]));
+        assert_eq!(measured.pressure[&1], Pressure { some_usec: 10_000, throttled_usec: 0, window_usec: 100_000 });
+        // Until the next one is long enough the last one counts, but for what it says of waiting.
+        meter.add(10_000, Some(10_000), &rows(&[(1, 10_000, 10_000)]));
+        let again = meter.close(110_000, MIN_WINDOW_USEC);
+        assert_eq!((used(&again), again.pressure.len()), (used(&measured), 0));
+    }
+
+    #[test]
+    fn what_was_not_measured_throughout_is_not_known() {
+        let mut meter = Meter::default();
+        meter.add(500_000, None, &[]);
+        meter.add(500_000, Some(100_000), &rows(&[(1, 100_000, 0)]));
+        assert_eq!(used(&meter.close(1_000_000, MIN_WINDOW_USEC)), (None, vec![]));
+        meter.add(1_000_000, Some(100_000), &rows(&[(1, 100_000, 0)]));
+        assert_eq!(used(&meter.close(2_000_000, MIN_WINDOW_USEC)), (Some(100_000), vec![(1, 100_000)]));
+    }
+}

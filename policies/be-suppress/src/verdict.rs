@@ -1,0 +1,238 @@
+//! Why: what a decision came from, in values and in short English.
+
+use std::fmt;
+
+use qosm_sdk::PodId;
+use serde::{Deserialize, Serialize};
+
+use crate::CpuSet;
+use crate::allowed::Allowed;
+use crate::pressure;
+
+/// What an evaluation came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The strategy is not enabled: everything is released.
+    Off,
+    /// Nothing is changed, since something is not known.
+    Unchanged(Missing),
+    /// Batch pods' CPUs are managed by NUMA node: they may use this set.
+    ByNumaNode(CpuSet),
+    /// Batch pods are held back.
+    Suppressed {
+        /// What they may use.
+        allowed: Allowed,
+        /// What pressure says about that.
+        pressure: pressure::Bound,
+        /// How it is enforced.
+        how: How,
+    },
+}
+
+/// What is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Missing {
+    /// The Kubernetes node, or its capacity.
+    Node,
+    /// The pods.
+    Pods,
+    /// The use of pods.
+    PodsUsed,
+    /// The use of the node.
+    NodeUsed,
+    /// The machine's CPUs.
+    Cpus,
+    /// The CPUs that batch pods have now.
+    TierCpus,
+    /// The quota that they have now.
+    TierQuota,
+}
+
+/// How batch pods are held back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum How {
+    /// By these CPUs.
+    Cpus {
+        /// Which.
+        cpus: CpuSet,
+        /// How many are from the pool that LSR pods are pinned to.
+        from_lsr: usize,
+        /// How many were allowed.
+        wanted: u64,
+        /// How many they had.
+        old: u64,
+    },
+    /// Both pools are empty: they keep the set that they had, and this quota.
+    NoCpus {
+        /// What they had; `None` = no set.
+        kept: Option<CpuSet>,
+        /// CFS quota in microseconds; `None` where it cannot be set, or stays unlimited.
+        quota_usec: Option<u64>,
+    },
+    /// By a CFS quota.
+    Quota {
+        /// In microseconds for each period; `None` = it stays unlimited.
+        quota_usec: Option<u64>,
+        /// What they had; `None` = unlimited.
+        old_usec: Option<u64>,
+        /// Length of the period.
+        period_usec: u64,
+    },
+    /// They run when nobody else wants to (`cpu.idle`).
+    Idle,
+    /// They have the least weight.
+    Weight,
+    /// By nothing: nothing can be written here.
+    Nothing,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Node => "the node's capacity is not known",
+            Self::Pods => "the node's pods are not known",
+            Self::PodsUsed => "the CPU use of pods is not measured",
+            Self::NodeUsed => "the CPU use of the node is not measured, or too long ago",
+            Self::Cpus => "the machine's CPUs are not known",
+            Self::TierCpus => "the CPUs of the BestEffort tier cannot be read",
+            Self::TierQuota => "the CFS quota of the BestEffort tier cannot be read",
+        })
+    }
+}
+
+impl Verdict {
+    /// In words; `name` says how a pod is called.
+    pub fn text(&self, name: &dyn Fn(PodId) -> String) -> String {
+        let mut text = String::new();
+        // A string takes whatever is written to it.
+        let _ = self.write(&mut text, name);
+        text
+    }
+
+    fn write(&self, f: &mut impl fmt::Write, name: &dyn Fn(PodId) -> String) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("suppression is not enabled"),
+            Self::Unchanged(missing) => write!(f, "nothing is changed: {missing}"),
+            Self::ByNumaNode(cpus) => write!(f, "CPUs of batch pods are managed by NUMA node, within {cpus}"),
+            Self::Suppressed { allowed, pressure, how } => {
+                write!(f, "{allowed}")?;
+                match pressure {
+                    pressure::Bound::Free => {}
+                    pressure::Bound::Hold(None) => {
+                        f.write_str("; no more than now, until latency-sensitive pods have been calm for a while")?
+                    }
+                    pressure::Bound::Hold(Some(waiting)) => {
+                        f.write_str("; no more than now, since ")?;
+                        waiting.write(f, name)?;
+                    }
+                    pressure::Bound::Cut(waiting) => {
+                        f.write_str("; less than now, since ")?;
+                        waiting.write(f, name)?;
+                    }
+                    pressure::Bound::Risen => {
+                        f.write_str("; less than now, since latency-sensitive pods suddenly use more")?
+                    }
+                }
+                write!(f, "; {how}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(&|id| format!("pod {id}")))
+    }
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpus { cpus, wanted, old, .. } => {
+                let count = cpus.len();
+                write!(f, "CPUs {cpus}: {count}, {old} before")?;
+                match u64::try_from(count).unwrap_or(u64::MAX) {
+                    count if count < *wanted && count > *old => write!(f, ", on the way to {wanted}"),
+                    count if count < *wanted => write!(f, ", of {wanted} that could be used"),
+                    _ => Ok(()),
+                }
+            }
+            Self::NoCpus { kept, quota_usec } => {
+                f.write_str("too few CPUs are left for batch pods")?;
+                if let Some(kept) = kept {
+                    write!(f, "; they keep {kept}")?;
+                }
+                quota_usec.map_or(Ok(()), |quota| write!(f, "; CFS quota {quota} us"))
+            }
+            Self::Quota { quota_usec, old_usec, period_usec } => {
+                match quota_usec {
+                    Some(quota) => write!(f, "CFS quota {quota} us of {period_usec} us, ")?,
+                    None => f.write_str("no CFS quota, ")?,
+                }
+                match old_usec {
+                    Some(old) if quota_usec == old_usec => write!(f, "as before ({old} us)"),
+                    Some(old) => write!(f, "{old} us before"),
+                    None => f.write_str("unlimited before"),
+                }
+            }
+            Self::Idle => f.write_str("batch pods run when nobody else wants to (cpu.idle)"),
+            Self::Weight => f.write_str("batch pods have the least CPU weight"),
+            Self::Nothing => f.write_str("nothing can be written here"),
+        }
+    }
+}
+
+/// What lasts, and is reported when it begins and when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Condition {
+    /// Both pools are empty.
+    NoCpus,
+    /// There are fewer CPUs than batch pods are to keep.
+    FewCpus,
+    /// Cpusets cannot be written, so a quota is used.
+    NoCpuset,
+    /// Quotas cannot be written, so a cpuset is used.
+    NoQuota,
+    /// Neither can be written.
+    NoControl,
+    /// Something is not known.
+    Missing(Missing),
+}
+
+/// A condition that began or ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Which.
+    pub condition: Condition,
+    /// Whether it began.
+    pub has_begun: bool,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.condition, self.has_begun) {
+            (Condition::NoCpus, true) => {
+                "all CPUs are reserved or belong to others alone: batch pods keep the CPUs that they had and are bounded by a quota; \
+                 reserve fewer CPUs, or move batch pods away"
+            }
+            (Condition::NoCpus, false) => "batch pods have CPUs of their own again",
+            (Condition::FewCpus, true) => "fewer CPUs are left than batch pods are to keep: they get all that there are",
+            (Condition::FewCpus, false) => "there are CPUs enough for batch pods again",
+            (Condition::NoCpuset, true) => {
+                "cpusets cannot be written here, so batch pods are held back by a CFS quota; enable the cpuset controller down to the \
+                 containers, or set cpuSuppressPolicy to cfsQuota"
+            }
+            (Condition::NoCpuset, false) => "cpusets can be written again",
+            (Condition::NoQuota, true) => "CFS quotas cannot be written here, so batch pods are held back by cpusets",
+            (Condition::NoQuota, false) => "CFS quotas can be written again",
+            (Condition::NoControl, true) => "neither cpusets nor CFS quotas can be written here: batch pods only yield by weight",
+            (Condition::NoControl, false) => "batch pods can be held back again",
+            (Condition::Missing(missing), begun) => {
+                return match begun {
+                    true => write!(f, "{missing}: what batch pods may use stays as it is"),
+                    false => write!(f, "ended: {missing}"),
+                };
+            }
+        })
+    }
+}

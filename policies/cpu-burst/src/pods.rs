@@ -1,0 +1,390 @@
+//! The pods as the policy keeps them, and where to find a row of a column in them.
+
+use std::collections::BinaryHeap;
+
+use qosm_sdk::{
+    Alarm, Bandwidth, ContainerId, ContainerKind, ContainerState, CpuSample, Pod as NewPod, PodId, QosClass, Target,
+    Trigger,
+};
+
+use crate::limiter::Bucket;
+use crate::pool::{Average, rate};
+use crate::protocol::{Mode, PodConfig};
+use crate::responsive::StepHistory;
+use crate::saved_state;
+use crate::step::{Activity, Why};
+
+/// A quota as the bandwidth column has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) quota: Option<u64>,
+    pub(crate) baseline: Option<u64>,
+    pub(crate) period_usec: u64,
+}
+
+impl Row {
+    /// Quota in force and baseline, where both are limits. One that is not must not be touched: what lifted it (a kubelet
+    /// without CFS quota, exclusive CPUs) wanted it so.
+    pub(crate) fn limited(&self) -> Option<(u64, u64)> {
+        self.quota.zip(self.baseline)
+    }
+}
+
+/// What is decided for a container's knobs in this evaluation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// Hold nothing.
+    #[default]
+    Release,
+    /// Leave everything as it is: too little is known.
+    Leave,
+    /// The loop or the burst is on.
+    Act {
+        /// The quota and why; `None` = hold none.
+        quota: Option<(u64, Why)>,
+        /// The burst; 0 = hold none.
+        burst: u64,
+    },
+}
+
+impl Decision {
+    /// Changes the quota that was decided, if one was.
+    pub(crate) fn change_quota(&mut self, change: impl FnOnce(u64) -> (u64, Why)) {
+        if let Self::Act { quota: Some((quota, why)), .. } = self {
+            (*quota, *why) = change(*quota);
+        }
+    }
+}
+
+/// A container.
+#[derive(Clone, Debug)]
+pub(crate) struct Container {
+    pub(crate) id: ContainerId,
+    pub(crate) kind: ContainerKind,
+    pub(crate) is_running: bool,
+    /// Its CPU limit; 0 = none.
+    pub(crate) limit_milli: u64,
+    has_exclusive_cpus: bool,
+    pub(crate) key: u64,
+    /// The quota above its baseline that it should hold, and why that one; `None` = none.
+    pub(crate) chosen: Option<(u64, String)>,
+    pub(crate) row: Option<Row>,
+    /// What it did since the last step; `None` until something was measured.
+    pub(crate) activity: Option<Activity>,
+    /// The part of that before the last raise that an alarm brought.
+    pub(crate) answered: Option<Activity>,
+    /// It has just used up its quota.
+    pub(crate) is_alarmed: bool,
+    pub(crate) bucket: Option<Bucket>,
+    pub(crate) history: StepHistory,
+    pub(crate) decision: Decision,
+}
+
+/// A pod.
+#[derive(Clone, Debug)]
+pub(crate) struct Pod {
+    pub(crate) id: PodId,
+    /// What was asked for; `None` also where the policy has no say: LSE, LSR, BE, or ended.
+    pub(crate) config: Option<PodConfig>,
+    /// All that it uses is outside of the share pool.
+    is_outside: bool,
+    /// CPUs that it takes out of the share pool.
+    pub(crate) reserved_milli: u64,
+    pub(crate) containers: Vec<Container>,
+    pub(crate) overhead_milli: u64,
+    /// `spec.resources.limits.cpu`.
+    pub(crate) limit_milli: Option<u64>,
+    /// The limit that a kubelet computes from the containers', init containers and overhead included.
+    pub(crate) computed_limit_milli: u64,
+    /// Why its containers have the burst that they have.
+    pub(crate) burst_reason: String,
+    pub(crate) row: Option<Row>,
+    /// What it used outside of the pool within the window.
+    used_outside_usec: Option<u64>,
+    outside: Average,
+}
+
+/// Where a container, or a pod (`container` is [`Place::POD`]), stands in [`Pods`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) pod: usize,
+    pub(crate) container: usize,
+}
+
+impl Place {
+    const POD: usize = usize::MAX;
+}
+
+/// All pods.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pods {
+    pub(crate) all: Vec<Pod>,
+    /// Sorted by target.
+    places: Vec<(Target, Place)>,
+    // Rows come in the same order tick after tick: the place of the last tick's row is compared before the index is searched.
+    cpu_places: Vec<Place>,
+    bandwidth_places: Vec<Place>,
+}
+
+impl Pods {
+    /// Takes new and changed pods, and drops those that are gone. What is known of containers that stay is kept.
+    pub(crate) fn update(&mut self, upserted: Vec<NewPod<PodConfig>>, removed: &[PodId]) {
+        for pod in upserted {
+            match self.all.iter().position(|old| old.id == pod.id).and_then(|index| self.all.get_mut(index)) {
+                Some(old) => *old = Pod::new(&pod, Some(old)),
+                None => self.all.push(Pod::new(&pod, None)),
+            }
+        }
+        self.all.retain(|pod| !removed.contains(&pod.id));
+        let mut places = BinaryHeap::new();
+        for (index, pod) in self.all.iter().enumerate() {
+            places.push((Target::Pod(pod.id), Place { pod: index, container: Place::POD }));
+            for (number, container) in pod.containers.iter().enumerate() {
+                places.push((Target::Container(container.id), Place { pod: index, container: number }));
+            }
+        }
+        self.places = places.into_sorted_vec();
+        self.cpu_places.clear();
+        self.bandwidth_places.clear();
+    }
+
+    /// Enters the quotas in force. A target without a row has none that is known.
+    pub(crate) fn observe_quotas(&mut self, bandwidth: &[Bandwidth]) {
+        for pod in &mut self.all {
+            pod.row = None;
+            pod.containers.iter_mut().for_each(|container| container.row = None);
+        }
+        for (index, row) in bandwidth.iter().enumerate() {
+            let Some(place) = self.place_of(index, row.target) else { continue };
+            let entry =
+                Row { quota: row.quota_usec, baseline: row.baseline_quota_usec, period_usec: row.period_usec.max(1) };
+            let Some(pod) = self.all.get_mut(place.pod) else { continue };
+            match pod.containers.get_mut(place.container) {
+                Some(container) => container.row = Some(entry),
+                None => pod.row = Some(entry),
+            }
+        }
+    }
+
+    /// Enters what the containers used in one window.
+    pub(crate) fn observe(&mut self, cpu: &[CpuSample], window_usec: u64) {
+        self.all.iter_mut().for_each(|pod| pod.used_outside_usec = None);
+        for (index, sample) in cpu.iter().enumerate() {
+            let Some(place) = self.place_of_sample(index, sample.container) else { continue };
+            let Some(pod) = self.all.get_mut(place.pod) else { continue };
+            let Some(container) = pod.containers.get_mut(place.container) else { continue };
+            container.activity.get_or_insert_default().add(Activity {
+                window_usec,
+                usage_usec: sample.usage_usec,
+                nr_periods: sample.nr_periods,
+                nr_throttled: sample.nr_throttled,
+                throttled_usec: sample.throttled_usec,
+            });
+            if pod.is_outside || container.has_exclusive_cpus {
+                let used = pod.used_outside_usec.get_or_insert_default();
+                *used = used.saturating_add(sample.usage_usec);
+            }
+        }
+    }
+
+    /// Enters who has just used up the quota.
+    pub(crate) fn alarm(&mut self, alarms: &[Alarm]) {
+        for container in self.all.iter_mut().flat_map(|pod| &mut pod.containers) {
+            container.is_alarmed = false;
+        }
+        for alarm in alarms.iter().filter(|alarm| alarm.trigger == Trigger::Throttling) {
+            if let Some(place) = alarm.target.and_then(|target| self.search(target))
+                && let Some(container) = self.container_mut(place)
+            {
+                container.is_alarmed = true;
+            }
+        }
+    }
+
+    /// What is used outside of the share pool: on average, and in this window.
+    pub(crate) fn used_outside(&mut self, now_usec: u64, window_usec: u64) -> (u64, u64) {
+        let (mut average, mut latest) = (0_u64, 0_u64);
+        for pod in &mut self.all {
+            if let Some(used) = pod.used_outside_usec {
+                pod.outside.add(now_usec, window_usec, used);
+                latest = latest.saturating_add(rate(used, window_usec).unwrap_or(0));
+            }
+            average = average.saturating_add(pod.outside.rate(now_usec).unwrap_or(0));
+        }
+        (average, latest)
+    }
+
+    /// Forgets what was measured for averages and steps.
+    pub(crate) fn forget_activity(&mut self) {
+        for container in self.all.iter_mut().flat_map(|pod| &mut pod.containers) {
+            container.activity = None;
+            container.answered = None;
+        }
+    }
+
+    /// Forgets what was used outside of the share pool.
+    pub(crate) fn forget_use(&mut self) {
+        self.all.iter_mut().for_each(|pod| pod.outside.clear());
+    }
+
+    /// The container at a place.
+    pub(crate) fn container_mut(&mut self, place: Place) -> Option<&mut Container> {
+        self.all.get_mut(place.pod)?.containers.get_mut(place.container)
+    }
+
+    fn place_of(&mut self, index: usize, target: Target) -> Option<Place> {
+        let likely = self.bandwidth_places.get(index).copied().filter(|place| self.is_at(*place, target));
+        likely.or_else(|| {
+            let place = self.search(target)?;
+            remember(&mut self.bandwidth_places, index, place);
+            Some(place)
+        })
+    }
+
+    fn place_of_sample(&mut self, index: usize, id: ContainerId) -> Option<Place> {
+        let target = Target::Container(id);
+        let likely = self.cpu_places.get(index).copied().filter(|place| self.is_at(*place, target));
+        likely.or_else(|| {
+            let place = self.search(target)?;
+            remember(&mut self.cpu_places, index, place);
+            Some(place)
+        })
+    }
+
+    fn search(&self, target: Target) -> Option<Place> {
+        let index = self.places.binary_search_by(|(known, _)| known.cmp(&target)).ok()?;
+        self.places.get(index).map(|(_, place)| *place)
+    }
+
+    fn is_at(&self, place: Place, target: Target) -> bool {
+        let Some(pod) = self.all.get(place.pod) else { return false };
+        match target {
+            Target::Container(id) => pod.containers.get(place.container).is_some_and(|container| container.id == id),
+            Target::Pod(id) => place.container == Place::POD && pod.id == id,
+            Target::Tier(_) => false,
+        }
+    }
+}
+
+fn remember(places: &mut Vec<Place>, index: usize, place: Place) {
+    if places.len() <= index {
+        places.resize(index + 1, Place { pod: usize::MAX, container: Place::POD });
+    }
+    places[index] = place;
+}
+
+impl Pod {
+    fn new(pod: &NewPod<PodConfig>, old: Option<&mut Self>) -> Self {
+        let reserves = matches!(pod.declared_qos, Some(QosClass::Lse | QosClass::Lsr));
+        let is_outside = reserves || pod.declared_qos == Some(QosClass::Be);
+        let mut known = Vec::new();
+        let mut outside = Average::default();
+        if let Some(old) = old {
+            known = std::mem::take(&mut old.containers);
+            outside = std::mem::take(&mut old.outside);
+        }
+        let containers: Vec<_> = pod
+            .containers
+            .iter()
+            .map(|new| {
+                let known = known.iter().position(|old| old.id == new.id).map(|index| known.swap_remove(index));
+                Container::new(new, &pod.uid, known)
+            })
+            .collect();
+        let burst_percent = pod.config.map_or(0, |config| config.cpu_burst_percent);
+        Self {
+            id: pod.id,
+            config: pod.config.filter(|_| pod.active && !is_outside),
+            is_outside,
+            reserved_milli: reserved_milli(pod, reserves),
+            containers,
+            overhead_milli: pod.cpu_overhead_milli,
+            limit_milli: pod.cpu_limit_milli.filter(|limit| *limit > 0),
+            computed_limit_milli: together(pod, |container| container.cpu_limit_milli),
+            burst_reason: format!("{burst_percent} % of the CPU limit"),
+            row: None,
+            used_outside_usec: None,
+            outside,
+        }
+    }
+
+    /// Whether any of the two mechanisms is on.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.config.is_some_and(|config| config.policy != Mode::None)
+    }
+}
+
+impl Container {
+    /// What it did since the last step that no raise has answered yet.
+    pub(crate) fn unanswered(&self) -> Option<Activity> {
+        self.activity.map(|activity| self.answered.map_or(activity, |answered| activity.since(&answered)))
+    }
+
+    fn new(new: &qosm_sdk::Container, pod_uid: &str, known: Option<Self>) -> Self {
+        let fresh = Self {
+            id: new.id,
+            kind: new.kind,
+            is_running: new.state == ContainerState::Running,
+            limit_milli: new.cpu_limit_milli.unwrap_or(0),
+            has_exclusive_cpus: new.exclusive_cpus.is_some(),
+            key: saved_state::key(pod_uid, &new.name),
+            chosen: None,
+            row: None,
+            activity: None,
+            answered: None,
+            is_alarmed: false,
+            bucket: None,
+            history: StepHistory::default(),
+            decision: Decision::default(),
+        };
+        match known {
+            Some(old) => Self {
+                chosen: old.chosen,
+                activity: old.activity,
+                answered: old.answered,
+                bucket: old.bucket,
+                history: old.history,
+                ..fresh
+            },
+            None => fresh,
+        }
+    }
+}
+
+/// CPUs that a pod takes out of the share pool: all that an LSE or LSR pod requests, and what the kubelet set aside for
+/// single containers. A pod that has ended takes nothing.
+fn reserved_milli(pod: &NewPod<PodConfig>, reserves: bool) -> u64 {
+    if !pod.active {
+        return 0;
+    }
+    let exclusive = pod
+        .containers
+        .iter()
+        .filter(|container| container.state != ContainerState::Terminated)
+        .filter_map(|container| container.exclusive_cpus)
+        .fold(0_u64, |sum, cpus| sum.saturating_add(u64::from(cpus) * 1_000));
+    if reserves {
+        // An API server fills in an unset request from the limit; a folder of manifests does not.
+        exclusive.max(together(pod, |container| container.cpu_request_milli.or(container.cpu_limit_milli)))
+    } else {
+        exclusive
+    }
+}
+
+/// What Kubernetes counts for a pod: regular containers and sidecars together, or the largest init container beside the
+/// sidecars that were started before it, and the overhead.
+fn together(pod: &NewPod<PodConfig>, amount: impl Fn(&qosm_sdk::Container) -> Option<u64>) -> u64 {
+    let (mut regular, mut beside, mut peak) = (0_u64, 0_u64, 0_u64);
+    for container in &pod.containers {
+        let amount = amount(container).unwrap_or(0);
+        match container.kind {
+            ContainerKind::Regular => regular = regular.saturating_add(amount),
+            ContainerKind::Sidecar => {
+                beside = beside.saturating_add(amount);
+                peak = peak.max(beside);
+            }
+            ContainerKind::Init => peak = peak.max(beside.saturating_add(amount)),
+        }
+    }
+    regular.saturating_add(beside).max(peak).saturating_add(pod.cpu_overhead_milli)
+}

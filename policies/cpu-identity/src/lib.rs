@@ -1,0 +1,180 @@
+//! Who goes first on a CPU: latency-sensitive threads before those of batch pods.
+//!
+//! A pod's rank follows from its QoS class by ConfigMap key `resource-qos-config`, and from an annotation of its own. Of what the
+//! rank asks for an upstream kernel has `cpu.idle`, which is held for each batch container.
+//!
+//! The core is pure. Reading order: [`config`] and [`strategy`] (what can be asked), [`rule`] (what each pod and tier wants:
+//! group identity, idle, core scheduling group), [`upstream`] (what of it is carried out). How it gets into the kernel, and
+//! what stands in where `cpu.idle` is missing, is the host's work.
+//!
+//! ```
+//! use cpu_identity::rule::Rule;
+//! use cpu_identity::strategy::Strategy;
+//! use cpu_identity::upstream;
+//! use qosm_sdk::{PodFacts, QosClass, mock};
+//!
+//! let (strategy, faults) = Strategy::read(r#"{"beClass": {"cpuQOS": {"enable": true}}}"#, &Strategy::default());
+//! assert!(faults.is_empty());
+//! let report = PodFacts { declared_qos: Some(QosClass::Be), ..mock::pod(1, "batch", "report") };
+//! let wanted = Rule::new(&strategy, Default::default()).pod(&report, None);
+//! assert_eq!(wanted.identity, -1);
+//! assert_eq!(upstream::idle(&report, &wanted).as_deref(), Some("group identity -1 of class BE"));
+//! ```
+
+pub mod config;
+mod protocol;
+pub mod rule;
+pub mod strategy;
+pub mod upstream;
+
+use qosm_sdk::{Description, Host, Level, Pod, PodId, Pods, Policy, Rejection, Tick};
+
+pub use crate::config::PodConfig;
+use crate::config::Settings;
+use crate::rule::Rule;
+use crate::strategy::{CpuPolicy, Strategy};
+
+qosm_sdk::export!(CpuIdentity);
+
+/// The policy.
+#[derive(Clone, Debug, Default)]
+pub struct CpuIdentity {
+    settings: Settings,
+    strategy: Strategy,
+    /// Generation of the cluster's configuration that `strategy` has; `None` = read it in any case.
+    strategy_seen: Option<u64>,
+    pods: Pods<PodConfig>,
+    /// The missing feature that was reported last.
+    reported: Option<CpuPolicy>,
+}
+
+impl Policy for CpuIdentity {
+    type Config = Settings;
+    type PodConfig = PodConfig;
+
+    fn describe() -> Description {
+        protocol::description()
+    }
+
+    fn configure<H: Host>(&mut self, _: &mut H, settings: Settings) -> Result<(), String> {
+        self.settings = settings;
+        Ok(())
+    }
+
+    fn pods<H: Host>(&mut self, _: &mut H, upserted: Vec<Pod<PodConfig>>, removed: &[PodId]) -> Vec<Rejection> {
+        self.pods.update(upserted, removed);
+        Vec::new()
+    }
+
+    fn evaluate<H: Host>(&mut self, host: &mut H, _: Tick) -> Result<(), String> {
+        self.read_strategy(host);
+        let rule = Rule::new(&self.strategy, self.settings);
+        self.tell(host, rule.policy());
+        for pod in self.pods.iter() {
+            let Some(reason) = upstream::idle(pod, &rule.pod(pod, pod.config)) else { continue };
+            for container in upstream::running(pod) {
+                host.set_idle(container, true, &reason);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl CpuIdentity {
+    fn read_strategy<H: Host>(&mut self, host: &mut H) {
+        let generation = Some(host.config_generation());
+        if self.strategy_seen == generation {
+            return;
+        }
+        self.strategy_seen = generation;
+        let text = host.config_strategy(protocol::CONFIG_MAP_KEY);
+        let (strategy, faults) = Strategy::read(&text, &self.strategy);
+        for fault in faults {
+            let message = format!("{}: {fault}. Until then it stays as it was", protocol::CONFIG_MAP_KEY);
+            host.log(Level::Warn, &message);
+        }
+        self.strategy = strategy;
+    }
+
+    /// Says once what is asked for and missing.
+    fn tell<H: Host>(&mut self, host: &mut H, policy: Option<CpuPolicy>) {
+        if policy == self.reported {
+            return;
+        }
+        self.reported = policy;
+        if let Some((level, message)) = upstream::notice(policy) {
+            host.log(level, message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qosm_sdk::mock::{self, CPU_IDLE, ConfigKey, MockHost};
+    use qosm_sdk::{PodFacts, QosClass, Session, Target};
+
+    use super::*;
+
+    const JOB: Target = Target::Container(7);
+
+    struct Run {
+        host: MockHost,
+        policy: Session<CpuIdentity>,
+    }
+
+    impl Run {
+        fn new() -> Self {
+            let host = MockHost::granting(["cluster-config", "cpu-weight"]);
+            let mut run = Self { host, policy: Session::default() };
+            let report = PodFacts {
+                declared_qos: Some(QosClass::Be),
+                containers: vec![mock::container(7, "job")],
+                ..mock::pod(1, "batch", "report")
+            };
+            run.policy.configure(&mut run.host, "{}").unwrap();
+            run.policy.pods(&mut run.host, vec![report], &[]).unwrap();
+            run
+        }
+
+        /// What it says at an evaluation with this strategy.
+        fn tick(&mut self, strategy: &str) -> Vec<(Level, String)> {
+            let key = ConfigKey { text: strategy.into(), strategy: strategy.into() };
+            self.host.columns.cluster_config.insert("resource-qos-config".into(), key);
+            self.policy.evaluate(&mut self.host, mock::tick(1_000)).unwrap();
+            std::mem::take(&mut self.host.log)
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_said_once_with_what_is_done_instead() {
+        let mut run = Run::new();
+        assert_eq!(run.tick("{}"), []);
+        let identity = r#"{"beClass": {"cpuQOS": {"enable": true}}}"#;
+        let core = r#"{"policies": {"cpuPolicy": "coreSched"}, "beClass": {"cpuQOS": {"enable": true}}}"#;
+        for (strategy, level, part) in [
+            (identity, Level::Info, "cpu.bvt_warp_ns is not written"),
+            (core, Level::Warn, "threads are not put into core scheduling groups"),
+            (identity, Level::Info, "have cpu.idle instead"),
+        ] {
+            let said = run.tick(strategy);
+            assert_eq!(said.len(), 1, "{said:?}");
+            assert!(said[0].0 == level && said[0].1.contains(part), "{said:?}");
+            assert_eq!(run.tick(strategy), []);
+        }
+    }
+
+    #[test]
+    fn a_field_that_cannot_be_is_named_once_and_what_was_held_stays() {
+        let mut run = Run::new();
+        run.tick(r#"{"beClass": {"cpuQOS": {"enable": true}}}"#);
+        run.host.assert_held(JOB, CPU_IDLE, 1);
+        let said = run.tick(r#"{"beClass": {"cpuQOS": {"enable": true, "groupIdentity": 1e400}}}"#);
+        assert_eq!(said.len(), 1, "{said:?}");
+        let said = run.tick(r#"{"beClass": {"cpuQOS": {"enable": "no"}}}"#);
+        let message = "resource-qos-config: beClass.cpuQOS.enable is \"no\"; write `true` or `false`. Until then it stays as it was";
+        assert_eq!(said, [(Level::Warn, message.to_owned())]);
+        run.host.assert_held(JOB, CPU_IDLE, 1);
+        assert_eq!(run.tick(r#"{"beClass": {"cpuQOS": {"enable": false}}}"#), []);
+        run.host.assert_free(JOB, CPU_IDLE);
+    }
+}

@@ -1,0 +1,101 @@
+//! What an upstream kernel carries out of what is wanted: `cpu.idle` of containers stands for the identity -1.
+//!
+//! A thread that wakes counts a CPU as idle if all that it runs is within idle groups, so it goes there instead of behind another
+//! latency-sensitive thread, and the scheduler prefers it at once. Groups above a container are never made idle: the kubelet
+//! writes their weights, which the kernel would refuse, and could not start again.
+
+use qosm_sdk::{ContainerId, ContainerState, Level, PodFacts};
+
+use crate::rule::{Source, Wanted};
+use crate::strategy::{Class, CpuPolicy};
+
+/// From this priority on pods are the node's or the cluster's own, such as kube-proxy, which requests nothing.
+const SYSTEM_PRIORITY: i32 = 2_000_000_000;
+
+/// Why the containers of a pod are to be idle; `None` = they are not.
+pub fn idle(pod: &PodFacts, wanted: &Wanted) -> Option<String> {
+    let is_wanted = wanted.identity < 0 || wanted.idle;
+    // A pod that declares a class is that, whatever its priority.
+    let is_system = pod.declared_qos.is_none() && pod.priority.is_some_and(|priority| priority >= SYSTEM_PRIORITY);
+    if !pod.active || !is_wanted || is_system {
+        return None;
+    }
+    let what = if wanted.idle { "schedIdle 1".to_owned() } else { format!("group identity {}", wanted.identity) };
+    Some(match wanted.source {
+        Source::Class(class) => format!("{what} of class {class}"),
+        Source::Label => format!("{what} of pods labelled {}, as colocation has it", Class::Be),
+        Source::Annotation => format!("{what}, which the pod asks for"),
+        Source::Unset => what,
+    })
+}
+
+/// Containers that have a group.
+pub(crate) fn running(pod: &PodFacts) -> impl Iterator<Item = ContainerId> {
+    let running = pod.containers.iter().filter(|container| container.state == ContainerState::Running);
+    running.map(|container| container.id)
+}
+
+/// What is asked for and not carried out as such, and what is done instead.
+pub(crate) fn notice(policy: Option<CpuPolicy>) -> Option<(Level, &'static str)> {
+    Some(match policy? {
+        CpuPolicy::GroupIdentity => (
+            Level::Info,
+            "cpu.bvt_warp_ns is not written: containers with the group identity -1 have cpu.idle instead, and 0 to 2 need nothing \
+             beside it; other containers of the same core are not held back",
+        ),
+        CpuPolicy::CoreSched => (
+            Level::Warn,
+            "cpuPolicy coreSched: threads are not put into core scheduling groups, so pods share cores as before; containers of \
+             classes with schedIdle 1 have cpu.idle, and with cpuPolicy groupIdentity those of batch pods would",
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use qosm_sdk::{KubeQos, QosClass, mock};
+
+    use super::*;
+
+    fn pod() -> PodFacts {
+        PodFacts { kube_qos: KubeQos::BestEffort, ..mock::pod(1, "batch", "report") }
+    }
+
+    fn identity(identity: i8) -> Wanted {
+        Wanted { identity, source: Source::Class(Class::Be), ..Wanted::default() }
+    }
+
+    #[test]
+    fn only_the_identity_of_batch_and_sched_idle_make_idle() {
+        let idle_class = Wanted { idle: true, source: Source::Class(Class::Be), ..Wanted::default() };
+        for (wanted, expected) in [
+            (identity(-1), Some("group identity -1 of class BE")),
+            (identity(0), None),
+            (identity(2), None),
+            (idle_class, Some("schedIdle 1 of class BE")),
+            (
+                Wanted { source: Source::Label, ..identity(-1) },
+                Some("group identity -1 of pods labelled BE, as colocation has it"),
+            ),
+            (Wanted { source: Source::Annotation, ..identity(-1) }, Some("group identity -1, which the pod asks for")),
+            (Wanted::default(), None),
+        ] {
+            assert_eq!(idle(&pod(), &wanted).as_deref(), expected, "{wanted:?}");
+        }
+    }
+
+    #[test]
+    fn pods_that_have_ended_and_those_of_the_node_itself_are_left_alone() {
+        let of = |priority, declared_qos| PodFacts { priority: Some(priority), declared_qos, ..pod() };
+        for (pod, expected) in [
+            (PodFacts { active: false, ..pod() }, false),
+            (of(2_000_001_000, None), false),
+            (of(2_000_000_000, None), false),
+            (of(1_999_999_999, None), true),
+            (of(2_000_000_000, Some(QosClass::Be)), true),
+            (of(i32::MIN, None), true),
+        ] {
+            assert_eq!(idle(&pod, &identity(-1)).is_some(), expected, "{pod:?}");
+        }
+    }
+}

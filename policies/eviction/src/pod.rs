@@ -1,0 +1,298 @@
+//! A pod as a candidate.
+
+use std::collections::BTreeMap;
+
+use qosm_sdk::{Container, ContainerKind, KubeQos, QosClass};
+
+use crate::feature::{Group, Resource};
+use crate::input::Sample;
+use crate::marks::{Marks, PriorityClass};
+
+/// From this priority on a pod belongs to the system (`system-cluster-critical`) and is never evicted.
+pub const SYSTEM_PRIORITY: i32 = 2_000_000_000;
+/// The grace period of a pod that names none, in seconds.
+pub const DEFAULT_GRACE_SECONDS: u32 = 30;
+
+/// A pod of the node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pod {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `spec.priority`.
+    pub priority: Option<i32>,
+    /// The class of its label; `None` where it has none or one that does not exist.
+    pub class: Option<QosClass>,
+    /// Kubernetes' QoS of it.
+    pub kube_qos: KubeQos,
+    /// Whether it is pending or running; one that has succeeded or failed has nothing left to give.
+    pub is_active: bool,
+    /// Whether it is being deleted already.
+    pub is_leaving: bool,
+    /// Whether the kubelet runs it from a manifest, or it mirrors such a pod.
+    pub is_static: bool,
+    /// Whether a DaemonSet owns it.
+    pub is_of_daemon_set: bool,
+    /// `metadata.creationTimestamp` in seconds since 1970.
+    pub created_at: i64,
+    /// `spec.terminationGracePeriodSeconds`.
+    pub grace_seconds: Option<u32>,
+    /// What its owner says.
+    pub marks: Marks,
+    /// Whether its label names a priority class, known or not.
+    pub names_priority_class: bool,
+    /// What it requests.
+    pub requests: Requests,
+    /// The CPU that it uses, in millionths of a CPU; `None` = not measured.
+    pub cpu: Option<Sample>,
+    /// The memory that it uses, in bytes; `None` = not measured.
+    pub memory: Option<Sample>,
+    /// What happened to its memory in the last window; `None` = not known.
+    pub memory_events: Option<MemoryEvents>,
+}
+
+/// `memory.events` of a pod and its containers: differences over the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryEvents {
+    /// Times it hit a limit of its own.
+    pub max: u64,
+    /// Processes that the kernel's OOM killer ended.
+    pub oom_kills: u64,
+}
+
+/// Batch and mid resources that a pod requests: the sum over its containers and sidecars.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// `kubernetes.io/batch-cpu`, in thousandths of a CPU.
+    pub batch_cpu: u64,
+    /// `kubernetes.io/batch-memory`, in bytes.
+    pub batch_memory: u64,
+    /// `kubernetes.io/mid-cpu`, in thousandths of a CPU.
+    pub mid_cpu: u64,
+    /// `kubernetes.io/mid-memory`, in bytes.
+    pub mid_memory: u64,
+}
+
+impl Requests {
+    /// Adds them up. Init containers that end do not count. Of several names of one resource the first that a container has
+    /// counts; a limit without a request is one.
+    ///
+    /// Source: koordinator `apis/extension/resource.go`, `apis/extension/deprecated.go`; ACK's older names.
+    pub fn of(containers: &[Container]) -> Self {
+        let sum = |names: &[&str]| {
+            let of = |container: &Container| {
+                let request = |name: &&str| {
+                    let found = container.extended_resources.iter().find(|resource| resource.name == **name)?;
+                    found.request.or(found.limit)
+                };
+                names.iter().find_map(request).unwrap_or(0)
+            };
+            let counts = containers.iter().filter(|container| container.kind != ContainerKind::Init);
+            counts.fold(0_u64, |sum, container| sum.saturating_add(of(container)))
+        };
+        Self {
+            batch_cpu: sum(&["kubernetes.io/batch-cpu", "koordinator.sh/batch-cpu", "alibabacloud.com/reclaimed-cpu"]),
+            batch_memory: sum(&[
+                "kubernetes.io/batch-memory",
+                "koordinator.sh/batch-memory",
+                "alibabacloud.com/reclaimed-memory",
+            ]),
+            mid_cpu: sum(&["kubernetes.io/mid-cpu"]),
+            mid_memory: sum(&["kubernetes.io/mid-memory"]),
+        }
+    }
+}
+
+impl Pod {
+    /// A running Burstable pod of no class, without requests and samples.
+    pub fn new(uid: &str, name: &str) -> Self {
+        Self {
+            uid: uid.into(),
+            namespace: "default".into(),
+            name: name.into(),
+            priority: None,
+            class: None,
+            kube_qos: KubeQos::Burstable,
+            is_active: true,
+            is_leaving: false,
+            is_static: false,
+            is_of_daemon_set: false,
+            created_at: 0,
+            grace_seconds: None,
+            marks: Marks::default(),
+            names_priority_class: false,
+            requests: Requests::default(),
+            cpu: None,
+            memory: None,
+            memory_events: None,
+        }
+    }
+
+    /// With what its labels and annotations say; what cannot be read is returned beside.
+    pub fn with_marks(
+        mut self,
+        labels: &BTreeMap<String, String>,
+        annotations: &BTreeMap<String, String>,
+    ) -> (Self, Vec<crate::marks::MarkError>) {
+        let (marks, errors) = Marks::parse(labels, annotations);
+        self.names_priority_class = Marks::names_class(labels);
+        self.marks = marks;
+        (self, errors)
+    }
+
+    /// Whether its label says that it is batch.
+    pub fn is_be(&self) -> bool {
+        self.class == Some(QosClass::Be)
+    }
+
+    /// Its priority class: the label, else the range of `spec.priority`, else by QoS class, declared or Kubernetes'.
+    ///
+    /// Source: koordinator `apis/extension/priority_utils.go`.
+    pub fn priority_class(&self) -> PriorityClass {
+        let of_value = || self.priority.filter(|_| !self.names_priority_class).and_then(PriorityClass::of_value);
+        self.marks.class.or_else(of_value).unwrap_or(match (self.class, self.kube_qos) {
+            (Some(QosClass::Be), _) | (None, KubeQos::BestEffort) => PriorityClass::Batch,
+            _ => PriorityClass::Prod,
+        })
+    }
+
+    /// `spec.priority`; absent or 0, the default of its priority class.
+    pub fn priority_value(&self) -> i32 {
+        self.priority.filter(|priority| *priority != 0).unwrap_or_else(|| self.priority_class().default_value())
+    }
+
+    /// The priority within those of equal priority.
+    pub fn sub_priority(&self) -> i64 {
+        self.marks.sub_priority.unwrap_or_else(|| self.priority_value().into())
+    }
+
+    /// The resource of its class and what it requests of that; `None` for classes other than batch and mid.
+    pub fn class_request(&self, group: Group) -> Option<(Resource, u64)> {
+        let Requests { batch_cpu, batch_memory, mid_cpu, mid_memory } = self.requests;
+        match (self.priority_class(), group) {
+            (PriorityClass::Batch, Group::Cpu) => Some((Resource::BatchCpu, batch_cpu)),
+            (PriorityClass::Batch, Group::Memory) => Some((Resource::BatchMemory, batch_memory)),
+            (PriorityClass::Mid, Group::Cpu) => Some((Resource::MidCpu, mid_cpu)),
+            (PriorityClass::Mid, Group::Memory) => Some((Resource::MidMemory, mid_memory)),
+            (PriorityClass::Prod | PriorityClass::Free, _) => None,
+        }
+    }
+
+    /// Whether nobody may evict it, whatever its marks say.
+    pub fn is_protected(&self, daemon_sets: bool) -> bool {
+        self.is_static
+            || self.priority_value() >= SYSTEM_PRIORITY
+            || self.priority.is_some_and(|priority| priority >= SYSTEM_PRIORITY)
+            || self.is_of_daemon_set && !daemon_sets
+    }
+
+    /// Its own grace period in seconds.
+    pub fn grace(&self) -> u32 {
+        self.grace_seconds.unwrap_or(DEFAULT_GRACE_SECONDS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qosm_sdk::ExtendedResource;
+
+    use super::*;
+
+    fn container(kind: ContainerKind, requests: &[(&str, u64)]) -> Container {
+        let resource = |(name, request): &(&str, u64)| ExtendedResource {
+            name: (*name).into(),
+            request: Some(*request),
+            limit: None,
+        };
+        Container {
+            kind,
+            extended_resources: requests.iter().map(resource).collect(),
+            ..qosm_sdk::mock::container(1, "any")
+        }
+    }
+
+    #[test]
+    fn containers_and_sidecars_request_and_init_containers_do_not() {
+        let containers = [
+            container(
+                ContainerKind::Regular,
+                &[("kubernetes.io/batch-cpu", 1_000), ("kubernetes.io/batch-memory", 1 << 30)],
+            ),
+            container(ContainerKind::Sidecar, &[("kubernetes.io/batch-cpu", 200), ("kubernetes.io/mid-cpu", 7)]),
+            container(ContainerKind::Init, &[("kubernetes.io/batch-cpu", 9_000), ("kubernetes.io/mid-memory", 9)]),
+        ];
+        let expected = Requests { batch_cpu: 1_200, batch_memory: 1 << 30, mid_cpu: 7, mid_memory: 0 };
+        assert_eq!(Requests::of(&containers), expected);
+        let older = [
+            container(
+                ContainerKind::Regular,
+                &[("koordinator.sh/batch-cpu", 5), ("alibabacloud.com/reclaimed-cpu", 9)],
+            ),
+            container(
+                ContainerKind::Regular,
+                &[("alibabacloud.com/reclaimed-cpu", 20), ("koordinator.sh/batch-memory", 3)],
+            ),
+        ];
+        assert_eq!(Requests::of(&older), Requests { batch_cpu: 25, batch_memory: 3, ..Requests::default() });
+        assert_eq!(Requests::of(&[]), Requests::default());
+
+        // As Kubernetes and the policy that publishes count it.
+        let mut limited =
+            container(ContainerKind::Regular, &[("kubernetes.io/batch-cpu", 5), ("kubernetes.io/mid-cpu", 0)]);
+        for (resource, limit) in limited.extended_resources.iter_mut().zip([Some(700), Some(9)]) {
+            (resource.request, resource.limit) = (resource.request.filter(|request| *request == 0), limit);
+        }
+        assert_eq!(Requests::of(&[limited]), Requests { batch_cpu: 700, ..Requests::default() });
+    }
+
+    #[test]
+    fn the_priority_class_is_by_label_then_priority_then_qos() {
+        use KubeQos::{BestEffort, Burstable, Guaranteed};
+        for (label, priority, class, kube_qos, priority_class, value) in [
+            (Some("koord-mid"), Some(5_100), Some(QosClass::Be), BestEffort, PriorityClass::Mid, 5_100),
+            (Some("koord-free"), None, None, Burstable, PriorityClass::Free, 3_500),
+            (Some("unknown"), Some(5_100), None, Burstable, PriorityClass::Prod, 5_100),
+            (None, Some(5_100), None, Burstable, PriorityClass::Batch, 5_100),
+            (None, Some(7_999), None, Burstable, PriorityClass::Mid, 7_999),
+            (None, Some(100), Some(QosClass::Be), Burstable, PriorityClass::Batch, 100),
+            (None, Some(0), Some(QosClass::Be), BestEffort, PriorityClass::Batch, 5_500),
+            (None, None, Some(QosClass::Be), BestEffort, PriorityClass::Batch, 5_500),
+            (None, None, None, BestEffort, PriorityClass::Batch, 5_500),
+            (None, None, None, Burstable, PriorityClass::Prod, 9_500),
+            (None, None, None, Guaranteed, PriorityClass::Prod, 9_500),
+            (None, None, Some(QosClass::Ls), BestEffort, PriorityClass::Prod, 9_500),
+            (None, None, Some(QosClass::System), BestEffort, PriorityClass::Prod, 9_500),
+        ] {
+            let labels = label
+                .map(|label: &str| (crate::marks::PRIORITY_CLASS.to_owned(), label.to_owned()))
+                .into_iter()
+                .collect();
+            let pod = Pod { priority, class, kube_qos, ..Pod::new("u", "p") };
+            let (pod, _) = pod.with_marks(&labels, &BTreeMap::new());
+            assert_eq!(
+                (pod.priority_class(), pod.priority_value()),
+                (priority_class, value),
+                "{label:?} {priority:?} {class:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_belongs_to_the_system_is_never_evicted() {
+        let pod = || Pod::new("u", "p");
+        for (pod, daemon_sets, is_protected) in [
+            (pod(), false, false),
+            (Pod { is_static: true, ..pod() }, true, true),
+            (Pod { priority: Some(1_999_999_999), ..pod() }, true, false),
+            (Pod { priority: Some(2_000_000_000), ..pod() }, true, true),
+            (Pod { priority: Some(2_000_001_000), ..pod() }, true, true),
+            (Pod { is_of_daemon_set: true, ..pod() }, false, true),
+            (Pod { is_of_daemon_set: true, ..pod() }, true, false),
+        ] {
+            assert_eq!(pod.is_protected(daemon_sets), is_protected, "{pod:?}");
+        }
+    }
+}

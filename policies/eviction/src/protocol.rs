@@ -1,0 +1,48 @@
+//! How operators speak to the policy.
+
+use qosm_sdk::Description;
+
+use crate::EARLY_TICKS;
+
+/// Key of the cluster ConfigMap. Its other fields are about suppression.
+pub(crate) const CONFIG_MAP_KEY: &str = "resource-threshold-config";
+
+/// What the policy calls itself. Its strategy is the node's, and pods speak by labels and by annotations that are no objects, so it has
+/// no protocol of its own for pods.
+pub(crate) fn description() -> Description {
+    let description = Description::new(
+        "eviction",
+        env!("CARGO_PKG_VERSION"),
+        "Chooses pods that leave a node that runs short of CPU or memory.",
+    );
+    EARLY_TICKS
+        .into_iter()
+        .fold(description, Description::trigger)
+        .interval_millis(1_000)
+        .config_schema(include_str!("config.schema.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value};
+
+    use crate::config::{Config, Settings};
+    use crate::feature::Feature;
+
+    #[test]
+    fn what_is_described_is_what_is_meant_by_default() {
+        let description = super::description();
+        let schema: Value = serde_json::from_str(description.facts().config_schema.as_deref().unwrap()).unwrap();
+        let fields = schema["properties"].as_object().unwrap();
+        let defaults: Map<String, Value> =
+            fields.iter().map(|(field, schema)| (field.clone(), schema["default"].clone())).collect();
+        let policy: Settings = serde_json::from_value(Value::Object(defaults)).unwrap();
+        assert_eq!(policy, Settings::default());
+        assert_eq!(Config { policy, ..Config::default() }.check(), Ok(()));
+        let features = fields["features"]["properties"].as_object().unwrap();
+        let mut names = Feature::EACH.map(Feature::name);
+        names.sort_unstable();
+        assert_eq!(features.keys().collect::<Vec<_>>(), names);
+        assert_eq!(description.facts().triggers, crate::EARLY_TICKS);
+    }
+}

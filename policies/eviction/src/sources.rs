@@ -1,0 +1,187 @@
+//! Pods and the node as other interfaces tell of them, read again only when they change.
+
+use std::collections::BTreeMap;
+
+use qosm_sdk::{Host, Level, NodeAmount, NodeObjectFacts, PodFacts, PodId, PodObjectFacts};
+
+use crate::feature::Resource;
+use crate::input::Node;
+use crate::pod::{Pod, Requests};
+
+/// What is known, by the generation at which it was read; `None` = not yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    pods: BTreeMap<PodId, Known>,
+    objects_seen: Option<u64>,
+    node: Option<Node>,
+    node_seen: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    facts: PodFacts,
+    object: Option<PodObjectFacts>,
+    /// Without what is measured.
+    pod: Pod,
+    /// What was told of its labels and annotations.
+    faults: Vec<String>,
+}
+
+impl Sources {
+    pub(crate) fn update(&mut self, upserted: Vec<PodFacts>, removed: &[PodId]) {
+        for id in removed {
+            self.pods.remove(id);
+        }
+        for facts in upserted {
+            let pod = Pod::new(&facts.uid, &facts.name);
+            let before = self.pods.remove(&facts.id);
+            let (object, faults) = before.map(|known| (known.object, known.faults)).unwrap_or_default();
+            self.pods.insert(facts.id, Known { facts, object, pod, faults });
+        }
+        self.objects_seen = None;
+    }
+
+    /// Reads what has changed. A label or annotation that cannot be read is told once.
+    pub(crate) fn read<H: Host>(&mut self, host: &mut H) {
+        let generation = Some(host.pod_objects_generation());
+        if self.objects_seen != generation {
+            self.objects_seen = generation;
+            for object in host.pod_objects() {
+                if let Some(known) = self.pods.get_mut(&object.pod) {
+                    known.object = Some(object);
+                }
+            }
+            self.pods.values_mut().for_each(|known| known.reread(host));
+        }
+        let generation = Some(host.node_object_generation());
+        if self.node_seen != generation {
+            self.node_seen = generation;
+            self.node = host.node_object().map(|object| node(&object));
+        }
+    }
+
+    pub(crate) fn node(&self) -> Option<&Node> {
+        self.node.as_ref()
+    }
+
+    /// The pods, without what is measured.
+    pub(crate) fn pods(&self) -> impl Iterator<Item = (&PodFacts, &Pod)> {
+        self.pods.values().map(|known| (&known.facts, &known.pod))
+    }
+
+    /// The pod of a UID.
+    pub(crate) fn id(&self, uid: &str) -> Option<PodId> {
+        self.pods.values().find(|known| known.facts.uid == uid).map(|known| known.facts.id)
+    }
+}
+
+impl Known {
+    fn reread<H: Host>(&mut self, host: &mut H) {
+        let facts = &self.facts;
+        let object = self.object.as_ref();
+        let plain = Pod {
+            namespace: facts.namespace.clone(),
+            priority: facts.priority,
+            class: facts.declared_qos,
+            kube_qos: facts.kube_qos,
+            is_active: facts.active,
+            is_leaving: object.is_some_and(|object| object.deleting),
+            is_static: facts.static_pod || object.is_some_and(|object| object.mirror),
+            is_of_daemon_set: object.is_some_and(|object| object.owner_kind.as_deref() == Some("DaemonSet")),
+            created_at: object.and_then(|object| object.created_at_sec).unwrap_or_default(),
+            grace_seconds: object.and_then(|object| object.grace_period_sec),
+            requests: Requests::of(&facts.containers),
+            ..Pod::new(&facts.uid, &facts.name)
+        };
+        let labels = facts.labels.iter().cloned().collect();
+        let annotations = object.map(|object| object.annotations.iter().cloned().collect()).unwrap_or_default();
+        let (pod, faults) = plain.with_marks(&labels, &annotations);
+        self.pod = pod;
+        let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        for fault in faults.iter().filter(|fault| !self.faults.contains(fault)) {
+            host.log(Level::Warn, &format!("pod {}/{}: {fault}", facts.namespace, facts.name));
+        }
+        self.faults = faults;
+    }
+}
+
+/// What the node has. Of several names of one resource the first that it has counts.
+fn node(object: &NodeObjectFacts) -> Node {
+    let amount = |name: &str| object.resources.iter().find(|amount| amount.name == name);
+    let capacity = |name: &str| {
+        let of = |amount: &NodeAmount| u64::try_from(amount.capacity.or(amount.allocatable)?).ok();
+        amount(name).and_then(of).unwrap_or_default()
+    };
+    let offered = [
+        (Resource::BatchCpu, &["koordinator.sh/batch-cpu", "alibabacloud.com/reclaimed-cpu"][..]),
+        (Resource::BatchMemory, &["koordinator.sh/batch-memory", "alibabacloud.com/reclaimed-memory"]),
+        (Resource::MidCpu, &[]),
+        (Resource::MidMemory, &[]),
+    ];
+    let allocatable = offered.into_iter().filter_map(|(resource, older)| {
+        let mut names = [resource.name()].into_iter().chain(older.iter().copied());
+        Some((resource, names.find_map(|name| amount(name)?.allocatable)?))
+    });
+    Node {
+        cpu_capacity_milli: capacity("cpu"),
+        memory_capacity_bytes: capacity("memory"),
+        allocatable: allocatable.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qosm_sdk::mock::{self, MockHost};
+
+    use super::*;
+
+    #[test]
+    fn what_pods_say_is_read_when_it_changes_and_told_once() {
+        let mut host = MockHost::default();
+        let mut sources = Sources::default();
+        let mut facts = mock::pod(1, "batch", "report");
+        facts.labels = vec![("koordinator.sh/eviction-enabled".into(), "yes".into())];
+        let object = PodObjectFacts {
+            annotations: vec![("koordinator.sh/eviction-priority".into(), "1e400".into())],
+            owner_kind: Some("DaemonSet".into()),
+            deleting: true,
+            grace_period_sec: Some(7),
+            ..mock::pod_object(1)
+        };
+        host.columns.pod_objects = vec![object];
+        sources.update(vec![facts.clone()], &[]);
+        sources.read(&mut host);
+        let (_, pod) = sources.pods().next().unwrap();
+        assert!(pod.is_leaving && pod.is_of_daemon_set && !pod.marks.is_enabled);
+        assert_eq!((pod.grace_seconds, pod.marks.eviction_priority), (Some(7), 0));
+        let told = |host: &mut MockHost| std::mem::take(&mut host.log).len();
+        assert_eq!(told(&mut host), 2);
+        // Nothing changed.
+        sources.read(&mut host);
+        sources.update(vec![facts.clone()], &[]);
+        sources.read(&mut host);
+        assert_eq!(told(&mut host), 0);
+        facts.labels[0].1 = "true".into();
+        sources.update(vec![facts], &[]);
+        sources.read(&mut host);
+        assert_eq!(told(&mut host), 0);
+        assert!(sources.pods().next().unwrap().1.marks.is_enabled);
+        assert_eq!(sources.id(&mock::pod(1, "batch", "report").uid), Some(1));
+        sources.update(Vec::new(), &[1]);
+        assert_eq!(sources.pods().count(), 0);
+    }
+
+    #[test]
+    fn a_node_offers_what_the_first_of_its_names_says() {
+        let amount =
+            |name: &str, allocatable| NodeAmount { name: name.into(), capacity: None, allocatable: Some(allocatable) };
+        let mut object = mock::node_object("edge-7", 8, 16 << 30);
+        object.resources.push(amount("alibabacloud.com/reclaimed-cpu", 5));
+        assert_eq!(node(&object).allocatable, [(Resource::BatchCpu, 5)].into());
+        object.resources.push(amount("kubernetes.io/batch-cpu", -1));
+        object.resources.push(amount("kubernetes.io/mid-memory", 0));
+        let known = node(&object);
+        assert_eq!(known.allocatable, [(Resource::BatchCpu, -1), (Resource::MidMemory, 0)].into());
+        assert_eq!((known.cpu_capacity_milli, known.memory_capacity_bytes), (8_000, 16 << 30));
+    }
+}

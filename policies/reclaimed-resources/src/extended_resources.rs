@@ -1,0 +1,148 @@
+//! Which batch resources the containers of a pod have: by their specification or by the annotation that a webhook wrote.
+//!
+//! Koordinator: `apis/extension/resource.go`, `apis/extension/deprecated.go`, `pkg/koordlet/runtimehooks/protocol`.
+
+use std::collections::BTreeMap;
+
+use qosm_sdk::ExtendedResource;
+use serde_json::{Map, Value};
+
+use crate::config::{PolicyConfig, ResourceSource};
+use crate::finding::Finding;
+use crate::json::{self, Fault};
+use crate::pod::Pod;
+use crate::quantity::Quantity;
+
+/// The annotation.
+pub(crate) const EXTENDED_RESOURCE_SPEC: &str = "node.koordinator.sh/extended-resource-spec";
+
+/// Names that pods use, whatever is published.
+const BATCH_CPU: [&str; 3] = ["kubernetes.io/batch-cpu", "koordinator.sh/batch-cpu", "alibabacloud.com/reclaimed-cpu"];
+const BATCH_MEMORY: [&str; 3] =
+    ["kubernetes.io/batch-memory", "koordinator.sh/batch-memory", "alibabacloud.com/reclaimed-memory"];
+
+/// The names of batch resources, those that are published first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ResourceNames {
+    pub(crate) cpu: Vec<String>,
+    pub(crate) memory: Vec<String>,
+}
+
+impl ResourceNames {
+    pub(crate) fn new(policy: &PolicyConfig) -> Self {
+        let all = |own: &[String], known: [&str; 3]| {
+            let mut names = own.to_vec();
+            names.extend(known.iter().map(|name| (*name).to_owned()).filter(|name| !own.contains(name)));
+            names
+        };
+        Self { cpu: all(&policy.batch_cpu_names, BATCH_CPU), memory: all(&policy.batch_memory_names, BATCH_MEMORY) }
+    }
+}
+
+/// What a container, or a pod, has of batch resources. A limit of 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BatchResources {
+    /// Thousandths of a CPU.
+    pub(crate) cpu_request: Option<u64>,
+    /// Thousandths of a CPU.
+    pub(crate) cpu_limit: Option<u64>,
+    /// Bytes.
+    pub(crate) memory_limit: Option<u64>,
+}
+
+/// What the containers of a pod have, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Resources {
+    containers: BTreeMap<String, BatchResources>,
+    has_any: bool,
+    /// Whether they come from the annotation.
+    pub(crate) is_annotated: bool,
+}
+
+impl Resources {
+    /// Reads the preferred source, and the other where that one has no batch resource.
+    pub(crate) fn of(pod: &Pod, source: ResourceSource, names: &ResourceNames, findings: &mut Vec<Finding>) -> Self {
+        let annotated = pod.extended_resource_spec.as_deref().map(|text| Self::parse(text, names));
+        let annotated = annotated.and_then(|read| {
+            let object = || format!("pod {}, annotation {EXTENDED_RESOURCE_SPEC}", pod.name);
+            read.map_err(|fault| findings.push(Finding::new(&object(), fault))).ok()
+        });
+        let specified = Self::specified(pod, names);
+        let annotated = annotated.filter(|resources| resources.has_any);
+        match (source, annotated) {
+            (ResourceSource::Annotation, Some(annotated)) => annotated,
+            (ResourceSource::Spec, Some(annotated)) if !specified.has_any => annotated,
+            _ => specified,
+        }
+    }
+
+    fn specified(pod: &Pod, names: &ResourceNames) -> Self {
+        let mut resources = Self::default();
+        for container in &pod.containers {
+            let (cpu, memory) = (container.extended(&names.cpu), container.extended(&names.memory));
+            resources.has_any |= cpu.is_some() || memory.is_some();
+            let limit = |resource: Option<&ExtendedResource>| resource.and_then(|resource| resource.limit);
+            let request = cpu.and_then(|resource| resource.request);
+            let own = BatchResources { cpu_request: request, cpu_limit: limit(cpu), memory_limit: limit(memory) };
+            resources.containers.insert(container.name.clone(), own.without_zeros());
+        }
+        resources
+    }
+
+    fn parse(text: &str, names: &ResourceNames) -> Result<Self, Fault> {
+        let fields = json::parse(text)?;
+        let mut resources = Self { is_annotated: true, ..Self::default() };
+        for (name, value) in json::object(&fields, "containers")?.into_iter().flatten() {
+            let path = format!("containers.{name}");
+            let Value::Object(own) = value else {
+                return Err(Fault::new(&path, format!("is {}; write an object", json::shown(value))));
+            };
+            let read = |kind: &str, names: &[String]| {
+                json::object(own, kind).and_then(|list| amount(list, names)).map_err(|fault| fault.within(&path))
+            };
+            let (cpu_request, cpu_limit) = (read("requests", &names.cpu)?, read("limits", &names.cpu)?);
+            let (memory_request, memory_limit) = (read("requests", &names.memory)?, read("limits", &names.memory)?);
+            let all = [cpu_request, cpu_limit, memory_request, memory_limit];
+            resources.has_any |= all.iter().any(Option::is_some);
+            let own = BatchResources { cpu_request, cpu_limit, memory_limit };
+            resources.containers.insert(name.clone(), own.without_zeros());
+        }
+        Ok(resources)
+    }
+
+    /// Whether the pod has no batch resource at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.has_any
+    }
+
+    /// What a container has; `None` where the annotation does not name it.
+    pub(crate) fn of_container(&self, name: &str) -> Option<&BatchResources> {
+        self.containers.get(name)
+    }
+
+    /// Whether a container counts for its pod.
+    pub(crate) fn counts(&self, name: &str) -> bool {
+        self.containers.contains_key(name)
+    }
+}
+
+impl BatchResources {
+    fn without_zeros(self) -> Self {
+        let some = |amount: Option<u64>| amount.filter(|amount| *amount > 0);
+        Self {
+            cpu_request: some(self.cpu_request),
+            cpu_limit: some(self.cpu_limit),
+            memory_limit: some(self.memory_limit),
+        }
+    }
+}
+
+/// The amount under the first of several names.
+fn amount(list: Option<&Map<String, Value>>, names: &[String]) -> Result<Option<u64>, Fault> {
+    let Some(list) = list else { return Ok(None) };
+    let Some((name, value)) = names.iter().find_map(|name| Some((name, list.get(name)?))) else { return Ok(None) };
+    match Quantity::read(value) {
+        Ok(quantity) => Ok(Some(quantity.units())),
+        Err(error) => Err(Fault::new(name, format!("is {}, which {error}", json::shown(value)))),
+    }
+}

@@ -1,0 +1,333 @@
+//! The policy at its host: columns become [`Inputs`](crate::Inputs), [`Decisions`] are declared.
+
+mod host_applications;
+mod inputs;
+mod protocol;
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use qosm_sdk::{Host, Level, NoConfig, Offer, Pod, PodId, Pods, Policy, Rejection, Tick, ZoneShare};
+
+use crate::amounts::{Amounts, Resource};
+use crate::config::{self, Config, PolicyConfig, Settings};
+use crate::enforce::Setting;
+use crate::json;
+use crate::layers::Layers;
+use crate::node::Node;
+use crate::publish::Published;
+use crate::{Now, State, saved_state, tick};
+
+qosm_sdk::export!(ReclaimedResources);
+
+/// The key of the cluster ConfigMap with the strategy.
+const STRATEGY_KEY: &str = "colocation-config";
+/// The key that says whether suppression sets the quota of the besteffort tier.
+const THRESHOLD_KEY: &str = "resource-threshold-config";
+/// What a restart loses of averages is measured again: they are saved so often.
+const SAVE_USEC: u64 = 60_000_000;
+/// How a line on all amounts begins.
+const STATUS: &str = "amounts are ";
+/// Bounds of the host.
+const SHORTEST_STALE_SECONDS: u32 = 60;
+const LONGEST_STALE_SECONDS: u32 = 86_400;
+const MAX_ZONES: usize = 64;
+const MAX_AMOUNT: u64 = u64::MAX >> 1;
+
+/// The policy.
+#[derive(Clone, Debug, Default)]
+pub struct ReclaimedResources {
+    policy: PolicyConfig,
+    settings: Settings,
+    state: State,
+    pods: Pods<NoConfig>,
+    node: Option<Node>,
+    /// The generations at which the Node and the ConfigMap were read.
+    node_generation: u64,
+    config_generation: u64,
+    is_reconfigured: bool,
+    is_restored: bool,
+    unsaved_usec: u64,
+    /// What the operator was told, as long as it holds.
+    told: BTreeSet<String>,
+}
+
+impl Policy for ReclaimedResources {
+    type Config = PolicyConfig;
+    type PodConfig = NoConfig;
+
+    fn describe() -> qosm_sdk::Description {
+        protocol::description()
+    }
+
+    fn configure<H: Host>(&mut self, host: &mut H, policy: PolicyConfig) -> Result<(), String> {
+        Config { policy: policy.clone(), ..Config::default() }.check()?;
+        self.policy = policy;
+        self.is_reconfigured = true;
+        if !std::mem::replace(&mut self.is_restored, true) {
+            let (bytes, age_usec) = (host.load_state(), host.state_age_usec());
+            match saved_state::decode(&bytes, age_usec) {
+                Some(state) => self.state = state,
+                None => host.log(Level::Warn, "what was measured before cannot be read: it is measured again"),
+            }
+        }
+        Ok(())
+    }
+
+    fn pods<H: Host>(&mut self, _: &mut H, upserted: Vec<Pod<NoConfig>>, removed: &[PodId]) -> Vec<Rejection> {
+        self.pods.update(upserted, removed);
+        Vec::new()
+    }
+
+    fn evaluate<H: Host>(&mut self, host: &mut H, now: Tick) -> Result<(), String> {
+        let mut findings = self.read_config(host);
+        self.read_node(host);
+        let inputs = inputs::read(host, self.node.as_ref(), &self.pods);
+        let decisions = tick(&mut self.state, &self.settings, &inputs, Now { window_usec: now.window_usec });
+        findings.extend(decisions.findings.iter().map(ToString::to_string));
+        match &decisions.settings {
+            Some(settings) => settings.iter().for_each(|setting| hold(host, setting)),
+            None => host.keep_all(),
+        }
+        self.publish(host, &decisions.publication.published, decisions.degrade_minutes);
+        findings.insert(format!("{STATUS}{}", decisions.publication.status));
+        self.tell(host, findings);
+        self.save(host, now.window_usec, decisions.publication.due.is_some());
+        Ok(())
+    }
+}
+
+impl ReclaimedResources {
+    /// Takes the ConfigMap when it, or the policy's own configuration, has changed. What cannot be used leaves what was there.
+    fn read_config<H: Host>(&mut self, host: &mut H) -> BTreeSet<String> {
+        let generation = host.config_generation();
+        let mut findings: BTreeSet<String> =
+            self.told.iter().filter(|told| is_of_the_config_map(told)).cloned().collect();
+        if generation == self.config_generation && !self.is_reconfigured {
+            return findings;
+        }
+        (self.config_generation, self.is_reconfigured) = (generation, false);
+        findings.clear();
+        let base = self.policy.defaults.strategy();
+        let body = host.config_text(STRATEGY_KEY).map(|text| json::parse(&text)).transpose();
+        let strategy = match &body {
+            Ok(Some(body)) => Layers::read(body, &base),
+            Ok(None) => Ok(Layers::none(base)),
+            Err(why) => Err(why.clone()),
+        };
+        match strategy {
+            Ok(layers) => self.settings.layers = layers,
+            Err(why) => {
+                // Whatever is wrong beside it, who switches it off is understood.
+                let is_off = |body: &Map<String, Value>| json::switch(body, "enable") == Ok(Some(false));
+                let counts = match body {
+                    Ok(Some(body)) if is_off(&body) => {
+                        self.settings.layers.switch_off();
+                        "it is switched off, and the strategy before counts on for the rest"
+                    }
+                    _ => "the strategy before counts on",
+                };
+                findings.insert(format!("{}; {counts}", why.within(STRATEGY_KEY)));
+            }
+        }
+        findings.extend(host.config_text(host_applications::KEY).and_then(|text| host_applications::finding(&text)));
+        let threshold = json::parse(&host.config_strategy(THRESHOLD_KEY)).unwrap_or_default();
+        self.settings.quota_is_the_tiers = config::suppresses_by_quota(&threshold, self.policy.defaults);
+        self.settings.policy = self.policy.clone();
+        findings
+    }
+
+    fn read_node<H: Host>(&mut self, host: &mut H) {
+        let generation = host.node_object_generation();
+        if generation != self.node_generation || self.node.is_none() {
+            self.node_generation = generation;
+            self.node = host.node_object().map(|object| inputs::node(&object));
+        }
+    }
+
+    /// Declares what the node is to have; a name that is not among it is withdrawn with that.
+    fn publish<H: Host>(&self, host: &mut H, published: &Published, degrade_minutes: u64) {
+        if published.offers.is_empty() {
+            return;
+        }
+        let seconds = u32::try_from(degrade_minutes.saturating_mul(60)).unwrap_or(u32::MAX);
+        host.stale_after(seconds.clamp(SHORTEST_STALE_SECONDS, LONGEST_STALE_SECONDS));
+        for (name, offer) in &published.offers {
+            // Zones, and the amount before third parties' allocations, are those of batch resources.
+            let resource = match name {
+                name if self.policy.batch_cpu_names.contains(name) => Some(Resource::Cpu),
+                name if self.policy.batch_memory_names.contains(name) => Some(Resource::Memory),
+                _ => None,
+            };
+            let share = |(&zone, amounts): (&u32, &Amounts)| Some(ZoneShare { zone, amount: amounts.of(resource?) });
+            let zones = published.zones.iter().filter_map(share).take(MAX_ZONES).collect();
+            let origin = published.origin.zip(resource).map(|(origin, resource)| origin.of(resource));
+            host.publish(name, &Offer { amount: offer.amount.min(MAX_AMOUNT), zones, origin }, &offer.reason);
+        }
+    }
+
+    /// Logs what is new since the evaluation before.
+    fn tell<H: Host>(&mut self, host: &mut H, findings: BTreeSet<String>) {
+        for news in findings.difference(&self.told) {
+            let is_told_only = news.starts_with(STATUS) || news.starts_with(host_applications::KEY);
+            let level = if is_told_only { Level::Info } else { Level::Warn };
+            host.log(level, news);
+        }
+        self.told = findings;
+    }
+
+    fn save<H: Host>(&mut self, host: &mut H, window_usec: u64, is_published: bool) {
+        self.unsaved_usec = self.unsaved_usec.saturating_add(window_usec);
+        if self.unsaved_usec < SAVE_USEC && !is_published {
+            return;
+        }
+        self.unsaved_usec = 0;
+        let bytes = saved_state::encode(&self.state, saved_state::MAX_BYTES);
+        if let Err(why) = host.save_state(&bytes) {
+            host.log(Level::Warn, &format!("what was measured is not saved: {why}"));
+        }
+    }
+}
+
+/// Whether a finding is about a key of the ConfigMap, and so lasts until that changes.
+fn is_of_the_config_map(finding: &str) -> bool {
+    [STRATEGY_KEY, host_applications::KEY].iter().any(|key| finding.starts_with(key))
+}
+
+/// Declares what a cgroup is to have.
+fn hold<H: Host>(host: &mut H, setting: &Setting) {
+    let Setting { target, shares, quota_usec, memory_bytes, above_limit_bytes: _, reason } = setting;
+    host.set_shares(*target, u32::try_from(*shares).unwrap_or(u32::MAX), reason);
+    host.set_quota(*target, *quota_usec, reason);
+    host.set_memory_limit(*target, *memory_bytes, reason);
+}
+
+#[cfg(test)]
+mod tests {
+    use qosm_sdk::mock::{self, ConfigKey, MockHost};
+    use qosm_sdk::{Group, GroupMemory, GroupUse, NodeMemory, NodeSample, Session};
+
+    use super::*;
+
+    fn host() -> MockHost {
+        let mut host = MockHost::default();
+        let columns = &mut host.columns;
+        let total_bytes = 64 << 30;
+        columns.node = Some(NodeSample { cpu_usage_usec: Some(0), ..mock::node(16, total_bytes) });
+        columns.node_memory = Some(NodeMemory {
+            total_bytes,
+            free_bytes: total_bytes,
+            available_bytes: total_bytes,
+            active_file_bytes: 0,
+            inactive_file_bytes: 0,
+            min_mark_bytes: None,
+            low_mark_bytes: None,
+            high_mark_bytes: None,
+        });
+        columns.node_object = Some(mock::node_object("edge-7", 16, total_bytes));
+        let memory = Some(GroupMemory { usage_bytes: 0, active_file_bytes: 0, inactive_file_bytes: 0 });
+        columns.groups = vec![GroupUse { cpu_usage_usec: Some(0), memory, ..mock::group_use(Group::Outside) }];
+        host
+    }
+
+    fn configure(host: &mut MockHost, key: &str, text: &str, strategy: &str) {
+        let value = ConfigKey { text: text.into(), strategy: strategy.into() };
+        host.columns.cluster_config.insert(key.into(), value);
+    }
+
+    #[test]
+    fn a_text_that_cannot_be_read_leaves_the_strategy_before_and_the_rest_counts() {
+        let (mut host, mut policy) = (host(), Session::<ReclaimedResources>::default());
+        let enabled = r#"{"enable": true, "cpuReclaimThresholdPercent": 50}"#;
+        configure(&mut host, STRATEGY_KEY, enabled, "{}");
+        policy.configure(&mut host, "{}").unwrap();
+        policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
+        host.commit();
+        let amount = |host: &MockHost, name: &str| host.published().get(name).map(|offer| offer.amount);
+        assert_eq!(amount(&host, "kubernetes.io/batch-cpu"), Some(8000));
+
+        for text in ["", "{", "[]", r#"{"enable": true, "cpuReclaimThresholdPercent": 1e400}"#] {
+            configure(&mut host, STRATEGY_KEY, text, "{}");
+            policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
+            host.commit();
+            assert_eq!(amount(&host, "kubernetes.io/batch-cpu"), Some(8000), "{text}");
+            let told = |(_, line): &(Level, String)| {
+                line.starts_with("colocation-config") && line.ends_with("; the strategy before counts on")
+            };
+            assert!(host.log.iter().any(told), "{text}: {:?}", host.log);
+            host.log.clear();
+        }
+
+        // Switching it off is understood beside another wrong field.
+        configure(&mut host, STRATEGY_KEY, r#"{"enable": false, "degradeTimeMinutes": 0}"#, "{}");
+        policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
+        host.commit();
+        assert_eq!(amount(&host, "kubernetes.io/batch-cpu"), None);
+        let told = "colocation-config.degradeTimeMinutes is `0`; set a whole number from 1 to 1440, or leave it out; it is switched off, and \
+                    the strategy before counts on for the rest";
+        assert!(host.log.iter().any(|(_, line)| line == told), "{:?}", host.log);
+        configure(&mut host, STRATEGY_KEY, enabled, "{}");
+
+        // The policy's own configuration counts all the same.
+        policy.configure(&mut host, r#"{"batchCPUNames": ["example.com/batch-cpu"]}"#).unwrap();
+        policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
+        host.commit();
+        assert_eq!(amount(&host, "example.com/batch-cpu"), Some(8000));
+        assert_eq!(amount(&host, "kubernetes.io/batch-cpu"), None);
+    }
+
+    #[test]
+    fn host_applications_are_said_once_to_count_as_the_systems() {
+        let (mut host, mut policy) = (host(), Session::<ReclaimedResources>::default());
+        configure(&mut host, host_applications::KEY, r#"{"applications": [{"name": "nginx"}]}"#, "{}");
+        policy.configure(&mut host, "{}").unwrap();
+        for expected in [1, 0] {
+            policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
+            host.commit();
+            let told = std::mem::take(&mut host.log);
+            let told: Vec<_> = told.iter().filter(|(_, line)| line.starts_with(host_applications::KEY)).collect();
+            assert_eq!(told.len(), expected, "{told:?}");
+            assert!(told.iter().all(|(level, line)| *level == Level::Info && line.contains("what nginx use")));
+        }
+    }
+
+    #[test]
+    fn averages_outlive_the_instance_by_the_age_that_the_host_tells() {
+        let (mut host, mut policy) = (host(), Session::<ReclaimedResources>::default());
+        configure(&mut host, STRATEGY_KEY, r#"{"enable": true, "cpuReclaimThresholdPercent": 100}"#, "{}");
+        policy.configure(&mut host, "{}").unwrap();
+        for _ in 0..10 {
+            // Two CPUs of the system.
+            host.columns.groups[0].cpu_usage_usec = Some(120_000_000);
+            policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
+            host.commit();
+        }
+        let amount = |host: &MockHost| host.published().get("kubernetes.io/batch-cpu").map(|offer| offer.amount);
+        assert_eq!(amount(&host), Some(14_000));
+        let told = |host: &MockHost, what: &str| host.log.iter().any(|(_, line)| line.contains(what));
+        for (age_usec, is_known) in [(Some(30_000_000), true), (Some(3_000_000_000), false), (None, false)] {
+            let mut next = self::host();
+            configure(&mut next, STRATEGY_KEY, r#"{"enable": true, "cpuReclaimThresholdPercent": 100}"#, "{}");
+            (next.state, next.state_age_usec) = (host.state.clone(), age_usec);
+            next.columns.node = Some(NodeSample { cpu_usage_usec: None, ..mock::node(16, 64 << 30) });
+            let mut policy = Session::<ReclaimedResources>::default();
+            policy.configure(&mut next, "{}").unwrap();
+            policy.evaluate(&mut next, mock::tick(0)).unwrap();
+            next.commit();
+            assert_eq!(told(&next, "amounts are published"), is_known, "{age_usec:?}: {:?}", next.log);
+            // 50 minutes are longer than an amount may stand without a measurement.
+            let expected = if age_usec.is_some_and(|age| age > 900_000_000) { None } else { Some(14_000) };
+            assert_eq!(amount(&next), expected, "{age_usec:?}: {:?}", next.log);
+        }
+    }
+
+    #[test]
+    fn what_the_host_cannot_take_is_refused_when_it_is_configured() {
+        let (mut host, mut policy) = (host(), Session::<ReclaimedResources>::default());
+        for (config, field) in [(r#"{"batchCPUNames": ["cpu"]}"#, "batchCPUNames"), (r#"{"publsh": true}"#, "publsh")] {
+            let error = policy.configure(&mut host, config).unwrap_err();
+            assert!(error.contains(field), "{error}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! From the host's columns to what the formulas take.
+
+use std::collections::BTreeMap;
+
+use qosm_sdk::{
+    ContainerId, Group, GroupMemory, GroupUse, Host, KubeQos, NoConfig, NodeObjectFacts, PodId, PodObjectFacts, Pods,
+    Target, Tier,
+};
+
+use crate::Inputs;
+use crate::amounts::Amounts;
+use crate::class::{self, PriorityClass};
+use crate::extended_resources::EXTENDED_RESOURCE_SPEC;
+use crate::node::{Node, Zone};
+use crate::pod::{self, Container, Pod};
+use crate::usage::tracker::{PodUsage, Usage};
+use crate::usage::{MemoryUse, Sample};
+
+/// Where the scheduler writes on which NUMA nodes a pod is.
+const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
+
+/// Reads all columns.
+pub(super) fn read<H: Host>(host: &mut H, node: Option<&Node>, listed: &Pods<NoConfig>) -> Inputs {
+    let objects: BTreeMap<PodId, PodObjectFacts> =
+        host.pod_objects().into_iter().map(|object| (object.pod, object)).collect();
+    let periods: BTreeMap<Target, u64> =
+        host.bandwidth().into_iter().map(|row| (row.target, row.period_usec)).collect();
+    let memory: BTreeMap<ContainerId, u64> = host
+        .memory()
+        .into_iter()
+        .map(|sample| (sample.container, sample.usage_bytes.saturating_sub(sample.file_bytes)))
+        .collect();
+    let pods: Vec<Pod> = listed.iter().map(|pod| of_pod(pod, objects.get(&pod.id), &periods, &memory)).collect();
+    let usage = usage(host, &pods, listed);
+    Inputs { node: node.cloned(), pods: Some(pods), usage }
+}
+
+fn amount(of: &NodeObjectFacts, name: &str, allocatable: bool) -> u64 {
+    let found = of.resources.iter().find(|amount| amount.name == name);
+    amount_of(found.and_then(|found| if allocatable { found.allocatable } else { found.capacity }))
+}
+
+/// A negative amount is none.
+fn amount_of(amount: Option<i64>) -> u64 {
+    amount.and_then(|amount| u64::try_from(amount).ok()).unwrap_or(0)
+}
+
+/// The Node object.
+pub(super) fn node(object: &NodeObjectFacts) -> Node {
+    let amounts = |allocatable| Amounts::new(amount(object, "cpu", allocatable), amount(object, "memory", allocatable));
+    let extended = object.resources.iter().filter(|amount| !matches!(amount.name.as_str(), "cpu" | "memory"));
+    let zone = |zone: &qosm_sdk::NodeZone| {
+        let of = |name: &str| {
+            amount_of(zone.resources.iter().find(|amount| amount.name == name).and_then(|found| found.allocatable))
+        };
+        Zone { id: zone.id, allocatable: Amounts::new(of("cpu"), of("memory")) }
+    };
+    Node {
+        labels: object.labels.iter().cloned().collect(),
+        annotations: object.annotations.iter().cloned().collect(),
+        capacity: amounts(false),
+        allocatable: amounts(true),
+        extended: extended
+            .filter_map(|amount| Some((amount.name.clone(), u64::try_from(amount.allocatable?).ok()?)))
+            .collect(),
+        zones: object.zones.iter().map(zone).collect(),
+    }
+}
+
+fn of_pod(
+    pod: &qosm_sdk::Pod<NoConfig>,
+    object: Option<&PodObjectFacts>,
+    periods: &BTreeMap<Target, u64>,
+    memory: &BTreeMap<ContainerId, u64>,
+) -> Pod {
+    let annotation = |key: &str| {
+        let annotations = object.into_iter().flat_map(|object| &object.annotations);
+        annotations.into_iter().find(|(name, _)| name == key).map(|(_, text)| text.as_str())
+    };
+    let label = pod.labels.iter().find(|(name, _)| name == class::PRIORITY_CLASS_LABEL).map(|(_, word)| word.as_str());
+    let container = |own: &qosm_sdk::Container| Container {
+        id: own.id,
+        name: own.name.clone(),
+        kind: own.kind,
+        state: own.state,
+        request: Amounts::new(own.cpu_request_milli.unwrap_or(0), own.memory_request_bytes.unwrap_or(0)),
+        extended: own.extended_resources.clone(),
+        memory_used_bytes: memory.get(&own.id).copied(),
+        period_usec: periods.get(&Target::Container(own.id)).copied(),
+    };
+    Pod {
+        id: pod.id,
+        uid: pod.uid.clone(),
+        name: format!("{}/{}", pod.namespace, pod.name),
+        is_active: pod.active,
+        declared_qos: pod.declared_qos,
+        qos: pod.qos,
+        priority: PriorityClass::of_pod(label, pod.priority, pod.qos),
+        overhead: Amounts::new(pod.cpu_overhead_milli, pod.memory_overhead_bytes),
+        cpu_request_milli: object.and_then(|object| object.cpu_request_milli),
+        memory_request_bytes: pod.memory_request_bytes,
+        numa_nodes: annotation(RESOURCE_STATUS).map(pod::numa_nodes).unwrap_or_default(),
+        extended_resource_spec: annotation(EXTENDED_RESOURCE_SPEC).map(str::to_owned),
+        period_usec: periods.get(&Target::Pod(pod.id)).copied(),
+        containers: pod.containers.iter().map(container).collect(),
+    }
+}
+
+/// What was used within the window; `None` while something of it is not known.
+fn usage<H: Host>(host: &mut H, pods: &[Pod], listed: &Pods<NoConfig>) -> Option<Usage> {
+    let cpu_usec = host.node().cpu_usage_usec?;
+    let memory = host.node_memory()?;
+    let memory =
+        MemoryUse::of_node(memory.total_bytes, memory.available_bytes, memory.free_bytes, memory.active_file_bytes);
+    let of = |row: &GroupUse| Some(Sample { cpu_usec: row.cpu_usage_usec?, memory: of_cgroup(row.memory?) });
+    let groups = host.group_use();
+    let known: BTreeMap<PodId, &Pod> = pods.iter().map(|pod| (pod.id, pod)).collect();
+    let pod = |row: &GroupUse| {
+        let Group::Pod(id) = row.group else { return None };
+        let pod = known.get(&id)?;
+        Some(PodUsage { uid: pod.uid.clone(), priority: pod.priority, sample: of(row)? })
+    };
+    let mut measured: Vec<PodUsage> = groups.iter().filter_map(pod).collect();
+    measured.extend(unlisted(&groups, listed, of));
+    Some(Usage {
+        node: Sample { cpu_usec, memory },
+        // Where the kernel does not tell it, it is what is left of the node.
+        system: groups.iter().find(|row| row.group == Group::Outside).and_then(of),
+        pods: measured,
+        host_applications: Vec::new(),
+        memory_stalled_usec: host.node_pressure().map(|pressure| pressure.memory.some_usec),
+    })
+}
+
+/// What the Guaranteed and Burstable tiers used beside the pods that are listed: pods that the API server has forgotten and whose processes
+/// still run. Nobody knows their class, so that they count as of high priority; what of them is in the BestEffort tier is batch by its
+/// Kubernetes QoS. A pod that has just come is measured with the group above it before it is measured itself: then nothing is told apart.
+fn unlisted(groups: &[GroupUse], pods: &Pods<NoConfig>, of: impl Fn(&GroupUse) -> Option<Sample>) -> Option<PodUsage> {
+    let tier = |tier| groups.iter().find(|row| row.group == Group::Tier(tier)).and_then(&of);
+    let all = tier(Tier::Guaranteed)?;
+    let is_best_effort: BTreeMap<PodId, bool> =
+        pods.iter().map(|pod| (pod.id, pod.kube_qos == KubeQos::BestEffort)).collect();
+    let listed = |best_effort: bool| {
+        let mut rows = groups.iter().filter_map(|row| match row.group {
+            Group::Pod(id) if (is_best_effort.get(&id) == Some(&true)) == best_effort => Some(of(row)),
+            _ => None,
+        });
+        rows.try_fold(Sample::default(), |sum, row| Some(sum.plus(row?)))
+    };
+    let sample = match (listed(false), listed(true)) {
+        (Some(others), Some(best_effort)) => {
+            // Not less than its pods, whose counters are read at another moment.
+            let tier = tier(Tier::BestEffort).unwrap_or_default();
+            all.minus(tier.plus(best_effort.minus(tier))).minus(others)
+        }
+        _ => Sample::default(),
+    };
+    Some(PodUsage { uid: String::new(), priority: PriorityClass::None, sample })
+}
+
+fn of_cgroup(memory: GroupMemory) -> MemoryUse {
+    MemoryUse::of_cgroup(memory.usage_bytes, memory.active_file_bytes, memory.inactive_file_bytes)
+}

@@ -1,0 +1,252 @@
+//! Observes the node: pods of the sources, and existing cgroups.
+
+use qosm_host::{Fired, HostError};
+use qosm_model::knob::Target;
+use qosm_model::pod::{ContainerCgroup, ContainerState, Pod, PodId, Tier};
+use qosm_nri::{RuntimeEvent, StartReply};
+
+use super::{Agent, context};
+use crate::event::{AgentEvent, INVALID};
+use crate::now::Now;
+use crate::nri::RuntimeMessage;
+use crate::observed::log_adjustment;
+use crate::policy_set::resolved::PolicySet;
+use crate::sources::Sources;
+use crate::step::Mode;
+use crate::table::{Access, PauseChanges, RefusedPod};
+
+impl Agent {
+    /// Takes the current sources. The next step acts on them.
+    pub fn update(&mut self, sources: Sources, now: Now) {
+        let sources = self.observed.list(sources);
+        self.take_sources(sources, now);
+    }
+
+    /// Takes sources that the container runtime's statements are part of.
+    fn take_sources(&mut self, sources: Sources, now: Now) {
+        let before = self.observed.sources();
+        let is_node_changed = !sources.node.configures_like(&before.node);
+        let is_layer_changed = sources.config_maps != before.config_maps || self.ticks == 0;
+        let created: Vec<(PodId, Pod)> =
+            self.pods.iter().filter(|entry| entry.is_created).map(|entry| (entry.id, entry.pod.clone())).collect();
+        let changes = self.pods.update(sources.pods.clone());
+        let changed_objects = self.observed.replace(sources);
+        self.refuse_twins(changes.refused, now);
+        if self.run.mode == Mode::Enforce {
+            for (id, before) in created {
+                if let Some(entry) = self.pods.get(id) {
+                    self.ledger.resize(&mut self.host, entry, &before);
+                }
+            }
+        }
+        self.pods.protect(&changes.upserted, &self.run.agent.guard_rails.protected_namespaces);
+        self.update_pauses(now);
+        self.ledger.reach_changed();
+        // What is done to the tiers above a protected pod is judged by whether there is one.
+        let is_protected = |id: &PodId| self.pods.get(*id).is_some_and(|entry| entry.access == Access::Protected);
+        let was_protected = || changes.removed.iter().any(|entry| entry.access == Access::Protected);
+        if changes.upserted.iter().any(is_protected) || was_protected() {
+            self.ledger.touch_tiers();
+        }
+        for entry in &changes.removed {
+            self.policies.forget_pod(entry.id);
+            self.reporting.forget_pod(entry.id);
+            self.ledger.forget_pod(entry.id);
+        }
+        self.pods.leave(changes.removed, changes.gone);
+        self.pods.note_resized(changes.resized, now.wall);
+        let sources = self.observed.sources();
+        self.policies.reconfigure(sources, &self.pods, is_node_changed, is_layer_changed, &changes.upserted);
+        self.policies.objects_changed(&changed_objects);
+        self.alarms.is_stale = true;
+        self.collect_problems(now);
+    }
+
+    /// Sends an event for each pod that is refused because another pod has its UID: once, as long as that lasts.
+    fn refuse_twins(&mut self, refused: Vec<RefusedPod>, now: Now) {
+        for twin in refused {
+            let problem = twin.problem();
+            if !self.reporting.problems.contains(&problem) {
+                let event = AgentEvent {
+                    pod: twin.pod.key(),
+                    kind: "Warning",
+                    reason: INVALID.to_owned(),
+                    message: problem.to_string(),
+                    source: "agent".to_owned(),
+                    count: 1,
+                    last_millis: now.wall.0,
+                    id: None,
+                };
+                self.reporting.emit_about(&self.pods, event, Some(&twin.pod), now, &mut Vec::new());
+            }
+            self.observed.add_problem(problem);
+        }
+    }
+
+    /// Takes a policy set.
+    pub fn apply_policy_set(&mut self, set: PolicySet, now: Now) {
+        let saved = |key: &str| self.ledger.saved_state(key);
+        self.policies.apply_policy_set(set, &saved, &context!(self, now));
+        self.take_policy_changes(now);
+    }
+
+    /// Works out which pods are paused. When a pause ends, the pod gets what it missed.
+    pub(super) fn update_pauses(&mut self, now: Now) {
+        let PauseChanges { changed, resumed } = self.pods.update_pauses(now.wall);
+        for pod in changed {
+            self.ledger.reach_changed();
+            self.alarms.is_stale = true;
+            self.policies.pod_changed(pod, &self.pods);
+        }
+        self.ledger.resume(&resumed);
+        self.ledger.note_pauses(&self.host, &self.pods);
+    }
+
+    /// Looks at the cgroups of the node: those that appeared are opened, cpusets read, pauses updated.
+    pub(super) fn observe_cgroups(&mut self, now: Now) {
+        for tier in Tier::ALL {
+            let target = Target::Tier(tier);
+            if self.host.attached_path(target).is_none() {
+                let path = self.host.tier_path(tier);
+                if self.ledger.open_cgroup(&mut self.host, target, &path).is_ok() {
+                    self.ledger.adopt(&mut self.host, target);
+                }
+            }
+        }
+        for id in self.pods.standing().incomplete.clone() {
+            self.attach_pod(id, now);
+        }
+        if std::mem::take(&mut self.cpusets.is_tick) {
+            self.host.begin_tick();
+            let Self { host, pods, run, ledger, .. } = self;
+            let is_narrowed = |target| ledger.held().holds_cpus(target);
+            for pod in self.cpusets.read_due(host, pods, &run.agent, &is_narrowed, self.ticks) {
+                self.policies.pod_changed(pod, &self.pods);
+            }
+        }
+        self.update_pauses(now);
+    }
+
+    /// Opens the pod's cgroups that exist, and notifies the policies if there are more than before.
+    fn attach_pod(&mut self, id: PodId, now: Now) {
+        if let Some(is_news) = self.pods.refuses_binding(&self.host, id) {
+            if is_news {
+                self.collect_problems(now);
+            }
+            return;
+        }
+        self.ledger.create_pod(&mut self.host, &mut self.pods, id);
+        let (opened, refused) = self.open_pod(id);
+        if self.pods.note_claims(&opened, refused) {
+            self.collect_problems(now);
+        }
+        if opened.is_empty() {
+            return;
+        }
+        self.ledger.opened(&mut self.host, &opened);
+        for &target in &opened {
+            self.cpusets.opened(target);
+        }
+        self.pods.attach(id, &opened);
+        for &target in &opened {
+            if let Target::Container(container) = target {
+                // Of this pod, which has changed anyway.
+                self.cpusets.read(&mut self.host, &mut self.pods, container);
+            }
+        }
+        self.policies.pod_changed(id, &self.pods);
+        self.alarms.started(&opened, &mut self.policies, now);
+    }
+
+    /// Opens the cgroups of a pod and its containers that are there and not open yet; with those that cannot be opened, and why.
+    fn open_pod(&mut self, id: PodId) -> (Vec<Target>, Vec<(Target, HostError)>) {
+        let (mut opened, mut refused) = (Vec::new(), Vec::new());
+        let Some(entry) = self.pods.get(id).cloned() else { return (opened, refused) };
+        let given = &entry.pod;
+        let Self { host, pods, ledger, .. } = self;
+        if !entry.attached {
+            let (target, path) = (Target::Pod(id), host.pod_path(given));
+            let free = if given.cgroup.is_some() { pods.is_free(host, id, &path) } else { Ok(()) };
+            match free.and_then(|()| ledger.open_cgroup(host, target, &path)) {
+                Ok(()) => opened.push(target),
+                Err(error) => refused.push((target, error)),
+            }
+        }
+        for (container, known) in given.containers.iter().zip(&entry.containers) {
+            if known.attached || container.state != ContainerState::Running {
+                continue;
+            }
+            let target = Target::Container(known.id);
+            let attached = match host.container_path(given, container) {
+                Ok(Some(path)) => {
+                    let is_bound = matches!(container.cgroup, ContainerCgroup::Bound(_));
+                    let free = if is_bound { pods.is_free(host, id, &path) } else { Ok(()) };
+                    free.and_then(|()| ledger.open_cgroup(host, target, &path))
+                }
+                Ok(None) => match &container.cgroup {
+                    ContainerCgroup::Bound(path) => Err(HostError::Gone { path: path.clone() }),
+                    _ => continue,
+                },
+                Err(error) => Err(error),
+            };
+            match attached {
+                Ok(()) => opened.push(target),
+                Err(error) => refused.push((target, error)),
+            }
+        }
+        (opened, refused)
+    }
+
+    /// Takes what the container runtime says. A reply is returned for a container that is about to start: it is to be dropped after the
+    /// next step, which gives the container its settings.
+    pub fn take_runtime_message(&mut self, message: RuntimeMessage, now: Now) -> Option<StartReply> {
+        match message {
+            RuntimeMessage::Link(link) => {
+                self.observed.take_link(link);
+                self.collect_problems(now);
+            }
+            RuntimeMessage::Event(RuntimeEvent::Starting(container, reply)) => {
+                if self.observed.start(&mut self.host, &container) {
+                    self.take_sources(self.observed.list_again(), now);
+                    return Some(reply);
+                }
+                self.reporting.metrics.unknown_start();
+            }
+            RuntimeMessage::Event(RuntimeEvent::Synchronized(running)) => {
+                self.observed.synchronize(&mut self.host, &running);
+                self.take_sources(self.observed.list_again(), now);
+            }
+            RuntimeMessage::Event(RuntimeEvent::Stopped(id)) => self.observed.stop(&mut self.host, &id),
+            RuntimeMessage::Event(RuntimeEvent::Adjusted(adjustment)) => {
+                self.reporting.metrics.adjusted();
+                log_adjustment(&adjustment);
+            }
+            RuntimeMessage::Event(
+                RuntimeEvent::Connected(_) | RuntimeEvent::CgroupsChanged | RuntimeEvent::Answered(..),
+            ) => {}
+        }
+        None
+    }
+
+    /// Calls `wake` as soon as a trigger fires: then [`Agent::next_alarm`] returns when to step. `wake` is called on
+    /// another thread, and must not wait. Without this, policies are evaluated by their intervals.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Alarms`].
+    pub fn start_alarms(&mut self, wake: impl Fn() + Send + 'static) -> Result<(), HostError> {
+        self.alarms.start(&mut self.host, wake)
+    }
+
+    /// Takes what fired, and says at what moment an evaluation is due because of it: before that, or by the next tick, nothing
+    /// needs to be done.
+    pub fn next_alarm(&mut self, now: Now) -> Option<qosm_model::unit::Micros> {
+        let metrics = &self.reporting.metrics;
+        self.alarms.next(&mut self.host, &mut self.policies, &self.pods, metrics, now)
+    }
+
+    /// Takes an alarm of a recording.
+    pub(crate) fn receive(&mut self, fired: Fired, now: Now) {
+        self.alarms.receive(fired, &mut self.policies, &self.pods, &self.reporting.metrics, now);
+    }
+}

@@ -1,0 +1,268 @@
+//! Extended resources of the node: what policies publish goes into the node's report, and what the controller made of it comes back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use qosm_cluster::node_report::{ControllerAnswer, ReportedResource, ReportedZone};
+use qosm_host::Host;
+use qosm_model::knob::Target;
+use qosm_model::lease::{Holder, Timestamp};
+use qosm_model::node_resource::{Offer, ResourceName, ResourceState};
+use qosm_model::pod::PodId;
+use qosm_model::setting::Setting;
+
+use crate::columns::Readings;
+use crate::config::GuardRails;
+use crate::controls::control::{Control, ControlDecisions, Rows};
+use crate::inputs::Inputs;
+use crate::policy::Reach;
+use crate::replay::line::TickLine;
+use crate::report::{NodeResourceReport, PodReport, ResourceDecision};
+use crate::table::PodTable;
+
+/// What one policy publishes.
+#[derive(Debug)]
+struct Published {
+    holder: Holder,
+    offers: BTreeMap<ResourceName, Publication>,
+    stale_after: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Publication {
+    offer: Offer,
+    reason: Arc<str>,
+}
+
+/// Resources that policies publish.
+#[derive(Debug, Default)]
+pub(crate) struct Resources {
+    published: Vec<Published>,
+    /// What the policy which is staging all it wants has not named yet.
+    undeclared: BTreeSet<ResourceName>,
+    /// What was reported last, to tell changes.
+    reported: BTreeMap<ResourceName, (Arc<str>, Publication)>,
+    /// How each fares, as of the last step.
+    states: Arc<[(Arc<str>, ResourceState)]>,
+    refused: BTreeMap<(Arc<str>, ResourceName), String>,
+}
+
+impl Resources {
+    /// The policy's entry, the highest priority first.
+    fn change(&mut self, holder: &Holder) -> &mut Published {
+        let rank = |holder: &Holder| (std::cmp::Reverse(holder.priority), Arc::clone(&holder.policy));
+        if let Some(place) = self.published.iter().position(|own| own.holder.policy == holder.policy) {
+            if self.published[place].holder == *holder {
+                return &mut self.published[place];
+            }
+            let mut own = self.published.remove(place);
+            own.holder = holder.clone();
+            let place = self.published.partition_point(|other| rank(&other.holder) < rank(holder));
+            self.published.insert(place, own);
+            return &mut self.published[place];
+        }
+        let place = self.published.partition_point(|other| rank(&other.holder) < rank(holder));
+        let own = Published { holder: holder.clone(), offers: BTreeMap::new(), stale_after: None };
+        self.published.insert(place, own);
+        &mut self.published[place]
+    }
+
+    fn of(&mut self, policy: &str) -> Option<&mut Published> {
+        self.published.iter_mut().find(|own| *own.holder.policy == *policy)
+    }
+
+    fn drop_empty(&mut self) {
+        self.published.retain(|own| !own.offers.is_empty() || own.stale_after.is_some());
+    }
+
+    /// The policy whose word counts for each resource that may be published.
+    fn effective(&self, rails: &GuardRails) -> BTreeMap<ResourceName, (Arc<str>, Publication)> {
+        let mut effective = BTreeMap::new();
+        for own in &self.published {
+            for (name, publication) in &own.offers {
+                if rails.publishable_resources.contains(name.as_str()) {
+                    let counted = || (Arc::clone(&own.holder.policy), publication.clone());
+                    effective.entry(name.clone()).or_insert_with(counted);
+                }
+            }
+        }
+        effective
+    }
+
+    /// For the node's report.
+    pub(crate) fn reported(&self) -> Vec<ReportedResource> {
+        let reported = self.reported.iter().take(qosm_cluster::node_report::MAX_RESOURCES);
+        let resource = |(name, (policy, Publication { offer, reason })): (&ResourceName, &(Arc<str>, Publication))| {
+            ReportedResource {
+                name: name.to_string(),
+                amount: offer.amount,
+                zones: offer.zones.iter().map(|(&zone, &amount)| ReportedZone { zone, amount }).collect(),
+                origin: offer.origin,
+                policy: policy.to_string(),
+                reason: reason.to_string(),
+            }
+        };
+        reported.map(resource).collect()
+    }
+
+    /// After how many seconds without a report they no longer hold: the shortest that a policy asks for.
+    pub(crate) fn stale_after(&self) -> Option<u32> {
+        let is_counted = |own: &&Published| !own.offers.is_empty();
+        self.published.iter().filter(is_counted).filter_map(|own| own.stale_after).min()
+    }
+
+    /// How each policy's resources fare.
+    pub(crate) fn states(&self) -> Arc<[(Arc<str>, ResourceState)]> {
+        Arc::clone(&self.states)
+    }
+
+    /// For `qosm get resources`.
+    pub(crate) fn reports(&self) -> Vec<NodeResourceReport> {
+        let report = |(policy, state): &(Arc<str>, ResourceState)| {
+            let own = self.published.iter().find(|own| own.holder.policy == *policy)?.offers.get(&state.name)?;
+            Some(NodeResourceReport {
+                name: state.name.to_string(),
+                policy: policy.to_string(),
+                amount: own.offer.amount,
+                zones: own.offer.zones.clone(),
+                origin: own.offer.origin,
+                on_node: state.amount,
+                in_force: state.in_force,
+                why: state.why.clone(),
+                reason: own.reason.to_string(),
+            })
+        };
+        self.states.iter().filter_map(report).collect()
+    }
+
+    fn state(
+        &self,
+        own: &Published,
+        name: &ResourceName,
+        offer: &Offer,
+        inputs: &Inputs<'_>,
+    ) -> (Arc<str>, ResourceState) {
+        let answer = inputs.answer.and_then(|answer| answer_of(answer, name));
+        let amount = answer.map_or(0, |answer| answer.amount);
+        let counts = self.reported.get(name).map(|(policy, _)| policy);
+        let why = if counts.is_none() {
+            Some(format!(
+                "`{name}` may not be published here; add it to `guardRails.publishableResources` of the agent's file"
+            ))
+        } else if let Some(other) = counts.filter(|policy| **policy != own.holder.policy) {
+            Some(format!("policy {other} publishes it too, with a higher priority"))
+        } else if !inputs.has_api_server {
+            Some("there is no API server that could put it on a Node".to_owned())
+        } else {
+            match answer {
+                None => Some("the controller has not answered yet".to_owned()),
+                Some(answer) if !answer.in_force => Some(answer.message.clone()),
+                Some(answer) if answer.amount != offer.amount => {
+                    Some(format!("the Node has {} until the controller has taken the change", answer.amount))
+                }
+                Some(_) => None,
+            }
+        };
+        let state = ResourceState { name: name.clone(), amount, in_force: why.is_none(), why: why.unwrap_or_default() };
+        (Arc::clone(&own.holder.policy), state)
+    }
+
+    /// Logs once what comes to nothing, and that it does again.
+    fn log_refused(&mut self) {
+        let mut refused = BTreeMap::new();
+        for (policy, state) in self.states.iter().filter(|(_, state)| !state.in_force) {
+            let key = (Arc::clone(policy), state.name.clone());
+            if self.refused.get(&key) != Some(&state.why) {
+                tracing::info!(%policy, resource = %state.name, why = state.why, "resource not on the Node");
+            }
+            refused.insert(key, state.why.clone());
+        }
+        for (policy, name) in self.refused.keys().filter(|key| !refused.contains_key(*key)) {
+            if self.reported.contains_key(name) {
+                tracing::info!(%policy, resource = %name, "resource on the Node");
+            }
+        }
+        self.refused = refused;
+    }
+}
+
+fn answer_of<'a>(
+    answer: &'a ControllerAnswer,
+    name: &ResourceName,
+) -> Option<&'a qosm_cluster::node_report::ResourceAnswer> {
+    answer.resources.iter().find(|one| one.name == name.as_str())
+}
+
+impl Control for Resources {
+    fn begin_staging(&mut self, policy: &str, anew: bool) {
+        self.undeclared.clear();
+        if anew && let Some(own) = self.of(policy) {
+            own.stale_after = None;
+            let names = own.offers.keys().cloned().collect();
+            self.undeclared = names;
+        }
+    }
+
+    fn acts_on(&self, _: &Setting) -> Option<(Target, &'static str)> {
+        None
+    }
+
+    fn stage(&mut self, holder: &Holder, setting: Setting, _: Timestamp) -> Option<Setting> {
+        match setting {
+            Setting::Publish { name, offer, reason } => {
+                self.undeclared.remove(&name);
+                self.change(holder).offers.insert(name, Publication { offer, reason });
+            }
+            Setting::Withdraw { name } => drop(self.change(holder).offers.remove(&name)),
+            Setting::StaleAfter { seconds } => self.change(holder).stale_after = Some(seconds),
+            other => return Some(other),
+        }
+        self.drop_empty();
+        None
+    }
+
+    fn end_staging(&mut self, policy: &str) {
+        let undeclared = std::mem::take(&mut self.undeclared);
+        if let Some(own) = self.of(policy) {
+            own.offers.retain(|name, _| !undeclared.contains(name));
+        }
+        self.drop_empty();
+    }
+
+    fn release(&mut self, policy: &str) {
+        self.published.retain(|own| *own.holder.policy != *policy);
+    }
+
+    fn release_beyond(&mut self, _: &str, _: &Reach<'_>) {}
+
+    fn forget(&mut self, _: Target) {}
+
+    fn apply(&mut self, _: &mut Host, inputs: &Inputs<'_>, _: bool, out: &mut ControlDecisions) {
+        let effective = self.effective(&inputs.config.guard_rails);
+        for (name, (policy, publication)) in &effective {
+            let is_same = |(_, before): &(Arc<str>, Publication)| before.offer == publication.offer;
+            if !self.reported.get(name).is_some_and(is_same) {
+                out.resources.push(ResourceDecision::new(name, Some(&publication.offer), policy, &publication.reason));
+            }
+        }
+        for (name, (policy, _)) in self.reported.iter().filter(|(name, _)| !effective.contains_key(*name)) {
+            out.resources.push(ResourceDecision::new(name, None, policy, ""));
+        }
+        self.reported = effective;
+        let own = self.published.iter().flat_map(|own| own.offers.iter().map(move |(name, one)| (own, name, one)));
+        let states: Vec<_> = own.map(|(own, name, one)| self.state(own, name, &one.offer, inputs)).collect();
+        self.states = states.into();
+        inputs.metrics.resources(&self.states);
+        self.log_refused();
+    }
+
+    fn end(&mut self, _: &mut Host, _: &Inputs<'_>) -> Option<String> {
+        self.reported.clear();
+        None
+    }
+
+    fn report(&self, _: &Host, _: &PodTable, _: PodId, _: &mut PodReport) {}
+
+    // The controller's answer, of which its states are made, is written with the evictions.
+    fn replay_line(&self, _: &Readings, _: &Readings, _: &mut TickLine, _: &mut Rows) {}
+}

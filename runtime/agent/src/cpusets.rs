@@ -1,0 +1,307 @@
+//! Observe, the part of cpusets: which containers have CPUs for themselves alone, and which CPUs no pod may use.
+//!
+//! The kubelet writes them when it sees fit: exclusive CPUs may come ten seconds after their container, and what is shared changes
+//! with each container that gets some. So a young container is looked at in each tick, one that could have exclusive CPUs again as
+//! often as a held knob, and of all others one a tick.
+
+use std::sync::Arc;
+
+use qosm_host::Host;
+use qosm_model::knob::Target;
+use qosm_model::pod::{ContainerId, PodId, QosClass, Tier};
+use rustc_hash::FxHashMap;
+
+use crate::config::AgentConfig;
+use crate::table::{PodTable, pinnable_cpus};
+
+/// Ticks in which a container's cpuset is looked at after its cgroup was opened.
+const YOUNG_READS: u8 = 5;
+
+/// What is known of cpusets.
+#[derive(Debug, Default)]
+pub(crate) struct Cpusets {
+    sets: FxHashMap<Target, Arc<[u32]>>,
+    /// Containers that have just appeared, and in how many more ticks they are looked at.
+    young: Vec<(ContainerId, u8)>,
+    /// CPUs that no pod may use, sorted.
+    reserved: Vec<u32>,
+    /// How often these have become others.
+    generation: u32,
+    has_changed: bool,
+    /// How often any of them has become another.
+    changes: u64,
+    /// The step is a tick's.
+    pub(crate) is_tick: bool,
+}
+
+impl Cpusets {
+    /// The CPUs that a container may run on, where they are known.
+    pub(crate) fn of(&self, container: ContainerId) -> Option<&Arc<[u32]>> {
+        self.sets.get(&Target::Container(container))
+    }
+
+    /// How often any of them has become another.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// CPUs that no pod may use, and how often they have become others.
+    pub(crate) fn reserved(&self) -> (&[u32], u32) {
+        (&self.reserved, self.generation)
+    }
+
+    pub(crate) fn opened(&mut self, target: Target) {
+        if let Target::Container(container) = target {
+            self.young.push((container, YOUNG_READS));
+        }
+    }
+
+    pub(crate) fn forget(&mut self, target: Target) {
+        if self.sets.remove(&target).is_some() {
+            self.has_changed = true;
+            self.changes = self.changes.wrapping_add(1);
+        }
+        if let Target::Container(container) = target {
+            self.young.retain(|(young, _)| *young != container);
+        }
+    }
+
+    fn note(&mut self, target: Target, cpus: Option<Vec<u32>>) {
+        let known = self.sets.get(&target);
+        if known.map(Arc::as_ref) == cpus.as_deref() {
+            return;
+        }
+        self.has_changed = true;
+        self.changes = self.changes.wrapping_add(1);
+        let Some(cpus) = cpus else {
+            self.sets.remove(&target);
+            return;
+        };
+        // Most containers share one set.
+        let same = self.sets.values().find(|known| ***known == *cpus).map(Arc::clone);
+        self.sets.insert(target, same.unwrap_or_else(|| cpus.into()));
+    }
+}
+
+impl Cpusets {
+    /// Reads the cpusets whose turn it is in this tick. Returns the pods whose exclusive CPUs changed, which policies see.
+    pub(crate) fn read_due(
+        &mut self,
+        host: &mut Host,
+        pods: &mut PodTable,
+        config: &AgentConfig,
+        is_narrowed: &dyn Fn(Target) -> bool,
+        ticks: u64,
+    ) -> Vec<PodId> {
+        let mut changed = Vec::new();
+        let mut young = std::mem::take(&mut self.young);
+        young.retain_mut(|(container, left)| {
+            changed.extend(self.read(host, pods, *container));
+            *left = left.saturating_sub(1);
+            *left > 0
+        });
+        // What appeared meanwhile was put there.
+        young.append(&mut self.young);
+        self.young = young;
+        let turns = u64::from(config.drift.verify_over_ticks.max(1));
+        let turn = ticks % turns;
+        let places = pods.standing().pinnable.len();
+        for place in (0..places).filter(|place| u64::try_from(*place).is_ok_and(|place| place % turns == turn)) {
+            if let Some(&container) = pods.standing().pinnable.get(place) {
+                changed.extend(self.read(host, pods, container));
+            }
+        }
+        // Where all held knobs are read back in each tick, all cpusets are too.
+        let running = pods.standing().running.len();
+        let place = usize::try_from(ticks).unwrap_or(0) % running.max(1);
+        for place in if turns == 1 { 0..running } else { place..place + 1 } {
+            if let Some(&container) = pods.standing().running.get(place) {
+                changed.extend(self.read(host, pods, container));
+            }
+        }
+        if turn == 0 {
+            let tier = Target::Tier(Tier::Guaranteed);
+            let cpus = host.cpuset_cpus(tier).unwrap_or_default();
+            self.note(tier, cpus);
+        }
+        if std::mem::take(&mut self.has_changed) {
+            self.note_reserved(host, pods, is_narrowed);
+        }
+        changed
+    }
+
+    /// Reads the cpuset of one container. Returns its pod if its exclusive CPUs changed.
+    pub(crate) fn read(&mut self, host: &mut Host, pods: &mut PodTable, id: ContainerId) -> Option<PodId> {
+        // One that cannot be read says nothing new.
+        let cpus = host.cpuset_cpus(Target::Container(id)).ok()?;
+        let exclusive = exclusive_cpus(host, pods, id, cpus.as_deref());
+        self.note(Target::Container(id), cpus);
+        let (entry, place) = pods.owner(id)?;
+        let pod = entry.id;
+        if entry.containers.get(place).is_none_or(|known| known.exclusive_cpus == exclusive) {
+            return None;
+        }
+        if let Some(known) = pods.get_mut(pod).and_then(|entry| entry.containers.get_mut(place)) {
+            known.exclusive_cpus = exclusive;
+        }
+        self.has_changed = true;
+        Some(pod)
+    }
+
+    /// CPUs that no pod may use: the kubepods group may not, or no container does, neither those that share CPUs nor those that have
+    /// some for themselves. As long as no cpuset of one that shares is known, the group's alone counts.
+    fn note_reserved(&mut self, host: &Host, pods: &PodTable, is_narrowed: &dyn Fn(Target) -> bool) {
+        let online = host.online_cpus();
+        let mut may_run: Vec<u32> = Vec::new();
+        let mut is_known = false;
+        for entry in pods.iter().filter(|entry| entry.pod.active) {
+            // Another agent binds these; they do not show what the others share.
+            let is_bound = matches!(entry.pod.declared_qos(), Some(QosClass::Lse | QosClass::Lsr));
+            let above =
+                [Target::Tier(Tier::Guaranteed), Target::Tier(entry.pod.kube_qos.tier()), Target::Pod(entry.id)];
+            let is_pod_narrowed = above.into_iter().any(is_narrowed);
+            for container in entry.containers.iter().filter(|container| container.attached) {
+                // What a policy took away is not kept from pods.
+                if is_pod_narrowed || is_narrowed(Target::Container(container.id)) {
+                    continue;
+                }
+                let Some(cpus) = self.of(container.id) else { continue };
+                is_known |= container.exclusive_cpus.is_none() && !is_bound;
+                for cpu in cpus.iter() {
+                    if let Err(place) = may_run.binary_search(cpu) {
+                        may_run.insert(place, *cpu);
+                    }
+                }
+            }
+        }
+        let tier =
+            self.sets.get(&Target::Tier(Tier::Guaranteed)).filter(|_| !is_narrowed(Target::Tier(Tier::Guaranteed)));
+        let is_reserved =
+            |cpu: &u32| is_known && may_run.binary_search(cpu).is_err() || tier.is_some_and(|tier| !tier.contains(cpu));
+        let reserved: Vec<u32> = online.into_iter().filter(is_reserved).collect();
+        if reserved != self.reserved {
+            tracing::info!(cpus = qosm_model::numa::list_text(reserved.iter().copied()), "CPUs that no pod may use");
+            self.reserved = reserved;
+            self.generation = self.generation.wrapping_add(1);
+        }
+    }
+}
+
+/// The CPUs that the kubelet's static policy set aside for a container: one that could have some, and whose cpuset has just as
+/// many CPUs as it asks for.
+fn exclusive_cpus(host: &Host, pods: &PodTable, id: ContainerId, cpus: Option<&[u32]>) -> Option<u32> {
+    let (entry, place) = pods.owner(id)?;
+    let limit = pinnable_cpus(&entry.pod, place)?;
+    let cpus = u32::try_from(cpus?.len()).ok()?;
+    (cpus == limit && cpus < host.cpus()).then_some(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use qosm_engine::Engine;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::agent::Agent;
+    use crate::facts::Facts;
+    use crate::now::Now;
+    use crate::replay::Replay;
+    use crate::replay::line::TickLine;
+    use crate::step::Mode;
+
+    fn pod(name: &str, cpus: &str) -> Value {
+        let amounts = json!({"cpu": cpus, "memory": "1Gi"});
+        json!({
+            "metadata": {"name": name, "namespace": "default", "uid": format!("u-{name}")},
+            "spec": {"containers": [{"name": "app", "resources": {"requests": amounts, "limits": amounts}}]},
+        })
+    }
+
+    fn files(name: &str, version: &str, cpus: &str) -> Value {
+        let file = if version == "v1" { "cpuset.cpus" } else { "cpuset.cpus.effective" };
+        json!({"pod": format!("default/{name}"), "container": "app", "files": {file: cpus}})
+    }
+
+    fn node(version: &str, pods: &[Value], cgroups: &[Value]) -> Replay {
+        let facts = json!({"host": {"cgroup": version, "cpus": 8}, "pods": pods, "cgroups": cgroups});
+        let facts: Facts = serde_json::from_value(facts).unwrap();
+        let mut replay =
+            Replay::new(&facts, Default::default(), Engine::new().unwrap(), Vec::new(), Mode::Plan).unwrap();
+        replay.open();
+        replay
+    }
+
+    fn play(replay: &mut Replay, cgroups: &[Value]) {
+        let line: TickLine = serde_json::from_value(json!({"cgroups": cgroups})).unwrap();
+        replay.play(&line).unwrap();
+    }
+
+    /// Exclusive CPUs of the first pod's container, and the CPUs that no pod may use.
+    fn seen(agent: &Agent) -> (Option<u32>, String) {
+        let entry = agent.view().pods.iter().next().unwrap();
+        let reserved = agent.view().cpusets.reserved().0.iter().copied();
+        (entry.containers[0].exclusive_cpus, qosm_model::numa::list_text(reserved))
+    }
+
+    #[test]
+    fn exclusive_cpus_count_whenever_they_come_and_go() {
+        for version in ["v1", "v2"] {
+            let mut replay = node(version, &[pod("pinned", "4"), pod("web", "1500m")], &[]);
+            assert_eq!(seen(replay.agent()), (None, String::new()));
+            play(&mut replay, &[files("pinned", version, "2-5")]);
+            assert_eq!(seen(replay.agent()), (Some(4), String::new()), "{version}");
+            play(&mut replay, &[files("pinned", version, "0-7")]);
+            assert_eq!(seen(replay.agent()), (None, String::new()), "{version}");
+            // At once, where they are there from the start.
+            let replay = node(version, &[pod("pinned", "4")], &[files("pinned", version, "2-5")]);
+            assert_eq!(seen(replay.agent()).0, Some(4), "{version}");
+            // Half a CPU cannot be exclusive.
+            let replay = node(version, &[pod("pinned", "3500m")], &[files("pinned", version, "2-5")]);
+            assert_eq!(seen(replay.agent()).0, None, "{version}");
+        }
+    }
+
+    #[test]
+    fn a_container_is_looked_at_while_it_is_young_and_later_in_its_turn() {
+        let mut replay = node("v2", &[pod("pinned", "4"), pod("web", "1500m")], &[]);
+        let agent = &mut replay.agent;
+        agent.config_mut().drift.verify_over_ticks = 10;
+        let mut at = 0;
+        let mut ticks_until = |agent: &mut Agent, cpus: &str, expected: Option<u32>| {
+            let running = agent.pods().standing().running[0];
+            let path = agent.view().host.attached_path(Target::Container(running)).unwrap().to_owned();
+            agent.host_mut().simulated_mut().unwrap().overwrite(&path, "cpuset.cpus.effective", cpus).unwrap();
+            let ticks = (1..=20).find(|_| {
+                at += 1_000_000;
+                agent.step(Now { monotonic: qosm_model::unit::Micros(at), ..Now::default() });
+                seen(agent).0 == expected
+            });
+            ticks.unwrap()
+        };
+        assert_eq!(ticks_until(agent, "2-5", Some(4)), 1, "it is young");
+        for (cpus, expected) in [("0-7", None), ("0-3", Some(4)), ("0-7", None)] {
+            assert!(ticks_until(agent, cpus, expected) <= 10);
+        }
+    }
+
+    #[test]
+    fn cpus_that_no_pod_may_use_are_reserved() {
+        for version in ["v1", "v2"] {
+            let pods = [pod("pinned", "4"), pod("web", "1500m"), pod("db", "1500m")];
+            // The kubelet's static policy with `strict-cpu-reservation`.
+            let all = [files("pinned", version, "2-5"), files("web", version, "6-7"), files("db", version, "6-7")];
+            let mut replay = node(version, &pods, &all);
+            assert_eq!(seen(replay.agent()), (Some(4), "0-1".to_owned()), "{version}");
+            // One that may run there is enough.
+            play(&mut replay, &[files("db", version, "0-1,6-7")]);
+            assert_eq!(seen(replay.agent()), (Some(4), String::new()), "{version}");
+            // Nothing is known of what is shared.
+            let replay = node(version, &pods[..1], &all[..1]);
+            assert_eq!(seen(replay.agent()), (Some(4), String::new()), "{version}");
+            // The group of all pods.
+            let file = if version == "v1" { "cpuset.cpus" } else { "cpuset.cpus.effective" };
+            let replay = node(version, &pods[1..], &[json!({"tier": "kubepods", "files": {file: "1-7"}})]);
+            assert_eq!(seen(replay.agent()).1, "0", "{version}");
+        }
+    }
+}

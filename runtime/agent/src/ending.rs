@@ -1,0 +1,125 @@
+//! The end of a running agent: what it held is put back, retried where the kernel refused it, and reported where it stays.
+
+use std::fmt;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use qosm_host::Host;
+use qosm_model::lease::Timestamp;
+use qosm_model::problem::chain;
+
+use crate::agent::Agent;
+use crate::config::AgentConfig;
+use crate::journal::Journal;
+use crate::ledger::is_paused;
+use crate::now::Now;
+use crate::restore::{Patience, Removal, remove_created, restore_some};
+use crate::restored::{RESTORED, Restored, UNDER_WAY};
+use crate::service::ServiceError;
+
+/// How often it is asked whether a slow write has ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Knobs and groups that an agent leaves behind, though it was to put everything back.
+#[derive(Debug, Default)]
+pub struct LeftBehind {
+    /// Knobs that do not hold their baseline.
+    pub knobs: Vec<Restored>,
+    /// Why groups of resctrl could not be removed.
+    pub groups: Option<String>,
+}
+
+impl LeftBehind {
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.knobs.is_empty() && self.groups.is_none()
+    }
+
+    /// Logs each of them.
+    fn into_result(self) -> Result<(), ServiceError> {
+        for row in &self.knobs {
+            let why = row.why.as_deref().unwrap_or_default();
+            tracing::error!(knob = row.knob, cgroup = row.cgroup, baseline = %row.value, why, "knob not put back");
+        }
+        if self.is_empty() { Ok(()) } else { Err(ServiceError::LeftBehind(self)) }
+    }
+}
+
+impl fmt::Display for LeftBehind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for knob in &self.knobs {
+            let why = knob.why.as_deref().unwrap_or("no reason is known");
+            write!(f, "{separator}{} of {} is not back at {}: {why}", knob.knob, knob.cgroup, knob.value)?;
+            separator = "; ";
+        }
+        if let Some(groups) = &self.groups {
+            write!(f, "{separator}{groups}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Puts everything back, or keeps it as configured.
+#[expect(clippy::disallowed_methods, reason = "the end of the service waits for the kernel, and not for long")]
+pub(crate) fn end(agent: &mut Agent, now: impl Fn() -> Now) -> Result<(), ServiceError> {
+    let mut step = agent.shut_down(now())?;
+    if agent.keeps_at_the_end() {
+        tracing::info!(restored = 0, refused = 0, "agent ends");
+        return Ok(());
+    }
+    let groups = agent.end_controls(now());
+    let patience = Patience::AT_THE_END;
+    let begun = Instant::now();
+    let mut retries = patience.retries;
+    loop {
+        let left = left_behind(agent);
+        let is_slow = left.iter().any(|row| row.outcome == UNDER_WAY) && begun.elapsed() < patience.slow_writes;
+        let is_refused = left.iter().any(|row| row.outcome != UNDER_WAY);
+        if is_refused && retries > 0 {
+            // What keeps a value from being taken may be over in a moment: a container that has just ended still counts for a while.
+            retries -= 1;
+            std::thread::sleep(patience.pause);
+        } else if is_slow {
+            std::thread::sleep(LOOK_AGAIN);
+        } else {
+            break;
+        }
+        agent.restore_again(now(), &mut step);
+    }
+    agent.ended();
+    let left = LeftBehind { knobs: left_behind(agent), groups };
+    tracing::info!(restored = step.decisions.len(), refused = left.knobs.len(), "agent ends");
+    left.into_result()
+}
+
+/// The end of an agent that was asked to end before it had begun: what the journal knows is put back, but for paused pods.
+///
+/// # Errors
+///
+/// As [`service::run`](crate::service::run).
+#[expect(clippy::disallowed_methods, reason = "stands for the service's clock before there is a service")]
+pub fn end_early(host: &mut Host, journal: &Journal, config: &AgentConfig) -> Result<(), ServiceError> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    let now = Timestamp(i64::try_from(now).unwrap_or(i64::MAX));
+    let paused = journal.paused_cgroups()?;
+    let restored = restore_some(host, journal, &Patience::AT_THE_END, |cgroup| !is_paused(&paused, cgroup, now))?;
+    host.use_resctrl_at(config.resctrl.path.as_ref().map(ToString::to_string));
+    // Which group a paused pod is in is not known yet: they stay, for the next agent or `qosm restore`.
+    let groups = match paused.values().any(|until| now.0 < *until) {
+        true => None,
+        false => host.clear_classes().err().map(|error| chain(&error)),
+    };
+    for Removal { cgroup, outcome } in remove_created(host, journal)? {
+        if let Err(error) = outcome {
+            tracing::warn!(cgroup, error = chain(&error), "a cgroup that qosm made stays: it is in use");
+        }
+    }
+    let count = restored.iter().filter(|row| row.outcome == RESTORED).count();
+    let knobs: Vec<Restored> = restored.into_iter().filter(Restored::is_left_behind).collect();
+    tracing::info!(restored = count, refused = knobs.len(), "agent ends before it has begun");
+    LeftBehind { knobs, groups }.into_result()
+}
+
+fn left_behind(agent: &Agent) -> Vec<Restored> {
+    agent.unrestored().into_iter().filter(Restored::is_left_behind).collect()
+}

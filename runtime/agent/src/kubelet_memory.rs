@@ -1,0 +1,140 @@
+//! What the kubelet's MemoryQoS writes for a pod as it is specified now (KEP-2570), so that a resize in place is not taken for
+//! the write of a person.
+//!
+//! ```text
+//! memory.min, memory.low = request
+//! memory.high            = (request + (limit or allocatable − request) × factor), down to a whole page
+//! ```
+//!
+//! The factor is the kubelet's `memoryThrottlingFactor`, which is not known here: any hundredth counts. Before Kubernetes 1.27 it
+//! was limit × factor.
+
+use qosm_host::knob_table::{Group, row};
+use qosm_model::knob::{Knob, Value};
+use qosm_model::pod::{Container, ContainerKind, Pod};
+use qosm_model::unit::Bytes;
+
+/// A node, as far as the kubelet's formula needs it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ground {
+    /// What pods may have of the node's memory; `None` = not known.
+    pub(crate) allocatable: Option<Bytes>,
+    /// Size of a page.
+    pub(crate) page: Bytes,
+}
+
+/// Whether this is what the kubelet writes into a container's file.
+pub(crate) fn of_container(container: &Container, knob: Knob, found: Value, ground: Ground) -> bool {
+    let limit = container.memory_limit.filter(|limit| limit.0 > 0);
+    let request = container.memory_request.or(limit).unwrap_or_default();
+    if row(knob).is_granted_from_above() {
+        return is_page_of(found, request.0, ground);
+    }
+    row(knob).group == Group::Protection && is_high(found, request.0, limit.or(ground.allocatable), ground)
+}
+
+/// Whether this is what the kubelet writes into a pod's file.
+pub(crate) fn of_pod(pod: &Pod, knob: Knob, found: Value, ground: Ground) -> bool {
+    if !row(knob).is_granted_from_above() {
+        return false;
+    }
+    let request = |container: &Container| container.memory_request.or(container.memory_limit).unwrap_or_default().0;
+    let (mut running, mut most) = (0_u64, 0_u64);
+    for container in &pod.containers {
+        if container.kind == ContainerKind::Init {
+            most = most.max(running.saturating_add(request(container)));
+        } else {
+            running = running.saturating_add(request(container));
+        }
+    }
+    let requests = [pod.memory_request.map_or(running.max(most), |bytes| bytes.0), running];
+    let overhead = pod.memory_overhead.0;
+    requests
+        .into_iter()
+        .flat_map(|request| [request, request.saturating_add(overhead)])
+        .any(|request| is_page_of(found, request, ground))
+}
+
+/// Whether a file that was set to this number of bytes would show this.
+fn is_page_of(found: Value, bytes: u64, ground: Ground) -> bool {
+    let page = ground.page.0.max(1);
+    u64::try_from(number(found)).is_ok_and(|found| found == bytes || found == bytes / page * page)
+}
+
+fn is_high(found: Value, request: u64, base: Option<Bytes>, ground: Ground) -> bool {
+    let Some(base) = base else { return false };
+    if found == Value::Max {
+        // Nothing lies between the two: the kubelet sets no bound.
+        return base.0 <= request;
+    }
+    let Ok(found) = u64::try_from(number(found)) else { return false };
+    let page = u128::from(ground.page.0.max(1));
+    let (found, request, base) = (u128::from(found), u128::from(request), u128::from(base.0));
+    let pages = |bytes: u128| bytes / page;
+    (1..=100_u128).any(|percent| {
+        let today = request + base.saturating_sub(request) * percent / 100;
+        let before = base * percent / 100;
+        // The kubelet computes in floating point: one page more or less is the same value.
+        [today, before].into_iter().any(|bytes| pages(bytes).abs_diff(pages(found)) <= 1)
+    })
+}
+
+fn number(value: Value) -> i64 {
+    match value {
+        Value::Number(number) => number,
+        Value::Shares(_) | Value::Cpus(_) | Value::Max => -1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qosm_model::pod::{ContainerCgroup, ContainerState};
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const GROUND: Ground = Ground { allocatable: Some(Bytes(1024 * MIB)), page: Bytes(4096) };
+
+    fn container(request: Option<u64>, limit: Option<u64>) -> Container {
+        Container {
+            name: "app".to_owned(),
+            kind: ContainerKind::Regular,
+            state: ContainerState::Running,
+            cgroup: ContainerCgroup::Unknown,
+            cpu_request: None,
+            cpu_limit: None,
+            memory_request: request.map(Bytes),
+            memory_limit: limit.map(Bytes),
+            extended_resources: Vec::new(),
+        }
+    }
+
+    fn of(bytes: u64) -> Value {
+        Value::Number(i64::try_from(bytes).unwrap())
+    }
+
+    #[test]
+    fn what_the_kubelet_writes_for_a_container_is_known_from_other_numbers() {
+        let burstable = container(Some(100 * MIB), Some(200 * MIB));
+        for (container, knob, found, expected) in [
+            (&burstable, Knob::MemoryMin, of(100 * MIB), true),
+            (&burstable, Knob::MemoryLow, of(100 * MIB), true),
+            (&burstable, Knob::MemoryMin, of(100 * MIB + 4096), false),
+            (&burstable, Knob::MemoryMin, of(0), false),
+            (&burstable, Knob::MemoryHigh, of(190 * MIB), true),
+            (&burstable, Knob::MemoryHigh, of(180 * MIB), true),
+            // limit × 0.8, as it was at first.
+            (&burstable, Knob::MemoryHigh, of(160 * MIB), true),
+            (&burstable, Knob::MemoryHigh, of(190 * MIB + 40_960), false),
+            (&burstable, Knob::MemoryHigh, Value::Max, false),
+            (&container(Some(100 * MIB), Some(100 * MIB)), Knob::MemoryHigh, Value::Max, true),
+            // Without a limit it is the node's memory: 100 + 924 × 0.9, down to a page.
+            (&container(Some(100 * MIB), None), Knob::MemoryHigh, of(976_851_763 / 4096 * 4096), true),
+            (&container(None, Some(64 * MIB)), Knob::MemoryMin, of(64 * MIB), true),
+            (&container(Some(1000), None), Knob::MemoryMin, of(0), true),
+            (&burstable, Knob::OomGroup, of(0), false),
+        ] {
+            assert_eq!(of_container(container, knob, found, GROUND), expected, "{knob} {found} {container:?}");
+        }
+    }
+}

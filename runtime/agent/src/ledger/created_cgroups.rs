@@ -1,0 +1,81 @@
+//! Cgroups that qosm makes where there is no kubelet. The journal records each before it is created, so that none is left behind,
+//! however the agent ends.
+
+use qosm_host::Host;
+use qosm_model::pod::PodId;
+use qosm_model::problem::chain;
+
+use crate::journal::Entries;
+use crate::ledger::Ledger;
+use crate::path::is_within;
+use crate::table::{PodEntry, PodTable};
+
+impl Ledger {
+    /// Makes the cgroups that a kubelet would have made, with the bounds that it would have set.
+    pub(crate) fn create_pod(&mut self, host: &mut Host, pods: &mut PodTable, id: PodId) {
+        if !self.created.is_enabled {
+            return;
+        }
+        let Some(entry) = pods.get(id) else { return };
+        let given = entry.pod.clone();
+        let missing = match host.unprovisioned(&given) {
+            Ok(missing) => missing,
+            Err(error) => {
+                tracing::warn!(pod = given.key(), error = chain(&error), "cgroups cannot be made");
+                return;
+            }
+        };
+        if !missing.is_empty() {
+            if let Some(journal) = &self.journal
+                && let Err(error) = journal.commit(&Entries { created: missing.clone(), ..Entries::default() })
+            {
+                tracing::error!(pod = given.key(), error = chain(&error), "cgroup not made: the journal does not work");
+                return;
+            }
+            self.created.all.extend(missing);
+            if let Err(error) = host.provision(&given) {
+                tracing::warn!(pod = given.key(), error = chain(&error), "cgroups cannot be made");
+            }
+        }
+        let is_created = self.created.all.contains(&host.pod_path(&given));
+        if let Some(entry) = pods.get_mut(id) {
+            entry.is_created = is_created;
+        }
+    }
+
+    /// Removes the cgroups that were made for a pod.
+    pub(crate) fn remove_pod(&mut self, host: &mut Host, entry: &PodEntry) {
+        let pod = host.pod_path(&entry.pod);
+        self.remove_created(host, |cgroup| is_within(cgroup, &pod));
+    }
+
+    /// Removes cgroups that were made for pods which are no longer known: an earlier agent's.
+    pub(crate) fn remove_unclaimed(&mut self, host: &mut Host, pods: &PodTable) {
+        let pods: Vec<String> = pods.iter().map(|entry| host.pod_path(&entry.pod)).collect();
+        self.remove_created(host, |cgroup| !pods.iter().any(|pod| is_within(cgroup, pod) || is_within(pod, cgroup)));
+    }
+
+    /// Removes some of the cgroups that were made, the innermost first. What is in use stays, and stays written down.
+    pub(crate) fn remove_created(&mut self, host: &mut Host, which: impl Fn(&str) -> bool) {
+        let mut removed = Vec::new();
+        for cgroup in self.created.all.iter().rev().filter(|cgroup| which(cgroup)) {
+            match host.remove(cgroup) {
+                Ok(()) => removed.push(cgroup.clone()),
+                Err(error) => {
+                    tracing::warn!(cgroup, error = chain(&error), "a cgroup that qosm made stays: it is in use")
+                }
+            }
+        }
+        if removed.is_empty() {
+            return;
+        }
+        for cgroup in &removed {
+            self.created.all.remove(cgroup);
+        }
+        if let Some(journal) = &self.journal
+            && let Err(error) = journal.commit(&Entries { removed, ..Entries::default() })
+        {
+            tracing::error!(error = chain(&error), "removed cgroups could not be deleted from the journal");
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Drift: another writer changed a knob that qosm holds. The kind of writer decides the reaction.
+//!
+//! | what is found | who | what qosm does |
+//! | --- | --- | --- |
+//! | the value that follows from the pod's specification, other than the baseline | the kubelet or runtime, resizing | it is the new baseline; the lease is written again |
+//! | qosm's own value, and it is what the specification asks for by now | the kubelet has written it or will | it is the new baseline |
+//! | other CPUs of a container | the kubelet's CPU manager | the same: they are the new baseline |
+//! | a memory bound of a pod whose memory was resized a moment ago | the kubelet | the same |
+//! | a tier's `memory.min` or `memory.low`, other than the baseline | the owner of the tiers: the kubelet's MemoryQoS | it is the new baseline; qosm's value is added |
+//! | the baseline, or the kernel's default | systemd's daemon-reload, a kubelet's sync | the lease is written again |
+//! | the same again and again | another owner | a tier settles on its value if that covers the groups in it; else hands off for a while, each time for longer |
+//! | anything else | a person | hands off for a while; after that it is the new baseline |
+
+use std::collections::BTreeSet;
+
+use qosm_host::knob_table::row;
+use qosm_host::{Bandwidth, Host, HostError};
+use qosm_model::knob::Value;
+use qosm_model::lease::Timestamp;
+
+use crate::inputs::Inputs;
+use crate::ledger::resolved::is_composed;
+use crate::ledger::{Applied, HeldKnob, Key, Ledger};
+
+/// Number of repairs within a time, in milliseconds, that make a contest: another writer writes again and again, be it once a minute
+/// or once an hour.
+const CONTESTS: [(usize, i64); 2] = [(3, 600_000), (5, 6 * 3_600_000)];
+/// Time without a foreign write after which a contest ends, counted from qosm's own write.
+const FORGOTTEN_MILLIS: i64 = 3_600_000;
+/// Each contest doubles the time for which the knob is left alone, at most this number of times.
+const MAX_DOUBLINGS: u32 = 7;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writer {
+    Kubelet,
+    Reset,
+    Person,
+}
+
+impl HeldKnob {
+    /// Whether qosm has repaired the knob so often that another repair would be a contest.
+    fn is_fought_over(&mut self, now: Timestamp) -> bool {
+        let age = |then: &Timestamp| now.0.saturating_sub(then.0);
+        while self.rewrites.front().is_some_and(|then| age(then) > CONTESTS[1].1) {
+            self.rewrites.pop_front();
+        }
+        if self.fights > 0 {
+            if self.rewrites.back().is_some_and(|then| age(then) <= FORGOTTEN_MILLIS) {
+                return true;
+            }
+            self.fights = 0;
+        }
+        CONTESTS.iter().any(|&(repairs, within)| {
+            self.rewrites.len().checked_sub(repairs).is_some_and(|place| age(&self.rewrites[place]) <= within)
+        })
+    }
+}
+
+impl Ledger {
+    /// Reads held knobs back: CFS quotas at each tick, knobs with a reported write at the next, the others over many ticks.
+    pub(crate) fn verify(&mut self, host: &mut Host, inputs: &Inputs<'_>) -> Applied {
+        let mut out = Applied::default();
+        let turns = turns_of_looks(host, inputs);
+        let share = self.held.len().div_ceil(usize::try_from(turns).unwrap_or(usize::MAX));
+        let round = inputs.ticks / turns;
+        // Reads for what the kernel does not report keep their interval; the others start again at once.
+        if self.verify_queue.is_empty() && !(host.detects_writes() && self.verify_round == Some(round)) {
+            self.verify_round = Some(round);
+            self.verify_queue.extend(self.held.keys().filter(|(_, knob)| !row(*knob).is_quota()));
+        }
+        let mut batch: Vec<_> = self.held.quotas().iter().map(|&target| (target, Bandwidth::KNOB)).collect();
+        let queued = share.min(self.verify_queue.len());
+        batch.extend(self.verify_queue.drain(..queued));
+        let written = host.written_targets();
+        batch.extend(written.iter().flat_map(|&target| self.held.of(target).map(move |knob| (target, knob))));
+        self.rewritten.extend(written);
+        // The end of a hands-off time comes without a write.
+        if host.detects_writes() && inputs.ticks.is_multiple_of(inputs.config.drift.verify_interval_ticks(false)) {
+            batch.extend(self.held.iter().filter(|(_, held)| held.hands_off_until.is_some()).map(|(&key, _)| key));
+        }
+        batch.sort_unstable();
+        batch.dedup();
+        self.pair_weights(&mut batch);
+        let mut reset = BTreeSet::new();
+        for key in batch {
+            if self.verify_knob(host, inputs, key, &mut out) {
+                reset.insert(key);
+            }
+        }
+        if !reset.is_empty() {
+            // Before the policies look: to them the reset value would be where they start from, and the lease would be lost.
+            let others = std::mem::replace(&mut self.dirty, reset);
+            self.reconcile(host, inputs, &mut out);
+            self.dirty.extend(others);
+        }
+        out
+    }
+
+    /// `cpu.weight` and `cpu.idle` are classified together, since the writer of one is the writer of the other.
+    fn pair_weights(&self, batch: &mut Vec<Key>) {
+        let weights = batch.iter().filter(|(_, knob)| row(*knob).is_of_a_mask());
+        let partners: Vec<_> = weights.filter_map(|&(target, knob)| Some((target, row(knob).partner?))).collect();
+        for key in partners {
+            if self.held.contains_key(&key) && !batch.contains(&key) {
+                batch.push(key);
+            }
+        }
+        // A 0 in `cpu.idle` says nothing of who wrote it, a weight does.
+        batch.sort_by_key(|(_, knob)| row(*knob).masks().is_some());
+    }
+
+    /// Whether the knob was reset and is to be written again at once.
+    fn verify_knob(&mut self, host: &mut Host, inputs: &Inputs<'_>, key: Key, out: &mut Applied) -> bool {
+        let (target, knob) = key;
+        let Some(held) = self.held.get(&key) else { return false };
+        if held.pending {
+            return false;
+        }
+        let (baseline, written) = (held.baseline, held.written);
+        if let Some(until) = held.hands_off_until {
+            let is_persons = held.is_left_to_person;
+            if inputs.now.wall >= until {
+                self.hands_on(host, inputs, key);
+            } else if is_persons && self.is_specified(host, inputs, target, knob, written) {
+                // The kubelet was ahead of the API server: by now the specification says the same.
+                self.hands_on(host, inputs, key);
+                let message =
+                    format!("the kubelet set {knob} to {written}, the new baseline; qosm's lease stays on top");
+                self.notify_drift(inputs, key, "kubelet", message, out);
+            }
+            return false;
+        }
+        let found = match host.read(target, knob) {
+            Ok(found) => found,
+            Err(HostError::Gone { .. }) => {
+                self.target_gone(host, target, out);
+                return false;
+            }
+            Err(error) => {
+                tracing::debug!(%knob, %error, "held knob cannot be read back");
+                return false;
+            }
+        };
+        if found == written {
+            let under = self.baseline_under(inputs, key, baseline, written);
+            if let Some(held) = self.held.get_mut(&key).filter(|held| held.baseline != under) {
+                held.baseline = under;
+                self.update_record(host, key);
+            }
+            return false;
+        }
+        let writer = if found != baseline
+            && (is_composed(target, knob) || self.is_specified(host, inputs, target, knob, found))
+        {
+            Writer::Kubelet
+        } else if row(knob).masks().is_some_and(|masked| self.is_hands_off((target, masked))) {
+            Writer::Person
+        } else if found == baseline || Some(found) == row(knob).reset_value() {
+            Writer::Reset
+        } else {
+            Writer::Person
+        };
+        self.drifted(host, inputs, key, found, writer, out)
+    }
+
+    fn is_hands_off(&self, key: Key) -> bool {
+        self.held.get(&key).is_some_and(|held| held.hands_off_until.is_some())
+    }
+
+    /// Whether the knob is to be written again at once.
+    fn drifted(
+        &mut self,
+        host: &mut Host,
+        inputs: &Inputs<'_>,
+        key: Key,
+        found: Value,
+        writer: Writer,
+        out: &mut Applied,
+    ) -> bool {
+        let (target, knob) = key;
+        let is_tier = is_composed(target, knob);
+        let covers = is_tier && self.covers(host, inputs, target, knob, found);
+        let hands_off_seconds = i64::from(inputs.config.drift.hands_off_seconds);
+        let Some(held) = self.held.get_mut(&key) else { return false };
+        let wanted = held.written;
+        held.written = found;
+        if writer == Writer::Kubelet {
+            held.baseline = found;
+        }
+        if held.is_settled && covers {
+            // The owner to whom the tier was left has another value: that one will do as well.
+            inputs.metrics.drift(knob, "settled");
+            self.dirty.insert(key);
+            return false;
+        }
+        // The kubelet that resizes a pod again and again does not fight: each time it has another value.
+        let is_fight = (writer == Writer::Reset || is_tier) && held.is_fought_over(inputs.now.wall);
+        let name = if is_tier { format!("{knob} of the tier") } else { knob.to_string() };
+        let (kind, message) = match writer {
+            Writer::Person => {
+                ("person", format!("another writer set {name} to {found} over qosm's {wanted}; hands off for now"))
+            }
+            _ if is_fight && covers => (
+                "settled",
+                format!(
+                    "something keeps setting {name} to {found} over qosm's {wanted}, as the kubelet's MemoryQoS does; qosm settles on \
+                     {found}, which covers what the groups in it hold"
+                ),
+            ),
+            _ if is_fight => {
+                ("fight", format!("something keeps setting {name} to {found} over qosm's {wanted}; hands off for now"))
+            }
+            Writer::Kubelet if is_tier => (
+                "kubelet",
+                format!(
+                    "the kubelet, or another manager of the tiers, set {name} to {found}, the new baseline; what qosm holds comes on top"
+                ),
+            ),
+            Writer::Kubelet => {
+                ("kubelet", format!("the kubelet set {name} to {found}, the new baseline; qosm's lease stays on top"))
+            }
+            Writer::Reset => ("reset", format!("{name} was reset to {found}; qosm puts {wanted} back")),
+        };
+        if is_fight && covers {
+            held.is_settled = true;
+            held.rewrites.clear();
+            self.dirty.insert(key);
+            self.contested.insert(key);
+        } else if writer == Writer::Person || is_fight {
+            let doublings = if is_fight { held.fights.min(MAX_DOUBLINGS) } else { 0 };
+            let millis = (hands_off_seconds * 1000) << doublings;
+            held.hands_off_until = Some(Timestamp(inputs.now.wall.0.saturating_add(millis)));
+            held.is_left_to_person = writer == Writer::Person;
+            if is_fight {
+                held.fights = held.fights.saturating_add(1);
+                held.is_settled = false;
+                self.contested.insert(key);
+            }
+        } else {
+            held.rewrites.push_back(inputs.now.wall);
+            self.dirty.insert(key);
+        }
+        tracing::warn!(subject = inputs.pods.shown(target), %knob, writer = kind, %found, %wanted, "drift");
+        if knob == Bandwidth::KNOB {
+            self.quotas.refresh(host, target);
+        }
+        self.notify_drift(inputs, key, kind, message, out);
+        out.changes_problems |= is_fight;
+        writer == Writer::Reset && !is_fight
+    }
+
+    /// Notes what another writer did, and sends a warning.
+    fn notify_drift(&mut self, inputs: &Inputs<'_>, key: Key, kind: &'static str, message: String, out: &mut Applied) {
+        inputs.metrics.drift(key.1, kind);
+        if let Some(held) = self.held.get_mut(&key) {
+            held.drift = Some(message.clone());
+        }
+        out.notify(inputs.pods, key.0, "KnobDrift", message);
+    }
+
+    /// The wait is over: what the other writer left is the new baseline, and the lease is written on top of it.
+    fn hands_on(&mut self, host: &mut Host, inputs: &Inputs<'_>, key: Key) {
+        let Ok(found) = host.read(key.0, key.1) else { return };
+        if let Some(held) = self.held.get_mut(&key) {
+            held.hands_off_until = None;
+            held.is_left_to_person = false;
+            // Another writer made it idle: its former weight is still known.
+            if !row(key.1).is_masked_as(found) {
+                held.baseline = found;
+            }
+            held.written = found;
+            // After a fight the first time that it is written over again is enough to see that the other is still there.
+            held.rewrites.clear();
+            if held.fights > 0 {
+                held.rewrites.push_back(inputs.now.wall);
+            }
+            self.dirty.insert(key);
+        }
+    }
+
+    /// Forgets what is contested no longer. `true` if there was any.
+    pub(crate) fn end_contests(&mut self) -> bool {
+        let before = self.contested.len();
+        let held = &self.held;
+        self.contested.retain(|key| held.get(key).is_some_and(HeldKnob::is_contested));
+        self.contested.len() != before
+    }
+
+    /// The knobs that another owner keeps, with what the owner did.
+    pub(crate) fn contests(&self) -> impl Iterator<Item = (Key, &HeldKnob)> {
+        let contested = self.contested.iter().filter_map(|key| Some((*key, self.held.get(key)?)));
+        contested.filter(|(_, held)| held.is_contested())
+    }
+}
+
+/// Ticks in which held knobs, and quotas that are not held, are read back one after the other. A reported write is read back
+/// in the next tick; the other reads are then for what the kernel does not report, and rare.
+pub(super) fn turns_of_looks(host: &Host, inputs: &Inputs<'_>) -> u64 {
+    inputs.config.drift.verify_interval_ticks(host.detects_writes())
+}

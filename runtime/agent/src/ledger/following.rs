@@ -1,0 +1,248 @@
+//! cgroup v1: what a lease on a group means for the groups below it.
+//!
+//! v1 keeps the CPUs and the CFS quota of a group within those of the group above, and refuses a write that would end it. So a tier
+//! or pod that gets fewer CPUs takes the groups below along, sandboxes and groups of unknown pods too; and what has a larger quota of
+//! its own than its tier is unlimited meanwhile, which bounds it as much. These knobs are held like any other: written down, shown,
+//! and put back with the lease. A group that had all CPUs of the one above it, as runtimes leave it, will have them all again; that
+//! counts for groups that came while there were few, too. On v2 the kernel does all of this.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use qosm_host::knob_table::{TABLE, row};
+use qosm_host::{Bandwidth, CgroupVersion, Host, Wanted};
+use qosm_model::cpus::CpuSet;
+use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::pod::{ContainerId, Tier};
+
+use crate::inputs::Inputs;
+use crate::ledger::held::HeldKnob;
+use crate::ledger::resolved::Resolved;
+use crate::ledger::{Key, Ledger};
+
+/// The one tier whose quota is set.
+const TIER: Target = Target::Tier(Tier::BestEffort);
+
+/// A value that the groups above leave to a knob.
+pub(super) struct Left {
+    value: Value,
+    why: String,
+    policy: Arc<str>,
+}
+
+impl Left {
+    /// In place of what a policy wants for the group itself.
+    pub(super) fn over(self, asked: Value, resolved: Resolved) -> Resolved {
+        if self.value == resolved.wanted.value {
+            return resolved;
+        }
+        let wanted = Wanted { value: self.value, ..resolved.wanted };
+        Resolved { wanted, guarded: Some((asked, self.why)), ..resolved }
+    }
+
+    /// Where no policy wants anything for the group itself.
+    pub(super) fn alone(self, (target, knob): Key) -> Resolved {
+        Resolved {
+            wanted: Wanted { target, knob, value: self.value },
+            policy: self.policy,
+            reason: self.why.into(),
+            restores: false,
+            guarded: None,
+        }
+    }
+}
+
+impl Ledger {
+    /// Adds the groups that follow those whose knobs are to be resolved.
+    pub(super) fn add_groups_below(&mut self, host: &mut Host, dirty: &mut BTreeSet<Key>) {
+        let leaders = dirty.iter().filter(|key| is_followed(host, **key)).copied();
+        let leaders: Vec<Key> = leaders.filter(|key| self.leads(*key)).collect();
+        for (leader, knob) in leaders {
+            let mut open = vec![leader];
+            while let Some(above) = open.pop() {
+                for child in host.groups_below(above, knob) {
+                    let known = child.target.or_else(|| self.open_follower(host, knob, &child.path));
+                    let Some(target) = known else { continue };
+                    if row(knob).is_cpu_list() {
+                        self.note_follower(host, (target, knob), child.value);
+                    }
+                    dirty.insert((target, knob));
+                    open.push(target);
+                }
+            }
+        }
+    }
+
+    fn leads(&self, (target, knob): Key) -> bool {
+        self.held.contains_key(&(target, knob)) || self.leases.effective(target, knob).is_some()
+    }
+
+    /// A group has appeared: those above it that lead look at what is below them again.
+    pub(super) fn follow_from(&mut self, host: &Host, target: Target) {
+        for knob in TABLE.iter().filter(|row| row.is_within_parent()).map(|row| row.knob) {
+            let leaders: Vec<Key> = above(host, target).map(|above| (above, knob)).collect();
+            let leaders: Vec<Key> =
+                leaders.into_iter().filter(|key| is_followed(host, *key) && self.leads(*key)).collect();
+            self.dirty.extend(leaders);
+        }
+    }
+
+    /// A group that no pod claims, opened to follow.
+    fn open_follower(&mut self, host: &mut Host, knob: Knob, path: &str) -> Option<Target> {
+        if !row(knob).is_cpu_list() {
+            return None;
+        }
+        // Ids of containers are counted from below, and these from above.
+        let spare = Target::Container(ContainerId(u32::MAX - self.followers_opened));
+        host.attach(spare, path).ok()?;
+        self.followers_opened = self.followers_opened.saturating_add(1);
+        self.spares.insert(path.to_owned(), spare);
+        Some(spare)
+    }
+
+    /// Remembers that a group has all CPUs of the one above it. Where these are about to come back, it is taken over as if it had been
+    /// narrowed with the others.
+    fn note_follower(&mut self, host: &Host, key: Key, found: Value) {
+        let (target, knob) = key;
+        let Value::Cpus(cpus) = found else { return };
+        if self.held.contains_key(&key) || host.cpus_above(target) != Some(cpus) {
+            return;
+        }
+        self.followers.insert(key);
+        let leader = above(host, target).find_map(|above| self.held.get(&(above, knob)).map(|held| (above, held)));
+        let Some((leader, held)) = leader.filter(|(_, held)| held.written == found) else { return };
+        if self.leases.effective(target, knob).is_none() && self.leases.effective(leader, knob).is_none() {
+            let cgroup = host.attached_path(target).unwrap_or_default().to_owned();
+            let follower = HeldKnob::new(Value::Max, found, cgroup, Arc::clone(&held.policy), held.since);
+            self.held.get_or_insert_with(key, || follower);
+        }
+    }
+
+    /// What comes back in the end of a knob that is written for the first time.
+    pub(super) fn first_baseline(&self, key: Key, found: Value) -> Value {
+        if self.followers.contains(&key) { Value::Max } else { found }
+    }
+
+    /// What the leases above leave to a knob that would be `asked`, or its baseline; `None`: they leave it alone.
+    pub(super) fn left_from_above(
+        &mut self,
+        host: &mut Host,
+        inputs: &Inputs<'_>,
+        (target, knob): Key,
+        asked: Option<Value>,
+    ) -> Option<Left> {
+        if !row(knob).is_within_parent() || host.version_of(knob) != CgroupVersion::V1 {
+            None
+        } else if row(knob).is_cpu_list() {
+            self.cpus_left(host, inputs, (target, knob), asked)
+        } else {
+            self.quota_left(host, inputs, target, asked)
+        }
+    }
+
+    fn cpus_left(
+        &mut self,
+        host: &mut Host,
+        inputs: &Inputs<'_>,
+        (target, knob): Key,
+        asked: Option<Value>,
+    ) -> Option<Left> {
+        let leaders: Vec<Target> = above(host, target).collect();
+        let mut ceiling: Option<(CpuSet, String, Arc<str>)> = None;
+        for leader in leaders {
+            let Some((Value::Cpus(cpus), policy)) = self.led(host, inputs, (leader, knob)) else { continue };
+            ceiling = Some(match ceiling {
+                // The nearest one names itself.
+                Some((nearer, name, policy)) => {
+                    let both = nearer.and(&cpus);
+                    (if both.is_empty() { nearer } else { both }, name, policy)
+                }
+                None => (cpus, inputs.pods.shown(leader), policy),
+            });
+        }
+        let (ceiling, name, policy) = ceiling?;
+        let why = format!("on cgroup v1 it has no CPU that {name} above it does not have");
+        let own = match asked {
+            Some(asked) => asked,
+            // A group with an empty list has no process, and may keep it.
+            None => self.own(host, (target, knob)).filter(|own| *own != Value::Max || self.follows((target, knob)))?,
+        };
+        let value = match own {
+            Value::Cpus(own) if own.is_subset(&ceiling) && asked.is_none() => return None,
+            Value::Cpus(own) if own.and(&ceiling).is_empty() => ceiling,
+            Value::Cpus(own) => own.and(&ceiling),
+            _ => ceiling,
+        };
+        Some(Left { value: Value::Cpus(value), why, policy })
+    }
+
+    fn quota_left(
+        &mut self,
+        host: &mut Host,
+        inputs: &Inputs<'_>,
+        target: Target,
+        asked: Option<Value>,
+    ) -> Option<Left> {
+        let is_below = target != TIER && above(host, target).any(|above| above == TIER);
+        let (Value::Number(most), policy) = self.led(host, inputs, (TIER, Bandwidth::KNOB)).filter(|_| is_below)?
+        else {
+            return None;
+        };
+        let own = match asked {
+            Some(asked) => asked,
+            None => self.own(host, (target, Bandwidth::KNOB))?,
+        };
+        let Value::Number(own) = own else { return None };
+        let mut period = |target| host.bandwidth(target).map_or(100_000, |bandwidth| bandwidth.period.0);
+        // Quota by period, compared crosswise.
+        let (own, most_of_own) = (
+            i128::from(own).saturating_mul(period(TIER).into()),
+            i128::from(most).saturating_mul(period(target).into()),
+        );
+        let why = format!(
+            "the quota of {} is no larger: on cgroup v1 a group below it may not have more, and is bounded by it",
+            Tier::BestEffort
+        );
+        (own > most_of_own).then_some(Left { value: Value::Max, why, policy })
+    }
+
+    /// What a lease on a group above brings there, if anything.
+    fn led(&mut self, host: &mut Host, inputs: &Inputs<'_>, (target, knob): Key) -> Option<(Value, Arc<str>)> {
+        let lease = self.leases.effective(target, knob)?;
+        let (value, policy) = (lease.value, Arc::clone(&lease.holder.policy));
+        if self.is_left_alone(inputs, target, knob) || inputs.pods.is_paused(target, inputs.now.wall) {
+            return None;
+        }
+        let (value, _) = self.guarded(host, inputs, target, knob, value).ok()?;
+        Some((value, policy))
+    }
+
+    /// Whether a group has, or will have again, all that the one above it has.
+    fn follows(&self, key: Key) -> bool {
+        self.followers.contains(&key) || self.held.contains_key(&key)
+    }
+
+    /// What a knob has, or will have again, without any policy.
+    fn own(&self, host: &Host, key: Key) -> Option<Value> {
+        match self.held.get(&key) {
+            Some(held) => Some(held.baseline),
+            None if self.followers.contains(&key) => Some(Value::Max),
+            None => host.peek(key.0, key.1),
+        }
+    }
+}
+
+/// Whether the kernel has groups below follow this one.
+fn is_followed(host: &Host, (target, knob): Key) -> bool {
+    let row = row(knob);
+    (row.is_cpu_list() || row.is_quota() && target == TIER) && host.version_of(knob) == CgroupVersion::V1
+}
+
+/// The targets above another, the nearest first.
+fn above(host: &Host, target: Target) -> impl Iterator<Item = Target> {
+    let cut = |path: &str| path.rsplit_once('/').map(|(above, _)| above.to_owned());
+    let first = host.attached_path(target).and_then(cut);
+    let paths: Vec<String> = std::iter::successors(first, |path| cut(path)).collect();
+    let targets: Vec<Target> = paths.iter().filter_map(|path| host.attached_at(path)).collect();
+    targets.into_iter()
+}

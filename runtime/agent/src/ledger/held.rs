@@ -1,0 +1,136 @@
+//! The knobs that qosm holds on this node: what was there before, what was written, and what others made of it since.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use qosm_host::knob_table::row;
+use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::lease::Timestamp;
+
+/// A knob that qosm wrote, or found to hold what it wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldKnob {
+    /// What another writer last put there.
+    pub(crate) baseline: Value,
+    /// What the kernel showed after the last write.
+    pub(crate) written: Value,
+    pub(crate) cgroup: String,
+    pub(crate) policy: Arc<str>,
+    pub(crate) since: Timestamp,
+    /// The last write is still under way.
+    pub(crate) pending: bool,
+    /// Another writer wrote it; it is left alone until then.
+    pub(crate) hands_off_until: Option<Timestamp>,
+    /// What another writer wrote last.
+    pub(crate) drift: Option<String>,
+    /// When qosm last put its value back.
+    pub(crate) rewrites: VecDeque<Timestamp>,
+    /// How often in a row the knob was left to another writer.
+    pub(crate) fights: u32,
+    /// What is left alone is a person's: it is not when it turns out to be what the pod's specification asks for.
+    pub(crate) is_left_to_person: bool,
+    /// On a tier: another owner insists on its value, and qosm makes do with it as long as it covers the groups in it.
+    pub(crate) is_settled: bool,
+    /// The value is not what the policy asked for, and why.
+    pub(crate) adjusted: Option<(Value, String)>,
+}
+
+/// All of them. CFS quotas are looked at in every tick, so it is known without a search which these are.
+#[derive(Debug, Default)]
+pub(crate) struct HeldKnobs {
+    all: BTreeMap<(Target, Knob), HeldKnob>,
+    quotas: BTreeSet<Target>,
+}
+
+impl HeldKnob {
+    /// A knob that was just taken over, with what was there before.
+    pub(crate) fn new(baseline: Value, written: Value, cgroup: String, policy: Arc<str>, since: Timestamp) -> Self {
+        Self {
+            baseline,
+            written,
+            cgroup,
+            policy,
+            since,
+            pending: false,
+            hands_off_until: None,
+            drift: None,
+            rewrites: VecDeque::new(),
+            fights: 0,
+            is_left_to_person: false,
+            is_settled: false,
+            adjusted: None,
+        }
+    }
+
+    /// Whether another owner of the knob keeps its value against qosm's.
+    pub(crate) fn is_contested(&self) -> bool {
+        self.is_settled || (self.hands_off_until.is_some() && !self.is_left_to_person)
+    }
+}
+
+impl HeldKnobs {
+    pub(crate) fn get(&self, key: &(Target, Knob)) -> Option<&HeldKnob> {
+        self.all.get(key)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &(Target, Knob)) -> Option<&mut HeldKnob> {
+        self.all.get_mut(key)
+    }
+
+    pub(crate) fn contains_key(&self, key: &(Target, Knob)) -> bool {
+        self.all.contains_key(key)
+    }
+
+    pub(crate) fn get_or_insert_with(&mut self, key: (Target, Knob), held: impl FnOnce() -> HeldKnob) -> &mut HeldKnob {
+        if row(key.1).is_quota() {
+            self.quotas.insert(key.0);
+        }
+        self.all.entry(key).or_insert_with(held)
+    }
+
+    pub(crate) fn remove(&mut self, key: &(Target, Knob)) -> Option<HeldKnob> {
+        if row(key.1).is_quota() {
+            self.quotas.remove(&key.0);
+        }
+        self.all.remove(key)
+    }
+
+    /// In order.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &(Target, Knob)> {
+        self.all.keys()
+    }
+
+    /// In order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&(Target, Knob), &HeldKnob)> {
+        self.all.iter()
+    }
+
+    /// The targets whose CFS quota is held, in order.
+    pub(crate) fn quotas(&self) -> &BTreeSet<Target> {
+        &self.quotas
+    }
+
+    /// The knobs that are held on one target, in order.
+    pub(crate) fn of(&self, target: Target) -> impl Iterator<Item = Knob> {
+        self.all
+            .range((target, Knob::ALL[0])..)
+            .map(|(key, _)| *key)
+            .take_while(move |(of, _)| *of == target)
+            .map(|(_, knob)| knob)
+    }
+
+    /// Whether the CPUs of a target are held.
+    pub(crate) fn holds_cpus(&self, target: Target) -> bool {
+        self.of(target).any(|knob| row(knob).is_cpu_list())
+    }
+
+    /// Takes out all that is held on one target.
+    pub(crate) fn take(&mut self, target: Target) -> Vec<(Knob, HeldKnob)> {
+        let knobs: Vec<Knob> = self.of(target).collect();
+        knobs.into_iter().filter_map(|knob| self.remove(&(target, knob)).map(|held| (knob, held))).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+}

@@ -1,0 +1,142 @@
+//! Releasing: targets that leave, cgroups that are gone, and what stays held on them until it is back.
+
+use qosm_host::{Host, HostError};
+use qosm_model::knob::{Knob, Target};
+
+use crate::ledger::{Applied, Ledger};
+
+impl Ledger {
+    /// Opens a cgroup for a pod, a container or a tier. One without an owner until now is handed over with what is still held there.
+    pub(crate) fn open_cgroup(&mut self, host: &mut Host, target: Target, path: &str) -> Result<(), HostError> {
+        let Some(spare) = self.spares.get(path).copied().filter(|spare| *spare != target) else {
+            return host.attach(target, path);
+        };
+        let identity = host.identity(spare);
+        host.detach(spare);
+        if let Err(error) = host.attach(target, path) {
+            if !error.is_gone() && host.attach(spare, path).is_ok() {
+                return Err(error);
+            }
+            for (knob, held) in self.held.take(spare) {
+                self.journal_deletions.push((knob, held.cgroup));
+            }
+            self.forget_spare(host, path);
+            return Err(error);
+        }
+        let is_same = host.identity(target) == identity;
+        for (knob, held) in self.held.take(spare) {
+            if is_same {
+                self.held.get_or_insert_with((target, knob), || held);
+                self.dirty.insert((target, knob));
+            } else {
+                self.journal_deletions.push((knob, held.cgroup));
+            }
+        }
+        self.forget_spare(host, path);
+        Ok(())
+    }
+
+    fn forget_spare(&mut self, host: &mut Host, path: &str) {
+        let Some(spare) = self.spares.remove(path) else { return };
+        host.detach(spare);
+        self.refusals.retain(|(refused, _), _| *refused != spare);
+        self.dirty.retain(|(dirty, _)| *dirty != spare);
+    }
+
+    /// Closes the cgroups that no pod claims and on which nothing is held any more.
+    pub(crate) fn close_spares(&mut self, host: &mut Host) {
+        let held = &self.held;
+        let empty = self.spares.iter().filter(|(_, spare)| held.of(**spare).next().is_none());
+        let empty: Vec<String> = empty.map(|(path, _)| path.clone()).collect();
+        for path in empty {
+            self.forget_spare(host, &path);
+        }
+    }
+
+    /// Releases leases on targets that are no longer known.
+    pub(crate) fn release_targets(&mut self, targets: &[Target]) {
+        for &target in targets {
+            self.leases.forget(target);
+            self.dirty.extend(self.held.of(target).map(|knob| (target, knob)));
+        }
+    }
+
+    /// Forgets a target without an owner. Knobs that could not be put back yet, because the kernel refused them or is still
+    /// at an earlier value, are kept with their cgroup until they are.
+    pub(crate) fn forget_target(&mut self, host: &mut Host, target: Target) {
+        let foreign: Vec<Knob> = self
+            .held
+            .of(target)
+            .filter(|&knob| self.held.get(&(target, knob)).is_some_and(|held| held.hands_off_until.is_some()))
+            .collect();
+        for knob in foreign {
+            if let Some(held) = self.held.remove(&(target, knob)) {
+                self.journal_deletions.push((knob, held.cgroup));
+            }
+        }
+        match host.attached_path(target).map(str::to_owned) {
+            // This id is not used again.
+            Some(path) if self.held.of(target).next().is_some() => {
+                self.clear_target(target);
+                self.spares.insert(path, target);
+            }
+            _ => self.drop_target(host, target),
+        }
+    }
+
+    /// A cgroup turned out to be gone while it was looked at or written.
+    pub(super) fn target_gone(&mut self, host: &mut Host, target: Target, out: &mut Applied) {
+        self.drop_target(host, target);
+        out.gone.push(target);
+    }
+
+    /// Forgets all about a target whose cgroup no longer exists.
+    pub(crate) fn drop_target(&mut self, host: &mut Host, target: Target) {
+        self.clear_target(target);
+        host.detach(target);
+        for (knob, held) in self.held.take(target) {
+            self.journal_deletions.push((knob, held.cgroup));
+        }
+        self.refusals.retain(|(refused, _), _| *refused != target);
+        self.dirty.retain(|(dirty, _)| *dirty != target);
+    }
+
+    /// Forgets what policies want of a target, and what was measured there. What is held on it stays.
+    fn clear_target(&mut self, target: Target) {
+        self.leases.forget(target);
+        self.quotas.forget(target);
+    }
+
+    /// A pod is gone: forgets what was reported to its owner.
+    pub(crate) fn forget_pod(&mut self, pod: qosm_model::pod::PodId) {
+        self.missing.forget(pod);
+    }
+
+    /// Cgroups were opened for these targets: what is known of them is taken up.
+    pub(crate) fn opened(&mut self, host: &mut Host, targets: &[Target]) {
+        for &target in targets {
+            self.quotas.refresh(host, target);
+            self.quotas.opened(target);
+            self.adopt(host, target);
+        }
+    }
+
+    /// What is leased or held on targets that may be written again is resolved anew.
+    pub(crate) fn resume(&mut self, targets: &[Target]) {
+        for &target in targets {
+            let keys = Knob::ALL.into_iter().map(|knob| (target, knob));
+            let known = keys.filter(|key| self.held.contains_key(key) || self.leases.effective(key.0, key.1).is_some());
+            self.dirty.extend(known);
+        }
+    }
+
+    /// From now on what is held is put back, also where it was left alone until now.
+    pub(crate) fn end(&mut self) {
+        self.is_ending = true;
+    }
+
+    /// Has all that is held resolved anew.
+    pub(crate) fn touch_held(&mut self) {
+        self.dirty.extend(self.held.keys().copied());
+    }
+}

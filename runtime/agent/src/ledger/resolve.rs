@@ -1,0 +1,122 @@
+//! Resolving: of the leases on a knob, the guard rails and what other knobs do to it, one value.
+
+use std::sync::Arc;
+
+use qosm_host::knob_table::row;
+use qosm_host::{Host, Wanted};
+use qosm_model::knob::{Knob, Target};
+use qosm_model::lease::Lease;
+
+use crate::inputs::Inputs;
+use crate::ledger::Ledger;
+use crate::ledger::refusal::Refusal;
+use crate::ledger::resolved::{Resolved, is_composed};
+
+impl Ledger {
+    /// The value of a knob now; `None` = it has no lease and had none, or it must not be touched.
+    pub(crate) fn resolve(
+        &mut self,
+        host: &mut Host,
+        inputs: &Inputs<'_>,
+        target: Target,
+        knob: Knob,
+    ) -> Option<Resolved> {
+        host.attached_path(target)?;
+        if self.is_left_alone(inputs, target, knob) || inputs.pods.is_paused(target, inputs.now.wall) {
+            return None;
+        }
+        if let Some(entry) = inputs.pods.of(target)
+            && inputs.config.guard_rails.protected_namespaces.contains(&entry.pod.namespace)
+        {
+            let why = format!("namespace {} is protected by the guard rails", entry.pod.namespace);
+            if let Some(lease) = self.leases.effective(target, knob) {
+                let refusal = Refusal::new(lease.value, &lease.holder.policy, &why, inputs.now.wall);
+                self.note_refusal(target, knob, refusal);
+            }
+            // What is held from before is put back.
+            return self.restoring(target, knob);
+        }
+        let asked = self.leases.effective(target, knob).map(|lease| host.as_held(knob, lease.value));
+        let composed =
+            asked.filter(|_| is_composed(target, knob)).map(|asked| self.covering(host, inputs, target, knob, asked));
+        let ruled = composed.as_ref().map(|composed| composed.value).or(asked);
+        if let Some(value) = ruled
+            && let Err(why) = self.guarded(host, inputs, target, knob, value)
+        {
+            return self.refused_by_rails(inputs, target, knob, value, why);
+        }
+        if let Some(mask) = row(knob).masked
+            && let Some(other) = self.masking(target, knob)
+        {
+            let waiting = self.leases.effective(target, knob);
+            let why = || format!("it waits while {} holds {}", other.holder.policy, mask.by);
+            return Some(Resolved {
+                wanted: Wanted { target, knob, value: mask.shows },
+                policy: Arc::clone(&other.holder.policy),
+                reason: Arc::clone(&other.reason),
+                restores: false,
+                guarded: waiting.map(|lease| (lease.value, why())),
+            });
+        }
+        let railed = ruled.and_then(|value| self.guarded(host, inputs, target, knob, value).ok());
+        if let (Some(railed), Some(lease)) = (railed, self.leases.effective(target, knob)) {
+            let (value, guarded) = composed.map_or(railed.clone(), |composed| composed.within(railed));
+            let resolved = Resolved {
+                wanted: Wanted { target, knob, value },
+                policy: Arc::clone(&lease.holder.policy),
+                reason: Arc::clone(&lease.reason),
+                restores: false,
+                guarded,
+            };
+            return Some(match self.left_from_above(host, inputs, (target, knob), Some(value)) {
+                Some(left) => left.over(value, resolved),
+                None => resolved,
+            });
+        }
+        if asked.is_none()
+            && let Some(left) = self.left_from_above(host, inputs, (target, knob), None)
+        {
+            return Some(left.alone((target, knob)));
+        }
+        let restoring = self.restoring(target, knob);
+        if restoring.is_none() {
+            self.refusals.remove(&(target, knob));
+        }
+        restoring
+    }
+
+    /// Whether a knob is left alone: its last write is under way, or another writer has it for now. Writing one of two knobs that mask
+    /// each other replaces the other: both are left alone then.
+    pub(super) fn is_left_alone(&self, inputs: &Inputs<'_>, target: Target, knob: Knob) -> bool {
+        let is_left = |knob: Knob| {
+            let held = self.held.get(&(target, knob));
+            held.is_some_and(|held| {
+                // At the end a baseline is queued behind what is still on its way.
+                let is_busy = held.pending && !(self.is_ending && held.written != held.baseline);
+                let is_others = !self.is_ending && held.hands_off_until.is_some_and(|until| inputs.now.wall < until);
+                is_busy || is_others
+            })
+        };
+        let row = row(knob);
+        is_left(knob) || row.partner.filter(|_| row.is_of_a_mask()).is_some_and(is_left)
+    }
+
+    /// That the baseline of a knob which is held is to come back.
+    fn restoring(&self, target: Target, knob: Knob) -> Option<Resolved> {
+        let held = self.held.get(&(target, knob))?;
+        Some(Resolved {
+            wanted: Wanted { target, knob, value: held.baseline },
+            policy: Arc::clone(&held.policy),
+            reason: "released: the baseline comes back".into(),
+            restores: true,
+            guarded: None,
+        })
+    }
+
+    /// The lease on another knob by which this one has no value of its own.
+    pub(super) fn masking(&self, target: Target, knob: Knob) -> Option<&Lease> {
+        let mask = row(knob).masked?;
+        let other = self.leases.effective(target, mask.by)?;
+        (row(mask.by).levels.contains(&target.level()) && other.value == mask.when).then_some(other)
+    }
+}

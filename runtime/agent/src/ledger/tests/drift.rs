@@ -1,0 +1,183 @@
+use super::*;
+
+const WEIGHT: Key = (APP, Knob::CpuWeight);
+const QUOTA: Key = (APP, Knob::CfsQuota);
+
+/// A node on which a policy holds a quota of 200 ms.
+fn held() -> Env {
+    let mut env = Env::new();
+    env.lease("a", 1, QUOTA, n(200_000));
+    env.apply();
+    env
+}
+
+fn reported(applied: &Applied) -> Vec<&str> {
+    applied.notices.iter().map(|notice| notice.reason).collect()
+}
+
+#[test]
+fn what_another_writer_leaves_decides_who_it_was() {
+    for (text, reads, baseline) in [
+        // Reset to the baseline: the lease is written again.
+        ("max 100000", n(200_000), Value::Max),
+        // What the limit of one CPU gives: the kubelet's, a new baseline.
+        ("100000 100000", n(200_000), n(100_000)),
+        // A person's: left alone.
+        ("70000 100000", n(70_000), Value::Max),
+    ] {
+        let mut env = held();
+        env.write(APP_PATH, "cpu.max", text);
+        let applied = env.tick();
+        assert_eq!(env.value(QUOTA), reads, "{text}");
+        assert_eq!(env.ledger.held().get(&QUOTA).unwrap().baseline, baseline, "{text}");
+        assert_eq!(reported(&applied), ["KnobDrift"], "{text}");
+    }
+}
+
+#[test]
+fn a_reset_before_the_write_is_read_back_is_seen_in_the_next_tick() {
+    let mut env = Env::new();
+    env.lease("a", 1, QUOTA, n(200_000));
+    env.host.simulated_mut().unwrap().write_after_next("cpu.max", "max 100000");
+    env.apply();
+    assert_eq!(env.value(QUOTA), Value::Max);
+    assert_eq!(reported(&env.tick()), ["KnobDrift"]);
+    assert_eq!(env.value(QUOTA), n(200_000));
+}
+
+#[test]
+fn a_persons_value_is_left_alone_for_a_while_and_is_the_baseline_then() {
+    let mut env = held();
+    env.write(APP_PATH, "cpu.max", "70000 100000");
+    env.tick();
+    let seconds = i64::from(env.config.drift.hands_off_seconds);
+    env.later(seconds - 1);
+    assert_eq!(env.value(QUOTA), n(70_000));
+    env.later(2);
+    assert_eq!(env.value(QUOTA), n(200_000));
+    env.ledger.release("a");
+    env.apply();
+    assert_eq!(env.value(QUOTA), n(70_000));
+}
+
+#[test]
+fn who_resets_again_and_again_is_given_way_to() {
+    let mut env = held();
+    let mut written = 0;
+    while env.value(QUOTA) == n(200_000) {
+        env.write(APP_PATH, "cpu.max", "max 100000");
+        env.tick();
+        written += 1;
+        assert!(written < 10, "never given way to");
+    }
+    assert_eq!(written, 4, "three repairs, and the fourth reset is a fight");
+    assert_eq!(env.ledger.contests().count(), 1);
+}
+
+#[test]
+fn hands_are_off_for_twice_as_long_each_time() {
+    let mut env = held();
+    let hands_off = i64::from(env.config.drift.hands_off_seconds);
+    for _ in 0..4 {
+        env.write(APP_PATH, "cpu.max", "max 100000");
+        env.tick();
+    }
+    let until =
+        |env: &Env| env.ledger.held().get(&QUOTA).unwrap().hands_off_until.map(|until| until.0 / 1000 - env.seconds);
+    assert_eq!(until(&env), Some(hands_off));
+    env.later(hands_off + 1);
+    assert_eq!(env.value(QUOTA), n(200_000));
+    env.write(APP_PATH, "cpu.max", "max 100000");
+    env.tick();
+    assert_eq!(until(&env), Some(2 * hands_off));
+}
+
+#[test]
+fn what_is_left_alone_is_left_at_the_end_too() {
+    let mut env = held();
+    env.write(APP_PATH, "cpu.max", "70000 100000");
+    env.tick();
+    env.ledger.end();
+    env.ledger.release("a");
+    let mut left = Applied::default();
+    env.with(|ledger, host, inputs| ledger.leave_to_others(host, inputs, &mut left));
+    env.apply();
+    assert_eq!((env.value(QUOTA), reported(&left)), (n(70_000), vec!["KnobLeftAsFound"]));
+}
+
+#[test]
+fn a_knob_that_another_wrote_since_is_not_overwritten_by_its_baseline() {
+    let mut env = held();
+    env.write(APP_PATH, "cpu.max", "70000 100000");
+    env.ledger.release("a");
+    let applied = env.apply();
+    assert_eq!((env.value(QUOTA), reported(&applied)), (n(70_000), vec!["KnobLeftAsFound"]));
+    assert_eq!(env.ledger.held().len(), 0);
+}
+
+#[test]
+fn the_weight_of_the_request_is_the_kubelets_and_any_other_a_persons() {
+    for (weight, is_left) in [("20", false), ("77", true)] {
+        let mut env = Env::new();
+        env.lease("a", 1, WEIGHT, n(250));
+        env.apply();
+        env.write(APP_PATH, "cpu.weight", weight);
+        env.later(60);
+        let held = env.ledger.held().get(&WEIGHT).unwrap();
+        assert_eq!(held.hands_off_until.is_some(), is_left, "{weight}: {:?}", held.drift);
+    }
+}
+
+#[test]
+fn a_lease_that_is_released_while_hands_are_off_ends_without_a_write() {
+    let mut env = held();
+    env.write(APP_PATH, "cpu.max", "70000 100000");
+    env.tick();
+    env.ledger.release("a");
+    assert!(env.tick().decisions.is_empty());
+    assert_eq!(env.value(QUOTA), n(70_000));
+}
+
+#[test]
+fn a_quota_that_the_specification_asks_for_by_now_is_what_comes_back() {
+    // The kubelet that resizes a pod writes what the policy holds already: that is not visible, and it is not written again.
+    let comes_back = |env: &mut Env| {
+        env.ledger.release("a");
+        env.apply();
+        env.value(QUOTA)
+    };
+    for (before, held, after) in [
+        ("50000 100000", 100_000, n(100_000)),
+        ("50000 100000", 90_000, n(50_000)),
+        // Where the kubelet sets no quotas, it sets none after a resize.
+        ("max 100000", 100_000, Value::Max),
+    ] {
+        let mut env = Env::new();
+        env.write(APP_PATH, "cpu.max", before);
+        env.lease("a", 1, QUOTA, n(held));
+        env.apply();
+        assert_eq!(comes_back(&mut env), after, "{held} over {before}");
+    }
+
+    let mut env = Env::new();
+    env.write(APP_PATH, "cpu.max", "100000 100000");
+    env.lease("a", 1, QUOTA, n(200_000));
+    env.apply();
+    env.pods.update(vec![limited_to("2")]);
+    assert!(reported(&env.tick()).is_empty());
+    assert_eq!(comes_back(&mut env), n(200_000));
+}
+
+#[test]
+fn the_journal_knows_at_once_what_comes_back_of_a_quota_that_the_kubelet_may_have_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut env = Env::on(Versions::V2, Some(open_journal(folder.path())));
+    env.write(APP_PATH, "cpu.max", "50000 100000");
+    let baseline = |env: &Env| env.ledger.journal().unwrap().records().unwrap()[0].baseline;
+    env.lease("a", 1, QUOTA, n(200_000));
+    env.apply();
+    assert_eq!(baseline(&env), n(50_000));
+    env.pods.update(vec![limited_to("2")]);
+    env.tick();
+    assert_eq!(baseline(&env), n(200_000));
+}

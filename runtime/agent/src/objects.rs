@@ -1,0 +1,95 @@
+//! What Kubernetes objects and the cluster ConfigMap say to policies that read them by themselves. Worked out when the sources change,
+//! and shared by all policies.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use qosm_engine::Interface;
+use qosm_model::layering::ClusterConfig;
+use qosm_model::object::{PodObject, completed};
+use qosm_model::pod::Node;
+use qosm_model::problem::Problem;
+use qosm_model::unit::Bytes;
+
+use crate::policies::Policies;
+use crate::sources::Sources;
+use crate::table::PodTable;
+
+/// The columns as they stand.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    /// With the machine's CPUs and memory, by which it was completed.
+    node: Option<(u32, Option<Bytes>, Arc<Node>)>,
+    pods: Option<Arc<[PodObject]>>,
+    config: Option<Arc<ClusterConfig>>,
+    /// What is wrong with the cluster ConfigMap, by key.
+    config_problems: Vec<(String, Problem)>,
+    /// Whether pods may have changed since the column was worked out.
+    are_pods_stale: bool,
+}
+
+impl Objects {
+    /// Takes sources that have changed. Returns the columns that changed and that no other notification covers.
+    pub(crate) fn update(&mut self, before: &Sources, now: &Sources) -> Vec<Interface> {
+        let mut changed = Vec::new();
+        self.are_pods_stale = true;
+        if before.node != now.node {
+            self.node = None;
+            changed.push(Interface::NodeObject);
+        }
+        if self.config.is_none() || before.config_maps != now.config_maps || before.node.labels != now.node.labels {
+            let (config, problems) = ClusterConfig::read(&now.config_maps, &now.node, self.config.as_deref());
+            self.config_problems = problems;
+            if self.config.as_deref() != Some(&config) {
+                self.config = Some(Arc::new(config));
+                changed.push(Interface::ClusterConfig);
+            }
+        }
+        changed
+    }
+
+    /// The node; what its object does not say is what the machine has.
+    pub(crate) fn node(&mut self, node: &Node, cpus: u32, memory: Option<Bytes>) -> Arc<Node> {
+        match &self.node {
+            // Memory that cannot be read at the moment is what it was.
+            Some((of, had, known)) if *of == cpus && (memory.is_none() || *had == memory) => Arc::clone(known),
+            _ => {
+                let node = Arc::new(completed(node, cpus, memory));
+                self.node = Some((cpus, memory, Arc::clone(&node)));
+                node
+            }
+        }
+    }
+
+    /// All pods, as policies see them.
+    pub(crate) fn pods(&mut self, pods: &PodTable) -> Arc<[PodObject]> {
+        if let Some(known) = self.pods.as_ref().filter(|_| !self.are_pods_stale) {
+            return Arc::clone(known);
+        }
+        let column: Arc<[PodObject]> = pods.iter().map(|entry| PodObject::of(entry.id, &entry.view)).collect();
+        let column = self.pods.take().filter(|known| *known == column).unwrap_or(column);
+        self.are_pods_stale = false;
+        self.pods = Some(Arc::clone(&column));
+        column
+    }
+
+    /// The cluster ConfigMap.
+    pub(crate) fn config(&self) -> Arc<ClusterConfig> {
+        self.config.clone().unwrap_or_default()
+    }
+
+    /// What is wrong with keys of the cluster ConfigMap, as far as a policy reads it and no policy's own protocol tells it already.
+    pub(crate) fn problems(&self, policies: &Policies) -> impl Iterator<Item = &Problem> {
+        let is_read = policies.active().any(|policy| policy.imports(Interface::ClusterConfig));
+        let is_reported = |key: &str| {
+            policies.active().any(|policy| {
+                let protocol = policy.description.protocol.as_ref();
+                protocol.is_some_and(|protocol| protocol.config_map_key.as_deref() == Some(key))
+            })
+        };
+        let problems = self.config_problems.iter().filter(move |(key, _)| is_read && !is_reported(key));
+        problems.map(|(_, problem)| problem)
+    }
+}

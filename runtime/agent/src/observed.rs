@@ -1,0 +1,140 @@
+//! What the sources and the container runtime say of the node, one laid over the other.
+
+use std::sync::Arc;
+
+use qosm_cluster::node_report::ControllerAnswer;
+use qosm_engine::Interface;
+use qosm_host::Host;
+use qosm_model::layering::ClusterConfig;
+use qosm_model::object::PodObject;
+use qosm_model::pod::{Node, Pod};
+use qosm_model::problem::Problem;
+use qosm_model::unit::Bytes;
+use qosm_nri::{Adjustment, RunningContainer};
+
+use crate::nri::RuntimeLink;
+use crate::objects::Objects;
+use crate::runtime_containers::RuntimeContainers;
+use crate::sources::Sources;
+use crate::table::PodTable;
+
+/// The node as the sources and the container runtime describe it.
+#[derive(Debug, Default)]
+pub(crate) struct Observed {
+    /// With what the container runtime says.
+    sources: Sources,
+    /// The pods as the sources list them.
+    listed: Vec<Pod>,
+    runtime: RuntimeContainers,
+    runtime_link: RuntimeLink,
+    /// Columns that follow from the sources.
+    objects: Objects,
+}
+
+impl Observed {
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    pub(crate) fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    /// How the connection to the container runtime stands.
+    pub(crate) fn runtime_link(&self) -> &RuntimeLink {
+        &self.runtime_link
+    }
+
+    pub(crate) fn memory_allocatable(&self) -> Option<Bytes> {
+        self.sources.node.memory_allocatable
+    }
+
+    /// What the controller made of the node's last report.
+    pub(crate) fn answer(&self) -> Option<&ControllerAnswer> {
+        self.sources.answer.as_ref()
+    }
+
+    /// Remembers the pods that the sources list, and returns the sources with what the container runtime says.
+    pub(crate) fn list(&mut self, mut sources: Sources) -> Sources {
+        self.listed.clone_from(&sources.pods);
+        self.runtime.lay_over(&mut sources.pods);
+        sources
+    }
+
+    /// The sources with what the container runtime says now.
+    pub(crate) fn list_again(&self) -> Sources {
+        let mut sources = Sources { pods: self.listed.clone(), ..self.sources.clone() };
+        self.runtime.lay_over(&mut sources.pods);
+        sources
+    }
+
+    /// Takes sources as [`Self::list`] returns them. Returns the columns that changed and that no other notification covers.
+    pub(crate) fn replace(&mut self, sources: Sources) -> Vec<Interface> {
+        let changed = self.objects.update(&self.sources, &sources);
+        self.sources = sources;
+        changed
+    }
+
+    /// Adds a problem until the sources change, unless it is there.
+    pub(crate) fn add_problem(&mut self, problem: Problem) {
+        if !self.sources.problems.contains(&problem) {
+            self.sources.problems.push(problem);
+        }
+    }
+
+    /// The node; what its object does not say is what the machine has.
+    pub(crate) fn node_object(&mut self, cpus: u32, memory: Option<Bytes>) -> Arc<Node> {
+        self.objects.node(&self.sources.node, cpus, memory)
+    }
+
+    /// All pods, as policies see them.
+    pub(crate) fn pod_objects(&mut self, pods: &PodTable) -> Arc<[PodObject]> {
+        self.objects.pods(pods)
+    }
+
+    /// The cluster ConfigMap.
+    pub(crate) fn cluster_config(&self) -> Arc<ClusterConfig> {
+        self.objects.config()
+    }
+}
+
+/// What the container runtime says by NRI.
+impl Observed {
+    pub(crate) fn take_link(&mut self, link: RuntimeLink) {
+        match &link {
+            RuntimeLink::Connected { runtime, .. } => self.runtime.connected(runtime),
+            RuntimeLink::Off | RuntimeLink::Absent { .. } | RuntimeLink::Away { .. } => self.runtime.disconnected(),
+        }
+        self.runtime_link = link;
+    }
+
+    /// These containers run, and no others.
+    pub(crate) fn synchronize(&mut self, host: &mut Host, running: &[RunningContainer]) {
+        host.forget_container_cgroups();
+        for (id, cgroup) in self.runtime.synchronize(running) {
+            host.name_container_cgroup(id, cgroup);
+        }
+    }
+
+    /// Takes a container that is about to start. Returns whether its pod is known; the source lists an unknown one later.
+    pub(crate) fn start(&mut self, host: &mut Host, container: &RunningContainer) -> bool {
+        if let Some((id, cgroup)) = self.runtime.start(container) {
+            host.name_container_cgroup(id, cgroup);
+        }
+        self.listed.iter().any(|pod| pod.uid == container.pod.uid)
+    }
+
+    pub(crate) fn stop(&mut self, host: &mut Host, id: &str) {
+        host.forget_container_cgroup(&self.runtime.stop(id));
+    }
+}
+
+/// Logs what another plug-in changed. It is no conflict: qosm writes to the cgroup, and what the plug-in set is the baseline beneath.
+pub(crate) fn log_adjustment(Adjustment { container, fields }: &Adjustment) {
+    tracing::info!(
+        pod = format!("{}/{}", container.pod.namespace, container.pod.name),
+        container = container.name,
+        fields = fields.join(", "),
+        "another NRI plug-in changed what the kubelet asked for; it is the baseline beneath qosm's settings"
+    );
+}

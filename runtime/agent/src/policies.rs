@@ -1,0 +1,420 @@
+//! The policies of the node: which run, what they ask for, and how one version of a policy takes the place of another.
+
+mod apply_policy_set;
+mod canary;
+mod shadows;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use qosm_engine::{Cause, Engine, Interface, Part, Staged};
+use qosm_host::Fired;
+use qosm_model::digest::Digest;
+use qosm_model::knob::Target;
+use qosm_model::lease::Holder;
+use qosm_model::pod::PodId;
+use qosm_model::problem::Problem;
+use qosm_model::unit::Micros;
+
+use crate::columns::Readings;
+use crate::config::{AgentConfig, UnknownGrant};
+use crate::loaded::LoadedPolicy;
+use crate::metrics::Metrics;
+use crate::now::Now;
+use crate::policy::{Evaluated, Health, Policy};
+use crate::policy_set::resolved::{LoadFailed, RolledBack};
+use crate::saved_state::SavedState;
+use crate::sources::Sources;
+use crate::table::PodTable;
+
+use self::canary::{Canary, RollbackWindow};
+
+pub use self::shadows::ShadowError;
+
+/// All policies of the node.
+pub(crate) struct Policies {
+    engine: Engine,
+    /// In the order of evaluation.
+    running: Vec<Policy>,
+    load_failed: Vec<LoadFailed>,
+    /// Versions that have yet to show that they work.
+    canaries: Vec<Canary>,
+    /// Versions that have just taken their places.
+    rollback_windows: Vec<RollbackWindow>,
+    /// Versions that failed, until [`Self::take_version_changes`] returns them.
+    rolled_back: Vec<RolledBack>,
+    /// The same until the policy set knows of them: one that was made before that still brings them.
+    refused: BTreeMap<String, (Digest, String)>,
+    /// Number of the policy set that was applied last.
+    set_number: u64,
+    /// What is wrong with it.
+    set_problems: Vec<Problem>,
+    /// Whether a policy of another priority may have taken a place in this step.
+    is_unordered: bool,
+    changes: PolicyChanges,
+}
+
+/// What changed among the policies, for the other parts.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyChanges {
+    /// Who may act on what is to be judged anew.
+    pub(crate) reach: bool,
+    /// Who asks to be woken by what.
+    pub(crate) watches: bool,
+    /// What is wrong with what was written.
+    pub(crate) problems: bool,
+    /// Which versions run.
+    pub(crate) versions: bool,
+    /// Policies that no longer count: what they hold is to be released.
+    pub(crate) released: Vec<Arc<str>>,
+    /// What modules saved, for the journal, by the key under which it is kept there.
+    pub(crate) saved: Vec<(String, SavedState)>,
+}
+
+/// What policies are evaluated with.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) pods: &'a PodTable,
+    pub(crate) sources: &'a Sources,
+    pub(crate) config: &'a AgentConfig,
+    pub(crate) metrics: &'a Metrics,
+    pub(crate) now: Now,
+}
+
+/// What an active policy staged.
+pub(crate) struct StagedPolicy {
+    pub(crate) holder: Holder,
+    pub(crate) staged: Vec<Staged>,
+    /// What is not among it is no longer wanted.
+    pub(crate) anew: bool,
+    /// Another version took a place and understands other fields: what is wrong with what was written is to be worked out anew first.
+    pub(crate) changes_problems: bool,
+}
+
+/// What evaluating an active policy came to, for the parts that come after.
+pub(crate) enum Evaluation {
+    Staged(StagedPolicy),
+    /// It failed too often: what it holds is released.
+    Released(Arc<str>),
+}
+
+/// Policies cannot be put together.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PoliciesError {
+    #[error(transparent)]
+    Grant(#[from] UnknownGrant),
+    #[error("{0}")]
+    Duplicate(String),
+    #[error(transparent)]
+    Shadow(#[from] ShadowError),
+}
+
+impl Policies {
+    /// The policies of the start, each beginning with what `saved` says that it saved.
+    ///
+    /// # Errors
+    ///
+    /// [`PoliciesError`] names the policy that is at fault. A module that does not work is parked.
+    pub(crate) fn new<E: From<PoliciesError>>(
+        engine: Engine,
+        loaded: Vec<LoadedPolicy>,
+        load_failed: Vec<LoadFailed>,
+        saved: impl Fn(&str) -> Result<SavedState, E>,
+    ) -> Result<Self, E> {
+        let mut running: Vec<Policy> = Vec::with_capacity(loaded.len());
+        for policy in loaded {
+            let name = policy.config.name.clone();
+            if running.iter().any(|other| **other.name() == *name) {
+                return Err(PoliciesError::Duplicate(name).into());
+            }
+            let grants = policy.config.granted().map_err(PoliciesError::from)?;
+            let mut policy = Policy::new(policy, grants);
+            policy.begin_with(&saved(&policy.state_key())?);
+            running.push(policy);
+        }
+        // The order of evaluation is part of what a replay must reproduce.
+        running.sort_by(Policy::before);
+        shadows::pair(&mut running, &load_failed).map_err(PoliciesError::from)?;
+        Ok(Self {
+            engine,
+            running,
+            load_failed,
+            canaries: Vec::new(),
+            rollback_windows: Vec::new(),
+            rolled_back: Vec::new(),
+            refused: BTreeMap::new(),
+            set_number: 0,
+            set_problems: Vec::new(),
+            is_unordered: false,
+            changes: PolicyChanges { reach: true, versions: true, ..PolicyChanges::default() },
+        })
+    }
+
+    /// All that run, in the order of evaluation.
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Policy> {
+        self.running.iter()
+    }
+
+    /// All of them as a list.
+    pub(crate) fn running(&self) -> &[Policy] {
+        &self.running
+    }
+
+    /// Those whose settings count.
+    pub(crate) fn active(&self) -> impl Iterator<Item = &Policy> {
+        self.running.iter().filter(|policy| policy.mode().is_active())
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<&Policy> {
+        self.running.iter().find(|known| **known.name() == *name)
+    }
+
+    /// Policies without a module.
+    pub(crate) fn load_failed(&self) -> &[LoadFailed] {
+        &self.load_failed
+    }
+
+    pub(crate) fn set_number(&self) -> u64 {
+        self.set_number
+    }
+
+    pub(crate) fn set_problems(&self) -> &[Problem] {
+        &self.set_problems
+    }
+
+    /// Module and version of a policy; empty if there is none of that name.
+    pub(crate) fn module_of(&self, policy: &str) -> String {
+        let module = |known: &Policy| {
+            format!("{}@{} {}", known.description.name, known.description.version, known.module.digest())
+        };
+        self.find(policy).map(module).unwrap_or_default()
+    }
+
+    /// What changed for the other parts since the last call. Changed versions stay for [`Self::take_version_changes`].
+    pub(crate) fn take_changes(&mut self) -> PolicyChanges {
+        let versions = self.changes.versions;
+        std::mem::replace(&mut self.changes, PolicyChanges { versions, ..PolicyChanges::default() })
+    }
+
+    /// A pod changed, or how it is seen.
+    pub(crate) fn pod_changed(&mut self, pod: PodId, pods: &PodTable) {
+        for policy in &mut self.running {
+            policy.recompute(pod, pods, true);
+        }
+    }
+
+    /// A pod is gone.
+    pub(crate) fn forget_pod(&mut self, pod: PodId) {
+        for policy in &mut self.running {
+            policy.forget(pod);
+        }
+    }
+
+    /// The node, layers of configuration, or pods changed.
+    pub(crate) fn reconfigure(
+        &mut self,
+        sources: &Sources,
+        pods: &PodTable,
+        is_node_changed: bool,
+        is_layer_changed: bool,
+        upserted: &[PodId],
+    ) {
+        for policy in &mut self.running {
+            if is_node_changed {
+                policy.node_changed();
+            }
+            if is_node_changed || is_layer_changed {
+                policy.reconfigure(&sources.config_maps, &sources.node, pods);
+            }
+            for &id in upserted {
+                policy.recompute(id, pods, true);
+            }
+        }
+    }
+
+    /// Has the policies evaluated that read an object which changed.
+    pub(crate) fn objects_changed(&mut self, changed: &[Interface]) {
+        for policy in &mut self.running {
+            if changed.iter().any(|&object| policy.imports(object)) {
+                policy.object_changed();
+            }
+        }
+    }
+
+    /// Passes an alarm to the policies that asked for it. `true` if one of them takes it.
+    pub(crate) fn receive(&mut self, fired: Fired, pod: Option<PodId>, now: Now) -> bool {
+        let mut is_received = false;
+        for policy in &mut self.running {
+            if policy.watches(&fired.alarm.trigger) && pod.is_none_or(|pod| policy.is_asked(pod)) {
+                is_received |= policy.receive(fired, now);
+            }
+        }
+        is_received
+    }
+
+    /// Passes on that a container's cgroup was opened.
+    pub(crate) fn receive_start(&mut self, fired: Fired, now: Now) {
+        for policy in self.running.iter_mut().filter(|policy| policy.watches(&fired.alarm.trigger)) {
+            policy.receive(fired, now);
+        }
+    }
+
+    /// When an alarm brings an evaluation about.
+    pub(crate) fn next_alarm(&self) -> Option<Micros> {
+        self.running.iter().filter_map(Policy::next_alarm).min()
+    }
+
+    /// The policies that are to be evaluated now, and why.
+    pub(crate) fn due(&self, now: Now) -> Vec<(usize, Cause)> {
+        let due = |(place, policy): (usize, &Policy)| {
+            let cause = policy.due(now).or_else(|| self.has_ready_canary(policy).then_some(Cause::ConfigChanged));
+            cause.map(|cause| (place, cause))
+        };
+        self.running.iter().enumerate().filter_map(due).collect()
+    }
+
+    /// Whether the settings of the policy at this place count.
+    pub(crate) fn is_active(&self, place: usize) -> bool {
+        self.running.get(place).is_some_and(|policy| policy.mode().is_active())
+    }
+
+    /// Whether one of the policies that are due, or of the canaries, reads a column.
+    pub(crate) fn wants(&self, due: &[(usize, Cause)], column: Interface) -> bool {
+        due.iter().filter_map(|&(place, _)| self.running.get(place)).any(|policy| policy.imports(column))
+            || self.canaries.iter().any(|canary| canary.imports(column))
+    }
+
+    /// The same of a part of a signal.
+    pub(crate) fn reads(&self, due: &[(usize, Cause)], part: Part) -> bool {
+        due.iter().filter_map(|&(place, _)| self.running.get(place)).any(|policy| policy.reads(part))
+            || self.canaries.iter().any(|canary| canary.reads(part))
+    }
+
+    /// The policies that are due, or as good as canaries, and read a column.
+    pub(crate) fn readers(&self, due: &[(usize, Cause)], column: Interface) -> Vec<&Policy> {
+        due.iter()
+            .filter_map(|&(place, _)| self.running.get(place))
+            .chain(self.canaries.iter().filter_map(|canary| canary.configured_like(&self.running)))
+            .filter(|policy| policy.imports(column))
+            .collect()
+    }
+
+    /// Evaluates the active policies that are due, each on the same readings. A canary that waits for its policy's turn takes it.
+    pub(crate) fn evaluate(
+        &mut self,
+        due: Vec<(usize, Cause)>,
+        readings: &Readings,
+        at: &Context<'_>,
+    ) -> Vec<Evaluation> {
+        let mut evaluations = Vec::with_capacity(due.len());
+        for (place, cause) in due {
+            if let Some(promoted) = self.promote(place, readings, at) {
+                evaluations.push(Evaluation::Staged(self.logged(place, promoted, at.now)));
+                continue;
+            }
+            match self.run(place, cause, readings, at.pods, at.metrics, at.now) {
+                Some(Evaluated::Staged { staged, anew }) => {
+                    let Some(holder) = self.running.get(place).map(|policy| policy.holder.clone()) else { continue };
+                    let staged = StagedPolicy { holder, staged, anew, changes_problems: false };
+                    evaluations.push(Evaluation::Staged(self.logged(place, staged, at.now)));
+                }
+                Some(Evaluated::Parked { release: true, .. }) => {
+                    let name = self.running.get(place).map(|policy| Arc::clone(policy.name()));
+                    evaluations.extend(name.map(Evaluation::Released));
+                }
+                Some(Evaluated::Parked { .. } | Evaluated::Failed { .. }) | None => {}
+            }
+        }
+        evaluations
+    }
+
+    /// Writes what a module logged.
+    fn logged(&mut self, place: usize, staged: StagedPolicy, now: Now) -> StagedPolicy {
+        if let Some(policy) = self.running.get_mut(place) {
+            policy.module_log.write_all(&staged.holder.policy, &staged.staged, now.monotonic);
+        }
+        staged
+    }
+
+    /// Runs one policy; a failure is logged and counted.
+    fn run(
+        &mut self,
+        place: usize,
+        cause: Cause,
+        readings: &Readings,
+        pods: &PodTable,
+        metrics: &Metrics,
+        now: Now,
+    ) -> Option<Evaluated> {
+        let policy = self.running.get_mut(place)?;
+        let (name, mode) = (Arc::clone(policy.name()), policy.mode());
+        let outcome = policy.evaluate(&self.engine, cause, readings, pods, now);
+        metrics.evaluation(&name, mode, policy.last_evaluation_seconds);
+        metrics.log_dropped(&name, mode, policy.module_log.take_dropped());
+        match &outcome {
+            Evaluated::Staged { .. } => {}
+            Evaluated::Failed { error } => {
+                tracing::warn!(policy = %name, mode = mode.as_str(), error, "evaluation discarded; the policy starts anew");
+                metrics.failure(&name, mode);
+            }
+            Evaluated::Parked { error, release } => {
+                tracing::error!(policy = %name, mode = mode.as_str(), error, release, "policy parked after repeated failure");
+                metrics.failure(&name, mode);
+            }
+        }
+        Some(outcome)
+    }
+
+    /// Whether every active policy was evaluated once; one whose module is being fetched was not.
+    pub(crate) fn have_all_evaluated(&self) -> bool {
+        let is_struggling =
+            |policy: &Policy| matches!(policy.health, Health::BackingOff { .. }) || policy.evaluations == 0;
+        !self.active().any(is_struggling)
+            && !self.load_failed.iter().any(|policy| policy.mode.is_active() && policy.is_pending)
+    }
+
+    /// Brings the policies into the order of evaluation again, if one took a place.
+    pub(crate) fn order_again(&mut self, metrics: &Metrics) {
+        if std::mem::take(&mut self.is_unordered) {
+            self.reorder(metrics);
+        }
+    }
+
+    /// What modules saved last, by the key under which the journal keeps it.
+    pub(crate) fn saved(&self) -> Vec<(String, SavedState)> {
+        self.running.iter().map(|policy| (policy.state_key(), policy.saved().clone())).collect()
+    }
+
+    /// Tries a parked policy again. `false` = there is none of that name.
+    pub(crate) fn retry(&mut self, policy: &str) -> bool {
+        match self.running.iter_mut().find(|known| **known.name() == *policy) {
+            Some(known) => {
+                known.retry();
+                true
+            }
+            None => self.load_failed.iter().any(|load_failed| load_failed.policy == policy),
+        }
+    }
+
+    /// What ails the policies that count; `None` = nothing.
+    pub(crate) fn ailment(&self) -> Option<String> {
+        let ailing: Vec<_> = self
+            .active()
+            .filter_map(|policy| policy.health.error().map(|error| format!("{}: {error}", policy.name())))
+            .chain(
+                self.load_failed
+                    .iter()
+                    .filter(|policy| policy.mode.is_active())
+                    .map(|policy| format!("{}: {}", policy.policy, policy.error)),
+            )
+            .collect();
+        (!ailing.is_empty()).then(|| ailing.join("; "))
+    }
+
+    /// Why a policy may not act on a target; `None` = it may.
+    pub(crate) fn out_of_reach(&self, policy: &str, pods: &PodTable, target: Target) -> Option<Arc<str>> {
+        self.find(policy)?.out_of_reach(pods, target)
+    }
+}

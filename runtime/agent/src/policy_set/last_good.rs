@@ -1,0 +1,115 @@
+//! What outlives a restart: which specification of a PolicyModule was applied, and which module was verified to work.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use cap_std::fs::Dir;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::choice::AppliedSpec;
+use crate::old_names;
+
+/// The file of applied specifications of PolicyModules.
+const APPLIED: &str = "policy-modules.json";
+/// The file of verified modules.
+const VERIFIED: &str = "proven.json";
+
+/// The contents of both files.
+pub(super) struct LastGood {
+    state: Dir,
+    pub(super) applied: BTreeMap<String, AppliedSpec>,
+    /// Modules, as an entry would name them.
+    verified: BTreeMap<String, String>,
+    written: (BTreeMap<String, AppliedSpec>, BTreeMap<String, String>),
+}
+
+impl LastGood {
+    /// Reads what an earlier agent wrote. A file that cannot be parsed is logged and counts as empty.
+    pub(super) fn read(state: Dir) -> Self {
+        let (applied, verified) = (read(&state, APPLIED), read(&state, VERIFIED));
+        Self { state, written: (applied.clone(), verified.clone()), applied, verified }
+    }
+
+    /// The folder of both.
+    pub(super) fn state(&self) -> &Dir {
+        &self.state
+    }
+
+    /// The module that worked last.
+    pub(super) fn verified(&self, policy: &str) -> Option<String> {
+        self.verified.get(policy).cloned()
+    }
+
+    /// Notes that a module works.
+    pub(super) fn set_verified(&mut self, policy: &str, module: Option<String>) {
+        match module {
+            Some(module) => drop(self.verified.insert(policy.to_owned(), module)),
+            None => drop(self.verified.insert(policy.to_owned(), format!("builtin:{policy}"))),
+        }
+    }
+
+    /// Writes down what has changed, each file in one piece.
+    pub(super) fn write(&mut self) {
+        if self.written.0 != self.applied && write(&self.state, APPLIED, &self.applied) {
+            self.written.0.clone_from(&self.applied);
+        }
+        if self.written.1 != self.verified && write(&self.state, VERIFIED, &self.verified) {
+            self.written.1.clone_from(&self.verified);
+        }
+    }
+}
+
+/// One entry that cannot be read, of an agent of another version, does not cost the others.
+fn read<T: DeserializeOwned>(state: &Dir, file: &str) -> BTreeMap<String, T> {
+    let Ok(text) = state.read(file) else { return BTreeMap::new() };
+    match serde_json::from_slice::<BTreeMap<String, serde_json::Value>>(&text) {
+        Ok(entries) => {
+            let entries = entries.into_iter().map(|(name, mut value)| {
+                value.get_mut("spec").map(old_names::update_policy_module);
+                (name, value)
+            });
+            entries.filter_map(|(name, value)| Some((name, serde_json::from_value(value).ok()?))).collect()
+        }
+        Err(error) => {
+            tracing::warn!(file, %error, "it cannot be read; what it held counts as never known");
+            BTreeMap::new()
+        }
+    }
+}
+
+fn write<T: Serialize>(state: &Dir, file: &str, content: &BTreeMap<String, T>) -> bool {
+    let written = || -> std::io::Result<()> {
+        let text = serde_json::to_vec(content)?;
+        let temporary = format!("{file}.new");
+        let mut fresh = state.create(&temporary)?;
+        fresh.write_all(&text)?;
+        fresh.sync_all()?;
+        drop(fresh);
+        state.rename(&temporary, state, file)
+    };
+    let written = written();
+    if let Err(error) = &written {
+        tracing::warn!(file, %error, "not written; after a restart it is as it was written last");
+    }
+    written.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_an_earlier_build_wrote_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = Dir::open_ambient_dir(folder.path(), cap_std::ambient_authority()).unwrap();
+        let taken = |policy: &str| json!({"uid": "1", "generation": 1, "spec": {"module": "builtin:x", "failurePolicy": policy}});
+        let content = json!({"old": taken("hold"), "new": taken("keep"), "odd": taken("explode")});
+        std::fs::write(folder.path().join(APPLIED), content.to_string()).unwrap();
+        let read: BTreeMap<String, AppliedSpec> = read(&state, APPLIED);
+        assert_eq!(read.keys().collect::<Vec<_>>(), ["new", "old"]);
+        assert_eq!(read["old"], read["new"]);
+    }
+}

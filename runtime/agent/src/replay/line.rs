@@ -1,0 +1,258 @@
+//! The lines of a recording: one tick each.
+
+use std::collections::BTreeMap;
+
+use qosm_cluster::node_report::ControllerAnswer;
+use qosm_model::column::{CpuCounters, Fields, MemoryCounters};
+use qosm_model::numa::MigrationProgress;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::node_use::{GroupLine, NodeMemoryLine};
+use super::resctrl::{ResctrlLine, UsageLine};
+use crate::alarm::line::AlarmLine;
+use crate::facts::CgroupFacts;
+
+/// One tick. Unknown fields are errors.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct TickLine {
+    /// Time since the line before.
+    pub window_millis: u64,
+    /// Microseconds beyond these milliseconds.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub window_micros: u64,
+    /// How many microseconds late the tick came: intervals count from when it was meant to come.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub late_micros: u64,
+    /// What fired since the line before. One with alarms may stand between two ticks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub alarms: Vec<AlarmLine>,
+    /// What was measured within the window; a container that is not listed has no sample.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub containers: Vec<ContainerLine>,
+    /// The node within the window; `null` = not known.
+    pub node: Option<NodeLine>,
+    /// What groups used within the window, and their memory now: `kubepods`, `burstable`, `besteffort`, `outside` (of kubepods: its memory alone,
+    /// since its CPU time follows from the node's), and pods by `namespace/name`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub groups: BTreeMap<String, GroupLine>,
+    /// What the kubelet's file `cpu_manager_state` holds from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_manager_state: Option<Value>,
+    /// CPUs that are online from now on, as the kernel lists them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub online_cpus: Option<String>,
+    /// CPUs in force from now on: of tiers by name, of pods by `namespace/name`, of containers by `namespace/name/container`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub cpu_sets: BTreeMap<String, String>,
+    /// Memory on NUMA nodes now, by the node's number; those that are not listed stay as they were.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub numa_nodes: BTreeMap<u32, NumaMemoryLine>,
+    /// Caches and memory bandwidth: what can be divided, the state of classes, and what was counted within the window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resctrl: Option<ResctrlLine>,
+    /// Pods that came, changed or went before the tick.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods: Option<PodsLine>,
+    /// What the controller has made of the node's report. A line that has none leaves it as it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller: Option<ControllerAnswer>,
+    /// All ConfigMaps from now on, if they changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_maps: Option<Vec<Value>>,
+    /// The Node object from now on, if it changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_object: Option<Value>,
+    /// Its NodeResourceTopology, beside `nodeObject`; without it there are no zones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<Value>,
+    /// What other writers wrote to cgroup files before the tick.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cgroups: Vec<CgroupFacts>,
+}
+
+impl Default for TickLine {
+    fn default() -> Self {
+        Self {
+            window_millis: 1000,
+            window_micros: 0,
+            late_micros: 0,
+            alarms: Vec::new(),
+            containers: Vec::new(),
+            node: None,
+            groups: BTreeMap::new(),
+            cpu_manager_state: None,
+            online_cpus: None,
+            cpu_sets: BTreeMap::new(),
+            numa_nodes: BTreeMap::new(),
+            resctrl: None,
+            pods: None,
+            controller: None,
+            config_maps: None,
+            node_object: None,
+            topology: None,
+            cgroups: Vec::new(),
+        }
+    }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// One container's columns.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct ContainerLine {
+    /// `namespace/name`.
+    pub pod: String,
+    /// The container's name.
+    pub container: String,
+    /// CPU use and throttling within the window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Fields<CpuCounters>>,
+    /// Memory now, and events within the window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Fields<MemoryCounters>>,
+    /// Pressure within the window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<PressureLine>,
+    /// NUMA nodes of its CPUs, its `cpuset.mems` and its pages now. A line that has this of no container leaves all as it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa: Option<NumaLine>,
+    /// How far the migration of its pages is. One that no line speaks of is done at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migration: Option<MigrationLine>,
+    /// What it has in caches, and moved to and from memory within the window.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resctrl: Vec<UsageLine>,
+}
+
+/// Differences over the window.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct PressureLine {
+    /// Some threads waited for a CPU.
+    pub cpu_some_usec: u64,
+    /// All did.
+    pub cpu_full_usec: u64,
+    /// Some threads waited for memory.
+    pub memory_some_usec: u64,
+    /// All did.
+    pub memory_full_usec: u64,
+    /// Some threads waited for input or output.
+    pub io_some_usec: u64,
+    /// All did.
+    pub io_full_usec: u64,
+}
+
+/// Where a container runs, may have memory, and has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct NumaLine {
+    /// NUMA nodes of the CPUs that it may run on; empty = all.
+    pub cpu_nodes: Vec<u32>,
+    /// NUMA nodes that it may have memory on; empty = all.
+    pub memory_nodes: Vec<u32>,
+    /// Pages by NUMA node.
+    pub pages: BTreeMap<u32, u64>,
+}
+
+/// How far a migration is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct MigrationLine {
+    /// `waiting`, `moving`, `paused`, `done`, `failed` or `stopped`.
+    pub state: String,
+    /// Processes that there were.
+    pub processes: u64,
+    /// Those that were worked on to the end.
+    pub processes_done: u64,
+    /// Those that ended meanwhile.
+    pub processes_gone: u64,
+    /// Pages that were found in the wrong place.
+    pub pages_found: u64,
+    /// Pages that were moved.
+    pub pages_moved: u64,
+    /// Pages that stay, by error.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub pages_failed: BTreeMap<String, u64>,
+    /// Pages that were not tried for want of room.
+    pub pages_without_room: u64,
+    /// Processes that could not be worked on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<FailureLine>,
+    /// Why it failed or waits.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub why: String,
+}
+
+/// A process that could not be worked on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct FailureLine {
+    /// The process.
+    pub pid: u32,
+    /// What the kernel said.
+    pub error: String,
+}
+
+/// Memory on a NUMA node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct NumaMemoryLine {
+    /// Free memory.
+    pub free_bytes: u64,
+    /// What could be used without swapping.
+    pub available_bytes: u64,
+}
+
+/// The node.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct NodeLine {
+    /// CPU time that all CPUs spent busy within the window.
+    pub cpu_usage_usec: Option<u64>,
+    /// `MemAvailable` now.
+    pub memory_available_bytes: Option<u64>,
+    /// All of its memory now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<NodeMemoryLine>,
+    /// Pressure within the window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<PressureLine>,
+}
+
+/// Changed pods.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct PodsLine {
+    /// New or changed ones, as Pod objects.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub upserted: Vec<Value>,
+    /// Those that went: `namespace/name`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<String>,
+}
+
+impl From<&MigrationProgress> for MigrationLine {
+    fn from(progress: &MigrationProgress) -> Self {
+        MigrationLine {
+            state: progress.state.as_str().to_owned(),
+            processes: progress.processes,
+            processes_done: progress.processes_done,
+            processes_gone: progress.processes_gone,
+            pages_found: progress.pages_found,
+            pages_moved: progress.pages_moved,
+            pages_failed: progress.pages_failed.iter().map(|&(errno, pages)| (errno.to_owned(), pages)).collect(),
+            pages_without_room: progress.pages_without_room,
+            failures: progress
+                .failures
+                .iter()
+                .map(|failure| FailureLine { pid: failure.pid, error: failure.error.clone() })
+                .collect(),
+            why: progress.why.clone(),
+        }
+    }
+}

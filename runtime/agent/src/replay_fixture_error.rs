@@ -1,0 +1,68 @@
+//! What is wrong with facts or lines.
+
+use qosm_host::HostError;
+use qosm_model::pod::Pod;
+
+/// Facts or lines that do not fit the node that they speak of.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayFixtureError {
+    /// A field of the facts.
+    #[error("host.{field}: {message}")]
+    Field {
+        /// Which one.
+        field: &'static str,
+        /// What is wrong, and what to write.
+        message: String,
+    },
+    /// A pod, container or tier that is not there.
+    #[error("{place}: there is no {what}; known are: {known}")]
+    Unknown {
+        /// Where it is named.
+        place: &'static str,
+        /// What is named.
+        what: String,
+        /// What there is.
+        known: String,
+    },
+    /// What is there, but has no cgroup.
+    #[error("{place}: {what} {why}, so it has no cgroup: {way_out}")]
+    NoCgroup {
+        /// Where it is named.
+        place: &'static str,
+        /// What is named.
+        what: String,
+        /// What is the matter with it.
+        why: &'static str,
+        /// What to write instead.
+        way_out: &'static str,
+    },
+    /// A file that cannot be.
+    #[error("cgroups: {what}: file {file} cannot hold `{contents}`")]
+    File {
+        /// Of which cgroup.
+        what: String,
+        /// Which file.
+        file: String,
+        /// What it was to hold.
+        contents: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The simulation did not start.
+    #[error("the host cannot be simulated")]
+    Host(#[from] HostError),
+}
+
+impl ReplayFixtureError {
+    pub(crate) fn unknown_pod(place: &'static str, key: &str, pods: &[Pod]) -> Self {
+        let known = pods.iter().map(Pod::key).collect::<Vec<_>>().join(", ");
+        let known = if known.is_empty() { "none".to_owned() } else { known };
+        Self::Unknown { place, what: format!("pod `{key}`"), known }
+    }
+
+    pub(crate) fn unknown_container(place: &'static str, name: &str, pod: &Pod) -> Self {
+        let known = pod.containers.iter().map(|container| container.name.as_str()).collect::<Vec<_>>().join(", ");
+        Self::Unknown { place, what: format!("container `{name}` of pod `{}`", pod.key()), known }
+    }
+}

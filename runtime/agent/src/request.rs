@@ -1,0 +1,69 @@
+//! What can be asked of a running agent.
+
+use std::sync::mpsc::SyncSender;
+
+use qosm_model::lease::Timestamp;
+use tokio::sync::oneshot;
+
+use crate::confinement::ConfinementReports;
+use crate::event::AgentEvent;
+use crate::nri::{RuntimeLink, RuntimeMessage};
+use crate::policy_set::resolved::{PolicySet, Swapped};
+use crate::report::{
+    ClassReport, DiffReport, EvictionReport, Explanation, KnobReport, NodeResourceReport, PodReport, PolicyReport,
+    RefusalReport,
+};
+use crate::restored::Restored;
+
+/// What can be asked of a running agent. The list is closed: with the tick and the sources it is all that drives the loop.
+pub enum Request {
+    /// All pods.
+    Pods(oneshot::Sender<Vec<PodReport>>),
+    /// All policies.
+    Policies(oneshot::Sender<Vec<PolicyReport>>),
+    /// All held knobs, and all settings that are not in force.
+    Knobs(oneshot::Sender<(Vec<KnobReport>, Vec<RefusalReport>)>),
+    /// Resources of the node that policies publish.
+    Resources(oneshot::Sender<Vec<NodeResourceReport>>),
+    /// Evictions that policies asked for.
+    Evictions(oneshot::Sender<Vec<EvictionReport>>),
+    /// All classes of shares.
+    Classes(oneshot::Sender<Vec<ClassReport>>),
+    /// All events.
+    Events(oneshot::Sender<Vec<AgentEvent>>),
+    /// What is wrong with what was written.
+    Problems(oneshot::Sender<Vec<String>>),
+    /// All about one pod.
+    Explain(String, oneshot::Sender<Option<Explanation>>),
+    /// How a shadow differs from the active policy, or why they cannot be compared.
+    Diff(String, oneshot::Sender<Result<DiffReport, String>>),
+    /// Pause a pod (until a moment, or until resumed), or resume it (`None`). `false` = there is no such pod now.
+    Pause(String, Option<Option<Timestamp>>, oneshot::Sender<Result<bool, String>>),
+    /// Try a parked policy again. `false` = there is none of that name.
+    Retry(String, oneshot::Sender<bool>),
+    /// Send a recording, line by line, until the receiver is dropped or no longer keeps up.
+    Record(SyncSender<String>),
+    /// How the agent is confined.
+    Confinement(oneshot::Sender<Result<ConfinementReports, String>>),
+    /// What a restore would put back.
+    Restorable(oneshot::Sender<Vec<Restored>>),
+    /// A trigger fired (see [`Agent::start_alarms`]), or a source has something new.
+    Woken,
+    /// Run another module for a policy; `None` = the one before. The reply comes before anything is fetched.
+    Swap(String, Option<String>, oneshot::Sender<Result<Swapped, String>>),
+    /// The policies that the PolicyModules come to.
+    PolicySet(Box<PolicySet>),
+    /// The container runtime says something, or the connection to it changed.
+    Runtime(RuntimeMessage),
+    /// How the connection to the container runtime stands.
+    RuntimeLink(oneshot::Sender<RuntimeLink>),
+    /// Whether the agent does its work.
+    Health(oneshot::Sender<Result<(), String>>),
+    /// End, and restore or keep as configured.
+    ShutDown {
+        /// Restore even if the configuration says to keep.
+        restore: bool,
+        /// Receives the outcome for each knob that was held.
+        reply: Option<oneshot::Sender<Vec<Restored>>>,
+    },
+}

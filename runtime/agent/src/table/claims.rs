@@ -1,0 +1,125 @@
+//! Cgroups that pods claim and do not get: which pod has them, and how that is reported.
+
+use std::collections::BTreeMap;
+
+use qosm_host::{Host, HostError};
+use qosm_model::knob::Target;
+use qosm_model::pod::{ContainerCgroup, PodId};
+use qosm_model::problem::{Problem, chain};
+
+use crate::path::is_within;
+use crate::table::PodTable;
+
+/// Claims that were refused, each until the target is attached, changes, or goes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Claims {
+    refused: BTreeMap<Target, Problem>,
+}
+
+impl Claims {
+    pub(crate) fn problems(&self) -> impl Iterator<Item = (Target, &Problem)> {
+        self.refused.iter().map(|(target, problem)| (*target, problem))
+    }
+}
+
+impl PodTable {
+    /// Whether the cgroup that a pod is bound to is none that it may have. Nothing of such a pod is opened, and nothing made for it;
+    /// `Some(true)`: that is news.
+    pub(crate) fn refuses_binding(&mut self, host: &Host, id: PodId) -> Option<bool> {
+        let Some(entry) = self.get(id) else { return Some(false) };
+        if entry.attached || entry.pod.cgroup.is_none() {
+            return None;
+        }
+        match host.check_binding(&entry.pod) {
+            Ok(()) => None,
+            Err(error) => Some(self.note_claims(&[], vec![(Target::Pod(id), error)])),
+        }
+    }
+
+    /// Whether the cgroup that a manifest binds a pod or one of its containers to is free: no other pod has it, nor one
+    /// above it or below it.
+    pub(crate) fn is_free(&self, host: &Host, id: PodId, path: &str) -> Result<(), HostError> {
+        for other in self.iter().filter(|other| other.id != id) {
+            for by in other.targets() {
+                let Some(held) = host.attached_path(by) else { continue };
+                if is_within(held, path) || is_within(path, held) {
+                    return Err(HostError::Taken { path: path.to_owned(), by });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note of claims that were refused, and of those that no longer are. `true` if anything changed.
+    pub(crate) fn note_claims(&mut self, opened: &[Target], refused: Vec<(Target, HostError)>) -> bool {
+        let mut changed = false;
+        for target in opened {
+            changed |= self.claims.refused.remove(target).is_some();
+        }
+        for (target, error) in refused {
+            if error.is_gone() {
+                changed |= self.claims.refused.remove(&target).is_some();
+            }
+            let Some(problem) = self.refused_claim(target, &error) else { continue };
+            changed |= self.claims.refused.insert(target, problem.clone()).as_ref() != Some(&problem);
+        }
+        changed
+    }
+
+    /// Claims that are refused.
+    pub(crate) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// The target is gone.
+    pub(crate) fn forget_claim(&mut self, target: Target) {
+        self.claims.refused.remove(&target);
+    }
+
+    /// The problem to report for an error; `None` where it passes by itself.
+    fn refused_claim(&self, target: Target, error: &HostError) -> Option<Problem> {
+        let entry = self.of(target)?;
+        let why = match error {
+            HostError::NotOwn { .. } | HostError::Path { .. } => chain(error),
+            // Its owner ends, and lets go of it in this step.
+            HostError::Taken { by, .. } if !matches!(by, Target::Tier(_)) && self.of(*by).is_none() => {
+                return None;
+            }
+            HostError::Taken { path, by } => format!("cgroup `{path}` is that of {} already", self.shown(*by)),
+            HostError::Gone { .. } | HostError::ContainerId { .. } => return None,
+            error => {
+                tracing::debug!(pod = entry.pod.key(), error = chain(error), "cgroup not opened");
+                return None;
+            }
+        };
+        let container = match target {
+            Target::Container(id) => {
+                let (_, place) = self.owner(id)?;
+                entry.pod.containers.get(place)
+            }
+            Target::Pod(_) | Target::Tier(_) => None,
+        };
+        let is_bound = match container {
+            Some(container) => matches!(container.cgroup, ContainerCgroup::Bound(_)),
+            None => entry.pod.cgroup.is_some(),
+        };
+        let (field, way_out) = match (container, is_bound) {
+            (Some(container), true) => (
+                format!("annotation {}: \"{}\"", qosm_cluster::CGROUP_ANNOTATION, container.name),
+                "name a cgroup of its own",
+            ),
+            (None, true) => {
+                (format!("annotation {}: \"\"", qosm_cluster::CGROUP_ANNOTATION), "name a cgroup of its own")
+            }
+            (Some(container), false) => {
+                (format!("containerID of container {}", container.name), "only a container of this pod counts")
+            }
+            (None, false) => ("metadata.uid".to_owned(), "each pod needs a UID of its own"),
+        };
+        let message = format!("{why}; nothing is written to it, {way_out}");
+        Some(Problem { object: format!("pod {}", entry.pod.key()), field: Some(field), message })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! The process that moves pages for the agent: started by it, or beside it in a pod of its own.
+//!
+//! What it may do is what the agent may not: look into processes of others, and move their pages. So it does nothing else. As a child
+//! of the agent it comes in two: one that only waits and starts the other anew when that ends, since a confined agent cannot start
+//! anything with privileges; and the one that works.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use qosm_agent::config::PolicyConfig;
+use qosm_confinement::{Capability, Confinement, Seccomp, Status};
+use qosm_engine::Interface;
+use qosm_host::{MoverAddress, send_mover_exit};
+use qosm_terminal::{Answer, log};
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with, socketpair, sockopt,
+};
+use rustix::process::{Signal, geteuid, set_parent_process_death_signal};
+
+use crate::args::{AgentArgs, HostArgs, MoverArgs};
+use crate::{confine, host};
+
+/// The name of the command.
+const COMMAND: &str = "move-pages";
+/// Looking at processes of others and their pages, reading `/proc/PID/pagemap`, moving pages of others.
+const CAPABILITIES: [Capability; 3] = [Capability::SYS_PTRACE, Capability::DAC_READ_SEARCH, Capability::SYS_NICE];
+/// Between an end and the next start: doubled each time, and from the beginning after a good while.
+const RESTART: Duration = Duration::from_secs(1);
+const MAX_RESTART: Duration = Duration::from_secs(60);
+const GOOD_WHILE: Duration = Duration::from_secs(300);
+
+/// What `qosm move-pages` does.
+pub(crate) fn run(args: &MoverArgs) -> anyhow::Result<Answer> {
+    log::start(args.log_format);
+    confine_mover()?;
+    if args.supervise {
+        return supervise(&args.host);
+    }
+    let mut host = host::open_read_only(&args.host)?;
+    match &args.socket {
+        None => {
+            let socket = io::stdin().as_fd().try_clone_to_owned().context("no socket on standard input")?;
+            host.serve_migrations(socket).context("the agent cannot be talked to")?;
+        }
+        Some(path) => {
+            let listener = listen_at(path).with_context(|| format!("cannot listen on {}", path.display()))?;
+            tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %path.display(), "page mover runs");
+            loop {
+                let agent = accept_with(&listener, SocketFlags::CLOEXEC).context("no agent can connect")?;
+                if let Err(error) = is_root(&agent).and_then(|()| host.serve_migrations(agent)) {
+                    tracing::warn!(%error, "an agent could not be served");
+                }
+            }
+        }
+    }
+    Ok(Answer::Good)
+}
+
+/// Landlock is left out: under it a process may inspect only processes under the same rules.
+fn confine_mover() -> anyhow::Result<()> {
+    // Who may pass over modes may read as well.
+    let reads = Status::read().map_or(true, |status| status.effective & Capability::DAC_READ_SEARCH.bit() != 0);
+    Confinement::new(Seccomp::MovePages)
+        .keep(CAPABILITIES)
+        .keep((!reads).then_some(Capability::DAC_OVERRIDE))
+        .all_paths()
+        .enter()
+        .context("the page mover cannot be confined")?;
+    Ok(())
+}
+
+/// A socket that root alone may connect to, in place of one that an earlier mover left.
+fn listen_at(path: &Path) -> io::Result<OwnedFd> {
+    match std::fs::symlink_metadata(path) {
+        Ok(there) if there.file_type().is_socket() => std::fs::remove_file(path)?,
+        Ok(_) => {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "there is a file of that name, and it is no socket",
+            ));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    // `bind` makes the file with the mode of the socket, so no client may connect before a later chmod.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, 4)?;
+    Ok(socket)
+}
+
+/// The mode of the socket says so already, where its folder has not been changed meanwhile.
+fn is_root(peer: &OwnedFd) -> io::Result<()> {
+    let credentials = sockopt::socket_peercred(peer)?;
+    if credentials.uid.is_root() || credentials.uid == geteuid() {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("user {} is not root", credentials.uid.as_raw())))
+}
+
+/// Starts the process that works, again and again, as long as the agent is there.
+fn supervise(args: &HostArgs) -> anyhow::Result<Answer> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let mut pause = RESTART;
+    loop {
+        let begun = std::time::Instant::now();
+        let socket = || io::stdin().as_fd().try_clone_to_owned();
+        let mut command = command(args);
+        let status = command.stdin(Stdio::from(socket()?)).status().context("the page mover cannot be started")?;
+        if status.success() {
+            // The agent has closed its end.
+            return Ok(Answer::Good);
+        }
+        if begun.elapsed() > GOOD_WHILE {
+            pause = RESTART;
+        }
+        if send_mover_exit(socket()?, status.to_string(), pause).is_err() {
+            return Ok(Answer::Good);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(MAX_RESTART);
+    }
+}
+
+fn command(args: &HostArgs) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg(COMMAND).arg("--cgroup-mount").arg(&args.cgroup_mount).arg("--cgroup-root").arg(&args.cgroup_root);
+    command.arg("--proc").arg(&args.proc).arg("--sys").arg(&args.sys);
+    if let Some(driver) = args.cgroup_driver {
+        command.arg("--cgroup-driver").arg(driver.as_str());
+    }
+    command.current_dir("/").stdout(Stdio::null());
+    command
+}
+
+/// The address of the page mover. Called before the agent confines itself: a child inherits its privileges, and reports itself what it
+/// lacks.
+pub(crate) fn start(args: &AgentArgs, entries: &[PolicyConfig]) -> MoverAddress {
+    if let Some(path) = &args.page_mover {
+        return MoverAddress::Listening(path.clone());
+    }
+    let absent = |why: &str| MoverAddress::Absent(why.to_owned());
+    let online = std::fs::read_to_string(args.host.sys.join("devices/system/node/online")).unwrap_or_default();
+    if !online.trim().contains(['-', ',']) {
+        return absent("this node has one NUMA node");
+    }
+    if args.kubernetes.kubernetes {
+        return absent(
+            "no --page-mover is given: in a cluster pages are moved by a DaemonSet of its own (policies.memoryLocality.enabled)",
+        );
+    }
+    // PolicyModules in a file may come to ask for it at any time.
+    if !confine::grants(entries, &[Interface::PageMigration]) && args.config.is_empty() {
+        return absent("no policy is granted page-migration; restart the agent after granting it");
+    }
+    match spawn(args) {
+        Ok(socket) => MoverAddress::Connected(socket),
+        Err(error) => absent(&format!("it cannot be started: {error}")),
+    }
+}
+
+fn spawn(args: &AgentArgs) -> io::Result<OwnedFd> {
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    // It ends with the agent, by its socket or by the kernel; it is not waited for.
+    command(&args.host).arg("--supervise").stdin(Stdio::from(theirs)).spawn()?;
+    Ok(ours)
+}

@@ -1,0 +1,44 @@
+//! A paused pod is not written to.
+
+use serde_json::json;
+
+use crate::agent::Agent;
+use crate::node::{APP, BASE, BURST, Node};
+use crate::waiting::wait_until;
+
+#[test]
+fn nothing_is_written_to_a_paused_pod() {
+    let node = Node::busy(&json!({}));
+    let before = node.cgroups.knobs();
+    let agent = Agent::start(&node);
+    assert!(agent.ask(&["pause", "default/web"]).unwrap().contains("paused until resumed"));
+    node.pod(&json!({BURST: {"policy": "auto"}}));
+    wait_until("the pause to be reported", || agent.explain()["pod"]["paused"] == "by operator");
+    agent.let_it_run(10);
+    assert_eq!(node.cgroups.knobs(), before);
+    assert_eq!(agent.metric("qosm_knob_writes_total", &[]), 0.0);
+
+    // It outlives the agent.
+    agent.terminate();
+    let agent = Agent::start(&node);
+    agent.let_it_run(5);
+    assert_eq!(node.cgroups.knobs(), before);
+
+    assert!(agent.ask(&["resume", "default/web"]).unwrap().contains("resumed"));
+    wait_until("a raise", || node.cgroups.quota(APP) > BASE);
+
+    // A pause keeps what is there, also when the agent ends; `qosm restore` overrides it. The command's old name does the same.
+    assert!(agent.ask(&["hold", "default/web", "--for", "1h"]).unwrap().contains("paused until 2"));
+    wait_until("the pause to be reported", || agent.explain()["pod"]["paused"].is_string());
+    agent.let_it_run(2);
+    let held = node.cgroups.knobs();
+    node.pod(&json!({}));
+    agent.let_it_run(5);
+    assert_eq!(node.cgroups.knobs(), held);
+    let log = agent.terminate();
+    assert_eq!(node.cgroups.knobs(), held);
+    assert!(log.contains("paused: left as it is"), "{log}");
+    let (done, good) = node.restore(&[]);
+    assert!(good, "{done}");
+    assert_eq!(node.cgroups.knobs(), before);
+}

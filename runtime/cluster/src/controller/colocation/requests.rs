@@ -1,0 +1,161 @@
+//! What a report asks for, and how old it is by the API server's clock.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt as _;
+use kube::api::DynamicObject;
+use serde::Deserialize;
+
+use crate::kubernetes::events::CONTROLLER;
+use crate::node_report::{ControllerAnswer, ENDED, ReportedEviction, ReportedResource};
+
+/// The age at which resources no longer hold, where a report says none.
+const STALE_AFTER: u32 = 900;
+/// The largest and the smallest that a report may say.
+const STALE_BOUNDS: (u32, u32) = (1, 24 * 3600);
+/// Evictions are not carried out for an older report: an agent that asks for one writes it again every few minutes.
+pub(super) const EVICTIONS_WITHIN: Duration = Duration::from_secs(600);
+
+/// A report, as far as it asks for something.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Request {
+    /// When the agent wrote it, by the API server's clock.
+    pub(super) written: Option<Timestamp>,
+    /// Whether its agent has ended.
+    pub(super) has_ended: bool,
+    pub(super) stale_after: Duration,
+    pub(super) resources: Vec<ReportedResource>,
+    pub(super) evictions: Vec<ReportedEviction>,
+    /// What a controller has answered.
+    pub(super) answer: Option<ControllerAnswer>,
+}
+
+impl Request {
+    /// Reads a report. One that cannot be read asks for nothing.
+    pub(super) fn read(report: &DynamicObject) -> Self {
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Status {
+            conditions: Vec<Reason>,
+            resources: Vec<ReportedResource>,
+            resources_stale_after_seconds: Option<u32>,
+            evictions: Vec<ReportedEviction>,
+            controller: Option<ControllerAnswer>,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Reason {
+            reason: String,
+        }
+        let status = match report.data.get("status") {
+            None => Status::default(),
+            Some(status) => Status::deserialize(status)
+                .inspect_err(|error| {
+                    tracing::warn!(node = report.name_any(), %error, "report cannot be read; what it asks for is not done");
+                })
+                .unwrap_or_default(),
+        };
+        let entries = report.managed_fields().iter().filter(|entry| entry.manager.as_deref() == Some(CONTROLLER));
+        let (least, most) = STALE_BOUNDS;
+        let stale_after = status.resources_stale_after_seconds.unwrap_or(STALE_AFTER).clamp(least, most);
+        Self {
+            written: entries.filter_map(|entry| entry.time.as_ref()).map(|time| time.0).max(),
+            has_ended: status.conditions.iter().any(|condition| condition.reason == ENDED),
+            stale_after: Duration::from_secs(stale_after.into()),
+            resources: status.resources,
+            evictions: status.evictions,
+            answer: status.controller,
+        }
+    }
+}
+
+/// Both clocks: one that only runs, and the API server's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Now {
+    /// Since some fixed moment.
+    pub(in super::super) running: Duration,
+    pub(in super::super) server: Timestamp,
+}
+
+/// When a report was written last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Freshness {
+    written: Option<Timestamp>,
+    seen: Duration,
+    age_then: Duration,
+}
+
+impl Freshness {
+    /// Takes a report that was just seen. One that was written since the last sight is no older than that sight, whatever the clocks
+    /// say; between two sights only the running clock counts.
+    pub(super) fn see(before: Option<Self>, written: Option<Timestamp>, now: Now) -> Self {
+        if let Some(before) = before
+            && before.written == written
+        {
+            return before;
+        }
+        let by_clock = written.map_or(SignedDuration::ZERO, |written| now.server.duration_since(written));
+        let by_clock = Duration::try_from(by_clock).unwrap_or(Duration::ZERO);
+        let most = before.map_or(Duration::MAX, |before| now.running.saturating_sub(before.seen));
+        Self { written, seen: now.running, age_then: by_clock.min(most) }
+    }
+
+    /// When it reaches an age; `None` if that lies beyond all time.
+    pub(super) fn reaches(&self, age: Duration) -> Option<Duration> {
+        self.seen.checked_add(age.saturating_sub(self.age_then))
+    }
+
+    /// Whether it is younger than this.
+    pub(super) fn is_younger(&self, age: Duration, now: Duration) -> bool {
+        self.reaches(age).is_none_or(|then| now < then)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now(running: u64, server: i64) -> Now {
+        Now { running: Duration::from_secs(running), server: Timestamp::from_second(server).unwrap() }
+    }
+
+    fn at(second: i64) -> Option<Timestamp> {
+        Some(Timestamp::from_second(second).unwrap())
+    }
+
+    const LIMIT: Duration = Duration::from_secs(900);
+
+    #[test]
+    fn a_report_ages_by_the_running_clock_from_what_the_server_recorded() {
+        let first = Freshness::see(None, at(10_000), now(50, 10_300));
+        assert!(first.is_younger(LIMIT, Duration::from_secs(649)));
+        assert!(!first.is_younger(LIMIT, Duration::from_secs(650)));
+        assert_eq!(first.reaches(LIMIT), Some(Duration::from_secs(650)));
+        // A sight of the same write, after a jump of the clock, changes nothing.
+        assert_eq!(Freshness::see(Some(first), at(10_000), now(60, 99_999)), first);
+        // Nor does the controller's own answer, which is no write of the agent.
+        assert_eq!(Freshness::see(Some(first), at(10_000), now(400, 10_650)), first);
+    }
+
+    #[test]
+    fn a_clock_that_jumped_makes_no_fresh_report_stale() {
+        let first = Freshness::see(None, at(10_000), now(50, 10_000));
+        let second = Freshness::see(Some(first), at(10_300), now(350, 90_000));
+        assert!(second.is_younger(LIMIT, Duration::from_secs(350)), "it was written since the last sight");
+        assert!(!second.is_younger(LIMIT, Duration::from_secs(350 + 601)));
+        let back = Freshness::see(Some(second), at(10_600), now(650, 5));
+        assert!(
+            back.is_younger(LIMIT, Duration::from_secs(1549)) && !back.is_younger(LIMIT, Duration::from_secs(1550))
+        );
+    }
+
+    #[test]
+    fn a_report_that_was_old_already_when_the_controller_came_is_stale_at_once() {
+        let seen = Freshness::see(None, at(10_000), now(1, 10_000 + 3600));
+        assert!(!seen.is_younger(LIMIT, Duration::from_secs(1)));
+        // The API server was away for an hour, then the agent wrote again.
+        let later = Freshness::see(Some(seen), at(13_700), now(105, 13_704));
+        assert!(later.is_younger(LIMIT, Duration::from_secs(105)));
+    }
+}

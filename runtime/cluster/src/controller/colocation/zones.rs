@@ -1,0 +1,45 @@
+//! Shares of NUMA nodes: when they are written into the node's NodeResourceTopology.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::attempts::Attempts;
+use super::{Job, Next};
+
+/// Shares of NUMA nodes are looked at again after this: who keeps the object may write it anew.
+pub(super) const ZONES_INTERVAL: Duration = Duration::from_secs(300);
+
+/// Resource, then NUMA node, then amount.
+pub(in super::super) type Zones = BTreeMap<String, BTreeMap<u32, u64>>;
+
+/// What is written of them, of one node.
+#[derive(Debug, Default)]
+pub(super) struct ZonesState {
+    /// `None` until they were written once: another controller may have written some.
+    pub(super) written: Option<Zones>,
+    pub(super) again: Duration,
+    pub(super) attempts: Attempts,
+}
+
+impl ZonesState {
+    /// Says what is to be done, and when to look again.
+    pub(super) fn look(&mut self, node: &str, zones: Zones, is_managed: bool, next: &mut Next, jobs: &mut Vec<Job>) {
+        let is_done = match &self.written {
+            None => zones.is_empty() && !is_managed,
+            Some(written) if *written == zones && !zones.is_empty() && next.now < self.again => {
+                next.no_later(Some(self.again));
+                true
+            }
+            Some(written) => *written == zones && zones.is_empty(),
+        };
+        if is_done || self.attempts.is_under_way {
+            return;
+        }
+        if self.attempts.is_free(next.now) {
+            self.attempts.is_under_way = true;
+            jobs.push(Job::PublishZones { node: node.to_owned(), zones });
+        } else {
+            next.no_later(Some(self.attempts.not_before));
+        }
+    }
+}

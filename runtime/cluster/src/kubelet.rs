@@ -1,0 +1,163 @@
+//! What a kubelet is configured with, out of its file or what it serves at `/configz`, and whom its memory manager bound to NUMA nodes.
+//!
+//! Kubernetes: `staging/src/k8s.io/kubelet/config/v1beta1/types.go` (KubeletConfiguration),
+//! `pkg/kubelet/cm/memorymanager/state/checkpoint.go` (the checkpoint).
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Why a file of the kubelet's tells nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KubeletError {
+    /// Neither YAML nor JSON, or a field of another kind.
+    #[error("it is no KubeletConfiguration: {0}")]
+    Configuration(String),
+    /// YAML of another kind, such as a Pod or a kubeconfig.
+    #[error("its kind is `{0}`, not KubeletConfiguration")]
+    Kind(String),
+    /// A checkpoint that is damaged or of a form that is not known.
+    #[error("it is no checkpoint of the kubelet's: {0}")]
+    Checkpoint(#[from] serde_json::Error),
+}
+
+/// The fields of a KubeletConfiguration that decide what stands in cgroups. `None` = the kubelet's default, which is not written
+/// down in its file; `/configz` has every field.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KubeletConfiguration {
+    /// `systemd` or `cgroupfs`. Since Kubernetes 1.31 what the runtime says counts instead, where it says something.
+    pub cgroup_driver: Option<String>,
+    /// Where kubepods stands; `/` if empty.
+    pub cgroup_root: Option<String>,
+    /// `none` or `static`.
+    pub cpu_manager_policy: Option<String>,
+    /// `None` or `Static`.
+    pub memory_manager_policy: Option<String>,
+    /// `none`, `best-effort`, `restricted` or `single-numa-node`.
+    pub topology_manager_policy: Option<String>,
+    /// Kept from pods for the system, by resource.
+    pub system_reserved: BTreeMap<String, Value>,
+    /// Kept from pods for the kubelet and the runtime, by resource.
+    pub kube_reserved: BTreeMap<String, Value>,
+    /// The CPUs that the CPU manager assigned to no container alone.
+    #[serde(rename = "reservedSystemCPUs")]
+    pub reserved_system_cpus: Option<String>,
+    /// Gates that differ from their defaults.
+    pub feature_gates: BTreeMap<String, bool>,
+    /// Where between request and limit MemoryQoS puts `memory.high`.
+    pub memory_throttling_factor: Option<f64>,
+    /// `None` or `TieredReservation`: whether MemoryQoS writes `memory.min` and `memory.low`.
+    pub memory_reservation_policy: Option<String>,
+}
+
+impl KubeletConfiguration {
+    /// Reads its file, or the answer of `/configz`, which has it in the field `kubeletconfig`.
+    ///
+    /// # Errors
+    ///
+    /// [`KubeletError`], where it is something else.
+    pub fn parse(text: &str) -> Result<Self, KubeletError> {
+        let wrong = |error: &dyn std::fmt::Display| KubeletError::Configuration(error.to_string());
+        let mut value: Value = serde_saphyr::from_str(text).map_err(|error| wrong(&error))?;
+        let served = value.get_mut("kubeletconfig").map(Value::take);
+        // `/configz` leaves the kind out.
+        if served.is_none() {
+            let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
+            if kind != "KubeletConfiguration" {
+                return Err(KubeletError::Kind(kind.to_owned()));
+            }
+        }
+        serde_json::from_value(served.unwrap_or(value)).map_err(|error| wrong(&error))
+    }
+
+    /// Whether the kubelet's MemoryQoS is on; `None` = as its version has it by default (on from 1.37).
+    pub fn memory_qos(&self) -> Option<bool> {
+        self.feature_gates.get("MemoryQoS").copied()
+    }
+}
+
+/// What the memory manager wrote down: `memory_manager_state`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryManagerState {
+    /// `None` or `Static`.
+    pub policy: String,
+    /// Containers with memory on NUMA nodes of their own.
+    pub pinned: usize,
+}
+
+impl MemoryManagerState {
+    /// Reads the checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// [`KubeletError::Checkpoint`].
+    pub fn parse(text: &str) -> Result<Self, KubeletError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Checkpoint {
+            policy_name: String,
+            #[serde(default)]
+            entries: BTreeMap<String, BTreeMap<String, Value>>,
+        }
+        let checkpoint: Checkpoint = serde_json::from_str(text)?;
+        Ok(Self { policy: checkpoint.policy_name, pinned: checkpoint.entries.values().map(BTreeMap::len).sum() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cgroupDriver: systemd
+cpuManagerPolicy: static
+reservedSystemCPUs: 0-1
+systemReserved: {cpu: 100m, memory: 128Mi}
+featureGates: {MemoryQoS: true}
+memoryThrottlingFactor: 0.9
+memoryReservationPolicy: TieredReservation
+";
+
+    #[test]
+    fn the_file_and_configz_say_the_same() {
+        let of_file = KubeletConfiguration::parse(FILE).unwrap();
+        let mut served: Value = serde_saphyr::from_str(FILE).unwrap();
+        let fields = served.as_object_mut().unwrap();
+        fields.remove("kind");
+        fields.remove("apiVersion");
+        let served = serde_json::json!({"kubeletconfig": served}).to_string();
+        assert_eq!(KubeletConfiguration::parse(&served).unwrap(), of_file);
+        assert_eq!(of_file.cgroup_driver.as_deref(), Some("systemd"));
+        assert_eq!(of_file.reserved_system_cpus.as_deref(), Some("0-1"));
+        assert_eq!(of_file.memory_qos(), Some(true));
+        assert_eq!(of_file.memory_throttling_factor, Some(0.9));
+        assert_eq!(of_file.cgroup_root, None);
+    }
+
+    #[test]
+    fn other_files_are_named_for_what_they_are() {
+        for (text, said) in [
+            ("kind: Pod", "its kind is `Pod`, not KubeletConfiguration"),
+            ("", "its kind is ``, not KubeletConfiguration"),
+            ("kind: KubeletConfiguration\ncgroupDriver: [1]", "invalid type"),
+            ("{", "it is no KubeletConfiguration"),
+        ] {
+            let error = KubeletConfiguration::parse(text).unwrap_err().to_string();
+            assert!(error.contains(said), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_memory_managers_checkpoint_counts_containers() {
+        let text = r#"{"policyName":"Static","machineState":{},"entries":{"uid":{"a":[{"numaAffinity":[0],"type":"memory","size":1}]}},"checksum":1}"#;
+        let expected = MemoryManagerState { policy: "Static".to_owned(), pinned: 1 };
+        assert_eq!(MemoryManagerState::parse(text).unwrap(), expected);
+        let none = MemoryManagerState { policy: "None".to_owned(), pinned: 0 };
+        assert_eq!(MemoryManagerState::parse(r#"{"policyName":"None","machineState":{},"checksum":1}"#).unwrap(), none);
+        assert!(MemoryManagerState::parse("{}").is_err());
+    }
+}

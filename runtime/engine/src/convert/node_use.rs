@@ -1,0 +1,52 @@
+//! What the node, its tiers and its pods use, as the contract has it.
+
+use qosm_model::column::{PressureCounters, Stall};
+use qosm_model::node::{Group, GroupMemory, GroupSample, NodeMemory};
+use qosm_model::unit::{Bytes, Micros};
+
+use crate::bindings::qosm::policy::node;
+
+pub(crate) fn memory(memory: &NodeMemory) -> node::Memory {
+    let bytes = |bytes: Bytes| bytes.0;
+    node::Memory {
+        total_bytes: bytes(memory.total),
+        free_bytes: bytes(memory.free),
+        available_bytes: bytes(memory.available),
+        active_file_bytes: bytes(memory.active_file),
+        inactive_file_bytes: bytes(memory.inactive_file),
+        min_mark_bytes: memory.marks.min.map(bytes),
+        low_mark_bytes: memory.marks.low.map(bytes),
+        high_mark_bytes: memory.marks.high.map(bytes),
+    }
+}
+
+pub(crate) fn pressure(delta: PressureCounters) -> node::NodePressure {
+    node::NodePressure { cpu: stall(delta.cpu), memory: stall(delta.memory), io: stall(delta.io) }
+}
+
+fn stall(stall: Stall) -> node::Stall {
+    node::Stall { some_usec: stall.some.0, full_usec: stall.full.0 }
+}
+
+pub(crate) fn group(sample: &GroupSample) -> node::GroupUse {
+    let used = sample.used;
+    let micros = |micros: Micros| micros.0;
+    let memory = |memory: GroupMemory| node::GroupMemory {
+        usage_bytes: memory.usage.0,
+        active_file_bytes: memory.active_file.0,
+        inactive_file_bytes: memory.inactive_file.0,
+    };
+    node::GroupUse {
+        group: match sample.group {
+            Group::Tier(tier) => node::Group::Tier(super::tier(tier)),
+            Group::Pod(pod) => node::Group::Pod(pod.0),
+            Group::Outside => node::Group::Outside,
+        },
+        cpu_usage_usec: used.cpu_usage.map(micros),
+        memory: used.memory.map(memory),
+        cpu_throttled_usec: used.cpu_throttled.map(micros),
+        cpu_pressure: used.cpu_pressure.map(stall),
+        max_events: used.max_events,
+        oom_kills: used.oom_kills,
+    }
+}

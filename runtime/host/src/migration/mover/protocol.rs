@@ -1,0 +1,305 @@
+//! What an agent and its page mover say to each other: one JSON document a packet, over a socket that keeps packets apart
+//! (`SOCK_SEQPACKET`), so that a process that dies in the middle leaves no half message.
+//!
+//! A request names a container by its cgroup. The mover looks its processes up itself and accepts no process ID.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use qosm_confinement::{SeccompMode, Status};
+use qosm_model::numa::{MigrationProgress, MigrationState, NumaId, ProcessFailure};
+use qosm_model::unit::{Bytes, Micros};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::super::job::MigrationLimits;
+use crate::error::known_errno;
+
+/// Both sides must be of the same version of these messages.
+pub(crate) const VERSION: u32 = 1;
+/// Upper bound of a message: a cgroup's path has at most 4096 characters, and failures name at most 32 processes.
+const MAX: usize = 64 << 10;
+
+/// What the agent asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// Move a container's pages.
+    #[serde(rename_all = "camelCase")]
+    Move {
+        /// The agent's number of the request.
+        id: u64,
+        /// The container's cgroup, relative to the hierarchy with the memory controller.
+        cgroup: String,
+        from: Vec<u32>,
+        to: Vec<u32>,
+        limits: Limits,
+    },
+    /// Leave the rest where it is.
+    Cancel { id: u64 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Limits {
+    bytes_per_second: u64,
+    cpu_percent: u32,
+    reserve_bytes: u64,
+    pressure_percent: u32,
+}
+
+/// What the mover answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Event {
+    /// It takes requests from now on, and knows of none yet.
+    Hello { version: u32, confinement: MoverConfinement },
+    /// How far a request is.
+    Progress { id: u64, progress: Progress },
+    /// The process that moved pages has ended; another one starts after `seconds`.
+    Ended { why: String, seconds: u64 },
+}
+
+/// How the mover is confined, for `qosm doctor`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MoverConfinement {
+    /// Its process ID, as it sees it.
+    pub pid: u32,
+    /// No `execve` brings it a privilege.
+    pub no_new_privileges: bool,
+    /// Seccomp filters; `None` = no filter.
+    pub seccomp_filters: Option<u32>,
+    /// Effective capabilities, a bit each.
+    pub capabilities: u64,
+    /// The bounding set.
+    pub bounding_set: u64,
+}
+
+impl MoverConfinement {
+    /// That of this process.
+    pub(crate) fn read() -> io::Result<Self> {
+        let status = Status::read()?;
+        Ok(Self {
+            pid: std::process::id(),
+            no_new_privileges: status.no_new_privileges,
+            seccomp_filters: match status.seccomp {
+                SeccompMode::Off => None,
+                SeccompMode::Strict => Some(0),
+                SeccompMode::Filter(count) => Some(count),
+            },
+            capabilities: status.effective,
+            bounding_set: status.bounding,
+        })
+    }
+}
+
+/// [`MigrationProgress`] on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Progress {
+    state: String,
+    processes: u64,
+    processes_done: u64,
+    processes_gone: u64,
+    pages_found: u64,
+    pages_moved: u64,
+    pages_failed: Vec<(String, u64)>,
+    pages_without_room: u64,
+    failures: Vec<(u32, String)>,
+    busy_usec: u64,
+    why: String,
+}
+
+impl From<MigrationLimits> for Limits {
+    fn from(limits: MigrationLimits) -> Self {
+        Self {
+            bytes_per_second: limits.bytes_per_second.0,
+            cpu_percent: limits.cpu_percent,
+            reserve_bytes: limits.reserve.0,
+            pressure_percent: limits.pressure_percent,
+        }
+    }
+}
+
+impl From<Limits> for MigrationLimits {
+    fn from(limits: Limits) -> Self {
+        Self {
+            bytes_per_second: Bytes(limits.bytes_per_second),
+            cpu_percent: limits.cpu_percent.clamp(1, 100),
+            reserve: Bytes(limits.reserve_bytes),
+            pressure_percent: limits.pressure_percent,
+        }
+    }
+}
+
+impl From<MigrationProgress> for Progress {
+    fn from(progress: MigrationProgress) -> Self {
+        Self {
+            state: progress.state.as_str().to_owned(),
+            processes: progress.processes,
+            processes_done: progress.processes_done,
+            processes_gone: progress.processes_gone,
+            pages_found: progress.pages_found,
+            pages_moved: progress.pages_moved,
+            pages_failed: progress.pages_failed.into_iter().map(|(errno, pages)| (errno.to_owned(), pages)).collect(),
+            pages_without_room: progress.pages_without_room,
+            failures: progress.failures.into_iter().map(|failure| (failure.pid, failure.error)).collect(),
+            busy_usec: progress.busy.0,
+            why: progress.why,
+        }
+    }
+}
+
+impl Progress {
+    /// As the model has it; `None` for an unknown state.
+    pub(crate) fn into_model(self, token: u64) -> Option<MigrationProgress> {
+        Some(MigrationProgress {
+            token,
+            state: MigrationState::ALL.into_iter().find(|state| state.as_str() == self.state)?,
+            processes: self.processes,
+            processes_done: self.processes_done,
+            processes_gone: self.processes_gone,
+            pages_found: self.pages_found,
+            pages_moved: self.pages_moved,
+            pages_failed: self.pages_failed.into_iter().map(|(errno, pages)| (known_errno(&errno), pages)).collect(),
+            pages_without_room: self.pages_without_room,
+            failures: self.failures.into_iter().map(|(pid, error)| ProcessFailure { pid, error }).collect(),
+            busy: Micros(self.busy_usec),
+            why: self.why,
+        })
+    }
+}
+
+pub(crate) fn numbers(nodes: &[NumaId]) -> Vec<u32> {
+    nodes.iter().map(|id| id.0).collect()
+}
+
+/// One end of the conversation.
+pub(crate) struct Channel {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+impl Channel {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        Self { socket, buffer: vec![0; MAX] }
+    }
+
+    /// Sends a message; one that the other side does not take within a second is an error, as a closed socket is.
+    pub(crate) fn send(&self, message: &impl Serialize) -> io::Result<()> {
+        let text = serde_json::to_vec(message)?;
+        if text.len() > MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        loop {
+            match send(&self.socket, &text, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    if !self.wait(PollFlags::OUT, Duration::from_secs(1))? {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// The next message, if one comes within this time.
+    ///
+    /// # Errors
+    ///
+    /// `UnexpectedEof` when the other side has closed, `InvalidData` for an invalid message.
+    pub(crate) fn receive<T: DeserializeOwned>(&mut self, within: Duration) -> io::Result<Option<T>> {
+        if !self.wait(PollFlags::IN, within)? {
+            return Ok(None);
+        }
+        match recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => Err(io::ErrorKind::UnexpectedEof.into()),
+            // `InvalidData` instead of the parser's kind: half a document is no closed socket.
+            Ok((_, length)) => serde_json::from_slice(self.buffer.get(..length).unwrap_or_default())
+                .map(Some)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
+            Err(Errno::INTR | Errno::AGAIN) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn wait(&self, what: PollFlags, within: Duration) -> io::Result<bool> {
+        let time = Timespec::try_from(within).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let mut polled = [PollFd::from_borrowed_fd(self.socket.as_fd(), what)];
+        match poll(&mut polled, Some(&time)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    fn pair() -> (Channel, Channel) {
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        (Channel::new(one), Channel::new(other))
+    }
+
+    #[test]
+    fn what_is_sent_arrives_as_it_was() {
+        let (agent, mut mover) = pair();
+        let limits = Limits::from(MigrationLimits::default());
+        let request =
+            Request::Move { id: 7, cgroup: "kubepods/podx/c".to_owned(), from: vec![1], to: vec![0, 2], limits };
+        agent.send(&request).unwrap();
+        agent.send(&Request::Cancel { id: 7 }).unwrap();
+        assert_eq!(mover.receive(Duration::from_secs(1)).unwrap(), Some(request));
+        assert_eq!(mover.receive(Duration::from_secs(1)).unwrap(), Some(Request::Cancel { id: 7 }));
+        assert_eq!(mover.receive::<Request>(Duration::ZERO).unwrap(), None);
+        drop(agent);
+        assert_eq!(mover.receive::<Request>(Duration::ZERO).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn progress_is_the_same_on_the_other_side() {
+        let progress = MigrationProgress {
+            token: 3,
+            state: MigrationState::Paused,
+            processes: 2,
+            pages_found: 9,
+            pages_moved: 4,
+            pages_failed: vec![("EBUSY", 2)],
+            failures: vec![ProcessFailure { pid: 5, error: "No such process".to_owned() }],
+            busy: Micros(77),
+            why: "memory pressure".to_owned(),
+            ..MigrationProgress::default()
+        };
+        let sent: Progress =
+            serde_json::from_str(&serde_json::to_string(&Progress::from(progress.clone())).unwrap()).unwrap();
+        assert_eq!(sent.clone().into_model(3), Some(progress));
+        assert_eq!(Progress { state: "flying".to_owned(), ..sent }.into_model(3), None);
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused_and_numbers_of_processes_are_not_taken() {
+        let (agent, mut mover) = pair();
+        for wrong in [
+            r#"{"move":{"id":1,"pid":1,"cgroup":"x","from":[],"to":[],"limits":{}}}"#,
+            r#"{"exec":{"command":"sh"}}"#,
+            "[]",
+            "{\"move\":",
+            "no JSON",
+        ] {
+            send(&agent.socket, wrong.as_bytes(), SendFlags::NOSIGNAL).unwrap();
+            let error = mover.receive::<Request>(Duration::from_secs(1)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{wrong}: {error}");
+        }
+    }
+}

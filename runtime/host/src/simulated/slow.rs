@@ -1,0 +1,66 @@
+//! Slow writes that take their time: `memory.high` on its way down below what is in use.
+
+use std::collections::VecDeque;
+use std::io;
+
+use super::Simulation;
+use crate::backend::{Area, Backend as _, Lowering, SlowWrite, join};
+use crate::parse;
+
+/// A slow write that is under way.
+pub(super) struct SlowJob {
+    ticket: u64,
+    area: Area,
+    path: String,
+    /// What is still to be written, one after the other.
+    texts: VecDeque<String>,
+}
+
+impl Simulation {
+    /// Has slow writes take their time from now on: each goes one step with each call of [`Host::finished`](crate::Host::finished).
+    pub fn stall_slow_writes(&mut self) {
+        self.stalled = true;
+    }
+
+    /// Queues a slow write. A bound that falls is written half way first.
+    pub(super) fn queue(
+        &mut self,
+        area: Area,
+        path: &str,
+        text: &str,
+        lowering: Option<&Lowering>,
+        ticket: u64,
+    ) -> io::Result<SlowWrite> {
+        let mut texts = VecDeque::new();
+        if let Some(Lowering { path: group, usage, to, .. }) = lowering {
+            let usage = parse::number(&self.read_once(area, &join(group, usage))?).unwrap_or(to.0);
+            let (page, half) = (self.page_size(), usage.midpoint(to.0));
+            texts.push_back((half - half % page.max(1)).to_string());
+        }
+        texts.push_back(text.to_owned());
+        for earlier in self.slow.iter_mut().filter(|earlier| (earlier.area, &*earlier.path) == (area, path)) {
+            earlier.texts.clear();
+        }
+        self.slow.push_back(SlowJob { ticket, area, path: path.to_owned(), texts });
+        Ok(SlowWrite::Queued)
+    }
+
+    /// Takes the next step of the first slow write. Returns those that have ended, with their results.
+    pub(super) fn take_slow_step(&mut self) -> Vec<(u64, io::Result<()>)> {
+        let mut ended = Vec::new();
+        while let Some(mut job) = self.slow.pop_front() {
+            let Some(text) = job.texts.pop_front() else {
+                ended.push((job.ticket, Ok(())));
+                continue;
+            };
+            let written = self.write(job.area, &job.path, &text);
+            if written.is_err() || job.texts.is_empty() {
+                ended.push((job.ticket, written));
+            } else {
+                self.slow.push_front(job);
+            }
+            break;
+        }
+        ended
+    }
+}

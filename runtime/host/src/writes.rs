@@ -1,0 +1,196 @@
+//! Other writers: inotify reports the cgroups in which a knob's file was written, so that the files need not be read in
+//! each tick. If a directory cannot be watched, [`Host::detects_writes`] is false and they must be read. After lost
+//! events every cgroup counts as written.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+use qosm_model::knob::Target;
+use rustc_hash::FxHashMap;
+use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+
+use crate::Host;
+use crate::backend::{Access, Area, Backend as _};
+use crate::error::HostError;
+use crate::knob_table::TABLE;
+use crate::mounts::Controller;
+use crate::targets::Attached;
+
+/// The one file that counts although it is no knob: quotas depend on it.
+const PERIOD: &str = "cpu.cfs_period_us";
+
+/// A write to it takes controllers from the groups below, or gives them back with each knob at its default.
+const CONTROLLERS_BELOW: &str = "cgroup.subtree_control";
+
+/// The watches, and their directories.
+pub(crate) struct Writes {
+    inotify: OwnedFd,
+    targets: FxHashMap<i32, Target>,
+    watches: FxHashMap<Target, Vec<i32>>,
+    /// Attached targets with a directory that cannot be watched.
+    unwatched: BTreeSet<Target>,
+}
+
+/// Writes since the last call.
+#[derive(Debug, Default)]
+struct WriteEvents {
+    /// Targets with a knob's file that was written.
+    written: BTreeSet<Target>,
+    /// Targets that gave controllers to the groups below them, or took them.
+    above: BTreeSet<Target>,
+    /// Events were lost.
+    has_gap: bool,
+}
+
+impl Writes {
+    fn start() -> io::Result<Self> {
+        let inotify = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+        let (targets, watches) = (FxHashMap::default(), FxHashMap::default());
+        Ok(Self { inotify, targets, watches, unwatched: BTreeSet::new() })
+    }
+
+    fn forget(&mut self, target: Target) {
+        self.unwatched.remove(&target);
+        for watch in self.watches.remove(&target).unwrap_or_default() {
+            // A directory that is gone took its watch along.
+            if self.targets.remove(&watch).is_some() {
+                inotify::remove_watch(&self.inotify, watch).ok();
+            }
+        }
+    }
+
+    fn take(&mut self) -> WriteEvents {
+        let mut events_seen = WriteEvents::default();
+        let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
+        let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
+        loop {
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(Errno::INTR) => continue,
+                Err(_) => return events_seen,
+            };
+            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                events_seen.has_gap = true;
+            } else if event.events().contains(ReadFlags::IGNORED) {
+                self.targets.remove(&event.wd());
+            } else if let (Some(name), Some(&target)) = (event.file_name(), self.targets.get(&event.wd())) {
+                if is_knob(name.to_bytes()) {
+                    events_seen.written.insert(target);
+                } else if name.to_bytes() == CONTROLLERS_BELOW.as_bytes() {
+                    events_seen.above.insert(target);
+                }
+            }
+        }
+    }
+}
+
+/// The kernel's own updates of `memory.events` and `cgroup.events` raise the same events.
+fn is_knob(name: &[u8]) -> bool {
+    name == PERIOD.as_bytes() || TABLE.iter().any(|row| [row.v1, row.v2].iter().any(|file| file.as_bytes() == name))
+}
+
+impl Host {
+    /// Watches the cgroups of all targets, also those attached later, for writes; [`Host::written_targets`] returns
+    /// them. The simulation watches nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Writes`] when the kernel gives no inotify instance.
+    pub fn watch_writes(&mut self) -> Result<(), HostError> {
+        if self.simulated_mut().is_none() && self.writes.is_none() {
+            self.writes = Some(Writes::start().map_err(HostError::Writes)?);
+            let attached: Vec<Target> = self.targets.keys().copied().collect();
+            attached.into_iter().for_each(|target| self.watch_target(target));
+        }
+        Ok(())
+    }
+
+    /// Whether every write to a knob of an attached target is detected.
+    pub fn detects_writes(&self) -> bool {
+        self.writes.as_ref().is_some_and(|writes| writes.unwatched.is_empty())
+    }
+
+    /// Begins a turn of readings, which is a tick's: what is read in each of several turns in a row is kept open, and what was not read for
+    /// a while is closed.
+    pub fn begin_tick(&mut self) {
+        self.tick = self.tick.saturating_add(1);
+        self.close_idle_files();
+    }
+
+    /// The targets in whose cgroups a knob may have been written since the last call, by the agent or others; none of
+    /// those that cannot be watched.
+    pub fn written_targets(&mut self) -> BTreeSet<Target> {
+        let Some(writes) = &mut self.writes else { return BTreeSet::new() };
+        let WriteEvents { mut written, above, has_gap } = writes.take();
+        if has_gap {
+            written.extend(self.targets.keys());
+        }
+        for path in above.into_iter().filter_map(|target| self.attached_path(target).map(str::to_owned)) {
+            let is_below = |attached: &Attached| attached.path.rsplit_once('/').is_some_and(|(above, _)| above == path);
+            written.extend(self.targets.iter().filter(|(_, attached)| is_below(attached)).map(|(&target, _)| target));
+        }
+        if self.detects_writes() {
+            for target in &written {
+                if let Some(attached) = self.targets.get_mut(target) {
+                    attached.period = None;
+                }
+            }
+        } else {
+            self.targets.values_mut().for_each(|attached| attached.period = None);
+        }
+        written
+    }
+
+    /// Watches a target's directories, one in each hierarchy that has knobs.
+    pub(crate) fn watch_target(&mut self, target: Target) {
+        let Some(attached) = self.targets.get(&target) else { return };
+        let trees = self.hierarchies.carrying(&[Controller::Cpu, Controller::Memory, Controller::Cpuset]);
+        let there: Vec<_> = trees.into_iter().filter(|&tree| attached.inode(tree) != 0).collect();
+        let path = attached.path.clone();
+        let Some(writes) = &mut self.writes else { return };
+        writes.forget(target);
+        for tree in there {
+            let watched = self.backend.handle(Area::Cgroup(tree), &path, Access::Directory).and_then(|directory| {
+                // inotify takes names only, and the open directory has this one.
+                let name = format!("/proc/self/fd/{}", directory.as_raw_fd());
+                Ok(inotify::add_watch(&writes.inotify, name, WatchFlags::MODIFY | WatchFlags::ONLYDIR)?)
+            });
+            match watched {
+                Ok(watch) => {
+                    writes.targets.insert(watch, target);
+                    writes.watches.entry(target).or_default().push(watch);
+                }
+                Err(error) => {
+                    if writes.unwatched.is_empty() {
+                        tracing::info!(cgroup = path, %error, "writes of other programs are polled for, since a cgroup cannot be watched");
+                    }
+                    writes.unwatched.insert(target);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn unwatch_target(&mut self, target: Target) {
+        if let Some(writes) = &mut self.writes {
+            writes.forget(target);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knobs_files_count_and_the_kernels_own_do_not() {
+        for name in ["cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us", "memory.high", "cpuset.mems", "cpu.weight"] {
+            assert!(is_knob(name.as_bytes()), "{name}");
+        }
+        for name in ["memory.events", "cgroup.events", "cgroup.procs", "tasks", "cpu.stat", "memory.current"] {
+            assert!(!is_knob(name.as_bytes()), "{name}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Third-party text in messages: names and descriptions from a module, an artefact or a manifest end up in logs and on
+//! terminals.
+
+use std::fmt::{self, Write};
+
+/// Characters of a name that are shown.
+pub const NAME: usize = 100;
+
+/// Third-party text, safe to show: no longer than `most` characters, and without those that control a terminal or
+/// reorder the text. A shortened text says how long it was.
+///
+/// ```
+/// use qosm_model::foreign::shown;
+///
+/// assert_eq!(shown("cpu-burst", 20), "cpu-burst");
+/// assert_eq!(shown("\u{1b}[2Jgone\n", 20), "\\u{1b}[2Jgone\\n");
+/// assert_eq!(shown(&"x".repeat(1_000_000), 4), "xxxx… (1000000 bytes)");
+/// ```
+pub fn shown(text: &str, most: usize) -> String {
+    Shown { text, most }.to_string()
+}
+
+/// The same for a name.
+pub fn name(text: &str) -> Shown<'_> {
+    Shown { text, most: NAME }
+}
+
+/// Writes third-party text safely.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'t> {
+    text: &'t str,
+    most: usize,
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (count, char) in self.text.chars().enumerate() {
+            if count == self.most {
+                return write!(f, "… ({} bytes)", self.text.len());
+            }
+            match char {
+                '\n' => f.write_str("\\n")?,
+                '\t' => f.write_str("\\t")?,
+                '\r' => f.write_str("\\r")?,
+                char if is_unsafe(char) => write!(f, "\\u{{{:x}}}", u32::from(char))?,
+                char => f.write_char(char)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a character is acted on rather than shown: control characters, those that turn the direction of writing around or join and
+/// hide others, line ends of Unicode, and what stands for no character.
+pub fn is_unsafe(char: char) -> bool {
+    char.is_control()
+        || matches!(char,
+            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180e}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fff0}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_acts_on_is_escaped() {
+        for (text, fit) in [
+            ("plain, ünïcödé 日本 🙂", "plain, ünïcödé 日本 🙂"),
+            ("\u{1b}]0;title\u{7}", "\\u{1b}]0;title\\u{7}"),
+            ("\u{9b}31m", "\\u{9b}31m"),
+            ("a\u{202e}b\u{2066}c\u{200f}", "a\\u{202e}b\\u{2066}c\\u{200f}"),
+            ("one\u{2028}two\r\n\u{0}", "one\\u{2028}two\\r\\n\\u{0}"),
+            ("in\u{200b}vis\u{feff}ible\u{e0041}", "in\\u{200b}vis\\u{feff}ible\\u{e0041}"),
+        ] {
+            assert_eq!(shown(text, 100), fit);
+        }
+    }
+
+    #[test]
+    fn a_shortened_text_says_how_long_it_was() {
+        assert_eq!(shown("12345", 5), "12345");
+        assert_eq!(shown("äöü45x", 5), "äöü45… (9 bytes)");
+        assert!(name(&"n".repeat(90_000)).to_string().len() < 150);
+    }
+}

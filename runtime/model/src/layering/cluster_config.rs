@@ -1,0 +1,231 @@
+//! The keys of the cluster ConfigMap as they stand, for policies that read them by themselves.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::ConfigMap;
+use super::document::{Document, take};
+use super::maps::{self, GoodTexts, clusters, consequence, outranked};
+use super::selector::Selector;
+use crate::pod::Node;
+use crate::problem::Problem;
+
+/// All keys of the cluster ConfigMaps, each from the one that wins.
+///
+/// A text that is no JSON object, or whose strategies cannot be read, is refused as a whole: the last good text of that key in that
+/// ConfigMap counts, and without one the next ConfigMap's.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterConfig {
+    keys: BTreeMap<String, ConfigKey>,
+    /// The last text of each ConfigMap and key that could be used.
+    good: GoodTexts,
+}
+
+/// One key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfigKey {
+    /// Its text, as it was written.
+    pub text: String,
+    /// `clusterStrategy` with the first entry of `nodeStrategies` merged over it that is for this node: the text of a JSON object,
+    /// `{}` where it has neither.
+    pub strategy: String,
+}
+
+impl ClusterConfig {
+    /// Reads the ConfigMaps that count for this node; `previous` has the last good texts. Problems come with the key that they are
+    /// about.
+    pub fn read(maps: &[ConfigMap], node: &Node, previous: Option<&Self>) -> (Self, Vec<(String, Problem)>) {
+        let maps = clusters(maps);
+        let names: BTreeSet<&String> = maps.iter().flat_map(|map| map.data.keys()).collect();
+        let mut read = Self::default();
+        let mut problems = Vec::new();
+        for key in names {
+            let mut chosen: Option<(String, Body)> = None;
+            for map in maps.iter().copied() {
+                let Some(text) = map.data.get(key) else { continue };
+                let mut problem = |path: &str, message: String| {
+                    let field = Some(maps::field(key, path));
+                    problems
+                        .push((key.clone(), Problem { object: format!("ConfigMap {}", map.key()), field, message }));
+                };
+                let place = (map.key(), key.clone());
+                let body = match Body::parse(text, node) {
+                    Ok((body, notes)) => {
+                        for (path, message) in notes {
+                            problem(&path, message);
+                        }
+                        Some(body)
+                    }
+                    Err((path, what)) => {
+                        let last = previous.and_then(|previous| previous.good.get(&place));
+                        let last = last.and_then(|text| Some(Body::parse(text, node).ok()?.0));
+                        problem(&path, format!("{what}; {}; write a JSON object", consequence(last.is_some())));
+                        last
+                    }
+                };
+                let Some(body) = body else { continue };
+                read.good.insert(place, body.text.clone());
+                match &chosen {
+                    None => chosen = Some((map.key(), body)),
+                    Some((_, first)) if first.value == body.value => {}
+                    Some((first, _)) => problem("", outranked(first)),
+                }
+            }
+            if let Some((_, Body { text, strategy, .. })) = chosen {
+                read.keys.insert(key.clone(), ConfigKey { text, strategy: Value::Object(strategy).to_string() });
+            }
+        }
+        (read, problems)
+    }
+
+    /// A key; `None` = there is none of this name, or it was never to be read.
+    pub fn get(&self, key: &str) -> Option<&ConfigKey> {
+        self.keys.get(key)
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &ConfigKey)> {
+        self.keys.iter().map(|(name, key)| (name.as_str(), key))
+    }
+}
+
+impl FromIterator<(String, ConfigKey)> for ClusterConfig {
+    fn from_iter<I: IntoIterator<Item = (String, ConfigKey)>>(keys: I) -> Self {
+        Self { keys: keys.into_iter().collect(), good: GoodTexts::new() }
+    }
+}
+
+/// Policies read the text by recursion, on stacks of their own.
+const MAX_DEPTH: usize = 64;
+
+fn is_shallow(document: &Document, levels: usize) -> bool {
+    let Some(below) = levels.checked_sub(1) else { return false };
+    match document {
+        Document::Fields(fields) => fields.iter().all(|(_, value)| is_shallow(value, below)),
+        Document::Items(items) => items.iter().all(|item| is_shallow(item, below)),
+        Document::Scalar(_) => true,
+    }
+}
+
+/// A key's text, read.
+struct Body {
+    text: String,
+    value: Document,
+    strategy: Map<String, Value>,
+}
+
+/// A remark on one field that does not stand in the way of the rest: path and message.
+type Note = (String, String);
+
+impl Body {
+    /// # Errors
+    ///
+    /// The field that makes the whole text unusable, and what is wrong with it.
+    fn parse(text: &str, node: &Node) -> Result<(Self, Vec<Note>), (String, String)> {
+        let whole = |what: String| (String::new(), what);
+        if text.trim().is_empty() {
+            return Err(whole("the text is empty".into()));
+        }
+        let value = Document::parse(text).map_err(|error| whole(format!("it is not JSON ({error})")))?;
+        if !is_shallow(&value, MAX_DEPTH) {
+            return Err(whole(format!("it is nested deeper than {MAX_DEPTH} levels")));
+        }
+        let mut fields = match value.clone() {
+            Document::Fields(fields) => fields,
+            other if other.is_null() => Vec::new(),
+            _ => return Err(whole("it is not a JSON object".into())),
+        };
+        let mut notes = Vec::new();
+        let mut strategy = match take(&mut fields, "clusterStrategy") {
+            Some(document) => object(document, "clusterStrategy")?,
+            None => Map::new(),
+        };
+        let entries = match take(&mut fields, "nodeStrategies") {
+            None => Vec::new(),
+            Some(Document::Items(entries)) => entries,
+            Some(_) => return Err(("nodeStrategies".into(), "it is not a list".into())),
+        };
+        if let Some(entry) = first_match(entries, node, &mut notes)? {
+            merge(&mut strategy, entry);
+        }
+        Ok((Self { text: text.to_owned(), value, strategy }, notes))
+    }
+}
+
+/// The fields of the first entry whose selector matches the node. All entries are read, so that a mistake does not wait for the node
+/// that it concerns.
+fn first_match(
+    entries: Vec<Document>,
+    node: &Node,
+    notes: &mut Vec<Note>,
+) -> Result<Option<Map<String, Value>>, (String, String)> {
+    let mut chosen: Option<(String, Map<String, Value>)> = None;
+    for (index, entry) in entries.into_iter().enumerate() {
+        let path = format!("nodeStrategies[{index}]");
+        let mut fields = match entry {
+            Document::Fields(fields) => fields,
+            other if other.is_null() => continue,
+            _ => return Err((path, "it is not a JSON object".into())),
+        };
+        let name = match take(&mut fields, "name") {
+            Some(Document::Scalar(Value::String(name))) if !name.is_empty() => name,
+            _ => path.clone(),
+        };
+        let Some(selector) = take(&mut fields, "nodeSelector") else {
+            let message = "it has no nodeSelector and is therefore for no node; write `{}` to mean every node";
+            notes.push((path, message.into()));
+            continue;
+        };
+        match (Selector::parse(selector), &chosen) {
+            (Err(what), _) => {
+                let message = format!("{what}; the strategy is skipped, mend its selector");
+                notes.push((format!("{path}.nodeSelector"), message));
+            }
+            (Ok(selector), _) if !selector.matches(&node.labels) => {}
+            (Ok(_), None) => chosen = Some((name, object(Document::Fields(fields), &path)?)),
+            (Ok(_), Some((first, _))) => {
+                let message = format!("`{first}` is for this node too and comes first, so this one has no effect here");
+                notes.push((format!("{path}.nodeSelector"), message));
+            }
+        }
+    }
+    Ok(chosen.map(|(_, fields)| fields))
+}
+
+/// The fields of a strategy, without those that count as absent.
+fn object(document: Document, path: &str) -> Result<Map<String, Value>, (String, String)> {
+    match document.without_nulls() {
+        Value::Object(fields) => {
+            let mut kept = Map::new();
+            merge(&mut kept, fields);
+            Ok(kept)
+        }
+        _ => Err((path.to_owned(), "it is not a JSON object".into())),
+    }
+}
+
+/// Puts `new` over `old`: objects are merged to any depth, everything else is replaced; an empty `policy` counts as absent. Field
+/// names are the same in any letter case, as they are to the decoder that users write for.
+fn merge(old: &mut Map<String, Value>, new: Map<String, Value>) {
+    for (name, value) in new {
+        if name.eq_ignore_ascii_case("policy") && value.as_str() == Some("") {
+            continue;
+        }
+        let known = old.keys().find(|known| known.eq_ignore_ascii_case(&name)).cloned().unwrap_or(name);
+        match (old.get_mut(&known), value) {
+            (Some(Value::Object(old)), Value::Object(new)) => merge(old, new),
+            (_, Value::Object(new)) => {
+                let mut fields = Map::new();
+                merge(&mut fields, new);
+                old.insert(known, Value::Object(fields));
+            }
+            (_, value) => {
+                old.insert(known, value);
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+use std::collections::BTreeMap;
+
+use super::*;
+
+fn map(namespace: Option<&str>, name: &str, data: &[(&str, &str)]) -> ConfigMap {
+    let data = data.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect();
+    ConfigMap { namespace: namespace.map(str::to_owned), name: name.to_owned(), data }
+}
+
+fn koordinator(data: &[(&str, &str)]) -> ConfigMap {
+    map(Some("koordinator-system"), "slo-controller-config", data)
+}
+
+fn node(labels: &[(&str, &str)]) -> Node {
+    let labels: BTreeMap<_, _> = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    Node { labels, ..Node::default() }
+}
+
+fn messages(problems: &[(String, Problem)]) -> String {
+    problems.iter().map(|(_, problem)| problem.to_string()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_strategy_is_the_clusters_with_the_first_matching_nodes_merged_over_it() {
+    let batch = node(&[("pool", "batch")]);
+    for (text, expected) in [
+        ("{}", "{}"),
+        ("null", "{}"),
+        (r#"{"clusterStrategy": null, "nodeStrategies": null}"#, "{}"),
+        (r#"{"enable": true, "nodeConfigs": [{"enable": false}]}"#, "{}"),
+        (r#"{"clusterStrategy": {"enable": true, "percent": 65}}"#, r#"{"enable":true,"percent":65}"#),
+        (
+            r#"{"clusterStrategy": {"enable": true, "percent": 65, "list": [1, 2], "deep": {"a": 1, "b": 2}},
+                "nodeStrategies": [
+                    {"name": "other", "nodeSelector": {"matchLabels": {"pool": "web"}}, "percent": 1},
+                    {"name": "batch", "nodeSelector": {"matchLabels": {"pool": "batch"}},
+                     "enable": false, "percent": null, "list": [3], "deep": {"b": 0, "c": null}},
+                    {"name": "late", "nodeSelector": {}, "percent": 2}]}"#,
+            r#"{"enable":false,"percent":65,"list":[3],"deep":{"a":1,"b":0}}"#,
+        ),
+        // An empty `policy` counts as absent, at any depth and in any letter case; so does an entry without a selector.
+        (
+            r#"{"clusterStrategy": {"policy": "auto", "lsClass": {"policy": "x", "n": 1}},
+                "nodeStrategies": [{"policy": "none"}, {"nodeSelector": {}, "POLICY": "", "LSClass": {"Policy": "", "N": 0}}]}"#,
+            r#"{"policy":"auto","lsClass":{"policy":"x","n":0}}"#,
+        ),
+        (r#"{"clusterStrategy": {"policy": ""}, "nodeStrategies": [null]}"#, "{}"),
+        (r#"{"nodeStrategies": [{"nodeSelector": {"bad": 1}, "a": 1}, {"nodeSelector": {}, "a": 2}]}"#, r#"{"a":2}"#),
+    ] {
+        let (read, _) = ClusterConfig::read(&[koordinator(&[("key", text)])], &batch, None);
+        let strategy = &read.get("key").unwrap().strategy;
+        let (found, wanted): (Value, Value) =
+            (serde_json::from_str(strategy).unwrap(), serde_json::from_str(expected).unwrap());
+        assert_eq!(found, wanted, "{text}");
+        assert_eq!(read.get("key").unwrap().text, text);
+    }
+}
+
+#[test]
+fn a_text_that_cannot_be_read_leaves_the_last_one_that_could() {
+    let read = |text: &str, previous: Option<&ClusterConfig>| {
+        ClusterConfig::read(&[koordinator(&[("key", text), ("other", "{}")])], &Node::default(), previous)
+    };
+    let good = r#"{"clusterStrategy": {"a": 1}}"#;
+    for broken in [
+        "",
+        " ",
+        "{",
+        "[]",
+        "7",
+        r#"{"clusterStrategy": []}"#,
+        r#"{"nodeStrategies": {}}"#,
+        r#"{"nodeStrategies": [1]}"#,
+    ] {
+        let (never, problems) = read(broken, None);
+        assert_eq!((never.get("key"), never.get("other").is_some()), (None, true), "{broken}");
+        assert_eq!(problems.len(), 1, "{broken}");
+        assert!(messages(&problems).contains("says nothing"), "{}", messages(&problems));
+        let (first, _) = read(good, None);
+        let (kept, problems) = read(broken, Some(&first));
+        assert_eq!(kept.get("key"), first.get("key"), "{broken}");
+        assert!(messages(&problems).contains("its last good text counts on"), "{}", messages(&problems));
+        // And over the next reading as well.
+        assert_eq!(read(broken, Some(&kept)).0.get("key"), first.get("key"), "{broken}");
+    }
+    for (depth, is_read) in [(64, true), (65, false)] {
+        let text = format!(r#"{{"a": {}{}}}"#, "[".repeat(depth - 1), "]".repeat(depth - 1));
+        assert_eq!(read(&text, None).0.get("key").is_some(), is_read, "{depth}");
+    }
+    let (first, _) = read(good, None);
+    let (gone, problems) = ClusterConfig::read(&[koordinator(&[])], &Node::default(), Some(&first));
+    assert!(gone.get("key").is_none() && problems.is_empty(), "a key that is removed is removed");
+    assert!(ClusterConfig::read(&[koordinator(&[("key", "{")])], &Node::default(), Some(&gone)).0.get("key").is_none());
+}
+
+#[test]
+fn a_last_good_text_follows_the_nodes_labels() {
+    let text = r#"{"nodeStrategies": [{"nodeSelector": {"matchLabels": {"pool": "batch"}}, "a": 1}]}"#;
+    let (first, _) = ClusterConfig::read(&[koordinator(&[("key", text)])], &Node::default(), None);
+    assert_eq!(first.get("key").unwrap().strategy, "{}");
+    let batch = node(&[("pool", "batch")]);
+    let (kept, _) = ClusterConfig::read(&[koordinator(&[("key", "{")])], &batch, Some(&first));
+    assert_eq!(kept.get("key").unwrap().strategy, r#"{"a":1}"#);
+}
+
+#[test]
+fn koordinators_own_config_map_comes_before_the_products() {
+    let text = |name: &str| format!(r#"{{"clusterStrategy": {{"from": "{name}"}}}}"#);
+    let maps = [
+        map(Some("kube-system"), "ack-slo-config", &[("key", &text("ack")), ("own", &text("ack"))]),
+        map(None, "slo-controller-config", &[("key", &text("nowhere"))]),
+        koordinator(&[("key", &text("home"))]),
+        map(Some("default"), "slo-controller-config", &[("stray", "{}")]),
+        map(Some("kube-system"), "ack-slo-pod-config", &[("lists", "{}")]),
+    ];
+    let (read, problems) = ClusterConfig::read(&maps, &Node::default(), None);
+    assert_eq!(read.iter().map(|(key, _)| key).collect::<Vec<_>>(), ["key", "own"]);
+    assert_eq!((&read.get("key").unwrap().text, &read.get("own").unwrap().text), (&text("home"), &text("ack")));
+    insta::assert_snapshot!(messages(&problems), @r"
+    ConfigMap slo-controller-config: key: ignored: ConfigMap koordinator-system/slo-controller-config holds this key too, says something else and comes first; remove the key from one of them
+    ConfigMap kube-system/ack-slo-config: key: ignored: ConfigMap koordinator-system/slo-controller-config holds this key too, says something else and comes first; remove the key from one of them
+    ");
+    // Where the first cannot be read, the next one counts.
+    let maps = [koordinator(&[("key", "{")]), map(Some("kube-system"), "ack-slo-config", &[("key", &text("ack"))])];
+    assert_eq!(ClusterConfig::read(&maps, &Node::default(), None).0.get("key").unwrap().text, text("ack"));
+}

@@ -1,0 +1,195 @@
+//! The node as a whole, and what groups of containers use of it: tiers, pods, and everything outside of them.
+
+use crate::column::Stall;
+use crate::pod::{PodId, Tier};
+use crate::unit::{Bytes, Micros};
+
+/// Memory of the node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeMemory {
+    /// Physical memory.
+    pub total: Bytes,
+    /// Unused.
+    pub free: Bytes,
+    /// What could be given out without swapping.
+    pub available: Bytes,
+    /// Page cache that was used lately.
+    pub active_file: Bytes,
+    /// Page cache that was not.
+    pub inactive_file: Bytes,
+    /// The kernel's watermarks.
+    pub marks: Marks,
+}
+
+/// The kernel's watermarks, each summed over all zones; `None` when not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// With less free memory every allocation reclaims for itself.
+    pub min: Option<Bytes>,
+    /// With less the kernel reclaims in the background …
+    pub low: Option<Bytes>,
+    /// … until so much is free.
+    pub high: Option<Bytes>,
+}
+
+/// What uses the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Group {
+    /// A tier with all pods in it.
+    Tier(Tier),
+    /// A pod.
+    Pod(PodId),
+    /// Everything outside of the kubepods group.
+    Outside,
+}
+
+impl Group {
+    /// The group of all pods.
+    pub const ALL_PODS: Self = Self::Tier(Tier::Guaranteed);
+    /// The word for what is outside of it.
+    pub const OUTSIDE: &'static str = "outside";
+}
+
+/// Memory of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupMemory {
+    /// All memory charged to it.
+    pub usage: Bytes,
+    /// Page cache that was used lately.
+    pub active_file: Bytes,
+    /// Page cache that was not.
+    pub inactive_file: Bytes,
+}
+
+impl GroupMemory {
+    /// What is left without a part of it.
+    pub fn without(self, part: Self) -> Self {
+        let less = |all: Bytes, part: Bytes| Bytes(all.0.saturating_sub(part.0));
+        Self {
+            usage: less(self.usage, part.usage),
+            active_file: less(self.active_file, part.active_file),
+            inactive_file: less(self.inactive_file, part.inactive_file),
+        }
+    }
+
+    /// The sum of two parts.
+    pub fn with(self, other: Self) -> Self {
+        let sum = |one: Bytes, other: Bytes| Bytes(one.0.saturating_add(other.0));
+        Self {
+            usage: sum(self.usage, other.usage),
+            active_file: sum(self.active_file, other.active_file),
+            inactive_file: sum(self.inactive_file, other.inactive_file),
+        }
+    }
+}
+
+/// What a group used: running totals from the kernel, differences to a module. `None` is what the kernel does not count. Memory is as it is
+/// now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupCounters {
+    /// CPU time used.
+    pub cpu_usage: Option<Micros>,
+    /// Time that its own quota held its threads back.
+    pub cpu_throttled: Option<Micros>,
+    /// Time that its threads waited for a CPU.
+    pub cpu_pressure: Option<Stall>,
+    /// Its memory, now.
+    pub memory: Option<GroupMemory>,
+    /// Times that it hit its memory limit.
+    pub max_events: Option<u64>,
+    /// Processes that the OOM killer ended.
+    pub oom_kills: Option<u64>,
+}
+
+impl GroupCounters {
+    /// What was added since `earlier`; where there is no earlier total there is no difference. A total that ran backwards, as that of a group
+    /// which was made anew, counts as not moved.
+    pub fn since(self, earlier: Self) -> Self {
+        let micros = |now: Option<Micros>, then: Option<Micros>| Some(Micros(now?.0.saturating_sub(then?.0)));
+        let count = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
+        Self {
+            cpu_usage: micros(self.cpu_usage, earlier.cpu_usage),
+            cpu_throttled: micros(self.cpu_throttled, earlier.cpu_throttled),
+            cpu_pressure: self.cpu_pressure.zip(earlier.cpu_pressure).map(|(now, then)| now.since(then)),
+            memory: self.memory,
+            max_events: count(self.max_events, earlier.max_events),
+            oom_kills: count(self.oom_kills, earlier.oom_kills),
+        }
+    }
+
+    /// The totals after this was added to `earlier`. What was not counted this time is not known.
+    pub fn on_top_of(self, earlier: Self) -> Self {
+        let micros = |added: Option<Micros>, to: Option<Micros>| {
+            added.map(|added| Micros(to.unwrap_or_default().0.saturating_add(added.0)))
+        };
+        let count = |added: Option<u64>, to: Option<u64>| added.map(|added| to.unwrap_or(0).saturating_add(added));
+        let stall = |added: Stall, to: Stall| Stall {
+            some: Micros(to.some.0.saturating_add(added.some.0)),
+            full: Micros(to.full.0.saturating_add(added.full.0)),
+        };
+        Self {
+            cpu_usage: micros(self.cpu_usage, earlier.cpu_usage),
+            cpu_throttled: micros(self.cpu_throttled, earlier.cpu_throttled),
+            cpu_pressure: self.cpu_pressure.map(|added| stall(added, earlier.cpu_pressure.unwrap_or_default())),
+            memory: self.memory,
+            max_events: count(self.max_events, earlier.max_events),
+            oom_kills: count(self.oom_kills, earlier.oom_kills),
+        }
+    }
+}
+
+/// What a group used within a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupSample {
+    /// The group.
+    pub group: Group,
+    /// What it used.
+    pub used: GroupCounters,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters(number: u64) -> GroupCounters {
+        let stall = Stall { some: Micros(number), full: Micros(number / 2) };
+        let bytes = Bytes(number);
+        GroupCounters {
+            cpu_usage: Some(Micros(number)),
+            cpu_throttled: Some(Micros(number)),
+            cpu_pressure: Some(stall),
+            memory: Some(GroupMemory { usage: bytes, active_file: bytes, inactive_file: bytes }),
+            max_events: Some(number),
+            oom_kills: Some(number),
+        }
+    }
+
+    #[test]
+    fn totals_become_differences_and_memory_stays_what_it_is() {
+        let memory = counters(12).memory;
+        assert_eq!(counters(12).since(counters(8)), GroupCounters { memory, ..counters(4) });
+        // One that was made anew begins at 0.
+        let memory = counters(3).memory;
+        assert_eq!(counters(3).since(counters(8)), GroupCounters { memory, ..counters(0) });
+        let unknown = GroupCounters::default();
+        assert_eq!(counters(3).since(unknown), GroupCounters { memory, ..unknown });
+        assert_eq!(unknown.since(counters(3)), unknown);
+    }
+
+    #[test]
+    fn what_was_added_comes_back_as_the_difference() {
+        for (added, earlier) in [(counters(4), counters(8)), (counters(4), GroupCounters::default())] {
+            let before = if earlier == GroupCounters::default() { counters(0) } else { earlier };
+            assert_eq!(added.on_top_of(earlier).since(before), added);
+        }
+        assert_eq!(GroupCounters::default().on_top_of(counters(8)), GroupCounters::default());
+    }
+
+    #[test]
+    fn what_is_outside_is_what_is_left() {
+        let memory = |usage| GroupMemory { usage: Bytes(usage), ..GroupMemory::default() };
+        assert_eq!(memory(10).without(memory(4)), memory(6));
+        assert_eq!(memory(4).without(memory(10)), memory(0));
+        assert_eq!(memory(10).without(memory(4)).with(memory(4)), memory(10));
+    }
+}

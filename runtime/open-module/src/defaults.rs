@@ -1,0 +1,16 @@
+//! The modules that come with qosm.
+
+use std::path::{Path, PathBuf};
+
+/// The default modules, in the order in which they are listed.
+pub const DEFAULTS: [&str; 3] = ["cpu-burst", "memory-locality", "memory-qos"];
+
+/// Where the default modules are: as said, else beside the program, else where packages put them.
+pub fn default_dir(said: Option<&Path>) -> PathBuf {
+    let beside = || {
+        let binary = std::env::current_exe().ok()?;
+        let dir = binary.parent()?.parent()?.join("policies");
+        dir.is_dir().then_some(dir)
+    };
+    said.map(Path::to_path_buf).or_else(beside).unwrap_or_else(|| PathBuf::from("/usr/lib/qosm/policies"))
+}

@@ -1,0 +1,75 @@
+//! A module by the name that was typed: read or pulled, and written.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use qosm_registry::{ArtifactInfo, Location, Pulled, Verification};
+use qosm_terminal::block_on;
+
+use crate::args::RegistryArgs;
+use crate::default_dir;
+use crate::progress::Bars;
+use crate::registries::{open_to_all, store};
+
+/// What was pulled, with what stands beside it.
+pub struct Artefact {
+    /// What the registry says of it.
+    pub info: ArtifactInfo,
+    /// Whether it may be believed.
+    pub verification: Verification,
+}
+
+/// A module as it was named: a file, an artefact (believed or not), or a default one. Says where it was.
+///
+/// # Errors
+///
+/// When nothing of that name can be read or pulled.
+#[expect(clippy::disallowed_methods, reason = "a command reads and writes the files that were typed")]
+pub fn module(
+    text: &str,
+    module_dir: Option<&Path>,
+    args: &RegistryArgs,
+) -> anyhow::Result<(String, Vec<u8>, Option<Artefact>)> {
+    let path = PathBuf::from(text);
+    let default = default_dir(module_dir).join(format!("{text}.wasm"));
+    let meant = text.parse::<Location>();
+    let path = match (path.exists(), default.exists(), meant) {
+        (true, ..) => path,
+        (false, true, _) => default,
+        (false, false, Ok(location)) => {
+            let store = store(args, &[&location])?;
+            let open = open_to_all(args, &[&location])?;
+            return block_on(async {
+                let info = open.inspect(&location).await?;
+                // A tag may move in between; the output is about one artefact.
+                let pinned = location.pinned(info.digest);
+                let verification = store.verify(&pinned, None).await?;
+                let Pulled { module, .. } = open.pull(&pinned, None, false, &mut Bars::default()).await?;
+                Ok((location.to_string(), module, Some(Artefact { info, verification })))
+            });
+        }
+        (false, false, Err(error)) => {
+            let folder = default.display();
+            bail!("no file `{text}` and no default module of that name ({folder}); as an artefact: {error}")
+        }
+    };
+    let wasm = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok((path.display().to_string(), wasm, None))
+}
+
+/// Writes a module's file in one piece, or not at all; any user may read it.
+///
+/// # Errors
+///
+/// When it cannot be written beside its place, or put there.
+#[expect(clippy::disallowed_methods, reason = "a command reads and writes the files that were typed")]
+pub fn write(to: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(bytes)?;
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(file.path(), permissions)?;
+    file.persist(to)?;
+    Ok(())
+}

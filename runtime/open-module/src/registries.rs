@@ -1,0 +1,97 @@
+//! From flags and files to a store of artefacts, and the keys that vouch for them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use qosm_registry::trust::{Require, Trust, TrustKey, TrustPolicy, TrustRule};
+use qosm_registry::{Location, RegistrySettings, Store, trust_of};
+
+use qosm_terminal::{Usage, document};
+
+use crate::args::{KeyArgs, RegistryArgs};
+use crate::personal_folder;
+
+/// The user's own store.
+///
+/// # Errors
+///
+/// When the file about registries is wrong, or the store cannot be opened.
+pub fn store(args: &RegistryArgs, locations: &[&Location]) -> anyhow::Result<Store> {
+    open(args, locations, settings(args)?)
+}
+
+/// The same, believing everything: to info at what is not to be run.
+pub(crate) fn open_to_all(args: &RegistryArgs, locations: &[&Location]) -> anyhow::Result<Store> {
+    open(args, locations, RegistrySettings { verification: TrustPolicy::default(), ..settings(args)? })
+}
+
+fn open(args: &RegistryArgs, locations: &[&Location], mut settings: RegistrySettings) -> anyhow::Result<Store> {
+    for location in locations {
+        if let Location::Registry(reference) = location {
+            settings.say(reference.registry(), args.plain_http, args.ca.as_deref());
+        }
+    }
+    let folder = match &args.store {
+        Some(folder) => folder.clone(),
+        None => {
+            personal_folder().context("no home to keep artefacts in; name a folder with --store")?.join("artifacts")
+        }
+    };
+    Ok(Store::open(settings, &folder)?)
+}
+
+fn settings(args: &RegistryArgs) -> Result<RegistrySettings, Usage> {
+    if let Some(path) = &args.registries {
+        return document::read(path);
+    }
+    let personal = std::env::var_os("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config")))
+        .map(|folder| folder.join("qosm/registries.yaml"));
+    let known = personal.into_iter().chain([PathBuf::from("/etc/qosm/registries.yaml")]).find(|path| path.exists());
+    known.map_or_else(|| Ok(RegistrySettings::default()), |path| document::read(&path))
+}
+
+/// The rule that flags come to; `None` = they name no key.
+///
+/// # Errors
+///
+/// When a key cannot be read, or a pair is none.
+pub fn trust(args: &KeyArgs) -> anyhow::Result<Option<Trust>> {
+    if args.keys.is_empty() {
+        return Ok(None);
+    }
+    let key = |path: &PathBuf| TrustKey { name: path.display().to_string(), pem: None, path: Some(path.clone()) };
+    let rule = TrustRule {
+        pattern: "*".to_owned(),
+        keys: args.keys.iter().map(key).collect(),
+        require: if args.all_keys { Require::All } else { Require::Any },
+        annotations: pairs(&args.signed, "--signed")?,
+        docker_reference: false,
+        unsigned: false,
+    };
+    Ok(Some(trust_of(&TrustPolicy { rules: vec![rule] })?))
+}
+
+/// `KEY=VALUE`s.
+///
+/// # Errors
+///
+/// [`Usage`] with the flag's name and the text that is no pair.
+pub fn pairs(texts: &[String], flag: &str) -> Result<BTreeMap<String, String>, Usage> {
+    let pair = |text: &String| {
+        let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty())?;
+        Some((key.to_owned(), value.to_owned()))
+    };
+    texts.iter().map(|text| pair(text).ok_or_else(|| Usage(format!("{flag} `{text}`: expected KEY=VALUE")))).collect()
+}
+
+/// A reference as it was typed.
+///
+/// # Errors
+///
+/// [`Usage`] where it is none.
+pub fn location(text: &str) -> Result<Location, Usage> {
+    text.parse().map_err(|error: qosm_registry::ReferenceError| Usage(error.to_string()))
+}

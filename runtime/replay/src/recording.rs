@@ -1,0 +1,184 @@
+//! A recording, tick by tick, and how it is shown.
+
+use std::io::{BufRead, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use qosm_agent::facts::Facts;
+use qosm_agent::replay::{Outcome, Replay, ReplayError, TickLine};
+use qosm_agent::{LoadedPolicy, Mode};
+use qosm_cluster::Objects;
+use qosm_engine::Engine;
+use qosm_terminal::{Answer, Output, Usage};
+
+/// Plays a recording and prints what each tick comes to. The answer is bad if a policy does not run.
+///
+/// # Errors
+///
+/// When the recording cannot be read, or standard output cannot be written; [`Usage`] for a line that is none.
+pub fn play(
+    facts: &Facts,
+    recording: Recording,
+    engine: Engine,
+    policies: Vec<LoadedPolicy>,
+    output: Output,
+) -> anyhow::Result<Answer> {
+    let mut replay = Replay::new(facts, Objects::default(), engine, policies, Mode::Enforce)?;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut failing = false;
+    let mut show = |outcome: &Outcome| -> anyhow::Result<()> {
+        failing |= !outcome.failing.is_empty();
+        match output {
+            Output::Json => write_line(&mut out, outcome)?,
+            Output::Table => write_table(&mut out, outcome)?,
+        }
+        Ok(())
+    };
+    show(&replay.open())?;
+    recording.play(|line| replay.play(line), show)?;
+    out.flush()?;
+    Ok(if failing { Answer::Bad } else { Answer::Good })
+}
+
+/// A document on a line of its own.
+///
+/// # Errors
+///
+/// When it cannot be written.
+pub fn write_line(out: &mut impl Write, document: &impl serde::Serialize) -> std::io::Result<()> {
+    serde_json::to_writer(&mut *out, document).map_err(std::io::Error::from)?;
+    out.write_all(b"\n")
+}
+
+type NumberedLines = Box<dyn Iterator<Item = (usize, std::io::Result<String>)>>;
+
+/// A recording, read as far as its facts.
+pub struct Recording {
+    shown: String,
+    lines: NumberedLines,
+}
+
+impl Recording {
+    /// Opens a file, or standard input (`-`), and reads the facts.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read; [`Usage`] if it is empty or its first line holds no facts.
+    #[expect(clippy::disallowed_methods, reason = "a command reads the file that was typed")]
+    pub fn open(path: &Path) -> anyhow::Result<(Facts, Self)> {
+        let shown = path.display().to_string();
+        let reader: Box<dyn BufRead> = if path.as_os_str() == "-" {
+            Box::new(std::io::stdin().lock())
+        } else {
+            let file = std::fs::File::open(path).with_context(|| format!("cannot read {shown}"))?;
+            Box::new(std::io::BufReader::new(file))
+        };
+        let lines =
+            reader.lines().enumerate().filter(|(_, line)| line.as_ref().map_or(true, |text| !text.trim().is_empty()));
+        let mut recording = Self { shown, lines: Box::new(lines) };
+        let first = recording.lines.next();
+        let (number, first) =
+            first.ok_or_else(|| Usage(format!("{}: empty; the first line must be the facts", recording.shown)))?;
+        let first = first.with_context(|| format!("cannot read {}", recording.shown))?;
+        let facts =
+            Facts::from_recording(&first).map_err(|error| recording.wrong(number, &format!("the facts: {error}")))?;
+        Ok((facts, recording))
+    }
+
+    fn wrong(&self, number: usize, error: &dyn std::fmt::Display) -> Usage {
+        Usage(format!("{}: line {}: {error}", self.shown, number + 1))
+    }
+
+    /// Plays the ticks, and shows what each comes to.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, or `show` fails; [`Usage`] with the line's number if that is no tick, or cannot be played.
+    pub fn play<T>(
+        mut self,
+        mut play: impl FnMut(&TickLine) -> Result<T, ReplayError>,
+        mut show: impl FnMut(&T) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        while let Some((number, line)) = self.lines.next() {
+            let line = line.with_context(|| format!("cannot read {}", self.shown))?;
+            let tick: TickLine = serde_json::from_str(&line).map_err(|error| self.wrong(number, &error))?;
+            let outcome =
+                play(&tick).map_err(|error| self.wrong(number, &format!("{:#}", anyhow::Error::from(error))))?;
+            show(&outcome)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_table(out: &mut impl Write, outcome: &Outcome) -> std::io::Result<()> {
+    let seconds = outcome.time_millis / 1000;
+    let millis = outcome.time_millis % 1000;
+    let rows =
+        outcome.decisions.iter().map(|decision| (decision, "")).chain(outcome.refused.iter().map(|d| (d, "REFUSED ")));
+    for (decision, mark) in rows {
+        writeln!(
+            out,
+            "{:>5} {seconds:>6}.{millis:03}s  {mark}{} {} {} -> {}  [{}] {}{}",
+            outcome.tick,
+            decision.subject(),
+            decision.knob,
+            decision.current.map_or_else(|| "?".to_owned(), |value| value.to_string()),
+            decision.value,
+            decision.policy,
+            decision.reason,
+            decision.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default(),
+        )?;
+    }
+    for migration in &outcome.migrations {
+        let error = migration.error.as_ref().map(|error| format!(": not moved, {error}")).unwrap_or_default();
+        writeln!(
+            out,
+            "{:>5} {seconds:>6}.{millis:03}s  {migration}  [{}] {}{error}",
+            outcome.tick, migration.policy, migration.reason
+        )?;
+    }
+    for class in &outcome.classes {
+        let error = class.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+        writeln!(
+            out,
+            "{:>5} {seconds:>6}.{millis:03}s  {class}  [{}] {}{error}",
+            outcome.tick, class.policy, class.reason
+        )?;
+    }
+    for resource in &outcome.resources {
+        writeln!(
+            out,
+            "{:>5} {seconds:>6}.{millis:03}s  {resource}  [{}] {}",
+            outcome.tick, resource.policy, resource.reason
+        )?;
+    }
+    for eviction in &outcome.evictions {
+        writeln!(
+            out,
+            "{:>5} {seconds:>6}.{millis:03}s  {eviction}  [{}] {}: {}",
+            outcome.tick, eviction.reason, eviction.message, eviction.why
+        )?;
+    }
+    for decision in &outcome.shadows {
+        writeln!(out, "{:>5} {seconds:>6}.{millis:03}s  {decision}", outcome.tick)?;
+    }
+    for event in &outcome.events {
+        writeln!(
+            out,
+            "{:>5} {seconds:>6}.{millis:03}s  event {} {}: {}",
+            outcome.tick, event.pod, event.reason, event.message
+        )?;
+    }
+    for problem in &outcome.problems {
+        writeln!(out, "{:>5} {seconds:>6}.{millis:03}s  problem {problem}", outcome.tick)?;
+    }
+    for (policy, error) in &outcome.failing {
+        writeln!(out, "{:>5} {seconds:>6}.{millis:03}s  policy {policy} does not run: {error}", outcome.tick)?;
+    }
+    Ok(())
+}
+
+/// Whether a recording or a node in a file is at fault, so that the command was asked wrongly.
+pub fn is_usage(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(ReplayError::Fixture(_)))
+}

@@ -1,0 +1,63 @@
+//! How a command ends: 0 done, 1 it ran and the answer is bad, 2 it was asked wrongly.
+
+use std::process::ExitCode;
+
+use crate::print;
+
+/// What clap shows below each program's help.
+pub const EXIT_CODES: &str =
+    "Exit codes: 0 done; 1 it ran and the answer is bad (a problem, a refusal, not found); 2 it was asked wrongly.";
+
+/// The answer to what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Done: exit code 0.
+    Good,
+    /// It ran, and what it found is not good: exit code 1.
+    Bad,
+}
+
+/// The arguments, or a document that they name, are wrong: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+/// Prints the error, if there is one, and returns the exit code. `is_usage` selects the errors that, beside [`Usage`], mean that the command
+/// was used wrongly.
+pub fn end(answer: anyhow::Result<Answer>, is_usage: impl Fn(&anyhow::Error) -> bool) -> ExitCode {
+    ExitCode::from(match answer {
+        Ok(Answer::Good) => 0,
+        Ok(Answer::Bad) => 1,
+        // A reader that has seen enough (`qosm get knobs | head`) is no failure.
+        Err(error) if print::is_closed_pipe(&error) => 0,
+        Err(error) => {
+            print::error(&error);
+            if error.is::<Usage>() || is_usage(&error) { 2 } else { 1 }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn an_exit_code_says_whether_the_answer_is_bad_or_the_question() {
+        let closed = || anyhow::Error::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe)).context("printing");
+        let wrongly = || anyhow::Error::from(Usage("--for `x`: no duration".to_owned()));
+        for (answer, code) in [
+            (Ok(Answer::Good), 0),
+            (Ok(Answer::Bad), 1),
+            (Err(anyhow!("the node refuses")), 1),
+            (Err(anyhow!("a recording that is none")), 2),
+            (Err(wrongly()), 2),
+            (Err(closed()), 0),
+        ] {
+            let said = format!("{answer:?}");
+            let ended = end(answer, |error| error.to_string().starts_with("a recording"));
+            assert_eq!(format!("{ended:?}"), format!("{:?}", ExitCode::from(code)), "{said}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Requests to end: by Ctrl-C, or by the process that started this one.
+#![expect(clippy::disallowed_methods, reason = "signals are received on a thread of its own")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+
+use anyhow::Context;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// From now on SIGINT, SIGTERM and SIGHUP no longer end the process, but the first of them calls `callback`, on a thread of its own.
+///
+/// # Errors
+///
+/// When the signals cannot be caught, or the thread cannot be started.
+pub fn listen(callback: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+    Caught::of(&[SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()])?.receive(callback)
+}
+
+/// Signals that no longer end the process. A pending one stays until it is received, and a second one does not interrupt what
+/// the first one began: tokio keeps them for as long as the process lives.
+struct Caught {
+    runtime: Runtime,
+    signals: Vec<Signal>,
+}
+
+impl Caught {
+    /// Starts no thread.
+    fn of(kinds: &[SignalKind]) -> anyhow::Result<Self> {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_io().build().context("signals cannot be received")?;
+        let signals = {
+            let _inside = runtime.enter();
+            let caught: std::io::Result<Vec<_>> = kinds.iter().map(|&kind| signal(kind)).collect();
+            caught.context("signals cannot be received")?
+        };
+        Ok(Self { runtime, signals })
+    }
+
+    fn receive(self, callback: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+        let Self { runtime, mut signals } = self;
+        std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || {
+                runtime.block_on(std::future::poll_fn(|context| {
+                    match signals.iter_mut().any(|signal| signal.poll_recv(context).is_ready()) {
+                        true => std::task::Poll::Ready(()),
+                        false => std::task::Poll::Pending,
+                    }
+                }));
+                callback();
+            })
+            .context("signals cannot be received")?;
+        Ok(())
+    }
+}
+
+/// SIGINT and SIGTERM, which no longer end the process, before a thread receives them: confinement holds for the thread that enters it
+/// and for those that it starts later, so none is started before.
+pub struct PendingSignals(Caught);
+
+impl PendingSignals {
+    /// From now on these signals no longer end the process.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be caught.
+    pub fn catch() -> anyhow::Result<Self> {
+        Caught::of(&[SignalKind::interrupt(), SignalKind::terminate()]).map(Self)
+    }
+
+    /// Receives them, on a thread of its own; those that have come as well.
+    ///
+    /// # Errors
+    ///
+    /// When the thread cannot be started.
+    pub fn receive(self) -> anyhow::Result<Stop> {
+        let stop = Stop(Arc::default());
+        let asked = stop.clone();
+        self.0.receive(move || asked.ask())?;
+        Ok(stop)
+    }
+}
+
+/// Whether this process was asked to end, by SIGINT or SIGTERM, from the moment on when they were caught.
+#[derive(Clone)]
+pub struct Stop(Arc<Mutex<Asked>>);
+
+#[derive(Default)]
+struct Asked {
+    is_asked: bool,
+    callback: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Stop {
+    fn state(&self) -> MutexGuard<'_, Asked> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(&self) {
+        let callback = {
+            let mut state = self.state();
+            state.is_asked = true;
+            state.callback.take()
+        };
+        if let Some(callback) = callback {
+            callback();
+        }
+    }
+
+    /// Calls this, and nothing that was named before, once the process is asked to end; at once if it has been.
+    pub fn on_stop(&self, callback: impl FnOnce() + Send + 'static) {
+        let mut state = self.state();
+        if !state.is_asked {
+            state.callback = Some(Box::new(callback));
+            return;
+        }
+        drop(state);
+        callback();
+    }
+
+    /// Does some work that takes its time on a thread of its own. `None` = the process is asked to end before the work is done; its
+    /// result is then dropped.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no such thread, or it panicked.
+    pub fn unless_asked<T: Send + 'static>(
+        &self,
+        name: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> anyhow::Result<Option<T>> {
+        let (sender, outcomes) = mpsc::channel();
+        let asked = sender.clone();
+        self.on_stop(move || drop(asked.send(Ok(None))));
+        if self.state().is_asked {
+            return Ok(None);
+        }
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                let done = catch_unwind(AssertUnwindSafe(work)).map(Some);
+                // The caller no longer waits: it was asked to end.
+                drop(sender.send(done.map_err(|_| ())));
+            })
+            .with_context(|| format!("cannot start the thread `{name}`"))?;
+        match outcomes.recv() {
+            Ok(Ok(outcome)) => Ok(outcome),
+            Ok(Err(())) | Err(_) => anyhow::bail!("the thread `{name}` panicked"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_done_unless_the_process_is_asked_to_end_meanwhile() {
+        let stop = Stop(Arc::default());
+        assert_eq!(stop.unless_asked("sums", || 1 + 1).unwrap(), Some(2));
+        assert!(stop.unless_asked("panics", || unreachable!("as it is meant")).is_err());
+
+        let (hold, held) = mpsc::channel::<()>();
+        let other = stop.clone();
+        let asker = std::thread::spawn(move || other.ask());
+        assert_eq!(stop.unless_asked("waits", move || held.recv().is_err()).unwrap(), None);
+        asker.join().unwrap();
+        drop(hold);
+        let touched = Arc::new(Mutex::new(false));
+        let touches = Arc::clone(&touched);
+        assert_eq!(stop.unless_asked("late", move || *touches.lock().unwrap() = true).unwrap(), None);
+        assert!(!*touched.lock().unwrap(), "work that is not wanted is not begun");
+    }
+
+    #[test]
+    fn a_signal_that_came_before_the_thread_started_is_received() {
+        let caught = Caught::of(&[SignalKind::user_defined2()]).unwrap();
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR2).unwrap();
+        let (sender, received) = mpsc::channel();
+        caught.receive(move || sender.send(()).unwrap()).unwrap();
+        received.recv_timeout(std::time::Duration::from_secs(30)).unwrap();
+    }
+
+    #[test]
+    fn only_who_was_named_last_is_told_and_at_once_if_it_is_late() {
+        let stop = Stop(Arc::default());
+        let (sender, received) = mpsc::channel();
+        for name in ["first", "second"] {
+            let sender = sender.clone();
+            stop.on_stop(move || sender.send(name).unwrap());
+        }
+        stop.ask();
+        stop.ask();
+        stop.on_stop(move || sender.send("late").unwrap());
+        assert_eq!(received.iter().collect::<Vec<_>>(), ["second", "late"]);
+    }
+}

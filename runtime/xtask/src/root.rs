@@ -1,0 +1,55 @@
+//! How this process may become root.
+
+use std::ffi::OsStr;
+use std::process::{Command, Stdio};
+
+use crate::workspace;
+
+/// What stands between this process and root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RootAccess {
+    /// Nothing: it is root.
+    Root,
+    /// `sudo`, which asks for no password.
+    Sudo,
+    /// An ordinary user.
+    None,
+}
+
+impl RootAccess {
+    /// Looks at the user id, then whether `sudo -n` works.
+    pub(crate) fn here() -> Self {
+        if rustix::process::geteuid().is_root() {
+            return Self::Root;
+        }
+        let mut sudo = Command::new("sudo");
+        sudo.args(["-n", "true"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        if workspace::program("sudo").is_some() && sudo.status().is_ok_and(|status| status.success()) {
+            Self::Sudo
+        } else {
+            Self::None
+        }
+    }
+
+    /// A command that runs as root; `None` where that cannot be. Variables must be given here, since sudo drops the others.
+    pub(crate) fn command(self, program: impl AsRef<OsStr>, variables: &[(&str, &OsStr)]) -> Option<Command> {
+        let mut command = match self {
+            Self::Root => {
+                let mut command = Command::new(program);
+                command.envs(variables.iter().copied());
+                return Some(command);
+            }
+            Self::Sudo => Command::new("sudo"),
+            Self::None => return None,
+        };
+        command.args(["-n", "env"]);
+        for (name, value) in variables {
+            let mut assignment = std::ffi::OsString::from(name);
+            assignment.push("=");
+            assignment.push(value);
+            command.arg(assignment);
+        }
+        command.arg(program);
+        Some(command)
+    }
+}

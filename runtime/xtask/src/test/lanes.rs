@@ -1,0 +1,270 @@
+//! Stages beside each other, in two lanes: most of them wait more than they compute, and the VM's processor is one thread here.
+//!
+//! Each stage is a process of its own whose output goes to a file, and is printed in one piece when the stage ends.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Args, Report, Run, Stage, Tally};
+use crate::command;
+use crate::interrupt::Interrupt;
+
+/// In one lane stands what cannot run beside each other: registries and cluster have one folder and one node each, and the kernel tests
+/// in the VM would take the time that those on this machine measure. Within a lane the cheapest comes first.
+const LANES: [&[Stage]; 2] =
+    [&[Stage::Workspace, Stage::Languages, Stage::Registry, Stage::Cluster, Stage::Bench], &[Stage::Kernel, Stage::Vm]];
+
+/// How often the stages under way are reported.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The wanted stages by lane; lanes without any are left out.
+pub(super) fn of(wants: impl Fn(Stage) -> bool) -> Vec<Vec<Stage>> {
+    let lanes = LANES.map(|lane| lane.iter().copied().filter(|&stage| wants(stage)).collect::<Vec<_>>());
+    lanes.into_iter().filter(|lane| !lane.is_empty()).collect()
+}
+
+/// Runs the lanes beside each other, each to its end whatever a stage showed.
+///
+/// # Errors
+///
+/// When a stage cannot be started, or this process is asked to end; all stages have ended then.
+pub(super) fn run(run: &Run<'_>, args: &Args, lanes: Vec<Vec<Stage>>, report: &mut Report) -> Result<()> {
+    let folder = run.workspace.target().join("test-stages");
+    fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+    // By its path: cargo has just built it anew, and this process runs from a file that is no more.
+    let program = run.workspace.target().join("release/xtask");
+    let start = |stage| {
+        let mut xtask = Command::new(&program);
+        xtask.args(["stage", &format!("{stage}")]);
+        xtask.args(args.filter.iter().flat_map(|text| ["--filter", text]));
+        Running::start(xtask, &folder, stage)
+    };
+    beside_each_other(lanes, start, &run.interrupt, report)
+}
+
+fn beside_each_other(
+    lanes: Vec<Vec<Stage>>,
+    start: impl Fn(Stage) -> Result<Running>,
+    interrupt: &Interrupt,
+    report: &mut Report,
+) -> Result<()> {
+    let mut lanes: Vec<Lane> = lanes.into_iter().map(|stages| Lane { waiting: stages.into(), running: None }).collect();
+    let (mut result, mut is_over, mut reported) = (Ok(()), false, Instant::now());
+    loop {
+        for lane in &mut lanes {
+            if let Some((stage, status)) = lane.ended() {
+                stage.report(status, report);
+            }
+            if lane.running.is_none() && !is_over && !interrupt.asked() {
+                let started = lane.waiting.pop_front().map(&start);
+                match started.transpose() {
+                    Ok(started) => lane.running = started,
+                    Err(error) => (result, is_over) = (Err(error), true),
+                }
+            }
+        }
+        let mut running: Vec<_> = lanes.iter_mut().filter_map(|lane| lane.running.as_mut()).collect();
+        if running.is_empty() {
+            break;
+        }
+        if is_over || interrupt.asked() {
+            running.iter_mut().for_each(|stage| stage.stop());
+        }
+        if reported.elapsed() >= PROGRESS_INTERVAL {
+            running.iter().for_each(|stage| stage.progress());
+            reported = Instant::now();
+        }
+        sleep(Duration::from_millis(50));
+    }
+    if interrupt.asked() {
+        bail!("interrupted");
+    }
+    result
+}
+
+struct Lane {
+    waiting: VecDeque<Stage>,
+    running: Option<Running>,
+}
+
+impl Lane {
+    /// The stage that has ended since, and how. A process that cannot be waited for has failed.
+    fn ended(&mut self) -> Option<(Running, Option<ExitStatus>)> {
+        let status = match self.running.as_mut()?.child.try_wait() {
+            Ok(None) => return None,
+            Ok(status) => status,
+            Err(_) => None,
+        };
+        Some((self.running.take()?, status))
+    }
+}
+
+/// A stage under way.
+struct Running {
+    stage: Stage,
+    child: Child,
+    /// All that it prints.
+    log: PathBuf,
+    /// Its counts, once it has ended.
+    tally: PathBuf,
+    begun: Instant,
+    was_stopped: bool,
+}
+
+impl Running {
+    /// Starts a program that runs the stage; `--tally` says where it writes its counts.
+    fn start(mut program: Command, folder: &Path, stage: Stage) -> Result<Self> {
+        let (log, tally) = (folder.join(format!("{stage}.log")), folder.join(format!("{stage}.json")));
+        // The counts of an earlier run would stand for a stage that crashes in this one.
+        let _ = fs::remove_file(&tally);
+        let output = File::create(&log).with_context(|| format!("{} cannot be written", log.display()))?;
+        let errors = output.try_clone().context("a log cannot be opened twice")?;
+        program.arg("--tally").arg(&tally).stdin(Stdio::null());
+        let child = program.stdout(output).stderr(errors).spawn();
+        let child = child.with_context(|| format!("the stage {stage} cannot be started"))?;
+        command::heading(&format!("{stage} begins; its output: {}", log.display()));
+        Ok(Self { stage, child, log, tally, begun: Instant::now(), was_stopped: false })
+    }
+
+    /// Asks the stage to end, once, if it leaves nothing behind then; the others come to their end.
+    fn stop(&mut self) {
+        let cleans_up = matches!(self.stage, Stage::Registry | Stage::Cluster | Stage::Vm);
+        if cleans_up && !self.was_stopped {
+            self.was_stopped = true;
+            // It may have ended by itself in this very moment.
+            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        }
+    }
+
+    fn progress(&self) {
+        let log = File::open(&self.log).map(BufReader::new);
+        let lines = log.into_iter().flat_map(|log| log.split(b'\n').map_while(Result::ok));
+        let (ended, last) = lines.fold((0, String::new()), |(ended, last), line| {
+            let line = String::from_utf8_lossy(&line);
+            match ended_test(&line) {
+                Some(test) => (ended + 1, format!(", the last {test}")),
+                None => (ended, last),
+            }
+        });
+        println!("    {}: {} s, {ended} tests have ended{last}", self.stage, self.begun.elapsed().as_secs());
+    }
+
+    /// Prints what the ended stage printed, and adds its counts; one that was stopped is not counted.
+    fn report(self, status: Option<ExitStatus>, report: &mut Report) {
+        let took = self.begun.elapsed();
+        if self.was_stopped {
+            command::heading(&format!("{} was stopped after {} s", self.stage, took.as_secs()));
+            report.times.push((format!("{}, stopped", self.stage), took));
+            return;
+        }
+        command::heading(&format!("{} ended after {} s; its output:", self.stage, took.as_secs()));
+        let printed = File::open(&self.log).and_then(|mut log| std::io::copy(&mut log, &mut std::io::stdout()));
+        if let Err(error) = printed {
+            println!("    {} cannot be read: {error}", self.log.display());
+        }
+        let counted = fs::read(&self.tally).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let mut tally: Tally = counted.unwrap_or_default();
+        if tally.is_good() && !status.is_some_and(|status| status.success()) {
+            // It did not come so far as to count.
+            tally.failed += 1;
+        }
+        report.times.push((self.stage.to_string(), took));
+        report.tally.add(tally);
+    }
+}
+
+/// The name of the test whose end libtest reports in this line.
+fn ended_test(line: &str) -> Option<&str> {
+    let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    matches!(outcome.trim_end(), "ok" | "FAILED").then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stage_stands_in_one_lane() {
+        use clap::ValueEnum as _;
+        for stage in Stage::value_variants() {
+            let lanes = LANES.iter().filter(|lane| lane.contains(stage)).count();
+            assert_eq!(lanes, 1, "{stage}");
+        }
+    }
+
+    #[test]
+    fn lanes_without_a_wanted_stage_are_left_out() {
+        assert_eq!(of(|stage| stage == Stage::Vm), [[Stage::Vm]]);
+        assert_eq!(of(|stage| matches!(stage, Stage::Registry | Stage::Kernel)), [[Stage::Registry], [Stage::Kernel]]);
+    }
+
+    /// A stage as it stands in a lane, of a shell script that writes the counts.
+    fn running(folder: &Path, stage: Stage, script: &str) -> Running {
+        let mut shell = Command::new("sh");
+        // `$1` is the file of the counts; `$0` is `--tally`.
+        shell.args(["-c", script]);
+        Running::start(shell, folder, stage).unwrap()
+    }
+
+    const GOOD: &str = r#"echo '{"passed":3,"failed":0,"ignored":0,"not_run":1,"failures":[],"slow":[]}' >$1"#;
+    const BAD: &str = r#"echo '{"passed":3,"failed":2,"ignored":0,"not_run":1,"failures":[],"slow":[]}' >$1; exit 1"#;
+
+    #[test]
+    fn a_stage_counts_by_its_tally_and_fails_by_its_status() {
+        for (script, failed) in [(GOOD, 0), (BAD, 2), (&format!("{GOOD}; exit 1"), 1), ("kill -9 $$", 1)] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut stage = running(folder.path(), Stage::Vm, script);
+            let status = stage.child.wait().unwrap();
+            let mut report = Report::default();
+            stage.report(Some(status), &mut report);
+            assert_eq!(report.tally.failed, failed, "{script}");
+        }
+    }
+
+    /// Plays stages by these scripts; the names of those that ended, and the counts.
+    fn play(lanes: &[&[(Stage, &str)]]) -> (Vec<String>, Tally) {
+        let folder = tempfile::tempdir().unwrap();
+        let scripts: Vec<_> = lanes.iter().copied().flatten().copied().collect();
+        let script = |stage| scripts.iter().find(|(of, _)| *of == stage).unwrap().1;
+        let start = |stage| Ok(running(folder.path(), stage, script(stage)));
+        let stages = lanes.iter().map(|lane| lane.iter().map(|(stage, _)| *stage).collect()).collect();
+        let mut report = Report::default();
+        beside_each_other(stages, start, &Interrupt::default(), &mut report).unwrap();
+        (report.times.into_iter().map(|(stage, _)| stage).collect(), report.tally)
+    }
+
+    #[test]
+    fn lanes_run_beside_each_other_and_their_counts_add_up() {
+        // Each waits for the other to have begun.
+        let wait = |mine: &str, other: &str| {
+            format!("d=$(dirname $1); touch $d/{mine}; while ! [ -e $d/{other} ]; do sleep 0.01; done; {GOOD}")
+        };
+        let (workspace, kernel) = (wait("a", "b"), wait("b", "a"));
+        let first: &[_] = &[(Stage::Workspace, workspace.as_str()), (Stage::Registry, GOOD)];
+        let (ended, tally) = play(&[first, &[(Stage::Kernel, &kernel)]]);
+        assert_eq!((ended.len(), tally.passed, tally.failed, tally.not_run), (3, 9, 0, 3));
+    }
+
+    #[test]
+    fn a_failed_stage_ends_no_other() {
+        let failing: &[_] = &[(Stage::Workspace, BAD), (Stage::Registry, GOOD)];
+        let (ended, tally) = play(&[failing, &[(Stage::Vm, GOOD)]]);
+        assert_eq!(ended.len(), 3, "{ended:?}");
+        assert_eq!((tally.passed, tally.failed), (9, 2));
+    }
+
+    #[test]
+    fn only_ended_tests_are_progress() {
+        assert_eq!(ended_test("test swaps::a_swap ... ok"), Some("swaps::a_swap"));
+        assert_eq!(ended_test("test swaps::a_swap ... "), None);
+        assert_eq!(ended_test("test result: ok. 1 passed"), None);
+    }
+}

@@ -1,0 +1,320 @@
+//! What a policy stages.
+
+use crate::{
+    ClassState, ContainerId, EvictionState, MigrationProgress, Offer, PodId, Protection, ResourceState, Share, Target,
+    Urgency,
+};
+
+/// CFS bandwidth. Each evaluation sets what the policy wants (see [`Declare`]); a target that vanishes releases its settings.
+///
+/// ```
+/// use qosm_sdk::mock::{CPU_BURST, CPU_QUOTA, MockHost, Value};
+/// use qosm_sdk::{CpuBandwidth, Target};
+///
+/// let (web, app) = (Target::Pod(1), Target::Container(7));
+/// let mut host = MockHost::default();
+/// host.set_quota(app, Some(60_000), "throttled in 4 of 10 periods");
+/// host.set_quota(web, None, "it must not hold its containers back");
+/// host.set_burst(app, 50_000, "asked for");
+/// host.commit();
+/// host.assert_held(app, CPU_QUOTA, 60_000);
+/// host.assert_held(web, CPU_QUOTA, Value::Max);
+///
+/// host.release_quota(app);
+/// host.release_burst(app);
+/// host.commit();
+/// host.assert_free(app, CPU_QUOTA);
+/// host.assert_free(app, CPU_BURST);
+/// ```
+pub trait CpuBandwidth {
+    /// CFS quota for each enforcement period, in microseconds; `None` lifts the limit.
+    fn set_quota(&mut self, target: Target, quota_usec: Option<u64>, reason: &str);
+
+    /// CFS burst in microseconds: unused quota that may be carried over. Where the kernel caps it at the quota, so does
+    /// the host.
+    fn set_burst(&mut self, target: Target, burst_usec: u64, reason: &str);
+
+    /// Gives up the quota; what lies beneath comes back.
+    fn release_quota(&mut self, target: Target);
+
+    /// Gives up the burst; what lies beneath comes back.
+    fn release_burst(&mut self, target: Target);
+}
+
+/// Who goes first where more CPU time is wanted than there is. Each evaluation sets what the policy wants (see [`Declare`]).
+///
+/// ```
+/// use qosm_sdk::mock::{CPU_IDLE, CPU_WEIGHT, MockHost, Value};
+/// use qosm_sdk::{CpuWeight, Target};
+///
+/// let app = Target::Container(7);
+/// let mut host = MockHost::default();
+/// host.set_weight(app, 200, "twice what a new cgroup has");
+/// host.set_idle(7, true, "batch work");
+/// host.assert_held(app, CPU_WEIGHT, 200);
+/// host.assert_held(app, CPU_IDLE, 1);
+/// host.set_shares(app, 2, "what a kubelet gives a pod without a request");
+/// host.assert_held(app, CPU_WEIGHT, Value::Shares(2));
+/// host.release_idle(7);
+/// host.release_weight(app);
+/// host.assert_free(app, CPU_IDLE);
+/// ```
+pub trait CpuWeight {
+    /// CPU weight, 1 to 10000 as in cgroup v2; a new cgroup has 100. What counts is how it compares with the siblings'. While the
+    /// container is idle it waits.
+    fn set_weight(&mut self, target: Target, weight: u32, reason: &str);
+
+    /// Gives up the weight; what lies beneath comes back.
+    fn release_weight(&mut self, target: Target);
+
+    /// The same weight as shares of cgroup v1, 2 to 262144: the kubelet's measure, with 1024 for each CPU requested. On v2 it is
+    /// written by the formula of KEP-2254. Since 0.1.3.
+    fn set_shares(&mut self, target: Target, shares: u32, reason: &str);
+
+    /// `cpu.idle`: whether the container runs only on CPUs that no other wants. The lowest weight where the kernel lacks it. While
+    /// it is set, the container's CPU cannot be resized in place.
+    fn set_idle(&mut self, container: ContainerId, idle: bool, reason: &str);
+
+    /// Gives it up; what lies beneath comes back, the weight included.
+    fn release_idle(&mut self, container: ContainerId);
+}
+
+/// Protection, throttling and reclaim of a memory cgroup.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{Bound, MemoryProtection, Protection, Target};
+///
+/// let app = Target::Container(7);
+/// let mut host = MockHost::default();
+/// host.protect(app, &Protection { high: Some(Bound::Bytes(1 << 30)), ..Protection::NONE }, "80 % of the limit");
+/// host.assert_held(app, "memory.high", 1 << 30);
+///
+/// host.protect(app, &Protection { min_bytes: Some(1 << 20), ..Protection::NONE }, "asked for");
+/// host.assert_free(app, "memory.high");
+/// host.release_protection(app);
+/// host.assert_free(app, "memory.min");
+/// ```
+pub trait MemoryProtection {
+    /// Replaces all that the policy holds on the target's memory: fields that are `None` are released.
+    fn protect(&mut self, target: Target, protection: &Protection, reason: &str);
+
+    /// Gives up all of it.
+    fn release_protection(&mut self, target: Target);
+}
+
+/// On which CPUs processes may run, and on which NUMA nodes a container may have memory. Where these are full, the container reclaims,
+/// and is killed in the end.
+///
+/// ```
+/// use qosm_sdk::mock::{CPUSET_CPUS, CPUSET_MEMS, MockHost};
+/// use qosm_sdk::{Cpuset, Target, Tier};
+///
+/// let mut host = MockHost::default();
+/// host.set_memory_nodes(7, &[0, 2], "it runs there");
+/// host.assert_held(Target::Container(7), CPUSET_MEMS, 0b101);
+/// host.release_memory_nodes(7);
+/// host.assert_free(Target::Container(7), CPUSET_MEMS);
+///
+/// let tier = Target::Tier(Tier::BestEffort);
+/// host.set_cpus(tier, &[2, 3, 70], "the others are busy");
+/// host.assert_held(tier, CPUSET_CPUS, &[2, 3, 70]);
+/// assert_eq!(host.held(tier, CPUSET_CPUS).map(|value| value.to_string()), Some("2-3,70".to_owned()));
+/// host.release_cpus(tier);
+/// host.assert_free(tier, CPUSET_CPUS);
+/// ```
+pub trait Cpuset {
+    /// `cpuset.mems`: these nodes, at least one, with numbers below 63. On cgroup v2 the kernel moves pages that lie elsewhere, at
+    /// once and without a bound.
+    fn set_memory_nodes(&mut self, container: ContainerId, nodes: &[u32], reason: &str);
+
+    /// Gives it up; what lies beneath comes back.
+    fn release_memory_nodes(&mut self, container: ContainerId);
+
+    /// `cpuset.cpus`: these CPUs, at least one, with numbers below 1024. Groups below run within them. Since 0.1.3.
+    fn set_cpus(&mut self, target: Target, cpus: &[u32], reason: &str);
+
+    /// Gives them up; what lies beneath comes back. Since 0.1.3.
+    fn release_cpus(&mut self, target: Target);
+}
+
+/// What a pod or container may use of memory at most. Since 0.1.3.
+///
+/// ```
+/// use qosm_sdk::mock::{MEMORY_MAX, MockHost, Value};
+/// use qosm_sdk::{MemoryLimit, Target};
+///
+/// let mut host = MockHost::default();
+/// host.set_memory_limit(Target::Pod(1), Some(1 << 30), "its batch memory");
+/// host.assert_held(Target::Pod(1), MEMORY_MAX, 1 << 30);
+/// host.set_memory_limit(Target::Pod(1), None, "one of its containers has no limit");
+/// host.assert_held(Target::Pod(1), MEMORY_MAX, Value::Max);
+/// host.release_memory_limit(Target::Pod(1));
+/// host.assert_free(Target::Pod(1), MEMORY_MAX);
+/// ```
+pub trait MemoryLimit {
+    /// `memory.max`; `None` = unlimited. Raised at once, lowered as fast as memory can be reclaimed and never below what is in use.
+    fn set_memory_limit(&mut self, target: Target, bytes: Option<u64>, reason: &str);
+
+    /// Gives it up; what lies beneath comes back.
+    fn release_memory_limit(&mut self, target: Target);
+}
+
+/// Moving pages between NUMA nodes. A page that was moved stays: there is nothing to give back.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{MigrationProgress, MigrationState, PageMigration};
+///
+/// let mut host = MockHost::default();
+/// host.start_migration(7, &[0], &[1], 1, "it runs on node 1");
+/// host.columns.migrations = vec![MigrationProgress {
+///     container: 7, token: 1, state: MigrationState::Moving, pages_found: 57_000, pages_moved: 20_000, pages_failed: vec![],
+///     pages_without_room: 0, failures: vec![], why: String::new(),
+/// }];
+/// assert!(host.migrations().iter().any(|progress| progress.token == 1 && progress.state == MigrationState::Moving));
+/// host.stop_migration(7);
+/// ```
+pub trait PageMigration {
+    /// Has a container's pages moved from some nodes to others, in place of what is under way for it. `token` is the policy's own
+    /// number for it.
+    fn start_migration(&mut self, container: ContainerId, from: &[u32], to: &[u32], token: u64, reason: &str);
+
+    /// Calls a container's migration off.
+    fn stop_migration(&mut self, container: ContainerId);
+
+    /// How far the latest migration of each container is.
+    fn migrations(&mut self) -> Vec<MigrationProgress>;
+}
+
+/// Classes of containers, and what of the last-level caches and the memory bandwidth each may use. Since 0.1.2.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{CacheShare, ClassState, ResctrlAllocation, Share, Target};
+///
+/// let narrow = Share { cache: Some(CacheShare::Percent((0, 30))), bandwidth: None };
+/// let mut host = MockHost::default();
+/// host.define_class("be", &narrow, &[], "batch work gets a third of the cache");
+/// host.assign_class(Target::Pod(1), "be", "it is batch work");
+/// host.commit();
+/// assert_eq!(host.class_of(Target::Pod(1)), Some("be"));
+///
+/// let state = ClassState { class: "be".into(), in_force: false, why: "no CLOSID is left".into() };
+/// host.columns.class_states = vec![state];
+/// assert!(!host.class_states()[0].in_force);
+///
+/// host.release_class(Target::Pod(1));
+/// assert_eq!(host.class_of(Target::Pod(1)), None);
+/// host.undefine_class("be");
+/// assert!(host.classes().defined.is_empty());
+/// ```
+pub trait ResctrlAllocation {
+    /// Defines a class, or changes it: shares of every domain, and of those that differ.
+    fn define_class(&mut self, class: &str, share: &Share, domains: &[(u32, Share)], reason: &str);
+
+    /// Gives up a class; its members are in none then.
+    fn undefine_class(&mut self, class: &str);
+
+    /// Puts a pod, or one container, into a class that this policy has defined.
+    fn assign_class(&mut self, target: Target, class: &str, reason: &str);
+
+    /// Takes it out again.
+    fn release_class(&mut self, target: Target);
+
+    /// How this policy's classes fare.
+    fn class_states(&mut self) -> Vec<ClassState>;
+}
+
+/// Extended resources of the Kubernetes node, for a scheduler to give out. Since 0.1.3.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{NodeResource, Offer, ResourceState, ZoneShare};
+///
+/// let zones = vec![ZoneShare { zone: 0, amount: 8_000 }, ZoneShare { zone: 1, amount: 4_000 }];
+/// let offer = Offer { amount: 12_000, zones, origin: None };
+/// let mut host = MockHost::default();
+/// host.publish("kubernetes.io/batch-cpu", &offer, "the node's pods use 4 of 16 CPUs");
+/// host.stale_after(300);
+/// host.commit();
+/// assert_eq!(host.published()["kubernetes.io/batch-cpu"], offer);
+///
+/// let why = "the controller does not answer".to_owned();
+/// host.columns.resource_states =
+///     vec![ResourceState { name: "kubernetes.io/batch-cpu".into(), amount: 0, in_force: false, why }];
+/// assert!(!host.resource_states()[0].in_force);
+///
+/// host.withdraw("kubernetes.io/batch-cpu");
+/// assert!(host.published().is_empty());
+/// ```
+pub trait NodeResource {
+    /// Publishes a resource, or changes what was published under its name.
+    fn publish(&mut self, name: &str, offer: &Offer, reason: &str);
+
+    /// Takes a resource away.
+    fn withdraw(&mut self, name: &str);
+
+    /// After how many seconds without a word of the agent what this policy publishes no longer holds: 60 to 86400.
+    fn stale_after(&mut self, seconds: u32);
+
+    /// How this policy's resources fare.
+    fn resource_states(&mut self) -> Vec<ResourceState>;
+}
+
+/// Pods that have to leave the node. Since 0.1.3.
+///
+/// A request stands until the pod is gone, until it is withdrawn, or until five minutes have passed without an eviction: unlike a
+/// setting it is made once, and an evaluation that does not repeat it leaves it as it is.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{Eviction, EvictionOutcome, EvictionState, Urgency};
+///
+/// let mut host = MockHost::default();
+/// host.evict(1, Urgency::Soon, Some(10), "MemoryUsage", "94.2 % of memory is used, and this pod uses most");
+/// assert_eq!(host.take_evictions()[0].urgency, Some(Urgency::Soon));
+///
+/// let why = "its PodDisruptionBudget allows none".to_owned();
+/// host.columns.evictions =
+///     vec![EvictionState { pod_uid: "7f0c".into(), outcome: EvictionOutcome::Refused, why, age_msec: 2_000 }];
+/// assert_eq!(host.evictions()[0].outcome, EvictionOutcome::Refused);
+///
+/// host.withdraw_eviction(1);
+/// assert_eq!(host.take_evictions()[0].urgency, None);
+/// ```
+pub trait Eviction {
+    /// Asks that a pod be evicted. `reason` is one word in camel case.
+    fn evict(&mut self, pod: PodId, urgency: Urgency, grace_period_sec: Option<u32>, reason: &str, message: &str);
+
+    /// Takes a request back. What is done already stays done.
+    fn withdraw_eviction(&mut self, pod: PodId);
+
+    /// What became of this policy's requests of the last ten minutes.
+    fn evictions(&mut self) -> Vec<EvictionState>;
+}
+
+impl Protection {
+    /// Holds nothing; the start of `Protection { min_bytes: Some(4096), ..Protection::NONE }`.
+    ///
+    /// ```
+    /// use qosm_sdk::Protection;
+    ///
+    /// let wanted = Protection { min_bytes: Some(4096), ..Protection::NONE };
+    /// assert_eq!(wanted.low_bytes, None);
+    /// ```
+    pub const NONE: Self = Self {
+        min_bytes: None,
+        low_bytes: None,
+        high: None,
+        wmark_ratio_percent: None,
+        wmark_scale_permyriad: None,
+        wmark_min_adj_percent: None,
+        oom_priority: None,
+        use_oom_priority: None,
+        oom_group: None,
+        page_cache_limit_enable: None,
+        page_cache_limit_bytes: None,
+        page_cache_reclaim_sync: None,
+    };
+}

@@ -1,0 +1,455 @@
+//! Between a case's words, which are the contract's, and the engine's.
+
+mod cpu_topology;
+mod node_use;
+mod object;
+mod requests;
+
+use std::sync::Arc;
+
+use qosm_engine::{Cause, Columns, Staged};
+use qosm_model::alarm::{Alarm, Pressure, Resource, Scope, Trigger};
+use qosm_model::column::{
+    BandwidthSample, CpuCounters, CpuSample, MemoryCounters, MemorySample, NodeSample, PressureCounters,
+    PressureSample, Stall,
+};
+use qosm_model::knob::{Target, Value};
+use qosm_model::numa::{
+    MigrationProgress, MigrationSample, MigrationState, NumaColumn, NumaId, NumaNode, NumaSample, NumaTopology,
+    ProcessFailure,
+};
+use qosm_model::pod::{
+    Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, ExtendedResource, KubeQos, Pod, PodId,
+    PodLifecycle, QosClass, Tier,
+};
+use qosm_model::resctrl::{
+    BandwidthShare, CacheShare, ClassState, Domain, DomainId, ResctrlColumn, Share, Shares, Usage,
+};
+use qosm_model::setting::{EventKind, Setting};
+use qosm_model::unit::{Bytes, Micros, MilliCpu};
+use qosm_sdk::mock;
+use qosm_sdk::testing::Outcome;
+
+/// The pod whose contract-side image is `facts`.
+///
+/// # Errors
+///
+/// If there is none: labels that say another class than `declared_qos`.
+pub(crate) fn pod(facts: &qosm_sdk::PodFacts) -> Result<Pod, String> {
+    let declared = facts.declared_qos.map(qos_class);
+    // A module is shown labels but no annotations, so the class is declared where it leaves no trace besides.
+    let class = declared.map(|class| ("koordinator.sh/qosClass".to_owned(), class.as_str().to_owned()));
+    let source = facts.static_pod.then(|| ("kubernetes.io/config.source".to_owned(), "file".to_owned()));
+    let pod = Pod {
+        uid: facts.uid.clone(),
+        namespace: facts.namespace.clone(),
+        name: facts.name.clone(),
+        labels: facts.labels.iter().cloned().collect(),
+        annotations: class.into_iter().chain(source).collect(),
+        priority: facts.priority,
+        kube_qos: kube_qos(facts.kube_qos),
+        active: facts.active,
+        host_pid: facts.host_pid,
+        cgroup: None,
+        containers: facts.containers.iter().map(container).collect(),
+        cpu_overhead: MilliCpu(facts.cpu_overhead_milli),
+        memory_overhead: Bytes(facts.memory_overhead_bytes),
+        memory_request: facts.memory_request_bytes.map(Bytes),
+        memory_limit: facts.memory_limit_bytes.map(Bytes),
+        cpu_limit: facts.cpu_limit_milli.map(MilliCpu),
+        cpu_request: None,
+        lifecycle: PodLifecycle::default(),
+    };
+    if pod.declared_qos() != declared || pod.qos() != qos_class(facts.qos) {
+        return Err(format!("the labels of {} say another QoS class than the case does", pod.key()));
+    }
+    Ok(pod)
+}
+
+pub(crate) fn container_ids(facts: &qosm_sdk::PodFacts) -> Vec<(ContainerId, Option<u32>)> {
+    facts.containers.iter().map(|container| (ContainerId(container.id), container.exclusive_cpus)).collect()
+}
+
+pub(crate) fn cause(cause: qosm_sdk::Cause) -> Cause {
+    match cause {
+        qosm_sdk::Cause::Interval => Cause::Interval,
+        qosm_sdk::Cause::PodsChanged => Cause::PodsChanged,
+        qosm_sdk::Cause::ConfigChanged => Cause::ConfigChanged,
+        qosm_sdk::Cause::Alarm => Cause::Alarm,
+    }
+}
+
+pub(crate) fn alarm(said: &qosm_sdk::Alarm) -> Alarm {
+    let trigger = match said.trigger {
+        qosm_sdk::Trigger::Throttling => Trigger::Throttling,
+        qosm_sdk::Trigger::MemoryEvents => Trigger::MemoryEvents,
+        qosm_sdk::Trigger::ContainerStarted => Trigger::ContainerStarted,
+        qosm_sdk::Trigger::Pressure(pressure) => Trigger::Pressure(Pressure {
+            scope: match pressure.scope {
+                qosm_sdk::PressureScope::Node => Scope::Node,
+                qosm_sdk::PressureScope::Pod => Scope::Pod,
+                qosm_sdk::PressureScope::Container => Scope::Container,
+            },
+            resource: match pressure.resource {
+                qosm_sdk::StalledResource::Cpu => Resource::Cpu,
+                qosm_sdk::StalledResource::Memory => Resource::Memory,
+                qosm_sdk::StalledResource::Io => Resource::Io,
+            },
+            full: pressure.full,
+            stall: Micros(pressure.stall_usec.into()),
+            window: Micros(pressure.window_usec.into()),
+        }),
+    };
+    Alarm { trigger, target: said.target.map(target) }
+}
+
+pub(crate) fn columns(columns: &mock::Columns) -> Columns {
+    Columns {
+        node: columns.node.map(node),
+        node_memory: columns.node_memory.map(node_use::memory),
+        node_pressure: columns.node_pressure.map(node_use::pressure),
+        cpu_topology: columns.cpu_topology.as_ref().map(|topology| cpu_topology::topology(topology).into()),
+        cpu_sets: Some(columns.cpu_sets.iter().map(cpu_topology::set).collect()),
+        groups: Some(columns.groups.iter().map(node_use::group).collect()),
+        cpu: Some(columns.cpu.iter().map(cpu).collect()),
+        bandwidth: Some(columns.bandwidth.iter().map(bandwidth).collect()),
+        memory: Some(columns.memory.iter().map(memory).collect()),
+        pressure: Some(columns.pressure.iter().map(pressure).collect()),
+        numa: Some(numa(columns).into()),
+        migrations: Some(columns.migrations.iter().map(migration).collect()),
+        resctrl: Some(resctrl(columns).into()),
+        node_object: columns.node_object.as_ref().map(|node| object::node(node).into()),
+        pod_objects: Some(columns.pod_objects.iter().map(object::pod).collect()),
+        cluster_config: Some(Arc::new(object::config(&columns.cluster_config))),
+        resources: Some(requests::resources(columns).collect()),
+        evictions: Some(requests::evictions(columns).collect()),
+        alarms: Vec::new(),
+    }
+}
+
+pub(crate) fn outcome(staged: Staged) -> Outcome {
+    let rejection = |rejection: qosm_engine::Rejection| qosm_sdk::Rejection {
+        pod: rejection.pod.0,
+        field: rejection.field,
+        message: rejection.message,
+    };
+    let event = |event: qosm_model::setting::PodEvent| mock::Event {
+        pod: event.pod.0,
+        kind: match event.kind {
+            EventKind::Normal => qosm_sdk::EventKind::Normal,
+            EventKind::Warning => qosm_sdk::EventKind::Warning,
+        },
+        reason: event.reason,
+        message: event.message,
+    };
+    let (mut settings, mut migrations, mut classes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut resources, mut evictions) = (Vec::new(), Vec::new());
+    for staged in staged.settings {
+        match change(staged) {
+            Change::Setting(setting) => settings.push(setting),
+            Change::Migration(migration) => migrations.push(migration),
+            Change::Class(change) => classes.push(change),
+            Change::Resource(change) => resources.push(change),
+            Change::Eviction(request) => evictions.push(request),
+        }
+    }
+    Outcome {
+        staged: settings,
+        migrations,
+        classes,
+        resources,
+        evictions,
+        rejections: staged.rejections.into_iter().map(rejection).collect(),
+        events: staged.events.into_iter().map(event).collect(),
+    }
+}
+
+/// One staged change, by what it is of.
+enum Change {
+    Setting(mock::Staged),
+    Migration(mock::Migration),
+    Class(mock::ClassChange),
+    Resource(mock::ResourceChange),
+    Eviction(mock::EvictionRequest),
+}
+
+fn change(setting: Setting) -> Change {
+    match setting {
+        Setting::Hold { target, knob, value, reason } => Change::Setting(mock::Staged {
+            target: sdk_target(target),
+            knob: knob.as_str(),
+            value: Some(match value {
+                Value::Number(number) => mock::Value::Number(number),
+                Value::Shares(shares) => mock::Value::Shares(shares),
+                Value::Cpus(cpus) => mock::Value::Cpus(mock::Cpus::of(&cpus.iter().collect::<Vec<_>>())),
+                Value::Max => mock::Value::Max,
+            }),
+            reason: reason.as_ref().into(),
+        }),
+        Setting::Release { target, knob } => {
+            let (target, knob) = (sdk_target(target), knob.as_str());
+            Change::Setting(mock::Staged { target, knob, value: None, reason: String::new() })
+        }
+        Setting::Migrate(migration) => {
+            let numbers = |nodes: &[NumaId]| nodes.iter().map(|node| node.0).collect();
+            Change::Migration(mock::Migration {
+                container: migration.container.0,
+                way: Some((numbers(&migration.from), numbers(&migration.to))),
+                token: migration.token,
+                reason: migration.reason.as_ref().into(),
+            })
+        }
+        Setting::StopMigration { container } => {
+            Change::Migration(mock::Migration { container: container.0, way: None, token: 0, reason: String::new() })
+        }
+        Setting::DefineClass { class, shares: Shares { all, domains }, reason } => {
+            Change::Class(mock::ClassChange::Define {
+                class: class.to_string(),
+                share: share(all),
+                domains: domains.into_iter().map(|(id, own)| (id.0, share(own))).collect(),
+                reason: reason.as_ref().into(),
+            })
+        }
+        Setting::UndefineClass { class } => Change::Class(mock::ClassChange::Undefine { class: class.to_string() }),
+        Setting::AssignClass { target, class, reason } => Change::Class(mock::ClassChange::Assign {
+            target: sdk_target(target),
+            class: class.to_string(),
+            reason: reason.as_ref().into(),
+        }),
+        Setting::ReleaseClass { target } => Change::Class(mock::ClassChange::Release { target: sdk_target(target) }),
+        Setting::Publish { name, offer, reason } => Change::Resource(mock::ResourceChange::Publish {
+            name: name.to_string(),
+            offer: requests::offer(offer),
+            reason: reason.as_ref().into(),
+        }),
+        Setting::Withdraw { name } => Change::Resource(mock::ResourceChange::Withdraw { name: name.to_string() }),
+        Setting::StaleAfter { seconds } => Change::Resource(mock::ResourceChange::StaleAfter { seconds }),
+        Setting::Evict(wanted) => Change::Eviction(requests::eviction(wanted)),
+        Setting::WithdrawEviction { pod } => Change::Eviction(requests::withdrawal(pod)),
+    }
+}
+
+fn share(share: Share) -> qosm_sdk::Share {
+    qosm_sdk::Share {
+        cache: share.cache.map(|cache| match cache {
+            CacheShare::Percent { start, end } => qosm_sdk::CacheShare::Percent((start, end)),
+            CacheShare::Mask(mask) => qosm_sdk::CacheShare::Mask(mask),
+        }),
+        bandwidth: share.bandwidth.map(|bandwidth| match bandwidth {
+            BandwidthShare::Percent(percent) => qosm_sdk::BandwidthShare::Percent(percent),
+            BandwidthShare::Megabytes(most) => qosm_sdk::BandwidthShare::Megabytes(most),
+        }),
+    }
+}
+
+fn resctrl(columns: &mock::Columns) -> ResctrlColumn {
+    let usages = |usages: &[qosm_sdk::CacheUsage]| -> Vec<Usage> {
+        let usage = |usage: &qosm_sdk::CacheUsage| Usage {
+            domain: DomainId(usage.domain),
+            occupancy: usage.occupancy_bytes.map(Bytes),
+            local: usage.local_bytes.map(Bytes),
+            total: usage.total_bytes.map(Bytes),
+        };
+        usages.iter().map(usage).collect()
+    };
+    let domain = |domain: &qosm_sdk::CacheDomain| Domain {
+        id: DomainId(domain.id),
+        cache_ways: domain.cache_ways,
+        cache: domain.cache_bytes.map(Bytes),
+        divides_bandwidth: domain.divides_bandwidth,
+    };
+    // A name that no class can have is none that the policy has defined.
+    let classes =
+        columns.class_usage.iter().filter_map(|sample| Some((sample.class.parse().ok()?, usages(&sample.usage))));
+    let containers = columns.container_usage.iter();
+    let states = columns.class_states.iter().filter_map(|state| {
+        Some(ClassState { class: state.class.parse().ok()?, in_force: state.in_force, why: state.why.clone() })
+    });
+    ResctrlColumn {
+        domains: columns.cache_domains.iter().map(domain).collect(),
+        classes: classes.collect(),
+        containers: containers.map(|sample| (ContainerId(sample.container), usages(&sample.usage))).collect(),
+        rest: usages(&columns.rest_usage),
+        states: states.collect(),
+    }
+}
+
+fn numa(columns: &mock::Columns) -> NumaColumn {
+    let node = |node: &qosm_sdk::NumaNode| {
+        let shown = NumaNode {
+            cpus: (0..node.cpus).collect(),
+            memory: Bytes(node.memory_bytes),
+            free: Bytes(node.free_bytes),
+            available: Bytes(node.available_bytes),
+            distances: node.distances.clone(),
+        };
+        (NumaId(node.id), shown)
+    };
+    let ids = |nodes: &[u32]| nodes.iter().copied().map(NumaId).collect();
+    let sample = |sample: &qosm_sdk::NumaSample| NumaSample {
+        container: ContainerId(sample.container),
+        identity: sample.identity,
+        cpu_nodes: ids(&sample.cpu_nodes),
+        memory_nodes: ids(&sample.memory_nodes),
+        pages: sample.pages.iter().map(|share| (NumaId(share.node), share.pages)).collect(),
+    };
+    NumaColumn {
+        topology: NumaTopology::new(columns.numa_nodes.iter().map(node).collect()),
+        samples: columns.numa.iter().map(sample).collect(),
+    }
+}
+
+fn migration(progress: &qosm_sdk::MigrationProgress) -> MigrationSample {
+    // The model's names of errors live as long as the program.
+    const ERRORS: [&str; 3] = ["EBUSY", "EACCES", "ENOMEM"];
+    let failed =
+        |(errno, pages): &(String, u64)| (ERRORS.into_iter().find(|known| known == errno).unwrap_or("EIO"), *pages);
+    MigrationSample {
+        container: ContainerId(progress.container),
+        progress: MigrationProgress {
+            token: progress.token,
+            state: match progress.state {
+                qosm_sdk::MigrationState::Waiting => MigrationState::Waiting,
+                qosm_sdk::MigrationState::Moving => MigrationState::Moving,
+                qosm_sdk::MigrationState::Paused => MigrationState::Paused,
+                qosm_sdk::MigrationState::Done => MigrationState::Done,
+                qosm_sdk::MigrationState::Failed => MigrationState::Failed,
+                qosm_sdk::MigrationState::Stopped => MigrationState::Stopped,
+            },
+            pages_found: progress.pages_found,
+            pages_moved: progress.pages_moved,
+            pages_failed: progress.pages_failed.iter().map(failed).collect(),
+            pages_without_room: progress.pages_without_room,
+            failures: progress
+                .failures
+                .iter()
+                .map(|failure| ProcessFailure { pid: failure.pid, error: failure.error.clone() })
+                .collect(),
+            why: progress.why.clone(),
+            ..MigrationProgress::default()
+        },
+    }
+}
+
+fn sdk_target(target: Target) -> qosm_sdk::Target {
+    match target {
+        Target::Tier(Tier::Guaranteed) => qosm_sdk::Target::Tier(qosm_sdk::Tier::Guaranteed),
+        Target::Tier(Tier::Burstable) => qosm_sdk::Target::Tier(qosm_sdk::Tier::Burstable),
+        Target::Tier(Tier::BestEffort) => qosm_sdk::Target::Tier(qosm_sdk::Tier::BestEffort),
+        Target::Pod(PodId(id)) => qosm_sdk::Target::Pod(id),
+        Target::Container(ContainerId(id)) => qosm_sdk::Target::Container(id),
+    }
+}
+
+fn target(target: qosm_sdk::Target) -> Target {
+    match target {
+        qosm_sdk::Target::Tier(qosm_sdk::Tier::Guaranteed) => Target::Tier(Tier::Guaranteed),
+        qosm_sdk::Target::Tier(qosm_sdk::Tier::Burstable) => Target::Tier(Tier::Burstable),
+        qosm_sdk::Target::Tier(qosm_sdk::Tier::BestEffort) => Target::Tier(Tier::BestEffort),
+        qosm_sdk::Target::Pod(id) => Target::Pod(PodId(id)),
+        qosm_sdk::Target::Container(id) => Target::Container(ContainerId(id)),
+    }
+}
+
+fn qos_class(class: qosm_sdk::QosClass) -> QosClass {
+    match class {
+        qosm_sdk::QosClass::Lse => QosClass::Lse,
+        qosm_sdk::QosClass::Lsr => QosClass::Lsr,
+        qosm_sdk::QosClass::Ls => QosClass::Ls,
+        qosm_sdk::QosClass::Be => QosClass::Be,
+        qosm_sdk::QosClass::System => QosClass::System,
+    }
+}
+
+fn kube_qos(qos: qosm_sdk::KubeQos) -> KubeQos {
+    match qos {
+        qosm_sdk::KubeQos::Guaranteed => KubeQos::Guaranteed,
+        qosm_sdk::KubeQos::Burstable => KubeQos::Burstable,
+        qosm_sdk::KubeQos::BestEffort => KubeQos::BestEffort,
+    }
+}
+
+fn container(facts: &qosm_sdk::Container) -> Container {
+    Container {
+        name: facts.name.clone(),
+        kind: match facts.kind {
+            qosm_sdk::ContainerKind::Regular => ContainerKind::Regular,
+            qosm_sdk::ContainerKind::Init => ContainerKind::Init,
+            qosm_sdk::ContainerKind::Sidecar => ContainerKind::Sidecar,
+        },
+        state: match facts.state {
+            qosm_sdk::ContainerState::Waiting => ContainerState::Waiting,
+            qosm_sdk::ContainerState::Running => ContainerState::Running,
+            qosm_sdk::ContainerState::Terminated => ContainerState::Terminated,
+        },
+        cgroup: ContainerCgroup::Unknown,
+        cpu_request: facts.cpu_request_milli.map(MilliCpu),
+        cpu_limit: facts.cpu_limit_milli.map(MilliCpu),
+        memory_request: facts.memory_request_bytes.map(Bytes),
+        memory_limit: facts.memory_limit_bytes.map(Bytes),
+        extended_resources: facts
+            .extended_resources
+            .iter()
+            .map(|resource| ExtendedResource {
+                name: resource.name.clone(),
+                request: resource.request,
+                limit: resource.limit,
+            })
+            .collect(),
+    }
+}
+
+fn node(sample: qosm_sdk::NodeSample) -> NodeSample {
+    NodeSample {
+        cpus: sample.cpus,
+        memory_capacity: Bytes(sample.memory_capacity_bytes),
+        memory_allocatable: Bytes(sample.memory_allocatable_bytes),
+        page_size: Bytes(sample.page_size_bytes),
+        cpu_usage: sample.cpu_usage_usec.map(Micros),
+        memory_available: sample.memory_available_bytes.map(Bytes),
+    }
+}
+
+fn cpu(sample: &qosm_sdk::CpuSample) -> CpuSample {
+    CpuSample {
+        container: ContainerId(sample.container),
+        delta: CpuCounters {
+            usage: Micros(sample.usage_usec),
+            nr_periods: sample.nr_periods,
+            nr_throttled: sample.nr_throttled,
+            throttled: Micros(sample.throttled_usec),
+        },
+    }
+}
+
+fn bandwidth(sample: &qosm_sdk::Bandwidth) -> BandwidthSample {
+    BandwidthSample {
+        target: target(sample.target),
+        quota: sample.quota_usec.map(Micros),
+        baseline_quota: sample.baseline_quota_usec.map(Micros),
+        period: Micros(sample.period_usec),
+    }
+}
+
+fn memory(sample: &qosm_sdk::MemorySample) -> MemorySample {
+    MemorySample {
+        container: ContainerId(sample.container),
+        memory: MemoryCounters {
+            usage: Bytes(sample.usage_bytes),
+            anon: Bytes(sample.anon_bytes),
+            file: Bytes(sample.file_bytes),
+            inactive_file: Bytes(sample.inactive_file_bytes),
+            high_events: sample.high_events,
+            max_events: sample.max_events,
+            oom_kills: sample.oom_kills,
+        },
+    }
+}
+
+fn pressure(sample: &qosm_sdk::PressureSample) -> PressureSample {
+    let stall = |stall: qosm_sdk::Stall| Stall { some: Micros(stall.some_usec), full: Micros(stall.full_usec) };
+    PressureSample {
+        container: ContainerId(sample.container),
+        delta: PressureCounters { cpu: stall(sample.cpu), memory: stall(sample.memory), io: stall(sample.io) },
+    }
+}

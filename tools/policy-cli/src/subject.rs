@@ -1,0 +1,59 @@
+//! What a verb for authors works on: a project, which is built first, or a module from wherever.
+
+use std::path::Path;
+
+use qosm_build::Project;
+use qosm_engine::{BundleError, Engine, EngineError, Module};
+use qosm_model::protocol::Description;
+use qosm_open_module::{compiler, module, personal_cache};
+
+use crate::args::{SubjectArgs, ToolchainArgs};
+
+/// A module, and the project that it was built from.
+pub(crate) struct Subject {
+    /// Where the module is.
+    pub(crate) place: String,
+    pub(crate) wasm: Vec<u8>,
+    pub(crate) project: Option<Project>,
+}
+
+impl Subject {
+    pub(crate) fn open(args: &SubjectArgs) -> anyhow::Result<Self> {
+        let folder = Path::new(&args.subject);
+        if folder.is_dir() {
+            return Self::build(folder, &args.toolchain);
+        }
+        let (place, wasm, _) = module(&args.subject, args.module_dir.as_deref(), &args.registry)?;
+        Ok(Self { place, wasm, project: None })
+    }
+
+    pub(crate) fn build(folder: &Path, args: &ToolchainArgs) -> anyhow::Result<Self> {
+        let project = Project::open(folder)?;
+        let built = project.build(args.toolchain)?;
+        let place = built.file.strip_prefix(".").unwrap_or(&built.file).display().to_string();
+        Ok(Self { place, wasm: built.module, project: Some(project) })
+    }
+
+    /// The module, and who it says it is.
+    pub(crate) fn load(&self, engine: &Engine) -> anyhow::Result<(Module, Description)> {
+        let load = || {
+            let module = engine.load(&self.wasm, personal_cache().as_ref(), &compiler())?;
+            let description = engine.describe(&module)?;
+            anyhow::Ok((module, description))
+        };
+        load().map_err(|error| {
+            let calls = self.refused_calls(&error).into_iter().map(|call| format!("\n  {call}")).collect::<String>();
+            error.context(format!("{} cannot be run{calls}", self.place))
+        })
+    }
+
+    /// Where the source calls what no node answers: that a module is refused for it tells the name alone.
+    pub(crate) fn refused_calls(&self, error: &anyhow::Error) -> Vec<String> {
+        let Some(EngineError::Bundle { source: BundleError::Builtins(missing), .. }) = error.downcast_ref() else {
+            return Vec::new();
+        };
+        let names: Vec<_> = missing.iter().map(|one| one.name.as_str()).collect();
+        // Where OPA does not tell, the names must do.
+        self.project.as_ref().and_then(|project| project.calls(&names).ok()).unwrap_or_default()
+    }
+}

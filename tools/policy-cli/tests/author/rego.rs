@@ -1,0 +1,126 @@
+//! Policies in Rego that cannot be built, and such that do what none should: the author is reported where, the operator which policy and
+//! why, and the node sees nothing.
+
+use serde_json::json;
+
+use crate::programs::{Run, limited, pod};
+use crate::projects::Policy;
+
+/// A policy of its own rules.
+fn policy(rules: &str) -> Policy {
+    let (policy, _) = Policy::new("rogue", "rego");
+    std::fs::remove_file(policy.path("policy_test.rego")).unwrap();
+    let metadata = "# METADATA\n# title: Misbehaves.\n# entrypoint: true\n# custom:\n#   qosm:\n#     name: rogue\n\
+                    #     version: 0.1.0\n#     grants: [cpu-bandwidth]\n";
+    policy.write("policy.rego", &rules.replace("# METADATA", metadata.trim_end()));
+    policy
+}
+
+/// A policy that means well on each container, and has one setting more.
+fn rogue(setting: &str) -> Policy {
+    policy(&format!(
+        "package qosm\n\n# METADATA\nsettings contains {{\"container\": id, \"knob\": \"cpu.burst\", \"value\": 1000, \"reason\": \
+         \"well meant\"}} if some id in ids\n\nids contains container.id if container := input.pods[_].containers[_]\n\n{setting}\n"
+    ))
+}
+
+fn tried(policy: &Policy) -> Run {
+    tried_within(policy, PATIENT_MILLIS)
+}
+
+/// More time than any evaluation takes that comes to an end, on a machine that is busy otherwise, too.
+const PATIENT_MILLIS: u64 = 10_000;
+
+/// With so much time for an evaluation.
+fn tried_within(policy: &Policy, millis: u64) -> Run {
+    let facts = json!({
+        "pods": [pod("web", &json!({}), &json!([limited("a", "1")]))],
+        "policies": [{"name": "rogue", "evaluationMillis": millis}],
+    });
+    policy.write("node.json", &facts.to_string());
+    policy.run(&["run", "--facts", "node.json", "-o", "json"])
+}
+
+#[test]
+fn what_cannot_be_built_is_reported_by_file_and_line() {
+    for (rules, words) in [
+        ("package qosm\n\n# METADATA\nsettings contains x if x := 1 +\n", ["policy.rego:12", "rego_parse_error"]),
+        ("package qosm\n\n# METADATA\nsettings contains x if x := count(1)\n", ["policy.rego:11", "rego_type_error"]),
+        ("package qosm\n\n# METADATA\nsettings contains x if x := y\n", ["policy.rego:11", "rego_unsafe_var_error"]),
+        ("package qosm\n\nother := 1\n", ["qosm/settings", "entrypoint"]),
+        ("package qosm\n\nsettings := set()\n", ["no policy's bundle", "METADATA"]),
+    ] {
+        policy(rules).run(&["build"]).says(1, &words);
+    }
+}
+
+#[test]
+fn a_function_that_no_node_answers_is_reported_with_what_to_write() {
+    let policy = rogue("settings contains x if x := http.send({\"url\": \"http://x\"}).body");
+    let words = ["it calls `http.send`, which is refused", "`input`", "policy.rego:15 calls `http.send`"];
+    policy.run(&["build"]).says(1, &words);
+    policy.run(&["run"]).says(1, &words);
+}
+
+#[test]
+fn wrong_metadata_are_reported_by_field() {
+    for (from, to, words) in [
+        ("version: 0.1.0", "version: one", "version"),
+        ("grants: [cpu-bandwidth]", "grants: [cpu]", "`cpu`"),
+        ("grants: [cpu-bandwidth]", "grant: [cpu-bandwidth]", "grant"),
+        ("name: rogue", "name: Rogue", "name"),
+    ] {
+        let policy = rogue("");
+        policy.change("policy.rego", from, to);
+        policy.run(&["build"]).says(1, &[words]);
+    }
+}
+
+#[test]
+fn a_policy_that_behaves_sets_what_it_means_to() {
+    assert_eq!(tried(&rogue("")).rows(), ["container default/web/a cpu.burst 1000"]);
+}
+
+#[test]
+fn whatever_a_policy_does_wrong_is_reported_with_its_name_and_writes_nothing() {
+    let knob = |target: &str, knob: &str, value: &str| {
+        format!("settings contains {{{target}, \"knob\": \"{knob}\", \"value\": {value}, \"reason\": \"no\"}}")
+    };
+    let somewhere = "\"container\": \"4711\"";
+    let here = "\"tier\": \"burstable\"";
+    for (setting, why) in [
+        (knob(somewhere, "cpu.burst", "1"), "4711"),
+        (knob("\"pod\": \"4711\"", "cpu.quota", "\"max\""), "4711"),
+        (knob(here, "memory.high", "1"), "memory-protection"),
+        (knob(here, "cpu.speed", "1"), "cpu.speed"),
+        (knob(here, "cpu.burst", "-1"), "-1"),
+        (knob(here, "cpu.burst", "0.5"), "0.5"),
+        (knob(here, "cpu.burst", "99999999999999999999"), "99999999999999999999"),
+        (knob(here, "cpu.burst", "\"NaN\""), "NaN"),
+        ("settings contains {\"sets\": 1}".to_owned(), "it has none of the fields `knob`"),
+    ] {
+        is_refused(&tried(&rogue(&setting)), why);
+    }
+    // A billion steps that keep nothing.
+    let endless = "settings contains {\"log\": \"x\"} if {\n\tsome a in numbers.range(1, 1000)\n\tsome b in numbers.range(1, 1000)\n\t\
+                   some c in numbers.range(1, 1000)\n\ta + b + c == 0\n}";
+    is_refused(&tried_within(&rogue(endless), 50), "it had used up its 50ms");
+}
+
+#[track_caller]
+fn is_refused(tried: &Run, why: &str) {
+    tried.says(1, &["policy `rogue` does not run", "`evaluate`", why]);
+    assert_eq!(tried.rows(), <[String; 0]>::default(), "{why}: {tried:#?}");
+}
+
+#[test]
+fn a_division_by_zero_is_no_setting_and_no_failure() {
+    let tried = tried(&rogue(
+        "settings contains {\"tier\": \"burstable\", \"knob\": \"cpu.burst\", \"value\": 1 / (count(input.pods) - 1), \"reason\": \"no\"}",
+    ));
+    assert_eq!(
+        (tried.code, tried.rows()),
+        (0, vec!["container default/web/a cpu.burst 1000".to_owned()]),
+        "{tried:#?}"
+    );
+}
