@@ -152,9 +152,16 @@ impl Machine {
         fs::read_to_string(file).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// What a pod's first process wants of cache and memory.
+    /// What a pod's first process wants of cache and memory: the one that no other of its threads has forked, since numbers come round
+    /// again within minutes of forking.
     fn demand(&self, pod: &str, occupancy: u64, bandwidth: u64) {
-        let id: u32 = self.threads(pod).first().unwrap().parse().unwrap();
+        let threads = self.threads(pod);
+        let parent = |id: &str| {
+            let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+            Some(stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.to_owned())
+        };
+        let is_first = |id: &&String| parent(id).is_some_and(|parent| !threads.contains(&parent));
+        let id: u32 = threads.iter().find(is_first).unwrap().parse().unwrap();
         let demand = Demand { occupancy: Bytes(occupancy), bandwidth: BytesPerSecond(bandwidth), local_percent: 100 };
         self.mounted.as_ref().unwrap().tree().lock().unwrap().set_task_demand(Tid(id), 0, demand);
     }
