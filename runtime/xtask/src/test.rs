@@ -10,6 +10,7 @@ mod tally;
 mod vm;
 
 use std::ffi::OsStr;
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::interrupt::Interrupt;
 use crate::lock::Lock;
 use crate::root::RootAccess;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, this_program};
 use crate::{bench, command, languages, modules, opa, rego, setup, sweep};
 use program::TestProgram;
 pub(crate) use program::staged;
@@ -113,7 +114,32 @@ impl Selection<'_> {
 struct Run<'a> {
     workspace: &'a Workspace,
     access: RootAccess,
+    /// This program.
+    xtask: PathBuf,
     interrupt: Interrupt,
+}
+
+impl<'a> Run<'a> {
+    /// From here on Ctrl-C ends the tests, and what was started for them is taken down.
+    fn begin(workspace: &'a Workspace, access: RootAccess, xtask: PathBuf) -> Result<Self> {
+        Ok(Self { workspace, access, xtask, interrupt: Interrupt::listen()? })
+    }
+}
+
+/// The folder of what stages print and count, in the target directory.
+const STAGES: &str = "test-stages";
+
+/// A copy of this program, at a path that stays what it is: cargo builds it anew while it runs, be it for another checkout that has the
+/// same target directory.
+fn own_copy(workspace: &Workspace) -> Result<PathBuf> {
+    let folder = workspace.target().join(STAGES);
+    let (fresh, copy) = (folder.join("xtask.new"), folder.join("xtask"));
+    fs::create_dir_all(&folder)
+        .and_then(|()| fs::copy("/proc/self/exe", &fresh))
+        // What runs cannot be written to, but can be replaced.
+        .and_then(|_| fs::rename(&fresh, &copy))
+        .with_context(|| format!("{} cannot be written", copy.display()))?;
+    Ok(copy)
 }
 
 /// What the stages came to.
@@ -150,8 +176,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let ready = prepare(workspace, &wanted, &mut report.tally)?;
     report.times.push(("setup and build".to_owned(), begun.elapsed()));
 
-    // From here on Ctrl-C ends the tests, and what was started for them is taken down.
-    let run = Run { workspace, access, interrupt: Interrupt::listen()? };
+    let run = Run::begin(workspace, access, own_copy(workspace)?)?;
     let lanes = lanes::of(|stage| ready.contains(&stage));
     match lanes.as_slice() {
         [_, _, ..] if !args.sequential => lanes::run(&run, args, lanes, &mut report)?,
@@ -179,9 +204,9 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 /// As [`run`].
 pub(crate) fn run_stage(workspace: &Workspace, args: &StageArgs) -> Result<ExitCode> {
     let mut tally = Tally::default();
-    let run = Run { workspace, access: RootAccess::here(), interrupt: Interrupt::listen()? };
+    let run = Run::begin(workspace, RootAccess::here(), this_program()?)?;
     args.stage.account(&run, &Selection::All(args.filter.as_deref()), &mut tally)?;
-    std::fs::write(&args.tally, serde_json::to_vec(&tally)?)
+    fs::write(&args.tally, serde_json::to_vec(&tally)?)
         .with_context(|| format!("{} cannot be written", args.tally.display()))?;
     Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

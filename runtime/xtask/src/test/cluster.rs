@@ -23,18 +23,16 @@ pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -
     command::heading("building the cluster tests");
     let tests = staged(run.workspace, CLUSTER)?;
     command::heading("a cluster with a node on this machine");
-    // By its path: cargo has just built it anew, and this process runs from a file that is no more.
-    let xtask = run.workspace.target().join("release/xtask");
     let before = tally.failed;
     let registries = Registries::fresh(run.workspace, &run.interrupt)?;
     // What an earlier run may have left would answer in this one's place.
-    let result = cluster(&xtask, &["down"])
-        .and_then(|()| cluster(&xtask, &["up", "--node"]))
-        .and_then(|()| all(run, &tools, &xtask, &registries, &tests, selection, tally));
+    let result = cluster(&run.xtask, &["down"])
+        .and_then(|()| cluster(&run.xtask, &["up", "--node"]))
+        .and_then(|()| all(run, &tools, &registries, &tests, selection, tally));
     if (result.is_err() || tally.failed > before) && !run.interrupt.asked() {
-        command::warn(cluster(&xtask, &["logs"]));
+        command::warn(cluster(&run.xtask, &["logs"]));
     }
-    command::warn(cluster(&xtask, &["down"]));
+    command::warn(cluster(&run.xtask, &["down"]));
     registries.leave();
     result
 }
@@ -47,7 +45,6 @@ fn cluster(xtask: &Path, args: &[&str]) -> Result<()> {
 fn all(
     run: &Run<'_>,
     tools: &Programs,
-    xtask: &Path,
     registries: &Registries,
     tests: &[TestProgram],
     selection: &Selection<'_>,
@@ -64,7 +61,7 @@ fn all(
         ("KUBECACHEDIR", cache.as_ref()),
         ("HELM_CACHE_HOME", cache.as_ref()),
         ("QOSM_TEST_CLUSTER", dir.as_ref()),
-        ("QOSM_XTASK", xtask.as_ref()),
+        ("QOSM_XTASK", run.xtask.as_ref()),
         ("QOSM_REGISTRY_ENV", env.as_ref()),
         ("QOSM_KUBECTL", tools.kubectl.as_ref()),
         ("QOSM_HELM", tools.helm.as_ref()),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Args, Report, Run, Stage, Tally};
+use super::{Args, Report, Run, STAGES, Stage, Tally};
 use crate::command;
 use crate::interrupt::Interrupt;
 
@@ -37,12 +37,10 @@ pub(super) fn of(wants: impl Fn(Stage) -> bool) -> Vec<Vec<Stage>> {
 ///
 /// When a stage cannot be started, or this process is asked to end; all stages have ended then.
 pub(super) fn run(run: &Run<'_>, args: &Args, lanes: Vec<Vec<Stage>>, report: &mut Report) -> Result<()> {
-    let folder = run.workspace.target().join("test-stages");
+    let folder = run.workspace.target().join(STAGES);
     fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
-    // By its path: cargo has just built it anew, and this process runs from a file that is no more.
-    let program = run.workspace.target().join("release/xtask");
     let start = |stage| {
-        let mut xtask = Command::new(&program);
+        let mut xtask = Command::new(&run.xtask);
         xtask.args(["stage", &format!("{stage}")]);
         xtask.args(args.filter.iter().flat_map(|text| ["--filter", text]));
         Running::start(xtask, &folder, stage)

@@ -37,7 +37,7 @@ fn all(
         test.run(run, Stage::Registry, selection, tally, |program| {
             program.env("QOSM_REGISTRY_ENV", registries.env()).env("RUST_BACKTRACE", "1");
             program.env("QOSM_BIN", run.workspace.binary()).env("QOSM_POLICY_BIN", run.workspace.policy_binary());
-            program.env("QOSM_MODULES", run.workspace.modules());
+            program.env("QOSM_MODULES", run.workspace.modules()).env("QOSM_XTASK", &run.xtask);
             // Two: most of them wait for a registry, and one builds all modules with one job. Each has repositories of its own.
             program.arg("--test-threads=2");
         })?;
