@@ -81,7 +81,8 @@ impl StateDir {
 /// When it cannot be removed.
 pub(crate) fn remove(folder: &Path) -> Result<()> {
     let mut aside = folder.as_os_str().to_owned();
-    aside.push(".removed");
+    // A name that nobody else gives: what is found there is removed.
+    aside.push(".removed-by-qosm-xtask");
     let aside = PathBuf::from(aside);
     remove_all(&aside)?;
     match fs::rename(folder, &aside) {
@@ -109,7 +110,7 @@ mod tests {
     fn a_removal_that_was_cut_off_is_finished_by_the_next() {
         let top = tempfile::tempdir().unwrap();
         let folder = top.path().join("cluster");
-        fs::create_dir_all(top.path().join("cluster.removed/data")).unwrap();
+        fs::create_dir_all(top.path().join("cluster.removed-by-qosm-xtask/data")).unwrap();
         fs::create_dir_all(folder.join("data")).unwrap();
         remove(&folder).unwrap();
         remove(&folder).unwrap();
