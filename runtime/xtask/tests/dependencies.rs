@@ -94,6 +94,7 @@ const LAYERS: [(&str, &[&str]); 34] = [
             "qosm-model",
             "qosm-nri",
             "qosm-registry",
+            "qosm-rego",
             "qosm-sdk",
         ],
     ),
