@@ -8,7 +8,7 @@ IMAGE ?= ghcr.io/qosm/qosm:$(VERSION)
 HELM ?= helm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo soak bench bench-workloads bench-fleet bench-colocation cluster registry publish lint format book image manifests clean
+.PHONY: help setup build test test-all demo soak bench bench-workloads bench-fleet bench-colocation cluster registry publish lint format book image manifests clean
 
 help:  ## this list
 	@echo 'make VERB, where VERB is one of'
@@ -21,8 +21,11 @@ setup:  ## install everything that the other verbs need
 build:  ## target/release/qosm, target/release/qosm-policy, and the default modules, target/policies/*.wasm
 	@$(XTASK) build $(ARGS)
 
-test:  ## all tests: unit, modules, this machine's kernel (as root), a small VM with cgroup v2, registries, a cluster (as root)
+test:  ## the tests: unit, modules, this machine's kernel (as root), a small VM with cgroup v2, registries, a cluster (as root)
 	@$(XTASK) test $(ARGS)
+
+test-all:  ## the same, and what takes long: before an issue is closed and before a release
+	@$(XTASK) test --all $(ARGS)
 
 soak:  ## hours of kill -9 at random moments, and a million ticks: nothing lost, left behind or grown (as root)
 	@$(XTASK) soak $(ARGS)

@@ -4,6 +4,7 @@
 mod again;
 mod cluster;
 mod lanes;
+mod left_out;
 mod program;
 mod registry;
 mod tally;
@@ -53,6 +54,15 @@ pub(crate) struct Args {
     /// One stage after the other, each with its output as it comes.
     #[arg(long)]
     sequential: bool,
+    /// Also what takes long and has a shorter sibling, which `make test` leaves out: what `make test-all` runs.
+    #[arg(long)]
+    all: bool,
+}
+
+impl Args {
+    fn selection(&self) -> Selection<'_> {
+        Selection::of(self.filter.as_deref(), self.all)
+    }
 }
 
 /// One stage by itself, built by the run that starts it.
@@ -65,6 +75,9 @@ pub(crate) struct StageArgs {
     /// As for the whole run.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
+    /// As for the whole run.
+    #[arg(long)]
+    all: bool,
 }
 
 /// A part of the test run.
@@ -90,16 +103,26 @@ pub(crate) enum Stage {
 /// Which tests of a stage.
 #[derive(Clone, Copy, Debug)]
 enum Selection<'a> {
+    /// All but those that are left to `make test-all`.
+    Short,
     /// All, or those whose name contains this.
     All(Option<&'a str>),
     /// Those that failed, each in a run of its own.
     Again(&'a [Failure]),
 }
 
-impl Selection<'_> {
-    /// The runs of a test program, each by its arguments.
-    fn runs(&self, program: &str) -> Vec<Vec<String>> {
+impl<'a> Selection<'a> {
+    /// Who names tests means those that are left out as well.
+    fn of(filter: Option<&'a str>, all: bool) -> Self {
+        if filter.is_none() && !all { Self::Short } else { Self::All(filter) }
+    }
+
+    /// The runs of a stage's test program, each by its arguments.
+    fn runs(&self, stage: Stage, program: &str) -> Vec<Vec<String>> {
         match self {
+            Self::Short => {
+                vec![left_out::of(stage).flat_map(|name| ["--skip".to_owned(), name.to_owned()]).collect()]
+            }
             Self::All(filter) => vec![filter.iter().map(|text| (*text).to_owned()).collect()],
             Self::Again(failures) => failures
                 .iter()
@@ -160,7 +183,10 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let wanted: Vec<_> = Stage::value_variants()
         .iter()
         .copied()
-        .filter(|stage| args.only.is_empty() || args.only.contains(stage))
+        .filter(|stage| match args.only.as_slice() {
+            [] => args.all || *stage != Stage::Bench,
+            only => only.contains(stage),
+        })
         .collect();
     let access = RootAccess::here();
     if wanted.iter().any(|stage| stage.needs_root()) && access == RootAccess::None {
@@ -183,7 +209,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         _ => {
             for stage in lanes.concat() {
                 let begun = Instant::now();
-                stage.account(&run, &Selection::All(args.filter.as_deref()), &mut report.tally)?;
+                stage.account(&run, &args.selection(), &mut report.tally)?;
                 report.times.push((stage.to_string(), begun.elapsed()));
             }
         }
@@ -193,7 +219,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if !flaky.is_empty() || !report.tally.failures.is_empty() {
         report.times.push(("tried again".to_owned(), begun.elapsed()));
     }
-    tell(&report, &flaky);
+    tell(&report, &flaky, args.selection());
     Ok(if report.tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -205,7 +231,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 pub(crate) fn run_stage(workspace: &Workspace, args: &StageArgs) -> Result<ExitCode> {
     let mut tally = Tally::default();
     let run = Run::begin(workspace, RootAccess::here(), this_program()?)?;
-    args.stage.account(&run, &Selection::All(args.filter.as_deref()), &mut tally)?;
+    args.stage.account(&run, &Selection::of(args.filter.as_deref(), args.all), &mut tally)?;
     fs::write(&args.tally, serde_json::to_vec(&tally)?)
         .with_context(|| format!("{} cannot be written", args.tally.display()))?;
     Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -265,10 +291,13 @@ fn compile(workspace: &Workspace, wanted: &[Stage]) -> Result<()> {
 }
 
 /// The end of the log: what took how long, what was flaky, what failed.
-fn tell(Report { tally, times }: &Report, flaky: &[again::Flaky]) {
+fn tell(Report { tally, times }: &Report, flaky: &[again::Flaky], selection: Selection<'_>) {
     command::heading("what it came to");
     for (what, took) in times {
         println!("    {what:<16} {:>5} s", took.as_secs());
+    }
+    if matches!(selection, Selection::Short) {
+        left_out::lines().for_each(|line| println!("    left to make test-all: {line}"));
     }
     for wait in &tally.slow {
         println!("    slow: {wait}");
@@ -384,10 +413,14 @@ impl Stage {
 /// `cargo test` draws new ones.
 const PROPTEST_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "20261125");
 
+/// Tests of many cases take all of them where this is set, else a sample.
+const WHOLE: &str = "QOSM_TEST_ALL";
+
 /// The Rego, then all that `cargo test` runs unasked.
 fn workspace(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
     let workspace = run.workspace;
-    if let Selection::All(_) = selection {
+    let is_again = matches!(selection, Selection::Again(_));
+    if !is_again {
         let counts = rego::test(workspace)?;
         tally.passed += counts.passed;
         tally.failed += counts.failed;
@@ -397,8 +430,10 @@ fn workspace(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Res
     // The text is for the other stages: here it would leave out nearly everything.
     let selection = match selection {
         Selection::All(_) => Selection::All(None),
+        Selection::Short => Selection::Short,
         Selection::Again(failures) => Selection::Again(failures),
     };
+    let is_whole = matches!(selection, Selection::All(_));
     let (binary, modules, bundles) = (workspace.binary(), workspace.modules(), rego::bundles(workspace));
     let path = opa::path(workspace)?;
     let programs = program::unasked(workspace)?;
@@ -407,18 +442,21 @@ fn workspace(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Res
             program.env("QOSM_BIN", &binary).env("QOSM_POLICY_BIN", workspace.policy_binary());
             program.env("QOSM_MODULES", &modules);
             program.env("QOSM_BUNDLES", &bundles).env("PATH", &path);
+            if is_whole {
+                program.env(WHOLE, "1");
+            }
             if std::env::var_os(PROPTEST_SEED.0).is_none() {
                 program.env(PROPTEST_SEED.0, PROPTEST_SEED.1);
             }
         })?;
     }
     command::heading("opa-wasm beside the engine");
-    for args in selection.runs(program::BESIDE_OPA) {
+    for args in selection.runs(Stage::Workspace, program::BESIDE_OPA) {
         let mut cargo = bench::beside_opa(workspace, "test");
         cargo.args(["--no-fail-fast", "--"]).args(args);
         program::counted(run, Stage::Workspace, program::BESIDE_OPA, &mut cargo, tally)?;
     }
-    for args in selection.runs(program::DOCTESTS) {
+    for args in selection.runs(Stage::Workspace, program::DOCTESTS) {
         let mut cargo = workspace.cargo();
         cargo.args(["test", "--release", "--workspace", "--doc", "--no-fail-fast", "--"]).args(args);
         program::counted(run, Stage::Workspace, program::DOCTESTS, &mut cargo, tally)?;
@@ -459,9 +497,11 @@ mod tests {
         };
         let failures = [failure("a kernel", "x::one"), failure("b kernel", "x::two"), failure("a kernel", "x::three")];
         let again = Selection::Again(&failures);
-        assert_eq!(again.runs("a kernel"), [["--exact", "x::one"], ["--exact", "x::three"]]);
-        assert!(again.runs("c kernel").is_empty());
-        assert_eq!(Selection::All(None).runs("c kernel"), [[""; 0]]);
-        assert_eq!(Selection::All(Some("x")).runs("c kernel"), [["x"]]);
+        assert_eq!(again.runs(Stage::Kernel, "a kernel"), [["--exact", "x::one"], ["--exact", "x::three"]]);
+        assert!(again.runs(Stage::Kernel, "c kernel").is_empty());
+        assert_eq!(Selection::All(None).runs(Stage::Kernel, "c kernel"), [[""; 0]]);
+        assert_eq!(Selection::All(Some("x")).runs(Stage::Kernel, "c kernel"), [["x"]]);
+        assert_eq!(Selection::Short.runs(Stage::Kernel, "c kernel"), [["--skip", "swaps::versions_take_turns"]]);
+        assert_eq!(Selection::Short.runs(Stage::Languages, "c languages"), [[""; 0]]);
     }
 }

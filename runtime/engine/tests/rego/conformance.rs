@@ -20,6 +20,9 @@ const FOLDER: &str = "opa-cases-1.22.0-1";
 /// Cases of OPA 1.22.0: fewer would mean that some were not found.
 const ALL: usize = 4_419;
 
+/// Without `QOSM_TEST_ALL` one case of so many is run: each takes a compiled module.
+const SAMPLE: usize = 8;
+
 /// Functions that OPA's tests bring themselves.
 const OF_TESTS: [&str; 1] = ["test.sleep"];
 
@@ -158,7 +161,13 @@ fn opas_own_cases_pass_save_for_those_that_are_known_to_differ() {
     assert_eq!(cases.len(), ALL);
     // To debug one: `QOSM_OPA_ONLY=v1/sprintf` selects those whose names begin with it.
     let only = std::env::var("QOSM_OPA_ONLY").unwrap_or_default();
-    let cases: Vec<Case> = cases.into_iter().filter(|case| case.name.starts_with(&only)).collect();
+    let is_whole = !only.is_empty() || std::env::var_os("QOSM_TEST_ALL").is_some();
+    let cases: Vec<Case> = cases
+        .into_iter()
+        .enumerate()
+        .filter(|(place, case)| case.name.starts_with(&only) && (is_whole || place % SAMPLE == 0))
+        .map(|(_, case)| case)
+        .collect();
     // What is compiled is kept beside the cases: minutes, once a version of OPA's and of the engine's.
     let compiled = folder.join("compiled");
     std::fs::create_dir_all(&compiled).unwrap();
@@ -177,7 +186,8 @@ fn opas_own_cases_pass_save_for_those_that_are_known_to_differ() {
         }
     });
     let verdicts = verdicts.into_inner().unwrap();
-    let known: BTreeMap<_, _> = known().into_iter().filter(|(name, _)| name.starts_with(&only)).collect();
+    let are_run: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+    let known: BTreeMap<_, _> = known().into_iter().filter(|(name, _)| are_run.contains(name)).collect();
     let (mut passed, mut excused, mut refused) = (0, 0, 0);
     let mut failed = BTreeMap::new();
     for (name, verdict) in verdicts {

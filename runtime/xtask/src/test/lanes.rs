@@ -42,7 +42,7 @@ pub(super) fn run(run: &Run<'_>, args: &Args, lanes: Vec<Vec<Stage>>, report: &m
     let start = |stage| {
         let mut xtask = Command::new(&run.xtask);
         xtask.args(["stage", &format!("{stage}")]);
-        xtask.args(args.filter.iter().flat_map(|text| ["--filter", text]));
+        xtask.args(args.filter.iter().flat_map(|text| ["--filter", text])).args(args.all.then_some("--all"));
         Running::start(xtask, &folder, stage)
     };
     beside_each_other(lanes, start, &run.interrupt, report)

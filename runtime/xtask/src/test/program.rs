@@ -55,7 +55,7 @@ impl TestProgram {
         tally: &mut Tally,
         prepare: impl Fn(&mut Command),
     ) -> Result<()> {
-        for args in selection.runs(&self.name()) {
+        for args in selection.runs(stage, &self.name()) {
             let mut program = Command::new(&self.program);
             prepare(&mut program);
             // As cargo does it.
@@ -78,7 +78,7 @@ impl TestProgram {
         tally: &mut Tally,
         variables: &[(&str, &OsStr)],
     ) -> Result<()> {
-        for args in selection.runs(&self.name()) {
+        for args in selection.runs(stage, &self.name()) {
             let program = run.access.command(&self.program, variables);
             let mut program = program.context("root is not to be had")?;
             program.arg("--test-threads=1").args(args).current_dir(&self.folder);
