@@ -13,7 +13,7 @@ HELM ?= helm
 help:  ## this list
 	@echo 'make VERB, where VERB is one of'
 	@sed -n 's/^\([a-z-]*\):  *## */  \1\t/p' $(MAKEFILE_LIST) | expand -t 20
-	@echo 'ARGS=... hands flags on, e.g. make test ARGS="--only vm"; make test ARGS=--help lists them.'
+	@echo 'ARGS=... hands flags on, e.g. make test ARGS="--only uml"; make test ARGS=--help lists them.'
 
 setup:  ## install everything that the other verbs need
 	@$(XTASK) setup $(ARGS)
@@ -21,7 +21,7 @@ setup:  ## install everything that the other verbs need
 build:  ## target/release/qosm, target/release/qosm-policy, and the default modules, target/policies/*.wasm
 	@$(XTASK) build $(ARGS)
 
-test:  ## the tests: unit, modules, this machine's kernel (as root), a small VM with cgroup v2, registries, a cluster (as root)
+test:  ## the tests: unit, modules, this machine's kernel (as root), cgroup v2 in guests, registries, a cluster (as root)
 	@$(XTASK) test $(ARGS)
 
 test-all:  ## the same, and what takes long: before an issue is closed and before a release

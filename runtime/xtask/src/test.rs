@@ -88,7 +88,9 @@ pub(crate) enum Stage {
     Workspace,
     /// The kernel tests on this machine's own cgroups, as root.
     Kernel,
-    /// The same programs in a VM with cgroup v2, without the tests that no version of cgroups changes.
+    /// The same programs on cgroup v2, in user-mode Linux.
+    Uml,
+    /// Those of them that take several CPUs, NUMA nodes, cpusets or PSI, in an emulated machine with cgroup v2.
     Vm,
     /// The agent's binary beside real container registries on this machine.
     Registry,
@@ -119,11 +121,14 @@ impl<'a> Selection<'a> {
 
     /// The runs of a stage's test program, each by its arguments.
     fn runs(&self, stage: Stage, program: &str) -> Vec<Vec<String>> {
+        let skip = |name: &str| ["--skip".to_owned(), name.to_owned()];
+        let elsewhere = left_out::elsewhere(stage).iter().flat_map(|name| skip(name));
         match self {
             Self::Short => {
-                vec![left_out::of(stage).flat_map(|name| ["--skip".to_owned(), name.to_owned()]).collect()]
+                let only = left_out::only(stage).iter().map(|name| (*name).to_owned());
+                vec![only.chain(elsewhere).chain(left_out::of(stage).flat_map(skip)).collect()]
             }
-            Self::All(filter) => vec![filter.iter().map(|text| (*text).to_owned()).collect()],
+            Self::All(filter) => vec![filter.iter().map(|text| (*text).to_owned()).chain(elsewhere).collect()],
             Self::Again(failures) => failures
                 .iter()
                 .filter(|failure| failure.program == program)
@@ -192,7 +197,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if wanted.iter().any(|stage| stage.needs_root()) && access == RootAccess::None {
         bail!(
             "the tests on this machine's kernel need root to make cgroups: run this as root or allow `sudo` without a \
-             password; `make test ARGS=\"--only workspace,vm,registry,languages\"` runs the others"
+             password; `make test ARGS=\"--only workspace,uml,vm,registry,languages\"` runs the others"
         );
     }
     let _lock = Lock::wait(workspace)?;
@@ -338,7 +343,7 @@ impl Stage {
         match self {
             Self::Workspace => &[Rego, Units],
             Self::Kernel => &[Rego],
-            Self::Vm => &[Test, Rego],
+            Self::Uml | Self::Vm => &[Test, Rego],
             Self::Registry => &[Registry],
             Self::Languages => &[Languages],
             Self::Cluster => &[Cluster, Registry, Rego],
@@ -350,7 +355,7 @@ impl Stage {
     const fn targets(self) -> &'static [&'static str] {
         match self {
             Self::Kernel => &[KERNEL, FUSE],
-            Self::Vm => &[KERNEL],
+            Self::Uml | Self::Vm => &[KERNEL],
             Self::Registry => &[REGISTRY],
             Self::Languages => &[LANGUAGES],
             Self::Cluster => &[CLUSTER],
@@ -386,7 +391,7 @@ impl Stage {
                 }
                 Ok(())
             }
-            Self::Vm => vm::run(run, selection, tally),
+            Self::Uml | Self::Vm => vm::run(run, self, selection, tally),
             Self::Registry => registry::run(run, selection, tally),
             Self::Languages => {
                 languages::check_bindings(run.workspace)?;
@@ -503,5 +508,9 @@ mod tests {
         assert_eq!(Selection::All(Some("x")).runs(Stage::Kernel, "c kernel"), [["x"]]);
         assert_eq!(Selection::Short.runs(Stage::Kernel, "c kernel"), [["--skip", "swaps::versions_take_turns"]]);
         assert_eq!(Selection::Short.runs(Stage::Languages, "c languages"), [[""; 0]]);
+        let [uml, vm] = [Stage::Uml, Stage::Vm].map(|stage| Selection::Short.runs(stage, "c kernel").concat());
+        assert!(vm.contains(&"locality::".to_owned()) && !vm.contains(&"--skip".to_owned()), "{vm:?}");
+        let skipped: Vec<_> = uml.chunks(2).map(|pair| (pair[0].as_str(), &pair[1])).collect();
+        assert!(vm.iter().all(|name| skipped.contains(&("--skip", name))), "{uml:?}");
     }
 }

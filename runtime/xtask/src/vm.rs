@@ -1,6 +1,7 @@
-//! A small virtual machine with cgroup v2 and two NUMA nodes, for what this machine's own kernel cannot show.
+//! Guests with cgroup v2, for what this machine's own kernel cannot show: user-mode Linux, which is as quick as this machine, and an
+//! emulated machine with several CPUs and two NUMA nodes.
 //!
-//! [`guest`] gets a kernel and a shell, [`initramfs`] packs them with the programs under test, [`boot`] runs it all. Nothing is
+//! [`guest`] gets kernels and a shell, [`initramfs`] packs them with the programs under test, [`boot`] runs it all. Nothing is
 //! emulated but the processor: the cgroup files inside are a real kernel's.
 
 mod boot;
@@ -18,6 +19,7 @@ use crate::tree::Tree;
 use crate::workspace::Workspace;
 
 pub(crate) use boot::QEMU;
+use boot::{Machine, Media};
 
 /// Size of the disk; it takes no more room here than is written to it.
 const DISK_BYTES: u64 = 1 << 30;
@@ -41,6 +43,9 @@ pub(crate) struct Args {
     /// The shell script to run.
     #[arg(long, value_name = "FILE")]
     script: PathBuf,
+    /// In user-mode Linux: one CPU at this machine's speed, no NUMA nodes, no cpusets, no PSI.
+    #[arg(long)]
+    user_mode: bool,
     /// Ends the machine after that many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     timeout: u64,
@@ -63,13 +68,14 @@ fn parse_share(text: &str) -> Result<Share, String> {
     Ok(Share { host: host.into(), guest: guest.into() })
 }
 
-/// Gets the kernel and the shell into the cache, unless they are there.
+/// Gets the kernels and the shell into the cache, unless they are there.
 ///
 /// # Errors
 ///
 /// When they are in no cache and apt does not bring them.
 pub(crate) fn prepare(workspace: &Workspace) -> Result<()> {
-    guest::find_or_fetch(workspace).map(drop)
+    guest::find_or_fetch(workspace)?;
+    guest::fetch_user_mode(workspace)
 }
 
 /// Runs a script file in the VM with the console on stdout, and returns the script's exit code.
@@ -81,11 +87,16 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let script = std::fs::read_to_string(&args.script)
         .with_context(|| format!("the script {} cannot be read", args.script.display()))?;
     let (limit, interrupt) = (Duration::from_secs(args.timeout), Interrupt::listen()?);
-    let code = script_in_vm(workspace, &args.files, &script, limit, &interrupt, |line| println!("{line}"))?;
+    let print = |line: &str| println!("{line}");
+    let code = if args.user_mode {
+        script_in_user_mode(workspace, &args.files, &script, limit, &interrupt, print)?
+    } else {
+        script_in_vm(workspace, &args.files, &script, limit, &interrupt, print)?
+    };
     Ok(ExitCode::from(code))
 }
 
-/// As [`run`], with the script as text and each console line handed on.
+/// As [`run`] in the emulated machine, with the script as text and each console line handed on.
 ///
 /// # Errors
 ///
@@ -99,13 +110,42 @@ pub(crate) fn script_in_vm(
     each: impl FnMut(&str),
 ) -> Result<u8> {
     let guest = guest::find_or_fetch(workspace)?;
+    script_in(Machine::Emulated, &guest, files, script, limit, interrupt, each)
+}
+
+/// As [`script_in_vm`] in user-mode Linux, or in the emulated machine where there is none.
+///
+/// # Errors
+///
+/// As [`run`].
+pub(crate) fn script_in_user_mode(
+    workspace: &Workspace,
+    files: &[Share],
+    script: &str,
+    limit: Duration,
+    interrupt: &Interrupt,
+    each: impl FnMut(&str),
+) -> Result<u8> {
+    let guest = guest::find_or_fetch(workspace)?;
+    let machine = guest.user_mode.as_deref().map_or(Machine::Emulated, Machine::UserMode);
+    script_in(machine, &guest, files, script, limit, interrupt, each)
+}
+
+fn script_in(
+    machine: Machine<'_>,
+    guest: &guest::Guest,
+    files: &[Share],
+    script: &str,
+    limit: Duration,
+    interrupt: &Interrupt,
+    each: impl FnMut(&str),
+) -> Result<u8> {
     let folder = tempfile::tempdir().context("no folder for the VM's files")?;
-    let image = folder.path().join("initramfs");
-    pack(&guest, files, script, &image).context("the VM's files cannot be packed")?;
-    let disk = folder.path().join("disk");
+    let (image, disk) = (folder.path().join("initramfs"), folder.path().join("disk"));
+    pack(guest, files, script, &image).context("the VM's files cannot be packed")?;
     let made = std::fs::File::create(&disk).and_then(|file| file.set_len(DISK_BYTES));
     made.context("the VM's disk cannot be made")?;
-    boot::run(&guest.kernel, &image, &disk, limit, interrupt, each)
+    boot::run(machine, &Media { kernel: &guest.kernel, image: &image, disk: &disk }, limit, interrupt, each)
 }
 
 fn pack(guest: &guest::Guest, files: &[Share], script: &str, image: &Path) -> Result<()> {

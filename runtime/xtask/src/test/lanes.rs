@@ -20,7 +20,7 @@ use crate::interrupt::Interrupt;
 /// In one lane stands what cannot run beside each other: registries and cluster have one folder and one node each, and the kernel tests
 /// in the VM would take the time that those on this machine measure. Within a lane the cheapest comes first.
 const LANES: [&[Stage]; 2] =
-    [&[Stage::Workspace, Stage::Languages, Stage::Registry, Stage::Cluster, Stage::Bench], &[Stage::Kernel, Stage::Vm]];
+    [&[Stage::Workspace, Stage::Languages, Stage::Registry, Stage::Cluster, Stage::Bench], &[Stage::Kernel, Stage::Uml, Stage::Vm]];
 
 /// How often the stages under way are reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(60);
@@ -134,7 +134,7 @@ impl Running {
 
     /// Asks the stage to end, once, if it leaves nothing behind then; the others come to their end.
     fn stop(&mut self) {
-        let cleans_up = matches!(self.stage, Stage::Registry | Stage::Cluster | Stage::Vm);
+        let cleans_up = matches!(self.stage, Stage::Registry | Stage::Cluster | Stage::Uml | Stage::Vm);
         if cleans_up && !self.was_stopped {
             self.was_stopped = true;
             // It may have ended by itself in this very moment.

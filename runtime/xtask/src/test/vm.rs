@@ -1,4 +1,4 @@
-//! The kernel tests in a VM with cgroup v2.
+//! The kernel tests on cgroup v2: in user-mode Linux, and what that lacks in an emulated machine.
 
 use std::time::Duration;
 
@@ -24,10 +24,13 @@ const GOOD: &str = "well";
 /// # Errors
 ///
 /// When the tests do not compile, or the machine does not boot or goes down before they have ended.
-pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
+pub(super) fn run(run: &Run<'_>, stage: Stage, selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
     command::heading("building the kernel tests");
     let tests = staged(run.workspace, KERNEL)?;
-    command::heading("kernel tests in a VM with cgroup v2 and two NUMA nodes");
+    command::heading(match stage {
+        Stage::Uml => "kernel tests in user-mode Linux with cgroup v2",
+        _ => "kernel tests in an emulated machine with cgroup v2 and two NUMA nodes",
+    });
     let mut files = vec![
         Share { host: run.workspace.binary(), guest: "/bin/qosm".into() },
         Share { host: run.workspace.modules(), guest: "/policies".into() },
@@ -35,9 +38,9 @@ pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -
     ];
     files.extend(tests.iter().map(|test| Share { host: test.program.clone(), guest: guest_program(test).into() }));
     let mut current: Option<Reading> = None;
-    let code = vm::script_in_vm(run.workspace, &files, &script(&tests, selection), LIMIT, &run.interrupt, |line| {
+    let each = |line: &str| {
         if let Some(name) = line.strip_prefix(BEGINS) {
-            current = Some(Reading::new(Stage::Vm, name.trim()));
+            current = Some(Reading::new(stage, name.trim()));
         } else if let Some(end) = line.strip_prefix(ENDED) {
             // A console's line ends in CR LF.
             let is_good = end.trim() == GOOD;
@@ -46,7 +49,12 @@ pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -
             reading.line(line);
         }
         println!("{line}");
-    });
+    };
+    let script = script(&tests, stage, selection);
+    let code = match stage {
+        Stage::Uml => vm::script_in_user_mode(run.workspace, &files, &script, LIMIT, &run.interrupt, each),
+        _ => vm::script_in_vm(run.workspace, &files, &script, LIMIT, &run.interrupt, each),
+    };
     // What has begun and not ended took the machine along.
     let unended = current.is_some();
     tally.add(current.take().map(|reading| reading.end(false)).unwrap_or_default());
@@ -64,7 +72,7 @@ fn guest_program(test: &TestProgram) -> String {
 
 /// Tests see by `QOSM_TEST_VM` that all they need is there: what another machine may lack fails here. Which rounds of `kill -9` are
 /// played is handed on.
-fn script(tests: &[TestProgram], selection: &Selection<'_>) -> String {
+fn script(tests: &[TestProgram], stage: Stage, selection: &Selection<'_>) -> String {
     let mut script =
         "export QOSM_BIN=/bin/qosm QOSM_MODULES=/policies QOSM_BUNDLES=/bundles QOSM_DISK=/disk QOSM_TEST_VM=1 \
          RUST_BACKTRACE=1\n"
@@ -77,7 +85,7 @@ fn script(tests: &[TestProgram], selection: &Selection<'_>) -> String {
     }
     for test in tests {
         let (program, name) = (guest_program(test), test.name());
-        for args in selection.runs(Stage::Vm, &name) {
+        for args in selection.runs(stage, &name) {
             let args: String = args.iter().map(|arg| format!(" '{}'", arg.replace('\'', ""))).collect();
             script += &format!(
                 "echo '{BEGINS}{name}'\nif {program} --test-threads=1{args}; then echo '{ENDED}{GOOD}'; else echo '{ENDED}bad'; fi\n"
@@ -95,12 +103,12 @@ mod tests {
     #[test]
     fn the_guest_runs_every_program_even_after_a_failure() {
         let tests = ["one", "two"].map(TestProgram::fake);
-        let all = script(&tests, &Selection::All(Some("it's")));
+        let all = script(&tests, Stage::Vm, &Selection::All(Some("it's")));
         assert!(all.contains("if /bin/kernel-one --test-threads=1 'its'; then"), "{all}");
         assert!(all.contains("if /bin/kernel-two"), "{all}");
         let failure =
             Failure { stage: Stage::Vm, program: "two kernel".into(), test: "a::b".into(), output: String::new() };
-        let again = script(&tests, &Selection::Again(&[failure]));
+        let again = script(&tests, Stage::Vm, &Selection::Again(&[failure]));
         assert!(again.contains("if /bin/kernel-two --test-threads=1 '--exact' 'a::b'; then"), "{again}");
         assert!(!again.contains("kernel-one"), "{again}");
     }

@@ -1,4 +1,4 @@
-//! Runs qemu: in goes a kernel with files, out comes what the script printed and its exit code.
+//! Boots a guest: in goes a kernel with files, out comes what the script printed and its exit code.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -47,9 +47,12 @@ echo 'nogroup:x:65534:' >>/etc/group
 hostname vm
 ip link set lo up
 # The disk is found a moment after the system is up. Page cache that can be reclaimed needs a file system with blocks.
-for turn in 1 2 3 4 5 6 7 8 9 10; do [ -b /dev/nvme0n1 ] && break; sleep 0.5; done
+for turn in 1 2 3 4 5 6 7 8 9 10; do
+    for disk in /dev/nvme0n1 /dev/ubda; do [ -b $disk ] && break 2; done
+    sleep 0.5
+done
 mkdir -p /disk
-mke2fs /dev/nvme0n1 >/dev/null && mount -t ext4 /dev/nvme0n1 /disk
+mke2fs $disk >/dev/null && mount -t ext4 $disk /disk
 chmod 755 /
 cd /root
 echo 'qosm-vm: the script begins'
@@ -59,24 +62,38 @@ sync
 poweroff -f
 "#;
 
-/// Boots and hands on each line that the script prints. Returns the script's exit code.
-///
-/// # Errors
-///
-/// When there is no qemu, the time is up, this process is asked to end, or the machine went down before the script ended; the latter
-/// with the last lines of its console.
-pub(crate) fn run(
-    kernel: &Path,
-    image: &Path,
-    disk: &Path,
-    limit: Duration,
-    interrupt: &Interrupt,
-    mut each: impl FnMut(&str),
-) -> Result<u8> {
+/// What the guest runs on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Machine<'a> {
+    /// An emulated one: 4 CPUs and 1 GiB on two NUMA nodes.
+    Emulated,
+    /// User-mode Linux, this program: a kernel that is an ordinary process, at this machine's speed. 1 CPU and 1 GiB, no cpusets, no PSI.
+    UserMode(&'a Path),
+}
+
+/// What it boots from.
+pub(crate) struct Media<'a> {
+    /// For the emulated machine; user-mode Linux is its own.
+    pub(crate) kernel: &'a Path,
+    pub(crate) image: &'a Path,
+    pub(crate) disk: &'a Path,
+}
+
+impl Machine<'_> {
+    /// The process of the machine; it ends with this program, however that ends.
+    fn command(self, media: &Media<'_>) -> Result<Command> {
+        match self {
+            Self::Emulated => emulated(media),
+            Self::UserMode(program) => Ok(user_mode(program, media)),
+        }
+    }
+}
+
+fn emulated(media: &Media<'_>) -> Result<Command> {
     let Some(qemu) = workspace::program(QEMU) else {
         bail!("there is no {QEMU}: run `make setup`, or as root `apt-get install qemu-system-x86`");
     };
-    // It ends with this program, however that ends: a machine that nobody waits for would take its processors for 25 minutes.
+    // A machine that nobody waits for would take its processors until its time is up.
     let mut command = match workspace::program("setpriv") {
         Some(setpriv) => {
             let mut command = Command::new(setpriv);
@@ -90,12 +107,49 @@ pub(crate) fn run(
     command.args(["-object", "memory-backend-ram,id=m0,size=512M", "-object", "memory-backend-ram,id=m1,size=512M"]);
     command.args(["-numa", "node,nodeid=0,cpus=0-1,memdev=m0", "-numa", "node,nodeid=1,cpus=2-3,memdev=m1"]);
     command.args(["-nographic", "-no-reboot", "-nic", "none"]);
-    let disk = format!("if=none,id=disk,format=raw,cache=unsafe,file={}", disk.display());
+    let disk = format!("if=none,id=disk,format=raw,cache=unsafe,file={}", media.disk.display());
     command.args(["-drive", &disk, "-device", "nvme,serial=qosm,drive=disk"]);
-    command.arg("-kernel").arg(kernel).arg("-initrd").arg(image);
+    command.arg("-kernel").arg(media.kernel).arg("-initrd").arg(media.image);
     command.args(["-append", "console=ttyS0 psi=1 quiet panic=-1 oops=panic"]);
+    Ok(command)
+}
+
+/// Memory of user-mode Linux, in MiB: a file that it maps.
+const USER_MODE_MIB: u64 = 1024;
+
+fn user_mode(program: &Path, media: &Media<'_>) -> Command {
+    // Each process of the guest is one here, and outlives the kernel that is killed, but not the first process of its namespace.
+    let namespace = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+    let mine: &[&str] = if rustix::process::geteuid().is_root() { &[] } else { &["--user", "--map-root-user"] };
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "unshare"]).args(mine).args(namespace).arg(program);
+    command.arg(format!("mem={USER_MODE_MIB}M"));
+    let option = |name: &str, file: &Path| format!("{name}={}", file.display());
+    command.arg(option("initrd", media.image)).arg(option("ubd0", media.disk));
+    command.args(["con=null", "con0=null,fd:1", "quiet", "panic=-1", "oops=panic"]);
+    // Without this it takes /dev/shm, of which a container has 64 MB.
+    let shared = Path::new("/dev/shm");
+    let has_room = rustix::fs::statvfs(shared).is_ok_and(|room| room.f_bavail * room.f_frsize > USER_MODE_MIB << 21);
+    command.env("TMPDIR", if has_room { shared } else { media.disk.parent().unwrap_or(shared) });
+    command
+}
+
+/// Boots and hands on each line that the script prints. Returns the script's exit code.
+///
+/// # Errors
+///
+/// When there is no such machine, the time is up, this process is asked to end, or the machine went down before the script ended; the
+/// latter with the last lines of its console.
+pub(crate) fn run(
+    machine: Machine<'_>,
+    media: &Media<'_>,
+    limit: Duration,
+    interrupt: &Interrupt,
+    mut each: impl FnMut(&str),
+) -> Result<u8> {
+    let mut command = machine.command(media)?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut machine = command.spawn().with_context(|| format!("{QEMU} cannot be started"))?;
+    let mut machine = command.spawn().with_context(|| format!("{} cannot be started", command::line(&command)))?;
 
     let console = machine.stdout.take().context("a piped command has no stdout")?;
     let complaints = machine.stderr.take().context("a piped command has no stderr")?;

@@ -6,8 +6,11 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::command;
-use crate::debian::{fetch, fetch_lists, find};
+use crate::debian::{Packaged, fetch, fetch_lists, find, program, unpack};
 use crate::workspace::Workspace;
+
+/// User-mode Linux: the package, the folder in it, the program.
+const USER_MODE: Packaged = ("user-mode-linux", "usr/bin", "linux.uml");
 
 /// What the guest starts from.
 #[derive(Debug)]
@@ -16,6 +19,8 @@ pub(crate) struct Guest {
     pub(crate) kernel: PathBuf,
     /// A statically linked busybox.
     pub(crate) busybox: PathBuf,
+    /// User-mode Linux, where there is one: Ubuntu has no package of it.
+    pub(crate) user_mode: Option<PathBuf>,
 }
 
 /// From the cache, where any version will do; else the newest that apt knows.
@@ -49,7 +54,22 @@ pub(crate) fn find_or_fetch(workspace: &Workspace) -> Result<Guest> {
                 .context("the package busybox-static holds no busybox")?
         }
     };
-    Ok(Guest { kernel, busybox })
+    let user_mode = program(&cache, USER_MODE);
+    Ok(Guest { kernel, busybox, user_mode })
+}
+
+/// User-mode Linux into the cache, unless it is there. Where it cannot be had that is told, and no error.
+///
+/// # Errors
+///
+/// When there is no folder for a cache.
+pub(crate) fn fetch_user_mode(workspace: &Workspace) -> Result<()> {
+    let cache = workspace.cache()?.join("vm");
+    if let Err(error) = unpack(&cache, &[USER_MODE], "cgroup v2 at this machine's speed") {
+        command::tell(&error);
+        println!("    an emulated machine takes its place, which needs ten times as long");
+    }
+    Ok(())
 }
 
 /// The package behind the name that always means the newest.
