@@ -16,7 +16,6 @@ mod choices;
 mod component;
 mod config;
 mod down;
-mod download;
 mod images;
 mod kubernetes;
 mod programs;

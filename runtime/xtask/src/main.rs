@@ -14,6 +14,7 @@ mod contract;
 mod crates;
 mod debian;
 mod demo;
+mod download;
 mod fleet;
 mod go;
 mod image;

