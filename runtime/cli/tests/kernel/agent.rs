@@ -142,6 +142,19 @@ impl Agent {
         self.child.wait().unwrap();
     }
 
+    /// Does something of several steps that the agent must not see half done.
+    pub(crate) fn at_once(&self, act: impl FnOnce()) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::STOP).unwrap();
+        let state = || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+            stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next().map(str::to_owned))
+        };
+        wait_until("the agent to have stopped", || state().as_deref() == Some("T"));
+        act();
+        kill_process(pid, Signal::CONT).unwrap();
+    }
+
     /// Its process ID.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()

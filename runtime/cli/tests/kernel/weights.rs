@@ -161,8 +161,10 @@ fn a_person_who_ends_idle_and_sets_a_weight_is_left_alone() {
     let agent = Agent::start(&node);
     wait_until("cpu.idle", || is_idle(&node));
     let mine = printed(&node, 333);
-    fs::write(node.cgroups.file(APP, "cpu.idle"), "0").unwrap();
-    node.cgroups.set_weight(APP, mine);
+    agent.at_once(|| {
+        fs::write(node.cgroups.file(APP, "cpu.idle"), "0").unwrap();
+        node.cgroups.set_weight(APP, mine);
+    });
     wait_until("hands off", || agent.held("container", "cpu.weight")["handsOffUntil"].is_string());
     agent.let_it_run(5);
     assert!(!is_idle(&node) && node.cgroups.weight(APP) == mine, "neither of the two is touched");
