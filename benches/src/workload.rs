@@ -63,6 +63,8 @@ fn pod(number: u32) -> Pod {
         memory_limit: None,
         cpu_limit: None,
         cpu_request: None,
+        next: None,
+        resize: None,
         lifecycle: PodLifecycle::default(),
     }
 }
@@ -78,6 +80,7 @@ fn container() -> Container {
         memory_request: Some(Bytes(64 << 20)),
         memory_limit: Some(Bytes(128 << 20)),
         extended_resources: Vec::new(),
+        next: None,
     }
 }
 

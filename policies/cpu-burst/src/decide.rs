@@ -101,7 +101,7 @@ fn decide_one(
     let refused =
         if round.steps { is_refused(round, config, container, restored) } else { was_refused(config, container) };
     let Some(row) = container.row else { return Decision::Leave };
-    let Some((current, _)) = row.limited() else { return Decision::Release };
+    let Some((current, baseline)) = row.limited() else { return Decision::Release };
     let burst = if config.policy.has_burst() {
         burst(container.limit_milli, config.cpu_burst_percent, row.period_usec)
     } else {
@@ -110,10 +110,12 @@ fn decide_one(
     if !config.policy.has_loop() {
         return Decision::Act { quota: None, burst };
     }
-    let base = base_quota(container.limit_milli, row.period_usec);
+    let given = base_quota(container.limit_milli, row.period_usec);
+    // What was there is never lowered: systemd rounds quotas up, and a kubelet that is about to shrink one has not done so yet.
+    let base = given.max(baseline);
     let room =
         context.bound.and_then(|bound| bound.quota.map(|quota| scale(quota, row.period_usec, bound.period_usec)));
-    let ceil = ceiling(base, config.cfs_quota_burst_percent).min(room.unwrap_or(u64::MAX)).max(base);
+    let ceil = ceiling(given, config.cfs_quota_burst_percent).min(room.unwrap_or(u64::MAX)).max(base);
     let threshold_percent = u64::from(config.share_pool_threshold_percent);
     let situation = Situation {
         current,
@@ -252,7 +254,9 @@ pub(crate) fn decide_pod(pod: &Pod) -> (Wanted, Wanted) {
             _ => {}
         }
     }
-    let burst = Wanted::Hold(Some(burst).filter(|burst| *burst > 0));
+    // Without a quota there is nothing to save up, and the kernel would refuse the first quota below the burst.
+    let is_limited = pod.row.is_none_or(|row| row.quota.is_some());
+    let burst = Wanted::Hold(Some(burst).filter(|burst| *burst > 0 && is_limited));
     let Some(config) = pod.config.filter(|config| config.policy.has_loop()) else {
         return (Wanted::Hold(None), burst);
     };
@@ -261,6 +265,7 @@ pub(crate) fn decide_pod(pod: &Pod) -> (Wanted, Wanted) {
         Some(limit) => widened(pod, &config, limit, row.period_usec),
         None => summed(pod, row.period_usec),
     });
+    let quota = quota.map(|quota| quota.max(row.baseline.unwrap_or_default()));
     (Wanted::Hold(quota.filter(|quota| Some(*quota) != row.baseline)), burst)
 }
 

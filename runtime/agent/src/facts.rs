@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use qosm_cluster::{Objects, parse_objects};
-use qosm_model::pod::{ContainerCgroup, ContainerKind, ContainerState, Pod};
+use qosm_model::pod::{ContainerCgroup, ContainerKind, ContainerState, Moment, Pod, Resources};
+use qosm_model::unit::{Bytes, MilliCpu};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -351,13 +352,20 @@ pub fn manifest(pod: &Pod) -> Value {
                     ContainerState::Running => "running",
                     ContainerState::Terminated => "terminated",
                 };
-                match &container.cgroup {
+                let mut status = match &container.cgroup {
                     ContainerCgroup::Runtime(id) => {
-                        Some(json!({"name": container.name, "containerID": id, "state": {state: {}}}))
+                        json!({"name": container.name, "containerID": id, "state": {state: {}}})
                     }
-                    ContainerCgroup::Unknown => Some(json!({"name": container.name, "state": {state: {}}})),
-                    ContainerCgroup::Bound(_) | ContainerCgroup::Named(_) => None,
+                    ContainerCgroup::Unknown => json!({"name": container.name, "state": {state: {}}}),
+                    ContainerCgroup::Bound(_) if container.next.is_some() => {
+                        json!({"name": container.name, "state": {state: {}}})
+                    }
+                    ContainerCgroup::Bound(_) | ContainerCgroup::Named(_) => return None,
+                };
+                if container.next.is_some() {
+                    status["resources"] = requirements(&container.resources(Moment::Now));
                 }
+                Some(status)
             })
             .collect()
     };
@@ -390,16 +398,15 @@ pub fn manifest(pod: &Pod) -> Value {
     if !overhead.is_empty() {
         spec.insert("overhead".to_owned(), overhead.into());
     }
-    let requests = amounts([
-        ("cpu", pod.cpu_request.map(|milli| format!("{}m", milli.0))),
-        ("memory", pod.memory_request.map(|bytes| bytes.0.to_string())),
-    ]);
-    let limits = amounts([
-        ("cpu", pod.cpu_limit.map(|milli| format!("{}m", milli.0))),
-        ("memory", pod.memory_limit.map(|bytes| bytes.0.to_string())),
-    ]);
-    if !requests.is_empty() || !limits.is_empty() {
-        spec.insert("resources".to_owned(), json!({"requests": requests, "limits": limits}));
+    let specified = pod.resources(Moment::Next);
+    if specified != Resources::default() {
+        spec.insert("resources".to_owned(), requirements(&specified));
+    }
+    if pod.next.is_some() {
+        status.insert("resources".to_owned(), requirements(&pod.resources(Moment::Now)));
+    }
+    if let Some(resize) = &pod.resize {
+        status.insert("resize".to_owned(), resize.clone().into());
     }
     let mut metadata = Map::new();
     for (field, value) in [
@@ -419,26 +426,31 @@ fn amounts<const N: usize>(amounts: [(&str, Option<String>); N]) -> Map<String, 
     amounts.into_iter().filter_map(|(name, amount)| Some((name.to_owned(), amount?.into()))).collect()
 }
 
+fn requirements(resources: &Resources) -> Value {
+    let list = |cpu: Option<MilliCpu>, memory: Option<Bytes>| {
+        amounts([
+            ("cpu", cpu.map(|milli| format!("{}m", milli.0))),
+            ("memory", memory.map(|bytes| bytes.0.to_string())),
+        ])
+    };
+    json!({
+        "requests": list(resources.cpu_request, resources.memory_request),
+        "limits": list(resources.cpu_limit, resources.memory_limit),
+    })
+}
+
 fn spec_of(container: &qosm_model::pod::Container) -> Value {
-    let mut requests = amounts([
-        ("cpu", container.cpu_request.map(|milli| format!("{}m", milli.0))),
-        ("memory", container.memory_request.map(|bytes| bytes.0.to_string())),
-    ]);
-    let mut limits = amounts([
-        ("cpu", container.cpu_limit.map(|milli| format!("{}m", milli.0))),
-        ("memory", container.memory_limit.map(|bytes| bytes.0.to_string())),
-    ]);
+    let mut resources = requirements(&container.resources(Moment::Next));
     for resource in &container.extended_resources {
-        if let Some(request) = resource.request {
-            requests.insert(resource.name.clone(), request.to_string().into());
-        }
-        if let Some(limit) = resource.limit {
-            limits.insert(resource.name.clone(), limit.to_string().into());
+        for (list, amount) in [("requests", resource.request), ("limits", resource.limit)] {
+            if let Some(amount) = amount {
+                resources[list][&resource.name] = amount.to_string().into();
+            }
         }
     }
     let mut spec = Map::new();
     spec.insert("name".to_owned(), container.name.clone().into());
-    spec.insert("resources".to_owned(), json!({"requests": requests, "limits": limits}));
+    spec.insert("resources".to_owned(), resources);
     if container.kind == ContainerKind::Sidecar {
         spec.insert("restartPolicy".to_owned(), "Always".into());
     }

@@ -11,7 +11,7 @@
 
 use qosm_host::knob_table::{Group, row};
 use qosm_model::knob::{Knob, Value};
-use qosm_model::pod::{Container, ContainerKind, Pod};
+use qosm_model::pod::{Container, ContainerKind, Moment, Pod, Resources};
 use qosm_model::unit::Bytes;
 
 /// A node, as far as the kubelet's formula needs it.
@@ -23,10 +23,10 @@ pub(crate) struct Ground {
     pub(crate) page: Bytes,
 }
 
-/// Whether this is what the kubelet writes into a container's file.
-pub(crate) fn of_container(container: &Container, knob: Knob, found: Value, ground: Ground) -> bool {
-    let limit = container.memory_limit.filter(|limit| limit.0 > 0);
-    let request = container.memory_request.or(limit).unwrap_or_default();
+/// Whether this is what the kubelet writes into the file of a container with these resources.
+pub(crate) fn of_container(resources: Resources, knob: Knob, found: Value, ground: Ground) -> bool {
+    let limit = resources.memory_limit.filter(|limit| limit.0 > 0);
+    let request = resources.memory_request.or(limit).unwrap_or_default();
     if row(knob).is_granted_from_above() {
         return is_page_of(found, request.0, ground);
     }
@@ -34,20 +34,17 @@ pub(crate) fn of_container(container: &Container, knob: Knob, found: Value, grou
 }
 
 /// Whether this is what the kubelet writes into a pod's file.
-pub(crate) fn of_pod(pod: &Pod, knob: Knob, found: Value, ground: Ground) -> bool {
+pub(crate) fn of_pod(pod: &Pod, moment: Moment, knob: Knob, found: Value, ground: Ground) -> bool {
     if !row(knob).is_granted_from_above() {
         return false;
     }
-    let request = |container: &Container| container.memory_request.or(container.memory_limit).unwrap_or_default().0;
-    let (mut running, mut most) = (0_u64, 0_u64);
-    for container in &pod.containers {
-        if container.kind == ContainerKind::Init {
-            most = most.max(running.saturating_add(request(container)));
-        } else {
-            running = running.saturating_add(request(container));
-        }
-    }
-    let requests = [pod.memory_request.map_or(running.max(most), |bytes| bytes.0), running];
+    let request = |container: &Container| {
+        let own = container.resources(moment);
+        own.memory_request.or(own.memory_limit).unwrap_or_default().0
+    };
+    let of_running = |container: &Container| if container.kind == ContainerKind::Init { 0 } else { request(container) };
+    let own = pod.resources(moment).memory_request.map(|bytes| bytes.0);
+    let requests = [own.unwrap_or_else(|| pod.peak(request)), pod.peak(of_running)];
     let overhead = pod.memory_overhead.0;
     requests
         .into_iter()
@@ -88,25 +85,13 @@ fn number(value: Value) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use qosm_model::pod::{ContainerCgroup, ContainerState};
-
     use super::*;
 
     const MIB: u64 = 1 << 20;
     const GROUND: Ground = Ground { allocatable: Some(Bytes(1024 * MIB)), page: Bytes(4096) };
 
-    fn container(request: Option<u64>, limit: Option<u64>) -> Container {
-        Container {
-            name: "app".to_owned(),
-            kind: ContainerKind::Regular,
-            state: ContainerState::Running,
-            cgroup: ContainerCgroup::Unknown,
-            cpu_request: None,
-            cpu_limit: None,
-            memory_request: request.map(Bytes),
-            memory_limit: limit.map(Bytes),
-            extended_resources: Vec::new(),
-        }
+    fn memory(request: Option<u64>, limit: Option<u64>) -> Resources {
+        Resources { memory_request: request.map(Bytes), memory_limit: limit.map(Bytes), ..Resources::default() }
     }
 
     fn of(bytes: u64) -> Value {
@@ -115,26 +100,26 @@ mod tests {
 
     #[test]
     fn what_the_kubelet_writes_for_a_container_is_known_from_other_numbers() {
-        let burstable = container(Some(100 * MIB), Some(200 * MIB));
-        for (container, knob, found, expected) in [
-            (&burstable, Knob::MemoryMin, of(100 * MIB), true),
-            (&burstable, Knob::MemoryLow, of(100 * MIB), true),
-            (&burstable, Knob::MemoryMin, of(100 * MIB + 4096), false),
-            (&burstable, Knob::MemoryMin, of(0), false),
-            (&burstable, Knob::MemoryHigh, of(190 * MIB), true),
-            (&burstable, Knob::MemoryHigh, of(180 * MIB), true),
+        let burstable = memory(Some(100 * MIB), Some(200 * MIB));
+        for (resources, knob, found, expected) in [
+            (burstable, Knob::MemoryMin, of(100 * MIB), true),
+            (burstable, Knob::MemoryLow, of(100 * MIB), true),
+            (burstable, Knob::MemoryMin, of(100 * MIB + 4096), false),
+            (burstable, Knob::MemoryMin, of(0), false),
+            (burstable, Knob::MemoryHigh, of(190 * MIB), true),
+            (burstable, Knob::MemoryHigh, of(180 * MIB), true),
             // limit × 0.8, as it was at first.
-            (&burstable, Knob::MemoryHigh, of(160 * MIB), true),
-            (&burstable, Knob::MemoryHigh, of(190 * MIB + 40_960), false),
-            (&burstable, Knob::MemoryHigh, Value::Max, false),
-            (&container(Some(100 * MIB), Some(100 * MIB)), Knob::MemoryHigh, Value::Max, true),
+            (burstable, Knob::MemoryHigh, of(160 * MIB), true),
+            (burstable, Knob::MemoryHigh, of(190 * MIB + 40_960), false),
+            (burstable, Knob::MemoryHigh, Value::Max, false),
+            (memory(Some(100 * MIB), Some(100 * MIB)), Knob::MemoryHigh, Value::Max, true),
             // Without a limit it is the node's memory: 100 + 924 × 0.9, down to a page.
-            (&container(Some(100 * MIB), None), Knob::MemoryHigh, of(976_851_763 / 4096 * 4096), true),
-            (&container(None, Some(64 * MIB)), Knob::MemoryMin, of(64 * MIB), true),
-            (&container(Some(1000), None), Knob::MemoryMin, of(0), true),
-            (&burstable, Knob::OomGroup, of(0), false),
+            (memory(Some(100 * MIB), None), Knob::MemoryHigh, of(976_851_763 / 4096 * 4096), true),
+            (memory(None, Some(64 * MIB)), Knob::MemoryMin, of(64 * MIB), true),
+            (memory(Some(1000), None), Knob::MemoryMin, of(0), true),
+            (burstable, Knob::OomGroup, of(0), false),
         ] {
-            assert_eq!(of_container(container, knob, found, GROUND), expected, "{knob} {found} {container:?}");
+            assert_eq!(of_container(resources, knob, found, GROUND), expected, "{knob} {found} {resources:?}");
         }
     }
 }

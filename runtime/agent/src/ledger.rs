@@ -42,6 +42,7 @@ use qosm_model::unit::Bytes;
 
 use crate::journal::{Journal, JournalError, Record};
 use crate::quotas::Quotas;
+use crate::table::PodTable;
 
 use self::tables::{CreatedCgroups, Denial, Missing};
 
@@ -164,8 +165,8 @@ impl Ledger {
     }
 
     /// The lease by which a knob is what it is; `None` = the baseline is in force, or is to come back.
-    pub(crate) fn ruling(&self, target: Target, knob: Knob) -> Option<&Lease> {
-        self.masking(target, knob).or_else(|| self.leases.effective(target, knob))
+    pub(crate) fn ruling(&self, pods: &PodTable, target: Target, knob: Knob) -> Option<&Lease> {
+        self.masking(pods, target, knob).or_else(|| self.leases.effective(target, knob))
     }
 
     /// Remembers why a setting is not in force. `true` if that was not known.

@@ -8,6 +8,7 @@ mod node_status;
 mod pod_events;
 mod problems;
 mod requests;
+mod resize;
 mod shadow;
 pub(crate) mod view;
 
@@ -437,6 +438,9 @@ pub struct PodReport {
     /// Baselines that lie above what its limits give.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub high_baselines: Vec<String>,
+    /// A resize that the kubelet has not carried out: its words, and then what the node runs and what is asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub resize: Vec<String>,
 }
 
 /// All about one pod.

@@ -105,6 +105,7 @@ mod tests {
                 memory_request: None,
                 memory_limit: None,
                 extended_resources: Vec::new(),
+                next: None,
             }],
             cpu_overhead: MilliCpu(0),
             memory_overhead: Bytes(0),
@@ -112,6 +113,8 @@ mod tests {
             memory_limit: None,
             cpu_request: None,
             cpu_limit: None,
+            next: None,
+            resize: None,
             lifecycle: PodLifecycle::default(),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use qosm_model::knob::Target;
 use qosm_model::lease::Timestamp;
-use qosm_model::pod::{ContainerId, ContainerState, KubeQos, Pod, PodId};
+use qosm_model::pod::{Container, ContainerId, ContainerState, KubeQos, Moment, Pod, PodId, Resources};
 use qosm_model::problem::Problem;
 
 use crate::pause;
@@ -104,6 +104,8 @@ pub(crate) struct Changes {
     pub(crate) removed: Vec<PodEntry>,
     /// Pods whose memory is specified anew.
     pub(crate) resized: Vec<PodId>,
+    /// Pods whose CPU is specified anew, or given.
+    pub(crate) cpu_resized: Vec<PodId>,
     /// Containers that are gone from pods that stay, with the pod and their names.
     pub(crate) gone: Vec<GoneContainer>,
     /// Pods that were not taken, since another has their UID.
@@ -144,12 +146,21 @@ pub(crate) struct Standing {
     pub(crate) annotated: Vec<PodId>,
 }
 
-/// What a pod and its containers request and are limited to of memory.
-fn memory_of(pod: &Pod) -> impl PartialEq + use<> {
+/// What a pod and its containers have of a resource, and are to have next.
+fn amounts_of<T>(pod: &Pod, of: impl Fn(Resources) -> T) -> ([T; 2], Vec<(String, [T; 2])>) {
     let containers = pod.containers.iter();
-    let of_containers: Vec<_> =
-        containers.map(|one| (one.name.clone(), one.memory_request, one.memory_limit)).collect();
-    (pod.memory_request, pod.memory_limit, of_containers)
+    let of_container = |container: &Container| Moment::ALL.map(|moment| of(container.resources(moment)));
+    (
+        Moment::ALL.map(|moment| of(pod.resources(moment))),
+        containers.map(|container| (container.name.clone(), of_container(container))).collect(),
+    )
+}
+
+/// Whether memory, and CPU, of two versions of a pod differ.
+fn resized(before: &Pod, now: &Pod) -> (bool, bool) {
+    let memory = |pod: &Pod| amounts_of(pod, |resources| (resources.memory_request, resources.memory_limit));
+    let cpu = |pod: &Pod| amounts_of(pod, |resources| (resources.cpu_request, resources.cpu_limit));
+    (memory(before) != memory(now), cpu(before) != cpu(now))
 }
 
 /// All pods of the node. A copy of the table shares the entries with it until they change.
@@ -368,9 +379,10 @@ impl PodTable {
                     if self.entries.get(&id).is_some_and(|entry| entry.pod == pod) {
                         continue;
                     }
-                    if self.entries.get(&id).is_some_and(|entry| memory_of(&entry.pod) != memory_of(&pod)) {
-                        changes.resized.push(id);
-                    }
+                    let (memory, cpu) =
+                        self.entries.get(&id).map_or((false, false), |entry| resized(&entry.pod, &pod));
+                    changes.resized.extend(memory.then_some(id));
+                    changes.cpu_resized.extend(cpu.then_some(id));
                     self.replace(id, pod, &mut changes.gone);
                     id
                 }

@@ -102,6 +102,12 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
             writeln!(out, "        hands off until {until}")?;
         }
     }
+    if let [said, resources @ ..] = explanation.pod.resize.as_slice() {
+        writeln!(out, "\nresize that the kubelet has not carried out: {said}")?;
+        for resources in resources {
+            writeln!(out, "    {resources}")?;
+        }
+    }
     if !explanation.pod.high_baselines.is_empty() {
         writeln!(out, "\nbaselines above the limits")?;
         for baseline in &explanation.pod.high_baselines {

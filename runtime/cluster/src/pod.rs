@@ -4,6 +4,7 @@
 //! from limits, the UID and the QoS class.
 
 mod binding;
+mod in_force;
 mod lifecycle;
 pub(crate) mod mirror;
 mod resources;
@@ -18,6 +19,7 @@ use sha2::{Digest, Sha256};
 
 use self::binding::Binding;
 pub use self::binding::CGROUP_ANNOTATION;
+use self::in_force::InForce;
 use self::mirror::Mirror;
 use self::resources::{Amounts, PodAmounts, Reader};
 use self::status::Status;
@@ -91,31 +93,45 @@ pub fn pod_from_value(value: Value, origin: &str, giver: Giver) -> Result<Read<P
     let given = containers(spec.init_containers.unwrap_or_default(), spec.containers, origin, &mut reader)?;
     let amounts = PodAmounts::read(spec.resources.as_ref(), &given, &mut reader);
     let overhead = reader.list(spec.overhead.as_ref(), "spec.overhead");
-    let status = Status::read(status, &mut reader);
+    let status = Status::read(status, metadata.generation, &mut reader);
     let kube_qos = status.kube_qos.unwrap_or_else(|| amounts.kube_qos(&given));
     let names = given.iter().map(|container| container.name.as_str());
     let binding = match giver {
         Giver::Manifest => Binding::read(&annotations, names, &mut reader),
         Giver::ApiServer => Binding::refuse(&annotations, &mut reader),
     };
-    let containers = given
+    let pod_resources = amounts.pod.compute();
+    let is_allocated_otherwise = |given: &Given| {
+        status.told(&given.name).is_some_and(|told| told.is_allocated_otherwise(&given.amounts.compute()))
+    };
+    let is_resizing = status.resize.is_some()
+        || status.is_behind
+        || status.told.is_allocated_otherwise(&pod_resources)
+        || given.iter().any(is_allocated_otherwise);
+    let whole = status.told.in_force(pod_resources, is_resizing);
+    let containers: Vec<Container> = given
         .into_iter()
         .map(|Given { name, kind, amounts, .. }| {
+            let told = status.told(&name).cloned().unwrap_or_default();
+            let InForce { now, next } = told.in_force(amounts.compute(), is_resizing);
             let bound = binding.container(&name);
             let (state, runtime) = status.container(&name, kind, bound.is_some());
             Container {
                 state,
                 cgroup: bound.unwrap_or(runtime),
                 kind,
-                cpu_request: amounts.cpu_request(),
-                cpu_limit: amounts.cpu_limit(),
-                memory_request: amounts.memory_request(),
-                memory_limit: amounts.memory_limit(),
+                cpu_request: now.cpu_request,
+                cpu_limit: now.cpu_limit,
+                memory_request: now.memory_request,
+                memory_limit: now.memory_limit,
                 extended_resources: amounts.extended(),
+                next,
                 name,
             }
         })
         .collect();
+    let is_unlike = whole.next.is_some() || containers.iter().any(|container| container.next.is_some());
+    let resize = status.resize.or_else(|| is_unlike.then(|| "the kubelet has not carried it out yet".to_owned()));
     let problems = reader.problems;
     let pod = Pod {
         uid,
@@ -131,10 +147,12 @@ pub fn pod_from_value(value: Value, origin: &str, giver: Giver) -> Result<Read<P
         containers,
         cpu_overhead: MilliCpu(overhead.get("cpu").map_or(0, |cpu| cpu.millis())),
         memory_overhead: Bytes(overhead.get("memory").map_or(0, |memory| memory.units())),
-        memory_request: amounts.pod.memory_request(),
-        memory_limit: amounts.pod.memory_limit(),
-        cpu_limit: amounts.pod.cpu_limit(),
-        cpu_request: amounts.pod.cpu_request(),
+        memory_request: whole.now.memory_request,
+        memory_limit: whole.now.memory_limit,
+        cpu_limit: whole.now.cpu_limit,
+        cpu_request: whole.now.cpu_request,
+        next: whole.next,
+        resize,
         lifecycle,
     };
     let mut read = Read { object: pod, problems };

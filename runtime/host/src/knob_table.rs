@@ -147,8 +147,17 @@ pub struct KnobRow {
     pub holds_back_partner: bool,
     /// The part of the pod's specification that its value follows from.
     pub specified_by: Option<SpecifiedBy>,
-    /// Whether systemd's daemon-reload or a kubelet's sync puts the default back.
-    pub is_reset_by_others: bool,
+    /// What it means when another writer put the default there.
+    pub default_found: DefaultFound,
+}
+
+/// What a knob's default says of its writer, where qosm holds another value and it is not the baseline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultFound {
+    /// Nobody chose it, for this reason: what qosm holds is written again.
+    Reset(&'static str),
+    /// Somebody chose it as they choose any other value, for this reason: it is left alone.
+    Decision(&'static str),
 }
 
 const ALL_LEVELS: &[Level] = &[Level::Tier, Level::Pod, Level::Container];
@@ -164,6 +173,9 @@ const BURST: &str = "Linux 5.14, or Alibaba Cloud Linux 2 >= 4.19.91-22.al7";
 const WATERMARK: &str = "Alibaba Cloud Linux 2 >= 4.19.81-17.al7 or 3 >= 5.10.134-12.al8";
 const MIN_ADJ: &str = "Alibaba Cloud Linux 2 >= 4.19.91-18.al7 or 3 >= 5.10.134-12.al8";
 const OOM: &str = "Alibaba Cloud Linux 2 >= 4.19.91-18.al7 or 3 >= 5.10.60-9.al8";
+/// Of the memory bounds systemd knows only what was set through it.
+const RELOADED: DefaultFound =
+    DefaultFound::Reset("systemd's daemon-reload and the kubelet's sync write the default where they were told of no value");
 const OOM_GROUP: &str = "cgroup v2 since Linux 4.19, or on v1 an Alibaba kernel";
 const PAGE_CACHE: &str = "Alibaba Cloud Linux 3 >= 5.10.134-14 with /sys/kernel/mm/pagecache_limit/enabled = 1";
 
@@ -197,7 +209,7 @@ const fn alibaba(
         masked: None,
         holds_back_partner: false,
         specified_by: None,
-        is_reset_by_others: false,
+        default_found: DefaultFound::Decision("no kubelet, runtime or systemd writes the file"),
     }
 }
 
@@ -223,7 +235,7 @@ const fn protection(knob: Knob, file: &'static str, default: Value, raise_order:
         masked: None,
         holds_back_partner: false,
         specified_by: Some(SpecifiedBy::Memory),
-        is_reset_by_others: true,
+        default_found: RELOADED,
     }
 }
 
@@ -257,7 +269,9 @@ const fn bandwidth(
         masked: None,
         holds_back_partner: false,
         specified_by: Some(SpecifiedBy::CpuLimit),
-        is_reset_by_others: true,
+        default_found: DefaultFound::Decision(
+            "what resets a quota, systemd or the kubelet, writes the pod's own limit; who lifts it means it, and exclusive CPUs need it",
+        ),
     }
 }
 
@@ -271,6 +285,7 @@ pub static TABLE: [KnobRow; 19] = [
         partner: Some(Knob::CfsQuota),
         holds_back_partner: true,
         specified_by: None,
+        default_found: DefaultFound::Decision("no kubelet, runtime or systemd writes the file"),
         ..bandwidth(
             Knob::CfsBurst,
             "cpu.cfs_burst_us",
@@ -357,7 +372,7 @@ pub static TABLE: [KnobRow; 19] = [
         masked: None,
         holds_back_partner: false,
         specified_by: None,
-        is_reset_by_others: false,
+        default_found: DefaultFound::Decision("the kubelet and systemd write the list that they want; an empty one lifts it"),
     },
     KnobRow {
         knob: Knob::CpusetCpus,
@@ -380,7 +395,7 @@ pub static TABLE: [KnobRow; 19] = [
         masked: None,
         holds_back_partner: false,
         specified_by: Some(SpecifiedBy::CpuManager),
-        is_reset_by_others: false,
+        default_found: DefaultFound::Decision("the kubelet and systemd write the list that they want; an empty one lifts it"),
     },
     KnobRow {
         knob: Knob::CpuWeight,
@@ -403,7 +418,7 @@ pub static TABLE: [KnobRow; 19] = [
         masked: Some(Mask { by: Knob::CpuIdle, when: Value::Number(1), shows: IDLE_WEIGHT, leaves: DEFAULT_WEIGHT }),
         holds_back_partner: false,
         specified_by: Some(SpecifiedBy::CpuRequest),
-        is_reset_by_others: true,
+        default_found: DefaultFound::Decision("what resets a weight, systemd or the kubelet, writes the one that the request gives"),
     },
     KnobRow {
         knob: Knob::CpuIdle,
@@ -428,7 +443,7 @@ pub static TABLE: [KnobRow; 19] = [
         masked: None,
         holds_back_partner: true,
         specified_by: None,
-        is_reset_by_others: true,
+        default_found: DefaultFound::Reset("systemd and the kubelet set it back together with the weight"),
     },
     KnobRow {
         knob: Knob::MemoryMax,
@@ -453,7 +468,7 @@ pub static TABLE: [KnobRow; 19] = [
         masked: None,
         holds_back_partner: false,
         specified_by: Some(SpecifiedBy::MemoryLimit),
-        is_reset_by_others: true,
+        default_found: DefaultFound::Decision("what resets a limit, systemd or the kubelet, writes the pod's own; who lifts it means it"),
     },
 ];
 
@@ -538,9 +553,11 @@ impl KnobRow {
         self.masked.is_some_and(|mask| mask.shows == before && mask.leaves == found)
     }
 
-    /// What others put back when they set everything to its default.
-    pub fn reset_value(&self) -> Option<Value> {
-        self.is_reset_by_others.then_some(self.default)
+    /// Whether a value that replaced another is one that nobody chose: the kernel's own when a mask ended, or a default of which the
+    /// table says so.
+    pub fn is_reset(&self, before: Value, found: Value) -> bool {
+        let is_default = matches!(self.default_found, DefaultFound::Reset(_)) && found == self.default;
+        is_default || self.is_left_by_mask(before, found)
     }
 
     /// The file on a hierarchy of this version.
@@ -654,6 +671,15 @@ mod tests {
         assert!(!weight.is_left_by_mask(DEFAULT_WEIGHT, IDLE_WEIGHT));
         let of_a_mask: Vec<_> = TABLE.iter().filter(|row| row.is_of_a_mask()).map(|row| row.knob).collect();
         assert_eq!(of_a_mask, [Knob::CpuWeight, Knob::CpuIdle]);
+    }
+
+    #[test]
+    fn who_lifts_a_limit_means_it_and_what_systemd_forgets_it_does_not() {
+        let resets = |row: &&KnobRow| row.is_reset(Value::Number(77), row.default);
+        let reset: Vec<_> = TABLE.iter().filter(resets).map(|row| row.knob).collect();
+        assert_eq!(reset, [Knob::MemoryMin, Knob::MemoryLow, Knob::MemoryHigh, Knob::CpuIdle]);
+        let weight = row(Knob::CpuWeight);
+        assert!(weight.is_reset(IDLE_WEIGHT, DEFAULT_WEIGHT) && !weight.is_reset(Value::Number(250), DEFAULT_WEIGHT));
     }
 
     #[test]

@@ -40,6 +40,7 @@
 
 mod alarm;
 mod backend;
+mod cpu_limit;
 mod cpu_topology;
 mod error;
 mod facts;

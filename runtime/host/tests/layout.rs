@@ -42,6 +42,8 @@ fn pod(uid: &str, kube_qos: KubeQos) -> Pod {
         memory_limit: None,
         cpu_limit: None,
         cpu_request: None,
+        next: None,
+        resize: None,
         lifecycle: PodLifecycle::default(),
     }
 }
@@ -57,6 +59,7 @@ fn container(cgroup: ContainerCgroup) -> Container {
         memory_request: None,
         memory_limit: None,
         extended_resources: Vec::new(),
+        next: None,
     }
 }
 

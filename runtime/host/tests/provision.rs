@@ -28,6 +28,7 @@ fn container(name: &str, cpu: Option<u64>, memory: Option<u64>) -> Container {
         memory_request: None,
         memory_limit: memory.map(|mib| Bytes(mib * MIB)),
         extended_resources: Vec::new(),
+        next: None,
     }
 }
 
@@ -50,6 +51,8 @@ fn pod(containers: Vec<Container>) -> Pod {
         memory_limit: None,
         cpu_limit: None,
         cpu_request: None,
+        next: None,
+        resize: None,
         lifecycle: PodLifecycle::default(),
     }
 }

@@ -5,6 +5,10 @@ use std::fmt;
 
 use crate::unit::{Bytes, MilliCpu};
 
+mod resources;
+
+pub use self::resources::{Moment, Resources};
+
 /// A pod on this node. Stable while the pod lives; never given to another pod while the agent runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodId(pub u32);
@@ -176,16 +180,18 @@ pub struct Container {
     pub state: ContainerState,
     /// Where its cgroup is.
     pub cgroup: ContainerCgroup,
-    /// `requests.cpu`.
+    /// `requests.cpu`, as the node runs it.
     pub cpu_request: Option<MilliCpu>,
-    /// `limits.cpu`.
+    /// `limits.cpu`, as the node runs it.
     pub cpu_limit: Option<MilliCpu>,
-    /// `requests.memory`.
+    /// `requests.memory`, as the node runs it.
     pub memory_request: Option<Bytes>,
-    /// `limits.memory`.
+    /// `limits.memory`, as the node runs it.
     pub memory_limit: Option<Bytes>,
     /// All other resources.
     pub extended_resources: Vec<ExtendedResource>,
+    /// CPU and memory of the specification, where the node runs others: those above.
+    pub next: Option<Resources>,
 }
 
 /// A pod, from a manifest or the API server.
@@ -225,6 +231,10 @@ pub struct Pod {
     pub cpu_limit: Option<MilliCpu>,
     /// `spec.resources.requests.cpu`.
     pub cpu_request: Option<MilliCpu>,
+    /// `spec.resources`, where the node runs others: those above.
+    pub next: Option<Resources>,
+    /// What the kubelet says of a resize that it has not carried out, e.g. `Infeasible: Node didn't have enough capacity`.
+    pub resize: Option<String>,
     /// How it came about, and how it ends.
     pub lifecycle: PodLifecycle,
 }
@@ -311,23 +321,6 @@ impl Pod {
     /// Whether the kubelet runs the pod from a manifest of its own; the kubelet notes the source in an annotation.
     pub fn is_static(&self) -> bool {
         self.annotations.get("kubernetes.io/config.source").is_some_and(|source| source != "api")
-    }
-
-    /// The CPU that the pod requests as a whole, as the kubelet computes it: the sum of what runs side by side, or the
-    /// init container that needs most together with the sidecars before it, and the overhead. A limit without a request
-    /// counts as the request.
-    pub fn cpu_requested(&self) -> MilliCpu {
-        let mut running: u64 = 0;
-        let mut most: u64 = 0;
-        for container in &self.containers {
-            let request = container.cpu_request.or(container.cpu_limit).unwrap_or_default().0;
-            if container.kind == ContainerKind::Init {
-                most = most.max(running.saturating_add(request));
-            } else {
-                running = running.saturating_add(request);
-            }
-        }
-        MilliCpu(running.max(most).saturating_add(self.cpu_overhead.0))
     }
 
     /// `namespace/name`.

@@ -58,6 +58,8 @@ pub(crate) fn pod(facts: &qosm_sdk::PodFacts) -> Result<Pod, String> {
         memory_limit: facts.memory_limit_bytes.map(Bytes),
         cpu_limit: facts.cpu_limit_milli.map(MilliCpu),
         cpu_request: None,
+        next: None,
+        resize: None,
         lifecycle: PodLifecycle::default(),
     };
     if pod.declared_qos() != declared || pod.qos() != qos_class(facts.qos) {
@@ -396,6 +398,7 @@ fn container(facts: &qosm_sdk::Container) -> Container {
                 limit: resource.limit,
             })
             .collect(),
+        next: None,
     }
 }
 

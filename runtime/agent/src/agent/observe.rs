@@ -55,6 +55,7 @@ impl Agent {
         }
         self.pods.leave(changes.removed, changes.gone);
         self.pods.note_resized(changes.resized, now.wall);
+        self.ledger.touch_cpu(&self.pods, &changes.cpu_resized);
         let sources = self.observed.sources();
         self.policies.reconfigure(sources, &self.pods, is_node_changed, is_layer_changed, &changes.upserted);
         self.policies.objects_changed(&changed_objects);

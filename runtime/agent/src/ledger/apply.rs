@@ -136,7 +136,7 @@ impl Ledger {
         let partners: Vec<_> = dirty
             .iter()
             .filter_map(|&(target, knob)| Some((target, row(knob).partner?)))
-            .filter(|&(target, knob)| self.held.contains_key(&(target, knob)) || self.ruling(target, knob).is_some())
+            .filter(|&(target, knob)| self.held.contains_key(&(target, knob)) || self.ruling(inputs.pods, target, knob).is_some())
             .collect();
         dirty.extend(partners);
         self.add_tiers_above(inputs, &mut dirty);
@@ -264,7 +264,7 @@ impl Ledger {
         } else {
             let known =
                 self.held.get(&key).map_or_else(|| self.first_baseline(key, planned.from), |held| held.baseline);
-            let baseline = self.baseline_under(inputs, key, known, planned.to);
+            let baseline = self.baseline_under(host, inputs, key, known, planned.to);
             let held = self.acquire(host, inputs, resolved, planned.from, clamp);
             // The baseline after a write of something else is what another writer put there before it was read back.
             let written = if shown == known { planned.to } else { shown };

@@ -1,19 +1,15 @@
 //! Baselines that cannot be the kubelet's: what another agent left behind is taken for what was there, and comes back in the end.
 
-use qosm_host::Bandwidth;
+use qosm_host::{Bandwidth, Host};
 use qosm_model::knob::{Target, Value};
-use qosm_model::pod::{ContainerState, Pod};
+use qosm_model::pod::{ContainerState, Moment};
 use qosm_model::unit::{Micros, MilliCpu};
 
 use crate::ledger::Ledger;
-use crate::table::PodEntry;
+use crate::table::{PodEntry, PodTable};
 
-/// The kernel takes no shorter quota, and the kubelet writes none.
-const MIN_QUOTA: u64 = 1000;
-
-/// What lies above a CPU limit; `None` where the quota is what the limit gives, or less. A quota of `None` is no limit at all.
-fn excess(quota: Option<Micros>, period: Micros, limit: MilliCpu) -> Option<String> {
-    let given = (limit.0.saturating_mul(period.0) / 1000).max(MIN_QUOTA);
+/// What lies above the most that a limit gives; `None` where the quota is that, or less. A quota of `None` is no limit at all.
+fn excess(quota: Option<Micros>, given: u64, limit: MilliCpu) -> Option<String> {
     // Rounding is no difference.
     if limit.0 == 0 || quota.is_some_and(|quota| quota.0 <= given.saturating_add(1)) {
         return None;
@@ -26,20 +22,12 @@ fn excess(quota: Option<Micros>, period: Micros, limit: MilliCpu) -> Option<Stri
     ))
 }
 
-/// The CPU limit that the kubelet makes a pod's quota of: its own, or the sum of its containers' where all of them have one.
-fn pod_limit(pod: &Pod) -> Option<MilliCpu> {
-    let of_containers = || {
-        let sum: Option<u64> = pod.containers.iter().map(|container| Some(container.cpu_limit?.0)).sum();
-        Some(MilliCpu(sum?.saturating_add(pod.cpu_overhead.0)))
-    };
-    pod.cpu_limit.or_else(of_containers)
-}
-
 impl Ledger {
     /// Baselines of a pod and its containers that lie above what its limits give.
-    pub(crate) fn high_baselines(&self, entry: &PodEntry) -> Vec<String> {
+    pub(crate) fn high_baselines(&self, host: &Host, pods: &PodTable, entry: &PodEntry) -> Vec<String> {
         let mut notes = Vec::new();
-        if let Some(excess) = pod_limit(&entry.pod).and_then(|limit| self.quota_excess(Target::Pod(entry.id), limit)) {
+        let limit = entry.pod.cpu_limited(Moment::Now);
+        if let Some(excess) = limit.and_then(|limit| self.quota_excess(host, pods, Target::Pod(entry.id), limit)) {
             notes.push(format!("pod: {excess}"));
         }
         for (container, known) in entry.pod.containers.iter().zip(&entry.containers) {
@@ -47,22 +35,23 @@ impl Ledger {
             if container.state != ContainerState::Running || known.exclusive_cpus.is_some() {
                 continue;
             }
-            let limit = container.cpu_limit;
-            if let Some(excess) = limit.and_then(|limit| self.quota_excess(Target::Container(known.id), limit)) {
+            let (target, limit) = (Target::Container(known.id), entry.pod.resources_of(container, Moment::Now).cpu_limit);
+            if let Some(excess) = limit.and_then(|limit| self.quota_excess(host, pods, target, limit)) {
                 notes.push(format!("container {}: {excess}", container.name));
             }
         }
         notes
     }
 
-    fn quota_excess(&self, target: Target, limit: MilliCpu) -> Option<String> {
+    fn quota_excess(&self, host: &Host, pods: &PodTable, target: Target, limit: MilliCpu) -> Option<String> {
         let row = self.quotas.get(target)?;
         let quota = match self.held.get(&(target, Bandwidth::KNOB)).map(|held| held.baseline) {
             Some(Value::Number(number)) => u64::try_from(number).ok().map(Micros),
             Some(Value::Max | Value::Shares(_) | Value::Cpus(_)) => None,
             None => row.quota,
         };
-        excess(quota, row.period, limit)
+        let Some(Value::Number(given)) = self.quotas_at(host, pods, target, Moment::Now).into_iter().max() else { return None };
+        excess(quota, given.unsigned_abs(), limit)
     }
 }
 
@@ -81,7 +70,8 @@ mod tests {
             (Some(1000), 1, false),
             (Some(150_000), 0, false),
         ] {
-            let reported = excess(quota.map(Micros), Micros(100_000), MilliCpu(limit));
+            let given = (limit * 100).max(1000);
+            let reported = excess(quota.map(Micros), given, MilliCpu(limit));
             assert_eq!(reported.is_some(), is_excess, "{quota:?} {limit} {reported:?}");
         }
     }

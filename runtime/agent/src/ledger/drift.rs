@@ -7,7 +7,7 @@
 //! | other CPUs of a container | the kubelet's CPU manager | the same: they are the new baseline |
 //! | a memory bound of a pod whose memory was resized a moment ago | the kubelet | the same |
 //! | a tier's `memory.min` or `memory.low`, other than the baseline | the owner of the tiers: the kubelet's MemoryQoS | it is the new baseline; qosm's value is added |
-//! | the baseline, or the kernel's default | systemd's daemon-reload, a kubelet's sync | the lease is written again |
+//! | the baseline, or a default of which the knob table says that nobody chose it | systemd's daemon-reload, a kubelet's sync | the lease is written again |
 //! | the same again and again | another owner | a tier settles on its value if that covers the groups in it; else hands off for a while, each time for longer |
 //! | anything else | a person | hands off for a while; after that it is the new baseline |
 
@@ -141,7 +141,7 @@ impl Ledger {
             }
         };
         if found == written {
-            let under = self.baseline_under(inputs, key, baseline, written);
+            let under = self.baseline_under(host, inputs, key, baseline, written);
             if let Some(held) = self.held.get_mut(&key).filter(|held| held.baseline != under) {
                 held.baseline = under;
                 self.update_record(host, key);
@@ -154,7 +154,7 @@ impl Ledger {
             Writer::Kubelet
         } else if row(knob).masks().is_some_and(|masked| self.is_hands_off((target, masked))) {
             Writer::Person
-        } else if found == baseline || Some(found) == row(knob).reset_value() {
+        } else if found == baseline || row(knob).is_reset(written, found) {
             Writer::Reset
         } else {
             Writer::Person

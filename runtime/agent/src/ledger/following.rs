@@ -73,7 +73,8 @@ impl Ledger {
         }
     }
 
-    fn leads(&self, (target, knob): Key) -> bool {
+    /// Whether a knob is held, or to be.
+    pub(super) fn leads(&self, (target, knob): Key) -> bool {
         self.held.contains_key(&(target, knob)) || self.leases.effective(target, knob).is_some()
     }
 

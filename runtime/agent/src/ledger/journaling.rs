@@ -38,7 +38,7 @@ impl Ledger {
                 knob: planned.knob,
                 baseline: {
                     let known = held.map_or_else(|| self.first_baseline(key, planned.from), |held| held.baseline);
-                    self.baseline_under(inputs, key, known, planned.to)
+                    self.baseline_under(host, inputs, key, known, planned.to)
                 },
                 previous: planned.from,
                 written: planned.to,

@@ -16,6 +16,7 @@ use crate::inputs::Inputs;
 use crate::ledger::Ledger;
 use crate::ledger::refusal::Refusal;
 use crate::ledger::resolved::{Railed, Resolved, number};
+use crate::ledger::specified::OwnersNext;
 use crate::ledger::tables::Denial;
 use crate::path::is_within;
 use crate::table::{Access, PodEntry, PodTable};
@@ -77,6 +78,9 @@ impl Ledger {
                 let why = format!("maxQuotaPercent {percent} of the baseline {baseline}");
                 bound(share(baseline, percent), why, |value, most| value > most);
             }
+        }
+        if let Some(OwnersNext { most, why }) = self.owners_next(host, inputs, (target, knob)) {
+            bound(most, why, |value, most| value > most);
         }
         if knob == Knob::MemoryMin
             && target == Target::Tier(Tier::Guaranteed)
@@ -146,7 +150,7 @@ impl Ledger {
     }
 
     /// What a knob has, or will have again, without us.
-    fn baseline(&mut self, host: &mut Host, target: Target, knob: Knob) -> Option<Value> {
+    pub(super) fn baseline(&mut self, host: &mut Host, target: Target, knob: Knob) -> Option<Value> {
         if let Some(held) = self.held.get(&(target, knob)) {
             return Some(held.baseline);
         }

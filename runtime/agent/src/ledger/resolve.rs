@@ -11,6 +11,8 @@ use crate::inputs::Inputs;
 use crate::ledger::Ledger;
 use crate::ledger::refusal::Refusal;
 use crate::ledger::resolved::{Resolved, is_composed};
+use crate::ledger::specified::is_weight_next;
+use crate::table::PodTable;
 
 impl Ledger {
     /// The value of a knob now; `None` = it has no lease and had none, or it must not be touched.
@@ -46,7 +48,7 @@ impl Ledger {
             return self.refused_by_rails(inputs, target, knob, value, why);
         }
         if let Some(mask) = row(knob).masked
-            && let Some(other) = self.masking(target, knob)
+            && let Some(other) = self.masking(inputs.pods, target, knob)
         {
             let waiting = self.leases.effective(target, knob);
             let why = || format!("it waits while {} holds {}", other.holder.policy, mask.by);
@@ -114,8 +116,8 @@ impl Ledger {
     }
 
     /// The lease on another knob by which this one has no value of its own.
-    pub(super) fn masking(&self, target: Target, knob: Knob) -> Option<&Lease> {
-        let mask = row(knob).masked?;
+    pub(super) fn masking(&self, pods: &PodTable, target: Target, knob: Knob) -> Option<&Lease> {
+        let mask = row(knob).masked.filter(|_| !is_weight_next(pods, target))?;
         let other = self.leases.effective(target, mask.by)?;
         (row(mask.by).levels.contains(&target.level()) && other.value == mask.when).then_some(other)
     }

@@ -1,15 +1,16 @@
 //! What follows from a pod's specification: the value that the kubelet, or the runtime for it, writes.
 
-use qosm_host::Host;
-use qosm_host::knob_table::{SpecifiedBy, row};
+use qosm_host::knob_table::{Group, SpecifiedBy, TABLE, row};
+use qosm_host::{Bandwidth, Host};
 use qosm_model::knob::{Knob, Target, Value};
-use qosm_model::pod::{KubeQos, Tier};
+use qosm_model::pod::{KubeQos, Moment, PodId, Tier};
 use qosm_model::unit::{Bytes, MilliCpu};
 
 use crate::inputs::Inputs;
 use crate::kubelet_memory;
 use crate::ledger::resolved::number;
 use crate::ledger::{Key, Ledger};
+use crate::table::{PodEntry, PodTable};
 
 /// Time after a pod's memory was specified again in which a write of its bounds is taken for the kubelet's.
 const RESIZE_MILLIS: i64 = 60_000;
@@ -30,52 +31,119 @@ impl Ledger {
                 is_kubelets_memory(host, inputs, self.memory_capacity, target, knob, found)
                     || is_being_resized(inputs, target)
             }
-            Some(SpecifiedBy::MemoryLimit) => specified_memory(host, inputs, target) == Some(found),
+            Some(SpecifiedBy::MemoryLimit) => specified_memory(host, inputs, target).contains(&found),
             // The list that several containers share is the kubelet's own choice; people do not write it into one after the other.
             Some(SpecifiedBy::CpuManager) => matches!(target, Target::Container(_)),
-            Some(SpecifiedBy::CpuLimit) => self.specified_quota(inputs, target) == Some(found),
-            Some(SpecifiedBy::CpuRequest) => {
-                requested(inputs, target).is_some_and(|request| host.requested_weights(request).contains(&found))
-            }
+            Some(SpecifiedBy::CpuLimit) => self.specified_quotas(host, inputs.pods, target).contains(&found),
+            Some(SpecifiedBy::CpuRequest) => Moment::ALL.into_iter().any(|moment| {
+                requested(inputs, target, moment).is_some_and(|request| host.requested_weights(request).contains(&found))
+            }),
         }
     }
 
-    /// What comes back in the end of a knob that holds `written`. A CFS quota that is just what the pod's specification asks for is the
-    /// kubelet's as much as qosm's: the kubelet that resizes the pod writes the same, which is not visible, and does not write it again.
-    /// Where there was no quota at all, the kubelet sets none.
+    /// What comes back in the end of a knob that holds `written`. A CFS quota that is just what the pod's limit gives is the kubelet's as
+    /// much as qosm's: the kubelet that resizes the pod writes the same, which is not visible, and does not write it again. What was
+    /// found of the values that the kubelet and systemd write for one limit stays. Where there was no quota at all, the kubelet sets
+    /// none; and a resize that it has not carried out yet sets none either.
     pub(super) fn baseline_under(
         &self,
+        host: &Host,
         inputs: &Inputs<'_>,
         (target, knob): Key,
         baseline: Value,
         written: Value,
     ) -> Value {
         let is_quota = row(knob).specified_by == Some(SpecifiedBy::CpuLimit);
-        let is_limited = is_quota && baseline != Value::Max && baseline != written;
-        if is_limited && self.specified_quota(inputs, target) == Some(written) { written } else { baseline }
+        if !is_quota || baseline == Value::Max || baseline == written {
+            return baseline;
+        }
+        let given = self.quotas_at(host, inputs.pods, target, Moment::Now);
+        if given.contains(&written) && !given.contains(&baseline) { written } else { baseline }
     }
 
-    fn specified_quota(&self, inputs: &Inputs<'_>, target: Target) -> Option<Value> {
-        let period = self.quotas.get(target)?.period.0;
-        let quota = |milli: u64| Value::Number(number(milli.saturating_mul(period) / 1000).max(1000));
-        match target {
-            Target::Container(id) => {
-                let (entry, place) = inputs.pods.owner(id)?;
-                entry.pod.containers.get(place)?.cpu_limit.filter(|limit| limit.0 > 0).map(|limit| quota(limit.0))
-            }
-            Target::Pod(id) => {
-                let entry = inputs.pods.get(id)?;
-                let total = entry
-                    .pod
-                    .containers
-                    .iter()
-                    .filter(|container| container.kind != qosm_model::pod::ContainerKind::Init)
-                    .map(|container| container.cpu_limit.map(|limit| limit.0))
-                    .sum::<Option<u64>>()?;
-                (total > 0).then(|| quota(total.saturating_add(entry.pod.cpu_overhead.0)))
-            }
+    /// The quotas that the kubelet, or the runtime for it, writes for what the pod has, and for what it is to have next.
+    fn specified_quotas(&self, host: &Host, pods: &PodTable, target: Target) -> Vec<Value> {
+        Moment::ALL.into_iter().flat_map(|moment| self.quotas_at(host, pods, target, moment)).collect()
+    }
+
+    /// The quotas that are written for the limit at a moment, the lowest first; none where there is no limit.
+    pub(super) fn quotas_at(&self, host: &Host, pods: &PodTable, target: Target, moment: Moment) -> Vec<Value> {
+        let Some(bandwidth) = self.quotas.get(target) else { return Vec::new() };
+        let limit = match target {
+            Target::Container(id) => pods.owner(id).and_then(|(entry, place)| {
+                entry.pod.resources_of(entry.pod.containers.get(place)?, moment).cpu_limit
+            }),
+            Target::Pod(id) => pods.get(id).and_then(|entry| entry.pod.cpu_limited(moment)),
             Target::Tier(_) => None,
+        };
+        let limit = limit.filter(|limit| limit.0 > 0);
+        limit.map(|limit| host.limit_quotas(limit, bandwidth.period)).unwrap_or_default()
+    }
+}
+
+/// What a knob must not exceed, so that the kubelet can write what comes next.
+pub(super) struct OwnersNext {
+    pub(super) most: Value,
+    pub(super) why: String,
+}
+
+impl Ledger {
+    /// The CPU of these pods is specified anew: what must not be in the kubelet's way is judged again.
+    pub(crate) fn touch_cpu(&mut self, pods: &PodTable, resized: &[PodId]) {
+        let are_of_cpu = |group: Group| matches!(group, Group::Bandwidth | Group::Weight);
+        let knobs = || TABLE.iter().filter(|row| are_of_cpu(row.group)).map(|row| row.knob);
+        let targets = resized.iter().filter_map(|id| pods.get(*id)).flat_map(PodEntry::targets);
+        let keys: Vec<Key> = targets.flat_map(|target| knobs().map(move |knob| (target, knob))).collect();
+        let keys: Vec<Key> = keys.into_iter().filter(|key| self.leads(*key)).collect();
+        self.dirty.extend(keys);
+    }
+
+    /// Keeps bandwidth and `cpu.idle` out of the kubelet's way. The kernel refuses a quota below the burst of the same cgroup, and on
+    /// cgroup v1 one below those of the groups in it: a refused write leaves a resize undone for ever.
+    ///
+    /// - A burst stays within the least quota that may be written next: the baseline, what the limits give now, and what they are to
+    ///   give. Where there is no quota there is no burst, or the first limit could not be set.
+    /// - While CPU of a pod shrinks, no quota in it is above its baseline.
+    /// - `cpu.idle` is lifted while another weight is to come, which the kernel refuses of an idle cgroup.
+    pub(super) fn owners_next(&mut self, host: &mut Host, inputs: &Inputs<'_>, (target, knob): Key) -> Option<OwnersNext> {
+        if matches!(target, Target::Tier(_)) {
+            return None;
         }
+        if row(knob).masks().is_some() && is_weight_next(inputs.pods, target) {
+            let why = "another CPU request is asked for: it is lifted until the kubelet has written the weight".to_owned();
+            return Some(OwnersNext { most: Value::Number(0), why });
+        }
+        if row(knob).group != Group::Bandwidth {
+            return None;
+        }
+        let found = self.baseline(host, target, Bandwidth::KNOB)?;
+        if row(knob).is_within_quota() {
+            if !host.burst_holds_back_quota() {
+                return None;
+            }
+            let least = self.specified_quotas(host, inputs.pods, target).into_iter().fold(found, Ord::min);
+            return Some(match least {
+                Value::Max => OwnersNext {
+                    most: Value::Number(0),
+                    why: "there is no quota, and the kernel would refuse the first one below the burst".to_owned(),
+                },
+                least if least == found => {
+                    OwnersNext { most: least, why: format!("this kernel takes no burst above the quota, which is {least} µs") }
+                }
+                least => OwnersNext {
+                    most: least,
+                    why: format!("the kubelet may write a quota of {least} µs next, which this kernel takes only above the burst"),
+                },
+            });
+        }
+        let pod = inputs.pods.of(target).map(|entry| Target::Pod(entry.id))?;
+        let next = [target, pod].into_iter().find_map(|of| {
+            // Without one the kubelet sets none: exclusive CPUs, or quotas that are off.
+            let found = self.baseline(host, of, knob).filter(|found| *found != Value::Max)?;
+            let next = self.quotas_at(host, inputs.pods, of, Moment::Next).into_iter().max()?;
+            (next < found).then_some(next)
+        })?;
+        Some(OwnersNext { most: found, why: format!("a quota of {next} is asked for: nothing is raised until the kubelet has set it") })
     }
 }
 
@@ -89,39 +157,49 @@ fn is_kubelets_memory(
 ) -> bool {
     let allocatable = inputs.memory_allocatable.or(capacity);
     let ground = kubelet_memory::Ground { allocatable, page: host.page_size() };
-    match target {
+    Moment::ALL.into_iter().any(|moment| match target {
         Target::Container(id) => inputs.pods.owner(id).is_some_and(|(entry, place)| {
             let container = entry.pod.containers.get(place);
-            container.is_some_and(|container| kubelet_memory::of_container(container, knob, found, ground))
+            let resources = container.map(|container| entry.pod.resources_of(container, moment));
+            resources.is_some_and(|resources| kubelet_memory::of_container(resources, knob, found, ground))
         }),
         Target::Pod(id) => {
-            inputs.pods.get(id).is_some_and(|entry| kubelet_memory::of_pod(&entry.pod, knob, found, ground))
+            inputs.pods.get(id).is_some_and(|entry| kubelet_memory::of_pod(&entry.pod, moment, knob, found, ground))
         }
         Target::Tier(_) => false,
-    }
+    })
 }
 
-/// The memory limit that the kubelet, or the runtime for it, writes.
-fn specified_memory(host: &Host, inputs: &Inputs<'_>, target: Target) -> Option<Value> {
+/// The memory limits that the kubelet, or the runtime for it, writes for what the pod has, and for what it is to have next.
+fn specified_memory(host: &Host, inputs: &Inputs<'_>, target: Target) -> Vec<Value> {
     let page = host.page_size().0.max(1);
-    let bytes = |limit: Option<Bytes>| {
+    let written = |limit: Option<Bytes>| {
         let limit = limit.filter(|limit| limit.0 > 0);
         limit.map_or(Value::Max, |limit| Value::Number(number(limit.0 / page * page)))
     };
-    match target {
+    let at = |moment: Moment| match target {
         Target::Container(id) => {
             let (entry, place) = inputs.pods.owner(id)?;
-            Some(bytes(entry.pod.containers.get(place)?.memory_limit))
+            Some(written(entry.pod.resources_of(entry.pod.containers.get(place)?, moment).memory_limit))
         }
-        Target::Pod(id) => {
-            let pod = &inputs.pods.get(id)?.pod;
-            let running = pod.containers.iter().filter(|one| one.kind != qosm_model::pod::ContainerKind::Init);
-            let sum = running.map(|one| one.memory_limit.map(|limit| limit.0)).sum::<Option<u64>>();
-            let sum = sum.filter(|sum| *sum > 0).map(|sum| Bytes(sum.saturating_add(pod.memory_overhead.0)));
-            Some(bytes(pod.memory_limit.or(sum)))
-        }
+        Target::Pod(id) => Some(written(inputs.pods.get(id)?.pod.memory_limited(moment))),
         Target::Tier(_) => None,
-    }
+    };
+    Moment::ALL.into_iter().filter_map(at).collect()
+}
+
+/// Whether the kubelet has yet to write another weight of a container.
+pub(super) fn is_weight_next(pods: &PodTable, target: Target) -> bool {
+    let Target::Container(id) = target else { return false };
+    pods.owner(id).is_some_and(|(entry, place)| {
+        entry.pod.containers.get(place).is_some_and(|container| {
+            let [now, next] = Moment::ALL.map(|moment| {
+                let resources = entry.pod.resources_of(container, moment);
+                resources.cpu_request.or(resources.cpu_limit)
+            });
+            now != next
+        })
+    })
 }
 
 /// Whether the memory of the target's pod was specified anew so short ago that the kubelet may still be at it.
@@ -131,18 +209,18 @@ fn is_being_resized(inputs: &Inputs<'_>, target: Target) -> bool {
 
 /// The CPU that a container, pod or tier requests: what the kubelet makes a weight of. `None` for the tier of all pods, whose weight
 /// follows from the node.
-fn requested(inputs: &Inputs<'_>, target: Target) -> Option<MilliCpu> {
+fn requested(inputs: &Inputs<'_>, target: Target, moment: Moment) -> Option<MilliCpu> {
     match target {
         Target::Container(id) => {
             let (entry, place) = inputs.pods.owner(id)?;
-            let container = entry.pod.containers.get(place)?;
-            Some(container.cpu_request.or(container.cpu_limit).unwrap_or_default())
+            let resources = entry.pod.resources_of(entry.pod.containers.get(place)?, moment);
+            Some(resources.cpu_request.or(resources.cpu_limit).unwrap_or_default())
         }
-        Target::Pod(id) => Some(inputs.pods.get(id)?.pod.cpu_requested()),
+        Target::Pod(id) => Some(inputs.pods.get(id)?.pod.cpu_requested(moment)),
         Target::Tier(Tier::Burstable) => {
             let burstable = inputs.pods.iter().filter(|entry| entry.pod.active);
             let requests = burstable.filter(|entry| entry.pod.kube_qos == KubeQos::Burstable);
-            Some(MilliCpu(requests.map(|entry| entry.pod.cpu_requested().0).fold(0, u64::saturating_add)))
+            Some(MilliCpu(requests.map(|entry| entry.pod.cpu_requested(moment).0).fold(0, u64::saturating_add)))
         }
         Target::Tier(Tier::BestEffort) => Some(MilliCpu(0)),
         Target::Tier(Tier::Guaranteed) => None,

@@ -7,6 +7,7 @@ mod following;
 mod journal;
 mod order;
 mod release;
+mod resizes;
 mod restore;
 
 use std::sync::OnceLock;

@@ -11,7 +11,7 @@ use crate::pause::PauseSource;
 use crate::policy::Policy;
 use crate::report::view::View;
 use crate::report::{
-    Explanation, FieldReport, PendingUpdateReport, PodPolicyReport, PodReport, PolicyReport, TriggerReport, moment,
+    Explanation, FieldReport, PendingUpdateReport, PodPolicyReport, PodReport, PolicyReport, TriggerReport, moment, resize,
 };
 use crate::reporting::Reporting;
 use crate::table::Access;
@@ -168,7 +168,8 @@ impl Reporting {
             locality: Vec::new(),
             classes: Vec::new(),
             paused,
-            high_baselines: view.ledger.high_baselines(entry),
+            high_baselines: view.ledger.high_baselines(view.host, view.pods, entry),
+            resize: resize::lines(&entry.pod),
         };
         view.controls.report(view.host, view.pods, id, &mut report);
         Some(report)

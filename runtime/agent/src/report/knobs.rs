@@ -19,7 +19,7 @@ impl View<'_> {
         let subject = self.pods.subject(target);
         let held = self.ledger.held().get(&(target, knob));
         let stack = self.ledger.leases().stack(target, knob);
-        let winner = self.ledger.ruling(target, knob);
+        let winner = self.ledger.ruling(self.pods, target, knob);
         let beneath = stack.iter().filter(|lease| winner.is_none_or(|winner| !std::ptr::eq(*lease, winner)));
         let paused = self.pods.of(target).is_some_and(|entry| entry.access == Access::Paused);
         let state = match held {

@@ -27,6 +27,7 @@ pub(super) fn pod(name: &str, uid: &str) -> Pod {
             memory_request: None,
             memory_limit: None,
             extended_resources: Vec::new(),
+            next: None,
         }],
         cpu_overhead: MilliCpu(0),
         memory_overhead: Bytes(0),
@@ -34,6 +35,8 @@ pub(super) fn pod(name: &str, uid: &str) -> Pod {
         memory_limit: None,
         cpu_limit: None,
         cpu_request: None,
+        next: None,
+        resize: None,
         lifecycle: PodLifecycle::default(),
     }
 }

@@ -10,6 +10,7 @@ mod compare;
 mod evictions;
 mod example_policies;
 mod examples;
+mod field;
 #[expect(dead_code, reason = "the tests on the kernel use the rest")]
 mod guest;
 mod identity;

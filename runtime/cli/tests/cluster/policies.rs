@@ -90,6 +90,65 @@ fn a_resize_in_place_moves_what_comes_back_at_the_end() {
     wait_until("the new limit stays", || group.quota() == 30_000 && group.burst() == 0);
 }
 
+/// Asks for other resources of the container `app`, in place.
+fn resize(pod: &Pod, resources: &Value) {
+    let patch = json!({"spec": {"containers": [{"name": "app", "resources": resources}]}}).to_string();
+    kubectl(&["patch", "pod", pod.name(), "--subresource=resize", "--patch", &patch]);
+}
+
+/// Whether the kubelet has carried out the resize to this CPU limit: it says so, and it has nothing left to do.
+fn is_resized(pod: &Pod, limit: &str) -> bool {
+    let status = &pod.get()["status"];
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    let is_open = |kind: &str| kind == "PodResizePending" || kind == "PodResizeInProgress";
+    let is_done = !conditions.iter().any(|one| one["type"].as_str().is_some_and(is_open) && one["status"] == "True");
+    is_done && status["containerStatuses"][0]["resources"]["limits"]["cpu"] == limit
+}
+
+#[test]
+fn the_kubelet_resizes_a_pod_whose_quota_and_burst_are_held() {
+    let (_module, _agent) = (Module::apply("cpu-burst", &burst()), Agent::start_on_a_calm_node());
+    let _map = Strategy::apply(r#"{"clusterStrategy": {"sharePoolThresholdPercent": 100}}"#);
+    let pod = Pod::create_with("qosm-shrinks", &annotated("auto"), &busy("300m"));
+    let group = pod.cgroup("app");
+    for (limit, quota) in [("300m", 30_000), ("100m", 10_000), ("200m", 20_000)] {
+        resize(&pod, &json!({"limits": {"cpu": limit}}));
+        wait_until(&format!("the kubelet is done with {limit}"), || is_resized(&pod, limit));
+        wait_until("its burst is what the new limit allows", || group.burst() == quota);
+        wait_until("its quota is raised above the new limit", || group.quota() > quota);
+    }
+    annotate("qosm-shrinks", r#"koordinator.sh/cpuBurst={"policy":"none"}"#);
+    wait_until("the last limit is what is left", || group.quota() == 20_000 && group.burst() == 0);
+}
+
+#[test]
+fn a_container_without_a_limit_gets_its_first_one_in_place() {
+    let (_module, _agent) = (Module::apply("cpu-burst", &burst()), Agent::start());
+    let mut spec = busy("200m");
+    spec["containers"][0]["resources"] = json!({"requests": {"cpu": "50m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}});
+    let pod = Pod::create_with("qosm-first-limit", &annotated("cpuBurstOnly"), &spec);
+    let group = pod.cgroup("app");
+    assert_eq!(group.quota(), -1);
+    resize(&pod, &json!({"limits": {"cpu": "200m"}}));
+    wait_until("the kubelet is done", || is_resized(&pod, "200m"));
+    wait_until("it may burst within the limit", || group.quota() == 20_000 && group.burst() == 20_000);
+}
+
+#[test]
+fn a_resize_that_the_kubelet_refuses_changes_nothing_and_is_shown() {
+    let (_module, agent) = (Module::apply("cpu-burst", &burst()), Agent::start());
+    let pod = Pod::create_with("qosm-refused", &annotated("cpuBurstOnly"), &busy("200m"));
+    let group = pod.cgroup("app");
+    wait_until("the container may burst", || group.burst() == 20_000);
+    resize(&pod, &json!({"requests": {"cpu": "900"}, "limits": {"cpu": "900"}}));
+    let explained = || agent.ask(&["explain", "default/qosm-refused"]).unwrap_or_default();
+    wait_until("the agent shows that it was refused", || {
+        explained().contains("resize that the kubelet has not carried out: Infeasible")
+    });
+    assert_eq!((group.quota(), group.burst()), (20_000, 20_000));
+    assert!(explained().contains("limits.cpu is 200m, asked for is 900000m"), "{}", explained());
+}
+
 #[test]
 fn a_policy_module_is_put_into_the_shadow_swapped_and_removed() {
     let module = Module::apply("cpu-burst", &burst());

@@ -81,7 +81,7 @@ impl Owner {
         if [&namespace.metadata, &owner.metadata].iter().any(|object| object.deletion_timestamp.is_some()) {
             return Ok(true);
         }
-        let wanted = owner.spec.and_then(|spec| spec.template.spec?.node_selector).unwrap_or_default();
+        let wanted = owner.spec.template.spec.and_then(|spec| spec.node_selector).unwrap_or_default();
         if wanted.is_empty() {
             return Ok(false);
         }

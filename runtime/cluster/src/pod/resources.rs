@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
-use qosm_model::pod::{ContainerKind, ExtendedResource, KubeQos};
+use qosm_model::pod::{ContainerKind, ExtendedResource, KubeQos, Resources};
 use qosm_model::problem::Problem;
 use qosm_model::unit::{Bytes, MilliCpu};
 
 use super::Given;
 use crate::quantity::Quantity;
 
-const CPU: &str = "cpu";
-const MEMORY: &str = "memory";
+pub(super) const CPU: &str = "cpu";
+pub(super) const MEMORY: &str = "memory";
 /// The resources that decide about Kubernetes' QoS.
 const COMPUTE: [&str; 2] = [CPU, MEMORY];
 
@@ -81,20 +81,16 @@ impl Amounts {
         }
     }
 
-    pub(super) fn cpu_request(&self) -> Option<MilliCpu> {
-        self.requests.get(CPU).map(|quantity| MilliCpu(quantity.millis()))
-    }
-
-    pub(super) fn cpu_limit(&self) -> Option<MilliCpu> {
-        self.limits.get(CPU).map(|quantity| MilliCpu(quantity.millis()))
-    }
-
-    pub(super) fn memory_request(&self) -> Option<Bytes> {
-        self.requests.get(MEMORY).map(|quantity| Bytes(quantity.units()))
-    }
-
-    pub(super) fn memory_limit(&self) -> Option<Bytes> {
-        self.limits.get(MEMORY).map(|quantity| Bytes(quantity.units()))
+    /// CPU and memory.
+    pub(super) fn compute(&self) -> Resources {
+        let cpu = |list: &List| list.get(CPU).map(|quantity| MilliCpu(quantity.millis()));
+        let memory = |list: &List| list.get(MEMORY).map(|quantity| Bytes(quantity.units()));
+        Resources {
+            cpu_request: cpu(&self.requests),
+            cpu_limit: cpu(&self.limits),
+            memory_request: memory(&self.requests),
+            memory_limit: memory(&self.limits),
+        }
     }
 
     /// All resources but CPU and memory, by name.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1;
 use qosm_model::pod::{ContainerCgroup, ContainerKind, ContainerState, KubeQos};
 
+use super::in_force::{self, Told};
 use super::resources::Reader;
 
 /// The status, as far as it matters here.
@@ -14,12 +15,29 @@ pub(super) struct Status {
     /// `status.qosClass`.
     pub(super) kube_qos: Option<KubeQos>,
     /// Containers by name; `None` where the pod has no status of containers.
-    containers: Option<BTreeMap<String, (ContainerState, ContainerCgroup)>>,
+    containers: Option<BTreeMap<String, Reported>>,
+    /// The resources of the pod as a whole.
+    pub(super) told: Told,
+    /// What the kubelet says of a resize.
+    pub(super) resize: Option<String>,
+    /// The kubelet has not seen the specification yet.
+    pub(super) is_behind: bool,
+}
+
+/// What the status reports of a container.
+struct Reported {
+    state: ContainerState,
+    cgroup: ContainerCgroup,
+    told: Told,
 }
 
 impl Status {
-    pub(super) fn read(status: Option<v1::PodStatus>, reader: &mut Reader<'_>) -> Self {
+    /// `generation`: that of the object.
+    pub(super) fn read(status: Option<v1::PodStatus>, generation: Option<i64>, reader: &mut Reader<'_>) -> Self {
         let status = status.unwrap_or_default();
+        let resize = in_force::resize(&status);
+        let is_behind = generation.zip(status.observed_generation).is_some_and(|(wished, seen)| seen < wished);
+        let told = Told::read(status.resources.as_ref(), status.allocated_resources.as_ref(), "status", reader);
         let kube_qos = status.qos_class.as_deref().filter(|class| !class.is_empty()).and_then(|class| {
             let known = [KubeQos::Guaranteed, KubeQos::Burstable, KubeQos::BestEffort];
             let found = known.into_iter().find(|known| known.as_str() == class);
@@ -41,12 +59,20 @@ impl Status {
             let Some(list) = list else { continue };
             let containers = containers.get_or_insert_default();
             for (index, report) in list.into_iter().enumerate() {
-                let cgroup = cgroup(&report, &format!("{path}[{index}].containerID"), reader);
-                containers.insert(report.name, (state(report.state, &cgroup), cgroup));
+                let path = format!("{path}[{index}]");
+                let cgroup = cgroup(&report, &format!("{path}.containerID"), reader);
+                let told = Told::read(report.resources.as_ref(), report.allocated_resources.as_ref(), &path, reader);
+                let state = state(report.state, &cgroup);
+                containers.insert(report.name, Reported { state, cgroup, told });
             }
         }
         let active = status.phase.is_none_or(|phase| matches!(phase.as_str(), "Pending" | "Running"));
-        Self { active, kube_qos, containers }
+        Self { active, kube_qos, containers, told, resize, is_behind }
+    }
+
+    /// What is told of the resources of a container; `None` = nothing.
+    pub(super) fn told(&self, name: &str) -> Option<&Told> {
+        self.containers.as_ref()?.get(name).map(|report| &report.told)
     }
 
     /// The state of a container, and where the runtime put it. A container that the manifest binds to a cgroup needs no
@@ -59,7 +85,7 @@ impl Status {
     ) -> (ContainerState, ContainerCgroup) {
         let report = self.containers.as_ref().map(|reports| reports.get(name));
         match report {
-            Some(Some(report)) => report.clone(),
+            Some(Some(report)) => (report.state, report.cgroup.clone()),
             Some(None) if !is_bound => (ContainerState::Waiting, ContainerCgroup::Unknown),
             _ => {
                 let state = match kind {

@@ -45,6 +45,7 @@ pub(crate) fn pod(name: &str) -> Pod {
         memory_request: Some(Bytes(1 << 28)),
         memory_limit: Some(Bytes(1 << 30)),
         extended_resources: Vec::new(),
+        next: None,
     };
     Pod {
         uid: "uid".to_owned(),
@@ -64,6 +65,8 @@ pub(crate) fn pod(name: &str) -> Pod {
         memory_limit: None,
         cpu_limit: None,
         cpu_request: None,
+        next: None,
+        resize: None,
         lifecycle: PodLifecycle::default(),
     }
 }

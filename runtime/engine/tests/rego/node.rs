@@ -122,6 +122,7 @@ fn container(name: &str, kind: ContainerKind) -> Container {
         memory_request: None,
         memory_limit: Some(Bytes(1 << 30)),
         extended_resources: Vec::new(),
+        next: None,
     }
 }
 
@@ -144,6 +145,8 @@ fn pod(name: &str, labels: &[(&str, &str)], containers: Vec<Container>) -> Pod {
         memory_limit: None,
         cpu_limit: None,
         cpu_request: None,
+        next: None,
+        resize: None,
         lifecycle: PodLifecycle::default(),
     }
 }

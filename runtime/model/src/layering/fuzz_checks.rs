@@ -117,6 +117,8 @@ fn pod(annotations: BTreeMap<String, String>) -> Pod {
         memory_limit: None,
         cpu_limit: None,
         cpu_request: None,
+        next: None,
+        resize: None,
         lifecycle: PodLifecycle::default(),
     }
 }

@@ -202,6 +202,7 @@ fn pod(number: u32) -> Pod {
             memory_request: Some(Bytes(MEMORY_LIMIT / 2)),
             memory_limit: Some(Bytes(MEMORY_LIMIT)),
             extended_resources: Vec::new(),
+            next: None,
         }],
         cpu_overhead: MilliCpu(0),
         memory_overhead: Bytes(0),
@@ -209,6 +210,8 @@ fn pod(number: u32) -> Pod {
         memory_limit: None,
         cpu_limit: None,
         cpu_request: None,
+        next: None,
+        resize: None,
         lifecycle: PodLifecycle::default(),
     }
 }

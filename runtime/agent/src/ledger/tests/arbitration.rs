@@ -142,7 +142,7 @@ fn a_weight_waits_while_its_container_is_idle() {
     env.lease("b", 1, idle, n(1));
     env.apply();
     assert_eq!(env.value(weight), qosm_model::knob::IDLE_WEIGHT);
-    assert_eq!(env.ledger.ruling(APP, Knob::CpuWeight).unwrap().holder.policy.as_ref(), "b");
+    assert_eq!(env.ledger.ruling(&env.pods, APP, Knob::CpuWeight).unwrap().holder.policy.as_ref(), "b");
     for (policy, expected) in [("b", n(250)), ("a", baseline)] {
         env.ledger.release(policy);
         env.apply();

@@ -1,0 +1,126 @@
+use super::*;
+
+const QUOTA: Key = (APP, Knob::CfsQuota);
+const BURST: Key = (APP, Knob::CfsBurst);
+
+/// A node on which the kubelet gave the container this quota.
+fn given(quota: &str) -> Env {
+    let mut env = Env::new();
+    kubelet_writes(&mut env, quota);
+    env
+}
+
+fn kubelet_writes(env: &mut Env, quota: &str) {
+    for path in [POD_PATH, APP_PATH] {
+        env.write(path, "cpu.max", &format!("{quota} 100000"));
+    }
+    env.with(|ledger, host, inputs| ledger.read_quotas(host, inputs, &[POD, APP]));
+}
+
+/// The API server shows another limit.
+fn ask_for(env: &mut Env, cpu: &str) {
+    let changes = env.pods.update(vec![limited_to(cpu)]);
+    assert_eq!(changes.cpu_resized, [PodId(1)]);
+    assert!(changes.resized.is_empty(), "its memory is as it was");
+    env.ledger.touch_cpu(&env.pods, &changes.cpu_resized);
+}
+
+#[test]
+fn burst_and_quota_make_way_before_the_kubelet_writes_a_smaller_quota() {
+    let mut env = given("100000");
+    env.lease("a", 1, QUOTA, n(300_000));
+    env.lease("a", 1, BURST, n(1_000_000));
+    env.apply();
+    assert_eq!((env.value(QUOTA), env.value(BURST)), (n(300_000), n(100_000)), "as much as the kubelet could write again");
+
+    ask_for(&mut env, "500m");
+    env.tick();
+    assert_eq!((env.value(QUOTA), env.value(BURST)), (n(100_000), n(50_000)), "nothing is raised meanwhile");
+
+    kubelet_writes(&mut env, "50000");
+    env.tick();
+    assert_eq!(env.ledger.held().get(&QUOTA).unwrap().baseline, n(50_000));
+    assert_eq!((env.value(QUOTA), env.value(BURST)), (n(300_000), n(50_000)), "the lease is on top again");
+    env.ledger.release("a");
+    env.apply();
+    assert_eq!((env.value(QUOTA), env.value(BURST)), (n(50_000), n(0)));
+}
+
+#[test]
+fn what_grows_is_raised_from_what_the_kubelet_has_given() {
+    let mut env = given("100000");
+    env.lease("a", 1, BURST, n(1_000_000));
+    env.apply();
+    ask_for(&mut env, "3");
+    env.tick();
+    assert_eq!(env.value(BURST), n(100_000), "not before it has the quota");
+    kubelet_writes(&mut env, "300000");
+    env.tick();
+    assert_eq!(env.value(BURST), n(300_000));
+}
+
+#[test]
+fn where_there_is_no_quota_no_burst_keeps_the_first_one_out() {
+    let mut env = Env::new();
+    let changes = env.pods.update(vec![limited_to("0")]);
+    env.ledger.touch_cpu(&env.pods, &changes.cpu_resized);
+    kubelet_writes(&mut env, "max");
+    env.lease("a", 1, BURST, n(200_000));
+    env.apply();
+    assert_eq!(env.value(BURST), n(0));
+    assert!(env.ledger.refusals().get(&BURST).is_some_and(|refusal| refusal.why.contains("there is no quota")));
+}
+
+#[test]
+fn a_lease_that_equals_a_wish_is_no_baseline() {
+    let mut env = given("100000");
+    env.lease("a", 1, QUOTA, n(200_000));
+    env.apply();
+    // Two CPUs are asked for and refused: the node still runs one.
+    let mut pod = limited_to("2");
+    let app = &mut pod.containers[0];
+    app.next = Some(app.resources(qosm_model::pod::Moment::Now));
+    app.cpu_limit = Some(qosm_model::unit::MilliCpu(1000));
+    env.pods.update(vec![pod]);
+    env.tick();
+    assert_eq!(env.ledger.held().get(&QUOTA).unwrap().baseline, n(100_000));
+    env.ledger.release("a");
+    env.apply();
+    assert_eq!(env.value(QUOTA), n(100_000));
+}
+
+#[test]
+fn an_idle_container_takes_the_weight_of_another_request() {
+    const IDLE: Key = (APP, Knob::CpuIdle);
+    const WEIGHT: Key = (APP, Knob::CpuWeight);
+    let mut env = Env::new();
+    env.write(APP_PATH, "cpu.weight", "20");
+    env.lease("a", 1, IDLE, n(1));
+    env.apply();
+    assert_eq!(env.value(IDLE), n(1));
+
+    let resized = |is_done: bool| {
+        let mut pod = limited_to("1");
+        let app = &mut pod.containers[0];
+        let mut next = app.resources(qosm_model::pod::Moment::Now);
+        next.cpu_request = Some(qosm_model::unit::MilliCpu(1000));
+        match is_done {
+            true => app.cpu_request = next.cpu_request,
+            false => app.next = Some(next),
+        }
+        pod
+    };
+    let changes = env.pods.update(vec![resized(false)]);
+    env.ledger.touch_cpu(&env.pods, &changes.cpu_resized);
+    env.tick();
+    assert_eq!((env.value(IDLE), env.value(WEIGHT)), (n(0), n(20)), "it takes a weight");
+
+    env.write(APP_PATH, "cpu.weight", "39");
+    let changes = env.pods.update(vec![resized(true)]);
+    env.ledger.touch_cpu(&env.pods, &changes.cpu_resized);
+    env.tick();
+    assert_eq!(env.value(IDLE), n(1));
+    env.ledger.release("a");
+    env.apply();
+    assert_eq!((env.value(IDLE), env.value(WEIGHT)), (n(0), n(39)));
+}
