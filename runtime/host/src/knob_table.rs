@@ -122,6 +122,9 @@ pub struct KnobRow {
     pub encoding: Encoding,
     /// Numbers that are accepted.
     pub range: RangeInclusive<i64>,
+    /// Numbers of which [`KnobRow::range`] takes the nearest: more of the same than the file takes. All others mean something else (a
+    /// negative number is unlimited to some files, 0 is off or unlimited, a percentage above 100 is in another unit), and are refused.
+    pub capped: RangeInclusive<i64>,
     /// Whether [`Value::Max`] is accepted.
     pub unlimited: bool,
     /// What a new cgroup has.
@@ -196,6 +199,7 @@ const fn alibaba(
         v1: file,
         v2: file,
         encoding,
+        capped: *range.start()..=*range.end(),
         range,
         unlimited: false,
         default: Value::Number(default),
@@ -223,6 +227,7 @@ const fn protection(knob: Knob, file: &'static str, default: Value, raise_order:
         v2: file,
         encoding: Encoding::Bytes,
         range: 0..=i64::MAX,
+        capped: 0..=i64::MAX,
         unlimited: true,
         default,
         kernel: PROTECTION,
@@ -257,6 +262,8 @@ const fn bandwidth(
         v2,
         encoding,
         range,
+        // A limit of 0 is none to Kubernetes.
+        capped: 1..=i64::MAX,
         unlimited: matches!(default, Value::Max),
         default,
         kernel: "CONFIG_CFS_BANDWIDTH",
@@ -286,6 +293,7 @@ pub static TABLE: [KnobRow; 19] = [
         holds_back_partner: true,
         specified_by: None,
         default_found: DefaultFound::Decision("no kubelet, runtime or systemd writes the file"),
+        capped: 0..=i64::MAX,
         ..bandwidth(
             Knob::CfsBurst,
             "cpu.cfs_burst_us",
@@ -311,16 +319,31 @@ pub static TABLE: [KnobRow; 19] = [
             (Group::Watermark, 2),
         )
     },
-    alibaba(
-        Knob::WmarkScale,
-        "memory.wmark_scale_factor",
-        Encoding::Integer,
-        1..=1000,
-        50,
-        WATERMARK,
-        (Group::Watermark, 1),
-    ),
-    alibaba(Knob::WmarkMinAdj, "memory.wmark_min_adj", Encoding::Integer, -25..=50, 0, MIN_ADJ, (Group::Watermark, 0)),
+    KnobRow {
+        capped: 1..=i64::MAX,
+        ..alibaba(
+            Knob::WmarkScale,
+            "memory.wmark_scale_factor",
+            Encoding::Integer,
+            1..=1000,
+            50,
+            WATERMARK,
+            (Group::Watermark, 1),
+        )
+    },
+    KnobRow {
+        capped: i64::MIN..=i64::MAX,
+        ..alibaba(
+            Knob::WmarkMinAdj,
+            "memory.wmark_min_adj",
+            Encoding::Integer,
+            -25..=50,
+            0,
+            MIN_ADJ,
+            (Group::Watermark, 0),
+        )
+    },
+    // What lies outside is of another scale: in `oom_score_adj` the higher go first.
     alibaba(Knob::OomPriority, "memory.priority", Encoding::Integer, 0..=12, 0, OOM, (Group::Oom, 0)),
     alibaba(Knob::UseOomPriority, "memory.use_priority_oom", Encoding::Flag, 0..=1, 0, OOM, (Group::Oom, 1)),
     alibaba(Knob::OomGroup, "memory.oom.group", Encoding::Flag, 0..=1, 0, OOM_GROUP, (Group::Oom, 2)),
@@ -360,6 +383,7 @@ pub static TABLE: [KnobRow; 19] = [
         v2: "cpuset.mems",
         encoding: Encoding::Bits,
         range: 1..=i64::MAX,
+        capped: 1..=i64::MAX,
         unlimited: true,
         default: Value::Max,
         kernel: "the controller cpuset, on v2 since Linux 5.0",
@@ -383,6 +407,7 @@ pub static TABLE: [KnobRow; 19] = [
         v2: "cpuset.cpus",
         encoding: Encoding::Cpus,
         range: 0..=0,
+        capped: 0..=0,
         unlimited: true,
         default: Value::Max,
         kernel: "the controller cpuset, on v2 since Linux 5.0 and turned on in cgroup.subtree_control of every cgroup above",
@@ -406,6 +431,8 @@ pub static TABLE: [KnobRow; 19] = [
         v2: "cpu.weight",
         encoding: Encoding::Weight,
         range: 1..=10_000,
+        // 0 is what an idle cgroup shows.
+        capped: 1..=i64::MAX,
         unlimited: false,
         default: DEFAULT_WEIGHT,
         kernel: "the controller cpu",
@@ -431,6 +458,7 @@ pub static TABLE: [KnobRow; 19] = [
         v2: "cpu.idle",
         encoding: Encoding::Flag,
         range: 0..=1,
+        capped: 0..=1,
         unlimited: false,
         default: Value::Number(0),
         kernel: "Linux 5.15",
@@ -456,6 +484,7 @@ pub static TABLE: [KnobRow; 19] = [
         v2: "memory.max",
         encoding: Encoding::Bytes,
         range: 0..=i64::MAX,
+        capped: 0..=i64::MAX,
         unlimited: true,
         default: Value::Max,
         kernel: "the controller memory",
@@ -621,6 +650,19 @@ impl KnobRow {
         }
     }
 
+    /// The nearest value that may be written, for one that asks for more of the same than that, or less.
+    pub fn nearest(&self, value: Value) -> Option<Value> {
+        match value {
+            Value::Number(number) if self.encoding != Encoding::Cpus && self.capped.contains(&number) => {
+                Some(Value::Number(number.clamp(*self.range.start(), *self.range.end())))
+            }
+            Value::Shares(shares) if self.encoding == Encoding::Weight && shares >= 0 => {
+                Some(Value::Shares(shares.clamp(MIN_SHARES, MAX_SHARES)))
+            }
+            Value::Number(_) | Value::Shares(_) | Value::Cpus(_) | Value::Max => None,
+        }
+    }
+
     /// What may be written, in words.
     pub fn allowed(&self) -> String {
         if self.encoding == Encoding::Cpus {
@@ -778,6 +820,43 @@ mod tests {
             (Knob::CpuIdle, Value::Shares(2), false),
         ] {
             assert_eq!(row(knob).accepts(value), accepted, "{knob} {value}");
+        }
+    }
+
+    #[test]
+    fn more_of_the_same_is_capped_and_another_meaning_is_not() {
+        for (knob, value, nearest) in [
+            (Knob::CfsQuota, Value::Number(i64::MAX), Some(Value::Number(MAX_RUNTIME_MICROS))),
+            (Knob::CfsQuota, Value::Number(999), Some(Value::Number(1000))),
+            (Knob::CfsQuota, Value::Number(0), None),
+            (Knob::CfsQuota, Value::Number(-1), None),
+            (Knob::CfsBurst, Value::Number(i64::MAX), Some(Value::Number(MAX_RUNTIME_MICROS))),
+            (Knob::CfsBurst, Value::Number(-1), None),
+            (Knob::CfsBurst, Value::Max, None),
+            (Knob::MemoryHigh, Value::Number(-1), None),
+            (Knob::WmarkRatio, Value::Number(950), None),
+            (Knob::WmarkScale, Value::Number(1001), Some(Value::Number(1000))),
+            (Knob::WmarkScale, Value::Number(0), None),
+            (Knob::WmarkMinAdj, Value::Number(-26), Some(Value::Number(-25))),
+            (Knob::WmarkMinAdj, Value::Number(100), Some(Value::Number(50))),
+            (Knob::OomPriority, Value::Number(1000), None),
+            (Knob::OomGroup, Value::Number(2), None),
+            (Knob::PageCacheLimitSize, Value::Number(-1), None),
+            (Knob::CpusetMems, Value::Number(0), None),
+            (Knob::CpusetCpus, Value::Number(0), None),
+            (Knob::CpusetCpus, cpus(""), None),
+            (Knob::CpuWeight, Value::Number(10_001), Some(Value::Number(10_000))),
+            (Knob::CpuWeight, Value::Number(0), None),
+            (Knob::CpuWeight, Value::Shares(0), Some(Value::Shares(2))),
+            (Knob::CpuWeight, Value::Shares(300_000), Some(Value::Shares(262_144))),
+            (Knob::CpuWeight, Value::Shares(-1), None),
+            (Knob::CpuIdle, Value::Number(2), None),
+        ] {
+            assert_eq!(row(knob).nearest(value), nearest, "{knob} {value}");
+        }
+        for row in TABLE.iter().filter(|row| !row.range.is_empty() && row.encoding != Encoding::Cpus) {
+            let (least, most) = (*row.range.start(), *row.range.end());
+            assert!(row.capped.contains(&least.max(*row.capped.start())) && row.capped.contains(&most), "{}", row.knob);
         }
     }
 

@@ -10,7 +10,7 @@ use qosm_model::knob::{IDLE_WEIGHT, Knob, Target, Value};
 use qosm_model::unit::Micros;
 
 use crate::error::HostError;
-use crate::knob_table::{self, Group, HierarchyRule};
+use crate::knob_table::{self, Encoding, Group, HierarchyRule, MAX_RUNTIME_MICROS, V1_BURST_MAX};
 use crate::mounts::{CgroupVersion, Controller};
 use crate::probe::BurstRule;
 use crate::targets::CgroupFile;
@@ -93,7 +93,9 @@ impl Host {
     /// All wanted values of one cgroup belong in one call: a quota and a burst depend on each other. Of two values for
     /// one knob the later counts. With `cpu.idle` = 1 pass [`IDLE_WEIGHT`] as well, which records the weight that is
     /// lost by it; where `cpu.idle` is not supported, the lowest weight remains. Memory bounds are rounded down to a
-    /// page; a burst is clamped to the quota that will be in force, where the kernel has that rule.
+    /// page, those that would come to 0 up to one; a burst is clamped to the quota that will be in force, where the
+    /// kernel has that rule. A number that asks for more of the same than its file takes is clamped to the end of its
+    /// range ([`knob_table::KnobRow::capped`]).
     pub fn plan(&mut self, wanted: &[Wanted]) -> Plan {
         self.plan_with_baselines(wanted, &Baselines::new())
     }
@@ -111,10 +113,7 @@ impl Host {
                 Err(refusal) => plan.refused.push((wanted.target, wanted.knob, refusal)),
             }
         }
-        if self.probe.burst_rule == BurstRule::BurstWithinQuota {
-            self.cut_bursts(&mut changes, &mut plan);
-        }
-        changes.keep_unless_baseline(|change| self.burst_in_range(change), &mut plan);
+        self.cut_bursts(&mut changes, &mut plan);
         // Only now: it is the value after cutting that may have been refused before.
         changes.keep_unless_baseline(|change| self.allow(change, Knob::CfsBurst), &mut plan);
         if self.probe.burst_rule == BurstRule::BurstWithinQuota {
@@ -148,11 +147,23 @@ impl Host {
             let path = host.file_path_or_name(target, CgroupFile::Knob(knob));
             Err(HostError::Range { target, knob, value: Box::new(value), path, allowed })
         };
+        let mut asked = value;
         if !row.accepts(value) && (knob, value) != (Knob::CpuWeight, IDLE_WEIGHT) {
             let shares = || format!("{} to {} shares", weight::MIN_SHARES, weight::MAX_SHARES);
-            return refused(self, if matches!(value, Value::Shares(_)) { shares() } else { row.allowed() });
+            let allowed = if matches!(value, Value::Shares(_)) { shares() } else { row.allowed() };
+            let Some(nearest) = row.nearest(value) else { return refused(self, allowed) };
+            let why = format!("{knob} takes {allowed}");
+            asked = nearest;
+            clamped.push(Clamp { target, knob, wanted: value, given: nearest, why });
         }
-        let mut to = self.rounded(row, weight::of_wanted(self.knob_version(row), value));
+        let mut to = self.rounded(row, weight::of_wanted(self.knob_version(row), asked));
+        if row.encoding == Encoding::Bytes && to == Value::Number(0) && asked != to {
+            // As a bound 0 is the strongest that there is, as protection it is none.
+            let page = self.page();
+            let why = format!("the kernel counts in pages of {page} bytes, and 0 would mean the opposite");
+            to = Value::Number(page);
+            clamped.push(Clamp { target, knob, wanted: value, given: to, why });
+        }
         if knob == Knob::PageCacheLimitSize
             && let (Value::Number(size), Some(limit)) = (to, self.memory_limit(target)?)
             && size > limit
@@ -175,7 +186,7 @@ impl Host {
             Err(error) => return Err(error),
         };
         let version = self.hierarchies.version(Controller::Memory).unwrap_or(CgroupVersion::V2);
-        let encoding = knob_table::Encoding::Bytes;
+        let encoding = Encoding::Bytes;
         match parse::knob(encoding, version, self.page(), &self.buffer[..length]) {
             Some(Value::Number(limit)) => Ok(Some(limit)),
             Some(Value::Shares(_) | Value::Cpus(_) | Value::Max) => Ok(None),
@@ -191,35 +202,51 @@ impl Host {
         self.usable(change.target, change.knob, Some(change.to))
     }
 
-    /// Cuts each burst to the quota that will be in force.
+    /// Cuts each burst to what its file takes, which depends on the quota that will be in force.
     fn cut_bursts(&mut self, changes: &mut Changes, plan: &mut Plan) {
         let bursts: Vec<Step> = changes.of(Knob::CfsBurst).copied().collect();
         for burst in bursts {
             let Step { target, knob, to, .. } = burst;
+            let depends = self.probe.burst_rule == BurstRule::BurstWithinQuota || to > Value::Number(V1_BURST_MAX);
             let quota = match changes.get(target, Knob::CfsQuota) {
-                Some(change) => Ok(change.to),
-                None => self.read(target, Knob::CfsQuota),
+                Some(change) => Some(change.to),
+                None if depends => self.read(target, Knob::CfsQuota).ok(),
+                None => None,
             };
-            if let Ok(quota @ Value::Number(_)) = quota
-                && to > quota
-            {
-                let why = format!("this kernel takes no burst above the quota, which is {quota} µs");
-                plan.clamped.push(Clamp { target, knob, wanted: to, given: quota, why });
-                changes.put(Step { to: quota, ..burst });
+            let within_quota = self.burst_within_quota(quota);
+            // The kernel had accepted a baseline, and what is there already stays.
+            let is_given = burst.from == to || changes.baselines.contains(&(target, knob));
+            let others = self.burst_ends(quota).into_iter().flatten().filter(|_| !is_given);
+            let least = within_quota.into_iter().chain(others).min_by_key(|(most, _)| *most);
+            if let Some((most, why)) = least.filter(|(most, _)| to > Value::Number(*most)) {
+                let given = Value::Number(most);
+                let earlier = plan.clamped.iter().find(|clamp| (clamp.target, clamp.knob) == (target, knob));
+                let wanted = earlier.map_or(to, |clamp| clamp.wanted);
+                plan.clamped.push(Clamp { target, knob, wanted, given, why });
+                changes.put(Step { to: given, ..burst });
             }
         }
     }
 
-    /// Refuses a burst on v1 beyond what Koordinator's agent writes there.
-    fn burst_in_range(&self, change: &Step) -> Result<(), HostError> {
-        let Step { target, knob, from, to } = *change;
+    /// The quota as the end of a burst, on kernels that have this rule.
+    fn burst_within_quota(&self, quota: Option<Value>) -> Option<(i64, String)> {
+        let Some(Value::Number(quota)) = quota else { return None };
+        (self.probe.burst_rule == BurstRule::BurstWithinQuota)
+            .then(|| (quota, format!("this kernel takes no burst above the quota, which is {quota} µs")))
+    }
+
+    /// Where the file ends: on v1 at what Koordinator's agent writes there at most, and everywhere at what the kernel counts.
+    fn burst_ends(&self, quota: Option<Value>) -> [Option<(i64, String)>; 2] {
         let is_v1 = self.hierarchies.version(Controller::Cpu) == Some(CgroupVersion::V1);
-        if knob != Knob::CfsBurst || !is_v1 || from == to || to <= Value::Number(knob_table::V1_BURST_MAX) {
-            return Ok(());
-        }
-        let path = self.file_path_or_name(target, CgroupFile::Knob(knob));
-        let allowed = format!("0 to {} on cgroup v1", knob_table::V1_BURST_MAX);
-        Err(HostError::Range { target, knob, value: Box::new(to), path, allowed })
+        let on_v1 = is_v1.then(|| (V1_BURST_MAX, format!("a burst on cgroup v1 is at most {V1_BURST_MAX} µs")));
+        let beside = match quota {
+            Some(Value::Number(quota)) => {
+                let most = MAX_RUNTIME_MICROS.saturating_sub(quota).max(0);
+                Some((most, format!("quota and burst together are at most {MAX_RUNTIME_MICROS} µs")))
+            }
+            _ => None,
+        };
+        [on_v1, beside]
     }
 
     /// Refuses a quota below a burst without a lease, which therefore stays.

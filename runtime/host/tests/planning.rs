@@ -180,14 +180,52 @@ fn a_page_cache_limit_ends_at_the_memory_limit() {
 /// Alibaba's kernel takes more, Koordinator's agent writes no more; the quota's own bound comes first on a mainline kernel.
 #[test]
 fn a_burst_on_v1_is_at_most_100_seconds() {
-    let mut host = node(&v1(Kernel::Alibaba));
-    assert_eq!(host.plan(&[want(POD, Knob::CfsBurst, 100_000_000)]).steps.len(), 1);
-    assert_eq!(host.plan(&[want(POD, Knob::CfsBurst, 100_000_001)]).refused.len(), 1);
+    for (wanted, clamps) in [(100_000_000, 0), (100_000_001, 1), (i64::MAX, 1)] {
+        let mut host = node(&v1(Kernel::Alibaba));
+        let plan = carry_out(&mut host, &[want(POD, Knob::CfsBurst, wanted)]);
+        assert_eq!((plan.refused.len(), plan.steps[0].to), (0, Value::Number(100_000_000)), "{wanted}");
+        let told: BTreeMap<_, _> = plan.clamped.iter().map(|clamp| (clamp.knob, clamp.wanted)).collect();
+        assert_eq!(told.len(), clamps);
+        assert!(told.values().all(|told| *told == Value::Number(wanted)), "{told:?}");
+        assert!(host.plan(&[want(POD, Knob::CfsBurst, wanted)]).steps.is_empty());
+    }
     let mut host = node(&v1(Kernel::Mainline));
     let plan = host.plan(&[want(POD, Knob::CfsQuota, 1_600_000), want(POD, Knob::CfsBurst, 160_000_000)]);
     assert_eq!((plan.steps.len(), plan.clamped.len(), plan.refused.len()), (2, 1, 0));
     let mut host = node(&v2(Kernel::Alibaba));
     assert_eq!(host.plan(&[want(POD, Knob::CfsBurst, 160_000_000)]).steps.len(), 1);
+    // The kernel counts both together.
+    let both = [want(POD, Knob::CfsQuota, 100_000), want(POD, Knob::CfsBurst, i64::MAX)];
+    let plan = carry_out(&mut host, &both);
+    assert_eq!((plan.refused.len(), plan.steps.len()), (0, 2));
+    assert!(host.plan(&both).steps.is_empty());
+}
+
+#[test]
+fn more_of_the_same_than_a_file_takes_is_capped_and_told() {
+    let mut host = node(&v1(Kernel::Alibaba));
+    for (knob, wanted, given) in [
+        (Knob::CfsQuota, 999, 1000),
+        (Knob::CfsQuota, i64::MAX, (1 << 44) - 1),
+        (Knob::CpuWeight, 10_001, 10_000),
+        (Knob::WmarkScale, 2000, 1000),
+        (Knob::WmarkMinAdj, 51, 50),
+        (Knob::WmarkMinAdj, -26, -25),
+        // No bound and no protection comes to 0 for want of a page.
+        (Knob::MemoryHigh, 512, 4096),
+        (Knob::MemoryMin, 1, 4096),
+        (Knob::MemoryLow, 4095, 4096),
+        (Knob::MemoryMax, 512, 4096),
+        (Knob::PageCacheLimitSize, 512, 4096),
+    ] {
+        let plan = carry_out(&mut host, &[want(POD, knob, wanted)]);
+        assert!(plan.refused.is_empty(), "{knob} {wanted}: {:?}", plan.refused);
+        assert_eq!(host.read(POD, knob).unwrap(), Value::Number(given), "{knob} {wanted}");
+        assert_eq!((plan.clamped[0].wanted, plan.clamped[0].given), (Value::Number(wanted), Value::Number(given)));
+        assert!(host.plan(&[want(POD, knob, wanted)]).steps.is_empty());
+    }
+    let plan = carry_out(&mut host, &[want(POD, Knob::MemoryHigh, 0)]);
+    assert!(plan.clamped.is_empty(), "whoever says 0 means it");
 }
 
 #[test]
@@ -195,12 +233,12 @@ fn refuses_what_is_out_of_range_and_does_the_rest() {
     let mut host = node(&v1(Kernel::Alibaba));
     host.simulated_mut().unwrap().set_file("kubepods/burstable/poda", "memory.limit_in_bytes", "1048576").unwrap();
     let out_of_range = [
-        want(POD, Knob::CfsQuota, 999),
+        want(POD, Knob::CfsQuota, 0),
         want(POD, Knob::CfsBurst, None),
         want(POD, Knob::MemoryMin, -1),
         want(POD, Knob::WmarkRatio, 101),
         want(POD, Knob::WmarkScale, 0),
-        want(POD, Knob::WmarkMinAdj, 51),
+        want(POD, Knob::CpuWeight, -1),
         want(POD, Knob::OomPriority, 13),
         want(POD, Knob::OomGroup, 2),
     ];

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use qosm_host::simulated::{Kernel, Spec, Versions};
-use qosm_host::{Executed, FreePages, Host, HostError, Support, Wanted};
+use qosm_host::{Executed, FreePages, Host, Support, Wanted};
 use qosm_model::column::MemoryCounters;
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::pod::{ContainerId, PodId};
@@ -110,8 +110,10 @@ fn values_read_back_and_no_file_is_written() {
     assert_eq!(host.read(BE, Knob::WmarkRatio).unwrap(), Value::Number(0));
     assert_eq!(host.file(LS, Knob::WmarkRatio).unwrap().file, "memory.reclaim");
     assert!(host.simulated_mut().unwrap().take_writes().is_empty());
-    let refused = host.plan(&watermarks(LS, 101, 20, -26)).refused;
-    assert!(refused.len() == 2 && refused.iter().all(|(.., error)| matches!(error, HostError::Range { .. })));
+    let plan = host.plan(&watermarks(LS, 101, 20, -26));
+    let refused: Vec<_> = plan.refused.iter().map(|(_, knob, _)| *knob).collect();
+    assert_eq!(refused, [Knob::WmarkRatio], "{plan:?}");
+    assert_eq!(plan.clamped[0].given, Value::Number(-25));
 }
 
 #[test]

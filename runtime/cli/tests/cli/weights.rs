@@ -96,11 +96,18 @@ fn without_cpu_idle_the_lowest_weight_stands_in_and_the_plan_says_so() {
 #[test]
 fn a_weight_out_of_range_is_refused_with_the_range() {
     let folder = tempfile::tempdir().unwrap();
-    for weight in [0, 10_001] {
-        let planned = plan(&facts(folder.path(), "v2", &[("wrong", Some(weight), None)]));
-        planned.says(0, &["cpu.weight", "1 to 10000"]);
-        assert!(planned.rows().is_empty(), "{planned:#?}");
-    }
+    let planned = plan(&facts(folder.path(), "v2", &[("wrong", Some(0), None)]));
+    planned.says(0, &["cpu.weight", "1 to 10000"]);
+    assert!(planned.rows().is_empty(), "{planned:#?}");
+}
+
+#[test]
+fn a_weight_beyond_the_largest_is_the_largest_and_the_plan_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let planned = plan(&facts(folder.path(), "v2", &[("heavy", Some(10_001), None)])).says_nothing_else();
+    assert_eq!(planned.rows(), [format!("{CONTAINER} cpu.weight 10000")]);
+    let rows = planned.json();
+    assert_eq!(row(&rows, "cpu.weight")["adjusted"]["wanted"], 10_001, "{rows}");
 }
 
 #[test]
