@@ -79,7 +79,7 @@ settings contains knobs.hold(container, "cpu.idle", 1, "batch work makes way for
 settings contains knobs.hold(container, "memory.high", high, reason) if {
 	some [pod, wanted] in batch
 	some container in pods.running(pod)
-	high := units.percent_of(wanted.memoryHighPercent, container.memoryLimitBytes)
+	high := units.percent_of(wanted.memoryHighPercent, memory_limit(pod, container))
 	reason := text.line(["batch work is slowed down at ", wanted.memoryHighPercent, " % of its memory limit"])
 }
 
@@ -87,10 +87,15 @@ settings contains knobs.hold(container, "memory.high", high, reason) if {
 	percent := input.config.memoryHighNodePercent
 	some [pod, _] in batch
 	some container in pods.running(pod)
-	not container.memoryLimitBytes
+	not memory_limit(pod, container)
 	high := units.percent_of(percent, input.node.memoryAllocatableBytes)
 	reason := text.line(["batch work without a limit is slowed down at ", percent, " % of the node's memory"])
 }
+
+# A container without a limit of its own has that of its pod (KEP-2837). Undefined where neither has one.
+memory_limit(_, container) := container.memoryLimitBytes
+
+memory_limit(pod, container) := pod.memoryLimitBytes if not container.memoryLimitBytes
 
 # Batch pods, each with what is wanted of it. A rule without arguments, because it is worked out once for all that ask.
 batch := [[pod, wish(pod)] | some pod in pods.active]

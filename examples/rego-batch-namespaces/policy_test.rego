@@ -61,6 +61,13 @@ test_without_a_limit_memory_is_counted_from_the_nodes if {
 	testing.held(settings, "ci/build/main", "memory.high") == 8 * units.gib
 }
 
+test_a_pods_limit_counts_before_the_nodes_memory if {
+	config := {"batch": [{"namespaces": ["ci"]}], "memoryHighNodePercent": 25}
+	pod := testing.pod("ci/build", [unlimited], {"memoryLimitBytes": 2 * units.gib})
+	settings := qosm.settings with input as node([pod], config)
+	testing.held(settings, "ci/build/main", "memory.high") == units.percent_of(90, 2 * units.gib)
+}
+
 test_nobody_is_batch_unless_somebody_says_so if {
 	qosm.settings == set() with input as node([testing.pod("default/web", [limited], {})], {})
 }

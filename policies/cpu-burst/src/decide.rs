@@ -241,7 +241,8 @@ pub(crate) enum Wanted {
     Hold(Option<u64>),
 }
 
-/// The pod's quota and burst, computed anew from those of its containers, never by what changed: so they cannot drift.
+/// The pod's quota and burst, computed anew from those of its containers, never by what changed: so they cannot drift. A pod with a
+/// limit of its own has the burst of that limit where its containers' come to more, since they may all have it as theirs.
 pub(crate) fn decide_pod(pod: &Pod) -> (Wanted, Wanted) {
     let (mut burst, mut is_changed) = (0_u64, false);
     for container in &pod.containers {
@@ -254,6 +255,12 @@ pub(crate) fn decide_pod(pod: &Pod) -> (Wanted, Wanted) {
             _ => {}
         }
     }
+    let of_limit = pod
+        .config
+        .zip(pod.limit_milli)
+        .zip(pod.row)
+        .map(|((config, limit), row)| crate::bandwidth::burst(limit, config.cpu_burst_percent, row.period_usec));
+    let burst = of_limit.map_or(burst, |most| burst.min(most));
     // Without a quota there is nothing to save up, and the kernel would refuse the first quota below the burst.
     let is_limited = pod.row.is_none_or(|row| row.quota.is_some());
     let burst = Wanted::Hold(Some(burst).filter(|burst| *burst > 0 && is_limited));

@@ -62,7 +62,7 @@ pub(crate) struct Container {
     pub(crate) id: ContainerId,
     pub(crate) kind: ContainerKind,
     pub(crate) is_running: bool,
-    /// Its CPU limit; 0 = none.
+    /// Its CPU limit, its pod's where it has none of its own; 0 = none.
     pub(crate) limit_milli: u64,
     has_exclusive_cpus: bool,
     pub(crate) key: u64,
@@ -287,8 +287,9 @@ impl Pod {
             .containers
             .iter()
             .map(|new| {
+                let limit_milli = pod.cpu_limit_of(new).unwrap_or(0);
                 let known = known.iter().position(|old| old.id == new.id).map(|index| known.swap_remove(index));
-                Container::new(new, &pod.uid, known)
+                Container::new(new, limit_milli, &pod.uid, known)
             })
             .collect();
         let burst_percent = pod.config.map_or(0, |config| config.cpu_burst_percent);
@@ -320,12 +321,12 @@ impl Container {
         self.activity.map(|activity| self.answered.map_or(activity, |answered| activity.since(&answered)))
     }
 
-    fn new(new: &qosm_sdk::Container, pod_uid: &str, known: Option<Self>) -> Self {
+    fn new(new: &qosm_sdk::Container, limit_milli: u64, pod_uid: &str, known: Option<Self>) -> Self {
         let fresh = Self {
             id: new.id,
             kind: new.kind,
             is_running: new.state == ContainerState::Running,
-            limit_milli: new.cpu_limit_milli.unwrap_or(0),
+            limit_milli,
             has_exclusive_cpus: new.exclusive_cpus.is_some(),
             key: saved_state::key(pod_uid, &new.name),
             chosen: None,
@@ -365,7 +366,15 @@ fn reserved_milli(pod: &NewPod<PodConfig>, reserves: bool) -> u64 {
         .fold(0_u64, |sum, cpus| sum.saturating_add(u64::from(cpus) * 1_000));
     if reserves {
         // An API server fills in an unset request from the limit; a folder of manifests does not.
-        exclusive.max(together(pod, |container| container.cpu_request_milli.or(container.cpu_limit_milli)))
+        let asked = |container: &qosm_sdk::Container| container.cpu_request_milli.or(container.cpu_limit_milli);
+        // A pod that is LSE or LSR by its own resources alone: of these its request equals its limit.
+        let of_pod = match pod.cpu_limit_milli {
+            Some(limit) if pod.containers.iter().any(|container| asked(container).is_none()) => {
+                limit.saturating_add(pod.cpu_overhead_milli)
+            }
+            _ => 0,
+        };
+        exclusive.max(together(pod, asked)).max(of_pod)
     } else {
         exclusive
     }

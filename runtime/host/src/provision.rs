@@ -24,7 +24,20 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn of(container: &Container) -> Self {
+    /// A container without a limit gets that of its pod.
+    ///
+    /// Kubernetes: KEP-2837, `getCPULimit` and `getMemoryLimit` of `pkg/kubelet/kuberuntime/kuberuntime_container_linux.go`.
+    fn of(pod: &Pod, container: &Container) -> Self {
+        let own = Self::of_its_own(container);
+        let request = container.cpu_request.or(if own.cpu_limit.is_none() { pod.cpu_limit } else { None });
+        Self {
+            cpu_request: request.unwrap_or_default(),
+            cpu_limit: own.cpu_limit.or(pod.cpu_limit.filter(|limit| limit.0 > 0)),
+            memory_limit: own.memory_limit.or(pod.memory_limit.filter(|limit| limit.0 > 0)),
+        }
+    }
+
+    fn of_its_own(container: &Container) -> Self {
         Self {
             cpu_request: container.cpu_request.unwrap_or_default(),
             cpu_limit: container.cpu_limit.filter(|limit| limit.0 > 0),
@@ -34,15 +47,15 @@ impl Bounds {
 
     /// A pod is bounded where all that run in it are.
     fn of_pod(pod: &Pod) -> Self {
-        let running = || pod.containers.iter().filter(|c| c.kind != ContainerKind::Init).map(Self::of);
+        let running = || pod.containers.iter().filter(|c| c.kind != ContainerKind::Init).map(Self::of_its_own);
         let cpu: Option<u64> = running().map(|bounds| bounds.cpu_limit.map(|limit| limit.0)).sum();
         let memory: Option<u64> = running().map(|bounds| bounds.memory_limit.map(|limit| limit.0)).sum();
         let cpu = cpu.filter(|&sum| sum > 0).map(|sum| MilliCpu(sum.saturating_add(pod.cpu_overhead.0)));
         let memory = memory.filter(|&sum| sum > 0).map(|sum| Bytes(sum.saturating_add(pod.memory_overhead.0)));
         Self {
-            cpu_request: MilliCpu(running().map(|bounds| bounds.cpu_request.0).sum()),
-            cpu_limit: pod.cpu_limit.or(cpu),
-            memory_limit: pod.memory_limit.or(memory),
+            cpu_request: pod.cpu_request.unwrap_or(MilliCpu(running().map(|bounds| bounds.cpu_request.0).sum())),
+            cpu_limit: pod.cpu_limit.filter(|limit| limit.0 > 0).or(cpu),
+            memory_limit: pod.memory_limit.filter(|limit| limit.0 > 0).or(memory),
         }
     }
 
@@ -78,7 +91,7 @@ impl Host {
             let Some(path) = self.made_path(&above, container)? else { continue };
             if !self.exists(&path) {
                 self.create(&path)?;
-                self.write_bounds(&path, Bounds::of(container))?;
+                self.write_bounds(&path, Bounds::of(pod, container))?;
                 made = true;
             }
         }
@@ -130,7 +143,7 @@ impl Host {
             if let Some(path) = self.made_path(&above, container)?
                 && self.exists(&path)
             {
-                self.write_bounds(&path, Bounds::of(container))?;
+                self.write_bounds(&path, Bounds::of(pod, container))?;
             }
         }
         match first {

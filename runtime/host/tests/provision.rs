@@ -68,6 +68,33 @@ fn bounds(host: &mut Host, versions: Versions, path: &str) -> [String; 3] {
     files.map(|file| simulation.read_file(path, file).unwrap().trim().to_owned())
 }
 
+/// KEP-2837.
+#[test]
+fn a_container_without_a_limit_gets_that_of_its_pod() {
+    for (versions, of_pod, app, side) in [
+        (Versions::V1, ["2048", "200000", "268435456"], ["2048", "200000", "268435456"], ["256", "50000", "67108864"]),
+        (
+            Versions::V2,
+            ["79", "200000 100000", "268435456"],
+            ["79", "200000 100000", "268435456"],
+            ["10", "50000 100000", "67108864"],
+        ),
+    ] {
+        let mut host = node(versions);
+        let app_of_its_pod = Container { cpu_request: None, ..container("app", None, None) };
+        let pod = Pod {
+            cpu_request: Some(MilliCpu(2000)),
+            cpu_limit: Some(MilliCpu(2000)),
+            memory_limit: Some(Bytes(256 * MIB)),
+            ..pod(vec![app_of_its_pod, container("side", Some(500), Some(64))])
+        };
+        assert!(host.provision(&pod).unwrap());
+        assert_eq!(bounds(&mut host, versions, POD), of_pod);
+        assert_eq!(bounds(&mut host, versions, &format!("{POD}/app")), app);
+        assert_eq!(bounds(&mut host, versions, &format!("{POD}/side")), side);
+    }
+}
+
 #[test]
 fn limits_are_those_that_a_kubelet_writes() {
     for (versions, web, log, both) in [

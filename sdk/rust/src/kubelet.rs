@@ -14,8 +14,8 @@ pub(crate) fn quota(limit_milli: u64, period_usec: u64) -> u64 {
 
 /// The CPU limit of a pod's own cgroup; `None` unless all containers are limited.
 pub(crate) fn pod_limit_milli(pod: &PodFacts) -> Option<u64> {
-    if pod.cpu_limit_milli.is_some() {
-        return pod.cpu_limit_milli;
+    if let Some(limit) = pod.cpu_limit_milli.filter(|milli| *milli > 0) {
+        return Some(limit);
     }
     let (mut together, mut beside, mut peak) = (0_u64, 0_u64, 0_u64);
     for container in &pod.containers {
@@ -56,7 +56,7 @@ pub fn bandwidth(pods: &[PodFacts]) -> Vec<Bandwidth> {
     for pod in pods.iter().filter(|pod| pod.active) {
         push(Target::Pod(pod.id), pod_limit_milli(pod));
         for container in pod.containers.iter().filter(|container| container.state == ContainerState::Running) {
-            push(Target::Container(container.id), container.cpu_limit_milli);
+            push(Target::Container(container.id), pod.cpu_limit_of(container));
         }
     }
     rows

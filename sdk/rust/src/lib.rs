@@ -87,6 +87,7 @@
 pub mod bindings;
 mod declaration;
 mod describe;
+mod effective;
 mod ewma;
 mod host;
 mod kubelet;

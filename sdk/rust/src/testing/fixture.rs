@@ -657,7 +657,7 @@ fn bandwidth(pod: &PodDescription, facts: &PodFacts) -> Vec<Bandwidth> {
     }
     for (said, container) in pod.containers.iter().zip(&facts.containers) {
         if facts.active && container.state == ContainerState::Running {
-            let limit = container.cpu_limit_milli.filter(|milli| *milli > 0);
+            let limit = facts.cpu_limit_of(container);
             let period = said.period_usec.unwrap_or(pod_period);
             push(Target::Container(container.id), said.quota_usec, limit, period);
         }
