@@ -35,7 +35,7 @@ pub(crate) fn share(amount: u64, percent: i64) -> u64 {
 
 /// `memory.high` of a container.
 ///
-/// `base` is the container's limit, or what the node can give where it has none. 0 percent lifts the bound.
+/// `base` is the container's limit, else its pod's, or what the node can give where neither has one. 0 percent lifts the bound.
 pub(crate) fn high(formula: HighFormula, request: u64, base: u64, percent: i64, page: u64) -> High {
     if percent == 0 {
         return High::Unlimited;
@@ -46,6 +46,16 @@ pub(crate) fn high(formula: HighFormula, request: u64, base: u64, percent: i64, 
         HighFormula::Current => (request + (base - request) * percent / 100) / page * page,
         HighFormula::Legacy => base * percent / 100,
     }))
+}
+
+/// `memory.high` is never less than one page, nor than `needed` in whole pages: a bound of 0 is the strongest that there is, and
+/// no percentage of an amount means it.
+pub(crate) fn high_at_least(high: High, needed: u64, page: u64) -> High {
+    let page = page.max(1);
+    match high {
+        High::Bytes(bytes) => High::Bytes(bytes.max(needed / page * page).max(page)),
+        High::Unlimited => High::Unlimited,
+    }
 }
 
 /// `memory.low` is no less than `memory.min`, where both are wanted; 0 stays 0.
@@ -163,6 +173,21 @@ mod tests {
         for formula in [HighFormula::Current, HighFormula::Legacy] {
             assert_eq!(high(formula, GIB, 2 * GIB, 0, 4096), High::Unlimited);
         }
+    }
+
+    #[test]
+    fn high_is_a_page_at_least_and_what_is_needed() {
+        for (bytes, needed, page, expected) in [
+            (0, 0, 4096, 4096),
+            (409, 512, 4096, 4096),
+            (1638, 2048, 65_536, 65_536),
+            (8192, 5000, 4096, 8192),
+            (8192, 13_000, 4096, 12_288),
+            (0, 0, 0, 1),
+        ] {
+            assert_eq!(high_at_least(High::Bytes(bytes), needed, page), High::Bytes(expected), "{bytes} {needed}");
+        }
+        assert_eq!(high_at_least(High::Unlimited, 8192, 4096), High::Unlimited);
     }
 
     #[test]

@@ -10,11 +10,14 @@
 //! assert_eq!(MemoryQosPolicy::describe().facts().name, "memory-qos");
 //! ```
 
+use std::collections::BTreeSet;
+
 use qosm_sdk::{Description, Host, Level, Log, Pod, PodId, Pods, Policy, Rejection, Tick};
 
 use crate::config::{Config, MemoryQos};
 use crate::plan::{NodeMemory, Plan, Shrink};
 use crate::reason::Size;
+use crate::resources::LostUnit;
 
 pub mod config;
 mod formula;
@@ -31,6 +34,8 @@ pub struct MemoryQosPolicy {
     config: Config,
     pods: Pods<MemoryQos>,
     shrink: Option<Shrink>,
+    /// Amounts without a unit that were told.
+    lost_units: BTreeSet<LostUnit>,
 }
 
 impl Policy for MemoryQosPolicy {
@@ -69,6 +74,10 @@ impl Policy for MemoryQosPolicy {
         }
         self.report(host, plan.shrink);
         self.shrink = plan.shrink;
+        for lost in plan.lost_units.difference(&self.lost_units) {
+            host.log(Level::Warn, &lost.to_string());
+        }
+        self.lost_units = plan.lost_units;
         Ok(())
     }
 }
@@ -130,6 +139,36 @@ mod tests {
         ];
         let log: Vec<_> = host.log.iter().map(|(level, line)| (*level, line.as_str())).collect();
         assert_eq!(log, expected);
+    }
+
+    #[test]
+    fn an_amount_that_lost_its_unit_is_told_once_with_the_way_out() {
+        let batch = |request, limit| qosm_sdk::ExtendedResource {
+            name: "kubernetes.io/batch-memory".into(),
+            request: Some(request),
+            limit: Some(limit),
+        };
+        let job = |request, limit| PodFacts {
+            declared_qos: Some(qosm_sdk::QosClass::Be),
+            containers: vec![Container {
+                extended_resources: vec![batch(request, limit)],
+                ..mock::container(1, "job")
+            }],
+            ..pod(r#"{"throttlingPercent":80}"#)
+        };
+        let mut host = host(1 << 30);
+        let mut session = Session::<MemoryQosPolicy>::default();
+        for (request, limit) in [(512, 512), (512, 512), (1 << 30, 2048), (1 << 30, 1 << 30)] {
+            session.pods(&mut host, vec![job(request, limit)], &[]).unwrap();
+            session.evaluate(&mut host, mock::tick(0)).unwrap();
+            host.commit();
+        }
+        let resource = "pod default/web, container job: limits kubernetes.io/batch-memory";
+        let expected = [
+            format!("{resource} is 512, which is 512 bytes; was 512Mi meant?"),
+            format!("{resource} is 2048, which is 2048 bytes; was 2048Mi meant?"),
+        ];
+        assert_eq!(host.log, expected.map(|line| (Level::Warn, line)));
     }
 
     #[test]

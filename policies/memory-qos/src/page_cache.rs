@@ -16,12 +16,18 @@ pub(crate) struct PageCacheLimit {
 }
 
 impl PageCacheLimit {
-    /// From the size, capped at the pod's limit, else from the percentage of that limit, which a pod without one has not. No
-    /// size, or none above 0, switches the limit off; an explicit switch overrides that.
-    pub(crate) fn new(qos: &MemoryQos, pod_limit: Option<u64>) -> Self {
+    /// From the size, capped at the pod's limit, else from the percentage of that limit, which a pod without one has not, and at
+    /// least one page. No size, or none above 0, switches the limit off, as does a percentage of 0; an explicit switch overrides
+    /// that.
+    pub(crate) fn new(qos: &MemoryQos, pod_limit: Option<u64>, page: u64) -> Self {
         let size = match (qos.page_cache_limit_size, qos.page_cache_limit_percent) {
             (Some(size), _) => Some(u64::try_from(size).unwrap_or(0).min(pod_limit.unwrap_or(u64::MAX))),
-            (None, Some(percent)) => pod_limit.map(|limit| share(limit, percent)),
+            // Rounded down to nothing, a strict limit would be none.
+            (None, Some(percent)) if percent > 0 => pod_limit.map(|limit| match share(limit, percent) {
+                0 => page.max(1),
+                size => size,
+            }),
+            (None, Some(_)) => pod_limit.map(|_| 0),
             (None, None) => None,
         };
         let on = size.map(|size| size > 0);
@@ -86,7 +92,7 @@ mod tests {
             (percent(50), None, limit(None, None, None)),
             (MemoryQos { page_cache_enable: on, ..percent(50) }, None, limit(on, None, None)),
             (percent(0), Some(GIB), limit(off, Some(0), None)),
-            (percent(1), Some(99), limit(off, Some(0), None)),
+            (percent(1), Some(99), limit(on, Some(4096), off)),
             (size(0), Some(GIB), limit(off, Some(0), None)),
             (size(-5), Some(GIB), limit(off, Some(0), None)),
             (none.clone(), Some(GIB), limit(None, None, None)),
@@ -95,7 +101,7 @@ mod tests {
             (MemoryQos { page_cache_enable: on, ..size(0) }, None, limit(on, Some(0), None)),
             (MemoryQos { page_cache_enable: on, ..none }, None, limit(on, None, None)),
         ] {
-            assert_eq!(PageCacheLimit::new(&qos, pod_limit), expected, "{qos:?} under {pod_limit:?}");
+            assert_eq!(PageCacheLimit::new(&qos, pod_limit, 4096), expected, "{qos:?} under {pod_limit:?}");
         }
     }
 }

@@ -3,16 +3,16 @@
 //! Three levels: a container from its own resources, a pod from the pod's, a tier from the sum of its pods. A group's
 //! protection always covers that of the groups in it, because the kernel grants a child no more than its parent has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use qosm_sdk::{Bound, Container, ContainerState, KubeQos, PodFacts, Protection, Target, Tier};
 
 use crate::config::{Classes, Config, MemoryQos, PolicyConfig};
-use crate::formula::{self, High, MAX_BYTES, share, sum, total};
+use crate::formula::{self, High, HighFormula, MAX_BYTES, share, sum, total};
 use crate::page_cache::PageCacheLimit;
 use crate::protection::GroupProtection;
 use crate::reason::{Reason, Size};
-use crate::resources::{self, Resources};
+use crate::resources::{self, LostUnit, Resources};
 
 /// The node, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub(crate) struct Plan {
     pub(crate) settings: BTreeMap<Target, Setting>,
     /// Set where the pods ask for more `memory.min` than they may have.
     pub(crate) shrink: Option<Shrink>,
+    /// Amounts that cannot be meant.
+    pub(crate) lost_units: BTreeSet<LostUnit>,
 }
 
 impl Plan {
@@ -80,7 +82,8 @@ impl Plan {
             levels.add_settings(&config.policy, node, &mut settings);
         }
         settings.retain(|_, setting| setting.protection != Protection::NONE);
-        Self { settings, shrink }
+        let lost_units = protections.iter().flat_map(|levels| resources::lost_units(levels.pod)).collect();
+        Self { settings, shrink, lost_units }
     }
 }
 
@@ -131,7 +134,7 @@ impl<'a> PodProtection<'a> {
     }
 
     fn add_settings(&self, policy: &PolicyConfig, node: NodeMemory, settings: &mut BTreeMap<Target, Setting>) {
-        let page_cache = PageCacheLimit::new(self.qos, self.resources.limit);
+        let page_cache = PageCacheLimit::new(self.qos, self.resources.limit, node.page);
         let mut reason = Reason::default();
         self.all.explain(&mut reason);
         explain_statics(self.qos, &mut reason);
@@ -149,7 +152,8 @@ impl<'a> PodProtection<'a> {
         for ContainerProtection { container, resources, levels } in &self.containers {
             let mut reason = Reason::default();
             levels.explain(&mut reason);
-            let high = high(self.qos, *resources, levels.min, policy, node, &mut reason);
+            let high = Throttled { pod: self.pod, container, resources: *resources, min: levels.min };
+            let high = high.bound(self.qos, policy, node, &mut reason);
             explain_statics(self.qos, &mut reason);
             let protection = Protection { min_bytes: levels.min, low_bytes: levels.low, high, ..statics(self.qos) };
             settings.insert(Target::Container(container.id), Setting { protection, reason: reason.into_text() });
@@ -200,39 +204,68 @@ fn tier_of(pod: &PodFacts) -> Tier {
     }
 }
 
-fn high(
-    qos: &MemoryQos,
+/// A container on the way to its `memory.high`.
+struct Throttled<'a> {
+    pod: &'a PodFacts,
+    container: &'a Container,
     resources: Resources,
     min: Option<u64>,
-    policy: &PolicyConfig,
-    node: NodeMemory,
-    reason: &mut Reason,
-) -> Option<Bound> {
-    let percent = qos.throttling_percent?;
-    let (base, base_name) = match resources.limit {
-        Some(limit) => (limit, "limit"),
-        None => (node.allocatable, "node allocatable"),
-    };
-    // Where neither a limit nor the node's memory is known, any bound would be made up.
-    if base == 0 && percent != 0 {
-        return None;
-    }
-    let wanted = formula::high(policy.high_formula, resources.request, base, percent, node.page);
-    let high = formula::high_over_min(Some(wanted), min)?;
-    let raised = if high == wanted { "" } else { ", raised to min" };
-    let base = Size::from(base);
-    match (percent, policy.high_formula) {
-        (0, _) => reason.add("high unlimited, throttling 0 %"),
-        (_, formula::HighFormula::Current) => {
-            let request = Size::from(resources.request);
-            reason.add(&format!("high {percent} % of the way from request {request} to {base_name} {base}{raised}"));
+}
+
+impl Throttled<'_> {
+    fn bound(&self, qos: &MemoryQos, policy: &PolicyConfig, node: NodeMemory, reason: &mut Reason) -> Option<Bound> {
+        let percent = qos.throttling_percent?;
+        let (base, base_name) = self.base(node);
+        // Where neither a limit nor the node's memory is known, any bound would be made up.
+        if base == 0 && percent != 0 {
+            return None;
         }
-        (_, formula::HighFormula::Legacy) => reason.add(&format!("high {percent} % of {base_name} {base}{raised}")),
+        let Resources { request, .. } = self.resources;
+        let wanted = formula::high(policy.high_formula, request, base, percent, node.page);
+        let at_least = formula::high_at_least(wanted, self.needed(policy.high_formula), node.page);
+        let high = formula::high_over_min(Some(at_least), self.min)?;
+        let raised = match high {
+            High::Bytes(_) if high == wanted => "",
+            High::Bytes(_) if high != at_least => ", raised to min",
+            High::Bytes(bytes) if bytes == node.page.max(1) => ", raised to one page",
+            High::Bytes(_) => ", raised to what is requested",
+            High::Unlimited => "",
+        };
+        let base = Size::from(base);
+        match (percent, policy.high_formula) {
+            (0, _) => reason.add("high unlimited, throttling 0 %"),
+            (_, HighFormula::Current) => {
+                let request = Size::from(request);
+                reason
+                    .add(&format!("high {percent} % of the way from request {request} to {base_name} {base}{raised}"));
+            }
+            (_, HighFormula::Legacy) => reason.add(&format!("high {percent} % of {base_name} {base}{raised}")),
+        }
+        Some(match high {
+            High::Unlimited => Bound::Unlimited,
+            High::Bytes(bytes) => Bound::Bytes(bytes),
+        })
     }
-    Some(match high {
-        High::Unlimited => Bound::Unlimited,
-        High::Bytes(bytes) => Bound::Bytes(bytes),
-    })
+
+    /// What its memory ends at: its own limit, else its pod's, else the node.
+    fn base(&self, node: NodeMemory) -> (u64, &'static str) {
+        match self.resources.limit {
+            Some(limit) if resources::has_limit(self.pod, self.container) => (limit, "limit"),
+            Some(limit) => (limit, "pod limit"),
+            None => (node.allocatable, "node allocatable"),
+        }
+    }
+
+    /// What no percentage takes from it. A limit below the request can only be one that lost its unit; a container without a request
+    /// may count on what is left of its pod's.
+    fn needed(&self, formula: HighFormula) -> u64 {
+        let Resources { request, limit } = self.resources;
+        match formula {
+            _ if limit.is_some_and(|limit| limit < request) => request,
+            HighFormula::Current => resources::left_of_pod_request(self.pod, self.container),
+            HighFormula::Legacy => 0,
+        }
+    }
 }
 
 /// The numbers that go into the files of a pod and its containers as they are.

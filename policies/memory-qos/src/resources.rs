@@ -1,9 +1,11 @@
 //! What a pod and its containers request and are limited to, in bytes of the memory that counts for them.
 //!
 //! A pod that declares the class BE runs on reclaimed memory, so its batch resources count; every other pod's native ones do,
-//! whatever its Kubernetes QoS. A limit of 0 is no limit.
+//! whatever its Kubernetes QoS. A limit of 0 is no limit. Where a container has none, the next to bound it is its pod
+//! (`spec.resources`, KEP-2837), and only then the node.
 
 use std::cmp::max;
+use std::fmt;
 
 use qosm_sdk::{Container, ContainerKind, ContainerState, PodFacts, QosClass};
 
@@ -12,6 +14,9 @@ use crate::formula::{MAX_BYTES, sum};
 /// The extended resource of reclaimed memory, in today's spelling and in two older ones.
 const BATCH_MEMORY: [&str; 3] =
     ["kubernetes.io/batch-memory", "koordinator.sh/batch-memory", "alibabacloud.com/reclaimed-memory"];
+
+/// Less memory than any container starts with: runtimes themselves refuse limits below some hundred KiB.
+const PLAUSIBLE_BYTES: u64 = 1 << 20;
 
 /// A request and a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,9 +34,75 @@ enum Memory {
     Batch,
 }
 
-/// What one container has.
+/// What one container has; without a limit of its own, that of its pod.
 pub(crate) fn of_container(pod: &PodFacts, container: &Container) -> Resources {
-    memory(pod).of(container)
+    let memory = memory(pod);
+    let own = memory.of(container);
+    let limit = match memory {
+        Memory::Native => pod.memory_limit_of(container),
+        // The pod's cgroup has its native limit, whatever its containers run on.
+        Memory::Batch => own.limit.or(pod.memory_limit_bytes),
+    };
+    Resources { limit: finite(limit), ..own }
+}
+
+/// Whether a container's limit is its own.
+pub(crate) fn has_limit(pod: &PodFacts, container: &Container) -> bool {
+    memory(pod).of(container).limit.is_some()
+}
+
+/// What a container that requests nothing itself may count on of its pod's request.
+pub(crate) fn left_of_pod_request(pod: &PodFacts, container: &Container) -> u64 {
+    match memory(pod) {
+        Memory::Native if memory(pod).of(container).request == 0 => pod.memory_request_of(container).min(MAX_BYTES),
+        Memory::Native | Memory::Batch => 0,
+    }
+}
+
+/// An amount of memory that is too small to be meant: a unit was lost.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LostUnit {
+    /// Namespace and name.
+    pod: String,
+    container: Option<String>,
+    /// `limits` or `requests`, and the resource.
+    resource: String,
+    bytes: u64,
+}
+
+impl fmt::Display for LostUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pod, container, resource, bytes } = self;
+        write!(f, "pod {pod}")?;
+        if let Some(container) = container {
+            write!(f, ", container {container}")?;
+        }
+        write!(f, ": {resource} is {bytes}, which is {bytes} bytes; was {bytes}Mi meant?")
+    }
+}
+
+/// Amounts of a pod and its containers that no container can run in.
+pub(crate) fn lost_units(pod: &PodFacts) -> Vec<LostUnit> {
+    let memory = memory(pod);
+    let mut found = Vec::new();
+    let mut look = |container: Option<&str>, kind: &str, name: &str, bytes: Option<u64>| {
+        if let Some(bytes) = bytes.filter(|bytes| (1..PLAUSIBLE_BYTES).contains(bytes)) {
+            let resource = format!("{kind} {name}");
+            let container = container.map(str::to_owned);
+            found.push(LostUnit { pod: format!("{}/{}", pod.namespace, pod.name), container, resource, bytes });
+        }
+    };
+    if memory == Memory::Native {
+        look(None, "requests", "memory", pod.memory_request_bytes);
+        look(None, "limits", "memory", pod.memory_limit_bytes);
+    }
+    for container in pod.containers.iter().filter(|container| !ended(container)) {
+        let (name, request, limit) = memory.asked(container);
+        look(Some(&container.name), "limits", name, limit);
+        // One word for both where they are the same.
+        look(Some(&container.name), "requests", name, request.filter(|_| request != limit));
+    }
+    found
 }
 
 /// What the pod as a whole has.
@@ -67,14 +138,21 @@ fn memory(pod: &PodFacts) -> Memory {
 
 impl Memory {
     fn of(self, container: &Container) -> Resources {
-        let (request, limit) = match self {
-            Self::Native => (container.memory_request_bytes, container.memory_limit_bytes),
+        let (_, request, limit) = self.asked(container);
+        Resources { request: request.unwrap_or(0).min(MAX_BYTES), limit: finite(limit) }
+    }
+
+    /// The resource that counts, its request and its limit, as the specification has them.
+    fn asked(self, container: &Container) -> (&str, Option<u64>, Option<u64>) {
+        match self {
+            Self::Native => ("memory", container.memory_request_bytes, container.memory_limit_bytes),
             Self::Batch => BATCH_MEMORY
                 .iter()
                 .find_map(|name| container.extended_resources.iter().find(|resource| resource.name == *name))
-                .map_or((None, None), |resource| (resource.request, resource.limit)),
-        };
-        Resources { request: request.unwrap_or(0).min(MAX_BYTES), limit: finite(limit) }
+                .map_or((BATCH_MEMORY[0], None, None), |resource| {
+                    (resource.name.as_str(), resource.request, resource.limit)
+                }),
+        }
     }
 }
 

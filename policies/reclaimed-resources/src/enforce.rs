@@ -181,6 +181,7 @@ fn pod_resources(pod: &Pod, resources: &Resources) -> BatchResources {
     BatchResources {
         cpu_request: Some(request).filter(|request| *request > 0),
         cpu_limit: sum(|one| one.cpu_limit, peaks[0]),
+        memory_request: None,
         memory_limit: sum(|one| one.memory_limit, peaks[1]),
     }
 }

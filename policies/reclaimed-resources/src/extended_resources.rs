@@ -16,6 +16,12 @@ use crate::quantity::Quantity;
 /// The annotation.
 pub(crate) const EXTENDED_RESOURCE_SPEC: &str = "node.koordinator.sh/extended-resource-spec";
 
+/// Less memory than any container starts with: runtimes themselves refuse limits below some hundred KiB.
+const PLAUSIBLE_BYTES: u64 = 1 << 20;
+
+/// Thousandths of a CPU that come to less than the shortest quota of a period of 100 ms.
+const PLAUSIBLE_MILLI: u64 = 10;
+
 /// Names that pods use, whatever is published.
 const BATCH_CPU: [&str; 3] = ["kubernetes.io/batch-cpu", "koordinator.sh/batch-cpu", "alibabacloud.com/reclaimed-cpu"];
 const BATCH_MEMORY: [&str; 3] =
@@ -47,6 +53,8 @@ pub(crate) struct BatchResources {
     /// Thousandths of a CPU.
     pub(crate) cpu_limit: Option<u64>,
     /// Bytes.
+    pub(crate) memory_request: Option<u64>,
+    /// Bytes. At least the request: a limit below it has lost its unit.
     pub(crate) memory_limit: Option<u64>,
 }
 
@@ -55,6 +63,8 @@ pub(crate) struct BatchResources {
 pub(crate) struct Resources {
     containers: BTreeMap<String, BatchResources>,
     has_any: bool,
+    /// Containers with amounts that cannot be meant, and what is wrong with these.
+    lost_units: Vec<(String, Fault)>,
     /// Whether they come from the annotation.
     pub(crate) is_annotated: bool,
 }
@@ -69,11 +79,15 @@ impl Resources {
         });
         let specified = Self::specified(pod, names);
         let annotated = annotated.filter(|resources| resources.has_any);
-        match (source, annotated) {
+        let resources = match (source, annotated) {
             (ResourceSource::Annotation, Some(annotated)) => annotated,
             (ResourceSource::Spec, Some(annotated)) if !specified.has_any => annotated,
             _ => specified,
+        };
+        for (container, fault) in &resources.lost_units {
+            findings.push(Finding::new(&format!("pod {}, container {container}", pod.name), fault.clone()));
         }
+        resources
     }
 
     fn specified(pod: &Pod, names: &ResourceNames) -> Self {
@@ -83,8 +97,14 @@ impl Resources {
             resources.has_any |= cpu.is_some() || memory.is_some();
             let limit = |resource: Option<&ExtendedResource>| resource.and_then(|resource| resource.limit);
             let request = cpu.and_then(|resource| resource.request);
-            let own = BatchResources { cpu_request: request, cpu_limit: limit(cpu), memory_limit: limit(memory) };
-            resources.containers.insert(container.name.clone(), own.without_zeros());
+            let own = BatchResources {
+                cpu_request: request,
+                cpu_limit: limit(cpu),
+                memory_request: memory.and_then(|resource| resource.request),
+                memory_limit: limit(memory),
+            };
+            let name = |resource: Option<&ExtendedResource>| resource.map(|resource| resource.name.clone());
+            resources.insert(&container.name, [name(cpu), name(memory)], own);
         }
         resources
     }
@@ -104,10 +124,18 @@ impl Resources {
             let (memory_request, memory_limit) = (read("requests", &names.memory)?, read("limits", &names.memory)?);
             let all = [cpu_request, cpu_limit, memory_request, memory_limit];
             resources.has_any |= all.iter().any(Option::is_some);
-            let own = BatchResources { cpu_request, cpu_limit, memory_limit };
-            resources.containers.insert(name.clone(), own.without_zeros());
+            let known = [names.cpu.first().cloned(), names.memory.first().cloned()];
+            resources.insert(name, known, BatchResources { cpu_request, cpu_limit, memory_request, memory_limit });
         }
         Ok(resources)
+    }
+
+    /// Enters what a container has.
+    fn insert(&mut self, container: &str, names: [Option<String>; 2], said: BatchResources) {
+        let own = said.without_zeros();
+        self.lost_units.extend(own.lost_units(names).map(|fault| (container.to_owned(), fault)));
+        let memory_limit = own.memory_limit.map(|limit| limit.max(own.memory_request.unwrap_or(0)));
+        self.containers.insert(container.to_owned(), BatchResources { memory_limit, ..own });
     }
 
     /// Whether the pod has no batch resource at all.
@@ -132,8 +160,26 @@ impl BatchResources {
         Self {
             cpu_request: some(self.cpu_request),
             cpu_limit: some(self.cpu_limit),
+            memory_request: some(self.memory_request),
             memory_limit: some(self.memory_limit),
         }
+    }
+
+    /// What cannot be meant, with what may have been: less memory than any container starts with, and less CPU than any quota gives.
+    fn lost_units(self, [cpu, memory]: [Option<String>; 2]) -> impl Iterator<Item = Fault> {
+        let [cpu, memory] = [cpu.unwrap_or_default(), memory.unwrap_or_default()];
+        let request = self.memory_request.filter(|_| self.memory_request != self.memory_limit);
+        let bytes =
+            [("limits", self.memory_limit), ("requests", request)].into_iter().filter_map(move |(kind, bytes)| {
+                let bytes = bytes.filter(|bytes| *bytes < PLAUSIBLE_BYTES)?;
+                let message = format!("is {bytes}, which is {bytes} bytes; was {bytes}Mi meant?");
+                Some(Fault::new(&format!("{kind} {memory}"), message))
+            });
+        let milli = self.cpu_limit.filter(|milli| *milli < PLAUSIBLE_MILLI).map(|milli| {
+            let message = format!("is {milli}, which is {milli} thousandths of a CPU; was {milli}000 meant?");
+            Fault::new(&format!("limits {cpu}"), message)
+        });
+        milli.into_iter().chain(bytes)
     }
 }
 

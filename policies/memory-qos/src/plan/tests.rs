@@ -96,6 +96,44 @@ fn high_stands_on_containers_only() {
 }
 
 #[test]
+fn the_pods_limit_counts_before_the_nodes_memory() {
+    for (pod_request, pod_limit, formula, percent, expected, base) in [
+        (None, Some(2 * GIB), "current", 50, GIB, "request 0 B to pod limit 2 GiB"),
+        (Some(2 * GIB), Some(2 * GIB), "current", 50, 2 * GIB, "pod limit 2 GiB, raised to what is requested"),
+        (Some(2 * GIB), None, "current", 1, 2 * GIB, "node allocatable 64 GiB, raised to what is requested"),
+        (Some(2 * GIB), Some(2 * GIB), "legacy", 50, GIB, "high 50 % of pod limit 2 GiB"),
+        (None, Some(0), "current", 50, 32 * GIB, "node allocatable 64 GiB"),
+    ] {
+        let config = config(&format!(r#"{{"policy":{{"highFormula":"{formula}"}}}}"#));
+        let pod = PodFacts {
+            memory_request_bytes: pod_request,
+            memory_limit_bytes: pod_limit,
+            ..pod(1, KubeQos::Burstable, [container(1, None, None)])
+        };
+        let plan = plan(&config, NODE, &[(pod, qos(&format!(r#"{{"throttlingPercent":{percent}}}"#)))]);
+        assert_eq!(plan.of(Target::Container(1)).high, bytes(expected), "{base}");
+        assert!(plan.reason(Target::Container(1)).ends_with(base), "{}", plan.reason(Target::Container(1)));
+    }
+}
+
+#[test]
+fn a_bound_is_never_nothing_nor_below_what_is_requested() {
+    for (request, limit, formula, expected, raised) in [
+        (512, 512, "current", 4096, ", raised to one page"),
+        (512, 512, "legacy", 4096, ", raised to one page"),
+        (GIB, 2048, "current", GIB, ", raised to what is requested"),
+        (GIB, 2048, "legacy", GIB, ", raised to what is requested"),
+    ] {
+        let config = config(&format!(r#"{{"policy":{{"highFormula":"{formula}"}}}}"#));
+        let pod = pod(1, KubeQos::Burstable, [container(1, Some(request), Some(limit))]);
+        let plan = plan(&config, NODE, &[(pod, qos(r#"{"throttlingPercent":80}"#))]);
+        assert_eq!(plan.of(Target::Container(1)).high, bytes(expected), "{formula} from {request} to {limit}");
+        assert!(plan.reason(Target::Container(1)).ends_with(raised), "{}", plan.reason(Target::Container(1)));
+        assert!(!plan.lost_units.is_empty());
+    }
+}
+
+#[test]
 fn the_legacy_formula_is_a_choice() {
     let config = config(r#"{"policy":{"highFormula":"legacy"}}"#);
     let pods = [(
