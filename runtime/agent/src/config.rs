@@ -12,10 +12,12 @@ use std::time::Duration;
 use qosm_engine::{Grant, Grants, Interface, Limits, Reach};
 use qosm_host::MigrationLimits;
 use qosm_model::lease::Priority;
+use qosm_model::namespace;
 use qosm_model::unit::{Bytes, Micros};
 use qosm_registry::trust::{Require, Trust, TrustKey, TrustPolicy, TrustRule};
 use qosm_registry::{Location, ReferenceError, RegistryError, RegistrySettings, trust_of};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use self::confinement::{CapabilityName, ConfinementConfig, ConfinementMode};
 pub use self::nri::{NoPluginIndex, NriConfig, NriMode, PluginIndex};
@@ -393,6 +395,7 @@ pub enum OnShutdown {
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct GuardRails {
     /// Namespaces whose pods are never touched; what is done to the tiers above them takes nothing from them.
+    #[serde(deserialize_with = "namespaces")]
     pub protected_namespaces: BTreeSet<String>,
     /// Highest CFS quota, in percent of the baseline; `None` = no bound but the module's own.
     pub max_quota_percent: Option<u32>,
@@ -420,6 +423,15 @@ impl Default for GuardRails {
             evictions: EvictionRails::default(),
             publishable_resources: requests::publishable(),
         }
+    }
+}
+
+/// Names of namespaces. A guard rail that protects none would be worse than none: it is refused by name.
+fn namespaces<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<String>, D::Error> {
+    let names = BTreeSet::<String>::deserialize(deserializer)?;
+    match names.iter().find_map(|name| namespace::fault(name)) {
+        Some(fault) => Err(D::Error::custom(fault)),
+        None => Ok(names),
     }
 }
 

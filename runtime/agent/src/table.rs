@@ -379,8 +379,7 @@ impl PodTable {
                     if self.entries.get(&id).is_some_and(|entry| entry.pod == pod) {
                         continue;
                     }
-                    let (memory, cpu) =
-                        self.entries.get(&id).map_or((false, false), |entry| resized(&entry.pod, &pod));
+                    let (memory, cpu) = self.entries.get(&id).map_or((false, false), |entry| resized(&entry.pod, &pod));
                     changes.resized.extend(memory.then_some(id));
                     changes.cpu_resized.extend(cpu.then_some(id));
                     self.replace(id, pod, &mut changes.gone);

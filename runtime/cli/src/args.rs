@@ -246,7 +246,7 @@ pub(crate) struct ColocationArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     pub(crate) max_evictions: u32,
     /// A namespace whose pods are never evicted. Repeatable.
-    #[arg(long = "protected-namespace", value_name = "NAMESPACE", default_value = "kube-system")]
+    #[arg(long = "protected-namespace", value_name = "NAMESPACE", default_value = "kube-system", value_parser = namespace)]
     pub(crate) protected_namespaces: Vec<String>,
     /// Also evict pods of DaemonSets, which come back at once.
     #[arg(long)]
@@ -269,6 +269,10 @@ impl NamespacedName {
             _ => Err("it is not NAMESPACE/NAME".to_owned()),
         }
     }
+}
+
+fn namespace(text: &str) -> Result<String, String> {
+    qosm_model::namespace::fault(text).map_or_else(|| Ok(text.to_owned()), Err)
 }
 
 /// A name with a domain: those without are Kubernetes' own, such as `cpu`.

@@ -226,6 +226,10 @@ pub(crate) fn is_name(name: &str) -> bool {
 }
 
 fn check_class(read: &mut Read<Pod>, origin: &str) {
+    for (written, meant) in read.object.misspelt_qos() {
+        let message = format!("ignored: keys are compared letter by letter; write {meant} (in {origin})");
+        read.problems.push(Problem { object: format!("pod {}", read.object.key()), field: Some(written), message });
+    }
     if let Some((place, word)) = read.object.qos_word()
         && QosClass::parse(word).is_none()
     {

@@ -20,7 +20,8 @@ pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<(T, Vec<String>)
     read_as(value, "v1")
 }
 
-/// Reads an object of an API version.
+/// Reads an object of an API version. Fields that are unknown are misspelt only in what a person wrote: a server's answer may be newer
+/// than this program, and nobody writes a status by hand.
 ///
 /// # Errors
 ///
@@ -33,17 +34,27 @@ pub(crate) fn read_as<T: DeserializeOwned>(mut value: Value, api: &str) -> Resul
     if api == "v1" {
         quote_quantities(&mut value);
     }
+    let is_servers = is_from_server(&value);
     let mut track = serde_path_to_error::Track::new();
     let mut unknown = Vec::new();
     let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
     let read = serde_ignored::deserialize(deserializer, |path| unknown.push(dotted(&path)));
     match read {
-        Ok(object) => Ok((object, unknown)),
+        Ok(object) => {
+            unknown.retain(|path: &String| !is_servers && !path.starts_with("status."));
+            Ok((object, unknown))
+        }
         Err(error) => {
             let path = track.path().to_string();
             Err(Misfit { path: if path == "." { String::new() } else { path }, message: error.to_string() })
         }
     }
+}
+
+/// Whether an API server gave an object out: it numbers what it stores.
+fn is_from_server(value: &Value) -> bool {
+    let text = |field: &str| value["metadata"][field].as_str().is_some_and(|text| !text.is_empty());
+    text("uid") && text("resourceVersion")
 }
 
 /// `spec.containers[0].imagee`.
@@ -88,5 +99,31 @@ fn quote_quantities(value: &mut Value) {
 fn quote(amount: &mut Value) {
     if !amount.is_string() {
         *amount = Value::String(amount.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_server_gave_out_has_no_misspelt_fields() {
+        let stored = json!({"name": "web", "uid": "u", "resourceVersion": "12"});
+        for (metadata, expected) in [
+            (json!({"name": "web"}), vec!["spec.hostnam"]),
+            // With a UID alone it may be a manifest for a node without a kubelet.
+            (json!({"name": "web", "uid": "u"}), vec!["spec.hostnam"]),
+            (json!({"name": "web", "uid": "u", "resourceVersion": ""}), vec!["spec.hostnam"]),
+            (stored, vec![]),
+        ] {
+            let pod = json!({
+                "metadata": metadata, "spec": {"containers": [], "hostnam": "x"}, "status": {"phase": "Running", "newest": {"a": 1}},
+            });
+            let Ok((_, unknown)) = read::<Pod>(pod) else { panic!("it is a pod") };
+            assert_eq!(unknown, expected, "{metadata}");
+        }
     }
 }

@@ -177,8 +177,9 @@ const WATERMARK: &str = "Alibaba Cloud Linux 2 >= 4.19.81-17.al7 or 3 >= 5.10.13
 const MIN_ADJ: &str = "Alibaba Cloud Linux 2 >= 4.19.91-18.al7 or 3 >= 5.10.134-12.al8";
 const OOM: &str = "Alibaba Cloud Linux 2 >= 4.19.91-18.al7 or 3 >= 5.10.60-9.al8";
 /// Of the memory bounds systemd knows only what was set through it.
-const RELOADED: DefaultFound =
-    DefaultFound::Reset("systemd's daemon-reload and the kubelet's sync write the default where they were told of no value");
+const RELOADED: DefaultFound = DefaultFound::Reset(
+    "systemd's daemon-reload and the kubelet's sync write the default where they were told of no value",
+);
 const OOM_GROUP: &str = "cgroup v2 since Linux 4.19, or on v1 an Alibaba kernel";
 const PAGE_CACHE: &str = "Alibaba Cloud Linux 3 >= 5.10.134-14 with /sys/kernel/mm/pagecache_limit/enabled = 1";
 
@@ -396,7 +397,9 @@ pub static TABLE: [KnobRow; 19] = [
         masked: None,
         holds_back_partner: false,
         specified_by: None,
-        default_found: DefaultFound::Decision("the kubelet and systemd write the list that they want; an empty one lifts it"),
+        default_found: DefaultFound::Decision(
+            "the kubelet and systemd write the list that they want; an empty one lifts it",
+        ),
     },
     KnobRow {
         knob: Knob::CpusetCpus,
@@ -420,7 +423,9 @@ pub static TABLE: [KnobRow; 19] = [
         masked: None,
         holds_back_partner: false,
         specified_by: Some(SpecifiedBy::CpuManager),
-        default_found: DefaultFound::Decision("the kubelet and systemd write the list that they want; an empty one lifts it"),
+        default_found: DefaultFound::Decision(
+            "the kubelet and systemd write the list that they want; an empty one lifts it",
+        ),
     },
     KnobRow {
         knob: Knob::CpuWeight,
@@ -445,7 +450,9 @@ pub static TABLE: [KnobRow; 19] = [
         masked: Some(Mask { by: Knob::CpuIdle, when: Value::Number(1), shows: IDLE_WEIGHT, leaves: DEFAULT_WEIGHT }),
         holds_back_partner: false,
         specified_by: Some(SpecifiedBy::CpuRequest),
-        default_found: DefaultFound::Decision("what resets a weight, systemd or the kubelet, writes the one that the request gives"),
+        default_found: DefaultFound::Decision(
+            "what resets a weight, systemd or the kubelet, writes the one that the request gives",
+        ),
     },
     KnobRow {
         knob: Knob::CpuIdle,
@@ -497,7 +504,9 @@ pub static TABLE: [KnobRow; 19] = [
         masked: None,
         holds_back_partner: false,
         specified_by: Some(SpecifiedBy::MemoryLimit),
-        default_found: DefaultFound::Decision("what resets a limit, systemd or the kubelet, writes the pod's own; who lifts it means it"),
+        default_found: DefaultFound::Decision(
+            "what resets a limit, systemd or the kubelet, writes the pod's own; who lifts it means it",
+        ),
     },
 ];
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::spelling;
 use crate::unit::{Bytes, MilliCpu};
 
 mod resources;
@@ -292,19 +293,36 @@ pub struct PodLifecycle {
     pub restart_policy: RestartPolicy,
 }
 
+/// Where a pod declares its class; the first counts.
+const QOS_PLACES: [&str; 5] = [
+    "label koordinator.sh/qosClass",
+    "label alibabacloud.com/qosClass",
+    "annotation koordinator.sh/qosClass",
+    "annotation alibabacloud.com/qosClass",
+    "label alibabacloud.com/qos",
+];
+
 impl Pod {
+    /// Labels and annotations that somebody meant to declare a class, each with the place that counts.
+    pub fn misspelt_qos(&self) -> Vec<(String, &'static str)> {
+        let nearly = |kind: &str, key: &str| {
+            let place = QOS_PLACES.into_iter().find(|place| {
+                place.split_once(' ').is_some_and(|(of, known)| of == kind && spelling::is_nearly(key, known))
+            })?;
+            Some((format!("{kind} {key}"), place))
+        };
+        let labels = self.labels.keys().filter_map(|key| nearly("label", key));
+        labels.chain(self.annotations.keys().filter_map(|key| nearly("annotation", key))).collect()
+    }
+
     /// Where the pod declares a class, and the word that stands there: the first of the places that the protocol knows, label
     /// before annotation and `koordinator.sh` before `alibabacloud.com`.
     pub fn qos_word(&self) -> Option<(&'static str, &str)> {
-        [
-            (&self.labels, "label koordinator.sh/qosClass"),
-            (&self.labels, "label alibabacloud.com/qosClass"),
-            (&self.annotations, "annotation koordinator.sh/qosClass"),
-            (&self.annotations, "annotation alibabacloud.com/qosClass"),
-            (&self.labels, "label alibabacloud.com/qos"),
-        ]
-        .into_iter()
-        .find_map(|(place, name)| Some((name, place.get(name.split_once(' ')?.1)?.as_str())))
+        QOS_PLACES.into_iter().find_map(|place| {
+            let (kind, key) = place.split_once(' ')?;
+            let of = if kind == "label" { &self.labels } else { &self.annotations };
+            Some((place, of.get(key)?.as_str()))
+        })
     }
 
     /// The class that the pod declares, see [`Self::qos_word`]. A word that is no class counts as none and does not fall

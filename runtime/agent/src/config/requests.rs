@@ -14,6 +14,7 @@ pub struct EvictionRails {
     /// Most evictions of this node within an hour.
     pub per_hour: u32,
     /// Namespaces whose pods are not evicted, beside `protectedNamespaces`.
+    #[serde(deserialize_with = "super::namespaces")]
     pub protected_namespaces: BTreeSet<String>,
     /// Whether pods of DaemonSets may be evicted: they come back on the same node.
     pub daemon_sets: bool,

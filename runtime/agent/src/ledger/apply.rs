@@ -136,7 +136,9 @@ impl Ledger {
         let partners: Vec<_> = dirty
             .iter()
             .filter_map(|&(target, knob)| Some((target, row(knob).partner?)))
-            .filter(|&(target, knob)| self.held.contains_key(&(target, knob)) || self.ruling(inputs.pods, target, knob).is_some())
+            .filter(|&(target, knob)| {
+                self.held.contains_key(&(target, knob)) || self.ruling(inputs.pods, target, knob).is_some()
+            })
             .collect();
         dirty.extend(partners);
         self.add_tiers_above(inputs, &mut dirty);

@@ -35,7 +35,8 @@ impl Ledger {
             if container.state != ContainerState::Running || known.exclusive_cpus.is_some() {
                 continue;
             }
-            let (target, limit) = (Target::Container(known.id), entry.pod.resources_of(container, Moment::Now).cpu_limit);
+            let (target, limit) =
+                (Target::Container(known.id), entry.pod.resources_of(container, Moment::Now).cpu_limit);
             if let Some(excess) = limit.and_then(|limit| self.quota_excess(host, pods, target, limit)) {
                 notes.push(format!("container {}: {excess}", container.name));
             }
@@ -50,7 +51,9 @@ impl Ledger {
             Some(Value::Max | Value::Shares(_) | Value::Cpus(_)) => None,
             None => row.quota,
         };
-        let Some(Value::Number(given)) = self.quotas_at(host, pods, target, Moment::Now).into_iter().max() else { return None };
+        let Some(Value::Number(given)) = self.quotas_at(host, pods, target, Moment::Now).into_iter().max() else {
+            return None;
+        };
         excess(quota, given.unsigned_abs(), limit)
     }
 }

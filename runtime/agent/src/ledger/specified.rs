@@ -36,7 +36,8 @@ impl Ledger {
             Some(SpecifiedBy::CpuManager) => matches!(target, Target::Container(_)),
             Some(SpecifiedBy::CpuLimit) => self.specified_quotas(host, inputs.pods, target).contains(&found),
             Some(SpecifiedBy::CpuRequest) => Moment::ALL.into_iter().any(|moment| {
-                requested(inputs, target, moment).is_some_and(|request| host.requested_weights(request).contains(&found))
+                requested(inputs, target, moment)
+                    .is_some_and(|request| host.requested_weights(request).contains(&found))
             }),
         }
     }
@@ -70,9 +71,9 @@ impl Ledger {
     pub(super) fn quotas_at(&self, host: &Host, pods: &PodTable, target: Target, moment: Moment) -> Vec<Value> {
         let Some(bandwidth) = self.quotas.get(target) else { return Vec::new() };
         let limit = match target {
-            Target::Container(id) => pods.owner(id).and_then(|(entry, place)| {
-                entry.pod.resources_of(entry.pod.containers.get(place)?, moment).cpu_limit
-            }),
+            Target::Container(id) => pods
+                .owner(id)
+                .and_then(|(entry, place)| entry.pod.resources_of(entry.pod.containers.get(place)?, moment).cpu_limit),
             Target::Pod(id) => pods.get(id).and_then(|entry| entry.pod.cpu_limited(moment)),
             Target::Tier(_) => None,
         };
@@ -105,12 +106,18 @@ impl Ledger {
     ///   give. Where there is no quota there is no burst, or the first limit could not be set.
     /// - While CPU of a pod shrinks, no quota in it is above its baseline.
     /// - `cpu.idle` is lifted while another weight is to come, which the kernel refuses of an idle cgroup.
-    pub(super) fn owners_next(&mut self, host: &mut Host, inputs: &Inputs<'_>, (target, knob): Key) -> Option<OwnersNext> {
+    pub(super) fn owners_next(
+        &mut self,
+        host: &mut Host,
+        inputs: &Inputs<'_>,
+        (target, knob): Key,
+    ) -> Option<OwnersNext> {
         if matches!(target, Target::Tier(_)) {
             return None;
         }
         if row(knob).masks().is_some() && is_weight_next(inputs.pods, target) {
-            let why = "another CPU request is asked for: it is lifted until the kubelet has written the weight".to_owned();
+            let why =
+                "another CPU request is asked for: it is lifted until the kubelet has written the weight".to_owned();
             return Some(OwnersNext { most: Value::Number(0), why });
         }
         if row(knob).group != Group::Bandwidth {
@@ -127,12 +134,15 @@ impl Ledger {
                     most: Value::Number(0),
                     why: "there is no quota, and the kernel would refuse the first one below the burst".to_owned(),
                 },
-                least if least == found => {
-                    OwnersNext { most: least, why: format!("this kernel takes no burst above the quota, which is {least} µs") }
-                }
+                least if least == found => OwnersNext {
+                    most: least,
+                    why: format!("this kernel takes no burst above the quota, which is {least} µs"),
+                },
                 least => OwnersNext {
                     most: least,
-                    why: format!("the kubelet may write a quota of {least} µs next, which this kernel takes only above the burst"),
+                    why: format!(
+                        "the kubelet may write a quota of {least} µs next, which this kernel takes only above the burst"
+                    ),
                 },
             });
         }
@@ -143,7 +153,10 @@ impl Ledger {
             let next = self.quotas_at(host, inputs.pods, of, Moment::Next).into_iter().max()?;
             (next < found).then_some(next)
         })?;
-        Some(OwnersNext { most: found, why: format!("a quota of {next} is asked for: nothing is raised until the kubelet has set it") })
+        Some(OwnersNext {
+            most: found,
+            why: format!("a quota of {next} is asked for: nothing is raised until the kubelet has set it"),
+        })
     }
 }
 

@@ -11,7 +11,8 @@ use crate::pause::PauseSource;
 use crate::policy::Policy;
 use crate::report::view::View;
 use crate::report::{
-    Explanation, FieldReport, PendingUpdateReport, PodPolicyReport, PodReport, PolicyReport, TriggerReport, moment, resize,
+    Explanation, FieldReport, PendingUpdateReport, PodPolicyReport, PodReport, PolicyReport, TriggerReport, moment,
+    resize,
 };
 use crate::reporting::Reporting;
 use crate::table::Access;

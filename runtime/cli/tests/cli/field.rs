@@ -99,8 +99,11 @@ fn faults(case: &Case, run: &Run) -> Vec<String> {
         faults.push(format!("it ended with {}, not {}", run.code, case.exit));
     }
     let said = format!("{}{}", run.stdout, run.stderr);
-    faults.extend(case.says.iter().filter(|words| !said.contains(words.as_str())).map(|words| format!("not said: {words}")));
-    faults.extend(case.silent.iter().filter(|words| said.contains(words.as_str())).map(|words| format!("said: {words}")));
+    faults.extend(
+        case.says.iter().filter(|words| !said.contains(words.as_str())).map(|words| format!("not said: {words}")),
+    );
+    faults
+        .extend(case.silent.iter().filter(|words| said.contains(words.as_str())).map(|words| format!("said: {words}")));
     let all = decisions(case.run.first().map_or("", String::as_str), run);
     for (subject, wanted) in &case.values {
         let last = all.iter().rfind(|(_, of, _)| of == subject).map(|(.., value)| value);

@@ -125,7 +125,8 @@ fn the_kubelet_resizes_a_pod_whose_quota_and_burst_are_held() {
 fn a_container_without_a_limit_gets_its_first_one_in_place() {
     let (_module, _agent) = (Module::apply("cpu-burst", &burst()), Agent::start());
     let mut spec = busy("200m");
-    spec["containers"][0]["resources"] = json!({"requests": {"cpu": "50m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}});
+    spec["containers"][0]["resources"] =
+        json!({"requests": {"cpu": "50m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}});
     let pod = Pod::create_with("qosm-first-limit", &annotated("cpuBurstOnly"), &spec);
     let group = pod.cgroup("app");
     assert_eq!(group.quota(), -1);

@@ -82,8 +82,7 @@ impl Told {
     pub(super) fn in_force(&self, specified: Resources, is_resizing: bool) -> InForce {
         let cpu = self.resource(specified.cpu_request, specified.cpu_limit, |list| list.cpu, is_resizing);
         let memory = self.resource(specified.memory_request, specified.memory_limit, |list| list.memory, is_resizing);
-        let now =
-            Resources { cpu_request: cpu.0, cpu_limit: cpu.1, memory_request: memory.0, memory_limit: memory.1 };
+        let now = Resources { cpu_request: cpu.0, cpu_limit: cpu.1, memory_request: memory.0, memory_limit: memory.1 };
         InForce { now, next: (now != specified).then_some(specified) }
     }
 
@@ -233,7 +232,13 @@ mod tests {
             ("growth that nobody speaks of yet", WISH, of(OLD), false, OLD),
             ("a shrink that is on its way", OLD, of(WISH), true, WISH),
             ("what an NRI plug-in set", OLD, of(WISH), false, OLD),
-            ("no limits yet", OLD, json!({"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}), true, without_limits),
+            (
+                "no limits yet",
+                OLD,
+                json!({"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}),
+                true,
+                without_limits,
+            ),
             ("a limit that nobody asked for", without_limits, of(OLD), true, without_limits),
             ("nothing at all yet", OLD, json!({"resources": {}}), true, [None, None, None, None]),
             ("only what is set aside", WISH, allocated.clone(), true, [OLD[0], WISH[1], OLD[2], WISH[3]]),
@@ -251,12 +256,13 @@ mod tests {
                 true,
                 [Some(2000), Some(2000), Some(2 << 30), Some(2 << 30)],
             ),
-            ("limits alone", WISH, json!({"resources": {"limits": {"cpu": "2", "memory": "2Gi"}}}), true, [
-                Some(2000),
-                Some(2000),
-                Some(2 << 30),
-                Some(2 << 30),
-            ]),
+            (
+                "limits alone",
+                WISH,
+                json!({"resources": {"limits": {"cpu": "2", "memory": "2Gi"}}}),
+                true,
+                [Some(2000), Some(2000), Some(2 << 30), Some(2 << 30)],
+            ),
         ] {
             let (told, problems) = told(&status);
             let InForce { now, next } = told.in_force(resources(specified), is_resizing);
@@ -286,9 +292,7 @@ mod tests {
 
     #[test]
     fn a_resize_is_told_in_the_kubelets_words() {
-        let condition = |kind: &str, status: &str, reason: &str, message: &str| {
-            json!({"conditions": [{"type": kind, "status": status, "reason": reason, "message": message}]})
-        };
+        let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"conditions": [{"type": kind, "status": status, "reason": reason, "message": message}]});
         for (status, expected) in [
             (json!({}), None),
             (condition("Ready", "True", "", ""), None),

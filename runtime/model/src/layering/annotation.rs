@@ -8,6 +8,7 @@ use super::rules::Violation;
 use super::schema::clip;
 use crate::pod::Pod;
 use crate::problem::Problem;
+use crate::spelling;
 use qosm_schema::Budget;
 
 /// Bytes of an annotation that are taken. Kubernetes takes 256 KiB for all annotations of an object.
@@ -20,6 +21,7 @@ pub(super) fn read<'p>(
     problems: &mut Vec<Problem>,
     budget: &Budget,
 ) -> Option<(&'p str, LayerFields)> {
+    problems.extend(misspelt(&protocol.protocol().annotation_keys, pod));
     let mut present = protocol
         .protocol()
         .annotation_keys
@@ -77,6 +79,16 @@ pub(super) fn read<'p>(
             None
         }
     }
+}
+
+/// Annotations that somebody meant to be one of these.
+fn misspelt(known: &[String], pod: &Pod) -> Vec<Problem> {
+    let meant = |key: &str| known.iter().find(|known| spelling::is_nearly(key, known));
+    let keys = pod.annotations.keys().filter_map(|key| Some((key, meant(key)?)));
+    keys.map(|(key, meant)| {
+        problem(pod, key, "", format!("ignored: keys are compared letter by letter; write {meant}"))
+    })
+    .collect()
 }
 
 /// Why the whole annotation is not used: one problem for each field.

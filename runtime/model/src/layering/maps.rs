@@ -175,6 +175,9 @@ impl<'r> Reader<'r> {
                     for (path, hint) in &lists.unknown {
                         self.problem(map, Some(field(key, path)), format!("unknown field, ignored; {hint}"));
                     }
+                    for (list, fault) in &lists.impossible {
+                        self.problem(map, Some(field(key, list)), fault.clone());
+                    }
                     self.keep(map, key, text);
                     namespaces.add(lists, &map.key());
                 }

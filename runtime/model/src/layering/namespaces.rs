@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::document::{Document, take};
 use super::rules::hint;
+use crate::namespace;
 
 const ENABLED: &str = "enabledNamespaces";
 const DISABLED: &str = "disabledNamespaces";
@@ -24,6 +25,8 @@ pub(super) struct Lists {
     disabled: Vec<String>,
     /// Unknown fields, each with a way out.
     pub(super) unknown: Vec<(String, String)>,
+    /// Names that are those of no namespace: the list, and what is wrong.
+    pub(super) impossible: Vec<(&'static str, String)>,
 }
 
 impl Namespaces {
@@ -88,6 +91,10 @@ impl Lists {
                 (name, hint)
             })
             .collect();
-        Ok(Self { enabled, disabled, unknown })
+        let faults = |list: &'static str, names: &[String]| -> Vec<(&'static str, String)> {
+            names.iter().filter_map(|name| Some((list, namespace::fault(name)?))).collect()
+        };
+        let impossible = [faults(ENABLED, &enabled), faults(DISABLED, &disabled)].concat();
+        Ok(Self { enabled, disabled, unknown, impossible })
     }
 }

@@ -70,3 +70,18 @@ fn unknown_fields_are_reported() {
     assert_eq!(policy, "none");
     insta::assert_snapshot!(problems.join("\n"), @"ConfigMap kube-system/ack-slo-pod-config: cpu-burst: enabledNamespace: unknown field, ignored; did you mean `enabledNamespaces`?");
 }
+
+#[test]
+fn names_that_can_be_no_namespace_are_reported_and_the_others_count() {
+    let maps = [lists(
+        "kube-system/ack-slo-pod-config",
+        r#"{"enabledNamespaces": ["*", "team-*", "a"], "disabledNamespaces": ["Team-B"]}"#,
+    )];
+    let (policy, problems) = word(&maps, "a");
+    assert_eq!(policy, "auto");
+    insta::assert_snapshot!(problems.join("\n"), @r#"
+    ConfigMap kube-system/ack-slo-pod-config: cpu-burst: enabledNamespaces: "*" can be no namespace; patterns are not known here, write each name
+    ConfigMap kube-system/ack-slo-pod-config: cpu-burst: enabledNamespaces: "team-*" can be no namespace; patterns are not known here, write each name
+    ConfigMap kube-system/ack-slo-pod-config: cpu-burst: disabledNamespaces: "Team-B" can be no namespace; names have no upper-case letters
+    "#);
+}

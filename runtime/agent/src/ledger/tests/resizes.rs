@@ -31,7 +31,11 @@ fn burst_and_quota_make_way_before_the_kubelet_writes_a_smaller_quota() {
     env.lease("a", 1, QUOTA, n(300_000));
     env.lease("a", 1, BURST, n(1_000_000));
     env.apply();
-    assert_eq!((env.value(QUOTA), env.value(BURST)), (n(300_000), n(100_000)), "as much as the kubelet could write again");
+    assert_eq!(
+        (env.value(QUOTA), env.value(BURST)),
+        (n(300_000), n(100_000)),
+        "as much as the kubelet could write again"
+    );
 
     ask_for(&mut env, "500m");
     env.tick();
