@@ -13,6 +13,7 @@ use crate::pause::Pause;
 
 use self::claims::Claims;
 
+pub(crate) use self::claims::WITHOUT_CGROUP;
 pub(crate) use self::pauses::PauseChanges;
 
 /// A container of a pod in the table.

@@ -1,21 +1,31 @@
-//! Credentials for a registry. They are read for each pull, since they rotate.
+//! Credentials for a repository. They are read for each pull, since they rotate.
+//!
+//! What a file's keys mean is what the kubelet says for pull secrets (Kubernetes, "Images", "Interpretation of config.json") and
+//! containers-auth.json(5): a host, with the repositories below a path of it, or a pattern of hosts; the most specific one counts.
 #![expect(clippy::disallowed_methods, reason = "passwords lie where other tools and the kubelet put them")]
 
-use std::fs::{self, File};
-use std::io::{BufReader, ErrorKind};
+mod key;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use docker_credential::{CredentialRetrievalError, DockerCredential};
 use oci_client::secrets::RegistryAuth;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
+use self::key::{Key, Rank};
 use crate::error::RegistryError;
+use crate::reference::Reference;
 
 /// Docker Hub's credentials stand under its first address.
 const DOCKER_HUB: &str = "https://index.docker.io/v1/";
 /// As deep as Kubernetes nests what it projects.
 const FOLDERS_DEEP: usize = 3;
 
-/// The identity for a registry, and its source.
+/// The identity for a repository, and its source.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) auth: RegistryAuth,
@@ -23,31 +33,88 @@ pub(crate) struct Identity {
     pub(crate) name: String,
 }
 
-/// Finds credentials: in the environment, the operator's files in their order, Docker's configuration with its helpers,
-/// Podman's.
+/// A file's keys. `docker_credential` takes a key and returns what stands there.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Keys {
+    auths: Option<BTreeMap<String, IgnoredAny>>,
+    cred_helpers: Option<BTreeMap<String, String>>,
+    creds_store: Option<String>,
+}
+
+/// What may hold credentials for a repository.
+struct Candidate {
+    rank: Rank,
+    key: String,
+    /// The program that is asked, if one is.
+    helper: Option<String>,
+    file: usize,
+}
+
+/// Finds credentials: in the environment; in the operator's files, of which the most specific key counts, and of equal ones that of the
+/// first file; in Docker's configuration with its helpers; in Podman's.
 ///
 /// # Errors
 ///
 /// [`RegistryError::Credentials`] for credentials that cannot be used: an anonymous request would hide that.
-pub(crate) fn find(registry: &str, files: &[PathBuf]) -> Result<Identity, RegistryError> {
-    let fail = |message: String| RegistryError::Credentials { registry: registry.to_owned(), message };
-    if let Some(identity) = from_environment(registry) {
+pub(crate) fn find(of: &Reference, files: &[PathBuf]) -> Result<Identity, RegistryError> {
+    if let Some(identity) = from_environment(of.registry()) {
         return Ok(identity);
     }
-    let server = if registry == "docker.io" { DOCKER_HUB } else { registry };
     let usual = usual_files();
-    for file in files.iter().chain(usual.iter().filter(|path| path.exists())) {
-        for path in config_files(file, FOLDERS_DEEP).map_err(|error| fail(format!("{}: {error}", file.display())))? {
-            let opened = File::open(&path).map_err(|error| fail(format!("{}: {error}", path.display())))?;
-            let found = docker_credential::get_credential_from_reader(BufReader::new(opened), server);
-            if let Some(identity) =
-                identity(found, &path).map_err(|message| fail(format!("{}: {message}", path.display())))?
-            {
-                return Ok(identity);
-            }
+    let usual = usual.iter().filter(|path| path.exists()).map(std::slice::from_ref);
+    for group in [files].into_iter().chain(usual) {
+        let found = in_files(of, group);
+        let fail = |message: String| RegistryError::Credentials { registry: of.registry().to_owned(), message };
+        if let Some(identity) = found.map_err(fail)? {
+            return Ok(identity);
         }
     }
     Ok(Identity { auth: RegistryAuth::Anonymous, name: "anonymous".to_owned() })
+}
+
+fn in_files(of: &Reference, files: &[PathBuf]) -> Result<Option<Identity>, String> {
+    let mut read = Vec::new();
+    for file in files {
+        for path in config_files(file, FOLDERS_DEEP).map_err(|error| format!("{}: {error}", file.display()))? {
+            let text = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            read.push((path, text));
+        }
+    }
+    let mut candidates = Vec::new();
+    for (file, (path, text)) in read.iter().enumerate() {
+        let keys: Keys = serde_json::from_slice(text)
+            .map_err(|_| format!("{}: it is not a configuration of Docker's in JSON", path.display()))?;
+        candidates.extend(candidates_of(of, keys).into_iter().map(|candidate| Candidate { file, ..candidate }));
+    }
+    // Stable: of equal ones the first file's comes first.
+    candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.rank));
+    for Candidate { key, helper, file, .. } in candidates {
+        let (path, text) = &read[file];
+        let found = docker_credential::get_credential_from_reader(text.as_slice(), &key);
+        let found = identity(found, helper.as_deref(), path);
+        if let Some(identity) = found.map_err(|message| format!("{}: {message}", path.display()))? {
+            return Ok(Some(identity));
+        }
+    }
+    Ok(None)
+}
+
+fn candidates_of(of: &Reference, Keys { auths, cred_helpers, creds_store }: Keys) -> Vec<Candidate> {
+    let ranked = |key: String, helper| {
+        let rank = Key::parse(&key)?.rank(of)?;
+        Some(Candidate { rank, key, helper, file: 0 })
+    };
+    let helpers = cred_helpers.unwrap_or_default();
+    let mut candidates: Vec<_> = helpers.into_iter().filter_map(|(key, helper)| ranked(key, Some(helper))).collect();
+    for key in auths.unwrap_or_default().into_keys() {
+        candidates.extend(ranked(key, creds_store.clone()));
+    }
+    if creds_store.is_some() {
+        let server = if of.registry() == "docker.io" { DOCKER_HUB } else { of.registry() };
+        candidates.extend(ranked(server.to_owned(), creds_store));
+    }
+    candidates
 }
 
 /// Only with the host: a password is not sent to whichever registry happens to be asked.
@@ -60,6 +127,7 @@ fn from_environment(registry: &str) -> Option<Identity> {
 
 fn identity(
     found: Result<DockerCredential, CredentialRetrievalError>,
+    helper: Option<&str>,
     path: &Path,
 ) -> Result<Option<Identity>, String> {
     use CredentialRetrievalError as E;
@@ -80,6 +148,10 @@ fn identity(
             }
             Err(format!("the credential helper {helper} failed: {}", stderr.trim()))
         }
+        Err(E::HelperCommunicationError | E::MalformedHelperResponse) if helper.is_some() => Err(format!(
+            "the credential helper docker-credential-{} is not there or does not answer as one; install it, or take it out of the file",
+            helper.unwrap_or_default()
+        )),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -131,21 +203,74 @@ mod tests {
         path
     }
 
+    fn of(reference: &str, files: &[PathBuf]) -> Result<RegistryAuth, String> {
+        find(&reference.parse().unwrap(), files).map(|identity| identity.auth).map_err(|error| error.to_string())
+    }
+
+    fn account(name: &str) -> RegistryAuth {
+        RegistryAuth::Basic(name.to_owned(), "p".to_owned())
+    }
+
+    /// A file with these keys and the users behind them.
+    fn auths(folder: &Path, name: &str, users: &[(&str, &str)]) -> PathBuf {
+        use base64::Engine as _;
+        let encode = |user: &str| base64::engine::general_purpose::STANDARD.encode(format!("{user}:p"));
+        let auths: BTreeMap<_, _> =
+            users.iter().map(|(key, user)| (*key, serde_json::json!({"auth": encode(user)}))).collect();
+        config(folder, name, &serde_json::json!({"auths": auths}).to_string())
+    }
+
     #[test]
     fn the_first_file_that_knows_the_registry_counts() {
         let folder = tempfile::tempdir().unwrap();
-        // "a:b" and "c:d" in base64.
-        let one = config(folder.path(), "one.json", r#"{"auths":{"r.io":{"auth":"YTpi"}}}"#);
-        config(
-            folder.path(),
-            "secrets/x/.dockerconfigjson",
-            r#"{"auths":{"r.io":{"auth":"Yzpk"},"s.io":{"auth":"Yzpk"}}}"#,
-        );
+        let one = auths(folder.path(), "one.json", &[("r.io", "a")]);
+        auths(folder.path(), "secrets/x/.dockerconfigjson", &[("r.io", "c"), ("s.io", "c")]);
         let files = [one, folder.path().join("secrets")];
-        let of = |registry: &str| find(registry, &files).map(|identity| identity.auth).unwrap();
-        assert!(of("r.io") == RegistryAuth::Basic("a".into(), "b".into()));
-        assert!(of("s.io") == RegistryAuth::Basic("c".into(), "d".into()));
-        assert!(of("unknown.example") == RegistryAuth::Anonymous);
+        assert!(of("r.io/x:1", &files) == Ok(account("a")));
+        assert!(of("s.io/x:1", &files) == Ok(account("c")));
+        assert!(of("unknown.example/x:1", &files) == Ok(RegistryAuth::Anonymous));
+    }
+
+    #[test]
+    fn the_most_specific_key_counts_whichever_file_it_is_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let wide = auths(folder.path(), "wide.json", &[("*.example.com", "any"), ("r.example.com", "host")]);
+        let teams = [("r.example.com/team", "team"), ("https://r.example.com/v2/team/robot/", "robot")];
+        let teams = auths(folder.path(), "teams.json", &teams);
+        let files = [wide, teams];
+        for (reference, user) in [
+            ("r.example.com/team/robot:1", "robot"),
+            ("r.example.com/team/robot/deep:1", "robot"),
+            ("r.example.com/team/robots:1", "team"),
+            ("r.example.com/teams/x:1", "host"),
+            ("other.example.com/team/robot:1", "any"),
+        ] {
+            assert!(of(reference, &files) == Ok(account(user)), "{reference}");
+        }
+    }
+
+    #[test]
+    fn of_two_equal_keys_the_first_files_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ["one", "two"].map(|name| auths(folder.path(), name, &[("r.io/a", name), ("r.io/b", name)]));
+        assert!(of("r.io/a:1", &files) == Ok(account("one")));
+        let same = auths(folder.path(), "same", &[("r.*.io", "later"), ("*.x.io", "first")]);
+        assert!(of("r.x.io/a:1", &[same]) == Ok(account("first")));
+    }
+
+    #[test]
+    fn a_helper_that_is_missing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        for text in [
+            r#"{"credsStore":"qosm-nowhere"}"#,
+            r#"{"credHelpers":{"r.io":"qosm-nowhere"}}"#,
+            r#"{"auths":{"r.io":{}},"credsStore":"qosm-nowhere"}"#,
+        ] {
+            let error = of("r.io/x:1", &[config(folder.path(), "helper.json", text)]).unwrap_err();
+            assert!(error.contains("docker-credential-qosm-nowhere") && error.contains("helper.json"), "{error}");
+        }
+        let other = config(folder.path(), "other.json", r#"{"credHelpers":{"s.io":"qosm-nowhere"}}"#);
+        assert!(of("r.io/x:1", &[other]) == Ok(RegistryAuth::Anonymous));
     }
 
     #[test]
@@ -155,7 +280,7 @@ mod tests {
         let broken = config(folder.path(), "broken.json", "{");
         let missing = folder.path().join("missing.json");
         for (file, variable) in [(token, "identity token"), (broken, "broken.json"), (missing, "missing.json")] {
-            let error = find("r.io", &[file]).err().map(|error| error.to_string()).unwrap_or_default();
+            let error = of("r.io/x:1", &[file]).unwrap_err();
             assert!(error.contains(variable) && error.contains("r.io"), "{error}");
         }
     }

@@ -13,14 +13,13 @@ use std::sync::{Arc, LazyLock, Once};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use oci_client::secrets::RegistryAuth;
 use qosm_model::digest::Digest;
 use reqwest::header::{ACCEPT, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, LINK, RANGE, RETRY_AFTER};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use tokio::sync::Mutex;
 
 use self::reach::AllowedAddresses;
-use self::token::Token;
+use self::token::Known;
 use crate::credentials::{self, Identity};
 use crate::error::RegistryError;
 use crate::manifest::{self, Document};
@@ -41,12 +40,12 @@ const TAGS_BODY: u64 = 1 << 20;
 /// Pages of tags that are read.
 const TAG_PAGES: usize = 64;
 
-/// A registry, with the settings and credentials for it.
+/// A registry, with the settings for it and the credentials for one of its repositories.
 pub(crate) struct Remote {
     host: HostSettings,
     http: reqwest::Client,
     identity: Identity,
-    tokens: Mutex<HashMap<(String, Verb), Token>>,
+    known: Mutex<HashMap<(String, Verb), Known>>,
 }
 
 /// What a token is for.
@@ -82,19 +81,20 @@ impl<'a> Asked<'a> {
 }
 
 impl Remote {
-    /// Makes ready to ask a registry; nothing is sent yet.
+    /// Makes ready to ask a registry for this repository; nothing is sent yet.
     ///
     /// # Errors
     ///
     /// [`RegistryError::Settings`] for certificates that cannot be used, [`RegistryError::Credentials`].
     #[expect(clippy::disallowed_methods, reason = "certificates are files that the operator names by path")]
-    pub(crate) fn open(registry: &str, settings: &RegistrySettings) -> Result<Self, RegistryError> {
+    pub(crate) fn open(of: &Reference, settings: &RegistrySettings) -> Result<Self, RegistryError> {
         static PROVIDER: Once = Once::new();
         // The process has one provider of cryptography, ring, for the API server as well. An earlier installation is as
         // good.
         PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
+        let registry = of.registry();
         let host = settings.host(registry);
-        let identity = credentials::find(registry, &settings.credentials)?;
+        let identity = credentials::find(of, &settings.credentials)?;
         let failed = |message: String| RegistryError::Settings { place: format!("registry {registry}"), message };
         let reach = AllowedAddresses::of(registry);
         let mut http = reqwest::Client::builder()
@@ -124,7 +124,7 @@ impl Remote {
             http = http.tls_certs_only(known.map_err(|error| failed(error.to_string()))?);
         }
         let http = http.build().map_err(|error| failed(error.to_string()))?;
-        Ok(Self { host, http, identity, tokens: Mutex::default() })
+        Ok(Self { host, http, identity, known: Mutex::default() })
     }
 
     /// The identity of its requests.
@@ -290,24 +290,21 @@ impl Remote {
         self.send(asked, request).await
     }
 
-    /// Sends a request with the credentials for the registry.
+    /// Sends a request with what the registry wants to be brought along.
     async fn send(&self, asked: &Asked<'_>, request: RequestBuilder) -> Result<Response, RegistryError> {
-        let request = match self.authorize(asked).await? {
-            Some(token) => request.bearer_auth(token),
-            None => self.with_password(request),
-        };
-        self.exchange(asked, request).await
+        self.judged(asked, self.authorized(asked, request).await?).await
     }
 
-    fn with_password(&self, request: RequestBuilder) -> RequestBuilder {
-        match &self.identity.auth {
-            RegistryAuth::Basic(user, password) => request.basic_auth(user, Some(password)),
-            _ => request,
-        }
-    }
-
+    /// Sends a request as it is.
     async fn exchange(&self, asked: &Asked<'_>, request: RequestBuilder) -> Result<Response, RegistryError> {
-        let response = request.send().await.map_err(|error| self.unreachable(asked, error))?;
+        self.judged(asked, self.answer(asked, request).await?).await
+    }
+
+    async fn answer(&self, asked: &Asked<'_>, request: RequestBuilder) -> Result<Response, RegistryError> {
+        request.send().await.map_err(|error| self.unreachable(asked, error))
+    }
+
+    async fn judged(&self, asked: &Asked<'_>, response: Response) -> Result<Response, RegistryError> {
         if response.status().is_success() { Ok(response) } else { Err(self.refused(asked, response).await) }
     }
 
@@ -431,32 +428,32 @@ fn next_page(link: &str) -> Option<String> {
     relation.contains("next").then(|| query.to_owned())
 }
 
-/// Registries by their names, opened once for a batch of work.
+/// Registries by the repositories that are asked for, opened once for a batch of work: accounts may be for one repository alone.
 #[derive(Default)]
 pub(crate) struct Remotes {
     open: HashMap<String, Arc<Remote>>,
 }
 
 impl Remotes {
-    /// A registry, ready for requests. Credential helpers are third-party programs and may take long, so they run on a
-    /// thread of their own.
+    /// The registry of a repository, ready for requests. Credential helpers are third-party programs and may take long, so they run on
+    /// a thread of their own.
     #[expect(clippy::disallowed_methods, reason = "reading certificates may block")]
     pub(crate) async fn of(
         &mut self,
-        registry: &str,
+        of: &Reference,
         settings: &RegistrySettings,
     ) -> Result<Arc<Remote>, RegistryError> {
-        if let Some(remote) = self.open.get(registry) {
+        if let Some(remote) = self.open.get(&of.name()) {
             return Ok(Arc::clone(remote));
         }
-        let (name, owned) = (registry.to_owned(), settings.clone());
-        let opening = tokio::task::spawn_blocking(move || Remote::open(&name, &owned));
-        let failed = |message: String| RegistryError::Credentials { registry: registry.to_owned(), message };
+        let (reference, owned) = (of.clone(), settings.clone());
+        let opening = tokio::task::spawn_blocking(move || Remote::open(&reference, &owned));
+        let failed = |message: String| RegistryError::Credentials { registry: of.registry().to_owned(), message };
         let opened = tokio::time::timeout(HELPERS, opening).await;
         let opened =
             opened.map_err(|_| failed(format!("no credential helper answered within {} s", HELPERS.as_secs())))?;
         let remote = Arc::new(opened.map_err(|error| failed(error.to_string()))??);
-        self.open.insert(registry.to_owned(), Arc::clone(&remote));
+        self.open.insert(of.name(), Arc::clone(&remote));
         Ok(remote)
     }
 }

@@ -85,12 +85,9 @@ impl Source {
                 for mirror in &settings.host(reference.registry()).mirrors {
                     let (host, prefix) = mirror.split_once('/').unwrap_or((mirror, ""));
                     let reference = reference.at(host, prefix);
-                    endpoints.push(Endpoint { remote: remotes.of(host, settings).await?, reference });
+                    endpoints.push(Endpoint { remote: remotes.of(&reference, settings).await?, reference });
                 }
-                endpoints.push(Endpoint {
-                    remote: remotes.of(reference.registry(), settings).await?,
-                    reference: reference.clone(),
-                });
+                endpoints.push(Endpoint { remote: remotes.of(reference, settings).await?, reference: reference.clone() });
                 Ok(Self::Registry { endpoints, chosen: 0 })
             }
             Location::Layout { path, tag, digest } => {

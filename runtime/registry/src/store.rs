@@ -324,7 +324,7 @@ impl Store {
         let what = repository.name();
         let listing = async {
             let mut remotes = Remotes::default();
-            let remote = remotes.of(repository.registry(), &self.settings).await?;
+            let remote = remotes.of(repository, &self.settings).await?;
             let mut tags = remote.tags(repository).await?;
             tags.retain(|tag| !is_of_signatures(tag) && !tag.contains(char::is_control));
             tags.sort();

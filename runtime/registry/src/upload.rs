@@ -26,7 +26,7 @@ pub(crate) async fn to_registry(
     if let Some(expected) = to.digest().filter(|digest| *digest != document.digest) {
         return Err(RegistryError::Digest { what: to.to_string(), expected, found: document.digest });
     }
-    let remote = Remotes::default().of(to.registry(), settings).await?;
+    let remote = Remotes::default().of(to, settings).await?;
     push_blobs(from, document, to, &remote, settings.limits.module_bytes(), progress).await?;
     remote.push_manifest(&to.pinned(document.digest), document).await?;
     for (signature, tag) in signatures {

@@ -136,6 +136,9 @@ impl Agent {
             }
             return;
         }
+        if self.pods.note_absent(id, now.monotonic) {
+            self.collect_problems(now);
+        }
         self.ledger.create_pod(&mut self.host, &mut self.pods, id);
         let (opened, refused) = self.open_pod(id);
         if self.pods.note_claims(&opened, refused) {

@@ -15,7 +15,7 @@ use crate::report::{
     resize,
 };
 use crate::reporting::Reporting;
-use crate::table::Access;
+use crate::table::{Access, WITHOUT_CGROUP};
 
 /// The word for a policy without a module.
 pub(crate) fn not_loaded_state(is_pending: bool) -> &'static str {
@@ -43,7 +43,7 @@ impl View<'_> {
                     .zip(&entry.containers)
                     .filter(|(given, container)| given.state == ContainerState::Running && !container.attached);
                 for (container, _) in waiting {
-                    notes.push(format!("{key}/{} has no cgroup yet: nothing can be planned for it", container.name));
+                    notes.push(format!("{key}/{} {WITHOUT_CGROUP}", container.name));
                 }
             }
         }

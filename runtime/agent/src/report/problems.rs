@@ -59,7 +59,7 @@ impl Reporting {
                 of_pods.push((Target::Pod(entry.id), problem));
             }
         }
-        of_pods.extend(view.pods.claims().problems().map(|(target, problem)| (target, problem.clone())));
+        of_pods.extend(view.pods.claim_problems().map(|(target, problem)| (target, problem.clone())));
         for (target, problem) in of_pods {
             if !self.problems.contains(&problem) {
                 self.send_notice(view.pods, target, INVALID, problem.to_string(), now);

@@ -1,24 +1,44 @@
-//! Cgroups that pods claim and do not get: which pod has them, and how that is reported.
+//! Cgroups that pods claim and do not get, and containers without one: which pod has them, and how that is reported.
 
 use std::collections::BTreeMap;
 
 use qosm_host::{Host, HostError};
 use qosm_model::knob::Target;
-use qosm_model::pod::{ContainerCgroup, PodId};
+use qosm_model::pod::{ContainerCgroup, ContainerId, ContainerState, PodId};
 use qosm_model::problem::{Problem, chain};
+use qosm_model::unit::Micros;
 
 use crate::path::is_within;
 use crate::table::PodTable;
+
+/// For how long a container runs without a cgroup before that is reported. A runtime makes the cgroup before it says that the container
+/// runs; one that runs containers in a virtual machine never does.
+const ABSENT_AFTER: Micros = Micros(30_000_000);
+
+/// What that means for whoever reads it.
+pub(crate) const WITHOUT_CGROUP: &str = "has no cgroup of its own on this node, as where a runtime keeps containers in a virtual machine (Kata): \
+                                         its pod's settings count, its own cannot be applied";
 
 /// Claims that were refused, each until the target is attached, changes, or goes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Claims {
     refused: BTreeMap<Target, Problem>,
+    /// Running containers without a cgroup in a pod that has one.
+    absent: BTreeMap<ContainerId, Absence>,
+}
+
+#[derive(Clone, Debug)]
+struct Absence {
+    since: Micros,
+    /// What is reported of it by now.
+    problem: Option<Problem>,
 }
 
 impl Claims {
-    pub(crate) fn problems(&self) -> impl Iterator<Item = (Target, &Problem)> {
-        self.refused.iter().map(|(target, problem)| (*target, problem))
+    /// `true` if it was reported.
+    fn forget_absence(&mut self, target: Target) -> bool {
+        let Target::Container(id) = target else { return false };
+        self.absent.remove(&id).is_some_and(|absence| absence.problem.is_some())
     }
 }
 
@@ -55,6 +75,7 @@ impl PodTable {
         let mut changed = false;
         for target in opened {
             changed |= self.claims.refused.remove(target).is_some();
+            changed |= self.claims.forget_absence(*target);
         }
         for (target, error) in refused {
             if error.is_gone() {
@@ -66,14 +87,46 @@ impl PodTable {
         changed
     }
 
-    /// Claims that are refused.
-    pub(crate) fn claims(&self) -> &Claims {
-        &self.claims
+    /// Takes note of containers that run without a cgroup in a pod that has one. `true` if one of them is to be reported from now on.
+    pub(crate) fn note_absent(&mut self, id: PodId, now: Micros) -> bool {
+        let Some(entry) = self.get(id).filter(|entry| entry.attached).cloned() else { return false };
+        let mut changed = false;
+        for (container, known) in entry.pod.containers.iter().zip(&entry.containers) {
+            if known.attached || container.state != ContainerState::Running {
+                changed |= self.claims.forget_absence(Target::Container(known.id));
+                continue;
+            }
+            let absence = self.claims.absent.entry(known.id).or_insert(Absence { since: now, problem: None });
+            let is_long = now.0.saturating_sub(absence.since.0) >= ABSENT_AFTER.0;
+            if is_long && absence.problem.is_none() {
+                changed = true;
+                absence.problem = Some(Problem {
+                    object: format!("pod {}", entry.pod.key()),
+                    field: Some(format!("container {}", container.name)),
+                    message: format!("it runs and {WITHOUT_CGROUP}"),
+                });
+            }
+        }
+        changed
+    }
+
+    /// What is to be reported of all this.
+    pub(crate) fn claim_problems(&self) -> impl Iterator<Item = (Target, &Problem)> {
+        // A container that ended meanwhile is not looked for any more.
+        let still = |id: ContainerId| {
+            let container = self.owner(id).and_then(|(entry, place)| entry.pod.containers.get(place));
+            container.is_some_and(|container| container.state == ContainerState::Running)
+        };
+        let Claims { refused, absent } = &self.claims;
+        let absent = absent.iter().filter(move |(id, _)| still(**id));
+        let absent = absent.filter_map(|(id, absence)| Some((Target::Container(*id), absence.problem.as_ref()?)));
+        refused.iter().map(|(target, problem)| (*target, problem)).chain(absent)
     }
 
     /// The target is gone.
     pub(crate) fn forget_claim(&mut self, target: Target) {
         self.claims.refused.remove(&target);
+        self.claims.forget_absence(target);
     }
 
     /// The problem to report for an error; `None` where it passes by itself.

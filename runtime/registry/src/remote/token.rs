@@ -1,10 +1,14 @@
-//! Tokens: the registry's address for them, and whether a password may go there.
+//! Who may: a registry's challenges, the address for tokens, and whether a password may go there.
+//!
+//! Any request may be challenged (OCI distribution specification, and RFC 9110, section 11.6.1), by several challenges in one or in
+//! several lines: a registry that answers `/v2/` to everyone may still want a token for a manifest. The one that can be met is met.
 
 use std::time::{Duration, Instant};
 
 use http_auth::parser::ChallengeParser;
-use reqwest::header::WWW_AUTHENTICATE;
-use reqwest::{StatusCode, Url};
+use oci_client::secrets::RegistryAuth;
+use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
+use reqwest::{RequestBuilder, Response, StatusCode, Url};
 
 use super::reach::{AllowedAddresses, WITHIN};
 use super::{Asked, Remote, Verb, bounded};
@@ -17,59 +21,168 @@ const TOKEN_LASTS: Duration = Duration::from_secs(45);
 /// What of an answer with a token is read.
 const TOKEN_BODY: u64 = 64 << 10;
 
-/// A registry's challenge: `None` = it works without a token.
-pub(super) struct Token {
-    token: Option<String>,
+/// What a request brings along.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Authorization {
+    /// Nothing: nobody asked.
+    Nothing,
+    /// User and password.
+    Password,
+    /// A token.
+    Token(String),
+}
+
+/// What counts for a repository and a verb.
+pub(super) struct Known {
+    authorization: Authorization,
     since: Instant,
 }
 
-/// Where tokens are had.
-struct Challenge {
-    realm: String,
-    service: Option<String>,
+/// What a registry asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Challenge {
+    /// A token, which is had at `realm`.
+    Token { realm: String, service: Option<String>, scope: Option<String> },
+    /// User and password.
+    Password,
 }
 
 impl Remote {
-    /// A token, where the registry works with tokens.
-    #[expect(clippy::disallowed_methods, reason = "a token is valid for a while")]
-    pub(super) async fn authorize(&self, asked: &Asked<'_>) -> Result<Option<String>, RegistryError> {
-        let key = (asked.reference.repository().to_owned(), asked.verb);
-        let mut tokens = self.tokens.lock().await;
-        if let Some(known) = tokens.get(&key).filter(|known| known.since.elapsed() < TOKEN_LASTS) {
-            return Ok(known.token.clone());
+    /// Sends a request with what the registry is known to ask for, and once more if it asks for something else.
+    pub(super) async fn authorized(
+        &self,
+        asked: &Asked<'_>,
+        request: RequestBuilder,
+    ) -> Result<Response, RegistryError> {
+        let used = self.authorization(asked).await?;
+        let again = request.try_clone();
+        let response = self.answer(asked, self.bring(&used, request)).await?;
+        // Where it sends its clients elsewhere, that place's challenges are not the registry's.
+        let is_refused = response.status() == StatusCode::UNAUTHORIZED && self.is_own(response.url());
+        let Some(again) = again.filter(|_| is_refused) else { return Ok(response) };
+        match self.renewed(asked, &used, challenges(response.headers())).await? {
+            Some(other) => self.answer(asked, self.bring(&other, again)).await,
+            None => Ok(response),
         }
-        let what = asked.reference.to_string();
-        let token = match retry(&what, || self.challenge(asked)).await? {
-            Some(challenge) => Some(retry(&what, || self.token(asked, &challenge)).await?),
-            None => None,
-        };
-        tokens.insert(key, Token { token: token.clone(), since: Instant::now() });
-        Ok(token)
     }
 
-    /// Gets a token from the address that the registry names. That must not be a place within this node or its
-    /// network's metadata service, nor plain HTTP, since a password goes there. `None` = it works without.
-    async fn challenge(&self, asked: &Asked<'_>) -> Result<Option<Challenge>, RegistryError> {
-        let asking = self.http.get(self.address("")).send().await;
-        let response = asking.map_err(|error| self.unreachable(asked, error))?;
-        if response.status().is_server_error() || response.status() == StatusCode::TOO_MANY_REQUESTS {
+    /// What is known, else what `/v2/` asks for: who asks at once is spared a refusal for each request.
+    #[expect(clippy::disallowed_methods, reason = "a token is valid for a while")]
+    async fn authorization(&self, asked: &Asked<'_>) -> Result<Authorization, RegistryError> {
+        let mut known = self.known.lock().await;
+        let key = (asked.reference.repository().to_owned(), asked.verb);
+        if let Some(known) = known.get(&key).filter(|known| known.since.elapsed() < TOKEN_LASTS) {
+            return Ok(known.authorization.clone());
+        }
+        let challenges = retry(&asked.reference.to_string(), || self.challenged(asked)).await?;
+        let authorization = self.met(asked, challenges).await?.unwrap_or(Authorization::Nothing);
+        known.insert(key, Known { authorization: authorization.clone(), since: Instant::now() });
+        Ok(authorization)
+    }
+
+    /// Another one after a request with `used` was refused; `None` where there is no other.
+    #[expect(clippy::disallowed_methods, reason = "a token is valid for a while")]
+    async fn renewed(
+        &self,
+        asked: &Asked<'_>,
+        used: &Authorization,
+        mut challenges: Vec<Challenge>,
+    ) -> Result<Option<Authorization>, RegistryError> {
+        let mut known = self.known.lock().await;
+        let key = (asked.reference.repository().to_owned(), asked.verb);
+        if let Some(known) = known.get(&key).filter(|known| known.authorization != *used) {
+            return Ok(Some(known.authorization.clone()));
+        }
+        // Some refuse without saying what they want.
+        if challenges.is_empty() {
+            challenges.push(Challenge::Password);
+        }
+        let other = self.met(asked, challenges).await?.filter(|other| other != used);
+        if let Some(other) = &other {
+            known.insert(key, Known { authorization: other.clone(), since: Instant::now() });
+        }
+        Ok(other)
+    }
+
+    fn bring(&self, authorization: &Authorization, request: RequestBuilder) -> RequestBuilder {
+        match authorization {
+            Authorization::Nothing => request,
+            Authorization::Password => self.with_password(request),
+            Authorization::Token(token) => request.bearer_auth(token),
+        }
+    }
+
+    fn with_password(&self, request: RequestBuilder) -> RequestBuilder {
+        match &self.identity.auth {
+            RegistryAuth::Basic(user, password) => request.basic_auth(user, Some(password)),
+            _ => request,
+        }
+    }
+
+    fn is_own(&self, url: &Url) -> bool {
+        Url::parse(&self.address("")).is_ok_and(|own| own.origin() == url.origin())
+    }
+
+    /// What `/v2/` asks for.
+    async fn challenged(&self, asked: &Asked<'_>) -> Result<Vec<Challenge>, RegistryError> {
+        let response = self.answer(asked, self.http.get(self.address(""))).await?;
+        let status = response.status();
+        if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
             return Err(self.refused(asked, response).await);
         }
-        let header = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
-        let Some(challenge) = header.and_then(challenge_of) else { return Ok(None) };
-        match flaw_of_realm(&challenge.realm, &self.host) {
-            None => Ok(Some(challenge)),
-            Some(why) => Err(RegistryError::Realm {
-                what: asked.reference.to_string(),
-                registry: self.host.registry.clone(),
-                realm: challenge.realm,
-                why,
-            }),
+        Ok(if self.is_own(response.url()) { challenges(response.headers()) } else { Vec::new() })
+    }
+
+    /// Meets the first challenge that can be met. `None` = there is none; an error where one could be met but for that.
+    async fn met(
+        &self,
+        asked: &Asked<'_>,
+        mut challenges: Vec<Challenge>,
+    ) -> Result<Option<Authorization>, RegistryError> {
+        // A registry that offers both may take a password for a token only.
+        challenges.sort_by_key(|challenge| matches!(challenge, Challenge::Password));
+        let mut failed = None;
+        for challenge in challenges {
+            match challenge {
+                Challenge::Password if matches!(self.identity.auth, RegistryAuth::Basic(..)) => {
+                    return Ok(Some(Authorization::Password));
+                }
+                Challenge::Password => {}
+                Challenge::Token { realm, service, scope } => {
+                    match self.token_at(asked, &realm, service.as_deref(), scope.as_deref()).await {
+                        Ok(token) => return Ok(Some(Authorization::Token(token))),
+                        Err(error) => failed = failed.or(Some(error)),
+                    }
+                }
+            }
         }
+        failed.map_or(Ok(None), Err)
+    }
+
+    /// A token from the address that the registry names. That must not be a place within this node or its network's metadata
+    /// service, nor plain HTTP, since a password goes there.
+    async fn token_at(
+        &self,
+        asked: &Asked<'_>,
+        realm: &str,
+        service: Option<&str>,
+        scope: Option<&str>,
+    ) -> Result<String, RegistryError> {
+        if let Some(why) = flaw_of_realm(realm, &self.host) {
+            let (what, registry) = (asked.reference.to_string(), self.host.registry.clone());
+            return Err(RegistryError::Realm { what, registry, realm: realm.to_owned(), why });
+        }
+        retry(&asked.reference.to_string(), || self.token(asked, realm, service, scope)).await
     }
 
     /// Asks for a token. CNCF distribution, "Token Authentication Specification".
-    async fn token(&self, asked: &Asked<'_>, challenge: &Challenge) -> Result<String, RegistryError> {
+    async fn token(
+        &self,
+        asked: &Asked<'_>,
+        realm: &str,
+        service: Option<&str>,
+        scope: Option<&str>,
+    ) -> Result<String, RegistryError> {
         #[derive(serde::Deserialize)]
         struct Answer {
             token: Option<String>,
@@ -80,17 +193,21 @@ impl Remote {
             what: asked.reference.to_string(),
             registry: self.host.registry.clone(),
             status,
-            message: format!(" without a token at `{}`", challenge.realm),
+            message: format!(" without a token at `{realm}`"),
             retry_after: None,
         };
         let actions = match asked.verb {
             Verb::Pull => "pull",
             Verb::Push => "pull,push",
         };
-        let scope = format!("repository:{}:{actions}", asked.reference.repository());
-        let mut url = Url::parse(&challenge.realm).map_err(|_| none(0))?;
-        url.query_pairs_mut().append_pair("scope", &scope);
-        if let Some(service) = &challenge.service {
+        let own = format!("repository:{}:{actions}", asked.reference.repository());
+        let mut url = Url::parse(realm).map_err(|_| none(0))?;
+        // What the registry wants for this request, and what the next ones will need.
+        let theirs = scope.unwrap_or_default().split_whitespace().filter(|scope| *scope != own).take(SCOPES);
+        for scope in theirs.chain([own.as_str()]) {
+            url.query_pairs_mut().append_pair("scope", scope);
+        }
+        if let Some(service) = service {
             url.query_pairs_mut().append_pair("service", service);
         }
         let response = match self.exchange(asked, self.with_password(self.http.get(url))).await {
@@ -106,14 +223,28 @@ impl Remote {
     }
 }
 
-fn challenge_of(header: &str) -> Option<Challenge> {
-    let is_bearer = |challenge: &http_auth::ChallengeRef<'_>| challenge.scheme.eq_ignore_ascii_case("bearer");
-    let challenge = ChallengeParser::new(header).filter_map(Result::ok).find(is_bearer)?;
+/// Scopes of a challenge that are asked for beside our own.
+const SCOPES: usize = 4;
+
+/// All challenges of all lines. What cannot be read ends its line.
+fn challenges(headers: &HeaderMap) -> Vec<Challenge> {
+    let lines = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|line| line.to_str().ok());
+    lines
+        .flat_map(|line| ChallengeParser::new(line).map_while(Result::ok))
+        .filter_map(|found| challenge(&found))
+        .collect()
+}
+
+fn challenge(found: &http_auth::ChallengeRef<'_>) -> Option<Challenge> {
     let of = |wanted: &str| {
-        let found = challenge.params.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+        let found = found.params.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
         found.map(|(_, value)| value.to_unescaped())
     };
-    Some(Challenge { realm: of("realm")?, service: of("service") })
+    match found.scheme.to_ascii_lowercase().as_str() {
+        "basic" => Some(Challenge::Password),
+        "bearer" => Some(Challenge::Token { realm: of("realm")?, service: of("service"), scope: of("scope") }),
+        _ => None,
+    }
 }
 
 /// Why credentials are not sent there, if they are not.
@@ -157,10 +288,35 @@ mod tests {
         ] {
             assert_eq!(flaw_of_realm(realm, &host(registry, plain)).is_none(), is_good, "{realm} for {registry}");
         }
-        let challenge = r#"Bearer realm="https://auth.docker.io/token",service="registry.docker.io""#;
-        let challenge = challenge_of(challenge).unwrap();
-        assert_eq!(challenge.realm, "https://auth.docker.io/token");
-        assert_eq!(challenge.service.as_deref(), Some("registry.docker.io"));
-        assert!(challenge_of(r#"Basic realm="x""#).is_none());
+    }
+
+    #[test]
+    fn all_challenges_of_all_lines_are_read() {
+        let token = |scope: Option<&str>| Challenge::Token {
+            realm: "https://auth.example.com/token".to_owned(),
+            service: Some("r.io".to_owned()),
+            scope: scope.map(str::to_owned),
+        };
+        let bearer = r#"Bearer realm="https://auth.example.com/token",service="r.io""#;
+        let scoped = format!(r#"{bearer},scope="repository:a:pull,push repository:b:pull""#);
+        let scoped = scoped.as_str();
+        let scope = Some("repository:a:pull,push repository:b:pull");
+        for (lines, expected) in [
+            (&[][..], vec![]),
+            (&[bearer][..], vec![token(None)]),
+            (&[scoped][..], vec![token(scope)]),
+            (&[r#"Basic realm="x""#, bearer], vec![Challenge::Password, token(None)]),
+            (&[format!(r#"Basic realm="x", {scoped}"#).as_str()], vec![Challenge::Password, token(scope)]),
+            (&[format!(r#"{scoped}, BASIC realm="x""#).as_str()], vec![token(scope), Challenge::Password]),
+            (&[r#"Negotiate, bearer service=r.io, realm="https://auth.example.com/token""#], vec![token(None)]),
+            (&[r#"Bearer service="no realm""#, r#"basic realm="x",charset="UTF-8""#], vec![Challenge::Password]),
+            (&["", "=", r#"Bearer realm="open"#, r#"Basic realm="x""#], vec![Challenge::Password]),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(WWW_AUTHENTICATE, line.parse().unwrap());
+            }
+            assert_eq!(challenges(&headers), expected, "{lines:?}");
+        }
     }
 }

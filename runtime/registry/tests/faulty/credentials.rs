@@ -21,8 +21,8 @@ fn policy() -> Artefact {
     Artefact::policy(&noise(1, 1000))
 }
 
-fn config(registry: &str, account: &str) -> String {
-    format!(r#"{{"auths":{{"{registry}":{{"auth":"{}"}}}}}}"#, STANDARD.encode(account))
+fn config(key: &str, account: &str) -> String {
+    format!(r#"{{"auths":{{"{key}":{{"auth":"{}"}}}}}}"#, STANDARD.encode(account))
 }
 
 /// Docker's file with one account in it.
@@ -64,6 +64,83 @@ async fn a_password_goes_to_where_tokens_are_had_and_nowhere_else() {
     for seen in registry.seen() {
         let is_basic = seen.authorization.as_deref() == Some(&basic);
         assert_eq!(is_basic, seen.path.starts_with("/token"), "{seen:?}");
+    }
+}
+
+const BEARER: &str = r#"Bearer realm="http://HOST/token",service="test""#;
+const SCOPED: &str = r#"Bearer realm="http://HOST/token",service="test",scope="repository:demo:pull""#;
+
+/// Distribution specification, "Authentication": any request may be challenged. RFC 9110, 11.6.1: by several challenges, in one line or in
+/// several, and schemes have no letter case.
+#[tokio::test]
+async fn a_challenge_is_met_wherever_and_however_it_comes() {
+    const BOTH: &str = r#"Basic realm="test", Bearer realm="http://HOST/token",service="test""#;
+    for (lines, is_api_open, takes_password, has_account, is_good) in [
+        (&[SCOPED][..], true, false, false, true),
+        (&[SCOPED], true, false, true, true),
+        (&[BEARER], true, false, false, true),
+        (&["Basic realm=\"test\"", BEARER], false, false, false, true),
+        (&["Basic realm=\"test\"", SCOPED], true, false, true, true),
+        (&[BOTH], false, false, false, true),
+        (&[BOTH], true, false, true, true),
+        (&["BASIC realm=\"test\""], false, true, true, true),
+        (&["BASIC realm=\"test\""], true, true, true, true),
+        (&["BASIC realm=\"test\""], false, true, false, false),
+        (&["Negotiate", "Bearer realm=\"ftp://HOST/\"", "Basic realm=\"test\""], true, true, true, true),
+        (&["Bearer realm=\"http://HOST/v2/nowhere/manifests/1\"", "Basic realm=\"test\""], true, true, true, true),
+        (&[], true, true, true, true),
+        (&[], true, true, false, false),
+        (&["Negotiate"], true, false, true, false),
+    ] {
+        let (registry, mut node, reference) =
+            beside(Login::Challenged { lines, is_api_open, takes_password }).await;
+        if has_account {
+            login(&mut node, registry.host(), "joe:secret");
+        }
+        if is_good {
+            node.check_pull(&reference, &policy()).await;
+        } else {
+            let error = node.refusal(&reference).await;
+            assert!(matches!(error, RegistryError::Forbidden { status: 401, .. }), "{lines:?}: {error:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_password_is_not_sent_where_nobody_asks_for_it() {
+    let (registry, mut node, reference) = beside(Login::Open).await;
+    login(&mut node, registry.host(), "joe:secret");
+    node.check_pull(&reference, &policy()).await;
+    assert!(registry.seen().iter().all(|seen| seen.authorization.is_none()), "{:?}", registry.seen());
+}
+
+#[tokio::test]
+async fn a_registry_that_refuses_for_ever_is_asked_twice() {
+    let (registry, node, reference) = beside(Login::Token { realm: HERE.to_owned(), account: None }).await;
+    let challenge = SCOPED.replace("HOST", registry.host());
+    let again = Fault::Answer { status: 401, headers: vec![("www-authenticate", challenge)], body: String::new() };
+    registry.wrong("manifests/", usize::MAX, again);
+    let error = node.refusal(&reference).await;
+    assert!(matches!(error, RegistryError::Forbidden { status: 401, .. }), "{error:?}");
+    let asked = (registry.gets("manifests/").len(), registry.gets("/token").len());
+    assert!(asked.0 <= 2 && asked.1 <= 2, "{asked:?}");
+}
+
+/// What lies elsewhere is asked for without credentials, and gets none by asking.
+#[tokio::test]
+async fn who_a_registry_redirects_to_cannot_ask_for_the_password() {
+    for line in [SCOPED, "Basic realm=\"test\""] {
+        let (registry, mut node, reference) = beside(Login::Basic("joe", "secret")).await;
+        let shop = Registry::start().await;
+        let challenge = line.replace("HOST", shop.host());
+        login(&mut node, registry.host(), "joe:secret");
+        let answer = Fault::Answer { status: 401, headers: vec![("www-authenticate", challenge)], body: String::new() };
+        shop.wrong("blobs/", usize::MAX, answer);
+        let part = policy().module_path();
+        registry.wrong(&part, usize::MAX, Fault::redirect(format!("http://{}/v2/demo/{part}", shop.host())));
+        node.refusal(&reference).await;
+        let brought: Vec<_> = shop.seen().into_iter().filter(|seen| seen.authorization.is_some()).collect();
+        assert!(brought.is_empty() && shop.gets("/token").is_empty(), "{:?}", shop.seen());
     }
 }
 

@@ -37,6 +37,8 @@ pub(crate) enum Login {
     Basic(&'static str, &'static str),
     /// Who brings a token, which is had at `realm`: without credentials, or with user and password.
     Token { realm: String, account: Option<(&'static str, &'static str)> },
+    /// Who brings a token, which everybody gets, or the password `secret` of `joe` where that counts. Challenged by these lines.
+    Challenged { lines: &'static [&'static str], is_api_open: bool, takes_password: bool },
 }
 
 /// A request that came.
@@ -382,19 +384,34 @@ impl State {
     fn check(&self, parts: &Parts, repository: &str) -> Result<(), Box<Answer>> {
         let brought = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let is_reading = matches!(parts.method, Method::GET | Method::HEAD);
-        let (is_good, challenge) = match &self.login {
+        let reads = |brought: &str| {
+            let scope = brought.strip_prefix("Bearer ").unwrap_or_default();
+            scope.starts_with(&format!("repository:{repository}:pull"))
+        };
+        let (is_good, challenges) = match &self.login {
             Login::Open => return Ok(()),
-            Login::Basic(user, password) => (brought == basic(user, password), "Basic realm=\"test\"".to_owned()),
+            Login::Challenged { is_api_open: true, .. } if repository.is_empty() => return Ok(()),
+            Login::Challenged { lines, takes_password, .. } => {
+                let has_password = *takes_password && brought == basic("joe", "secret");
+                let lines = lines.iter().map(|line| line.replace("HOST", &self.host)).collect();
+                (has_password || is_reading && reads(brought), lines)
+            }
+            Login::Basic(user, password) => (brought == basic(user, password), vec!["Basic realm=\"test\"".to_owned()]),
             Login::Token { realm, .. } => {
-                let scope = brought.strip_prefix("Bearer ").unwrap_or_default();
-                let may_read = scope.starts_with(&format!("repository:{repository}:pull"));
-                let may_write = scope == format!("repository:{repository}:pull,push");
+                let may_write = brought == format!("Bearer repository:{repository}:pull,push");
                 let realm = realm.replace("HOST", &self.host);
-                (may_write || is_reading && may_read, format!("Bearer realm=\"{realm}\",service=\"test\""))
+                let challenge = format!("Bearer realm=\"{realm}\",service=\"test\"");
+                (may_write || is_reading && reads(brought), vec![challenge])
             }
         };
-        let refusal = || Answer::error(401, "UNAUTHORIZED").with(WWW_AUTHENTICATE, &challenge);
-        if is_good { Ok(()) } else { Err(Box::new(refusal())) }
+        if is_good {
+            return Ok(());
+        }
+        let mut refusal = Answer::error(401, "UNAUTHORIZED");
+        for challenge in challenges {
+            refusal.headers.append(WWW_AUTHENTICATE, HeaderValue::from_str(&challenge).unwrap());
+        }
+        Err(Box::new(refusal))
     }
 
     /// A token says what it is for.

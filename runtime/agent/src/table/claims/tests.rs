@@ -53,6 +53,10 @@ impl Env {
 
     /// Updates it with its pods and these.
     fn update(&mut self, more: &[Json]) {
+        self.update_at(more, Now::default());
+    }
+
+    fn update_at(&mut self, more: &[Json], now: Now) {
         let pods: Vec<_> = self.node.iter().chain(more).cloned().collect();
         let mut objects = read_objects(&pods, &[], None, "here");
         // What a folder refuses by itself, an API server does not.
@@ -60,8 +64,8 @@ impl Env {
             pods.iter().flat_map(|pod| read_objects(std::slice::from_ref(pod), &[], None, "here").pods).collect();
         objects.pods = all;
         objects.problems.clear();
-        self.agent.update(Sources::from(objects), Now::default());
-        self.agent.step(Now::default());
+        self.agent.update(Sources::from(objects), now);
+        self.agent.step(now);
     }
 
     fn owners(&self, path: &str) -> Vec<String> {
@@ -120,5 +124,28 @@ fn a_cgroup_that_became_free_is_its_next_owners() {
     env.update(&[bound("two", "t")]);
     env.update(&[bound("two", "t")]);
     assert_eq!(env.owners("web/app"), ["default/two"]);
+    assert_eq!(env.agent.problems(), [""; 0]);
+}
+
+/// kata-containers#4128: there is a sandbox's cgroup and none of its containers.
+#[test]
+fn a_container_that_runs_without_a_cgroup_is_told_once_and_no_more_when_it_has_one() {
+    let mut env = Env::new(&[pod("vm", "v", "aa", &json!({}))]);
+    let at = |seconds: u64| Now { monotonic: Micros(seconds * 1_000_000), ..Now::default() };
+    env.node[0] = pod("vm", "v", "sandboxed", &json!({}));
+    for second in [0, 10, 29] {
+        env.update_at(&[], at(second));
+        assert_eq!(env.agent.problems(), [""; 0], "after {second} s");
+    }
+    for second in [31, 60, 3600] {
+        env.update_at(&[], at(second));
+        let problems = env.agent.problems();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].starts_with("pod default/vm: container app: it runs and has no cgroup"), "{problems:?}");
+    }
+    let events = env.agent.event_reports();
+    assert_eq!(events.iter().map(|event| event.count).collect::<Vec<_>>(), [1], "{events:?}");
+    env.node[0] = pod("vm", "v", "aa", &json!({}));
+    env.update_at(&[], at(3601));
     assert_eq!(env.agent.problems(), [""; 0]);
 }
