@@ -58,13 +58,19 @@ impl Layers {
     pub fn read(body: &Map<String, Value>, base: &Strategy) -> Result<Self, Fault> {
         let cluster = base.overlaid(body)?;
         let (mut nodes, mut findings) = (Vec::new(), Vec::new());
+        findings.extend(misplaced(body).map(|fault| Finding::new(KEY, fault)));
         let entries = json::list(body, "nodeConfigs").unwrap_or_else(|fault| {
             findings.push(Finding::new(KEY, fault));
             None
         });
         for (index, item) in entries.into_iter().flatten().enumerate() {
             match NodeLayer::read(item, &cluster) {
-                Ok(layer) => nodes.push(layer),
+                Ok(layer) => {
+                    let misplaced = item.as_object().into_iter().flat_map(misplaced);
+                    let place = format!("nodeConfigs[{index}]");
+                    findings.extend(misplaced.map(|fault| Finding::new(KEY, fault.within(&place))));
+                    nodes.push(layer);
+                }
                 Err(fault) => findings.push(Finding::new(KEY, fault.within(&format!("nodeConfigs[{index}]")))),
             }
         }
@@ -125,6 +131,21 @@ impl NodeLayer {
         let says_enable = json::switch(fields, "enable")?.is_some();
         Ok(Self { selector, strategy, says_enable })
     }
+}
+
+/// The fields of a strategy that are objects or lists: Koordinator's, and those of an entry for some nodes.
+const STRUCTURED: [&str; 4] = ["metricAggregatePolicy", "nodeConfigs", "nodeSelector", "extensions"];
+
+/// Other strategies in the place of this one, such as a `cpuBurst` that belongs to a key of its own. Unknown fields with a plain value are
+/// left alone: Koordinator's strategy has many that are for its manager.
+fn misplaced(body: &Map<String, Value>) -> impl Iterator<Item = Fault> {
+    let is_known = |name: &String| STRUCTURED.iter().any(|known| known.eq_ignore_ascii_case(name));
+    let others = body.iter().filter(move |(name, value)| (value.is_object() || value.is_array()) && !is_known(name));
+    others.map(|(name, _)| {
+        let way_out = "is no field of a colocation strategy and does nothing here; strategies of other policies have keys of their own, \
+                       such as cpu-burst-config, resource-qos-config, resource-threshold-config";
+        Fault::new(name, way_out)
+    })
 }
 
 /// A ratio in percent.
@@ -221,6 +242,16 @@ mod tests {
             assert_eq!(findings.len(), 1, "{text}");
             assert!(findings[0].to_string().contains(shown), "{text}: {}", findings[0]);
         }
+    }
+
+    #[test]
+    fn a_strategy_of_another_policy_is_told_where_it_does_nothing() {
+        let text = r#"{"cpuBurst":{"policy":"auto"},"extensions":{"x":{}},"metricAggregatePolicy":{},"somethingNew":7,
+                       "nodeConfigs":[{"nodeSelector":{},"memoryQOS":{"enable":true},"cpuReclaimThresholdPercent":70}]}"#;
+        let (strategy, findings) = layers(text).effective(&map(&[]), &map(&[]));
+        assert_eq!(strategy.cpu_reclaim_percent, 70);
+        let fields: Vec<_> = findings.iter().map(|finding| finding.fault.field.as_str()).collect();
+        assert_eq!(fields, ["cpuBurst", "nodeConfigs[0].memoryQOS"]);
     }
 
     #[test]

@@ -7,6 +7,8 @@ use qosm_agent::config::{AgentConfig, PolicyConfig};
 use qosm_agent::{Agent, AgentOptions, LoadedPolicy, Mode, Now, Sources, load};
 use qosm_cluster::{Folder, Objects, Source as _};
 use qosm_engine::Engine;
+use qosm_host::BurstRule;
+use qosm_model::knob::Knob;
 use qosm_model::lease;
 use qosm_open_module::{compiler, default_dir, personal_cache};
 use qosm_replay::{Planned, event, on_facts, read_facts};
@@ -36,6 +38,10 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Answer> {
     planned.show(args.output.output)
 }
 
+/// The agent learns it by its first write, which a plan does not make.
+const BOUND_UNKNOWN: &str = "whether this kernel takes a CFS burst above the quota is not known before something is written (the mainline kernel \
+                             does not): where it does not, the agent caps each burst at the quota";
+
 fn on_this_host(
     args: &PlanArgs,
     objects: Objects,
@@ -43,8 +49,10 @@ fn on_this_host(
     policies: Vec<LoadedPolicy>,
     config: AgentConfig,
 ) -> anyhow::Result<Planned> {
+    let host = host::open(&args.host)?;
+    let is_bound_known = host.facts().burst_rule != BurstRule::Unknown;
     let mut agent = Agent::new(AgentOptions {
-        host: host::open(&args.host)?,
+        host,
         engine,
         policies,
         load_failed: Vec::new(),
@@ -60,6 +68,10 @@ fn on_this_host(
     let step = agent.step(now);
     let failing =
         agent.policy_reports().into_iter().filter_map(|policy| Some((policy.policy, policy.error?))).collect();
+    let mut notes = agent.notes(now);
+    if !is_bound_known && step.decisions.iter().any(|decision| decision.knob == Knob::CfsBurst.to_string()) {
+        notes.push(BOUND_UNKNOWN.to_owned());
+    }
     Ok(Planned {
         decisions: step.decisions,
         refused: step.refused,
@@ -71,7 +83,7 @@ fn on_this_host(
         resources: step.resources,
         evictions: step.evictions,
         shadows: step.shadows,
-        notes: agent.notes(now),
+        notes,
     })
 }
 

@@ -87,7 +87,8 @@ impl Source {
                     let reference = reference.at(host, prefix);
                     endpoints.push(Endpoint { remote: remotes.of(&reference, settings).await?, reference });
                 }
-                endpoints.push(Endpoint { remote: remotes.of(reference, settings).await?, reference: reference.clone() });
+                endpoints
+                    .push(Endpoint { remote: remotes.of(reference, settings).await?, reference: reference.clone() });
                 Ok(Self::Registry { endpoints, chosen: 0 })
             }
             Location::Layout { path, tag, digest } => {

@@ -92,8 +92,7 @@ async fn a_challenge_is_met_wherever_and_however_it_comes() {
         (&[], true, true, false, false),
         (&["Negotiate"], true, false, true, false),
     ] {
-        let (registry, mut node, reference) =
-            beside(Login::Challenged { lines, is_api_open, takes_password }).await;
+        let (registry, mut node, reference) = beside(Login::Challenged { lines, is_api_open, takes_password }).await;
         if has_account {
             login(&mut node, registry.host(), "joe:secret");
         }
