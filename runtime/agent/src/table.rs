@@ -13,8 +13,11 @@ use crate::pause::Pause;
 
 use self::claims::Claims;
 
-pub(crate) use self::claims::WITHOUT_CGROUP;
+pub(crate) use self::claims::{WITHOUT_CGROUP, is_without_cgroup};
 pub(crate) use self::pauses::PauseChanges;
+
+/// Time after a pod's resources were specified again in which a write of them is taken for the kubelet's.
+pub(crate) const RESIZE_MILLIS: i64 = 60_000;
 
 /// A container of a pod in the table.
 #[derive(Clone, Debug)]
@@ -187,6 +190,8 @@ pub(crate) struct PodTable {
     claims: Claims,
     /// When the memory of pods was last specified anew.
     resized: HashMap<PodId, Timestamp>,
+    /// When their CPU was, as long as the kubelet may be at it.
+    cpu_resized: HashMap<PodId, Timestamp>,
 }
 
 impl PodTable {
@@ -266,6 +271,7 @@ impl PodTable {
         for entry in removed {
             self.pauses.remove(&entry.id);
             self.resized.remove(&entry.id);
+            self.cpu_resized.remove(&entry.id);
             for target in entry.targets() {
                 self.forget_claim(target);
             }
@@ -277,9 +283,21 @@ impl PodTable {
         self.leaving_containers.extend(gone);
     }
 
-    /// The memory of these pods is specified anew.
-    pub(crate) fn note_resized(&mut self, pods: Vec<PodId>, now: Timestamp) {
-        self.resized.extend(pods.into_iter().map(|id| (id, now)));
+    /// The memory of these pods is specified anew, and the CPU of those.
+    pub(crate) fn note_resized(&mut self, memory: Vec<PodId>, cpu: &[PodId], now: Timestamp) {
+        self.resized.extend(memory.into_iter().map(|id| (id, now)));
+        self.cpu_resized.extend(cpu.iter().map(|id| (*id, now)));
+    }
+
+    /// Whether the CPU of the pod that a target is or belongs to was specified anew so short ago that the kubelet may still be at it.
+    pub(crate) fn is_cpu_being_resized(&self, target: Target) -> bool {
+        self.of(target).is_some_and(|entry| self.cpu_resized.contains_key(&entry.id))
+    }
+
+    /// Pods of which that has ended by now.
+    pub(crate) fn cpu_resizes_over(&mut self, now: Timestamp) -> Vec<PodId> {
+        let is_over = |since: &Timestamp| now.0.saturating_sub(since.0) > RESIZE_MILLIS;
+        self.cpu_resized.extract_if(|_, since| is_over(since)).map(|(id, _)| id).collect()
     }
 
     /// When the memory of the pod that a target is or belongs to was last specified anew.

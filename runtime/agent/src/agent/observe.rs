@@ -54,7 +54,7 @@ impl Agent {
             self.ledger.forget_pod(entry.id);
         }
         self.pods.leave(changes.removed, changes.gone);
-        self.pods.note_resized(changes.resized, now.wall);
+        self.pods.note_resized(changes.resized, &changes.cpu_resized, now.wall);
         self.ledger.touch_cpu(&self.pods, &changes.cpu_resized);
         let sources = self.observed.sources();
         self.policies.reconfigure(sources, &self.pods, is_node_changed, is_layer_changed, &changes.upserted);
@@ -114,6 +114,8 @@ impl Agent {
                 }
             }
         }
+        let over = self.pods.cpu_resizes_over(now.wall);
+        self.ledger.touch_cpu(&self.pods, &over);
         for id in self.pods.standing().incomplete.clone() {
             self.attach_pod(id, now);
         }
@@ -136,30 +138,34 @@ impl Agent {
             }
             return;
         }
-        if self.pods.note_absent(id, now.monotonic) {
-            self.collect_problems(now);
-        }
         self.ledger.create_pod(&mut self.host, &mut self.pods, id);
         let (opened, refused) = self.open_pod(id);
         if self.pods.note_claims(&opened, refused) {
             self.collect_problems(now);
         }
-        if opened.is_empty() {
-            return;
+        if !opened.is_empty() {
+            self.take_opened(id, &opened, now);
         }
-        self.ledger.opened(&mut self.host, &opened);
-        for &target in &opened {
+        if self.pods.note_absent(id, now.monotonic) {
+            self.collect_problems(now);
+        }
+    }
+
+    /// Takes cgroups of a pod that were opened just now.
+    fn take_opened(&mut self, id: PodId, opened: &[Target], now: Now) {
+        self.ledger.opened(&mut self.host, opened);
+        for &target in opened {
             self.cpusets.opened(target);
         }
-        self.pods.attach(id, &opened);
-        for &target in &opened {
+        self.pods.attach(id, opened);
+        for &target in opened {
             if let Target::Container(container) = target {
                 // Of this pod, which has changed anyway.
                 self.cpusets.read(&mut self.host, &mut self.pods, container);
             }
         }
         self.policies.pod_changed(id, &self.pods);
-        self.alarms.started(&opened, &mut self.policies, now);
+        self.alarms.started(opened, &mut self.policies, now);
     }
 
     /// Opens the cgroups of a pod and its containers that are there and not open yet; with those that cannot be opened, and why.

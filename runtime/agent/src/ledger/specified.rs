@@ -10,10 +10,7 @@ use crate::inputs::Inputs;
 use crate::kubelet_memory;
 use crate::ledger::resolved::number;
 use crate::ledger::{Key, Ledger};
-use crate::table::{PodEntry, PodTable};
-
-/// Time after a pod's memory was specified again in which a write of its bounds is taken for the kubelet's.
-const RESIZE_MILLIS: i64 = 60_000;
+use crate::table::{PodEntry, PodTable, RESIZE_MILLIS};
 
 impl Ledger {
     /// Whether a value is what the kubelet, or the runtime for it, writes for this pod as it is specified now.
@@ -104,7 +101,9 @@ impl Ledger {
     ///
     /// - A burst stays within the least quota that may be written next: the baseline, what the limits give now, and what they are to
     ///   give. Where there is no quota there is no burst, or the first limit could not be set.
-    /// - While CPU of a pod shrinks, no quota in it is above its baseline.
+    /// - While CPU of a pod shrinks, no quota in it is above its baseline: as long as its status has the former limit, and for a minute after
+    ///   the specification changed, since not every server says what is in force. A quota that another agent left above what the limit
+    ///   gives is no shrinking.
     /// - `cpu.idle` is lifted while another weight is to come, which the kernel refuses of an idle cgroup.
     pub(super) fn owners_next(
         &mut self,
@@ -150,8 +149,10 @@ impl Ledger {
         let next = [target, pod].into_iter().find_map(|of| {
             // Without one the kubelet sets none: exclusive CPUs, or quotas that are off.
             let found = self.baseline(host, of, knob).filter(|found| *found != Value::Max)?;
-            let next = self.quotas_at(host, inputs.pods, of, Moment::Next).into_iter().max()?;
-            (next < found).then_some(next)
+            let highest = |moment| self.quotas_at(host, inputs.pods, of, moment).into_iter().max();
+            let next = highest(Moment::Next)?;
+            let is_asked = highest(Moment::Now).is_some_and(|now| next < now) || inputs.pods.is_cpu_being_resized(of);
+            (is_asked && next < found).then_some(next)
         })?;
         Some(OwnersNext {
             most: found,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use qosm_model::alarm::{Alarm, Trigger};
 use qosm_model::knob::Target;
-use qosm_model::pod::{ContainerState, PodId};
+use qosm_model::pod::PodId;
 
 use crate::now::Now;
 use crate::pause::PauseSource;
@@ -15,7 +15,7 @@ use crate::report::{
     resize,
 };
 use crate::reporting::Reporting;
-use crate::table::{Access, WITHOUT_CGROUP};
+use crate::table::{Access, WITHOUT_CGROUP, is_without_cgroup};
 
 /// The word for a policy without a module.
 pub(crate) fn not_loaded_state(is_pending: bool) -> &'static str {
@@ -41,7 +41,7 @@ impl View<'_> {
                     .containers
                     .iter()
                     .zip(&entry.containers)
-                    .filter(|(given, container)| given.state == ContainerState::Running && !container.attached);
+                    .filter(|(given, container)| is_without_cgroup(given) && !container.attached);
                 for (container, _) in waiting {
                     notes.push(format!("{key}/{} {WITHOUT_CGROUP}", container.name));
                 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use qosm_host::layout::RuntimeId;
 use qosm_host::{Host, HostError};
 use qosm_model::knob::Target;
-use qosm_model::pod::{ContainerCgroup, ContainerId, ContainerState, PodId};
+use qosm_model::pod::{Container, ContainerCgroup, ContainerId, ContainerState, PodId};
 use qosm_model::problem::{Problem, chain};
 use qosm_model::unit::Micros;
 
@@ -40,6 +41,15 @@ impl Claims {
         let Target::Container(id) = target else { return false };
         self.absent.remove(&id).is_some_and(|absence| absence.problem.is_some())
     }
+}
+
+/// Whether a container that is not attached is to be reported as without a cgroup: it runs, and its ID is one that leads to a cgroup.
+pub(crate) fn is_without_cgroup(container: &Container) -> bool {
+    let is_named = match &container.cgroup {
+        ContainerCgroup::Runtime(id) => RuntimeId::parse(id).is_ok(),
+        _ => true,
+    };
+    container.state == ContainerState::Running && is_named
 }
 
 impl PodTable {
@@ -92,7 +102,7 @@ impl PodTable {
         let Some(entry) = self.get(id).filter(|entry| entry.attached).cloned() else { return false };
         let mut changed = false;
         for (container, known) in entry.pod.containers.iter().zip(&entry.containers) {
-            if known.attached || container.state != ContainerState::Running {
+            if known.attached || !is_without_cgroup(container) {
                 changed |= self.claims.forget_absence(Target::Container(known.id));
                 continue;
             }

@@ -207,16 +207,38 @@ fn an_unlimited_quota_is_not_limited_again() {
 
 #[test]
 fn a_quota_above_the_ceiling_is_cut_in_one_step() {
+    let web = |percent: u32| {
+        let text = json!({"policy": "cfsQuotaBurstOnly", "cfsQuotaBurstPercent": percent}).to_string();
+        pod("web", &json!({BURST: text}), &json!([limited("a", "2")]))
+    };
+    let mut ticks = vec![second(0, &[sample("web", "a", 1_900_000, 1)]); 4];
+    let mut narrowed = second(0, &[sample("web", "a", 100_000, 0)]);
+    narrowed["pods"] = json!({"upserted": [web(150)]});
+    ticks.push(narrowed);
+    let played = replay(&node("mainline", 8, &[web(300)]), &ticks);
+    let quotas = containers_quotas(&played);
+    assert_eq!(quotas[4..], [Some(414_720), Some(300_000)], "{played:?}");
+}
+
+/// What systemd rounded up, and what another agent left.
+#[test]
+fn a_quota_that_was_found_is_never_lowered() {
     let auto = json!({BURST: r#"{"policy":"cfsQuotaBurstOnly","cfsQuotaBurstPercent":150}"#});
     let mut facts = node("mainline", 8, &[pod("web", &auto, &json!([limited("a", "2")]))]);
     facts["cgroups"] = json!([
         {"pod": "default/web", "files": {"cpu.cfs_quota_us": "900000"}},
         {"pod": "default/web", "container": "a", "files": {"cpu.cfs_quota_us": "900000"}},
     ]);
-    let played = replay(&facts, &[second(0, &[sample("web", "a", 100_000, 0)])]);
-    let containers: Vec<&String> =
-        played.iter().flatten().filter(|row| row.starts_with("container default/web/a cpu.quota")).collect();
-    assert_eq!(containers, ["container default/web/a cpu.quota 300000"]);
+    let played = replay(&facts, &vec![second(32_000_000, &[sample("web", "a", 100_000, 0)]); 6]);
+    assert!(containers_quotas(&played).iter().all(Option::is_none), "{played:?}");
+}
+
+/// The container's quotas, tick by tick; `None` = not written.
+fn containers_quotas(played: &[Vec<String>]) -> Vec<Option<u64>> {
+    let quota = |rows: &Vec<String>| {
+        rows.iter().find_map(|row| row.strip_prefix("container default/web/a cpu.quota ")?.parse().ok())
+    };
+    played.iter().map(quota).collect()
 }
 
 /// 16 CPUs of which an LSR pod reserves 8; the threshold is half of the other 8.
@@ -226,22 +248,21 @@ fn the_share_pool_leaves_out_what_is_reserved() {
     let eight = json!({"cpu": "8", "memory": "1Gi"});
     let mut reserved = pod("reserved", &json!({}), &json!([container("a", &eight, &eight)]));
     reserved["metadata"]["labels"] = json!({"koordinator.sh/qosClass": "LSR"});
-    let mut facts = node("mainline", 16, &[pod("web", &auto, &json!([limited("a", "2")])), reserved]);
-    facts["cgroups"] = json!([
-        {"pod": "default/web", "files": {"cpu.cfs_quota_us": "400000"}},
-        {"pod": "default/web", "container": "a", "files": {"cpu.cfs_quota_us": "400000"}},
-    ]);
-    for (reserved_usec, quota) in [
-        (7_000_000, Some(480_000)), // 3 of 8: idle
-        (6_250_000, None),          // 3.75 of 8: cooling, nothing moves
-        (5_000_000, Some(320_000)), // 5 of 8: overload
+    let facts = node("mainline", 16, &[pod("web", &auto, &json!([limited("a", "2")])), reserved]);
+    for (reserved_usec, seconds, expected) in [
+        (7_000_000, 5, Some(std::cmp::Ordering::Greater)), // 3 of 8: idle
+        (6_250_000, 5, None),                              // 3.75 of 8: cooling, nothing moves
+        (5_000_000, 3, Some(std::cmp::Ordering::Less)),    // 5 of 8: overload, until it is back at its limit
     ] {
-        let samples = [sample("web", "a", 1_900_000, 1), sample("reserved", "a", reserved_usec, 0)];
-        let rows = replay(&facts, &[second(10_000_000, &samples)]).remove(1);
-        let expected: Vec<String> =
-            quota.map(|quota| vec![format!("container default/web/a cpu.quota {quota}")]).unwrap_or_default();
-        let containers: Vec<String> = rows.into_iter().filter(|row| row.starts_with("container")).collect();
-        assert_eq!(containers, expected, "{reserved_usec}");
+        let used =
+            |reserved| second(10_000_000, &[sample("web", "a", 1_900_000, 1), sample("reserved", "a", reserved, 0)]);
+        // It is raised twice, and then the average of five seconds is the other one's.
+        let mut ticks = vec![used(7_000_000); 2];
+        ticks.extend(vec![used(reserved_usec); seconds]);
+        let quotas = containers_quotas(&replay(&facts, &ticks));
+        let (last, before) = quotas.split_last().unwrap();
+        let before = before.iter().rev().find_map(|quota| *quota).unwrap();
+        assert_eq!(last.map(|last| last.cmp(&before)), expected, "{reserved_usec}: {quotas:?}");
     }
 }
 

@@ -89,7 +89,7 @@ fn either_side_is_what_it_is_when_played_alone() {
                 compared += 1;
             }
         }
-        assert!(compared > 20, "{side}: {compared}");
+        assert!(compared > 10, "{side}: {compared}");
     }
 }
 

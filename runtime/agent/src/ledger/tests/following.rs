@@ -220,5 +220,6 @@ fn shares_are_a_weight_by_the_kubelets_formula() {
     }
     let mut env = env(Versions::V2, None);
     env.lease("a", 1, (APP, Knob::CpuWeight), Value::Shares(1));
-    assert_eq!(env.apply().refused.len(), 1);
+    assert!(env.apply().refused.is_empty(), "less than the kernel takes comes to the least that it takes");
+    assert_eq!(env.host.simulated_mut().unwrap().read_file(APP_PATH, "cpu.weight").unwrap().trim(), "1");
 }

@@ -22,6 +22,7 @@ fn ask_for(env: &mut Env, cpu: &str) {
     let changes = env.pods.update(vec![limited_to(cpu)]);
     assert_eq!(changes.cpu_resized, [PodId(1)]);
     assert!(changes.resized.is_empty(), "its memory is as it was");
+    env.pods.note_resized(changes.resized, &changes.cpu_resized, Timestamp(0));
     env.ledger.touch_cpu(&env.pods, &changes.cpu_resized);
 }
 
@@ -67,6 +68,7 @@ fn what_grows_is_raised_from_what_the_kubelet_has_given() {
 fn where_there_is_no_quota_no_burst_keeps_the_first_one_out() {
     let mut env = Env::new();
     let changes = env.pods.update(vec![limited_to("0")]);
+    env.pods.note_resized(changes.resized, &changes.cpu_resized, Timestamp(0));
     env.ledger.touch_cpu(&env.pods, &changes.cpu_resized);
     kubelet_writes(&mut env, "max");
     env.lease("a", 1, BURST, n(200_000));
@@ -115,12 +117,14 @@ fn an_idle_container_takes_the_weight_of_another_request() {
         pod
     };
     let changes = env.pods.update(vec![resized(false)]);
+    env.pods.note_resized(changes.resized, &changes.cpu_resized, Timestamp(0));
     env.ledger.touch_cpu(&env.pods, &changes.cpu_resized);
     env.tick();
     assert_eq!((env.value(IDLE), env.value(WEIGHT)), (n(0), n(20)), "it takes a weight");
 
     env.write(APP_PATH, "cpu.weight", "39");
     let changes = env.pods.update(vec![resized(true)]);
+    env.pods.note_resized(changes.resized, &changes.cpu_resized, Timestamp(0));
     env.ledger.touch_cpu(&env.pods, &changes.cpu_resized);
     env.tick();
     assert_eq!(env.value(IDLE), n(1));
