@@ -178,6 +178,9 @@ fn own_copy(workspace: &Workspace) -> Result<PathBuf> {
     Ok(copy)
 }
 
+/// So many of the tests that took longest are told.
+const LONGEST: usize = 12;
+
 /// What the stages came to.
 #[derive(Debug, Default)]
 struct Report {
@@ -341,6 +344,11 @@ fn tell(Report { tally, times }: &Report, flaky: &[again::Flaky], selection: Sel
     if matches!(selection, Selection::Short) {
         left_out::lines().for_each(|line| println!("    left to make test-all: {line}"));
     }
+    let mut long: Vec<_> = tally.long.iter().collect();
+    long.sort_by(|one, other| other.cmp(one));
+    for test in long.iter().take(LONGEST) {
+        println!("    long: {test}");
+    }
     for wait in &tally.slow {
         println!("    slow: {wait}");
     }
@@ -372,6 +380,11 @@ impl std::fmt::Display for Stage {
 impl Stage {
     const fn needs_root(self) -> bool {
         matches!(self, Self::Kernel | Self::Cluster | Self::Bench)
+    }
+
+    /// Whether its tests run one after the other: there is one node, and one kernel.
+    const fn is_one_at_a_time(self) -> bool {
+        matches!(self, Self::Kernel | Self::Uml | Self::Vm | Self::Cluster)
     }
 
     /// How long it should take on two cores beside the other lane, in `make test`: told where it took longer, and no failure.
@@ -470,8 +483,8 @@ impl Stage {
     }
 }
 
-/// Property tests take the same cases in each run: a counterexample that one change is unlucky to meet is not of its making. By itself,
-/// `cargo test` draws new ones.
+/// Property tests take the same cases in each `make test`: a counterexample that one change is unlucky to meet is not of its making.
+/// `make test-all` and `cargo test` draw new ones, and print what fails.
 const PROPTEST_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "20261125");
 
 /// Tests of many cases take all of them where this is set, else a sample.
@@ -505,8 +518,7 @@ fn workspace(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Res
             program.env("QOSM_BUNDLES", &bundles).env("PATH", &path);
             if is_whole {
                 program.env(WHOLE, "1");
-            }
-            if std::env::var_os(PROPTEST_SEED.0).is_none() {
+            } else if std::env::var_os(PROPTEST_SEED.0).is_none() {
                 program.env(PROPTEST_SEED.0, PROPTEST_SEED.1);
             }
         })?;

@@ -1,5 +1,7 @@
 //! What tests came to: counts, and which of them failed with what they said.
 
+use std::time::{Duration, Instant};
+
 use serde::{Deserialize, Serialize};
 
 use super::Stage;
@@ -19,6 +21,23 @@ pub(super) struct Tally {
     pub(super) failures: Vec<Failure>,
     /// Waits that were near their bound, as the tests told them.
     pub(super) slow: Vec<String>,
+    /// Tests that took long, of the stages that run one at a time.
+    #[serde(default)]
+    pub(super) long: Vec<Long>,
+}
+
+/// A test that took long.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Long {
+    pub(super) took: Duration,
+    stage: Stage,
+    test: String,
+}
+
+impl std::fmt::Display for Long {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} s, {}, {}", self.took.as_secs(), self.stage, self.test)
+    }
 }
 
 /// A test that failed.
@@ -38,6 +57,8 @@ pub(super) struct Failure {
 const SLOW: &str = "slow: ";
 /// Printed by a test that cannot run here, before its name and the reason.
 const NOT_RUN: &str = "not run: ";
+/// What a run says of the tests that it takes longest for is about those.
+const LONG: Duration = Duration::from_secs(10);
 /// A test's output is cut to so many lines, the last ones.
 const OUTPUT_LINES: usize = 60;
 
@@ -53,6 +74,11 @@ pub(super) struct Reading {
     names: Option<Vec<String>>,
     /// How many tests said since the last summary that they cannot run here.
     said_not_run: u64,
+    begun: Instant,
+    /// When the test before this one ended, since the program began.
+    ended: Duration,
+    /// The test whose line was begun, and does not say yet how it ended.
+    test: Option<String>,
 }
 
 impl Reading {
@@ -65,11 +91,20 @@ impl Reading {
             outputs: Vec::new(),
             names: None,
             said_not_run: 0,
+            begun: Instant::now(),
+            ended: Duration::ZERO,
+            test: None,
         }
     }
 
     /// Takes in a line of what it prints.
     pub(super) fn line(&mut self, line: &str) {
+        self.line_at(line, self.begun.elapsed());
+    }
+
+    /// Takes in a line that was printed so long after the program began.
+    fn line_at(&mut self, line: &str, at: Duration) {
+        self.note_time(line.trim_end(), at);
         if let Some((_, wait)) = line.split_once(SLOW) {
             self.tally.slow.push(format!("{}: {wait}", self.program));
         }
@@ -89,6 +124,26 @@ impl Reading {
         if let Some((_, lines)) = self.outputs.last_mut() {
             lines.push(line.to_owned());
             lines.drain(..lines.len().saturating_sub(OUTPUT_LINES));
+        }
+    }
+
+    /// Takes note of how long the test took that ends with this line. What is printed while a test runs stands between its name and its end.
+    fn note_time(&mut self, line: &str, at: Duration) {
+        let begun = line.strip_prefix("test ").and_then(|line| line.split_once(" ... "));
+        if let Some((name, _)) = begun {
+            self.test = Some(name.to_owned());
+        }
+        let outcome = begun.map_or(line, |(_, outcome)| outcome);
+        if line.starts_with("running ") {
+            self.ended = at;
+        } else if matches!(outcome, "ok" | "FAILED")
+            && let Some(test) = self.test.take()
+        {
+            let took = at.saturating_sub(self.ended);
+            self.ended = at;
+            if self.stage.is_one_at_a_time() && took >= LONG {
+                self.tally.long.push(Long { took, stage: self.stage, test });
+            }
         }
     }
 
@@ -138,6 +193,7 @@ impl Tally {
         self.not_run += other.not_run;
         self.failures.extend(other.failures);
         self.slow.extend(other.slow);
+        self.long.extend(other.long);
     }
 
     /// Whether every test has passed. An ignored one shows nothing.
@@ -154,6 +210,21 @@ mod tests {
         let mut reading = Reading::new(Stage::Kernel, "qosm kernel");
         text.lines().for_each(|line| reading.line(line));
         reading.end(good)
+    }
+
+    #[test]
+    fn tests_that_take_long_are_known() {
+        let mut reading = Reading::new(Stage::Cluster, "qosm cluster");
+        let lines = [
+            (8, "running 3 tests"),
+            (21, "test a::b ... ok"),
+            (22, "test a::c ... ok"),
+            (40, "test a::d ... slow: 5 s of 9 for it"),
+            (52, "FAILED"),
+        ];
+        lines.iter().for_each(|(at, line)| reading.line_at(line, Duration::from_secs(*at)));
+        let long: Vec<_> = reading.end(false).long.iter().map(Long::to_string).collect();
+        assert_eq!(long, ["13 s, cluster, a::b", "30 s, cluster, a::d"]);
     }
 
     #[test]
