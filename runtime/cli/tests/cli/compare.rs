@@ -72,9 +72,9 @@ fn the_difference_between_two_profiles_is_reported_tick_by_tick() {
 
 #[test]
 fn either_side_is_what_it_is_when_played_alone() {
-    let (ticks, _) = lines(&against(&["--against", "cpu-burst", "--against-config", RESPONSIVE]));
+    let (ticks, summary) = lines(&against(&["--against", "cpu-burst", "--against-config", RESPONSIVE]));
     let config = format!("cpu-burst={RESPONSIVE}");
-    for (side, flags) in [("old", &[][..]), ("new", &["--policy-config", &config])] {
+    for (side, only, flags) in [("old", "onlyOld", &[][..]), ("new", "onlyNew", &["--policy-config", &config])] {
         let alone = against(flags).says_nothing_else().lines();
         let mut node: BTreeMap<String, String> = BTreeMap::new();
         let mut compared = 0;
@@ -89,7 +89,9 @@ fn either_side_is_what_it_is_when_played_alone() {
                 compared += 1;
             }
         }
-        assert!(compared > 10, "{side}: {compared}");
+        let told = summary["knobs"].as_object().unwrap().values();
+        let told: u64 = told.map(|knob| knob["differed"].as_u64().unwrap() + knob[only].as_u64().unwrap()).sum();
+        assert!(compared == told && compared > 0, "{side}: {compared} of {summary}");
     }
 }
 
