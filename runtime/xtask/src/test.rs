@@ -198,7 +198,7 @@ struct Took {
     budget: Option<Duration>,
 }
 
-/// Runs the stages, all of them whatever the others showed, in two lanes beside each other; then those of the failed tests that may be
+/// Runs the stages, all of them whatever the others showed, in lanes beside each other; then those of the failed tests that may be
 /// tried again once more and alone. Prints how long each took and, as the last line, `N passed, N failed`.
 ///
 /// # Errors
@@ -289,7 +289,11 @@ fn prepare(workspace: &Workspace, wanted: &[Stage], tally: &mut Tally) -> Result
         });
         let ours = modules::build(workspace, &modules::Args::default()).and_then(|_| {
             command::heading("binaries");
-            command::run(workspace.cargo().args(["build", "--release", "--workspace"]))?;
+            let mut build = workspace.cargo();
+            build.args(["build", "--release", "--workspace"]);
+            // The others are those of benches; what they are linked with takes minutes.
+            let needed: &[&str] = if wanted.contains(&Stage::Bench) { &[] } else { &["qosm", "qosm-policy"] };
+            command::run(build.args(needed.iter().flat_map(|name| ["--bin", *name])))?;
             compile(workspace, wanted)
         });
         let others = others.join();
@@ -537,6 +541,9 @@ fn workspace(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Res
     Ok(())
 }
 
+/// Rounds of `kill -9` in `make test`. `make test-all` plays three times as many, `make soak` ten thousand.
+const KILL_ROUNDS: (&str, &str) = ("QOSM_KILL_ROUNDS", "100");
+
 /// On this machine, one test at a time: they measure time and share two cores.
 fn here(run: &Run<'_>, tests: &[TestProgram], selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
     let workspace = run.workspace;
@@ -549,6 +556,10 @@ fn here(run: &Run<'_>, tests: &[TestProgram], selection: &Selection<'_>, tally: 
         ("QOSM_BUNDLES", bundles.as_ref()),
         ("RUST_BACKTRACE", "1".as_ref()),
     ];
+    let mut variables = variables.to_vec();
+    if matches!(selection, Selection::Short) && std::env::var_os(KILL_ROUNDS.0).is_none() {
+        variables.push((KILL_ROUNDS.0, KILL_ROUNDS.1.as_ref()));
+    }
     for test in tests {
         command::heading(&format!("kernel tests of {} on this machine's cgroups", test.package));
         test.run_as_root(run, Stage::Kernel, selection, tally, &variables)?;
@@ -574,7 +585,8 @@ mod tests {
         assert!(again.runs(Stage::Kernel, "c kernel").is_empty());
         assert_eq!(Selection::All(None).runs(Stage::Kernel, "c kernel"), [[""; 0]]);
         assert_eq!(Selection::All(Some("x")).runs(Stage::Kernel, "c kernel"), [["x"]]);
-        assert_eq!(Selection::Short.runs(Stage::Kernel, "c kernel"), [["--skip", "swaps::versions_take_turns"]]);
+        let registry = Selection::Short.runs(Stage::Registry, "c registry");
+        assert_eq!(registry, [["--skip", "publish::modules_that_are_built_elsewhere"]]);
         assert_eq!(Selection::Short.runs(Stage::Languages, "c languages"), [[""; 0]]);
         let [uml, vm] = [Stage::Uml, Stage::Vm].map(|stage| Selection::Short.runs(stage, "c kernel").concat());
         assert!(vm.contains(&"locality::".to_owned()) && !vm.contains(&"--skip".to_owned()), "{vm:?}");
