@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cap_std::fs::{
     Dir, DirEntry, MetadataExt as _, OpenOptions, OpenOptionsExt as _, Permissions, PermissionsExt as _,
@@ -42,6 +43,11 @@ const FOLDER_MODE: u32 = 0o700;
 /// `.json` and `.redb`, with `.new` and `.damaged` after that.
 const OWN_FOLDERS: [&str; 3] = ["modules", "artifacts", "lost+found"];
 const OWN_ENDINGS: [&str; 4] = [".json", ".redb", ".new", ".damaged"];
+
+/// An agent that was killed holds the file until the kernel has ended it, and with it a child that it was about to start: half a second
+/// tells it from one that runs.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(25);
 
 /// The journal could not do its part; nothing is written to the kernel without it.
 #[derive(Debug, thiserror::Error)]
@@ -220,7 +226,15 @@ impl Journal {
         sweep_earlier_boots(dir, &name);
         let opened = |source| JournalError::Open { path: path.clone(), source };
         let mut set_aside = None;
-        let store = match open_store(dir, &name, &path) {
+        let mut store = open_store(dir, &name, &path);
+        for _ in 1..LOCK_TRIES {
+            if !matches!(store, Err(JournalError::InUse { .. })) {
+                break;
+            }
+            std::thread::sleep(LOCK_PAUSE);
+            store = open_store(dir, &name, &path);
+        }
+        let store = match store {
             Err(JournalError::Store { source: redb::Error::Corrupted(why), .. }) => {
                 let aside = format!("{name}.damaged");
                 tracing::error!(journal = %path.display(), why, aside, "journal damaged, set aside; knobs it held stay as they are");

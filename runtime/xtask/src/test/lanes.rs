@@ -17,12 +17,12 @@ use super::{Args, Report, Run, STAGES, Stage, Tally, Took};
 use crate::command;
 use crate::interrupt::Interrupt;
 
-/// In one lane stands what cannot run beside each other: the registries have one folder, and both guests would share what the emulated
-/// one needs. The longest lane decides, so the kernel tests, which load a CPU, run while the longest one waits for registries.
+/// In one lane stands what cannot run beside each other: registries and cluster have one folder. The longest lane decides; what loads CPUs,
+/// kernel tests and emulation, runs while it waits for registries, and not beside the cluster.
 const LANES: [&[Stage]; 3] = [
     &[Stage::Registry, Stage::Cluster, Stage::Bench],
     &[Stage::Kernel, Stage::Workspace, Stage::Languages],
-    &[Stage::Uml, Stage::Vm],
+    &[Stage::Vm, Stage::Uml],
 ];
 
 /// How long a stage may take to clean up once it was asked to end.
