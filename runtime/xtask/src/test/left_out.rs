@@ -19,6 +19,8 @@ pub(super) struct LeftOut {
 const EMULATED: &[&str] = &[
     "alarms::load_that_rises",
     "alarms::pressure_above",
+    // One CPU that is busy has nothing to share.
+    "bursts::a_throttled",
     "cpusets::",
     "locality::",
     "a_process_that_is_killed",
@@ -71,9 +73,18 @@ const LEFT_OUT: &[LeftOut] = &[
     },
     LeftOut {
         stage: Stage::Cluster,
-        names: &["kills::", "outages::", "nri::of_many_containers", "colocation::of_two_controllers"],
-        why: "rounds of kill -9, the API server's and the runtime's own time-outs: policies::the_api_server_may_go, nri::a_container_has and \
-              the kernel stage's crashes:: show each once",
+        names: &[
+            "kills::",
+            "outages::",
+            "nri::of_many_containers",
+            "colocation::of_two_controllers",
+            "env::the_api_server_restarts",
+            "evicted::",
+            "reclaimed::a_labelled_namespace",
+        ],
+        why: "rounds of kill -9, the API server's and the runtime's own time-outs, real minutes between evictions, the chart's set a second time: \
+              policies::the_api_server_may_go, nri::a_container_has, colocation::a_batch_pod_waits, reclaimed::batch_runs and the kernel \
+              stage's crashes:: show each once, and the agent's unit tests the order of evictions",
         only_on_v1: false,
     },
 ];
