@@ -212,7 +212,10 @@ fn a_configuration_that_does_not_fit_leaves_the_policy_as_it_was() {
     let mut wrong = quick();
     wrong["config"] = json!({"profile": "fast", "lowerPercent": 0});
     node.agent_config(&json!({"policies": [wrong]}));
-    wait_until("the mistakes to be reported", || agent.policy("cpu-burst")["pendingUpdate"]["why"].is_string());
+    // Until its module is compiled, that is why it is not there yet.
+    wait_until("the mistakes to be reported", || {
+        agent.policy("cpu-burst")["pendingUpdate"]["why"].as_str().is_some_and(|why| why.contains("config"))
+    });
     let report = agent.policy("cpu-burst");
     let why = report["pendingUpdate"]["why"].as_str().unwrap();
     for part in ["config: lowerPercent: 0 is below 1", "config: profile: ", "write one of `responsive`, `koordinator`"]
