@@ -132,3 +132,46 @@ fn an_idle_container_takes_the_weight_of_another_request() {
     env.apply();
     assert_eq!((env.value(IDLE), env.value(WEIGHT)), (n(0), n(39)));
 }
+
+#[test]
+fn an_agent_that_is_killed_within_a_resize_leaves_what_the_kubelet_wrote() {
+    // Before it knows of it, when it was asked for, when it has made way, when the kubelet has written and nobody has seen it.
+    for stage in 0..4 {
+        let folder = tempfile::tempdir().unwrap();
+        let leases = |env: &mut Env| {
+            env.lease("a", 1, QUOTA, n(300_000));
+            env.lease("a", 1, BURST, n(1_000_000));
+        };
+        let mut env = Env::on(Versions::V2, Some(open_journal(folder.path())));
+        kubelet_writes(&mut env, "100000");
+        leases(&mut env);
+        env.apply();
+        if stage >= 1 {
+            ask_for(&mut env, "500m");
+        }
+        if stage >= 2 {
+            env.tick();
+        }
+        if stage == 3 {
+            kubelet_writes(&mut env, "50000");
+        }
+        let Env { ledger, mut host, .. } = env;
+        drop(ledger);
+        for target in [POD, APP] {
+            host.detach(target);
+        }
+
+        let mut env = Env::of(host, Some(open_journal(folder.path())));
+        ask_for(&mut env, "500m");
+        leases(&mut env);
+        env.ledger.settle();
+        env.tick();
+        let burst = env.value(BURST);
+        assert!(matches!(burst, Value::Number(usec) if usec <= 50_000), "stage {stage}: {burst:?} would refuse the kubelet");
+        kubelet_writes(&mut env, "50000");
+        env.tick();
+        env.ledger.release("a");
+        env.apply();
+        assert_eq!((env.value(QUOTA), env.value(BURST)), (n(50_000), n(0)), "stage {stage}");
+    }
+}
