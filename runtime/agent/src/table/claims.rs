@@ -99,14 +99,15 @@ impl PodTable {
 
     /// Takes note of containers that run without a cgroup in a pod that has one. `true` if one of them is to be reported from now on.
     pub(crate) fn note_absent(&mut self, id: PodId, now: Micros) -> bool {
-        let Some(entry) = self.get(id).filter(|entry| entry.attached).cloned() else { return false };
+        let Self { entries, claims, .. } = self;
+        let Some(entry) = entries.get(&id).filter(|entry| entry.attached) else { return false };
         let mut changed = false;
         for (container, known) in entry.pod.containers.iter().zip(&entry.containers) {
             if known.attached || !is_without_cgroup(container) {
-                changed |= self.claims.forget_absence(Target::Container(known.id));
+                changed |= claims.forget_absence(Target::Container(known.id));
                 continue;
             }
-            let absence = self.claims.absent.entry(known.id).or_insert(Absence { since: now, problem: None });
+            let absence = claims.absent.entry(known.id).or_insert(Absence { since: now, problem: None });
             let is_long = now.0.saturating_sub(absence.since.0) >= ABSENT_AFTER.0;
             if is_long && absence.problem.is_none() {
                 changed = true;

@@ -57,7 +57,7 @@ pub(super) struct Failure {
 const SLOW: &str = "slow: ";
 /// Printed by a test that cannot run here, before its name and the reason.
 const NOT_RUN: &str = "not run: ";
-/// What a run says of the tests that it takes longest for is about those.
+/// A test that takes as long as this is told at the end of the run, among the longest.
 const LONG: Duration = Duration::from_secs(10);
 /// A test's output is cut to so many lines, the last ones.
 const OUTPUT_LINES: usize = 60;
