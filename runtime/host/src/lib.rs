@@ -338,7 +338,8 @@ impl Host {
         refusal
     }
 
-    fn made_in(&self) -> Vec<usize> {
+    /// Hierarchies in which a cgroup is made.
+    pub(crate) fn made_in(&self) -> Vec<usize> {
         let made = [Controller::Cpu, Controller::Cpuacct, Controller::Memory, Controller::Cpuset];
         self.hierarchies.carrying(if self.is_simulated() { &made } else { &made[..3] })
     }

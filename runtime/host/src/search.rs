@@ -171,6 +171,16 @@ impl Host {
         !path.is_empty() && self.trees.iter().any(|&tree| self.backend.inode(Area::Cgroup(tree), path).is_ok())
     }
 
+    /// Whether a cgroup is still being made, as far as can be seen: one hierarchy has it, and another has its parent alone. On cgroup
+    /// v1 a kubelet and a runtime make the directories one after the other. That of the cpuset controller is not waited for: they
+    /// make it first, and others than they (this host too, see [`Host::create`]) make none.
+    pub fn is_partial(&self, path: &str) -> bool {
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        let has = |tree: usize, path: &str| self.backend.inode(Area::Cgroup(tree), path).is_ok();
+        let lacks = |tree: usize| !has(tree, path) && (parent.is_empty() || has(tree, parent));
+        self.exists(path) && self.made_in().into_iter().any(lacks)
+    }
+
     /// The driver in use and its kubepods directory. Read at each call: kubepods may appear after the agent has
     /// started.
     pub(crate) fn kubepods(&self) -> (Driver, String) {

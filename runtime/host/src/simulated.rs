@@ -204,6 +204,22 @@ impl Simulation {
         Ok(())
     }
 
+    /// Makes a cgroup and those above it in the hierarchy of one controller, as a kubelet on cgroup v1 does it on its way through all.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for an empty path, `ENOENT` if no hierarchy has the controller.
+    pub fn ensure_cgroup_of(&mut self, controller: Controller, path: &str) -> io::Result<()> {
+        let path = path.trim_matches('/');
+        if path.is_empty() {
+            return Err(Errno::INVAL.into());
+        }
+        let mut trees = self.trees.iter_mut();
+        let tree = trees.find(|tree| tree.controllers.contains(&controller)).ok_or(Errno::NOENT)?;
+        tree.ensure(path, &self.rules);
+        Ok(())
+    }
+
     /// Removes a cgroup and all below it.
     ///
     /// # Errors

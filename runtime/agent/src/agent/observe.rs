@@ -109,6 +109,9 @@ impl Agent {
             let target = Target::Tier(tier);
             if self.host.attached_path(target).is_none() {
                 let path = self.host.tier_path(tier);
+                if self.pods.is_in_the_making(&self.host, target, &path, now.monotonic) {
+                    continue;
+                }
                 if self.ledger.open_cgroup(&mut self.host, target, &path).is_ok() {
                     self.ledger.adopt(&mut self.host, target);
                 }
@@ -139,7 +142,7 @@ impl Agent {
             return;
         }
         self.ledger.create_pod(&mut self.host, &mut self.pods, id);
-        let (opened, refused) = self.open_pod(id);
+        let (opened, refused) = self.open_pod(id, now);
         if self.pods.note_claims(&opened, refused) {
             self.collect_problems(now);
         }
@@ -169,13 +172,16 @@ impl Agent {
     }
 
     /// Opens the cgroups of a pod and its containers that are there and not open yet; with those that cannot be opened, and why.
-    fn open_pod(&mut self, id: PodId) -> (Vec<Target>, Vec<(Target, HostError)>) {
+    fn open_pod(&mut self, id: PodId, now: Now) -> (Vec<Target>, Vec<(Target, HostError)>) {
         let (mut opened, mut refused) = (Vec::new(), Vec::new());
         let Some(entry) = self.pods.get(id).cloned() else { return (opened, refused) };
         let given = &entry.pod;
         let Self { host, pods, ledger, .. } = self;
         if !entry.attached {
             let (target, path) = (Target::Pod(id), host.pod_path(given));
+            if pods.is_in_the_making(host, target, &path, now.monotonic) {
+                return (opened, refused);
+            }
             let free = if given.cgroup.is_some() { pods.is_free(host, id, &path) } else { Ok(()) };
             match free.and_then(|()| ledger.open_cgroup(host, target, &path)) {
                 Ok(()) => opened.push(target),
@@ -188,6 +194,7 @@ impl Agent {
             }
             let target = Target::Container(known.id);
             let attached = match host.container_path(given, container) {
+                Ok(Some(path)) if pods.is_in_the_making(host, target, &path, now.monotonic) => continue,
                 Ok(Some(path)) => {
                     let is_bound = matches!(container.cgroup, ContainerCgroup::Bound(_));
                     let free = if is_bound { pods.is_free(host, id, &path) } else { Ok(()) };

@@ -3,11 +3,11 @@
 use std::sync::{Arc, OnceLock};
 
 use qosm_engine::Engine;
-use qosm_host::Host;
-use qosm_host::simulated::Spec;
+use qosm_host::simulated::{Spec, Versions};
+use qosm_host::{Controller, Host};
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::lease::{Holder, Priority, Timestamp};
-use qosm_model::pod::ContainerId;
+use qosm_model::pod::{ContainerId, Tier};
 use qosm_model::unit::Micros;
 use qosm_nri::fake_runtime::reply;
 use qosm_nri::{PodSandbox, RunningContainer, RuntimeEvent};
@@ -31,11 +31,15 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
-        static ENGINE: OnceLock<Engine> = OnceLock::new();
         let mut host = Host::simulated(&Spec::default()).unwrap();
         for path in ["kubepods/burstable/podu", "kubepods/burstable/podu/app"] {
             host.create(path).unwrap();
         }
+        Self::on(host)
+    }
+
+    fn on(host: Host) -> Self {
+        static ENGINE: OnceLock<Engine> = OnceLock::new();
         let agent = Agent::new(AgentOptions {
             host,
             engine: ENGINE.get_or_init(|| Engine::new().unwrap()).clone(),
@@ -162,6 +166,39 @@ fn a_pause_keeps_what_is_held_and_what_is_released_meanwhile_comes_back_after_it
     assert_eq!(node.step(600), Value::Number(200_000), "nothing is written, not even a baseline");
     node.agent.set_pause("default/web", None, node.now()).unwrap();
     assert_eq!(node.step(1), Value::Max);
+}
+
+/// kubernetes/kubernetes: a pod's cgroup is made in one hierarchy of v1 after the other, and who watches sees it in between.
+#[test]
+fn a_cgroup_is_opened_once_all_hierarchies_have_it_or_two_seconds_later() {
+    const BURSTABLE: Target = Target::Tier(Tier::Burstable);
+    let mut host = Host::simulated(&Spec { versions: Versions::V1, ..Spec::default() }).unwrap();
+    host.create("kubepods").unwrap();
+    let mut node = Node::on(host);
+    node.pod(&json!({}));
+    let mut make = |node: &mut Node, controller, path: &str| {
+        node.agent.host_mut().simulated_mut().unwrap().ensure_cgroup_of(controller, path).unwrap();
+        node.tick();
+    };
+    for controller in [Controller::Cpuset, Controller::Memory] {
+        make(&mut node, controller, "kubepods/burstable");
+        assert_eq!(node.agent.host_mut().attached_path(BURSTABLE), None, "{controller:?}");
+    }
+    // The others take longer than anyone waits for.
+    node.tick();
+    node.tick();
+    assert_eq!(node.agent.host_mut().attached_path(BURSTABLE), Some("kubepods/burstable"));
+    node.agent.host_mut().create("kubepods/burstable").unwrap();
+
+    let pod = node.agent.pods.iter().next().unwrap().id;
+    for controller in [Controller::Cpuset, Controller::Memory, Controller::Cpu] {
+        make(&mut node, controller, "kubepods/burstable/podu");
+        assert_eq!(node.agent.host_mut().attached_path(Target::Pod(pod)), None, "{controller:?}");
+        node.seconds -= 1;
+    }
+    make(&mut node, Controller::Cpuacct, "kubepods/burstable/podu");
+    assert_eq!(node.agent.host_mut().attached_path(Target::Pod(pod)), Some("kubepods/burstable/podu"));
+    node.agent.host_mut().group_counters(Target::Pod(pod)).unwrap();
 }
 
 const NOT_STARTED: &str = r#"{"phase": "Pending", "containerStatuses": []}"#;

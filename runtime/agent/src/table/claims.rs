@@ -16,6 +16,9 @@ use crate::table::PodTable;
 /// runs; one that runs containers in a virtual machine never does.
 const ABSENT_AFTER: Micros = Micros(30_000_000);
 
+/// For how long a cgroup that only some hierarchies have is left alone, since its maker is likely to be about to make the others.
+const PARTIAL_UNTIL: Micros = Micros(2_000_000);
+
 /// What that means for whoever reads it.
 pub(crate) const WITHOUT_CGROUP: &str = "has no cgroup of its own on this node, as where a runtime keeps containers in a virtual machine (Kata): \
                                          its pod's settings count, its own cannot be applied";
@@ -26,6 +29,8 @@ pub(crate) struct Claims {
     refused: BTreeMap<Target, Problem>,
     /// Running containers without a cgroup in a pod that has one.
     absent: BTreeMap<ContainerId, Absence>,
+    /// Since when cgroups are there in some hierarchies only.
+    partial: BTreeMap<Target, Micros>,
 }
 
 #[derive(Clone, Debug)]
@@ -80,6 +85,20 @@ impl PodTable {
         Ok(())
     }
 
+    /// Whether a cgroup is to be left alone for now, since it is being made. What is opened is read and written by the directories
+    /// that it has at that moment.
+    pub(crate) fn is_in_the_making(&mut self, host: &Host, target: Target, path: &str, now: Micros) -> bool {
+        let partial = &mut self.claims.partial;
+        let is_partial = host.is_partial(path) && {
+            let since = *partial.entry(target).or_insert(now);
+            now.0.saturating_sub(since.0) < PARTIAL_UNTIL.0
+        };
+        if !is_partial {
+            partial.remove(&target);
+        }
+        is_partial
+    }
+
     /// Takes note of claims that were refused, and of those that no longer are. `true` if anything changed.
     pub(crate) fn note_claims(&mut self, opened: &[Target], refused: Vec<(Target, HostError)>) -> bool {
         let mut changed = false;
@@ -128,7 +147,7 @@ impl PodTable {
             let container = self.owner(id).and_then(|(entry, place)| entry.pod.containers.get(place));
             container.is_some_and(|container| container.state == ContainerState::Running)
         };
-        let Claims { refused, absent } = &self.claims;
+        let Claims { refused, absent, .. } = &self.claims;
         let absent = absent.iter().filter(move |(id, _)| still(**id));
         let absent = absent.filter_map(|(id, absence)| Some((Target::Container(*id), absence.problem.as_ref()?)));
         refused.iter().map(|(target, problem)| (*target, problem)).chain(absent)
@@ -137,6 +156,7 @@ impl PodTable {
     /// The target is gone.
     pub(crate) fn forget_claim(&mut self, target: Target) {
         self.claims.refused.remove(&target);
+        self.claims.partial.remove(&target);
         self.claims.forget_absence(target);
     }
 
