@@ -579,3 +579,16 @@ fn pages_move_and_the_progress_is_told() {
     assert_eq!(host.migrations(), []);
     assert!(matches!(host.migrate(&migration), Err(HostError::NotAttached { .. })));
 }
+
+#[test]
+fn a_cgroup_that_is_made_beside_others_leaves_what_they_used_as_it_is() {
+    for spec in every_version() {
+        let mut host = attached(&spec);
+        let used = GroupCounters { cpu_usage: Some(Micros(70)), ..GroupCounters::default() };
+        let simulation = host.simulated_mut().unwrap();
+        simulation.set_group_counters(PATH, used).unwrap();
+        simulation.ensure_cgroup("kubepods/podv").unwrap();
+        simulation.ensure_cgroup("beside").unwrap();
+        assert_eq!(host.group_counters(TARGET).unwrap().cpu_usage, used.cpu_usage, "{spec:?}");
+    }
+}

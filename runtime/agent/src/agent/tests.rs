@@ -176,7 +176,7 @@ fn a_cgroup_is_opened_once_all_hierarchies_have_it_or_two_seconds_later() {
     host.create("kubepods").unwrap();
     let mut node = Node::on(host);
     node.pod(&json!({}));
-    let mut make = |node: &mut Node, controller, path: &str| {
+    let make = |node: &mut Node, controller, path: &str| {
         node.agent.host_mut().simulated_mut().unwrap().ensure_cgroup_of(controller, path).unwrap();
         node.tick();
     };

@@ -247,6 +247,9 @@ impl Tree {
             }
         }
         enabled.sort_unstable();
+        let has_cpu = |enabled: &[Controller]| enabled.contains(&Controller::Cpu);
+        // Throttling stands in the same file as use, which is counted without the controller too.
+        let other_cpu_stat = has_cpu(&enabled) != has_cpu(&self.enabled(node));
         self.put(node, rules::SUBTREE, rules::controller_list(&enabled));
         let fresh = rules.new_files(self.version, &enabled);
         let children: Vec<usize> = self.nodes[node].children.values().copied().collect();
@@ -254,8 +257,8 @@ impl Tree {
             let files = &mut self.nodes[child].files;
             files.retain(|name, _| fresh.contains_key(name) || !rules.is_known(name));
             for (name, text) in &fresh {
-                let replace = matches!(name.as_str(), rules::CONTROLLERS | "cpu.stat");
-                if replace || !files.contains_key(name) {
+                let is_other = name == rules::CONTROLLERS || (name == "cpu.stat" && other_cpu_stat);
+                if is_other || !files.contains_key(name) {
                     files.insert(name.clone(), text.clone());
                 }
             }

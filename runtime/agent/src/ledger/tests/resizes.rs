@@ -167,7 +167,10 @@ fn an_agent_that_is_killed_within_a_resize_leaves_what_the_kubelet_wrote() {
         env.ledger.settle();
         env.tick();
         let burst = env.value(BURST);
-        assert!(matches!(burst, Value::Number(usec) if usec <= 50_000), "stage {stage}: {burst:?} would refuse the kubelet");
+        assert!(
+            matches!(burst, Value::Number(usec) if usec <= 50_000),
+            "stage {stage}: {burst:?} would refuse the kubelet"
+        );
         kubelet_writes(&mut env, "50000");
         env.tick();
         env.ledger.release("a");
