@@ -88,7 +88,7 @@ pub struct BeSuppress {
     meter: Meter,
     state: State,
     /// What the operator was told of the configuration.
-    told: Vec<String>,
+    told: String,
     is_restored: bool,
     saved: Vec<u8>,
     saved_at_usec: u64,
@@ -139,7 +139,8 @@ impl Policy for BeSuppress {
             return Ok(());
         }
         let groups = host.group_use();
-        self.meter.add(tick.window_usec, host.node().cpu_usage_usec, &groups);
+        let applications = host.application_use();
+        self.meter.add(tick.window_usec, host.node().cpu_usage_usec, &groups, applications);
         self.sources.read(host);
         if tick.window_usec == 0 && !self.config.policy.be_cpu_manager {
             // The first evaluation: nothing can have been measured.
@@ -186,13 +187,11 @@ impl BeSuppress {
             host.log(Level::Warn, &message);
         }
         self.config.strategy = strategy;
-        let applications = host.config_text(protocol::HOST_APPLICATIONS_KEY);
-        let applications = applications.and_then(|text| protocol::host_applications(&text));
-        let told: Vec<String> = [self.config.to_string()].into_iter().chain(applications).collect();
-        for line in told.iter().filter(|line| !self.told.contains(line)) {
-            host.log(Level::Info, line);
+        let told = self.config.to_string();
+        if self.told != told {
+            host.log(Level::Info, &told);
+            self.told = told;
         }
-        self.told = told;
     }
 
     /// All that is known at this moment.
@@ -233,7 +232,7 @@ impl BeSuppress {
             node_used: measured.node,
             pods,
             pods_used: measured.pods,
-            host_apps: Vec::new(),
+            host_apps: measured.applications,
             cpus: self.sources.cpus().to_vec(),
             kubelet: self.sources.kubelet().clone(),
             in_force,

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use qosm_sdk::{Group, GroupUse, PodId, Tier, scale};
+use qosm_sdk::{ApplicationUse, Group, GroupUse, PodId, QosClass, Tier, scale};
 
-use crate::input::{Pressure, Sample};
+use crate::input::{CgroupBase, HostApp, Pressure, Sample};
 
 const USEC: u64 = 1_000_000;
 /// Use over a shorter time says little: the window goes on to the next evaluation.
@@ -18,9 +18,19 @@ pub(crate) struct Meter {
     node_usec: Option<u64>,
     /// CPU time of pods; `None` = groups were not measured in some part of the window.
     pods_usec: Option<BTreeMap<PodId, u64>>,
+    /// CPU time of applications beside Kubernetes, by name.
+    applications_usec: BTreeMap<String, Application>,
     /// Time that pods waited, and that their own quotas held them back.
     waits: BTreeMap<PodId, (u64, u64)>,
     last: Measured,
+}
+
+/// An application beside Kubernetes.
+#[derive(Clone, Debug)]
+struct Application {
+    class: Option<QosClass>,
+    base: CgroupBase,
+    used_usec: u64,
 }
 
 /// What was measured in a window.
@@ -28,13 +38,21 @@ pub(crate) struct Meter {
 pub(crate) struct Measured {
     pub(crate) node: Option<Sample>,
     pub(crate) pods: Option<BTreeMap<PodId, Sample>>,
+    /// Those that have been measured.
+    pub(crate) applications: Vec<HostApp>,
     /// Of pods whose kernel counts it.
     pub(crate) pressure: BTreeMap<PodId, Pressure>,
 }
 
 impl Meter {
     /// Adds what was measured since the last evaluation.
-    pub(crate) fn add(&mut self, window_usec: u64, node_usec: Option<u64>, groups: &[GroupUse]) {
+    pub(crate) fn add(
+        &mut self,
+        window_usec: u64,
+        node_usec: Option<u64>,
+        groups: &[GroupUse],
+        applications: Vec<ApplicationUse>,
+    ) {
         let is_measured =
             groups.iter().any(|row| row.group == Group::Tier(Tier::Guaranteed) && row.cpu_usage_usec.is_some());
         if self.window_usec == 0 {
@@ -43,6 +61,16 @@ impl Meter {
         self.window_usec = self.window_usec.saturating_add(window_usec);
         self.node_usec = self.node_usec.zip(node_usec).map(|(sum, more)| sum.saturating_add(more));
         self.pods_usec = self.pods_usec.take().filter(|_| is_measured);
+        for row in applications {
+            let Some(used) = row.cpu_usage_usec else { continue };
+            let base = match row.tier {
+                Some(Tier::BestEffort) => CgroupBase::KubepodsBestEffort,
+                _ => CgroupBase::Other,
+            };
+            let sum =
+                self.applications_usec.entry(row.name).or_insert(Application { class: row.qos, base, used_usec: 0 });
+            (sum.class, sum.base, sum.used_usec) = (row.qos, base, sum.used_usec.saturating_add(used));
+        }
         for row in groups {
             let Group::Pod(pod) = row.group else { continue };
             if let (Some(used), Some(pods)) = (row.cpu_usage_usec, &mut self.pods_usec) {
@@ -69,10 +97,16 @@ impl Meter {
         }
         let window_usec = std::mem::take(&mut self.window_usec);
         let sample = |usec: u64| Sample { micro_cpu: scale(usec, USEC, window_usec), at_usec: now_usec };
+        let application = |Application { class, base, used_usec }| HostApp {
+            class,
+            base,
+            used_micro_cpu: Some(sample(used_usec).micro_cpu),
+        };
         let pressure = |(some_usec, throttled_usec)| Pressure { some_usec, throttled_usec, window_usec };
         self.last = Measured {
             node: self.node_usec.take().map(sample),
             pods: self.pods_usec.take().map(|pods| pods.into_iter().map(|(pod, usec)| (pod, sample(usec))).collect()),
+            applications: std::mem::take(&mut self.applications_usec).into_values().map(application).collect(),
             pressure: std::mem::take(&mut self.waits).into_iter().map(|(pod, waits)| (pod, pressure(waits))).collect(),
         };
         self.last.clone()
@@ -108,25 +142,48 @@ mod tests {
     #[test]
     fn short_windows_are_joined() {
         let mut meter = Meter::default();
-        meter.add(20_000, Some(10_000), &rows(&[(1, 5_000, 1_000)]));
+        meter.add(20_000, Some(10_000), &rows(&[(1, 5_000, 1_000)]), Vec::new());
         assert_eq!(meter.close(20_000, MIN_WINDOW_USEC), Measured::default(), "nothing was measured yet");
-        meter.add(80_000, Some(60_000), &rows(&[(1, 45_000, 9_000), (2, 10_000, 0)]));
+        meter.add(80_000, Some(60_000), &rows(&[(1, 45_000, 9_000), (2, 10_000, 0)]), Vec::new());
         let measured = meter.close(100_000, MIN_WINDOW_USEC);
         assert_eq!(used(&measured), (Some(700_000), vec![(1, 500_000), (2, 100_000)]));
         assert_eq!(measured.pressure[&1], Pressure { some_usec: 10_000, throttled_usec: 0, window_usec: 100_000 });
         // Until the next one is long enough the last one counts, but for what it says of waiting.
-        meter.add(10_000, Some(10_000), &rows(&[(1, 10_000, 10_000)]));
+        meter.add(10_000, Some(10_000), &rows(&[(1, 10_000, 10_000)]), Vec::new());
         let again = meter.close(110_000, MIN_WINDOW_USEC);
         assert_eq!((used(&again), again.pressure.len()), (used(&measured), 0));
     }
 
     #[test]
+    fn applications_add_up_by_name() {
+        let mut meter = Meter::default();
+        let one = |name: &str, used: u64, qos, tier| ApplicationUse {
+            name: name.to_owned(),
+            qos,
+            priority: None,
+            tier,
+            cpu_usage_usec: Some(used),
+            memory: None,
+        };
+        for used in [10_000, 30_000] {
+            let both = vec![
+                one("etl", used, Some(QosClass::Be), Some(Tier::BestEffort)),
+                one("nginx", 2 * used, Some(QosClass::Ls), None),
+            ];
+            meter.add(50_000, Some(used), &rows(&[]), both);
+        }
+        let applications = meter.close(100_000, MIN_WINDOW_USEC).applications;
+        let shown: Vec<_> = applications.iter().map(|one| (one.is_be(), one.used_micro_cpu)).collect();
+        assert_eq!(shown, [(true, Some(400_000)), (false, Some(800_000))]);
+    }
+
+    #[test]
     fn what_was_not_measured_throughout_is_not_known() {
         let mut meter = Meter::default();
-        meter.add(500_000, None, &[]);
-        meter.add(500_000, Some(100_000), &rows(&[(1, 100_000, 0)]));
+        meter.add(500_000, None, &[], Vec::new());
+        meter.add(500_000, Some(100_000), &rows(&[(1, 100_000, 0)]), Vec::new());
         assert_eq!(used(&meter.close(1_000_000, MIN_WINDOW_USEC)), (None, vec![]));
-        meter.add(1_000_000, Some(100_000), &rows(&[(1, 100_000, 0)]));
+        meter.add(1_000_000, Some(100_000), &rows(&[(1, 100_000, 0)]), Vec::new());
         assert_eq!(used(&meter.close(2_000_000, MIN_WINDOW_USEC)), (Some(100_000), vec![(1, 100_000)]));
     }
 }

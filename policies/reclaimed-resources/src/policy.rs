@@ -1,6 +1,5 @@
 //! The policy at its host: columns become [`Inputs`](crate::Inputs), [`Decisions`] are declared.
 
-mod host_applications;
 mod inputs;
 mod protocol;
 
@@ -131,7 +130,6 @@ impl ReclaimedResources {
                 findings.insert(format!("{}; {counts}", why.within(STRATEGY_KEY)));
             }
         }
-        findings.extend(host.config_text(host_applications::KEY).and_then(|text| host_applications::finding(&text)));
         let threshold = json::parse(&host.config_strategy(THRESHOLD_KEY)).unwrap_or_default();
         self.settings.quota_is_the_tiers = config::suppresses_by_quota(&threshold, self.policy.defaults);
         self.settings.policy = self.policy.clone();
@@ -170,8 +168,7 @@ impl ReclaimedResources {
     /// Logs what is new since the evaluation before.
     fn tell<H: Host>(&mut self, host: &mut H, findings: BTreeSet<String>) {
         for news in findings.difference(&self.told) {
-            let is_told_only = news.starts_with(STATUS) || news.starts_with(host_applications::KEY);
-            let level = if is_told_only { Level::Info } else { Level::Warn };
+            let level = if news.starts_with(STATUS) { Level::Info } else { Level::Warn };
             host.log(level, news);
         }
         self.told = findings;
@@ -192,7 +189,7 @@ impl ReclaimedResources {
 
 /// Whether a finding is about a key of the ConfigMap, and so lasts until that changes.
 fn is_of_the_config_map(finding: &str) -> bool {
-    [STRATEGY_KEY, host_applications::KEY].iter().any(|key| finding.starts_with(key))
+    finding.starts_with(STRATEGY_KEY)
 }
 
 /// Declares what a cgroup is to have.
@@ -206,7 +203,7 @@ fn hold<H: Host>(host: &mut H, setting: &Setting) {
 #[cfg(test)]
 mod tests {
     use qosm_sdk::mock::{self, ConfigKey, MockHost};
-    use qosm_sdk::{Group, GroupMemory, GroupUse, NodeMemory, NodeSample, Session};
+    use qosm_sdk::{ApplicationUse, Group, GroupMemory, GroupUse, NodeMemory, NodeSample, Session, Tier};
 
     use super::*;
 
@@ -231,6 +228,10 @@ mod tests {
         host
     }
 
+    fn amount(host: &MockHost, name: &str) -> Option<u64> {
+        host.published().get(name).map(|offer| offer.amount)
+    }
+
     fn configure(host: &mut MockHost, key: &str, text: &str, strategy: &str) {
         let value = ConfigKey { text: text.into(), strategy: strategy.into() };
         host.columns.cluster_config.insert(key.into(), value);
@@ -244,7 +245,6 @@ mod tests {
         policy.configure(&mut host, "{}").unwrap();
         policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
         host.commit();
-        let amount = |host: &MockHost, name: &str| host.published().get(name).map(|offer| offer.amount);
         assert_eq!(amount(&host, "kubernetes.io/batch-cpu"), Some(8000));
 
         for text in ["", "{", "[]", r#"{"enable": true, "cpuReclaimThresholdPercent": 1e400}"#] {
@@ -278,17 +278,35 @@ mod tests {
     }
 
     #[test]
-    fn host_applications_are_said_once_to_count_as_the_systems() {
-        let (mut host, mut policy) = (host(), Session::<ReclaimedResources>::default());
-        configure(&mut host, host_applications::KEY, r#"{"applications": [{"name": "nginx"}]}"#, "{}");
-        policy.configure(&mut host, "{}").unwrap();
-        for expected in [1, 0] {
-            policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
-            host.commit();
-            let told = std::mem::take(&mut host.log);
-            let told: Vec<_> = told.iter().filter(|(_, line)| line.starts_with(host_applications::KEY)).collect();
-            assert_eq!(told.len(), expected, "{told:?}");
-            assert!(told.iter().all(|(level, line)| *level == Level::Info && line.contains("what nginx use")));
+    fn what_prod_applications_use_is_taken_from_what_batch_gets_and_what_batch_ones_use_is_not() {
+        let application = |name: &str, priority: &str, tier| ApplicationUse {
+            name: name.to_owned(),
+            qos: None,
+            priority: Some(priority.to_owned()),
+            tier,
+            cpu_usage_usec: Some(60_000_000),
+            memory: Some(GroupMemory { usage_bytes: 0, active_file_bytes: 0, inactive_file_bytes: 0 }),
+        };
+        let one = |priority: &str, tier| vec![application("one", priority, tier)];
+        for (applications, expected) in [
+            (Vec::new(), 14_000),
+            (one("koord-prod", None), 14_000),
+            (one("koord-mid", None), 14_000),
+            (one("koord-batch", None), 15_000),
+            (one("", None), 15_000),
+            (one("koord-batch", Some(Tier::BestEffort)), 14_000),
+        ] {
+            let (mut host, mut policy) = (host(), Session::<ReclaimedResources>::default());
+            configure(&mut host, STRATEGY_KEY, r#"{"enable": true, "cpuReclaimThresholdPercent": 100}"#, "{}");
+            policy.configure(&mut host, "{}").unwrap();
+            // Two CPUs outside of all pods, of which an application that lies there has one.
+            host.columns.groups[0].cpu_usage_usec = Some(120_000_000);
+            host.columns.applications.clone_from(&applications);
+            for _ in 0..10 {
+                policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
+                host.commit();
+            }
+            assert_eq!(amount(&host, "kubernetes.io/batch-cpu"), Some(expected), "{applications:?}");
         }
     }
 
@@ -303,8 +321,8 @@ mod tests {
             policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
             host.commit();
         }
-        let amount = |host: &MockHost| host.published().get("kubernetes.io/batch-cpu").map(|offer| offer.amount);
-        assert_eq!(amount(&host), Some(14_000));
+        let batch_cpu = |host: &MockHost| amount(host, "kubernetes.io/batch-cpu");
+        assert_eq!(batch_cpu(&host), Some(14_000));
         let told = |host: &MockHost, what: &str| host.log.iter().any(|(_, line)| line.contains(what));
         for (age_usec, is_known) in [(Some(30_000_000), true), (Some(3_000_000_000), false), (None, false)] {
             let mut next = self::host();
@@ -318,7 +336,7 @@ mod tests {
             assert_eq!(told(&next, "amounts are published"), is_known, "{age_usec:?}: {:?}", next.log);
             // 50 minutes are longer than an amount may stand without a measurement.
             let expected = if age_usec.is_some_and(|age| age > 900_000_000) { None } else { Some(14_000) };
-            assert_eq!(amount(&next), expected, "{age_usec:?}: {:?}", next.log);
+            assert_eq!(batch_cpu(&next), expected, "{age_usec:?}: {:?}", next.log);
         }
     }
 

@@ -301,6 +301,9 @@ impl Agent {
         let parts = Part::ALL.map(|part| self.policies.reads(due, part).then_some(part));
         let groups = &self.pods.standing().groups;
         readings.read_node(&mut self.host, &parts.into_iter().flatten().collect::<Vec<_>>(), groups, &mut costs);
+        if parts.contains(&Some(Part::NodeApplications)) {
+            readings.node_use.applications = Some(self.observed.read_applications(&mut self.host, &mut self.pods));
+        }
         if wants_node_object {
             let memory = self.host.node_memory().ok().map(|(capacity, _)| capacity);
             readings.node_object = Some(self.observed.node_object(self.host.cpus(), memory));

@@ -207,6 +207,7 @@ impl Readings {
             node_memory: self.node_use.memory,
             node_pressure: self.node_use.pressure.zip(earlier.node_use.pressure).map(|(now, then)| now.since(then)),
             groups: self.node_use.groups_since(&earlier.node_use, cpu_usage),
+            applications: self.node_use.applications_since(&earlier.node_use),
             cpu: differences(&self.cpu, &earlier.cpu, |container, now, then| CpuSample {
                 container,
                 delta: now.since(then),

@@ -13,6 +13,7 @@ pub mod admin;
 mod agent;
 mod alarm;
 mod alarm_queue;
+mod applications;
 mod backoff;
 mod columns;
 pub mod compare;

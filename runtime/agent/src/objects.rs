@@ -7,6 +7,7 @@ mod tests;
 use std::sync::Arc;
 
 use qosm_engine::Interface;
+use qosm_model::application::{self, Application};
 use qosm_model::layering::ClusterConfig;
 use qosm_model::object::{PodObject, completed};
 use qosm_model::pod::Node;
@@ -26,6 +27,8 @@ pub(crate) struct Objects {
     config: Option<Arc<ClusterConfig>>,
     /// What is wrong with the cluster ConfigMap, by key.
     config_problems: Vec<(String, Problem)>,
+    /// Applications beside Kubernetes that it names for this node.
+    applications: Vec<Application>,
     /// Whether pods may have changed since the column was worked out.
     are_pods_stale: bool,
 }
@@ -40,7 +43,13 @@ impl Objects {
             changed.push(Interface::NodeObject);
         }
         if self.config.is_none() || before.config_maps != now.config_maps || before.node.labels != now.node.labels {
-            let (config, problems) = ClusterConfig::read(&now.config_maps, &now.node, self.config.as_deref());
+            let (config, mut problems) = ClusterConfig::read(&now.config_maps, &now.node, self.config.as_deref());
+            let text = config.get(application::KEY).map_or("", |key| &key.text);
+            let (applications, wrong) = Application::read(text, &now.node.labels);
+            problems.extend(
+                wrong.into_iter().map(|(field, message)| (application::KEY.to_owned(), problem(field, message))),
+            );
+            self.applications = applications;
             self.config_problems = problems;
             if self.config.as_deref() != Some(&config) {
                 self.config = Some(Arc::new(config));
@@ -80,6 +89,11 @@ impl Objects {
         self.config.clone().unwrap_or_default()
     }
 
+    /// Applications beside Kubernetes that the cluster ConfigMap names for this node.
+    pub(crate) fn applications(&self) -> &[Application] {
+        &self.applications
+    }
+
     /// What is wrong with keys of the cluster ConfigMap, as far as a policy reads it and no policy's own protocol tells it already.
     pub(crate) fn problems(&self, policies: &Policies) -> impl Iterator<Item = &Problem> {
         let is_read = policies.active().any(|policy| policy.imports(Interface::ClusterConfig));
@@ -91,5 +105,14 @@ impl Objects {
         };
         let problems = self.config_problems.iter().filter(move |(key, _)| is_read && !is_reported(key));
         problems.map(|(_, problem)| problem)
+    }
+}
+
+/// Of an application that is left out.
+fn problem(field: String, message: String) -> Problem {
+    Problem {
+        object: "the cluster's ConfigMap".to_owned(),
+        field: Some(format!("{}.{field}", application::KEY)),
+        message: format!("{message}; what it uses counts as the system's"),
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use qosm_cluster::node_report::ControllerAnswer;
 use qosm_engine::Interface;
 use qosm_host::Host;
+use qosm_model::knob::Target;
 use qosm_model::layering::ClusterConfig;
 use qosm_model::object::PodObject;
 use qosm_model::pod::{Node, Pod};
@@ -12,6 +13,7 @@ use qosm_model::problem::Problem;
 use qosm_model::unit::Bytes;
 use qosm_nri::{Adjustment, RunningContainer};
 
+use crate::applications::{ApplicationReading, Applications};
 use crate::nri::RuntimeLink;
 use crate::objects::Objects;
 use crate::runtime_containers::RuntimeContainers;
@@ -29,6 +31,7 @@ pub(crate) struct Observed {
     runtime_link: RuntimeLink,
     /// Columns that follow from the sources.
     objects: Objects,
+    applications: Applications,
 }
 
 impl Observed {
@@ -71,6 +74,7 @@ impl Observed {
     /// Takes sources as [`Self::list`] returns them. Returns the columns that changed and that no other notification covers.
     pub(crate) fn replace(&mut self, sources: Sources) -> Vec<Interface> {
         let changed = self.objects.update(&self.sources, &sources);
+        self.applications.list(self.objects.applications().to_vec());
         self.sources = sources;
         changed
     }
@@ -90,6 +94,16 @@ impl Observed {
     /// All pods, as policies see them.
     pub(crate) fn pod_objects(&mut self, pods: &PodTable) -> Arc<[PodObject]> {
         self.objects.pods(pods)
+    }
+
+    /// What applications beside Kubernetes have used.
+    pub(crate) fn read_applications(&mut self, host: &mut Host, pods: &mut PodTable) -> ApplicationReading {
+        self.applications.read(host, pods)
+    }
+
+    /// Closes a cgroup that was opened as an application's. `false` where this target is none.
+    pub(crate) fn give_way(&mut self, host: &mut Host, target: Target) -> bool {
+        self.applications.give_way(host, target)
     }
 
     /// The cluster ConfigMap.

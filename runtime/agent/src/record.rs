@@ -6,6 +6,7 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 
 use qosm_host::knob_table;
 use qosm_host::mounts::CgroupVersion;
+use qosm_model::application::ApplicationSample;
 use qosm_model::column::Fields;
 use qosm_model::cpu_topology::Cpu;
 use qosm_model::knob::{Target, Value};
@@ -23,8 +24,8 @@ use crate::facts::{
 };
 use crate::now::Now;
 use crate::policy::Policy;
-use crate::replay::GroupLine;
 use crate::replay::line::{ContainerLine, NodeLine, NumaLine, NumaMemoryLine, PodsLine, TickLine};
+use crate::replay::{ApplicationLine, GroupLine};
 use crate::report::view::View;
 use crate::step::Step;
 
@@ -170,6 +171,7 @@ impl Recorder {
         });
         self.cpus.write(view, &step.readings, &mut tick);
         tick.groups = groups(view, columns.groups.as_deref().unwrap_or_default());
+        tick.applications = applications(view, columns.applications.as_deref().unwrap_or_default());
         let mut rows: BTreeMap<u32, ContainerLine> = BTreeMap::new();
         for sample in columns.cpu.iter().flat_map(|column| column.iter()) {
             rows.entry(sample.container.0).or_default().cpu = Some(Fields(sample.delta));
@@ -245,6 +247,15 @@ fn groups(view: &View<'_>, samples: &[GroupSample]) -> BTreeMap<String, GroupLin
         Group::Outside => Some(Group::OUTSIDE.to_owned()),
     };
     samples.iter().filter_map(|sample| Some((name(sample.group)?, sample.used.into()))).collect()
+}
+
+/// What applications used, by name.
+fn applications(view: &View<'_>, samples: &[ApplicationSample]) -> BTreeMap<String, ApplicationLine> {
+    let line = |sample: &ApplicationSample| {
+        let cgroup = crate::applications::place(view.host, &sample.application);
+        (sample.application.name.clone(), ApplicationLine { cgroup, used: sample.used.into() })
+    };
+    samples.iter().map(line).collect()
 }
 
 fn numa_line(sample: &NumaSample) -> NumaLine {

@@ -29,7 +29,7 @@ use crate::step::Mode;
 pub use line::{
     ContainerLine, FailureLine, MigrationLine, NodeLine, NumaLine, NumaMemoryLine, PodsLine, PressureLine, TickLine,
 };
-pub use node_use::{GroupLine, GroupMemoryLine, NodeMemoryLine, StallLine};
+pub use node_use::{ApplicationLine, GroupLine, GroupMemoryLine, NodeMemoryLine, StallLine};
 pub use resctrl::{ClassLine, DomainLine, ResctrlLine, UsageLine};
 
 /// What one tick came to: a line of a replay's output.

@@ -7,12 +7,15 @@ use qosm_host::layout::Driver;
 use qosm_host::mounts::CgroupVersion;
 use qosm_host::simulated::{Kernel, Simulation, Spec, Versions};
 use qosm_host::{Host, HostError};
+use qosm_model::application::{self, Application};
 use qosm_model::column::{CpuCounters, Fields, MemoryCounters, PressureCounters};
+use qosm_model::layering::ClusterConfig;
 use qosm_model::node::{Group, GroupCounters};
 use qosm_model::numa::{MigrationProgress, MigrationState, NumaId, NumaTopology, ProcessFailure, list_text};
 use qosm_model::pod::{ContainerState, Pod, Tier};
 use qosm_model::unit::{Bytes, Micros};
 
+use crate::applications;
 use crate::facts::{
     CgroupFacts, CgroupVersions, DriverName, Facts, HostFacts, KernelName, NumaNodeFacts, NumaNodes, Version,
 };
@@ -37,6 +40,15 @@ impl ReplayFixture {
         for tier in Tier::ALL {
             let path = host.tier_path(tier);
             simulation(&mut host)?.ensure_cgroup(&path).map_err(|source| file_error("tiers", "", "", source))?;
+        }
+        // Applications beside Kubernetes were there before the first line, which says what they used since.
+        let node = objects.node.clone().unwrap_or_default();
+        let (config, _) = ClusterConfig::read(&objects.config_maps, &node, None);
+        let text = config.get(application::KEY).map_or("", |key| &key.text);
+        for one in Application::read(text, &node.labels).0 {
+            let path = applications::place(&host, &one);
+            let made = simulation(&mut host)?.ensure_cgroup(&path);
+            made.map_err(|source| file_error(&format!("application {}", one.name), "", "", source))?;
         }
         if let Some(state) = &facts.host.cpu_manager_state {
             simulation(&mut host)?.set_cpu_manager_state(Some(&state.to_string()));
@@ -138,6 +150,14 @@ impl ReplayFixture {
             simulation(host)?
                 .set_group_counters(&path, *total)
                 .map_err(|source| file_error(name, "cpu.stat", "", source))?;
+        }
+        for (name, row) in &line.applications {
+            let total = self.groups.entry(row.cgroup.clone()).or_default();
+            *total = GroupCounters::from(row.used).on_top_of(*total);
+            let simulation = simulation(host)?;
+            let error = |source| file_error(&format!("application {name}"), "cpu.stat", "", source);
+            simulation.ensure_cgroup(&row.cgroup).map_err(error)?;
+            simulation.set_group_counters(&row.cgroup, *total).map_err(error)?;
         }
         let memory = |name: &str| GroupCounters::from(*line.groups.get(name)?).memory;
         if let Some(outside) = memory(Group::OUTSIDE) {

@@ -259,18 +259,21 @@ pub enum Part {
     NodePressure,
     /// `node.read-use`.
     NodeUse,
+    /// `node.read-applications`.
+    NodeApplications,
     /// `cpu-topology.read-sets`.
     CpuSets,
 }
 
 impl Part {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::NodeMemory, Self::NodePressure, Self::NodeUse, Self::CpuSets];
+    pub const ALL: [Self; 5] =
+        [Self::NodeMemory, Self::NodePressure, Self::NodeUse, Self::NodeApplications, Self::CpuSets];
 
     /// The interface that it belongs to.
     pub fn interface(self) -> Interface {
         match self {
-            Self::NodeMemory | Self::NodePressure | Self::NodeUse => Interface::Node,
+            Self::NodeMemory | Self::NodePressure | Self::NodeUse | Self::NodeApplications => Interface::Node,
             Self::CpuSets => Interface::CpuTopology,
         }
     }
@@ -281,6 +284,7 @@ impl Part {
             Self::NodeMemory => "read-memory",
             Self::NodePressure => "read-pressure",
             Self::NodeUse => "read-use",
+            Self::NodeApplications => "read-applications",
             Self::CpuSets => "read-sets",
         }
     }

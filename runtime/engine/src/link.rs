@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use qosm_model::alarm::Alarm;
+use qosm_model::application::ApplicationSample;
 use qosm_model::column::{BandwidthSample, CpuSample, MemorySample, NodeSample, PressureCounters, PressureSample};
 use qosm_model::cpu_topology::{CpuSet, CpuTopology};
 use qosm_model::eviction::{Eviction, EvictionState, Urgency};
@@ -45,6 +46,8 @@ pub struct Columns {
     pub node_pressure: Option<PressureCounters>,
     /// What tiers, pods and all else use.
     pub groups: Option<Arc<[GroupSample]>>,
+    /// What applications beside Kubernetes use.
+    pub applications: Option<Arc<[ApplicationSample]>>,
     /// CPU time and throttling, one sample a container.
     pub cpu: Option<Arc<[CpuSample]>>,
     /// Quotas, one sample a pod or container.
@@ -318,6 +321,12 @@ impl node::Host for Host {
     fn read_use(&mut self) -> wasmtime::Result<Vec<node::GroupUse>> {
         self.transaction(Interface::Node)?;
         Ok(self.columns.groups.iter().flat_map(|column| column.iter()).map(convert::node_use::group).collect())
+    }
+
+    fn read_applications(&mut self) -> wasmtime::Result<Vec<node::ApplicationUse>> {
+        self.transaction(Interface::Node)?;
+        let column = self.columns.applications.iter().flat_map(|column| column.iter());
+        Ok(column.map(convert::node_use::application).collect())
     }
 }
 

@@ -48,6 +48,7 @@
 //! ```
 
 mod annotation;
+mod applications;
 mod cluster_config;
 mod compiled;
 mod document;

@@ -21,6 +21,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod alarm;
+pub mod application;
 pub mod column;
 pub mod cpu_topology;
 pub mod cpus;

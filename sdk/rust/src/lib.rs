@@ -229,6 +229,21 @@ pub use bindings::qosm::policy::memory_protection::Protection;
 #[doc(inline)]
 pub use bindings::qosm::policy::memory_stat::Sample as MemorySample;
 /// ```
+/// use qosm_sdk::{ApplicationUse, QosClass};
+///
+/// let nginx = ApplicationUse {
+///     name: "nginx".into(),
+///     qos: Some(QosClass::Ls),
+///     priority: Some("koord-prod".into()),
+///     tier: None,
+///     cpu_usage_usec: Some(300_000),
+///     memory: None,
+/// };
+/// assert!(nginx.tier.is_none(), "its cgroup is outside of all pods'");
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::node::ApplicationUse;
+/// ```
 /// use qosm_sdk::{Group, Tier};
 ///
 /// assert_ne!(Group::Tier(Tier::Guaranteed), Group::Outside);

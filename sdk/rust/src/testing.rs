@@ -90,7 +90,7 @@ pub use case::{Case, ContainerFacts, ExtendedResourceFacts, Measure, NodeFacts, 
 pub use cpu_topology::{CpuManagerWord, CpuPlaceRow, CpuTopologyRow, ExclusiveRow};
 pub use driver::{Driver, Native, Outcome};
 pub use expectation::{EventExpectation, Expectation, Expected, RejectionExpectation, StartExpectation};
-pub use node_use::{GroupMemoryRow, GroupRow, NodeMemoryRow, NodePressureRow};
+pub use node_use::{ApplicationRow, GroupMemoryRow, GroupRow, NodeMemoryRow, NodePressureRow};
 pub use object::{AmountRow, ConfigKeyRow, NodeObjectRow, PodObjectRow, RestartWord};
 pub use requests::{EvictionExpectation, EvictionStateRow, ResourceExpectation, ResourceStateRow};
 pub use resctrl::{CacheDomainRow, ClassExpectation, ClassStateRow, MemberExpectation, ShareRow, UsageRow};

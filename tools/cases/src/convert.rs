@@ -113,6 +113,7 @@ pub(crate) fn columns(columns: &mock::Columns) -> Columns {
         cpu_topology: columns.cpu_topology.as_ref().map(|topology| cpu_topology::topology(topology).into()),
         cpu_sets: Some(columns.cpu_sets.iter().map(cpu_topology::set).collect()),
         groups: Some(columns.groups.iter().map(node_use::group).collect()),
+        applications: Some(columns.applications.iter().map(node_use::application).collect()),
         cpu: Some(columns.cpu.iter().map(cpu).collect()),
         bandwidth: Some(columns.bandwidth.iter().map(bandwidth).collect()),
         memory: Some(columns.memory.iter().map(memory).collect()),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use qosm_sdk::{
-    ContainerId, Group, GroupMemory, GroupUse, Host, KubeQos, NoConfig, NodeObjectFacts, PodId, PodObjectFacts, Pods,
-    Target, Tier,
+    ApplicationUse, ContainerId, Group, GroupMemory, GroupUse, Host, KubeQos, NoConfig, NodeObjectFacts, PodId,
+    PodObjectFacts, Pods, Target, Tier,
 };
 
 use crate::Inputs;
@@ -13,7 +13,7 @@ use crate::class::{self, PriorityClass};
 use crate::extended_resources::EXTENDED_RESOURCE_SPEC;
 use crate::node::{Node, Zone};
 use crate::pod::{self, Container, Pod};
-use crate::usage::tracker::{PodUsage, Usage};
+use crate::usage::tracker::{HostApplication, PodUsage, Usage};
 use crate::usage::{MemoryUse, Sample};
 
 /// Where the scheduler writes on which NUMA nodes a pod is.
@@ -121,13 +121,18 @@ fn usage<H: Host>(host: &mut H, pods: &[Pod], listed: &Pods<NoConfig>) -> Option
         Some(PodUsage { uid: pod.uid.clone(), priority: pod.priority, sample: of(row)? })
     };
     let mut measured: Vec<PodUsage> = groups.iter().filter_map(pod).collect();
-    measured.extend(unlisted(&groups, listed, of));
+    // Until one was read twice it counts with the group that it is in.
+    let applications: Vec<(Option<Tier>, HostApplication)> =
+        host.application_use().iter().filter_map(|row| Some((row.tier, application(row)?))).collect();
+    measured.extend(unlisted(&groups, listed, &applications, of));
+    let outside = applications.iter().filter(|(tier, _)| tier.is_none());
+    let outside = outside.fold(Sample::default(), |sum, (_, application)| sum.plus(application.sample));
     Some(Usage {
         node: Sample { cpu_usec, memory },
         // Where the kernel does not tell it, it is what is left of the node.
-        system: groups.iter().find(|row| row.group == Group::Outside).and_then(of),
+        system: groups.iter().find(|row| row.group == Group::Outside).and_then(of).map(|all| all.minus(outside)),
         pods: measured,
-        host_applications: Vec::new(),
+        host_applications: applications.into_iter().map(|(_, application)| application).collect(),
         memory_stalled_usec: host.node_pressure().map(|pressure| pressure.memory.some_usec),
     })
 }
@@ -135,7 +140,12 @@ fn usage<H: Host>(host: &mut H, pods: &[Pod], listed: &Pods<NoConfig>) -> Option
 /// What the Guaranteed and Burstable tiers used beside the pods that are listed: pods that the API server has forgotten and whose processes
 /// still run. Nobody knows their class, so that they count as of high priority; what of them is in the BestEffort tier is batch by its
 /// Kubernetes QoS. A pod that has just come is measured with the group above it before it is measured itself: then nothing is told apart.
-fn unlisted(groups: &[GroupUse], pods: &Pods<NoConfig>, of: impl Fn(&GroupUse) -> Option<Sample>) -> Option<PodUsage> {
+fn unlisted(
+    groups: &[GroupUse],
+    pods: &Pods<NoConfig>,
+    applications: &[(Option<Tier>, HostApplication)],
+    of: impl Fn(&GroupUse) -> Option<Sample>,
+) -> Option<PodUsage> {
     let tier = |tier| groups.iter().find(|row| row.group == Group::Tier(tier)).and_then(&of);
     let all = tier(Tier::Guaranteed)?;
     let is_best_effort: BTreeMap<PodId, bool> =
@@ -145,7 +155,14 @@ fn unlisted(groups: &[GroupUse], pods: &Pods<NoConfig>, of: impl Fn(&GroupUse) -
             Group::Pod(id) if (is_best_effort.get(&id) == Some(&true)) == best_effort => Some(of(row)),
             _ => None,
         });
-        rows.try_fold(Sample::default(), |sum, row| Some(sum.plus(row?)))
+        let of_pods = rows.try_fold(Sample::default(), |sum, row| Some(sum.plus(row?)))?;
+        // Applications whose cgroups lie among those of the pods.
+        let here = applications.iter().filter(|(tier, _)| match tier {
+            Some(Tier::BestEffort) => best_effort,
+            Some(Tier::Guaranteed | Tier::Burstable) => !best_effort,
+            None => false,
+        });
+        Some(here.fold(of_pods, |sum, (_, application)| sum.plus(application.sample)))
     };
     let sample = match (listed(false), listed(true)) {
         (Some(others), Some(best_effort)) => {
@@ -156,6 +173,14 @@ fn unlisted(groups: &[GroupUse], pods: &Pods<NoConfig>, of: impl Fn(&GroupUse) -
         _ => Sample::default(),
     };
     Some(PodUsage { uid: String::new(), priority: PriorityClass::None, sample })
+}
+
+/// `None` while something of it is not known.
+fn application(row: &ApplicationUse) -> Option<HostApplication> {
+    Some(HostApplication {
+        priority: row.priority.as_deref().map_or(PriorityClass::None, PriorityClass::by_name),
+        sample: Sample { cpu_usec: row.cpu_usage_usec?, memory: of_cgroup(row.memory?) },
+    })
 }
 
 fn of_cgroup(memory: GroupMemory) -> MemoryUse {

@@ -1,6 +1,6 @@
 //! Observes the node: pods of the sources, and existing cgroups.
 
-use qosm_host::{Fired, HostError};
+use qosm_host::{Fired, Host, HostError};
 use qosm_model::knob::Target;
 use qosm_model::pod::{ContainerCgroup, ContainerState, Pod, PodId, Tier};
 use qosm_nri::{RuntimeEvent, StartReply};
@@ -176,14 +176,19 @@ impl Agent {
         let (mut opened, mut refused) = (Vec::new(), Vec::new());
         let Some(entry) = self.pods.get(id).cloned() else { return (opened, refused) };
         let given = &entry.pod;
-        let Self { host, pods, ledger, .. } = self;
+        let Self { host, pods, ledger, observed, .. } = self;
+        // What is a pod's is open as an application's no longer.
+        let mut open = |host: &mut Host, target, path: &str| match ledger.open_cgroup(host, target, path) {
+            Err(HostError::Taken { by, .. }) if observed.give_way(host, by) => ledger.open_cgroup(host, target, path),
+            other => other,
+        };
         if !entry.attached {
             let (target, path) = (Target::Pod(id), host.pod_path(given));
             if pods.is_in_the_making(host, target, &path, now.monotonic) {
                 return (opened, refused);
             }
             let free = if given.cgroup.is_some() { pods.is_free(host, id, &path) } else { Ok(()) };
-            match free.and_then(|()| ledger.open_cgroup(host, target, &path)) {
+            match free.and_then(|()| open(host, target, &path)) {
                 Ok(()) => opened.push(target),
                 Err(error) => refused.push((target, error)),
             }
@@ -198,7 +203,7 @@ impl Agent {
                 Ok(Some(path)) => {
                     let is_bound = matches!(container.cgroup, ContainerCgroup::Bound(_));
                     let free = if is_bound { pods.is_free(host, id, &path) } else { Ok(()) };
-                    free.and_then(|()| ledger.open_cgroup(host, target, &path))
+                    free.and_then(|()| open(host, target, &path))
                 }
                 Ok(None) => match &container.cgroup {
                     ContainerCgroup::Bound(path) => Err(HostError::Gone { path: path.clone() }),

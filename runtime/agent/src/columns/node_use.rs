@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use qosm_engine::Part;
 use qosm_host::{Host, HostError};
+use qosm_model::application::{Application, ApplicationSample};
 use qosm_model::column::PressureCounters;
 use qosm_model::knob::Target;
 use qosm_model::node::{Group, GroupCounters, GroupMemory, GroupSample, NodeMemory};
 use qosm_model::pod::Tier;
 use qosm_model::unit::Micros;
+
+use crate::applications::ApplicationReading;
 
 /// What was read of them in one tick; `None` = no due policy reads it, or it cannot be read.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +21,8 @@ pub(crate) struct NodeReadings {
     pub(crate) pressure: Option<PressureCounters>,
     /// Running totals of tiers and pods, in the order of groups.
     groups: Option<Arc<Vec<(Group, GroupCounters)>>>,
+    /// Running totals of applications beside Kubernetes.
+    pub(crate) applications: Option<ApplicationReading>,
     /// Memory of all processes.
     root_memory: Option<GroupMemory>,
 }
@@ -33,8 +38,8 @@ impl NodeReadings {
                     Err(error) => tracing::debug!(%error, "the node's memory cannot be read"),
                 },
                 Part::NodePressure => readings.pressure = host.node_pressure(),
-                // Of another signal.
-                Part::CpuSets => {}
+                // Read by who knows of them; of another signal.
+                Part::NodeApplications | Part::CpuSets => {}
                 Part::NodeUse => {
                     readings.groups = Some(Arc::new(read_groups(host, groups)));
                     readings.root_memory = host.root_memory();
@@ -50,6 +55,7 @@ impl NodeReadings {
             memory: None,
             pressure: self.pressure.or(earlier.pressure),
             groups: self.groups.clone().or_else(|| earlier.groups.clone()),
+            applications: self.applications.clone().or_else(|| earlier.applications.clone()),
             root_memory: None,
         }
     }
@@ -73,6 +79,17 @@ impl NodeReadings {
         };
         samples.push(GroupSample { group: Group::Outside, used });
         Some(samples.into())
+    }
+
+    /// What applications used since `earlier`. Nothing where they were not read.
+    pub(super) fn applications_since(&self, earlier: &Self) -> Option<Arc<[ApplicationSample]>> {
+        let before = earlier.applications.as_deref().map(Vec::as_slice).unwrap_or_default();
+        let sample = |(application, now): &(Arc<Application>, GroupCounters)| {
+            // One of the same name and another cgroup is another one.
+            let then = before.iter().find(|(other, _)| other == application).map(|(_, then)| *then);
+            ApplicationSample { application: Arc::clone(application), used: now.since(then.unwrap_or_default()) }
+        };
+        Some(self.applications.as_ref()?.iter().map(sample).collect())
     }
 }
 

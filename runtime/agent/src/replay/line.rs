@@ -8,7 +8,7 @@ use qosm_model::numa::MigrationProgress;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::node_use::{GroupLine, NodeMemoryLine};
+use super::node_use::{ApplicationLine, GroupLine, NodeMemoryLine};
 use super::resctrl::{ResctrlLine, UsageLine};
 use crate::alarm::line::AlarmLine;
 use crate::facts::CgroupFacts;
@@ -37,6 +37,9 @@ pub struct TickLine {
     /// since its CPU time follows from the node's), and pods by `namespace/name`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub groups: BTreeMap<String, GroupLine>,
+    /// The same for applications beside Kubernetes, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub applications: BTreeMap<String, ApplicationLine>,
     /// What the kubelet's file `cpu_manager_state` holds from now on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_manager_state: Option<Value>,
@@ -82,6 +85,7 @@ impl Default for TickLine {
             containers: Vec::new(),
             node: None,
             groups: BTreeMap::new(),
+            applications: BTreeMap::new(),
             cpu_manager_state: None,
             online_cpus: None,
             cpu_sets: BTreeMap::new(),

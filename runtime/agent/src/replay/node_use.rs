@@ -86,6 +86,17 @@ pub struct GroupLine {
     pub oom_kills: Option<u64>,
 }
 
+/// What an application beside Kubernetes used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ApplicationLine {
+    /// Its cgroup, relative to the root of each hierarchy.
+    pub cgroup: String,
+    /// What was counted there.
+    #[serde(default)]
+    pub used: GroupLine,
+}
+
 /// Time lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]

@@ -80,6 +80,30 @@ fn recorded_use_plays_again_to_the_same_amounts() {
     assert!((1400..=1555).contains(amounts.last().unwrap()), "{amounts:?}");
 }
 
+/// koordinator: GetHostAppHPUsed. Of applications beside Kubernetes what those of high priority use is the system's; batch ones leave theirs to
+/// batch pods.
+#[test]
+fn what_batch_applications_use_is_offered_to_batch_pods() {
+    let applications = json!({"applications": [
+        {"name": "nginx", "qos": "LS", "priority": "koord-prod"}, {"name": "etl", "qos": "BE", "priority": "koord-batch"},
+    ]});
+    let mut facts = facts(ENABLED);
+    facts["configMaps"][0]["data"]["host-application-config"] = applications.to_string().into();
+    let mut tick = seconds(1);
+    tick["node"]["cpuUsageUsec"] = 60_000_000.into();
+    let used = |usec: u64| json!({"cpuUsageUsec": usec, "memory": {"usageBytes": 0}});
+    tick["applications"] = json!({
+        "nginx": {"cgroup": "host-latency-sensitive/nginx", "used": used(5_000_000)},
+        "etl": {"cgroup": "host-best-effort/etl", "used": used(30_000_000)},
+    });
+    let played = play(&facts, &vec![tick; 8]).says_nothing_else();
+    let lines = played.lines();
+    let mut published = lines.iter().flat_map(|line| line["resources"].as_array().cloned().unwrap_or_default());
+    let batch = published.find(|resource| resource["name"] == "kubernetes.io/batch-cpu").unwrap();
+    let reason = "capacity 8000m - margin 1600m - system 1500m - high-priority use 1000m";
+    assert_eq!((&batch["amount"], &batch["reason"]), (&json!(3900), &json!(reason)));
+}
+
 #[test]
 fn a_shadow_publishes_nothing_and_its_recording_says_which_amounts_it_would_have_published() {
     let mut shadow = facts(ENABLED);

@@ -1,5 +1,6 @@
 //! What the node, its tiers and its pods use, as the contract has it.
 
+use qosm_model::application::ApplicationSample;
 use qosm_model::column::{PressureCounters, Stall};
 use qosm_model::node::{Group, GroupMemory, GroupSample, NodeMemory};
 use qosm_model::unit::{Bytes, Micros};
@@ -28,14 +29,29 @@ fn stall(stall: Stall) -> node::Stall {
     node::Stall { some_usec: stall.some.0, full_usec: stall.full.0 }
 }
 
-pub(crate) fn group(sample: &GroupSample) -> node::GroupUse {
-    let used = sample.used;
-    let micros = |micros: Micros| micros.0;
-    let memory = |memory: GroupMemory| node::GroupMemory {
+fn group_memory(memory: GroupMemory) -> node::GroupMemory {
+    node::GroupMemory {
         usage_bytes: memory.usage.0,
         active_file_bytes: memory.active_file.0,
         inactive_file_bytes: memory.inactive_file.0,
-    };
+    }
+}
+
+pub(crate) fn application(sample: &ApplicationSample) -> node::ApplicationUse {
+    let ApplicationSample { application, used } = sample;
+    node::ApplicationUse {
+        name: application.name.clone(),
+        qos: application.qos.map(super::qos_class),
+        priority: application.priority.clone(),
+        tier: application.tier.map(super::tier),
+        cpu_usage_usec: used.cpu_usage.map(|micros| micros.0),
+        memory: used.memory.map(group_memory),
+    }
+}
+
+pub(crate) fn group(sample: &GroupSample) -> node::GroupUse {
+    let used = sample.used;
+    let micros = |micros: Micros| micros.0;
     node::GroupUse {
         group: match sample.group {
             Group::Tier(tier) => node::Group::Tier(super::tier(tier)),
@@ -43,7 +59,7 @@ pub(crate) fn group(sample: &GroupSample) -> node::GroupUse {
             Group::Outside => node::Group::Outside,
         },
         cpu_usage_usec: used.cpu_usage.map(micros),
-        memory: used.memory.map(memory),
+        memory: used.memory.map(group_memory),
         cpu_throttled_usec: used.cpu_throttled.map(micros),
         cpu_pressure: used.cpu_pressure.map(stall),
         max_events: used.max_events,

@@ -354,6 +354,7 @@ fn a_part_of_a_signal_is_read_for_those_that_call_for_it() {
         ("node", "read-memory"),
         ("node", "read-pressure"),
         ("node", "read-use"),
+        ("node", "read-applications"),
         ("node", "read"),
         ("cpu-topology", "read-sets"),
         ("cpu-topology", "read"),

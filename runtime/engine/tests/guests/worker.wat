@@ -39,6 +39,7 @@
 (import "qosm:policy/node@0.1.0" "read-memory" (func $node_memory (param i32)))
 (import "qosm:policy/node@0.1.0" "read-pressure" (func $node_pressure (param i32)))
 (import "qosm:policy/node@0.1.0" "read-use" (func $groups (param i32)))
+(import "qosm:policy/node@0.1.0" "read-applications" (func $applications (param i32)))
 (import "qosm:policy/cpu-topology@0.1.0" "read" (func $cpu_topology (param i32)))
 (import "qosm:policy/cpu-topology@0.1.0" "generation" (func $cpu_generation (result i64)))
 (import "qosm:policy/cpu-topology@0.1.0" "read-sets" (func $cpu_sets (param i32)))

@@ -107,6 +107,13 @@ fn all_that_was_measured_is_there() {
             "pressure": {
                 "cpu": {"someUsec": 0, "fullUsec": 0}, "memory": {"someUsec": 7000, "fullUsec": 3500}, "io": {"someUsec": 0, "fullUsec": 0},
             },
+            "applications": {
+                "etl": {
+                    "qos": "BE", "priority": "koord-batch", "tier": "besteffort", "cpuUsageUsec": 4,
+                    "memory": {"usageBytes": 3 << 20, "activeFileBytes": 0, "inactiveFileBytes": 1 << 20},
+                },
+                "sshd": {},
+            },
             "groups": {
                 "tiers": {"besteffort": {"cpuUsageUsec": 5}},
                 "pods": {"1": {

@@ -1,13 +1,14 @@
 //! A node with two pods, and instances of policies that see it.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use qosm_engine::{
     CallError, Cause, Columns, Compiler, Engine, EngineError, Grants, Instance, Interface, Limits, Module, PodView,
     Staged,
 };
 use qosm_model::alarm::{Alarm, Pressure, Resource, Scope, Trigger};
+use qosm_model::application::{Application, ApplicationSample};
 use qosm_model::column::{
     BandwidthSample, CpuCounters, CpuSample, MemoryCounters, MemorySample, NodeSample, PressureCounters,
     PressureSample, Stall,
@@ -25,7 +26,7 @@ use qosm_model::numa::{
 use qosm_model::object::PodObject;
 use qosm_model::pod::{
     Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, ExtendedResource, KubeQos, Node,
-    NodeResource, NodeZone, Pod, PodId, PodLifecycle, PodOwner, RestartPolicy, Tier,
+    NodeResource, NodeZone, Pod, PodId, PodLifecycle, PodOwner, QosClass, RestartPolicy, Tier,
 };
 use qosm_model::resctrl::{ClassState, Domain, DomainId, ResctrlColumn, Usage};
 use qosm_model::unit::{Bytes, Micros, MilliCpu};
@@ -258,6 +259,7 @@ pub(crate) fn columns() -> Columns {
         }),
         node_pressure: Some(PressureCounters { memory: stall(7_000), ..PressureCounters::default() }),
         groups: Some(groups().into()),
+        applications: Some(applications().into()),
         cpu: Some(CONTAINERS.map(cpu).into()),
         bandwidth: Some(bandwidth.into()),
         memory: Some(CONTAINERS.map(memory).into()),
@@ -328,6 +330,22 @@ fn groups() -> [GroupSample; 3] {
         GroupSample { group: Group::Tier(Tier::BestEffort), used: tier },
         GroupSample { group: Group::Pod(WEB), used: pod },
         GroupSample { group: Group::Outside, used: GroupCounters::default() },
+    ]
+}
+
+fn applications() -> [ApplicationSample; 2] {
+    let application = |name: &str, qos, priority: Option<&str>, tier| {
+        let (priority, cgroup) = (priority.map(str::to_owned), name.to_owned());
+        Arc::new(Application { name: name.to_owned(), qos, priority, tier, cgroup })
+    };
+    let memory = GroupMemory { usage: Bytes(3 << 20), active_file: Bytes(0), inactive_file: Bytes(1 << 20) };
+    let used = GroupCounters { cpu_usage: Some(Micros(4)), memory: Some(memory), ..GroupCounters::default() };
+    [
+        ApplicationSample {
+            application: application("etl", Some(QosClass::Be), Some("koord-batch"), Some(Tier::BestEffort)),
+            used,
+        },
+        ApplicationSample { application: application("sshd", None, None, None), used: GroupCounters::default() },
     ]
 }
 

@@ -14,6 +14,7 @@ import (
 )
 
 type PodId = uint32
+type QosClass = qosm_policy_types.QosClass
 type Tier = qosm_policy_types.Tier
 
 // The node as it stands.
@@ -141,6 +142,23 @@ type GroupUse struct {
 	MaxEvents witTypes.Option[uint64]
 	// Processes that the OOM killer ended within the window; counted likewise.
 	OomKills witTypes.Option[uint64]
+}
+
+// An application beside Kubernetes, as the key `host-application-config` of the cluster's ConfigMap names it for this node, and what it
+// used. `none` is what nobody said or the kernel does not count. Since 0.1.3.
+type ApplicationUse struct {
+	// Its name.
+	Name string
+	// Its class of service.
+	Qos witTypes.Option[qosm_policy_types.QosClass]
+	// Its priority class, as it was written, e.g. `koord-prod`.
+	Priority witTypes.Option[string]
+	// The tier in which its cgroup lies; `none` = outside of the kubepods group, and so a part of `outside`.
+	Tier witTypes.Option[qosm_policy_types.Tier]
+	// CPU time used within the window; `none` also until it was read twice.
+	CpuUsageUsec witTypes.Option[uint64]
+	// Its memory, now.
+	Memory witTypes.Option[GroupMemory]
 }
 
 //go:wasmimport qosm:policy/node@0.1.3 read
@@ -359,6 +377,84 @@ func ReadUse() []GroupUse {
 		}
 
 		result = append(result, GroupUse{Group: variant, CpuUsageUsec: option, Memory: option0, CpuThrottledUsec: option1, CpuPressure: option2, MaxEvents: option3, OomKills: option4})
+	}
+
+	result5 := result
+	return result5
+
+}
+
+//go:wasmimport qosm:policy/node@0.1.3 read-applications
+func wasm_import_read_applications(arg0 uintptr)
+
+func ReadApplications() []ApplicationUse {
+	pinner := &runtime.Pinner{}
+	defer pinner.Unpin()
+
+	returnArea := uintptr(witRuntime.Allocate(pinner, (2 * 4), 4))
+	wasm_import_read_applications(returnArea)
+	result := make([]ApplicationUse, 0, *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4)))
+	for index := 0; index < int(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))); index++ {
+		base := unsafe.Add(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0)))), index*(56+6*4))
+		value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), 0))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), 4)))
+		var option witTypes.Option[qosm_policy_types.QosClass]
+		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (2 * 4)))) {
+		case 0:
+
+			option = witTypes.None[qosm_policy_types.QosClass]()
+		case 1:
+
+			option = witTypes.Some[qosm_policy_types.QosClass](uint8(uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (1 + 2*4))))))
+		default:
+			panic("unreachable")
+		}
+		var option1 witTypes.Option[string]
+		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (3 * 4)))) {
+		case 0:
+
+			option1 = witTypes.None[string]()
+		case 1:
+			value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (4 * 4)))))), *(*uint32)(unsafe.Add(unsafe.Pointer(base), (5 * 4))))
+
+			option1 = witTypes.Some[string](value0)
+		default:
+			panic("unreachable")
+		}
+		var option2 witTypes.Option[qosm_policy_types.Tier]
+		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (6 * 4)))) {
+		case 0:
+
+			option2 = witTypes.None[qosm_policy_types.Tier]()
+		case 1:
+
+			option2 = witTypes.Some[qosm_policy_types.Tier](uint8(uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (1 + 6*4))))))
+		default:
+			panic("unreachable")
+		}
+		var option3 witTypes.Option[uint64]
+		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (8 + 6*4)))) {
+		case 0:
+
+			option3 = witTypes.None[uint64]()
+		case 1:
+
+			option3 = witTypes.Some[uint64](uint64(*(*int64)(unsafe.Add(unsafe.Pointer(base), (16 + 6*4)))))
+		default:
+			panic("unreachable")
+		}
+		var option4 witTypes.Option[GroupMemory]
+		switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(base), (24 + 6*4)))) {
+		case 0:
+
+			option4 = witTypes.None[GroupMemory]()
+		case 1:
+
+			option4 = witTypes.Some[GroupMemory](GroupMemory{UsageBytes: uint64(*(*int64)(unsafe.Add(unsafe.Pointer(base), (32 + 6*4)))), ActiveFileBytes: uint64(*(*int64)(unsafe.Add(unsafe.Pointer(base), (40 + 6*4)))), InactiveFileBytes: uint64(*(*int64)(unsafe.Add(unsafe.Pointer(base), (48 + 6*4))))})
+		default:
+			panic("unreachable")
+		}
+
+		result = append(result, ApplicationUse{Name: value, Qos: option, Priority: option1, Tier: option2, CpuUsageUsec: option3, Memory: option4})
 	}
 
 	result5 := result

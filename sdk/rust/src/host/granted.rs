@@ -7,10 +7,10 @@ use super::{
 };
 use crate::bindings::qosm::policy as import;
 use crate::{
-    Bandwidth, CacheDomain, CacheUsage, ClassSample, ClassState, ContainerId, ContainerUsage, CpuSample, CpuSet,
-    EventKind, EvictionState, GroupUse, Level, MemorySample, MigrationProgress, NodeMemory, NodeObjectFacts,
-    NodePressure, NodeSample, NumaNode, NumaSample, Offer, PodId, PodObjectFacts, PressureSample, Protection,
-    ResourceState, Share, Target, Topology, Urgency,
+    ApplicationUse, Bandwidth, CacheDomain, CacheUsage, ClassSample, ClassState, ContainerId, ContainerUsage,
+    CpuSample, CpuSet, EventKind, EvictionState, GroupUse, Level, MemorySample, MigrationProgress, NodeMemory,
+    NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample, Offer, PodId, PodObjectFacts, PressureSample,
+    Protection, ResourceState, Share, Target, Topology, Urgency,
 };
 
 /// The host that runs the component.
@@ -57,6 +57,10 @@ impl Node for Granted {
 
     fn group_use(&mut self) -> Vec<GroupUse> {
         import::node::read_use()
+    }
+
+    fn application_use(&mut self) -> Vec<ApplicationUse> {
+        import::node::read_applications()
     }
 }
 

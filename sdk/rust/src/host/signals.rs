@@ -1,9 +1,9 @@
 //! What a policy reads of the node.
 
 use crate::{
-    Bandwidth, CacheDomain, CacheUsage, ClassSample, ContainerUsage, CpuSample, CpuSet, GroupUse, MemorySample,
-    NodeMemory, NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample, PodObjectFacts, PressureSample,
-    Topology,
+    ApplicationUse, Bandwidth, CacheDomain, CacheUsage, ClassSample, ContainerUsage, CpuSample, CpuSet, GroupUse,
+    MemorySample, NodeMemory, NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample, PodObjectFacts,
+    PressureSample, Topology,
 };
 
 /// Facts about the node, and its CPU use.
@@ -44,6 +44,10 @@ pub trait Node {
     /// What the tiers, every pod with a cgroup, and everything outside of kubepods used. The host reads it only for policies that call this.
     /// Since 0.1.3.
     fn group_use(&mut self) -> Vec<GroupUse>;
+
+    /// What applications beside Kubernetes used, as the cluster's ConfigMap names them (`host-application-config`); those without a cgroup are
+    /// missing. The host reads it only for policies that call this. Since 0.1.3.
+    fn application_use(&mut self) -> Vec<ApplicationUse>;
 }
 
 /// CPU time, throttling and CFS bandwidth.

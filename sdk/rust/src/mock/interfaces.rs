@@ -6,12 +6,12 @@ use super::{
     MEMORY_MAX, Migration, MockHost, STATE_LIMIT_BYTES, Value, node, topology,
 };
 use crate::{
-    Bandwidth, BandwidthShare, Bound, CacheDomain, CacheShare, CacheUsage, ClassSample, ClassState, ClusterConfig,
-    ContainerId, ContainerUsage, CpuBandwidth, CpuSample, CpuSet, CpuStat, CpuTopology, CpuWeight, Cpuset, EventKind,
-    GroupUse, Level, Log, MemoryLimit, MemoryProtection, MemorySample, MemoryStat, MigrationProgress, Node, NodeMemory,
-    NodeObject, NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample, NumaStat, PageMigration, PodEvent,
-    PodId, PodObject, PodObjectFacts, Pressure, PressureSample, Protection, ResctrlAllocation, ResctrlMonitor, Share,
-    State, Target, Topology,
+    ApplicationUse, Bandwidth, BandwidthShare, Bound, CacheDomain, CacheShare, CacheUsage, ClassSample, ClassState,
+    ClusterConfig, ContainerId, ContainerUsage, CpuBandwidth, CpuSample, CpuSet, CpuStat, CpuTopology, CpuWeight,
+    Cpuset, EventKind, GroupUse, Level, Log, MemoryLimit, MemoryProtection, MemorySample, MemoryStat,
+    MigrationProgress, Node, NodeMemory, NodeObject, NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample,
+    NumaStat, PageMigration, PodEvent, PodId, PodObject, PodObjectFacts, Pressure, PressureSample, Protection,
+    ResctrlAllocation, ResctrlMonitor, Share, State, Target, Topology,
 };
 
 /// Classes that a policy may have.
@@ -79,6 +79,10 @@ impl Node for MockHost {
 
     fn group_use(&mut self) -> Vec<GroupUse> {
         self.column("node", |host| &host.columns.groups)
+    }
+
+    fn application_use(&mut self) -> Vec<ApplicationUse> {
+        self.column("node", |host| &host.columns.applications)
     }
 }
 

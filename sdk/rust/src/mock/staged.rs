@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::Value;
 use crate::{
-    Bandwidth, CacheDomain, CacheUsage, ClassSample, ClassState, ContainerId, ContainerUsage, CpuSample, CpuSet,
-    EventKind, EvictionState, GroupUse, MemorySample, MigrationProgress, NodeMemory, NodeObjectFacts, NodePressure,
-    NodeSample, NumaNode, NumaSample, Offer, PodId, PodObjectFacts, PressureSample, ResourceState, Share, Target,
-    Topology, Urgency,
+    ApplicationUse, Bandwidth, CacheDomain, CacheUsage, ClassSample, ClassState, ContainerId, ContainerUsage,
+    CpuSample, CpuSet, EventKind, EvictionState, GroupUse, MemorySample, MigrationProgress, NodeMemory,
+    NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample, Offer, PodId, PodObjectFacts, PressureSample,
+    ResourceState, Share, Target, Topology, Urgency,
 };
 
 /// One staged change of leases.
@@ -81,6 +81,8 @@ pub struct Columns {
     pub node_pressure: Option<NodePressure>,
     /// What tiers, pods and all else use.
     pub groups: Vec<GroupUse>,
+    /// What applications beside Kubernetes use.
+    pub applications: Vec<ApplicationUse>,
     /// The machine's CPUs.
     pub cpu_topology: Option<Topology>,
     /// CPUs in force.

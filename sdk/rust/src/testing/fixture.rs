@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::case::{ContainerFacts, NodeFacts, PodDescription};
 use super::cpu_topology::{CpuPlaceRow, CpuTopologyRow};
-use super::node_use::GroupRow;
+use super::node_use::{ApplicationRow, GroupRow};
 use super::object::{ConfigKeyRow, NodeObjectRow, PodObjectRow};
 use super::requests::{Requests, uid};
 use super::resctrl::{Counted, Held};
@@ -16,8 +16,8 @@ use super::tick::{
 use crate::kubelet;
 use crate::mock::{CPU_QUOTA, ClassChange, Columns, Value};
 use crate::{
-    Alarm, Bandwidth, Cause, Container, ContainerId, ContainerKind, ContainerState, Cpu, CpuSample, CpuSet,
-    ExclusiveCpus, ExtendedResource, Group, GroupUse, KubeQos, MemorySample, MigrationProgress, MigrationState,
+    Alarm, ApplicationUse, Bandwidth, Cause, Container, ContainerId, ContainerKind, ContainerState, Cpu, CpuSample,
+    CpuSet, ExclusiveCpus, ExtendedResource, Group, GroupUse, KubeQos, MemorySample, MigrationProgress, MigrationState,
     NodeMemory, NodePressure, NodeSample, NumaNode, NumaSample, NumaShare, PodFacts, PodId, PressureSample,
     PressureScope, PressureTrigger, ProcessFailure, QosClass, Stall, StalledResource, Target, Tier, Topology, Trigger,
 };
@@ -42,6 +42,7 @@ pub(super) struct CaseFixture {
     node_memory: Option<NodeMemory>,
     node_pressure: Option<NodePressure>,
     groups: BTreeMap<String, GroupRow>,
+    applications: BTreeMap<String, ApplicationRow>,
     cpu_topology: Option<CpuTopologyRow>,
     cpu_sets: BTreeMap<String, Vec<u32>>,
     numa_nodes: Vec<NumaNodeRow>,
@@ -97,6 +98,9 @@ impl CaseFixture {
         }
         if let Some(groups) = &tick.groups {
             self.groups.clone_from(groups);
+        }
+        if let Some(applications) = &tick.applications {
+            self.applications.clone_from(applications);
         }
         if let Some(topology) = &tick.cpu_topology {
             self.cpu_topology = Some(topology.clone());
@@ -343,6 +347,7 @@ impl CaseFixture {
             node_memory: self.node_memory,
             node_pressure: self.node_pressure,
             groups: self.group_use(place)?,
+            applications: self.application_use(place)?,
             cpu_topology: self.topology(place)?,
             cpu_sets: self.sets(place)?,
             cpu,
@@ -371,24 +376,32 @@ impl CaseFixture {
     fn group_use(&self, place: &str) -> Result<Vec<GroupUse>, CaseError> {
         let mut samples = Vec::new();
         for (name, row) in &self.groups {
-            let group = match name.as_str() {
-                "kubepods" => Group::Tier(Tier::Guaranteed),
-                "burstable" => Group::Tier(Tier::Burstable),
-                "besteffort" => Group::Tier(Tier::BestEffort),
-                "outside" => Group::Outside,
-                name => match self.pods.get(name) {
-                    Some(pod) => Group::Pod(pod.facts.id),
-                    None if self.pod_names.values().any(|known| known == name) => continue,
-                    None => {
-                        let known = "kubepods, burstable, besteffort, outside and pods by namespace/name";
-                        return Err(nonsense(place, format!("there is no group `{name}`; there are {known}")));
-                    }
-                },
+            let group = match (name.as_str(), tier(name), self.pods.get(name)) {
+                ("outside", ..) => Group::Outside,
+                (_, Some(tier), _) => Group::Tier(tier),
+                (_, _, Some(pod)) => Group::Pod(pod.facts.id),
+                _ if self.pod_names.values().any(|known| known == name) => continue,
+                _ => {
+                    let known = "kubepods, burstable, besteffort, outside and pods by namespace/name";
+                    return Err(nonsense(place, format!("there is no group `{name}`; there are {known}")));
+                }
             };
             samples.push(row.of(group));
         }
         samples.sort_by_key(|sample| sample.group);
         Ok(samples)
+    }
+
+    fn application_use(&self, place: &str) -> Result<Vec<ApplicationUse>, CaseError> {
+        let row = |(name, row): (&String, &ApplicationRow)| {
+            let qos = row.qos.as_deref().map(|word| qos_class(word, place)).transpose()?;
+            let unknown = |word: &str| {
+                nonsense(place, format!("`{word}` is no tier; there are kubepods, burstable and besteffort"))
+            };
+            let tier = row.tier.as_deref().map(|word| tier(word).ok_or_else(|| unknown(word))).transpose()?;
+            Ok(row.of(name, qos, tier))
+        };
+        self.applications.iter().map(row).collect()
     }
 
     /// The machine's CPUs. A container that existed and is gone is one that is not known.
@@ -594,6 +607,15 @@ fn nonsense(place: &str, problem: String) -> CaseError {
 
 fn next_id(names: &BTreeMap<u32, String>) -> u32 {
     names.last_key_value().map_or(1, |(id, _)| id + 1)
+}
+
+fn tier(word: &str) -> Option<Tier> {
+    match word {
+        "kubepods" => Some(Tier::Guaranteed),
+        "burstable" => Some(Tier::Burstable),
+        "besteffort" => Some(Tier::BestEffort),
+        _ => None,
+    }
 }
 
 fn qos_class(word: &str, place: &str) -> Result<QosClass, CaseError> {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::tick::StallRow;
-use crate::{Group, GroupMemory, GroupUse, NodeMemory, NodePressure, NodeStall};
+use crate::{ApplicationUse, Group, GroupMemory, GroupUse, NodeMemory, NodePressure, NodeStall, QosClass, Tier};
 
 /// The node's memory. What is left out is 0; a watermark that is left out is not known.
 ///
@@ -101,6 +101,37 @@ pub struct GroupRow {
     pub oom_kills: Option<u64>,
 }
 
+/// What an application beside Kubernetes used. What is left out is not known.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a web server on the node itself uses half a CPU
+///     ticks:
+///       - applications: {nginx: {qos: LS, priority: koord-prod, cpuUsageUsec: 500000}}
+///     ",
+/// )?;
+/// let Some(applications) = &case.ticks[0].applications else { return Ok(()) };
+/// assert_eq!(applications["nginx"].qos.as_deref(), Some("LS"));
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ApplicationRow {
+    /// Its class of service.
+    pub qos: Option<String>,
+    /// Its priority class.
+    pub priority: Option<String>,
+    /// The tier that its cgroup is in: `kubepods`, `burstable` or `besteffort`.
+    pub tier: Option<String>,
+    /// CPU time.
+    pub cpu_usage_usec: Option<u64>,
+    /// Its memory.
+    pub memory: Option<GroupMemoryRow>,
+}
+
 /// Memory of a group.
 ///
 /// ```
@@ -153,17 +184,35 @@ impl From<NodePressureRow> for NodePressure {
     }
 }
 
-impl GroupRow {
-    pub(super) fn of(self, group: Group) -> GroupUse {
-        let memory = |row: GroupMemoryRow| GroupMemory {
+impl From<GroupMemoryRow> for GroupMemory {
+    fn from(row: GroupMemoryRow) -> Self {
+        Self {
             usage_bytes: row.usage_bytes,
             active_file_bytes: row.active_file_bytes,
             inactive_file_bytes: row.inactive_file_bytes,
-        };
+        }
+    }
+}
+
+impl ApplicationRow {
+    pub(super) fn of(&self, name: &str, qos: Option<QosClass>, tier: Option<Tier>) -> ApplicationUse {
+        ApplicationUse {
+            name: name.to_owned(),
+            qos,
+            priority: self.priority.clone(),
+            tier,
+            cpu_usage_usec: self.cpu_usage_usec,
+            memory: self.memory.map(Into::into),
+        }
+    }
+}
+
+impl GroupRow {
+    pub(super) fn of(self, group: Group) -> GroupUse {
         GroupUse {
             group,
             cpu_usage_usec: self.cpu_usage_usec,
-            memory: self.memory.map(memory),
+            memory: self.memory.map(Into::into),
             cpu_throttled_usec: self.cpu_throttled_usec,
             cpu_pressure: self.cpu_pressure.map(stall),
             max_events: self.max_events,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 use super::case::{NodeFacts, PodDescription};
 use super::cpu_topology::CpuTopologyRow;
 use super::expectation::{EventExpectation, Expectation, RejectionExpectation, StartExpectation};
-use super::node_use::GroupRow;
+use super::node_use::{ApplicationRow, GroupRow};
 use super::object::{ConfigKeyRow, NodeObjectRow, PodObjectRow};
 use super::requests::{EvictionExpectation, EvictionStateRow, ResourceExpectation, ResourceStateRow};
 use super::resctrl::{CacheDomainRow, ClassExpectation, ClassStateRow, MemberExpectation, UsageRow};
@@ -59,6 +59,8 @@ pub struct TickFacts {
     pub pressure: Option<BTreeMap<String, PressureRow>>,
     /// What groups use: `kubepods`, `burstable`, `besteffort`, `outside`, and pods by `namespace/name`; stay likewise.
     pub groups: Option<BTreeMap<String, GroupRow>>,
+    /// What applications beside Kubernetes use, by name; stay likewise.
+    pub applications: Option<BTreeMap<String, ApplicationRow>>,
     /// The machine's CPUs; stay likewise.
     pub cpu_topology: Option<CpuTopologyRow>,
     /// CPUs in force, named as targets are in expectations (`tier besteffort`, `pod default/web`, `container default/web/app`); stay likewise.

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use qosm_model::application::ApplicationSample;
 use qosm_model::column::{PressureCounters, Stall};
 use qosm_model::node::{Group, GroupCounters, GroupMemory, GroupSample, NodeMemory};
+use qosm_model::pod::QosClass;
 
 use super::{Id, PressureRow, StallRow};
 use crate::link::Columns;
@@ -17,6 +19,8 @@ pub(super) struct NodeUseRow {
     pressure: Option<PressureRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     groups: Option<GroupRows>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    applications: Option<BTreeMap<String, ApplicationRow>>,
 }
 
 #[derive(serde::Serialize)]
@@ -78,12 +82,28 @@ struct GroupMemoryRow {
     inactive_file_bytes: u64,
 }
 
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ApplicationRow {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    qos: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tier: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_usage_usec: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<GroupMemoryRow>,
+}
+
 impl NodeUseRow {
     pub(super) fn of(columns: &Columns) -> Self {
         Self {
             memory: columns.node_memory.as_ref().map(memory),
             pressure: columns.node_pressure.map(pressure),
             groups: columns.groups.as_deref().map(groups),
+            applications: columns.applications.as_deref().map(applications),
         }
     }
 }
@@ -122,17 +142,34 @@ fn groups(samples: &[GroupSample]) -> GroupRows {
     rows
 }
 
-fn group(used: GroupCounters) -> GroupRow {
-    let memory = |memory: GroupMemory| GroupMemoryRow {
+fn applications(samples: &[ApplicationSample]) -> BTreeMap<String, ApplicationRow> {
+    let row = |ApplicationSample { application, used }: &ApplicationSample| {
+        let row = ApplicationRow {
+            qos: application.qos.map(QosClass::as_str),
+            priority: application.priority.clone(),
+            tier: application.tier.map(|tier| tier.to_string()),
+            cpu_usage_usec: used.cpu_usage.map(|micros| micros.0),
+            memory: used.memory.map(group_memory),
+        };
+        (application.name.clone(), row)
+    };
+    samples.iter().map(row).collect()
+}
+
+fn group_memory(memory: GroupMemory) -> GroupMemoryRow {
+    GroupMemoryRow {
         usage_bytes: memory.usage.0,
         active_file_bytes: memory.active_file.0,
         inactive_file_bytes: memory.inactive_file.0,
-    };
+    }
+}
+
+fn group(used: GroupCounters) -> GroupRow {
     GroupRow {
         cpu_usage_usec: used.cpu_usage.map(|micros| micros.0),
         cpu_throttled_usec: used.cpu_throttled.map(|micros| micros.0),
         cpu_pressure: used.cpu_pressure.map(stall),
-        memory: used.memory.map(memory),
+        memory: used.memory.map(group_memory),
         max_events: used.max_events,
         oom_kills: used.oom_kills,
     }

@@ -2,10 +2,11 @@
 
 use super::Declaring;
 use crate::{
-    Bandwidth, CacheDomain, CacheUsage, ClassSample, ClusterConfig, ContainerId, ContainerUsage, CpuSample, CpuSet,
-    CpuStat, CpuTopology, EventKind, GroupUse, Host, Level, Log, MemorySample, MemoryStat, MigrationProgress, Node,
-    NodeMemory, NodeObject, NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample, NumaStat, PageMigration,
-    PodEvent, PodId, PodObject, PodObjectFacts, Pressure, PressureSample, ResctrlMonitor, State, Topology,
+    ApplicationUse, Bandwidth, CacheDomain, CacheUsage, ClassSample, ClusterConfig, ContainerId, ContainerUsage,
+    CpuSample, CpuSet, CpuStat, CpuTopology, EventKind, GroupUse, Host, Level, Log, MemorySample, MemoryStat,
+    MigrationProgress, Node, NodeMemory, NodeObject, NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample,
+    NumaStat, PageMigration, PodEvent, PodId, PodObject, PodObjectFacts, Pressure, PressureSample, ResctrlMonitor,
+    State, Topology,
 };
 
 impl<H: Host + 'static> PageMigration for Declaring<'_, H> {
@@ -57,6 +58,10 @@ impl<H: Host + 'static> Node for Declaring<'_, H> {
 
     fn group_use(&mut self) -> Vec<GroupUse> {
         self.host.group_use()
+    }
+
+    fn application_use(&mut self) -> Vec<ApplicationUse> {
+        self.host.application_use()
     }
 }
 

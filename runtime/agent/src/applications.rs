@@ -1,0 +1,158 @@
+//! Observe: the cgroups of applications beside Kubernetes, which are read and never written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use qosm_host::{Host, HostError};
+use qosm_model::application::Application;
+use qosm_model::knob::Target;
+use qosm_model::node::GroupCounters;
+
+use crate::table::PodTable;
+
+/// Running totals of each, in the order of the list.
+pub(crate) type ApplicationReading = Arc<Vec<(Arc<Application>, GroupCounters)>>;
+
+/// The applications that the cluster's ConfigMap names for this node.
+#[derive(Debug, Default)]
+pub(crate) struct Applications {
+    listed: Vec<Arc<Application>>,
+    /// Each with its cgroup, since the list was last another; `None` = not worked out yet.
+    placed: Option<Vec<(Arc<Application>, String)>>,
+    /// What was opened for them, by cgroup.
+    targets: BTreeMap<String, Target>,
+}
+
+impl Applications {
+    /// Takes those that the ConfigMap names now.
+    pub(crate) fn list(&mut self, listed: Vec<Application>) {
+        if self.listed.iter().map(Arc::as_ref).ne(&listed) {
+            self.listed = listed.into_iter().map(Arc::new).collect();
+            self.placed = None;
+        }
+    }
+
+    /// Reads their cgroups. One that is not there is left out.
+    pub(crate) fn read(&mut self, host: &mut Host, pods: &mut PodTable) -> ApplicationReading {
+        let Self { listed, placed, targets } = self;
+        let placed = placed.get_or_insert_with(|| {
+            let placed: Vec<_> = listed.iter().map(|one| (Arc::clone(one), place(host, one))).collect();
+            targets.retain(|path, target| {
+                let stays = placed.iter().any(|(_, other)| other == path);
+                if !stays {
+                    host.detach(*target);
+                }
+                stays
+            });
+            placed
+        });
+        let mut rows = Vec::with_capacity(placed.len());
+        for (application, path) in placed.iter() {
+            // What is open as a pod's already is read as that.
+            let target = host.attached_at(path).unwrap_or_else(|| match targets.get(path) {
+                Some(target) => *target,
+                None => *targets.entry(path.clone()).or_insert(Target::Pod(pods.spare_pod_id())),
+            });
+            if host.attached_path(target).is_none() && host.attach(target, path).is_err() {
+                continue;
+            }
+            match host.group_counters(target) {
+                Ok(counters) => rows.push((Arc::clone(application), counters)),
+                Err(HostError::Gone { .. }) if targets.values().any(|own| *own == target) => host.detach(target),
+                Err(error) => tracing::debug!(application = application.name, %error, "what it uses cannot be read"),
+            }
+        }
+        Arc::new(rows)
+    }
+
+    /// Closes the cgroup that was opened as this target, for whom it belongs to. `false` where it is none of these.
+    pub(crate) fn give_way(&mut self, host: &mut Host, target: Target) -> bool {
+        let is_own = self.targets.values().any(|own| *own == target);
+        if is_own {
+            host.detach(target);
+        }
+        is_own
+    }
+}
+
+/// Its cgroup, relative to the root of each hierarchy.
+pub(crate) fn place(host: &Host, application: &Application) -> String {
+    let Application { tier, cgroup, .. } = application;
+    match tier {
+        Some(tier) => format!("{}/{cgroup}", host.tier_path(*tier)),
+        None => cgroup.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use qosm_model::pod::Tier;
+    use qosm_model::unit::Micros;
+    use serde_json::json;
+
+    use super::*;
+    use crate::facts::{Facts, read_objects};
+    use crate::replay_fixture::ReplayFixture;
+
+    fn host() -> Host {
+        let facts: Facts =
+            serde_json::from_value(json!({"host": {"cgroup": "v2", "driver": "systemd", "cpus": 8}, "pods": []}))
+                .unwrap();
+        let objects = read_objects(&facts.pods, &[], None, "facts");
+        ReplayFixture::set_up(&facts, &objects).unwrap().0
+    }
+
+    fn uses(host: &mut Host, cgroup: &str, usec: u64) {
+        let counters = GroupCounters { cpu_usage: Some(Micros(usec)), ..GroupCounters::default() };
+        let simulation = host.simulated_mut().unwrap();
+        simulation.ensure_cgroup(cgroup).unwrap();
+        simulation.set_group_counters(cgroup, counters).unwrap();
+    }
+
+    fn listed(config: &serde_json::Value) -> Vec<Application> {
+        let (applications, notes) = Application::read(&config.to_string(), &BTreeMap::new());
+        assert!(notes.is_empty(), "{notes:?}");
+        applications
+    }
+
+    fn read(applications: &mut Applications, host: &mut Host) -> Vec<(String, u64)> {
+        let rows = applications.read(host, &mut PodTable::default());
+        rows.iter().map(|(one, used)| (one.name.clone(), used.cpu_usage.unwrap().0)).collect()
+    }
+
+    #[test]
+    fn those_that_are_there_are_read_wherever_they_lie() {
+        let (mut host, mut applications) = (host(), Applications::default());
+        let below = json!({"base": "KubepodsBesteffort", "relativePath": "etl"});
+        applications.list(listed(&json!({"applications": [
+            {"name": "nginx", "qos": "LS"}, {"name": "etl", "qos": "BE", "cgroupPath": below}, {"name": "absent"},
+        ]})));
+        assert_eq!(read(&mut applications, &mut host), []);
+        let etl = format!("{}/etl", host.tier_path(Tier::BestEffort));
+        uses(&mut host, "host-latency-sensitive/nginx", 70);
+        uses(&mut host, &etl, 30);
+        assert_eq!(read(&mut applications, &mut host), [("nginx".to_owned(), 70), ("etl".to_owned(), 30)]);
+        // Who is not listed any more is closed.
+        applications.list(listed(&json!({"applications": [{"name": "nginx", "qos": "LS"}]})));
+        assert_eq!(read(&mut applications, &mut host), [("nginx".to_owned(), 70)]);
+        assert_eq!(host.attached_at(&etl), None);
+    }
+
+    #[test]
+    fn a_cgroup_is_a_pods_before_it_is_an_applications() {
+        let (mut host, mut applications) = (host(), Applications::default());
+        applications.list(listed(&json!({"applications": [{"name": "web"}]})));
+        uses(&mut host, "web", 5);
+        assert_eq!(read(&mut applications, &mut host), [("web".to_owned(), 5)]);
+        let pod = Target::Pod(qosm_model::pod::PodId(77));
+        let Err(HostError::Taken { by, .. }) = host.attach(pod, "web") else {
+            panic!("it is open as the application's")
+        };
+        assert!(applications.give_way(&mut host, by) && !applications.give_way(&mut host, pod));
+        host.attach(pod, "web").unwrap();
+        assert_eq!(read(&mut applications, &mut host), [("web".to_owned(), 5)]);
+        assert_eq!(host.attached_at("web"), Some(pod));
+    }
+}

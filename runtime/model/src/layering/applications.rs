@@ -1,0 +1,226 @@
+//! Applications beside Kubernetes, as the cluster's ConfigMap names them for a node.
+//!
+//! Koordinator: `apis/configuration/slo_controller_config.go` (`HostApplicationCfg`), `apis/slo/v1alpha1/host_application.go`,
+//! `pkg/koordlet/util/host_application.go`.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::document::{Document, take};
+use super::selector::Selector;
+use crate::application::Application;
+use crate::pod::{QosClass, Tier};
+
+/// Where applications lie that say nothing of it.
+const LATENCY_SENSITIVE: &str = "host-latency-sensitive";
+const BEST_EFFORT: &str = "host-best-effort";
+
+/// What is wrong: the field below [`crate::application::KEY`], and in what way.
+type Note = (String, String);
+
+impl Application {
+    /// The applications of the node with these labels: those of the first entry of `nodeConfigs` whose selector matches it, else
+    /// `applications`. One that cannot be read is left out; the others count.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    /// use qosm_model::application::Application;
+    ///
+    /// let text = r#"{"applications": [{"name": "nginx", "qos": "LS", "priority": "koord-prod"}]}"#;
+    /// let (applications, problems) = Application::read(text, &BTreeMap::new());
+    /// assert_eq!(applications[0].cgroup, "host-latency-sensitive/nginx");
+    /// assert!(problems.is_empty());
+    /// ```
+    pub fn read(text: &str, labels: &BTreeMap<String, String>) -> (Vec<Self>, Vec<Note>) {
+        let mut notes = Vec::new();
+        let mut fields = match Document::parse(text) {
+            Ok(Document::Fields(fields)) => fields,
+            // The ConfigMap's reader has told what is wrong with the text as a whole.
+            _ => return (Vec::new(), notes),
+        };
+        let mut chosen = read_list(take(&mut fields, "applications"), "applications", &mut notes);
+        let entries = match take(&mut fields, "nodeConfigs") {
+            None => Vec::new(),
+            Some(Document::Items(entries)) => entries,
+            Some(_) => {
+                notes.push(("nodeConfigs".into(), "it is no list".into()));
+                Vec::new()
+            }
+        };
+        let mut is_found = false;
+        // All of them are read: a mistake does not wait for the node that it concerns.
+        for (index, entry) in entries.into_iter().enumerate() {
+            let path = format!("nodeConfigs[{index}]");
+            let Document::Fields(mut fields) = entry else {
+                notes.push((path, "it is no object".into()));
+                continue;
+            };
+            let listed = read_list(take(&mut fields, "applications"), &format!("{path}.applications"), &mut notes);
+            let Some(selector) = take(&mut fields, "nodeSelector") else {
+                notes.push((path, "it has no nodeSelector and is therefore for no node".into()));
+                continue;
+            };
+            match Selector::parse(selector) {
+                Err(what) => notes.push((format!("{path}.nodeSelector"), format!("{what}; the entry is skipped"))),
+                Ok(selector) if !is_found && selector.matches(labels) => (chosen, is_found) = (listed, true),
+                Ok(_) => {}
+            }
+        }
+        (chosen, notes)
+    }
+}
+
+fn read_list(list: Option<Document>, path: &str, notes: &mut Vec<Note>) -> Vec<Application> {
+    let items = match list {
+        None => return Vec::new(),
+        Some(Document::Items(items)) => items,
+        Some(_) => {
+            notes.push((path.to_owned(), "it is no list".into()));
+            return Vec::new();
+        }
+    };
+    let mut applications: Vec<Application> = Vec::new();
+    for (index, item) in items.into_iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        match application(item) {
+            Ok(one) if applications.iter().any(|other| other.name == one.name) => {
+                notes.push((path, format!("there is `{}` already; the first counts", one.name)));
+            }
+            Ok(one) => applications.push(one),
+            Err((field, what)) => notes.push((format!("{path}{field}"), what)),
+        }
+    }
+    applications
+}
+
+/// A field of text; empty counts as absent.
+fn text(fields: &mut Vec<(String, Document)>, name: &str) -> Result<Option<String>, Note> {
+    match take(fields, name) {
+        None => Ok(None),
+        Some(Document::Scalar(Value::String(text))) => Ok(Some(text).filter(|text| !text.is_empty())),
+        Some(_) => Err((format!(".{name}"), "it is no text".into())),
+    }
+}
+
+fn application(document: Document) -> Result<Application, Note> {
+    let Document::Fields(mut fields) = document else { return Err((String::new(), "it is no object".into())) };
+    let Some(name) = text(&mut fields, "name")? else {
+        return Err((String::new(), "it has no name; give each application one".into()));
+    };
+    let qos = match text(&mut fields, "qos")? {
+        None => None,
+        Some(word) => {
+            let what = || format!("`{word}` is no class of service; there are LSE, LSR, LS, BE and SYSTEM");
+            Some(QosClass::parse(&word).ok_or_else(|| (".qos".to_owned(), what()))?)
+        }
+    };
+    let priority = text(&mut fields, "priority")?;
+    let (tier, cgroup) = match take(&mut fields, "cgroupPath") {
+        None => (None, usual_cgroup(qos, &name)),
+        Some(Document::Fields(mut path)) => {
+            let tier = match text(&mut path, "base")?.as_deref() {
+                None | Some("CgroupRoot") => None,
+                Some("Kubepods") => Some(Tier::Guaranteed),
+                Some("KubepodsBurstable") => Some(Tier::Burstable),
+                Some("KubepodsBesteffort") => Some(Tier::BestEffort),
+                Some(other) => {
+                    let known = "CgroupRoot, Kubepods, KubepodsBurstable and KubepodsBesteffort";
+                    return Err((".cgroupPath.base".into(), format!("`{other}` is no base; there are {known}")));
+                }
+            };
+            let parts = [text(&mut path, "parentDir")?, text(&mut path, "relativePath")?];
+            (tier, parts.into_iter().flatten().collect::<Vec<_>>().join("/"))
+        }
+        Some(_) => return Err((".cgroupPath".into(), "it is no object".into())),
+    };
+    let cgroup = inside(&cgroup).map_err(|what| (".cgroupPath".to_owned(), what))?;
+    Ok(Application { name, qos, priority, tier, cgroup })
+}
+
+fn usual_cgroup(qos: Option<QosClass>, name: &str) -> String {
+    match qos {
+        Some(QosClass::Lse | QosClass::Lsr | QosClass::Ls) => format!("{LATENCY_SENSITIVE}/{name}"),
+        Some(QosClass::Be) => format!("{BEST_EFFORT}/{name}"),
+        Some(QosClass::System) | None => name.to_owned(),
+    }
+}
+
+/// A path below its base, without empty parts.
+fn inside(path: &str) -> Result<String, String> {
+    let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    if parts.is_empty() {
+        return Err("it names no cgroup of its own; say parentDir and relativePath".into());
+    }
+    if parts.contains(&"..") {
+        return Err(format!("`{path}` leads out of its base"));
+    }
+    Ok(parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(config: &Value, pool: &str) -> (Vec<Application>, Vec<Note>) {
+        Application::read(&config.to_string(), &BTreeMap::from([("pool".to_owned(), pool.to_owned())]))
+    }
+
+    #[test]
+    fn a_cgroup_follows_from_class_and_name_or_is_said() {
+        let at = |base: &str| json!({"base": base, "parentDir": "/etc/", "relativePath": "x//y/"});
+        for (fields, tier, cgroup) in [
+            (json!({"name": "n"}), None, "n"),
+            (json!({"name": "n", "qos": "SYSTEM"}), None, "n"),
+            (json!({"name": "n", "qos": "LSR"}), None, "host-latency-sensitive/n"),
+            (json!({"name": "n", "qos": "BE"}), None, "host-best-effort/n"),
+            (json!({"name": "n", "qos": "BE", "cgroupPath": {"relativePath": "own"}}), None, "own"),
+            (json!({"name": "n", "cgroupPath": at("CgroupRoot")}), None, "etc/x/y"),
+            (json!({"name": "n", "cgroupPath": at("Kubepods")}), Some(Tier::Guaranteed), "etc/x/y"),
+            (json!({"name": "n", "cgroupPath": at("KubepodsBurstable")}), Some(Tier::Burstable), "etc/x/y"),
+            (json!({"name": "n", "cgroupPath": at("KubepodsBesteffort")}), Some(Tier::BestEffort), "etc/x/y"),
+        ] {
+            let (applications, notes) = read(&json!({"applications": [fields]}), "");
+            assert_eq!((applications[0].tier, applications[0].cgroup.as_str()), (tier, cgroup), "{fields}: {notes:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_entry_for_the_node_takes_the_place_of_all() {
+        let one = |name: &str| json!([{"name": name}]);
+        let entry = |pool: &str, name: &str| json!({"nodeSelector": {"matchLabels": {"pool": pool}}, "applications": one(name)});
+        let config = json!({
+            "applications": one("every"),
+            "nodeConfigs": [{"applications": one("nobodys")}, entry("a", "first"), entry("a", "second"), entry("b", "other")],
+        });
+        for (pool, expected) in [("a", "first"), ("b", "other"), ("c", "every")] {
+            let (applications, notes) = read(&config, pool);
+            assert_eq!(applications.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), [expected]);
+            assert_eq!(notes.len(), 1, "the entry without a selector is told: {notes:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_and_the_others_count() {
+        let good = json!({"name": "good"});
+        for (bad, path) in [
+            (json!(1), "applications[0]"),
+            (json!({}), "applications[0]"),
+            (json!({"name": "good"}), "applications[1]"),
+            (json!({"name": 5}), "applications[0].name"),
+            (json!({"name": "x", "qos": "ls"}), "applications[0].qos"),
+            (json!({"name": "x", "cgroupPath": 1}), "applications[0].cgroupPath"),
+            (json!({"name": "x", "cgroupPath": {"base": "kubepods"}}), "applications[0].cgroupPath.base"),
+            (json!({"name": "x", "cgroupPath": {"base": "Kubepods"}}), "applications[0].cgroupPath"),
+            (json!({"name": "x", "cgroupPath": {"relativePath": "a/../../b"}}), "applications[0].cgroupPath"),
+            (json!({"name": "..", "qos": "BE"}), "applications[0].cgroupPath"),
+        ] {
+            let (applications, notes) = read(&json!({"applications": [bad, good]}), "");
+            assert_eq!(applications.len(), 1, "{bad}");
+            assert_eq!(notes.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>(), [path], "{bad}: {notes:?}");
+        }
+        assert_eq!(read(&json!({"applications": 1, "nodeConfigs": {}}), "").1.len(), 2);
+    }
+}
