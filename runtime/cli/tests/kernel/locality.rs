@@ -206,7 +206,8 @@ fn pages_come_home_and_the_pod_gets_an_event() {
     let Some(astray) = Astray::new("pages_come_home_and_the_pod_gets_an_event", &[("app", 40)]) else { return };
     let (from, to) = (astray.from, astray.to);
     assert!(astray.local_percent("app") < 50);
-    astray.speed(4);
+    // 40 s: who looks at it meanwhile may be slow.
+    astray.speed(1);
     astray.pod(&["app"], &json!({"policy": "BestEffort"}));
     let agent = astray.agent();
     wait_until_under_way(&agent, "app");
