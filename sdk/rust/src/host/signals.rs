@@ -31,6 +31,19 @@ use crate::{
 /// assert_eq!(batch.and_then(|batch| batch.cpu_usage_usec), Some(2_000_000));
 /// assert!(host.node_memory().is_none() && host.node_pressure().is_none(), "nothing was said of them");
 /// ```
+///
+/// What applications beside Kubernetes use:
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{ApplicationUse, Node};
+///
+/// let mut host = MockHost::default();
+/// host.columns.applications = vec![ApplicationUse {
+///     name: "etl".into(), qos: None, priority: Some("koord-batch".into()), tier: None, cpu_usage_usec: Some(3_000_000), memory: None,
+/// }];
+/// assert_eq!(host.application_use()[0].cpu_usage_usec, Some(3_000_000));
+/// ```
 pub trait Node {
     /// Reads the node.
     fn node(&mut self) -> NodeSample;
