@@ -7,6 +7,7 @@ use qosm_host::{Host, HostError};
 use qosm_model::application::Application;
 use qosm_model::knob::Target;
 use qosm_model::node::GroupCounters;
+use qosm_model::pod::Tier;
 
 use crate::table::PodTable;
 
@@ -30,6 +31,11 @@ impl Applications {
             self.listed = listed.into_iter().map(Arc::new).collect();
             self.placed = None;
         }
+    }
+
+    /// Works out anew where they lie: a tier is there from now on.
+    pub(crate) fn tiers_changed(&mut self) {
+        self.placed = None;
     }
 
     /// Reads their cgroups. One that is not there is left out.
@@ -75,20 +81,21 @@ impl Applications {
     }
 }
 
-/// Its cgroup, relative to the root of each hierarchy.
+/// Its cgroup, relative to the root of each hierarchy. One that is in no tier lies beside the kubelet's: where its `cgroupRoot` is another than
+/// the hierarchy's root, nothing outside of that is looked at.
 pub(crate) fn place(host: &Host, application: &Application) -> String {
     let Application { tier, cgroup, .. } = application;
-    match tier {
-        Some(tier) => format!("{}/{cgroup}", host.tier_path(*tier)),
-        None => cgroup.clone(),
-    }
+    let path = host.tier_path(tier.unwrap_or(Tier::Guaranteed));
+    let base = if tier.is_some() { Some(path.as_str()) } else { path.rsplit_once('/').map(|(root, _)| root) };
+    base.map_or_else(|| cgroup.clone(), |base| format!("{base}/{cgroup}"))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use qosm_model::pod::Tier;
+    use qosm_host::layout::Driver;
+    use qosm_host::simulated::Spec;
     use qosm_model::unit::Micros;
     use serde_json::json;
 
@@ -138,6 +145,16 @@ mod tests {
         applications.list(listed(&json!({"applications": [{"name": "nginx", "qos": "LS"}]})));
         assert_eq!(read(&mut applications, &mut host), [("nginx".to_owned(), 70)]);
         assert_eq!(host.attached_at(&etl), None);
+    }
+
+    #[test]
+    fn nothing_outside_of_the_kubelets_root_is_read() {
+        for (cgroup_root, expected) in [("/", "web"), ("/mine/", "mine/web")] {
+            let spec = Spec { cgroup_root: cgroup_root.to_owned(), driver: Some(Driver::Cgroupfs), ..Spec::default() };
+            let host = Host::simulated(&spec).unwrap();
+            let web = &listed(&json!({"applications": [{"name": "web"}]}))[0];
+            assert_eq!(place(&host, web), expected);
+        }
     }
 
     #[test]

@@ -101,6 +101,11 @@ impl Observed {
         self.applications.read(host, pods)
     }
 
+    /// A tier is open from now on.
+    pub(crate) fn tier_opened(&mut self) {
+        self.applications.tiers_changed();
+    }
+
     /// Closes a cgroup that was opened as an application's. `false` where this target is none.
     pub(crate) fn give_way(&mut self, host: &mut Host, target: Target) -> bool {
         self.applications.give_way(host, target)

@@ -112,8 +112,16 @@ impl Agent {
                 if self.pods.is_in_the_making(&self.host, target, &path, now.monotonic) {
                     continue;
                 }
-                if self.ledger.open_cgroup(&mut self.host, target, &path).is_ok() {
-                    self.ledger.adopt(&mut self.host, target);
+                let Self { host, ledger, observed, .. } = self;
+                let mut opened = ledger.open_cgroup(host, target, &path);
+                if let Err(HostError::Taken { by, .. }) = opened
+                    && observed.give_way(host, by)
+                {
+                    opened = ledger.open_cgroup(host, target, &path);
+                }
+                if opened.is_ok() {
+                    observed.tier_opened();
+                    ledger.adopt(host, target);
                 }
             }
         }

@@ -88,7 +88,7 @@ const LEFT_OUT: &[LeftOut] = &[
         ],
         why: "rounds of kill -9, the API server's and the runtime's own time-outs, real minutes between evictions, the chart's set a second time: \
               policies::the_api_server_may_go, nri::a_container_has, colocation::a_batch_pod_waits, reclaimed::batch_runs and the kernel \
-              stage's crashes:: show each once, and the agent's unit tests the order of evictions",
+              stage's crashes:: show each once, and the eviction policy's own tests the order of evictions",
         only_on_v1: false,
     },
 ];
