@@ -33,6 +33,7 @@ impl Ledger {
             self.dirty.extend(self.refusals.iter().filter(|(_, r)| !r.unavailable).map(|(&key, _)| key));
         }
         let mut dirty = self.with_groups(inputs);
+        self.verify_before_writing(host, inputs, &mut dirty, out);
         self.followers.clear();
         self.add_groups_below(host, &mut dirty);
         let mut resolutions: HashMap<(Target, Knob), Resolved> = HashMap::new();

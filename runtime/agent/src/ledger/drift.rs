@@ -9,6 +9,7 @@
 //! | a tier's `memory.min` or `memory.low`, other than the baseline | the owner of the tiers: the kubelet's MemoryQoS | it is the new baseline; qosm's value is added |
 //! | the baseline, or a default of which the knob table says that nobody chose it | systemd's daemon-reload, a kubelet's sync | the lease is written again |
 //! | the same again and again | another owner | a tier settles on its value if that covers the groups in it; else hands off for a while, each time for longer |
+//! | the same on a tier, not above twice a minute, and it does not cover the groups in it | the kubelet's or systemd's regular sync | the lease is written again, each time |
 //! | anything else | a person | hands off for a while; after that it is the new baseline |
 
 use std::collections::BTreeSet;
@@ -27,6 +28,11 @@ use crate::ledger::{Applied, HeldKnob, Key, Ledger};
 const CONTESTS: [(usize, i64); 2] = [(3, 600_000), (5, 6 * 3_600_000)];
 /// Time without a foreign write after which a contest ends, counted from qosm's own write.
 const FORGOTTEN_MILLIS: i64 = 3_600_000;
+/// Time between two repairs of a tier, in milliseconds, from which on they are no contest: the kubelet writes its tiers once a minute,
+/// and systemd then all properties of the slice. Without a repair the groups in it would be without protection for good.
+const SYNC_MILLIS: i64 = 30_000;
+/// Repairs of a tier within this time, in milliseconds, are one: a sync comes as several writes.
+const ONE_SYNC_MILLIS: i64 = 5_000;
 /// Each contest doubles the time for which the knob is left alone, at most this number of times.
 const MAX_DOUBLINGS: u32 = 7;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +58,24 @@ impl HeldKnob {
         CONTESTS.iter().any(|&(repairs, within)| {
             self.rewrites.len().checked_sub(repairs).is_some_and(|place| age(&self.rewrites[place]) <= within)
         })
+    }
+
+    fn repaired(&mut self, now: Timestamp, is_tier: bool) {
+        if !(is_tier && self.is_repaired_within(now, ONE_SYNC_MILLIS)) {
+            self.rewrites.push_back(now);
+        }
+    }
+
+    fn is_repaired_within(&self, now: Timestamp, millis: i64) -> bool {
+        self.rewrites.back().is_some_and(|last| now.0.saturating_sub(last.0) < millis)
+    }
+
+    /// Whether the repairs, and now another one, come at the pace of an owner's regular sync.
+    fn is_synced_over(&self, now: Timestamp) -> bool {
+        let another = (!self.is_repaired_within(now, ONE_SYNC_MILLIS)).then_some(now);
+        let last = self.rewrites.iter().rev().take(CONTESTS[0].0);
+        let times: Vec<i64> = another.iter().chain(last).map(|time| time.0).collect();
+        self.fights == 0 && times.windows(2).all(|pair| pair[0].saturating_sub(pair[1]) >= SYNC_MILLIS)
     }
 }
 
@@ -79,13 +103,7 @@ impl Ledger {
         }
         batch.sort_unstable();
         batch.dedup();
-        self.pair_weights(&mut batch);
-        let mut reset = BTreeSet::new();
-        for key in batch {
-            if self.verify_knob(host, inputs, key, &mut out) {
-                reset.insert(key);
-            }
-        }
+        let reset = self.verify_all(host, inputs, batch, &mut out);
         if !reset.is_empty() {
             // Before the policies look: to them the reset value would be where they start from, and the lease would be lost.
             let others = std::mem::replace(&mut self.dirty, reset);
@@ -93,6 +111,35 @@ impl Ledger {
             self.dirty.extend(others);
         }
         out
+    }
+
+    /// Reads back those of the knobs to be written that are held: what another writer put there since the last look is told and, where
+    /// it is a new baseline, counted, before it is written over.
+    pub(super) fn verify_before_writing(
+        &mut self,
+        host: &mut Host,
+        inputs: &Inputs<'_>,
+        dirty: &mut BTreeSet<Key>,
+        out: &mut Applied,
+    ) {
+        // What is about to be put back has a rule of its own.
+        let held =
+            dirty.iter().filter(|key| self.held.contains_key(key) && self.leases.effective(key.0, key.1).is_some());
+        let batch: Vec<Key> = held.copied().collect();
+        self.verify_all(host, inputs, batch, out);
+        dirty.append(&mut self.dirty);
+    }
+
+    /// Those that were reset and are to be written again at once.
+    fn verify_all(
+        &mut self,
+        host: &mut Host,
+        inputs: &Inputs<'_>,
+        mut batch: Vec<Key>,
+        out: &mut Applied,
+    ) -> BTreeSet<Key> {
+        self.pair_weights(&mut batch);
+        batch.into_iter().filter(|&key| self.verify_knob(host, inputs, key, out)).collect()
     }
 
     /// `cpu.weight` and `cpu.idle` are classified together, since the writer of one is the writer of the other.
@@ -142,6 +189,9 @@ impl Ledger {
         };
         if found == written {
             let under = self.baseline_under(host, inputs, key, baseline, written);
+            if let Some(held) = self.held.get_mut(&key).filter(|held| held.is_synced) {
+                held.is_synced = held.is_repaired_within(inputs.now.wall, FORGOTTEN_MILLIS);
+            }
             if let Some(held) = self.held.get_mut(&key).filter(|held| held.baseline != under) {
                 held.baseline = under;
                 self.update_record(host, key);
@@ -194,6 +244,8 @@ impl Ledger {
         }
         // The kubelet that resizes a pod again and again does not fight: each time it has another value.
         let is_fight = (writer == Writer::Reset || is_tier) && held.is_fought_over(inputs.now.wall);
+        let is_sync = is_fight && is_tier && !covers && held.is_synced_over(inputs.now.wall);
+        let is_fight = is_fight && !is_sync;
         let name = if is_tier { format!("{knob} of the tier") } else { knob.to_string() };
         let (kind, message) = match writer {
             Writer::Person => {
@@ -209,6 +261,13 @@ impl Ledger {
             _ if is_fight => {
                 ("fight", format!("something keeps setting {name} to {found} over qosm's {wanted}; hands off for now"))
             }
+            _ if is_sync => (
+                "sync",
+                format!(
+                    "something sets {name} to {found} over qosm's {wanted} about once a minute, as the kubelet does with its tiers; qosm \
+                     puts its own back each time, since {found} does not cover what the groups in it hold"
+                ),
+            ),
             Writer::Kubelet if is_tier => (
                 "kubelet",
                 format!(
@@ -221,7 +280,7 @@ impl Ledger {
             Writer::Reset => ("reset", format!("{name} was reset to {found}; qosm puts {wanted} back")),
         };
         if is_fight && covers {
-            held.is_settled = true;
+            (held.is_settled, held.is_synced) = (true, false);
             held.rewrites.clear();
             self.dirty.insert(key);
             self.contested.insert(key);
@@ -232,19 +291,28 @@ impl Ledger {
             held.is_left_to_person = writer == Writer::Person;
             if is_fight {
                 held.fights = held.fights.saturating_add(1);
-                held.is_settled = false;
+                (held.is_settled, held.is_synced) = (false, false);
                 self.contested.insert(key);
             }
         } else {
-            held.rewrites.push_back(inputs.now.wall);
+            held.repaired(inputs.now.wall, is_tier);
+            if is_sync {
+                held.is_synced = true;
+                self.contested.insert(key);
+            }
             self.dirty.insert(key);
         }
-        tracing::warn!(subject = inputs.pods.shown(target), %knob, writer = kind, %found, %wanted, "drift");
+        let is_told = is_sync && held.drift.as_ref() == Some(&message);
         if knob == Bandwidth::KNOB {
             self.quotas.refresh(host, target);
         }
-        self.notify_drift(inputs, key, kind, message, out);
-        out.changes_problems |= is_fight;
+        if is_told {
+            inputs.metrics.drift(knob, kind);
+        } else {
+            tracing::warn!(subject = inputs.pods.shown(target), %knob, writer = kind, %found, %wanted, "drift");
+            self.notify_drift(inputs, key, kind, message, out);
+        }
+        out.changes_problems |= is_fight || is_sync;
         writer == Writer::Reset && !is_fight
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct HeldKnob {
     pub(crate) is_left_to_person: bool,
     /// On a tier: another owner insists on its value, and qosm makes do with it as long as it covers the groups in it.
     pub(crate) is_settled: bool,
+    /// On a tier: its owner writes another value in regular syncs, which qosm writes over each time.
+    pub(crate) is_synced: bool,
     /// The value is not what the policy asked for, and why.
     pub(crate) adjusted: Option<(Value, String)>,
 }
@@ -58,13 +60,14 @@ impl HeldKnob {
             fights: 0,
             is_left_to_person: false,
             is_settled: false,
+            is_synced: false,
             adjusted: None,
         }
     }
 
-    /// Whether another owner of the knob keeps its value against qosm's.
+    /// Whether another owner of the knob writes its own value against qosm's.
     pub(crate) fn is_contested(&self) -> bool {
-        self.is_settled || (self.hands_off_until.is_some() && !self.is_left_to_person)
+        self.is_settled || self.is_synced || (self.hands_off_until.is_some() && !self.is_left_to_person)
     }
 }
 

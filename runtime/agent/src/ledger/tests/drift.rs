@@ -181,3 +181,96 @@ fn the_journal_knows_at_once_what_comes_back_of_a_quota_that_the_kubelet_may_hav
     env.tick();
     assert_eq!(baseline(&env), n(200_000));
 }
+
+/// A tier above the pod, whose `memory.min` another owner keeps at `bytes`, with qosm's `held` in it.
+mod tiers {
+    use super::*;
+
+    const TIER: Key = (Target::Tier(Tier::Burstable), Knob::MemoryMin);
+    const TIER_PATH: &str = "kubepods/burstable";
+    const POD_MIN: Key = (POD, Knob::MemoryMin);
+    const MIB: i64 = 1 << 20;
+
+    /// The owner's `bytes` for the tier, and 16 MiB for the pod and so for the tier.
+    fn held_over(bytes: i64) -> Env {
+        let mut env = Env::new();
+        env.config.drift.verify_over_ticks = 1;
+        env.ledger.open_cgroup(&mut env.host, TIER.0, TIER_PATH).unwrap();
+        env.owner_writes(bytes);
+        env.lease("a", 1, POD_MIN, n(16 * MIB));
+        env.lease("a", 1, TIER, n(16 * MIB));
+        env.apply();
+        assert_eq!(env.value(TIER), n(bytes + 16 * MIB));
+        env
+    }
+
+    impl Env {
+        fn owner_writes(&mut self, bytes: i64) {
+            self.write(TIER_PATH, "memory.min", &bytes.to_string());
+        }
+    }
+
+    #[test]
+    fn a_sum_that_the_owner_writes_within_a_tick_is_a_baseline_as_well() {
+        // A kubelet that starts again writes 0, and its sum a minute later: here while qosm puts its own value back.
+        let mut env = held_over(112 * MIB);
+        env.owner_writes(0);
+        env.seconds += 1;
+        env.with(|ledger, host, inputs| ledger.verify(host, inputs));
+        env.owner_writes(112 * MIB);
+        env.apply();
+        assert_eq!(env.value(TIER), n(128 * MIB));
+        env.ledger.release("a");
+        env.apply();
+        assert_eq!(env.value(TIER), n(112 * MIB));
+    }
+
+    #[test]
+    fn a_lease_that_changes_does_not_hide_what_another_wrote() {
+        let mut env = held();
+        env.write(APP_PATH, "cpu.max", "70000 100000");
+        env.lease("a", 1, QUOTA, n(300_000));
+        let applied = env.apply();
+        assert_eq!((env.value(QUOTA), reported(&applied)), (n(70_000), vec!["KnobDrift"]));
+    }
+
+    #[test]
+    fn a_tier_that_is_synced_each_minute_gets_what_its_groups_need_each_time() {
+        let mut env = held_over(0);
+        let mut told = 0;
+        for _ in 0..600 {
+            // One sync is several writes.
+            for _ in 0..2 {
+                env.owner_writes(0);
+                told += reported(&env.tick()).len();
+                assert_eq!(env.value(TIER), n(16 * MIB));
+            }
+            env.later(58);
+        }
+        assert!(told <= 10, "told {told} times");
+        assert_eq!(env.ledger.contests().count(), 1, "a problem as long as it lasts");
+        env.later(3_600);
+        env.tick();
+        assert_eq!(env.ledger.contests().count(), 0);
+    }
+
+    #[test]
+    fn a_tier_that_is_written_over_all_the_time_is_left_alone() {
+        let mut env = held_over(0);
+        for _ in 0..20 {
+            env.owner_writes(0);
+            env.tick();
+        }
+        assert_eq!((env.value(TIER), env.ledger.contests().count()), (n(0), 1));
+    }
+
+    #[test]
+    fn a_tier_settles_on_a_synced_value_that_covers_its_groups() {
+        let mut env = held_over(112 * MIB);
+        for _ in 0..6 {
+            env.owner_writes(112 * MIB);
+            env.later(60);
+        }
+        assert_eq!((env.value(TIER), env.ledger.contests().count()), (n(112 * MIB), 1));
+    }
+}
