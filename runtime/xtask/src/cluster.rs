@@ -32,6 +32,7 @@ use anyhow::{Context, Result};
 use crate::root::RootAccess;
 use crate::workspace::{Workspace, this_program};
 
+use choices::Driver;
 pub(crate) use choices::StateDir;
 use component::Component;
 pub(crate) use programs::Programs;
@@ -78,6 +79,9 @@ pub(crate) struct Up {
     /// Also a node: containerd and a kubelet on this machine. Needs root.
     #[arg(long)]
     node: bool,
+    /// Who makes the node's cgroups; `systemd` wants a machine for itself: `cargo xtask vm run --systemd` has one.
+    #[arg(long, value_enum, default_value_t, requires = "node")]
+    cgroup_driver: Driver,
     /// Also this workspace's image under the name that the chart asks for, and what to type next.
     #[arg(long, requires = "node")]
     image: bool,

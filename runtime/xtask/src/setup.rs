@@ -42,6 +42,8 @@ pub(crate) enum Purpose {
     Languages,
     /// What rates systemd's units.
     Units,
+    /// Kubernetes, and a guest with systemd for it.
+    Node,
 }
 
 /// Installs what the chosen verbs need.
@@ -50,8 +52,8 @@ pub(crate) enum Purpose {
 ///
 /// The first thing that is neither there nor can be installed, with what to run for it.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
-    use Purpose::{Bench, Build, Cluster, Demo, Languages, Lint, Registry, Rego, Test, Units};
-    let all = [Build, Test, Demo, Lint, Bench, Cluster, Registry, Rego, Languages, Units];
+    use Purpose::{Bench, Build, Cluster, Demo, Languages, Lint, Node, Registry, Rego, Test, Units};
+    let all = [Build, Test, Demo, Lint, Bench, Cluster, Registry, Rego, Languages, Units, Node];
     let mut purposes = if args.purposes.is_empty() { all.to_vec() } else { args.purposes.clone() };
     if purposes.contains(&Demo) {
         purposes.push(Build);
@@ -81,8 +83,11 @@ pub(crate) fn install(workspace: &Workspace, purposes: &[Purpose]) -> Result<()>
     if for_any(&[Purpose::Lint]) {
         lint::install(workspace)?;
     }
-    if for_any(&[Purpose::Cluster]) {
+    if for_any(&[Purpose::Cluster, Purpose::Node]) {
         cluster::Programs::build(workspace)?;
+    }
+    if for_any(&[Purpose::Node]) {
+        vm::prepare_system(workspace)?;
     }
     if for_any(&[Purpose::Registry]) {
         registry::Programs::build(workspace)?;

@@ -3,9 +3,11 @@
 
 mod again;
 mod cluster;
+mod guest;
 mod inventory;
 mod lanes;
 mod left_out;
+mod node;
 mod preflight;
 mod program;
 mod registry;
@@ -103,6 +105,8 @@ pub(crate) enum Stage {
     Languages,
     /// The agent beside a real API server and a real kubelet on this machine, as root.
     Cluster,
+    /// The agent on a node with systemd, cgroup v2 and the systemd driver, in user-mode Linux.
+    Node,
     /// Each bench once in its shortest form, as root: that it runs to its end, not what it measures.
     Bench,
 }
@@ -209,7 +213,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         .iter()
         .copied()
         .filter(|stage| match args.only.as_slice() {
-            [] => args.all || *stage != Stage::Bench,
+            [] => args.all || !stage.is_in_the_whole_run_alone(),
             only => only.contains(stage),
         })
         .collect();
@@ -386,9 +390,14 @@ impl Stage {
         matches!(self, Self::Kernel | Self::Cluster | Self::Bench)
     }
 
+    /// Whether only `make test-all` runs it, unless asked for by name.
+    const fn is_in_the_whole_run_alone(self) -> bool {
+        matches!(self, Self::Node | Self::Bench)
+    }
+
     /// Whether its tests run one after the other: there is one node, and one kernel.
     const fn is_one_at_a_time(self) -> bool {
-        matches!(self, Self::Kernel | Self::Uml | Self::Vm | Self::Cluster)
+        matches!(self, Self::Kernel | Self::Uml | Self::Vm | Self::Cluster | Self::Node)
     }
 
     /// How long it should take on two cores beside the other lane, in `make test`: told where it took longer, and no failure.
@@ -398,7 +407,7 @@ impl Stage {
                 Self::Languages => 2,
                 Self::Vm => 6,
                 Self::Workspace | Self::Kernel | Self::Uml | Self::Registry => 8,
-                Self::Bench => 10,
+                Self::Bench | Self::Node => 10,
                 Self::Cluster => 16,
             },
         )
@@ -412,7 +421,7 @@ impl Stage {
 
     /// What it needs beside a Rust for Wasm.
     const fn purposes(self) -> &'static [setup::Purpose] {
-        use setup::Purpose::{Cluster, Languages, Registry, Rego, Test, Units};
+        use setup::Purpose::{Cluster, Languages, Node, Registry, Rego, Test, Units};
         match self {
             Self::Workspace => &[Rego, Units],
             Self::Kernel => &[Rego],
@@ -420,6 +429,7 @@ impl Stage {
             Self::Registry => &[Registry],
             Self::Languages => &[Languages],
             Self::Cluster => &[Cluster, Registry, Rego],
+            Self::Node => &[Node, Rego],
             Self::Bench => &[Test, Cluster, Rego],
         }
     }
@@ -431,7 +441,7 @@ impl Stage {
             Self::Uml | Self::Vm => &[KERNEL],
             Self::Registry => &[REGISTRY],
             Self::Languages => &[LANGUAGES],
-            Self::Cluster => &[CLUSTER],
+            Self::Cluster | Self::Node => &[CLUSTER],
             Self::Workspace | Self::Bench => &[],
         }
     }
@@ -479,6 +489,7 @@ impl Stage {
                 Ok(())
             }
             Self::Cluster => cluster::run(run, selection, tally),
+            Self::Node => node::run(run, selection, tally),
             Self::Bench => bench::short(run.workspace, |name, good| {
                 println!("    bench {name}: {}", if good { "runs" } else { "FAILED" });
                 if good { tally.passed += 1 } else { tally.failed += 1 }

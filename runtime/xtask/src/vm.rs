@@ -1,5 +1,5 @@
 //! Guests with cgroup v2, for what this machine's own kernel cannot show: user-mode Linux, which is as quick as this machine, and an
-//! emulated machine with several CPUs and two NUMA nodes.
+//! emulated machine with several CPUs and two NUMA nodes. [`System`] is a whole Debian with systemd in the former.
 //!
 //! [`guest`] gets kernels and a shell, [`initramfs`] packs them with the programs under test, [`boot`] runs it all. Nothing is
 //! emulated but the processor: the cgroup files inside are a real kernel's.
@@ -7,6 +7,7 @@
 mod boot;
 mod guest;
 mod initramfs;
+mod system;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ use crate::workspace::Workspace;
 
 pub(crate) use boot::QEMU;
 use boot::{Machine, Media};
+pub(crate) use system::{System, prepare as prepare_system};
 
 /// Size of the disk; it takes no more room here than is written to it.
 const DISK_BYTES: u64 = 1 << 30;
@@ -46,6 +48,9 @@ pub(crate) struct Args {
     /// In user-mode Linux: one CPU at this machine's speed, no NUMA nodes, no cpusets, no PSI.
     #[arg(long)]
     user_mode: bool,
+    /// In user-mode Linux with systemd as its first process; this machine's files are below /host, to be read.
+    #[arg(long, conflicts_with_all = ["user_mode", "files"])]
+    systemd: bool,
     /// Ends the machine after that many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     timeout: u64,
@@ -88,7 +93,12 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         .with_context(|| format!("the script {} cannot be read", args.script.display()))?;
     let (limit, interrupt) = (Duration::from_secs(args.timeout), Interrupt::listen()?);
     let print = |line: &str| println!("{line}");
-    let code = if args.user_mode {
+    let code = if args.systemd {
+        prepare_system(workspace)?;
+        let system = System::fresh(workspace)?;
+        let system = system.context("there is no user-mode Linux here: only Debian has a package of it")?;
+        system.boot(&script, limit, &interrupt, print)?
+    } else if args.user_mode {
         script_in_user_mode(workspace, &args.files, &script, limit, &interrupt, print)?
     } else {
         script_in_vm(workspace, &args.files, &script, limit, &interrupt, print)?
@@ -145,7 +155,8 @@ fn script_in(
     pack(guest, files, script, &image).context("the VM's files cannot be packed")?;
     let made = std::fs::File::create(&disk).and_then(|file| file.set_len(DISK_BYTES));
     made.context("the VM's disk cannot be made")?;
-    boot::run(machine, &Media { kernel: &guest.kernel, image: &image, disk: &disk }, limit, interrupt, each)
+    let media = Media { kernel: &guest.kernel, image: &image, disk: &disk };
+    boot::run(machine.command(&media)?, limit, interrupt, each)
 }
 
 fn pack(guest: &guest::Guest, files: &[Share], script: &str, image: &Path) -> Result<()> {

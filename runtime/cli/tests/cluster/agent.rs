@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::node::{CGROUP_ROOT, NODE, apply, get, kubectl, said, try_kubectl};
+use crate::node::{NODE, apply, cgroup_root, get, kubectl, said, try_kubectl};
 use crate::waiting::wait_until;
 
 /// Where the chart is installed.
@@ -52,14 +52,11 @@ fn installed() {
     let there = ["serviceaccount/qosm-agent", "clusterrolebinding/qosm-agent", "namespace/koordinator-system"];
     if there.iter().any(|name| try_kubectl(&["get", name, "--namespace", NAMESPACE]).is_err()) {
         install_crds();
-        for namespace in [NAMESPACE, "koordinator-system"] {
-            apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}).to_string());
-        }
-        for object in rendered(&[]) {
-            if RULES.contains(&object["kind"].as_str().unwrap()) {
-                apply(&object.to_string());
-            }
-        }
+        let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let rules = rendered(&[]).into_iter().filter(|object| RULES.contains(&object["kind"].as_str().unwrap()));
+        let items: Vec<Value> = [NAMESPACE, "koordinator-system"].into_iter().map(namespace).chain(rules).collect();
+        // All at once: where a kernel is slow to start programs, one kubectl takes seconds.
+        apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string());
     }
 }
 
@@ -261,7 +258,7 @@ impl Agent {
     /// Puts back what it left when it was killed, as a person would; what that printed, or why not.
     pub(crate) fn restore(&self) -> Result<String, String> {
         let output = Command::new(env!("CARGO_BIN_EXE_qosm"))
-            .args(["restore", "--cgroup-root", CGROUP_ROOT, "--state-dir"])
+            .args(["restore", "--cgroup-root", &cgroup_root(), "--state-dir"])
             .arg(self.folder.path().join("state"))
             .output()
             .unwrap();
@@ -293,7 +290,7 @@ fn spawn(folder: &Path, kubeconfig: &Path, flags: &[&str]) -> Child {
     std::fs::create_dir_all(&state).unwrap();
     let log = std::fs::File::options().create(true).append(true).open(folder.join("log")).unwrap();
     Command::new(env!("CARGO_BIN_EXE_qosm"))
-        .args(["agent", "--kubernetes", "--node-name", NODE, "--cgroup-root", CGROUP_ROOT])
+        .args(["agent", "--kubernetes", "--node-name", NODE, "--cgroup-root", &cgroup_root()])
         .arg("--kubeconfig")
         .arg(kubeconfig)
         .arg("--state-dir")

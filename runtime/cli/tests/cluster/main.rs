@@ -28,6 +28,7 @@ mod kills;
 mod nri;
 mod outages;
 mod policies;
+mod production;
 mod reclaimed;
 mod registry;
 mod rollouts;

@@ -16,7 +16,14 @@ use crate::{PATIENCE, PAUSE};
 /// The node's name.
 pub(crate) const NODE: &str = "qosm-test-node";
 /// The group that holds the kubelet's `kubepods`: what `qosm agent --cgroup-root` is given.
-pub(crate) const CGROUP_ROOT: &str = "/qosm-test-node";
+pub(crate) fn cgroup_root() -> String {
+    std::env::var("QOSM_TEST_CGROUP_ROOT").unwrap_or_else(|_| "/qosm-test-node".to_owned())
+}
+
+/// Whether systemd makes the pods' groups, as in production: slices and scopes.
+pub(crate) fn is_systemd() -> bool {
+    std::env::var_os("QOSM_TEST_CGROUP_DRIVER").is_some_and(|driver| driver == "systemd")
+}
 /// A shell with all that busybox has. The node has no other images than this and its pause.
 pub(crate) const BUSYBOX: &str = "busybox:1";
 
@@ -132,14 +139,21 @@ impl Pod {
     /// As many as there are names, all of them at once.
     #[track_caller]
     pub(crate) fn create_all(names: &[String], metadata: &Value, spec: &Value) -> Vec<Self> {
-        let one = |name: &String| {
+        let all: Vec<_> = names.iter().map(|name| (name.clone(), metadata.clone(), spec.clone())).collect();
+        Self::create_each(&all)
+    }
+
+    /// Each with its own metadata and specification, all of them at once.
+    #[track_caller]
+    pub(crate) fn create_each(pods: &[(String, Value, Value)]) -> Vec<Self> {
+        let one = |(name, metadata, spec): &(String, Value, Value)| {
             let mut manifest = manifest(name, metadata, spec);
             manifest["spec"]["nodeName"] = NODE.into();
             manifest
         };
-        let items: Vec<Value> = names.iter().map(one).collect();
+        let items: Vec<Value> = pods.iter().map(one).collect();
         apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string());
-        let pods: Vec<Self> = names.iter().map(|name| Self { name: name.clone() }).collect();
+        let pods: Vec<Self> = pods.iter().map(|(name, ..)| Self { name: name.clone() }).collect();
         pods.iter().for_each(Self::wait_until_it_runs);
         pods
     }
@@ -286,11 +300,19 @@ impl Group {
     pub(crate) fn of(uid: &str, container: &str) -> Self {
         // The kubelet's groups, by the pod's Kubernetes QoS: Guaranteed pods have none of their own.
         let places = ["", "burstable", "besteffort"];
+        let root = cgroup_root();
+        let root = Path::new(root.trim_start_matches('/'));
         let paths = places.map(|qos| {
-            Path::new(CGROUP_ROOT.trim_start_matches('/'))
-                .join("kubepods")
-                .join(qos)
-                .join(format!("pod{uid}/{container}"))
+            if !is_systemd() {
+                return root.join("kubepods").join(qos).join(format!("pod{uid}/{container}"));
+            }
+            let tier = if qos.is_empty() { "kubepods".to_owned() } else { format!("kubepods-{qos}") };
+            let above = if qos.is_empty() {
+                root.join("kubepods.slice")
+            } else {
+                root.join(format!("kubepods.slice/{tier}.slice"))
+            };
+            above.join(format!("{tier}-pod{}.slice/cri-containerd-{container}.scope", uid.replace('-', "_")))
         });
         let path = wait_for("the container's cgroup is there", || {
             paths.iter().find(|path| hierarchy("cpu").join(path).exists())

@@ -17,11 +17,51 @@ pub(crate) const RUN: &str = "/run/qosm-test-node";
 /// Where the node's containerd serves plug-ins, and not where a containerd of the machine's does.
 pub(crate) const NRI_SOCKET: &str = "/run/qosm-test-node/nri/nri.sock";
 
+/// Who makes the pods' cgroups: kubelet and runtime themselves, or systemd on their word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Driver {
+    /// Below a group of the test node's own.
+    #[default]
+    Cgroupfs,
+    /// In `kubepods.slice`, as a node in production has it: for a machine whose first process is systemd, and that has no other kubelet.
+    Systemd,
+}
+
+impl Driver {
+    /// As kubelet and chart call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Cgroupfs => "cgroupfs",
+            Self::Systemd => "systemd",
+        }
+    }
+
+    /// The kubelet's `cgroupRoot`.
+    pub(crate) fn root(self) -> String {
+        match self {
+            Self::Cgroupfs => format!("/{CGROUP}"),
+            Self::Systemd => "/".to_owned(),
+        }
+    }
+
+    /// The group at the top of each hierarchy in which all pods are.
+    pub(crate) fn top(self) -> &'static str {
+        match self {
+            Self::Cgroupfs => CGROUP,
+            Self::Systemd => "kubepods.slice",
+        }
+    }
+}
+
 /// What was chosen when the cluster was made, and must be the same at the next start of a component.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Choices {
     /// Whether there is a node.
     pub(crate) node: bool,
+    /// The node's driver.
+    #[serde(default)]
+    pub(crate) driver: Driver,
     /// Where the API server listens.
     pub(crate) server: SocketAddrV4,
     /// Where etcd listens, for clients and for its like.
@@ -41,7 +81,7 @@ impl Choices {
     /// # Errors
     ///
     /// When there are none, or the address that pods look for is taken.
-    pub(crate) fn make(node: bool) -> Result<Self> {
+    pub(crate) fn make(node: bool, driver: Driver) -> Result<Self> {
         let bind = |address: SocketAddrV4| TcpListener::bind(address);
         let any = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
         // All at once, or the same port would be free several times.
@@ -55,7 +95,7 @@ impl Choices {
         }
         let [etcd, peers, kubelet, server] = ports;
         let host = if node { *NODE_SERVER.ip() } else { Ipv4Addr::LOCALHOST };
-        Ok(Self { node, server: SocketAddrV4::new(host, server), etcd: [etcd, peers], kubelet })
+        Ok(Self { node, driver, server: SocketAddrV4::new(host, server), etcd: [etcd, peers], kubelet })
     }
 
     /// The services' addresses.
@@ -112,8 +152,9 @@ mod tests {
         let state = StateDir::at(folder.path().to_path_buf()).unwrap();
         assert!(state.choices().unwrap().is_none());
         assert!(state.chosen().unwrap_err().to_string().contains("there is no cluster"));
-        let choices = Choices::make(false).unwrap();
+        let choices = Choices::make(false, Driver::Systemd).unwrap();
         state.choose(&choices).unwrap();
-        assert_eq!(state.chosen().unwrap().server, choices.server);
+        let chosen = state.chosen().unwrap();
+        assert_eq!((chosen.server, chosen.driver), (choices.server, Driver::Systemd));
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::choices::{CGROUP, Choices, NRI_SOCKET, RUN, StateDir};
+use super::choices::{Choices, Driver, NRI_SOCKET, RUN, StateDir};
 use super::programs::Programs;
 use crate::keys;
 
@@ -61,10 +61,10 @@ pub(crate) fn node(state: &StateDir, choices: &Choices, programs: &Programs) -> 
         state.make(folder)?;
     }
     fs::create_dir_all(RUN).with_context(|| format!("{RUN} cannot be made"))?;
-    state.write("containerd.toml", &containerd(state, programs))?;
+    state.write("containerd.toml", &containerd(state, choices.driver, programs))?;
     state.write("cni/10-qosm-test.conflist", &network(state))?;
     state.write("kubelet.json", &kubelet(state, choices))?;
-    state.write(VALUES, &values(state))
+    state.write(VALUES, &values(state, choices.driver))
 }
 
 /// The chart's values for this node.
@@ -72,11 +72,11 @@ pub(crate) const VALUES: &str = "qosm-values.json";
 
 /// What such a cluster lacks (a network of services, a registry), and where its kubelet and its cgroups are. What the agent keeps
 /// goes with the cluster's folder.
-fn values(state: &StateDir) -> String {
+fn values(state: &StateDir, driver: Driver) -> String {
     let values = json!({
         "image": {"pullPolicy": "Never"},
         "agent": {
-            "hostNetwork": true, "cgroupRoot": format!("/{CGROUP}"), "cgroupDriver": "cgroupfs",
+            "hostNetwork": true, "cgroupRoot": driver.root(), "cgroupDriver": driver.name(),
             "stateDir": state.text("qosm-state"), "runDir": state.text("qosm-run"),
             "seccomp": {"kubeletDir": state.text("kubelet/seccomp")},
         },
@@ -117,7 +117,7 @@ fn kubeconfig(state: &StateDir, choices: &Choices, user: &str, token: &str) -> S
 
 /// An own root and state, so that no other containerd's images or containers are seen; and what a machine asks for where root
 /// lacks `CAP_SYS_RESOURCE` or there is no overlayfs.
-fn containerd(state: &StateDir, programs: &Programs) -> String {
+fn containerd(state: &StateDir, driver: Driver, programs: &Programs) -> String {
     let root = state.text("containerd");
     let cni = state.text("cni");
     let nri = state.text("nri");
@@ -135,8 +135,9 @@ fn containerd(state: &StateDir, programs: &Programs) -> String {
          disable_apparmor = true\ntolerate_missing_hugetlb_controller = true\n\
          [{cri}.containerd]\ndefault_runtime_name = \"runc\"\n\
          [{cri}.containerd.runtimes.runc]\nruntime_type = \"io.containerd.runc.v2\"\nsnapshotter = \"native\"\n\
-         [{cri}.containerd.runtimes.runc.options]\nBinaryName = {runc}\nRoot = \"{RUN}/runc\"\nSystemdCgroup = false\n\
+         [{cri}.containerd.runtimes.runc.options]\nBinaryName = {runc}\nRoot = \"{RUN}/runc\"\nSystemdCgroup = {systemd}\n\
          [{cri}.cni]\nbin_dirs = [{plugins}]\nconf_dir = {cni:?}\n",
+        systemd = driver == Driver::Systemd,
         runc = quote(&programs.runc),
         plugins = quote(&programs.cni),
     )
@@ -155,7 +156,7 @@ fn network(state: &StateDir) -> String {
 }
 
 fn kubelet(state: &StateDir, choices: &Choices) -> String {
-    let config = json!({
+    let mut config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
         "port": choices.kubelet, "healthzPort": 0,
         // `kubectl exec` and `logs` come through the API server, which shows this certificate.
@@ -165,7 +166,7 @@ fn kubelet(state: &StateDir, choices: &Choices) -> String {
         },
         "authorization": {"mode": "Webhook"},
         "containerRuntimeEndpoint": format!("unix://{RUN}/containerd.sock"),
-        "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/{CGROUP}"), "failCgroupV1": false,
+        "cgroupDriver": choices.driver.name(), "cgroupRoot": choices.driver.root(), "failCgroupV1": false,
         "staticPodPath": state.text("manifests"), "podLogsDir": state.text("pod-logs"),
         "volumePluginDir": state.text("kubelet/volume-plugins"),
         // Whatever the machine has left is enough for tests, and its swap, packet filter and DNS are none of their business.
@@ -174,6 +175,11 @@ fn kubelet(state: &StateDir, choices: &Choices) -> String {
         // Root may lack CAP_SYS_RESOURCE, without which a process cannot lower its own `oom_score_adj`.
         "oomScoreAdj": 0,
     });
+    if choices.driver == Driver::Systemd {
+        // As kubelets have it from 1.37 on: it protects and throttles memory itself, and is a second owner of what memory QoS holds.
+        config["featureGates"] = json!({"MemoryQoS": true});
+        config["memoryReservationPolicy"] = "TieredReservation".into();
+    }
     format!("{config:#}\n")
 }
 

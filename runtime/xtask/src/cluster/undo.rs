@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::choices::{CGROUP, RUN, StateDir};
+use super::choices::{CGROUP, Driver, RUN, StateDir};
 use crate::state_dir::remove;
 use crate::{cgroup, command};
 
@@ -45,6 +45,9 @@ const FOLDERS: [&str; 11] = [
 struct Before {
     /// The cluster's folder.
     owner: PathBuf,
+    /// Whose pods' cgroups they are.
+    #[serde(default)]
+    driver: Driver,
     /// Each sysctl that was there.
     sysctls: BTreeMap<String, String>,
     /// Each folder that was not.
@@ -56,21 +59,22 @@ struct Before {
 /// # Errors
 ///
 /// When another cluster's node is there, or something cannot be made.
-pub(crate) fn note(state: &StateDir) -> Result<()> {
+pub(crate) fn note(state: &StateDir, driver: Driver) -> Result<()> {
     refuse_another(state)?;
     if read()?.is_some() {
-        return make_cgroup();
+        return make_cgroup(driver);
     }
     let sysctl = |name: &&str| Some(((*name).to_owned(), fs::read_to_string(Path::new("/proc/sys").join(name)).ok()?));
     let before = Before {
         owner: state.dir().to_path_buf(),
+        driver,
         sysctls: SYSCTLS.iter().filter_map(sysctl).collect(),
         absent: FOLDERS.iter().map(PathBuf::from).filter(|folder| !folder.exists()).collect(),
     };
     let run = StateDir::at(RUN.into())?;
     run.make("")?;
     run.write(NOTE, &serde_json::to_string_pretty(&before).context("what was noted is no JSON")?)?;
-    make_cgroup()
+    make_cgroup(driver)
 }
 
 /// Makes sure that no other cluster has a node on this machine.
@@ -86,6 +90,23 @@ pub(crate) fn refuse_another(state: &StateDir) -> Result<()> {
         }
         Some(_) | None => Ok(()),
     }
+}
+
+/// Makes sure that there are no pods yet where this node's would be: systemd's slice of them has one name on every machine.
+///
+/// # Errors
+///
+/// When there are.
+pub(crate) fn refuse_anothers_pods(driver: Driver) -> Result<()> {
+    if driver == Driver::Systemd {
+        ensure!(
+            Path::new("/run/systemd/system").exists(),
+            "systemd is not this machine's first process: `--cgroup-driver cgroupfs`, or `cargo xtask vm run --systemd`"
+        );
+        let pods = cgroups(driver);
+        ensure!(pods.is_empty(), "another kubelet has its pods in {}: `--cgroup-driver cgroupfs`", pods[0].display());
+    }
+    Ok(())
 }
 
 /// The folder of the cluster that has, or had, a node on this machine.
@@ -115,8 +136,10 @@ pub(crate) fn sweep(state: &StateDir) -> Result<()> {
     remove_shim_sockets();
     let mut left = Vec::new();
     left.extend(unmount(&[state.dir(), Path::new(RUN)]).err());
-    left.extend(cgroups().iter().filter_map(|group| cgroup::remove(group).err()));
-    if let Some(before) = read()? {
+    let before = read()?;
+    let driver = before.as_ref().map_or_else(Driver::default, |before| before.driver);
+    left.extend(cgroups(driver).iter().filter_map(|group| cgroup::remove(group).err()));
+    if let Some(before) = before {
         for (name, value) in before.sysctls {
             let file = Path::new("/proc/sys").join(name);
             if fs::read_to_string(&file).is_ok_and(|now| now != value) {
@@ -143,7 +166,12 @@ pub(crate) fn sweep(state: &StateDir) -> Result<()> {
 ///
 /// When something does not end.
 pub(crate) fn end_pods() -> Result<()> {
-    cgroups().iter().try_for_each(|group| cgroup::remove(group))
+    let driver = read()?.map_or_else(Driver::default, |before| before.driver);
+    if driver == Driver::Systemd {
+        // It would make the groups of units again that it takes to be there.
+        command::output(Command::new("systemctl").args(["stop", driver.top()]))?;
+    }
+    cgroups(driver).iter().try_for_each(|group| cgroup::remove(group))
 }
 
 /// What was noted, in the node's folder for sockets.
@@ -173,12 +201,15 @@ fn hierarchies() -> Vec<PathBuf> {
 }
 
 /// The node's groups that are there.
-fn cgroups() -> Vec<PathBuf> {
-    hierarchies().into_iter().map(|hierarchy| hierarchy.join(CGROUP)).filter(|group| group.exists()).collect()
+fn cgroups(driver: Driver) -> Vec<PathBuf> {
+    hierarchies().into_iter().map(|hierarchy| hierarchy.join(driver.top())).filter(|group| group.exists()).collect()
 }
 
 /// A kubelet makes its groups below one that must be there.
-fn make_cgroup() -> Result<()> {
+fn make_cgroup(driver: Driver) -> Result<()> {
+    if driver == Driver::Systemd {
+        return Ok(());
+    }
     for hierarchy in hierarchies() {
         let group = hierarchy.join(CGROUP);
         if !group.exists() {

@@ -30,7 +30,7 @@ const FAREWELL: Duration = Duration::from_secs(15);
 pub(crate) fn run(workspace: &Workspace, state: &StateDir, programs: &Programs, wanted: &Up) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     let begun = Instant::now();
-    let choices = choose(workspace, state, wanted.node)?;
+    let choices = choose(workspace, state, wanted)?;
     let started = all(state, &choices, programs, &interrupt);
     if interrupt.asked() {
         down::run(state)?;
@@ -87,7 +87,8 @@ pub(crate) fn stop(state: &StateDir, component: Component) -> Result<()> {
 }
 
 /// What was chosen, now or when the cluster was made.
-fn choose(workspace: &Workspace, state: &StateDir, node: bool) -> Result<Choices> {
+fn choose(workspace: &Workspace, state: &StateDir, wanted: &Up) -> Result<Choices> {
+    let Up { node, cgroup_driver: driver, .. } = *wanted;
     if let Some(choices) = state.choices()? {
         let dir = state.dir().display();
         ensure!(choices.node || !node, "the cluster in {dir} was made without a node: take it down first");
@@ -101,8 +102,9 @@ fn choose(workspace: &Workspace, state: &StateDir, node: bool) -> Result<Choices
     if node {
         down::forget_ended_owner(state)?;
         undo::refuse_another(state)?;
+        undo::refuse_anothers_pods(driver)?;
     }
-    let choices = Choices::make(node)?;
+    let choices = Choices::make(node, driver)?;
     state.make("")?;
     state.choose(&choices)?;
     Ok(choices)
@@ -111,7 +113,7 @@ fn choose(workspace: &Workspace, state: &StateDir, node: bool) -> Result<Choices
 fn all(state: &StateDir, choices: &Choices, programs: &Programs, interrupt: &Interrupt) -> Result<()> {
     config::control_plane(state, choices)?;
     if choices.node {
-        undo::note(state)?;
+        undo::note(state, choices.driver)?;
         config::node(state, choices, programs)?;
     }
     for component in Component::of(choices) {

@@ -22,7 +22,7 @@ use crate::interrupt::Interrupt;
 const LANES: [&[Stage]; 3] = [
     &[Stage::Registry, Stage::Cluster, Stage::Bench],
     &[Stage::Kernel, Stage::Workspace, Stage::Languages],
-    &[Stage::Vm, Stage::Uml],
+    &[Stage::Vm, Stage::Uml, Stage::Node],
 ];
 
 /// How long a stage may take to clean up once it was asked to end.

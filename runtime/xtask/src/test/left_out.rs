@@ -28,6 +28,12 @@ const EMULATED: &[&str] = &[
     "two_containers_take_turns",
 ];
 
+/// What is shown on a node as production has it.
+const PRODUCTION: &[&str] = &["production::", "policies::", "nri::a_container_has"];
+
+/// What takes systemd, and no other node has.
+const WITH_SYSTEMD: &[&str] = &["production::"];
+
 const LEFT_OUT: &[LeftOut] = &[
     LeftOut {
         stage: Stage::Uml,
@@ -106,12 +112,20 @@ pub(super) fn of(stage: Stage) -> impl Iterator<Item = &'static str> {
 
 /// All that a stage runs; nothing where that is everything.
 pub(super) fn only(stage: Stage) -> &'static [&'static str] {
-    if stage == Stage::Vm { EMULATED } else { &[] }
+    match stage {
+        Stage::Vm => EMULATED,
+        Stage::Node => PRODUCTION,
+        _ => &[],
+    }
 }
 
 /// What another stage runs in this one's place, whoever asks for it.
 pub(super) fn elsewhere(stage: Stage) -> &'static [&'static str] {
-    if stage == Stage::Uml { EMULATED } else { &[] }
+    match stage {
+        Stage::Uml => EMULATED,
+        Stage::Cluster => WITH_SYSTEMD,
+        _ => &[],
+    }
 }
 
 /// One line for each kind, for the end of the log.
@@ -120,6 +134,9 @@ pub(super) fn lines() -> impl Iterator<Item = String> {
     let others = [
         "vm, all that user-mode Linux runs, which is not emulated".to_owned(),
         "workspace, seven of eight of OPA's own cases: each compiles a module".to_owned(),
+        "node: systemd, the kubelet and kubectl take ten times as long there; the cluster stage, and of what the kubelet writes itself \
+         ledger::tests and tier_protection::, show the same"
+            .to_owned(),
         "bench: each bench in its shortest form".to_owned(),
     ];
     tests.chain(others)
@@ -136,11 +153,11 @@ mod tests {
     fn what_is_left_out_is_there() {
         let runtime = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let left_out = LEFT_OUT.iter().map(|left| (left.stage, left.names));
-        for (stage, names) in left_out.chain([(Stage::Vm, EMULATED)]) {
+        for (stage, names) in left_out.chain([(Stage::Vm, EMULATED), (Stage::Node, PRODUCTION)]) {
             let folders: &[&str] = match stage {
                 Stage::Kernel | Stage::Uml | Stage::Vm => &["cli/tests/kernel", "host/tests/kernel"],
                 Stage::Registry => &["cli/tests/registry"],
-                Stage::Cluster => &["cli/tests/cluster"],
+                Stage::Cluster | Stage::Node => &["cli/tests/cluster"],
                 Stage::Workspace | Stage::Languages | Stage::Bench => panic!("{stage}"),
             };
             for name in names {

@@ -4,20 +4,14 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+use super::guest::{self, Console};
 use super::program::{TestProgram, staged};
-use super::tally::Reading;
 use super::{KERNEL, Run, Selection, Stage, Tally};
 use crate::vm::{self, Share};
 use crate::{command, rego};
 
 /// Emulation is slow, and an unlucky machine is slow to emulate; a hang is longer still.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
-
-/// What the guest prints before each run of a program, before the program's name.
-const BEGINS: &str = "qosm-test: begin ";
-/// What it prints after one, before how it ended.
-const ENDED: &str = "qosm-test: ended ";
-const GOOD: &str = "well";
 
 /// All in one boot; the guest sees the programs, the agent and the modules, and nothing else of this machine.
 ///
@@ -37,29 +31,16 @@ pub(super) fn run(run: &Run<'_>, stage: Stage, selection: &Selection<'_>, tally:
         Share { host: rego::bundles(run.workspace), guest: "/bundles".into() },
     ];
     files.extend(tests.iter().map(|test| Share { host: test.program.clone(), guest: guest_program(test).into() }));
-    let mut current: Option<Reading> = None;
-    let each = |line: &str| {
-        if let Some(name) = line.strip_prefix(BEGINS) {
-            current = Some(Reading::new(stage, name.trim()));
-        } else if let Some(end) = line.strip_prefix(ENDED) {
-            // A console's line ends in CR LF.
-            let is_good = end.trim() == GOOD;
-            tally.add(current.take().map(|reading| reading.end(is_good)).unwrap_or_default());
-        } else if let Some(reading) = &mut current {
-            reading.line(line);
-        }
-        println!("{line}");
-    };
+    let mut console = Console::new(stage, tally);
+    let each = |line: &str| console.line(line);
     let script = script(&tests, stage, selection);
     let code = match stage {
         Stage::Uml => vm::script_in_user_mode(run.workspace, &files, &script, LIMIT, &run.interrupt, each),
         _ => vm::script_in_vm(run.workspace, &files, &script, LIMIT, &run.interrupt, each),
     };
-    // What has begun and not ended took the machine along.
-    let unended = current.is_some();
-    tally.add(current.take().map(|reading| reading.end(false)).unwrap_or_default());
+    let unended = console.end();
     match code {
-        Ok(code) => ensure!(code == 0 || unended || tally.failed > 0, "the guest's script ended with {code}"),
+        Ok(code) => ensure!(code == 0 || unended || console.has_failures(), "the guest's script ended with {code}"),
         Err(error) if unended => command::tell(&error),
         Err(error) => return Err(error),
     }
@@ -84,13 +65,7 @@ fn script(tests: &[TestProgram], stage: Stage, selection: &Selection<'_>) -> Str
         }
     }
     for test in tests {
-        let (program, name) = (guest_program(test), test.name());
-        for args in selection.runs(stage, &name) {
-            let args: String = args.iter().map(|arg| format!(" '{}'", arg.replace('\'', ""))).collect();
-            script += &format!(
-                "echo '{BEGINS}{name}'\nif {program} --test-threads=1{args}; then echo '{ENDED}{GOOD}'; else echo '{ENDED}bad'; fi\n"
-            );
-        }
+        script += &guest::lines(stage, selection, &test.name(), &guest_program(test));
     }
     script
 }

@@ -81,7 +81,11 @@ pub(crate) struct Media<'a> {
 
 impl Machine<'_> {
     /// The process of the machine; it ends with this program, however that ends.
-    fn command(self, media: &Media<'_>) -> Result<Command> {
+    ///
+    /// # Errors
+    ///
+    /// When there is no such machine.
+    pub(crate) fn command(self, media: &Media<'_>) -> Result<Command> {
         match self {
             Self::Emulated => emulated(media),
             Self::UserMode(program) => Ok(user_mode(program, media)),
@@ -118,36 +122,51 @@ fn emulated(media: &Media<'_>) -> Result<Command> {
 const USER_MODE_MIB: u64 = 1024;
 
 fn user_mode(program: &Path, media: &Media<'_>) -> Command {
+    let mut command = process(program, USER_MODE_MIB, media.disk);
+    let option = |name: &str, file: &Path| format!("{name}={}", file.display());
+    command.arg(option("initrd", media.image)).arg(option("ubd0", media.disk));
+    command
+}
+
+/// Memory of a guest with systemd and a whole cluster, in MiB.
+const SYSTEM_MIB: u64 = 3072;
+
+/// User-mode Linux on a disk of its own, of which it only reads: what it writes goes to another file. It is told which script to run.
+pub(crate) fn system(program: &Path, written: &Path, disk: &Path, script: &Path) -> Command {
+    let mut command = process(program, SYSTEM_MIB, written);
+    command.arg(format!("ubd0={},{}", written.display(), disk.display())).args(["root=/dev/ubda", "rw"]);
+    command.arg(format!("qosm.script={}", script.display()));
+    command
+}
+
+/// The kernel's process, with its memory in a file beside another where /dev/shm is too small.
+fn process(program: &Path, mib: u64, beside: &Path) -> Command {
     // Each process of the guest is one here, and outlives the kernel that is killed, but not the first process of its namespace.
     let namespace = ["--pid", "--fork", "--kill-child", "--mount-proc"];
     let mine: &[&str] = if rustix::process::geteuid().is_root() { &[] } else { &["--user", "--map-root-user"] };
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "unshare"]).args(mine).args(namespace).arg(program);
-    command.arg(format!("mem={USER_MODE_MIB}M"));
-    let option = |name: &str, file: &Path| format!("{name}={}", file.display());
-    command.arg(option("initrd", media.image)).arg(option("ubd0", media.disk));
+    command.arg(format!("mem={mib}M"));
     command.args(["con=null", "con0=null,fd:1", "quiet", "panic=-1", "oops=panic"]);
     // Without this it takes /dev/shm, of which a container has 64 MB.
     let shared = Path::new("/dev/shm");
-    let has_room = rustix::fs::statvfs(shared).is_ok_and(|room| room.f_bavail * room.f_frsize > USER_MODE_MIB << 21);
-    command.env("TMPDIR", if has_room { shared } else { media.disk.parent().unwrap_or(shared) });
+    let has_room = rustix::fs::statvfs(shared).is_ok_and(|room| room.f_bavail * room.f_frsize > mib << 21);
+    command.env("TMPDIR", if has_room { shared } else { beside.parent().unwrap_or(shared) });
     command
 }
 
-/// Boots and hands on each line that the script prints. Returns the script's exit code.
+/// Boots a machine and hands on each line that the script prints. Returns the script's exit code.
 ///
 /// # Errors
 ///
-/// When there is no such machine, the time is up, this process is asked to end, or the machine went down before the script ended; the
+/// When it cannot be started, the time is up, this process is asked to end, or the machine went down before the script ended; the
 /// latter with the last lines of its console.
 pub(crate) fn run(
-    machine: Machine<'_>,
-    media: &Media<'_>,
+    mut command: Command,
     limit: Duration,
     interrupt: &Interrupt,
     mut each: impl FnMut(&str),
 ) -> Result<u8> {
-    let mut command = machine.command(media)?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut machine = command.spawn().with_context(|| format!("{} cannot be started", command::line(&command)))?;
 

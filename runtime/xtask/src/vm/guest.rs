@@ -54,8 +54,17 @@ pub(crate) fn find_or_fetch(workspace: &Workspace) -> Result<Guest> {
                 .context("the package busybox-static holds no busybox")?
         }
     };
-    let user_mode = program(&cache, USER_MODE);
+    let user_mode = user_mode(workspace)?;
     Ok(Guest { kernel, busybox, user_mode })
+}
+
+/// User-mode Linux, where it is in the cache.
+///
+/// # Errors
+///
+/// When there is no folder for a cache.
+pub(crate) fn user_mode(workspace: &Workspace) -> Result<Option<PathBuf>> {
+    Ok(program(&workspace.cache()?.join("vm"), USER_MODE))
 }
 
 /// User-mode Linux into the cache, unless it is there. Where it cannot be had that is told, and no error.

@@ -1,0 +1,200 @@
+//! A node as production has it: systemd makes the pods' groups, on cgroup v2, and the kubelet protects and throttles memory itself (its
+//! MemoryQoS). `make test ARGS="--only node"` has one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, Module};
+use crate::node::{BUSYBOX, NODE, Pod, component, kubectl, run};
+use crate::waiting::{tell_if_slow, wait_until};
+use crate::{PATIENCE, PAUSE};
+
+/// What is set of a group, by qosm or by another.
+const SET: [&str; 9] = [
+    "cpu.max",
+    "cpu.max.burst",
+    "cpu.weight",
+    "cpu.idle",
+    "memory.min",
+    "memory.low",
+    "memory.high",
+    "memory.max",
+    "memory.oom.group",
+];
+
+/// These files of all groups of pods.
+fn settings() -> BTreeMap<PathBuf, String> {
+    fn collect(folder: &Path, found: &mut BTreeMap<PathBuf, String>) {
+        for file in SET.map(|name| folder.join(name)) {
+            if let Ok(text) = fs::read_to_string(&file) {
+                found.insert(file, text);
+            }
+        }
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                collect(&entry.path(), found);
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    collect(Path::new("/sys/fs/cgroup/kubepods.slice"), &mut found);
+    found
+}
+
+fn systemctl(args: &[&str]) -> String {
+    run(Command::new("systemctl").args(args), "").unwrap()
+}
+
+/// What systemd has of these groups, which it would write again.
+fn units() -> String {
+    let properties =
+        "--property=Id,ActiveState,CPUQuotaPerSecUSec,CPUWeight,MemoryMin,MemoryLow,MemoryHigh,MemoryMax,DropInPaths";
+    systemctl(&["show", "kubepods*", "cri-containerd-*", properties])
+}
+
+/// What `qosm plan` prints for the pods of the namespace `default` on this node, of the files that this kernel has.
+fn planned() -> BTreeMap<PathBuf, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let [pods, node] = ["pods.json", "node.json"].map(|name| folder.path().join(name));
+    fs::write(&pods, kubectl(&["get", "pods", "--output=json"])).unwrap();
+    fs::write(&node, kubectl(&["get", "node", NODE, "--output=json"])).unwrap();
+    let mut plan = Command::new(env!("CARGO_BIN_EXE_qosm"));
+    plan.args(["plan", "--output", "json", "--policy", "cpu-burst", "--policy", "memory-qos", "--pods"]);
+    let printed = run(plan.arg(pods).arg("--config").arg(node), "").unwrap();
+    let rows: Vec<Value> = serde_json::from_str(&printed).unwrap();
+    let native = rows.iter().filter(|row| row["support"].is_null());
+    native
+        .map(|row| {
+            let value = row["value"].as_str().map_or_else(|| row["value"].to_string(), str::to_owned);
+            (row["path"].as_str().unwrap().into(), value)
+        })
+        .collect()
+}
+
+/// Which of them are not so, as `file: what it holds, not what was planned`.
+fn others(planned: &BTreeMap<PathBuf, String>) -> Vec<String> {
+    let is_other = |(file, value): (&PathBuf, &String)| {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let found = text.split_whitespace().next().unwrap_or_default();
+        (found != value).then(|| format!("{}: {found}, not {value}", file.display()))
+    };
+    planned.iter().filter_map(is_other).collect()
+}
+
+/// The same, where the kubelet has written its tiers again: in their `memory.min` and `memory.low` qosm may settle on the kubelet's sum,
+/// which covers the groups in them.
+fn short_of(planned: &BTreeMap<PathBuf, String>) -> Vec<String> {
+    let bytes = |file: &Path| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
+    let is_covering = |file: &Path| {
+        let (Some(folder), Some(name)) = (file.parent(), file.file_name()) else { return false };
+        let groups = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path().join(name));
+        let is_tier =
+            folder.parent().is_some_and(|above| above.ends_with("kubepods.slice") || above.ends_with("cgroup"));
+        is_tier && bytes(file).is_some_and(|own| own >= groups.filter_map(|group| bytes(&group)).sum())
+    };
+    let is_bound = |file: &Path| file.ends_with("memory.min") || file.ends_with("memory.low");
+    let strict = planned.iter().filter(|(file, _)| !(is_bound(file) && is_covering(file)));
+    others(&strict.map(|(file, value)| (file.clone(), value.clone())).collect())
+}
+
+/// Which files hold something else than they did, or are gone or new.
+fn changed(before: &BTreeMap<PathBuf, String>) -> Vec<String> {
+    let now = settings();
+    let files: BTreeSet<&PathBuf> = before.keys().chain(now.keys()).collect();
+    let is_changed = |file: &&&PathBuf| before.get(**file) != now.get(**file);
+    let shown = |file: &&PathBuf| format!("{}: {:?}, before {:?}", file.display(), now.get(*file), before.get(*file));
+    files.iter().filter(is_changed).map(shown).collect()
+}
+
+#[track_caller]
+fn wait_for_the_plan(planned: &BTreeMap<PathBuf, String>, when: &str) {
+    wait_for_nothing(&format!("{when} all is as planned"), || others(planned));
+}
+
+/// Polls until nothing is left of it.
+#[track_caller]
+fn wait_for_nothing(what: &str, left: impl Fn() -> Vec<String>) {
+    let begun = Instant::now();
+    loop {
+        let left = left();
+        if left.is_empty() {
+            return tell_if_slow(what, begun.elapsed());
+        }
+        assert!(begun.elapsed() < PATIENCE, "not so: {what}: {left:#?}");
+        sleep(PAUSE);
+    }
+}
+
+/// A pod for each of what policies tell apart: the classes, with annotations of both and without.
+fn pods() -> Vec<Pod> {
+    let memory = r#"{"policy":"auto","minLimitPercent":50,"lowLimitPercent":100,"throttlingPercent":80}"#;
+    let both = json!({"koordinator.sh/cpuBurst": r#"{"policy":"cpuBurstOnly"}"#, "koordinator.sh/memoryQOS": memory});
+    let burstable = json!({"requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"cpu": "200m", "memory": "64Mi"}});
+    let guaranteed = json!({"limits": {"cpu": "100m", "memory": "48Mi"}});
+    let of = |name: &str, metadata: Value, resources: &Value| {
+        let app = json!({"name": "app", "image": BUSYBOX, "command": ["sleep", "100000"], "resources": resources});
+        (name.to_owned(), metadata, json!({"containers": [app]}))
+    };
+    let class = |class: &str, annotations: &Value| json!({"labels": {"koordinator.sh/qosClass": class}, "annotations": annotations});
+    Pod::create_each(&[
+        of("qosm-ls", class("LS", &both), &burstable),
+        of("qosm-guaranteed", class("LS", &both), &guaranteed),
+        of("qosm-plain", json!({}), &burstable),
+        of("qosm-be", class("BE", &json!({"koordinator.sh/memoryQOS": memory})), &json!({})),
+    ])
+}
+
+fn modules() -> [Module; 2] {
+    ["cpu-burst", "memory-qos"].map(|name| Module::apply(name, &json!({"module": format!("builtin:{name}")})))
+}
+
+#[test]
+fn pods_get_what_a_plan_printed_whoever_starts_again_and_nothing_is_left() {
+    let _modules = modules();
+    let _pods = pods();
+    let (set, held_by_systemd) = (settings(), units());
+    let planned = planned();
+    let knobs = |name: &str| planned.keys().filter(|file| file.ends_with(name)).count();
+    let is_whole = ["cpu.max.burst", "memory.min", "memory.low", "memory.high"].iter().all(|name| knobs(name) > 0);
+    assert!(is_whole && !others(&planned).is_empty(), "{planned:#?}");
+
+    let mut agent = Agent::start();
+    wait_for_the_plan(&planned, "when the agent has begun");
+    systemctl(&["daemon-reload"]);
+    wait_for_the_plan(&planned, "after systemd has read its units again");
+    for name in ["kubelet", "containerd"] {
+        component("stop", name);
+        component("start", name);
+        wait_for_nothing(&format!("after {name} has begun again all is as planned"), || short_of(&planned));
+    }
+    agent.end();
+    wait_for_nothing("every file is as it was", || changed(&set));
+    assert_eq!(units(), held_by_systemd);
+}
+
+#[test]
+fn a_resize_of_cpu_and_memory_counts_and_what_is_left_is_the_kubelets() {
+    let _modules = modules();
+    let pods = pods();
+    let mut agent = Agent::start();
+    wait_for_the_plan(&planned(), "when the agent has begun");
+    let before = planned();
+    let sizes = json!({"spec": {"containers": [{
+        "name": "app", "resources": {"requests": {"memory": "40Mi"}, "limits": {"cpu": "300m", "memory": "96Mi"}},
+    }]}});
+    kubectl(&["patch", "pod", "qosm-ls", "--subresource=resize", "--patch", &sizes.to_string()]);
+    let status = || pods[0].get()["status"]["containerStatuses"][0]["resources"]["limits"].clone();
+    wait_until("the kubelet has carried it out", || status()["cpu"] == "300m" && status()["memory"] == "96Mi");
+    wait_until("a plan says other values", || planned() != before);
+    wait_for_the_plan(&planned(), "after the resize");
+    agent.end();
+    let app = pods[0].cgroup("app");
+    let kubelets = (30_000, Some(96 << 20), 0);
+    wait_until("what the kubelet wrote is there", || (app.quota(), app.memory_limit(), app.burst()) == kubelets);
+}

@@ -1,0 +1,91 @@
+//! The tests on a node as production has it: systemd, cgroup v2, kubelet and containerd with the systemd driver, and the kubelet's own
+//! memory QoS, all in user-mode Linux with the control plane beside them.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::guest::{self, Console};
+use super::program::staged;
+use super::{CLUSTER, Run, Selection, Stage, Tally};
+use crate::cluster::Programs;
+use crate::{command, rego, vm};
+
+const LIMIT: Duration = Duration::from_secs(60 * 60);
+
+/// The cluster's folder in the guest.
+const DIR: &str = "/var/lib/qosm-cluster";
+
+/// A network that leads nowhere, in a range for tests (RFC 2544).
+const NETWORK: &str = "ip link add out type dummy && ip address add 198.18.214.2/24 dev out && ip link set out up && ip route add default via 198.18.214.1\n";
+
+/// All in one boot.
+///
+/// # Errors
+///
+/// When something cannot be built, or the guest does not boot or goes down before the tests have ended.
+pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
+    command::heading("building the cluster tests");
+    let script = script(run, selection)?;
+    command::heading("a node with systemd, in user-mode Linux");
+    let Some(system) = vm::System::fresh(run.workspace)? else {
+        println!("    not run: only Debian has a package of user-mode Linux");
+        tally.not_run += 1;
+        return Ok(());
+    };
+    // Pods have a wire each to the host; the API server wants a way out to be there.
+    let script = format!("{}{}{NETWORK}{script}", system.load("veth"), system.load("dummy"));
+    let mut console = Console::new(Stage::Node, tally);
+    let code = system.boot(&script, LIMIT, &run.interrupt, |line| console.line(line));
+    let unended = console.end();
+    match code {
+        Ok(code) => ensure!(code == 0 || unended || console.has_failures(), "the guest's script ended with {code}"),
+        Err(error) if unended => command::tell(&error),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Programs, modules and the chart are where they are on this machine; what is written is the guest's.
+fn script(run: &Run<'_>, selection: &Selection<'_>) -> Result<String> {
+    let workspace = run.workspace;
+    let tools = Programs::find(workspace)?;
+    let home = std::env::var("HOME").context("the environment has no HOME")?;
+    let mut script = format!("export HOME='{home}' RUST_BACKTRACE=1\n");
+    for place in [workspace.root(), workspace.target(), &workspace.cache()?] {
+        script += &format!("mkdir -p '{0}' && mount --bind '/host{0}' '{0}'\n", place.display());
+    }
+    // The kubelet's cadvisor wants to know how fast a CPU is, which this kernel does not tell.
+    script += "sed 's/^bogomips.*/&\\ncpu MHz\\t\\t: 2400.000/' /proc/cpuinfo >/run/cpuinfo && mount --bind /run/cpuinfo /proc/cpuinfo\n";
+    let xtask = run.xtask.display();
+    script += &format!(
+        "'{xtask}' cluster up --node --cgroup-driver systemd --dir {DIR} || {{ '{xtask}' cluster logs --dir {DIR}; exit 1; }}\n"
+    );
+    let (config, cache) = (format!("{DIR}/admin.kubeconfig"), format!("{DIR}/kubectl-cache"));
+    let (binary, policy_binary) = (workspace.binary(), workspace.policy_binary());
+    let (modules, bundles) = (workspace.modules(), rego::bundles(workspace));
+    let variables: [(&str, &Path); 13] = [
+        ("KUBECONFIG", config.as_ref()),
+        ("KUBECACHEDIR", cache.as_ref()),
+        ("HELM_CACHE_HOME", cache.as_ref()),
+        ("QOSM_TEST_CLUSTER", DIR.as_ref()),
+        ("QOSM_TEST_CGROUP_ROOT", "/".as_ref()),
+        ("QOSM_TEST_CGROUP_DRIVER", "systemd".as_ref()),
+        ("QOSM_XTASK", &run.xtask),
+        ("QOSM_KUBECTL", &tools.kubectl),
+        ("QOSM_HELM", &tools.helm),
+        ("QOSM_BIN", &binary),
+        ("QOSM_POLICY_BIN", &policy_binary),
+        ("QOSM_MODULES", &modules),
+        ("QOSM_BUNDLES", &bundles),
+    ];
+    for (name, value) in variables {
+        script += &format!("export {name}='{}'\n", value.display());
+    }
+    for test in staged(workspace, CLUSTER)? {
+        script += &format!("cd '{}'\n", test.folder.display());
+        script += &guest::lines(Stage::Node, selection, &test.name(), &format!("'{}'", test.program.display()));
+    }
+    Ok(script)
+}
