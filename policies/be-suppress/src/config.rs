@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use cpu_sets::with_names;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -123,17 +124,6 @@ pub struct Thresholds {
 
 /// Names of the fields of [`Thresholds`].
 const FIELDS: [&str; 4] = ["enable", "cpuSuppressThresholdPercent", "cpuSuppressMinPercent", "cpuSuppressPolicy"];
-
-/// The fields of an object under these names, which may be written in any letter case; the exact spelling counts first.
-pub(crate) fn with_names(mut fields: serde_json::Map<String, Value>, names: &[&str]) -> serde_json::Map<String, Value> {
-    for name in names.iter().filter(|name| !fields.contains_key(**name)).copied().collect::<Vec<_>>() {
-        let other = fields.keys().rfind(|key| key.eq_ignore_ascii_case(name)).cloned();
-        if let Some(value) = other.and_then(|key| fields.remove(&key)) {
-            fields.insert(name.to_owned(), value);
-        }
-    }
-    fields
-}
 
 impl Thresholds {
     /// The watermark unless it is said.

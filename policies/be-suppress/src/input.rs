@@ -60,9 +60,9 @@ pub struct Node {
     pub capacity: MilliCpu,
     /// `status.allocatable.cpu`.
     pub allocatable: MilliCpu,
-    /// Annotation [`crate::annotation::RESERVATION`].
+    /// Annotation [`cpu_sets::RESERVATION`].
     pub reservation: Reservation,
-    /// Annotation [`crate::annotation::SYSTEM_QOS`].
+    /// Annotation [`cpu_sets::SYSTEM_QOS`].
     pub system: SystemQos,
 }
 
@@ -84,7 +84,7 @@ pub struct Pod {
     pub kube_qos: KubeQos,
     /// Whether it is pending or running.
     pub is_active: bool,
-    /// The CPUs that the annotation [`crate::annotation::RESOURCE_STATUS`] pins it to; empty where it does not.
+    /// The CPUs that the annotation [`cpu_sets::RESOURCE_STATUS`] pins it to; empty where it does not.
     pub pinned: CpuSet,
     /// Whether that annotation chooses NUMA nodes for it.
     pub has_numa_nodes: bool,

@@ -6,7 +6,7 @@
 //!
 //! The core is pure: inputs are plain values, the clock among them, and what comes out is what is to be held. Reading
 //! order: [`config`] (what can be asked), [`input`] (what is known; `sources` and `meter` fill it), [`allowed`] (how much batch
-//! pods may use), [`set`] with [`mod@pick`] and [`quota`] (the two modes), [`pressure`] (the second input), [`decide`] (one
+//! pods may use), [`set`] with [`pick`] and [`quota`] (the two modes), [`pressure`] (the second input), [`decide`] (one
 //! evaluation), [`verdict`] (why), [`state`]. How a set gets into the kernel, in which order and on which version of cgroups, is
 //! the host's work.
 //!
@@ -38,13 +38,10 @@
 //! ```
 
 pub mod allowed;
-pub mod annotation;
 pub mod config;
-mod cpus;
 pub mod decide;
 pub mod input;
 mod meter;
-pub mod pick;
 pub mod pressure;
 mod protocol;
 pub mod quota;
@@ -53,12 +50,10 @@ mod sources;
 pub mod state;
 pub mod verdict;
 
-pub use crate::annotation::{Reservation, ResourceStatus, SystemQos};
-pub use crate::cpus::{CpuListError, CpuListFault, CpuSet, MAX_CPU};
 pub use crate::decide::{Decisions, Setting, tick};
-pub use crate::pick::{Cpu, pick};
 pub use crate::pressure::EARLY_TICK;
 pub use crate::state::State;
+pub use cpu_sets::{Cpu, CpuSet, Reservation, ResourceStatus, SystemQos, pick};
 
 use qosm_sdk::{
     Alarm, Cause, Description, Host, Level, NoConfig, Pod, PodId, Policy, Rejection, Target, Tick, Tier, Trigger,

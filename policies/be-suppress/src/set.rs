@@ -124,8 +124,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::pick::tests::machine;
     use crate::{Reservation, SystemQos};
+    use cpu_sets::pick::machine;
 
     fn set(text: &str) -> CpuSet {
         CpuSet::parse(text).unwrap()

@@ -6,9 +6,9 @@ use qosm_sdk::{
     ContainerId, ContainerState, CpuManager, Host, KubeQos, Level, MilliCpu, NodeObjectFacts, PodFacts, PodId,
 };
 
-use crate::annotation::{AnnotationError, RESERVATION, RESOURCE_STATUS, SYSTEM_QOS};
 use crate::input::{Kubelet, Node, Pod};
 use crate::{Cpu, Reservation, ResourceStatus, SystemQos};
+use cpu_sets::{AnnotationError, RESERVATION, RESOURCE_STATUS, SYSTEM_QOS};
 
 /// What is known, by the generation at which it was read; `None` = not yet.
 #[derive(Clone, Debug, Default)]

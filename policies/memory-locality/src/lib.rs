@@ -149,7 +149,8 @@ impl MemoryLocality {
             for container in &tracked.pod.containers {
                 let identity = view.sample(container.id).map_or(0, |sample| sample.identity);
                 for identity in [identity, 0] {
-                    alive.insert(saved_state::digest(&tracked.pod.uid, &container.name, identity, config));
+                    let digest = saved_state::digest(&tracked.pod.uid, &container.name, identity, config);
+                    alive.extend([digest, saved_state::without_target(digest)]);
                 }
             }
         }

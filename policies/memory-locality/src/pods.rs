@@ -9,12 +9,14 @@ use crate::nodes::{Choice, NO_TARGET, Pages, is_one_place, local};
 use crate::protocol::{PodConfig, Settings};
 use crate::report::{Kind, Outcome, Reported, message};
 use crate::round::{Part, Round, Standing, Tokens, View};
-use crate::saved_state::digest;
+use crate::saved_state::{digest, without_target};
 
 /// So long a container that runs may be without a sample before it is passed over.
 const SAMPLE_WAIT_USEC: u64 = 10_000_000;
 /// Delay until a migration that was called off from outside is tried again.
 const CALLED_OFF_USEC: u64 = 60_000_000;
+/// Containers without a target are looked at again after so long: they may have been pinned meanwhile.
+const LOOK_AGAIN_USEC: u64 = 10_000_000;
 /// The longest that failures make it wait, unless the interval is longer.
 const BACK_OFF_MAX_USEC: u64 = 3_600_000_000;
 
@@ -195,15 +197,21 @@ impl Tracked {
         let one_place = is_one_place(view.nodes);
         let waited = self.waiting_since_usec.is_some_and(|since| now_usec.saturating_sub(since) >= SAMPLE_WAIT_USEC);
         let single = config.interval_usec().is_none();
-        let (mut wanted, mut waits) = (Vec::new(), false);
+        let (mut wanted, mut waits, mut may_be_pinned) = (Vec::new(), false, false);
         for container in self.running() {
             let sample = view.sample(container.id);
             waits |= sample.is_none() && !one_place;
             let identity = sample.map_or(0, |sample| sample.identity);
             let digest = digest(&self.pod.uid, &container.name, identity, config);
-            if !(single && done.contains(&digest)) {
-                wanted.push((container.id, container.name.clone(), digest));
+            if single && done.contains(&digest) {
+                continue;
             }
+            let was_without_target = single && done.contains(&without_target(digest));
+            if was_without_target && !matches!(view.choice(container.id), Some(Choice::Go(_))) {
+                may_be_pinned = true;
+                continue;
+            }
+            wanted.push((container.id, container.name.clone(), digest));
         }
         if waits && !waited {
             self.waiting_since_usec.get_or_insert(now_usec);
@@ -211,7 +219,8 @@ impl Tracked {
         }
         self.waiting_since_usec = None;
         if wanted.is_empty() {
-            self.settled = single;
+            self.settled = single && !may_be_pinned;
+            self.not_before_usec = now_usec.saturating_add(if may_be_pinned { LOOK_AGAIN_USEC } else { 0 });
             return;
         }
         let parts = wanted.iter().map(|(container, name, digest)| {
@@ -244,7 +253,11 @@ impl Tracked {
             None => {
                 // One of several containers may have come while the round was under way: the next look finds out.
                 self.reported = None;
-                done.extend(round.parts.iter().map(|part| part.digest));
+                let may_be_pinned = !is_one_place(view.nodes);
+                let digest = |part: &Part| {
+                    if may_be_pinned && part.is_without_target() { without_target(part.digest) } else { part.digest }
+                };
+                done.extend(round.parts.iter().map(digest));
             }
         }
         is_worth_an_event

@@ -2,7 +2,7 @@
 
 use qosm_sdk::{ContainerId, MigrationProgress, MigrationState, NumaNode, NumaSample, PageMigration};
 
-use crate::nodes::{Choice, Pages, Way, choose};
+use crate::nodes::{Choice, NO_TARGET, Pages, Way, choose};
 use crate::protocol::Settings;
 use crate::report::Outcome;
 
@@ -88,6 +88,11 @@ impl Part {
             Some(Choice::Go(way)) => start(container, way, view, tokens, host),
         };
         Self { container, name: name.to_owned(), digest, phase }
+    }
+
+    /// Whether it was passed over, since it runs on all nodes.
+    pub(crate) fn is_without_target(&self) -> bool {
+        matches!(&self.phase, MigrationPhase::Ended(Outcome::Skipped(reason)) if reason == NO_TARGET)
     }
 
     /// Looks how far it is.

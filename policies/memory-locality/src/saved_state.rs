@@ -19,6 +19,11 @@ pub(crate) fn digest(pod_uid: &str, container: &str, identity: u64, config: &Pod
         .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
+/// Stands for a container that had no target when it was looked at, and may be moved once it is pinned.
+pub(crate) fn without_target(digest: u64) -> u64 {
+    digest ^ u64::from_le_bytes(*b"untarget")
+}
+
 /// Writes them; of more than fit, the last ones.
 pub(crate) fn encode(digests: &[u64]) -> Vec<u8> {
     let digests = &digests[digests.len().saturating_sub(MAX)..];

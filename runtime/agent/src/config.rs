@@ -309,6 +309,18 @@ fn default_grants(name: &str) -> Grants {
         "cpu-burst" => (&[Interface::Node, Interface::CpuStat, Interface::CpuBandwidth], &[]),
         // Pods are batch by their class, whether or not they are configured for it.
         "cpu-identity" => (&[Interface::ClusterConfig, Interface::CpuWeight], &[Reach::AllPods]),
+        // A scheduler's choice is carried out for whichever pod has it, and the others share what is left.
+        "cpu-topology" => (
+            &[
+                Interface::CpuTopology,
+                Interface::NodeObject,
+                Interface::PodObject,
+                Interface::Cpuset,
+                Interface::CpuBandwidth,
+                Interface::PodEvent,
+            ],
+            &[Reach::AllPods],
+        ),
         // No pod is configured for it; the guard rails of evictions say whom it may choose.
         "eviction" => (
             &[

@@ -176,6 +176,7 @@ fn every_parameter_of_the_default_policies_is_documented() {
         "llc-mba",
         "be-suppress",
         "cpu-identity",
+        "cpu-topology",
         "eviction",
         "reclaimed-resources",
     ];

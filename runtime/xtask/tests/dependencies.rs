@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 /// The crates of this workspace, each below those that import it, with what it imports: imports point to earlier lines only.
-const LAYERS: [(&str, &[&str]); 34] = [
+const LAYERS: [(&str, &[&str]); 36] = [
     // Know nothing of ours.
     ("qosm-confinement", &[]),
     ("qosm-features", &[]),
@@ -21,10 +21,13 @@ const LAYERS: [(&str, &[&str]); 34] = [
     ("qosm-build", &[]),
     ("qosm-sdk", &[]),
     ("xtask", &["qosm-build"]),
+    // What two policies share.
+    ("cpu-sets", &[]),
     // Policies know the SDK.
-    ("be-suppress", &["qosm-sdk"]),
+    ("be-suppress", &["cpu-sets", "qosm-sdk"]),
     ("cpu-burst", &["qosm-sdk"]),
     ("cpu-identity", &["qosm-sdk"]),
+    ("cpu-topology", &["cpu-sets", "qosm-sdk"]),
     ("eviction", &["qosm-sdk"]),
     ("llc-mba", &["qosm-sdk"]),
     ("reclaimed-resources", &["qosm-sdk"]),

@@ -33,6 +33,7 @@ const fn example(name: &'static str, source: &'static str) -> Built {
 const BE_SUPPRESS: Built = default("be-suppress", "policies/be-suppress");
 const CPU_BURST: Built = default("cpu-burst", "policies/cpu-burst");
 const CPU_IDENTITY: Built = default("cpu-identity", "policies/cpu-identity");
+const CPU_TOPOLOGY: Built = default("cpu-topology", "policies/cpu-topology");
 const EVICTION: Built = default("eviction", "policies/eviction");
 const MEMORY_QOS: Built = default("memory-qos", "policies/memory-qos");
 const MEMORY_LOCALITY: Built = default("memory-locality", "policies/memory-locality");
@@ -88,6 +89,11 @@ fn the_cases_of_cpu_burst_hold_in_wasm() -> Result<(), Box<dyn Error>> {
 #[test]
 fn the_cases_of_cpu_identity_hold_in_wasm() -> Result<(), Box<dyn Error>> {
     CPU_IDENTITY.play()
+}
+
+#[test]
+fn the_cases_of_cpu_topology_hold_in_wasm() -> Result<(), Box<dyn Error>> {
+    CPU_TOPOLOGY.play()
 }
 
 #[test]
@@ -151,6 +157,14 @@ fn cpu_burst_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>> {
 fn cpu_identity_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>> {
     use Interface::{ClusterConfig, CpuWeight, Log};
     assert_eq!(CPU_IDENTITY.imports()?, [Log, ClusterConfig, CpuWeight]);
+    Ok(())
+}
+
+#[test]
+fn cpu_topology_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>> {
+    use Interface::{CpuBandwidth, CpuTopology, Cpuset, Log, NodeObject, PodEvent, PodObject, State};
+    let needed = [Log, State, NodeObject, PodObject, CpuTopology, CpuBandwidth, Cpuset, PodEvent];
+    assert_eq!(CPU_TOPOLOGY.imports()?, needed);
     Ok(())
 }
 

@@ -5,8 +5,8 @@ use qosm_sdk::{ContainerId, KubeQos, MilliCpu, QosClass};
 use super::*;
 use crate::config::{Mode, Settings, Thresholds};
 use crate::input::{Kubelet, Pod, Pressure, Sample};
-use crate::pick::tests::machine;
 use crate::{Reservation, SystemQos};
+use cpu_sets::pick::machine;
 
 const CPU: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000;

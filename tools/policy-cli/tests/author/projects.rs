@@ -301,7 +301,16 @@ fn a_tool_that_is_missing_is_named_with_its_command() {
 
 #[test]
 fn default_modules_pass_their_cases_and_have_few_findings() {
-    for name in ["be-suppress", "cpu-burst", "cpu-identity", "eviction", "llc-mba", "memory-locality", "memory-qos"] {
+    for name in [
+        "be-suppress",
+        "cpu-burst",
+        "cpu-identity",
+        "cpu-topology",
+        "eviction",
+        "llc-mba",
+        "memory-locality",
+        "memory-qos",
+    ] {
         let cases = repository(&format!("policies/{name}/tests/cases"));
         let tested = run(&["test", name, "--cases", &cases], "").says_nothing_else();
         assert!(tested.stdout.contains(" 0 do not"), "{tested:#?}");

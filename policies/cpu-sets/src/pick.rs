@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::CpuSet;
+use crate::set::CpuSet;
 
 /// A logical CPU that is online. Source: `/sys/devices/system/cpu/cpu<N>/topology`, `/sys/devices/system/node`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,20 +103,20 @@ fn pairs(cpus: &[Cpu]) -> VecDeque<(u32, u32)> {
     pairs
 }
 
+/// `nodes` NUMA nodes with a socket each, of so many cores with so many threads; threads of a core are neighbours. For tests.
+pub fn machine(nodes: u32, cores: u32, threads: u32) -> Vec<Cpu> {
+    let each = |id: u32| {
+        let (core, node) = (id / threads, id / threads / cores);
+        Cpu { id, core, socket: node, node }
+    };
+    (0..nodes * cores * threads).map(each).collect()
+}
+
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    /// `nodes` NUMA nodes with a socket each, of so many cores with so many threads; threads of a core are neighbours.
-    pub(crate) fn machine(nodes: u32, cores: u32, threads: u32) -> Vec<Cpu> {
-        let each = |id: u32| {
-            let (core, node) = (id / threads, id / threads / cores);
-            Cpu { id, core, socket: node, node }
-        };
-        (0..nodes * cores * threads).map(each).collect()
-    }
 
     fn cpu(id: u32, core: u32, socket: u32, node: u32) -> Cpu {
         Cpu { id, core, socket, node }

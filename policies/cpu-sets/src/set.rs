@@ -12,11 +12,11 @@ pub const MAX_CPU: u32 = 65_535;
 /// A set of logical CPUs, ascending. Its text is a cpulist: `0-3,8`; empty where there is none.
 ///
 /// ```
-/// use be_suppress::CpuSet;
+/// use cpu_sets::CpuSet;
 ///
 /// let cpus = CpuSet::parse("8,0-3,2")?;
 /// assert_eq!((cpus.to_string().as_str(), cpus.len()), ("0-3,8", 5));
-/// # Ok::<(), be_suppress::CpuListError>(())
+/// # Ok::<(), cpu_sets::CpuListError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

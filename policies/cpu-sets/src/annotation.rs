@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::config::with_names;
-use crate::{CpuListError, CpuSet};
+use crate::json::with_names;
+use crate::set::{CpuListError, CpuSet};
 
 /// Node annotation: CPUs and amounts kept from pods. Source: koordinator `apis/extension/node_reservation.go`.
 pub const RESERVATION: &str = "node.koordinator.sh/reservation";
@@ -40,8 +40,12 @@ impl fmt::Display for AnnotationError {
 
 impl std::error::Error for AnnotationError {}
 
-/// Reads an object; `names` of its fields may be written in any letter case, as koordinator's decoder takes them.
-fn json<T: DeserializeOwned>(key: &'static str, text: &str, names: &[&str]) -> Result<T, AnnotationError> {
+/// Reads an annotation that is a JSON object; `names` of its fields may be written in any letter case, as koordinator's decoder takes them.
+///
+/// # Errors
+///
+/// What is no JSON object of that shape.
+pub fn read<T: DeserializeOwned>(key: &'static str, text: &str, names: &[&str]) -> Result<T, AnnotationError> {
     let fields = serde_json::from_str(text).map(|fields| Value::Object(with_names(fields, names)));
     let read = fields.and_then(serde_json::from_value);
     read.map_err(|error| AnnotationError { key, field: "", fault: error.to_string() })
@@ -74,7 +78,7 @@ impl Reservation {
             #[serde(rename = "reservedCPUs")]
             reserved_cpus: Option<String>,
         }
-        let wire: Wire = json(RESERVATION, text, &["resources", "reservedCPUs"])?;
+        let wire: Wire = read(RESERVATION, text, &["resources", "reservedCPUs"])?;
         let cpus = cpus(RESERVATION, "reservedCPUs", wire.reserved_cpus.as_deref().unwrap_or_default())?;
         if !cpus.is_empty() {
             let count = u64::try_from(cpus.len()).unwrap_or(u64::MAX);
@@ -173,7 +177,7 @@ impl SystemQos {
             cpuset: Option<String>,
             cpuset_exclusive: Option<bool>,
         }
-        let wire: Wire = json(SYSTEM_QOS, text, &["cpuset", "cpusetExclusive"])?;
+        let wire: Wire = read(SYSTEM_QOS, text, &["cpuset", "cpusetExclusive"])?;
         let cpus = cpus(SYSTEM_QOS, "cpuset", wire.cpuset.as_deref().unwrap_or_default())?;
         Ok(Self { cpus, is_exclusive: wire.cpuset_exclusive.unwrap_or(true) })
     }
@@ -184,6 +188,9 @@ impl SystemQos {
     }
 }
 
+/// Under which names a pod may have CPU time of a NUMA node.
+const CPU_NAMES: [&str; 2] = ["cpu", "kubernetes.io/batch-cpu"];
+
 /// What the scheduler chose for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceStatus {
@@ -191,6 +198,8 @@ pub struct ResourceStatus {
     pub cpus: CpuSet,
     /// Whether NUMA nodes were chosen for it.
     pub has_numa_nodes: bool,
+    /// Those of them on which it has CPU time, in the order of the annotation.
+    pub cpu_nodes: Vec<u32>,
 }
 
 impl ResourceStatus {
@@ -204,11 +213,27 @@ impl ResourceStatus {
         #[serde(rename_all = "camelCase")]
         struct Wire {
             cpuset: Option<String>,
-            numa_node_resources: Option<Vec<serde_json::Value>>,
+            numa_node_resources: Option<Vec<Zone>>,
         }
-        let wire: Wire = json(RESOURCE_STATUS, text, &["cpuset", "numaNodeResources"])?;
+        #[derive(Deserialize)]
+        struct Zone {
+            node: Option<i64>,
+            resources: Option<BTreeMap<String, serde_json::Value>>,
+        }
+        let wire: Wire = read(RESOURCE_STATUS, text, &["cpuset", "numaNodeResources"])?;
         let cpus = cpus(RESOURCE_STATUS, "cpuset", wire.cpuset.as_deref().unwrap_or_default())?;
-        Ok(Self { cpus, has_numa_nodes: wire.numa_node_resources.is_some_and(|nodes| !nodes.is_empty()) })
+        let zones = wire.numa_node_resources.unwrap_or_default();
+        let has_cpu = |zone: &Zone| {
+            let amount = |name: &str| zone.resources.as_ref()?.get(name).and_then(milli);
+            CPU_NAMES.iter().any(|name| amount(name).is_some_and(|amount| amount > 0))
+        };
+        let mut cpu_nodes = Vec::new();
+        for zone in zones.iter().filter(|zone| has_cpu(zone)) {
+            if let Some(node) = u32::try_from(zone.node.unwrap_or(0)).ok().filter(|node| !cpu_nodes.contains(node)) {
+                cpu_nodes.push(node);
+            }
+        }
+        Ok(Self { cpus, has_numa_nodes: !zones.is_empty(), cpu_nodes })
     }
 }
 
@@ -297,14 +322,22 @@ mod tests {
 
     #[test]
     fn a_pod_is_pinned_to_cpus_or_bound_to_nodes_or_neither() {
-        for (text, cpus, has_numa_nodes) in [
-            ("{}", "", false),
-            (r#"{"cpuset": "4-5"}"#, "4-5", false),
-            (r#"{"cpuset": "", "numaNodeResources": []}"#, "", false),
-            (r#"{"numaNodeResources": [{"node": 0}]}"#, "", true),
-            (r#"{"cpuset": "1", "numaNodeResources": [{"node": 0, "resources": {"cpu": "4"}}]}"#, "1", true),
+        for (text, cpus, has_numa_nodes, cpu_nodes) in [
+            ("{}", "", false, vec![]),
+            (r#"{"cpuset": "4-5"}"#, "4-5", false, vec![]),
+            (r#"{"cpuset": "", "numaNodeResources": []}"#, "", false, vec![]),
+            (r#"{"numaNodeResources": [{"node": 0}]}"#, "", true, vec![]),
+            (r#"{"cpuset": "1", "numaNodeResources": [{"node": 0, "resources": {"cpu": "4"}}]}"#, "1", true, vec![0]),
+            // In the order of the annotation; huge pages alone are no CPU.
+            (
+                r#"{"numaNodeResources": [{"node": 1, "resources": {"kubernetes.io/batch-cpu": "500"}}, {"node": 0, "resources": {"cpu": "1"}},
+                    {"node": 2, "resources": {"hugepages-2Mi": "4Mi"}}, {"node": 3, "resources": {"cpu": "0"}}]}"#,
+                "",
+                true,
+                vec![1, 0],
+            ),
         ] {
-            let expected = ResourceStatus { cpus: CpuSet::parse(cpus).unwrap(), has_numa_nodes };
+            let expected = ResourceStatus { cpus: CpuSet::parse(cpus).unwrap(), has_numa_nodes, cpu_nodes };
             assert_eq!(ResourceStatus::parse(text), Ok(expected), "{text}");
         }
         assert_eq!(ResourceStatus::parse(r#"{"cpuset": "4-"}"#).unwrap_err().field, "cpuset");

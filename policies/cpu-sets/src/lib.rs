@@ -1,0 +1,13 @@
+//! Sets of CPUs, and what Koordinator's annotations of nodes and pods say of them. Policies share it; it knows no host.
+
+mod annotation;
+mod json;
+pub mod pick;
+mod set;
+
+pub use crate::annotation::{
+    AnnotationError, RESERVATION, RESOURCE_STATUS, Reservation, ResourceStatus, SYSTEM_QOS, SystemQos, read,
+};
+pub use crate::json::with_names;
+pub use crate::pick::{Cpu, pick};
+pub use crate::set::{CpuListError, CpuListFault, CpuSet, MAX_CPU};

@@ -1,0 +1,218 @@
+//! Which CPUs a pod runs on: those that a scheduler chose for it, or this node where no scheduler does; all other pods share the rest.
+//!
+//! The core is pure. Reading order: [`request`] (what pods and nodes say), [`placement`] (who is pinned, and that a choice stays),
+//! [`mod@choose`] (which CPUs lie well together), [`pools`] (what is left to share), [`mod@assign`] (the CPUs of each pod). How a set gets
+//! into the kernel, in which order and on which version of cgroups, is the host's work.
+//!
+//! ```
+//! use cpu_sets::pick::machine;
+//! use cpu_topology::placement::{Machine, Placements, Wish};
+//!
+//! // Two NUMA nodes of four cores with two threads.
+//! let cpus = machine(2, 4, 2);
+//! let on = Machine { cpus: &cpus, ..Machine::default() };
+//! let redis = Wish { id: 1, uid: "7f0c".into(), cpu_milli: 4000, ..Wish::default() };
+//! let pins = Placements::default().place(&on, &[redis], true);
+//! assert_eq!(pins[&1].cpus().map(ToString::to_string), Some("0-3".to_owned()), "whole cores of one NUMA node");
+//! ```
+
+pub mod assign;
+pub mod choose;
+pub mod config;
+pub mod placement;
+pub mod pools;
+mod protocol;
+pub mod request;
+mod sources;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cpu_sets::{CpuSet, RESOURCE_STATUS};
+use qosm_sdk::{Description, EventKind, Host, Level, NoConfig, Pod, PodId, Policy, Rejection, Target, Tick};
+
+use crate::assign::{Assigned, Node, assign, pinned};
+use crate::choose::{Ground, choose};
+use crate::config::Settings;
+use crate::placement::{Machine, Pin, Placements, Why};
+use crate::pools::{Pools, Taken};
+use crate::request::{BindPolicy, Spec};
+use crate::sources::Sources;
+
+qosm_sdk::export!(CpuTopology);
+
+/// The policy.
+#[derive(Clone, Debug, Default)]
+pub struct CpuTopology {
+    settings: Settings,
+    sources: Sources,
+    placements: Placements,
+    is_restored: bool,
+    saved: Vec<u8>,
+    /// Whether all pods have been seen: not before the second evaluation.
+    has_looked: bool,
+    /// What was logged, and still is so.
+    told: BTreeSet<String>,
+    /// What pods were told, and still is so.
+    events: BTreeMap<PodId, String>,
+}
+
+impl Policy for CpuTopology {
+    type Config = Settings;
+    type PodConfig = NoConfig;
+
+    fn describe() -> Description {
+        protocol::description()
+    }
+
+    fn configure<H: Host>(&mut self, host: &mut H, settings: Settings) -> Result<(), String> {
+        self.settings = settings;
+        if !std::mem::replace(&mut self.is_restored, true) {
+            self.saved = host.load_state();
+            match Placements::restore(&self.saved) {
+                Ok(placements) => self.placements = placements,
+                Err(error) => host.log(Level::Warn, &format!("{error}: pods get other CPUs than they had")),
+            }
+        }
+        Ok(())
+    }
+
+    fn pods<H: Host>(&mut self, _: &mut H, upserted: Vec<Pod<NoConfig>>, removed: &[PodId]) -> Vec<Rejection> {
+        self.sources.update_pods(upserted.into_iter().map(|pod| pod.facts), removed);
+        Vec::new()
+    }
+
+    fn evaluate<H: Host>(&mut self, host: &mut H, _: Tick) -> Result<(), String> {
+        self.sources.read(host);
+        if self.sources.cpus.is_empty() {
+            host.keep_all();
+            return Ok(());
+        }
+        let system = self.sources.system.excluded();
+        let kubelets = self.sources.kubelets();
+        let mut findings = self.sources.faults();
+        let reserved = self.reserved(&kubelets, &mut findings);
+        let kept = kubelets.union(&reserved).union(&system).union(&self.sources.reserved);
+        let machine = Machine { cpus: &self.sources.cpus, kept, rules: self.sources.rules };
+        let wishes = self.sources.wishes(self.settings.choose);
+        let pins = self.placements.place(&machine, &wishes, self.has_looked);
+        self.has_looked = true;
+
+        let pods = self.sources.pods();
+        let (shared_with_batch, exclusive) = pinned(&pods, &pins);
+        let taken = Taken { by_kubelet: kubelets, shared_with_batch, exclusive, reserved, system };
+        let node = Node {
+            online: self.sources.cpus.iter().map(|cpu| cpu.id).collect(),
+            pools: Pools::of(&self.sources.cpus, &taken),
+            system: self.sources.system.cpus.clone(),
+            manager: self.sources.manager,
+            be_cpu_manager: self.settings.be_cpu_manager,
+            holds_pools: self.settings.pools,
+        };
+        let mut events = BTreeMap::new();
+        for (id, pod) in &pods {
+            let pin = pins.get(id);
+            if let Some(Pin::None(why)) = pin {
+                events.insert(*id, event(*why));
+            }
+            match assign(pod, pin, &node) {
+                Assigned::Pinned(cpus) => self.pin(host, *id, &cpus, pin),
+                Assigned::Shared(cpus, share) => self.set(host, *id, &cpus, &share.to_string()),
+                Assigned::Nothing(share) => {
+                    findings.insert(format!(
+                        "pod {} keeps the CPUs that it has: of the {share} none is left",
+                        self.sources.name(*id)
+                    ));
+                    self.targets(*id).into_iter().for_each(|target| host.keep(target));
+                }
+                Assigned::Left => {}
+            }
+        }
+        self.tell(host, findings, events);
+        self.save(host);
+        Ok(())
+    }
+}
+
+fn event(why: Why) -> String {
+    format!("it runs on shared CPUs: {why}")
+}
+
+impl CpuTopology {
+    /// CPUs that are kept from pods: those that the node names, or as many as it says, chosen near each other.
+    fn reserved(&self, kubelets: &CpuSet, findings: &mut BTreeSet<String>) -> CpuSet {
+        let reservation = &self.sources.reservation;
+        let count = usize::try_from(reservation.cpu_milli.div_ceil(1000)).unwrap_or(usize::MAX);
+        if !reservation.cpus.is_empty() || count == 0 {
+            return reservation.cpus.clone();
+        }
+        let online: CpuSet = self.sources.cpus.iter().map(|cpu| cpu.id).collect();
+        let ground = Ground {
+            machine: &self.sources.cpus,
+            free: online.difference(kubelets).difference(&self.sources.system.excluded()),
+            avoided: CpuSet::default(),
+            strategy: self.sources.rules.strategy,
+        };
+        let spec = Spec { bind: BindPolicy::FullPCpus, ..Spec::default() };
+        choose(&ground, spec, count).unwrap_or_else(|refusal| {
+            findings.insert(format!(
+                "{}m of CPU are reserved on the node and are kept from no pod: {refusal}",
+                reservation.cpu_milli
+            ));
+            CpuSet::default()
+        })
+    }
+
+    fn pin<H: Host>(&self, host: &mut H, pod: PodId, cpus: &CpuSet, pin: Option<&Pin>) {
+        let by = match pin {
+            Some(Pin::Given(_)) => format!("annotation {RESOURCE_STATUS}"),
+            _ => "chosen by this node".to_owned(),
+        };
+        let reason = format!("CPUs {cpus} are its own: {by}");
+        self.set(host, pod, cpus, &reason);
+        if self.settings.lift_quota {
+            let lifted = format!("pinned to CPUs {cpus}, which are its limit");
+            for target in std::iter::once(Target::Pod(pod)).chain(self.targets(pod)) {
+                host.set_quota(target, None, &lifted);
+            }
+        }
+    }
+
+    fn set<H: Host>(&self, host: &mut H, pod: PodId, cpus: &CpuSet, reason: &str) {
+        let cpus: Vec<u32> = cpus.iter().collect();
+        for target in self.targets(pod) {
+            host.set_cpus(target, &cpus, reason);
+        }
+    }
+
+    fn targets(&self, pod: PodId) -> Vec<Target> {
+        self.sources.running(pod).into_iter().map(Target::Container).collect()
+    }
+
+    /// Says what is new.
+    fn tell<H: Host>(&mut self, host: &mut H, findings: BTreeSet<String>, events: BTreeMap<PodId, String>) {
+        for news in findings.difference(&self.told) {
+            host.log(Level::Warn, news);
+        }
+        self.told = findings;
+        for (pod, message) in &events {
+            if self.events.get(pod) != Some(message) {
+                host.emit(*pod, EventKind::Warning, "CPUsNotAssigned", message);
+            }
+        }
+        self.events = events;
+    }
+
+    fn save<H: Host>(&mut self, host: &mut H) {
+        let is_fresh = self.placements == Placements::default();
+        if is_fresh && self.saved.is_empty() {
+            return;
+        }
+        let bytes = self.placements.save();
+        if bytes != self.saved {
+            match host.save_state(&bytes) {
+                Ok(()) => self.saved = bytes,
+                Err(error) => host.log(Level::Warn, &error),
+            }
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Which pods are pinned to which CPUs: by the scheduler's word, else by a choice of this node that stays while the pod lives.
+
+use std::collections::BTreeMap;
+
+use cpu_sets::{Cpu, CpuSet};
+use qosm_sdk::PodId;
+use serde::{Deserialize, Serialize};
+
+use crate::choose::{Ground, Refusal, choose};
+use crate::request::{Exclusive, NodeRules, Spec};
+
+/// What a pod asks of CPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// The pod.
+    pub id: PodId,
+    /// Its UID, by which a choice is remembered.
+    pub uid: String,
+    /// The CPUs that the scheduler chose for it; empty where it chose none.
+    pub given: CpuSet,
+    /// How many CPUs it asks for as its own, in thousandths; 0 = none.
+    pub cpu_milli: u64,
+    /// How.
+    pub spec: Spec,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pin {
+    /// By the scheduler's word.
+    Given(CpuSet),
+    /// By this node's choice.
+    Chosen(CpuSet),
+    /// Not at all.
+    None(Why),
+}
+
+/// Why a pod that asks for CPUs of its own has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Its requests are no whole CPUs.
+    NotWhole {
+        /// In thousandths.
+        milli: u64,
+    },
+    /// There are none that it may have.
+    Refused(Refusal),
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotWhole { milli } => {
+                write!(
+                    f,
+                    "it asks for {milli}m of CPU, and only whole CPUs can be its own: request a multiple of 1000m"
+                )
+            }
+            Self::Refused(refusal) => refusal.fmt(f),
+        }
+    }
+}
+
+impl Pin {
+    /// The CPUs that the pod has.
+    pub fn cpus(&self) -> Option<&CpuSet> {
+        match self {
+            Self::Given(cpus) | Self::Chosen(cpus) => Some(cpus),
+            Self::None(_) => None,
+        }
+    }
+}
+
+/// The choices of this node, by the pods' UIDs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placements {
+    chosen: BTreeMap<String, CpuSet>,
+}
+
+/// The machine and the CPUs on it that nobody may be pinned to.
+#[derive(Clone, Debug, Default)]
+pub struct Machine<'a> {
+    /// All that are online.
+    pub cpus: &'a [Cpu],
+    /// Reserved ones, those of the class SYSTEM, and those that the kubelet gave away.
+    pub kept: CpuSet,
+    /// The rules of the node.
+    pub rules: NodeRules,
+}
+
+impl Placements {
+    /// What each of the pods is pinned to. `forget`: whether choices for pods that are not among them are given up; so it is but at the first
+    /// look, when not all of them may be known.
+    pub fn place(&mut self, machine: &Machine<'_>, wishes: &[Wish], forget: bool) -> BTreeMap<PodId, Pin> {
+        let online: CpuSet = machine.cpus.iter().map(|cpu| cpu.id).collect();
+        let usable = online.difference(&machine.kept);
+        if forget {
+            let asks = |uid: &String| {
+                wishes.iter().any(|wish| wish.uid == *uid && wish.given.is_empty() && wish.cpu_milli > 0)
+            };
+            self.chosen.retain(|uid, _| asks(uid));
+        }
+        let given: CpuSet = wishes.iter().flat_map(|wish| wish.given.iter()).collect();
+        // What the scheduler gives away, and what goes offline, is nobody's choice any more.
+        let free_of_others = usable.difference(&given);
+        self.chosen.retain(|_, cpus| cpus.is_subset(&free_of_others));
+        let mut pins = BTreeMap::new();
+        for wish in wishes {
+            let pin = if wish.given.is_empty() {
+                if wish.cpu_milli == 0 {
+                    continue;
+                }
+                self.choose(machine, wishes, wish, &free_of_others)
+            } else {
+                Pin::Given(wish.given.clone())
+            };
+            pins.insert(wish.id, pin);
+        }
+        pins
+    }
+
+    fn choose(&mut self, machine: &Machine<'_>, wishes: &[Wish], wish: &Wish, usable: &CpuSet) -> Pin {
+        let count = match usize::try_from(wish.cpu_milli / 1000) {
+            Ok(count) if wish.cpu_milli.is_multiple_of(1000) => count,
+            _ => {
+                self.chosen.remove(&wish.uid);
+                return Pin::None(Why::NotWhole { milli: wish.cpu_milli });
+            }
+        };
+        if let Some(cpus) = self.chosen.get(&wish.uid).filter(|cpus| cpus.len() == count) {
+            return Pin::Chosen(cpus.clone());
+        }
+        // A resize in place asks for another number.
+        self.chosen.remove(&wish.uid);
+        let others: CpuSet = self.chosen.values().flat_map(CpuSet::iter).collect();
+        let spec = wish.spec.on(machine.rules);
+        let alike = |other: &&Wish| {
+            other.id != wish.id && spec.exclusive != Exclusive::None && other.spec.exclusive == spec.exclusive
+        };
+        let cpus_of = |other: &Wish| match self.chosen.get(&other.uid) {
+            Some(cpus) if other.given.is_empty() => cpus.clone(),
+            _ => other.given.clone(),
+        };
+        let ground = Ground {
+            machine: machine.cpus,
+            free: usable.difference(&others),
+            avoided: wishes.iter().filter(alike).flat_map(|other| cpus_of(other).iter().collect::<Vec<_>>()).collect(),
+            strategy: machine.rules.strategy,
+        };
+        match choose(&ground, spec, count) {
+            Ok(cpus) => {
+                self.chosen.insert(wish.uid.clone(), cpus.clone());
+                Pin::Chosen(cpus)
+            }
+            Err(refusal) => Pin::None(Why::Refused(refusal)),
+        }
+    }
+
+    /// Writes them, at most 60 KiB: of more than fit the last ones are left out, and chosen again after a restart.
+    pub fn save(&self) -> Vec<u8> {
+        const MAX: usize = 60 << 10;
+        let mut saved = Saved { version: VERSION, placements: self.clone() };
+        loop {
+            let bytes = serde_json::to_vec(&saved).unwrap_or_default();
+            if bytes.len() <= MAX || saved.placements.chosen.pop_last().is_none() {
+                return bytes;
+            }
+        }
+    }
+
+    /// Reads what [`Placements::save`] wrote; nothing saved is no choice.
+    ///
+    /// # Errors
+    ///
+    /// What is of another layout. Begin without a choice then: pods get other CPUs than they had.
+    pub fn restore(bytes: &[u8]) -> Result<Self, String> {
+        if bytes.is_empty() {
+            return Ok(Self::default());
+        }
+        let saved: Saved =
+            serde_json::from_slice(bytes).map_err(|error| format!("the saved choices cannot be read: {error}"))?;
+        match saved.version {
+            VERSION => Ok(saved.placements),
+            version => Err(format!("the saved choices are of layout {version}, this version reads {VERSION}")),
+        }
+    }
+}
+
+/// Layout that this version writes; another one is not read.
+const VERSION: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    version: u32,
+    placements: Placements,
+}
+
+#[cfg(test)]
+mod tests {
+    use cpu_sets::pick::machine;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::request::BindPolicy;
+
+    fn set(text: &str) -> CpuSet {
+        CpuSet::parse(text).unwrap()
+    }
+
+    fn wish(id: u32, given: &str, cpus: u64) -> Wish {
+        Wish { id, uid: format!("uid-{id}"), given: set(given), cpu_milli: cpus * 1000, spec: Spec::default() }
+    }
+
+    fn place(placements: &mut Placements, kept: &str, wishes: &[Wish]) -> Vec<String> {
+        let cpus = machine(2, 4, 2);
+        let machine = Machine { cpus: &cpus, kept: set(kept), rules: NodeRules::default() };
+        let pins = placements.place(&machine, wishes, true);
+        pins.values()
+            .map(|pin| match pin {
+                Pin::Given(cpus) => format!("given {cpus}"),
+                Pin::Chosen(cpus) => cpus.to_string(),
+                Pin::None(why) => why.to_string(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_choice_stays_while_its_pod_lives_whoever_comes_and_goes() {
+        let mut placements = Placements::default();
+        assert_eq!(place(&mut placements, "", &[wish(1, "", 2), wish(2, "", 4)]), ["0-1", "2-5"]);
+        assert_eq!(place(&mut placements, "", &[wish(2, "", 4), wish(3, "", 2)]), ["2-5", "0-1"]);
+        // As it was saved.
+        let mut next = Placements::restore(&placements.save()).unwrap();
+        assert_eq!(place(&mut next, "", &[wish(2, "", 4), wish(3, "", 2), wish(4, "", 2)]), ["2-5", "0-1", "6-7"]);
+    }
+
+    #[test]
+    fn what_the_scheduler_gives_is_given_and_a_choice_makes_way() {
+        let mut placements = Placements::default();
+        assert_eq!(place(&mut placements, "", &[wish(1, "", 2)]), ["0-1"]);
+        assert_eq!(place(&mut placements, "", &[wish(1, "", 2), wish(2, "1-2", 0)]), ["4-5", "given 1-2"]);
+        assert_eq!(place(&mut placements, "4", &[wish(1, "", 2), wish(2, "1-2", 0)]), ["6-7", "given 1-2"]);
+    }
+
+    #[test]
+    fn another_number_is_another_choice_and_no_whole_number_is_none() {
+        let mut placements = Placements::default();
+        assert_eq!(place(&mut placements, "", &[wish(1, "", 2)]), ["0-1"]);
+        assert_eq!(place(&mut placements, "", &[wish(1, "", 4)]), ["0-3"]);
+        let half = Wish { cpu_milli: 1500, ..wish(1, "", 0) };
+        let said = "it asks for 1500m of CPU, and only whole CPUs can be its own: request a multiple of 1000m";
+        assert_eq!(place(&mut placements, "", std::slice::from_ref(&half)), [said]);
+        assert_eq!(place(&mut placements, "", &[wish(1, "", 17)]), ["only 16 CPUs are free"]);
+    }
+
+    #[test]
+    fn pods_that_avoid_each_other_lie_on_different_cores() {
+        let spec = Spec { bind: BindPolicy::SpreadByPCpus, exclusive: Exclusive::PCpuLevel, ..Spec::default() };
+        let apart = |id| Wish { spec, ..wish(id, "", 1) };
+        assert_eq!(place(&mut Placements::default(), "", &[apart(1), apart(2), wish(3, "", 2)]), ["0", "2", "4-5"]);
+    }
+
+    #[test]
+    fn choices_for_pods_that_are_not_known_yet_are_kept_at_the_first_look() {
+        let mut placements = Placements::default();
+        place(&mut placements, "", &[wish(1, "", 2)]);
+        let cpus = machine(2, 4, 2);
+        let machine = Machine { cpus: &cpus, ..Machine::default() };
+        let pins = placements.place(&machine, &[wish(2, "", 2)], false);
+        assert_eq!(pins[&2], Pin::Chosen(set("2-3")));
+        assert_eq!(placements.place(&machine, &[wish(1, "", 2)], true)[&1], Pin::Chosen(set("0-1")));
+    }
+
+    #[test]
+    fn another_layout_is_refused_and_any_number_of_choices_fits() {
+        assert_eq!(Placements::restore(&[]), Ok(Placements::default()));
+        assert!(Placements::restore(b"{").is_err());
+        let error = Placements::restore(br#"{"version": 2, "placements": {"chosen": {}}}"#).unwrap_err();
+        insta::assert_snapshot!(error, @"the saved choices are of layout 2, this version reads 1");
+        let many = (0..4000).map(|number| (format!("{number:036}"), set("0-1"))).collect();
+        let bytes = Placements { chosen: many }.save();
+        assert!(bytes.len() <= 60 << 10 && Placements::restore(&bytes).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn nobodys_cpus_are_anybody_elses(
+            rounds in proptest::collection::vec(proptest::collection::vec((0..6_u32, 0..6_u64), 0..6), 1..5),
+        ) {
+            let mut placements = Placements::default();
+            let cpus = machine(2, 4, 2);
+            let machine = Machine { cpus: &cpus, kept: set("7"), rules: NodeRules::default() };
+            for round in rounds {
+                let by_id: BTreeMap<u32, u64> = round.into_iter().collect();
+                let wishes: Vec<Wish> = by_id.iter().map(|(id, cpus)| wish(*id, "", *cpus)).collect();
+                let pins = placements.place(&machine, &wishes, true);
+                let all: Vec<u32> = pins.values().filter_map(Pin::cpus).flat_map(CpuSet::iter).collect();
+                let different: CpuSet = all.iter().copied().collect();
+                prop_assert_eq!(all.len(), different.len());
+                prop_assert!(!different.contains(7));
+                for (id, pin) in &pins {
+                    prop_assert!(pin.cpus().is_none_or(|cpus| cpus.len() as u64 == by_id[id]));
+                }
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes: Vec<u8>) {
+            let _ = Placements::restore(&bytes);
+        }
+    }
+}

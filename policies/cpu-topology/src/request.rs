@@ -1,0 +1,261 @@
+//! What pods ask for, and what a node says of how CPUs are given away.
+
+use std::collections::BTreeMap;
+
+use cpu_sets::{AnnotationError, read};
+use serde::Deserialize;
+
+/// Pod annotation: how CPUs are chosen for it. Source: koordinator `apis/extension/numa_aware.go`.
+pub const RESOURCE_SPEC: &str = "scheduling.koordinator.sh/resource-spec";
+/// Pod annotation of ack-koordinator: `"true"` asks for CPUs of its own.
+pub const CPUSET_SCHEDULER: &str = "cpuset-scheduler";
+/// Pod annotation: the NUMA policy of one pod. Source: koordinator `apis/extension/numa_aware.go`.
+pub const NUMA_SPEC: &str = "scheduling.koordinator.sh/numa-topology-spec";
+/// Node label: how CPUs are bound unless a pod says so.
+pub const BIND_POLICY_LABEL: &str = "node.koordinator.sh/cpu-bind-policy";
+/// Node label: which NUMA node comes first.
+pub const NUMA_STRATEGY_LABEL: &str = "node.koordinator.sh/numa-allocate-strategy";
+/// Node label: whether a pod may have CPUs of several NUMA nodes.
+pub const NUMA_POLICY_LABEL: &str = "node.koordinator.sh/numa-topology-policy";
+
+/// Whether a pod gets whole cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BindPolicy {
+    /// As the node has it; whole cores where it says nothing.
+    #[default]
+    Default,
+    /// Whole cores: all of their threads.
+    FullPCpus,
+    /// One thread of each core before the second of any.
+    SpreadByPCpus,
+}
+
+/// Whose neighbourhood a pod avoids.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Exclusive {
+    /// Nobody's.
+    #[default]
+    None,
+    /// It shares no core with a pod that says the same.
+    PCpuLevel,
+    /// It shares no NUMA node with a pod that says the same.
+    NumaNodeLevel,
+}
+
+/// Which NUMA node comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NumaStrategy {
+    /// The one with the fewest free CPUs that are enough.
+    #[default]
+    MostAllocated,
+    /// The one with the most free CPUs.
+    LeastAllocated,
+    /// CPUs are taken from all of them in equal parts.
+    DistributeEvenly,
+}
+
+/// Whether a pod may have CPUs of several NUMA nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NumaPolicy {
+    /// One node where one has enough.
+    #[default]
+    BestEffort,
+    /// As few nodes as any choice needs on an empty machine, or none at all.
+    Restricted,
+    /// One node, or none at all.
+    SingleNumaNode,
+}
+
+/// How CPUs are to be chosen for a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spec {
+    /// The policy that counts.
+    pub bind: BindPolicy,
+    /// Whether another one must not take its place.
+    pub is_required: bool,
+    /// Whom it avoids, where it can.
+    pub exclusive: Exclusive,
+    /// Its own NUMA policy; `None` = the node's.
+    pub numa: Option<NumaPolicy>,
+}
+
+/// The rules of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeRules {
+    /// For pods that name no policy of their own.
+    pub bind: BindPolicy,
+    /// Whether that policy must not be replaced (`FullPCPUsOnly`).
+    pub is_required: bool,
+    /// Which NUMA node comes first.
+    pub strategy: NumaStrategy,
+    /// Whether a pod may have CPUs of several.
+    pub numa: NumaPolicy,
+}
+
+fn fault(key: &'static str, field: &'static str, value: &str, ways: &str) -> AnnotationError {
+    AnnotationError { key, field, fault: format!("`{value}` is none of {ways}") }
+}
+
+fn bind(field: &'static str, word: &str) -> Result<BindPolicy, AnnotationError> {
+    match word {
+        "" | "Default" => Ok(BindPolicy::Default),
+        "FullPCPUs" => Ok(BindPolicy::FullPCpus),
+        "SpreadByPCPUs" => Ok(BindPolicy::SpreadByPCpus),
+        // Declared by Koordinator, and taken by its scheduler as the default.
+        "ConstrainedBurst" => Ok(BindPolicy::Default),
+        other => Err(fault(RESOURCE_SPEC, field, other, "`Default`, `FullPCPUs`, `SpreadByPCPUs`")),
+    }
+}
+
+fn numa(key: &'static str, field: &'static str, word: &str) -> Result<Option<NumaPolicy>, AnnotationError> {
+    match word {
+        "" => Ok(None),
+        "BestEffort" => Ok(Some(NumaPolicy::BestEffort)),
+        "Restricted" => Ok(Some(NumaPolicy::Restricted)),
+        "SingleNUMANode" => Ok(Some(NumaPolicy::SingleNumaNode)),
+        other => Err(fault(key, field, other, "`BestEffort`, `Restricted`, `SingleNUMANode`")),
+    }
+}
+
+impl Spec {
+    /// Reads the annotation [`RESOURCE_SPEC`].
+    ///
+    /// # Errors
+    ///
+    /// What is no JSON object of that shape, or a word that is none.
+    pub fn parse(text: &str) -> Result<Self, AnnotationError> {
+        #[derive(Deserialize)]
+        struct Wire {
+            #[serde(rename = "requiredCPUBindPolicy")]
+            required: Option<String>,
+            #[serde(rename = "preferredCPUBindPolicy")]
+            preferred: Option<String>,
+            #[serde(rename = "preferredCPUExclusivePolicy")]
+            exclusive: Option<String>,
+        }
+        let names = ["requiredCPUBindPolicy", "preferredCPUBindPolicy", "preferredCPUExclusivePolicy"];
+        let wire: Wire = read(RESOURCE_SPEC, text, &names)?;
+        let required = bind("requiredCPUBindPolicy", wire.required.as_deref().unwrap_or_default())?;
+        let preferred = bind("preferredCPUBindPolicy", wire.preferred.as_deref().unwrap_or_default())?;
+        let is_required = required != BindPolicy::Default;
+        let exclusive = match wire.exclusive.as_deref().unwrap_or_default() {
+            "" | "None" => Exclusive::None,
+            "PCPULevel" => Exclusive::PCpuLevel,
+            "NUMANodeLevel" => Exclusive::NumaNodeLevel,
+            other => {
+                let ways = "`None`, `PCPULevel`, `NUMANodeLevel`";
+                return Err(fault(RESOURCE_SPEC, "preferredCPUExclusivePolicy", other, ways));
+            }
+        };
+        Ok(Self { bind: if is_required { required } else { preferred }, is_required, exclusive, numa: None })
+    }
+
+    /// Reads the annotation [`NUMA_SPEC`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Spec::parse`].
+    pub fn parse_numa(text: &str) -> Result<Option<NumaPolicy>, AnnotationError> {
+        #[derive(Deserialize)]
+        struct Wire {
+            #[serde(rename = "numaTopologyPolicy")]
+            policy: Option<String>,
+        }
+        let wire: Wire = read(NUMA_SPEC, text, &["numaTopologyPolicy"])?;
+        numa(NUMA_SPEC, "numaTopologyPolicy", wire.policy.as_deref().unwrap_or_default())
+    }
+
+    /// With the node's rules where the pod says nothing.
+    #[must_use]
+    pub fn on(self, node: NodeRules) -> Self {
+        let (bind, is_required) = match self.bind {
+            BindPolicy::Default => (node.bind, node.is_required),
+            own => (own, self.is_required),
+        };
+        let bind = if bind == BindPolicy::Default { BindPolicy::FullPCpus } else { bind };
+        Self { bind, is_required, numa: Some(self.numa.unwrap_or(node.numa)), ..self }
+    }
+}
+
+impl NodeRules {
+    /// Reads a node's labels. What one of them says that cannot be is as if it were not there, and named.
+    pub fn read(labels: &BTreeMap<&str, &str>) -> (Self, Vec<AnnotationError>) {
+        let mut faults = Vec::new();
+        let word = |key: &str| labels.get(key).copied().unwrap_or_default();
+        let (bind, is_required) = match word(BIND_POLICY_LABEL) {
+            "" | "None" => (BindPolicy::Default, false),
+            "FullPCPUsOnly" => (BindPolicy::FullPCpus, true),
+            "SpreadByPCPUs" => (BindPolicy::SpreadByPCpus, false),
+            other => {
+                faults.push(fault(BIND_POLICY_LABEL, "", other, "`None`, `FullPCPUsOnly`, `SpreadByPCPUs`"));
+                (BindPolicy::Default, false)
+            }
+        };
+        let strategy = match word(NUMA_STRATEGY_LABEL) {
+            "" | "MostAllocated" => NumaStrategy::MostAllocated,
+            "LeastAllocated" => NumaStrategy::LeastAllocated,
+            "DistributeEvenly" => NumaStrategy::DistributeEvenly,
+            other => {
+                let ways = "`MostAllocated`, `LeastAllocated`, `DistributeEvenly`";
+                faults.push(fault(NUMA_STRATEGY_LABEL, "", other, ways));
+                NumaStrategy::MostAllocated
+            }
+        };
+        let numa = numa(NUMA_POLICY_LABEL, "", word(NUMA_POLICY_LABEL)).unwrap_or_else(|error| {
+            faults.push(error);
+            None
+        });
+        (Self { bind, is_required, strategy, numa: numa.unwrap_or_default() }, faults)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_required_policy_counts_before_a_preferred_one() {
+        for (text, bind, is_required, exclusive) in [
+            ("{}", BindPolicy::Default, false, Exclusive::None),
+            (r#"{"requiredCPUBindPolicy": "FullPCPUs"}"#, BindPolicy::FullPCpus, true, Exclusive::None),
+            (r#"{"preferredCPUBindPolicy": "SpreadByPCPUs"}"#, BindPolicy::SpreadByPCpus, false, Exclusive::None),
+            (
+                r#"{"requiredCPUBindPolicy": "SpreadByPCPUs", "preferredCPUBindPolicy": "FullPCPUs", "preferredCPUExclusivePolicy": "PCPULevel"}"#,
+                BindPolicy::SpreadByPCpus,
+                true,
+                Exclusive::PCpuLevel,
+            ),
+            (
+                r#"{"preferredCPUBindPolicy": "ConstrainedBurst", "preferredCPUExclusivePolicy": "NUMANodeLevel"}"#,
+                BindPolicy::Default,
+                false,
+                Exclusive::NumaNodeLevel,
+            ),
+            (r#"{"requiredcpubindpolicy": "FullPCPUs"}"#, BindPolicy::FullPCpus, true, Exclusive::None),
+        ] {
+            assert_eq!(Spec::parse(text), Ok(Spec { bind, is_required, exclusive, numa: None }), "{text}");
+        }
+        for text in ["", "[]", r#"{"requiredCPUBindPolicy": "Whole"}"#, r#"{"preferredCPUExclusivePolicy": 1}"#] {
+            assert_eq!(Spec::parse(text).unwrap_err().key, RESOURCE_SPEC, "{text}");
+        }
+        let error = Spec::parse(r#"{"preferredCPUBindPolicy": "full"}"#).unwrap_err();
+        insta::assert_snapshot!(error, @"annotation `scheduling.koordinator.sh/resource-spec`, field `preferredCPUBindPolicy`: `full` is none of `Default`, `FullPCPUs`, `SpreadByPCPUs`");
+    }
+
+    #[test]
+    fn the_node_says_what_a_pod_does_not() {
+        let node = |labels: &[(&'static str, &'static str)]| NodeRules::read(&labels.iter().copied().collect());
+        let (rules, faults) = node(&[(BIND_POLICY_LABEL, "SpreadByPCPUs"), (NUMA_POLICY_LABEL, "SingleNUMANode")]);
+        assert!(faults.is_empty(), "{faults:?}");
+        let spec = Spec::default().on(rules);
+        assert_eq!((spec.bind, spec.numa), (BindPolicy::SpreadByPCpus, Some(NumaPolicy::SingleNumaNode)));
+        let own = Spec { bind: BindPolicy::FullPCpus, numa: Some(NumaPolicy::BestEffort), ..Spec::default() };
+        assert_eq!(own.on(rules), own);
+        let (only, _) = node(&[(BIND_POLICY_LABEL, "FullPCPUsOnly")]);
+        assert!(Spec::default().on(only).is_required);
+        assert_eq!(Spec::default().on(NodeRules::default()).bind, BindPolicy::FullPCpus);
+        let (rules, faults) =
+            node(&[(NUMA_STRATEGY_LABEL, "Most"), (NUMA_POLICY_LABEL, "one"), (BIND_POLICY_LABEL, "x")]);
+        assert_eq!((rules, faults.len()), (NodeRules::default(), 3), "{faults:?}");
+    }
+}

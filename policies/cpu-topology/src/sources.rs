@@ -1,0 +1,225 @@
+//! What other interfaces tell of the node and its pods, kept until it changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cpu_sets::{
+    AnnotationError, Cpu, CpuSet, RESERVATION, RESOURCE_STATUS, Reservation, ResourceStatus, SYSTEM_QOS, SystemQos,
+};
+use qosm_sdk::{
+    ContainerId, ContainerKind, ContainerState, Host, NodeObjectFacts, PodFacts, PodId, QosClass, Topology,
+};
+
+use crate::assign::{Manager, Pod};
+use crate::placement::Wish;
+use crate::request::{CPUSET_SCHEDULER, NUMA_SPEC, NodeRules, RESOURCE_SPEC, Spec};
+
+/// What is known, by the generation at which it was read; `None` = not yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    pods: BTreeMap<PodId, Known>,
+    objects_seen: Option<u64>,
+    node_seen: Option<u64>,
+    topology_seen: Option<u64>,
+    pub(crate) rules: NodeRules,
+    pub(crate) reservation: Reservation,
+    pub(crate) system: SystemQos,
+    pub(crate) cpus: Vec<Cpu>,
+    pub(crate) manager: Option<Manager>,
+    /// CPUs that no pod may use, as the kubelet has it.
+    pub(crate) reserved: CpuSet,
+    /// CPUs that the kubelet gave away, and to which container.
+    given_away: Vec<(Option<ContainerId>, CpuSet)>,
+    /// What cannot be read, until it can.
+    node_faults: BTreeSet<String>,
+}
+
+/// A pod, with what its annotations say.
+#[derive(Clone, Debug)]
+struct Known {
+    facts: PodFacts,
+    status: ResourceStatus,
+    spec: Spec,
+    /// The annotation `cpuset-scheduler`.
+    asks: bool,
+    faults: BTreeSet<String>,
+}
+
+impl Sources {
+    pub(crate) fn update_pods(&mut self, upserted: impl Iterator<Item = PodFacts>, removed: &[PodId]) {
+        for id in removed {
+            self.pods.remove(id);
+        }
+        for facts in upserted {
+            match self.pods.get_mut(&facts.id) {
+                Some(known) => known.facts = facts,
+                None => {
+                    let known = Known {
+                        facts,
+                        status: ResourceStatus::default(),
+                        spec: Spec::default(),
+                        asks: false,
+                        faults: BTreeSet::new(),
+                    };
+                    self.pods.insert(known.facts.id, known);
+                }
+            }
+        }
+        self.objects_seen = None;
+    }
+
+    /// Reads what has changed. An annotation that cannot be read counts as it did before.
+    pub(crate) fn read<H: Host>(&mut self, host: &mut H) {
+        let generation = Some(host.pod_objects_generation());
+        if self.objects_seen != generation {
+            self.objects_seen = generation;
+            for object in host.pod_objects() {
+                if let Some(known) = self.pods.get_mut(&object.pod) {
+                    known.read(&object.annotations);
+                }
+            }
+        }
+        let generation = Some(host.node_object_generation());
+        if self.node_seen != generation {
+            self.node_seen = generation;
+            if let Some(object) = host.node_object() {
+                self.read_node(&object);
+            }
+        }
+        let generation = Some(host.cpu_topology_generation());
+        if self.topology_seen != generation {
+            self.topology_seen = generation;
+            self.read_topology(&host.cpu_topology());
+        }
+    }
+
+    fn read_node(&mut self, object: &NodeObjectFacts) {
+        let labels = object.labels.iter().map(|(key, word)| (key.as_str(), word.as_str())).collect();
+        let (rules, faults) = NodeRules::read(&labels);
+        self.rules = rules;
+        self.node_faults =
+            faults.into_iter().map(|fault| format!("label `{}` of the node: {}", fault.key, fault.fault)).collect();
+        let mut fault = |error: AnnotationError| {
+            self.node_faults.insert(format!("the node's {error}; what it said before counts"));
+        };
+        match value(&object.annotations, RESERVATION).map_or(Ok(Reservation::default()), Reservation::parse) {
+            Ok(reservation) => self.reservation = reservation,
+            Err(error) => fault(error),
+        }
+        match value(&object.annotations, SYSTEM_QOS).map_or(Ok(SystemQos::default()), SystemQos::parse) {
+            Ok(system) => self.system = system,
+            Err(error) => fault(error),
+        }
+    }
+
+    fn read_topology(&mut self, topology: &Topology) {
+        let cpu = |cpu: &qosm_sdk::Cpu| Cpu { id: cpu.id, core: cpu.core, socket: cpu.socket, node: cpu.numa_node };
+        self.cpus = topology.cpus.iter().filter(|cpu| cpu.online).map(cpu).collect();
+        self.manager = Manager::of(topology.manager);
+        self.reserved = topology.reserved.iter().copied().collect();
+        let own = |own: &qosm_sdk::ExclusiveCpus| (own.container, own.cpus.iter().copied().collect());
+        self.given_away = topology.exclusive.iter().map(own).collect();
+    }
+
+    /// What cannot be read of the node and its pods, each in one line.
+    pub(crate) fn faults(&self) -> BTreeSet<String> {
+        self.node_faults.iter().chain(self.pods.values().flat_map(|known| &known.faults)).cloned().collect()
+    }
+
+    /// The pods whose CPUs are to be decided on.
+    pub(crate) fn pods(&self) -> BTreeMap<PodId, Pod> {
+        let active = self.pods.values().filter(|known| known.facts.active);
+        let pod = |known: &Known| Pod {
+            class: known.class(),
+            nodes: known.status.cpu_nodes.clone(),
+            is_the_kubelets: known.facts.containers.iter().any(|container| container.exclusive_cpus.is_some()),
+            ..Pod::new(known.class(), known.facts.kube_qos)
+        };
+        active.map(|known| (known.facts.id, pod(known))).collect()
+    }
+
+    /// What pods ask for of CPUs of their own.
+    pub(crate) fn wishes(&self, chooses: bool) -> Vec<Wish> {
+        let active = self.pods.values().filter(|known| known.facts.active);
+        let wish = |known: &Known| Wish {
+            id: known.facts.id,
+            uid: known.facts.uid.clone(),
+            given: known.status.cpus.clone(),
+            cpu_milli: if chooses && known.asks_for_cpus() { known.cpu_milli() } else { 0 },
+            spec: known.spec,
+        };
+        active.map(wish).filter(|wish| !wish.given.is_empty() || wish.cpu_milli > 0).collect()
+    }
+
+    /// CPUs that the kubelet gave to containers of pods that nobody else places: neither LS nor BE, and not pinned by a scheduler.
+    pub(crate) fn kubelets(&self) -> CpuSet {
+        let is_placed = |container: ContainerId| {
+            let mut pods = self.pods.values();
+            let owner = pods.find(|known| known.facts.containers.iter().any(|one| one.id == container));
+            owner.is_some_and(|known| {
+                matches!(known.class(), Some(QosClass::Ls | QosClass::Be)) || !known.status.cpus.is_empty()
+            })
+        };
+        let away = self.given_away.iter().filter(|(container, _)| !container.is_some_and(is_placed));
+        away.flat_map(|(_, cpus)| cpus.iter()).collect()
+    }
+
+    /// Its containers that run.
+    pub(crate) fn running(&self, pod: PodId) -> Vec<ContainerId> {
+        let containers = self.pods.get(&pod).into_iter().flat_map(|known| &known.facts.containers);
+        let running = containers.filter(|container| container.state == ContainerState::Running);
+        running.map(|container| container.id).collect()
+    }
+
+    /// `namespace/name`.
+    pub(crate) fn name(&self, pod: PodId) -> String {
+        match self.pods.get(&pod) {
+            Some(Known { facts, .. }) => format!("{}/{}", facts.namespace, facts.name),
+            None => format!("pod {pod}"),
+        }
+    }
+}
+
+impl Known {
+    fn read(&mut self, annotations: &[(String, String)]) {
+        self.faults.clear();
+        let of = format!("pod {}/{}", self.facts.namespace, self.facts.name);
+        let mut fault = |error: AnnotationError| {
+            self.faults.insert(format!("{of}: {error}; until it is mended, what it said before counts"));
+        };
+        match value(annotations, RESOURCE_STATUS).map_or(Ok(ResourceStatus::default()), ResourceStatus::parse) {
+            Ok(status) => self.status = status,
+            Err(error) => fault(error),
+        }
+        let numa = value(annotations, NUMA_SPEC).map_or(Ok(None), Spec::parse_numa);
+        match value(annotations, RESOURCE_SPEC).map_or(Ok(Spec::default()), Spec::parse) {
+            Ok(spec) => self.spec = Spec { numa: self.spec.numa, ..spec },
+            Err(error) => fault(error),
+        }
+        match numa {
+            Ok(numa) => self.spec.numa = numa,
+            Err(error) => fault(error),
+        }
+        self.asks = value(annotations, CPUSET_SCHEDULER).is_some_and(|word| word.eq_ignore_ascii_case("true"));
+    }
+
+    /// A pod that has or asks for CPUs of its own and declares no class is LSR.
+    fn class(&self) -> Option<QosClass> {
+        let is_pinned = self.asks || !self.status.cpus.is_empty();
+        self.facts.declared_qos.or(is_pinned.then_some(QosClass::Lsr))
+    }
+
+    fn asks_for_cpus(&self) -> bool {
+        self.status.cpus.is_empty() && matches!(self.class(), Some(QosClass::Lse | QosClass::Lsr))
+    }
+
+    /// What its containers request together.
+    fn cpu_milli(&self) -> u64 {
+        let stays = |kind| matches!(kind, ContainerKind::Regular | ContainerKind::Sidecar);
+        let staying = self.facts.containers.iter().filter(|container| stays(container.kind));
+        staying.filter_map(|container| container.cpu_request_milli.or(container.cpu_limit_milli)).sum()
+    }
+}
+
+fn value<'a>(annotations: &'a [(String, String)], key: &str) -> Option<&'a str> {
+    annotations.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+}
