@@ -4,7 +4,7 @@ use qosm_sdk::{ContainerKind, scale};
 
 use crate::bandwidth::{base_quota, burst, ceiling};
 use crate::limiter::{Bucket, Terms, usage_percent};
-use crate::pods::{Container, Decision, Place, Pod, Pods, Row};
+use crate::pods::{Asked, Container, Decision, Place, Pod, Pods, Row};
 use crate::pool::{NodeState, Pool};
 use crate::protocol::{Config, PodConfig, Profile};
 use crate::saved_state::Tokens;
@@ -52,6 +52,9 @@ pub(crate) fn decide(round: &Round, pods: &mut Pods, claims: &mut Claims, restor
             config,
         });
         for (number, container) in pod.containers.iter_mut().enumerate() {
+            if round.steps {
+                container.asked = None;
+            }
             container.decision = match &context {
                 Some(context) if container.is_running && container.limit_milli > 0 => {
                     let place = Place { pod: index, container: number };
@@ -79,6 +82,31 @@ pub(crate) fn decide(round: &Round, pods: &mut Pods, claims: &mut Claims, restor
             container.decision.change_quota(|quota| (quota.saturating_add(more), why));
         }
     });
+    if round.steps {
+        for container in pods.all.iter_mut().flat_map(|pod| &mut pod.containers) {
+            container.unmet = unmet(container, &round.pool);
+        }
+    }
+}
+
+/// Why a throttled container's quota is not raised, if it is not.
+fn unmet(container: &Container, pool: &Pool) -> Option<String> {
+    let asked = container.asked?;
+    let Decision::Act { quota: Some((quota, _)), .. } = container.decision else { return None };
+    if asked.throttled_percent == 0 || quota > asked.current {
+        return None;
+    }
+    let why = match pool.used_percent() {
+        _ if asked.refused => "its burst allowance of cfsQuotaBurstPeriodSeconds is used up".to_owned(),
+        _ if asked.current >= asked.ceil => {
+            "it is at its ceiling, that of cfsQuotaBurstPercent or its pod's".to_owned()
+        }
+        None => "how much of the shared CPUs is in use is not known yet".to_owned(),
+        Some(used) => {
+            format!("shared CPUs are used to {used} %, and sharePoolThresholdPercent is {}", asked.threshold_percent)
+        }
+    };
+    Some(format!("throttled in {} % of the periods and not raised: {why}", asked.throttled_percent))
 }
 
 /// What all containers of a pod share.
@@ -126,6 +154,10 @@ fn decide_one(
         refused,
         node: context.node,
     };
+    if round.steps {
+        let throttled_percent = situation.activity.map_or(0, |activity| activity.throttled_percent());
+        container.asked = Some(Asked { current, ceil, refused, throttled_percent, threshold_percent });
+    }
     let quota = match round.config.profile {
         Profile::Koordinator if round.steps => koordinator::step(&situation),
         Profile::Responsive if round.steps => {

@@ -50,7 +50,8 @@ mod share_pool;
 mod step;
 
 use qosm_sdk::{
-    Cause, CpuBandwidth, Declare, Description, Host, Level, NodeSample, Pod, PodId, Policy, Rejection, Target, Tick,
+    Cause, CpuBandwidth, Declare, Description, Host, Level, Log, NodeSample, Pod, PodId, Policy, Rejection, Target,
+    Tick,
 };
 
 use crate::decide::{Claims, Round, Wanted, decide, decide_pod};
@@ -221,7 +222,7 @@ impl CpuBurst {
 }
 
 /// Declares what a pod and its containers should hold.
-fn declare(pod: &mut pods::Pod, host: &mut (impl CpuBandwidth + Declare)) {
+fn declare(pod: &mut pods::Pod, host: &mut (impl CpuBandwidth + Declare + Log)) {
     let (quota, burst) = decide_pod(pod);
     for container in &mut pod.containers {
         declare_container(container, &pod.burst_reason, host);
@@ -244,8 +245,11 @@ fn declare(pod: &mut pods::Pod, host: &mut (impl CpuBandwidth + Declare)) {
     }
 }
 
-fn declare_container(container: &mut Container, burst_reason: &str, host: &mut (impl CpuBandwidth + Declare)) {
+fn declare_container(container: &mut Container, burst_reason: &str, host: &mut (impl CpuBandwidth + Declare + Log)) {
     let target = Target::Container(container.id);
+    if let Some(why) = &container.unmet {
+        host.remark(target, "cpu.quota", why);
+    }
     let (quota, burst) = match container.decision {
         Decision::Leave => return host.keep(target),
         Decision::Release => (None, 0),

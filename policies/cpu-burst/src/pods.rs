@@ -78,6 +78,25 @@ pub(crate) struct Container {
     pub(crate) bucket: Option<Bucket>,
     pub(crate) history: StepHistory,
     pub(crate) decision: Decision,
+    /// What the last step was decided from, where the loop is on.
+    pub(crate) asked: Option<Asked>,
+    /// Why it is throttled and its quota is not raised, as of the last step.
+    pub(crate) unmet: Option<String>,
+}
+
+/// What a step of the loop had to go by for one container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// Quota in force.
+    pub(crate) current: u64,
+    /// Highest quota allowed.
+    pub(crate) ceil: u64,
+    /// Whether its allowance is used up.
+    pub(crate) refused: bool,
+    /// Throttled periods, in percent.
+    pub(crate) throttled_percent: u64,
+    /// `sharePoolThresholdPercent`.
+    pub(crate) threshold_percent: u64,
 }
 
 /// A pod.
@@ -337,6 +356,8 @@ impl Container {
             bucket: None,
             history: StepHistory::default(),
             decision: Decision::default(),
+            asked: None,
+            unmet: None,
         };
         match known {
             Some(old) => Self {

@@ -102,6 +102,12 @@ impl Pool {
         (u64::from(cpus) * USEC).saturating_sub(reserved_milli.saturating_mul(1_000))
     }
 
+    /// How much of it is in use, in percent; the latest use, or the average where that is higher. `None` = not known.
+    pub(crate) fn used_percent(&self) -> Option<u64> {
+        let used = self.average.max(self.latest)?;
+        Some(if self.size == 0 { 100 } else { scale(used, 100, self.size) })
+    }
+
     /// The state at which the specification arrives: by the average use.
     pub(crate) fn state(&self, threshold_percent: u64) -> NodeState {
         self.average.map_or(NodeState::Unknown, |usage| self.state_at(usage, threshold_percent))

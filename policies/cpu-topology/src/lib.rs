@@ -112,7 +112,9 @@ impl Policy for CpuTopology {
         for (id, pod) in &pods {
             let pin = pins.get(id);
             if let Some(Pin::None(why)) = pin {
-                events.insert(*id, event(*why));
+                let message = event(*why);
+                host.remark(Target::Pod(*id), "cpuset.cpus", &message);
+                events.insert(*id, message);
             }
             match assign(pod, pin, &node) {
                 Assigned::Pinned(cpus) => self.pin(host, *id, &cpus, pin),

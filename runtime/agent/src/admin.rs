@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
+use axum::http::header::ACCEPT;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -102,8 +103,10 @@ pub async fn serve_metrics(
     let router = Router::new()
         .route(
             "/metrics",
-            get(move || async move {
-                ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], metrics.text())
+            get(move |headers: HeaderMap| async move {
+                let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+                let (kind, text) = metrics.text(accept);
+                ([("content-type", kind)], text)
             }),
         )
         .route(
@@ -169,6 +172,7 @@ pub async fn serve_admin(
 ) -> std::io::Result<()> {
     let router = Router::new()
         .route("/v1/pods", get(|State(agent): State<Loop>| async move { agent.json(Request::Pods).await }))
+        .route("/v1/usage", get(|State(agent): State<Loop>| async move { agent.json(Request::Usage).await }))
         .route("/v1/policies", get(|State(agent): State<Loop>| async move { agent.json(Request::Policies).await }))
         .route("/v1/knobs", get(knobs))
         .route("/v1/resources", get(|State(agent): State<Loop>| async move { agent.json(Request::Resources).await }))

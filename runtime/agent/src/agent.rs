@@ -8,6 +8,7 @@ mod tests;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use qosm_engine::{Cause, Engine, Interface, Part};
 use qosm_host::Host;
@@ -38,6 +39,8 @@ use crate::table::PodTable;
 
 /// Ticks after which what an earlier agent held and no policy claims is put back, even if a policy has not started yet.
 const SETTLE_TICKS: u64 = 60;
+/// Ticks between two looks at what the agent itself uses.
+const PROCESS_TICKS: u64 = 10;
 
 /// The agent of one node.
 pub struct Agent {
@@ -231,6 +234,15 @@ impl Agent {
         self.cpusets.is_tick = true;
         let step = self.react(now);
         // Ticks count time: alarms must not advance them.
+        if self.ticks == 0 {
+            let since_epoch = Duration::from_millis(u64::try_from(now.wall.0).unwrap_or(0));
+            self.reporting.metrics.started(since_epoch.as_secs_f64());
+        }
+        if self.ticks.is_multiple_of(PROCESS_TICKS)
+            && let Some(own) = self.host.own_use()
+        {
+            self.reporting.metrics.process(own);
+        }
         self.ticks += 1;
         self.reporting.metrics.tick();
         step

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use qosm_host::Host;
 use qosm_model::knob::Target;
 use qosm_model::lease::{Holder, Timestamp};
-use qosm_model::pod::PodId;
+use qosm_model::pod::{ContainerId, PodId};
 use qosm_model::setting::Setting;
 
 use crate::columns::Readings;
@@ -160,6 +160,11 @@ impl Controls {
     /// Page migration, for its columns.
     pub(crate) fn migrations(&mut self) -> &mut Migrations {
         &mut self.migrations
+    }
+
+    /// Pages of a container on the NUMA nodes that it runs on, in percent, where they are counted.
+    pub(crate) fn local_percent(&self, container: ContainerId) -> Option<u64> {
+        self.migrations.local_percent(container)
     }
 
     /// Resources of the node, for their column and reports.

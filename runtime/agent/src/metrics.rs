@@ -1,16 +1,22 @@
 //! Account, the part for machines: Prometheus metrics. Labels are small closed sets; no pod, no UID.
 
+mod process;
+mod text;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
-use qosm_engine::Interface;
+use qosm_engine::{CONTRACT_VERSION, Interface};
+use qosm_host::OwnUse;
 use qosm_model::alarm::Trigger;
 use qosm_model::knob::Knob;
 use qosm_model::lease::Leases;
@@ -23,6 +29,8 @@ use crate::config::PolicyMode;
 use crate::policy::{Health, Policy};
 use crate::policy_set::resolved::LoadFailed;
 use crate::shadow::{Comparison, Kind};
+
+use self::process::Process;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PolicyLabels {
@@ -146,8 +154,11 @@ fn shares() -> Histogram {
     Histogram::new([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
 }
 
+/// Of a wait that should be milliseconds and may be a second: a 99th percentile between them is told from the bounds around it.
+const SECONDS: [f64; 13] = [0.000_05, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
+
 fn seconds() -> Histogram {
-    Histogram::new(exponential_buckets(0.000_01, 4.0, 10))
+    Histogram::new(SECONDS)
 }
 
 /// What is printed, and under which names.
@@ -172,7 +183,11 @@ impl Catalogue {
 
     /// The name that is scraped; a histogram's is that of its three series, without what tells them apart.
     fn printed(name: &str, kind: MetricType) -> String {
-        let suffix = if matches!(kind, MetricType::Counter) { "_total" } else { "" };
+        let suffix = match kind {
+            MetricType::Counter => "_total",
+            MetricType::Info => "_info",
+            _ => "",
+        };
         format!("{}_{name}{suffix}", Self::PREFIX)
     }
 }
@@ -181,6 +196,7 @@ impl Catalogue {
 #[derive(Debug)]
 pub struct Metrics {
     catalogue: Catalogue,
+    process: Process,
     step: Histogram,
     ticks: Counter,
     evaluation: Family<PolicyLabels, Histogram, fn() -> Histogram>,
@@ -193,6 +209,7 @@ pub struct Metrics {
     running: Family<PolicyLabels, Gauge>,
     behind: Family<PolicyLabels, Gauge>,
     leases: Family<PolicyLabels, Gauge>,
+    remarks: Family<PolicyLabels, Gauge>,
     writes: Family<WriteLabels, Counter>,
     refusals: Family<RefusalLabels, Counter>,
     drift: Family<DriftLabels, Counter>,
@@ -244,6 +261,7 @@ impl Default for Metrics {
             running: Family::default(),
             behind: Family::default(),
             leases: Family::default(),
+            remarks: Family::default(),
             writes: Family::default(),
             refusals: Family::default(),
             drift: Family::default(),
@@ -273,8 +291,11 @@ impl Default for Metrics {
             local_pages: Gauge::default(),
             remote_pages: Gauge::default(),
             catalogue,
+            process: Process::new(),
         };
         let r = &mut metrics.catalogue;
+        let build = [("version", env!("CARGO_PKG_VERSION").to_owned()), ("contract", CONTRACT_VERSION.to_string())];
+        r.register("build", "The agent's version, and the contract that it speaks", Info::new(build.to_vec()));
         r.register_seconds("step", "One step of the loop, all phases", step);
         r.register("ticks", "Steps for the clock's sake; the others were for an alarm's, or something new", ticks);
         r.register_seconds("policy_evaluation", "One evaluation of a policy", evaluation);
@@ -310,6 +331,11 @@ impl Default for Metrics {
             "leases",
             "Leases of a policy, or of a shadow, whether or not they are in force",
             metrics.leases.clone(),
+        );
+        r.register(
+            "remarks",
+            "What a policy wanted when it was evaluated last and did not do: each with its reason in `qosm explain`",
+            metrics.remarks.clone(),
         );
         r.register("knob_writes", "Writes to the kernel", metrics.writes.clone());
         r.register(
@@ -395,17 +421,70 @@ impl Default for Metrics {
             "Knobs, summed over ticks, for which a shadow asked something else: another value, or one asks and the other does not",
             metrics.differences.clone(),
         );
+        metrics.begin_at_zero();
         metrics
     }
 }
 
 impl Metrics {
-    /// The text that Prometheus scrapes (OpenMetrics).
-    pub fn text(&self) -> String {
+    /// Series whose labels are known: what counts from nothing to one is an increase only where there was a 0.
+    fn begin_at_zero(&self) {
+        for result in [PullResult::Fetched, PullResult::Unchanged, PullResult::Failed, PullResult::Untrusted] {
+            drop(self.pulls.get_or_create(&ResultLabels { result: result.as_str() }));
+        }
+        for result in ["switched", "refused", "rolled-back"] {
+            drop(self.swaps.get_or_create(&ResultLabels { result }));
+        }
+        for knob in Knob::ALL {
+            for writer in ["kubelet", "reset", "sync", "person", "fight", "settled"] {
+                drop(self.drift.get_or_create(&DriftLabels { knob: knob.as_str(), writer }));
+            }
+        }
+        for kind in ["Normal", "Warning"] {
+            drop(self.events.get_or_create(&KindLabel { kind }));
+        }
+        for trigger in ["throttling", "pressure", "memory-events", "container-started"] {
+            drop(self.alarms.get_or_create(&TriggerLabel { trigger }));
+        }
+        for outcome in ["in-time", "late", "skipped", "unknown-pod"] {
+            drop(self.starts.get_or_create(&OutcomeLabel { outcome }));
+        }
+        for errno in ["EPERM", "EACCES", "no-room"] {
+            drop(self.pages_failed.get_or_create(&ErrnoLabel { errno }));
+        }
+        for state in ["done", "failed", "stopped"] {
+            drop(self.migrations.get_or_create(&StateLabel { state }));
+        }
+        for outcome in ["pending", "accepted", "refused", "gone", "killed", "failed"] {
+            drop(self.evictions.get_or_create(&OutcomeLabel { outcome }));
+        }
+        for state in ["in-force", "not-in-force"] {
+            drop(self.classes.get_or_create(&StateLabel { state }));
+            drop(self.resources.get_or_create(&StateLabel { state }));
+        }
+    }
+
+    /// What is scraped, in the form that a request's `Accept` asks for, and that form's content type.
+    pub fn text(&self, accept: &str) -> (&'static str, String) {
         let mut text = String::new();
         // Writing to a String does not fail.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.catalogue.registry);
-        text
+        let _ = encode_registry(&mut text, &self.catalogue.registry);
+        let _ = encode_registry(&mut text, self.process.registry());
+        if accept.contains(text::OPEN_METRICS) {
+            text.push_str("# EOF\n");
+            return (text::OPEN_METRICS_TYPE, text);
+        }
+        (text::PROMETHEUS_TYPE, text::prometheus(&text))
+    }
+
+    /// What the agent itself uses.
+    pub(crate) fn process(&self, own: OwnUse) {
+        self.process.used(own);
+    }
+
+    /// When the agent began, in seconds since the epoch.
+    pub(crate) fn started(&self, seconds: f64) {
+        self.process.started(seconds);
     }
 
     /// The names of all metrics, whether or not there is anything to be printed yet.
@@ -423,7 +502,9 @@ impl Metrics {
         self.containers.set(count(running));
         for policy in policies {
             let label = PolicyLabels::of(policy.name(), policy.mode());
+            drop(self.failures.get_or_create(&label));
             self.leases.get_or_create(&label).set(count(policy.count(leases)));
+            self.remarks.get_or_create(&label).set(count(policy.remarks.len()));
             self.running.get_or_create(&label).set(i64::from(policy.health == Health::Running));
             let is_behind = policy.pending_update.as_ref().is_some_and(|pending_update| !pending_update.is_pending);
             self.behind.get_or_create(&label).set(i64::from(is_behind));
@@ -438,6 +519,7 @@ impl Metrics {
     pub(crate) fn unload(&self, policy: &Arc<str>, mode: PolicyMode) {
         let label = PolicyLabels::of(policy, mode);
         self.leases.remove(&label);
+        self.remarks.remove(&label);
         self.running.remove(&label);
         self.behind.remove(&label);
     }

@@ -15,7 +15,7 @@ use qosm_model::pod::{ContainerId, Node, PodId};
 use qosm_model::problem::Problem;
 use qosm_model::problem::chain;
 use qosm_model::protocol::Description;
-use qosm_model::setting::Setting;
+use qosm_model::setting::{Remark, Setting};
 use qosm_model::unit::Micros;
 use serde_json::Value;
 
@@ -82,6 +82,8 @@ pub(crate) struct Policy {
     pub(crate) effective: HashMap<PodId, Effective>,
     /// Pods that the module itself turned down: field and message.
     pub(crate) rejections: HashMap<PodId, (String, String)>,
+    /// What it wanted when it was evaluated last and did not do, and why.
+    pub(crate) remarks: Vec<Remark>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) evaluations: u64,
     pub(crate) failures: u64,
@@ -146,6 +148,7 @@ impl Policy {
             on_failure: config.on_failure,
             effective: HashMap::new(),
             rejections: HashMap::new(),
+            remarks: Vec::new(),
             problems: Vec::new(),
             evaluations: 0,
             failures: 0,
@@ -439,6 +442,7 @@ impl Policy {
                 self.is_object_changed = false;
                 self.debounce_alarms(&staged, pods, now);
                 self.earlier = readings.carrying(&self.earlier, |id| pods.owner(id).is_some());
+                self.remarks = staged.iter().flat_map(|part| part.remarks.iter().cloned()).collect();
                 for part in &staged {
                     if let Some(state) = &part.state {
                         self.saved = SavedState::new(state.clone(), now);
@@ -465,6 +469,7 @@ impl Policy {
         // and the first evaluation of the new instance says all that it wants.
         self.instance = None;
         self.configured = false;
+        self.remarks.clear();
         self.known_pods.clear();
         self.removed.clear();
         self.declare_anew = true;

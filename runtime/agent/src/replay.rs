@@ -22,7 +22,9 @@ use crate::loaded::LoadedPolicy;
 use crate::now::Now;
 use crate::replay_fixture::ReplayFixture;
 use crate::replay_fixture_error::ReplayFixtureError;
-use crate::report::{ClassDecision, Decision, EvictionDecision, MigrationDecision, ResourceDecision, ShadowDecision};
+use crate::report::{
+    ClassDecision, Decision, EvictionDecision, MigrationDecision, NodeUsage, ResourceDecision, ShadowDecision,
+};
 use crate::sources::Sources;
 use crate::step::Mode;
 
@@ -188,6 +190,12 @@ impl Replay {
     /// The agent, to ask it what it holds and why.
     pub fn agent(&self) -> &Agent {
         &self.agent
+    }
+
+    /// What containers use, and what is held for them.
+    pub fn usage(&mut self) -> NodeUsage {
+        let now = self.now();
+        self.agent.usage(now)
     }
 
     /// Plays one line.

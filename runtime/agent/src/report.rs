@@ -10,6 +10,7 @@ mod problems;
 mod requests;
 mod resize;
 mod shadow;
+pub(crate) mod usage;
 pub(crate) mod view;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 pub use class::{ClassDecision, ClassReport, MembershipReport, UsageReport};
 pub use requests::{EvictionDecision, EvictionReport, NodeResourceReport, ResourceDecision};
 pub use shadow::{ShadowAction, ShadowDecision};
+pub use usage::{ContainerUsage, HeldUsage, NodeUsage, PodUsage, QuotaUsage, RefusedUsage, RemarkUsage};
 
 /// A knob's value on the wire: a number, the string `max`, for a weight on cgroup v1 a string such as `2 shares`, or a list of CPUs
 /// such as `0-3,8`, which is a string too where it is a single one.
@@ -269,6 +271,21 @@ pub struct RefusalReport {
     pub since: String,
 }
 
+/// What a policy wanted of a knob and did not do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemarkReport {
+    /// What it is about.
+    pub subject: String,
+    /// The pod, `namespace/name`; empty for a tier.
+    pub pod: String,
+    /// The knob.
+    pub knob: String,
+    /// By which policy.
+    pub policy: String,
+    /// Why not.
+    pub why: String,
+}
+
 /// A field of a pod's effective configuration, and which layer said it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FieldReport {
@@ -421,6 +438,9 @@ pub struct PodReport {
     pub held: usize,
     /// Settings that are not in force.
     pub refused: usize,
+    /// What policies wanted and did not do.
+    #[serde(default)]
+    pub remarks: usize,
     /// Problems with what was written for the pod.
     pub problems: usize,
     /// Where its containers' memory lies, as far as a policy watches that.
@@ -454,6 +474,9 @@ pub struct Explanation {
     pub knobs: Vec<KnobReport>,
     /// What is not in force.
     pub refused: Vec<RefusalReport>,
+    /// What policies wanted and did not do, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub remarks: Vec<RemarkReport>,
     /// What is wrong with what was written for it.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub problems: Vec<String>,

@@ -10,8 +10,8 @@ use crate::event::AgentEvent;
 use crate::nri::{RuntimeLink, RuntimeMessage};
 use crate::policy_set::resolved::{PolicySet, Swapped};
 use crate::report::{
-    ClassReport, DiffReport, EvictionReport, Explanation, KnobReport, NodeResourceReport, PodReport, PolicyReport,
-    RefusalReport,
+    ClassReport, DiffReport, EvictionReport, Explanation, KnobReport, NodeResourceReport, NodeUsage, PodReport,
+    PolicyReport, RefusalReport,
 };
 use crate::restored::Restored;
 
@@ -19,6 +19,8 @@ use crate::restored::Restored;
 pub enum Request {
     /// All pods.
     Pods(oneshot::Sender<Vec<PodReport>>),
+    /// What containers use and what is held for them.
+    Usage(oneshot::Sender<NodeUsage>),
     /// All policies.
     Policies(oneshot::Sender<Vec<PolicyReport>>),
     /// All held knobs, and all settings that are not in force.

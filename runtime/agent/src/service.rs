@@ -219,6 +219,7 @@ fn uptime() -> Option<Micros> {
 fn answer(agent: &mut Agent, request: Request, now: Now) {
     match request {
         Request::Pods(reply) => drop(reply.send(agent.pod_reports(now))),
+        Request::Usage(reply) => drop(reply.send(agent.usage(now))),
         Request::Policies(reply) => drop(reply.send(agent.policy_reports())),
         Request::Knobs(reply) => drop(reply.send((agent.knobs(), agent.refusals()))),
         Request::Resources(reply) => drop(reply.send(agent.resource_reports())),

@@ -56,6 +56,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  qosm replay examples/replay/burst.jsonl\n  qosm replay node.jsonl --policy cpu-burst=./candidate.wasm --policy-config cpu-burst='{\"profile\":\"koordinator\"}'\n  qosm replay node.jsonl --policy old.wasm --against new.wasm -o table\n\nExit codes: 0 done, with --against: both decide the same; 1 a policy does not run, with --against: or they differ; 2 it was asked wrongly."
     )]
     Replay(ReplayArgs),
+    /// Show what containers use and what is held for them, moment by moment: of a running agent, or from a recording.
+    #[command(
+        after_help = "Examples:\n  qosm top\n  qosm top -n shop --sort throttled\n  qosm top --replay node.jsonl\n  qosm top --once -o json\n\nKeys: ↑↓ choose, enter looks closer, s the next order, / find, space stop, ←→ back and forth, end the newest, q quit.\nWithout a terminal, one look is printed, as with --once."
+    )]
+    Top(TopArgs),
     /// Record what a running agent sees, for `replay`.
     #[command(
         after_help = "Examples:\n  qosm record --for 60s > node.jsonl\n  qosm record --max-ticks 600 --max-size 64Mi --file node.jsonl\n\nThe recording ends at a whole line, whichever bound comes first. Exit codes: 0 done; 1 the agent ended it before its bounds, or the facts alone are larger than --max-size; 2 it was asked wrongly."
@@ -480,6 +485,53 @@ pub(crate) struct SocketArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+    /// A recording instead of a running agent; `-` = standard input, with --once.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) replay: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) modules: ModuleArgs,
+    /// Print one look and end: what happens within one interval, or the last tick of a recording.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Time between two looks, 200ms at least.
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    pub(crate) interval: jiff::SignedDuration,
+    /// Pods of this namespace alone.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+    /// Containers alone that have this in NAMESPACE/POD/CONTAINER.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) find: Option<String>,
+    /// Containers alone for which this policy holds something.
+    #[arg(long = "held-by", value_name = "POLICY")]
+    pub(crate) policy_held: Option<String>,
+    /// What the list goes by.
+    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
+    pub(crate) sort: TopOrder,
+    /// Format of what is printed; `json` prints one look, too.
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum TopOrder {
+    /// CPUs used.
+    #[default]
+    Cpu,
+    /// Periods in which it was throttled.
+    Throttled,
+    /// Memory in use.
+    Memory,
+    /// The longest wait, for whatever it was.
+    Pressure,
+    /// The name.
+    Name,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
     #[command(flatten)]
     pub(crate) socket: SocketArgs,
@@ -505,31 +557,66 @@ fn size(text: &str) -> Result<u64, String> {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Noun {
     /// Pods, and how much is held on them.
+    #[value(alias = "pod")]
     Pods,
     /// Policies and their health.
+    #[value(alias = "policy")]
     Policies,
-    /// Held knobs.
+    /// Held knobs, of pods and of tiers.
+    #[value(alias = "knob")]
     Knobs,
     /// Classes of shares of caches and memory bandwidth (resctrl), and who is in them.
+    #[value(alias = "class")]
     Classes,
     /// Extended resources that policies publish on the Kubernetes node.
+    #[value(alias = "resource")]
     Resources,
     /// Evictions that policies asked for, and what became of them.
+    #[value(alias = "eviction")]
     Evictions,
     /// Events of pods.
+    #[value(alias = "event")]
     Events,
     /// What is wrong with annotations, ConfigMaps and manifests.
+    #[value(alias = "problem")]
     Problems,
+}
+
+/// The form in which a list is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GetOutput {
+    /// For eyes.
+    #[default]
+    Table,
+    /// The same with all columns, and numbers as they stand in the files.
+    Wide,
+    /// For scripts.
+    Json,
+    /// For scripts.
+    Yaml,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
     /// What to list.
     pub(crate) noun: Noun,
+    /// These alone: pods as NAMESPACE/NAME or NAME, policies, tiers (`"tier burstable"`); of problems those that mention all of it.
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// What is about pods of this namespace alone.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+    /// What is a policy's, of this one alone.
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) policy: Option<String>,
+    /// Go on: print each row again that is new or has changed.
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+    /// Format of what is printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: GetOutput,
     #[command(flatten)]
     pub(crate) socket: SocketArgs,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]

@@ -130,6 +130,13 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
             )?;
         }
     }
+    if !explanation.remarks.is_empty() {
+        writeln!(out, "\nwanted and not done")?;
+        for remark in &explanation.remarks {
+            writeln!(out, "    {}  {} by {}", remark.subject, remark.knob, remark.policy)?;
+            writeln!(out, "        {}", remark.why)?;
+        }
+    }
     if !explanation.events.is_empty() {
         writeln!(out, "\nevents")?;
         for event in &explanation.events {

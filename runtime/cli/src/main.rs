@@ -14,6 +14,7 @@ mod get;
 mod host;
 mod modules;
 mod mover;
+mod pause;
 mod plan;
 mod policy;
 mod record;
@@ -21,6 +22,7 @@ mod replay;
 mod restore;
 mod rollout;
 mod seccomp;
+mod top;
 
 use std::process::ExitCode;
 
@@ -45,13 +47,14 @@ fn main() -> ExitCode {
         Command::Crds { name } => rollout::crds(name.as_deref()),
         Command::Plan(args) => plan::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Get(args) => get::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Explain(args) => explain::run(&args),
-        Command::Pause(args) => get::pause(&args),
-        Command::Resume(args) => get::resume(&args),
-        Command::Hold(args) => get::hold(args),
+        Command::Pause(args) => pause::pause(&args),
+        Command::Resume(args) => pause::resume(&args),
+        Command::Hold(args) => pause::hold(args),
         Command::Restore(args) => restore::run(&args),
         Command::Policy(command) => policy::run(&command),
         Command::Doctor(args) => doctor::run(&args),

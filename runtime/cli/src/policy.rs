@@ -20,7 +20,7 @@ pub(crate) fn run(command: &PolicyCommand) -> anyhow::Result<Answer> {
         PolicyCommand::Copy(args) => copy::run(args),
         PolicyCommand::Ls(args) => ls::run(args),
         PolicyCommand::Swap(args) => swap::run(args),
-        PolicyCommand::Retry { policy, socket } => crate::get::retry(policy, socket),
+        PolicyCommand::Retry { policy, socket } => crate::pause::retry(policy, socket),
         PolicyCommand::New(_)
         | PolicyCommand::Build(_)
         | PolicyCommand::Test(_)

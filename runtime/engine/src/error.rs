@@ -478,6 +478,18 @@ pub enum Rule {
         /// What is allowed.
         limit: usize,
     },
+    /// Too many remarks in one call.
+    #[error("it makes more than {limit} remarks")]
+    TooManyRemarks {
+        /// What is allowed.
+        limit: usize,
+    },
+    /// A remark on a knob that does not exist.
+    #[error("it makes a remark on `{name}`, which is no knob")]
+    NoKnob {
+        /// The name.
+        name: String,
+    },
     /// Too many rejections in one call.
     #[error("it returns more than {limit} rejections")]
     TooManyRejections {

@@ -286,6 +286,11 @@ impl log::Host for Host {
         self.transaction(Interface::Log)?.log(level, message);
         Ok(())
     }
+
+    fn remark(&mut self, target: types::Target, knob: String, reason: String) -> wasmtime::Result<()> {
+        let target = convert::target(target);
+        Ok(self.transaction(Interface::Log)?.remark(target, &knob, reason)?)
+    }
 }
 
 impl state::Host for Host {

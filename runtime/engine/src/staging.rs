@@ -13,7 +13,7 @@ use qosm_model::node_resource::{Offer, ResourceName};
 use qosm_model::numa::Migration;
 use qosm_model::pod::{ContainerId, PodId};
 use qosm_model::resctrl::{ClassName, Shares};
-use qosm_model::setting::{EventKind, PodEvent, Setting};
+use qosm_model::setting::{EventKind, PodEvent, Remark, Setting};
 use qosm_model::unit::{Bytes, Micros};
 
 use self::classes::StagedClasses;
@@ -30,6 +30,8 @@ pub struct Staged {
     pub settings: Vec<Setting>,
     /// Events on pods.
     pub events: Vec<PodEvent>,
+    /// What was wanted and is not done, and why.
+    pub remarks: Vec<Remark>,
     /// Pods that the module cannot act on as configured; only [`Instance::pods`](crate::Instance::pods) brings any.
     pub rejections: Vec<Rejection>,
     /// What to keep for the next instance; `None` = as before.
@@ -456,6 +458,18 @@ impl Transaction {
         }
         let message = self.lines("event message", message)?;
         self.staged.events.push(PodEvent { pod, kind, reason, message });
+        Ok(())
+    }
+
+    pub(crate) fn remark(&mut self, target: Target, knob: &str, reason: String) -> Result<(), Rule> {
+        self.require(target)?;
+        let limit = self.limits.settings;
+        if self.staged.remarks.len() >= limit {
+            return Err(Rule::TooManyRemarks { limit });
+        }
+        let knob = knob.parse().map_err(|_| Rule::NoKnob { name: printable(cut(knob.to_owned(), Bytes(128))) })?;
+        let reason = self.reason(reason)?;
+        self.staged.remarks.push(Remark { target, knob, reason });
         Ok(())
     }
 

@@ -625,6 +625,11 @@ impl KnobRow {
         }
     }
 
+    /// Whether its numbers are bytes.
+    pub fn is_bytes(&self) -> bool {
+        self.encoding == Encoding::Bytes
+    }
+
     /// The value as the kernel will read it back: bytes in whole pages, and very large ones as unlimited.
     pub fn rounded(&self, value: Value, page: i64) -> Value {
         match value {

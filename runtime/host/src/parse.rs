@@ -11,6 +11,7 @@ use qosm_model::unit::{Bytes, Micros};
 use crate::knob_table::{Encoding, unlimited_bytes};
 use crate::mounts::CgroupVersion;
 use crate::reclaim::FreePages;
+use crate::signals::OwnUse;
 use crate::weight;
 
 pub mod numa;
@@ -107,6 +108,21 @@ fn busy_fields(line: &[u8]) -> Option<u64> {
 /// `MemTotal` and `MemAvailable` of `/proc/meminfo`, which counts in KiB.
 pub fn meminfo(text: &[u8]) -> Option<(Bytes, Bytes)> {
     Some((meminfo_field(text, b"MemTotal:")?, meminfo_field(text, b"MemAvailable:")?))
+}
+
+/// What a process uses, of `/proc/PID/stat` (proc_pid_stat(5)): its name may hold blanks and brackets.
+pub fn own_use(text: &[u8], ticks_per_second: u64, page_size: u64) -> Option<OwnUse> {
+    let end = text.iter().rposition(|&byte| byte == b')')?;
+    let mut fields = text.get(end + 1..)?.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+    // The state is the third field, the times are the 14th and 15th, the sizes the 23rd and 24th.
+    let mut after = |skipped: usize| number(fields.nth(skipped)?);
+    let (user, system) = (after(11)?, after(0)?);
+    let (virtual_memory, resident_pages) = (after(7)?, after(0)?);
+    Some(OwnUse {
+        cpu: Micros(user.saturating_add(system).saturating_mul(1_000_000 / ticks_per_second.max(1))),
+        virtual_memory: Bytes(virtual_memory),
+        resident_memory: Bytes(resident_pages.saturating_mul(page_size)),
+    })
 }
 
 /// `/proc/meminfo`, without the watermarks, which it does not have.
@@ -224,6 +240,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn what_a_process_uses_is_found_behind_any_name() {
+        let stat = b"7 (a) b (c) S 1 7 7 0 -1 4194560 10 0 0 0 150 50 0 0 20 0 8 0 99 4096000 25 18446744073709551615";
+        let own = own_use(stat, 100, 4096).unwrap();
+        assert_eq!(
+            (own.cpu, own.virtual_memory, own.resident_memory),
+            (Micros(2_000_000), Bytes(4_096_000), Bytes(102_400))
+        );
+        assert_eq!(own_use(b"7 (x) S 1", 100, 4096), None);
+    }
 
     #[test]
     fn finds_keys_in_any_order_and_only_whole_ones() {

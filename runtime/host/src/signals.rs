@@ -38,6 +38,17 @@ pub(crate) struct NodeFiles {
     pub(crate) marks: KeptMarks,
 }
 
+/// What a process uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnUse {
+    /// CPU time since it began.
+    pub cpu: Micros,
+    /// Its address space.
+    pub virtual_memory: Bytes,
+    /// What of it is in memory.
+    pub resident_memory: Bytes,
+}
+
 /// A file of the node below `/proc`.
 #[derive(Clone, Copy)]
 pub(crate) enum NodeFile {
@@ -48,10 +59,11 @@ pub(crate) enum NodeFile {
     CpuPressure,
     MemoryPressure,
     IoPressure,
+    OwnStat,
 }
 
 impl NodeFile {
-    const COUNT: usize = 7;
+    const COUNT: usize = 8;
 
     fn place(self) -> (usize, &'static str) {
         match self {
@@ -62,6 +74,7 @@ impl NodeFile {
             Self::CpuPressure => (4, "pressure/cpu"),
             Self::MemoryPressure => (5, "pressure/memory"),
             Self::IoPressure => (6, "pressure/io"),
+            Self::OwnStat => (7, "self/stat"),
         }
     }
 }
@@ -328,6 +341,13 @@ impl Host {
         let (place, path) = file.place();
         let read = self.read_kept(|files| &mut files.proc[place], Area::Proc, path);
         read.map_err(|source| HostError::Read { path: format!("/proc/{path}"), source })
+    }
+
+    /// What this process itself uses. `None` where that cannot be read, as in the simulation.
+    pub fn own_use(&mut self) -> Option<OwnUse> {
+        let length = self.read_node_file(NodeFile::OwnStat).ok()?;
+        let ticks_per_second = self.backend.ticks_per_second().max(1);
+        parse::own_use(&self.buffer[..length], ticks_per_second, self.page_size().0)
     }
 
     /// Reads a file of the node into the buffer, and keeps it open.

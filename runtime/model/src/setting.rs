@@ -94,6 +94,17 @@ pub enum Setting {
     },
 }
 
+/// What a policy wanted of a knob and did not do, and why. Counts until the policy's next evaluation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// Of which cgroup.
+    pub target: Target,
+    /// Which tunable.
+    pub knob: Knob,
+    /// Why not, in the policy's words.
+    pub reason: Arc<str>,
+}
+
 /// How much a pod event matters; as Kubernetes has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {

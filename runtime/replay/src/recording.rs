@@ -50,7 +50,7 @@ pub fn write_line(out: &mut impl Write, document: &impl serde::Serialize) -> std
     out.write_all(b"\n")
 }
 
-type NumberedLines = Box<dyn Iterator<Item = (usize, std::io::Result<String>)>>;
+type NumberedLines = Box<dyn Iterator<Item = (usize, std::io::Result<String>)> + Send>;
 
 /// A recording, read as far as its facts.
 pub struct Recording {
@@ -67,8 +67,8 @@ impl Recording {
     #[expect(clippy::disallowed_methods, reason = "a command reads the file that was typed")]
     pub fn open(path: &Path) -> anyhow::Result<(Facts, Self)> {
         let shown = path.display().to_string();
-        let reader: Box<dyn BufRead> = if path.as_os_str() == "-" {
-            Box::new(std::io::stdin().lock())
+        let reader: Box<dyn BufRead + Send> = if path.as_os_str() == "-" {
+            Box::new(std::io::BufReader::new(std::io::stdin()))
         } else {
             let file = std::fs::File::open(path).with_context(|| format!("cannot read {shown}"))?;
             Box::new(std::io::BufReader::new(file))

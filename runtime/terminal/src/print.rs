@@ -1,6 +1,6 @@
 //! Standard output is data, standard error is for people: tables, JSON, errors with their causes.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
@@ -48,14 +48,43 @@ pub fn text(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rows under a head, as wide as the terminal allows.
+/// How many characters fit into a line of standard output; `None` where it is no terminal, and lines may be as long as they are.
+pub fn width() -> Option<u16> {
+    let out = std::io::stdout();
+    let size = out.is_terminal().then(|| rustix::termios::tcgetwinsize(&out).ok()).flatten();
+    size.map(|size| size.ws_col).filter(|width| *width > 0)
+}
+
+/// Rows under a head. In a terminal cells are broken so that a row fits; elsewhere each row is a line.
 pub fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    table_within(width(), head, rows)
+}
+
+fn table_within(width: Option<u16>, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    if let Some(width) = width {
+        // One more for the margin that is cut off below.
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.saturating_add(1));
+    }
     table.set_header(head.iter().map(|title| title.to_uppercase()));
     for row in rows {
         table.add_row(row);
     }
     // Cells come with a blank on each side; the first column starts at the margin.
     table.lines().map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(&line).trim_end())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_fits_the_terminal_and_is_a_line_a_row_elsewhere() {
+        let rows = || [vec!["default/web".to_owned(), "word ".repeat(40).trim_end().to_owned()]];
+        let lines = table_within(None, &["pod", "reason"], rows());
+        assert_eq!(lines.lines().count(), 2, "{lines}");
+        let broken = table_within(Some(60), &["pod", "reason"], rows());
+        assert!(broken.lines().count() > 3 && broken.lines().all(|line| line.chars().count() <= 60), "{broken}");
+    }
 }

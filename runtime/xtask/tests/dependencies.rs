@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 /// The crates of this workspace, each below those that import it, with what it imports: imports point to earlier lines only.
-const LAYERS: [(&str, &[&str]); 36] = [
+const LAYERS: [(&str, &[&str]); 37] = [
     // Know nothing of ours.
     ("qosm-confinement", &[]),
     ("qosm-features", &[]),
@@ -49,6 +49,7 @@ const LAYERS: [(&str, &[&str]); 36] = [
     ("qosm-terminal", &["qosm-model"]),
     ("qosm-open-module", &["qosm-engine", "qosm-host", "qosm-model", "qosm-registry", "qosm-terminal"]),
     ("qosm-replay", &["qosm-agent", "qosm-cluster", "qosm-engine", "qosm-terminal"]),
+    ("qosm-watch", &["qosm-agent", "qosm-model"]),
     (
         "qosm",
         &[
@@ -63,6 +64,7 @@ const LAYERS: [(&str, &[&str]); 36] = [
             "qosm-registry",
             "qosm-replay",
             "qosm-terminal",
+            "qosm-watch",
         ],
     ),
     // What stands above all that ships on a node.

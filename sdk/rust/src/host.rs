@@ -22,15 +22,21 @@ use crate::{EventKind, Level, PodFacts, PodId, Target};
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;
-/// use qosm_sdk::{Level, Log};
+/// use qosm_sdk::{Level, Log, Target};
 ///
 /// let mut host = MockHost::default();
 /// host.log(Level::Info, "3 quotas raised");
 /// assert_eq!(host.log, [(Level::Info, "3 quotas raised".to_owned())]);
+/// host.remark(Target::Container(7), "cpu.quota", "not raised: the node is busy");
+/// assert_eq!(host.remarks[0].reason, "not raised: the node is busy");
 /// ```
 pub trait Log {
     /// Writes one line.
     fn log(&mut self, level: Level, message: &str);
+
+    /// Says what was wanted of a knob, named as in plans (`cpu.quota`, `memory.low`), and is not done, and why. It counts until the next
+    /// evaluation, which says again what still is so; the operator sees it beside what is held. Since contract 0.1.3.
+    fn remark(&mut self, target: Target, knob: &str, reason: &str);
 }
 
 /// A small memory that survives a restart of the agent and a new version of the policy. Always granted.

@@ -38,7 +38,9 @@ pub(crate) use knob::MAX_CPUS;
 pub use knob::{
     CPU_BURST, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_CPUS, CPUSET_MEMS, Cpus, MEMORY_KNOBS, MEMORY_MAX, Value,
 };
-pub use staged::{ClassChange, Classes, Columns, ConfigKey, Event, EvictionRequest, Migration, ResourceChange, Staged};
+pub use staged::{
+    ClassChange, Classes, Columns, ConfigKey, Event, EvictionRequest, Migration, Remark, ResourceChange, Staged,
+};
 
 pub use crate::kubelet::bandwidth;
 

@@ -89,7 +89,9 @@ mod tick;
 pub use case::{Case, ContainerFacts, ExtendedResourceFacts, Measure, NodeFacts, PodDescription};
 pub use cpu_topology::{CpuManagerWord, CpuPlaceRow, CpuTopologyRow, ExclusiveRow};
 pub use driver::{Driver, Native, Outcome};
-pub use expectation::{EventExpectation, Expectation, Expected, RejectionExpectation, StartExpectation};
+pub use expectation::{
+    EventExpectation, Expectation, Expected, RejectionExpectation, RemarkExpectation, StartExpectation,
+};
 pub use node_use::{ApplicationRow, GroupMemoryRow, GroupRow, NodeMemoryRow, NodePressureRow};
 pub use object::{AmountRow, ConfigKeyRow, NodeObjectRow, PodObjectRow, RestartWord};
 pub use requests::{EvictionExpectation, EvictionStateRow, ResourceExpectation, ResourceStateRow};

@@ -25,7 +25,7 @@ use qosm_model::pod::{
 use qosm_model::resctrl::{
     BandwidthShare, CacheShare, ClassState, Domain, DomainId, ResctrlColumn, Share, Shares, Usage,
 };
-use qosm_model::setting::{EventKind, Setting};
+use qosm_model::setting::{EventKind, Remark, Setting};
 use qosm_model::unit::{Bytes, Micros, MilliCpu};
 use qosm_sdk::mock;
 use qosm_sdk::testing::Outcome;
@@ -164,6 +164,15 @@ pub(crate) fn outcome(staged: Staged) -> Outcome {
         evictions,
         rejections: staged.rejections.into_iter().map(rejection).collect(),
         events: staged.events.into_iter().map(event).collect(),
+        remarks: staged.remarks.into_iter().map(remark).collect(),
+    }
+}
+
+fn remark(remark: Remark) -> mock::Remark {
+    mock::Remark {
+        target: sdk_target(remark.target),
+        knob: remark.knob.as_str().to_owned(),
+        reason: remark.reason.to_string(),
     }
 }
 

@@ -8,7 +8,7 @@ use qosm_confinement::Landlock;
 use qosm_host::Host;
 use qosm_model::knob::Target;
 use qosm_model::lease::Timestamp;
-use qosm_model::pod::Tier;
+use qosm_model::pod::{ContainerId, Tier};
 use qosm_model::problem::chain;
 
 use super::{Agent, inputs, view};
@@ -21,10 +21,11 @@ use crate::nri::RuntimeLink;
 use crate::path::is_within;
 use crate::pause::{Pause, PauseSource};
 use crate::policy_set::resolved::{RolledBack, Running};
+use crate::report::usage::{Counted, CountedNode};
 use crate::report::view::View;
 use crate::report::{
-    ClassReport, DiffReport, EvictionReport, Explanation, KnobReport, NodeResourceReport, PodReport, PolicyReport,
-    RefusalReport, VersionReport,
+    ClassReport, DiffReport, EvictionReport, Explanation, KnobReport, NodeResourceReport, NodeUsage, PodReport,
+    PolicyReport, RefusalReport, VersionReport,
 };
 use crate::restored::Restored;
 use crate::step::Step;
@@ -176,6 +177,15 @@ impl Agent {
         &mut self,
     ) -> Option<(std::collections::BTreeMap<String, Running>, Vec<RolledBack>)> {
         self.policies.take_version_changes()
+    }
+
+    /// What containers use now and what is held for them. Nothing of it is read unless somebody asks.
+    pub fn usage(&mut self, now: Now) -> NodeUsage {
+        let reserved = self.cpusets.reserved().0;
+        let node = CountedNode::read(&mut self.host, reserved);
+        let containers: Vec<ContainerId> = self.pods.open_containers().collect();
+        let counted = containers.into_iter().map(|id| (id, Counted::read(&mut self.host, id))).collect();
+        view!(self).usage(node, &counted, self.cpusets.reserved().0.len(), now)
     }
 
     /// How a shadow would do otherwise. It is named itself, or by the active policy that it alone is compared with.

@@ -102,7 +102,7 @@ impl Migrations {
     }
 
     /// What share of a container's pages was local when they were last counted.
-    fn local_percent(&self, container: ContainerId) -> Option<u64> {
+    pub(super) fn local_percent(&self, container: ContainerId) -> Option<u64> {
         let sample = self.column.samples.iter().find(|sample| sample.container == container)?;
         let (local, remote) = sample.local_and_remote();
         Some(local_percent(local, remote))

@@ -159,6 +159,12 @@ impl Reporting {
             ),
             held: view.ledger.held().keys().filter(|(target, _)| belongs(*target)).count(),
             refused: view.ledger.refusals().keys().filter(|(target, _)| belongs(*target)).count(),
+            remarks: view
+                .policies
+                .active()
+                .flat_map(|policy| &policy.remarks)
+                .filter(|remark| belongs(remark.target))
+                .count(),
             problems: self.problems_of(&entry.pod.key()).count()
                 + view
                     .policies
@@ -205,6 +211,7 @@ impl Reporting {
                 .map(|&(target, knob)| view.knob_report(target, knob))
                 .collect(),
             refused: view.refusal_reports(belongs),
+            remarks: view.remarks(belongs),
             problems: self.problems_of(&key).map(ToString::to_string).collect(),
             events: self
                 .events

@@ -6,7 +6,7 @@ use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::layering::Layer;
 
 use crate::report::view::View;
-use crate::report::{Adjusted, KnobReport, RefusalReport, moment};
+use crate::report::{Adjusted, KnobReport, RefusalReport, RemarkReport, moment};
 use crate::table::Access;
 
 impl View<'_> {
@@ -108,6 +108,24 @@ impl View<'_> {
             })
             .chain(self.denied_reports(&wanted))
             .collect()
+    }
+
+    /// What active policies wanted and did not do.
+    pub(crate) fn remarks(&self, wanted: impl Fn(Target) -> bool) -> Vec<RemarkReport> {
+        let mut remarks = Vec::new();
+        for policy in self.policies.active() {
+            for remark in policy.remarks.iter().filter(|remark| wanted(remark.target)) {
+                let subject = self.pods.subject(remark.target);
+                remarks.push(RemarkReport {
+                    subject: subject.shown(),
+                    pod: subject.key(),
+                    knob: remark.knob.to_string(),
+                    policy: policy.name().to_string(),
+                    why: remark.reason.to_string(),
+                });
+            }
+        }
+        remarks
     }
 
     /// All settings that are not in force.

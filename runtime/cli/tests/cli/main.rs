@@ -27,4 +27,5 @@ mod reclaimed;
 mod replays;
 mod suppress;
 mod tier_protection;
+mod top;
 mod weights;

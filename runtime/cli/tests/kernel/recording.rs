@@ -79,6 +79,26 @@ fn a_recording_ends_at_its_bound_with_a_whole_line() {
     assert!(small.status.code() == Some(1) && small.stdout.is_empty() && report.contains("--max-size 10"), "{report}");
 }
 
+#[test]
+fn a_look_at_a_running_agent_shows_who_is_throttled_and_what_is_done_about_it() {
+    let node = Node::busy(&json!({BURST: {"policy": "cfsQuotaBurstOnly"}}));
+    let _agent = Agent::start(&node);
+    wait_until("a raise", || node.cgroups.quota(APP) > BASE);
+    let mut top = Command::new(binary());
+    top.args(["top", "--once", "--interval", "1s", "-o", "json", "--admin-socket"]).arg(node.path("admin.sock"));
+    let look = top.output().unwrap();
+    assert!(look.status.success(), "{look:?}");
+    let look: Value = serde_json::from_slice(&look.stdout).unwrap();
+    let row = &look["containers"][0];
+    let number = |name: &str| row[name].as_f64();
+    assert!(number("cpus").is_some_and(|cpus| cpus > 0.0), "{look:#}");
+    assert!(number("throttledPercent").is_some() && number("memoryBytes").is_some(), "{look:#}");
+    let held = row["held"].as_array().unwrap();
+    let quota = held.iter().find(|held| held["knob"] == "cpu.quota").unwrap();
+    assert!(quota["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{look:#}");
+    assert_eq!(quota["baseline"], BASE, "{look:#}");
+}
+
 fn replay(recorded: &str) -> String {
     let modules = std::path::PathBuf::from(module("cpu-burst"));
     let mut child = Command::new(binary())

@@ -217,6 +217,10 @@ impl Declaration {
                 }
                 next.rejections.insert(rejection);
             }
+            Declared::Remark { target, knob, reason } => {
+                transaction.require(target)?;
+                transaction.remark(target, &knob, reason)?;
+            }
             Declared::Log { level, line } => self.log(level, line, transaction, next),
             Declared::State(text) => {
                 if let Some(other) = first_indices.state.replace(index) {

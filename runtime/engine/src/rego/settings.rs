@@ -35,6 +35,8 @@ pub(super) enum Declared {
     Hold { target: Target, knob: Knob, value: Value, reason: String },
     /// An event for a pod's owner.
     Event { pod: PodId, kind: EventKind, reason: String, message: String },
+    /// What was wanted of a knob and is not done.
+    Remark { target: Target, knob: String, reason: String },
     /// A line of the log.
     Log { level: LogLevel, line: String },
     /// Pages to be moved.
@@ -61,6 +63,7 @@ impl Declared {
         match self {
             Self::Hold { target, knob, .. } => format!("{knob} of {}", named(*target)),
             Self::Event { pod, reason, .. } => format!("event {} of pod {}", shown(reason), pod.0),
+            Self::Remark { target, knob, .. } => format!("remark {knob} of {}", named(*target)),
             Self::Log { .. } => "log".to_owned(),
             Self::Migrate { container, .. } => format!("migrate container {}", container.0),
             Self::Class { class, .. } => format!("class {class}"),
@@ -83,8 +86,20 @@ fn named(target: Target) -> String {
 }
 
 /// The fields that say what an object is for.
-const KINDS: &[&str] =
-    &["knob", "event", "log", "migrate", "class", "assign", "publish", "staleAfter", "evict", "reject", "state"];
+const KINDS: &[&str] = &[
+    "knob",
+    "event",
+    "remark",
+    "log",
+    "migrate",
+    "class",
+    "assign",
+    "publish",
+    "staleAfter",
+    "evict",
+    "reject",
+    "state",
+];
 
 type Flawed<T> = Result<T, SettingFlaw>;
 
@@ -113,7 +128,7 @@ fn about(object: &Rego) -> String {
     let field = |name: &'static str| object.get(name).map(|value| (name, shown_value(value)));
     let kind = KINDS.iter().find_map(|kind| field(kind)).map(|(kind, value)| match kind {
         "knob" => value,
-        "event" | "migrate" | "reject" | "class" | "publish" | "evict" => format!("{kind} {value}"),
+        "event" | "remark" | "migrate" | "reject" | "class" | "publish" | "evict" => format!("{kind} {value}"),
         "assign" => format!("class {value}"),
         kind => kind.to_owned(),
     });
@@ -163,6 +178,13 @@ fn one(object: &Rego, grants: &BTreeSet<Interface>) -> Flawed<Declared> {
                 reason: fields.text("event")?.to_owned(),
                 message: fields.text("message")?.to_owned(),
             })
+        }
+        "remark" => {
+            fields.only(&["remark", "container", "pod", "tier", "reason"])?;
+            let knob = fields.text("remark")?;
+            knob.parse::<Knob>().map_err(|_| SettingFlaw::NoKnob { name: shown(knob) })?;
+            let target = fields.target()?;
+            Ok(Declared::Remark { target, knob: knob.to_owned(), reason: fields.non_empty_text("reason")? })
         }
         "log" => {
             fields.only(&["log", "level"])?;

@@ -6,9 +6,12 @@
 package qosm_policy_log
 
 import (
+	"github.com/qosm/qosm/sdk/go/bindings/qosm_policy_types"
 	"runtime"
 	"unsafe"
 )
+
+type Target = qosm_policy_types.Target
 
 const (
 	// Of use to the module's author.
@@ -32,5 +35,44 @@ func Write(level Level, message string) {
 	utf8 := unsafe.Pointer(unsafe.StringData(message))
 	pinner.Pin(utf8)
 	wasm_import_write(int32(level), uintptr(utf8), uint32(len(message)))
+
+}
+
+//go:wasmimport qosm:policy/log@0.1.3 remark
+func wasm_import_remark(arg0 int32, arg1 int32, arg2 uintptr, arg3 uint32, arg4 uintptr, arg5 uint32)
+
+func Remark(target qosm_policy_types.Target, knob string, reason string) {
+	pinner := &runtime.Pinner{}
+	defer pinner.Unpin()
+
+	var variant int32
+	var variant0 int32
+	switch target.Tag() {
+	case qosm_policy_types.TargetTier:
+		payload := target.Tier()
+
+		variant = int32(0)
+		variant0 = int32(payload)
+
+	case qosm_policy_types.TargetPod:
+		payload := target.Pod()
+
+		variant = int32(1)
+		variant0 = int32(payload)
+
+	case qosm_policy_types.TargetContainer:
+		payload := target.Container()
+
+		variant = int32(2)
+		variant0 = int32(payload)
+
+	default:
+		panic("unreachable")
+	}
+	utf8 := unsafe.Pointer(unsafe.StringData(knob))
+	pinner.Pin(utf8)
+	utf81 := unsafe.Pointer(unsafe.StringData(reason))
+	pinner.Pin(utf81)
+	wasm_import_remark(variant, variant0, uintptr(utf8), uint32(len(knob)), uintptr(utf81), uint32(len(reason)))
 
 }

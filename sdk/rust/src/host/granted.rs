@@ -26,6 +26,10 @@ impl Log for Granted {
     fn log(&mut self, level: Level, message: &str) {
         import::log::write(level, message);
     }
+
+    fn remark(&mut self, target: Target, knob: &str, reason: &str) {
+        import::log::remark(target, knob, reason);
+    }
 }
 
 impl State for Granted {

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::knob::is_knob;
 use super::{
-    ClassChange, Classes, Columns, ConfigKey, Event, EvictionRequest, MEMORY_KNOBS, Migration, ResourceChange, Staged,
-    Value,
+    ClassChange, Classes, Columns, ConfigKey, Event, EvictionRequest, MEMORY_KNOBS, Migration, Remark, ResourceChange,
+    Staged, Value,
 };
 use crate::host::{CallHooks, Declare};
 use crate::{
@@ -46,6 +47,8 @@ pub struct MockHost {
     pub log: Vec<(Level, String)>,
     /// The events that it emitted.
     pub events: Vec<Event>,
+    /// What it wanted and did not do, in the last call.
+    pub remarks: Vec<Remark>,
     /// Its memory, as of the last commit.
     pub state: Vec<u8>,
     /// How long before its start that had been saved, in microseconds; `None` = not known.
@@ -379,6 +382,7 @@ impl MockHost {
         self.staged_published = None;
         self.resource_changes.clear();
         self.evictions.clear();
+        self.remarks.clear();
     }
 
     /// Notes that an interface was called.
@@ -439,6 +443,18 @@ impl MockHost {
         }
     }
 
+    pub(super) fn note_remark(&mut self, target: Target, knob: &str, reason: &str) {
+        self.require(target);
+        self.text("remark", reason);
+        if !is_knob(knob) {
+            return self.refuse(format!("it makes a remark on `{knob}`, which is no knob"));
+        }
+        if self.remarks.len() >= SETTINGS {
+            return self.refuse(format!("it makes more than {SETTINGS} remarks"));
+        }
+        self.remarks.push(Remark { target, knob: knob.into(), reason: reason.into() });
+    }
+
     pub(super) fn event(&mut self, event: Event) {
         self.require(Target::Pod(event.pod));
         self.text("event message", &event.message);
@@ -467,6 +483,7 @@ impl Declare for MockHost {}
 impl CallHooks for MockHost {
     fn begin(&mut self, is_evaluation: bool) {
         self.breach = None;
+        self.remarks.clear();
         self.is_blind = !is_evaluation;
         self.has_measured |= is_evaluation;
         self.events_before = self.events.len();

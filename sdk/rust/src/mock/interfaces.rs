@@ -34,6 +34,11 @@ impl Log for MockHost {
         self.called("log");
         self.log.push((level, message.into()));
     }
+
+    fn remark(&mut self, target: Target, knob: &str, reason: &str) {
+        self.called("log");
+        self.note_remark(target, knob, reason);
+    }
 }
 
 impl State for MockHost {

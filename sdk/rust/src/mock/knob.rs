@@ -64,6 +64,12 @@ pub const CPUSET_CPUS: &str = "cpuset.cpus";
 /// ```
 pub const MEMORY_MAX: &str = "memory.max";
 
+/// Whether that is a knob's name.
+pub(super) fn is_knob(name: &str) -> bool {
+    [CPU_QUOTA, CPU_BURST, CPU_WEIGHT, CPU_IDLE, CPUSET_MEMS, CPUSET_CPUS, MEMORY_MAX].contains(&name)
+        || MEMORY_KNOBS.contains(&name)
+}
+
 /// One more than the largest number of a CPU that can be set.
 pub(crate) const MAX_CPUS: u32 = 1024;
 

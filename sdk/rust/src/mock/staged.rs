@@ -60,6 +60,28 @@ pub struct Event {
     pub message: String,
 }
 
+/// What a policy wanted of a knob and did not do.
+///
+/// ```
+/// use qosm_sdk::mock::{CPU_QUOTA, MockHost, Remark};
+/// use qosm_sdk::{Log, Target};
+///
+/// let mut host = MockHost::default();
+/// host.remark(Target::Container(7), CPU_QUOTA, "not raised: the node is busy");
+/// let remark =
+///     Remark { target: Target::Container(7), knob: CPU_QUOTA.into(), reason: "not raised: the node is busy".into() };
+/// assert_eq!(host.remarks, [remark]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// Of which cgroup.
+    pub target: Target,
+    /// Which tunable.
+    pub knob: String,
+    /// Why not, in the policy's words.
+    pub reason: String,
+}
+
 /// What a policy can measure.
 ///
 /// ```

@@ -1,6 +1,6 @@
 //! Who plays the policy.
 
-use crate::mock::{ClassChange, Columns, Event, EvictionRequest, Migration, MockHost, ResourceChange, Staged};
+use crate::mock::{ClassChange, Columns, Event, EvictionRequest, Migration, MockHost, Remark, ResourceChange, Staged};
 use crate::{PodFacts, PodId, Policy, Rejection, Session, Tick};
 
 /// What a call brought about.
@@ -24,6 +24,8 @@ pub struct Outcome {
     pub rejections: Vec<Rejection>,
     /// Events for pods' owners.
     pub events: Vec<Event>,
+    /// What was wanted and is not done.
+    pub remarks: Vec<Remark>,
 }
 
 /// A policy in whatever form. An `Err` is the policy's own answer, or a trap; nothing of that call counts.
@@ -104,7 +106,7 @@ impl<P: Policy> Native<P> {
         result: Result<T, String>,
         rejections: impl FnOnce(T) -> Vec<Rejection>,
     ) -> Result<Outcome, String> {
-        let events = std::mem::take(&mut self.host.events);
+        let (events, remarks) = (std::mem::take(&mut self.host.events), std::mem::take(&mut self.host.remarks));
         match result {
             Ok(value) => {
                 let host = &mut self.host;
@@ -116,6 +118,7 @@ impl<P: Policy> Native<P> {
                     staged: host.commit(),
                     rejections: rejections(value),
                     events,
+                    remarks,
                 })
             }
             Err(error) => {

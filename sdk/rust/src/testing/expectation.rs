@@ -167,6 +167,33 @@ pub struct RejectionExpectation {
     pub field: String,
 }
 
+/// What is wanted and not done.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: the node is too busy for more
+///     pods: [{name: default/web, containers: [{name: app}]}]
+///     ticks:
+///       - remarks: [{target: container default/web/app, knob: cpu.quota}]
+///     ",
+/// )?;
+/// assert_eq!(case.ticks[0].remarks.as_ref().unwrap()[0].reason, None, "it may say anything");
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RemarkExpectation {
+    /// As in [`Expectation::target`].
+    pub target: String,
+    /// The knob.
+    pub knob: String,
+    /// Why not; anything when left out.
+    pub reason: Option<String>,
+}
+
 /// An event.
 ///
 /// ```

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use super::case::Case;
 use super::driver::{Driver, Outcome};
-use super::expectation::{EventExpectation, Expectation, Expected, RejectionExpectation, StartExpectation};
+use super::expectation::{
+    EventExpectation, Expectation, Expected, RejectionExpectation, RemarkExpectation, StartExpectation,
+};
 use super::fixture::CaseFixture;
 use super::requests::{EvictionExpectation, ResourceExpectation, evictions};
 use super::resctrl::{ClassExpectation, MemberExpectation, tell_reasons};
@@ -224,6 +226,8 @@ struct Run<'a, D> {
 struct Observed {
     rejections: Vec<RejectionExpectation>,
     events: Vec<EventExpectation>,
+    /// Of the last call.
+    remarks: Vec<RemarkExpectation>,
     starts: Vec<StartExpectation>,
     stops: Vec<String>,
     evictions: Vec<EvictionExpectation>,
@@ -300,6 +304,13 @@ impl<D: Driver> Run<'_, D> {
                 found.message = None;
             }
         }
+        if let Some(expected) = &facts.remarks {
+            let like = |one: &RemarkExpectation, other: &RemarkExpectation| {
+                (&one.target, &one.knob) == (&other.target, &other.knob)
+            };
+            tell_reasons(expected, &mut observed.remarks, like, |one| &one.reason, |one, reason| one.reason = reason);
+            compare(place, expected, &observed.remarks, |one| format!("remark on {} of {}", one.knob, one.target))?;
+        }
         compare(place, &facts.events, &observed.events, event)
     }
 
@@ -368,6 +379,15 @@ impl<D: Driver> Run<'_, D> {
             pod: self.fixture.pod_name(rejection.pod),
             field: rejection.field,
         }));
+        observed.remarks = outcome
+            .remarks
+            .into_iter()
+            .map(|remark| RemarkExpectation {
+                target: self.fixture.target_name(remark.target),
+                knob: remark.knob,
+                reason: Some(remark.reason),
+            })
+            .collect();
         observed.events.extend(outcome.events.into_iter().map(|event| EventExpectation {
             pod: self.fixture.pod_name(event.pod),
             reason: event.reason,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use super::case::{NodeFacts, PodDescription};
 use super::cpu_topology::CpuTopologyRow;
-use super::expectation::{EventExpectation, Expectation, RejectionExpectation, StartExpectation};
+use super::expectation::{EventExpectation, Expectation, RejectionExpectation, RemarkExpectation, StartExpectation};
 use super::node_use::{ApplicationRow, GroupRow};
 use super::object::{ConfigKeyRow, NodeObjectRow, PodObjectRow};
 use super::requests::{EvictionExpectation, EvictionStateRow, ResourceExpectation, ResourceStateRow};
@@ -113,6 +113,8 @@ pub struct TickFacts {
     pub evicted: Vec<EvictionExpectation>,
     /// Events that are emitted, in order.
     pub events: Vec<EventExpectation>,
+    /// What is wanted and not done after the tick's last evaluation; not looked at when left out.
+    pub remarks: Option<Vec<RemarkExpectation>>,
     /// A part of the error with which a call fails; its settings are dropped.
     pub error: Option<String>,
 }

@@ -6,7 +6,7 @@ use crate::{
     CpuSample, CpuSet, CpuStat, CpuTopology, EventKind, GroupUse, Host, Level, Log, MemorySample, MemoryStat,
     MigrationProgress, Node, NodeMemory, NodeObject, NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample,
     NumaStat, PageMigration, PodEvent, PodId, PodObject, PodObjectFacts, Pressure, PressureSample, ResctrlMonitor,
-    State, Topology,
+    State, Target, Topology,
 };
 
 impl<H: Host + 'static> PageMigration for Declaring<'_, H> {
@@ -26,6 +26,10 @@ impl<H: Host + 'static> PageMigration for Declaring<'_, H> {
 impl<H: Host + 'static> Log for Declaring<'_, H> {
     fn log(&mut self, level: Level, message: &str) {
         self.host.log(level, message);
+    }
+
+    fn remark(&mut self, target: Target, knob: &str, reason: &str) {
+        self.host.remark(target, knob, reason);
     }
 }
 

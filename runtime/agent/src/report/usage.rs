@@ -1,0 +1,288 @@
+//! What containers use and what is held for them, in running totals: who asks twice sees what happened in between.
+
+use std::collections::BTreeMap;
+
+use qosm_host::{Bandwidth, Host};
+use qosm_model::column::{CpuCounters, Fields, MemoryCounters};
+use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::pod::ContainerId;
+use serde::{Deserialize, Serialize};
+
+use super::view::View;
+use super::{RemarkReport, WireValue, moment};
+use crate::now::Now;
+use crate::replay::PressureLine;
+use crate::table::PodEntry;
+
+/// The node and its pods at one moment. Counters count since the container began.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeUsage {
+    /// When (RFC 3339).
+    pub time: String,
+    /// The same on a clock that only goes forward, in microseconds: for the time between two of these.
+    pub at_usec: u64,
+    /// CPUs that pods may use.
+    pub cpus: u32,
+    /// CPU time that all of these spent busy, in microseconds; missing where it cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cpu_busy_usec: Option<u64>,
+    /// The node's memory.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub memory_bytes: Option<u64>,
+    /// `MemAvailable`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub memory_available_bytes: Option<u64>,
+    /// Pods that run, in the order of their names.
+    pub pods: Vec<PodUsage>,
+}
+
+/// A pod.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodUsage {
+    /// `namespace/name`.
+    pub pod: String,
+    /// The class that policies go by.
+    pub class: String,
+    /// Whether nothing is written to it.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub paused: bool,
+    /// Its containers whose cgroups are there.
+    pub containers: Vec<ContainerUsage>,
+    /// What is held on the pod's own cgroup.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub held: Vec<HeldUsage>,
+    /// What is not in force there, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub refused: Vec<RefusedUsage>,
+}
+
+/// A container.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerUsage {
+    /// Its name.
+    pub container: String,
+    /// CPU time and throttling.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cpu: Option<Fields<CpuCounters>>,
+    /// Memory now, and events.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub memory: Option<Fields<MemoryCounters>>,
+    /// Time that its threads waited; missing where the kernel does not count that.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub pressure: Option<PressureLine>,
+    /// Its CFS quota.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub quota: Option<QuotaUsage>,
+    /// Its memory limit as specified.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub memory_limit_bytes: Option<u64>,
+    /// Pages on the NUMA nodes that it runs on, in percent; missing where no policy watches that.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub local_percent: Option<u64>,
+    /// What is held on it.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub held: Vec<HeldUsage>,
+    /// What is not in force on it, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub refused: Vec<RefusedUsage>,
+    /// What policies wanted of it and did not do.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub remarks: Vec<RemarkUsage>,
+}
+
+/// A CFS quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QuotaUsage {
+    /// In force, in microseconds a period; missing = unlimited.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub quota_usec: Option<u64>,
+    /// What was there before qosm; missing = unlimited.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub baseline_usec: Option<u64>,
+    /// The period.
+    pub period_usec: u64,
+}
+
+/// A held knob in short.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldUsage {
+    /// The knob.
+    pub knob: String,
+    /// What the kernel showed last.
+    pub value: WireValue,
+    /// What another writer last put there.
+    pub baseline: WireValue,
+    /// The policy whose lease wins.
+    pub policy: String,
+    /// That policy's stated reason.
+    pub reason: String,
+    /// Since when this value is wanted, in milliseconds since the epoch.
+    pub since_millis: i64,
+}
+
+/// A setting that is not in force, in short.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedUsage {
+    /// The knob.
+    pub knob: String,
+    /// What was wanted.
+    pub wanted: WireValue,
+    /// By which policy.
+    pub policy: String,
+    /// Why it is not so.
+    pub why: String,
+}
+
+/// What a policy wanted and did not do, in short.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemarkUsage {
+    /// The knob.
+    pub knob: String,
+    /// By which policy.
+    pub policy: String,
+    /// Why not.
+    pub why: String,
+}
+
+/// Counters of one container, read now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counted {
+    cpu: Option<CpuCounters>,
+    memory: Option<MemoryCounters>,
+    pressure: Option<PressureLine>,
+    bandwidth: Option<Bandwidth>,
+}
+
+impl Counted {
+    /// What can be read. A container that has gone has none of it.
+    pub(crate) fn read(host: &mut Host, id: ContainerId) -> Self {
+        Self {
+            cpu: host.cpu_counters(id).ok(),
+            memory: host.memory_counters(id).ok(),
+            pressure: host.pressure_counters(id).ok().map(Into::into),
+            bandwidth: host.bandwidth(Target::Container(id)).ok(),
+        }
+    }
+}
+
+/// The node's counters, read now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CountedNode {
+    cpu_busy_usec: Option<u64>,
+    memory: Option<(u64, u64)>,
+}
+
+impl CountedNode {
+    pub(crate) fn read(host: &mut Host, reserved: &[u32]) -> Self {
+        Self {
+            cpu_busy_usec: host.node_cpu_busy(reserved).ok().map(|busy| busy.0),
+            memory: host.node_memory().ok().map(|(all, available)| (all.0, available.0)),
+        }
+    }
+}
+
+impl View<'_> {
+    /// The node, with what was counted.
+    pub(crate) fn usage(
+        &self,
+        node: CountedNode,
+        counted: &BTreeMap<ContainerId, Counted>,
+        reserved: usize,
+        now: Now,
+    ) -> NodeUsage {
+        let mut pods: Vec<PodUsage> = self
+            .pods
+            .iter()
+            .filter(|entry| entry.pod.active)
+            .map(|entry| self.pod_usage(entry, counted, now))
+            .collect();
+        pods.sort_by(|one, other| one.pod.cmp(&other.pod));
+        NodeUsage {
+            time: moment(now.wall),
+            at_usec: now.monotonic.0,
+            cpus: self.host.cpus().saturating_sub(u32::try_from(reserved).unwrap_or(u32::MAX)),
+            cpu_busy_usec: node.cpu_busy_usec,
+            memory_bytes: node.memory.map(|(all, _)| all),
+            memory_available_bytes: node.memory.map(|(_, available)| available),
+            pods,
+        }
+    }
+
+    fn pod_usage(&self, entry: &PodEntry, counted: &BTreeMap<ContainerId, Counted>, now: Now) -> PodUsage {
+        let own = Target::Pod(entry.id);
+        let containers = entry.pod.containers.iter().zip(&entry.containers).filter(|(_, place)| place.attached);
+        PodUsage {
+            pod: entry.pod.key(),
+            class: entry.pod.qos().as_str().to_owned(),
+            paused: self.pods.pause(entry.id, now.wall).is_some(),
+            containers: containers
+                .map(|(given, place)| {
+                    let target = Target::Container(place.id);
+                    let counted = counted.get(&place.id).copied().unwrap_or_default();
+                    ContainerUsage {
+                        container: given.name.clone(),
+                        cpu: counted.cpu.map(Fields),
+                        memory: counted.memory.map(Fields),
+                        pressure: counted.pressure,
+                        quota: counted.bandwidth.map(|now| self.quota_usage(target, now)),
+                        memory_limit_bytes: given.memory_limit.map(|limit| limit.0),
+                        local_percent: self.controls.local_percent(place.id),
+                        held: self.held_usage(target),
+                        refused: self.refused_usage(target),
+                        remarks: self.remark_usage(target),
+                    }
+                })
+                .collect(),
+            held: self.held_usage(own),
+            refused: self.refused_usage(own),
+        }
+    }
+
+    fn quota_usage(&self, target: Target, now: Bandwidth) -> QuotaUsage {
+        let baseline = match self.ledger.held().get(&(target, Bandwidth::KNOB)).map(|held| held.baseline) {
+            None => now.quota.map(|quota| quota.0),
+            Some(Value::Number(number)) => u64::try_from(number).ok(),
+            Some(Value::Max | Value::Shares(_) | Value::Cpus(_)) => None,
+        };
+        QuotaUsage { quota_usec: now.quota.map(|quota| quota.0), baseline_usec: baseline, period_usec: now.period.0 }
+    }
+
+    fn held_usage(&self, target: Target) -> Vec<HeldUsage> {
+        let shown = |knob: Knob| {
+            let held = self.ledger.held().get(&(target, knob))?;
+            let winner = self.ledger.ruling(self.pods, target, knob);
+            let since = winner.map_or(held.since, |lease| lease.since);
+            Some(HeldUsage {
+                knob: knob.to_string(),
+                value: held.written.into(),
+                baseline: held.baseline.into(),
+                policy: winner.map_or(&held.policy, |lease| &lease.holder.policy).to_string(),
+                reason: winner.map_or("released: the baseline is to come back", |lease| &lease.reason).to_owned(),
+                since_millis: since.0,
+            })
+        };
+        self.ledger.held().of(target).filter_map(shown).collect()
+    }
+
+    fn remark_usage(&self, target: Target) -> Vec<RemarkUsage> {
+        let usage = |remark: RemarkReport| RemarkUsage { knob: remark.knob, policy: remark.policy, why: remark.why };
+        self.remarks(|of| of == target).into_iter().map(usage).collect()
+    }
+
+    fn refused_usage(&self, target: Target) -> Vec<RefusedUsage> {
+        let from = (target, Knob::ALL[0]);
+        let own = self.ledger.refusals().range(from..).take_while(|((of, _), _)| *of == target);
+        own.map(|((_, knob), refusal)| RefusedUsage {
+            knob: knob.to_string(),
+            wanted: refusal.wanted.into(),
+            policy: refusal.policy.to_string(),
+            why: refusal.why.clone(),
+        })
+        .collect()
+    }
+}

@@ -1,0 +1,131 @@
+//! A list, and which rows of it are wanted.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use qosm_terminal::print;
+use serde::Serialize;
+use serde_json::Value;
+
+/// Rows under a head (or none), the document that scripts get in their place, and what stands below.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Listing {
+    pub(super) head: Vec<&'static str>,
+    pub(super) rows: Vec<Vec<String>>,
+    pub(super) more: String,
+    pub(super) document: Value,
+}
+
+impl Listing {
+    /// For eyes.
+    pub(super) fn text(&self) -> String {
+        if self.head.is_empty() {
+            let lines: String = self.rows.iter().map(|row| format!("{}\n", row.join(" "))).collect();
+            return lines + &self.more;
+        }
+        print::table(&self.head, self.rows.iter().cloned()) + &self.more
+    }
+}
+
+/// Which rows are wanted, and how they are shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    /// None = all.
+    pub(super) names: &'a [String],
+    pub(super) namespace: Option<&'a str>,
+    pub(super) policy: Option<&'a str>,
+    pub(super) is_wide: bool,
+    pub(super) now: jiff::Timestamp,
+}
+
+impl Wanted<'_> {
+    /// Those that are wanted, by their name (a pod's is `namespace/name`, and its name alone will do) and their policy, if they have one.
+    pub(super) fn of<T: Serialize>(
+        &self,
+        kind: &str,
+        all: Vec<T>,
+        name: impl Fn(&T) -> String,
+        policy: impl Fn(&T) -> Option<String>,
+    ) -> anyhow::Result<Vec<T>> {
+        for wanted in self.names {
+            if !all.iter().any(|row| is_named(&name(row), wanted)) {
+                let likeness = |name: &String| strsim::jaro_winkler(name, wanted);
+                let nearest = all.iter().map(&name).max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
+                match nearest {
+                    Some(nearest) => bail!("no {kind} `{wanted}`; the nearest is `{nearest}`"),
+                    None => bail!("no {kind} `{wanted}`: there is none at all"),
+                }
+            }
+        }
+        let is_wanted = |row: &T| {
+            let own = name(row);
+            (self.names.is_empty() || self.names.iter().any(|wanted| is_named(&own, wanted)))
+                && self.namespace.is_none_or(|namespace| own.split_once('/').is_some_and(|(of, _)| of == namespace))
+                && self.policy.is_none_or(|wanted| policy(row).is_none_or(|policy| policy == wanted))
+        };
+        Ok(all.into_iter().filter(is_wanted).collect())
+    }
+
+    /// How long ago that was (RFC 3339), as kubectl has it; the moment itself where it cannot be read.
+    pub(super) fn age(&self, since: &str) -> String {
+        let Ok(since) = since.parse::<jiff::Timestamp>() else { return since.to_owned() };
+        self.age_of_millis(since.as_millisecond())
+    }
+
+    /// The same of milliseconds since the epoch.
+    pub(super) fn age_of_millis(&self, since: i64) -> String {
+        let millis = u64::try_from(self.now.as_millisecond().saturating_sub(since)).unwrap_or(0);
+        qosm_watch::age(Duration::from_millis(millis))
+    }
+}
+
+/// Whether `wanted` names it: in full, or by what stands behind its namespace.
+fn is_named(name: &str, wanted: &str) -> bool {
+    name == wanted || name.split_once('/').is_some_and(|(_, own)| own == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted<'a>(names: &'a [String], namespace: Option<&'a str>, policy: Option<&'a str>) -> Wanted<'a> {
+        Wanted { names, namespace, policy, is_wide: false, now: jiff::Timestamp::UNIX_EPOCH }
+    }
+
+    fn of(wanted: &Wanted<'_>) -> Result<Vec<String>, String> {
+        let all = vec![("shop/web", "cpu-burst"), ("shop/db", "memory-qos"), ("default/web", "cpu-burst")];
+        let rows = wanted.of("pod", all, |row| row.0.to_owned(), |row| Some(row.1.to_owned()));
+        rows.map(|rows| rows.iter().map(|row| row.0.to_owned()).collect()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn rows_are_those_for_which_all_holds_that_is_said() {
+        let web = ["web".to_owned()];
+        for (wanted, expected) in [
+            (wanted(&[], None, None), vec!["shop/web", "shop/db", "default/web"]),
+            (wanted(&web, None, None), vec!["shop/web", "default/web"]),
+            (wanted(&web, Some("shop"), None), vec!["shop/web"]),
+            (wanted(&["shop/db".to_owned()], None, None), vec!["shop/db"]),
+            (wanted(&[], None, Some("memory-qos")), vec!["shop/db"]),
+            (wanted(&[], Some("sho"), None), vec![]),
+        ] {
+            assert_eq!(of(&wanted).unwrap(), expected, "{wanted:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_not_there_is_told_with_the_nearest() {
+        let error = of(&wanted(&["shop/wbe".to_owned()], None, None)).unwrap_err();
+        assert_eq!(error, "no pod `shop/wbe`; the nearest is `shop/web`");
+        let none = wanted(&["x".to_owned()], None, None).of("pod", Vec::<String>::new(), String::clone, |_| None);
+        assert_eq!(none.unwrap_err().to_string(), "no pod `x`: there is none at all");
+    }
+
+    #[test]
+    fn ages_are_short() {
+        let wanted = Wanted { now: "2026-11-26T08:00:00Z".parse().unwrap(), ..wanted(&[], None, None) };
+        assert_eq!(wanted.age("2026-11-26T07:56:50Z"), "3m10s");
+        assert_eq!(wanted.age("2026-11-26T09:00:00Z"), "0s", "another clock");
+        assert_eq!(wanted.age("yesterday"), "yesterday");
+    }
+}

@@ -1,0 +1,54 @@
+//! `qosm pause`, `resume` and `policy retry`: requests to a running agent.
+
+use anyhow::Context;
+use qosm_agent::admin::{PauseRequest, Paused, PodQuery, PolicyQuery};
+use qosm_terminal::{Answer, Usage, print};
+
+use crate::args::{HoldArgs, PauseArgs, ResumeArgs, SocketArgs};
+use crate::client;
+
+pub(crate) fn pause(args: &PauseArgs) -> anyhow::Result<Answer> {
+    let pod = full_name(&args.pod)?;
+    let until = args.duration.map(|duration| jiff::Timestamp::now().saturating_add(duration)).transpose()?;
+    let request = PauseRequest { pod: pod.to_owned(), until_millis: until.map(|until| until.as_millisecond()) };
+    let answer = client::post(&args.socket.admin_socket, "/v1/pause", &request)?;
+    let Paused { known } = serde_json::from_slice(&answer).context("the agent's answer cannot be read")?;
+    if !known {
+        eprintln!("note: there is no pod {pod} here now; the pause waits for it");
+    }
+    print::text(&match until {
+        Some(until) => format!("{pod}: paused until {until}\n"),
+        None => format!("{pod}: paused until resumed (qosm resume {pod})\n"),
+    })?;
+    Ok(Answer::Good)
+}
+
+pub(crate) fn resume(args: &ResumeArgs) -> anyhow::Result<Answer> {
+    let pod = full_name(&args.pod)?;
+    client::post(&args.socket.admin_socket, "/v1/resume", &PodQuery { pod: pod.to_owned() })?;
+    print::text(&format!("{pod}: resumed\n"))?;
+    Ok(Answer::Good)
+}
+
+/// The old name of [`pause`] and, with `--lift`, of [`resume`].
+pub(crate) fn hold(args: HoldArgs) -> anyhow::Result<Answer> {
+    let HoldArgs { pause, lift } = args;
+    let new = if lift { "resume" } else { "pause" };
+    eprintln!("note: `qosm hold{}` is called `qosm {new}` now", if lift { " --lift" } else { "" });
+    if lift { resume(&ResumeArgs { pod: pause.pod, socket: pause.socket }) } else { self::pause(&pause) }
+}
+
+/// A pod's name with its namespace: a pause outlives the pod, so a name alone has nothing to be looked up in.
+fn full_name(pod: &str) -> Result<&str, Usage> {
+    if pod.contains('/') {
+        Ok(pod)
+    } else {
+        Err(Usage(format!("`{pod}`: name the pod as namespace/name, e.g. default/{pod}")))
+    }
+}
+
+pub(crate) fn retry(policy: &str, socket: &SocketArgs) -> anyhow::Result<Answer> {
+    client::post(&socket.admin_socket, "/v1/retry", &PolicyQuery { policy: policy.to_owned() })?;
+    print::text(&format!("{policy}: tried again at the next tick; see `qosm get policies`\n"))?;
+    Ok(Answer::Good)
+}
