@@ -18,6 +18,8 @@ pub struct Wish {
     pub uid: String,
     /// The CPUs that the scheduler chose for it; empty where it chose none.
     pub given: CpuSet,
+    /// What its containers request together, in thousandths of a CPU: the scheduler gives no more.
+    pub request_milli: u64,
     /// How many CPUs it asks for as its own, in thousandths; 0 = none.
     pub cpu_milli: u64,
     /// How.
@@ -43,6 +45,15 @@ pub enum Why {
         /// In thousandths.
         milli: u64,
     },
+    /// Its annotation has more CPUs than it requests. Whoever makes a pod may write its annotations.
+    MoreThanRequested {
+        /// How many the annotation has.
+        given: usize,
+        /// The request, in thousandths.
+        milli: u64,
+    },
+    /// Its annotation has CPUs that are kept from pods, or that the kubelet gave to another.
+    Kept,
     /// There are none that it may have.
     Refused(Refusal),
 }
@@ -56,6 +67,15 @@ impl std::fmt::Display for Why {
                     "it asks for {milli}m of CPU, and only whole CPUs can be its own: request a multiple of 1000m"
                 )
             }
+            Self::MoreThanRequested { given, milli } => {
+                write!(
+                    f,
+                    "its resource-status has {given} CPUs and it requests {milli}m: a scheduler gives no more than is requested"
+                )
+            }
+            Self::Kept => f.write_str(
+                "its resource-status has CPUs that are kept from pods or are the kubelet's, which no scheduler gives",
+            ),
             Self::Refused(refusal) => refusal.fmt(f),
         }
     }
@@ -88,6 +108,18 @@ pub struct Machine<'a> {
     pub rules: NodeRules,
 }
 
+impl Wish {
+    /// Why its annotation cannot be the scheduler's.
+    fn disbelief(&self, kept: &CpuSet) -> Option<Why> {
+        let (given, milli) = (self.given.len(), self.request_milli);
+        if u64::try_from(given).is_ok_and(|given| given > milli.div_ceil(1000)) {
+            Some(Why::MoreThanRequested { given, milli })
+        } else {
+            self.given.iter().any(|cpu| kept.contains(cpu)).then_some(Why::Kept)
+        }
+    }
+}
+
 impl Placements {
     /// What each of the pods is pinned to. `forget`: whether choices for pods that are not among them are given up; so it is but at the first
     /// look, when not all of them may be known.
@@ -100,7 +132,8 @@ impl Placements {
             };
             self.chosen.retain(|uid, _| asks(uid));
         }
-        let given: CpuSet = wishes.iter().flat_map(|wish| wish.given.iter()).collect();
+        let believed = wishes.iter().filter(|wish| wish.disbelief(&machine.kept).is_none());
+        let given: CpuSet = believed.flat_map(|wish| wish.given.iter()).collect();
         // What the scheduler gives away, and what goes offline, is nobody's choice any more.
         let free_of_others = usable.difference(&given);
         self.chosen.retain(|_, cpus| cpus.is_subset(&free_of_others));
@@ -112,7 +145,7 @@ impl Placements {
                 }
                 self.choose(machine, wishes, wish, &free_of_others)
             } else {
-                Pin::Given(wish.given.clone())
+                wish.disbelief(&machine.kept).map_or_else(|| Pin::Given(wish.given.clone()), Pin::None)
             };
             pins.insert(wish.id, pin);
         }
@@ -208,7 +241,9 @@ mod tests {
     }
 
     fn wish(id: u32, given: &str, cpus: u64) -> Wish {
-        Wish { id, uid: format!("uid-{id}"), given: set(given), cpu_milli: cpus * 1000, spec: Spec::default() }
+        let given = set(given);
+        let request_milli = 1000 * cpus.max(u64::try_from(given.len()).unwrap());
+        Wish { id, uid: format!("uid-{id}"), given, request_milli, cpu_milli: cpus * 1000, spec: Spec::default() }
     }
 
     fn place(placements: &mut Placements, kept: &str, wishes: &[Wish]) -> Vec<String> {
@@ -232,6 +267,25 @@ mod tests {
         // As it was saved.
         let mut next = Placements::restore(&placements.save()).unwrap();
         assert_eq!(place(&mut next, "", &[wish(2, "", 4), wish(3, "", 2), wish(4, "", 2)]), ["2-5", "0-1", "6-7"]);
+    }
+
+    #[test]
+    fn who_writes_an_annotation_gets_no_more_than_a_scheduler_would_give() {
+        let mut placements = Placements::default();
+        let greedy = Wish { request_milli: 1500, ..wish(1, "0-15", 0) };
+        assert_eq!(
+            place(&mut placements, "", &[greedy.clone(), wish(2, "", 4)]),
+            [
+                "its resource-status has 16 CPUs and it requests 1500m: a scheduler gives no more than is requested",
+                "0-3"
+            ],
+            "the others have what they would have without it"
+        );
+        assert_eq!(place(&mut placements, "", &[Wish { given: set("8-9"), ..greedy }]), ["given 8-9"]);
+        assert_eq!(
+            place(&mut placements, "4", &[wish(1, "4-5", 0)]),
+            ["its resource-status has CPUs that are kept from pods or are the kubelet's, which no scheduler gives"]
+        );
     }
 
     #[test]

@@ -144,6 +144,7 @@ impl Sources {
             id: known.facts.id,
             uid: known.facts.uid.clone(),
             given: known.status.cpus.clone(),
+            request_milli: known.cpu_milli(),
             cpu_milli: if chooses && known.asks_for_cpus() { known.cpu_milli() } else { 0 },
             spec: known.spec,
         };

@@ -85,7 +85,15 @@ fn situation() -> impl Strategy<Value = Situation> {
                 pods.insert(id, Pod { nodes, ..Pod::new(class, kube_qos) });
                 let given = given.unwrap_or_default();
                 if !given.is_empty() || cpu > 0 {
-                    wishes.push(Wish { id, uid: format!("uid-{id}"), given, cpu_milli: cpu * 1000, spec });
+                    let request_milli = 1000 * given.iter().map(|_| 1).sum::<u64>().max(cpu);
+                    wishes.push(Wish {
+                        id,
+                        uid: format!("uid-{id}"),
+                        given,
+                        request_milli,
+                        cpu_milli: cpu * 1000,
+                        spec,
+                    });
                 }
             }
             Situation { cpus, kept, rules, pods, wishes }
@@ -103,7 +111,9 @@ proptest! {
     fn no_two_choices_have_a_cpu_and_none_has_one_that_is_kept_or_given(situation in situation()) {
         let pins = place(&situation, &mut Placements::default());
         let mut seen = BTreeSet::new();
-        let given: CpuSet = situation.wishes.iter().flat_map(|wish| wish.given.iter()).collect();
+        let of_scheduler = |pin: &Pin| if let Pin::Given(cpus) = pin { cpus.clone() } else { CpuSet::default() };
+        let given: CpuSet = pins.values().flat_map(|pin| of_scheduler(pin).iter().collect::<Vec<_>>()).collect();
+        prop_assert!(given.iter().all(|cpu| !situation.kept.contains(cpu)));
         for (id, pin) in &pins {
             let Pin::Chosen(cpus) = pin else { continue };
             let wanted = situation.wishes.iter().find(|wish| wish.id == *id).unwrap().cpu_milli / 1000;
