@@ -33,6 +33,8 @@ const FORGOTTEN_MILLIS: i64 = 3_600_000;
 const SYNC_MILLIS: i64 = 30_000;
 /// Repairs of a tier within this time, in milliseconds, are one: a sync comes as several writes.
 const ONE_SYNC_MILLIS: i64 = 5_000;
+/// The same of pods and containers: a daemon-reload resets their files one after the other, some of them twice.
+const ONE_RESET_MILLIS: i64 = 1_000;
 /// Each contest doubles the time for which the knob is left alone, at most this number of times.
 const MAX_DOUBLINGS: u32 = 7;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +63,8 @@ impl HeldKnob {
     }
 
     fn repaired(&mut self, now: Timestamp, is_tier: bool) {
-        if !(is_tier && self.is_repaired_within(now, ONE_SYNC_MILLIS)) {
+        let at_once = if is_tier { ONE_SYNC_MILLIS } else { ONE_RESET_MILLIS };
+        if !self.is_repaired_within(now, at_once) {
             self.rewrites.push_back(now);
         }
     }
@@ -243,7 +246,8 @@ impl Ledger {
             return false;
         }
         // The kubelet that resizes a pod again and again does not fight: each time it has another value.
-        let is_fight = (writer == Writer::Reset || is_tier) && held.is_fought_over(inputs.now.wall);
+        let is_same = !is_tier && held.is_repaired_within(inputs.now.wall, ONE_RESET_MILLIS);
+        let is_fight = !is_same && (writer == Writer::Reset || is_tier) && held.is_fought_over(inputs.now.wall);
         let is_sync = is_fight && is_tier && !covers && held.is_synced_over(inputs.now.wall);
         let is_fight = is_fight && !is_sync;
         let name = if is_tier { format!("{knob} of the tier") } else { knob.to_string() };

@@ -75,6 +75,20 @@ fn who_resets_again_and_again_is_given_way_to() {
 }
 
 #[test]
+fn what_is_reset_twice_within_a_second_is_one_reset() {
+    let mut env = held();
+    for _reload in 0..3 {
+        for _ in 0..2 {
+            env.write(APP_PATH, "cpu.max", "max 100000");
+            env.later(0);
+        }
+        assert_eq!(env.value(QUOTA), n(200_000));
+        env.later(30);
+    }
+    assert_eq!(env.ledger.contests().count(), 0);
+}
+
+#[test]
 fn hands_are_off_for_twice_as_long_each_time() {
     let mut env = held();
     let hands_off = i64::from(env.config.drift.hands_off_seconds);
