@@ -61,6 +61,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  qosm top\n  qosm top -n shop --sort throttled\n  qosm top --replay node.jsonl\n  qosm top --once -o json\n\nKeys: ↑↓ choose, enter looks closer, s the next order, / find, space stop, ←→ back and forth, end the newest, q quit.\nWithout a terminal, one look is printed, as with --once."
     )]
     Top(TopArgs),
+    /// Serve a page that shows the same in a browser, with charts and every decision: of a running agent, or of a recording.
+    #[command(
+        after_help = "Examples:\n  qosm ui\n  qosm ui node.jsonl\n  qosm ui --listen 0.0.0.0:8080    # prints an address with a token, without which nothing is shown"
+    )]
+    Ui(UiArgs),
     /// Record what a running agent sees, for `replay`.
     #[command(
         after_help = "Examples:\n  qosm record --for 60s > node.jsonl\n  qosm record --max-ticks 600 --max-size 64Mi --file node.jsonl\n\nThe recording ends at a whole line, whichever bound comes first. Exit codes: 0 done; 1 the agent ended it before its bounds, or the facts alone are larger than --max-size; 2 it was asked wrongly."
@@ -514,6 +519,23 @@ pub(crate) struct TopArgs {
     /// Format of what is printed; `json` prints one look, too.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UiArgs {
+    /// A recording instead of a running agent.
+    #[arg(value_name = "RECORDING")]
+    pub(crate) recording: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+    #[command(flatten)]
+    pub(crate) modules: ModuleArgs,
+    /// Where to listen; beyond loopback with a token in the address that is printed.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// Time between two looks, 200ms at least.
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    pub(crate) interval: jiff::SignedDuration,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]

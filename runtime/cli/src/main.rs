@@ -16,6 +16,7 @@ mod modules;
 mod mover;
 mod pause;
 mod plan;
+mod played;
 mod policy;
 mod record;
 mod replay;
@@ -23,6 +24,7 @@ mod restore;
 mod rollout;
 mod seccomp;
 mod top;
+mod ui;
 
 use std::process::ExitCode;
 
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Ui(args) => ui::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Get(args) => get::run(&args),
         Command::Diff(args) => diff::run(&args),

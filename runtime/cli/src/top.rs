@@ -6,12 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use qosm_agent::Mode;
-use qosm_agent::replay::Replay;
 use qosm_agent::report::NodeUsage;
-use qosm_cluster::Objects;
-use qosm_engine::Engine;
-use qosm_replay::Recording;
 use qosm_terminal::{Answer, Usage, print};
 use qosm_watch::moment::{Moment, Row};
 use qosm_watch::screen::{After, Screen};
@@ -19,12 +14,13 @@ use qosm_watch::table::{self, Filter, Order};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use crate::args::{Output, TopArgs, TopOrder};
-use crate::{client, plan};
+use crate::client;
+use crate::played::Played;
 
 /// How much of the past a running agent's screen keeps.
 const PAST: Duration = Duration::from_secs(300);
-/// Moments of a recording that are kept: of a hundred containers some hundreds of megabytes.
-const MOST_RECORDED: usize = 20_000;
+/// Moments of a recording that are kept, the last ones: of a hundred containers some hundred megabytes.
+const MOST_RECORDED: usize = 5_000;
 /// How long a key may wait for its effect.
 const KEY_DELAY: Duration = Duration::from_millis(50);
 
@@ -79,9 +75,9 @@ fn source(args: &TopArgs) -> anyhow::Result<Receiver<News>> {
     let (news, receiver) = sync_channel(1);
     match &args.replay {
         Some(path) => {
-            let played = Played::open(path, args)?;
+            let played = Played::open(path, &args.modules)?;
             std::thread::spawn(move || {
-                let outcome = played.each(|moment| news.send(Ok(moment)).is_ok());
+                let outcome = played.each(|moment, _| news.send(Ok(moment)).is_ok());
                 let end = outcome.map_or_else(|error| format!("{error:#}"), |()| "the recording ends here".to_owned());
                 news.send(Err(end)).ok();
             });
@@ -159,47 +155,10 @@ fn draw(terminal: &mut ratatui::DefaultTerminal, screen: &mut Screen, moments: &
     }
 }
 
-/// A recording with the policies that play it.
-struct Played {
-    replay: Replay,
-    recording: Recording,
-}
-
-impl Played {
-    fn open(path: &Path, args: &TopArgs) -> anyhow::Result<Self> {
-        let (facts, recording) = Recording::open(path)?;
-        let engine = Engine::new()?;
-        let policies = plan::load_entries(&engine, &args.modules, facts.policies.clone())?;
-        let replay = Replay::new(&facts, Objects::default(), engine, policies, Mode::Enforce)?;
-        Ok(Self { replay, recording })
-    }
-
-    /// Hands on each moment until nobody wants more.
-    fn each(self, mut take: impl FnMut(Moment) -> bool) -> anyhow::Result<()> {
-        let Self { mut replay, recording } = self;
-        replay.open();
-        let mut before = replay.usage();
-        let mut is_wanted = true;
-        recording.play(
-            |line| {
-                replay.play(line)?;
-                let now = replay.usage();
-                let moment = Moment::between(&before, &now);
-                before = now;
-                Ok(moment)
-            },
-            |moment: &Moment| {
-                is_wanted = is_wanted && take(moment.clone());
-                if is_wanted { Ok(()) } else { bail!("nobody looks any more") }
-            },
-        )
-    }
-}
-
 /// The end of a recording.
 fn last_of(path: &Path, args: &TopArgs) -> anyhow::Result<Moment> {
     let mut last = None;
-    Played::open(path, args)?.each(|moment| {
+    Played::open(path, &args.modules)?.each(|moment, _| {
         last = Some(moment);
         true
     })?;

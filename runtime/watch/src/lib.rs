@@ -7,7 +7,9 @@
 
 mod amount;
 mod detail;
+pub mod history;
 pub mod moment;
+pub mod page;
 pub mod screen;
 pub mod table;
 

@@ -1,12 +1,13 @@
 //! Two looks at a node, and what happened between them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use qosm_agent::report::{
     ContainerUsage, HeldUsage, NodeUsage, PodUsage, QuotaUsage, RefusedUsage, RemarkUsage, WireValue,
 };
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// What happened up to one look since the one before.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -62,8 +63,9 @@ pub struct Row {
     pub pressure: Option<Pressure>,
     /// Pages on the NUMA nodes that it runs on, in percent.
     pub local_percent: Option<u64>,
-    /// What is held on it and on its pod.
-    pub held: Vec<HeldUsage>,
+    /// What is held on it and on its pod. Moments that follow each other have it together as long as it stays.
+    #[serde(serialize_with = "as_list")]
+    pub held: Arc<[HeldUsage]>,
     /// What is not in force, and why.
     pub refused: Vec<RefusedUsage>,
     /// What policies wanted and did not do.
@@ -117,6 +119,20 @@ impl Moment {
     }
 }
 
+impl Moment {
+    /// Shares with the moment before what is held as it was then.
+    pub(crate) fn share_with(&mut self, before: &Self) {
+        let mut others = before.containers.iter().cycle();
+        for row in &mut self.containers {
+            let known = others.by_ref().take(before.containers.len());
+            let mut same = known.filter(|other| (&other.pod, &other.container) == (&row.pod, &row.container));
+            if let Some(other) = same.next().filter(|other| other.held == row.held) {
+                row.held = Arc::clone(&other.held);
+            }
+        }
+    }
+}
+
 fn named(pod: &PodUsage) -> impl Iterator<Item = ((&str, &str), &ContainerUsage)> {
     pod.containers.iter().map(|container| ((pod.pod.as_str(), container.container.as_str()), container))
 }
@@ -127,7 +143,7 @@ impl Row {
             difference(Some(of(&then?.cpu.as_ref()?.0)), Some(of(&now.cpu.as_ref()?.0)))
         };
         let (periods, throttled) = (cpu(|cpu| cpu.nr_periods), cpu(|cpu| cpu.nr_throttled));
-        let held: Vec<HeldUsage> = now.held.iter().chain(&pod.held).cloned().collect();
+        let held: Arc<[HeldUsage]> = now.held.iter().chain(&pod.held).cloned().collect();
         let own = |knob: &str| match now.held.iter().find(|held| held.knob == knob)?.value {
             WireValue::Number(bytes) => u64::try_from(bytes).ok(),
             _ => None,
@@ -182,6 +198,10 @@ impl From<QuotaUsage> for Quota {
         let cpus = |usec: Option<u64>| usec.map(|usec| ratio(usec, quota.period_usec.max(1)));
         Self { cpus: cpus(quota.quota_usec), baseline_cpus: cpus(quota.baseline_usec) }
     }
+}
+
+fn as_list<S: Serializer>(held: &Arc<[HeldUsage]>, serializer: S) -> Result<S::Ok, S::Error> {
+    held.as_ref().serialize(serializer)
 }
 
 /// What was added; `None` where one is missing, or the counter began anew.

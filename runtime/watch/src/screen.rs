@@ -58,8 +58,11 @@ impl Screen {
     }
 
     /// Takes in the next moment.
-    pub fn take(&mut self, moment: Moment) {
+    pub fn take(&mut self, mut moment: Moment) {
         self.trouble = None;
+        if let Some(before) = self.moments.back() {
+            moment.share_with(before);
+        }
         if self.moments.len() == self.most {
             self.moments.pop_front();
             // What is looked at stays so as long as it is there.

@@ -1,0 +1,52 @@
+//! A recording, played for those who look at it.
+
+use std::path::Path;
+
+use anyhow::bail;
+use qosm_agent::Mode;
+use qosm_agent::replay::Replay;
+use qosm_agent::report::PolicyReport;
+use qosm_cluster::Objects;
+use qosm_engine::Engine;
+use qosm_replay::Recording;
+use qosm_watch::moment::Moment;
+
+use crate::args::ModuleArgs;
+use crate::plan;
+
+/// A recording with the policies that play it.
+pub(crate) struct Played {
+    replay: Replay,
+    recording: Recording,
+}
+
+impl Played {
+    pub(crate) fn open(path: &Path, modules: &ModuleArgs) -> anyhow::Result<Self> {
+        let (facts, recording) = Recording::open(path)?;
+        let engine = Engine::new()?;
+        let policies = plan::load_entries(&engine, modules, facts.policies.clone())?;
+        let replay = Replay::new(&facts, Objects::default(), engine, policies, Mode::Enforce)?;
+        Ok(Self { replay, recording })
+    }
+
+    /// Hands on each moment, and how the policies fare then, until nobody wants more.
+    pub(crate) fn each(self, mut take: impl FnMut(Moment, Vec<PolicyReport>) -> bool) -> anyhow::Result<()> {
+        let Self { mut replay, recording } = self;
+        replay.open();
+        let mut before = replay.usage();
+        let mut is_wanted = true;
+        recording.play(
+            |line| {
+                replay.play(line)?;
+                let now = replay.usage();
+                let moment = Moment::between(&before, &now);
+                before = now;
+                Ok((moment, replay.agent().policy_reports()))
+            },
+            |(moment, policies): &(Moment, Vec<PolicyReport>)| {
+                is_wanted = is_wanted && take(moment.clone(), policies.clone());
+                if is_wanted { Ok(()) } else { bail!("nobody looks any more") }
+            },
+        )
+    }
+}

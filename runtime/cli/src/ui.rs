@@ -1,0 +1,267 @@
+//! `qosm ui`: a page that shows a node in a browser, live or from a recording. It only reads.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use qosm_agent::report::{NodeUsage, PolicyReport};
+use qosm_terminal::{Answer, block_on, print};
+use qosm_watch::history::History;
+use qosm_watch::moment::Moment;
+use qosm_watch::page::{CONTENT_SECURITY_POLICY, FILES};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use crate::args::UiArgs;
+use crate::client;
+use crate::played::Played;
+
+/// Moments that are kept of a running agent, at the default interval some hours.
+const MOST_LIVE: usize = 10_000;
+/// Moments that are kept of a recording.
+const MOST_RECORDED: usize = 100_000;
+
+pub(crate) fn run(args: &UiArgs) -> anyhow::Result<Answer> {
+    let shown = Shown::new(args);
+    start(args, &shown)?;
+    block_on(async {
+        let listener = TcpListener::bind(args.listen)
+            .await
+            .with_context(|| format!("cannot listen on {}; --listen names another address", args.listen))?;
+        let at = listener.local_addr()?;
+        let door = Door::new(at)?;
+        print::text(&format!("{}\n", door.url()))?;
+        let ended = async {
+            let _ = tokio::signal::ctrl_c().await;
+        };
+        axum::serve(listener, router(shown, door)).with_graceful_shutdown(ended).await?;
+        Ok(Answer::Good)
+    })
+}
+
+/// What the page is given.
+struct Page {
+    title: String,
+    is_live: bool,
+    history: History,
+    policies: Vec<PolicyReport>,
+    /// Why nothing new comes.
+    trouble: Option<String>,
+}
+
+/// It, shared with who fills it.
+#[derive(Clone)]
+struct Shown(Arc<Mutex<Page>>);
+
+impl Shown {
+    fn new(args: &UiArgs) -> Self {
+        let (title, most) = match &args.recording {
+            Some(path) => (path.display().to_string(), MOST_RECORDED),
+            None => ("this node".to_owned(), MOST_LIVE),
+        };
+        let history = History::keeping(most);
+        Self(Arc::new(Mutex::new(Page { title, is_live: true, history, policies: Vec::new(), trouble: None })))
+    }
+
+    /// Whoever panicked with it left it whole: it is changed a field at a time.
+    fn page(&self) -> MutexGuard<'_, Page> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, moment: Moment, policies: Vec<PolicyReport>) {
+        let mut page = self.page();
+        page.history.take(moment);
+        (page.policies, page.trouble) = (policies, None);
+    }
+}
+
+/// Fills the page beside the server.
+#[expect(clippy::disallowed_methods, reason = "an agent is asked, or a recording is played, while pages are served")]
+fn start(args: &UiArgs, shown: &Shown) -> anyhow::Result<()> {
+    let shown = shown.clone();
+    match &args.recording {
+        Some(path) => {
+            let played = Played::open(path, &args.modules)?;
+            std::thread::spawn(move || {
+                let ended = played.each(|moment, policies| {
+                    shown.take(moment, policies);
+                    true
+                });
+                let mut page = shown.page();
+                page.is_live = false;
+                page.trouble = ended.err().map(|error| format!("the recording is shown up to here: {error:#}"));
+            });
+        }
+        None => {
+            let (socket, interval) = (args.socket.admin_socket.clone(), args.interval.unsigned_abs());
+            let first = usage(&socket)?;
+            std::thread::spawn(move || ask(&socket, interval.max(Duration::from_millis(200)), first, &shown));
+        }
+    }
+    Ok(())
+}
+
+fn usage(socket: &Path) -> anyhow::Result<NodeUsage> {
+    client::get(socket, "/v1/usage")
+}
+
+/// Asks a running agent for ever. One that has ended may come back.
+fn ask(socket: &Path, interval: Duration, mut before: NodeUsage, shown: &Shown) {
+    loop {
+        std::thread::sleep(interval);
+        let looked = usage(socket).and_then(|now| Ok((now, client::get(socket, "/v1/policies")?)));
+        match looked {
+            Ok((now, policies)) => {
+                // Another agent's clock begins anew.
+                if now.at_usec > before.at_usec {
+                    shown.take(Moment::between(&before, &now), policies);
+                }
+                before = now;
+            }
+            Err(error) => shown.page().trouble = Some(format!("{error:#}")),
+        }
+    }
+}
+
+/// Who may ask.
+#[derive(Clone)]
+struct Door {
+    at: SocketAddr,
+    /// What each request has to bring; `None` on loopback, where whoever asks has to have typed the address.
+    token: Option<String>,
+}
+
+impl Door {
+    fn new(at: SocketAddr) -> anyhow::Result<Self> {
+        let token = if at.ip().is_loopback() { None } else { Some(token()?) };
+        Ok(Self { at, token })
+    }
+
+    fn url(&self) -> String {
+        match &self.token {
+            None => format!("http://{}/", self.at),
+            Some(token) => format!("http://{}/?token={token}", self.at),
+        }
+    }
+
+    /// A page elsewhere can make a browser ask under a name of its own that leads here; it cannot know the token.
+    fn opens(&self, host: &str, token: Option<&str>) -> bool {
+        match &self.token {
+            Some(own) => token == Some(own),
+            None => {
+                let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+                ["localhost", "127.0.0.1", "[::1]"].contains(&name) || name == self.at.ip().to_string()
+            }
+        }
+    }
+}
+
+/// 128 random bits.
+fn token() -> anyhow::Result<String> {
+    let mut bytes = [0_u8; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).context("no random numbers")?;
+    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    token: Option<String>,
+}
+
+async fn guard(State(door): State<Door>, Query(asked): Query<Asked>, request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    if !door.opens(host, asked.token.as_deref()) {
+        let why = "the address that `qosm ui` printed opens this page, and no other\n";
+        return (StatusCode::FORBIDDEN, why).into_response();
+    }
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+fn router(shown: Shown, door: Door) -> Router {
+    let mut router = Router::new();
+    for file in FILES {
+        router = router.route(
+            file.path,
+            get(move || async move { ([(header::CONTENT_TYPE, file.kind)], file.text) }),
+        );
+    }
+    router
+        .route("/api/overview", get(overview))
+        .route("/api/container", get(container))
+        .with_state(shown)
+        .layer(from_fn_with_state(door, guard))
+}
+
+async fn overview(State(shown): State<Shown>) -> Response {
+    let page = shown.page();
+    axum::Json(json!({
+        "title": page.title,
+        "isLive": page.is_live,
+        "trouble": page.trouble,
+        "node": page.history.overview(),
+        "policies": page.policies,
+    }))
+    .into_response()
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+async fn container(State(shown): State<Shown>, Query(named): Query<Named>) -> Response {
+    let page = shown.page();
+    match page.history.container(&named.name) {
+        Some(container) => axum::Json(container).into_response(),
+        None => (StatusCode::NOT_FOUND, format!("no container `{}` was seen here\n", named.name)).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_loopback_the_address_opens_and_elsewhere_the_token() {
+        let door = Door::new(SocketAddr::from(([127, 0, 0, 1], 8080))).unwrap();
+        assert_eq!(door.url(), "http://127.0.0.1:8080/");
+        for (host, opens) in [
+            ("127.0.0.1:8080", true),
+            ("localhost:8080", true),
+            ("[::1]:8080", true),
+            ("rebound.example:8080", false),
+            ("", false),
+        ] {
+            assert_eq!(door.opens(host, None), opens, "{host}");
+        }
+        let door = Door::new(SocketAddr::from(([192, 0, 2, 7], 8080))).unwrap();
+        let token = door.token.clone().unwrap();
+        assert!(token.len() == 32 && door.url().ends_with(&token));
+        assert!(door.opens("192.0.2.7:8080", Some(&token)));
+        assert!(!door.opens("192.0.2.7:8080", None) && !door.opens("127.0.0.1:8080", Some("0")));
+    }
+}

@@ -1,0 +1,247 @@
+"use strict";
+// The page of `qosm ui`. Text comes from pods' owners: it is set as text, never as markup.
+
+const REFRESH_MILLIS = 2000;
+const MUCH_THROTTLED = 10;
+const token = new URLSearchParams(location.search).get("token");
+
+const byId = (id) => document.getElementById(id);
+const state = { overview: null, chosen: null, at: null, charts: [], shown: null, marks: [] };
+
+async function ask(path) {
+  const separator = path.includes("?") ? "&" : "?";
+  const answer = await fetch(token ? `${path}${separator}token=${encodeURIComponent(token)}` : path);
+  if (!answer.ok) throw new Error(`${answer.status}: ${(await answer.text()).trim()}`);
+  return answer.json();
+}
+
+function element(kind, text, kindOfCell) {
+  const made = document.createElement(kind);
+  if (text !== undefined && text !== null) made.textContent = text;
+  if (kindOfCell) made.className = kindOfCell;
+  return made;
+}
+
+const number = (value, digits) => (value === null || value === undefined ? "-" : value.toFixed(digits));
+const percent = (value) => (value === null || value === undefined ? "-" : `${value.toFixed(0)} %`);
+function bytes(value) {
+  if (value === null || value === undefined) return "-";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) { value /= 1024; unit += 1; }
+  return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`;
+}
+function quota(of) {
+  if (!of) return "-";
+  const cpus = (value) => (value === null ? "none" : value.toFixed(2));
+  return of.cpus === of.baselineCpus ? cpus(of.cpus) : `${cpus(of.cpus)} (${cpus(of.baselineCpus)})`;
+}
+const clock = (millis) => new Date(millis).toISOString().slice(11, 19);
+function held(row) {
+  const policies = new Map();
+  for (const one of row.held) policies.set(one.policy, (policies.get(one.policy) || 0) + 1);
+  const parts = [...policies].map(([policy, knobs]) => `${policy} ${knobs}`);
+  if (row.paused) parts.unshift("paused");
+  if (row.refused.length > 0) parts.push(`${row.refused.length} refused`);
+  return parts.join(", ");
+}
+const waits = (row) => (row.pressure ? Math.max(row.pressure.cpuPercent, row.pressure.memoryPercent, row.pressure.ioPercent) : -1);
+
+function drawList() {
+  const wanted = byId("find").value.trim();
+  const order = byId("order").value;
+  const value = (row) => (order === "waits" ? waits(row) : row[order] ?? -1);
+  const rows = state.overview.containers.filter((row) => row.name.includes(wanted));
+  rows.sort((one, other) => (order === "name" ? 0 : value(other) - value(one)) || one.name.localeCompare(other.name));
+  const lines = rows.map((row) => {
+    const line = element("tr");
+    line.setAttribute("aria-selected", String(row.name === state.chosen));
+    if (!row.isHere) line.classList.add("gone");
+    if ((row.throttledPercent ?? 0) >= MUCH_THROTTLED) line.classList.add("throttled");
+    const choose = element("button", row.name);
+    choose.type = "button";
+    choose.addEventListener("click", () => choosing(row.name, null));
+    const name = element("td", undefined, "name");
+    name.append(choose);
+    line.append(
+      name,
+      element("td", row.class),
+      element("td", number(row.cpus, 2), "number"),
+      element("td", quota(row.quota), "number"),
+      element("td", percent(row.throttledPercent), "number throttled"),
+      element("td", row.memoryLimitBytes ? `${bytes(row.memoryBytes)} of ${bytes(row.memoryLimitBytes)}` : bytes(row.memoryBytes), "number"),
+      element("td", held(row)),
+      element("td", row.why, row.remarks.length > 0 ? "not-done" : undefined),
+    );
+    return line;
+  });
+  // The button that has the focus keeps it.
+  const focused = document.activeElement && byId("rows").contains(document.activeElement) ? document.activeElement.textContent : null;
+  byId("rows").replaceChildren(...lines);
+  if (focused !== null) [...byId("rows").querySelectorAll("button")].find((one) => one.textContent === focused)?.focus();
+  byId("none").hidden = lines.length > 0;
+}
+
+function drawNode() {
+  const { times, cpus, busyCpus, memoryBytes, memoryUsedMib, containers } = state.overview;
+  const last = times.length - 1;
+  if (last < 0) { byId("node").textContent = "waiting for the second look"; return; }
+  const memory = memoryUsedMib[last] === null ? "?" : bytes(memoryUsedMib[last] * 1048576);
+  const throttled = containers.filter((row) => row.isHere && (row.throttledPercent ?? 0) >= MUCH_THROTTLED).length;
+  byId("node").textContent =
+    `${new Date(times[last]).toISOString()}  CPUs ${number(busyCpus[last], 1)} of ${cpus}, memory ${memory} of ${bytes(memoryBytes)}, ` +
+    `${containers.filter((row) => row.isHere).length} containers, ${throttled} throttled`;
+}
+
+function marksPlugin() {
+  const colour = { holds: "#3b82f6", "gives up": "#6b7280", "not done": "#d97706" };
+  return {
+    hooks: {
+      drawClear: (plot) => {
+        const { ctx } = plot;
+        const { left, top, width, height } = plot.bbox;
+        ctx.save();
+        ctx.setLineDash([3, 3]);
+        for (const mark of state.marks) {
+          const place = plot.valToPos(mark.time / 1000, "x", true);
+          if (place < left || place > left + width) continue;
+          ctx.strokeStyle = colour[mark.kind];
+          ctx.beginPath();
+          ctx.moveTo(place, top);
+          ctx.lineTo(place, top + height);
+          ctx.stroke();
+        }
+        if (state.at !== null) {
+          const place = plot.valToPos(state.at / 1000, "x", true);
+          ctx.setLineDash([]);
+          ctx.lineWidth = 2;
+          ctx.strokeStyle = "#ef4444";
+          ctx.beginPath();
+          ctx.moveTo(place, top);
+          ctx.lineTo(place, top + height);
+          ctx.stroke();
+        }
+        ctx.restore();
+      },
+    },
+  };
+}
+
+const CHARTS = [
+  { title: "CPUs", lines: [["used", "cpus", "#3b82f6"], ["quota", "quotaCpus", "#16a34a"], ["quota before qosm", "baselineCpus", "#9ca3af"]] },
+  { title: "throttled, % of periods", top: 100, lines: [["throttled", "throttledPercent", "#d97706"]] },
+  { title: "memory, MiB", lines: [["in use", "memoryMib", "#8b5cf6"]], bounds: true },
+  { title: "waiting, % of time", lines: [["for a CPU", "waitsCpuPercent", "#3b82f6"], ["for memory", "waitsMemoryPercent", "#8b5cf6"], ["for I/O", "waitsIoPercent", "#6b7280"]] },
+];
+
+function drawContainer(of) {
+  byId("container").hidden = false;
+  state.marks = of.marks;
+  byId("container-title").textContent = state.chosen;
+  const row = of.now;
+  const bounds = [["min", row.memoryMinBytes], ["low", row.memoryLowBytes], ["high", row.memoryHighBytes], ["limit", row.memoryLimitBytes]];
+  const said = bounds.filter(([, value]) => value !== null && value !== undefined).map(([name, value]) => `${name} ${bytes(value)}`);
+  byId("summary").textContent = `class ${row.class}, quota ${quota(row.quota)} CPUs` + (said.length > 0 ? `, memory ${said.join(", ")}` : "") +
+    (row.localPercent === null || row.localPercent === undefined ? "" : `, ${row.localPercent} % of its pages local`);
+  const seconds = of.times.map((millis) => millis / 1000);
+  const style = getComputedStyle(document.body);
+  const axis = { stroke: style.color, grid: { stroke: style.getPropertyValue("--line") }, ticks: { stroke: style.getPropertyValue("--line") } };
+  const plots = CHARTS.map((chart) => {
+    const lines = chart.lines.map(([label, , stroke]) => ({ label, stroke, width: 1.5, spanGaps: false }));
+    const data = [seconds, ...chart.lines.map(([, key]) => of[key])];
+    if (chart.bounds) {
+      for (const [name, value] of bounds.filter(([, value]) => value)) {
+        lines.push({ label: name, stroke: "#9ca3af", width: 1, dash: [6, 4] });
+        data.push(seconds.map(() => value / 1048576));
+      }
+    }
+    return { chart, options: {
+      title: chart.title, width: Math.max(320, byId("charts").clientWidth || 800), height: 180,
+      cursor: { sync: { key: "qosm" } },
+      scales: { y: { range: (_, __, most) => [0, chart.top ?? Math.max(most * 1.05, 0.01)] } },
+      axes: [axis, axis], series: [{}, ...lines], plugins: [marksPlugin()],
+    }, data };
+  });
+  if (state.charts.length === plots.length && state.shown === state.chosen) {
+    plots.forEach((plot, place) => state.charts[place].setData(plot.data));
+  } else {
+    state.charts.forEach((plot) => plot.destroy());
+    byId("charts").replaceChildren();
+    state.charts = plots.map((plot) => new uPlot(plot.options, plot.data, byId("charts")));
+    state.shown = state.chosen;
+  }
+  const lines = [...of.marks].reverse().slice(0, 500).map((mark) => {
+    const line = element("tr");
+    line.setAttribute("aria-selected", String(mark.time === state.at));
+    const when = element("button", clock(mark.time));
+    when.type = "button";
+    when.addEventListener("click", () => choosing(state.chosen, mark.time));
+    const cell = element("td", undefined, "name");
+    cell.append(when);
+    const what = mark.kind === "not done" ? `${mark.knob}: not done` : mark.kind === "holds" ? `${mark.knob} = ${mark.value}` : `${mark.knob} back to ${mark.value}`;
+    line.append(cell, element("td", what, mark.kind === "not done" ? "not-done" : undefined), element("td", mark.policy), element("td", mark.reason));
+    return line;
+  });
+  byId("marks").replaceChildren(...lines);
+}
+
+function drawPolicies(policies) {
+  byId("policies").replaceChildren(...policies.map((policy) => {
+    const line = element("tr");
+    const health = policy.error ? `${policy.health}: ${policy.error}` : policy.health;
+    line.append(
+      element("td", policy.policy, "name"), element("td", policy.mode), element("td", health, policy.error ? "not-done" : undefined),
+      element("td", policy.module), element("td", policy.digest.slice(0, 19)), element("td", String(policy.leases), "number"),
+      element("td", String(policy.evaluations), "number"), element("td", String(policy.failures), "number"),
+    );
+    return line;
+  }));
+}
+
+function choosing(name, at) {
+  state.chosen = name;
+  state.at = at;
+  const hash = new URLSearchParams();
+  hash.set("container", name);
+  if (at !== null) hash.set("time", String(at));
+  history.replaceState(null, "", `${location.search}#${hash}`);
+  refresh();
+}
+
+function fromHash() {
+  const hash = new URLSearchParams(location.hash.slice(1));
+  state.chosen = hash.get("container");
+  state.at = hash.has("time") ? Number(hash.get("time")) : null;
+}
+
+let asking = false;
+async function refresh() {
+  if (asking) return;
+  asking = true;
+  try {
+    const overview = await ask("api/overview");
+    state.overview = overview.node;
+    byId("title").textContent = overview.title;
+    document.title = `${overview.title} - qosm`;
+    drawNode();
+    drawList();
+    drawPolicies(overview.policies);
+    if (state.chosen !== null) drawContainer(await ask(`api/container?name=${encodeURIComponent(state.chosen)}`));
+    document.body.dataset.state = overview.isLive ? "live" : "whole";
+    if (overview.trouble) byId("node").textContent = overview.trouble;
+  } catch (error) {
+    byId("node").textContent = String(error.message || error);
+  } finally {
+    asking = false;
+  }
+}
+
+byId("find").addEventListener("input", () => state.overview && drawList());
+byId("order").addEventListener("change", () => state.overview && drawList());
+addEventListener("hashchange", () => { fromHash(); refresh(); });
+document.addEventListener("keydown", (event) => {
+  if (event.key === "/" && document.activeElement !== byId("find")) { event.preventDefault(); byId("find").focus(); }
+});
+fromHash();
+refresh();
+setInterval(() => { if (document.body.dataset.state !== "whole" && !document.hidden) refresh(); }, REFRESH_MILLIS);

@@ -1,0 +1,367 @@
+//! What a node did over time, container by container: numbers for charts, and each change of what is held as a mark on them.
+//!
+//! A moment has the reasons of everything that is held, again and again; a history has them where they change. So hours of a full node fit
+//! into some tens of megabytes.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use qosm_agent::report::HeldUsage;
+use serde::Serialize;
+
+use crate::moment::{Moment, Row};
+
+/// A node over time.
+#[derive(Debug, Default)]
+pub struct History {
+    /// When each moment ended, in milliseconds since the epoch.
+    times: Vec<i64>,
+    busy_cpus: Vec<Option<f32>>,
+    memory_used_mib: Vec<Option<f32>>,
+    cpus: u32,
+    memory_bytes: Option<u64>,
+    containers: Vec<Series>,
+    places: HashMap<String, usize>,
+    /// How many moments are kept.
+    most: usize,
+}
+
+/// A container over time. Each line of numbers is as long as the history.
+#[derive(Debug, Default)]
+struct Series {
+    last: Row,
+    is_here: bool,
+    cpus: Vec<Option<f32>>,
+    quota_cpus: Vec<Option<f32>>,
+    baseline_cpus: Vec<Option<f32>>,
+    throttled_percent: Vec<Option<f32>>,
+    memory_mib: Vec<Option<f32>>,
+    waits_cpu_percent: Vec<Option<f32>>,
+    waits_memory_percent: Vec<Option<f32>>,
+    waits_io_percent: Vec<Option<f32>>,
+    marks: Vec<Mark>,
+}
+
+/// Something was decided, or given up.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Mark {
+    /// When, in milliseconds since the epoch.
+    pub time: i64,
+    /// `holds`, `gives up` or `not done`.
+    pub kind: &'static str,
+    /// The knob.
+    pub knob: String,
+    /// What it holds from then on, or was given back.
+    pub value: String,
+    /// Whose decision it was.
+    pub policy: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// All containers, as a list shows them.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Overview<'a> {
+    /// When each moment ended, in milliseconds since the epoch.
+    times: &'a [i64],
+    cpus: u32,
+    busy_cpus: &'a [Option<f32>],
+    memory_bytes: Option<u64>,
+    memory_used_mib: &'a [Option<f32>],
+    containers: Vec<Listed<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Listed<'a> {
+    name: String,
+    is_here: bool,
+    #[serde(flatten)]
+    row: &'a Row,
+    why: String,
+    /// The most that it was throttled, in percent of the periods of one moment.
+    most_throttled_percent: Option<f32>,
+}
+
+/// One container, as charts show it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Container<'a> {
+    times: &'a [i64],
+    cpus: &'a [Option<f32>],
+    quota_cpus: &'a [Option<f32>],
+    baseline_cpus: &'a [Option<f32>],
+    throttled_percent: &'a [Option<f32>],
+    memory_mib: &'a [Option<f32>],
+    waits_cpu_percent: &'a [Option<f32>],
+    waits_memory_percent: &'a [Option<f32>],
+    waits_io_percent: &'a [Option<f32>],
+    marks: &'a [Mark],
+    now: &'a Row,
+}
+
+impl History {
+    /// One without a moment; of the past it keeps so many.
+    pub fn keeping(most: usize) -> Self {
+        Self { most: most.max(2), ..Self::default() }
+    }
+
+    /// Adds the next moment. Of too many the older half goes, so that adding one seldom costs more than itself.
+    pub fn take(&mut self, moment: Moment) {
+        if self.times.len() >= self.most {
+            self.forget(self.most / 2);
+        }
+        let time = moment.time.parse::<Timestamp>().map_or(0, Timestamp::as_millisecond);
+        let before = self.times.len();
+        self.times.push(time);
+        self.busy_cpus.push(moment.busy_cpus.map(short));
+        self.memory_used_mib.push(moment.memory_used_bytes.map(mebibytes));
+        (self.cpus, self.memory_bytes) = (moment.cpus, moment.memory_bytes);
+        self.containers.iter_mut().for_each(|series| series.is_here = false);
+        for row in moment.containers {
+            let name = row.name();
+            let place = *self.places.entry(name).or_insert(self.containers.len());
+            if place == self.containers.len() {
+                self.containers.push(Series::beginning_after(before));
+            }
+            if let Some(series) = self.containers.get_mut(place) {
+                series.take(time, row);
+            }
+        }
+        let gone = self.containers.iter_mut().filter(|series| !series.is_here);
+        gone.for_each(|series| series.lines().for_each(|line| line.push(None)));
+    }
+
+    /// Drops the oldest moments, with what began and ended in them.
+    fn forget(&mut self, moments: usize) {
+        let moments = moments.min(self.times.len());
+        self.times.drain(..moments);
+        self.busy_cpus.drain(..moments);
+        self.memory_used_mib.drain(..moments);
+        let since = self.times.first().copied().unwrap_or(i64::MIN);
+        for series in &mut self.containers {
+            series.lines().for_each(|line| drop(line.drain(..moments)));
+            series.marks.retain(|mark| mark.time >= since);
+        }
+        self.containers.retain(|series| series.is_here || series.memory_mib.iter().any(Option::is_some));
+        self.places = self.containers.iter().enumerate().map(|(place, series)| (series.last.name(), place)).collect();
+    }
+
+    /// How many moments there are.
+    pub fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.times.is_empty()
+    }
+
+    /// The node, and a line for each container.
+    pub fn overview(&self) -> Overview<'_> {
+        let listed = |series: &'_ Series| -> (String, Option<f32>) {
+            let most = series.throttled_percent.iter().flatten().copied().reduce(f32::max);
+            (series.last.name(), most)
+        };
+        let containers = self
+            .containers
+            .iter()
+            .map(|series| {
+                let (name, most_throttled_percent) = listed(series);
+                Listed {
+                    name,
+                    is_here: series.is_here,
+                    row: &series.last,
+                    why: crate::table::why(&series.last),
+                    most_throttled_percent,
+                }
+            })
+            .collect();
+        Overview {
+            times: &self.times,
+            cpus: self.cpus,
+            busy_cpus: &self.busy_cpus,
+            memory_bytes: self.memory_bytes,
+            memory_used_mib: &self.memory_used_mib,
+            containers,
+        }
+    }
+
+    /// The container `namespace/pod/container`; `None` where there never was one.
+    pub fn container(&self, name: &str) -> Option<Container<'_>> {
+        let series = self.containers.get(*self.places.get(name)?)?;
+        Some(Container {
+            times: &self.times,
+            cpus: &series.cpus,
+            quota_cpus: &series.quota_cpus,
+            baseline_cpus: &series.baseline_cpus,
+            throttled_percent: &series.throttled_percent,
+            memory_mib: &series.memory_mib,
+            waits_cpu_percent: &series.waits_cpu_percent,
+            waits_memory_percent: &series.waits_memory_percent,
+            waits_io_percent: &series.waits_io_percent,
+            marks: &series.marks,
+            now: &series.last,
+        })
+    }
+}
+
+impl Series {
+    /// One that was not there for so many moments.
+    fn beginning_after(moments: usize) -> Self {
+        let mut series = Self::default();
+        series.lines().for_each(|line| line.resize(moments, None));
+        series
+    }
+
+    fn lines(&mut self) -> impl Iterator<Item = &mut Vec<Option<f32>>> {
+        [
+            &mut self.cpus,
+            &mut self.quota_cpus,
+            &mut self.baseline_cpus,
+            &mut self.throttled_percent,
+            &mut self.memory_mib,
+            &mut self.waits_cpu_percent,
+            &mut self.waits_memory_percent,
+            &mut self.waits_io_percent,
+        ]
+        .into_iter()
+    }
+
+    fn take(&mut self, time: i64, row: Row) {
+        let wait = |of: fn(&crate::moment::Pressure) -> f64| row.pressure.as_ref().map(|pressure| short(of(pressure)));
+        let numbers = [
+            row.cpus.map(short),
+            row.quota.and_then(|quota| quota.cpus).map(short),
+            row.quota.and_then(|quota| quota.baseline_cpus).map(short),
+            row.throttled_percent.map(short),
+            row.memory_bytes.map(mebibytes),
+            wait(|wait| wait.cpu_percent),
+            wait(|wait| wait.memory_percent),
+            wait(|wait| wait.io_percent),
+        ];
+        self.lines().zip(numbers).for_each(|(line, number)| line.push(number));
+        self.mark(time, &row);
+        (self.last, self.is_here) = (row, true);
+    }
+
+    /// What is held now and was not, or as another value; what is held no more; and what policies say that they did not do.
+    fn mark(&mut self, time: i64, row: &Row) {
+        let is_same = |one: &HeldUsage, other: &HeldUsage| {
+            (&one.knob, one.value, &one.policy) == (&other.knob, other.value, &other.policy)
+        };
+        let of = |kind, held: &HeldUsage, value: String, reason: &str| Mark {
+            time,
+            kind,
+            knob: held.knob.clone(),
+            value,
+            policy: held.policy.clone(),
+            reason: reason.to_owned(),
+        };
+        for held in row.held.iter().filter(|held| !self.last.held.iter().any(|before| is_same(before, held))) {
+            self.marks.push(of("holds", held, held.value.to_string(), &held.reason));
+        }
+        for before in self.last.held.iter().filter(|before| !row.held.iter().any(|held| held.knob == before.knob)) {
+            self.marks.push(of("gives up", before, before.baseline.to_string(), "no policy wants it any more"));
+        }
+        for remark in &row.remarks {
+            let is_known = |before: &qosm_agent::report::RemarkUsage| {
+                (&before.knob, &before.policy) == (&remark.knob, &remark.policy)
+            };
+            if !self.last.remarks.iter().any(is_known) {
+                self.marks.push(Mark {
+                    time,
+                    kind: "not done",
+                    knob: remark.knob.clone(),
+                    value: String::new(),
+                    policy: remark.policy.clone(),
+                    reason: remark.why.clone(),
+                });
+            }
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "for the eye")]
+fn short(number: f64) -> f32 {
+    number as f32
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for the eye")]
+fn mebibytes(bytes: u64) -> f32 {
+    (bytes >> 10) as f32 / 1024.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::moment::tests::node;
+
+    fn at(seconds: u64) -> Moment {
+        let time = Timestamp::from_second(i64::try_from(seconds).unwrap()).unwrap().to_string();
+        Moment { time, ..Moment::between(&node(seconds - 2), &node(seconds)) }
+    }
+
+    #[test]
+    fn a_change_is_marked_once_with_its_reason() {
+        let mut history = History::keeping(100);
+        for seconds in [2, 4, 6] {
+            history.take(at(seconds));
+        }
+        let mut changed = at(8);
+        changed.containers[1].held = changed.containers[1].held[1..].into();
+        changed.containers[1].remarks.clear();
+        history.take(changed);
+        let container = serde_json::to_value(history.container("shop/web/app").unwrap()).unwrap();
+        let marks: Vec<String> = container["marks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|mark| format!("{} {} {} {}", mark["time"], mark["kind"], mark["knob"], mark["value"]).replace('"', ""))
+            .collect();
+        assert_eq!(
+            marks,
+            [
+                "2000 holds cpu.quota 150000",
+                "2000 holds memory.low 536870912",
+                "2000 not done cpu.quota ",
+                "8000 gives up cpu.quota 100000"
+            ]
+        );
+        assert_eq!(container["cpus"].as_array().unwrap().len(), 4);
+        assert!(history.container("shop/web").is_none());
+    }
+
+    #[test]
+    fn who_comes_later_or_goes_has_gaps() {
+        let mut history = History::keeping(100);
+        let mut without = at(2);
+        without.containers.remove(1);
+        history.take(without);
+        history.take(at(4));
+        let mut gone = at(6);
+        gone.containers.remove(1);
+        history.take(gone);
+        let web = serde_json::to_value(history.container("shop/web/app").unwrap()).unwrap();
+        assert_eq!(web["cpus"], serde_json::json!([null, 1.5, null]));
+        let overview = serde_json::to_value(history.overview()).unwrap();
+        let here: Vec<bool> =
+            overview["containers"].as_array().unwrap().iter().map(|one| one["isHere"].as_bool().unwrap()).collect();
+        assert_eq!(here, [true, false]);
+    }
+
+    #[test]
+    fn the_past_is_bounded() {
+        let mut history = History::keeping(10);
+        for step in 1..200 {
+            history.take(at(step * 2));
+            assert!(history.len() <= 10);
+            let overview = serde_json::to_value(history.overview()).unwrap();
+            assert_eq!(overview["times"].as_array().unwrap().len(), history.len());
+        }
+        let web = serde_json::to_value(history.container("shop/web/app").unwrap()).unwrap();
+        assert_eq!(web["memoryMib"].as_array().unwrap().len(), history.len());
+    }
+}
