@@ -150,7 +150,7 @@ fn pressure(row: &Row) -> String {
 /// How many knobs each policy holds.
 fn held(row: &Row) -> String {
     let mut policies: Vec<(&str, usize)> = Vec::new();
-    for held in &row.held {
+    for held in row.held.iter() {
         match policies.iter_mut().find(|(policy, _)| *policy == held.policy) {
             Some((_, knobs)) => *knobs += 1,
             None => policies.push((&held.policy, 1)),

@@ -40,6 +40,8 @@ pub(crate) enum Purpose {
     Rego,
     /// Go, and a Python with componentize-py.
     Languages,
+    /// The tests in a browser.
+    Browser,
     /// What rates systemd's units.
     Units,
     /// Kubernetes, and a guest with systemd for it.
@@ -52,8 +54,8 @@ pub(crate) enum Purpose {
 ///
 /// The first thing that is neither there nor can be installed, with what to run for it.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
-    use Purpose::{Bench, Build, Cluster, Demo, Languages, Lint, Node, Registry, Rego, Test, Units};
-    let all = [Build, Test, Demo, Lint, Bench, Cluster, Registry, Rego, Languages, Units, Node];
+    use Purpose::{Bench, Browser, Build, Cluster, Demo, Languages, Lint, Node, Registry, Rego, Test, Units};
+    let all = [Build, Test, Demo, Lint, Bench, Cluster, Registry, Rego, Languages, Units, Node, Browser];
     let mut purposes = if args.purposes.is_empty() { all.to_vec() } else { args.purposes.clone() };
     if purposes.contains(&Demo) {
         purposes.push(Build);
@@ -101,6 +103,9 @@ pub(crate) fn install(workspace: &Workspace, purposes: &[Purpose]) -> Result<()>
     }
     if for_any(&[Purpose::Languages]) {
         languages::install(workspace)?;
+    }
+    if for_any(&[Purpose::Browser]) {
+        program("chromium", "a browser for the page's tests", "chromium")?;
     }
     Ok(())
 }

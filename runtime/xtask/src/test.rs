@@ -43,8 +43,10 @@ const CLUSTER: &str = "cluster";
 const REGISTRY: &str = "registry";
 /// Those that need policies in other languages than Rust, and no root.
 const LANGUAGES: &str = "languages";
+/// Those that need a browser, and no root.
+const BROWSER: &str = "browser";
 /// All of these.
-pub(crate) const STAGED: [&str; 5] = [KERNEL, FUSE, CLUSTER, REGISTRY, LANGUAGES];
+pub(crate) const STAGED: [&str; 6] = [KERNEL, FUSE, CLUSTER, REGISTRY, LANGUAGES, BROWSER];
 
 /// Which tests to run.
 #[derive(clap::Args)]
@@ -103,6 +105,8 @@ pub(crate) enum Stage {
     Registry,
     /// The examples in Go and Python, in the engine.
     Languages,
+    /// The page of `qosm ui` in Debian's chromium.
+    Browser,
     /// The agent beside a real API server and a real kubelet on this machine, as root.
     Cluster,
     /// The agent on a node with systemd, cgroup v2 and the systemd driver, in user-mode Linux.
@@ -404,7 +408,7 @@ impl Stage {
     const fn budget(self) -> Duration {
         Duration::from_secs(
             60 * match self {
-                Self::Languages => 2,
+                Self::Languages | Self::Browser => 2,
                 Self::Vm => 6,
                 Self::Workspace | Self::Kernel | Self::Uml | Self::Registry => 8,
                 Self::Bench | Self::Node => 10,
@@ -421,13 +425,14 @@ impl Stage {
 
     /// What it needs beside a Rust for Wasm.
     const fn purposes(self) -> &'static [setup::Purpose] {
-        use setup::Purpose::{Cluster, Languages, Node, Registry, Rego, Test, Units};
+        use setup::Purpose::{Browser, Cluster, Languages, Node, Registry, Rego, Test, Units};
         match self {
             Self::Workspace => &[Rego, Units],
             Self::Kernel => &[Rego],
             Self::Uml | Self::Vm => &[Test, Rego],
             Self::Registry => &[Registry],
             Self::Languages => &[Languages],
+            Self::Browser => &[Browser],
             Self::Cluster => &[Cluster, Registry, Rego],
             Self::Node => &[Node, Rego],
             Self::Bench => &[Test, Cluster, Rego],
@@ -441,6 +446,7 @@ impl Stage {
             Self::Uml | Self::Vm => &[KERNEL],
             Self::Registry => &[REGISTRY],
             Self::Languages => &[LANGUAGES],
+            Self::Browser => &[BROWSER],
             Self::Cluster | Self::Node => &[CLUSTER],
             Self::Workspace | Self::Bench => &[],
         }
@@ -485,6 +491,13 @@ impl Stage {
                     test.run(run, self, selection, tally, |program| {
                         program.env("QOSM_LANGUAGES", &modules);
                     })?;
+                }
+                Ok(())
+            }
+            Self::Browser => {
+                for test in program::staged(run.workspace, BROWSER)? {
+                    command::heading(&format!("tests of {} in a browser", test.package));
+                    test.run(run, self, selection, tally, |_| {})?;
                 }
                 Ok(())
             }

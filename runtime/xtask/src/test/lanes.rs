@@ -21,7 +21,7 @@ use crate::interrupt::Interrupt;
 /// kernel tests and emulation, runs while it waits for registries, and not beside the cluster.
 const LANES: [&[Stage]; 3] = [
     &[Stage::Registry, Stage::Cluster, Stage::Bench],
-    &[Stage::Kernel, Stage::Workspace, Stage::Languages],
+    &[Stage::Kernel, Stage::Workspace, Stage::Languages, Stage::Browser],
     &[Stage::Vm, Stage::Uml, Stage::Node],
 ];
 

@@ -158,7 +158,7 @@ mod tests {
                 Stage::Kernel | Stage::Uml | Stage::Vm => &["cli/tests/kernel", "host/tests/kernel"],
                 Stage::Registry => &["cli/tests/registry"],
                 Stage::Cluster | Stage::Node => &["cli/tests/cluster"],
-                Stage::Workspace | Stage::Languages | Stage::Bench => panic!("{stage}"),
+                Stage::Workspace | Stage::Languages | Stage::Browser | Stage::Bench => panic!("{stage}"),
             };
             for name in names {
                 let (module, test) = name.split_once("::").unwrap_or(("main", name));

@@ -1,0 +1,120 @@
+//! The page of `qosm ui` in a real browser: what stands on it is compared with the recording. Needs Debian's `chromium`, which
+//! `cargo xtask setup --for browser` installs. With QOSM_SCREENSHOTS=FOLDER it writes the pictures of the documentation there.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+const QOSM: &str = env!("CARGO_BIN_EXE_qosm");
+const RECORDING: &str = "examples/replay/burst.jsonl";
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+fn qosm() -> Command {
+    let mut command = Command::new(QOSM);
+    if let Some(modules) = std::env::var_os("QOSM_MODULES") {
+        command.env("QOSM_MODULE_DIR", modules);
+    }
+    command
+}
+
+/// The server of a page; it ends with the test.
+struct Page {
+    server: Child,
+    url: String,
+}
+
+impl Page {
+    fn of(recording: &Path) -> Self {
+        let mut server = qosm().arg("ui").arg(recording).stdout(Stdio::piped()).spawn().unwrap();
+        let mut url = String::new();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut url).unwrap();
+        Self { server, url: url.trim().to_owned() }
+    }
+
+    /// The document when all of its scripts have run.
+    fn document(&self, place: &str) -> String {
+        let output = self.browser(place, &["--dump-dom"]);
+        String::from_utf8(output).unwrap()
+    }
+
+    fn browser(&self, place: &str, flags: &[&str]) -> Vec<u8> {
+        let profile = tempfile::tempdir().unwrap();
+        let mut browser = Command::new("chromium");
+        browser.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=15000"]);
+        browser.arg(format!("--user-data-dir={}", profile.path().display())).args(flags);
+        let output = browser.arg(format!("{}{place}", self.url)).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// As a document's text has it.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[test]
+fn the_page_says_what_the_recording_says() {
+    let recording = repository(RECORDING);
+    let replayed = qosm().arg("replay").arg(&recording).output().unwrap();
+    let lines = String::from_utf8(replayed.stdout).unwrap();
+    let decisions: Vec<Value> = lines
+        .lines()
+        .flat_map(|line| serde_json::from_str::<Value>(line).unwrap()["decisions"].as_array().unwrap().clone())
+        .filter(|row| row["level"] == "container")
+        .collect();
+    let last = qosm().args(["top", "-o", "json", "--replay"]).arg(&recording).output().unwrap();
+    let last: Value = serde_json::from_slice(&last.stdout).unwrap();
+    let row = &last["containers"][0];
+    let name = format!("{}/{}", row["pod"].as_str().unwrap(), row["container"].as_str().unwrap());
+
+    let page = Page::of(&recording);
+    let list = page.document("");
+    assert!(list.contains(&name), "{list}");
+    assert!(list.contains(&format!("<td class=\"number\">{:.2}</td>", row["cpus"].as_f64().unwrap())), "{list}");
+    assert!(list.contains("cpu-burst") && list.contains("data-state=\"whole\""), "{list}");
+
+    let document = page.document(&format!("#container={}", name.replace('/', "%2F")));
+    // The first line of a recording only shows where everything stood.
+    for decision in decisions.iter().skip(decisions.len() / 2) {
+        let (reason, knob) = (decision["reason"].as_str().unwrap(), decision["knob"].as_str().unwrap());
+        assert!(document.contains(&escaped(reason)), "{reason}: {document}");
+        assert!(document.contains(&format!("{knob} = {}", decision["value"])), "{decision}: {document}");
+    }
+    assert_eq!(document.matches("class=\"uplot").count(), 4, "a chart each: {document}");
+    if let Some(folder) = std::env::var_os("QOSM_SCREENSHOTS") {
+        let file = Path::new(&folder).join("ui.png").display().to_string();
+        page.browser(
+            &format!("#container={}", name.replace('/', "%2F")),
+            &[&format!("--screenshot={file}"), "--window-size=1280,1500"],
+        );
+    }
+}
+
+/// Names of pods and containers are checked as they are read; what else comes from elsewhere is a file's name, and why it cannot be read.
+#[test]
+fn markup_is_text() {
+    let markup = "<img src=x onerror=document.title='taken'>";
+    let facts = json!({"host": {"cgroup": "v2", "driver": "cgroupfs", "cpus": 4}, "policies": [{"name": "cpu-burst"}]});
+    let tick = json!({"containers": [{"pod": format!("default/{markup}"), "container": "app"}]});
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(format!("{markup}.jsonl"));
+    std::fs::write(&file, format!("{facts}\n{{}}\n{tick}\n")).unwrap();
+    let document = Page::of(&file).document("");
+    assert!(document.contains(&escaped(&format!("{markup}.jsonl"))), "{document}");
+    assert!(document.contains(&escaped(&format!("there is no pod `default/{markup}`"))), "{document}");
+    assert!(!document.contains("<img") && !document.contains(">taken<"), "{document}");
+}
