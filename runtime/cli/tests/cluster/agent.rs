@@ -105,7 +105,9 @@ pub(crate) fn kubeconfig_of(folder: &Path, account: &str, user: &Value) -> PathB
 /// A process of the binary that ends with the test.
 pub(crate) struct Agent {
     process: Child,
-    folder: tempfile::TempDir,
+    folder: PathBuf,
+    /// Takes the folder away, unless it is to stay.
+    _temporary: Option<tempfile::TempDir>,
     kubeconfig: PathBuf,
 }
 
@@ -128,11 +130,26 @@ impl Agent {
         Self::spawn_with(folder, kubeconfig)
     }
 
+    fn in_temporary(process: Child, folder: tempfile::TempDir, kubeconfig: PathBuf) -> Self {
+        Self { process, folder: folder.path().to_owned(), _temporary: Some(folder), kubeconfig }
+    }
+
+    /// Starts one in a folder that stays, or goes on there.
+    #[track_caller]
+    pub(crate) fn start_to_stay(folder: &Path) -> Self {
+        std::fs::create_dir_all(folder).unwrap();
+        let kubeconfig = kubeconfig(folder, "qosm-agent");
+        let process = spawn(folder, &kubeconfig, &[]);
+        let agent = Self { process, folder: folder.to_owned(), _temporary: None, kubeconfig };
+        agent.wait_until_ready();
+        agent
+    }
+
     /// The same, asking by this kubeconfig.
     pub(crate) fn spawn_with(folder: tempfile::TempDir, kubeconfig: PathBuf) -> Self {
         installed();
         let process = spawn(folder.path(), &kubeconfig, &[]);
-        Self { process, folder, kubeconfig }
+        Self::in_temporary(process, folder, kubeconfig)
     }
 
     /// Starts one that is a plug-in of the node's container runtime, and waits until it is registered and works. No tick comes to its help.
@@ -148,7 +165,7 @@ impl Agent {
         std::fs::write(folder.path().join("metrics-address"), &address).unwrap();
         let flags = ["--agent-config", &config, "--tick-millis", "5000", "--metrics-listen", &address];
         let process = spawn(folder.path(), &kubeconfig, &flags);
-        let agent = Self { process, folder, kubeconfig };
+        let agent = Self::in_temporary(process, folder, kubeconfig);
         agent.wait_until_ready();
         agent.wait_until_registered();
         agent
@@ -164,7 +181,7 @@ impl Agent {
 
     /// What became of containers that were about to start, by the word for it in the metrics.
     pub(crate) fn starts(&self) -> std::collections::BTreeMap<String, u64> {
-        let address = std::fs::read_to_string(self.folder.path().join("metrics-address")).unwrap();
+        let address = std::fs::read_to_string(self.folder.join("metrics-address")).unwrap();
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         write!(stream, "GET /metrics HTTP/1.1\r\nHost: qosm\r\nConnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
@@ -206,14 +223,14 @@ impl Agent {
         std::fs::write(&file, config.to_string()).unwrap();
         let (proc, file) = (proc.display().to_string(), file.display().to_string());
         let process = spawn(folder.path(), &kubeconfig, &["--proc", &proc, "--agent-config", &file]);
-        let agent = Self { process, folder, kubeconfig };
+        let agent = Self::in_temporary(process, folder, kubeconfig);
         agent.wait_until_ready();
         agent
     }
 
     /// From now on `percent` percent of the memory are available on its calm node.
     pub(crate) fn say_available_memory(&self, percent: u64) {
-        say_available_memory(&self.folder.path().join("proc"), percent);
+        say_available_memory(&self.folder.join("proc"), percent);
     }
 
     #[track_caller]
@@ -226,7 +243,7 @@ impl Agent {
         let output = Command::new(env!("CARGO_BIN_EXE_qosm"))
             .args(args)
             .args(["--admin-socket"])
-            .arg(self.folder.path().join("admin.sock"))
+            .arg(self.folder.join("admin.sock"))
             .output()
             .unwrap();
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -235,7 +252,7 @@ impl Agent {
 
     /// What it said so far.
     pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
     /// As a power cut would.
@@ -252,14 +269,14 @@ impl Agent {
 
     /// The same, without waiting.
     pub(crate) fn spawn_again(&mut self) {
-        self.process = spawn(self.folder.path(), &self.kubeconfig, &[]);
+        self.process = spawn(&self.folder, &self.kubeconfig, &[]);
     }
 
     /// Puts back what it left when it was killed, as a person would; what that printed, or why not.
     pub(crate) fn restore(&self) -> Result<String, String> {
         let output = Command::new(env!("CARGO_BIN_EXE_qosm"))
             .args(["restore", "--cgroup-root", &cgroup_root(), "--state-dir"])
-            .arg(self.folder.path().join("state"))
+            .arg(self.folder.join("state"))
             .output()
             .unwrap();
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();

@@ -178,6 +178,40 @@ fn pods_get_what_a_plan_printed_whoever_starts_again_and_nothing_is_left() {
     assert_eq!(units(), held_by_systemd);
 }
 
+/// What has to be there after the power was cut: `/tmp` is emptied at each boot.
+const KEPT: &str = "/var/lib/qosm-test-agent";
+
+/// Runs last in its boot, and the power is cut right behind it.
+#[test]
+fn the_power_goes_while_values_are_held() {
+    std::mem::forget((modules(), pods()));
+    let planned = planned();
+    let agent = Agent::start_to_stay(Path::new(KEPT));
+    wait_for_the_plan(&planned, "when the agent has begun");
+    std::mem::forget(agent);
+}
+
+/// Runs in the boot after that.
+#[test]
+fn the_power_is_back_and_values_come_and_go_as_before() {
+    let names = ["qosm-ls", "qosm-guaranteed", "qosm-plain", "qosm-be"];
+    let is_back = |name: &str| {
+        let pod = kubectl(&["get", "pod", name, "--output=json"]);
+        let status = serde_json::from_str::<Value>(&pod).unwrap()["status"]["containerStatuses"][0].clone();
+        status["restartCount"].as_u64() >= Some(1) && status["state"]["running"].is_object()
+    };
+    wait_until("the kubelet runs the pods again", || names.iter().all(|name| is_back(name)));
+    let (set, planned) = (settings(), planned());
+    assert!(!others(&planned).is_empty(), "nothing of what was held is left: the groups are new");
+    let mut agent = Agent::start_to_stay(Path::new(KEPT));
+    wait_for_nothing("when the agent is back all is as planned", || short_of(&planned));
+    agent.end();
+    wait_for_nothing("every file is as the kubelet made it", || changed(&set));
+    let journal = fs::read_dir(Path::new(KEPT).join("state")).into_iter().flatten().flatten().count();
+    assert!(journal > 0, "it was on the disk");
+    kubectl(&["delete", "pods", "--all", "--grace-period=1"]);
+}
+
 #[test]
 fn a_resize_of_cpu_and_memory_counts_and_what_is_left_is_the_kubelets() {
     let _modules = modules();

@@ -11,14 +11,15 @@ const GOOD: &str = "well";
 
 /// The lines of a guest's script that run what is selected of a program, one test at a time, even after a failure.
 pub(super) fn lines(stage: Stage, selection: &Selection<'_>, name: &str, program: &str) -> String {
-    let mut script = String::new();
-    for args in selection.runs(stage, name) {
-        let args: String = args.iter().map(|arg| format!(" '{}'", arg.replace('\'', ""))).collect();
-        script += &format!(
-            "echo '{BEGINS}{name}'\nif {program} --test-threads=1{args}; then echo '{ENDED}{GOOD}'; else echo '{ENDED}bad'; fi\n"
-        );
-    }
-    script
+    selection.runs(stage, name).iter().map(|args| run(name, program, args)).collect()
+}
+
+/// The lines that run a program with these arguments.
+pub(super) fn run(name: &str, program: &str, args: &[String]) -> String {
+    let args: String = args.iter().map(|arg| format!(" '{}'", arg.replace('\'', ""))).collect();
+    format!(
+        "echo '{BEGINS}{name}'\nif {program} --test-threads=1{args}; then echo '{ENDED}{GOOD}'; else echo '{ENDED}bad'; fi\n"
+    )
 }
 
 /// Reads a guest's console.

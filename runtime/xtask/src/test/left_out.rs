@@ -31,6 +31,10 @@ const EMULATED: &[&str] = &[
 /// What is shown on a node as production has it.
 const PRODUCTION: &[&str] = &["production::", "policies::", "nri::a_container_has"];
 
+/// What needs a second boot of the node, after one in which the other ran last.
+pub(super) const POWER_GOES: &str = "production::the_power_goes_while_values_are_held";
+pub(super) const POWER_IS_BACK: &str = "production::the_power_is_back_and_values_come_and_go_as_before";
+
 /// What takes systemd, and no other node has.
 const WITH_SYSTEMD: &[&str] = &["production::"];
 
@@ -124,6 +128,7 @@ pub(super) fn elsewhere(stage: Stage) -> &'static [&'static str] {
     match stage {
         Stage::Uml => EMULATED,
         Stage::Cluster => WITH_SYSTEMD,
+        Stage::Node => &[POWER_GOES, POWER_IS_BACK],
         _ => &[],
     }
 }

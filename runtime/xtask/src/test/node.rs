@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::guest::{self, Console};
+use super::left_out::{POWER_GOES, POWER_IS_BACK};
 use super::program::staged;
 use super::{CLUSTER, Run, Selection, Stage, Tally};
 use crate::cluster::Programs;
@@ -20,14 +21,15 @@ const DIR: &str = "/var/lib/qosm-cluster";
 /// A network that leads nowhere, in a range for tests (RFC 2544).
 const NETWORK: &str = "ip link add out type dummy && ip address add 198.18.214.2/24 dev out && ip link set out up && ip route add default via 198.18.214.1\n";
 
-/// All in one boot.
+/// All in one boot but what the power is cut for: that takes two more.
 ///
 /// # Errors
 ///
 /// When something cannot be built, or the guest does not boot or goes down before the tests have ended.
 pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
     command::heading("building the cluster tests");
-    let script = script(run, selection)?;
+    let prepared = prepared(run)?;
+    let tests = staged(run.workspace, CLUSTER)?;
     command::heading("a node with systemd, in user-mode Linux");
     let Some(system) = vm::System::fresh(run.workspace)? else {
         println!("    not run: only Debian has a package of user-mode Linux");
@@ -35,20 +37,49 @@ pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -
         return Ok(());
     };
     // Pods have a wire each to the host; the API server wants a way out to be there.
-    let script = format!("{}{}{NETWORK}{script}", system.load("veth"), system.load("dummy"));
-    let mut console = Console::new(Stage::Node, tally);
-    let code = system.boot(&script, LIMIT, &run.interrupt, |line| console.line(line));
-    let unended = console.end();
-    match code {
-        Ok(code) => ensure!(code == 0 || unended || console.has_failures(), "the guest's script ended with {code}"),
-        Err(error) if unended => command::tell(&error),
-        Err(error) => return Err(error),
+    let network = format!("{}{}{NETWORK}", system.load("veth"), system.load("dummy"));
+    let of_all = |args: &dyn Fn(&str) -> String| -> String {
+        tests.iter().map(|test| format!("cd '{}'\n{}", test.folder.display(), args(&test.name()))).collect()
+    };
+    let program = |name: &str| {
+        let test = tests.iter().find(|test| test.name() == name);
+        test.map_or_else(String::new, |test| format!("'{}'", test.program.display()))
+    };
+    let mut boots = vec![of_all(&|name| guest::lines(Stage::Node, selection, name, &program(name)))];
+    if is_power_cut(selection) {
+        let exact = |test: &str| ["--exact".to_owned(), test.to_owned()];
+        // What is not on the disk by then is gone.
+        let off = "echo 'qosm-vm: the script ended with 0'\npoweroff --force --force --no-sync\n";
+        let goes = of_all(&|name| guest::run(name, &program(name), &exact(POWER_GOES)));
+        boots.push(format!("{goes}{off}"));
+        boots.push(of_all(&|name| guest::run(name, &program(name), &exact(POWER_IS_BACK))));
+    }
+    for tests in boots {
+        let mut console = Console::new(Stage::Node, tally);
+        let script = format!("{network}{prepared}{tests}");
+        let code = system.boot(&script, LIMIT, &run.interrupt, |line| console.line(line));
+        let unended = console.end();
+        match code {
+            Ok(code) => ensure!(code == 0 || unended || console.has_failures(), "the guest's script ended with {code}"),
+            Err(error) if unended => command::tell(&error),
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
 }
 
+/// Whether the two that need a power cut are to run.
+fn is_power_cut(selection: &Selection<'_>) -> bool {
+    let both = [POWER_GOES, POWER_IS_BACK];
+    match selection {
+        Selection::Short | Selection::All(None) => true,
+        Selection::All(Some(text)) => both.iter().any(|name| name.contains(text)),
+        Selection::Again(failures) => failures.iter().any(|failure| both.contains(&failure.test.as_str())),
+    }
+}
+
 /// Programs, modules and the chart are where they are on this machine; what is written is the guest's.
-fn script(run: &Run<'_>, selection: &Selection<'_>) -> Result<String> {
+fn prepared(run: &Run<'_>) -> Result<String> {
     let workspace = run.workspace;
     let tools = Programs::find(workspace)?;
     let home = std::env::var("HOME").context("the environment has no HOME")?;
@@ -82,10 +113,6 @@ fn script(run: &Run<'_>, selection: &Selection<'_>) -> Result<String> {
     ];
     for (name, value) in variables {
         script += &format!("export {name}='{}'\n", value.display());
-    }
-    for test in staged(workspace, CLUSTER)? {
-        script += &format!("cd '{}'\n", test.folder.display());
-        script += &guest::lines(Stage::Node, selection, &test.name(), &format!("'{}'", test.program.display()));
     }
     Ok(script)
 }
