@@ -35,8 +35,10 @@ const SYNC_MILLIS: i64 = 30_000;
 const ONE_SYNC_MILLIS: i64 = 5_000;
 /// The same of pods and containers: a daemon-reload resets their files one after the other, some of them twice.
 const ONE_RESET_MILLIS: i64 = 1_000;
-/// Each contest doubles the time for which the knob is left alone, at most this number of times.
-const MAX_DOUBLINGS: u32 = 7;
+/// Each contest doubles the time for which the knob is left alone, at most this number of times, from a sixteenth of what a person is
+/// given: an upgrade of packages has systemd reload a dozen times within minutes, and is no owner of anything.
+const MAX_DOUBLINGS: u32 = 11;
+const FIRST_SHARE: i64 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writer {
     Kubelet,
@@ -289,8 +291,11 @@ impl Ledger {
             self.dirty.insert(key);
             self.contested.insert(key);
         } else if writer == Writer::Person || is_fight {
-            let doublings = if is_fight { held.fights.min(MAX_DOUBLINGS) } else { 0 };
-            let millis = (hands_off_seconds * 1000) << doublings;
+            let millis = if is_fight {
+                (hands_off_seconds * 1000 / FIRST_SHARE) << held.fights.min(MAX_DOUBLINGS)
+            } else {
+                hands_off_seconds * 1000
+            };
             held.hands_off_until = Some(Timestamp(inputs.now.wall.0.saturating_add(millis)));
             held.is_left_to_person = writer == Writer::Person;
             if is_fight {
