@@ -263,7 +263,7 @@ impl Agent {
             self.stage(evaluation, now, &mut step.events);
         }
         self.apply(now, &mut step);
-        self.report(&step);
+        self.report(&step, now);
         // Shadows come last: however long one takes, what counts is written by then.
         step.shadows =
             self.policies.evaluate_shadows(shadows, &step.readings, &self.pods, &self.reporting.metrics, now);
@@ -562,8 +562,11 @@ impl Agent {
     }
 
     /// Sends events for the pods that this step wrote to.
-    fn report(&mut self, step: &Step) {
+    fn report(&mut self, step: &Step, now: Now) {
         self.reporting.emit_pod_events(&view!(self), &step.decisions);
+        if let Some(log) = &mut self.reporting.decision_log {
+            log.step(step, now);
+        }
     }
 
     fn collect_problems(&mut self, now: Now) {

@@ -23,6 +23,7 @@ mod controls;
 mod cpusets;
 #[cfg(test)]
 mod crashes;
+mod decision_log;
 pub mod ending;
 mod event;
 pub mod facts;
@@ -69,6 +70,7 @@ mod step;
 mod table;
 
 pub use agent::{Agent, AgentOptions, SetUpError};
+pub use decision_log::DecisionLog;
 pub use event::AgentEvent;
 pub use loaded::{Checked, LoadedPolicy};
 pub use metrics::Metrics;

@@ -12,6 +12,7 @@ use qosm_model::knob::Target;
 use qosm_model::pod::{Pod, PodId};
 use qosm_model::problem::Problem;
 
+use crate::decision_log::DecisionLog;
 use crate::event::{AgentEvent, Events};
 use crate::ledger::{Applied, Notice};
 use crate::metrics::Metrics;
@@ -25,6 +26,8 @@ pub(crate) struct Reporting {
     pub(crate) events: Events,
     /// Receives events of pods and the node's report; `None` outside Kubernetes.
     pub(crate) outbox: Option<Outbox>,
+    /// Receives each decision; `None` = nobody asked for that.
+    pub(crate) decision_log: Option<DecisionLog>,
     /// Pods and policies with an event that the policy was applied.
     pub(crate) applied_events: BTreeSet<(PodId, String)>,
     pub(crate) problems: BTreeSet<Problem>,
@@ -43,6 +46,7 @@ impl Reporting {
             metrics,
             events: Events::default(),
             outbox: None,
+            decision_log: None,
             applied_events: BTreeSet::new(),
             problems: BTreeSet::new(),
             capabilities: None,

@@ -1,5 +1,6 @@
 //! `qosm agent`: settings, wiring, run, drain.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use qosm_agent::journal::{Entries, Journal};
 use qosm_agent::nri::NriThread;
 use qosm_agent::policy_set::{EntriesFile, LoaderEvent, LoaderHandle, LoaderOptions, ModuleLoader, PolicySet};
 use qosm_agent::service::Request;
-use qosm_agent::{Agent, AgentOptions, Metrics, Mode, Now, admin, ending, service};
+use qosm_agent::{Agent, AgentOptions, DecisionLog, Metrics, Mode, Now, admin, ending, service};
 use qosm_cluster::kubernetes::{Connection, Kubernetes, Owner};
 use qosm_cluster::{Folder, Source};
 use qosm_engine::Engine;
@@ -58,6 +59,7 @@ pub(crate) fn run(args: AgentArgs, stop: PendingSignals) -> anyhow::Result<Answe
     if let Some(mode) = args.confine {
         config.confinement.mode = mode.into();
     }
+    let decision_log = args.decision_log.as_ref().map(|path| decision_log(path, &args.kubernetes)).transpose()?;
     let page_mover = mover::start(&args, &entries);
     let compiler = compiler();
     let confined = confine::agent(&args, &config, &entries, &default_modules)?;
@@ -117,6 +119,9 @@ pub(crate) fn run(args: AgentArgs, stop: PendingSignals) -> anyhow::Result<Answe
         journal: Some(journal),
         metrics: Arc::clone(&metrics),
     })?;
+    if let Some(log) = decision_log {
+        agent.log_decisions(log);
+    }
     if let Some(confined) = &confined {
         agent.is_confined_by(confined.landlock.clone());
     }
@@ -220,6 +225,17 @@ fn serve(
     std::fs::remove_file(&args.admin_socket).ok();
     ended?;
     Ok(Answer::Good)
+}
+
+/// Opens where decisions are logged, before the agent confines itself to what it has.
+fn decision_log(path: &Path, kubernetes: &KubernetesArgs) -> anyhow::Result<DecisionLog> {
+    let out: Box<dyn std::io::Write + Send> = if path.as_os_str() == "-" {
+        Box::new(std::io::stdout())
+    } else {
+        let file = std::fs::File::options().create(true).append(true).open(path);
+        Box::new(file.with_context(|| format!("--decision-log: cannot write {}", path.display()))?)
+    };
+    Ok(DecisionLog::new(out, kubernetes.node_name.clone().unwrap_or_default()))
 }
 
 /// Resolves `onShutdown: auto`: without a DaemonSet no agent follows, and everything is put back.

@@ -363,6 +363,10 @@ pub(crate) struct AgentArgs {
     /// Address of /metrics, /healthz and /readyz, or `none`.
     #[arg(long, default_value = "127.0.0.1:9464", value_name = "ADDRESS")]
     pub(crate) metrics_listen: MetricsListen,
+    /// File to which each decision is appended as a line of JSON, in the form of OPA's decision log; `-` = standard output. Others rotate it,
+    /// by a copy that is then cut.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) decision_log: Option<PathBuf>,
     /// Milliseconds between ticks.
     #[arg(long, default_value_t = 1000, value_name = "MS", value_parser = clap::value_parser!(u64).range(100..=60_000))]
     pub(crate) tick_millis: u64,

@@ -204,10 +204,7 @@ async fn guard(State(door): State<Door>, Query(asked): Query<Asked>, request: Re
 fn router(shown: Shown, door: Door) -> Router {
     let mut router = Router::new();
     for file in FILES {
-        router = router.route(
-            file.path,
-            get(move || async move { ([(header::CONTENT_TYPE, file.kind)], file.text) }),
-        );
+        router = router.route(file.path, get(move || async move { ([(header::CONTENT_TYPE, file.kind)], file.text) }));
     }
     router
         .route("/api/overview", get(overview))

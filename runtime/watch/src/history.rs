@@ -319,7 +319,9 @@ mod tests {
             .as_array()
             .unwrap()
             .iter()
-            .map(|mark| format!("{} {} {} {}", mark["time"], mark["kind"], mark["knob"], mark["value"]).replace('"', ""))
+            .map(|mark| {
+                format!("{} {} {} {}", mark["time"], mark["kind"], mark["knob"], mark["value"]).replace('"', "")
+            })
             .collect();
         assert_eq!(
             marks,

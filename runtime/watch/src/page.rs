@@ -29,8 +29,7 @@ pub const FILES: [PageFile; 5] = [
 ];
 
 /// What a browser may load and run: the page's own files, and styles that the chart library sets on its elements.
-pub const CONTENT_SECURITY_POLICY: &str =
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 #[cfg(test)]
 mod tests {

@@ -14,6 +14,7 @@ use qosm_model::problem::chain;
 use super::{Agent, inputs, view};
 use crate::config::OnShutdown;
 use crate::confinement::ConfinementReports;
+use crate::decision_log::DecisionLog;
 use crate::event::AgentEvent;
 use crate::journal::JournalError;
 use crate::now::Now;
@@ -42,6 +43,11 @@ impl Agent {
     pub fn report_through(&mut self, outbox: Outbox) {
         self.reporting.outbox = Some(outbox);
         self.run.has_api_server = true;
+    }
+
+    /// Logs each decision from now on.
+    pub fn log_decisions(&mut self, log: DecisionLog) {
+        self.reporting.decision_log = Some(log);
     }
 
     /// Takes what came of the confinement before the agent was made.
@@ -125,7 +131,7 @@ impl Agent {
                 );
             }
         }
-        self.report(&step);
+        self.report(&step, now);
         Ok(step)
     }
 

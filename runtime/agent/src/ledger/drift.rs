@@ -39,6 +39,7 @@ const ONE_RESET_MILLIS: i64 = 1_000;
 /// given: an upgrade of packages has systemd reload a dozen times within minutes, and is no owner of anything.
 const MAX_DOUBLINGS: u32 = 11;
 const FIRST_SHARE: i64 = 16;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writer {
     Kubelet,

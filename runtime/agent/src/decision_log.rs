@@ -1,0 +1,202 @@
+//! Decisions as a structured log: one line of JSON for each, in the form of OPA's decision log as far as that fits. Others rotate the file: it is
+//! written at its end, so that a copy that is cut behind it loses nothing.
+
+use std::io::{self, Write};
+
+use qosm_model::problem::chain;
+use serde::Serialize;
+
+use crate::now::Now;
+use crate::report::moment;
+use crate::step::Step;
+
+/// Where decisions go.
+pub struct DecisionLog {
+    out: Box<dyn Write + Send>,
+    node: String,
+    /// What the identifiers of this agent's decisions begin with: when it began, in milliseconds since the epoch.
+    began: Option<i64>,
+    decisions: u64,
+    /// It could not be written last time: that is told once.
+    has_failed: bool,
+}
+
+/// A line. The fields up to `timestamp` have OPA's names and meaning.
+#[derive(Serialize)]
+struct Line<'a, T> {
+    labels: Labels<'a>,
+    decision_id: String,
+    /// What decided: `POLICY/KIND`.
+    path: String,
+    result: &'a T,
+    timestamp: String,
+    /// `knob`, `refusal`, `migration`, `class`, `resource`, `eviction` or `shadow`.
+    kind: &'static str,
+}
+
+#[derive(Serialize)]
+struct Labels<'a> {
+    app: &'static str,
+    version: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    node: &'a str,
+}
+
+impl DecisionLog {
+    /// One that writes there. The node's name is on each line, unless it is empty.
+    pub fn new(out: Box<dyn Write + Send>, node: String) -> Self {
+        Self { out, node, began: None, decisions: 0, has_failed: false }
+    }
+
+    /// Writes what a step came to. An error is told once, and what could not be written is lost: no decision waits for its log.
+    pub(crate) fn step(&mut self, step: &Step, now: Now) {
+        let written = self.lines(step, now).and_then(|text| {
+            self.out.write_all(text.as_bytes())?;
+            self.out.flush()
+        });
+        match written {
+            Ok(()) => self.has_failed = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    tracing::warn!(error = chain(&error), "decisions are not logged");
+                }
+            }
+        }
+    }
+
+    fn lines(&mut self, step: &Step, now: Now) -> io::Result<String> {
+        self.began.get_or_insert(now.wall.0);
+        let mut text = String::new();
+        for decision in &step.decisions {
+            self.line(&mut text, "knob", &decision.policy, decision, now)?;
+        }
+        for decision in &step.refused {
+            self.line(&mut text, "refusal", &decision.policy, decision, now)?;
+        }
+        for decision in &step.migrations {
+            self.line(&mut text, "migration", &decision.policy, decision, now)?;
+        }
+        for decision in &step.classes {
+            self.line(&mut text, "class", &decision.policy, decision, now)?;
+        }
+        for decision in &step.resources {
+            self.line(&mut text, "resource", &decision.policy, decision, now)?;
+        }
+        for decision in &step.evictions {
+            self.line(&mut text, "eviction", &decision.policy, decision, now)?;
+        }
+        for decision in &step.shadows {
+            self.line(&mut text, "shadow", &decision.policy, decision, now)?;
+        }
+        Ok(text)
+    }
+
+    fn line(
+        &mut self,
+        text: &mut String,
+        kind: &'static str,
+        policy: &str,
+        result: &impl Serialize,
+        now: Now,
+    ) -> io::Result<()> {
+        self.decisions += 1;
+        let line = Line {
+            labels: Labels { app: "qosm", version: env!("CARGO_PKG_VERSION"), node: &self.node },
+            decision_id: format!("{:x}-{}", self.began.unwrap_or_default(), self.decisions),
+            path: format!("{policy}/{kind}"),
+            result,
+            timestamp: moment(now.wall),
+            kind,
+        };
+        text.push_str(&serde_json::to_string(&line)?);
+        text.push('\n');
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for DecisionLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DecisionLog")
+            .field("node", &self.node)
+            .field("decisions", &self.decisions)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::report::{Decision, WireValue};
+
+    #[derive(Clone, Default)]
+    struct File(Arc<Mutex<Vec<u8>>>, bool);
+
+    impl Write for File {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.1 {
+                return Err(io::Error::from(io::ErrorKind::StorageFull));
+            }
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn decision() -> Decision {
+        Decision {
+            level: "container".to_owned(),
+            tier: None,
+            namespace: Some("shop".to_owned()),
+            pod: Some("web".to_owned()),
+            container: Some("app".to_owned()),
+            knob: "cpu.quota".to_owned(),
+            file: "cpu.max".to_owned(),
+            path: "/sys/fs/cgroup/x/cpu.max".to_owned(),
+            support: "native".to_owned(),
+            emulation: None,
+            current: Some(WireValue::Number(100_000)),
+            value: WireValue::Number(150_000),
+            policy: "cpu-burst".to_owned(),
+            module: "cpu-burst@0.1.0 sha256:0".to_owned(),
+            reason: "throttled\nin 50 %".to_owned(),
+            adjusted: None,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn each_decision_is_a_line_with_its_reason_and_its_module() {
+        let file = File::default();
+        let mut log = DecisionLog::new(Box::new(file.clone()), "node-7".to_owned());
+        let step = Step { decisions: vec![decision()], refused: vec![decision()], ..Step::default() };
+        log.step(&step, Now::default());
+        log.step(&Step::default(), Now::default());
+        let text = String::from_utf8(file.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        for (line, kind, id) in [(&lines[0], "knob", "0-1"), (&lines[1], "refusal", "0-2")] {
+            assert_eq!(line["path"], format!("cpu-burst/{kind}"));
+            assert_eq!((line["kind"].as_str(), line["decision_id"].as_str()), (Some(kind), Some(id)));
+            assert_eq!(line["labels"]["node"], "node-7");
+            assert_eq!(line["timestamp"], "1970-01-01T00:00:00Z");
+            assert_eq!(line["result"]["value"], 150_000);
+            assert_eq!(line["result"]["module"], "cpu-burst@0.1.0 sha256:0");
+        }
+    }
+
+    #[test]
+    fn a_full_disk_stops_nothing() {
+        let mut log = DecisionLog::new(Box::new(File(Arc::default(), true)), String::new());
+        let step = Step { decisions: vec![decision()], ..Step::default() };
+        log.step(&step, Now::default());
+        log.step(&step, Now::default());
+        assert!(log.has_failed);
+    }
+}
