@@ -357,7 +357,9 @@ impl Host {
             let name = file.name(self.hierarchies.list[tree].version);
             match self.backend.open(Area::Cgroup(tree), &join(&path, name)) {
                 Ok(id) => {
-                    if !self.is_same(target, tree) {
+                    // On cgroup v1 a kubelet makes the directories one after the other; that of systemd's v2 tree, which has pressure
+                    // alone, may come after the target is at hand.
+                    if !self.is_same(target, tree) && !self.lacks_directory(target, tree) {
                         self.backend.close(id);
                         return Err(HostError::Gone { path });
                     }

@@ -112,6 +112,26 @@ fn reads_pressure_where_there_is_some() {
     assert_eq!(host.pressure_counters(ID).unwrap(), pressure);
 }
 
+/// A kubelet makes the directories of a pod one after the other.
+#[test]
+fn a_directory_that_comes_after_the_others_takes_nothing_from_what_is_read() {
+    let hybrid = Versions { cpuset: CgroupVersion::V2, ..Versions::V1 };
+    let mut host = Host::simulated(&Spec { versions: hybrid, kernel: Kernel::Mainline, ..Spec::default() }).unwrap();
+    for controller in [Controller::Cpu, Controller::Cpuacct, Controller::Memory] {
+        host.simulated_mut().unwrap().ensure_cgroup_of(controller, PATH).unwrap();
+    }
+    host.attach(TARGET, PATH).unwrap();
+    assert_eq!(host.group_counters(TARGET).unwrap().cpu_pressure, None);
+    host.simulated_mut().unwrap().ensure_cgroup_of(Controller::Cpuset, PATH).unwrap();
+    let stall = Stall { some: Micros(10), full: Micros(0) };
+    let pressure = PressureCounters { cpu: stall, memory: stall, io: stall };
+    host.simulated_mut().unwrap().set_pressure_counters(PATH, pressure).unwrap();
+    // A file that was missing is looked for again after a while.
+    let counters = (0..1000).map(|_| host.group_counters(TARGET).unwrap()).find(|now| now.cpu_pressure.is_some());
+    let counters = counters.unwrap();
+    assert!(counters.cpu_usage.is_some() && counters.memory.is_some(), "{counters:?}");
+}
+
 #[test]
 fn reads_the_cpus_of_a_cpuset_and_keeps_no_file() {
     for versions in [Versions::V1, Versions::V2] {
