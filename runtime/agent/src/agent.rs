@@ -263,10 +263,11 @@ impl Agent {
             self.stage(evaluation, now, &mut step.events);
         }
         self.apply(now, &mut step);
-        self.report(&step, now);
+        self.report(&step);
         // Shadows come last: however long one takes, what counts is written by then.
         step.shadows =
             self.policies.evaluate_shadows(shadows, &step.readings, &self.pods, &self.reporting.metrics, now);
+        self.log_decisions_of(&step, now);
         self.policies.compare_shadows(self.ledger.leases(), &self.reporting.metrics, now);
         self.policies.watch_rollback_windows(&context!(self, now));
         self.policies.begin_dry_runs(&step.readings, &self.pods, self.observed.sources(), now);
@@ -562,8 +563,12 @@ impl Agent {
     }
 
     /// Sends events for the pods that this step wrote to.
-    fn report(&mut self, step: &Step, now: Now) {
+    fn report(&mut self, step: &Step) {
         self.reporting.emit_pod_events(&view!(self), &step.decisions);
+    }
+
+    /// Logs all that a step came to.
+    fn log_decisions_of(&mut self, step: &Step, now: Now) {
         if let Some(log) = &mut self.reporting.decision_log {
             log.step(step, now);
         }

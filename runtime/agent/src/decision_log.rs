@@ -50,7 +50,15 @@ impl DecisionLog {
 
     /// Writes what a step came to. An error is told once, and what could not be written is lost: no decision waits for its log.
     pub(crate) fn step(&mut self, step: &Step, now: Now) {
-        let written = self.lines(step, now).and_then(|text| {
+        let lines = self.lines(step, now);
+        if lines.as_ref().is_ok_and(String::is_empty) {
+            return;
+        }
+        let written = lines.and_then(|text| {
+            // What was written last may have been cut off in the middle of a line.
+            if self.has_failed {
+                self.out.write_all(b"\n")?;
+            }
             self.out.write_all(text.as_bytes())?;
             self.out.flush()
         });
@@ -132,16 +140,30 @@ mod tests {
     use super::*;
     use crate::report::{Decision, WireValue};
 
-    #[derive(Clone, Default)]
-    struct File(Arc<Mutex<Vec<u8>>>, bool);
+    /// What was written, and how many bytes more there is room for.
+    #[derive(Clone)]
+    struct File(Arc<Mutex<(Vec<u8>, usize)>>);
+
+    impl File {
+        fn with_room(bytes: usize) -> Self {
+            Self(Arc::new(Mutex::new((Vec::new(), bytes))))
+        }
+
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().0.clone()).unwrap()
+        }
+    }
 
     impl Write for File {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            if self.1 {
+            let (written, room) = &mut *self.0.lock().unwrap();
+            let taken = bytes.len().min(*room);
+            if taken == 0 {
                 return Err(io::Error::from(io::ErrorKind::StorageFull));
             }
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
+            written.extend_from_slice(&bytes[..taken]);
+            *room -= taken;
+            Ok(taken)
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -173,12 +195,12 @@ mod tests {
 
     #[test]
     fn each_decision_is_a_line_with_its_reason_and_its_module() {
-        let file = File::default();
+        let file = File::with_room(usize::MAX);
         let mut log = DecisionLog::new(Box::new(file.clone()), "node-7".to_owned());
         let step = Step { decisions: vec![decision()], refused: vec![decision()], ..Step::default() };
         log.step(&step, Now::default());
         log.step(&Step::default(), Now::default());
-        let text = String::from_utf8(file.0.lock().unwrap().clone()).unwrap();
+        let text = file.text();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 2, "{text}");
         for (line, kind, id) in [(&lines[0], "knob", "0-1"), (&lines[1], "refusal", "0-2")] {
@@ -192,11 +214,19 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_stops_nothing() {
-        let mut log = DecisionLog::new(Box::new(File(Arc::default(), true)), String::new());
+    fn a_full_disk_stops_nothing_and_spoils_no_later_line() {
+        let file = File::with_room(100);
+        let mut log = DecisionLog::new(Box::new(file.clone()), String::new());
         let step = Step { decisions: vec![decision()], ..Step::default() };
         log.step(&step, Now::default());
+        log.step(&Step::default(), Now::default());
+        assert!(log.has_failed, "nothing to write is no success");
+        file.0.lock().unwrap().1 = usize::MAX;
         log.step(&step, Now::default());
-        assert!(log.has_failed);
+        assert!(!log.has_failed);
+        let text = file.text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines.len(), lines[0].len()), (2, 100), "{text}");
+        assert_eq!(serde_json::from_str::<Value>(lines[1]).unwrap()["decision_id"], "0-2");
     }
 }

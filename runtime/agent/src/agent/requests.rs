@@ -131,7 +131,8 @@ impl Agent {
                 );
             }
         }
-        self.report(&step, now);
+        self.report(&step);
+        self.log_decisions_of(&step, now);
         Ok(step)
     }
 

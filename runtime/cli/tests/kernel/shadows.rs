@@ -37,7 +37,8 @@ fn a_shadow_never_writes() {
     // Not the group around it: there the agent tries the kernel out when it starts, in a scratch group of its own.
     let watch = Watch::start(node.cgroups.folders("kubepods"), |path| before.contains_key(path));
 
-    let agent = Agent::start(&node);
+    let decisions = node.path("decisions.jsonl");
+    let agent = Agent::start_with(&node, &[("--decision-log", decisions.to_str().unwrap())]);
     let wants_more = || {
         let differences = agent.diff("cpu-burst")["differences"].clone();
         differences
@@ -48,6 +49,11 @@ fn a_shadow_never_writes() {
     };
     wait_until("the shadow to want a higher quota", wants_more);
     agent.let_it_run(10);
+    let logged = std::fs::read_to_string(&decisions).unwrap();
+    let logged: Vec<Value> = logged.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let is_quota = |line: &&Value| line["path"] == "cpu-burst/shadow" && line["result"]["knob"] == "cpu.quota";
+    assert!(logged.iter().any(|line| is_quota(&line)), "what it would do is in the log of decisions: {logged:#?}");
+    assert!(logged.iter().all(|line| line["kind"] == "shadow"), "{logged:#?}");
     let diff = agent.diff("cpu-burst");
     assert_eq!(diff["active"], Value::Null, "{diff}");
     for row in diff["differences"].as_array().unwrap() {
