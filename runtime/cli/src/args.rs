@@ -62,9 +62,7 @@ pub(crate) enum Command {
     )]
     Top(TopArgs),
     /// Serve a page that shows the same in a browser, with charts and every decision: of a running agent, or of a recording.
-    #[command(
-        after_help = "Examples:\n  qosm ui\n  qosm ui node.jsonl\n  qosm ui --listen 0.0.0.0:8080    # prints an address with a token, without which nothing is shown"
-    )]
+    #[command(after_help = "Examples:\n  qosm ui\n  qosm ui node.jsonl\n  qosm ui --listen 0.0.0.0:8080")]
     Ui(UiArgs),
     /// Record what a running agent sees, for `replay`.
     #[command(
@@ -534,7 +532,7 @@ pub(crate) struct UiArgs {
     pub(crate) socket: SocketArgs,
     #[command(flatten)]
     pub(crate) modules: ModuleArgs,
-    /// Where to listen; beyond loopback with a token in the address that is printed.
+    /// Where to listen. The address that is printed has a token, without which nothing is told.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
     /// Time between two looks, 200ms at least.

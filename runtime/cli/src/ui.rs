@@ -10,7 +10,7 @@ use anyhow::Context;
 use axum::Router;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use qosm_agent::report::{NodeUsage, PolicyReport};
@@ -133,36 +133,25 @@ fn ask(socket: &Path, interval: Duration, mut before: NodeUsage, shown: &Shown) 
     }
 }
 
-/// Who may ask.
+/// What each question has to bring: whoever has not seen the address that was printed is told nothing, be it another user of this host or
+/// a pod on its network.
 #[derive(Clone)]
 struct Door {
     at: SocketAddr,
-    /// What each request has to bring; `None` on loopback, where whoever asks has to have typed the address.
-    token: Option<String>,
+    token: String,
 }
 
 impl Door {
     fn new(at: SocketAddr) -> anyhow::Result<Self> {
-        let token = if at.ip().is_loopback() { None } else { Some(token()?) };
-        Ok(Self { at, token })
+        Ok(Self { at, token: token()? })
     }
 
     fn url(&self) -> String {
-        match &self.token {
-            None => format!("http://{}/", self.at),
-            Some(token) => format!("http://{}/?token={token}", self.at),
-        }
+        format!("http://{}/?token={}", self.at, self.token)
     }
 
-    /// A page elsewhere can make a browser ask under a name of its own that leads here; it cannot know the token.
-    fn opens(&self, host: &str, token: Option<&str>) -> bool {
-        match &self.token {
-            Some(own) => token == Some(own),
-            None => {
-                let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-                ["localhost", "127.0.0.1", "[::1]"].contains(&name) || name == self.at.ip().to_string()
-            }
-        }
+    fn opens(&self, token: Option<&str>) -> bool {
+        token == Some(&self.token)
     }
 }
 
@@ -183,11 +172,14 @@ struct Asked {
 }
 
 async fn guard(State(door): State<Door>, Query(asked): Query<Asked>, request: Request, next: Next) -> Response {
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    if !door.opens(host, asked.token.as_deref()) {
+    if !door.opens(asked.token.as_deref()) {
         let why = "the address that `qosm ui` printed opens this page, and no other\n";
         return (StatusCode::FORBIDDEN, why).into_response();
     }
+    next.run(request).await
+}
+
+async fn with_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     for (name, value) in [
@@ -202,15 +194,15 @@ async fn guard(State(door): State<Door>, Query(asked): Query<Asked>, request: Re
 }
 
 fn router(shown: Shown, door: Door) -> Router {
-    let mut router = Router::new();
+    // The page's own files are the same for everybody; what they ask for is not.
+    let mut router = Router::new()
+        .route("/api/overview", get(overview))
+        .route("/api/container", get(container))
+        .route_layer(from_fn_with_state(door, guard));
     for file in FILES {
         router = router.route(file.path, get(move || async move { ([(header::CONTENT_TYPE, file.kind)], file.text) }));
     }
-    router
-        .route("/api/overview", get(overview))
-        .route("/api/container", get(container))
-        .with_state(shown)
-        .layer(from_fn_with_state(door, guard))
+    router.with_state(shown).layer(from_fn(with_headers))
 }
 
 async fn overview(State(shown): State<Shown>) -> Response {
@@ -243,22 +235,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn on_loopback_the_address_opens_and_elsewhere_the_token() {
+    fn the_printed_address_opens_and_nothing_else() {
         let door = Door::new(SocketAddr::from(([127, 0, 0, 1], 8080))).unwrap();
-        assert_eq!(door.url(), "http://127.0.0.1:8080/");
-        for (host, opens) in [
-            ("127.0.0.1:8080", true),
-            ("localhost:8080", true),
-            ("[::1]:8080", true),
-            ("rebound.example:8080", false),
-            ("", false),
-        ] {
-            assert_eq!(door.opens(host, None), opens, "{host}");
-        }
-        let door = Door::new(SocketAddr::from(([192, 0, 2, 7], 8080))).unwrap();
-        let token = door.token.clone().unwrap();
-        assert!(token.len() == 32 && door.url().ends_with(&token));
-        assert!(door.opens("192.0.2.7:8080", Some(&token)));
-        assert!(!door.opens("192.0.2.7:8080", None) && !door.opens("127.0.0.1:8080", Some("0")));
+        let (address, token) =
+            door.url().split_once("/?token=").map(|(at, token)| (at.to_owned(), token.to_owned())).unwrap();
+        assert_eq!((address.as_str(), token.len()), ("http://127.0.0.1:8080", 32));
+        assert!(door.opens(Some(&token)));
+        assert!(!door.opens(None) && !door.opens(Some("")) && !door.opens(Some("0")));
+        assert_ne!(Door::new(door.at).unwrap().token, token, "each has another");
     }
 }

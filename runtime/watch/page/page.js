@@ -215,8 +215,9 @@ function fromHash() {
 }
 
 let asking = false;
+let isStale = false;
 async function refresh() {
-  if (asking) return;
+  if (asking) { isStale = true; return; }
   asking = true;
   try {
     const overview = await ask("api/overview");
@@ -233,6 +234,8 @@ async function refresh() {
     byId("node").textContent = String(error.message || error);
   } finally {
     asking = false;
+    // Another container was chosen meanwhile.
+    if (isStale) { isStale = false; refresh(); }
   }
 }
 

@@ -2,7 +2,8 @@
 //! `cargo xtask setup --for browser` installs. With QOSM_SCREENSHOTS=FOLDER it writes the pictures of the documentation there.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -41,6 +42,16 @@ impl Page {
     fn document(&self, place: &str) -> String {
         let output = self.browser(place, &["--dump-dom"]);
         String::from_utf8(output).unwrap()
+    }
+
+    /// The status of an answer without the token.
+    fn status_for_a_stranger(&self, path: &str) -> String {
+        let at = self.url.strip_prefix("http://").unwrap().split('/').next().unwrap();
+        let mut stream = TcpStream::connect(at).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
     }
 
     fn browser(&self, place: &str, flags: &[&str]) -> Vec<u8> {
@@ -82,6 +93,8 @@ fn the_page_says_what_the_recording_says() {
     let name = format!("{}/{}", row["pod"].as_str().unwrap(), row["container"].as_str().unwrap());
 
     let page = Page::of(&recording);
+    let strangers = ["/page.js", "/api/overview", "/api/overview?token=0"].map(|path| page.status_for_a_stranger(path));
+    assert_eq!(strangers, ["200", "403", "403"]);
     let list = page.document("");
     assert!(list.contains(&name), "{list}");
     assert!(list.contains(&format!("<td class=\"number\">{:.2}</td>", row["cpus"].as_f64().unwrap())), "{list}");
