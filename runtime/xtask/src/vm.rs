@@ -7,6 +7,7 @@
 mod boot;
 mod guest;
 mod initramfs;
+mod registers;
 mod system;
 
 use std::path::{Path, PathBuf};

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::registers;
 use crate::command;
 use crate::interrupt::Interrupt;
 use crate::workspace;
@@ -21,6 +22,12 @@ pub(crate) const QEMU: &str = "qemu-system-x86_64";
 const BEGIN: &str = "qosm-vm: the script begins";
 /// What the guest prints as its last line, before the exit code.
 const END: &str = "qosm-vm: the script ended with ";
+
+/// What a kernel prints that is at its end. User-mode Linux, the first process of its namespace, cannot end itself by a signal then, and
+/// tries for ever.
+const PANIC: &str = "Kernel panic - not syncing";
+/// How long it may go on telling why.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The guest's first process. It mounts what a container host has, runs the script and switches off.
 pub(crate) const INIT: &str = r#"#!/bin/busybox sh
@@ -151,6 +158,9 @@ fn process(program: &Path, mib: u64, beside: &Path) -> Command {
     // Without this it takes /dev/shm, of which a container has 64 MB.
     let shared = Path::new("/dev/shm");
     let has_room = rustix::fs::statvfs(shared).is_ok_and(|room| room.f_bavail * room.f_frsize > mib << 21);
+    if let Some(library) = registers::built(program) {
+        command.env("LD_PRELOAD", library);
+    }
     command.env("TMPDIR", if has_room { shared } else { beside.parent().unwrap_or(shared) });
     command
 }
@@ -173,14 +183,18 @@ pub(crate) fn run(
     let console = machine.stdout.take().context("a piped command has no stdout")?;
     let complaints = machine.stderr.take().context("a piped command has no stderr")?;
     let complaints = thread::spawn(move || std::io::read_to_string(complaints).unwrap_or_default());
-    let too_late = Arc::new(AtomicBool::new(false));
+    let [too_late, panicked] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
     let watch = {
-        let too_late = Arc::clone(&too_late);
+        let (too_late, panicked) = (Arc::clone(&too_late), Arc::clone(&panicked));
         let (deadline, interrupt) = (Instant::now() + limit, interrupt.clone());
         thread::spawn(move || -> std::io::Result<()> {
             while command::wait(&mut machine, Duration::from_millis(100))?.is_none() {
                 let is_late = Instant::now() >= deadline;
-                if is_late || interrupt.asked() {
+                let is_over = panicked.load(Ordering::Relaxed);
+                if is_over {
+                    thread::sleep(LAST_WORDS);
+                }
+                if is_late || is_over || interrupt.asked() {
                     too_late.store(is_late, Ordering::Relaxed);
                     machine.kill()?;
                     machine.wait()?;
@@ -194,6 +208,9 @@ pub(crate) fn run(
     let (mut began, mut code) = (false, None);
     let mut last = VecDeque::new();
     command::each_line(console, |line| {
+        if line.contains(PANIC) {
+            panicked.store(true, Ordering::Relaxed);
+        }
         // Firmware or script may have left the marker's line begun.
         let (line, ended) = line.split_once(END).map_or((line, None), |(line, code)| (line, Some(code)));
         if line.ends_with(BEGIN) {
@@ -224,4 +241,21 @@ pub(crate) fn run(
     let complaints = complaints.join().unwrap_or_default();
     last.push_back(complaints.trim().to_owned());
     bail!("the VM went down before the script ended; its last words:\n{}", Vec::from(last).join("\n"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_panics_and_does_not_end_is_ended_with_its_last_words() {
+        let mut guest = Command::new("sh");
+        guest.args([
+            "-c",
+            "echo 'Kernel panic - not syncing: Attempted to kill init!'; echo 'and why'; exec sleep 1000",
+        ]);
+        let interrupt = Interrupt::default();
+        let error = run(guest, Duration::from_secs(900), &interrupt, |_| {}).unwrap_err().to_string();
+        assert!(error.contains("went down") && error.contains("and why"), "{error}");
+    }
 }

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::registers;
 use crate::command;
 use crate::debian::{Packaged, fetch, fetch_lists, find, program, unpack};
 use crate::workspace::Workspace;
@@ -77,6 +78,9 @@ pub(crate) fn fetch_user_mode(workspace: &Workspace) -> Result<()> {
     if let Err(error) = unpack(&cache, &[USER_MODE], "cgroup v2 at this machine's speed") {
         command::tell(&error);
         println!("    an emulated machine takes its place, which needs ten times as long");
+    }
+    if let Some(program) = program(&cache, USER_MODE) {
+        command::warn(registers::build(&program));
     }
     Ok(())
 }
