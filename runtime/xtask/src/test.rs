@@ -227,7 +227,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         })
         .collect();
     if args.inventory {
-        compile(workspace, Stage::value_variants())?;
+        compile(workspace, Stage::value_variants(), &Selection::Short)?;
         inventory::write(workspace)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -243,7 +243,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     sweep::run(workspace, access);
     let mut report = Report::default();
     let begun = Instant::now();
-    let ready = prepare(workspace, &wanted, &mut report.tally)?;
+    let ready = prepare(workspace, &wanted, &args.selection(), &mut report.tally)?;
     if args.only.is_empty() {
         match inventory::check(workspace) {
             Ok(()) => report.tally.passed += 1,
@@ -292,7 +292,12 @@ pub(crate) fn run_stage(workspace: &Workspace, args: &StageArgs) -> Result<ExitC
 }
 
 /// Installs and builds what the stages need. Those that can run; a stage whose needs cannot be had counts as failed.
-fn prepare(workspace: &Workspace, wanted: &[Stage], tally: &mut Tally) -> Result<Vec<Stage>> {
+fn prepare(
+    workspace: &Workspace,
+    wanted: &[Stage],
+    selection: &Selection<'_>,
+    tally: &mut Tally,
+) -> Result<Vec<Stage>> {
     // What modules are compiled with comes first; the others' programs are built beside our own.
     setup::install(workspace, &[setup::Purpose::Build])?;
     let ready: Vec<_> = std::thread::scope(|scope| {
@@ -307,7 +312,7 @@ fn prepare(workspace: &Workspace, wanted: &[Stage], tally: &mut Tally) -> Result
             // The others are those of benches; what they are linked with takes minutes.
             let needed: &[&str] = if wanted.contains(&Stage::Bench) { &[] } else { &["qosm", "qosm-policy"] };
             command::run(build.args(needed.iter().flat_map(|name| ["--bin", *name])))?;
-            compile(workspace, wanted)
+            compile(workspace, wanted, selection)
         });
         let others = others.join();
         ours?;
@@ -332,7 +337,7 @@ fn prepare(workspace: &Workspace, wanted: &[Stage], tally: &mut Tally) -> Result
 
 /// Compiles the tests of all wanted stages before the first begins: what does not compile ends the run, and no stage waits for cargo's
 /// lock on the target directory.
-fn compile(workspace: &Workspace, wanted: &[Stage]) -> Result<()> {
+fn compile(workspace: &Workspace, wanted: &[Stage], selection: &Selection<'_>) -> Result<()> {
     command::heading("tests");
     let test = || {
         let mut cargo = workspace.cargo();
@@ -341,7 +346,9 @@ fn compile(workspace: &Workspace, wanted: &[Stage]) -> Result<()> {
     };
     if wanted.contains(&Stage::Workspace) {
         command::run(&mut test())?;
-        command::run(bench::beside_opa(workspace, "test").arg("--no-run"))?;
+        if !matches!(selection, Selection::Short) {
+            command::run(bench::beside_opa(workspace, "test").arg("--no-run"))?;
+        }
     }
     let staged: Vec<_> =
         wanted.iter().flat_map(|stage| stage.targets()).flat_map(|target| ["--test", *target]).collect();
@@ -556,11 +563,13 @@ fn workspace(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Res
             }
         })?;
     }
-    command::heading("opa-wasm beside the engine");
-    for args in selection.runs(Stage::Workspace, program::BESIDE_OPA) {
-        let mut cargo = bench::beside_opa(workspace, "test");
-        cargo.args(["--no-fail-fast", "--"]).args(args);
-        program::counted(run, Stage::Workspace, program::BESIDE_OPA, &mut cargo, tally)?;
+    if !matches!(selection, Selection::Short) {
+        command::heading("opa-wasm beside the engine");
+        for args in selection.runs(Stage::Workspace, program::BESIDE_OPA) {
+            let mut cargo = bench::beside_opa(workspace, "test");
+            cargo.args(["--no-fail-fast", "--"]).args(args);
+            program::counted(run, Stage::Workspace, program::BESIDE_OPA, &mut cargo, tally)?;
+        }
     }
     for args in selection.runs(Stage::Workspace, program::DOCTESTS) {
         let mut cargo = workspace.cargo();
