@@ -6,9 +6,10 @@ XTASK := sh runtime/xtask/cargo.sh && cargo xtask
 VERSION := $(shell sed -n 's/^version *= *"\(.*\)"/\1/p' Cargo.toml | head -n1)
 IMAGE ?= ghcr.io/qosm/qosm:$(VERSION)
 HELM ?= helm
+PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-all demo soak bench bench-workloads bench-fleet bench-colocation cluster registry publish lint format book image manifests clean
+.PHONY: help setup build test test-all demo soak bench bench-workloads bench-fleet bench-colocation cluster registry publish lint format book install uninstall deb image manifests manuals clean
 
 help:  ## this list
 	@echo 'make VERB, where VERB is one of'
@@ -64,6 +65,18 @@ format:  ## rustfmt over everything
 book:  ## the book of docs/ as a site, target/book/index.html (what stands in it is held true by make test)
 	@$(XTASK) book $(ARGS)
 
+# Built as who types it, installed as root.
+install: build  ## programs, modules, completions, manual pages and systemd's unit, to PREFIX=/usr/local (as root); nothing is started
+	@sudo=; [ "$$(id -u)" = 0 ] || [ -n '$(DESTDIR)' ] || sudo=sudo; \
+	$$sudo "$${CARGO_TARGET_DIR:-target}/release/xtask" install --prefix '$(PREFIX)' --destdir '$(or $(DESTDIR),/)' $(ARGS)
+
+uninstall:  ## take that away again, as the xtask that was built last knows it; what is configured and what an agent keeps stays
+	@sudo=; [ "$$(id -u)" = 0 ] || [ -n '$(DESTDIR)' ] || sudo=sudo; \
+	$$sudo "$${CARGO_TARGET_DIR:-target}/release/xtask" install --prefix '$(PREFIX)' --destdir '$(or $(DESTDIR),/)' --remove
+
+deb: build  ## a Debian package of the same: target/qosm_VERSION_ARCHITECTURE.deb
+	@$(XTASK) deb $(ARGS)
+
 image:  ## the container image, with docker, podman or buildah, whichever works here
 	@if docker info >/dev/null 2>&1; then set -- docker; \
 	elif command -v podman >/dev/null 2>&1; then set -- podman; \
@@ -89,6 +102,12 @@ manifests: build  ## CRDs from their types, and deploy/manifests/qosm.yaml from 
 	@{ cat deploy/manifests/head.yaml && $(HELM) template qosm deploy/helm/qosm --namespace qosm-system --kube-version 1.33.0 \
 		--api-versions admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy $(ARGS); } > deploy/manifests/qosm.yaml.new
 	@mv deploy/manifests/qosm.yaml.new deploy/manifests/qosm.yaml
+
+manuals: build  ## docs/cli.md and docs/cli-policy.md, the reference of the commands, from their flags
+	@for program in qosm:cli qosm-policy:cli-policy; do \
+		"$${CARGO_TARGET_DIR:-target}/release/$${program%:*}" manual > docs/$${program#*:}.md.new || exit 1; \
+		mv docs/$${program#*:}.md.new docs/$${program#*:}.md; \
+	done
 
 clean:  ## forget everything that was built
 	@cargo clean

@@ -56,7 +56,7 @@ pub use crate::state::State;
 pub use cpu_sets::{Cpu, CpuSet, Reservation, ResourceStatus, SystemQos, pick};
 
 use qosm_sdk::{
-    Alarm, Cause, Description, Host, Level, NoConfig, Pod, PodId, Policy, Rejection, Target, Tick, Tier, Trigger,
+    Alarm, Cause, Description, Host, Level, Log, NoConfig, Pod, PodId, Policy, Rejection, Target, Tick, Tier, Trigger,
 };
 
 use crate::config::{Config, Profile, Settings, Thresholds};
@@ -89,6 +89,8 @@ pub struct BeSuppress {
     saved_at_usec: u64,
     /// Time since the start, as the ticks tell it.
     now_usec: u64,
+    /// Why batch pods do not get what would be theirs, as the last decision has it.
+    unmet: Option<String>,
     /// What was declared last, with the reason of the evaluation that chose it.
     held: Vec<(Target, Setting, String)>,
 }
@@ -130,6 +132,7 @@ impl Policy for BeSuppress {
             self.state = State::default();
             self.meter.clear();
             self.held.clear();
+            self.unmet = None;
             self.save(host);
             return Ok(());
         }
@@ -144,6 +147,7 @@ impl Policy for BeSuppress {
         }
         let koordinator = self.config.policy.profile == Profile::Koordinator;
         if koordinator && (tick.cause == Cause::Alarm || self.meter.window_usec() < KOORDINATOR_WINDOW_USEC) {
+            self.remark(host);
             host.keep_all();
             return Ok(());
         }
@@ -153,6 +157,8 @@ impl Policy for BeSuppress {
             let level = if report.has_begun { Level::Warn } else { Level::Info };
             host.log(level, &report.to_string());
         }
+        self.unmet = decisions.verdict.unmet(&|id| self.sources.pod_name(id));
+        self.remark(host);
         match decisions.wanted {
             Some(wanted) => self.declare(host, wanted, &decisions.verdict),
             None => host.keep_all(),
@@ -233,6 +239,14 @@ impl BeSuppress {
             in_force,
             controls,
             has_load_risen: alarmed(Target::Tier(Tier::Guaranteed)),
+        }
+    }
+
+    /// Says why batch pods do not get what would be theirs; it counts until the next evaluation.
+    fn remark(&self, host: &mut impl Log) {
+        if let Some(why) = &self.unmet {
+            let knob = if self.config.strategy.wants_quota() { "cpu.quota" } else { "cpuset.cpus" };
+            host.remark(Target::Tier(Tier::BestEffort), knob, why);
         }
     }
 

@@ -109,6 +109,28 @@ impl Verdict {
         text
     }
 
+    /// Why batch pods do not get what would be theirs; `None` = they do. `name` says how a pod is called.
+    pub fn unmet(&self, name: &dyn Fn(PodId) -> String) -> Option<String> {
+        let waits = |waiting: &pressure::Waiting| {
+            let mut text = "no more than now, since ".to_owned();
+            // A string takes whatever is written to it.
+            let _ = waiting.write(&mut text, name);
+            text
+        };
+        match self {
+            Self::Off | Self::ByNumaNode(_) => None,
+            Self::Unchanged(missing) => Some(format!("nothing is changed: {missing}")),
+            Self::Suppressed { how: how @ (How::NoCpus { .. } | How::Idle | How::Weight | How::Nothing), .. } => {
+                Some(how.to_string())
+            }
+            Self::Suppressed { pressure: pressure::Bound::Hold(Some(waiting)), .. } => Some(waits(waiting)),
+            Self::Suppressed { pressure: pressure::Bound::Hold(None), .. } => {
+                Some("no more than now, until latency-sensitive pods have been calm for a while".to_owned())
+            }
+            Self::Suppressed { .. } => None,
+        }
+    }
+
     fn write(&self, f: &mut impl fmt::Write, name: &dyn Fn(PodId) -> String) -> fmt::Result {
         match self {
             Self::Off => f.write_str("suppression is not enabled"),

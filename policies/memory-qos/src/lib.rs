@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use qosm_sdk::{Description, Host, Level, Log, Pod, PodId, Pods, Policy, Rejection, Tick};
 
 use crate::config::{Config, MemoryQos};
-use crate::plan::{NodeMemory, Plan, Shrink};
+use crate::plan::{NodeMemory, Plan, Shrink, Unmet};
 use crate::reason::Size;
 use crate::resources::LostUnit;
 
@@ -71,6 +71,9 @@ impl Policy for MemoryQosPolicy {
         let plan = Plan::new(&self.config, node, asked);
         for (target, setting) in &plan.settings {
             host.protect(*target, &setting.protection, &setting.reason);
+        }
+        for Unmet { target, knob, why } in &plan.unmet {
+            host.remark(*target, knob, why);
         }
         self.report(host, plan.shrink);
         self.shrink = plan.shrink;

@@ -3,6 +3,8 @@
 //! Three levels: a container from its own resources, a pod from the pod's, a tier from the sum of its pods. A group's
 //! protection always covers that of the groups in it, because the kernel grants a child no more than its parent has.
 
+mod unmet;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use qosm_sdk::{Bound, Container, ContainerState, KubeQos, PodFacts, Protection, Target, Tier};
@@ -13,6 +15,8 @@ use crate::page_cache::PageCacheLimit;
 use crate::protection::GroupProtection;
 use crate::reason::{Reason, Size};
 use crate::resources::{self, LostUnit, Resources};
+
+pub(crate) use self::unmet::Unmet;
 
 /// The node, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +54,8 @@ pub(crate) struct Plan {
     pub(crate) shrink: Option<Shrink>,
     /// Amounts that cannot be meant.
     pub(crate) lost_units: BTreeSet<LostUnit>,
+    /// What is asked for and comes to nothing, or to less.
+    pub(crate) unmet: Vec<Unmet>,
 }
 
 impl Plan {
@@ -83,7 +89,8 @@ impl Plan {
         }
         settings.retain(|_, setting| setting.protection != Protection::NONE);
         let lost_units = protections.iter().flat_map(|levels| resources::lost_units(levels.pod)).collect();
-        Self { settings, shrink, lost_units }
+        let unmet = protections.iter().flat_map(|levels| levels.unmet(node, shrink)).collect();
+        Self { settings, shrink, lost_units, unmet }
     }
 }
 

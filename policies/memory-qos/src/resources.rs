@@ -46,6 +46,14 @@ pub(crate) fn of_container(pod: &PodFacts, container: &Container) -> Resources {
     Resources { limit: finite(limit), ..own }
 }
 
+/// What a pod's containers are to request so that they have something.
+pub(crate) fn requested_name(pod: &PodFacts) -> &'static str {
+    match memory(pod) {
+        Memory::Native => "memory",
+        Memory::Batch => BATCH_MEMORY[0],
+    }
+}
+
 /// Whether a container's limit is its own.
 pub(crate) fn has_limit(pod: &PodFacts, container: &Container) -> bool {
     memory(pod).of(container).limit.is_some()

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Query, State};
 use axum::http::header::ACCEPT;
@@ -20,7 +21,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::oneshot;
 
 use crate::listen::{self as server, Bounds};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, containers};
 use crate::request::Request;
 
 /// Lines of a recording that may wait for its taker: a line of a full node is some 50 KB, and the agent promises to stay small.
@@ -90,7 +91,42 @@ impl Loop {
     }
 }
 
-/// Serves `/metrics`, `/healthz` (the loop answers) and `/readyz` (it does, and every policy runs).
+/// How long what was read of containers is good enough: whoever scrapes more often, asks the loop no more often.
+const CONTAINERS_FRESH: Duration = Duration::from_secs(1);
+
+/// How long a scrape waits for the loop.
+const CONTAINERS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Series of single containers.
+struct ContainerSeries {
+    /// Of so many at most.
+    most: usize,
+    /// The last ones, and when they were read.
+    last: tokio::sync::Mutex<Option<(Instant, String)>>,
+}
+
+impl ContainerSeries {
+    #[expect(clippy::disallowed_methods, reason = "the age of what is shown decides nothing")]
+    async fn text(&self, agent: &Loop) -> String {
+        if self.most == 0 {
+            return String::new();
+        }
+        let mut last = self.last.lock().await;
+        if let Some((read, text)) = last.as_ref()
+            && read.elapsed() < CONTAINERS_FRESH
+        {
+            return text.clone();
+        }
+        // An agent that is ending, or does not come to it, has nothing to tell of them; all else is there.
+        let asked = tokio::time::timeout(CONTAINERS_PATIENCE, agent.ask(Request::Usage)).await;
+        let Ok(Ok(usage)) = asked else { return String::new() };
+        let text = containers::text(&usage, self.most);
+        *last = Some((Instant::now(), text.clone()));
+        text
+    }
+}
+
+/// Serves `/metrics`, with series of at most so many containers, `/healthz` (the loop answers) and `/readyz` (it does, and every policy runs).
 ///
 /// # Errors
 ///
@@ -98,14 +134,16 @@ impl Loop {
 pub async fn serve_metrics(
     listener: TcpListener,
     metrics: Arc<Metrics>,
+    most_containers: usize,
     requests: Sender<Request>,
 ) -> std::io::Result<()> {
+    let containers = Arc::new(ContainerSeries { most: most_containers, last: tokio::sync::Mutex::default() });
     let router = Router::new()
         .route(
             "/metrics",
-            get(move |headers: HeaderMap| async move {
+            get(move |State(agent): State<Loop>, headers: HeaderMap| async move {
                 let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-                let (kind, text) = metrics.text(accept);
+                let (kind, text) = metrics.text(accept, &containers.text(&agent).await);
                 ([("content-type", kind)], text)
             }),
         )

@@ -251,6 +251,7 @@ impl Agent {
     /// A step between two ticks, for an alarm's sake.
     #[expect(clippy::disallowed_methods, reason = "how long it took is a metric, and decides nothing")]
     pub fn react(&mut self, now: Now) -> Step {
+        let _span = tracing::debug_span!("tick", number = self.ticks).entered();
         let started = std::time::Instant::now();
         let mut step = Step { alarms: self.alarms.begin(now), ..Step::default() };
         self.observe_cgroups(now);
@@ -420,6 +421,7 @@ impl Agent {
 
     /// Applies leases and controls to the kernel, and restores what is no longer leased.
     fn apply(&mut self, now: Now, step: &mut Step) {
+        let _span = tracing::debug_span!("apply").entered();
         let leaving = self.pods.leaving_targets();
         self.ledger.release_targets(&leaving);
         for target in leaving {

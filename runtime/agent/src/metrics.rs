@@ -1,5 +1,7 @@
-//! Account, the part for machines: Prometheus metrics. Labels are small closed sets; no pod, no UID.
+//! Account, the part for machines: Prometheus metrics. Labels are small closed sets, no pod and no UID, but for the series
+//! of `containers`, which one asks for.
 
+pub(crate) mod containers;
 mod process;
 mod text;
 
@@ -296,6 +298,8 @@ impl Default for Metrics {
         let r = &mut metrics.catalogue;
         let build = [("version", env!("CARGO_PKG_VERSION").to_owned()), ("contract", CONTRACT_VERSION.to_string())];
         r.register("build", "The agent's version, and the contract that it speaks", Info::new(build.to_vec()));
+        // Printed for who asks for them alone.
+        r.names.extend(containers::NAMES.map(str::to_owned));
         r.register_seconds("step", "One step of the loop, all phases", step);
         r.register("ticks", "Steps for the clock's sake; the others were for an alarm's, or something new", ticks);
         r.register_seconds("policy_evaluation", "One evaluation of a policy", evaluation);
@@ -464,9 +468,10 @@ impl Metrics {
         }
     }
 
-    /// What is scraped, in the form that a request's `Accept` asks for, and that form's content type.
-    pub fn text(&self, accept: &str) -> (&'static str, String) {
-        let mut text = String::new();
+    /// What is scraped, in the form that a request's `Accept` asks for, and that form's content type. `more` are series besides, of
+    /// [`containers::text`].
+    pub fn text(&self, accept: &str, more: &str) -> (&'static str, String) {
+        let mut text = more.to_owned();
         // Writing to a String does not fail.
         let _ = encode_registry(&mut text, &self.catalogue.registry);
         let _ = encode_registry(&mut text, self.process.registry());

@@ -350,6 +350,7 @@ impl Policies {
     ) -> Option<Evaluated> {
         let policy = self.running.get_mut(place)?;
         let (name, mode) = (Arc::clone(policy.name()), policy.mode());
+        let _span = tracing::debug_span!("evaluate", policy = %name, mode = mode.as_str()).entered();
         let outcome = policy.evaluate(&self.engine, cause, readings, pods, now);
         metrics.evaluation(&name, mode, policy.last_evaluation_seconds);
         metrics.log_dropped(&name, mode, policy.module_log.take_dropped());

@@ -360,12 +360,17 @@ impl Policy {
         }
         let entry = pods.of(target)?;
         let is_open = entry.access == Access::Open;
-        if !is_open || self.grants.reaches(ReachGrant::AllPods) || self.is_configured(entry.id) {
+        if !is_open || self.acts_on_all_pods() || self.is_configured(entry.id) {
             return None;
         }
         let pod = entry.pod.key();
         let all = ReachGrant::AllPods;
         Some(format!("{pod} is not configured for policy `{name}`; configure it, or add `{all}` to the grants").into())
+    }
+
+    /// Whether it may act on pods that are not configured for it.
+    pub(crate) fn acts_on_all_pods(&self) -> bool {
+        self.grants.reaches(ReachGrant::AllPods)
     }
 
     /// Whether it is configured for this very pod, which needs a protocol.

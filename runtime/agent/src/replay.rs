@@ -285,6 +285,7 @@ impl Replay {
     }
 }
 
-fn event_line(event: AgentEvent) -> EventLine {
+/// An event as a replay has it.
+pub fn event_line(event: AgentEvent) -> EventLine {
     EventLine { pod: event.pod, kind: event.kind, reason: event.reason, message: event.message, source: event.source }
 }

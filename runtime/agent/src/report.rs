@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 pub use class::{ClassDecision, ClassReport, MembershipReport, UsageReport};
 pub use requests::{EvictionDecision, EvictionReport, NodeResourceReport, ResourceDecision};
 pub use shadow::{ShadowAction, ShadowDecision};
-pub use usage::{ContainerUsage, HeldUsage, NodeUsage, PodUsage, QuotaUsage, RefusedUsage, RemarkUsage};
+pub use usage::{BurstUsage, ContainerUsage, HeldUsage, NodeUsage, PodUsage, QuotaUsage, RefusedUsage, RemarkUsage};
 
 /// A knob's value on the wire: a number, the string `max`, for a weight on cgroup v1 a string such as `2 shares`, or a list of CPUs
 /// such as `0-3,8`, which is a string too where it is a single one.
@@ -325,6 +325,9 @@ pub struct PodPolicyReport {
     pub artifact: Option<String>,
     /// Its effective configuration.
     pub fields: Vec<FieldReport>,
+    /// Whether it may act on each pod, configured for it or not: by the grant `all-pods`.
+    #[serde(rename = "actsOnAllPods", default)]
+    pub acts_on_all_pods: bool,
     /// Why the module turned the pod down.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rejected: Option<String>,

@@ -3,6 +3,7 @@
 //! `qosm` and `cargo xtask` are asked by their own parsers, with `--help` behind the words; `make` by its Makefile; values for the
 //! chart by their schema; paths into the repository by whether they are there.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command as Process;
 
@@ -125,6 +126,7 @@ impl Audience<'_> {
             [program, rest @ ..] if Path::new(program).file_name().is_some_and(|name| name == "qosm-policy") => {
                 asked(&self.programs.qosm_policy, rest)?;
             }
+            ["kubectl", "qosm", rest @ ..] => asked_as(&self.programs.qosm, "kubectl-qosm", rest)?,
             ["cargo", "xtask", rest @ ..] => asked(&self.programs.xtask, rest)?,
             ["make", rest @ ..] => self.made(rest)?,
             ["helm", ..] if words.contains(&"deploy/helm/qosm") => self.valued(&words)?,
@@ -211,7 +213,14 @@ fn scalar(text: &str) -> Value {
 
 /// Has a program read the words by its own parser: what it does not know it names, and with `--help` behind them it does no more.
 fn asked(program: &Path, words: &[&str]) -> Result<(), String> {
+    let name = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    asked_as(program, name, words)
+}
+
+/// A program that is called by another name.
+fn asked_as(program: &Path, name: &str, words: &[&str]) -> Result<(), String> {
     let output = Process::new(program)
+        .arg0(name)
         .args(words)
         .arg("--help")
         .env("NO_COLOR", "1")

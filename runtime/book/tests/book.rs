@@ -35,6 +35,18 @@ fn every_block_holds() {
     none(&pages().iter().flat_map(|page| checker.check(page)).collect::<Vec<_>>());
 }
 
+/// Written anew by `make manuals`.
+#[test]
+fn the_reference_of_the_commands_is_what_the_programs_say() {
+    let programs = Programs::find().unwrap_or_else(|missing| unreachable!("{missing}"));
+    for (program, path) in [(&programs.qosm, "docs/cli.md"), (&programs.qosm_policy, "docs/cli-policy.md")] {
+        let said = Command::new(program).arg("manual").output().unwrap();
+        assert!(said.status.success(), "{said:?}");
+        let is_same = String::from_utf8(said.stdout).unwrap() == Repository::here().text(path).unwrap();
+        assert!(is_same, "{path} is of another version: run `make manuals`");
+    }
+}
+
 #[test]
 fn every_link_leads_somewhere() {
     none(&links::check(&Repository::here(), &pages()));

@@ -332,7 +332,7 @@ impl Servers {
         let (end, ended) = oneshot::channel::<()>();
         let admin = runtime.spawn(admin::serve_admin(socket, requests.clone(), async { drop(ended.await) }));
         if let MetricsListen::At(address) = args.metrics_listen {
-            runtime.spawn(admin::serve_metrics(listen(address)?, metrics, requests.clone()));
+            runtime.spawn(admin::serve_metrics(listen(address)?, metrics, args.metrics_containers, requests.clone()));
         }
         runtime.spawn(give_back_memory());
         let (asked, received) = oneshot::channel::<()>();

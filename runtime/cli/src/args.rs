@@ -1,5 +1,6 @@
 //! The command line, and nothing else: one list of flags feeds help and completions.
 
+mod ask;
 mod author;
 mod policy;
 
@@ -10,8 +11,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use qosm_agent::config::MountPoint;
 use qosm_terminal::log::LogFormat;
+use qosm_terminal::manual::ManualArgs;
 pub(crate) use qosm_terminal::{Output, OutputArgs};
 
+pub(crate) use self::ask::*;
 pub(crate) use self::author::*;
 pub(crate) use self::policy::*;
 
@@ -48,7 +51,7 @@ pub(crate) enum Command {
     },
     /// Show what would be written, and why; nothing is touched.
     #[command(
-        after_help = "Examples:\n  qosm plan --facts examples/plan/node.yaml\n  qosm plan --pods /etc/qosm/pods --config slo.yaml -o json"
+        after_help = "Examples:\n  qosm plan --facts examples/plan/node.yaml\n  qosm plan --pods /etc/qosm/pods --config slo.yaml -o json\n\nExit codes: 0 all of it would be written; 1 something is refused, wrong, or a policy does not run; 2 it was asked wrongly."
     )]
     Plan(PlanArgs),
     /// Play a recording through the policies and print each tick's decisions.
@@ -56,38 +59,8 @@ pub(crate) enum Command {
         after_help = "Examples:\n  qosm replay examples/replay/burst.jsonl\n  qosm replay node.jsonl --policy cpu-burst=./candidate.wasm --policy-config cpu-burst='{\"profile\":\"koordinator\"}'\n  qosm replay node.jsonl --policy old.wasm --against new.wasm -o table\n\nExit codes: 0 done, with --against: both decide the same; 1 a policy does not run, with --against: or they differ; 2 it was asked wrongly."
     )]
     Replay(ReplayArgs),
-    /// Show what containers use and what is held for them, moment by moment: of a running agent, or from a recording.
-    #[command(
-        after_help = "Examples:\n  qosm top\n  qosm top -n shop --sort throttled\n  qosm top --replay node.jsonl\n  qosm top --once -o json\n\nKeys: ↑↓ choose, enter looks closer, s the next order, / find, space stop, ←→ back and forth, end the newest, q quit.\nWithout a terminal, one look is printed, as with --once."
-    )]
-    Top(TopArgs),
-    /// Serve a page that shows the same in a browser, with charts and every decision: of a running agent, or of a recording.
-    #[command(after_help = "Examples:\n  qosm ui\n  qosm ui node.jsonl\n  qosm ui --listen 0.0.0.0:8080")]
-    Ui(UiArgs),
-    /// Record what a running agent sees, for `replay`.
-    #[command(
-        after_help = "Examples:\n  qosm record --for 60s > node.jsonl\n  qosm record --max-ticks 600 --max-size 64Mi --file node.jsonl\n\nThe recording ends at a whole line, whichever bound comes first. Exit codes: 0 done; 1 the agent ended it before its bounds, or the facts alone are larger than --max-size; 2 it was asked wrongly."
-    )]
-    Record(RecordArgs),
-    /// List what a running agent knows.
-    #[command(after_help = "Example:\n  qosm get knobs -o json")]
-    Get(GetArgs),
-    /// Show all about one pod: every held knob, its policy, its former value, and why; and what is not in force.
-    #[command(after_help = "Example:\n  qosm explain default/web")]
-    Explain(ExplainArgs),
-    /// Show what a policy in the shadow would do otherwise than the active one.
-    #[command(
-        after_help = "Examples:\n  qosm diff cpu-burst-next\n  qosm diff cpu-burst-next -o json\n\nExit codes: 0 both ask for the same now; 1 they differ, or the shadow does not run; 2 it was asked wrongly."
-    )]
-    Diff(DiffArgs),
-    /// Leave a pod as it is: no writes to it while the pause lasts, not even when the agent ends. Only `qosm restore` overrides it.
-    #[command(after_help = "Examples:\n  qosm pause default/web\n  qosm pause default/web --for 2h")]
-    Pause(PauseArgs),
-    /// End a pod's pause: its policies act on it again.
-    #[command(
-        after_help = "Example:\n  qosm resume default/web\n\nA pause by annotation (qosm.io/paused) ends with the annotation."
-    )]
-    Resume(ResumeArgs),
+    #[command(flatten)]
+    Ask(AskCommand),
     /// The old name of `pause` and, with --lift, of `resume`.
     #[command(hide = true)]
     Hold(HoldArgs),
@@ -105,12 +78,15 @@ pub(crate) enum Command {
     /// Try out policies for the cache and the memory bandwidth without the hardware.
     #[command(subcommand)]
     Resctrl(ResctrlCommand),
-    /// Print shell completions.
+    /// Print shell completions. Pods, policies and namespaces are those of the agent that runs here.
     #[command(after_help = "Example:\n  qosm completions bash > /etc/bash_completion.d/qosm")]
     Completions {
         /// The shell.
         shell: Shell,
     },
+    /// Print a reference of all verbs, or write pages for `man`.
+    #[command(hide = true)]
+    Manual(ManualArgs),
     /// Write the seccomp profile that the chart's agents run under to where the kubelet looks for it: what an init container does.
     #[command(hide = true)]
     SeccompProfile {
@@ -118,6 +94,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "FILE")]
         install: PathBuf,
     },
+    /// Hand standard input on to the agent's socket, and its answer back: what `kubectl qosm` starts in the agent's container.
+    #[command(hide = true)]
+    Relay(SocketArgs),
     /// Move pages between NUMA nodes for an agent: what the agent starts as a child, or the chart beside it.
     #[command(hide = true)]
     MovePages(MoverArgs),
@@ -125,6 +104,9 @@ pub(crate) enum Command {
     #[command(hide = true)]
     CompileModule,
 }
+
+/// Where an agent listens unless told otherwise.
+pub(crate) const ADMIN_SOCKET: &str = "/run/qosm/qosm.sock";
 
 /// Where the node's own directories are.
 #[derive(Debug, Args)]
@@ -356,11 +338,14 @@ pub(crate) struct AgentArgs {
     #[arg(long, default_value = "/var/lib/qosm", value_name = "DIR")]
     pub(crate) state_dir: PathBuf,
     /// The admin socket, for root alone; its folder is made.
-    #[arg(long, default_value = "/run/qosm/qosm.sock", env = "QOSM_ADMIN_SOCKET", value_name = "PATH")]
+    #[arg(long, default_value = ADMIN_SOCKET, env = "QOSM_ADMIN_SOCKET", value_name = "PATH")]
     pub(crate) admin_socket: PathBuf,
     /// Address of /metrics, /healthz and /readyz, or `none`.
     #[arg(long, default_value = "127.0.0.1:9464", value_name = "ADDRESS")]
     pub(crate) metrics_listen: MetricsListen,
+    /// Add series of so many containers to /metrics (throttling, quota, bursts, held memory), the first by name. They have the names of pods.
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(0..=10_000))]
+    pub(crate) metrics_containers: usize,
     /// File to which each decision is appended as a line of JSON, in the form of OPA's decision log; `-` = standard output. Others rotate it,
     /// by a copy that is then cut.
     #[arg(long, value_name = "FILE")]
@@ -461,6 +446,9 @@ pub(crate) struct PlanArgs {
     pub(crate) modules: ModuleArgs,
     #[command(flatten)]
     pub(crate) host: HostArgs,
+    /// Rows in the order of writing, not pod by pod.
+    #[arg(long)]
+    pub(crate) in_order: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -487,199 +475,8 @@ pub(crate) struct ReplayArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SocketArgs {
     /// The agent's admin socket.
-    #[arg(long, default_value = "/run/qosm/qosm.sock", env = "QOSM_ADMIN_SOCKET", value_name = "PATH")]
+    #[arg(long, default_value = ADMIN_SOCKET, env = "QOSM_ADMIN_SOCKET", value_name = "PATH")]
     pub(crate) admin_socket: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct TopArgs {
-    #[command(flatten)]
-    pub(crate) socket: SocketArgs,
-    /// A recording instead of a running agent; `-` = standard input, with --once.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) replay: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) modules: ModuleArgs,
-    /// Print one look and end: what happens within one interval, or the last tick of a recording.
-    #[arg(long)]
-    pub(crate) once: bool,
-    /// Time between two looks, 200ms at least.
-    #[arg(long, value_name = "DURATION", default_value = "2s")]
-    pub(crate) interval: jiff::SignedDuration,
-    /// Pods of this namespace alone.
-    #[arg(short, long, value_name = "NAMESPACE")]
-    pub(crate) namespace: Option<String>,
-    /// Containers alone that have this in NAMESPACE/POD/CONTAINER.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) find: Option<String>,
-    /// Containers alone for which this policy holds something.
-    #[arg(long = "held-by", value_name = "POLICY")]
-    pub(crate) policy_held: Option<String>,
-    /// What the list goes by.
-    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
-    pub(crate) sort: TopOrder,
-    /// Format of what is printed; `json` prints one look, too.
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct UiArgs {
-    /// A recording instead of a running agent.
-    #[arg(value_name = "RECORDING")]
-    pub(crate) recording: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) socket: SocketArgs,
-    #[command(flatten)]
-    pub(crate) modules: ModuleArgs,
-    /// Where to listen. The address that is printed has a token, without which nothing is told.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
-    pub(crate) listen: SocketAddr,
-    /// Time between two looks, 200ms at least.
-    #[arg(long, value_name = "DURATION", default_value = "2s")]
-    pub(crate) interval: jiff::SignedDuration,
-}
-
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-pub(crate) enum TopOrder {
-    /// CPUs used.
-    #[default]
-    Cpu,
-    /// Periods in which it was throttled.
-    Throttled,
-    /// Memory in use.
-    Memory,
-    /// The longest wait, for whatever it was.
-    Pressure,
-    /// The name.
-    Name,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RecordArgs {
-    #[command(flatten)]
-    pub(crate) socket: SocketArgs,
-    /// How long, such as 90s or 5m; without a bound until interrupted.
-    #[arg(long = "for", value_name = "DURATION")]
-    pub(crate) duration: Option<jiff::SignedDuration>,
-    /// How many ticks; the first line, the facts, is none.
-    #[arg(long, value_name = "TICKS", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) max_ticks: Option<u64>,
-    /// How large at most, such as 64Mi.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(crate) max_size: Option<u64>,
-    /// Where to write; standard output if not given.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) file: Option<PathBuf>,
-}
-
-/// A size in bytes, as Kubernetes spells quantities.
-fn size(text: &str) -> Result<u64, String> {
-    qosm_cluster::parse_bytes(text).map(|bytes| bytes.0).map_err(|error| error.to_string())
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Noun {
-    /// Pods, and how much is held on them.
-    #[value(alias = "pod")]
-    Pods,
-    /// Policies and their health.
-    #[value(alias = "policy")]
-    Policies,
-    /// Held knobs, of pods and of tiers.
-    #[value(alias = "knob")]
-    Knobs,
-    /// Classes of shares of caches and memory bandwidth (resctrl), and who is in them.
-    #[value(alias = "class")]
-    Classes,
-    /// Extended resources that policies publish on the Kubernetes node.
-    #[value(alias = "resource")]
-    Resources,
-    /// Evictions that policies asked for, and what became of them.
-    #[value(alias = "eviction")]
-    Evictions,
-    /// Events of pods.
-    #[value(alias = "event")]
-    Events,
-    /// What is wrong with annotations, ConfigMaps and manifests.
-    #[value(alias = "problem")]
-    Problems,
-}
-
-/// The form in which a list is printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum GetOutput {
-    /// For eyes.
-    #[default]
-    Table,
-    /// The same with all columns, and numbers as they stand in the files.
-    Wide,
-    /// For scripts.
-    Json,
-    /// For scripts.
-    Yaml,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct GetArgs {
-    /// What to list.
-    pub(crate) noun: Noun,
-    /// These alone: pods as NAMESPACE/NAME or NAME, policies, tiers (`"tier burstable"`); of problems those that mention all of it.
-    #[arg(value_name = "NAME")]
-    pub(crate) names: Vec<String>,
-    /// What is about pods of this namespace alone.
-    #[arg(short, long, value_name = "NAMESPACE")]
-    pub(crate) namespace: Option<String>,
-    /// What is a policy's, of this one alone.
-    #[arg(long, value_name = "POLICY")]
-    pub(crate) policy: Option<String>,
-    /// Go on: print each row again that is new or has changed.
-    #[arg(short, long)]
-    pub(crate) watch: bool,
-    /// Format of what is printed.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: GetOutput,
-    #[command(flatten)]
-    pub(crate) socket: SocketArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ExplainArgs {
-    /// namespace/name, or the name alone where it is unique.
-    pub(crate) pod: String,
-    #[command(flatten)]
-    pub(crate) socket: SocketArgs,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DiffArgs {
-    /// The shadow, or the active policy that it alone is compared with.
-    pub(crate) policy: String,
-    #[command(flatten)]
-    pub(crate) socket: SocketArgs,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct PauseArgs {
-    /// namespace/name.
-    pub(crate) pod: String,
-    /// How long, such as 30m or 2h; without it until `qosm resume`.
-    #[arg(long = "for", value_name = "DURATION")]
-    pub(crate) duration: Option<jiff::SignedDuration>,
-    #[command(flatten)]
-    pub(crate) socket: SocketArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ResumeArgs {
-    /// namespace/name.
-    pub(crate) pod: String,
-    #[command(flatten)]
-    pub(crate) socket: SocketArgs,
 }
 
 #[derive(Debug, Args)]

@@ -2,14 +2,16 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
-use qosm_terminal::block_on;
+use qosm_terminal::{block_on, interrupt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -19,19 +21,26 @@ use tokio::net::UnixStream;
 #[error("{0}")]
 pub(crate) struct Refused(pub(crate) String);
 
+/// That no connection to the agent is to be had.
+pub(crate) fn no_agent_at(socket: &Path) -> String {
+    format!("no agent answers at {}; is it running, are you root, is --admin-socket right?", socket.display())
+}
+
+/// Says why nothing came back, where it is more than the connection knows.
+static EXPLAINED: OnceLock<Box<dyn Fn() -> String + Send + Sync>> = OnceLock::new();
+
+/// From now on, failures of connections are explained so.
+pub(crate) fn explain_failures_by(why: impl Fn() -> String + Send + Sync + 'static) {
+    // Whoever said it first goes on: a process asks in one way.
+    let _ = EXPLAINED.set(Box::new(why));
+}
+
 async fn send(socket: &Path, method: Method, path: &str, body: Vec<u8>) -> anyhow::Result<Response<Incoming>> {
-    let stream = UnixStream::connect(socket).await.with_context(|| {
-        format!("no agent answers at {}; is it running, are you root, is --admin-socket right?", socket.display())
-    })?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(async move { connection.await.ok() });
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("host", "qosm")
-        .header("content-type", "application/json")
-        .body(Full::new(Bytes::from(body)))?;
-    let response = sender.send_request(request).await?;
+    let response = exchange(socket, method, path, body).await;
+    let response = match (response, EXPLAINED.get()) {
+        (Err(error), Some(why)) => Err(error.context(why())),
+        (response, _) => response,
+    }?;
     let status = response.status();
     if status.is_success() {
         return Ok(response);
@@ -41,12 +50,38 @@ async fn send(socket: &Path, method: Method, path: &str, body: Vec<u8>) -> anyho
     bail!(Refused(if text.is_empty() { status.to_string() } else { text }))
 }
 
+async fn exchange(socket: &Path, method: Method, path: &str, body: Vec<u8>) -> anyhow::Result<Response<Incoming>> {
+    let stream = UnixStream::connect(socket).await.with_context(|| no_agent_at(socket))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(async move { connection.await.ok() });
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "qosm")
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(body)))?;
+    // In words: a closed connection is not a closed standard output, which is no failure.
+    sender.send_request(request).await.map_err(|error| anyhow!("the agent closed the connection: {error}"))
+}
+
 /// Asks for a document.
 pub(crate) fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> anyhow::Result<T> {
     block_on(async {
         let response = send(socket, Method::GET, path, Vec::new()).await?;
         let bytes = response.into_body().collect().await?.to_bytes();
         serde_json::from_slice(&bytes).context("the agent's answer cannot be read; is it of another version?")
+    })
+}
+
+/// The same of an agent that may be slow, for who does not wait.
+pub(crate) fn get_within<T: DeserializeOwned>(socket: &Path, path: &str, time: Duration) -> anyhow::Result<T> {
+    block_on(async {
+        let asked = async {
+            let response = send(socket, Method::GET, path, Vec::new()).await?;
+            let bytes = response.into_body().collect().await?.to_bytes();
+            anyhow::Ok(serde_json::from_slice(&bytes)?)
+        };
+        tokio::time::timeout(time, asked).await?
     })
 }
 
@@ -71,13 +106,11 @@ pub(crate) enum EndedBy {
 pub(crate) fn stream(
     socket: &Path,
     path: &str,
-    at_most: Option<std::time::Duration>,
+    at_most: Option<Duration>,
     mut take: impl FnMut(&[u8]) -> anyhow::Result<ControlFlow<()>>,
 ) -> anyhow::Result<EndedBy> {
-    use tokio::signal::unix::{SignalKind, signal};
     block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
+        let mut asked = std::pin::pin!(interrupt::asked()?);
         let mut body = send(socket, Method::GET, path, Vec::new()).await?.into_body();
         let mut over = std::pin::pin!(async {
             match at_most {
@@ -89,8 +122,7 @@ pub(crate) fn stream(
             let frame = tokio::select! {
                 frame = body.frame() => frame,
                 () = &mut over => return Ok(EndedBy::Us),
-                _ = interrupt.recv() => return Ok(EndedBy::Us),
-                _ = terminate.recv() => return Ok(EndedBy::Us),
+                () = &mut asked => return Ok(EndedBy::Us),
             };
             let Some(frame) = frame else { return Ok(EndedBy::Agent) };
             if let Some(bytes) = frame?.data_ref()

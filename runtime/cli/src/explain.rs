@@ -56,6 +56,8 @@ fn write(out: &mut String, explanation: &Explanation) -> std::fmt::Result {
             if policy.health == "parked" {
                 writeln!(out, "    it decides nothing more; `qosm policy retry {}` starts it anew", policy.policy)?;
             }
+        } else if policy.fields.is_empty() && policy.acts_on_all_pods {
+            writeln!(out, "    acts on all pods (grant all-pods), by its own configuration")?;
         } else if policy.fields.is_empty() {
             writeln!(out, "    not configured for this pod: hands off")?;
         }
@@ -231,4 +233,30 @@ fn write_locality(out: &mut String, explanation: &Explanation) -> std::fmt::Resu
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use qosm_agent::report::PodPolicyReport;
+
+    use super::*;
+
+    #[test]
+    fn a_policy_without_a_word_for_the_pod_acts_only_where_it_may_act_on_all() {
+        let pod = serde_json::json!({"pod": "default/web", "uid": "u", "qos": "LS", "qosDeclared": true,
+            "kubeQos": "Burstable", "cgroup": "", "containers": "1/1", "held": 0, "refused": 0, "problems": 0});
+        let mut explanation = Explanation {
+            pod: serde_json::from_value(pod).unwrap(),
+            policies: Vec::new(),
+            knobs: Vec::new(),
+            refused: Vec::new(),
+            remarks: Vec::new(),
+            problems: Vec::new(),
+            events: Vec::new(),
+        };
+        for (acts_on_all_pods, expected) in [(false, "hands off"), (true, "acts on all pods (grant all-pods)")] {
+            explanation.policies = vec![PodPolicyReport { acts_on_all_pods, ..PodPolicyReport::default() }];
+            assert!(render(&explanation).contains(expected), "{}", render(&explanation));
+        }
+    }
 }

@@ -2,9 +2,11 @@
 
 mod agent;
 mod args;
+mod ask;
 mod author;
 mod client;
 mod compare;
+mod completions;
 mod confine;
 mod controller;
 mod diff;
@@ -12,6 +14,7 @@ mod doctor;
 mod explain;
 mod get;
 mod host;
+mod kubectl;
 mod modules;
 mod mover;
 mod pause;
@@ -19,6 +22,7 @@ mod plan;
 mod played;
 mod policy;
 mod record;
+mod relay;
 mod replay;
 mod restore;
 mod rollout;
@@ -30,12 +34,16 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use qosm_terminal::Answer;
 use qosm_terminal::interrupt::PendingSignals;
+use qosm_terminal::manual;
 
 use crate::args::{Cli, Command, RolloutCommand};
 
 fn main() -> ExitCode {
+    if kubectl::is_called() {
+        return qosm_terminal::end(kubectl::run(), qosm_replay::is_usage);
+    }
+    completions::answer();
     // Before anything else: whatever it was asked meanwhile, an agent puts back what the one before it left.
     let stop = std::env::args_os().nth(1).filter(|verb| verb == "agent").map(|_| PendingSignals::catch());
     if let Some(answer) = author::help(&std::env::args_os().skip(1).collect::<Vec<_>>()) {
@@ -49,24 +57,16 @@ fn main() -> ExitCode {
         Command::Crds { name } => rollout::crds(name.as_deref()),
         Command::Plan(args) => plan::run(&args),
         Command::Replay(args) => replay::run(&args),
-        Command::Top(args) => top::run(&args),
-        Command::Ui(args) => ui::run(&args),
-        Command::Record(args) => record::run(&args),
-        Command::Get(args) => get::run(&args),
-        Command::Diff(args) => diff::run(&args),
-        Command::Explain(args) => explain::run(&args),
-        Command::Pause(args) => pause::pause(&args),
-        Command::Resume(args) => pause::resume(&args),
+        Command::Ask(command) => ask::run(&command),
         Command::Hold(args) => pause::hold(args),
         Command::Restore(args) => restore::run(&args),
         Command::Policy(command) => policy::run(&command),
         Command::Doctor(args) => doctor::run(&args),
         Command::Demo(_) | Command::Resctrl(_) => author::emulation(),
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "qosm", &mut std::io::stdout());
-            Ok(Answer::Good)
-        }
+        Command::Completions { shell } => completions::print(shell),
+        Command::Manual(args) => manual::run(Cli::command(), &args),
         Command::SeccompProfile { install } => seccomp::install(&install),
+        Command::Relay(args) => relay::run(&args.admin_socket),
         Command::MovePages(args) => mover::run(&args),
         Command::CompileModule => return qosm_engine::compile_child_main(),
     };

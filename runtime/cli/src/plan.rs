@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use qosm_agent::config::{AgentConfig, PolicyConfig};
+use qosm_agent::replay::event_line;
 use qosm_agent::{Agent, AgentOptions, LoadedPolicy, Mode, Now, Sources, load};
 use qosm_cluster::{Folder, Objects, Source as _};
 use qosm_engine::Engine;
@@ -11,7 +12,7 @@ use qosm_host::BurstRule;
 use qosm_model::knob::Knob;
 use qosm_model::lease;
 use qosm_open_module::{compiler, default_dir, personal_cache};
-use qosm_replay::{Planned, event, on_facts, read_facts};
+use qosm_replay::{Planned, RowOrder, on_facts, read_facts};
 use qosm_terminal::{Answer, document};
 
 use crate::args::PlanArgs;
@@ -35,7 +36,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Answer> {
         Some(facts) => on_facts(&facts, objects, engine, policies)?,
         None => on_this_host(args, objects, engine, policies, config)?,
     };
-    planned.show(args.output.output)
+    planned.show(args.output.output, if args.in_order { RowOrder::InOrder } else { RowOrder::ByPod })
 }
 
 /// The agent learns it by its first write, which a plan does not make.
@@ -77,7 +78,7 @@ fn on_this_host(
         refused: step.refused,
         problems: agent.problems(),
         failing,
-        events: step.events.iter().map(|sent| event(&sent.pod, &sent.reason, &sent.message)).collect(),
+        events: step.events.into_iter().map(event_line).collect(),
         migrations: step.migrations,
         classes: step.classes,
         resources: step.resources,

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Answer> {
     }
     let (title, most) = match &args.replay {
         Some(path) => (path.display().to_string(), MOST_RECORDED),
-        None => ("qosm top".to_owned(), moments_within(PAST, interval(args))),
+        None => (args.title.clone().unwrap_or_else(|| "qosm top".to_owned()), moments_within(PAST, interval(args))),
     };
     let mut screen = Screen::new(title, filter, order(args.sort), most);
     let moments = source(args)?;

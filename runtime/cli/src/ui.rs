@@ -14,7 +14,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use qosm_agent::report::{NodeUsage, PolicyReport};
-use qosm_terminal::{Answer, block_on, print};
+use qosm_terminal::{Answer, block_on, interrupt, print};
 use qosm_watch::history::History;
 use qosm_watch::moment::Moment;
 use qosm_watch::page::{CONTENT_SECURITY_POLICY, FILES};
@@ -41,10 +41,7 @@ pub(crate) fn run(args: &UiArgs) -> anyhow::Result<Answer> {
         let at = listener.local_addr()?;
         let door = Door::new(at)?;
         print::text(&format!("{}\n", door.url()))?;
-        let ended = async {
-            let _ = tokio::signal::ctrl_c().await;
-        };
-        axum::serve(listener, router(shown, door)).with_graceful_shutdown(ended).await?;
+        axum::serve(listener, router(shown, door)).with_graceful_shutdown(interrupt::asked()?).await?;
         Ok(Answer::Good)
     })
 }
@@ -67,7 +64,7 @@ impl Shown {
     fn new(args: &UiArgs) -> Self {
         let (title, most) = match &args.recording {
             Some(path) => (path.display().to_string(), MOST_RECORDED),
-            None => ("this node".to_owned(), MOST_LIVE),
+            None => (args.title.clone().unwrap_or_else(|| "this node".to_owned()), MOST_LIVE),
         };
         let history = History::keeping(most);
         Self(Arc::new(Mutex::new(Page { title, is_live: true, history, policies: Vec::new(), trouble: None })))

@@ -101,7 +101,7 @@ pub use processes::Ending;
 pub use reclaim::FreePages;
 pub use reclaim::reclaimer::ReclaimReport;
 pub use resident::{Released, release_unused_memory};
-pub use signals::{Bandwidth, OwnUse};
+pub use signals::{Bandwidth, BurstCounters, OwnUse};
 
 use alarm::Alarms;
 use backend::{AnyBackend, Area, Backend as _, join};

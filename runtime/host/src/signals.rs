@@ -49,6 +49,24 @@ pub struct OwnUse {
     pub resident_memory: Bytes,
 }
 
+/// CPU time that a container used beyond its quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BurstCounters {
+    /// Periods in which it did.
+    pub nr_bursts: u64,
+    /// How much.
+    pub burst: Micros,
+}
+
+impl BurstCounters {
+    /// From `cpu.stat`, which has nanoseconds on v1.
+    fn of(text: &[u8]) -> Option<Self> {
+        let [nr_bursts, micros, nanos] = parse::keyed(text, ["nr_bursts", "burst_usec", "burst_time"]);
+        let burst = micros.or(nanos.map(|nanos| nanos / 1000)).map(Micros)?;
+        Some(Self { nr_bursts: nr_bursts?, burst })
+    }
+}
+
 /// A file of the node below `/proc`.
 #[derive(Clone, Copy)]
 pub(crate) enum NodeFile {
@@ -88,8 +106,28 @@ impl Host {
     /// [`HostError::Gone`], [`HostError::NotAttached`], [`HostError::Unsupported`] without the controller, and
     /// [`HostError::Parse`] if a counter is missing, as in a v2 cgroup that was not handed the cpu controller.
     pub fn cpu_counters(&mut self, id: ContainerId) -> Result<CpuCounters, HostError> {
+        let length = self.read_file(Target::Container(id), CgroupFile::CpuStat)?;
+        self.counters_of(id, length)
+    }
+
+    /// The same, and the CPU time that it used beyond its quota, saved up before; `None` where the kernel does not count that (before
+    /// Linux 5.14).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::cpu_counters`].
+    pub fn cpu_and_burst_counters(
+        &mut self,
+        id: ContainerId,
+    ) -> Result<(CpuCounters, Option<BurstCounters>), HostError> {
+        let length = self.read_file(Target::Container(id), CgroupFile::CpuStat)?;
+        let bursts = BurstCounters::of(&self.buffer[..length]);
+        Ok((self.counters_of(id, length)?, bursts))
+    }
+
+    /// What `cpu.stat`, which was read, and on v1 another file say.
+    fn counters_of(&mut self, id: ContainerId, length: usize) -> Result<CpuCounters, HostError> {
         let target = Target::Container(id);
-        let length = self.read_file(target, CgroupFile::CpuStat)?;
         let text = &self.buffer[..length];
         let unified_usage = self.hierarchies.version(Controller::Cpuacct) == Some(CgroupVersion::V2);
         if self.hierarchies.version(Controller::Cpu) == Some(CgroupVersion::V2) && unified_usage {
@@ -368,4 +406,22 @@ impl Host {
 
 pub(crate) fn garbled_node_file(path: &str, expected: &'static str, text: &[u8]) -> HostError {
     HostError::Parse { path: path.to_owned(), expected, text: error::shortened(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_are_counted_in_either_unit_or_not_at_all() {
+        let counted = Some(BurstCounters { nr_bursts: 3, burst: Micros(45) });
+        for (text, expected) in [
+            ("usage_usec 9\nnr_bursts 3\nburst_usec 45\n", counted),
+            ("nr_periods 9\nnr_bursts 3\nburst_time 45999\n", counted),
+            ("nr_periods 9\nnr_throttled 0\nthrottled_usec 0\n", None),
+            ("nr_bursts 3\n", None),
+        ] {
+            assert_eq!(BurstCounters::of(text.as_bytes()), expected, "{text}");
+        }
+    }
 }

@@ -9,8 +9,9 @@ pub const DEFAULTS: [&str; 3] = ["cpu-burst", "memory-locality", "memory-qos"];
 pub fn default_dir(said: Option<&Path>) -> PathBuf {
     let beside = || {
         let binary = std::env::current_exe().ok()?;
-        let dir = binary.parent()?.parent()?.join("policies");
-        dir.is_dir().then_some(dir)
+        let prefix = binary.parent()?.parent()?;
+        // As cargo has it, and as installations have it.
+        [prefix.join("policies"), prefix.join("lib/qosm/policies")].into_iter().find(|dir| dir.is_dir())
     };
     said.map(Path::to_path_buf).or_else(beside).unwrap_or_else(|| PathBuf::from("/usr/lib/qosm/policies"))
 }

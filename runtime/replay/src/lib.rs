@@ -7,5 +7,5 @@
 mod plan;
 mod recording;
 
-pub use crate::plan::{Planned, event, on_facts, read_facts};
+pub use crate::plan::{Planned, RowOrder, on_facts, read_facts};
 pub use crate::recording::{Recording, is_usage, play, write_line};

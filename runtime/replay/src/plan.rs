@@ -1,9 +1,10 @@
 //! What would be written on a node, and how it is shown.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use qosm_agent::facts::Facts;
-use qosm_agent::replay::Replay;
+use qosm_agent::replay::{EventLine, Replay};
 use qosm_agent::report::{
     ClassDecision, Decision, EvictionDecision, MigrationDecision, ResourceDecision, ShadowDecision,
 };
@@ -11,6 +12,7 @@ use qosm_agent::{LoadedPolicy, Mode};
 use qosm_cluster::Objects;
 use qosm_engine::Engine;
 use qosm_terminal::{Answer, Output, Usage, document, print};
+use serde::Serialize;
 
 /// Reads a node from a file, `-` = standard input; a plan is of now unless the file says otherwise.
 ///
@@ -24,7 +26,18 @@ pub fn read_facts(path: &Path) -> Result<Facts, Usage> {
     Ok(facts)
 }
 
-/// What a first evaluation of all policies comes to.
+/// In which order a table has the knobs that would be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RowOrder {
+    /// Pod by pod, each before its containers, the tiers last.
+    #[default]
+    ByPod,
+    /// As they would be written.
+    InOrder,
+}
+
+/// What a first evaluation of all policies comes to. As a document it has the names of a line of `replay`.
+#[derive(Serialize)]
 pub struct Planned {
     /// Knobs that would be written.
     pub decisions: Vec<Decision>,
@@ -43,56 +56,46 @@ pub struct Planned {
     /// What is wrong with annotations, ConfigMaps and manifests.
     pub problems: Vec<String>,
     /// Policies that do not run, and why.
-    pub failing: Vec<(String, String)>,
-    /// Events that would be sent for pods, each from [`event`].
-    pub events: Vec<String>,
+    pub failing: BTreeMap<String, String>,
+    /// Events that would be sent for pods.
+    pub events: Vec<EventLine>,
     /// What else there is to know.
     pub notes: Vec<String>,
 }
 
 impl Planned {
-    /// Prints it: to standard output what would be written, to standard error all else. The answer is bad if there are problems, or a
-    /// policy does not run.
+    /// Prints it: to standard output a table of what would be written, or all of it as a document; to standard error, for people, what is
+    /// not in the table. The answer is bad if something is refused, there are problems, or a policy does not run.
     ///
     /// # Errors
     ///
     /// When standard output cannot be written.
-    pub fn show(self, output: Output) -> anyhow::Result<Answer> {
-        let Self {
-            decisions,
-            refused,
-            migrations,
-            classes,
-            resources,
-            evictions,
-            shadows,
-            problems,
-            failing,
-            events,
-            notes,
-        } = self;
+    pub fn show(self, output: Output, order: RowOrder) -> anyhow::Result<Answer> {
         match output {
-            Output::Json => print::json(&decisions)?,
-            Output::Table => print::text(&table(&decisions))?,
+            Output::Json => print::json(&self)?,
+            Output::Table => print::text(&table(&self.decisions, order))?,
         }
+        let Self { refused, migrations, classes, resources, evictions, shadows, .. } = self;
+        let Self { problems, failing, events, notes, .. } = self;
         let requests = asked_of_the_cluster(&resources, &evictions);
         let shadows = shadows.iter().map(ToString::to_string);
         for note in beside_the_table(migrations, &classes).into_iter().chain(requests).chain(shadows).chain(notes) {
-            eprintln!("note: {note}");
+            print::note(&format!("note: {note}"));
         }
         for line in not_possible(&refused) {
-            eprintln!("{line}");
+            print::note(&line);
         }
-        for event in &events {
-            eprintln!("{event}");
+        for EventLine { pod, reason, message, .. } in &events {
+            print::note(&format!("event {pod} {reason}: {message}"));
         }
         for problem in &problems {
-            eprintln!("problem: {problem}");
+            print::note(&format!("problem: {problem}"));
         }
         for (policy, error) in &failing {
-            eprintln!("error: policy `{policy}` does not run: {error}");
+            print::note(&format!("error: policy `{policy}` does not run: {error}"));
         }
-        Ok(if problems.is_empty() && failing.is_empty() { Answer::Good } else { Answer::Bad })
+        let is_good = refused.is_empty() && problems.is_empty() && failing.is_empty();
+        Ok(if is_good { Answer::Good } else { Answer::Bad })
     }
 }
 
@@ -118,15 +121,10 @@ pub fn on_facts(
         evictions: outcome.evictions,
         shadows: outcome.shadows,
         problems: outcome.problems,
-        failing: outcome.failing.into_iter().collect(),
-        events: outcome.events.iter().map(|line| event(&line.pod, &line.reason, &line.message)).collect(),
+        failing: outcome.failing,
+        events: outcome.events,
         notes: replay.notes(),
     })
-}
-
-/// An event that would be sent for a pod.
-pub fn event(pod: &str, reason: &str, message: &str) -> String {
-    format!("event {pod} {reason}: {message}")
 }
 
 /// Pages that would be moved, and classes of shares, are no knobs and have no row in the table.
@@ -160,7 +158,7 @@ fn asked_of_the_cluster(
 /// One line a knob: on most hosts the same file is missing everywhere.
 fn not_possible(refused: &[Decision]) -> Vec<String> {
     let mut lines = Vec::new();
-    let mut by_knob: std::collections::BTreeMap<(&str, &str, &str), Vec<&Decision>> = std::collections::BTreeMap::new();
+    let mut by_knob: BTreeMap<(&str, &str, &str), Vec<&Decision>> = BTreeMap::new();
     for decision in refused {
         by_knob.entry((&decision.knob, &decision.policy, cause(decision))).or_default().push(decision);
     }
@@ -178,9 +176,16 @@ fn cause(decision: &Decision) -> &str {
     if decision.support == "unavailable" { "" } else { decision.error.as_deref().unwrap_or_default() }
 }
 
-fn table(decisions: &[Decision]) -> String {
+fn table(decisions: &[Decision], order: RowOrder) -> String {
     if decisions.is_empty() {
         return "nothing would be written\n".to_owned();
+    }
+    let mut decisions: Vec<&Decision> = decisions.iter().collect();
+    if order == RowOrder::ByPod {
+        // What is of one pod or container stays in the order of writing.
+        decisions.sort_by_cached_key(|decision| {
+            (decision.tier.is_some(), decision.pod_key(), decision.container.clone().unwrap_or_default())
+        });
     }
     let rows = decisions.iter().map(|decision| {
         vec![
@@ -200,11 +205,11 @@ fn table(decisions: &[Decision]) -> String {
             },
         ]
     });
-    print::table(&["level", "subject", "knob", "current", "value", "policy", "reason"], rows) + &emulated(decisions)
+    print::table(&["level", "subject", "knob", "current", "value", "policy", "reason"], rows) + &emulated(&decisions)
 }
 
 /// What the host emulates, once a pod or container.
-fn emulated(decisions: &[Decision]) -> String {
+fn emulated(decisions: &[&Decision]) -> String {
     let mut lines: Vec<String> = Vec::new();
     for decision in decisions {
         let Some(emulation) = &decision.emulation else { continue };

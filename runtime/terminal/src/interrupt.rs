@@ -17,6 +17,25 @@ pub fn listen(callback: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
     Caught::of(&[SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()])?.receive(callback)
 }
 
+/// From now on SIGINT, SIGTERM and SIGHUP no longer end the process, but the future is ready with the first of them. Needs a runtime of tokio.
+///
+/// # Errors
+///
+/// When the signals cannot be caught.
+pub fn asked() -> anyhow::Result<impl Future<Output = ()>> {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let signals: std::io::Result<Vec<_>> = kinds.into_iter().map(signal).collect();
+    Ok(first_of(signals.context("signals cannot be received")?))
+}
+
+async fn first_of(mut signals: Vec<Signal>) {
+    std::future::poll_fn(|context| match signals.iter_mut().any(|signal| signal.poll_recv(context).is_ready()) {
+        true => std::task::Poll::Ready(()),
+        false => std::task::Poll::Pending,
+    })
+    .await;
+}
+
 /// Signals that no longer end the process. A pending one stays until it is received, and a second one does not interrupt what
 /// the first one began: tokio keeps them for as long as the process lives.
 struct Caught {
@@ -38,16 +57,11 @@ impl Caught {
     }
 
     fn receive(self, callback: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
-        let Self { runtime, mut signals } = self;
+        let Self { runtime, signals } = self;
         std::thread::Builder::new()
             .name("signals".to_owned())
             .spawn(move || {
-                runtime.block_on(std::future::poll_fn(|context| {
-                    match signals.iter_mut().any(|signal| signal.poll_recv(context).is_ready()) {
-                        true => std::task::Poll::Ready(()),
-                        false => std::task::Poll::Pending,
-                    }
-                }));
+                runtime.block_on(first_of(signals));
                 callback();
             })
             .context("signals cannot be received")?;

@@ -1,6 +1,7 @@
 //! The log on standard error, and its filter `QOSM_LOG`.
 
 use clap::ValueEnum;
+use tracing_subscriber::fmt::format::FmtSpan;
 
 /// The form of the log.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -23,7 +24,9 @@ pub fn start(format: LogFormat) {
         Ok(directive) if !filter.to_string().contains("kube_client") => filter.add_directive(directive),
         _ => filter,
     };
-    let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A span that the filter lets through says at its end how long it took.
+    let base =
+        tracing_subscriber::fmt().with_env_filter(filter).with_span_events(FmtSpan::CLOSE).with_writer(std::io::stderr);
     match format {
         LogFormat::Text => {
             use std::io::IsTerminal;

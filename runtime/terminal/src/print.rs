@@ -1,5 +1,6 @@
 //! Standard output is data, standard error is for people: tables, JSON, errors with their causes.
 
+use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 
 use comfy_table::{ContentArrangement, Table, presets};
@@ -15,7 +16,12 @@ pub fn error(error: &anyhow::Error) {
     for cause in chain {
         text.push_str(&format!("  because: {cause}\n"));
     }
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    note(text.trim_end_matches('\n'));
+}
+
+/// Prints a line for people to standard error, as [`text`] prints. Whoever has closed that wants to hear nothing.
+pub fn note(line: &str) {
+    let _ = std::io::stderr().write_all(format!("{}\n", harmless(line)).as_bytes());
 }
 
 /// Whether an error comes from a reader of standard output that has gone.
@@ -38,13 +44,38 @@ pub fn json(document: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints text to standard output.
+/// Prints text to standard output. What a terminal would act on is shown instead: reasons, names and messages come from others.
 ///
 /// # Errors
 ///
 /// When standard output cannot be written.
 pub fn text(text: &str) -> anyhow::Result<()> {
-    std::io::stdout().lock().write_all(text.as_bytes())?;
+    bytes(harmless(text).as_bytes())
+}
+
+/// Text in which control characters are seen, but for those that only lay it out.
+fn harmless(text: &str) -> Cow<'_, str> {
+    let acts = |char: char| char.is_control() && !matches!(char, '\n' | '\t');
+    if !text.contains(acts) {
+        return Cow::Borrowed(text);
+    }
+    let shown = |text: &mut String, char: char| match acts(char) {
+        true => text.extend(char.escape_default()),
+        false => text.push(char),
+    };
+    Cow::Owned(text.chars().fold(String::with_capacity(text.len()), |mut all, char| {
+        shown(&mut all, char);
+        all
+    }))
+}
+
+/// Prints what may be no text to standard output.
+///
+/// # Errors
+///
+/// When standard output cannot be written.
+pub fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
+    std::io::stdout().lock().write_all(bytes)?;
     Ok(())
 }
 
@@ -78,6 +109,19 @@ fn table_within(width: Option<u16>, head: &[&str], rows: impl IntoIterator<Item 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_terminal_would_act_on_is_shown() {
+        for (text, shown) in [
+            ("a\tb\n", "a\tb\n"),
+            ("\u{1b}[31mred\u{1b}[0m", "\\u{1b}[31mred\\u{1b}[0m"),
+            ("title\u{7}\r", "title\\u{7}\\r"),
+            ("\u{9b}2J", "\\u{9b}2J"),
+            ("größer", "größer"),
+        ] {
+            assert_eq!(harmless(text), shown);
+        }
+    }
 
     #[test]
     fn a_table_fits_the_terminal_and_is_a_line_a_row_elsewhere() {

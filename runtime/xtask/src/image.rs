@@ -129,7 +129,8 @@ fn full_name(name: &str) -> String {
     }
 }
 
-fn architecture() -> &'static str {
+/// This machine, as Debian and container images call it.
+pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

@@ -18,6 +18,7 @@ mod download;
 mod fleet;
 mod go;
 mod image;
+mod install;
 mod interrupt;
 mod keys;
 mod languages;
@@ -84,6 +85,10 @@ enum Verb {
     Pages(demo::pages::Args),
     /// Puts what was built into an image, without a builder.
     Image(image::Args),
+    /// Puts what was built where this machine finds it, or takes it away again.
+    Install(install::Args),
+    /// Packs what was built as a Debian package.
+    Deb(install::PackageArgs),
     /// Writes docs/contract.md, the contract's reference, and sdk/go/bindings, from its WIT.
     Contract(contract::Args),
     /// Pushes the default modules to a registry, and signs them.
@@ -144,6 +149,8 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Demo(args) => return demo::run(&workspace, &args),
         Verb::Pages(_) => {}
         Verb::Image(args) => image::run(&workspace, &args)?,
+        Verb::Install(args) => install::run(&workspace, &args)?,
+        Verb::Deb(args) => install::package(&workspace, &args)?,
         Verb::Contract(args) => contract::run(&workspace, &args)?,
         Verb::Publish(args) => publish::run(&workspace, &args)?,
         Verb::Cluster(verb) => return cluster::run(&workspace, &verb),

@@ -82,6 +82,20 @@ impl Tree {
         Ok(())
     }
 
+    /// A program alone, without its symbols and its libraries.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub(crate) fn add_stripped(&mut self, host: &Path, guest: &Path) -> Result<()> {
+        let content = match stripped(host) {
+            Some(content) => content,
+            None => std::fs::read(host).with_context(|| format!("{} cannot be read", host.display()))?,
+        };
+        self.add_file(guest, true, content);
+        Ok(())
+    }
+
     /// A shell script, executable.
     pub(crate) fn add_script(&mut self, guest: &Path, script: &str) {
         self.add_file(guest, true, script.as_bytes().to_vec());

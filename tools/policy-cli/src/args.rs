@@ -10,6 +10,7 @@ use clap_complete::Shell;
 use qosm_build::Way;
 use qosm_open_module::RegistryArgs;
 use qosm_terminal::OutputArgs;
+use qosm_terminal::manual::ManualArgs;
 
 pub(crate) use self::emulation::*;
 
@@ -86,6 +87,9 @@ pub(crate) enum Command {
         /// The shell.
         shell: Shell,
     },
+    /// Print a reference of all verbs, or write pages for `man`.
+    #[command(hide = true)]
+    Manual(ManualArgs),
     /// Compile a module from standard input: what this program starts as a short-lived child.
     #[command(hide = true)]
     CompileModule,

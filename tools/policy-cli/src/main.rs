@@ -18,7 +18,7 @@ mod test;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use qosm_terminal::Answer;
+use qosm_terminal::{Answer, manual, print};
 
 use crate::args::{Cli, Command, DemoCommand, ResctrlCommand};
 
@@ -37,11 +37,17 @@ fn main() -> ExitCode {
         Command::Sbom(args) => sbom::run(&args),
         Command::Demo(DemoCommand::Resctrl(args)) => emulation::demo(&args),
         Command::Resctrl(ResctrlCommand::Emulate(args)) => emulation::emulate(&args),
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "qosm-policy", &mut std::io::stdout());
-            Ok(Answer::Good)
-        }
+        Command::Completions { shell } => completions(shell),
+        Command::Manual(args) => manual::run(Cli::command(), &args),
         Command::CompileModule => return qosm_engine::compile_child_main(),
     };
     qosm_terminal::end(answer, qosm_replay::is_usage)
+}
+
+/// In memory first: a reader that has seen enough is no failure.
+fn completions(shell: clap_complete::Shell) -> anyhow::Result<Answer> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "qosm-policy", &mut script);
+    print::bytes(&script)?;
+    Ok(Answer::Good)
 }

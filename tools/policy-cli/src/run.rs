@@ -11,7 +11,7 @@ use qosm_agent::module_reference::ModuleReference;
 use qosm_agent::{Checked, LoadedPolicy};
 use qosm_cluster::Objects;
 use qosm_engine::{Engine, Form, Reach};
-use qosm_replay::{Recording, on_facts, play, read_facts};
+use qosm_replay::{Recording, RowOrder, on_facts, play, read_facts};
 use qosm_terminal::{Answer, Usage, document, log};
 
 use crate::args::RunArgs;
@@ -47,7 +47,7 @@ fn played(args: &RunArgs, subject: &Subject, engine: &Engine) -> anyhow::Result<
     }
     let facts = read_facts(&facts(args.facts.as_deref(), subject)?)?;
     let policy = policy(&facts.policies)?;
-    on_facts(&facts, Objects::default(), engine.clone(), vec![policy])?.show(args.output.output)
+    on_facts(&facts, Objects::default(), engine.clone(), vec![policy])?.show(args.output.output, RowOrder::ByPod)
 }
 
 /// A folder in which each evaluation's `input` is kept.

@@ -427,3 +427,33 @@ fn all_min_shrink_alike_where_they_are_more_than_the_node_can_give() {
     }
     assert_eq!(plan_for(r#"{"policy":{"minTotalPercent":50}}"#).of(ROOT).min_bytes, Some(50 * MIB));
 }
+
+#[test]
+fn what_is_asked_for_and_comes_to_nothing_has_a_reason() {
+    let unmet = |qos_json: &str, node, container| -> Vec<String> {
+        let plan = plan(&Config::default(), node, &[(pod(1, KubeQos::Burstable, [container]), qos(qos_json))]);
+        plan.unmet.iter().map(|unmet| format!("{:?} {}: {}", unmet.target, unmet.knob, unmet.why)).collect()
+    };
+    let unknown = NodeMemory { allocatable: 0, ..NODE };
+    let small = NodeMemory { allocatable: GIB, ..NODE };
+    let all = r#"{"minLimitPercent":50,"lowLimitPercent":60,"throttlingPercent":80}"#;
+    assert_eq!(unmet(all, NODE, container(1, Some(GIB), Some(2 * GIB))), [""; 0], "it gets all of it");
+    assert_eq!(
+        unmet(all, NODE, container(1, None, Some(2 * GIB))),
+        [
+            "Target::Container(1) memory.min: minLimitPercent is 50, but the container requests no memory to take it of",
+            "Target::Container(1) memory.low: lowLimitPercent is 60, but the container requests no memory to take it of",
+        ]
+    );
+    let bound = unmet(all, unknown, container(1, Some(GIB), None));
+    assert!(bound.len() == 1 && bound[0].contains("memory.high: throttlingPercent is 80"), "{bound:?}");
+    let shrunk = unmet(r#"{"minLimitPercent":100}"#, small, container(1, Some(2 * GIB), None));
+    assert_eq!(
+        shrunk,
+        [
+            "Target::Pod(1) memory.min: shrunk to 1 GiB: all pods ask for 2 GiB and may have 1 GiB; lower minLimitPercent, \
+          or raise minTotalPercent of this policy"
+        ]
+    );
+    assert_eq!(unmet(r#"{"minLimitPercent":0}"#, NODE, container(1, None, None)), [""; 0], "nothing is asked for");
+}

@@ -47,9 +47,9 @@ mod tests {
         metrics.started(12.5);
         let series =
             |text: &str| text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
-        let (kind, open) = metrics.text("application/openmetrics-text; version=1.0.0, text/plain;q=0.5");
+        let (kind, open) = metrics.text("application/openmetrics-text; version=1.0.0, text/plain;q=0.5", "");
         assert!(kind.starts_with("application/openmetrics-text") && open.ends_with("# EOF\n"), "{open}");
-        let (kind, plain) = metrics.text("text/plain");
+        let (kind, plain) = metrics.text("text/plain", "");
         assert!(kind.starts_with("text/plain") && !plain.contains("# EOF") && !plain.contains("# UNIT"), "{plain}");
         assert_eq!(series(&plain), series(&open));
         for line in [

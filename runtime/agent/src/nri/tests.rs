@@ -44,7 +44,7 @@ fn play<F: Future<Output = ()>>(runtime: impl FnOnce(UnixListener) -> F) -> (Vec
         thread
     });
     drop(thread);
-    (links(&requests), metrics.text("").1)
+    (links(&requests), metrics.text("", "").1)
 }
 
 async fn accept(listener: &UnixListener) -> FakeRuntime {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use qosm_model::alarm::{Alarm, Trigger};
 use qosm_model::knob::Target;
-use qosm_model::pod::PodId;
+use qosm_model::pod::{PodId, Tier};
 
 use crate::now::Now;
 use crate::pause::PauseSource;
@@ -163,7 +163,7 @@ impl Reporting {
                 .policies
                 .active()
                 .flat_map(|policy| &policy.remarks)
-                .filter(|remark| belongs(remark.target))
+                .filter(|remark| is_about(remark.target, entry.pod.kube_qos.tier(), &belongs))
                 .count(),
             problems: self.problems_of(&entry.pod.key()).count()
                 + view
@@ -211,7 +211,7 @@ impl Reporting {
                 .map(|&(target, knob)| view.knob_report(target, knob))
                 .collect(),
             refused: view.refusal_reports(belongs),
-            remarks: view.remarks(belongs),
+            remarks: view.remarks(|target| is_about(target, entry.pod.kube_qos.tier(), &belongs)),
             problems: self.problems_of(&key).map(ToString::to_string).collect(),
             events: self
                 .events
@@ -220,6 +220,19 @@ impl Reporting {
                 .filter_map(|event| serde_json::to_value(event).ok())
                 .collect(),
         })
+    }
+}
+
+/// Whether a tier is the other one, or the group that holds all of them.
+pub(super) fn is_above(tier: Tier, other: Tier) -> bool {
+    tier == other || tier == Tier::Guaranteed
+}
+
+/// Whether something of this target is about a pod of the tier: the tier's bounds are the pod's, too.
+fn is_about(target: Target, tier: Tier, belongs: &impl Fn(Target) -> bool) -> bool {
+    match target {
+        Target::Tier(of) => is_above(of, tier),
+        Target::Pod(_) | Target::Container(_) => belongs(target),
     }
 }
 
@@ -247,6 +260,7 @@ fn pod_policy(policy: &Policy, id: PodId) -> PodPolicyReport {
         health: policy.health.as_str().to_owned(),
         error: policy.health.error().map(str::to_owned),
         fields,
+        acts_on_all_pods: policy.acts_on_all_pods(),
         rejected: policy.rejections.get(&id).map(|(field, message)| format!("{field}: {message}")),
         problems: effective.map(|e| e.problems.iter().map(ToString::to_string).collect()).unwrap_or_default(),
     }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use qosm_host::{Bandwidth, Host};
+use qosm_host::{Bandwidth, BurstCounters, Host};
 use qosm_model::column::{CpuCounters, Fields, MemoryCounters};
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::pod::ContainerId;
+use qosm_model::unit::Micros;
 use serde::{Deserialize, Serialize};
 
+use super::inspect::is_above;
 use super::view::View;
 use super::{RemarkReport, WireValue, moment};
 use crate::now::Now;
@@ -67,6 +69,9 @@ pub struct ContainerUsage {
     /// CPU time and throttling.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu: Option<Fields<CpuCounters>>,
+    /// Bursts; missing where the kernel does not count them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bursts: Option<BurstUsage>,
     /// Memory now, and events.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub memory: Option<Fields<MemoryCounters>>,
@@ -91,6 +96,16 @@ pub struct ContainerUsage {
     /// What policies wanted of it and did not do.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub remarks: Vec<RemarkUsage>,
+}
+
+/// CPU time beyond the quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BurstUsage {
+    /// Periods in which time was used that had been saved up.
+    pub nr_bursts: u64,
+    /// How much of it, in microseconds.
+    pub burst_usec: u64,
 }
 
 /// A CFS quota.
@@ -153,6 +168,7 @@ pub struct RemarkUsage {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counted {
     cpu: Option<CpuCounters>,
+    bursts: Option<BurstCounters>,
     memory: Option<MemoryCounters>,
     pressure: Option<PressureLine>,
     bandwidth: Option<Bandwidth>,
@@ -161,8 +177,10 @@ pub(crate) struct Counted {
 impl Counted {
     /// What can be read. A container that has gone has none of it.
     pub(crate) fn read(host: &mut Host, id: ContainerId) -> Self {
+        let (cpu, bursts) = host.cpu_and_burst_counters(id).map_or((None, None), |(cpu, bursts)| (Some(cpu), bursts));
         Self {
-            cpu: host.cpu_counters(id).ok(),
+            cpu,
+            bursts,
             memory: host.memory_counters(id).ok(),
             pressure: host.pressure_counters(id).ok().map(Into::into),
             bandwidth: host.bandwidth(Target::Container(id)).ok(),
@@ -227,6 +245,9 @@ impl View<'_> {
                     ContainerUsage {
                         container: given.name.clone(),
                         cpu: counted.cpu.map(Fields),
+                        bursts: counted.bursts.map(|BurstCounters { nr_bursts, burst: Micros(burst_usec) }| {
+                            BurstUsage { nr_bursts, burst_usec }
+                        }),
                         memory: counted.memory.map(Fields),
                         pressure: counted.pressure,
                         quota: counted.bandwidth.map(|now| self.quota_usage(target, now)),
@@ -234,7 +255,12 @@ impl View<'_> {
                         local_percent: self.controls.local_percent(place.id),
                         held: self.held_usage(target),
                         refused: self.refused_usage(target),
-                        remarks: self.remark_usage(target),
+                        remarks: self.remark_usage(|of| match of {
+                            // What bounds all of a pod, or of a tier, bounds each container in it.
+                            Target::Container(_) => of == target,
+                            Target::Pod(_) => of == own,
+                            Target::Tier(tier) => is_above(tier, entry.pod.kube_qos.tier()),
+                        }),
                     }
                 })
                 .collect(),
@@ -269,9 +295,9 @@ impl View<'_> {
         self.ledger.held().of(target).filter_map(shown).collect()
     }
 
-    fn remark_usage(&self, target: Target) -> Vec<RemarkUsage> {
+    fn remark_usage(&self, wanted: impl Fn(Target) -> bool) -> Vec<RemarkUsage> {
         let usage = |remark: RemarkReport| RemarkUsage { knob: remark.knob, policy: remark.policy, why: remark.why };
-        self.remarks(|of| of == target).into_iter().map(usage).collect()
+        self.remarks(wanted).into_iter().map(usage).collect()
     }
 
     fn refused_usage(&self, target: Target) -> Vec<RefusedUsage> {

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCandidates;
 
 use qosm_open_module::{KeyArgs, RegistryArgs};
 use qosm_terminal::OutputArgs;
 
 use super::{Author, BY_AUTHORS, SocketArgs};
+use crate::completions::policies;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = BY_AUTHORS)]
@@ -72,6 +74,7 @@ pub(crate) enum PolicyCommand {
     /// Try a parked policy again.
     Retry {
         /// The policy's name.
+        #[arg(add = ArgValueCandidates::new(policies))]
         policy: String,
         #[command(flatten)]
         socket: SocketArgs,
@@ -143,6 +146,7 @@ pub(crate) struct LsArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SwapArgs {
     /// The policy's name.
+    #[arg(add = ArgValueCandidates::new(policies))]
     pub(crate) policy: String,
     /// The module: oci://REFERENCE, oci-layout:PATH, file:///PATH, builtin:NAME, or a path.
     #[arg(required_unless_present = "back", conflicts_with = "back")]

@@ -61,7 +61,7 @@ fn a_mainline_kernel_gets_no_burst_above_the_quota_and_the_plan_says_so() {
         facts["host"]["cgroup"] = version.into();
         let plan = plan(&facts).says_nothing_else();
         assert_eq!(plan.rows(), ["container default/web/a cpu.burst 200000", "pod default/web cpu.burst 200000"]);
-        for row in plan.json().as_array().unwrap() {
+        for row in plan.decisions().as_array().unwrap() {
             assert_eq!(row["adjusted"]["wanted"], 2_000_000, "{row}");
             assert!(row["adjusted"]["why"].as_str().unwrap().contains("quota"), "{row}");
             let file = if version == "v1" { "cpu.cfs_burst_us" } else { "cpu.max.burst" };
@@ -78,7 +78,7 @@ fn a_kernel_without_the_file_is_reported_and_the_quota_loop_goes_on() {
     facts["host"]["missingFiles"] = json!(["cpu.cfs_burst_us"]);
     let planned = plan(&facts);
     planned
-        .says(0, &["not possible: cpu.burst of", "default/web/a (2000000)", "wanted by cpu-burst", "cpu.cfs_burst_us"]);
+        .says(1, &["not possible: cpu.burst of", "default/web/a (2000000)", "wanted by cpu-burst", "cpu.cfs_burst_us"]);
     assert!(planned.rows().is_empty(), "{planned:#?}");
     let played = replay(&facts, &[second(0, &[sample("web", "a", 1_900_000, 5)])]);
     assert_eq!(played[1], ["container default/web/a cpu.quota 240000", "pod default/web cpu.quota 240000"]);
@@ -119,7 +119,10 @@ fn ls_system_and_undeclared_pods_are_eligible_guaranteed_ones_too() {
         let plan = plan(&node("alibaba", 8, &[web])).says_nothing_else();
         assert_eq!(plan.rows(), ["container default/web/a cpu.burst 2000000", "pod default/web cpu.burst 2000000"]);
         let path = format!("/sys/fs/cgroup/cpu/kubepods/{tier}poduid-web/a/cpu.cfs_burst_us");
-        assert!(plan.json().as_array().unwrap().iter().any(|row| row["path"] == path.as_str()), "{path}: {plan:#?}");
+        assert!(
+            plan.decisions().as_array().unwrap().iter().any(|row| row["path"] == path.as_str()),
+            "{path}: {plan:#?}"
+        );
     }
 }
 

@@ -50,7 +50,7 @@ fn a_plan_says_which_classes_there_would_be_and_for_whom() {
         ],
     );
     assert!(!planned.stderr.contains("default/web"), "{planned:#?}");
-    assert_eq!(planned.json(), json!([]), "{planned:#?}");
+    assert_eq!(planned.decisions(), json!([]), "{planned:#?}");
 }
 
 #[test]

@@ -209,7 +209,7 @@ fn a_shadow_decides_nothing_in_a_plan_or_a_replay() {
     let web = pod("web", &json!({"koordinator.sh/cpuBurst": r#"{"policy":"auto"}"#}), &json!([limited("a", "1")]));
     let facts = json!({"policies": [{"name": "cpu-burst", "mode": "shadow"}], "pods": [web]});
     let planned = crate::qosm::plan(&facts);
-    assert_eq!(planned.json(), json!([]));
+    assert_eq!(planned.decisions(), json!([]));
     planned.says(0, &["note: shadow cpu-burst would set default/web cpu.burst to 1000000: sum over its containers"]);
     let played = play(&facts, &[json!({})]).says_nothing_else();
     let lines = played.lines();

@@ -1,8 +1,10 @@
 //! The examples that ship are what a stranger tries first.
 
+use std::process::Command;
+
 use serde_json::Value;
 
-use crate::qosm::{Run, bare, only, report, repository, run};
+use crate::qosm::{QOSM, Run, bare, finish, only, report, repository, run};
 
 /// Digests change with every build of a module.
 fn without_digests(text: &str) -> String {
@@ -134,10 +136,22 @@ fn every_command_explains_itself_with_an_example() {
 fn completions_know_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let completions = run(&["completions", shell], "").says_nothing_else();
-        for command in ["plan", "replay", "restore", "explain"] {
-            assert!(completions.stdout.contains(command), "{shell}: {command}");
-        }
+        assert!(completions.stdout.contains("QOSM_COMPLETE"), "{shell}: {completions:#?}");
     }
+    let completed = |words: &[&str]| {
+        let mut qosm = Command::new(QOSM);
+        qosm.arg("--").arg("qosm").args(words);
+        qosm.env("QOSM_COMPLETE", "bash").env("QOSM_ADMIN_SOCKET", "/nowhere/qosm.sock");
+        // As the script for bash has it, which counts the program's name.
+        qosm.env("_CLAP_COMPLETE_INDEX", words.len().to_string()).env("_CLAP_IFS", "\n");
+        finish(qosm, "").says_nothing_else().stdout
+    };
+    let verbs = completed(&[""]);
+    for verb in ["plan", "replay", "restore", "explain"] {
+        assert!(verbs.lines().any(|line| line == verb), "{verb}: {verbs}");
+    }
+    // Where no agent answers, nothing is offered that is none.
+    assert_eq!(completed(&["get", "pods", "-n", ""]), "");
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn decisions(verb: &str, run: &Run) -> Vec<Decided> {
         rows.as_array().into_iter().flatten().map(|row| (line, subject(row), row["value"].clone())).collect()
     };
     if verb == "plan" {
-        return if run.stdout.is_empty() { Vec::new() } else { rows_of(0, &run.json()) };
+        return if run.stdout.is_empty() { Vec::new() } else { rows_of(0, &run.json()["decisions"]) };
     }
     run.lines().iter().enumerate().flat_map(|(line, document)| rows_of(line, &document["decisions"])).collect()
 }

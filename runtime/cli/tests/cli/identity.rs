@@ -44,7 +44,7 @@ fn batch_containers_alone_become_idle_and_the_plan_says_by_what() {
         planned.says(0, &["note: cpu-identity: cpu.bvt_warp_ns is not written: ", "have cpu.idle instead"]);
         let idle = ["container default/report/app cpu.idle 1", "container default/report/app cpu.weight 0"];
         assert_eq!(planned.rows(), idle, "{cgroup}");
-        let rows = planned.json();
+        let rows = planned.decisions();
         assert_eq!(row(&rows, "cpu.idle")["reason"], "group identity -1 of class BE", "{rows}");
     }
 }
@@ -62,7 +62,7 @@ fn without_a_strategy_labelled_pods_are_batch_only_with_the_defaults_of_colocati
         ),
     ] {
         let planned = plan(&facts("v2", strategy, &config, &pods)).says_only_notes();
-        assert_eq!(!row(&planned.json(), "cpu.idle").is_null(), is_idle, "{strategy} {config}");
+        assert_eq!(!row(&planned.decisions(), "cpu.idle").is_null(), is_idle, "{strategy} {config}");
     }
 }
 
@@ -70,7 +70,7 @@ fn without_a_strategy_labelled_pods_are_batch_only_with_the_defaults_of_colocati
 fn an_annotation_lets_a_latency_sensitive_pod_go_behind_and_a_wrong_one_is_named() {
     let idle = |annotation: &str| {
         let planned = plan(&facts("v2", ENABLED, &json!({}), &[pod("web", Some("LS"), Some(annotation))]));
-        (row(&planned.json(), "cpu.idle")["reason"].clone(), planned)
+        (row(&planned.decisions(), "cpu.idle")["reason"].clone(), planned)
     };
     let (reason, planned) = idle(r#"{"enable": true, "groupIdentity": -1}"#);
     assert_eq!(reason, "group identity -1, which the pod asks for");
@@ -95,7 +95,7 @@ fn without_cpu_idle_the_least_weight_stands_in_and_the_plan_says_so() {
         facts["host"]["missingFiles"] = json!(["cpu.idle"]);
         facts["pods"][0]["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}});
         let planned = plan(&facts);
-        planned.says(0, &["not possible: cpu.idle of", "lowest weight"]);
+        planned.says(1, &["not possible: cpu.idle of", "lowest weight"]);
         assert_eq!(planned.rows(), [format!("container default/report/app cpu.weight {lowest}")]);
     }
 }
@@ -108,7 +108,7 @@ fn the_weight_of_reclaimed_resources_waits_while_its_container_is_idle() {
     let mut facts = facts("v2", ENABLED, &json!({}), &[report]);
     facts["policies"].as_array_mut().unwrap().push(json!({"name": "reclaimed-resources"}));
     let planned = plan(&facts).says_only_notes();
-    let rows = planned.json();
+    let rows = planned.decisions();
     // Among pods it counts; between the containers of one all are equal.
     let weights: Vec<_> = planned.rows().into_iter().filter(|row| row.contains("cpu.weight")).collect();
     assert_eq!(weights, ["container default/report/app cpu.weight 0", "pod default/report cpu.weight 79"]);

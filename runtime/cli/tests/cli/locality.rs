@@ -39,7 +39,7 @@ fn a_plan_says_whose_pages_would_be_moved() {
             &["note: pages of default/redis/redis from NUMA node 0 to 1 would be moved by memory-locality: \
              43 % of its pages are local, 57000 are not"],
         );
-        assert_eq!(planned.json(), json!([]), "{planned:#?}");
+        assert_eq!(planned.decisions(), json!([]), "{planned:#?}");
     }
     let planned = plan(&facts(&json!(1), &json!({"policy": "bestEffort"})));
     assert!(!planned.stderr.contains("moved"), "{planned:#?}");

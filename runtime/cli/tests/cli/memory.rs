@@ -171,7 +171,7 @@ fn a_kernel_without_the_files_is_reported_once_a_knob_and_nothing_is_written() {
     facts["host"]["cgroup"] = "v1".into();
     let planned = plan(&facts);
     planned.says(
-        0,
+        1,
         &[
             "not possible: memory.min of ",
             "tier burstable (1073741824)",
@@ -328,7 +328,7 @@ fn guard_rails_bound_what_all_pods_are_promised() {
     let mut facts = node(&[web]);
     facts["guardRails"] = json!({"maxMemoryMinPercent": 50});
     let planned = plan(&facts).says_nothing_else();
-    let rows = planned.json();
+    let rows = planned.decisions();
     let root = rows.as_array().unwrap().iter().find(|row| row["tier"] == "kubepods").cloned().unwrap();
     assert_eq!(root["value"], 16_u64 << 30, "{root}");
     assert_eq!(root["adjusted"]["wanted"], 24_u64 << 30, "{root}");

@@ -31,7 +31,7 @@ fn node(host: &Value, pod: &Value) -> Value {
 
 /// The folders of pod and container, without the mount; empty where nothing is written.
 fn folders(planned: &Run) -> [String; 2] {
-    let rows = planned.json();
+    let rows = planned.decisions();
     ["pod", "container"].map(|level| {
         let path = rows.as_array().unwrap().iter().find(|row| row["level"] == level).map(|row| row["path"].clone());
         let path = path.as_ref().and_then(Value::as_str).unwrap_or_default();
@@ -95,7 +95,7 @@ fn cpu_and_memory_may_live_in_different_versions() {
     let mut facts = node(&host, &web);
     facts["policies"] = json!([]);
     let planned = plan(&facts).says_nothing_else();
-    let rows = planned.json();
+    let rows = planned.decisions();
     let file = |knob: &str| {
         let row = rows.as_array().unwrap().iter().find(|row| row["level"] == "container" && row["knob"] == knob);
         row.unwrap_or_else(|| unreachable!("{knob}: {rows}"))["path"].as_str().unwrap().to_owned()

@@ -102,6 +102,12 @@ impl Run {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| unreachable!("{error} in {self:#?}"))
     }
 
+    /// The knobs that a plan would write.
+    #[track_caller]
+    pub(crate) fn decisions(&self) -> Value {
+        self.json()["decisions"].clone()
+    }
+
     /// One document a line.
     #[track_caller]
     pub(crate) fn lines(&self) -> Vec<Value> {
@@ -112,7 +118,7 @@ impl Run {
     /// The rows of a plan, each as `container default/web/app cpu.quota 240000`, sorted.
     #[track_caller]
     pub(crate) fn rows(&self) -> Vec<String> {
-        report(&self.json())
+        report(&self.decisions())
     }
 }
 

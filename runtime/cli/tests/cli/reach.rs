@@ -20,7 +20,7 @@ fn a_pod_that_is_not_configured_for_a_policy_is_left_alone_and_the_way_out_is_re
     let planned = plan(&heavy(folder.path(), &json!(["cpu-weight"])));
     assert_eq!(planned.rows(), [""; 0]);
     planned.says(
-        0,
+        1,
         &["not possible: cpu.weight of default/web/a (250), wanted by heavy: default/web is not configured for policy `heavy`; \
            configure it, or add `all-pods` to the grants"],
     );
@@ -65,7 +65,7 @@ fn tiers_are_a_grant_of_their_own() {
         ["container default/web/a memory.min 536870912", "pod default/web memory.min 536870912"]
     );
     planned.says(
-        0,
+        1,
         &["not possible: memory.min of tier", "policy `memory-qos` may not set tiers; add `tiers` to its grants"],
     );
 }

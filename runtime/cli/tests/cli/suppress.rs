@@ -108,6 +108,6 @@ fn a_shadow_writes_nothing_and_its_recording_says_which_cpus_it_would_have_given
 #[test]
 fn a_plan_without_a_measurement_says_that_nothing_is_changed_and_why() {
     let planned = plan(&facts("v2", &json!({"enable": true}), &json!({"name": "be-suppress"})));
-    assert_eq!((planned.code, planned.json()), (0, json!([])), "{planned:#?}");
+    assert_eq!((planned.code, planned.decisions()), (0, json!([])), "{planned:#?}");
     planned.says(0, &["note: be-suppress: ", "nothing is set before"]);
 }

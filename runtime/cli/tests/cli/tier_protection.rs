@@ -81,7 +81,7 @@ fn a_pod_never_takes_from_a_tier_what_others_have_there() {
 #[test]
 fn a_plan_says_why_a_tier_gets_another_value_than_the_policy_asks_for() {
     let planned = plan(&node(50, memory_qos("memory.min", 0, 8 * GIB))).says_nothing_else();
-    let rows = planned.json();
+    let rows = planned.decisions();
     let tier = rows.as_array().unwrap().iter().find(|row| row["tier"] == "burstable").cloned().unwrap();
     assert_eq!(tier["adjusted"]["wanted"], GIB / 2, "{tier}");
     let why = tier["adjusted"]["why"].as_str().unwrap();

@@ -60,7 +60,7 @@ fn a_weight_means_the_same_on_either_version() {
     for (cgroup, file, current) in [("v1", "cpu.shares", json!(10)), ("v2", "cpu.weight", json!(4))] {
         let planned = plan(&facts(folder.path(), cgroup, &[("heavy", Some(250), None)])).says_nothing_else();
         assert_eq!(planned.rows(), [format!("{CONTAINER} cpu.weight 250")]);
-        let rows = planned.json();
+        let rows = planned.decisions();
         let row = row(&rows, "cpu.weight");
         assert_eq!((&row["file"], &row["current"]), (&json!(file), &current), "{row}");
     }
@@ -71,7 +71,7 @@ fn idle_is_planned_with_the_weight_that_it_costs() {
     let folder = tempfile::tempdir().unwrap();
     for (cgroup, current) in [("v1", json!(10)), ("v2", json!(4))] {
         let planned = plan(&facts(folder.path(), cgroup, &[("lazy", None, Some(true))])).says_nothing_else();
-        let rows = planned.json();
+        let rows = planned.decisions();
         let knobs: Vec<_> = rows.as_array().unwrap().iter().map(|row| row["knob"].clone()).collect();
         assert_eq!(knobs, ["cpu.idle", "cpu.weight"], "in the order in which the kernel takes them");
         assert_eq!(row(&rows, "cpu.weight")["current"], current);
@@ -86,9 +86,9 @@ fn without_cpu_idle_the_lowest_weight_stands_in_and_the_plan_says_so() {
         let mut facts = facts(folder.path(), cgroup, &[("lazy", None, Some(true))]);
         facts["host"]["missingFiles"] = json!(["cpu.idle"]);
         let planned = plan(&facts);
-        planned.says(0, &["not possible: cpu.idle of", "Linux 5.15", "lowest weight"]);
+        planned.says(1, &["not possible: cpu.idle of", "Linux 5.15", "lowest weight"]);
         assert_eq!(planned.rows(), [format!("{CONTAINER} cpu.weight {lowest}")]);
-        let rows = planned.json();
+        let rows = planned.decisions();
         assert!(row(&rows, "cpu.weight")["adjusted"]["why"].as_str().unwrap().contains("cpu.idle"), "{rows}");
     }
 }
@@ -97,7 +97,7 @@ fn without_cpu_idle_the_lowest_weight_stands_in_and_the_plan_says_so() {
 fn a_weight_out_of_range_is_refused_with_the_range() {
     let folder = tempfile::tempdir().unwrap();
     let planned = plan(&facts(folder.path(), "v2", &[("wrong", Some(0), None)]));
-    planned.says(0, &["cpu.weight", "1 to 10000"]);
+    planned.says(1, &["cpu.weight", "1 to 10000"]);
     assert!(planned.rows().is_empty(), "{planned:#?}");
 }
 
@@ -106,7 +106,7 @@ fn a_weight_beyond_the_largest_is_the_largest_and_the_plan_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let planned = plan(&facts(folder.path(), "v2", &[("heavy", Some(10_001), None)])).says_nothing_else();
     assert_eq!(planned.rows(), [format!("{CONTAINER} cpu.weight 10000")]);
-    let rows = planned.json();
+    let rows = planned.decisions();
     assert_eq!(row(&rows, "cpu.weight")["adjusted"]["wanted"], 10_001, "{rows}");
 }
 
@@ -116,7 +116,7 @@ fn a_weight_waits_while_another_policy_has_the_container_idle() {
     let both = facts(folder.path(), "v2", &[("heavy", Some(250), None), ("lazy", None, Some(true))]);
     let planned = plan(&both).says_nothing_else();
     assert_eq!(planned.rows(), [format!("{CONTAINER} cpu.idle 1"), format!("{CONTAINER} cpu.weight 0")]);
-    let rows = planned.json();
+    let rows = planned.decisions();
     let weight = row(&rows, "cpu.weight");
     assert_eq!((&weight["policy"], &weight["adjusted"]["wanted"]), (&json!("lazy"), &json!(250)), "{weight}");
     assert!(weight["adjusted"]["why"].as_str().unwrap().contains("lazy holds cpu.idle"), "{weight}");

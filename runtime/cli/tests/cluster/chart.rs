@@ -1,12 +1,13 @@
 //! The chart, installed as a person installs it: an image on the node, a DaemonSet without privileges, an uninstall that leaves
 //! nothing.
 
+use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
-use crate::agent::{NAMESPACE, install_crds, root};
+use crate::agent::{NAMESPACE, install_crds, kubeconfig_of, root};
 use crate::node::{NODE, Pod, busy, cluster_file, get, kubectl, said, try_kubectl};
 use crate::waiting::{wait_for, wait_until};
 
@@ -24,6 +25,53 @@ fn helm(args: &[&str]) -> String {
         .args(args)
         .args(["--namespace", NAMESPACE])
         .env("KUBECONFIG", said("KUBECONFIG")))
+}
+
+/// The same by `kubectl qosm`, for a user who may do what the example allows and no more.
+fn as_a_plugin(explained: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    symlink(env!("CARGO_BIN_EXE_qosm"), folder.path().join("kubectl-qosm")).unwrap();
+    let program = folder.path().join("kubectl");
+    symlink(said("QOSM_KUBECTL"), &program).unwrap();
+    let roles = root().join("examples/kubernetes/ask-agents.yaml");
+    kubectl(&["apply", "--filename", roles.to_str().unwrap()]);
+    let (in_namespace, account) = (format!("--namespace={NAMESPACE}"), format!("--serviceaccount={NAMESPACE}:on-call"));
+    kubectl(&["create", "serviceaccount", "on-call", &in_namespace]);
+    // Of a try that failed.
+    kubectl(&["delete", "clusterrolebinding", "on-call", "--ignore-not-found"]);
+    kubectl(&["create", "clusterrolebinding", "on-call", "--clusterrole=qosm-ask-agents", &account]);
+    kubectl(&["create", "rolebinding", "on-call", "--role=qosm-ask-agents", &account, &in_namespace]);
+    let token = kubectl(&["create", "token", "on-call", &in_namespace]);
+    let kubeconfig = kubeconfig_of(folder.path(), "on-call", &json!({"token": token.trim()}));
+    let plugin = |args: &[&str]| {
+        let others = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::iter::once(folder.path().to_owned()).chain(std::env::split_paths(&others));
+        let path = std::env::join_paths(folders).unwrap();
+        Command::new(&program).arg("qosm").args(args).env("KUBECONFIG", &kubeconfig).env("PATH", path).output().unwrap()
+    };
+
+    let asked = plugin(&["explain", "default/qosm-chart"]);
+    assert!(asked.status.success(), "{asked:?}");
+    let bursts = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| line.contains("cpu.burst")).map(str::to_owned).collect()
+    };
+    let by_plugin = bursts(&String::from_utf8_lossy(&asked.stdout));
+    assert!(!by_plugin.is_empty() && by_plugin == bursts(explained), "{asked:?}");
+    let listed = plugin(&["get", "pods", "--node", NODE, "--output=json"]);
+    assert!(String::from_utf8_lossy(&listed.stdout).contains("default/qosm-chart"), "{listed:?}");
+    let elsewhere = plugin(&["get", "pods", "--node", "nowhere"]);
+    let why = String::from_utf8_lossy(&elsewhere.stderr);
+    assert!(why.contains(&format!("no agent of qosm runs on node nowhere; one runs on: {NODE}")), "{why}");
+
+    kubectl(&["delete", "rolebinding", "on-call", &in_namespace]);
+    // The API server hears of it a moment later.
+    wait_until("who may not enter the agent's container to be told so", || {
+        let refused = plugin(&["explain", "default/qosm-chart"]);
+        let why = String::from_utf8_lossy(&refused.stderr);
+        !refused.status.success() && why.contains("cannot be asked") && why.contains("pods/exec")
+    });
+    kubectl(&["delete", "clusterrolebinding", "on-call"]);
+    kubectl(&["delete", "--filename", roles.to_str().unwrap()]);
 }
 
 /// Uninstalls, whatever became of the test.
@@ -94,6 +142,7 @@ fn the_chart_runs_on_the_node_keeps_values_over_an_update_and_leaves_nothing() {
         "default/qosm-chart",
     ]);
     assert!(explained.contains("annotation koordinator.sh/cpuBurst"), "{explained}");
+    as_a_plugin(&explained);
 
     // As the README has it.
     let example = root().join("examples/kubernetes/web.yaml");

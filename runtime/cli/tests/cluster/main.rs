@@ -18,6 +18,7 @@ mod registries;
 #[path = "../kernel/waiting.rs"]
 mod waiting;
 
+mod alerts;
 mod chart;
 mod claims;
 mod colocation;

@@ -51,7 +51,7 @@ impl Agent {
         Self::run(command, node, metrics)
     }
 
-    /// Starts one that learns from its environment alone where its socket is, and waits until it answers there.
+    /// Starts one that learns from its environment alone where its socket is and what to log, and waits until it answers there.
     #[track_caller]
     pub(crate) fn start_by_variable(node: &Node) -> Self {
         let socket = node.path("admin.sock");
@@ -59,6 +59,7 @@ impl Agent {
         let mut command = Command::new(named.get_program());
         command.args(named.get_args().filter(|argument| *argument != "--admin-socket" && *argument != socket));
         command.stdin(Stdio::null()).env("NO_COLOR", "1").env(SOCKET_VARIABLE, &socket);
+        command.env("QOSM_LOG", "qosm_agent=debug,info");
         let mut agent = Self::run(command, node, 0);
         agent.wait_until_it_answers();
         agent

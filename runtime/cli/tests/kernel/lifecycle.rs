@@ -97,8 +97,13 @@ fn the_environment_says_where_the_agent_listens_and_where_it_is_asked() {
     wait_until("the pod to be known", || {
         agent.ask_by_variable(&["get", "pods"]).is_some_and(|pods| pods.contains("default/web"))
     });
-    agent.terminate();
+    let log = agent.terminate();
     assert!(!node.path("admin.sock").exists(), "the socket goes with the agent");
+    // What was asked for is logged with what took how long.
+    let took = |span: &str| log.lines().any(|line| line.contains(span) && line.contains("time.busy="));
+    for span in ["tick{number=", "}:evaluate{policy=cpu-burst mode=\"active\"}", "}:apply:"] {
+        assert!(took(span), "{span}: {log}");
+    }
 }
 
 #[test]

@@ -25,6 +25,8 @@ const ETCD: Packaged = ("etcd-server", "usr/bin", "etcd");
 const RUNC: Packaged = ("runc", "usr/sbin", "runc");
 const CNI: Packaged = ("containernetworking-plugins", "usr/lib/cni", "ptp");
 const BUSYBOX: Packaged = ("busybox-static", "bin", "busybox");
+/// Unpacked alone: an installed Prometheus would be started.
+const PROMTOOL: Packaged = ("prometheus", "usr/bin", "promtool");
 
 /// Where each program is.
 #[derive(Debug)]
@@ -53,6 +55,8 @@ pub(crate) struct Programs {
     pub(crate) cni: PathBuf,
     /// A statically linked busybox, for the images.
     pub(crate) busybox: PathBuf,
+    /// What plays Prometheus' alerts.
+    pub(crate) promtool: PathBuf,
 }
 
 impl Programs {
@@ -64,7 +68,7 @@ impl Programs {
     pub(crate) fn build(workspace: &Workspace) -> Result<Self> {
         let cache = cache(workspace)?;
         setup::program("openssl", "keys for the cluster", "openssl")?;
-        debian::unpack(&cache.join("debian"), &[ETCD, RUNC, CNI, BUSYBOX], "the cluster")?;
+        debian::unpack(&cache.join("debian"), &[ETCD, RUNC, CNI, BUSYBOX, PROMTOOL], "the cluster")?;
         let missing = |name: &&str| !bin(&cache).join(name).exists();
         fs::create_dir_all(bin(&cache)).with_context(|| format!("{} cannot be made", bin(&cache).display()))?;
         let wanted: Vec<_> = OF_KUBERNETES.into_iter().filter(missing).collect();
@@ -118,6 +122,7 @@ impl Programs {
             runc: packaged(RUNC)?,
             cni,
             busybox: packaged(BUSYBOX)?,
+            promtool: packaged(PROMTOOL)?,
         })
     }
 

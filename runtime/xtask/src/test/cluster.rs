@@ -55,7 +55,7 @@ fn all(
     let (config, cache) = (dir.join("admin.kubeconfig"), dir.join("kubectl-cache"));
     let (binary, policy_binary) = (workspace.binary(), workspace.policy_binary());
     let (modules, bundles) = (workspace.modules(), rego::bundles(workspace));
-    let variables: [(&str, &OsStr); 13] = [
+    let variables: [(&str, &OsStr); 14] = [
         ("KUBECONFIG", config.as_ref()),
         // What kubectl and helm remember of a server is of this one: in the user's own cache the next cluster has the same address.
         ("KUBECACHEDIR", cache.as_ref()),
@@ -65,6 +65,7 @@ fn all(
         ("QOSM_REGISTRY_ENV", env.as_ref()),
         ("QOSM_KUBECTL", tools.kubectl.as_ref()),
         ("QOSM_HELM", tools.helm.as_ref()),
+        ("QOSM_PROMTOOL", tools.promtool.as_ref()),
         ("QOSM_BIN", binary.as_ref()),
         ("QOSM_POLICY_BIN", policy_binary.as_ref()),
         ("QOSM_MODULES", modules.as_ref()),

@@ -96,7 +96,7 @@ fn prepared(run: &Run<'_>) -> Result<String> {
     let (config, cache) = (format!("{DIR}/admin.kubeconfig"), format!("{DIR}/kubectl-cache"));
     let (binary, policy_binary) = (workspace.binary(), workspace.policy_binary());
     let (modules, bundles) = (workspace.modules(), rego::bundles(workspace));
-    let variables: [(&str, &Path); 13] = [
+    let variables: [(&str, &Path); 14] = [
         ("KUBECONFIG", config.as_ref()),
         ("KUBECACHEDIR", cache.as_ref()),
         ("HELM_CACHE_HOME", cache.as_ref()),
@@ -106,6 +106,7 @@ fn prepared(run: &Run<'_>) -> Result<String> {
         ("QOSM_XTASK", &run.xtask),
         ("QOSM_KUBECTL", &tools.kubectl),
         ("QOSM_HELM", &tools.helm),
+        ("QOSM_PROMTOOL", &tools.promtool),
         ("QOSM_BIN", &binary),
         ("QOSM_POLICY_BIN", &policy_binary),
         ("QOSM_MODULES", &modules),

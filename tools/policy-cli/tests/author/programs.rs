@@ -116,7 +116,7 @@ impl Run {
     /// The rows of a plan, each as `container default/web/app cpu.quota 240000`, sorted.
     #[track_caller]
     pub(crate) fn rows(&self) -> Vec<String> {
-        report(&self.json())
+        report(&self.json()["decisions"])
     }
 }
 

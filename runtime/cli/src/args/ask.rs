@@ -1,0 +1,299 @@
+//! Arguments of what a running agent is asked, on its node or, by `kubectl qosm`, from afar.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use clap_complete::engine::ArgValueCandidates;
+use qosm_terminal::OutputArgs;
+
+use super::{ModuleArgs, SocketArgs};
+use crate::completions::{names, namespaces, pods, policies};
+
+/// Verbs that ask a running agent.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AskCommand {
+    /// Show what containers use and what is held for them, moment by moment: of a running agent, or from a recording.
+    #[command(
+        after_help = "Examples:\n  qosm top\n  qosm top -n shop --sort throttled\n  qosm top --replay node.jsonl\n  qosm top --once -o json\n\nKeys: ↑↓ choose, enter looks closer, s the next order, / find, space stop, ←→ back and forth, end the newest, q quit.\nWithout a terminal, one look is printed, as with --once."
+    )]
+    Top(TopArgs),
+    /// Serve a page that shows the same in a browser, with charts and every decision: of a running agent, or of a recording.
+    #[command(after_help = "Examples:\n  qosm ui\n  qosm ui node.jsonl\n  qosm ui --listen 0.0.0.0:8080")]
+    Ui(UiArgs),
+    /// Record what a running agent sees, for `replay`.
+    #[command(
+        after_help = "Examples:\n  qosm record --for 60s > node.jsonl\n  qosm record --max-ticks 600 --max-size 64Mi --file node.jsonl\n\nThe recording ends at a whole line, whichever bound comes first. Exit codes: 0 done; 1 the agent ended it before its bounds, or the facts alone are larger than --max-size; 2 it was asked wrongly."
+    )]
+    Record(RecordArgs),
+    /// List what a running agent knows.
+    #[command(after_help = "Example:\n  qosm get knobs -o json")]
+    Get(GetArgs),
+    /// Show all about one pod: every held knob, its policy, its former value, and why; and what is not in force.
+    #[command(after_help = "Example:\n  qosm explain default/web")]
+    Explain(ExplainArgs),
+    /// Show what a policy in the shadow would do otherwise than the active one.
+    #[command(
+        after_help = "Examples:\n  qosm diff cpu-burst-next\n  qosm diff cpu-burst-next -o json\n\nExit codes: 0 both ask for the same now; 1 they differ, or the shadow does not run; 2 it was asked wrongly."
+    )]
+    Diff(DiffArgs),
+    /// Leave a pod as it is: no writes to it while the pause lasts, not even when the agent ends. Only `qosm restore` overrides it.
+    #[command(after_help = "Examples:\n  qosm pause default/web\n  qosm pause default/web --for 2h")]
+    Pause(PauseArgs),
+    /// End a pod's pause: its policies act on it again.
+    #[command(
+        after_help = "Example:\n  qosm resume default/web\n\nA pause by annotation (qosm.io/paused) ends with the annotation."
+    )]
+    Resume(ResumeArgs),
+}
+
+impl AskCommand {
+    /// Where the agent is asked.
+    pub(crate) fn socket_mut(&mut self) -> &mut PathBuf {
+        let socket = match self {
+            Self::Top(args) => &mut args.socket,
+            Self::Ui(args) => &mut args.socket,
+            Self::Record(args) => &mut args.socket,
+            Self::Get(args) => &mut args.socket,
+            Self::Explain(args) => &mut args.socket,
+            Self::Diff(args) => &mut args.socket,
+            Self::Pause(args) => &mut args.socket,
+            Self::Resume(args) => &mut args.socket,
+        };
+        &mut socket.admin_socket
+    }
+
+    /// What a screen or page of it is headed by.
+    pub(crate) fn set_title(&mut self, title: String) {
+        match self {
+            Self::Top(args) => args.title = Some(title),
+            Self::Ui(args) => args.title = Some(title),
+            _ => {}
+        }
+    }
+
+    /// The one pod that it is about.
+    pub(crate) fn pod_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Explain(args) => Some(&mut args.pod),
+            Self::Pause(args) => Some(&mut args.pod),
+            Self::Resume(args) => Some(&mut args.pod),
+            Self::Top(_) | Self::Ui(_) | Self::Record(_) | Self::Get(_) | Self::Diff(_) => None,
+        }
+    }
+
+    /// Whether a recording is looked at, and no agent is asked.
+    pub(crate) fn is_of_a_recording(&self) -> bool {
+        match self {
+            Self::Top(args) => args.replay.is_some(),
+            Self::Ui(args) => args.recording.is_some(),
+            _ => false,
+        }
+    }
+
+    /// Whether it ends by itself when it is asked to by a signal.
+    pub(crate) fn ends_on_signals(&self) -> bool {
+        matches!(self, Self::Ui(_) | Self::Record(_))
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// What is looked at, where it is not this node.
+    #[arg(skip)]
+    pub(crate) title: Option<String>,
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+    /// A recording instead of a running agent; `-` = standard input, with --once.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) replay: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) modules: ModuleArgs,
+    /// Print one look and end: what happens within one interval, or the last tick of a recording.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Time between two looks, 200ms at least.
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    pub(crate) interval: jiff::SignedDuration,
+    /// Pods of this namespace alone.
+    #[arg(short, long, value_name = "NAMESPACE", add = ArgValueCandidates::new(namespaces))]
+    pub(crate) namespace: Option<String>,
+    /// Containers alone that have this in NAMESPACE/POD/CONTAINER.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) find: Option<String>,
+    /// Containers alone for which this policy holds something.
+    #[arg(long = "held-by", value_name = "POLICY", add = ArgValueCandidates::new(policies))]
+    pub(crate) policy_held: Option<String>,
+    /// What the list goes by.
+    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
+    pub(crate) sort: TopOrder,
+    /// Format of what is printed; `json` prints one look, too.
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UiArgs {
+    /// What is looked at, where it is not this node.
+    #[arg(skip)]
+    pub(crate) title: Option<String>,
+    /// A recording instead of a running agent.
+    #[arg(value_name = "RECORDING")]
+    pub(crate) recording: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+    #[command(flatten)]
+    pub(crate) modules: ModuleArgs,
+    /// Where to listen. The address that is printed has a token, without which nothing is told.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// Time between two looks, 200ms at least.
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    pub(crate) interval: jiff::SignedDuration,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum TopOrder {
+    /// CPUs used.
+    #[default]
+    Cpu,
+    /// Periods in which it was throttled.
+    Throttled,
+    /// Memory in use.
+    Memory,
+    /// The longest wait, for whatever it was.
+    Pressure,
+    /// The name.
+    Name,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecordArgs {
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+    /// How long, such as 90s or 5m; without a bound until interrupted.
+    #[arg(long = "for", value_name = "DURATION")]
+    pub(crate) duration: Option<jiff::SignedDuration>,
+    /// How many ticks; the first line, the facts, is none.
+    #[arg(long, value_name = "TICKS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_ticks: Option<u64>,
+    /// How large at most, such as 64Mi.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) max_size: Option<u64>,
+    /// Where to write; standard output if not given.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// A size in bytes, as Kubernetes spells quantities.
+fn size(text: &str) -> Result<u64, String> {
+    qosm_cluster::parse_bytes(text).map(|bytes| bytes.0).map_err(|error| error.to_string())
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Noun {
+    /// Pods, and how much is held on them.
+    #[value(alias = "pod")]
+    Pods,
+    /// Policies and their health.
+    #[value(alias = "policy")]
+    Policies,
+    /// Held knobs, of pods and of tiers.
+    #[value(alias = "knob")]
+    Knobs,
+    /// Classes of shares of caches and memory bandwidth (resctrl), and who is in them.
+    #[value(alias = "class")]
+    Classes,
+    /// Extended resources that policies publish on the Kubernetes node.
+    #[value(alias = "resource")]
+    Resources,
+    /// Evictions that policies asked for, and what became of them.
+    #[value(alias = "eviction")]
+    Evictions,
+    /// Events of pods.
+    #[value(alias = "event")]
+    Events,
+    /// What is wrong with annotations, ConfigMaps and manifests.
+    #[value(alias = "problem")]
+    Problems,
+}
+
+/// The form in which a list is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GetOutput {
+    /// For eyes.
+    #[default]
+    Table,
+    /// The same with all columns, and numbers as they stand in the files.
+    Wide,
+    /// For scripts.
+    Json,
+    /// For scripts.
+    Yaml,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    /// What to list.
+    pub(crate) noun: Noun,
+    /// These alone: pods as NAMESPACE/NAME or NAME, policies, tiers (`"tier burstable"`); of problems those that mention all of it.
+    #[arg(value_name = "NAME", add = ArgValueCandidates::new(names))]
+    pub(crate) names: Vec<String>,
+    /// What is about pods of this namespace alone.
+    #[arg(short, long, value_name = "NAMESPACE", add = ArgValueCandidates::new(namespaces))]
+    pub(crate) namespace: Option<String>,
+    /// What is a policy's, of this one alone.
+    #[arg(long, value_name = "POLICY", add = ArgValueCandidates::new(policies))]
+    pub(crate) policy: Option<String>,
+    /// Go on: print each row again that is new or has changed.
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+    /// Format of what is printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: GetOutput,
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// namespace/name, or the name alone where it is unique.
+    #[arg(add = ArgValueCandidates::new(pods))]
+    pub(crate) pod: String,
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// The shadow, or the active policy that it alone is compared with.
+    #[arg(add = ArgValueCandidates::new(policies))]
+    pub(crate) policy: String,
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PauseArgs {
+    /// namespace/name.
+    #[arg(add = ArgValueCandidates::new(pods))]
+    pub(crate) pod: String,
+    /// How long, such as 30m or 2h; without it until `qosm resume`.
+    #[arg(long = "for", value_name = "DURATION")]
+    pub(crate) duration: Option<jiff::SignedDuration>,
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResumeArgs {
+    /// namespace/name.
+    #[arg(add = ArgValueCandidates::new(pods))]
+    pub(crate) pod: String,
+    #[command(flatten)]
+    pub(crate) socket: SocketArgs,
+}
