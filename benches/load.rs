@@ -19,8 +19,12 @@ fn main() -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("no folder for the cache")?;
     let cache = ModuleCache::open(Dir::open_ambient_dir(folder.path(), ambient_authority())?)?;
     // A miss would have to compile and cannot: so it ends the bench.
-    let none =
-        Compiler::Child { program: folder.path().join("no-compiler"), args: Vec::new(), memory: Memory::default() };
+    let none = Compiler::Child {
+        program: folder.path().join("no-compiler"),
+        args: Vec::new(),
+        memory: Memory::default(),
+        cpu: Compiler::cpu_time(None),
+    };
     let pods = workload::pods(PODS);
     let mut group = criterion.benchmark_group("load");
     for name in modules::DEFAULT {

@@ -46,7 +46,12 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
     let program = std::env::current_exe().context("this program does not know where it lies")?;
-    let compiler = Compiler::Child { program, args: vec![COMPILE.into()], memory: Memory::default() };
+    let compiler = Compiler::Child {
+        program,
+        args: vec![COMPILE.into()],
+        memory: Memory::default(),
+        cpu: Compiler::cpu_time(None),
+    };
     let served = tempfile::tempdir().context("no folder to serve")?;
     let artifact = runtime.block_on(serve(served.path()))?;
     let pods = workload::pods(PODS);

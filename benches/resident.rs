@@ -46,7 +46,12 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<()> {
     let engine = Engine::new()?;
     let program = std::env::current_exe().context("this program does not know where it lies")?;
-    let compiler = Compiler::Child { program, args: vec![COMPILE.into()], memory: Memory::default() };
+    let compiler = Compiler::Child {
+        program,
+        args: vec![COMPILE.into()],
+        memory: Memory::default(),
+        cpu: Compiler::cpu_time(None),
+    };
     let policies = modules::DEFAULT
         .iter()
         .map(|name| modules::load(&engine, name, None, &compiler))

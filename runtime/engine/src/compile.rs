@@ -22,9 +22,16 @@ use crate::precompiled::Precompiled;
 
 /// Environment variable with the child's memory limit.
 const MEMORY_VARIABLE: &str = "QOSM_COMPILER_MEMORY";
+/// Environment variable with the seconds of CPU time that the child may use.
+const CPU_VARIABLE: &str = "QOSM_COMPILER_CPU_SECONDS";
+/// CPU time that a compiler may use unless its operator says otherwise.
 const CPU_LIMIT: Duration = Duration::from_secs(30);
-const WALL_LIMIT: Duration = Duration::from_secs(60);
-/// Time after [`WALL_LIMIT`] at which the child ends itself, if the agent could not end it.
+/// Nobody may say more.
+const MAX_CPU: Duration = Duration::from_secs(600);
+/// How much longer than its CPU time it may take in all: an agent with a small share of a busy node waits for CPUs most of the time. The
+/// compiler itself waits for nothing.
+const WALL_FACTOR: u32 = 10;
+/// Time after that at which the child ends itself, if the agent could not end it.
 const CHILD_GRACE: Duration = Duration::from_secs(2);
 /// What the child may write: what 16 MiB compile to, and then some.
 const MAX_OUTPUT: Bytes = Bytes(256 << 20);
@@ -47,9 +54,18 @@ pub enum Compiler {
         args: Vec<OsString>,
         /// What there is to share.
         memory: Memory,
+        /// The CPU time that it may use; see [`Compiler::cpu_time`].
+        cpu: Duration,
     },
     /// In this process: for tools and tests. Its memory stays with the process, about 20 MB.
     InProcess,
+}
+
+impl Compiler {
+    /// The CPU time that a child may use: 30 s, or what the operator of a slow machine says, at most ten minutes.
+    pub fn cpu_time(seconds: Option<u64>) -> Duration {
+        seconds.map_or(CPU_LIMIT, Duration::from_secs).clamp(Duration::from_secs(1), MAX_CPU)
+    }
 }
 
 /// Compiles a component, or the core module of a Rego policy. Here it is parsed at most. `alone`: waits until no other
@@ -62,7 +78,7 @@ pub(crate) fn compile(
 ) -> Result<Precompiled, CompileError> {
     match compiler {
         Compiler::InProcess => precompile(engine, wasm),
-        Compiler::Child { program, args, memory } => in_child(program, args, wasm, &memory.take(alone)),
+        Compiler::Child { program, args, memory, cpu } => in_child(program, args, wasm, &memory.take(alone), *cpu),
     }
     .map(Precompiled::vouched)
 }
@@ -78,22 +94,27 @@ fn refused(WasmError(message): WasmError) -> CompileError {
     CompileError::Refused(message)
 }
 
-#[expect(clippy::disallowed_methods, reason = "a compiler has a time limit")]
-fn in_child(program: &PathBuf, args: &[OsString], wasm: &[u8], share: &Share) -> Result<Vec<u8>, CompileError> {
+fn in_child(
+    program: &PathBuf,
+    args: &[OsString],
+    wasm: &[u8],
+    share: &Share,
+    cpu: Duration,
+) -> Result<Vec<u8>, CompileError> {
     let allowed = share.bytes();
-    let deadline = Instant::now() + WALL_LIMIT;
     let mut command = Command::new(program);
     command
         .args(args)
         .env_clear()
         .env(MEMORY_VARIABLE, allowed.0.to_string())
+        .env(CPU_VARIABLE, cpu.as_secs().to_string())
         .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut child =
         share.start(|| command.spawn()).map_err(|source| CompileError::Spawn { program: program.clone(), source })?;
-    let result = exchange(&mut child, wasm, deadline, allowed);
+    let result = exchange(&mut child, wasm, cpu, allowed);
     // Whatever went wrong, no child outlives its call. A child that has ended is only waited for.
     let _ = child.kill();
     let _ = child.wait();
@@ -101,7 +122,10 @@ fn in_child(program: &PathBuf, args: &[OsString], wasm: &[u8], share: &Share) ->
 }
 
 /// Feeds the child and listens to it, all three pipes at once, so that neither side waits for the other for ever.
-fn exchange(child: &mut Child, wasm: &[u8], deadline: Instant, memory: Bytes) -> Result<Vec<u8>, CompileError> {
+#[expect(clippy::disallowed_methods, reason = "a compiler has a time limit")]
+fn exchange(child: &mut Child, wasm: &[u8], cpu: Duration, memory: Bytes) -> Result<Vec<u8>, CompileError> {
+    let wall = cpu * WALL_FACTOR;
+    let deadline = Instant::now() + wall;
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (output, stderr_text, status) = thread::scope(|scope| {
         scope.spawn(move || {
@@ -117,7 +141,7 @@ fn exchange(child: &mut Child, wasm: &[u8], deadline: Instant, memory: Bytes) ->
         }
         (joined(output), joined(stderr_text), status)
     });
-    let status = status.map_err(CompileError::Pipe)?.ok_or(CompileError::TimedOut { after: WALL_LIMIT })?;
+    let status = status.map_err(CompileError::Pipe)?.ok_or(CompileError::TimedOut { after: wall })?;
     let stderr_text =
         stderr_text.map(|stderr_text| String::from_utf8_lossy(&stderr_text).trim().to_owned()).unwrap_or_default();
     if status.code() == Some(EXIT_REFUSED.into()) {
@@ -127,7 +151,7 @@ fn exchange(child: &mut Child, wasm: &[u8], deadline: Instant, memory: Bytes) ->
         return Err(CompileError::Unconfined(stderr_text));
     }
     if !status.success() {
-        return Err(CompileError::Died { status, memory, cpu: CPU_LIMIT, stderr: stderr_text });
+        return Err(CompileError::Died { status, memory, cpu, stderr: stderr_text });
     }
     let output = output.map_err(CompileError::Pipe)?;
     if output.len() as u64 > MAX_OUTPUT.0 {
@@ -223,10 +247,11 @@ fn limit() -> io::Result<()> {
     }
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // An agent without CAP_KILL cannot end a process of another user.
-    end_after(WALL_LIMIT + CHILD_GRACE);
+    let cpu = said_cpu_time();
+    end_after(cpu * WALL_FACTOR + CHILD_GRACE);
     for (resource, limit) in [
         (Resource::As, allowed().0),
-        (Resource::Cpu, CPU_LIMIT.as_secs()),
+        (Resource::Cpu, cpu.as_secs()),
         (Resource::Fsize, 0),
         (Resource::Core, 0),
         (Resource::Nproc, 0),
@@ -240,6 +265,11 @@ fn limit() -> io::Result<()> {
 fn allowed() -> Bytes {
     let stderr_text = std::env::var(MEMORY_VARIABLE).ok().and_then(|stderr_text| stderr_text.parse().ok());
     Bytes(stderr_text.map_or(Memory::MAX.0, |stderr_text: u64| stderr_text.min(Memory::MAX.0)))
+}
+
+/// The CPU time that the agent allows.
+fn said_cpu_time() -> Duration {
+    Compiler::cpu_time(std::env::var(CPU_VARIABLE).ok().and_then(|said| said.parse().ok()))
 }
 
 fn drop_privileges() -> io::Result<()> {

@@ -10,6 +10,8 @@ use qosm_model::unit::Bytes;
 
 /// The memory limit of the container that the agent runs in, in bytes.
 const MEMORY_LIMIT: &str = "QOSM_MEMORY_LIMIT";
+/// The CPU time that a compiler may use, in seconds, on machines that are slow.
+const CPU_TIME: &str = "QOSM_COMPILER_SECONDS";
 
 /// Compiles in a short-lived child of this very program, whose hidden verb `compile-module` calls
 /// [`qosm_engine::compile_child_main`]. Made before a process confines itself.
@@ -18,13 +20,22 @@ pub fn compiler() -> Compiler {
     // confined agent may start this very file alone.
     let program = PathBuf::from("/proc/self/exe");
     // The container's own limit, where the chart passes it on: with the node's cgroups mounted over its own it does not see it.
-    let said = std::env::var(MEMORY_LIMIT).ok().and_then(|said| said.parse().ok()).map(Bytes);
+    let number = |name| {
+        let said = std::env::var(name).ok()?;
+        let number = said.parse::<u64>().ok();
+        if number.is_none() {
+            tracing::warn!("{name} is `{said}`, and counts as not said: give a whole number");
+        }
+        number
+    };
+    let said = number(MEMORY_LIMIT).map(Bytes);
     let left = move || qosm_host::own_memory_left(said);
     let memory = match OomScore::open() {
         Ok(score) => Memory::of_confined(left, score),
         Err(_) => Memory::of(left),
     };
-    Compiler::Child { program, args: vec!["compile-module".into()], memory }
+    let cpu = Compiler::cpu_time(number(CPU_TIME));
+    Compiler::Child { program, args: vec!["compile-module".into()], memory, cpu }
 }
 
 /// The cache of compiled modules in a folder, made if it is not there.

@@ -53,7 +53,12 @@ fn load(cache: &ModuleCache) {
 
 /// A compiler that works only where none is needed.
 fn no_compiler() -> Compiler {
-    Compiler::Child { program: "/nonexistent/compiler".into(), args: Vec::new(), memory: Memory::default() }
+    Compiler::Child {
+        program: "/nonexistent/compiler".into(),
+        args: Vec::new(),
+        memory: Memory::default(),
+        cpu: Compiler::cpu_time(None),
+    }
 }
 
 fn is_cached(cache: &ModuleCache) -> bool {
@@ -234,6 +239,7 @@ fn a_compiler_that_fails_is_reported() {
         program: "/bin/sh".into(),
         args: vec!["-c".into(), script.into()],
         memory: Memory::default(),
+        cpu: Compiler::cpu_time(None),
     };
     for (script, expected) in [
         ("exit 3", ""),
@@ -277,6 +283,7 @@ fn a_failed_compilation_is_remembered_until_a_retry() {
         program: "/bin/sh".into(),
         args: vec!["-c".into(), "echo 'unknown opcode' >&2; exit 3".into()],
         memory: Memory::default(),
+        cpu: Compiler::cpu_time(None),
     };
     let why = |cache: &ModuleCache, compiler: &Compiler| {
         let error = ENGINE.load(&guest::worker(), Some(cache), compiler).unwrap_err();

@@ -51,12 +51,13 @@ fn guest_program(test: &TestProgram) -> String {
     format!("/bin/{KERNEL}-{}", test.package)
 }
 
-/// Tests see by `QOSM_TEST_VM` that all they need is there: what another machine may lack fails here. Which rounds of `kill -9` are
+/// Tests see by `QOSM_TEST_VM` that all they need is there: what another machine may lack fails here. An emulated machine on a busy one
+/// compiles a hundred times as long, and takes all of it for its own CPU time. Which rounds of `kill -9` are
 /// played is handed on.
 fn script(tests: &[TestProgram], stage: Stage, selection: &Selection<'_>) -> String {
     let mut script =
         "export QOSM_BIN=/bin/qosm QOSM_MODULES=/policies QOSM_BUNDLES=/bundles QOSM_DISK=/disk QOSM_TEST_VM=1 \
-         RUST_BACKTRACE=1\n"
+         QOSM_COMPILER_SECONDS=600 RUST_BACKTRACE=1\n"
             .to_owned();
     for (name, value) in ["QOSM_KILL_ROUNDS", "QOSM_KILL_SEED"].map(|name| (name, std::env::var(name))) {
         // A shell reads it: a number and nothing else.
