@@ -87,6 +87,7 @@ impl Tree {
             proc: dir(proc)?,
             sys: dir(Path::new("/sys"))?,
             kubelet: None,
+            sysctl: None,
         };
         let options = LayoutOptions { driver: Some(Driver::Cgroupfs), cgroup_root: self.root.clone() };
         Host::open(directories, &options).context("the host's cgroups cannot be used")

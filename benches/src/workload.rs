@@ -267,7 +267,7 @@ fn native_bandwidth(sample: &BandwidthSample) -> qosm_sdk::Bandwidth {
     let target = match sample.target {
         Target::Container(id) => qosm_sdk::Target::Container(id.0),
         Target::Pod(id) => qosm_sdk::Target::Pod(id.0),
-        Target::Tier(_) => unreachable!("`bandwidth` makes no rows of tiers"),
+        Target::Node | Target::Tier(_) => unreachable!("`bandwidth` makes no rows of tiers"),
     };
     qosm_sdk::Bandwidth {
         target,

@@ -243,11 +243,14 @@ pub struct Knobs {
     pub held: Vec<crate::report::KnobReport>,
     /// What is not in force.
     pub refused: Vec<crate::report::RefusalReport>,
+    /// What policies wanted of the node or a tier and did not do; what is about pods is in their explanations.
+    #[serde(default)]
+    pub remarks: Vec<crate::report::RemarkReport>,
 }
 
 async fn knobs(State(agent): State<Loop>) -> Response {
     match agent.ask(Request::Knobs).await {
-        Ok((held, refused)) => Json(Knobs { held, refused }).into_response(),
+        Ok((held, refused, remarks)) => Json(Knobs { held, refused, remarks }).into_response(),
         Err(response) => response,
     }
 }

@@ -301,6 +301,7 @@ impl Agent {
         let (wants_node_object, wants_pod_objects) = (wants(Interface::NodeObject), wants(Interface::PodObject));
         let wants_config = wants(Interface::ClusterConfig);
         let wants_cpus = wants(Interface::CpuTopology);
+        let wants_node_knobs = wants(Interface::NodeKnobs);
         let (wants_resources, wants_evictions) = (wants(Interface::NodeResource), wants(Interface::Eviction));
         let (wants_classes, wants_counts) = (wants(Interface::ResctrlAllocation), wants(Interface::ResctrlMonitor));
         let mut readings = columns::read(
@@ -324,6 +325,7 @@ impl Agent {
         }
         readings.pod_objects = wants_pod_objects.then(|| self.observed.pod_objects(&self.pods));
         readings.cluster_config = wants_config.then(|| self.observed.cluster_config());
+        readings.node_knobs = wants_node_knobs.then(|| self.ledger.read_node_knobs(&self.host).into());
         if wants_quotas {
             let tier = Target::Tier(Tier::BestEffort);
             let tier = self.host.attached_path(tier).map(|_| tier);
@@ -551,7 +553,7 @@ impl Agent {
                     entry.attached = false;
                 }
             }
-            Target::Tier(_) => {}
+            Target::Node | Target::Tier(_) => {}
         }
     }
 

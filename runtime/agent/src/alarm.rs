@@ -87,7 +87,7 @@ impl AlarmState {
         let pod = match alarm.target {
             None => None,
             // Of pods as a whole.
-            Some(Target::Tier(_)) => None,
+            Some(Target::Node | Target::Tier(_)) => None,
             Some(target) => match pods.of(target) {
                 Some(entry) => Some(entry.id),
                 // It went meanwhile.

@@ -16,6 +16,7 @@ use qosm_model::cpu_topology::{CpuSet, CpuTopology};
 use qosm_model::eviction::EvictionState;
 use qosm_model::knob::Target;
 use qosm_model::layering::ClusterConfig;
+use qosm_model::node::NodeKnobSample;
 use qosm_model::node_resource::ResourceState;
 use qosm_model::numa::{MigrationSample, NumaColumn};
 use qosm_model::object::PodObject;
@@ -47,6 +48,7 @@ pub(crate) struct Readings {
     pub(crate) resctrl: Option<Arc<ResctrlTotals>>,
     pub(crate) cpu_topology: Option<Arc<CpuTopology>>,
     pub(crate) cpu_sets: Option<Arc<[CpuSet]>>,
+    pub(crate) node_knobs: Option<Arc<[NodeKnobSample]>>,
     /// What the controller made of the node's last report.
     pub(crate) answer: Option<Arc<ControllerAnswer>>,
     /// How resources of all policies fare.
@@ -172,6 +174,7 @@ impl Readings {
             resctrl: self.resctrl.clone().or_else(|| earlier.resctrl.clone()),
             cpu_topology: None,
             cpu_sets: None,
+            node_knobs: None,
             answer: self.answer.clone().or_else(|| earlier.answer.clone()),
             resources: None,
             evictions: None,
@@ -231,6 +234,7 @@ impl Readings {
             cluster_config: self.cluster_config.clone(),
             cpu_topology: self.cpu_topology.clone(),
             cpu_sets: self.cpu_sets.clone(),
+            node_knobs: self.node_knobs.clone(),
             alarms: Vec::new(),
         }
     }

@@ -73,9 +73,9 @@ pub struct ComparisonOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ComparisonDifference {
-    /// `tier`, `pod` or `container`.
+    /// `node`, `tier`, `pod` or `container`.
     pub level: &'static str,
-    /// What it is about: a tier, a pod, or a pod's container.
+    /// What it is about: the node, a tier, a pod, or a pod's container.
     pub subject: String,
     /// The knob.
     pub knob: &'static str,

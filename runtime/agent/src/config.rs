@@ -341,6 +341,11 @@ fn default_grants(name: &str) -> Grants {
         }
         // What protects pods binds only as far as the tiers above them grant it.
         "memory-qos" => (&[Interface::Node, Interface::MemoryProtection], &[Reach::Tiers]),
+        // It holds the node's own settings, and the tier BestEffort where batch waits for memory.
+        "node-memory" => (
+            &[Interface::Node, Interface::ClusterConfig, Interface::MemoryProtection, Interface::NodeKnobs],
+            &[Reach::Tiers],
+        ),
         // It takes no configuration from pods.
         "reclaimed-resources" => (
             &[

@@ -178,6 +178,10 @@ pub struct HostFacts {
     /// What the kubelet's file `cpu_manager_state` holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_manager_state: Option<serde_json::Value>,
+    /// Settings of the node's own kernel, by the names of knobs, in their units; `null` = this kernel has no such setting. Those that are
+    /// left out are what the kernel would have.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_knobs: BTreeMap<String, Option<u64>>,
 }
 
 /// Position of a CPU: core, socket, NUMA node.
@@ -274,6 +278,7 @@ impl Default for HostFacts {
             numa_nodes: NumaNodes::Alike(1),
             cpu_topology: Vec::new(),
             cpu_manager_state: None,
+            node_knobs: BTreeMap::new(),
         }
     }
 }

@@ -138,7 +138,7 @@ impl Record {
         Some(Self {
             cgroup: wire.cgroup,
             identity: wire.identity,
-            level: [Level::Tier, Level::Pod, Level::Container].into_iter().find(|l| l.as_str() == wire.level)?,
+            level: Level::ALL.into_iter().find(|l| l.as_str() == wire.level)?,
             knob: wire.knob.parse().ok()?,
             baseline: wire.baseline.parse().ok()?,
             previous: wire.previous.parse().ok()?,

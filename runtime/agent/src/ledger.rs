@@ -18,6 +18,7 @@ mod held;
 mod in_force;
 mod journaling;
 mod missing;
+mod node_knobs;
 mod quotas;
 mod rails;
 mod reach;
@@ -124,6 +125,8 @@ impl Ledger {
         }
         ledger.created = CreatedCgroups::new(makes_cgroups, created);
         ledger.journal = journal;
+        // It is there from the start, unlike cgroups, which are adopted when they are opened.
+        ledger.adopt(host, Target::Node);
         Ok(ledger)
     }
 

@@ -354,6 +354,10 @@ impl Policy {
     /// Why it may not act on a target; `None` = it may, or something stronger than this forbids it.
     pub(crate) fn out_of_reach(&self, pods: &PodTable, target: Target) -> Option<Arc<str>> {
         let name = self.name();
+        // Its control is granted by name, and reaches nothing else.
+        if target == Target::Node {
+            return None;
+        }
         if matches!(target, Target::Tier(_)) {
             let why = || format!("policy `{name}` may not set tiers; add `{}` to its grants", ReachGrant::Tiers).into();
             return (!self.grants.reaches(ReachGrant::Tiers)).then(why);
@@ -401,8 +405,9 @@ impl Policy {
                     Setting::DefineClass { .. } | Setting::UndefineClass { .. } => return true,
                     Setting::Publish { .. } | Setting::Withdraw { .. } | Setting::StaleAfter { .. } => return false,
                 };
-                // What is done to a tier concerns the pods in it and those beside it.
-                matches!(target, Target::Tier(_)) || alarm.target.is_some_and(|alarmed| pod(alarmed) == pod(target))
+                // What is done to a tier concerns the pods in it and those beside it, and to the node all of them.
+                matches!(target, Target::Node | Target::Tier(_))
+                    || alarm.target.is_some_and(|alarmed| pod(alarmed) == pod(target))
             };
             match alarm.target {
                 Some(_) => staged.iter().flat_map(|part| &part.settings).any(is_about),

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 
+use qosm_engine::Interface;
 use qosm_host::knob_table;
 use qosm_host::mounts::CgroupVersion;
 use qosm_model::application::ApplicationSample;
 use qosm_model::column::Fields;
 use qosm_model::cpu_topology::Cpu;
-use qosm_model::knob::{Target, Value};
+use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::node::{Group, GroupSample};
 use qosm_model::numa::{NumaId, NumaNode, NumaSample, list_text};
 use qosm_model::pod::{ContainerId, ContainerState};
@@ -42,6 +43,8 @@ pub struct Recorder {
     cpusets: BTreeMap<ContainerId, Arc<[u32]>>,
     cpuset_changes: u64,
     cpus: CpusWritten,
+    /// Settings of the node's kernel as they were written down.
+    node_knobs: BTreeMap<String, Option<u64>>,
 }
 
 /// What was written down of CPUs.
@@ -73,6 +76,7 @@ impl Recorder {
                 manager_state: view.host.cpu_manager_text(),
                 sets: BTreeMap::new(),
             },
+            node_knobs: node_knobs(view),
         };
         // The facts have them.
         recorder.changed_cpusets(view);
@@ -155,6 +159,10 @@ impl Recorder {
         (tick.window_millis, tick.window_micros) = (window / 1000, window % 1000);
         tick.late_micros = now.late.0;
         tick.cgroups = cpusets;
+        let node_knobs = node_knobs(view);
+        let is_other = |(name, value): &(&String, &Option<u64>)| self.node_knobs.get(*name) != Some(*value);
+        tick.node_knobs = node_knobs.iter().filter(is_other).map(|(name, value)| (name.clone(), *value)).collect();
+        self.node_knobs = node_knobs;
         tick.alarms = step.alarms.iter().filter_map(|fired| alarm_line(view.pods, fired)).collect();
         if let Some(numa) = &step.readings.numa {
             let memory =
@@ -222,6 +230,7 @@ impl CpusWritten {
             let before = self.sets.insert(set.target, set.cpus.clone());
             let is_same = before.map_or_else(|| view.host.has_cpus(set.cpus.len()), |before| before == set.cpus);
             let name = match set.target {
+                Target::Node => None,
                 Target::Tier(tier) => Some(tier.to_string()),
                 Target::Pod(id) => view.pods.get(id).filter(|entry| entry.pod.active).map(|entry| entry.pod.key()),
                 Target::Container(id) => running(view, id).map(|(pod, container)| format!("{pod}/{container}")),
@@ -337,7 +346,28 @@ fn host_facts(view: &View<'_>) -> HostFacts {
         numa_nodes: numa_nodes(view),
         cpu_topology: cpu_topology(view),
         cpu_manager_state: manager_state(view.host.cpu_manager_text().as_deref()),
+        node_knobs: node_knobs(view),
     }
+}
+
+/// Settings of the node's kernel without qosm: where it holds one, what was there before, or what another program has put there since.
+/// Empty where no policy has to do with them.
+fn node_knobs(view: &View<'_>) -> BTreeMap<String, Option<u64>> {
+    if !view.policies.iter().any(|policy| policy.imports(Interface::NodeKnobs)) {
+        return BTreeMap::new();
+    }
+    let found = view.host.node_knobs();
+    let others = |knob: Knob| {
+        let found = found.iter().find(|(of, _)| *of == knob).map(|(_, value)| *value)?;
+        let held = view.ledger.held().get(&(Target::Node, knob));
+        let value = held.map_or(found, |held| if found == held.written { held.baseline } else { found });
+        let is_anothers = held.is_some_and(|held| held.hands_off_until.is_some());
+        match if is_anothers { found } else { value } {
+            Value::Number(number) => u64::try_from(number).ok(),
+            Value::Shares(_) | Value::Cpus(_) | Value::Max => None,
+        }
+    };
+    Knob::OF_NODE.into_iter().map(|knob| (knob.to_string(), others(knob))).collect()
 }
 
 /// Cores and sockets, unless there is one socket with a core for each CPU.
@@ -406,9 +436,10 @@ fn cgroups(view: &View<'_>) -> Vec<CgroupFacts> {
     rows.into_values().collect()
 }
 
-/// A cgroup by its names; `None` for one that a replay does not have: its pod or its container does not run any more.
+/// A cgroup by its names; `None` for one that a replay does not have: its pod or its container does not run any more. The node has none.
 fn row_of(view: &View<'_>, target: Target) -> Option<CgroupFacts> {
     match target {
+        Target::Node => None,
         Target::Tier(tier) => Some(CgroupFacts { tier: Some(tier.to_string()), ..CgroupFacts::default() }),
         Target::Pod(id) => {
             let entry = view.pods.get(id).filter(|entry| entry.pod.active)?;

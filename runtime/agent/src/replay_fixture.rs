@@ -9,6 +9,7 @@ use qosm_host::simulated::{Kernel, Simulation, Spec, Versions};
 use qosm_host::{Host, HostError};
 use qosm_model::application::{self, Application};
 use qosm_model::column::{CpuCounters, Fields, MemoryCounters, PressureCounters};
+use qosm_model::knob::Knob;
 use qosm_model::layering::ClusterConfig;
 use qosm_model::node::{Group, GroupCounters};
 use qosm_model::numa::{MigrationProgress, MigrationState, NumaId, NumaTopology, ProcessFailure, list_text};
@@ -54,6 +55,7 @@ impl ReplayFixture {
             simulation(&mut host)?.set_cpu_manager_state(Some(&state.to_string()));
         }
         let fixture = Self::default();
+        set_node_knobs(&mut host, &facts.host.node_knobs)?;
         provision(&mut host, &objects.pods)?;
         write_files(&mut host, &objects.pods, &facts.cgroups)?;
         Ok((host, fixture))
@@ -63,6 +65,7 @@ impl ReplayFixture {
     pub(crate) fn play(&mut self, host: &mut Host, pods: &[Pod], line: &TickLine) -> Result<(), ReplayFixtureError> {
         provision(host, pods)?;
         write_files(host, pods, &line.cgroups)?;
+        set_node_knobs(host, &line.node_knobs)?;
         let mut listed = BTreeSet::new();
         self.play_numa(host, pods, line)?;
         if let Some(resctrl) = &line.resctrl {
@@ -363,6 +366,21 @@ fn spec(facts: &HostFacts) -> Result<Spec, ReplayFixtureError> {
             .collect(),
         ..Spec::default()
     })
+}
+
+/// Settings of the node's own kernel, as they are before qosm, or as another program has them.
+fn set_node_knobs(host: &mut Host, settings: &BTreeMap<String, Option<u64>>) -> Result<(), ReplayFixtureError> {
+    for (name, value) in settings {
+        let knob = name.parse().ok().filter(|knob: &Knob| knob.is_of_node());
+        let knob = knob.ok_or_else(|| ReplayFixtureError::Unknown {
+            place: "nodeKnobs",
+            what: format!("setting `{name}`"),
+            known: Knob::OF_NODE.map(Knob::as_str).join(", "),
+        })?;
+        let value = value.map(|value| i64::try_from(value).unwrap_or(i64::MAX));
+        simulation(host)?.set_node_knob(knob, value);
+    }
+    Ok(())
 }
 
 /// CPUs that come and go, what the kubelet gives away, and the CPUs in force.

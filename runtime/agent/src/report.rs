@@ -115,14 +115,14 @@ impl std::fmt::Display for WireValue {
 /// One knob that is, or would be, written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// `tier`, `pod` or `container`.
+    /// `node`, `tier`, `pod` or `container`.
     pub level: String,
     /// `kubepods`, `burstable` or `besteffort`; `None` below the tiers.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tier: Option<String>,
-    /// The pod's namespace; `None` for a tier.
+    /// The pod's namespace; `None` for a tier and the node.
     pub namespace: Option<String>,
-    /// The pod's name; `None` for a tier.
+    /// The pod's name; `None` for a tier and the node.
     pub pod: Option<String>,
     /// The container's name; `None` for tiers and pods.
     pub container: Option<String>,
@@ -187,6 +187,7 @@ impl Decision {
         match (&self.tier, &self.container) {
             (Some(tier), _) => format!("tier {tier}"),
             (None, Some(container)) => format!("{}/{container}", self.pod_key()),
+            (None, None) if self.pod.is_none() => self.level.clone(),
             (None, None) => self.pod_key(),
         }
     }
@@ -196,11 +197,11 @@ impl Decision {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KnobReport {
-    /// `tier`, `pod` or `container`.
+    /// `node`, `tier`, `pod` or `container`.
     pub level: String,
-    /// What it is about: a tier, a pod, or a pod's container.
+    /// What it is about: the node, a tier, a pod, or a pod's container.
     pub subject: String,
-    /// The pod, `namespace/name`; empty for a tier.
+    /// The pod, `namespace/name`; empty for a tier and the node.
     pub pod: String,
     /// The container; empty above.
     pub container: String,
@@ -255,7 +256,7 @@ pub struct KnobReport {
 pub struct RefusalReport {
     /// What it is about.
     pub subject: String,
-    /// The pod, `namespace/name`; empty for a tier.
+    /// The pod, `namespace/name`; empty for a tier and the node.
     pub pod: String,
     /// The knob.
     pub knob: String,
@@ -276,7 +277,7 @@ pub struct RefusalReport {
 pub struct RemarkReport {
     /// What it is about.
     pub subject: String,
-    /// The pod, `namespace/name`; empty for a tier.
+    /// The pod, `namespace/name`; empty for a tier and the node.
     pub pod: String,
     /// The knob.
     pub knob: String,
@@ -576,11 +577,11 @@ pub struct VersionReport {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DifferenceReport {
-    /// `tier`, `pod` or `container`.
+    /// `node`, `tier`, `pod` or `container`.
     pub level: String,
-    /// What it is about: a tier, a pod, or a pod's container.
+    /// What it is about: the node, a tier, a pod, or a pod's container.
     pub subject: String,
-    /// The pod, `namespace/name`; empty for a tier.
+    /// The pod, `namespace/name`; empty for a tier and the node.
     pub pod: String,
     /// The container; empty above.
     pub container: String,

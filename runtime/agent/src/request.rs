@@ -11,7 +11,7 @@ use crate::nri::{RuntimeLink, RuntimeMessage};
 use crate::policy_set::resolved::{PolicySet, Swapped};
 use crate::report::{
     ClassReport, DiffReport, EvictionReport, Explanation, KnobReport, NodeResourceReport, NodeUsage, PodReport,
-    PolicyReport, RefusalReport,
+    PolicyReport, RefusalReport, RemarkReport,
 };
 use crate::restored::Restored;
 
@@ -23,8 +23,8 @@ pub enum Request {
     Usage(oneshot::Sender<NodeUsage>),
     /// All policies.
     Policies(oneshot::Sender<Vec<PolicyReport>>),
-    /// All held knobs, and all settings that are not in force.
-    Knobs(oneshot::Sender<(Vec<KnobReport>, Vec<RefusalReport>)>),
+    /// All held knobs, all settings that are not in force, and what policies wanted of the node or a tier and did not do.
+    Knobs(oneshot::Sender<(Vec<KnobReport>, Vec<RefusalReport>, Vec<RemarkReport>)>),
     /// Resources of the node that policies publish.
     Resources(oneshot::Sender<Vec<NodeResourceReport>>),
     /// Evictions that policies asked for.

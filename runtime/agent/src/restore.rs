@@ -121,6 +121,7 @@ impl Sorted {
                     let target = match record.level {
                         Level::Container => Target::Container(ContainerId(next)),
                         Level::Pod | Level::Tier => Target::Pod(PodId(next)),
+                        Level::Node => Target::Node,
                     };
                     known.push((record.cgroup.clone(), target));
                     target
@@ -145,7 +146,10 @@ impl Sorted {
                 let why = format!("qosm wrote {}, another writer wrote this since", record.written);
                 Restored { value: value.into(), ..Restored::new(&record, LEFT, Some(why)) }
             }
-            Found::Gone => Restored::new(&record, GONE, Some("the cgroup no longer exists".to_owned())),
+            Found::Gone => {
+                let what = if target == Target::Node { "setting" } else { "cgroup" };
+                Restored::new(&record, GONE, Some(format!("the {what} no longer exists")))
+            }
         };
         self.ended.push(row);
         self.struck.push((record.knob, record.cgroup));

@@ -221,7 +221,7 @@ fn answer(agent: &mut Agent, request: Request, now: Now) {
         Request::Pods(reply) => drop(reply.send(agent.pod_reports(now))),
         Request::Usage(reply) => drop(reply.send(agent.usage(now))),
         Request::Policies(reply) => drop(reply.send(agent.policy_reports())),
-        Request::Knobs(reply) => drop(reply.send((agent.knobs(), agent.refusals()))),
+        Request::Knobs(reply) => drop(reply.send((agent.knobs(), agent.refusals(), agent.remarks_above_pods()))),
         Request::Resources(reply) => drop(reply.send(agent.resource_reports())),
         Request::Evictions(reply) => drop(reply.send(agent.eviction_reports())),
         Request::Classes(reply) => drop(reply.send(agent.class_reports())),

@@ -327,7 +327,7 @@ impl PodTable {
                         known.attached = true;
                     }
                 }
-                Target::Tier(_) => {}
+                Target::Node | Target::Tier(_) => {}
             }
         }
         entry.refresh_view();
@@ -354,10 +354,10 @@ impl PodTable {
         self.get(pod).map(|entry| (entry, place))
     }
 
-    /// The pod that a target is or belongs to; `None` for tiers and for what is gone.
+    /// The pod that a target is or belongs to; `None` for the node, for tiers and for what is gone.
     pub(crate) fn of(&self, target: Target) -> Option<&PodEntry> {
         match target {
-            Target::Tier(_) => None,
+            Target::Node | Target::Tier(_) => None,
             Target::Pod(id) => self.get(id),
             Target::Container(id) => self.owner(id).map(|(entry, _)| entry),
         }

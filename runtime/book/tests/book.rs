@@ -190,6 +190,7 @@ fn every_parameter_of_the_default_policies_is_documented() {
         "cpu-identity",
         "cpu-topology",
         "eviction",
+        "node-memory",
         "reclaimed-resources",
     ];
     for policy in policies {

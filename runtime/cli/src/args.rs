@@ -133,6 +133,9 @@ pub(crate) struct HostArgs {
     /// The sys file system.
     #[arg(long, default_value = "/sys", value_name = "DIR", hide = true)]
     pub(crate) sys: PathBuf,
+    /// Where the node's /proc/sys, or a part of it, can be written, if it is there: a container's own is read-only, and the chart mounts it.
+    #[arg(long, default_value = "/host/proc/sys", value_name = "DIR", hide = true)]
+    pub(crate) sysctl: PathBuf,
 }
 
 impl DriverArg {

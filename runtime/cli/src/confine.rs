@@ -37,6 +37,15 @@ const AUTHORITIES: [&str; 8] = [
 ];
 /// What is read of the sys file system.
 const SYS: [&str; 4] = ["devices/system", "fs", "kernel/mm", "kernel/sched_ext"];
+/// What is written of the kernel's own settings, below /proc/sys …
+const WRITTEN_SYSCTL: [&str; 4] = [
+    "vm/min_free_kbytes",
+    "vm/watermark_scale_factor",
+    "kernel/sched_group_identity_enabled",
+    "kernel/sched_idle_saver_wmark",
+];
+/// … and below /sys.
+const WRITTEN_SYS: [&str; 2] = ["kernel/mm/memcg_reaper", "kernel/mm/pagecache_limit"];
 /// Folders that a host's programs share: what is allowed of them is no more than a socket.
 const SHARED: [&str; 5] = ["/", "/run", "/tmp", "/var/run", "/var/tmp"];
 
@@ -192,6 +201,15 @@ fn paths(
     for proc in [Path::new("/proc"), &args.host.proc] {
         allow(proc, Access::Read);
         allow(&proc.join("pressure"), Access::Change);
+    }
+    // Of the kernel's own settings those that a control writes, whatever is granted: what an earlier run wrote is put back without a grant.
+    for sysctl in [args.host.proc.join("sys"), args.host.sysctl.clone()] {
+        for below in WRITTEN_SYSCTL {
+            allow(&sysctl.join(below), Access::Change);
+        }
+    }
+    for below in WRITTEN_SYS {
+        allow(&args.host.sys.join(below), Access::Change);
     }
     if let Some(kubelet) = &args.host.kubelet_root {
         allow(kubelet, Access::Read);
@@ -368,6 +386,28 @@ mod tests {
         ] {
             assert!(allowed.contains(&(path.into(), access)), "{path}: {allowed:?}");
         }
+    }
+
+    #[test]
+    fn of_the_settings_of_the_kernel_those_that_a_control_writes_are_within_reach_and_no_others() {
+        let allowed = allowed(&["--kubernetes", "--node-name", "n"], "{}", &[]);
+        let mut written: Vec<_> = (allowed.iter().filter(|(_, access)| *access == Access::Change))
+            .filter_map(|(path, _)| {
+                path.strip_prefix("/proc/sys").or_else(|_| path.strip_prefix("/host/proc/sys")).ok()
+            })
+            .collect();
+        written.sort_unstable();
+        written.dedup();
+        assert_eq!(
+            written,
+            [
+                "kernel/sched_group_identity_enabled",
+                "kernel/sched_idle_saver_wmark",
+                "vm/min_free_kbytes",
+                "vm/watermark_scale_factor"
+            ]
+            .map(Path::new)
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod confinement;
 mod kubelet;
+mod node_memory;
 mod resctrl;
 mod runtime;
 
@@ -216,6 +217,7 @@ fn document(
         },
         "confinement": confinement::document(confined),
         "knobs": knobs,
+        "nodeMemory": node_memory::document(facts),
     })
 }
 
@@ -251,6 +253,7 @@ fn render(
     if facts.memory_high_livelocks {
         rows.push(("memory.high".to_owned(), livelock(facts)));
     }
+    rows.extend(node_memory::rows(facts));
     rows.push(("pressure (PSI)".to_owned(), yes(facts.psi)));
     let (watched, missing) = alarms(facts);
     rows.push(("alarms".to_owned(), watched.join(", ")));
@@ -285,7 +288,7 @@ fn render(
         .into_iter()
         .map(|(knob, levels)| {
             let mut row = vec![knob.to_string()];
-            for level in [Level::Tier, Level::Pod, Level::Container] {
+            for level in Level::ALL {
                 let support = levels.get(&level);
                 row.push(support.map_or("-", |support| support.as_str()).to_owned());
                 let why = match support {
@@ -301,7 +304,7 @@ fn render(
             row
         })
         .collect();
-    text.push_str(&print::table(&["knob", "tier", "pod", "container"], table));
+    text.push_str(&print::table(&["knob", "node", "tier", "pod", "container"], table));
     if !reasons.is_empty() {
         text.push('\n');
         for reason in reasons {

@@ -1,5 +1,7 @@
 //! Opening the node's directories, once; everything below works on what it is handed.
 
+use std::path::Path;
+
 use anyhow::Context;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
@@ -20,12 +22,13 @@ pub(crate) fn open_read_only(args: &HostArgs) -> anyhow::Result<Host> {
 }
 
 fn directories(args: &HostArgs) -> anyhow::Result<(Directories, LayoutOptions)> {
-    let dir = |path: &std::path::Path| {
+    let dir = |path: &Path| {
         Dir::open_ambient_dir(path, ambient_authority()).with_context(|| format!("cannot open {}", path.display()))
     };
     let kubelet = args.kubelet_root.as_deref().map(dir).transpose()?;
     let (cgroup, proc, sys) = (dir(&args.cgroup_mount)?, dir(&args.proc)?, dir(&args.sys)?);
-    let directories = Directories { cgroup, proc, sys, kubelet };
+    let sysctl = args.sysctl.is_dir().then(|| dir(&args.sysctl)).transpose()?;
+    let directories = Directories { cgroup, proc, sys, kubelet, sysctl };
     let options = LayoutOptions {
         driver: args.cgroup_driver.map(|driver| match driver {
             DriverArg::Systemd => Driver::Systemd,

@@ -1,6 +1,7 @@
 //! Between the model's types and the contract's.
 
 pub(crate) mod cpu_topology;
+pub(crate) mod node_knob;
 pub(crate) mod node_use;
 pub(crate) mod object;
 pub(crate) mod resctrl;
@@ -85,7 +86,7 @@ pub(crate) fn alarm(alarm: &Alarm) -> types::Alarm {
         Trigger::MemoryEvents => types::Trigger::MemoryEvents,
         Trigger::ContainerStarted => types::Trigger::ContainerStarted,
     };
-    types::Alarm { trigger, target: alarm.target.map(shown) }
+    types::Alarm { trigger, target: alarm.target.and_then(shown) }
 }
 
 /// The parts of the pods of one call that must lie together in memory to be lent to the module.
@@ -237,12 +238,14 @@ fn tier(tier: Tier) -> types::Tier {
     }
 }
 
-fn shown(target: Target) -> types::Target {
-    match target {
+/// `None` of the node, which no column has a row of.
+fn shown(target: Target) -> Option<types::Target> {
+    Some(match target {
+        Target::Node => return None,
         Target::Tier(shown) => types::Target::Tier(tier(shown)),
         Target::Pod(PodId(id)) => types::Target::Pod(id),
         Target::Container(ContainerId(id)) => types::Target::Container(id),
-    }
+    })
 }
 
 pub(crate) fn node(sample: &NodeSample) -> node::Sample {
@@ -266,13 +269,13 @@ pub(crate) fn cpu(sample: &CpuSample) -> cpu_stat::Sample {
     }
 }
 
-pub(crate) fn bandwidth(sample: &BandwidthSample) -> cpu_stat::Bandwidth {
-    cpu_stat::Bandwidth {
-        target: shown(sample.target),
+pub(crate) fn bandwidth(sample: &BandwidthSample) -> Option<cpu_stat::Bandwidth> {
+    Some(cpu_stat::Bandwidth {
+        target: shown(sample.target)?,
         quota_usec: sample.quota.map(micros),
         baseline_quota_usec: sample.baseline_quota.map(micros),
         period_usec: sample.period.0,
-    }
+    })
 }
 
 pub(crate) fn memory(sample: &MemorySample) -> memory_stat::Sample {

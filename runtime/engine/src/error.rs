@@ -662,6 +662,7 @@ struct Named<'a>(&'a Target);
 impl fmt::Display for Named<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
+            Target::Node => f.write_str("the node"),
             Target::Tier(tier) => write!(f, "the tier `{tier}`"),
             Target::Pod(PodId(id)) => write!(f, "pod number {id}"),
             Target::Container(ContainerId(id)) => write!(f, "container number {id}"),

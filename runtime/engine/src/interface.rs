@@ -49,6 +49,8 @@ pub enum Interface {
     Cpuset,
     /// What may be used of memory.
     MemoryLimit,
+    /// Settings of the node's own kernel.
+    NodeKnobs,
     /// Moving pages between NUMA nodes.
     PageMigration,
     /// Shares of caches and memory bandwidth.
@@ -63,7 +65,7 @@ pub enum Interface {
 
 impl Interface {
     /// All interfaces: first those that are always granted, then signals, then controls.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Log,
         Self::State,
         Self::Node,
@@ -81,6 +83,7 @@ impl Interface {
         Self::MemoryProtection,
         Self::Cpuset,
         Self::MemoryLimit,
+        Self::NodeKnobs,
         Self::PageMigration,
         Self::ResctrlAllocation,
         Self::NodeResource,
@@ -108,6 +111,7 @@ impl Interface {
             Self::MemoryProtection => "memory-protection",
             Self::Cpuset => "cpuset",
             Self::MemoryLimit => "memory-limit",
+            Self::NodeKnobs => "node-knobs",
             Self::PageMigration => "page-migration",
             Self::ResctrlAllocation => "resctrl-allocation",
             Self::NodeResource => "node-resource",
@@ -138,6 +142,7 @@ impl Interface {
             }
             Self::Cpuset => "sets on which CPUs pods may run, and on which NUMA nodes containers may have memory",
             Self::MemoryLimit => "sets memory limits, at which the kernel reclaims and in the end kills",
+            Self::NodeKnobs => "sets the node's own watermarks of memory, and switches of its kernel",
             Self::PageMigration => "moves containers' pages between NUMA nodes",
             Self::ResctrlAllocation => {
                 "divides the last-level caches and the memory bandwidth among classes of containers"
@@ -167,6 +172,12 @@ impl Interface {
             | Knob::PageCacheReclaimSync => Self::MemoryProtection,
             Knob::CpusetMems | Knob::CpusetCpus => Self::Cpuset,
             Knob::MemoryMax => Self::MemoryLimit,
+            Knob::MinFreeKbytes
+            | Knob::WatermarkScaleFactor
+            | Knob::MemcgReaper
+            | Knob::GroupIdentity
+            | Knob::IdleSaverWmark
+            | Knob::PageCacheLimit => Self::NodeKnobs,
         }
     }
 
@@ -201,6 +212,7 @@ impl Interface {
                 | Self::MemoryProtection
                 | Self::Cpuset
                 | Self::MemoryLimit
+                | Self::NodeKnobs
                 | Self::PageMigration
                 | Self::ResctrlAllocation
                 | Self::NodeResource
@@ -325,7 +337,9 @@ impl Reach {
     /// The reach that a module needs: what it declares, and all pods where it acts on pods without a protocol by which
     /// they could be configured for it.
     pub fn needed(imports: &BTreeSet<Interface>, declared: &BTreeSet<Self>, has_protocol: bool) -> BTreeSet<Self> {
-        let is_of_pods = |import: &Interface| !matches!(import, Interface::PodEvent | Interface::NodeResource);
+        let is_of_pods = |import: &Interface| {
+            !matches!(import, Interface::PodEvent | Interface::NodeResource | Interface::NodeKnobs)
+        };
         let acts_on_pods = imports.iter().any(|import| import.is_control() && is_of_pods(import));
         let unasked = (!has_protocol && acts_on_pods).then_some(Self::AllPods);
         declared.iter().copied().chain(unasked).collect()
@@ -507,7 +521,7 @@ mod tests {
             Err("`blkio` is not an interface of the contract; there are `log`, `state`, `node`, `cpu-stat`, \
                  `memory-stat`, `pressure`, `numa-stat`, `resctrl-monitor`, `node-object`, `pod-object`, `cluster-config`, `cpu-topology`, \
                  `cpu-bandwidth`, `cpu-weight`, \
-                 `memory-protection`, `cpuset`, `memory-limit`, `page-migration`, `resctrl-allocation`, `node-resource`, \
+                 `memory-protection`, `cpuset`, `memory-limit`, `node-knobs`, `page-migration`, `resctrl-allocation`, `node-resource`, \
                  `eviction`, `pod-event`"
                 .to_owned())
         );

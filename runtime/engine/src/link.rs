@@ -11,7 +11,7 @@ use qosm_model::cpu_topology::{CpuSet, CpuTopology};
 use qosm_model::eviction::{Eviction, EvictionState, Urgency};
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::layering::ClusterConfig;
-use qosm_model::node::{GroupSample, NodeMemory};
+use qosm_model::node::{GroupSample, NodeKnobSample, NodeMemory};
 use qosm_model::node_resource::ResourceState;
 use qosm_model::numa::{Migration, MigrationSample, NumaColumn, NumaId};
 use qosm_model::object::PodObject;
@@ -25,8 +25,8 @@ use wasmtime::component::{Component, HasSelf, Linker};
 
 use crate::bindings::qosm::policy::{
     cluster_config, cpu_bandwidth, cpu_stat, cpu_topology, cpu_weight, cpuset, eviction, log, memory_limit,
-    memory_protection, memory_stat, node, node_object, node_resource, numa_stat, page_migration, pod_event, pod_object,
-    pressure, resctrl_allocation, resctrl_monitor, state, types,
+    memory_protection, memory_stat, node, node_knobs, node_object, node_resource, numa_stat, page_migration, pod_event,
+    pod_object, pressure, resctrl_allocation, resctrl_monitor, state, types,
 };
 use crate::convert;
 use crate::error::{Exhausted, Rule};
@@ -72,6 +72,8 @@ pub struct Columns {
     pub cpu_topology: Option<Arc<CpuTopology>>,
     /// The CPUs that cgroups may use.
     pub cpu_sets: Option<Arc<[CpuSet]>>,
+    /// The node's own settings, those that its kernel has.
+    pub node_knobs: Option<Arc<[NodeKnobSample]>>,
     /// How the policy's published resources fare.
     pub resources: Option<Arc<[ResourceState]>>,
     /// What became of the policy's evictions.
@@ -188,6 +190,7 @@ pub(crate) fn link(linker: &mut Linker<Host>, interface: Interface) -> wasmtime:
         Interface::MemoryProtection => memory_protection::add_to_linker::<_, Own>(linker, host),
         Interface::Cpuset => cpuset::add_to_linker::<_, Own>(linker, host),
         Interface::MemoryLimit => memory_limit::add_to_linker::<_, Own>(linker, host),
+        Interface::NodeKnobs => node_knobs::add_to_linker::<_, Own>(linker, host),
         Interface::PageMigration => page_migration::add_to_linker::<_, Own>(linker, host),
         Interface::ResctrlAllocation => resctrl_allocation::add_to_linker::<_, Own>(linker, host),
         Interface::NodeResource => node_resource::add_to_linker::<_, Own>(linker, host),
@@ -343,7 +346,7 @@ impl cpu_stat::Host for Host {
 
     fn read_bandwidth(&mut self) -> wasmtime::Result<Vec<cpu_stat::Bandwidth>> {
         self.transaction(Interface::CpuStat)?;
-        Ok(self.columns.bandwidth.iter().flat_map(|column| column.iter()).map(convert::bandwidth).collect())
+        Ok(self.columns.bandwidth.iter().flat_map(|column| column.iter()).filter_map(convert::bandwidth).collect())
     }
 
     fn bandwidth_generation(&mut self) -> wasmtime::Result<u64> {
@@ -491,7 +494,13 @@ impl cpu_topology::Host for Host {
 
     fn read_sets(&mut self) -> wasmtime::Result<Vec<cpu_topology::CpuSet>> {
         self.transaction(Interface::CpuTopology)?;
-        Ok(self.columns.cpu_sets.iter().flat_map(|column| column.iter()).map(convert::cpu_topology::set).collect())
+        Ok(self
+            .columns
+            .cpu_sets
+            .iter()
+            .flat_map(|column| column.iter())
+            .filter_map(convert::cpu_topology::set)
+            .collect())
     }
 }
 
@@ -590,6 +599,30 @@ impl memory_limit::Host for Host {
     fn release(&mut self, target: types::Target) -> wasmtime::Result<()> {
         let (transaction, target) = self.control(Interface::MemoryLimit, target)?;
         Ok(transaction.release(target, Knob::MemoryMax)?)
+    }
+}
+
+impl node_knobs::Host for Host {
+    fn set(&mut self, knob: node_knobs::Knob, value: u64, reason: String) -> wasmtime::Result<()> {
+        let transaction = self.transaction(Interface::NodeKnobs)?;
+        let value = number("setting of the node", value)?;
+        let reason = transaction.reason(reason)?;
+        Ok(transaction.acquire(Target::Node, convert::node_knob::of(knob), value, &reason)?)
+    }
+
+    fn release(&mut self, knob: node_knobs::Knob) -> wasmtime::Result<()> {
+        let transaction = self.transaction(Interface::NodeKnobs)?;
+        Ok(transaction.release(Target::Node, convert::node_knob::of(knob))?)
+    }
+
+    fn read(&mut self) -> wasmtime::Result<Vec<node_knobs::State>> {
+        self.transaction(Interface::NodeKnobs)?;
+        Ok(convert::node_knob::states(self.columns.node_knobs.as_deref().unwrap_or_default()))
+    }
+
+    fn remark(&mut self, knob: node_knobs::Knob, reason: String) -> wasmtime::Result<()> {
+        let transaction = self.transaction(Interface::NodeKnobs)?;
+        Ok(transaction.remark(Target::Node, convert::node_knob::of(knob).as_str(), reason)?)
     }
 }
 

@@ -98,7 +98,7 @@ pub(crate) struct KnownTargets {
 impl KnownTargets {
     pub(crate) fn contains(&self, target: Target) -> bool {
         match target {
-            Target::Tier(_) => true,
+            Target::Node | Target::Tier(_) => true,
             Target::Pod(pod) => self.pods.contains_key(&pod),
             Target::Container(container) => self.containers.contains(&container),
         }
@@ -295,7 +295,7 @@ impl Transaction {
 
     /// Stages that a pod or container is in a class.
     pub(crate) fn assign_class(&mut self, target: Target, class: ClassName, reason: Arc<str>) -> Result<(), Rule> {
-        if matches!(target, Target::Tier(_)) {
+        if matches!(target, Target::Node | Target::Tier(_)) {
             return Err(Rule::ClassOfTier { target });
         }
         if !self.classes.contains(&class) {

@@ -199,7 +199,7 @@ impl Host {
 
     /// A target's file: its hierarchy, and the path there.
     fn file_of(&self, target: Target, file: CgroupFile) -> Option<(usize, String)> {
-        let tree = self.hierarchies.of(file.controller())?;
+        let tree = self.tree_with(file)?;
         let name = file.name(self.hierarchies.list.get(tree)?.version);
         Some((tree, join(self.attached_path(target)?, name)))
     }

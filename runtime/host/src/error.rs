@@ -206,6 +206,17 @@ pub enum HostError {
         /// The file or cgroup.
         path: String,
     },
+    /// A setting of the node's own is where nothing can be written.
+    #[error(
+        "{path} is on a read-only mount: ReadWritePaths={folder} in a drop-in of the agent's systemd unit makes it writable, and in a cluster \
+         the chart's agent.hostAccess.nodeMemory what lies in /proc/sys/vm"
+    )]
+    NodeReadOnly {
+        /// The file.
+        path: String,
+        /// What it lies in.
+        folder: String,
+    },
     /// A cgroup that cannot be made, or whose controllers cannot be turned on.
     #[error("cannot make cgroup {path}")]
     Make {
@@ -302,7 +313,7 @@ impl HostError {
             | Self::Remove { source, .. }
             | Self::Bound { source, .. }
             | Self::Migrate { source, .. } => errno_name(source),
-            Self::ReadOnly { .. } => "EROFS",
+            Self::ReadOnly { .. } | Self::NodeReadOnly { .. } => "EROFS",
             Self::Gone { .. } => "ENOENT",
             Self::Unsupported { .. } => "unsupported",
             Self::Busy { .. } => "busy",

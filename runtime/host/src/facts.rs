@@ -61,6 +61,8 @@ pub struct HostFacts {
     pub capabilities: Capabilities,
     /// Each knob on each level.
     pub knobs: Vec<KnobFact>,
+    /// What the node's own hold, as far as there are any.
+    pub node_knobs: Vec<(Knob, Value)>,
     /// Whether a burst may exceed the quota.
     pub burst_rule: BurstRule,
     /// Why nothing was tried out; `None` = it was.
@@ -226,6 +228,7 @@ impl Host {
             sched_ext: self.node.sched_ext.clone(),
             capabilities: self.node.capabilities,
             knobs,
+            node_knobs: self.node_knobs(),
             burst_rule: self.probe.burst_rule,
             unprobed: self.probe.why.clone(),
         }
@@ -263,8 +266,9 @@ impl Host {
     fn knob_support(&self, knob: Knob) -> Support {
         let row = knob_table::row(knob);
         let unavailable = |why: String| Support::Unavailable { why };
-        let Some(tree) = self.hierarchies.of(row.controller) else {
-            return unavailable(format!("the controller `{}` is not mounted", row.controller));
+        let Some(controller) = row.controller() else { return self.node_knob_support(row) };
+        let Some(tree) = self.hierarchies.of(controller) else {
+            return unavailable(format!("the controller `{controller}` is not mounted"));
         };
         if let Some(why) = self.switched_off(knob) {
             return unavailable(why);

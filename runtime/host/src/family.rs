@@ -21,7 +21,7 @@ impl Host {
     /// The groups directly below a target that have this knob, in the order of their names. Each is opened, read and
     /// closed, so call it on changes and not in every tick. A group that is removed meanwhile is left out.
     pub fn groups_below(&self, target: Target, knob: Knob) -> Vec<Relative> {
-        let Some(tree) = self.hierarchies.of(knob_table::row(knob).controller) else { return Vec::new() };
+        let Some(tree) = self.tree_of(knob) else { return Vec::new() };
         let Some(path) = self.attached_path(target) else { return Vec::new() };
         let mut names = self.backend.directories(Area::Cgroup(tree), path).unwrap_or_default();
         names.sort_unstable();
@@ -30,7 +30,7 @@ impl Host {
 
     /// The groups above a target that have this knob, the nearest first. The hierarchy's root has no bounds and is not among them.
     pub fn groups_above(&self, target: Target, knob: Knob) -> Vec<Relative> {
-        let Some(tree) = self.hierarchies.of(knob_table::row(knob).controller) else { return Vec::new() };
+        let Some(tree) = self.tree_of(knob) else { return Vec::new() };
         let above = |path: &str| path.rsplit_once('/').map(|(above, _)| above.to_owned());
         let first = self.attached_path(target).and_then(above);
         std::iter::successors(first, |path| above(path)).filter_map(|path| self.relative(tree, path, knob)).collect()
@@ -38,14 +38,19 @@ impl Host {
 
     /// What a knob of a target holds, read without keeping its file open; `None` where it cannot be read.
     pub fn peek(&self, target: Target, knob: Knob) -> Option<Value> {
-        let tree = self.hierarchies.of(knob_table::row(knob).controller)?;
+        let tree = self.tree_of(knob)?;
         Some(self.relative(tree, self.attached_path(target)?.to_owned(), knob)?.value)
     }
 
     /// What a knob of any cgroup holds.
     pub(crate) fn peek_at(&self, path: &str, knob: Knob) -> Option<Value> {
-        let tree = self.hierarchies.of(knob_table::row(knob).controller)?;
+        let tree = self.tree_of(knob)?;
         Some(self.relative(tree, path.to_owned(), knob)?.value)
+    }
+
+    /// The hierarchy that a knob's files are in; `None` where it is not mounted, and of the node's own.
+    pub(crate) fn tree_of(&self, knob: Knob) -> Option<usize> {
+        self.hierarchies.of(knob_table::row(knob).controller()?)
     }
 
     fn relative(&self, tree: usize, path: String, knob: Knob) -> Option<Relative> {

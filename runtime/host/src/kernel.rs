@@ -38,7 +38,8 @@ const SLOW_WRITES: usize = 256;
 const PATIENCE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Kernel {
-    directories: Directories,
+    /// Boxed: with them a kernel is far larger than what else a backend is.
+    directories: Box<Directories>,
     hierarchies: Vec<Dir>,
     files: Slab<Arc<File>>,
     slow: Option<SlowWriter>,
@@ -59,7 +60,7 @@ enum Migrations {
 impl Kernel {
     pub(crate) fn new(directories: Directories) -> Self {
         Self {
-            directories,
+            directories: Box::new(directories),
             hierarchies: Vec::new(),
             files: Slab::new(),
             slow: None,
@@ -95,7 +96,19 @@ impl Kernel {
     fn open_to_write(&self, area: Area, path: &str, flags: OFlags) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).custom_flags(i32::try_from(flags.bits()).unwrap_or(0));
-        Ok(self.area(area)?.open_with(path, &options)?.into_std())
+        let (area, path) = self.place_of(area, path)?;
+        Ok(area.open_with(path, &options)?.into_std())
+    }
+
+    /// Where a file is: settings of the kernel where they can be written, if that is another place.
+    fn place_of<'a>(&self, area: Area, path: &'a str) -> io::Result<(&Dir, &'a str)> {
+        if area == Area::Proc
+            && let (Some(sysctl), Some(below)) = (&self.directories.sysctl, path.strip_prefix("sys/"))
+            && sysctl.exists(below)
+        {
+            return Ok((sysctl, below));
+        }
+        Ok((self.area(area)?, path))
     }
 }
 
@@ -130,7 +143,8 @@ impl Backend for Kernel {
     }
 
     fn read_once(&self, area: Area, path: &str) -> io::Result<Vec<u8>> {
-        self.area(area)?.read(path)
+        let (area, path) = self.place_of(area, path)?;
+        area.read(path)
     }
 
     fn directories(&self, area: Area, path: &str) -> io::Result<Vec<String>> {
@@ -173,7 +187,7 @@ impl Backend for Kernel {
     }
 
     fn handle(&self, area: Area, path: &str, access: Access) -> io::Result<File> {
-        let area = self.area(area)?;
+        let (area, path) = self.place_of(area, path)?;
         match access {
             Access::Read => Ok(area.open(path)?.into_std()),
             Access::ReadWrite => Ok(area.open_with(path, OpenOptions::new().read(true).write(true))?.into_std()),

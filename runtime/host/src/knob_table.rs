@@ -14,6 +14,17 @@ use qosm_model::numa::list_text;
 use crate::mounts::{CgroupVersion, Controller};
 use crate::weight::{self, MAX_SHARES, MIN_SHARES};
 
+/// Where a knob's file lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In each cgroup of the hierarchy that has this controller.
+    Cgroup(Controller),
+    /// Once, below `/proc`.
+    Proc,
+    /// Once, below `/sys`.
+    Sys,
+}
+
 /// How a file spells a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
@@ -73,6 +84,8 @@ pub enum Group {
     Weight,
     /// What may be used of memory.
     Limit,
+    /// The node's own.
+    Node,
 }
 
 /// A knob whose value the kernel replaces while another one is set.
@@ -108,8 +121,8 @@ pub enum SpecifiedBy {
 pub struct KnobRow {
     /// Which knob.
     pub knob: Knob,
-    /// The controller whose directory holds the file.
-    pub controller: Controller,
+    /// Where its file lies.
+    pub place: Place,
     /// On which levels it is set.
     pub levels: &'static [Level],
     /// Why not on the others, where the kernel would take it.
@@ -127,7 +140,7 @@ pub struct KnobRow {
     pub capped: RangeInclusive<i64>,
     /// Whether [`Value::Max`] is accepted.
     pub unlimited: bool,
-    /// What a new cgroup has.
+    /// What a new cgroup has, or a node that has just started.
     pub default: Value,
     /// The kernel that has it.
     pub kernel: &'static str,
@@ -194,7 +207,7 @@ const fn alibaba(
 ) -> KnobRow {
     KnobRow {
         knob,
-        controller: Controller::Memory,
+        place: Place::Cgroup(Controller::Memory),
         levels: ALL_LEVELS,
         not_elsewhere: None,
         v1: file,
@@ -221,7 +234,7 @@ const fn alibaba(
 const fn protection(knob: Knob, file: &'static str, default: Value, raise_order: u8, slow: bool) -> KnobRow {
     KnobRow {
         knob,
-        controller: Controller::Memory,
+        place: Place::Cgroup(Controller::Memory),
         levels: ALL_LEVELS,
         not_elsewhere: None,
         v1: file,
@@ -256,7 +269,7 @@ const fn bandwidth(
 ) -> KnobRow {
     KnobRow {
         knob,
-        controller: Controller::Cpu,
+        place: Place::Cgroup(Controller::Cpu),
         levels: ALL_LEVELS,
         not_elsewhere: None,
         v1,
@@ -283,8 +296,50 @@ const fn bandwidth(
     }
 }
 
+const MEMCG_REAPER: &str = "Alibaba Cloud Linux 2 or 3, or Anolis OS, with /sys/kernel/mm/memcg_reaper";
+const GROUP_IDENTITY: &str = "Alibaba Cloud Linux 2 >= 4.19.91-24.al7 or 3, or Anolis OS";
+const SYSCTL: &str = "a /proc/sys/vm that can be written";
+
+/// The least that is left to the kernel, in KiB: with less it is prone to deadlock under load (Documentation/admin-guide/sysctl/vm.rst).
+const LEAST_FREE_KIB: i64 = 1024;
+
+/// A knob of the node's own: one file, the same on both versions of cgroups.
+const fn of_node(
+    knob: Knob,
+    (place, file): (Place, &'static str),
+    encoding: Encoding,
+    range: RangeInclusive<i64>,
+    default: i64,
+    kernel: &'static str,
+) -> KnobRow {
+    KnobRow {
+        knob,
+        place,
+        levels: &[Level::Node],
+        not_elsewhere: None,
+        v1: file,
+        v2: file,
+        encoding,
+        capped: *range.start()..=*range.end(),
+        range,
+        unlimited: false,
+        default: Value::Number(default),
+        kernel,
+        hierarchy: HierarchyRule::None,
+        group: Group::Node,
+        raise_order: 0,
+        slow: false,
+        instead: None,
+        partner: None,
+        masked: None,
+        holds_back_partner: false,
+        specified_by: None,
+        default_found: DefaultFound::Decision("who writes the node's own settings means them"),
+    }
+}
+
 /// One row a knob, in the order of [`Knob::ALL`].
-pub static TABLE: [KnobRow; 19] = [
+pub static TABLE: [KnobRow; 25] = [
     bandwidth(Knob::CfsQuota, "cpu.cfs_quota_us", "cpu.max", Encoding::Quota, 1000..=MAX_RUNTIME_MICROS, Value::Max, 0),
     KnobRow {
         kernel: BURST,
@@ -377,7 +432,7 @@ pub static TABLE: [KnobRow; 19] = [
     ),
     KnobRow {
         knob: Knob::CpusetMems,
-        controller: Controller::Cpuset,
+        place: Place::Cgroup(Controller::Cpuset),
         levels: &[Level::Container],
         not_elsewhere: None,
         v1: "cpuset.mems",
@@ -403,7 +458,7 @@ pub static TABLE: [KnobRow; 19] = [
     },
     KnobRow {
         knob: Knob::CpusetCpus,
-        controller: Controller::Cpuset,
+        place: Place::Cgroup(Controller::Cpuset),
         levels: ALL_LEVELS,
         not_elsewhere: None,
         v1: "cpuset.cpus",
@@ -429,7 +484,7 @@ pub static TABLE: [KnobRow; 19] = [
     },
     KnobRow {
         knob: Knob::CpuWeight,
-        controller: Controller::Cpu,
+        place: Place::Cgroup(Controller::Cpu),
         levels: ALL_LEVELS,
         not_elsewhere: None,
         v1: "cpu.shares",
@@ -456,7 +511,7 @@ pub static TABLE: [KnobRow; 19] = [
     },
     KnobRow {
         knob: Knob::CpuIdle,
-        controller: Controller::Cpu,
+        place: Place::Cgroup(Controller::Cpu),
         levels: &[Level::Container],
         not_elsewhere: Some(
             "the kubelet writes the weight there, which the kernel refuses of an idle cgroup: it would not start again",
@@ -482,7 +537,7 @@ pub static TABLE: [KnobRow; 19] = [
     },
     KnobRow {
         knob: Knob::MemoryMax,
-        controller: Controller::Memory,
+        place: Place::Cgroup(Controller::Memory),
         levels: &[Level::Pod, Level::Container],
         not_elsewhere: Some(
             "the OOM killer would choose among all pods; a bound by memory.high slows them down instead",
@@ -508,6 +563,62 @@ pub static TABLE: [KnobRow; 19] = [
             "what resets a limit, systemd or the kubelet, writes the pod's own; who lifts it means it",
         ),
     },
+    KnobRow {
+        capped: 1..=i64::MAX,
+        ..of_node(
+            Knob::MinFreeKbytes,
+            (Place::Proc, "sys/vm/min_free_kbytes"),
+            Encoding::Integer,
+            LEAST_FREE_KIB..=2_147_483_647,
+            // Of a node of 64 GiB; the kernel computes it from the size of memory.
+            67_584,
+            SYSCTL,
+        )
+    },
+    KnobRow {
+        capped: 1..=i64::MAX,
+        ..of_node(
+            Knob::WatermarkScaleFactor,
+            (Place::Proc, "sys/vm/watermark_scale_factor"),
+            Encoding::Integer,
+            // Up to 3000 since Linux 5.18; kernels before that take no more than 1000.
+            1..=1000,
+            10,
+            SYSCTL,
+        )
+    },
+    of_node(
+        Knob::MemcgReaper,
+        (Place::Sys, "kernel/mm/memcg_reaper/reap_background"),
+        Encoding::Flag,
+        0..=1,
+        0,
+        MEMCG_REAPER,
+    ),
+    of_node(
+        Knob::GroupIdentity,
+        (Place::Proc, "sys/kernel/sched_group_identity_enabled"),
+        Encoding::Flag,
+        0..=1,
+        0,
+        GROUP_IDENTITY,
+    ),
+    of_node(
+        Knob::IdleSaverWmark,
+        (Place::Proc, "sys/kernel/sched_idle_saver_wmark"),
+        Encoding::Integer,
+        0..=i64::MAX,
+        0,
+        GROUP_IDENTITY,
+    ),
+    of_node(
+        Knob::PageCacheLimit,
+        (Place::Sys, "kernel/mm/pagecache_limit/enabled"),
+        Encoding::Flag,
+        0..=1,
+        0,
+        "Alibaba Cloud Linux 3 >= 5.10.134-14",
+    ),
 ];
 
 /// A knob's row.
@@ -537,10 +648,24 @@ pub(crate) fn index(knob: Knob) -> usize {
         Knob::CpuWeight => 16,
         Knob::CpuIdle => 17,
         Knob::MemoryMax => 18,
+        Knob::MinFreeKbytes => 19,
+        Knob::WatermarkScaleFactor => 20,
+        Knob::MemcgReaper => 21,
+        Knob::GroupIdentity => 22,
+        Knob::IdleSaverWmark => 23,
+        Knob::PageCacheLimit => 24,
     }
 }
 
 impl KnobRow {
+    /// The controller whose hierarchy holds the file; `None` of the node's own.
+    pub fn controller(&self) -> Option<Controller> {
+        match self.place {
+            Place::Cgroup(controller) => Some(controller),
+            Place::Proc | Place::Sys => None,
+        }
+    }
+
     /// Whether a child has no more of it than every group above grants: protection, as opposed to a limit.
     pub fn is_granted_from_above(&self) -> bool {
         self.hierarchy == HierarchyRule::CappedByAncestors && self.default == Value::Number(0)
@@ -784,6 +909,8 @@ mod tests {
             (Knob::CpusetCpus, V2, Value::Max, "\n"),
             (Knob::MemoryMax, V2, Value::Max, "max"),
             (Knob::MemoryMax, V1, Value::Max, "9223372036854775807"),
+            (Knob::MinFreeKbytes, V1, Value::Number(67_584), "67584"),
+            (Knob::PageCacheLimit, V2, Value::Number(1), "1"),
             (Knob::CpuWeight, V1, Value::Number(100), "1024"),
             (Knob::CpuWeight, V1, Value::Number(1), "10"),
             (Knob::CpuWeight, V1, Value::Number(10_000), "102400"),
@@ -824,6 +951,11 @@ mod tests {
             (Knob::CpusetMems, cpus("1"), false),
             (Knob::MemoryMax, Value::Number(-1), false),
             (Knob::MemoryMax, Value::Max, true),
+            (Knob::MinFreeKbytes, Value::Number(1023), false),
+            (Knob::MinFreeKbytes, Value::Max, false),
+            (Knob::WatermarkScaleFactor, Value::Number(0), false),
+            (Knob::WatermarkScaleFactor, Value::Number(1001), false),
+            (Knob::GroupIdentity, Value::Number(2), false),
             (Knob::CpuWeight, Value::Number(0), false),
             (Knob::CpuWeight, Value::Number(1), true),
             (Knob::CpuWeight, Value::Number(10_001), false),
@@ -865,6 +997,10 @@ mod tests {
             (Knob::CpuWeight, Value::Shares(300_000), Some(Value::Shares(262_144))),
             (Knob::CpuWeight, Value::Shares(-1), None),
             (Knob::CpuIdle, Value::Number(2), None),
+            (Knob::MinFreeKbytes, Value::Number(1), Some(Value::Number(1024))),
+            (Knob::MinFreeKbytes, Value::Number(0), None),
+            (Knob::WatermarkScaleFactor, Value::Number(5000), Some(Value::Number(1000))),
+            (Knob::MemcgReaper, Value::Number(2), None),
         ] {
             assert_eq!(row(knob).nearest(value), nearest, "{knob} {value}");
         }

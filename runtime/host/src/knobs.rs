@@ -16,7 +16,7 @@ use crate::probe::{BurstRule, Proof};
 use crate::software_watermarks::DESCRIPTION;
 use crate::targets::CgroupFile;
 use crate::write_backoff::Refusal;
-use crate::{Host, parse};
+use crate::{Host, node_knobs, parse};
 
 /// Whether a knob can be turned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +80,9 @@ impl Host {
     ///
     /// [`HostError::NotAttached`], [`HostError::Gone`], [`HostError::Unsupported`], [`HostError::Parse`], [`HostError::Read`].
     pub fn read(&mut self, target: Target, knob: Knob) -> Result<Value, HostError> {
+        if knob.is_of_node() {
+            return self.read_node_knob(knob_table::row(knob));
+        }
         if self.emulates(knob) {
             return self.software_watermark(target, knob);
         }
@@ -119,9 +122,10 @@ impl Host {
         let value = self.read(target, knob)?;
         let row = knob_table::row(knob);
         let proof = self.probe.knobs[knob_table::index(knob)];
-        // Writing a quota hands out run time, and writing `memory.high` may reclaim, even if nothing changes.
+        // Writing a quota hands out run time, and writing `memory.high` may reclaim, even if nothing changes. Of the node's own the kernel
+        // computes watermarks anew.
         if matches!(proof, Proof::Untried | Proof::Missing)
-            && row.group != Group::Bandwidth
+            && !matches!(row.group, Group::Bandwidth | Group::Node)
             && !row.slow
             && !self.emulates(knob)
             && (knob, value) != (Knob::CpuWeight, IDLE_WEIGHT)
@@ -340,7 +344,7 @@ impl Host {
         let Value::Number(to) = value else { return None };
         let path = self.attached_path(target)?.to_owned();
         let usage = CgroupFile::MemoryUsage;
-        let version = self.hierarchies.version(usage.controller())?;
+        let version = self.hierarchies.list.get(self.tree_with(usage)?)?.version;
         let beyond = match (knob, version) {
             (Knob::MemoryMax, CgroupVersion::V1) => Beyond::Refuses,
             (Knob::MemoryMax, CgroupVersion::V2) => Beyond::Kills,
@@ -357,7 +361,10 @@ impl Host {
     /// Where to write: never into a cgroup that only has the name of the one that was attached.
     fn place(&self, target: Target, knob: Knob) -> io::Result<(Area, String)> {
         let row = knob_table::row(knob);
-        let tree = self.hierarchies.of(row.controller).ok_or(Errno::NOENT)?;
+        if let Some((area, file)) = node_knobs::file_of(row) {
+            return Ok((area, file.to_owned()));
+        }
+        let tree = self.tree_of(knob).ok_or(Errno::NOENT)?;
         let attached = self.targets.get(&target).ok_or(Errno::NOENT)?;
         if !self.is_same(target, tree) {
             return Err(Errno::NODEV.into());
@@ -387,6 +394,9 @@ impl Host {
         let Some(path) = self.attached_path(target).map(str::to_owned) else { return };
         let targets = &self.targets;
         self.write_backoff.reconsider(|other, of| {
+            if knob.is_of_node() || of.is_of_node() {
+                return false;
+            }
             let Some(other) = targets.get(&other) else { return true };
             knob_table::row(of).group == group && (is_below(&other.path, &path) || is_below(&path, &other.path))
         });
@@ -403,11 +413,12 @@ impl Host {
 
     fn refused(&mut self, target: Target, knob: Knob, value: Value, source: io::Error) -> HostError {
         let row = knob_table::row(knob);
+        let Some(controller) = row.controller() else { return self.refused_node_knob(row, value, source) };
         let file = CgroupFile::Knob(knob);
         let Some(attached) = self.targets.get(&target) else { return HostError::NotAttached { target } };
         let cgroup = attached.path.clone();
-        let Some(tree) = self.hierarchies.of(row.controller) else {
-            let why = format!("the controller `{}` is not mounted", row.controller);
+        let Some(tree) = self.hierarchies.of(controller) else {
+            let why = format!("the controller `{controller}` is not mounted");
             return HostError::Unsupported { what: row.v2.to_owned(), why };
         };
         if error::is_absent(&source) {
@@ -444,13 +455,13 @@ impl Host {
         HostError::Refused { target, knob, value, path, errno, source }
     }
 
-    /// Version of the hierarchy that a knob is in; v2 where it is not mounted.
+    /// Version of the hierarchy that a knob is in; v2 where it is not mounted, and of the node's own.
     pub fn version_of(&self, knob: Knob) -> CgroupVersion {
         self.knob_version(knob_table::row(knob))
     }
 
     pub(crate) fn knob_version(&self, row: &KnobRow) -> CgroupVersion {
-        self.hierarchies.version(row.controller).unwrap_or(CgroupVersion::V2)
+        row.controller().and_then(|controller| self.hierarchies.version(controller)).unwrap_or(CgroupVersion::V2)
     }
 
     /// Bytes in a page, as knobs count them.

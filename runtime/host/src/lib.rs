@@ -54,6 +54,7 @@ pub mod layout;
 mod lock;
 mod migration;
 pub mod mounts;
+pub mod node_knobs;
 mod node_use;
 mod numa;
 mod own_memory;
@@ -129,6 +130,8 @@ pub struct Directories {
     pub sys: Dir,
     /// The kubelet's folder (`--root-dir`), for the state of its CPU manager; `None` = it is not looked at.
     pub kubelet: Option<Dir>,
+    /// Where the node's `/proc/sys` can be written, or a part of it; `None` = in `proc`. A container's `/proc/sys` is read-only.
+    pub sysctl: Option<Dir>,
 }
 
 /// Where cgroups are, as names in messages begin.

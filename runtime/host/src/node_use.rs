@@ -167,7 +167,8 @@ impl Host {
         };
         let (min_free, scale_factor) = (setting(NodeFile::MinFree), setting(NodeFile::ScaleFactor));
         let sources = MarkSources { min_free, scale_factor, total };
-        if self.node_files.marks.follow_from != Some(sources) {
+        // What is played has marks of its own.
+        if self.is_simulated() || self.node_files.marks.follow_from != Some(sources) {
             let text = self.backend.read_once(Area::Proc, "zoneinfo").ok();
             let nodes = text.and_then(|text| parse::zoneinfo(&text));
             let page = self.page_size().0;

@@ -143,9 +143,11 @@ fn meminfo_field(text: &[u8], name: &[u8]) -> Option<Bytes> {
 }
 
 /// Free pages and watermarks of `/proc/zoneinfo`, of each NUMA node, summed over its zones. What each CPU keeps aside has a colon
-/// behind its names and is not counted.
+/// behind its names and is not counted. By `boost` the marks are raised for a short time after an allocation of scattered pages; that is taken
+/// off again.
 pub fn zoneinfo(text: &[u8]) -> Option<Vec<FreePages>> {
     let mut nodes: Vec<(u64, FreePages)> = Vec::new();
+    let mut boost = 0;
     for line in text.split(|&byte| byte == b'\n') {
         let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         let (first, second, third) = (words.next(), words.next(), words.next());
@@ -154,18 +156,23 @@ pub fn zoneinfo(text: &[u8]) -> Option<Vec<FreePages>> {
             if nodes.last().is_none_or(|(last, _)| *last != id) {
                 nodes.push((id, FreePages::default()));
             }
+            boost = 0;
             continue;
         }
         let Some((_, sum)) = nodes.last_mut() else { continue };
-        let (place, value) = match (first, second) {
-            (Some(b"pages"), Some(b"free")) => (&mut sum.free, third),
-            (Some(b"managed"), value) => (&mut sum.managed, value),
-            (Some(b"min"), value) => (&mut sum.min, value),
-            (Some(b"low"), value) => (&mut sum.low, value),
-            (Some(b"high"), value) => (&mut sum.high, value),
+        let (place, value, raised) = match (first, second) {
+            (Some(b"boost"), value) => {
+                boost = number(value?)?;
+                continue;
+            }
+            (Some(b"pages"), Some(b"free")) => (&mut sum.free, third, 0),
+            (Some(b"managed"), value) => (&mut sum.managed, value, 0),
+            (Some(b"min"), value) => (&mut sum.min, value, boost),
+            (Some(b"low"), value) => (&mut sum.low, value, boost),
+            (Some(b"high"), value) => (&mut sum.high, value, boost),
             _ => continue,
         };
-        *place = place.saturating_add(number(value?)?);
+        *place = place.saturating_add(number(value?)?.saturating_sub(raised));
     }
     (!nodes.is_empty()).then(|| nodes.into_iter().map(|(_, node)| node).collect())
 }
@@ -306,8 +313,8 @@ mod tests {
 
     #[test]
     fn sums_zones_of_a_node_and_leaves_out_what_cpus_keep() {
-        let text = b"Node 0, zone      DMA\n  per-node stats\n      nr_inactive_anon 17\n  pages free     3840\n        boost    0\n\
-            \x20       min      8\n        low      11\n        high     14\n        managed  3900\n  pagesets\n    cpu: 0\n\
+        let text = b"Node 0, zone      DMA\n  per-node stats\n      nr_inactive_anon 17\n  pages free     3840\n        boost    5\n\
+            \x20       min      13\n        low      16\n        high     19\n        managed  3900\n  pagesets\n    cpu: 0\n\
             \x20             count: 5\n              high:  62\n              high_min: 3\nNode 0, zone    DMA32\n\
             \x20 pages free     100\n        min      40\n        low      50\n        high     60\n        managed  200\n\
             Node 1, zone   Normal\n  pages free     7\n        min      1\n        low      2\n        high     3\n        managed  9\n";

@@ -172,6 +172,13 @@ impl Host {
             to = Value::Number(limit);
             clamped.push(Clamp { target, knob, wanted: value, given: to, why });
         }
+        if let (Value::Number(number), Some((most, why))) = (to, self.node_knob_most(knob)?)
+            && number > most
+        {
+            // Who asks for more is not given less than there is.
+            to = if from > Value::Number(most) { from.min(to) } else { Value::Number(most) };
+            clamped.push(Clamp { target, knob, wanted: value, given: to, why });
+        }
         let change = Step { target, knob, from, to };
         if knob != Knob::CfsBurst {
             self.allow(&change, knob)?;
@@ -409,9 +416,10 @@ type Share = Option<u128>;
 fn level_rank(target: Target) -> usize {
     use qosm_model::knob::Level;
     match target.level() {
-        Level::Tier => 0,
-        Level::Pod => 1,
-        Level::Container => 2,
+        Level::Node => 0,
+        Level::Tier => 1,
+        Level::Pod => 2,
+        Level::Container => 3,
     }
 }
 

@@ -100,7 +100,7 @@ impl Host {
             }
         }
         for row in &knob_table::TABLE {
-            if let Some(tree) = self.hierarchies.of(row.controller)
+            if let Some(tree) = self.tree_of(row.knob)
                 && self.backend.inode(Area::Cgroup(tree), &path).is_ok()
             {
                 probe.knobs[knob_table::index(row.knob)] = self.try_knob(tree, &path, row);

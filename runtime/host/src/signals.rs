@@ -322,7 +322,7 @@ impl Host {
     pub fn cpuset_cpus(&mut self, target: Target) -> Result<Option<Vec<u32>>, HostError> {
         let file = CgroupFile::Cpuset;
         let path = self.attached_path(target).ok_or(HostError::NotAttached { target })?;
-        let Some(tree) = self.hierarchies.of(file.controller()) else { return Ok(None) };
+        let Some(tree) = self.tree_with(file) else { return Ok(None) };
         let Some(hierarchy) = self.hierarchies.list.get(tree) else { return Ok(None) };
         let opened = self.backend.open(Area::Cgroup(tree), &join(path, file.name(hierarchy.version)));
         let read = opened.and_then(|id| {

@@ -33,6 +33,7 @@ use crate::reclaim::reclaimer::{GroupId, ReclaimReport, Reclaimer};
 
 mod cpuset;
 mod crash;
+mod node_knobs;
 mod numa;
 mod reclaim;
 mod resctrl;
@@ -53,7 +54,7 @@ use tree::Tree;
 /// A write that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// The cgroup.
+    /// The cgroup; of a knob of the node's own [`NODE_PATH`](crate::node_knobs::NODE_PATH).
     pub path: String,
     /// The file in it.
     pub file: String,
@@ -138,6 +139,7 @@ impl Simulation {
             ("self/status".to_owned(), "Name:\tqosm\nCapEff:\t000001ffffffffff\n".to_owned()),
             ("pressure/cpu".to_owned(), pressure_text(Stall::default())),
         ]);
+        proc.extend(node_knobs::proc_files(spec));
         proc.extend(spec.proc.clone());
         let mut sys = BTreeMap::from([
             ("devices/system/cpu/online".to_owned(), online(spec.cpus)),
@@ -145,9 +147,7 @@ impl Simulation {
             ("devices/system/node/online".to_owned(), online(spec.numa_nodes)),
         ]);
         sys.extend(numa::files(spec));
-        if spec.kernel == Kernel::Alibaba {
-            sys.insert("kernel/mm/pagecache_limit/enabled".to_owned(), "1\n".to_owned());
-        }
+        sys.extend(node_knobs::sys_files(spec));
         sys.extend(spec.sys.clone());
         let mut simulation = Self {
             rules,
@@ -424,11 +424,6 @@ impl Simulation {
             pages(low),
             pages(high)
         );
-        // A kernel computes the marks from this one; they show which one it is.
-        let sources = [("sys/vm/min_free_kbytes", min.0 / 1024), ("sys/vm/watermark_scale_factor", low.0 ^ high.0)];
-        for (file, number) in sources {
-            self.proc.insert(file.to_owned(), format!("{number}\n"));
-        }
         self.proc.insert("zoneinfo".to_owned(), text);
     }
 
@@ -669,7 +664,7 @@ impl Backend for Simulation {
     }
 
     fn write(&mut self, area: Area, path: &str, text: &str) -> io::Result<()> {
-        let Area::Cgroup(place) = area else { return Err(Errno::ACCESS.into()) };
+        let Area::Cgroup(place) = area else { return self.write_node_knob(area, path, text) };
         let (directory, file) = split(path);
         let tree = self.trees.get_mut(place).ok_or(Errno::NOENT)?;
         let node = tree.find(directory).ok_or(Errno::NOENT)?;

@@ -12,6 +12,7 @@ use crate::backend::{Access, Area, Backend as _, FileId, join};
 use crate::error::{self, HostError};
 use crate::knob_table;
 use crate::mounts::{CgroupVersion, Controller};
+use crate::node_knobs::{self, NODE_IDENTITY, NODE_PATH};
 use crate::{CGROUP_DIRECTORY, Host};
 
 /// A file of a cgroup that the host reads.
@@ -64,8 +65,9 @@ impl CgroupFile {
         }
     }
 
-    pub(crate) fn controller(self) -> Controller {
-        match self {
+    /// The controller in whose hierarchy it is; `None` of a knob of the node's own.
+    pub(crate) fn controller(self) -> Option<Controller> {
+        Some(match self {
             Self::CpuStat | Self::Period => Controller::Cpu,
             Self::CpuUsage | Self::CpuPressure | Self::MemoryPressure | Self::IoPressure => Controller::Cpuacct,
             Self::Cpuset | Self::EffectiveCpus | Self::Mems | Self::EffectiveMems => Controller::Cpuset,
@@ -76,8 +78,8 @@ impl CgroupFile {
             | Self::MemoryOom
             | Self::MemoryLimit
             | Self::NumaStat => Controller::Memory,
-            Self::Knob(knob) => knob_table::row(knob).controller,
-        }
+            Self::Knob(knob) => return knob_table::row(knob).controller(),
+        })
     }
 
     pub(crate) fn name(self, version: CgroupVersion) -> &'static str {
@@ -177,7 +179,7 @@ pub(crate) fn clean(path: &str) -> Result<String, HostError> {
 }
 
 impl Host {
-    /// Binds a target to a cgroup. Its files are opened on demand and stay open while they are read in each tick (see
+    /// Binds a target to a cgroup. The node has none, and is always attached. A target's files are opened on demand and stay open while they are read in each tick (see
     /// [`Host::begin_tick`]). A repeated call with the same cgroup changes nothing; with another one, or one that was
     /// removed and created again, the target moves.
     ///
@@ -187,6 +189,9 @@ impl Host {
     /// [`HostError::Path`], and [`HostError::Taken`] while another target is attached to it: a cgroup has one owner, by
     /// whichever path.
     pub fn attach(&mut self, target: Target, path: &str) -> Result<(), HostError> {
+        if target == Target::Node {
+            return Ok(());
+        }
         let path = clean(path)?;
         let mut unreadable = None;
         let inodes: Vec<u64> = (0..self.hierarchies.list.len())
@@ -250,19 +255,28 @@ impl Host {
         })
     }
 
-    /// The cgroup of a target, relative to each hierarchy's root; `None` when it is not attached.
+    /// The cgroup of a target, relative to each hierarchy's root; `None` when it is not attached. Of the node it is [`NODE_PATH`].
     pub fn attached_path(&self, target: Target) -> Option<&str> {
+        if target == Target::Node {
+            return Some(NODE_PATH);
+        }
         self.targets.get(&target).map(|attached| attached.path.as_str())
     }
 
     /// The target that a cgroup was attached as last; `None` when it is not attached.
     pub fn attached_at(&self, path: &str) -> Option<Target> {
+        if path == NODE_PATH {
+            return Some(Target::Node);
+        }
         self.by_path.get(path).copied()
     }
 
     /// Identifies the target's cgroup among all that have, or will have, the same path: the inode of its directory in
     /// the first hierarchy that has it. `None` when it is not attached.
     pub fn identity(&self, target: Target) -> Option<u64> {
+        if target == Target::Node {
+            return Some(NODE_IDENTITY);
+        }
         let attached = self.targets.get(&target)?;
         self.trees.iter().map(|&tree| attached.inodes[tree]).find(|&inode| inode != 0)
     }
@@ -327,7 +341,7 @@ impl Host {
         if let Some(FileState::Open { file, .. }) = attached.files.get(file.index()) {
             return self.backend.share(*file);
         }
-        let tree = self.hierarchies.of(file.controller())?;
+        let tree = self.tree_with(file)?;
         let path = join(&attached.path, file.name(self.hierarchies.list.get(tree)?.version));
         self.backend.handle(Area::Cgroup(tree), &path, Access::Read).ok().map(Arc::new)
     }
@@ -350,7 +364,7 @@ impl Host {
         let path = attached.path.clone();
         let is_frequent =
             matches!(attached.files[file.index()], FileState::Closed(read) if self.tick - read <= REOPEN_TICKS);
-        let Some(place) = self.hierarchies.of(file.controller()) else { return Err(self.missing(target, file)) };
+        let Some(place) = self.tree_with(file) else { return Err(self.missing(target, file)) };
         // Mainline v1 has no pressure files; systemd's hybrid layout has them in its v2 tree.
         let elsewhere = self.hierarchies.unified().filter(|&unified| file.is_pressure() && unified != place);
         for tree in [Some(place), elsewhere].into_iter().flatten() {
@@ -406,6 +420,11 @@ impl Host {
             && self.trees.iter().any(|&tree| attached.inodes[tree] != 0 && self.is_same(target, tree))
     }
 
+    /// The hierarchy that a file is in; `None` where its controller is not mounted.
+    pub(crate) fn tree_with(&self, file: CgroupFile) -> Option<usize> {
+        self.hierarchies.of(file.controller()?)
+    }
+
     fn unreadable(&mut self, target: Target, file: CgroupFile, source: std::io::Error) -> HostError {
         if error::is_absent(&source) {
             self.close_files(target);
@@ -419,9 +438,9 @@ impl Host {
     }
 
     fn missing(&self, target: Target, file: CgroupFile) -> HostError {
-        let controller = file.controller();
-        let Some(version) = self.hierarchies.version(controller) else {
+        let Some(version) = file.controller().and_then(|controller| self.hierarchies.version(controller)) else {
             let what = file.name(CgroupVersion::V2).to_owned();
+            let controller = file.controller().map_or("", Controller::as_str);
             return HostError::Unsupported { what, why: format!("the controller `{controller}` is not mounted") };
         };
         let place = self.attached_path(target).unwrap_or_default();
@@ -435,7 +454,12 @@ impl Host {
 
     /// The absolute name of a target's file; `None` when it is not attached, or its controller is not mounted.
     pub(crate) fn file_path(&self, target: Target, file: CgroupFile) -> Option<String> {
-        let tree = self.hierarchies.of(file.controller())?;
+        if let CgroupFile::Knob(knob) = file
+            && target == Target::Node
+        {
+            return node_knobs::path_of(knob_table::row(knob));
+        }
+        let tree = self.tree_with(file)?;
         let attached = self.targets.get(&target)?;
         let name = file.name(self.hierarchies.list[tree].version);
         Some(self.directory_path(tree, &join(&attached.path, name)))

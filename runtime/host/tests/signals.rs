@@ -495,6 +495,7 @@ fn fixture(mountinfo: &str, files: &[(&str, &str)]) -> (tempfile::TempDir, Direc
         proc: open(&root.path().join("proc")),
         sys: open(&root.path().join("sys")),
         kubelet: None,
+        sysctl: None,
     };
     (root, directories)
 }

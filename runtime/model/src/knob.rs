@@ -6,9 +6,11 @@ use std::str::FromStr;
 use crate::cpus::CpuSet;
 use crate::pod::{ContainerId, PodId, Tier};
 
-/// The cgroup that a setting is for.
+/// The cgroup that a setting is for, or the node itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
+    /// The node: its kernel's own settings, which no cgroup has.
+    Node,
     /// A tier's group.
     Tier(Tier),
     /// A pod's group.
@@ -20,6 +22,8 @@ pub enum Target {
 /// How far below the root a target stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
+    /// The node itself.
+    Node,
     /// kubepods, burstable, besteffort.
     Tier,
     /// A pod.
@@ -32,6 +36,7 @@ impl Target {
     /// How far below the root it stands.
     pub fn level(self) -> Level {
         match self {
+            Self::Node => Level::Node,
             Self::Tier(_) => Level::Tier,
             Self::Pod(_) => Level::Pod,
             Self::Container(_) => Level::Container,
@@ -40,9 +45,13 @@ impl Target {
 }
 
 impl Level {
+    /// All of them, the outermost first.
+    pub const ALL: [Self; 4] = [Self::Node, Self::Tier, Self::Pod, Self::Container];
+
     /// As printed.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Node => "node",
             Self::Tier => "tier",
             Self::Pod => "pod",
             Self::Container => "container",
@@ -91,6 +100,18 @@ pub enum Knob {
     CpuIdle,
     /// `memory.max`, in bytes: what a group may use at most.
     MemoryMax,
+    /// `vm.min_free_kbytes`, in KiB: what the kernel keeps free, from which the watermarks of its zones follow.
+    MinFreeKbytes,
+    /// `vm.watermark_scale_factor`, in hundredths of a percent of memory: how far the watermarks lie from each other.
+    WatermarkScaleFactor,
+    /// `memcg_reaper/reap_background`, 0 or 1: whether memory of removed cgroups is reclaimed in the background.
+    MemcgReaper,
+    /// `kernel.sched_group_identity_enabled`, 0 or 1: whether `cpu.bvt_warp_ns` has an effect.
+    GroupIdentity,
+    /// `kernel.sched_idle_saver_wmark`, in nanoseconds: how long a hyper-thread has to have been idle before a sibling that was expelled counts.
+    IdleSaverWmark,
+    /// `pagecache_limit/enabled`, 0 or 1: whether the page cache limits of cgroups have an effect.
+    PageCacheLimit,
 }
 
 /// The weight of a cgroup with `cpu.idle` = 1, as cgroup v2 prints it. It cannot be written, and what was there is lost: the kernel
@@ -102,7 +123,7 @@ pub const DEFAULT_WEIGHT: Value = Value::Number(100);
 
 impl Knob {
     /// All knobs.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 25] = [
         Self::CfsQuota,
         Self::CfsBurst,
         Self::MemoryMin,
@@ -122,7 +143,28 @@ impl Knob {
         Self::CpuWeight,
         Self::CpuIdle,
         Self::MemoryMax,
+        Self::MinFreeKbytes,
+        Self::WatermarkScaleFactor,
+        Self::MemcgReaper,
+        Self::GroupIdentity,
+        Self::IdleSaverWmark,
+        Self::PageCacheLimit,
     ];
+
+    /// Those of the node itself.
+    pub const OF_NODE: [Self; 6] = [
+        Self::MinFreeKbytes,
+        Self::WatermarkScaleFactor,
+        Self::MemcgReaper,
+        Self::GroupIdentity,
+        Self::IdleSaverWmark,
+        Self::PageCacheLimit,
+    ];
+
+    /// Whether it is the node's own, and no cgroup's.
+    pub fn is_of_node(self) -> bool {
+        Self::OF_NODE.contains(&self)
+    }
 
     /// The name that plans, metrics and the journal use.
     pub fn as_str(self) -> &'static str {
@@ -146,6 +188,12 @@ impl Knob {
             Self::CpuWeight => "cpu.weight",
             Self::CpuIdle => "cpu.idle",
             Self::MemoryMax => "memory.max",
+            Self::MinFreeKbytes => "vm.min_free_kbytes",
+            Self::WatermarkScaleFactor => "vm.watermark_scale_factor",
+            Self::MemcgReaper => "memcg_reaper.reap_background",
+            Self::GroupIdentity => "kernel.sched_group_identity_enabled",
+            Self::IdleSaverWmark => "kernel.sched_idle_saver_wmark",
+            Self::PageCacheLimit => "pagecache_limit.enabled",
         }
     }
 }
@@ -241,5 +289,12 @@ mod tests {
         for knob in Knob::ALL {
             assert_eq!(knob.to_string().parse(), Ok(knob));
         }
+    }
+
+    #[test]
+    fn the_node_has_its_own_knobs_and_they_come_last() {
+        let of_node: Vec<_> = Knob::ALL.into_iter().filter(|knob| knob.is_of_node()).collect();
+        assert_eq!(of_node, Knob::OF_NODE);
+        assert!(Knob::ALL.ends_with(&Knob::OF_NODE));
     }
 }

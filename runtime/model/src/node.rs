@@ -1,6 +1,7 @@
 //! The node as a whole, and what groups of containers use of it: tiers, pods, and everything outside of them.
 
 use crate::column::Stall;
+use crate::knob::Knob;
 use crate::pod::{PodId, Tier};
 use crate::unit::{Bytes, Micros};
 
@@ -30,6 +31,17 @@ pub struct Marks {
     pub low: Option<Bytes>,
     /// … until so much is free.
     pub high: Option<Bytes>,
+}
+
+/// A setting of the node's own kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeKnobSample {
+    /// Which: one of [`Knob::OF_NODE`].
+    pub knob: Knob,
+    /// What it holds, in the knob's own unit.
+    pub value: u64,
+    /// What it would hold without any policy.
+    pub baseline: u64,
 }
 
 /// What uses the node.

@@ -184,7 +184,7 @@ fn table(decisions: &[Decision], order: RowOrder) -> String {
     if order == RowOrder::ByPod {
         // What is of one pod or container stays in the order of writing.
         decisions.sort_by_cached_key(|decision| {
-            (decision.tier.is_some(), decision.pod_key(), decision.container.clone().unwrap_or_default())
+            (decision.pod.is_none(), decision.pod_key(), decision.container.clone().unwrap_or_default())
         });
     }
     let rows = decisions.iter().map(|decision| {

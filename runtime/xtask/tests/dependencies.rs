@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 /// The crates of this workspace, each below those that import it, with what it imports: imports point to earlier lines only.
-const LAYERS: [(&str, &[&str]); 37] = [
+const LAYERS: [(&str, &[&str]); 38] = [
     // Know nothing of ours.
     ("qosm-confinement", &[]),
     ("qosm-features", &[]),
@@ -33,6 +33,7 @@ const LAYERS: [(&str, &[&str]); 37] = [
     ("reclaimed-resources", &["qosm-sdk"]),
     ("memory-locality", &["qosm-sdk"]),
     ("memory-qos", &["qosm-sdk"]),
+    ("node-memory", &["qosm-sdk"]),
     ("startup-boost", &["qosm-sdk"]),
     ("service-class", &["qosm-sdk"]),
     ("my-policy", &["qosm-sdk"]),

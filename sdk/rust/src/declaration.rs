@@ -1,6 +1,7 @@
 //! What a policy declared, so that the host is called only for what differs.
 
 mod declaring;
+mod node_knobs;
 mod resources;
 
 use std::any::Any;
@@ -9,8 +10,9 @@ use std::mem;
 use std::sync::Arc;
 
 pub(crate) use self::declaring::Declaring;
+use self::node_knobs::NodeKnobs;
 use self::resources::Resources;
-use crate::{ContainerId, Host, PodFacts, PodId, Protection, Share, Target};
+use crate::{ContainerId, Host, NodeKnob, PodFacts, PodId, Protection, Share, Target};
 
 /// One setting of a cgroup, as an evaluation declares it.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +61,8 @@ impl Setting {
 type Release<H> = fn(&mut H, Target);
 /// Gives up a class, or a resource.
 type Undefine<H> = fn(&mut H, &str);
+/// Gives up a setting of the node's kernel.
+type ReleaseKnob<H> = fn(&mut H, NodeKnob);
 /// Says how long resources hold.
 type StaleAfter<H> = fn(&mut H, u32);
 
@@ -74,6 +78,7 @@ struct Releases {
     class: Option<Arc<dyn Any + Send + Sync>>,
     resource: Option<Arc<dyn Any + Send + Sync>>,
     stale_after: Option<Arc<dyn Any + Send + Sync>>,
+    node_knob: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Releases {
@@ -95,6 +100,10 @@ impl Releases {
 
     fn stale_after<H: 'static>(&self) -> Option<StaleAfter<H>> {
         self.stale_after.as_ref()?.downcast_ref().copied()
+    }
+
+    fn node_knob<H: 'static>(&self) -> Option<ReleaseKnob<H>> {
+        self.node_knob.as_ref()?.downcast_ref().copied()
     }
 }
 
@@ -162,6 +171,7 @@ pub(crate) struct Declaration {
     has_evaluated: bool,
     classes: Classes,
     resources: Resources,
+    node_knobs: NodeKnobs,
     releases: Releases,
     pods: BTreeMap<PodId, Vec<ContainerId>>,
     undo: Undo,
@@ -178,6 +188,8 @@ struct Undo {
     classes: Option<Classes>,
     /// The resources, once they change.
     resources: Option<Resources>,
+    /// The settings of the node's kernel, once they change.
+    node_knobs: Option<NodeKnobs>,
 }
 
 impl Declaration {
@@ -190,6 +202,7 @@ impl Declaration {
         self.undo.changed.clear();
         self.undo.classes = None;
         self.undo.resources = None;
+        self.undo.node_knobs = None;
     }
 
     /// Pods come, change and go. The host gives up what is held on those that are gone.
@@ -255,6 +268,7 @@ impl Declaration {
             self.change_classes().defined.remove(&name);
         }
         self.release_resources(host, is_over);
+        self.release_node_knobs(host, is_over);
     }
 
     /// The call is over, and the host took it.
@@ -267,6 +281,7 @@ impl Declaration {
         self.undo.changed.clear();
         self.undo.classes = None;
         self.undo.resources = None;
+        self.undo.node_knobs = None;
     }
 
     /// The call failed, and the host forgot what it staged.
@@ -286,6 +301,7 @@ impl Declaration {
             self.classes = classes;
         }
         self.discard_resources();
+        self.discard_node_knobs();
     }
 
     fn retain(&mut self, stays: impl FnMut(&Entry) -> bool) {
@@ -409,6 +425,7 @@ impl Declaration {
             keep(declared, self.call);
         }
         self.keep_resources();
+        self.keep_node_knobs();
     }
 
     fn change_classes(&mut self) -> &mut Classes {

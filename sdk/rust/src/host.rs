@@ -8,7 +8,7 @@ mod granted;
 mod signals;
 
 pub use self::controls::{
-    CpuBandwidth, CpuWeight, Cpuset, Eviction, MemoryLimit, MemoryProtection, NodeResource, PageMigration,
+    CpuBandwidth, CpuWeight, Cpuset, Eviction, MemoryLimit, MemoryProtection, NodeKnobs, NodeResource, PageMigration,
     ResctrlAllocation,
 };
 #[cfg(target_arch = "wasm32")]
@@ -207,6 +207,7 @@ pub trait Host:
     + MemoryProtection
     + Cpuset
     + MemoryLimit
+    + NodeKnobs
     + PageMigration
     + ResctrlMonitor
     + NodeObject
@@ -235,6 +236,7 @@ impl<T> Host for T where
         + MemoryProtection
         + Cpuset
         + MemoryLimit
+        + NodeKnobs
         + PageMigration
         + ResctrlMonitor
         + NodeObject

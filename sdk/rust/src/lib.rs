@@ -300,6 +300,21 @@ pub use bindings::qosm::policy::node::Sample as NodeSample;
 /// ```
 #[doc(inline)]
 pub use bindings::qosm::policy::node::Stall as NodeStall;
+/// ```
+/// use qosm_sdk::NodeKnob;
+///
+/// assert!(NodeKnob::ALL.contains(&NodeKnob::MinFreeKbytes));
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::node_knobs::Knob as NodeKnob;
+/// ```
+/// use qosm_sdk::{NodeKnob, NodeKnobState};
+///
+/// let state = NodeKnobState { knob: NodeKnob::MemcgReaper, value: None, baseline: None };
+/// assert_eq!(state.value, None, "this kernel does not have it");
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::node_knobs::State as NodeKnobState;
 /// use qosm_sdk::mock;
 ///
 /// let node = mock::node_object("edge-7", 8, 32 << 30);
@@ -605,8 +620,8 @@ pub use ewma::Ewma;
 pub use host::Granted;
 pub use host::{
     ClusterConfig, CpuBandwidth, CpuStat, CpuTopology, CpuWeight, Cpuset, Declare, Eviction, Host, Log, MemoryLimit,
-    MemoryProtection, MemoryStat, Node, NodeObject, NodeResource, NumaStat, PageMigration, PodEvent, PodObject,
-    Pressure, ResctrlAllocation, ResctrlMonitor, State,
+    MemoryProtection, MemoryStat, Node, NodeKnobs, NodeObject, NodeResource, NumaStat, PageMigration, PodEvent,
+    PodObject, Pressure, ResctrlAllocation, ResctrlMonitor, State,
 };
 pub use pod::{NoConfig, Pod};
 pub use pods::Pods;

@@ -27,6 +27,7 @@ mod facts;
 mod host;
 mod interfaces;
 mod knob;
+mod node_knobs;
 mod requests;
 mod staged;
 #[cfg(test)]
@@ -39,7 +40,8 @@ pub use knob::{
     CPU_BURST, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_CPUS, CPUSET_MEMS, Cpus, MEMORY_KNOBS, MEMORY_MAX, Value,
 };
 pub use staged::{
-    ClassChange, Classes, Columns, ConfigKey, Event, EvictionRequest, Migration, Remark, ResourceChange, Staged,
+    ClassChange, Classes, Columns, ConfigKey, Event, EvictionRequest, Migration, NodeKnobChange, NodeRemark, Remark,
+    ResourceChange, Staged,
 };
 
 pub use crate::kubelet::bandwidth;

@@ -53,6 +53,15 @@
 //!     evicted: [{pod: batch/job, urgency: now, reason: MemoryUsage}, {pod: batch/other}]   # without an urgency: taken back
 //! ```
 //!
+//! Settings of the node's kernel have their values without the policy, and are expected of the target `node`:
+//!
+//! ```yaml
+//! ticks:
+//!   - nodeKnobs: {vm.min_free_kbytes: 67584, vm.watermark_scale_factor: 10}   # the others this kernel does not have
+//!     expect: [{target: node, knob: vm.watermark_scale_factor, value: 150}]
+//!     remarks: [{target: node, knob: vm.min_free_kbytes}]
+//! ```
+//!
 //! A policy's test is one call:
 //!
 //! ```no_run
@@ -77,6 +86,7 @@ mod cpu_topology;
 mod driver;
 mod expectation;
 mod fixture;
+mod node_knobs;
 mod node_use;
 mod object;
 mod requests;

@@ -1,6 +1,7 @@
 //! Between a case's words, which are the contract's, and the engine's.
 
 mod cpu_topology;
+mod node_knobs;
 mod node_use;
 mod object;
 mod requests;
@@ -124,6 +125,7 @@ pub(crate) fn columns(columns: &mock::Columns) -> Columns {
         node_object: columns.node_object.as_ref().map(|node| object::node(node).into()),
         pod_objects: Some(columns.pod_objects.iter().map(object::pod).collect()),
         cluster_config: Some(Arc::new(object::config(&columns.cluster_config))),
+        node_knobs: Some(node_knobs::samples(columns).into()),
         resources: Some(requests::resources(columns).collect()),
         evictions: Some(requests::evictions(columns).collect()),
         alarms: Vec::new(),
@@ -146,9 +148,10 @@ pub(crate) fn outcome(staged: Staged) -> Outcome {
         message: event.message,
     };
     let (mut settings, mut migrations, mut classes) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut resources, mut evictions) = (Vec::new(), Vec::new());
+    let (mut resources, mut evictions, mut node_knobs) = (Vec::new(), Vec::new(), Vec::new());
     for staged in staged.settings {
         match change(staged) {
+            Change::NodeKnob(change) => node_knobs.extend(change),
             Change::Setting(setting) => settings.push(setting),
             Change::Migration(migration) => migrations.push(migration),
             Change::Class(change) => classes.push(change),
@@ -162,23 +165,27 @@ pub(crate) fn outcome(staged: Staged) -> Outcome {
         classes,
         resources,
         evictions,
+        node_knobs,
         rejections: staged.rejections.into_iter().map(rejection).collect(),
         events: staged.events.into_iter().map(event).collect(),
-        remarks: staged.remarks.into_iter().map(remark).collect(),
+        node_remarks: staged.remarks.iter().filter_map(|one| node_knobs::remark(one.knob, &one.reason)).collect(),
+        remarks: staged.remarks.into_iter().filter_map(remark).collect(),
     }
 }
 
-fn remark(remark: Remark) -> mock::Remark {
-    mock::Remark {
-        target: sdk_target(remark.target),
+/// `None` of the node.
+fn remark(remark: Remark) -> Option<mock::Remark> {
+    Some(mock::Remark {
+        target: sdk_target(remark.target)?,
         knob: remark.knob.as_str().to_owned(),
         reason: remark.reason.to_string(),
-    }
+    })
 }
 
 /// One staged change, by what it is of.
 enum Change {
     Setting(mock::Staged),
+    NodeKnob(Option<mock::NodeKnobChange>),
     Migration(mock::Migration),
     Class(mock::ClassChange),
     Resource(mock::ResourceChange),
@@ -187,21 +194,26 @@ enum Change {
 
 fn change(setting: Setting) -> Change {
     match setting {
-        Setting::Hold { target, knob, value, reason } => Change::Setting(mock::Staged {
-            target: sdk_target(target),
-            knob: knob.as_str(),
-            value: Some(match value {
-                Value::Number(number) => mock::Value::Number(number),
-                Value::Shares(shares) => mock::Value::Shares(shares),
-                Value::Cpus(cpus) => mock::Value::Cpus(mock::Cpus::of(&cpus.iter().collect::<Vec<_>>())),
-                Value::Max => mock::Value::Max,
+        Setting::Hold { target, knob, value, reason } => match sdk_target(target) {
+            None => Change::NodeKnob(node_knobs::change(knob, Some(value), &reason)),
+            Some(target) => Change::Setting(mock::Staged {
+                target,
+                knob: knob.as_str(),
+                value: Some(match value {
+                    Value::Number(number) => mock::Value::Number(number),
+                    Value::Shares(shares) => mock::Value::Shares(shares),
+                    Value::Cpus(cpus) => mock::Value::Cpus(mock::Cpus::of(&cpus.iter().collect::<Vec<_>>())),
+                    Value::Max => mock::Value::Max,
+                }),
+                reason: reason.as_ref().into(),
             }),
-            reason: reason.as_ref().into(),
-        }),
-        Setting::Release { target, knob } => {
-            let (target, knob) = (sdk_target(target), knob.as_str());
-            Change::Setting(mock::Staged { target, knob, value: None, reason: String::new() })
-        }
+        },
+        Setting::Release { target, knob } => match sdk_target(target) {
+            None => Change::NodeKnob(node_knobs::change(knob, None, "")),
+            Some(target) => {
+                Change::Setting(mock::Staged { target, knob: knob.as_str(), value: None, reason: String::new() })
+            }
+        },
         Setting::Migrate(migration) => {
             let numbers = |nodes: &[NumaId]| nodes.iter().map(|node| node.0).collect();
             Change::Migration(mock::Migration {
@@ -224,11 +236,11 @@ fn change(setting: Setting) -> Change {
         }
         Setting::UndefineClass { class } => Change::Class(mock::ClassChange::Undefine { class: class.to_string() }),
         Setting::AssignClass { target, class, reason } => Change::Class(mock::ClassChange::Assign {
-            target: sdk_target(target),
+            target: member(target),
             class: class.to_string(),
             reason: reason.as_ref().into(),
         }),
-        Setting::ReleaseClass { target } => Change::Class(mock::ClassChange::Release { target: sdk_target(target) }),
+        Setting::ReleaseClass { target } => Change::Class(mock::ClassChange::Release { target: member(target) }),
         Setting::Publish { name, offer, reason } => Change::Resource(mock::ResourceChange::Publish {
             name: name.to_string(),
             offer: requests::offer(offer),
@@ -343,14 +355,21 @@ fn migration(progress: &qosm_sdk::MigrationProgress) -> MigrationSample {
     }
 }
 
-fn sdk_target(target: Target) -> qosm_sdk::Target {
-    match target {
+/// Of a class neither the node nor a tier is a member: the engine takes none.
+fn member(target: Target) -> qosm_sdk::Target {
+    sdk_target(target).unwrap_or(qosm_sdk::Target::Tier(qosm_sdk::Tier::Guaranteed))
+}
+
+/// `None` of the node, which the contract has no name for.
+fn sdk_target(target: Target) -> Option<qosm_sdk::Target> {
+    Some(match target {
+        Target::Node => return None,
         Target::Tier(Tier::Guaranteed) => qosm_sdk::Target::Tier(qosm_sdk::Tier::Guaranteed),
         Target::Tier(Tier::Burstable) => qosm_sdk::Target::Tier(qosm_sdk::Tier::Burstable),
         Target::Tier(Tier::BestEffort) => qosm_sdk::Target::Tier(qosm_sdk::Tier::BestEffort),
         Target::Pod(PodId(id)) => qosm_sdk::Target::Pod(id),
         Target::Container(ContainerId(id)) => qosm_sdk::Target::Container(id),
-    }
+    })
 }
 
 fn target(target: qosm_sdk::Target) -> Target {

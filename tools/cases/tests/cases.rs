@@ -38,6 +38,7 @@ const EVICTION: Built = default("eviction", "policies/eviction");
 const MEMORY_QOS: Built = default("memory-qos", "policies/memory-qos");
 const MEMORY_LOCALITY: Built = default("memory-locality", "policies/memory-locality");
 const LLC_MBA: Built = default("llc-mba", "policies/llc-mba");
+const NODE_MEMORY: Built = default("node-memory", "policies/node-memory");
 const RECLAIMED_RESOURCES: Built = default("reclaimed-resources", "policies/reclaimed-resources");
 const TEMPLATE: Built = example("my-policy", "sdk/templates/rust");
 const SERVICE_CLASS: Built = example("service-class", "examples/third-party-annotation");
@@ -117,6 +118,11 @@ fn the_cases_of_llc_mba_hold_in_wasm() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
+fn the_cases_of_node_memory_hold_in_wasm() -> Result<(), Box<dyn Error>> {
+    NODE_MEMORY.play()
+}
+
+#[test]
 fn the_cases_of_reclaimed_resources_hold_in_wasm() -> Result<(), Box<dyn Error>> {
     RECLAIMED_RESOURCES.play()
 }
@@ -143,6 +149,14 @@ fn be_suppress_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>>
     let imports =
         [Log, State, Node, CpuStat, NodeObject, PodObject, ClusterConfig, CpuTopology, CpuBandwidth, CpuWeight, Cpuset];
     assert_eq!(BE_SUPPRESS.imports()?.into_iter().collect::<BTreeSet<_>>(), imports.into_iter().collect());
+    Ok(())
+}
+
+#[test]
+fn node_memory_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>> {
+    use Interface::{ClusterConfig, Log, MemoryProtection, Node, NodeKnobs};
+    let imports = [Log, Node, ClusterConfig, MemoryProtection, NodeKnobs];
+    assert_eq!(NODE_MEMORY.imports()?.into_iter().collect::<BTreeSet<_>>(), imports.into_iter().collect());
     Ok(())
 }
 

@@ -63,6 +63,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if or (eq $wish "always") (and (eq $wish "auto") .Values.policies.llcMba.enabled) -}}true{{- end -}}
 {{- end -}}
 
+{{/* "true" while the agent writes the node's own memory settings, else empty. */}}
+{{- define "qosm.writesNodeMemory" -}}
+{{- $wish := .Values.agent.hostAccess.nodeMemory -}}
+{{- if or (eq $wish "always") (and (eq $wish "auto") .Values.policies.nodeMemory.enabled) -}}true{{- end -}}
+{{- end -}}
+
 {{/* The agent's capabilities, as a YAML list. Cgroup files belong to root: writing them takes none. */}}
 {{- define "qosm.capabilities" -}}
 {{- $names := list -}}

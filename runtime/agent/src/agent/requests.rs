@@ -26,7 +26,7 @@ use crate::report::usage::{Counted, CountedNode};
 use crate::report::view::View;
 use crate::report::{
     ClassReport, DiffReport, EvictionReport, Explanation, KnobReport, NodeResourceReport, NodeUsage, PodReport,
-    PolicyReport, RefusalReport, VersionReport,
+    PolicyReport, RefusalReport, RemarkReport, VersionReport,
 };
 use crate::restored::Restored;
 use crate::step::Step;
@@ -266,6 +266,11 @@ impl Agent {
     /// All settings that are not in force.
     pub fn refusals(&self) -> Vec<RefusalReport> {
         view!(self).refusals()
+    }
+
+    /// What active policies wanted of the node or a tier and did not do.
+    pub fn remarks_above_pods(&self) -> Vec<RemarkReport> {
+        view!(self).remarks(|target| matches!(target, Target::Node | Target::Tier(_)))
     }
 
     /// All classes, in the order in which a processor that has too few serves them.

@@ -112,7 +112,7 @@ pub(crate) fn alarm_line(pods: &PodTable, fired: &Fired) -> Option<AlarmLine> {
             let (entry, place) = pods.owner(id)?;
             (Some(entry.pod.key()), Some(entry.pod.containers.get(place)?.name.clone()))
         }
-        Some(Target::Tier(_)) => (None, None),
+        Some(Target::Node | Target::Tier(_)) => (None, None),
         Some(target) => (Some(pods.of(target)?.pod.key()), None),
     };
     let all_pods = matches!(alarm.target, Some(Target::Tier(_)));

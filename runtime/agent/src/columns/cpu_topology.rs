@@ -67,6 +67,7 @@ pub(crate) fn cpu_sets(
     let is_batch = |target: &&Target| {
         let entry = match target {
             Target::Tier(_) => return true,
+            Target::Node => return false,
             Target::Pod(id) => pods.get(*id),
             Target::Container(id) => pods.owner(*id).map(|(entry, _)| entry),
         };

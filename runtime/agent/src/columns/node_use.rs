@@ -97,7 +97,7 @@ fn read_groups(host: &mut Host, groups: &[Target]) -> Vec<(Group, GroupCounters)
     let tiers = Tier::ALL.map(|tier| (Group::Tier(tier), Target::Tier(tier)));
     let pods = groups.iter().filter_map(|&target| match target {
         Target::Pod(pod) => Some((Group::Pod(pod), target)),
-        Target::Tier(_) | Target::Container(_) => None,
+        Target::Node | Target::Tier(_) | Target::Container(_) => None,
     });
     let mut rows = Vec::with_capacity(tiers.len() + groups.len());
     for (group, target) in tiers.into_iter().chain(pods) {

@@ -72,6 +72,7 @@ impl Ledger {
                     let spare = match level {
                         Level::Container => Target::Container(pods.spare_container_id()),
                         Level::Pod | Level::Tier => Target::Pod(pods.spare_pod_id()),
+                        Level::Node => Target::Node,
                     };
                     match host.attach(spare, &path) {
                         Ok(()) => drop(self.spares.insert(path.clone(), spare)),

@@ -24,9 +24,9 @@ pub(crate) struct Applied {
 /// A warning for the owner of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Notice {
-    /// `namespace/name`; `tier NAME` for what is about a tier.
+    /// `namespace/name`; `tier NAME` for what is about a tier, `node` for the node.
     pub(crate) pod: String,
-    /// `None` for a tier.
+    /// `None` for a tier and the node.
     pub(crate) id: Option<PodId>,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
@@ -34,10 +34,10 @@ pub(crate) struct Notice {
 
 impl Applied {
     /// Notes a warning for the owner of the pod that a target is or belongs to. A tier has no owner: its warnings are among the events of
-    /// the node.
+    /// the node, as the node's own are.
     pub(crate) fn notify(&mut self, pods: &PodTable, target: Target, reason: &'static str, message: String) {
         let (pod, id) = match (target, pods.of(target)) {
-            (Target::Tier(_), _) => (pods.shown(target), None),
+            (Target::Node | Target::Tier(_), _) => (pods.shown(target), None),
             (_, Some(entry)) => (entry.pod.key(), Some(entry.id)),
             (_, None) => return,
         };

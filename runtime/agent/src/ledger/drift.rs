@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 use qosm_host::knob_table::row;
 use qosm_host::{Bandwidth, Host, HostError};
-use qosm_model::knob::Value;
+use qosm_model::knob::{Target, Value};
 use qosm_model::lease::Timestamp;
 
 use crate::inputs::Inputs;
@@ -100,6 +100,8 @@ impl Ledger {
         let mut batch: Vec<_> = self.held.quotas().iter().map(|&target| (target, Bandwidth::KNOB)).collect();
         let queued = share.min(self.verify_queue.len());
         batch.extend(self.verify_queue.drain(..queued));
+        // What another process writes there is not reported.
+        batch.extend(self.held.of(Target::Node).map(|knob| (Target::Node, knob)));
         let written = host.written_targets();
         batch.extend(written.iter().flat_map(|&target| self.held.of(target).map(move |knob| (target, knob))));
         self.rewritten.extend(written);

@@ -69,7 +69,12 @@ impl Ledger {
             let policies: Vec<_> = policies.into_iter().collect();
             let (many, count) = (if targets.len() == 1 { "" } else { "s" }, targets.len());
             let by = policies.join(", ");
-            format!("this node: no effect of {}; wanted by {by} for {count} cgroup{many}", shown(why, &knobs))
+            // The node has settings of its own, which no cgroup has.
+            let whose = match targets.contains(&Target::Node) {
+                true => String::new(),
+                false => format!(" for {count} cgroup{many}"),
+            };
+            format!("this node: no effect of {}; wanted by {by}{whose}", shown(why, &knobs))
         };
         wanted.into_iter().map(line).collect()
     }

@@ -72,7 +72,7 @@ impl Ledger {
                 .owner(id)
                 .and_then(|(entry, place)| entry.pod.resources_of(entry.pod.containers.get(place)?, moment).cpu_limit),
             Target::Pod(id) => pods.get(id).and_then(|entry| entry.pod.cpu_limited(moment)),
-            Target::Tier(_) => None,
+            Target::Node | Target::Tier(_) => None,
         };
         let limit = limit.filter(|limit| limit.0 > 0);
         limit.map(|limit| host.limit_quotas(limit, bandwidth.period)).unwrap_or_default()
@@ -111,7 +111,7 @@ impl Ledger {
         inputs: &Inputs<'_>,
         (target, knob): Key,
     ) -> Option<OwnersNext> {
-        if matches!(target, Target::Tier(_)) {
+        if matches!(target, Target::Node | Target::Tier(_)) {
             return None;
         }
         if row(knob).masks().is_some() && is_weight_next(inputs.pods, target) {
@@ -180,7 +180,7 @@ fn is_kubelets_memory(
         Target::Pod(id) => {
             inputs.pods.get(id).is_some_and(|entry| kubelet_memory::of_pod(&entry.pod, moment, knob, found, ground))
         }
-        Target::Tier(_) => false,
+        Target::Node | Target::Tier(_) => false,
     })
 }
 
@@ -197,7 +197,7 @@ fn specified_memory(host: &Host, inputs: &Inputs<'_>, target: Target) -> Vec<Val
             Some(written(entry.pod.resources_of(entry.pod.containers.get(place)?, moment).memory_limit))
         }
         Target::Pod(id) => Some(written(inputs.pods.get(id)?.pod.memory_limited(moment))),
-        Target::Tier(_) => None,
+        Target::Node | Target::Tier(_) => None,
     };
     Moment::ALL.into_iter().filter_map(at).collect()
 }
@@ -237,6 +237,6 @@ fn requested(inputs: &Inputs<'_>, target: Target, moment: Moment) -> Option<Mill
             Some(MilliCpu(requests.map(|entry| entry.pod.cpu_requested(moment).0).fold(0, u64::saturating_add)))
         }
         Target::Tier(Tier::BestEffort) => Some(MilliCpu(0)),
-        Target::Tier(Tier::Guaranteed) => None,
+        Target::Node | Target::Tier(Tier::Guaranteed) => None,
     }
 }

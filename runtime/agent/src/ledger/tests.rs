@@ -5,6 +5,7 @@ mod arbitration;
 mod drift;
 mod following;
 mod journal;
+mod node;
 mod order;
 mod release;
 mod resizes;

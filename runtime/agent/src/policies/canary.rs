@@ -213,7 +213,7 @@ impl Ready {
         upserted.into_iter().for_each(|id| policy.recompute(id, pods, true));
         let is_there = |setting: &Setting| match setting {
             Setting::Hold { target, .. } | Setting::Release { target, .. } => {
-                matches!(target, Target::Tier(_)) || pods.of(*target).is_some()
+                matches!(target, Target::Node | Target::Tier(_)) || pods.of(*target).is_some()
             }
             Setting::Migrate(migration) => pods.owner(migration.container).is_some(),
             Setting::StopMigration { container } => pods.owner(*container).is_some(),

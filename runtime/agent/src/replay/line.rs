@@ -70,6 +70,9 @@ pub struct TickLine {
     /// Its NodeResourceTopology, beside `nodeObject`; without it there are no zones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<Value>,
+    /// Settings of the node's own kernel that another program changed before the tick, by the names of knobs; `null` = it is gone.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_knobs: BTreeMap<String, Option<u64>>,
     /// What other writers wrote to cgroup files before the tick.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cgroups: Vec<CgroupFacts>,
@@ -96,6 +99,7 @@ impl Default for TickLine {
             config_maps: None,
             node_object: None,
             topology: None,
+            node_knobs: BTreeMap::new(),
             cgroups: Vec::new(),
         }
     }

@@ -231,6 +231,7 @@ pub(super) fn is_above(tier: Tier, other: Tier) -> bool {
 /// Whether something of this target is about a pod of the tier: the tier's bounds are the pod's, too.
 fn is_about(target: Target, tier: Tier, belongs: &impl Fn(Target) -> bool) -> bool {
     match target {
+        Target::Node => false,
         Target::Tier(of) => is_above(of, tier),
         Target::Pod(_) | Target::Container(_) => belongs(target),
     }

@@ -128,8 +128,8 @@ fn capabilities(host: &Host) -> ReportedCapabilities {
     let facts = host.facts();
     let cpu = facts.controllers.iter().find(|fact| fact.controller == Controller::Cpu).and_then(|fact| fact.version);
     let mut knobs: BTreeMap<String, String> = BTreeMap::new();
-    // The level at which most policies act stands for the knob; tiers only where there is no other.
-    for level in [Level::Tier, Level::Pod, Level::Container] {
+    // The level at which most policies act stands for the knob; tiers and the node only where there is no other.
+    for level in Level::ALL {
         for fact in facts.knobs.iter().filter(|fact| fact.level == level) {
             let support = match &fact.support {
                 Support::Unavailable { why } => format!("unavailable: {why}"),

@@ -82,7 +82,7 @@ fn contests(view: &View<'_>) -> impl Iterator<Item = Problem> {
     view.ledger.contests().map(|((target, knob), held)| {
         let subject = view.pods.subject(target);
         let (object, field) = match (target, &subject.container) {
-            (Target::Tier(_), _) => (subject.shown(), knob.to_string()),
+            (Target::Node | Target::Tier(_), _) => (subject.shown(), knob.to_string()),
             (_, Some(container)) => (format!("pod {}", subject.key()), format!("{knob} of container {container}")),
             (_, None) => (format!("pod {}", subject.key()), knob.to_string()),
         };

@@ -260,6 +260,7 @@ impl View<'_> {
                             Target::Container(_) => of == target,
                             Target::Pod(_) => of == own,
                             Target::Tier(tier) => is_above(tier, entry.pod.kube_qos.tier()),
+                            Target::Node => false,
                         }),
                     }
                 })

@@ -181,7 +181,7 @@ impl PodTable {
                 let (_, place) = self.owner(id)?;
                 entry.pod.containers.get(place)
             }
-            Target::Pod(_) | Target::Tier(_) => None,
+            Target::Pod(_) | Target::Tier(_) | Target::Node => None,
         };
         let is_bound = match container {
             Some(container) => matches!(container.cgroup, ContainerCgroup::Bound(_)),

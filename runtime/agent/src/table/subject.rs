@@ -21,6 +21,9 @@ impl Subject {
     }
 
     pub(crate) fn shown(&self) -> String {
+        if self.level == Level::Node {
+            return "node".to_owned();
+        }
         match (&self.tier, &self.container) {
             (Some(tier), _) => format!("tier {tier}"),
             (None, Some(container)) => format!("{}/{container}", self.key()),
@@ -37,6 +40,7 @@ impl PodTable {
             })
         };
         let found = match target {
+            Target::Node => None,
             Target::Tier(tier) => {
                 return Subject {
                     level: Level::Tier,

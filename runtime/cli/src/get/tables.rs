@@ -2,8 +2,8 @@
 
 use qosm_agent::admin::Knobs;
 use qosm_agent::report::{
-    ClassReport, EvictionReport, KnobReport, NodeResourceReport, PodReport, PolicyReport, RefusalReport, TriggerReport,
-    WireValue,
+    ClassReport, EvictionReport, KnobReport, NodeResourceReport, PodReport, PolicyReport, RefusalReport, RemarkReport,
+    TriggerReport, WireValue,
 };
 use qosm_host::knob_table::row;
 use qosm_model::knob::Knob;
@@ -127,6 +127,12 @@ pub(super) fn knobs(knobs: Knobs, wanted: &Wanted<'_>) -> anyhow::Result<Listing
     if !wanted.names.is_empty() {
         refused.retain(|refusal| wanted.names.iter().any(|name| of_pod(refusal).ends_with(name.as_str())));
     }
+    let of_remark =
+        |remark: &RemarkReport| if remark.pod.is_empty() { remark.subject.clone() } else { remark.pod.clone() };
+    let mut remarks = is_wanted.of("pod or tier", knobs.remarks, of_remark, |remark| Some(remark.policy.clone()))?;
+    if !wanted.names.is_empty() {
+        remarks.retain(|remark| wanted.names.iter().any(|name| of_remark(remark).ends_with(name.as_str())));
+    }
     let value = |knob: &KnobReport| {
         if wanted.is_wide { value_of(knob.value) } else { amount(&knob.knob, knob.value) }
     };
@@ -144,6 +150,9 @@ pub(super) fn knobs(knobs: Knobs, wanted: &Wanted<'_>) -> anyhow::Result<Listing
             ("policy", false, &|knob| knob.policy.clone()),
             ("age", false, &|knob| wanted.age(&knob.since)),
             ("reason", false, &|knob| knob.reason.clone()),
+            ("asked for", true, &|knob| {
+                knob.adjusted.as_ref().map(|to| format!("{}: {}", to.wanted, to.why)).unwrap_or_default()
+            }),
             ("configured by", true, &|knob| knob.configured_by.join(", ")),
             ("module", true, &|knob| knob.module.clone()),
             ("file", true, &|knob| knob.path.clone()),
@@ -167,7 +176,14 @@ pub(super) fn knobs(knobs: Knobs, wanted: &Wanted<'_>) -> anyhow::Result<Listing
             }),
         ));
     }
-    Ok(Listing { head, rows, more, document: document(&Knobs { held, refused })? })
+    if !remarks.is_empty() {
+        more.push_str("\nwanted and not done:\n");
+        let rows = remarks
+            .iter()
+            .map(|remark| vec![remark.subject.clone(), remark.knob.clone(), remark.policy.clone(), remark.why.clone()]);
+        more.push_str(&print::table(&["subject", "knob", "policy", "why"], rows));
+    }
+    Ok(Listing { head, rows, more, document: document(&Knobs { held, refused, remarks })? })
 }
 
 pub(super) fn classes(classes: Vec<ClassReport>, wanted: &Wanted<'_>) -> anyhow::Result<Listing> {

@@ -19,6 +19,7 @@ mod limitless;
 mod locality;
 mod memory;
 mod modules;
+mod node_memory;
 mod other_writers;
 mod paths;
 mod qosm;

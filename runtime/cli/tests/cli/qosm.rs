@@ -157,6 +157,7 @@ pub(crate) fn report(rows: &Value) -> Vec<String> {
         .iter()
         .map(|row| {
             let subject = match row["level"].as_str() {
+                Some("node") => "-".to_owned(),
                 Some("tier") => text(row, "tier"),
                 Some("pod") => format!("{}/{}", text(row, "namespace"), text(row, "pod")),
                 _ => format!("{}/{}/{}", text(row, "namespace"), text(row, "pod"), text(row, "container")),

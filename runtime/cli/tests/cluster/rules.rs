@@ -212,6 +212,15 @@ fn the_agent_cannot_look_into_processes_and_who_can_has_neither_network_nor_toke
     let file = everything.iter().find_map(|object| object["data"]["agent.yaml"].as_str()).unwrap();
     let confinement = &documents(file)[0]["confinement"];
     assert_eq!(confinement["mode"], "require");
+    // Of the node's settings those of memory alone, and only where they are asked for.
+    let sysctl = |objects: &[Value]| {
+        let agent = daemon_set(objects, "agent").unwrap();
+        let mounts = container(&agent)["volumeMounts"].as_array().unwrap().clone();
+        let paths = mounts.iter().map(|mount| mount["mountPath"].as_str().unwrap().to_owned());
+        paths.filter(|path| path.contains("proc/sys")).collect::<Vec<_>>()
+    };
+    assert_eq!(sysctl(&everything), ["/host/proc/sys/vm"]);
+    assert!(sysctl(&default).is_empty());
     assert_eq!(confinement["readPaths"], serde_json::json!(["/opt/policies", "/var/lib/qosm-modules"]));
     assert_eq!(confinement["capabilities"], serde_json::json!(["DAC_OVERRIDE", "SYS_RESOURCE"]));
 }

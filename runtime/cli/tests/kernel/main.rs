@@ -31,6 +31,7 @@ mod journal;
 mod kills;
 mod lifecycle;
 mod locality;
+mod node_memory;
 mod nri;
 mod pauses;
 mod policy_modules;

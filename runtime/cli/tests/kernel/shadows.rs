@@ -75,7 +75,7 @@ fn a_shadow_never_writes() {
     assert_eq!(watch.written(), Vec::<String>::new());
     assert_eq!(node.cgroups.knobs(), before);
     assert_eq!(agent.metric("qosm_knob_writes_total", &[]), 0.0);
-    assert_eq!(agent.json(&["get", "knobs"]), json!({"held": [], "refused": []}));
+    assert_eq!(agent.json(&["get", "knobs"]), json!({"held": [], "refused": [], "remarks": []}));
     assert_eq!(agent.json(&["get", "events"]), json!([]));
     agent.kill();
     let (report, good) = node.restore(&["--dry-run", "-o", "json"]);

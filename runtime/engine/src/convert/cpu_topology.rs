@@ -28,6 +28,6 @@ pub(crate) fn topology(topology: &CpuTopology) -> cpu_topology::Topology {
     }
 }
 
-pub(crate) fn set(set: &CpuSet) -> cpu_topology::CpuSet {
-    cpu_topology::CpuSet { target: super::shown(set.target), cpus: set.cpus.clone() }
+pub(crate) fn set(set: &CpuSet) -> Option<cpu_topology::CpuSet> {
+    Some(cpu_topology::CpuSet { target: super::shown(set.target)?, cpus: set.cpus.clone() })
 }

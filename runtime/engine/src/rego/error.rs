@@ -249,6 +249,12 @@ pub enum SettingFlaw {
     /// A knob of containers on another level.
     #[error("only a container has this knob")]
     ContainersOnly,
+    /// A knob of the node's own on something else.
+    #[error("it names a `{field}`, and the knob is the node's own: leave `{field}` out")]
+    NodesOwn {
+        /// What it names.
+        field: &'static str,
+    },
     /// The grant that it takes is not declared.
     #[error("it needs the grant `{0}`; add it to `custom.qosm.grants` in the policy's METADATA")]
     NotDeclared(Interface),

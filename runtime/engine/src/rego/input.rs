@@ -14,6 +14,7 @@ use qosm_model::column::{
 };
 use qosm_model::cpu_topology::CpuTopology;
 use qosm_model::knob::Target;
+use qosm_model::node::NodeKnobSample;
 use qosm_model::numa::{MigrationSample, NumaColumn, NumaSample};
 use qosm_model::pod::{Container, ContainerId, ContainerKind, ContainerState, ExtendedResource, PodId, Tier};
 use qosm_model::resctrl::ResctrlColumn;
@@ -233,7 +234,7 @@ impl Serialize for TierQuotas<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().filter_map(|sample| match sample.target {
             Target::Tier(tier) => Some((Word(tier), BandwidthRow::of(sample))),
-            Target::Pod(_) | Target::Container(_) => None,
+            Target::Node | Target::Pod(_) | Target::Container(_) => None,
         }))
     }
 }
@@ -313,7 +314,7 @@ fn alarm(alarm: &Alarm) -> AlarmRow<'static> {
         Some(Target::Container(ContainerId(id))) => container = Some(Id(id)),
         Some(Target::Pod(PodId(id))) => pod = Some(Id(id)),
         Some(Target::Tier(own)) => tier = Some(Word(own)),
-        None => {}
+        Some(Target::Node) | None => {}
     }
     AlarmRow { trigger, container, pod, tier }
 }
@@ -414,6 +415,20 @@ struct FailureRow<'a> {
     error: &'a str,
 }
 
+#[derive(serde::Serialize)]
+struct NodeKnobRow {
+    value: u64,
+    baseline: u64,
+}
+
+/// By name; those that the kernel lacks are missing.
+fn node_knobs(samples: &[NodeKnobSample]) -> BTreeMap<&'static str, NodeKnobRow> {
+    let row = |sample: &NodeKnobSample| {
+        (sample.knob.as_str(), NodeKnobRow { value: sample.value, baseline: sample.baseline })
+    };
+    samples.iter().map(row).collect()
+}
+
 /// The text of an evaluation's own part of the input: all but pods and quotas, which last. Columns that the policy does not
 /// declare are left out.
 pub(super) fn evaluation(
@@ -479,6 +494,9 @@ pub(super) fn evaluation(
     if declares(Interface::ClusterConfig) {
         object.key("clusterConfig");
         self::object::config(object.text, columns.cluster_config.as_deref())?;
+    }
+    if declares(Interface::NodeKnobs) {
+        object.add("nodeKnobs", &node_knobs(columns.node_knobs.as_deref().unwrap_or_default()))?;
     }
     if declares(Interface::NodeResource) {
         object.add("resources", &requests::resources(columns.resources.as_deref().unwrap_or_default()))?;

@@ -79,6 +79,7 @@ impl Declared {
 
 fn named(target: Target) -> String {
     match target {
+        Target::Node => "the node".to_owned(),
         Target::Tier(tier) => format!("tier {tier}"),
         Target::Pod(PodId(id)) => format!("pod {id}"),
         Target::Container(ContainerId(id)) => format!("container {id}"),
@@ -161,7 +162,7 @@ fn one(object: &Rego, grants: &BTreeSet<Interface>) -> Flawed<Declared> {
             let name = fields.text("knob")?;
             let knob: Knob = name.parse().map_err(|_| SettingFlaw::NoKnob { name: shown(name) })?;
             declared(Interface::of(knob))?;
-            let target = fields.target()?;
+            let target = fields.target_of(knob)?;
             let value = fields.value(knob)?;
             if matches!(knob, Knob::CpusetMems | Knob::CpuIdle) && !matches!(target, Target::Container(_)) {
                 return Err(SettingFlaw::ContainersOnly);
@@ -182,8 +183,8 @@ fn one(object: &Rego, grants: &BTreeSet<Interface>) -> Flawed<Declared> {
         "remark" => {
             fields.only(&["remark", "container", "pod", "tier", "reason"])?;
             let knob = fields.text("remark")?;
-            knob.parse::<Knob>().map_err(|_| SettingFlaw::NoKnob { name: shown(knob) })?;
-            let target = fields.target()?;
+            let of: Knob = knob.parse().map_err(|_| SettingFlaw::NoKnob { name: shown(knob) })?;
+            let target = fields.target_of(of)?;
             Ok(Declared::Remark { target, knob: knob.to_owned(), reason: fields.non_empty_text("reason")? })
         }
         "log" => {
@@ -329,6 +330,17 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The target of a knob: the node's own have none to be named.
+    fn target_of(&self, knob: Knob) -> Flawed<Target> {
+        if !knob.is_of_node() {
+            return self.target();
+        }
+        match ["container", "pod", "tier"].into_iter().find(|name| self.0.get(name).is_some()) {
+            Some(field) => Err(SettingFlaw::NodesOwn { field }),
+            None => Ok(Target::Node),
+        }
+    }
+
     /// A target that can be in a class.
     fn member(&self) -> Flawed<Target> {
         match (self.0.get("container").is_some(), self.0.get("pod").is_some()) {
@@ -350,7 +362,10 @@ impl<'a> Fields<'a> {
             | Knob::CfsBurst
             | Knob::MemoryMin
             | Knob::MemoryLow
-            | Knob::PageCacheLimitSize => number(0, i64::MAX),
+            | Knob::PageCacheLimitSize
+            | Knob::MinFreeKbytes
+            | Knob::WatermarkScaleFactor
+            | Knob::IdleSaverWmark => number(0, i64::MAX),
             Knob::WmarkRatio | Knob::WmarkScale | Knob::OomPriority => number(0, u32::MAX.into()),
             Knob::CpuWeight => match value.get("shares") {
                 Some(_) => Fields(value).shares_alone(),
@@ -366,7 +381,10 @@ impl<'a> Fields<'a> {
             | Knob::UseOomPriority
             | Knob::OomGroup
             | Knob::PageCacheLimitEnable
-            | Knob::PageCacheReclaimSync => match value.as_bool() {
+            | Knob::PageCacheReclaimSync
+            | Knob::MemcgReaper
+            | Knob::GroupIdentity
+            | Knob::PageCacheLimit => match value.as_bool() {
                 Some(on) => Ok(Value::Number(on.into())),
                 None => number(0, 1),
             },
@@ -464,7 +482,8 @@ fn shown(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [Interface; 8] = [
+    const ALL: [Interface; 9] = [
+        Interface::NodeKnobs,
         Interface::CpuWeight,
         Interface::MemoryLimit,
         Interface::CpuBandwidth,
@@ -695,6 +714,29 @@ mod tests {
         ] {
             assert_eq!(read_text(&format!("[{text}]")).unwrap()[0].about(), expected);
         }
+    }
+
+    #[test]
+    fn a_setting_of_the_node_names_no_target() {
+        let text = r#"[{"knob": "vm.watermark_scale_factor", "value": 150, "reason": "colocation"},
+            {"remark": "vm.min_free_kbytes", "reason": "it waits for free memory"},
+            {"knob": "memcg_reaper.reap_background", "value": true, "reason": "x"}]"#;
+        let read = read_text(text).unwrap();
+        let value = |knob, number| (Target::Node, knob, Value::Number(number));
+        let held: Vec<_> = read
+            .iter()
+            .filter_map(|one| match one {
+                Declared::Hold { target, knob, value, .. } => Some((*target, *knob, *value)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(held, [value(Knob::WatermarkScaleFactor, 150), value(Knob::MemcgReaper, 1)]);
+        assert!(matches!(&read[1], Declared::Remark { target: Target::Node, .. }));
+        let error =
+            read_text(r#"[{"knob": "vm.min_free_kbytes", "pod": "1", "value": 1, "reason": "x"}]"#).unwrap_err();
+        assert!(error.contains("it names a `pod`, and the knob is the node's own: leave `pod` out"), "{error}");
+        let error = read_text(r#"[{"knob": "memory.low", "value": 1, "reason": "x"}]"#).unwrap_err();
+        assert!(error.contains("memory.low"), "{error}");
     }
 
     #[test]

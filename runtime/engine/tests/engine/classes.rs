@@ -138,6 +138,7 @@ fn element(body: &mut String, at: u32, domain: u32, share: &Share) {
 
 fn target(target: Target) -> String {
     let (case, id) = match target {
+        Target::Node => panic!("the contract has no name for it"),
         Target::Tier(tier) => (0, u32::try_from(Tier::ALL.iter().position(|one| *one == tier).unwrap()).unwrap()),
         Target::Pod(PodId(id)) => (1, id),
         Target::Container(ContainerId(id)) => (2, id),

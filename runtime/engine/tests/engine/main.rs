@@ -8,6 +8,7 @@ mod contract;
 mod guest;
 mod hostile;
 mod load;
+mod node_knobs;
 mod objects;
 mod requests;
 mod tools;

@@ -183,7 +183,12 @@ fn a_compiled_bundle_is_kept_under_its_own_digest() {
     assert_eq!(files.len(), 1);
     assert!(files[0].starts_with(&Digest::of(&bundle).hex()), "{files:?}");
     // A compiler that does not exist: what is loaded comes from the cache.
-    let none = Compiler::Child { program: "/nonexistent".into(), args: Vec::new(), memory: Memory::default() };
+    let none = Compiler::Child {
+        program: "/nonexistent".into(),
+        args: Vec::new(),
+        memory: Memory::default(),
+        cpu: Compiler::cpu_time(None),
+    };
     ENGINE.load(&bundle, Some(&cache), &none).unwrap_or_else(|error| panic!("{}", chain(&error)));
     assert!(ENGINE.load(&bundle, None, &none).is_err());
 }

@@ -15,9 +15,9 @@ use qosm_model::column::{
 };
 use qosm_model::cpu_topology::{Cpu, CpuManager, CpuSet, CpuTopology, ExclusiveCpus};
 use qosm_model::eviction::{EvictionOutcome, EvictionState};
-use qosm_model::knob::Target;
+use qosm_model::knob::{Knob, Target};
 use qosm_model::layering::{ClusterConfig, ConfigMap};
-use qosm_model::node::{Group, GroupCounters, GroupMemory, GroupSample, Marks, NodeMemory};
+use qosm_model::node::{Group, GroupCounters, GroupMemory, GroupSample, Marks, NodeKnobSample, NodeMemory};
 use qosm_model::node_resource::ResourceState;
 use qosm_model::numa::{
     MigrationProgress, MigrationSample, MigrationState, NumaColumn, NumaId, NumaNode, NumaSample, NumaTopology,
@@ -266,6 +266,7 @@ pub(crate) fn columns() -> Columns {
         pressure: Some(CONTAINERS.map(pressure).into()),
         numa: Some(numa.into()),
         migrations: Some([MigrationSample { container: CONTAINERS[0], progress }].into()),
+        node_knobs: Some([NodeKnobSample { knob: Knob::WatermarkScaleFactor, value: 150, baseline: 10 }].into()),
         resources: Some(
             [ResourceState {
                 name: "kubernetes.io/batch-cpu".parse().unwrap(),

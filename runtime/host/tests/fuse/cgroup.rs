@@ -20,6 +20,7 @@ pub(crate) fn host() -> Host {
         proc: directory("/proc"),
         sys: directory("/sys"),
         kubelet: None,
+        sysctl: None,
     };
     let options = LayoutOptions { driver: Some(Driver::Cgroupfs), cgroup_root: String::new() };
     Host::open(directories, &options).unwrap()

@@ -161,6 +161,7 @@ fn open(options: &LayoutOptions) -> Host {
         proc: directory("/proc"),
         sys: directory("/sys"),
         kubelet: None,
+        sysctl: None,
     };
     Host::open(directories, options).unwrap()
 }

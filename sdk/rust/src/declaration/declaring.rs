@@ -4,12 +4,12 @@ mod forwarded;
 
 use std::sync::Arc;
 
-use super::{Declaration, Kind, RELEASED, Release, Setting, StaleAfter, Undefine};
+use super::{Declaration, Kind, RELEASED, Release, ReleaseKnob, Setting, StaleAfter, Undefine};
 use crate::host::CallHooks;
 use crate::{
     ClassState, ContainerId, CpuBandwidth, CpuWeight, Cpuset, Declare, Eviction, EvictionState, Host, MemoryLimit,
-    MemoryProtection, NodeResource, Offer, PodFacts, PodId, Protection, ResctrlAllocation, ResourceState, Share,
-    Target, Urgency,
+    MemoryProtection, NodeKnob, NodeKnobState, NodeKnobs, NodeResource, Offer, PodFacts, PodId, Protection,
+    ResctrlAllocation, ResourceState, Share, Target, Urgency,
 };
 
 /// A host that is called only for what differs from what was declared before.
@@ -154,6 +154,28 @@ impl<H: Host + 'static> MemoryLimit for Declaring<'_, H> {
 
     fn release_memory_limit(&mut self, target: Target) {
         self.declaration.unset(target, Kind::MemoryLimit);
+    }
+}
+
+impl<H: Host + 'static> NodeKnobs for Declaring<'_, H> {
+    fn set_node_knob(&mut self, knob: NodeKnob, value: u64, reason: &str) {
+        if self.declaration.set_node_knob(knob, value, reason) {
+            let release: ReleaseKnob<H> = H::release_node_knob;
+            self.declaration.releases.node_knob.get_or_insert_with(|| Arc::new(release));
+            self.host.set_node_knob(knob, value, reason);
+        }
+    }
+
+    fn release_node_knob(&mut self, knob: NodeKnob) {
+        self.declaration.unset_node_knob(knob);
+    }
+
+    fn node_knobs(&mut self) -> Vec<NodeKnobState> {
+        self.host.node_knobs()
+    }
+
+    fn remark_node_knob(&mut self, knob: NodeKnob, reason: &str) {
+        self.host.remark_node_knob(knob, reason);
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a policy stages.
 
 use crate::{
-    ClassState, ContainerId, EvictionState, MigrationProgress, Offer, PodId, Protection, ResourceState, Share, Target,
-    Urgency,
+    ClassState, ContainerId, EvictionState, MigrationProgress, NodeKnob, NodeKnobState, Offer, PodId, Protection,
+    ResourceState, Share, Target, Urgency,
 };
 
 /// CFS bandwidth. Each evaluation sets what the policy wants (see [`Declare`]); a target that vanishes releases its settings.
@@ -158,6 +158,73 @@ pub trait MemoryLimit {
 
     /// Gives it up; what lies beneath comes back.
     fn release_memory_limit(&mut self, target: Target);
+}
+
+/// Settings of the node's own kernel, which no cgroup has. Each evaluation sets what the policy wants (see [`Declare`](crate::Declare)).
+/// Since 0.1.3.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{NodeKnob, NodeKnobState, NodeKnobs};
+///
+/// let mut host = MockHost::default();
+/// let scale = NodeKnob::WatermarkScaleFactor;
+/// host.columns.node_knobs = vec![NodeKnobState { knob: scale, value: Some(10), baseline: Some(10) }];
+/// host.set_node_knob(scale, 150, "batch pods allocate in bursts");
+/// host.commit();
+/// assert_eq!(host.node_knob(scale), Some(150));
+/// assert_eq!(host.node_knobs()[0].value, Some(150));
+///
+/// host.remark_node_knob(NodeKnob::MinFreeKbytes, "not raised: too little memory is free");
+/// assert_eq!(host.node_remarks[0].knob, NodeKnob::MinFreeKbytes);
+/// host.release_node_knob(scale);
+/// assert_eq!(host.node_knob(scale), None);
+/// ```
+pub trait NodeKnobs {
+    /// Sets one. The host keeps what is free within 5 % of memory.
+    fn set_node_knob(&mut self, knob: NodeKnob, value: u64, reason: &str);
+
+    /// Gives it up; what lies beneath comes back.
+    fn release_node_knob(&mut self, knob: NodeKnob);
+
+    /// All of them, as they stand.
+    fn node_knobs(&mut self) -> Vec<NodeKnobState>;
+
+    /// Says what was wanted of one and is not done, and why: as [`Log::remark`](crate::Log::remark) does it of a cgroup's.
+    fn remark_node_knob(&mut self, knob: NodeKnob, reason: &str);
+}
+
+impl NodeKnob {
+    /// All of them.
+    ///
+    /// ```
+    /// assert_eq!(qosm_sdk::NodeKnob::ALL[0].as_str(), "vm.min_free_kbytes");
+    /// ```
+    pub const ALL: [Self; 6] = [
+        Self::MinFreeKbytes,
+        Self::WatermarkScaleFactor,
+        Self::MemcgReaper,
+        Self::GroupIdentity,
+        Self::IdleSaverWmark,
+        Self::PageCacheLimit,
+    ];
+
+    /// The name that plans and metrics use.
+    ///
+    /// ```
+    /// assert_eq!(qosm_sdk::NodeKnob::WatermarkScaleFactor.as_str(), "vm.watermark_scale_factor");
+    /// ```
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::MinFreeKbytes => "vm.min_free_kbytes",
+            Self::WatermarkScaleFactor => "vm.watermark_scale_factor",
+            Self::MemcgReaper => "memcg_reaper.reap_background",
+            Self::GroupIdentity => "kernel.sched_group_identity_enabled",
+            Self::IdleSaverWmark => "kernel.sched_idle_saver_wmark",
+            Self::PageCacheLimit => "pagecache_limit.enabled",
+        }
+    }
 }
 
 /// Moving pages between NUMA nodes. A page that was moved stays: there is nothing to give back.

@@ -2,15 +2,15 @@
 
 use super::{
     CallHooks, ClusterConfig, CpuBandwidth, CpuStat, CpuTopology, CpuWeight, Cpuset, Declare, Eviction, Log,
-    MemoryLimit, MemoryProtection, MemoryStat, Node, NodeObject, NodeResource, NumaStat, PageMigration, PodEvent,
-    PodObject, Pressure, ResctrlAllocation, ResctrlMonitor, State,
+    MemoryLimit, MemoryProtection, MemoryStat, Node, NodeKnobs, NodeObject, NodeResource, NumaStat, PageMigration,
+    PodEvent, PodObject, Pressure, ResctrlAllocation, ResctrlMonitor, State,
 };
 use crate::bindings::qosm::policy as import;
 use crate::{
     ApplicationUse, Bandwidth, CacheDomain, CacheUsage, ClassSample, ClassState, ContainerId, ContainerUsage,
-    CpuSample, CpuSet, EventKind, EvictionState, GroupUse, Level, MemorySample, MigrationProgress, NodeMemory,
-    NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample, Offer, PodId, PodObjectFacts, PressureSample,
-    Protection, ResourceState, Share, Target, Topology, Urgency,
+    CpuSample, CpuSet, EventKind, EvictionState, GroupUse, Level, MemorySample, MigrationProgress, NodeKnob,
+    NodeKnobState, NodeMemory, NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample, Offer, PodId,
+    PodObjectFacts, PressureSample, Protection, ResourceState, Share, Target, Topology, Urgency,
 };
 
 /// The host that runs the component.
@@ -207,6 +207,24 @@ impl MemoryLimit for Granted {
 
     fn release_memory_limit(&mut self, target: Target) {
         import::memory_limit::release(target);
+    }
+}
+
+impl NodeKnobs for Granted {
+    fn set_node_knob(&mut self, knob: NodeKnob, value: u64, reason: &str) {
+        import::node_knobs::set(knob, value, reason);
+    }
+
+    fn release_node_knob(&mut self, knob: NodeKnob) {
+        import::node_knobs::release(knob);
+    }
+
+    fn node_knobs(&mut self) -> Vec<NodeKnobState> {
+        import::node_knobs::read()
+    }
+
+    fn remark_node_knob(&mut self, knob: NodeKnob, reason: &str) {
+        import::node_knobs::remark(knob, reason);
     }
 }
 

@@ -5,12 +5,13 @@ use std::fmt;
 
 use super::knob::is_knob;
 use super::{
-    ClassChange, Classes, Columns, ConfigKey, Event, EvictionRequest, MEMORY_KNOBS, Migration, Remark, ResourceChange,
-    Staged, Value,
+    ClassChange, Classes, Columns, ConfigKey, Event, EvictionRequest, MEMORY_KNOBS, Migration, NodeKnobChange,
+    NodeRemark, Remark, ResourceChange, Staged, Value,
 };
 use crate::host::{CallHooks, Declare};
 use crate::{
-    Bandwidth, ContainerId, Level, NodeObjectFacts, Offer, PodFacts, PodId, PodObjectFacts, Target, Tier, Topology,
+    Bandwidth, ContainerId, Level, NodeKnob, NodeObjectFacts, Offer, PodFacts, PodId, PodObjectFacts, Target, Tier,
+    Topology,
 };
 
 /// Longest reason, and text of an event.
@@ -49,6 +50,8 @@ pub struct MockHost {
     pub events: Vec<Event>,
     /// What it wanted and did not do, in the last call.
     pub remarks: Vec<Remark>,
+    /// The same of settings of the node's kernel.
+    pub node_remarks: Vec<NodeRemark>,
     /// Its memory, as of the last commit.
     pub state: Vec<u8>,
     /// How long before its start that had been saved, in microseconds; `None` = not known.
@@ -73,6 +76,10 @@ pub struct MockHost {
     pub(super) staged_published: Option<BTreeMap<String, Offer>>,
     pub(super) resource_changes: Vec<ResourceChange>,
     pub(super) evictions: Vec<EvictionRequest>,
+    pub(super) held_node_knobs: BTreeMap<NodeKnob, u64>,
+    /// With what this call changed.
+    pub(super) staged_node_knobs: Option<BTreeMap<NodeKnob, u64>>,
+    pub(super) node_knob_changes: Vec<NodeKnobChange>,
     leases: BTreeMap<(Target, &'static str), Value>,
     /// The pods that the policy knows, and their containers; `None` = not known.
     given: Option<BTreeMap<PodId, Vec<ContainerId>>>,
@@ -358,6 +365,7 @@ impl MockHost {
         if let Some(published) = self.staged_published.take() {
             self.published = published;
         }
+        self.commit_node_knobs();
         std::mem::take(&mut self.staged)
     }
 
@@ -383,6 +391,7 @@ impl MockHost {
         self.resource_changes.clear();
         self.evictions.clear();
         self.remarks.clear();
+        self.discard_node_knobs();
     }
 
     /// Notes that an interface was called.
@@ -484,6 +493,7 @@ impl CallHooks for MockHost {
     fn begin(&mut self, is_evaluation: bool) {
         self.breach = None;
         self.remarks.clear();
+        self.node_remarks.clear();
         self.is_blind = !is_evaluation;
         self.has_measured |= is_evaluation;
         self.events_before = self.events.len();
@@ -541,6 +551,7 @@ impl CallHooks for MockHost {
         let mut published = self.staged_published.take().unwrap_or_else(|| self.published.clone());
         published.retain(|name, _| is_published(name));
         self.staged_published = Some(published);
+        self.release_undeclared_node_knobs();
     }
 
     fn end(&mut self) -> Result<(), String> {

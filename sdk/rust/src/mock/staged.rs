@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use super::Value;
 use crate::{
     ApplicationUse, Bandwidth, CacheDomain, CacheUsage, ClassSample, ClassState, ContainerId, ContainerUsage,
-    CpuSample, CpuSet, EventKind, EvictionState, GroupUse, MemorySample, MigrationProgress, NodeMemory,
-    NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample, Offer, PodId, PodObjectFacts, PressureSample,
-    ResourceState, Share, Target, Topology, Urgency,
+    CpuSample, CpuSet, EventKind, EvictionState, GroupUse, MemorySample, MigrationProgress, NodeKnob, NodeKnobState,
+    NodeMemory, NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample, Offer, PodId, PodObjectFacts,
+    PressureSample, ResourceState, Share, Target, Topology, Urgency,
 };
 
 /// One staged change of leases.
@@ -82,6 +82,46 @@ pub struct Remark {
     pub reason: String,
 }
 
+/// A staged change of a setting of the node's kernel.
+///
+/// ```
+/// use qosm_sdk::mock::{MockHost, NodeKnobChange};
+/// use qosm_sdk::{NodeKnob, NodeKnobs};
+///
+/// let mut host = MockHost::default();
+/// host.set_node_knob(NodeKnob::MemcgReaper, 1, "asked for");
+/// let change = NodeKnobChange { knob: NodeKnob::MemcgReaper, value: Some(1), reason: "asked for".into() };
+/// assert_eq!(host.take_node_knob_changes(), [change]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeKnobChange {
+    /// Which.
+    pub knob: NodeKnob,
+    /// What to hold; `None` gives it up.
+    pub value: Option<u64>,
+    /// Why, in the policy's words; empty when given up.
+    pub reason: String,
+}
+
+/// What a policy wanted of a setting of the node's kernel and did not do.
+///
+/// ```
+/// use qosm_sdk::mock::{MockHost, NodeRemark};
+/// use qosm_sdk::{NodeKnob, NodeKnobs};
+///
+/// let mut host = MockHost::default();
+/// host.remark_node_knob(NodeKnob::MemcgReaper, "this kernel has none");
+/// let remark = NodeRemark { knob: NodeKnob::MemcgReaper, reason: "this kernel has none".into() };
+/// assert_eq!(host.node_remarks, [remark]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRemark {
+    /// Of which.
+    pub knob: NodeKnob,
+    /// Why not, in the policy's words.
+    pub reason: String,
+}
+
 /// What a policy can measure.
 ///
 /// ```
@@ -139,6 +179,8 @@ pub struct Columns {
     pub pod_objects: Vec<PodObjectFacts>,
     /// The cluster ConfigMap, by key.
     pub cluster_config: BTreeMap<String, ConfigKey>,
+    /// Settings of the node's kernel.
+    pub node_knobs: Vec<NodeKnobState>,
     /// How published resources fare.
     pub resource_states: Vec<ResourceState>,
     /// What became of evictions.

@@ -1,6 +1,9 @@
 //! Who plays the policy.
 
-use crate::mock::{ClassChange, Columns, Event, EvictionRequest, Migration, MockHost, Remark, ResourceChange, Staged};
+use crate::mock::{
+    ClassChange, Columns, Event, EvictionRequest, Migration, MockHost, NodeKnobChange, NodeRemark, Remark,
+    ResourceChange, Staged,
+};
 use crate::{PodFacts, PodId, Policy, Rejection, Session, Tick};
 
 /// What a call brought about.
@@ -18,6 +21,8 @@ pub struct Outcome {
     pub classes: Vec<ClassChange>,
     /// Changes of what is published, in order.
     pub resources: Vec<ResourceChange>,
+    /// Changes of settings of the node's kernel, in order.
+    pub node_knobs: Vec<NodeKnobChange>,
     /// Evictions asked for and taken back, in order.
     pub evictions: Vec<EvictionRequest>,
     /// Pods refused.
@@ -26,6 +31,8 @@ pub struct Outcome {
     pub events: Vec<Event>,
     /// What was wanted and is not done.
     pub remarks: Vec<Remark>,
+    /// The same of settings of the node's kernel.
+    pub node_remarks: Vec<NodeRemark>,
 }
 
 /// A policy in whatever form. An `Err` is the policy's own answer, or a trap; nothing of that call counts.
@@ -114,6 +121,8 @@ impl<P: Policy> Native<P> {
                     migrations: host.take_migrations(),
                     classes: host.take_class_changes(),
                     resources: host.take_resource_changes(),
+                    node_knobs: host.take_node_knob_changes(),
+                    node_remarks: std::mem::take(&mut host.node_remarks),
                     evictions: host.take_evictions(),
                     staged: host.commit(),
                     rejections: rejections(value),

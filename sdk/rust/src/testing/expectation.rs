@@ -54,7 +54,7 @@ pub struct StartExpectation {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Expectation {
-    /// `container namespace/pod/container`, `pod namespace/pod`, or `tier` and one of `kubepods`, `burstable`, `besteffort`.
+    /// `container namespace/pod/container`, `pod namespace/pod`, `tier` and one of `kubepods`, `burstable`, `besteffort`, or `node`.
     pub target: String,
     /// The knob, e.g. `cpu.quota`.
     pub knob: String,

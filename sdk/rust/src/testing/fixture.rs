@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::case::{ContainerFacts, NodeFacts, PodDescription};
 use super::cpu_topology::{CpuPlaceRow, CpuTopologyRow};
+use super::node_knobs::NodeSettings;
 use super::node_use::{ApplicationRow, GroupRow};
 use super::object::{ConfigKeyRow, NodeObjectRow, PodObjectRow};
 use super::requests::{Requests, uid};
@@ -58,6 +59,7 @@ pub(super) struct CaseFixture {
     pod_objects: BTreeMap<String, PodObjectRow>,
     cluster_config: BTreeMap<String, ConfigKeyRow>,
     pub(super) requests: Requests,
+    pub(super) node_settings: NodeSettings,
 }
 
 struct Actor {
@@ -361,6 +363,7 @@ impl CaseFixture {
             node_object: self.node_object.as_ref().map(NodeObjectRow::facts),
             pod_objects: self.pods.iter().map(pod_object).collect(),
             cluster_config: self.cluster_config.iter().map(|(name, row)| (name.clone(), row.key())).collect(),
+            node_knobs: self.node_settings.states(),
             ..Columns::default()
         };
         self.counted.show(&self.held_classes, &mut columns);

@@ -10,6 +10,7 @@ use super::expectation::{
     EventExpectation, Expectation, Expected, RejectionExpectation, RemarkExpectation, StartExpectation,
 };
 use super::fixture::CaseFixture;
+use super::node_knobs::NODE;
 use super::requests::{EvictionExpectation, ResourceExpectation, evictions};
 use super::resctrl::{ClassExpectation, MemberExpectation, tell_reasons};
 use super::tick::TickFacts;
@@ -253,6 +254,7 @@ impl<D: Driver> Run<'_, D> {
     fn tick(&mut self, facts: &TickFacts, place: &str) -> Result<(), CaseError> {
         let (before, classes_before) = (self.fixture.leases.clone(), self.fixture.held_classes.clone());
         let requests_before = self.fixture.requests.clone();
+        let settings_before = self.fixture.node_settings.clone();
         let mut observed = Observed::default();
         let played = self.play(facts, place, &mut observed);
         match (&facts.error, played) {
@@ -264,7 +266,8 @@ impl<D: Driver> Run<'_, D> {
                 return Err(CaseError::Call { place: place.into(), expected, found: "all went well".into() });
             }
         }
-        let changes = self.changes(&before);
+        let mut changes = self.changes(&before);
+        changes.extend(self.fixture.node_settings.since(&settings_before));
         compare(place, &facts.expect, &changes, ToString::to_string)?;
         compare(place, &facts.rejections, &observed.rejections, |one| {
             format!("rejection of {} for `{}`", one.pod, one.field)
@@ -321,6 +324,12 @@ impl<D: Driver> Run<'_, D> {
         }
         self.fixture.node(&facts.node);
         self.fixture.samples(facts);
+        if let Some(rows) = &facts.node_knobs {
+            self.fixture
+                .node_settings
+                .take(rows)
+                .map_err(|problem| CaseError::Nonsense { place: place.into(), problem })?;
+        }
         if !facts.upsert.is_empty() || !facts.remove.is_empty() {
             // Names of pods that go stay known until what the call did to them was recorded.
             let removed = facts.remove.iter().map(|name| self.fixture.pod_id(name, place)).collect::<Result<_, _>>()?;
@@ -363,6 +372,9 @@ impl<D: Driver> Run<'_, D> {
         for change in outcome.resources {
             self.fixture.requests.change(change);
         }
+        for change in &outcome.node_knobs {
+            self.fixture.node_settings.change(change);
+        }
         let evictions = evictions(outcome.evictions, |pod| self.fixture.pod_name(pod));
         observed.evictions.extend(evictions);
         for migration in outcome.migrations {
@@ -387,6 +399,11 @@ impl<D: Driver> Run<'_, D> {
                 knob: remark.knob,
                 reason: Some(remark.reason),
             })
+            .chain(outcome.node_remarks.into_iter().map(|remark| RemarkExpectation {
+                target: NODE.into(),
+                knob: remark.knob.as_str().into(),
+                reason: Some(remark.reason),
+            }))
             .collect();
         observed.events.extend(outcome.events.into_iter().map(|event| EventExpectation {
             pod: self.fixture.pod_name(event.pod),

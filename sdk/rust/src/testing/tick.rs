@@ -87,6 +87,9 @@ pub struct TickFacts {
     pub pod_objects: Option<BTreeMap<String, PodObjectRow>>,
     /// The cluster ConfigMap, by key; stays likewise.
     pub cluster_config: Option<BTreeMap<String, ConfigKeyRow>>,
+    /// What settings of the node's kernel hold without the policy, by the names of knobs; stay likewise. Those that are left out this kernel
+    /// does not have.
+    pub node_knobs: Option<BTreeMap<String, u64>>,
     /// How published resources fare, by name; stay likewise.
     pub resource_states: Option<BTreeMap<String, ResourceStateRow>>,
     /// What became of evictions, by the pod's name; stay likewise.

@@ -78,8 +78,8 @@ impl Groups {
         let open = |path: &str| {
             Dir::open_ambient_dir(path, ambient_authority()).with_context(|| format!("cannot open {path}"))
         };
-        let directories =
-            Directories { cgroup: open("/sys/fs/cgroup")?, proc: open("/proc")?, sys: open("/sys")?, kubelet: None };
+        let (cgroup, proc, sys) = (open("/sys/fs/cgroup")?, open("/proc")?, open("/sys")?);
+        let directories = Directories { cgroup, proc, sys, kubelet: None, sysctl: None };
         let options = LayoutOptions { driver: Some(Driver::Cgroupfs), cgroup_root: format!("/{root}") };
         let host = Host::open(directories, &options).context("the host's cgroups cannot be used")?;
         let mounts = host.facts().controllers.into_iter().filter_map(|fact| fact.mount).map(PathBuf::from).collect();

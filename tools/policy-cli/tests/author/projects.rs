@@ -310,6 +310,7 @@ fn default_modules_pass_their_cases_and_have_few_findings() {
         "llc-mba",
         "memory-locality",
         "memory-qos",
+        "node-memory",
     ] {
         let cases = repository(&format!("policies/{name}/tests/cases"));
         let tested = run(&["test", name, "--cases", &cases], "").says_nothing_else();

@@ -53,6 +53,7 @@ impl<'a> CpuTopologyRow<'a> {
         let mut sets = Sets::default();
         for CpuSet { target, cpus } in of_cgroups {
             match target {
+                Target::Node => None,
                 Target::Tier(tier) => sets.tiers.insert(tier.to_string(), cpus),
                 Target::Pod(pod) => sets.pods.insert(pod.0, cpus),
                 Target::Container(container) => sets.containers.insert(container.0, cpus),

@@ -17,6 +17,11 @@ hold(target, knob, value, reason) := object.union(
 
 # METADATA
 # description: |
+#   Holds a setting of the node's kernel, such as "vm.watermark_scale_factor". `input.nodeKnobs` has those that there are.
+hold_node(knob, value, reason) := {"knob": knob, "value": value, "reason": reason}
+
+# METADATA
+# description: |
 #   Moves a container's pages from some NUMA nodes to others. The token is the policy's own number for it: another one begins anew.
 move_pages(container, from, to, token, reason) := {
 	"migrate": container.id,
@@ -59,4 +64,10 @@ grants := {
 	"cpuset.mems": "cpuset",
 	"cpuset.cpus": "cpuset",
 	"memory.max": "memory-limit",
+	"vm.min_free_kbytes": "node-knobs",
+	"vm.watermark_scale_factor": "node-knobs",
+	"memcg_reaper.reap_background": "node-knobs",
+	"kernel.sched_group_identity_enabled": "node-knobs",
+	"kernel.sched_idle_saver_wmark": "node-knobs",
+	"pagecache_limit.enabled": "node-knobs",
 }

@@ -1,0 +1,23 @@
+//! The node's own settings, as policies see them.
+
+use qosm_host::Host;
+use qosm_model::knob::{Target, Value};
+use qosm_model::node::NodeKnobSample;
+
+use crate::ledger::Ledger;
+
+impl Ledger {
+    /// Those that this kernel has, with what they would hold without any policy.
+    pub(crate) fn read_node_knobs(&self, host: &Host) -> Vec<NodeKnobSample> {
+        let number = |value: Value| match value {
+            Value::Number(number) => u64::try_from(number).ok(),
+            Value::Shares(_) | Value::Cpus(_) | Value::Max => None,
+        };
+        let sample = |(knob, value): (_, Value)| {
+            let held = self.held.get(&(Target::Node, knob));
+            let baseline = held.map_or(value, |held| held.baseline);
+            Some(NodeKnobSample { knob, value: number(value)?, baseline: number(baseline)? })
+        };
+        host.node_knobs().into_iter().filter_map(sample).collect()
+    }
+}

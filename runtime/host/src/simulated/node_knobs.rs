@@ -1,0 +1,96 @@
+//! The simulated kernel's own settings, and what it does with a write.
+//!
+//! Kernel: `init_per_zone_wmark_min` in mm/page_alloc.c, and the table of `vm` sysctls.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use qosm_model::knob::Knob;
+use qosm_model::unit::Bytes;
+use rustix::io::Errno;
+
+use super::{Simulation, Write};
+use crate::backend::Area;
+use crate::knob_table::{self, Place};
+use crate::mounts::CgroupVersion;
+use crate::node_knobs::NODE_PATH;
+use crate::parse;
+use crate::simulated::{Kernel, Spec};
+
+/// What a setting takes, and what it holds at first; `None`: this kernel does not have it.
+fn rule(knob: Knob, kernel: Kernel, memory: Bytes) -> Option<(std::ops::RangeInclusive<i64>, i64)> {
+    let is_alibaba = kernel == Kernel::Alibaba;
+    match knob {
+        Knob::MinFreeKbytes => {
+            let computed = (memory.0 / 1024).saturating_mul(16).isqrt().clamp(128, 262_144);
+            Some((0..=i32::MAX.into(), i64::try_from(computed).unwrap_or(i64::MAX)))
+        }
+        Knob::WatermarkScaleFactor => Some((1..=3000, 10)),
+        Knob::MemcgReaper | Knob::GroupIdentity if is_alibaba => Some((0..=1, 0)),
+        Knob::IdleSaverWmark if is_alibaba => Some((0..=i64::MAX, 0)),
+        Knob::PageCacheLimit if is_alibaba => Some((0..=1, 1)),
+        _ => None,
+    }
+}
+
+fn files(spec: &Spec, of: Place) -> BTreeMap<String, String> {
+    let rows = Knob::OF_NODE.into_iter().map(knob_table::row).filter(|row| row.place == of);
+    rows.filter_map(|row| {
+        let (_, initial) = rule(row.knob, spec.kernel, spec.memory)?;
+        Some((row.file(CgroupVersion::V2).to_owned(), format!("{initial}\n")))
+    })
+    .collect()
+}
+
+/// Those below `/proc`.
+pub(super) fn proc_files(spec: &Spec) -> BTreeMap<String, String> {
+    files(spec, Place::Proc)
+}
+
+/// Those below `/sys`.
+pub(super) fn sys_files(spec: &Spec) -> BTreeMap<String, String> {
+    files(spec, Place::Sys)
+}
+
+fn knob_at(area: Area, path: &str) -> Option<Knob> {
+    let is_there = |knob: &Knob| crate::node_knobs::file_of(knob_table::row(*knob)) == Some((area, path));
+    Knob::OF_NODE.into_iter().find(is_there)
+}
+
+impl Simulation {
+    /// Sets a setting of the kernel's own as another program would; `None`: this node does not have it.
+    pub fn set_node_knob(&mut self, knob: Knob, value: Option<i64>) {
+        let Some((area, path)) = crate::node_knobs::file_of(knob_table::row(knob)) else { return };
+        let files = if area == Area::Proc { &mut self.proc } else { &mut self.sys };
+        match value {
+            Some(value) => drop(files.insert(path.to_owned(), format!("{value}\n"))),
+            None => drop(files.remove(path)),
+        }
+    }
+
+    pub(super) fn write_node_knob(&mut self, area: Area, path: &str, text: &str) -> io::Result<()> {
+        let knob = knob_at(area, path).ok_or(Errno::ACCESS)?;
+        if !self.plain(area).contains_key(path) {
+            return Err(Errno::NOENT.into());
+        }
+        if self.read_only {
+            return Err(Errno::ROFS.into());
+        }
+        if self.crash.as_ref().is_some_and(|crash| !crash.step()) {
+            return Ok(());
+        }
+        self.rules.check_refusing(path)?;
+        let number = parse::signed(text.trim().as_bytes()).ok_or(Errno::INVAL)?;
+        // A node may be played that has a setting of another kernel's.
+        let rule = rule(knob, Kernel::Alibaba, self.memory);
+        if rule.is_some_and(|(range, _)| !range.contains(&number)) {
+            return Err(Errno::INVAL.into());
+        }
+        self.set_node_knob(knob, Some(number));
+        if self.recording {
+            let (path, file) = (NODE_PATH.to_owned(), path.to_owned());
+            self.writes.push(Write { path, file, text: text.to_owned() });
+        }
+        Ok(())
+    }
+}
