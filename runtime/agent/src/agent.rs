@@ -341,7 +341,9 @@ impl Agent {
             readings.numa = Some(column);
         }
         if wants_cpus {
-            readings.cpu_topology = Some(columns::cpu_topology(&mut self.host, &self.pods, &self.cpusets).into());
+            let cpus = columns::cpu_topology(&mut self.host, &self.pods, &self.cpusets);
+            self.reporting.note_cpus(&self.host, &self.pods, &cpus);
+            readings.cpu_topology = Some(cpus.into());
         }
         if parts.contains(&Some(Part::CpuSets)) {
             let groups = self.pods.standing().groups.clone();

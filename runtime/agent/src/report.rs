@@ -10,6 +10,7 @@ mod problems;
 mod requests;
 mod resize;
 mod shadow;
+mod topology;
 pub(crate) mod usage;
 pub(crate) mod view;
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp as Moment;
 use qosm_cluster::Outbox;
-use qosm_cluster::node_report::ReportedCapabilities;
+use qosm_cluster::node_report::{ReportedCapabilities, ReportedTopology};
 use qosm_confinement::Landlock;
+use qosm_model::cpu_topology::CpuTopology;
 use qosm_model::knob::Target;
 use qosm_model::pod::{Pod, PodId};
 use qosm_model::problem::Problem;
@@ -32,6 +33,8 @@ pub(crate) struct Reporting {
     pub(crate) applied_events: BTreeSet<(PodId, String)>,
     pub(crate) problems: BTreeSet<Problem>,
     pub(crate) capabilities: Option<ReportedCapabilities>,
+    /// CPUs as policies saw them last, and what is reported of them.
+    pub(crate) topology: Option<(CpuTopology, ReportedTopology)>,
     /// Whether the node was ready when last reported, and since when.
     pub(crate) ready: Option<(bool, Moment)>,
     /// What has to arrive before anything may be done.
@@ -50,6 +53,7 @@ impl Reporting {
             applied_events: BTreeSet::new(),
             problems: BTreeSet::new(),
             capabilities: None,
+            topology: None,
             ready: None,
             waits_for: None,
             landlock: Landlock::NotAsked,

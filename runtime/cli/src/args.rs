@@ -212,8 +212,20 @@ pub(crate) struct ControllerArgs {
     /// Of several controllers act only while holding this Lease.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = NamespacedName::parse)]
     pub(crate) lease: Option<NamespacedName>,
+    /// What becomes of NodeResourceTopologies of nodes whose agents report CPUs.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) node_topology: Option<NodeTopologyArg>,
     #[command(flatten)]
     pub(crate) colocation: ColocationArgs,
+}
+
+/// What the controller does with NodeResourceTopologies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum NodeTopologyArg {
+    /// Make them, and keep them as reported. Those of other programs are left alone.
+    Publish,
+    /// Remove those that it made.
+    Withdraw,
 }
 
 /// What the controller does on behalf of the agents' reports.

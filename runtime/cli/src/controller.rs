@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use qosm_agent::admin;
 use qosm_cluster::controller::colocation::{ColocationRules, EvictionRules, PerMinute, PublicationRules};
 use qosm_cluster::controller::lease::LeaseName;
-use qosm_cluster::controller::{Controller, ControllerOptions};
+use qosm_cluster::controller::{Controller, ControllerOptions, NodeTopology};
 use qosm_cluster::kubernetes;
 use qosm_terminal::{Answer, block_on, log};
 
 use crate::agent;
-use crate::args::{ColocationArgs, ControllerArgs, MetricsListen};
+use crate::args::{ColocationArgs, ControllerArgs, MetricsListen, NodeTopologyArg};
 
 pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<Answer> {
     log::start(args.log_format);
@@ -42,7 +42,11 @@ fn options(args: &ControllerArgs) -> ControllerOptions {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let identity = pod.clone().unwrap_or_else(|| format!("{host}-{}", std::process::id()));
     let lease = args.lease.clone().map(|lease| LeaseName { namespace: lease.namespace, name: lease.name, identity });
-    ControllerOptions { instance: pod, lease, colocation: rules(&args.colocation) }
+    let node_topology = args.node_topology.map(|what| match what {
+        NodeTopologyArg::Publish => NodeTopology::Publish,
+        NodeTopologyArg::Withdraw => NodeTopology::Withdraw,
+    });
+    ControllerOptions { instance: pod, lease, colocation: rules(&args.colocation), node_topology }
 }
 
 fn rules(args: &ColocationArgs) -> Option<ColocationRules> {

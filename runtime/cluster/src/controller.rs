@@ -6,12 +6,14 @@
 //! without it; only the counts are missing.
 //!
 //! Where the operator has batch pods run beside others, it also does what agents may not: it publishes extended resources on
-//! Nodes and evicts pods, as the reports ask for ([`colocation`]). Of several controllers one acts ([`lease`]).
+//! Nodes and evicts pods, as the reports ask for ([`colocation`]); and it writes NodeResourceTopologies for schedulers that choose CPUs. Of
+//! several controllers one acts ([`lease`]).
 
 pub mod aggregate;
 pub mod colocation;
 pub mod lease;
 mod node_view;
+mod topology;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -33,9 +35,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::aggregate::{Aggregate, ReportCounts};
-use self::colocation::{Colocation, ColocationRules, Done, Now, carry_out};
+use self::colocation::{Colocation, ColocationRules, Now};
 use self::lease::{Leadership, LeaseName};
 use self::node_view::NodeView;
+use self::topology::Topologies;
 use crate::kubernetes::events::publish;
 use crate::kubernetes::{answered, explain};
 use crate::node_report::NodePolicyReport;
@@ -66,6 +69,17 @@ pub struct ControllerOptions {
     pub lease: Option<LeaseName>,
     /// What it publishes and evicts; `None` = nothing.
     pub colocation: Option<ColocationRules>,
+    /// What becomes of NodeResourceTopologies; `None` = none is looked at.
+    pub node_topology: Option<NodeTopology>,
+}
+
+/// What the controller does with NodeResourceTopologies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeTopology {
+    /// Makes them of what agents report of CPUs.
+    Publish,
+    /// Removes those that it made.
+    Withdraw,
 }
 
 /// Counts the fleet, and does what the reports ask for.
@@ -77,6 +91,7 @@ pub struct Controller {
     published: BTreeMap<String, String>,
     lease: Option<LeaseName>,
     colocation: Option<(Colocation, ColocationRules)>,
+    topologies: Option<Topologies>,
     begun: Instant,
 }
 
@@ -85,6 +100,18 @@ enum Kind {
     Nodes,
     Reports,
     Modules,
+}
+
+/// Something to do on behalf of reports.
+enum Job {
+    Colocation(colocation::Job),
+    Topology(topology::Job),
+}
+
+/// What became of it.
+enum Done {
+    Colocation(colocation::Done),
+    Topology(topology::Done),
 }
 
 /// What a watch brings.
@@ -108,6 +135,7 @@ impl Controller {
             published: BTreeMap::new(),
             lease: options.lease,
             colocation: options.colocation.map(|rules| (Colocation::new(rules.clone()), rules)),
+            topologies: options.node_topology.map(Topologies::new),
             begun: Instant::now(),
         }
     }
@@ -158,11 +186,20 @@ impl Controller {
                 },
                 Some(done) = requests.next(), if !requests.is_empty() => {
                     let now = self.now(leadership.borrow().server_ahead);
-                    if let Some((colocation, _)) = &mut self.colocation {
-                        colocation.done(done, now);
+                    match done {
+                        Done::Colocation(done) => {
+                            if let Some((colocation, _)) = &mut self.colocation {
+                                colocation.done(done, now);
+                            }
+                        }
+                        Done::Topology(done) => {
+                            if let Some(topologies) = &mut self.topologies {
+                                topologies.done(done, now.running);
+                            }
+                        }
                     }
                 }
-                _ = look.tick(), if self.colocation.is_some() && self.synced.len() == 3 => {}
+                _ = look.tick(), if self.does_more_than_counting() && self.synced.len() == 3 => {}
                 _ = recount.tick() => is_stale = true,
                 _ = round.tick(), if is_stale && self.synced.len() == 3 && leadership.borrow().acts() => {
                     is_stale = !self.write().await;
@@ -171,20 +208,56 @@ impl Controller {
                 }
             }
             let now = self.now(leadership.borrow().server_ahead);
-            let Some((colocation, rules)) = &mut self.colocation else { continue };
             // A list that is incomplete would have resources withdrawn from the nodes that it lacks.
             let acts = self.synced.len() == 3 && leadership.borrow().acts();
             if acts {
-                waiting.extend(colocation.due(now));
+                waiting.extend(self.due(now));
             } else {
-                waiting.drain(..).for_each(|job| colocation.abandoned(&job, now));
+                waiting.drain(..).for_each(|job| self.abandoned(&job, now));
             }
             while requests.len() < MAX_REQUESTS
                 && let Some(job) = waiting.pop_front()
             {
-                let evictions = rules.evictions.clone();
-                requests.push(carry_out(self.client.clone(), self.recorder.clone(), evictions, job).boxed());
+                requests.extend(self.request(job));
             }
+        }
+    }
+
+    fn does_more_than_counting(&self) -> bool {
+        self.colocation.is_some() || self.topologies.is_some()
+    }
+
+    fn due(&mut self, now: Now) -> Vec<Job> {
+        let colocation = self.colocation.as_mut().map(|(colocation, _)| colocation.due(now)).unwrap_or_default();
+        let topologies = self.topologies.as_mut().map(|topologies| topologies.due(now.running)).unwrap_or_default();
+        colocation.into_iter().map(Job::Colocation).chain(topologies.into_iter().map(Job::Topology)).collect()
+    }
+
+    fn abandoned(&mut self, job: &Job, now: Now) {
+        match job {
+            Job::Colocation(job) => {
+                if let Some((colocation, _)) = &mut self.colocation {
+                    colocation.abandoned(job, now);
+                }
+            }
+            Job::Topology(job) => {
+                if let Some(topologies) = &mut self.topologies {
+                    topologies.abandoned(job);
+                }
+            }
+        }
+    }
+
+    /// What does a job.
+    fn request(&self, job: Job) -> Option<BoxFuture<'static, Done>> {
+        let client = self.client.clone();
+        match job {
+            Job::Colocation(job) => {
+                let evictions = self.colocation.as_ref()?.1.evictions.clone();
+                let done = colocation::carry_out(client, self.recorder.clone(), evictions, job);
+                Some(done.map(Done::Colocation).boxed())
+            }
+            Job::Topology(job) => Some(topology::carry_out(client, job).map(Done::Topology).boxed()),
         }
     }
 
@@ -207,6 +280,13 @@ impl Controller {
             match &change {
                 Change::Node(event) => colocation.node(event, now),
                 Change::Report(event) => colocation.report(event, now),
+                Change::Module(_) | Change::Failed(..) => {}
+            }
+        }
+        if let Some(topologies) = &mut self.topologies {
+            match &change {
+                Change::Node(event) => topologies.node(event),
+                Change::Report(event) => topologies.report(event),
                 Change::Module(_) | Change::Failed(..) => {}
             }
         }

@@ -11,9 +11,11 @@ pub use self::colocation::{
     ControllerAnswer, EvictionAnswer, EvictionOutcome, MAX_EVICTIONS, MAX_RESOURCES, MAX_ZONES, ReportedEviction,
     ReportedResource, ReportedZone, ResourceAnswer, Urgency,
 };
+pub use self::topology::{MAX_EXCLUSIVE, ReportedCores, ReportedExclusiveCpus, ReportedNumaNode, ReportedTopology};
 use crate::policy_module::conditions;
 
 mod colocation;
+mod topology;
 
 /// Interval at which an unchanged report is written again: a deleted one comes back, and an old one shows that its
 /// agent is gone.
@@ -83,6 +85,9 @@ pub struct NodePolicyReportStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub evictions: Vec<ReportedEviction>,
+    /// CPUs and memory of the node; none unless a policy runs that sees CPUs (grant `cpu-topology`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<ReportedTopology>,
     /// The controller's answer, which an agent reads and never writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerAnswer>,

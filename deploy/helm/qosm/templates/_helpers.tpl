@@ -132,9 +132,23 @@ true
 {{- end -}}
 {{- end -}}
 
+{{/* What the controller does with NodeResourceTopologies: `publish`, `withdraw` at the first upgrade without them, or nothing. */}}
+{{- define "qosm.nodeTopology" -}}
+{{- if not .Values.controller.enabled -}}
+{{- else if .Values.controller.nodeTopology -}}
+publish
+{{- else if .Capabilities.APIVersions.Has "topology.node.k8s.io/v1alpha1/NodeResourceTopology" -}}
+{{- $left := false -}}
+{{- range $topology := (lookup "topology.node.k8s.io/v1alpha1" "NodeResourceTopology" "" "").items -}}
+{{- if hasKey ($topology.metadata.labels | default dict) "qosm.io/node-topology" -}}{{- $left = true -}}{{- end -}}
+{{- end -}}
+{{- if $left -}}withdraw{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* "true" while a Lease says which controller acts, else empty. */}}
 {{- define "qosm.usesLease" -}}
-{{- if and .Values.controller.enabled (or (gt (int .Values.controller.replicas) 1) (include "qosm.controlsColocation" .)) -}}true{{- end -}}
+{{- if and .Values.controller.enabled (or (gt (int .Values.controller.replicas) 1) (include "qosm.controlsColocation" .) (include "qosm.nodeTopology" .)) -}}true{{- end -}}
 {{- end -}}
 
 {{/* auto or off; YAML 1.1 reads a plain off as false. */}}

@@ -7,7 +7,9 @@ use jiff::Timestamp as Moment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use qosm_cluster::node_report::{
     ENDED, NodePolicyReportStatus, ReportedCapabilities, ReportedCounts, ReportedPolicy, ReportedProblem,
+    ReportedTopology,
 };
+use qosm_engine::Interface;
 use qosm_host::{CgroupVersion, Controller, Host, Support};
 use qosm_model::knob::Level;
 
@@ -99,8 +101,15 @@ impl Reporting {
             resources: view.controls.resources().reported(),
             resources_stale_after_seconds: view.controls.resources().stale_after(),
             evictions: view.controls.evictions().reported(),
+            topology: self.topology(view),
             controller: None,
         }
+    }
+
+    /// CPUs, as long as a policy sees them: a scheduler that is told of them counts on it.
+    fn topology(&self, view: &View<'_>) -> Option<ReportedTopology> {
+        let sees_cpus = view.policies.active().any(|policy| policy.imports(Interface::CpuTopology));
+        self.topology.as_ref().filter(|_| sees_cpus).map(|(_, reported)| reported.clone())
     }
 
     fn counts(&self, view: &View<'_>) -> ReportedCounts {

@@ -31,11 +31,16 @@ pub(crate) struct Colocation {
 
 impl Colocation {
     pub(crate) fn install() -> Self {
+        Self::install_with(&[])
+    }
+
+    /// The same with more of the chart's values.
+    pub(crate) fn install_with(values: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         // Installs the rest.
         kubeconfig(folder.path(), "qosm-controller");
         let mut admission = Vec::new();
-        for object in colocated() {
+        for object in colocated_with(values) {
             let (kind, name) = (object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
             if ADMISSION.contains(&kind) {
                 admission.push((kind.to_owned(), name.to_owned()));
@@ -75,7 +80,7 @@ impl Colocation {
     }
 
     /// kubectl with an account's token, as someone who stole it would use it; what it printed.
-    fn stolen(&self, account: &str, args: &[&str], input: &str) -> Result<String, String> {
+    pub(crate) fn stolen(&self, account: &str, args: &[&str], input: &str) -> Result<String, String> {
         let kubeconfig = kubeconfig(self.folder.path(), account);
         run(Command::new(said("QOSM_KUBECTL")).args(args).env("KUBECONFIG", kubeconfig), input)
     }
@@ -110,8 +115,13 @@ impl Drop for Colocation {
 
 /// The chart with colocation on, for an API server that has all that it uses.
 pub(crate) fn colocated() -> Vec<Value> {
+    colocated_with(&[])
+}
+
+fn colocated_with(values: &[&str]) -> Vec<Value> {
     let api = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy";
-    rendered(&["--set", "policies.colocation.enabled=true", "--api-versions", api])
+    let values: Vec<&str> = values.iter().flat_map(|value| ["--set", value]).collect();
+    rendered(&[&["--set", "policies.colocation.enabled=true", "--api-versions", api], &values[..]].concat())
 }
 
 /// The flags that the chart gives its controller, with a Lease.
@@ -135,7 +145,7 @@ pub(crate) fn flags_with(values: &[&str]) -> Vec<String> {
 }
 
 /// Writes a node's report as its agent does.
-fn report(node: &str, status: &Value) {
+pub(crate) fn report(node: &str, status: &Value) {
     let mut object = json!({"apiVersion": "qosm.io/v1alpha1", "kind": "NodePolicyReport", "metadata": {"name": node}});
     if try_kubectl(&["get", "nodepolicyreport", node]).is_err() {
         object["spec"] = json!({"node": node});
@@ -168,10 +178,10 @@ pub(crate) fn answer(node: &str, list: &str, key: &str, name: &str) -> Option<Va
 }
 
 /// A node without a kubelet. Deleted when dropped, with its report.
-struct EmptyNode(&'static str);
+pub(crate) struct EmptyNode(pub(crate) &'static str);
 
 impl EmptyNode {
-    fn create(name: &'static str) -> Self {
+    pub(crate) fn create(name: &'static str) -> Self {
         apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}).to_string());
         let amounts = json!({"cpu": "4", "memory": "8Gi", "example.com/gpu": "1"});
         let status = json!({"status": {"capacity": amounts, "allocatable": amounts}});
@@ -289,89 +299,6 @@ fn stolen_tokens_neither_publish_nor_evict_beyond_their_job() {
     assert!(said.contains("without its UID"), "{said}");
     let said = evict("qosm-controller", "default", of_one);
     assert!(said.contains("NotFound"), "{said}");
-}
-
-/// The kind that topologies of nodes have, and one of them; both deleted when dropped.
-struct Topology(&'static str);
-
-impl Topology {
-    const KIND: &str = "noderesourcetopologies.topology.node.k8s.io";
-
-    fn create(name: &'static str) -> Self {
-        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": Self::KIND, "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
-            "spec": {"group": "topology.node.k8s.io", "scope": "Cluster",
-                "names": {"kind": "NodeResourceTopology", "plural": "noderesourcetopologies"},
-                "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
-        apply(&definition.to_string());
-        kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", Self::KIND]);
-        let topology = Self(name);
-        topology.reset();
-        topology
-    }
-
-    /// One NUMA node with a CPU resource of the kubelet's and one of the controller's.
-    fn reset(&self) {
-        let topology = json!({"apiVersion": "topology.node.k8s.io/v1alpha1", "kind": "NodeResourceTopology",
-            "metadata": {"name": self.0}, "topologyPolicies": ["None"], "zones": [zone(&json!([amounts("cpu", "4"), amounts(CPU, "500")]))]});
-        wait_until("the topology can be made", || {
-            let mut kubectl = Command::new(said("QOSM_KUBECTL"));
-            kubectl.args(["apply", "--filename=-"]).env("KUBECONFIG", said("KUBECONFIG"));
-            run(&mut kubectl, &topology.to_string()).is_ok()
-        });
-    }
-}
-
-impl Drop for Topology {
-    fn drop(&mut self) {
-        try_kubectl(&["delete", "crd", Self::KIND, "--ignore-not-found", "--wait=true"]).ok();
-    }
-}
-
-fn zone(resources: &Value) -> Value {
-    json!({"name": "node-0", "type": "Node", "resources": resources})
-}
-
-fn amounts(name: &str, amount: &str) -> Value {
-    json!({"name": name, "capacity": amount, "allocatable": amount, "available": amount})
-}
-
-#[test]
-fn a_stolen_token_changes_no_resource_of_others_in_a_topology() {
-    let colocation = Colocation::install();
-    let topology = Topology::create("colocation-topology");
-    let admission = "ValidatingAdmissionPolicy";
-    let ours = amounts(CPU, "700");
-    let others = |cpu: &str| json!({"zones": [zone(&json!([amounts("cpu", cpu), ours]))]});
-    for (change, refused) in [
-        (others("4"), ""),
-        (json!({"zones": [zone(&json!([amounts("cpu", "4")]))]}), ""),
-        (json!({"metadata": {"annotations": {"qosm.io/published-resources": CPU}}}), ""),
-        (others("64"), admission),
-        (json!({"zones": [zone(&json!([ours]))]}), admission),
-        (json!({"zones": [zone(&json!([amounts("cpu", "4"), amounts("example.com/gpu", "8")]))]}), admission),
-        (json!({"zones": []}), admission),
-        (json!({"zones": null}), admission),
-        (json!({"zones": [{"name": "node-0", "type": "Socket", "resources": [amounts("cpu", "4")]}]}), admission),
-        (json!({"topologyPolicies": ["SingleNUMANodePodLevel"]}), admission),
-        (json!({"attributes": []}), admission),
-        (json!({"metadata": {"labels": {"a": "b"}}}), admission),
-        (json!({"metadata": {"annotations": {"kubelet.koordinator.sh/cpu-manager-policy": "{}"}}}), admission),
-        (json!({"metadata": {"annotations": {"qosm.io/published-resources": "example.com/gpu"}}}), admission),
-    ] {
-        let args = ["patch", Topology::KIND, topology.0, "--type=merge", "--dry-run=server", "--patch"];
-        let patch = || colocation.stolen("qosm-controller", &[&args[..], &[&change.to_string()]].concat(), "");
-        if refused.is_empty() {
-            wait_until("what it has to do is allowed", || patch().is_ok());
-        } else {
-            // The policy may take a moment until it is in force.
-            wait_until("the rest is refused", || patch().is_err_and(|error| error.contains(refused)));
-        }
-    }
-    let args = ["patch", Topology::KIND, topology.0, "--type=merge", "--dry-run=server", "--patch"];
-    let said = colocation.stolen("qosm-agent", &[&args[..], &[&others("4").to_string()]].concat(), "").unwrap_err();
-    assert!(said.contains("cannot"), "{said}");
 }
 
 /// A pod of one container that waits.

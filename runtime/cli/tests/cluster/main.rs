@@ -35,3 +35,4 @@ mod registry;
 mod rollouts;
 mod rules;
 mod suppressed;
+mod topologies;

@@ -26,7 +26,8 @@ use kube::runtime::watcher::Event;
 use serde_json::Value;
 
 pub(super) use self::attempts::Ended;
-use self::attempts::{AFTER_FAILURE, AFTER_REFUSAL, Attempt, Attempts, LOOK_INTERVAL};
+pub(super) use self::attempts::{AFTER_FAILURE, Attempts};
+use self::attempts::{AFTER_REFUSAL, Attempt, LOOK_INTERVAL};
 use self::budget::Budget;
 pub use self::budget::PerMinute;
 pub(super) use self::carry_out::carry_out;

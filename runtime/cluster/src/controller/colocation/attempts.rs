@@ -9,7 +9,7 @@ use super::Now;
 use crate::node_report::{EvictionAnswer, EvictionOutcome};
 
 /// The pause before a write that failed, and before a refused eviction, is tried again; doubled up to the last.
-pub(super) const AFTER_FAILURE: Duration = Duration::from_secs(1);
+pub(in super::super) const AFTER_FAILURE: Duration = Duration::from_secs(1);
 pub(super) const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// How often an evicted pod is looked for until it is gone.
@@ -28,23 +28,23 @@ pub(in super::super) enum Ended {
 
 /// Something that is tried until it succeeds.
 #[derive(Debug, Default)]
-pub(super) struct Attempts {
-    pub(super) is_under_way: bool,
-    pub(super) not_before: Duration,
-    pub(super) pause: Duration,
-    pub(super) error: Option<String>,
+pub(in super::super) struct Attempts {
+    pub(in super::super) is_under_way: bool,
+    pub(in super::super) not_before: Duration,
+    pub(in super::super) pause: Duration,
+    pub(in super::super) error: Option<String>,
 }
 
 impl Attempts {
-    pub(super) fn is_free(&self, now: Duration) -> bool {
+    pub(in super::super) fn is_free(&self, now: Duration) -> bool {
         !self.is_under_way && now >= self.not_before
     }
 
-    pub(super) fn succeeded(&mut self) {
+    pub(in super::super) fn succeeded(&mut self) {
         *self = Self::default();
     }
 
-    pub(super) fn failed(&mut self, error: String, first: Duration, now: Duration) {
+    pub(in super::super) fn failed(&mut self, error: String, first: Duration, now: Duration) {
         let pause = (self.pause * 2).clamp(first, MAX_PAUSE);
         *self = Self { is_under_way: false, not_before: now + pause, pause, error: Some(error) };
     }
