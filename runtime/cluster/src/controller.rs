@@ -15,7 +15,7 @@ pub mod lease;
 mod node_view;
 mod topology;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -59,6 +59,8 @@ const RECOUNT_INTERVAL: Duration = Duration::from_secs(300);
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// Requests for nodes' resources, evictions and answers that are under way at the same time.
 const MAX_REQUESTS: usize = 16;
+/// Of these, for NodeResourceTopologies.
+const MAX_TOPOLOGIES: usize = 4;
 
 /// What a controller does beyond counting.
 #[derive(Clone, Debug, Default)]
@@ -169,7 +171,8 @@ impl Controller {
         let mut requests: FuturesUnordered<BoxFuture<'static, Done>> = FuturesUnordered::new();
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut waiting = std::collections::VecDeque::new();
+        let (mut waiting, mut may_wait) = (VecDeque::new(), VecDeque::new());
+        let (mut acted, mut under_way) = (false, 0);
         let mut round = tokio::time::interval(COUNT_DELAY);
         round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut recount = tokio::time::interval(RECOUNT_INTERVAL);
@@ -193,8 +196,10 @@ impl Controller {
                             }
                         }
                         Done::Topology(done) => {
-                            if let Some(topologies) = &mut self.topologies {
-                                topologies.done(done, now.running);
+                            under_way -= 1;
+                            let made = self.topologies.as_mut().and_then(|all| all.done(done, now.running));
+                            if let (Some(node), Some((colocation, _))) = (made, &mut self.colocation) {
+                                colocation.topology_is_made(&node, now);
                             }
                         }
                     }
@@ -210,14 +215,29 @@ impl Controller {
             let now = self.now(leadership.borrow().server_ahead);
             // A list that is incomplete would have resources withdrawn from the nodes that it lacks.
             let acts = self.synced.len() == 3 && leadership.borrow().acts();
-            if acts {
-                waiting.extend(self.due(now));
-            } else {
-                waiting.drain(..).for_each(|job| self.abandoned(&job, now));
+            if acts && !acted {
+                self.topologies.iter_mut().for_each(Topologies::begin);
             }
-            while requests.len() < MAX_REQUESTS
-                && let Some(job) = waiting.pop_front()
-            {
+            acted = acts;
+            if acts {
+                if let Some((colocation, _)) = &mut self.colocation {
+                    waiting.extend(colocation.due(now));
+                }
+                if let Some(topologies) = &mut self.topologies {
+                    may_wait.extend(topologies.due(now.running));
+                }
+            } else {
+                waiting.drain(..).map(Job::Colocation).for_each(|job| self.abandoned(&job, now));
+                may_wait.drain(..).map(Job::Topology).for_each(|job| self.abandoned(&job, now));
+            }
+            while requests.len() < MAX_REQUESTS {
+                // Evictions do not wait for what no pod waits for.
+                let next = waiting
+                    .pop_front()
+                    .map(Job::Colocation)
+                    .or_else(|| may_wait.pop_front_if(|_| under_way < MAX_TOPOLOGIES).map(Job::Topology));
+                let Some(job) = next else { break };
+                under_way += usize::from(matches!(job, Job::Topology(_)));
                 requests.extend(self.request(job));
             }
         }
@@ -225,12 +245,6 @@ impl Controller {
 
     fn does_more_than_counting(&self) -> bool {
         self.colocation.is_some() || self.topologies.is_some()
-    }
-
-    fn due(&mut self, now: Now) -> Vec<Job> {
-        let colocation = self.colocation.as_mut().map(|(colocation, _)| colocation.due(now)).unwrap_or_default();
-        let topologies = self.topologies.as_mut().map(|topologies| topologies.due(now.running)).unwrap_or_default();
-        colocation.into_iter().map(Job::Colocation).chain(topologies.into_iter().map(Job::Topology)).collect()
     }
 
     fn abandoned(&mut self, job: &Job, now: Now) {
@@ -242,7 +256,7 @@ impl Controller {
             }
             Job::Topology(job) => {
                 if let Some(topologies) = &mut self.topologies {
-                    topologies.abandoned(job);
+                    topologies.abandoned(job, now.running);
                 }
             }
         }
@@ -285,8 +299,8 @@ impl Controller {
         }
         if let Some(topologies) = &mut self.topologies {
             match &change {
-                Change::Node(event) => topologies.node(event),
-                Change::Report(event) => topologies.report(event),
+                Change::Node(event) => topologies.node(event, now.running),
+                Change::Report(event) => topologies.report(event, now.running),
                 Change::Module(_) | Change::Failed(..) => {}
             }
         }

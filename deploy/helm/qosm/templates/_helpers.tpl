@@ -137,12 +137,11 @@ true
 {{- if not .Values.controller.enabled -}}
 {{- else if .Values.controller.nodeTopology -}}
 publish
-{{- else if .Capabilities.APIVersions.Has "topology.node.k8s.io/v1alpha1/NodeResourceTopology" -}}
-{{- $left := false -}}
-{{- range $topology := (lookup "topology.node.k8s.io/v1alpha1" "NodeResourceTopology" "" "").items -}}
-{{- if hasKey ($topology.metadata.labels | default dict) "qosm.io/node-topology" -}}{{- $left = true -}}{{- end -}}
+{{- else -}}
+{{- $there := lookup "apps/v1" "Deployment" .Release.Namespace (include "qosm.controller" .) -}}
+{{- range $container := dig "spec" "template" "spec" "containers" list $there -}}
+{{- if has "--node-topology=publish" ($container.args | default list) -}}withdraw{{- end -}}
 {{- end -}}
-{{- if $left -}}withdraw{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -171,7 +171,8 @@ impl Agent {
 
     /// Publishes that this agent ends.
     pub(crate) fn send_final_report(&mut self, now: Now) {
-        self.reporting.send_final_report(&view!(self), now);
+        let keeps = self.keeps_at_the_end();
+        self.reporting.send_final_report(&view!(self), keeps, now);
     }
 
     /// This node's report.

@@ -36,7 +36,9 @@ impl Reporting {
     }
 
     /// Publishes that this agent ends.
-    pub(crate) fn send_final_report(&mut self, view: &View<'_>, now: Now) {
+    ///
+    /// `keeps`: what is held stays, and another agent is expected.
+    pub(crate) fn send_final_report(&mut self, view: &View<'_>, keeps: bool, now: Now) {
         let Some(outbox) = self.outbox.clone() else { return };
         let mut report = self.node_status(view, now);
         for policy in &mut report.policies {
@@ -48,6 +50,7 @@ impl Reporting {
         // No policy renews them any more.
         (report.resources, report.resources_stale_after_seconds) = (Vec::new(), None);
         report.evictions = Vec::new();
+        report.topology = report.topology.filter(|_| keeps);
         report.conditions = vec![condition(false, ENDED, message, moment(now))];
         outbox.send_final_report(report, DRAIN_TIMEOUT);
     }

@@ -6,9 +6,15 @@ use qosm_cluster::node_report::{MAX_EXCLUSIVE, MAX_ZONES, ReportedExclusiveCpus,
 use qosm_host::Host;
 use qosm_model::cpu_topology::{CpuManager, CpuTopology};
 use qosm_model::numa::list_text;
+use qosm_model::pod::{Pod, QosClass};
 
 use crate::reporting::Reporting;
 use crate::table::PodTable;
+
+/// What Koordinator's scheduler gave a pod.
+const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
+/// By which a pod asks the node for CPUs.
+const CPUSET_SCHEDULER: &str = "cpuset-scheduler";
 
 impl Reporting {
     /// Keeps what the node's report says of CPUs, as policies saw them last.
@@ -27,21 +33,25 @@ fn reported(host: &Host, pods: &PodTable, seen: &CpuTopology) -> ReportedTopolog
         numa_nodes: numa_nodes.collect(),
         cpu_manager: seen.manager.as_str().to_owned(),
         reserved: list_text(seen.reserved.iter().copied()),
-        exclusive: if seen.manager == CpuManager::Static { exclusive(pods, seen) } else { Vec::new() },
+        exclusive: exclusive(pods, seen),
     }
 }
 
-/// Pods with CPUs that the kubelet gave away. What cpusets alone tell may be this agent's own doing.
+/// Pods with CPUs that the kubelet gave away and nobody else places. Where its state is not seen, cpusets tell which these are, but for pods that
+/// policies may have pinned.
 fn exclusive(pods: &PodTable, seen: &CpuTopology) -> Vec<ReportedExclusiveCpus> {
     let mut of_pods: BTreeMap<(&str, &str, &str), Vec<u32>> = BTreeMap::new();
     for given in &seen.exclusive {
-        if let Some((entry, _)) = given.container.and_then(|container| pods.owner(container)) {
+        if let Some((entry, _)) = given.container.and_then(|container| pods.owner(container))
+            && is_kubelets(&entry.pod, seen.manager)
+        {
             let pod = (entry.pod.namespace.as_str(), entry.pod.name.as_str(), entry.pod.uid.as_str());
             of_pods.entry(pod).or_default().extend(&given.cpus);
         }
     }
     let row = |((namespace, name, uid), mut cpus): ((&str, &str, &str), Vec<u32>)| {
         cpus.sort_unstable();
+        cpus.dedup();
         ReportedExclusiveCpus {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -50,6 +60,21 @@ fn exclusive(pods: &PodTable, seen: &CpuTopology) -> Vec<ReportedExclusiveCpus> 
         }
     };
     of_pods.into_iter().map(row).take(MAX_EXCLUSIVE).collect()
+}
+
+/// Koordinator: neither LS nor BE, and not pinned by its scheduler.
+fn is_kubelets(pod: &Pod, manager: CpuManager) -> bool {
+    let is_given = pod.annotations.get(RESOURCE_STATUS).is_some_and(|status| has_cpuset(status));
+    let class = pod.declared_qos();
+    let is_placed = is_given || matches!(class, Some(QosClass::Ls | QosClass::Be));
+    let may_be_pinned =
+        matches!(class, Some(QosClass::Lse | QosClass::Lsr)) || pod.annotations.contains_key(CPUSET_SCHEDULER);
+    !is_placed && (manager == CpuManager::Static || !may_be_pinned)
+}
+
+fn has_cpuset(status: &str) -> bool {
+    let status: Option<serde_json::Value> = serde_json::from_str(status).ok();
+    status.is_some_and(|status| status["cpuset"].as_str().is_some_and(|cpus| !cpus.is_empty()))
 }
 
 #[cfg(test)]
@@ -65,11 +90,17 @@ mod tests {
 
     /// What is reported of a node of two NUMA nodes with this state of the kubelet's CPU manager.
     fn reported_with(state: &Value) -> ReportedTopology {
+        reported_of(state, &json!({}), &json!({}))
+    }
+
+    fn reported_of(state: &Value, annotations: &Value, labels: &Value) -> ReportedTopology {
         let amounts = json!({"cpu": "2", "memory": "1Gi"});
         let facts: Facts = serde_json::from_value(json!({
             "host": {"cpus": 8, "memory": "32Gi", "numaNodes": 2, "cpuManagerState": state},
             "pods": [{
-                "metadata": {"name": "db", "namespace": "default", "uid": "u-db"},
+                "metadata": {
+                    "name": "db", "namespace": "default", "uid": "u-db", "annotations": annotations, "labels": labels,
+                },
                 "spec": {"containers": [
                     {"name": "app", "resources": {"requests": amounts, "limits": amounts}},
                     {"name": "log", "resources": {"requests": amounts, "limits": amounts}},
@@ -97,6 +128,25 @@ mod tests {
         let nodes: Vec<_> = found.numa_nodes.iter().map(|node| (node.id, node.memory_bytes)).collect();
         assert_eq!(nodes, [(0, 16 << 30), (1, 16 << 30)]);
         assert_eq!(found.cpus().unwrap().iter().map(|cpu| cpu.id).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn cpus_of_pods_that_a_scheduler_or_a_class_places_are_not_the_kubelets() {
+        let state =
+            json!({"policyName": "static", "defaultCpuSet": "0", "entries": {"u-db": {"app": "2-3", "log": "3-4"}}});
+        let status = |cpus: &str| json!({RESOURCE_STATUS: json!({"cpuset": cpus}).to_string()});
+        let class = |class: &str| json!({"koordinator.sh/qosClass": class});
+        for (annotations, labels, cpus) in [
+            (json!({}), json!({}), Some("2-4")),
+            (status(""), class("LSR"), Some("2-4")),
+            (status("2-3"), json!({}), None),
+            (json!({}), class("LS"), None),
+            (json!({}), class("BE"), None),
+        ] {
+            let found = reported_of(&state, &annotations, &labels);
+            let found = found.exclusive.first().map(|pod| pod.cpus.as_str());
+            assert_eq!(found, cpus, "{annotations} {labels}");
+        }
     }
 
     #[test]

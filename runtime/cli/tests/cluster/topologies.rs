@@ -144,8 +144,8 @@ fn a_node_whose_agent_sees_cpus_has_a_topology_for_schedulers() {
     wait_until("the other node has one", || Topology::of(other.0).is_some());
     assert_eq!(Topology::of(kept.0).unwrap(), before);
     report(other.0, &json!({"agentVersion": "test"}));
-    wait_until("it is removed when no CPUs are reported", || Topology::of(other.0).is_none());
     drop(module);
+    wait_until("it is removed when no CPUs are reported", || Topology::of(other.0).is_none());
     wait_until("it is removed when no policy sees CPUs", || Topology::of(NODE).is_none());
     drop(agent);
     assert_eq!(Topology::of(kept.0).unwrap(), before);

@@ -203,6 +203,13 @@ impl Colocation {
         entry.due = Some(now.running);
     }
 
+    /// The node's NodeResourceTopology was just made, without shares.
+    pub(super) fn topology_is_made(&mut self, node: &str, now: Now) {
+        if let Some(entry) = self.nodes.get_mut(node) {
+            (entry.zones.written, entry.due) = (None, Some(now.running));
+        }
+    }
+
     fn forget_if_empty(&mut self, name: &str) {
         if self.nodes.get(name).is_some_and(|entry| entry.state.is_none() && entry.request.is_none()) {
             self.nodes.remove(name);

@@ -3,41 +3,45 @@
 //!
 //! [`Topologies`] decides and does nothing itself, as [`super::colocation`] does; the requests are in [`carry_out`]. An object that another
 //! program keeps (koordlet, node-feature-discovery) is left alone: those of the controller have a label of its own. One is removed when its
-//! agent no longer reports CPUs, and ends with its Node.
+//! agent says that it no longer sees CPUs, and ends with its Node.
 //!
 //! Koordinator: pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go, apis/extension/numa_aware.go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kube::Client;
 use kube::ResourceExt as _;
-use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
-};
-use kube::core::GroupVersionKind;
+use kube::api::DynamicObject;
 use kube::runtime::watcher::Event;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
+use self::object::OF_NODE;
+use super::NodeTopology;
 use super::colocation::{AFTER_FAILURE, Attempts};
 use super::node_view::NodeView;
-use super::{CONTROLLER, NodeTopology};
-use crate::kubernetes::{answered, explain};
 use crate::node_report::ReportedTopology;
-use crate::topology::GROUP;
 
-/// Marks the objects that the controller made.
-const LABEL: &str = "qosm.io/node-topology";
-/// Whose objects Koordinator's own programs look for.
-const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-const CPU_TOPOLOGY: &str = "node.koordinator.sh/cpu-topology";
-const CPU_MANAGER: &str = "kubelet.koordinator.sh/cpu-manager-policy";
-const CPU_ALLOCS: &str = "node.koordinator.sh/pod-cpu-allocs";
-/// What the controller writes of a zone; resources of other names stay.
-const RESOURCES: [&str; 2] = ["cpu", "memory"];
+mod carry_out;
+mod object;
+
+pub(super) use self::carry_out::carry_out;
+
+/// Without CPUs in the report for so long, an object is removed: an agent that starts, or takes another version of a policy, has seen none yet.
+const KEPT_FOR: Duration = Duration::from_secs(60);
 /// An object is looked at again after this: somebody may have changed or deleted it.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
+/// State of a policy that is on its way.
+const FETCHING: &str = "fetching";
+
+/// What an object is made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// The Node's.
+    uid: String,
+    topology: ReportedTopology,
+    /// Annotations of the Node that go along.
+    of_node: BTreeMap<String, String>,
+}
 
 /// Something to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,7 +49,7 @@ pub(super) enum Job {
     /// Find out which nodes have an object of the controller's.
     List,
     /// Make or change one.
-    Write { node: String, uid: String, topology: ReportedTopology },
+    Write { node: String, wanted: Wanted },
     /// Remove it.
     Remove { node: String },
 }
@@ -53,8 +57,10 @@ pub(super) enum Job {
 /// How it stands after a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
-    /// As it is reported.
-    AsReported,
+    /// There was none.
+    Made,
+    /// It is as it is wanted.
+    AsWanted,
     /// Another program keeps it.
     AnOthers,
     /// The API server has no such kind.
@@ -65,7 +71,7 @@ pub(super) enum Written {
 #[derive(Debug)]
 pub(super) enum Done {
     Listed(Result<Vec<String>, String>),
-    Written(String, ReportedTopology, Result<Written, String>),
+    Written(String, Wanted, Result<Written, String>),
     Removed(String, Result<(), String>),
 }
 
@@ -76,94 +82,126 @@ pub(super) struct Topologies {
     nodes: BTreeMap<String, Entry>,
     listing: Attempts,
     is_listed: bool,
-    /// Names that the list under way has brought; `None` outside of a list.
+    /// Names that the list of Nodes under way has brought; `None` outside of a list.
     listed_nodes: Option<BTreeSet<String>>,
-    listed_reports: Option<BTreeSet<String>>,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// The Node's; `None` = there is none.
-    uid: Option<String>,
-    reported: Option<ReportedTopology>,
-    /// What stands there of the controller's; the default where that is not known.
-    written: Option<ReportedTopology>,
-    /// Whether another program keeps the object.
-    is_anothers: bool,
-    again: Duration,
+    node: Option<SeenNode>,
+    reported: Reported,
+    /// Whether the report is gone: with the Node nothing is left.
+    is_report_gone: bool,
+    stands: Stands,
     attempts: Attempts,
+    /// Looked at when this is reached; `None` = nothing will happen by itself.
+    due: Option<Duration>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SeenNode {
+    uid: String,
+    /// Those of its annotations that go along.
+    annotations: BTreeMap<String, String>,
+}
+
+/// What the agent said last of CPUs.
+#[derive(Debug, Default)]
+enum Reported {
+    /// Nothing.
+    #[default]
+    Unknown,
+    Cpus(ReportedTopology),
+    /// That it sees none.
+    NoneSince(Duration),
+}
+
+/// What is known of the object.
+#[derive(Debug, Default)]
+enum Stands {
+    /// There is none of the controller's.
+    #[default]
+    None,
+    /// There may be one of the controller's.
+    Maybe,
+    /// It was this, and is looked at again then.
+    As(Box<Wanted>, Duration),
+    /// Another program keeps it, or there can be none; looked at again then.
+    AnOthers(Duration),
 }
 
 impl Topologies {
     pub(super) fn new(what: NodeTopology) -> Self {
-        Self {
-            what,
-            nodes: BTreeMap::new(),
-            listing: Attempts::default(),
-            is_listed: false,
-            listed_nodes: None,
-            listed_reports: None,
+        Self { what, nodes: BTreeMap::new(), listing: Attempts::default(), is_listed: false, listed_nodes: None }
+    }
+
+    /// Begins to act: another controller may have acted meanwhile.
+    pub(super) fn begin(&mut self) {
+        self.is_listed = false;
+        for entry in self.nodes.values_mut() {
+            (entry.stands, entry.due) = (Stands::None, Some(Duration::ZERO));
         }
     }
 
     /// Takes what the watch of Nodes brings.
-    pub(super) fn node(&mut self, event: &Event<NodeView>) {
+    pub(super) fn node(&mut self, event: &Event<NodeView>, now: Duration) {
         match event {
             Event::Init => self.listed_nodes = Some(BTreeSet::new()),
             Event::InitApply(node) | Event::Apply(node) => {
                 if let Some(listed) = &mut self.listed_nodes {
                     listed.insert(node.name_any());
                 }
-                self.node_is(&node.name_any(), node.metadata.uid.clone());
+                let annotation = |key: &str| Some((key.to_owned(), node.annotations().get(key)?.clone()));
+                let annotations = OF_NODE.into_iter().filter_map(annotation).collect();
+                let uid = node.metadata.uid.clone().unwrap_or_default();
+                self.node_is(&node.name_any(), Some(SeenNode { uid, annotations }), now);
             }
-            Event::Delete(node) => self.node_is(&node.name_any(), None),
+            Event::Delete(node) => self.node_is(&node.name_any(), None, now),
             Event::InitDone => {
                 let listed = self.listed_nodes.take().unwrap_or_default();
-                self.missing(&listed).iter().for_each(|name| self.node_is(name, None));
+                let gone: Vec<_> = self.nodes.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+                gone.iter().for_each(|name| self.node_is(name, None, now));
             }
         }
     }
 
-    fn node_is(&mut self, name: &str, uid: Option<String>) {
+    fn node_is(&mut self, name: &str, node: Option<SeenNode>, now: Duration) {
         let entry = self.nodes.entry(name.to_owned()).or_default();
-        if entry.uid != uid && entry.uid.is_some() {
-            // The object went with its Node.
-            *entry = Entry { reported: entry.reported.take(), ..Entry::default() };
+        // Most news of a Node are its heartbeats.
+        if entry.node == node {
+            return;
         }
-        entry.uid = uid;
+        if entry.node.is_some() && entry.node.as_ref().map(|node| &node.uid) != node.as_ref().map(|node| &node.uid) {
+            // The object goes with its Node.
+            entry.stands = Stands::None;
+        }
+        (entry.node, entry.due) = (node, Some(now));
         self.forget_if_empty(name);
     }
 
-    /// Takes what the watch of reports brings.
-    pub(super) fn report(&mut self, event: &Event<DynamicObject>) {
-        match event {
-            Event::Init => self.listed_reports = Some(BTreeSet::new()),
-            Event::InitApply(report) | Event::Apply(report) => {
-                if let Some(listed) = &mut self.listed_reports {
-                    listed.insert(report.name_any());
-                }
-                self.report_is(&report.name_any(), reported(report));
-            }
-            Event::Delete(report) => self.report_is(&report.name_any(), None),
-            Event::InitDone => {
-                let listed = self.listed_reports.take().unwrap_or_default();
-                self.missing(&listed).iter().for_each(|name| self.report_is(name, None));
-            }
+    /// Takes what the watch of reports brings. One that is gone or cannot be read says nothing: its agent still sees CPUs, and writes it anew.
+    pub(super) fn report(&mut self, event: &Event<DynamicObject>, now: Duration) {
+        let (Event::InitApply(report) | Event::Apply(report) | Event::Delete(report)) = event else { return };
+        let name = report.name_any();
+        let entry = self.nodes.entry(name.clone()).or_default();
+        entry.is_report_gone = matches!(event, Event::Delete(_));
+        if entry.is_report_gone {
+            return self.forget_if_empty(&name);
         }
-    }
-
-    fn report_is(&mut self, name: &str, reported: Option<ReportedTopology>) {
-        let reported = reported.filter(|_| self.what == NodeTopology::Publish);
-        self.nodes.entry(name.to_owned()).or_default().reported = reported;
-        self.forget_if_empty(name);
-    }
-
-    fn missing(&self, listed: &BTreeSet<String>) -> Vec<String> {
-        self.nodes.keys().filter(|name| !listed.contains(*name)).cloned().collect()
+        let Some(reported) = reported(report) else { return };
+        entry.reported = match (reported, &entry.reported) {
+            (Some(topology), _) => Reported::Cpus(topology),
+            (None, Reported::NoneSince(since)) => Reported::NoneSince(*since),
+            (None, Reported::Unknown | Reported::Cpus(_)) => Reported::NoneSince(now),
+        };
+        entry.due = Some(now);
     }
 
     fn forget_if_empty(&mut self, name: &str) {
-        if self.nodes.get(name).is_some_and(|entry| entry.uid.is_none() && entry.reported.is_none()) {
+        let is_empty = |entry: &Entry| {
+            entry.node.is_none() && (entry.is_report_gone || !matches!(entry.reported, Reported::Cpus(_)))
+        };
+        if self.nodes.get(name).is_some_and(is_empty) {
             self.nodes.remove(name);
         }
     }
@@ -175,280 +213,147 @@ impl Topologies {
             self.listing.is_under_way |= is_due;
             return is_due.then_some(Job::List).into_iter().collect();
         }
-        let mut jobs = Vec::new();
-        for (node, entry) in &mut self.nodes {
-            if entry.attempts.is_free(now)
-                && let Some(job) = entry.due(node, now)
-            {
-                entry.attempts.is_under_way = true;
-                jobs.push(job);
-            }
-        }
-        jobs
+        let due = self.nodes.iter_mut().filter(|(_, entry)| entry.due.is_some_and(|due| due <= now));
+        due.filter_map(|(node, entry)| entry.look(self.what, node, now)).collect()
     }
 
     /// Takes back a job that was not begun.
-    pub(super) fn abandoned(&mut self, job: &Job) {
+    pub(super) fn abandoned(&mut self, job: &Job, now: Duration) {
         match job {
             Job::List => self.listing.is_under_way = false,
             Job::Write { node, .. } | Job::Remove { node } => {
                 if let Some(entry) = self.nodes.get_mut(node) {
                     entry.attempts.is_under_way = false;
+                    entry.due = Some(now);
                 }
             }
         }
     }
 
-    /// Takes what became of a job.
-    pub(super) fn done(&mut self, done: Done, now: Duration) {
-        match done {
+    /// Takes what became of a job. The node whose object was made, if one was.
+    pub(super) fn done(&mut self, done: Done, now: Duration) -> Option<String> {
+        let (node, outcome) = match done {
             Done::Listed(Ok(nodes)) => {
                 self.listing.succeeded();
                 self.is_listed = true;
                 for node in nodes {
                     if let Some(entry) = self.nodes.get_mut(&node) {
-                        entry.written.get_or_insert_default();
+                        (entry.stands, entry.due) = (Stands::Maybe, Some(now));
                     }
                 }
+                return None;
             }
             Done::Listed(Err(error)) => {
                 tracing::warn!(error, "NodeResourceTopologies not listed; tried again");
                 self.listing.failed(error, AFTER_FAILURE, now);
+                return None;
             }
-            Done::Written(node, topology, result) => {
-                let Some(entry) = self.nodes.get_mut(&node) else { return };
-                match result {
-                    Ok(written) => entry.is_written(&node, topology, written, now),
-                    Err(error) => {
-                        tracing::warn!(node, error, "NodeResourceTopology not written; tried again");
-                        entry.attempts.failed(error, AFTER_FAILURE, now);
-                    }
-                }
+            Done::Written(node, wanted, outcome) => {
+                let stands = |written| match written {
+                    Written::Made | Written::AsWanted => Stands::As(Box::new(wanted), now + LOOK_AGAIN),
+                    Written::AnOthers | Written::NoSuchKind => Stands::AnOthers(now + LOOK_AGAIN),
+                };
+                (node, outcome.map(|written| (stands(written), Some(written))))
             }
-            Done::Removed(node, result) => {
-                let Some(entry) = self.nodes.get_mut(&node) else { return };
-                match result {
-                    Ok(()) => {
-                        entry.attempts.succeeded();
-                        entry.written = None;
+            Done::Removed(node, outcome) => (node, outcome.map(|()| (Stands::None, None))),
+        };
+        let entry = self.nodes.get_mut(&node)?;
+        entry.due = Some(now);
+        match outcome {
+            Ok((stands, written)) => {
+                entry.attempts.succeeded();
+                let why = match written {
+                    Some(Written::NoSuchKind) => {
+                        Some("this cluster has no NodeResourceTopology (CRD of topology.node.k8s.io)")
                     }
-                    Err(error) => {
-                        tracing::warn!(node, error, "NodeResourceTopology not removed; tried again");
-                        entry.attempts.failed(error, AFTER_FAILURE, now);
-                    }
+                    Some(Written::AnOthers) => Some("another program keeps the node's"),
+                    Some(Written::Made | Written::AsWanted) | None => None,
+                };
+                if let Some(why) = why.filter(|_| !matches!(entry.stands, Stands::AnOthers(_))) {
+                    tracing::info!(node, why, "NodeResourceTopology not written");
                 }
+                entry.stands = stands;
+                (written == Some(Written::Made)).then_some(node)
+            }
+            Err(error) => {
+                tracing::warn!(node, error, "NodeResourceTopology not written or not removed; tried again");
+                entry.attempts.failed(error, AFTER_FAILURE, now);
+                // A write of which nothing was heard may have been carried out.
+                if !matches!(entry.stands, Stands::AnOthers(_)) {
+                    entry.stands = Stands::Maybe;
+                }
+                None
             }
         }
     }
 }
 
 impl Entry {
-    fn due(&self, node: &str, now: Duration) -> Option<Job> {
-        match (&self.uid, &self.reported) {
-            (Some(uid), Some(reported)) => {
-                let is_same = self.written.as_ref() == Some(reported) || self.is_anothers;
-                let job = || Job::Write { node: node.to_owned(), uid: uid.clone(), topology: reported.clone() };
-                (!is_same || now >= self.again).then(job)
-            }
-            (Some(_), None) => self.written.as_ref().map(|_| Job::Remove { node: node.to_owned() }),
-            (None, _) => None,
+    /// Says what is to be done, and when to look again.
+    fn look(&mut self, what: NodeTopology, name: &str, now: Duration) -> Option<Job> {
+        self.due = None;
+        if self.attempts.is_under_way {
+            return None;
         }
+        let job = self.job(what, name, now)?;
+        if !self.attempts.is_free(now) {
+            self.due = Some(self.attempts.not_before);
+            return None;
+        }
+        self.attempts.is_under_way = true;
+        Some(job)
     }
 
-    fn is_written(&mut self, node: &str, topology: ReportedTopology, written: Written, now: Duration) {
-        self.attempts.succeeded();
-        self.again = now + LOOK_AGAIN;
-        let is_anothers = written != Written::AsReported;
-        if is_anothers && !self.is_anothers {
-            let why = match written {
-                Written::NoSuchKind => "this cluster has no NodeResourceTopology (CRD of topology.node.k8s.io)",
-                Written::AnOthers | Written::AsReported => "another program keeps the node's",
-            };
-            tracing::info!(node, why, "NodeResourceTopology not written");
+    fn job(&mut self, what: NodeTopology, name: &str, now: Duration) -> Option<Job> {
+        let node = self.node.as_ref()?;
+        let gone_since = match &self.reported {
+            _ if what == NodeTopology::Withdraw => None,
+            Reported::Unknown => return None,
+            Reported::NoneSince(since) => Some(*since),
+            Reported::Cpus(topology) => {
+                let wanted =
+                    Wanted { uid: node.uid.clone(), topology: topology.clone(), of_node: node.annotations.clone() };
+                match &self.stands {
+                    Stands::As(stands, again) if **stands == wanted && now < *again => self.due = Some(*again),
+                    Stands::AnOthers(again) if now < *again => self.due = Some(*again),
+                    Stands::None | Stands::Maybe | Stands::As(..) | Stands::AnOthers(_) => {
+                        return Some(Job::Write { node: name.to_owned(), wanted });
+                    }
+                }
+                return None;
+            }
+        };
+        if !matches!(self.stands, Stands::Maybe | Stands::As(..)) {
+            return None;
         }
-        self.is_anothers = is_anothers;
-        self.written = (!is_anothers).then_some(topology);
+        if let Some(over) = gone_since.map(|since| since + KEPT_FOR).filter(|over| now < *over) {
+            self.due = Some(over);
+            return None;
+        }
+        Some(Job::Remove { node: name.to_owned() })
     }
 }
 
-/// What a report says of CPUs. One that cannot be read says nothing.
-fn reported(report: &DynamicObject) -> Option<ReportedTopology> {
-    let topology = report.data.get("status")?.get("topology").filter(|topology| !topology.is_null())?;
-    ReportedTopology::deserialize(topology)
+/// What a report says of CPUs; `None` = nothing: it cannot be read, or a policy is only on its way.
+fn reported(report: &DynamicObject) -> Option<Option<ReportedTopology>> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Status {
+        topology: Option<ReportedTopology>,
+        policies: Vec<Policy>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Policy {
+        state: String,
+    }
+    let status = Status::deserialize(report.data.get("status")?)
         .inspect_err(|error| {
             tracing::warn!(node = report.name_any(), %error, "report cannot be read; its CPUs are left out");
         })
-        .ok()
-}
-
-/// Does one job.
-pub(super) async fn carry_out(client: Client, job: Job) -> Done {
-    let kind = GroupVersionKind::gvk(GROUP, "v1alpha1", "NodeResourceTopology");
-    let resource = ApiResource::from_gvk_with_plural(&kind, "noderesourcetopologies");
-    let topologies: Api<DynamicObject> = Api::all_with(client, &resource);
-    match job {
-        Job::List => {
-            let own = ListParams::default().labels(LABEL);
-            let listed = match answered(topologies.list_metadata(&own)).await {
-                Ok(list) => Ok(list.items.iter().map(kube::ResourceExt::name_any).collect()),
-                Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(Vec::new()),
-                Err(error) => Err(explain(&error)),
-            };
-            Done::Listed(listed)
-        }
-        Job::Write { node, uid, topology } => {
-            let written = match object(&node, &uid, &topology) {
-                Ok(made) => write(&topologies, &node, &made).await.map_err(|error| explain(&error)),
-                Err(error) => Err(error),
-            };
-            Done::Written(node, topology, written)
-        }
-        Job::Remove { node } => {
-            let removed = remove(&topologies, &node).await.map_err(|error| explain(&error));
-            Done::Removed(node, removed)
-        }
-    }
-}
-
-async fn write(topologies: &Api<DynamicObject>, node: &str, made: &Value) -> Result<Written, kube::Error> {
-    let there = match answered(topologies.get(node)).await {
-        Ok(there) => there,
-        Err(kube::Error::Api(answer)) if answer.code == 404 => {
-            let params = PostParams { field_manager: Some(CONTROLLER.into()), ..PostParams::default() };
-            let made = serde_json::from_value(made.clone()).map_err(kube::Error::SerdeError)?;
-            return match answered(topologies.create(&params, &made)).await {
-                Ok(_) => Ok(Written::AsReported),
-                Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(Written::NoSuchKind),
-                Err(error) => Err(error),
-            };
-        }
-        Err(error) => return Err(error),
-    };
-    if !is_own(&there) {
-        return Ok(Written::AnOthers);
-    }
-    if let Some(patch) = change(&there, made) {
-        let params = PatchParams { field_manager: Some(CONTROLLER.into()), ..PatchParams::default() };
-        answered(topologies.patch(node, &params, &Patch::Merge(patch))).await?;
-    }
-    Ok(Written::AsReported)
-}
-
-async fn remove(topologies: &Api<DynamicObject>, node: &str) -> Result<(), kube::Error> {
-    let gone = |error| match error {
-        kube::Error::Api(answer) if answer.code == 404 => Ok(()),
-        other => Err(other),
-    };
-    let there = match answered(topologies.get(node)).await {
-        Ok(there) => there,
-        Err(error) => return gone(error),
-    };
-    if !is_own(&there) {
-        return Ok(());
-    }
-    // Not one that another program has made in its place meanwhile.
-    let preconditions = Preconditions { uid: there.uid(), resource_version: there.resource_version() };
-    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    answered(topologies.delete(node, &params)).await.map(drop).or_else(gone)
-}
-
-fn is_own(there: &DynamicObject) -> bool {
-    there.labels().contains_key(LABEL)
-}
-
-/// The object of a node.
-fn object(node: &str, uid: &str, topology: &ReportedTopology) -> Result<Value, String> {
-    let cpus = topology.cpus()?;
-    let detail: Vec<Value> = (cpus.iter())
-        .map(|cpu| json!({"id": cpu.id, "core": cpu.core, "socket": cpu.socket, "node": cpu.numa_node}))
-        .collect();
-    let mut manager = json!({"policy": topology.cpu_manager, "reservedCPUs": topology.reserved});
-    if topology.cpu_manager == "unknown" {
-        manager["policy"] = json!("");
-    }
-    let allocs: Vec<Value> = (topology.exclusive.iter())
-        .map(|pod| {
-            json!({"namespace": pod.namespace, "name": pod.name, "uid": pod.uid, "cpuset": pod.cpus, "managedByKubelet": true})
-        })
-        .collect();
-    let zones: Vec<Value> = (topology.numa_nodes.iter())
-        .map(|numa| {
-            let count = cpus.iter().filter(|cpu| cpu.numa_node == numa.id).count();
-            let [cpu, memory] = RESOURCES;
-            let amounts = [amount(cpu, &count.to_string()), amount(memory, &numa.memory_bytes.to_string())];
-            json!({"name": format!("node-{}", numa.id), "type": "Node", "resources": amounts})
-        })
-        .collect();
-    Ok(json!({
-        "apiVersion": format!("{GROUP}/v1alpha1"), "kind": "NodeResourceTopology",
-        "metadata": {
-            "name": node,
-            "labels": {LABEL: "", MANAGED_BY: "Koordinator"},
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}],
-            "annotations": {
-                CPU_TOPOLOGY: json!({"detail": detail}).to_string(),
-                CPU_MANAGER: manager.to_string(),
-                CPU_ALLOCS: Value::from(allocs).to_string(),
-            },
-        },
-        "topologyPolicies": ["None"],
-        "zones": zones,
-    }))
-}
-
-fn amount(name: &str, amount: &str) -> Value {
-    json!({"name": name, "capacity": amount, "allocatable": amount, "available": amount})
-}
-
-/// What of an object that is there has to become another; `None` = nothing. Resources of other names stay in their zones.
-fn change(there: &DynamicObject, made: &Value) -> Option<Value> {
-    let before = there.data.get("zones").and_then(Value::as_array).cloned().unwrap_or_default();
-    let mut zones = made["zones"].as_array().cloned().unwrap_or_default();
-    for zone in &mut zones {
-        let Some(old) = before.iter().find(|old| old["name"] == zone["name"]) else { continue };
-        let is_others = |resource: &&Value| !RESOURCES.iter().any(|name| resource["name"] == *name);
-        let others = old["resources"].as_array().into_iter().flatten().filter(is_others).cloned();
-        if let Some(resources) = zone["resources"].as_array_mut() {
-            resources.extend(others);
-        }
-    }
-    let metadata = &made["metadata"];
-    let has = |there: &BTreeMap<String, String>, wanted: &Value| {
-        wanted
-            .as_object()
-            .into_iter()
-            .flatten()
-            .all(|(key, value)| there.get(key).map(String::as_str) == value.as_str())
-    };
-    let owners = serde_json::to_value(there.owner_references()).unwrap_or_default();
-    if same_zones(&before, &zones)
-        && has(there.annotations(), &metadata["annotations"])
-        && has(there.labels(), &metadata["labels"])
-        && owners == metadata["ownerReferences"]
-    {
-        return None;
-    }
-    Some(json!({
-        "metadata": {
-            "resourceVersion": there.resource_version(), "labels": metadata["labels"], "annotations": metadata["annotations"],
-            "ownerReferences": metadata["ownerReferences"],
-        },
-        "zones": zones,
-    }))
-}
-
-/// Whether zones are the same, whatever order their resources stand in.
-fn same_zones(one: &[Value], other: &[Value]) -> bool {
-    let sorted = |zones: &[Value]| {
-        let mut zones = zones.to_vec();
-        for zone in &mut zones {
-            if let Some(resources) = zone["resources"].as_array_mut() {
-                resources.sort_by_key(|resource| resource["name"].to_string());
-            }
-        }
-        zones
-    };
-    sorted(one) == sorted(other)
+        .ok()?;
+    let is_under_way = status.policies.iter().any(|policy| policy.state == FETCHING);
+    (status.topology.is_some() || !is_under_way).then_some(status.topology)
 }
 
 #[cfg(test)]
