@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use anyhow::Context;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal as SignalNumber};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -46,6 +47,22 @@ struct Caught {
 impl Caught {
     /// Starts no thread.
     fn of(kinds: &[SignalKind]) -> anyhow::Result<Self> {
+        Self::of_while(kinds, || {})
+    }
+
+    /// The same. Meanwhile the signals are held back: the handler is in place a moment before it knows what to do, and one that came then
+    /// would be lost.
+    fn of_while(kinds: &[SignalKind], meanwhile: impl FnOnce()) -> anyhow::Result<Self> {
+        let numbers = kinds.iter().map(|kind| SignalNumber::try_from(kind.as_raw_value()));
+        let held: SigSet = numbers.collect::<Result<_, _>>().context("there is no such signal")?;
+        let before = held.thread_swap_mask(SigmaskHow::SIG_BLOCK).context("signals cannot be held back")?;
+        meanwhile();
+        let caught = Self::now(kinds);
+        before.thread_set_mask().context("signals stay held back")?;
+        caught
+    }
+
+    fn now(kinds: &[SignalKind]) -> anyhow::Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_io().build().context("signals cannot be received")?;
         let signals = {
@@ -193,6 +210,17 @@ mod tests {
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR2).unwrap();
         let (sender, received) = mpsc::channel();
         caught.receive(move || sender.send(()).unwrap()).unwrap();
+        received.recv_timeout(std::time::Duration::from_secs(30)).unwrap();
+    }
+
+    #[test]
+    fn a_signal_that_comes_while_its_handler_is_set_is_received() {
+        // To this thread alone: others of the test do not hold it back.
+        let caught = Caught::of_while(&[SignalKind::user_defined1()], || {
+            nix::sys::signal::raise(SignalNumber::SIGUSR1).unwrap()
+        });
+        let (sender, received) = mpsc::channel();
+        caught.unwrap().receive(move || sender.send(()).unwrap()).unwrap();
         received.recv_timeout(std::time::Duration::from_secs(30)).unwrap();
     }
 
