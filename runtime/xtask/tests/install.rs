@@ -67,3 +67,56 @@ fn an_installation_is_taken_away_again() {
     assert_eq!(left(&folder.path().join("opt")), 0, "nothing of it is left");
     assert!(folder.path().join("etc/qosm/slo.yaml").exists(), "but what an administrator may have changed");
 }
+
+/// What dpkg runs before it removes the package, on a host whose systemd says `enabled` of the unit and whose agent answers with a script.
+/// The exit code, and what was called.
+fn removal(enabled: &str, get_policies: &str, restore: &str) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let script = std::fs::read_to_string(repository().join("deploy/debian/prerm")).unwrap();
+    let mut here = script.clone();
+    for (there, name) in
+        [("/usr/bin/qosm", "qosm"), ("/run/systemd/system", "systemd"), ("/var/lib/qosm", "state"), ("timeout 30", "")]
+    {
+        assert!(script.contains(there), "{there}");
+        let instead = if name.is_empty() { "timeout 0.2".to_owned() } else { path(name).display().to_string() };
+        here = here.replace(there, &instead);
+    }
+    std::fs::create_dir(path("systemd")).unwrap();
+    std::fs::create_dir(path("state")).unwrap();
+    let put = |name: &str, script: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        let called = format!("#!/bin/sh\necho \"{name} $1\" >> '{}'\n{script}\n", path("called").display());
+        std::fs::write(path(name), called).unwrap();
+        std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    put("qosm", &format!("case $1 in get) {get_policies} ;; restore) {restore} ;; esac"));
+    put(
+        "systemctl",
+        &format!(
+            "case $1 in is-enabled) echo {enabled}; [ {enabled} = enabled ] ;; disable) [ {enabled} = enabled ] ;; esac"
+        ),
+    );
+    let search = std::env::var("PATH").unwrap();
+    let output = Command::new("sh")
+        .args(["-c", &here, "prerm", "remove"])
+        .env("PATH", format!("{}:{search}", folder.path().display()))
+        .output()
+        .unwrap();
+    let called = std::fs::read_to_string(path("called")).unwrap();
+    (output.status.code(), called.lines().collect::<Vec<_>>().join(", "))
+}
+
+#[test]
+fn a_removal_puts_back_what_is_held_unless_another_agent_is_there_or_does_not_answer() {
+    let (stopped, no_agent) = ("systemctl stop, systemctl is-enabled, systemctl disable", "exit 2");
+    let all = format!("{stopped}, qosm get, qosm restore");
+    assert_eq!(removal("enabled", no_agent, "exit 0"), (Some(0), all.clone()));
+    assert_eq!(removal("enabled", no_agent, "exit 1"), (Some(1), all), "it is refused");
+    assert_eq!(removal("enabled", "exit 0", "exit 0"), (Some(0), format!("{stopped}, qosm get")));
+    assert_eq!(removal("enabled", "exec sleep 60", "exit 0"), (Some(0), format!("{stopped}, qosm get")));
+    for masked in ["masked", "masked-runtime"] {
+        let called = "systemctl stop, systemctl is-enabled, qosm get, qosm restore";
+        assert_eq!(removal(masked, no_agent, "exit 0"), (Some(0), called.to_owned()));
+    }
+}
