@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use axum::extract::{Query, State};
-use axum::http::header::ACCEPT;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -85,9 +85,17 @@ impl Loop {
 
     async fn json<T: Serialize>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Response {
         match self.ask(request).await {
-            Ok(answer) => Json(answer).into_response(),
+            Ok(answer) => as_json(&answer),
             Err(response) => response,
         }
+    }
+}
+
+/// As [`Json`], through a vector: lists of a full node are hundreds of kilobytes, and `BytesMut` takes them a word at a time.
+fn as_json<T: Serialize>(answer: &T) -> Response {
+    match serde_json::to_vec(answer) {
+        Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 

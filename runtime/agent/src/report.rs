@@ -25,7 +25,9 @@ use serde::{Deserialize, Serialize};
 pub use class::{ClassDecision, ClassReport, MembershipReport, UsageReport};
 pub use requests::{EvictionDecision, EvictionReport, NodeResourceReport, ResourceDecision};
 pub use shadow::{ShadowAction, ShadowDecision};
-pub use usage::{BurstUsage, ContainerUsage, HeldUsage, NodeUsage, PodUsage, QuotaUsage, RefusedUsage, RemarkUsage};
+pub use usage::{
+    BurstUsage, ContainerUsage, HeldUsage, MemoryUsage, NodeUsage, PodUsage, QuotaUsage, RefusedUsage, RemarkUsage,
+};
 
 /// A knob's value on the wire: a number, the string `max`, for a weight on cgroup v1 a string such as `2 shares`, or a list of CPUs
 /// such as `0-3,8`, which is a string too where it is a single one.

@@ -193,6 +193,21 @@ impl Host {
         Ok(Bandwidth { quota, period })
     }
 
+    /// The memory of a container that is in use, with all cgroups below it, and how many of its processes the OOM killer ended. What
+    /// it consists of is not read: for that the kernel adds up the counters of all CPUs.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Host::cpu_counters`].
+    pub fn memory_in_use(&mut self, id: ContainerId) -> Result<(Bytes, u64), HostError> {
+        let target = Target::Container(id);
+        let usage = self.read_number(target, CgroupFile::MemoryUsage, "the memory in use")?;
+        let unified = self.hierarchies.version(Controller::Memory) == Some(CgroupVersion::V2);
+        let length = self.read_file(target, if unified { CgroupFile::MemoryEvents } else { CgroupFile::MemoryOom })?;
+        let [oom_kills] = parse::keyed(&self.buffer[..length], ["oom_kill"]);
+        Ok((Bytes(usage), oom_kills.unwrap_or(0)))
+    }
+
     /// Memory of a container, with all cgroups below it. v1 has no count of throttling above `memory.high`; it is 0 there, as is
     /// `oom_kill` on kernels before 4.13.
     ///

@@ -61,6 +61,7 @@ fn reads_counters_in_every_layout() {
         simulation.set_cpu_counters(PATH, cpu).unwrap();
         simulation.set_memory_counters(PATH, memory).unwrap();
         assert_eq!(host.memory_counters(ID).unwrap(), memory, "{spec:?}");
+        assert_eq!(host.memory_in_use(ID).unwrap(), (memory.usage, memory.oom_kills), "{spec:?}");
         assert_eq!(host.cpu_counters(ID).unwrap(), cpu, "{spec:?}");
     }
 }

@@ -255,7 +255,7 @@ impl Series {
         let of = |kind, held: &HeldUsage, value: String, reason: &str| Mark {
             time,
             kind,
-            knob: held.knob.clone(),
+            knob: held.knob.clone().into_owned(),
             value,
             policy: held.policy.clone(),
             reason: reason.to_owned(),

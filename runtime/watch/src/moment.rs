@@ -157,14 +157,14 @@ impl Row {
             quota: now.quota.map(Quota::from),
             throttled_percent: periods.zip(throttled).and_then(|(periods, throttled)| percent(throttled, periods)),
             // Something that runs uses some: a recording without that column has 0.
-            memory_bytes: now.memory.map(|memory| memory.0.usage.0).filter(|bytes| *bytes > 0),
+            memory_bytes: now.memory.map(|memory| memory.usage_bytes).filter(|bytes| *bytes > 0),
             memory_limit_bytes: now.memory_limit_bytes,
             memory_min_bytes: own("memory.min"),
             memory_low_bytes: own("memory.low"),
             memory_high_bytes: own("memory.high"),
             oom_kills: difference(
-                then.and_then(|then| then.memory.map(|memory| memory.0.oom_kills)),
-                now.memory.map(|memory| memory.0.oom_kills),
+                then.and_then(|then| then.memory.map(|memory| memory.oom_kills)),
+                now.memory.map(|memory| memory.oom_kills),
             )
             .unwrap_or(0),
             pressure: then.and_then(|then| then.pressure).zip(now.pressure).and_then(|(then, now)| {

@@ -93,11 +93,12 @@ impl Series {
             self.bursts.get_or_create(&label).inc_by(bursts.nr_bursts);
             self.burst.get_or_create(&label).inc_by(micros(bursts.burst_usec));
         }
-        let is_bytes = |held: &&HeldUsage| matches!(held.knob.as_str(), "memory.min" | "memory.low" | "memory.high");
+        let is_bytes = |held: &&HeldUsage| matches!(&*held.knob, "memory.min" | "memory.low" | "memory.high");
         for held in container.held.iter().filter(is_bytes) {
             if let WireValue::Number(bytes) = held.value {
                 let ContainerLabels { pod_namespace, pod_name, container_name } = label.clone();
-                let label = HeldLabels { pod_namespace, pod_name, container_name, knob: held.knob.clone() };
+                let label =
+                    HeldLabels { pod_namespace, pod_name, container_name, knob: held.knob.clone().into_owned() };
                 self.held.get_or_create(&label).set(bytes);
             }
         }

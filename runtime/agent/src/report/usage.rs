@@ -1,12 +1,13 @@
 //! What containers use and what is held for them, in running totals: who asks twice sees what happened in between.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use qosm_host::{Bandwidth, BurstCounters, Host};
-use qosm_model::column::{CpuCounters, Fields, MemoryCounters};
+use qosm_model::column::{CpuCounters, Fields};
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::pod::ContainerId;
-use qosm_model::unit::Micros;
+use qosm_model::unit::{Bytes, Micros};
 use serde::{Deserialize, Serialize};
 
 use super::inspect::is_above;
@@ -72,9 +73,9 @@ pub struct ContainerUsage {
     /// Bursts; missing where the kernel does not count them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bursts: Option<BurstUsage>,
-    /// Memory now, and events.
+    /// Memory now, and what the OOM killer did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub memory: Option<Fields<MemoryCounters>>,
+    pub memory: Option<MemoryUsage>,
     /// Time that its threads waited; missing where the kernel does not count that.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub pressure: Option<PressureLine>,
@@ -96,6 +97,17 @@ pub struct ContainerUsage {
     /// What policies wanted of it and did not do.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub remarks: Vec<RemarkUsage>,
+}
+
+/// Memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MemoryUsage {
+    /// In use.
+    pub usage_bytes: u64,
+    /// Processes that the OOM killer ended.
+    #[serde(default)]
+    pub oom_kills: u64,
 }
 
 /// CPU time beyond the quota.
@@ -127,7 +139,7 @@ pub struct QuotaUsage {
 #[serde(rename_all = "camelCase")]
 pub struct HeldUsage {
     /// The knob.
-    pub knob: String,
+    pub knob: Cow<'static, str>,
     /// What the kernel showed last.
     pub value: WireValue,
     /// What another writer last put there.
@@ -144,7 +156,7 @@ pub struct HeldUsage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedUsage {
     /// The knob.
-    pub knob: String,
+    pub knob: Cow<'static, str>,
     /// What was wanted.
     pub wanted: WireValue,
     /// By which policy.
@@ -169,7 +181,7 @@ pub struct RemarkUsage {
 pub(crate) struct Counted {
     cpu: Option<CpuCounters>,
     bursts: Option<BurstCounters>,
-    memory: Option<MemoryCounters>,
+    memory: Option<MemoryUsage>,
     pressure: Option<PressureLine>,
     bandwidth: Option<Bandwidth>,
 }
@@ -181,7 +193,10 @@ impl Counted {
         Self {
             cpu,
             bursts,
-            memory: host.memory_counters(id).ok(),
+            memory: host
+                .memory_in_use(id)
+                .ok()
+                .map(|(Bytes(usage_bytes), oom_kills)| MemoryUsage { usage_bytes, oom_kills }),
             pressure: host.pressure_counters(id).ok().map(Into::into),
             bandwidth: host.bandwidth(Target::Container(id)).ok(),
         }
@@ -248,7 +263,7 @@ impl View<'_> {
                         bursts: counted.bursts.map(|BurstCounters { nr_bursts, burst: Micros(burst_usec) }| {
                             BurstUsage { nr_bursts, burst_usec }
                         }),
-                        memory: counted.memory.map(Fields),
+                        memory: counted.memory,
                         pressure: counted.pressure,
                         quota: counted.bandwidth.map(|now| self.quota_usage(target, now)),
                         memory_limit_bytes: given.memory_limit.map(|limit| limit.0),
@@ -285,7 +300,7 @@ impl View<'_> {
             let winner = self.ledger.ruling(self.pods, target, knob);
             let since = winner.map_or(held.since, |lease| lease.since);
             Some(HeldUsage {
-                knob: knob.to_string(),
+                knob: knob.as_str().into(),
                 value: held.written.into(),
                 baseline: held.baseline.into(),
                 policy: winner.map_or(&held.policy, |lease| &lease.holder.policy).to_string(),
@@ -305,10 +320,14 @@ impl View<'_> {
         let from = (target, Knob::ALL[0]);
         let own = self.ledger.refusals().range(from..).take_while(|((of, _), _)| *of == target);
         own.map(|((_, knob), refusal)| RefusedUsage {
-            knob: knob.to_string(),
+            knob: knob.as_str().into(),
             wanted: refusal.wanted.into(),
             policy: refusal.policy.to_string(),
-            why: refusal.why.clone(),
+            // Without the cgroup, which stands beside it: what a node lacks is told with each container that it is wanted for.
+            why: match &refusal.lacking {
+                Some(lacking) => format!("not on this node: {lacking}"),
+                None => refusal.why.clone(),
+            },
         })
         .collect()
     }
