@@ -13,7 +13,7 @@ use qosm_watch::screen::{After, Screen};
 use qosm_watch::table::{self, Filter, Order};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
-use crate::args::{Output, TopArgs, TopOrder};
+use crate::args::{Output, TopArgs};
 use crate::client;
 use crate::played::Played;
 
@@ -36,13 +36,13 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Answer> {
             Some(path) => last_of(path, args)?,
             None => next_of(&args.socket.admin_socket, interval(args))?,
         };
-        return print_once(&moment, &filter, order(args.sort), args.output.output);
+        return print_once(&moment, &filter, args.sort, args.output.output);
     }
     let (title, most) = match &args.replay {
         Some(path) => (path.display().to_string(), MOST_RECORDED),
         None => (args.title.clone().unwrap_or_else(|| "qosm top".to_owned()), moments_within(PAST, interval(args))),
     };
-    let mut screen = Screen::new(title, filter, order(args.sort), most);
+    let mut screen = Screen::new(title, filter, args.sort, most);
     let moments = source(args)?;
     show(&mut screen, &moments)?;
     Ok(Answer::Good)
@@ -54,16 +54,6 @@ fn interval(args: &TopArgs) -> Duration {
 
 fn moments_within(time: Duration, interval: Duration) -> usize {
     usize::try_from(time.as_millis() / interval.as_millis().max(1)).unwrap_or(usize::MAX).max(2)
-}
-
-fn order(order: TopOrder) -> Order {
-    match order {
-        TopOrder::Cpu => Order::Cpu,
-        TopOrder::Throttled => Order::Throttled,
-        TopOrder::Memory => Order::Memory,
-        TopOrder::Pressure => Order::Pressure,
-        TopOrder::Name => Order::Name,
-    }
 }
 
 /// What the screen is told.

@@ -36,6 +36,22 @@ impl Order {
         }
     }
 
+    /// What it is, in a few words.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPUs used",
+            Self::Throttled => "Periods in which it was throttled",
+            Self::Memory => "Memory in use",
+            Self::Pressure => "The longest wait, for whatever it was",
+            Self::Name => "The name",
+        }
+    }
+
+    /// The one of that word.
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|order| order.as_str() == word)
+    }
+
     /// The next one.
     #[must_use]
     pub fn next(self) -> Self {

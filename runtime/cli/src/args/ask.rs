@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCandidates;
 use qosm_terminal::OutputArgs;
+use qosm_watch::table::Order;
 
 use super::{ModuleArgs, SocketArgs};
 use crate::completions::{names, namespaces, pods, policies};
@@ -125,8 +127,8 @@ pub(crate) struct TopArgs {
     #[arg(long = "held-by", value_name = "POLICY", add = ArgValueCandidates::new(policies))]
     pub(crate) policy_held: Option<String>,
     /// What the list goes by.
-    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
-    pub(crate) sort: TopOrder,
+    #[arg(long, value_parser = orders(), default_value = Order::default().as_str(), value_name = "WHAT")]
+    pub(crate) sort: Order,
     /// Format of what is printed; `json` prints one look, too.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
@@ -152,19 +154,10 @@ pub(crate) struct UiArgs {
     pub(crate) interval: jiff::SignedDuration,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-pub(crate) enum TopOrder {
-    /// CPUs used.
-    #[default]
-    Cpu,
-    /// Periods in which it was throttled.
-    Throttled,
-    /// Memory in use.
-    Memory,
-    /// The longest wait, for whatever it was.
-    Pressure,
-    /// The name.
-    Name,
+/// The orders of a list, which its keys go through as well.
+fn orders() -> impl TypedValueParser<Value = Order> {
+    let word = |order: Order| PossibleValue::new(order.as_str()).help(order.meaning());
+    PossibleValuesParser::new(Order::ALL.map(word)).try_map(|word| Order::named(&word).ok_or("there is no such order"))
 }
 
 #[derive(Debug, Args)]
