@@ -36,6 +36,7 @@ function quota(of) {
   const cpus = (value) => (value === null ? "none" : value.toFixed(2));
   return of.cpus === of.baselineCpus ? cpus(of.cpus) : `${cpus(of.cpus)} (${cpus(of.baselineCpus)})`;
 }
+// In UTC, as the agent's log and `explain` have it.
 const clock = (millis) => new Date(millis).toISOString().slice(11, 19);
 function held(row) {
   const policies = new Map();
@@ -43,7 +44,7 @@ function held(row) {
   const parts = [...policies].map(([policy, knobs]) => `${policy} ${knobs}`);
   if (row.paused) parts.unshift("paused");
   if (row.refused.length > 0) parts.push(`${row.refused.length} refused`);
-  return parts.join(", ");
+  return parts.join("\n");
 }
 const waits = (row) => (row.pressure ? Math.max(row.pressure.cpuPercent, row.pressure.memoryPercent, row.pressure.ioPercent) : -1);
 
@@ -70,7 +71,7 @@ function drawList() {
       element("td", quota(row.quota), "number"),
       element("td", percent(row.throttledPercent), "number throttled"),
       element("td", row.memoryLimitBytes ? `${bytes(row.memoryBytes)} of ${bytes(row.memoryLimitBytes)}` : bytes(row.memoryBytes), "number"),
-      element("td", held(row)),
+      element("td", held(row), "held"),
       element("td", row.why, row.remarks.length > 0 ? "not-done" : undefined),
     );
     return line;
@@ -82,15 +83,17 @@ function drawList() {
   byId("none").hidden = lines.length > 0;
 }
 
-function drawNode() {
+function drawNode(isLive) {
   const { times, cpus, busyCpus, memoryBytes, memoryUsedMib, containers } = state.overview;
   const last = times.length - 1;
   if (last < 0) { byId("node").textContent = "waiting for the second look"; return; }
-  const memory = memoryUsedMib[last] === null ? "?" : bytes(memoryUsedMib[last] * 1048576);
+  const memory = memoryUsedMib[last] === null ? "" : `memory ${bytes(memoryUsedMib[last] * 1048576)} of ${bytes(memoryBytes)}, `;
+  const here = containers.filter((row) => row.isHere).length;
   const throttled = containers.filter((row) => row.isHere && (row.throttledPercent ?? 0) >= MUCH_THROTTLED).length;
   byId("node").textContent =
-    `${new Date(times[last]).toISOString()}  CPUs ${number(busyCpus[last], 1)} of ${cpus}, memory ${memory} of ${bytes(memoryBytes)}, ` +
-    `${containers.filter((row) => row.isHere).length} containers, ${throttled} throttled`;
+    // A recording says how long each moment was, not when it began.
+    `${isLive ? new Date(times[last]).toISOString() : `after ${clock(times[last])}`}: CPUs ${number(busyCpus[last], 1)} of ${cpus}, ` +
+    `${memory}${here} container${here === 1 ? "" : "s"}, ${throttled} throttled`;
 }
 
 function marksPlugin() {
@@ -128,11 +131,18 @@ function marksPlugin() {
 }
 
 const CHARTS = [
-  { title: "CPUs", lines: [["used", "cpus", "#3b82f6"], ["quota", "quotaCpus", "#16a34a"], ["quota before qosm", "baselineCpus", "#9ca3af"]] },
-  { title: "throttled, % of periods", top: 100, lines: [["throttled", "throttledPercent", "#d97706"]] },
-  { title: "memory, MiB", lines: [["in use", "memoryMib", "#8b5cf6"]], bounds: true },
-  { title: "waiting, % of time", lines: [["for a CPU", "waitsCpuPercent", "#3b82f6"], ["for memory", "waitsMemoryPercent", "#8b5cf6"], ["for I/O", "waitsIoPercent", "#6b7280"]] },
+  { title: "CPUs", digits: 2, lines: [["used", "cpus", "#3b82f6"], ["quota", "quotaCpus", "#16a34a"], ["quota before qosm", "baselineCpus", "#9ca3af"]] },
+  { title: "throttled, % of periods", digits: 0, top: 100, lines: [["throttled", "throttledPercent", "#d97706"]] },
+  { title: "memory, MiB", digits: 0, lines: [["in use", "memoryMib", "#8b5cf6"]], bounds: true },
+  { title: "waiting, % of time", digits: 0, lines: [["for a CPU", "waitsCpuPercent", "#3b82f6"], ["for memory", "waitsMemoryPercent", "#8b5cf6"], ["for I/O", "waitsIoPercent", "#6b7280"]] },
 ];
+
+// A canvas knows no variables of style sheets, and the scheme may change while the page is open.
+const textColour = () => getComputedStyle(document.body).color;
+const lineColour = () => getComputedStyle(byId("charts")).borderTopColor;
+// A legend says where the pointer is; without one, how it is now.
+const latest = (digits) => (plot, value, series, at) => number(at === null ? plot.data[series].at(-1) : value, digits);
+const latestTime = (plot, value) => clock((value ?? plot.data[0].at(-1) ?? 0) * 1000);
 
 function drawContainer(of) {
   byId("container").hidden = false;
@@ -144,14 +154,21 @@ function drawContainer(of) {
   byId("summary").textContent = `class ${row.class}, quota ${quota(row.quota)} CPUs` + (said.length > 0 ? `, memory ${said.join(", ")}` : "") +
     (row.localPercent === null || row.localPercent === undefined ? "" : `, ${row.localPercent} % of its pages local`);
   const seconds = of.times.map((millis) => millis / 1000);
-  const style = getComputedStyle(document.body);
-  const axis = { stroke: style.color, grid: { stroke: style.getPropertyValue("--line") }, ticks: { stroke: style.getPropertyValue("--line") } };
-  const plots = CHARTS.map((chart) => {
-    const lines = chart.lines.map(([label, , stroke]) => ({ label, stroke, width: 1.5, spanGaps: false }));
+  const charts = CHARTS.filter((chart) => chart.lines.some(([, key]) => of[key].some((value) => value !== null)));
+  const missing = CHARTS.filter((chart) => !charts.includes(chart)).map((chart) => chart.title.split(",")[0]);
+  byId("missing").textContent = `Not known: ${missing.join("; ")}.`;
+  byId("missing").hidden = missing.length === 0;
+  const line = { stroke: lineColour, width: 1 };
+  const axis = { stroke: textColour, grid: line, ticks: line };
+  const axisOfTime = { ...axis, size: 30, space: 80, values: (_, splits) => splits.map((second) => clock(second * 1000)) };
+  // A line shows where it is measured; one moment alone is none.
+  const points = { show: seconds.length < 2 };
+  const plots = charts.map((chart) => {
+    const lines = chart.lines.map(([label, , stroke]) => ({ label, stroke, width: 1.5, spanGaps: false, points, value: latest(chart.digits) }));
     const data = [seconds, ...chart.lines.map(([, key]) => of[key])];
     if (chart.bounds) {
       for (const [name, value] of bounds.filter(([, value]) => value)) {
-        lines.push({ label: name, stroke: "#9ca3af", width: 1, dash: [6, 4] });
+        lines.push({ label: name, stroke: "#9ca3af", width: 1, dash: [6, 4], points, value: latest(0) });
         data.push(seconds.map(() => value / 1048576));
       }
     }
@@ -159,16 +176,17 @@ function drawContainer(of) {
       title: chart.title, width: Math.max(320, byId("charts").clientWidth || 800), height: 180,
       cursor: { sync: { key: "qosm" } },
       scales: { y: { range: (_, __, most) => [0, chart.top ?? Math.max(most * 1.05, 0.01)] } },
-      axes: [axis, axis], series: [{}, ...lines], plugins: [marksPlugin()],
+      axes: [axisOfTime, axis], series: [{ label: "at", value: latestTime }, ...lines], plugins: [marksPlugin()],
     }, data };
   });
-  if (state.charts.length === plots.length && state.shown === state.chosen) {
+  const shown = [state.chosen, ...plots.map(({ options }) => [options.title, ...options.series.map((one) => one.label)])].join("\n");
+  if (state.shown === shown) {
     plots.forEach((plot, place) => state.charts[place].setData(plot.data));
   } else {
     state.charts.forEach((plot) => plot.destroy());
     byId("charts").replaceChildren();
     state.charts = plots.map((plot) => new uPlot(plot.options, plot.data, byId("charts")));
-    state.shown = state.chosen;
+    state.shown = shown;
   }
   const lines = [...of.marks].reverse().slice(0, 500).map((mark) => {
     const line = element("tr");
@@ -178,7 +196,8 @@ function drawContainer(of) {
     when.addEventListener("click", () => choosing(state.chosen, mark.time));
     const cell = element("td", undefined, "name");
     cell.append(when);
-    const what = mark.kind === "not done" ? `${mark.knob}: not done` : mark.kind === "holds" ? `${mark.knob} = ${mark.value}` : `${mark.knob} back to ${mark.value}`;
+    const knob = mark.ofPod ? `the pod's ${mark.knob}` : mark.knob;
+    const what = mark.kind === "not done" ? `${knob}: not done` : mark.kind === "holds" ? `${knob} = ${mark.value}` : `${knob} back to ${mark.value}`;
     line.append(cell, element("td", what, mark.kind === "not done" ? "not-done" : undefined), element("td", mark.policy), element("td", mark.reason));
     return line;
   });
@@ -224,7 +243,7 @@ async function refresh() {
     state.overview = overview.node;
     byId("title").textContent = overview.title;
     document.title = `${overview.title} - qosm`;
-    drawNode();
+    drawNode(overview.isLive);
     drawList();
     drawPolicies(overview.policies);
     if (state.chosen !== null) drawContainer(await ask(`api/container?name=${encodeURIComponent(state.chosen)}`));
@@ -241,6 +260,7 @@ async function refresh() {
 
 byId("find").addEventListener("input", () => state.overview && drawList());
 byId("order").addEventListener("change", () => state.overview && drawList());
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => state.charts.forEach((plot) => plot.redraw(false, true)));
 addEventListener("hashchange", () => { fromHash(); refresh(); });
 document.addEventListener("keydown", (event) => {
   if (event.key === "/" && document.activeElement !== byId("find")) { event.preventDefault(); byId("find").focus(); }

@@ -52,6 +52,8 @@ pub struct Mark {
     pub kind: &'static str,
     /// The knob.
     pub knob: String,
+    /// Whether it is the pod's; else the container's own.
+    pub of_pod: bool,
     /// What it holds from then on, or was given back.
     pub value: String,
     /// Whose decision it was.
@@ -249,22 +251,28 @@ impl Series {
 
     /// What is held now and was not, or as another value; what is held no more; and what policies say that they did not do.
     fn mark(&mut self, time: i64, row: &Row) {
-        let is_same = |one: &HeldUsage, other: &HeldUsage| {
-            (&one.knob, one.value, &one.policy) == (&other.knob, other.value, &other.policy)
-        };
-        let of = |kind, held: &HeldUsage, value: String, reason: &str| Mark {
+        let of = |kind, held: &HeldUsage, is_own: bool, value: String, reason: &str| Mark {
             time,
             kind,
             knob: held.knob.clone().into_owned(),
+            of_pod: !is_own,
             value,
             policy: held.policy.clone(),
             reason: reason.to_owned(),
         };
-        for held in row.held.iter().filter(|held| !self.last.held.iter().any(|before| is_same(before, held))) {
-            self.marks.push(of("holds", held, held.value.to_string(), &held.reason));
+        for (held, is_own) in row.held_where() {
+            let is_same = |before: &HeldUsage| {
+                (&before.knob, before.value, &before.policy) == (&held.knob, held.value, &held.policy)
+            };
+            if !self.last.held_where().any(|(before, was_own)| was_own == is_own && is_same(before)) {
+                self.marks.push(of("holds", held, is_own, held.value.to_string(), &held.reason));
+            }
         }
-        for before in self.last.held.iter().filter(|before| !row.held.iter().any(|held| held.knob == before.knob)) {
-            self.marks.push(of("gives up", before, before.baseline.to_string(), "no policy wants it any more"));
+        for (before, was_own) in self.last.held_where() {
+            if !row.held_where().any(|(held, is_own)| is_own == was_own && held.knob == before.knob) {
+                let baseline = before.baseline.to_string();
+                self.marks.push(of("gives up", before, was_own, baseline, "no policy wants it any more"));
+            }
         }
         for remark in &row.remarks {
             let is_known = |before: &qosm_agent::report::RemarkUsage| {
@@ -275,6 +283,7 @@ impl Series {
                     time,
                     kind: "not done",
                     knob: remark.knob.clone(),
+                    of_pod: false,
                     value: String::new(),
                     policy: remark.policy.clone(),
                     reason: remark.why.clone(),
@@ -312,6 +321,7 @@ mod tests {
         }
         let mut changed = at(8);
         changed.containers[1].held = changed.containers[1].held[1..].into();
+        changed.containers[1].own_held = 1;
         changed.containers[1].remarks.clear();
         history.take(changed);
         let container = serde_json::to_value(history.container("shop/web/app").unwrap()).unwrap();
@@ -334,6 +344,28 @@ mod tests {
         );
         assert_eq!(container["cpus"].as_array().unwrap().len(), 4);
         assert!(history.container("shop/web").is_none());
+    }
+
+    #[test]
+    fn a_pod_and_its_container_may_hold_the_same_knob() {
+        let mut history = History::keeping(100);
+        let both = |seconds| {
+            let mut moment = at(seconds);
+            let quota = moment.containers[1].held[0].clone();
+            moment.containers[1].held = [quota.clone(), quota].into();
+            moment.containers[1].own_held = 1;
+            moment
+        };
+        history.take(both(2));
+        let mut without = both(4);
+        without.containers[1].held = without.containers[1].held[..1].into();
+        history.take(without);
+        let series = &history.containers[history.places["shop/web/app"]];
+        let marks: Vec<_> = series.marks.iter().map(|mark| (mark.time, mark.kind, mark.of_pod)).collect();
+        assert_eq!(
+            marks,
+            [(2000, "holds", false), (2000, "holds", true), (2000, "not done", false), (4000, "gives up", true)]
+        );
     }
 
     #[test]

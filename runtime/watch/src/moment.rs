@@ -23,7 +23,7 @@ pub struct Moment {
     pub busy_cpus: Option<f64>,
     /// The node's memory.
     pub memory_bytes: Option<u64>,
-    /// What of it is in use.
+    /// What of it is in use; missing where that is not known.
     pub memory_used_bytes: Option<u64>,
     /// Containers, in the order of their pods' names.
     pub containers: Vec<Row>,
@@ -66,6 +66,9 @@ pub struct Row {
     /// What is held on it and on its pod. Moments that follow each other have it together as long as it stays.
     #[serde(serialize_with = "as_list")]
     pub held: Arc<[HeldUsage]>,
+    /// So many of them, the first, are held on the container itself.
+    #[serde(skip)]
+    pub own_held: usize,
     /// What is not in force, and why.
     pub refused: Vec<RefusedUsage>,
     /// What policies wanted and did not do.
@@ -113,7 +116,9 @@ impl Moment {
             memory_used_bytes: now
                 .memory_bytes
                 .zip(now.memory_available_bytes)
-                .map(|(all, available)| all.saturating_sub(available)),
+                .map(|(all, available)| all.saturating_sub(available))
+                // Of a recording without it, all is available.
+                .filter(|used| *used > 0),
             containers: rows.map(|(pod, container)| row(pod, container)).collect(),
         }
     }
@@ -177,6 +182,7 @@ impl Row {
             }),
             local_percent: now.local_percent,
             held,
+            own_held: now.held.len(),
             refused: now.refused.iter().chain(&pod.refused).cloned().collect(),
             remarks: now.remarks.clone(),
         }
@@ -185,6 +191,11 @@ impl Row {
     /// `namespace/pod/container`.
     pub fn name(&self) -> String {
         format!("{}/{}", self.pod, self.container)
+    }
+
+    /// What is held, and whether on the container itself (else on its pod).
+    pub(crate) fn held_where(&self) -> impl Iterator<Item = (&HeldUsage, bool)> {
+        self.held.iter().enumerate().map(|(place, held)| (held, place < self.own_held))
     }
 
     /// The setting that was decided last; of several at once the container's own comes before its pod's.
