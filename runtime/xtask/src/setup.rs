@@ -44,6 +44,8 @@ pub(crate) enum Purpose {
     Browser,
     /// What rates systemd's units.
     Units,
+    /// The shells whose completions are tested.
+    Shells,
     /// Kubernetes, and a guest with systemd for it.
     Node,
 }
@@ -54,8 +56,8 @@ pub(crate) enum Purpose {
 ///
 /// The first thing that is neither there nor can be installed, with what to run for it.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
-    use Purpose::{Bench, Browser, Build, Cluster, Demo, Languages, Lint, Node, Registry, Rego, Test, Units};
-    let all = [Build, Test, Demo, Lint, Bench, Cluster, Registry, Rego, Languages, Units, Node, Browser];
+    use Purpose::{Bench, Browser, Build, Cluster, Demo, Languages, Lint, Node, Registry, Rego, Shells, Test, Units};
+    let all = [Build, Test, Demo, Lint, Bench, Cluster, Registry, Rego, Languages, Units, Shells, Node, Browser];
     let mut purposes = if args.purposes.is_empty() { all.to_vec() } else { args.purposes.clone() };
     if purposes.contains(&Demo) {
         purposes.push(Build);
@@ -100,6 +102,11 @@ pub(crate) fn install(workspace: &Workspace, purposes: &[Purpose]) -> Result<()>
     }
     if for_any(&[Purpose::Units]) {
         program("systemd-analyze", "what rates systemd's units", "systemd")?;
+    }
+    if for_any(&[Purpose::Shells]) {
+        for shell in ["bash", "zsh", "fish"] {
+            program(shell, "a shell for the tests of completions", shell)?;
+        }
     }
     if for_any(&[Purpose::Languages]) {
         languages::install(workspace)?;

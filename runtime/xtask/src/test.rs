@@ -437,9 +437,9 @@ impl Stage {
 
     /// What it needs beside a Rust for Wasm.
     const fn purposes(self) -> &'static [setup::Purpose] {
-        use setup::Purpose::{Browser, Cluster, Languages, Node, Registry, Rego, Test, Units};
+        use setup::Purpose::{Browser, Cluster, Languages, Node, Registry, Rego, Shells, Test, Units};
         match self {
-            Self::Workspace => &[Rego, Units],
+            Self::Workspace => &[Rego, Units, Shells],
             Self::Kernel => &[Rego],
             Self::Uml | Self::Vm => &[Test, Rego],
             Self::Registry => &[Registry],

@@ -26,6 +26,7 @@ mod qosm;
 mod reach;
 mod reclaimed;
 mod replays;
+mod shells;
 mod suppress;
 mod tier_protection;
 mod top;
