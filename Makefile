@@ -77,16 +77,9 @@ uninstall:  ## take that away again, as the xtask that was built last knows it; 
 deb: build  ## a Debian package of the same: target/qosm_VERSION_ARCHITECTURE.deb
 	@$(XTASK) deb $(ARGS)
 
-image:  ## the container image, with docker, podman or buildah, whichever works here
-	@if docker info >/dev/null 2>&1; then set -- docker; \
-	elif command -v podman >/dev/null 2>&1; then set -- podman; \
-	elif command -v buildah >/dev/null 2>&1; then set -- buildah; \
-	else \
-		echo 'error: nothing here builds container images' >&2; \
-		echo '  help: install one of docker (with its daemon running), podman or buildah; on Debian: apt-get install buildah' >&2; \
-		exit 1; \
-	fi; \
-	set -x; DOCKER_BUILDKIT=1 "$$1" build --file deploy/Dockerfile --tag '$(IMAGE)' $(ARGS) .
+# No builder: docs/decisions/0030-images-without-a-builder.md.
+image: build  ## the container image of what was built, for this machine's architecture, named IMAGE: target/qosm-image.tar
+	@$(XTASK) image --name '$(IMAGE)' $(ARGS)
 
 # The API version list is pinned, so that every helm renders the same.
 manifests: build  ## CRDs from their types, and deploy/manifests/qosm.yaml from the chart (needs helm)

@@ -4,6 +4,7 @@
 //! Format: OCI image layout 1.1 (github.com/opencontainers/image-spec), with the `manifest.json` of `docker save` beside it for
 //! those who know only that.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,15 @@ use crate::workspace::Workspace;
 /// Where the agent looks for the default modules without `--module-dir`.
 const MODULES: &str = "/usr/lib/qosm/policies";
 
+/// What an image says of itself (image-spec, annotations.md).
+const LABELS: [(&str, &str); 5] = [
+    ("org.opencontainers.image.title", "qosm"),
+    ("org.opencontainers.image.description", "Node agent that hosts WebAssembly QoS policies"),
+    ("org.opencontainers.image.source", env!("CARGO_PKG_REPOSITORY")),
+    ("org.opencontainers.image.licenses", env!("CARGO_PKG_LICENSE")),
+    ("org.opencontainers.image.version", env!("CARGO_PKG_VERSION")),
+];
+
 /// Which image to make.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -26,8 +36,34 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// What it is called once it is imported.
-    #[arg(long, value_name = "NAME:TAG", default_value = "qosm:dev")]
+    #[arg(long, value_name = "NAME:TAG", default_value = "qosm:dev", value_parser = image_name)]
     name: String,
+}
+
+/// A name with a tag, as registries allow it (distribution-spec, "Pulling manifests").
+fn image_name(text: &str) -> Result<String, String> {
+    let help = "use [HOST[:PORT]/]PATH:TAG, such as registry.example.com/qosm:1.0";
+    let (name, tag) = text.rsplit_once(':').ok_or_else(|| format!("it has no tag; {help}"))?;
+    if tag.contains('/') {
+        return Err(format!("it has no tag; {help}"));
+    }
+    let is_tag = |at: usize, of: char| of.is_ascii_alphanumeric() || of == '_' || (at > 0 && ".-".contains(of));
+    if tag.is_empty() || tag.len() > 128 || !tag.chars().enumerate().all(|(at, of)| is_tag(at, of)) {
+        return Err(format!("`{tag}` is no tag; {help}"));
+    }
+    let is_host = |part: &str| part.contains(['.', ':']) || part == "localhost";
+    let path = match name.split_once('/') {
+        Some((host, path)) if is_host(host) => path,
+        _ => name,
+    };
+    let is_part = |part: &str| {
+        let ends = |of: char| of.is_ascii_lowercase() || of.is_ascii_digit();
+        part.starts_with(ends) && part.ends_with(ends) && part.chars().all(|of| ends(of) || "._-".contains(of))
+    };
+    if !path.split('/').all(is_part) {
+        return Err(format!("`{name}` is no name of an image; {help}"));
+    }
+    Ok(text.to_owned())
 }
 
 /// An image with one layer.
@@ -38,6 +74,8 @@ pub(crate) struct Image<'a> {
     pub(crate) tree: &'a Tree,
     /// What runs, unless a pod says otherwise.
     pub(crate) entrypoint: &'a [&'a str],
+    /// What it says of itself.
+    pub(crate) labels: &'a [(&'a str, &'a str)],
 }
 
 /// Puts together the image of what was built; builds nothing itself.
@@ -65,10 +103,15 @@ pub(crate) fn write_qosm(workspace: &Workspace, name: &str, output: &Path) -> Re
     let mut tree = Tree::default();
     tree.add_program(&binary, Path::new("/usr/bin/qosm"))?;
     tree.add(&modules, Path::new(MODULES))?;
+    tree.add(&workspace.root().join("LICENSE"), Path::new("/usr/share/doc/qosm/LICENSE"))?;
     tree.add_folder(Path::new("/tmp"));
-    let size = Image { name, tree: &tree, entrypoint: &["/usr/bin/qosm"] }.write(output)?;
+    let size = Image { name, tree: &tree, entrypoint: &["/usr/bin/qosm"], labels: &LABELS }.write(output)?;
     command::heading(&format!("image {name}"));
     println!("    {} ({size} bytes)", output.display());
+    println!(
+        "    skopeo copy docker-archive:{} docker://{name}    # or docker load, ctr images import",
+        output.display()
+    );
     Ok(())
 }
 
@@ -80,9 +123,10 @@ impl Image<'_> {
     /// When it cannot be written.
     pub(crate) fn write(&self, output: &Path) -> Result<u64> {
         let layer = layer(self.tree).context("the image's layer cannot be made")?;
+        let labels: BTreeMap<&str, &str> = self.labels.iter().copied().collect();
         let config = json!({
             "architecture": architecture(), "os": "linux", "created": "1970-01-01T00:00:00Z",
-            "config": {"User": "0", "Entrypoint": self.entrypoint, "WorkingDir": "/", "Env": ["PATH=/usr/bin:/bin"]},
+            "config": {"User": "0", "Entrypoint": self.entrypoint, "WorkingDir": "/", "Env": ["PATH=/usr/bin:/bin"], "Labels": labels},
             "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", digest(&layer))]},
             "history": [{"created": "1970-01-01T00:00:00Z", "created_by": "cargo xtask"}],
         });
@@ -207,6 +251,25 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_no_registry_takes_is_refused() {
+        for name in ["qosm:dev", "ghcr.io/qosm/qosm:0.1.0", "localhost:5000/a/b_c:_x", "127.0.0.1:5000/qosm:try-1"] {
+            assert_eq!(image_name(name).as_deref(), Ok(name));
+        }
+        for (name, why) in [
+            ("qosm", "it has no tag"),
+            ("localhost:5000/qosm", "it has no tag"),
+            ("qosm:", "`` is no tag"),
+            ("qosm:-x", "`-x` is no tag"),
+            ("Qosm:dev", "`Qosm` is no name"),
+            ("ghcr.io//qosm:dev", "`ghcr.io//qosm` is no name"),
+            ("a b:dev", "`a b` is no name"),
+        ] {
+            let error = image_name(name).unwrap_err();
+            assert!(error.starts_with(why) && error.contains("such as"), "{name}: {error}");
+        }
+    }
+
+    #[test]
     fn the_same_files_make_the_same_image_and_every_digest_is_that_of_its_blob() {
         let folder = tempfile::tempdir().unwrap();
         let mut tree = Tree::default();
@@ -214,7 +277,7 @@ mod tests {
         tree.add_link(Path::new("/bin/false"), Path::new("true"));
         let make = |name: &str| {
             let file = folder.path().join(name);
-            Image { name: "a:b", tree: &tree, entrypoint: &["/bin/true"] }.write(&file).unwrap();
+            Image { name: "a:b", tree: &tree, entrypoint: &["/bin/true"], labels: &[] }.write(&file).unwrap();
             std::fs::read(file).unwrap()
         };
         let image = make("one.tar");

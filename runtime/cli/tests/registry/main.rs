@@ -19,6 +19,7 @@ mod waiting;
 mod agents;
 mod answers;
 mod artefacts;
+mod image;
 mod publish;
 mod pulls;
 mod signatures;

@@ -13,7 +13,7 @@ use crate::artefacts::{Desk, module};
 use crate::env::{Keys, cosign, env, run};
 
 /// What stands behind `cargo xtask`: the program that runs these tests, or what was built beside the binary under test.
-fn xtask() -> PathBuf {
+pub(crate) fn xtask() -> PathBuf {
     let beside = Path::new(env!("CARGO_BIN_EXE_qosm")).with_file_name("xtask");
     let xtask = std::env::var_os("QOSM_XTASK").map_or(beside, PathBuf::from);
     assert!(xtask.is_file(), "{} is not built", xtask.display());

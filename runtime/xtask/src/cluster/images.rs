@@ -29,7 +29,7 @@ pub(crate) fn import_own(state: &StateDir, programs: &Programs) -> Result<()> {
     let images: [(&str, &[&str]); 2] = [(PAUSE, &["/bin/busybox", "sleep", "2147483647"]), (BUSYBOX, &["/bin/sh"])];
     for (name, entrypoint) in images {
         let file = state.path("image.tar");
-        Image { name, tree: &tree, entrypoint }.write(&file)?;
+        Image { name, tree: &tree, entrypoint, labels: &[] }.write(&file)?;
         import(programs, &file)?;
         std::fs::remove_file(&file).with_context(|| format!("{} cannot be removed", file.display()))?;
     }
