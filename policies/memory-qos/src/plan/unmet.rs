@@ -19,6 +19,9 @@ pub(crate) struct Unmet {
 
 impl PodProtection<'_> {
     pub(super) fn unmet(&self, node: NodeMemory, shrink: Option<Shrink>) -> Vec<Unmet> {
+        // The pod's own request protects the pod's cgroup, and what no child claims of that the kernel hands down
+        // (memory_recursiveprot, with which systemd mounts cgroup v2): nothing that was asked for is missing.
+        let is_covered = resources::has_pod_request(self.pod);
         let mut unmet = Vec::new();
         let mut add = |target, knob, why| unmet.push(Unmet { target, knob, why });
         if let (Some(Shrink { total, cap }), Some(min)) = (shrink, self.all.min.filter(|min| *min > 0)) {
@@ -37,7 +40,7 @@ impl PodProtection<'_> {
                 ("memory.low", "lowLimitPercent", self.qos.low_limit_percent),
             ];
             for (knob, field, percent) in of_request {
-                if let Some(percent) = percent.filter(|percent| *percent > 0 && resources.request == 0) {
+                if let Some(percent) = percent.filter(|percent| *percent > 0 && resources.request == 0 && !is_covered) {
                     let wanted = resources::requested_name(self.pod);
                     let why = format!("{field} is {percent}, but the container requests no {wanted} to take it of");
                     add(target, knob, why);
