@@ -1,5 +1,6 @@
 //! Observe: one reading of every container a tick, shared by all policies; each policy sees the difference to its own last.
 
+mod block_devices;
 mod cpu_topology;
 mod node_use;
 
@@ -9,6 +10,7 @@ use std::time::Instant;
 use qosm_cluster::node_report::ControllerAnswer;
 use qosm_engine::{Columns, Interface, Part};
 use qosm_host::{Host, HostError};
+use qosm_model::block_io::BlockDevices;
 use qosm_model::column::{
     BandwidthSample, CpuCounters, CpuSample, MemoryCounters, MemorySample, NodeSample, PressureCounters, PressureSample,
 };
@@ -23,6 +25,7 @@ use qosm_model::object::PodObject;
 use qosm_model::pod::{ContainerId, Node};
 use qosm_model::unit::{Bytes, Micros};
 
+pub(crate) use self::block_devices::block_devices;
 pub(crate) use self::cpu_topology::{cpu_sets, cpu_topology};
 use self::node_use::NodeReadings;
 use crate::controls::resctrl_totals::ResctrlTotals;
@@ -49,6 +52,7 @@ pub(crate) struct Readings {
     pub(crate) cpu_topology: Option<Arc<CpuTopology>>,
     pub(crate) cpu_sets: Option<Arc<[CpuSet]>>,
     pub(crate) node_knobs: Option<Arc<[NodeKnobSample]>>,
+    pub(crate) block_devices: Option<Arc<BlockDevices>>,
     /// What the controller made of the node's last report.
     pub(crate) answer: Option<Arc<ControllerAnswer>>,
     /// How resources of all policies fare.
@@ -175,6 +179,7 @@ impl Readings {
             cpu_topology: None,
             cpu_sets: None,
             node_knobs: None,
+            block_devices: None,
             answer: self.answer.clone().or_else(|| earlier.answer.clone()),
             resources: None,
             evictions: None,
@@ -235,6 +240,7 @@ impl Readings {
             cpu_topology: self.cpu_topology.clone(),
             cpu_sets: self.cpu_sets.clone(),
             node_knobs: self.node_knobs.clone(),
+            block_devices: self.block_devices.clone(),
             alarms: Vec::new(),
         }
     }

@@ -77,8 +77,8 @@ pub struct ComparisonDifference {
     pub level: &'static str,
     /// What it is about: the node, a tier, a pod, or a pod's container.
     pub subject: String,
-    /// The knob.
-    pub knob: &'static str,
+    /// The knob, with its device where it is of one.
+    pub knob: String,
     /// `differs`, `only-old` or `only-new`.
     pub kind: &'static str,
     /// What the old version has there; `None` = it leaves it alone.
@@ -185,13 +185,13 @@ impl Comparison {
             let (old, new) = (decided.old.remove(&key), decided.new.remove(&key));
             let (level, subject, knob) = key;
             let kind = kind(old.as_ref(), new.as_ref());
-            self.summary.counts.entry(knob).or_default().count(kind);
+            self.summary.counts.entry(knob.kind()).or_default().count(kind);
             match kind {
                 None => agreements += 1,
                 Some(kind) => differences.push(ComparisonDifference {
                     level: level.as_str(),
                     subject,
-                    knob: knob.as_str(),
+                    knob: knob.to_string(),
                     kind: word(kind),
                     old,
                     new,
@@ -226,7 +226,7 @@ impl Comparison {
         let failures = |replay: &Replay| replay.agent().policy_reports().iter().map(|policy| policy.failures).sum();
         let counts = counts.iter().map(|(knob, counts)| {
             let Counts { agreed, differed, only_first, only_second } = *counts;
-            (knob.as_str(), ComparisonCounts { agreed, differed, only_old: only_first, only_new: only_second })
+            (knob.kind_name(), ComparisonCounts { agreed, differed, only_old: only_first, only_new: only_second })
         });
         ComparisonSummary {
             versions: Sides {

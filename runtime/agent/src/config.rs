@@ -321,6 +321,8 @@ fn default_grants(name: &str) -> Grants {
             ],
             &[Reach::AllPods],
         ),
+        // It holds the tier BestEffort, and says at the others' tiers what it does not do.
+        "block-io" => (&[Interface::ClusterConfig, Interface::BlockIo], &[Reach::Tiers]),
         // No pod is configured for it; the guard rails of evictions say whom it may choose.
         "eviction" => (
             &[

@@ -1,6 +1,7 @@
 //! Facts: a node in a file. The same document stands behind `plan` (what would be written?), opens a `replay`, and is what
 //! `record` begins with. Pods, ConfigMaps and the node are ordinary Kubernetes objects.
 
+pub mod block_io;
 mod objects;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use serde::de::{MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
+use self::block_io::{DeviceFacts, VolumeFacts};
 use self::objects::write_lifecycle;
 pub use self::objects::{node_manifest, topology_manifest};
 use crate::config::{GuardRails, PolicyConfig};
@@ -182,6 +184,12 @@ pub struct HostFacts {
     /// left out are what the kernel would have.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub node_knobs: BTreeMap<String, Option<u64>>,
+    /// Disks, and what the kernel presents as such.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub block_devices: Vec<DeviceFacts>,
+    /// Volumes of pods on them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pod_volumes: Vec<VolumeFacts>,
 }
 
 /// Position of a CPU: core, socket, NUMA node.
@@ -279,6 +287,8 @@ impl Default for HostFacts {
             cpu_topology: Vec::new(),
             cpu_manager_state: None,
             node_knobs: BTreeMap::new(),
+            block_devices: Vec::new(),
+            pod_volumes: Vec::new(),
         }
     }
 }

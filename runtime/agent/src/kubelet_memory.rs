@@ -77,10 +77,7 @@ fn is_high(found: Value, request: u64, base: Option<Bytes>, ground: Ground) -> b
 }
 
 fn number(value: Value) -> i64 {
-    match value {
-        Value::Number(number) => number,
-        Value::Shares(_) | Value::Cpus(_) | Value::Max => -1,
-    }
+    value.number().unwrap_or(-1)
 }
 
 #[cfg(test)]

@@ -441,7 +441,7 @@ impl Metrics {
         }
         for knob in Knob::ALL {
             for writer in ["kubelet", "reset", "sync", "person", "fight", "settled"] {
-                drop(self.drift.get_or_create(&DriftLabels { knob: knob.as_str(), writer }));
+                drop(self.drift.get_or_create(&DriftLabels { knob: knob.kind_name(), writer }));
             }
         }
         for kind in ["Normal", "Warning"] {
@@ -581,10 +581,11 @@ impl Metrics {
     /// One tick's comparison of a shadow.
     pub(crate) fn compared(&self, policy: &Arc<str>, comparison: &Comparison) {
         for (&knob, counts) in &comparison.counts {
-            let agreements = AgreementLabels { policy: policy.to_string(), knob: knob.as_str() };
+            let agreements = AgreementLabels { policy: policy.to_string(), knob: knob.kind_name() };
             self.agreements.get_or_create(&agreements).inc_by(counts.agreed);
             for kind in Kind::ALL {
-                let labels = DifferenceLabels { policy: policy.to_string(), knob: knob.as_str(), kind: kind.as_str() };
+                let labels =
+                    DifferenceLabels { policy: policy.to_string(), knob: knob.kind_name(), kind: kind.as_str() };
                 self.differences.get_or_create(&labels).inc_by(counts.of(kind));
             }
         }
@@ -595,15 +596,15 @@ impl Metrics {
     }
 
     pub(crate) fn write(&self, knob: Knob, policy: &Arc<str>) {
-        self.writes.get_or_create(&WriteLabels { knob: knob.as_str(), policy: policy.to_string() }).inc();
+        self.writes.get_or_create(&WriteLabels { knob: knob.kind_name(), policy: policy.to_string() }).inc();
     }
 
     pub(crate) fn refusal(&self, knob: Knob, reason: &'static str) {
-        self.refusals.get_or_create(&RefusalLabels { knob: knob.as_str(), reason }).inc();
+        self.refusals.get_or_create(&RefusalLabels { knob: knob.kind_name(), reason }).inc();
     }
 
     pub(crate) fn drift(&self, knob: Knob, writer: &'static str) {
-        self.drift.get_or_create(&DriftLabels { knob: knob.as_str(), writer }).inc();
+        self.drift.get_or_create(&DriftLabels { knob: knob.kind_name(), writer }).inc();
     }
 
     pub(crate) fn event(&self, kind: &'static str) {

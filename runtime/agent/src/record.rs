@@ -6,8 +6,9 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 
 use qosm_engine::Interface;
 use qosm_host::knob_table;
-use qosm_host::mounts::CgroupVersion;
+use qosm_host::mounts::{CgroupVersion, Controller};
 use qosm_model::application::ApplicationSample;
+use qosm_model::block_io::{BlockDevice, PodVolume};
 use qosm_model::column::Fields;
 use qosm_model::cpu_topology::Cpu;
 use qosm_model::knob::{Knob, Target, Value};
@@ -19,6 +20,7 @@ use serde_json::json;
 use crate::agent::Agent;
 use crate::alarm::line::alarm_line;
 use crate::columns::Readings;
+use crate::facts::block_io::{DeviceFacts, Numbers, VolumeFacts};
 use crate::facts::{
     CgroupFacts, CgroupVersions, CpuFacts, DriverName, Facts, HostFacts, KernelName, NumaNodeFacts, NumaNodes, Version,
     manifest, node_manifest, topology_manifest,
@@ -45,6 +47,7 @@ pub struct Recorder {
     cpus: CpusWritten,
     /// Settings of the node's kernel as they were written down.
     node_knobs: BTreeMap<String, Option<u64>>,
+    devices: DevicesWritten,
 }
 
 /// What was written down of CPUs.
@@ -77,6 +80,7 @@ impl Recorder {
                 sets: BTreeMap::new(),
             },
             node_knobs: node_knobs(view),
+            devices: DevicesWritten::default(),
         };
         // The facts have them.
         recorder.changed_cpusets(view);
@@ -163,6 +167,7 @@ impl Recorder {
         let is_other = |(name, value): &(&String, &Option<u64>)| self.node_knobs.get(*name) != Some(*value);
         tick.node_knobs = node_knobs.iter().filter(is_other).map(|(name, value)| (name.clone(), *value)).collect();
         self.node_knobs = node_knobs;
+        self.devices.write(view, &step.readings, &mut tick);
         tick.alarms = step.alarms.iter().filter_map(|fired| alarm_line(view.pods, fired)).collect();
         if let Some(numa) = &step.readings.numa {
             let memory =
@@ -204,6 +209,45 @@ impl Recorder {
         self.earlier = step.readings.carrying(&self.earlier, |id| view.pods.owner(id).is_some());
         self.write(&tick)
     }
+}
+
+/// Disks and volumes as they were written down.
+#[derive(Debug, Default)]
+struct DevicesWritten {
+    devices: Vec<DeviceFacts>,
+    volumes: Vec<VolumeFacts>,
+}
+
+impl DevicesWritten {
+    /// Writes down what has become another since the line before. Where no policy reads them there is nothing to write.
+    fn write(&mut self, view: &View<'_>, readings: &Readings, tick: &mut TickLine) {
+        let Some(read) = &readings.block_devices else { return };
+        let devices: Vec<DeviceFacts> = read.devices.iter().map(|device| device_facts(view, device)).collect();
+        if self.devices != devices {
+            self.devices.clone_from(&devices);
+            tick.block_devices = Some(devices);
+        }
+        let volume = |volume: &PodVolume| {
+            let pod = view.pods.get(volume.pod).filter(|entry| entry.pod.active)?.pod.key();
+            Some(VolumeFacts { pod, name: volume.name.clone(), device: Numbers(volume.device) })
+        };
+        let volumes: Vec<VolumeFacts> = read.volumes.iter().filter_map(volume).collect();
+        if self.volumes != volumes {
+            self.volumes.clone_from(&volumes);
+            tick.pod_volumes = Some(volumes);
+        }
+    }
+}
+
+/// A disk, with what its cost files say of it without qosm.
+fn device_facts(view: &View<'_>, device: &BlockDevice) -> DeviceFacts {
+    let cost = |knob: Knob| {
+        let held = view.ledger.held().get(&(Target::Node, knob)).map(|held| held.baseline);
+        let value = held.or_else(|| view.host.device_cost(knob)).filter(|value| *value != Value::Unset)?;
+        Some(value.to_string())
+    };
+    let [cost_qos, cost_model] = Knob::costs_of(device.number).map(cost);
+    DeviceFacts { cost_qos, cost_model, ..device.into() }
 }
 
 fn online(cpus: &[Cpu]) -> Vec<u32> {
@@ -327,6 +371,8 @@ fn host_facts(view: &View<'_>) -> HostFacts {
             facts
                 .controllers
                 .iter()
+                // Where there are limits of devices follows from the others.
+                .filter(|fact| fact.controller != Controller::Io)
                 .filter_map(|fact| Some((fact.controller.as_str().to_owned(), version(fact.version?))))
                 .collect(),
         ),
@@ -347,6 +393,8 @@ fn host_facts(view: &View<'_>) -> HostFacts {
         cpu_topology: cpu_topology(view),
         cpu_manager_state: manager_state(view.host.cpu_manager_text().as_deref()),
         node_knobs: node_knobs(view),
+        block_devices: Vec::new(),
+        pod_volumes: Vec::new(),
     }
 }
 
@@ -362,10 +410,7 @@ fn node_knobs(view: &View<'_>) -> BTreeMap<String, Option<u64>> {
         let held = view.ledger.held().get(&(Target::Node, knob));
         let value = held.map_or(found, |held| if found == held.written { held.baseline } else { found });
         let is_anothers = held.is_some_and(|held| held.hands_off_until.is_some());
-        match if is_anothers { found } else { value } {
-            Value::Number(number) => u64::try_from(number).ok(),
-            Value::Shares(_) | Value::Cpus(_) | Value::Max => None,
-        }
+        u64::try_from(if is_anothers { found } else { value }.number()?).ok()
     };
     Knob::OF_NODE.into_iter().map(|knob| (knob.to_string(), others(knob))).collect()
 }
@@ -426,12 +471,19 @@ fn cgroups(view: &View<'_>) -> Vec<CgroupFacts> {
         let mut text = view.host.encode(target, knob, held.baseline);
         if knob_table::row(knob).is_quota() && file.file == "cpu.max" {
             let period = view.ledger.quotas().get(target).map_or(100_000, |bandwidth| bandwidth.period.0);
-            text = match held.baseline {
-                Value::Max | Value::Shares(_) | Value::Cpus(_) => format!("max {period}"),
-                Value::Number(quota) => format!("{quota} {period}"),
+            text = match held.baseline.number() {
+                None => format!("max {period}"),
+                Some(quota) => format!("{quota} {period}"),
             };
         }
-        row.files.insert(file.file.to_owned(), text);
+        if knob.device().is_none() {
+            row.files.insert(file.file.to_owned(), text);
+        } else if held.baseline != Value::Unset {
+            // One file has all devices.
+            let lines = row.files.entry(file.file.to_owned()).or_default();
+            lines.push_str(&text);
+            lines.push('\n');
+        }
     }
     rows.into_values().collect()
 }

@@ -6,8 +6,9 @@ use qosm_cluster::Objects;
 use qosm_host::layout::Driver;
 use qosm_host::mounts::CgroupVersion;
 use qosm_host::simulated::{Kernel, Simulation, Spec, Versions};
-use qosm_host::{Host, HostError};
+use qosm_host::{Host, HostError, MountedVolume};
 use qosm_model::application::{self, Application};
+use qosm_model::block_io::BlockDevice;
 use qosm_model::column::{CpuCounters, Fields, MemoryCounters, PressureCounters};
 use qosm_model::knob::Knob;
 use qosm_model::layering::ClusterConfig;
@@ -17,6 +18,7 @@ use qosm_model::pod::{ContainerState, Pod, Tier};
 use qosm_model::unit::{Bytes, Micros};
 
 use crate::applications;
+use crate::facts::block_io::{DeviceFacts, VolumeFacts};
 use crate::facts::{
     CgroupFacts, CgroupVersions, DriverName, Facts, HostFacts, KernelName, NumaNodeFacts, NumaNodes, Version,
 };
@@ -32,6 +34,8 @@ pub(crate) struct ReplayFixture {
     groups: BTreeMap<String, GroupCounters>,
     node_pressure: PressureCounters,
     busy: Micros,
+    /// Volumes of pods, also of those that are not there yet.
+    volumes: Vec<VolumeFacts>,
 }
 
 impl ReplayFixture {
@@ -54,7 +58,9 @@ impl ReplayFixture {
         if let Some(state) = &facts.host.cpu_manager_state {
             simulation(&mut host)?.set_cpu_manager_state(Some(&state.to_string()));
         }
-        let fixture = Self::default();
+        let fixture = Self { volumes: facts.host.pod_volumes.clone(), ..Self::default() };
+        set_volumes(&mut host, &objects.pods, &fixture.volumes)?;
+        set_costs(&mut host, &facts.host.block_devices)?;
         set_node_knobs(&mut host, &facts.host.node_knobs)?;
         provision(&mut host, &objects.pods)?;
         write_files(&mut host, &objects.pods, &facts.cgroups)?;
@@ -66,6 +72,13 @@ impl ReplayFixture {
         provision(host, pods)?;
         write_files(host, pods, &line.cgroups)?;
         set_node_knobs(host, &line.node_knobs)?;
+        if let Some(devices) = &line.block_devices {
+            set_devices(host, devices)?;
+        }
+        if let Some(volumes) = &line.pod_volumes {
+            self.volumes.clone_from(volumes);
+        }
+        set_volumes(host, pods, &self.volumes)?;
         let mut listed = BTreeSet::new();
         self.play_numa(host, pods, line)?;
         if let Some(resctrl) = &line.resctrl {
@@ -359,6 +372,7 @@ fn spec(facts: &HostFacts) -> Result<Spec, ReplayFixtureError> {
         page_size: Bytes(facts.page_size),
         numa_nodes: numa.count,
         sys: numa.files,
+        devices: facts.block_devices.iter().map(Into::into).collect(),
         proc: facts
             .kernel_release
             .iter()
@@ -371,15 +385,49 @@ fn spec(facts: &HostFacts) -> Result<Spec, ReplayFixtureError> {
 /// Settings of the node's own kernel, as they are before qosm, or as another program has them.
 fn set_node_knobs(host: &mut Host, settings: &BTreeMap<String, Option<u64>>) -> Result<(), ReplayFixtureError> {
     for (name, value) in settings {
-        let knob = name.parse().ok().filter(|knob: &Knob| knob.is_of_node());
+        let knob = name.parse().ok().filter(|knob: &Knob| Knob::OF_NODE.contains(knob));
         let knob = knob.ok_or_else(|| ReplayFixtureError::Unknown {
             place: "nodeKnobs",
             what: format!("setting `{name}`"),
-            known: Knob::OF_NODE.map(Knob::as_str).join(", "),
+            known: Knob::OF_NODE.map(Knob::kind_name).join(", "),
         })?;
         let value = value.map(|value| i64::try_from(value).unwrap_or(i64::MAX));
         simulation(host)?.set_node_knob(knob, value);
     }
+    Ok(())
+}
+
+fn set_devices(host: &mut Host, devices: &[DeviceFacts]) -> Result<(), ReplayFixtureError> {
+    let disks: Vec<BlockDevice> = devices.iter().map(Into::into).collect();
+    let new = simulation(host)?.set_devices(&disks);
+    // What is said of one that was there already may be qosm's by now.
+    set_costs(host, devices.iter().filter(|device| new.contains(&device.device.0)))
+}
+
+/// What the files of costs say before qosm.
+fn set_costs<'a>(
+    host: &mut Host,
+    devices: impl IntoIterator<Item = &'a DeviceFacts>,
+) -> Result<(), ReplayFixtureError> {
+    for DeviceFacts { device, cost_qos, cost_model, .. } in devices {
+        for (file, line) in [("io.cost.qos", cost_qos), ("io.cost.model", cost_model)] {
+            let Some(line) = line else { continue };
+            simulation(host)?
+                .set_device_cost(file, device.0, line)
+                .map_err(|source| file_error("blockDevices", file, line, source))?;
+        }
+    }
+    Ok(())
+}
+
+/// Volumes of pods that there are; others come with their pods.
+fn set_volumes(host: &mut Host, pods: &[Pod], volumes: &[VolumeFacts]) -> Result<(), ReplayFixtureError> {
+    let mounted = |volume: &VolumeFacts| {
+        let pod = pods.iter().find(|pod| pod.key() == volume.pod)?;
+        Some(MountedVolume { pod_uid: pod.uid.clone(), name: volume.name.clone(), device: volume.device.0 })
+    };
+    let mounted: Vec<MountedVolume> = volumes.iter().filter_map(mounted).collect();
+    simulation(host)?.set_volumes(&mounted);
     Ok(())
 }
 

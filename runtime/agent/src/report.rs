@@ -42,6 +42,32 @@ pub enum WireValue {
     Shares(Shares),
     /// A set of CPUs.
     Cpus(Cpus),
+    /// What a file says of a device.
+    Line(DeviceLine),
+}
+
+/// What a file says of a device, as the kernel writes it; `default` = nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct DeviceLine(Value);
+
+impl From<DeviceLine> for String {
+    fn from(line: DeviceLine) -> Self {
+        line.0.to_string()
+    }
+}
+
+impl TryFrom<String> for DeviceLine {
+    type Error = NotAValue;
+
+    fn try_from(text: String) -> Result<Self, NotAValue> {
+        match text.parse::<Value>()? {
+            value @ (Value::Unset | Value::IoLimits(_) | Value::IoCostQos(_) | Value::IoCostModel(_)) => {
+                Ok(Self(value))
+            }
+            _ => Err(NotAValue(text)),
+        }
+    }
 }
 
 /// A set of CPUs, written `0-3,8`.
@@ -80,7 +106,7 @@ impl TryFrom<String> for Shares {
     fn try_from(text: String) -> Result<Self, NotAValue> {
         match text.parse::<Value>()? {
             Value::Shares(shares) => Ok(Self(shares)),
-            Value::Number(_) | Value::Cpus(_) | Value::Max => Err(NotAValue(text)),
+            _ => Err(NotAValue(text)),
         }
     }
 }
@@ -100,6 +126,9 @@ impl From<Value> for WireValue {
             Value::Shares(shares) => Self::Shares(Shares(shares)),
             Value::Cpus(cpus) => Self::Cpus(Cpus(cpus)),
             Value::Max => Self::Max(MaxWord::Max),
+            Value::Unset | Value::IoLimits(_) | Value::IoCostQos(_) | Value::IoCostModel(_) => {
+                Self::Line(DeviceLine(value))
+            }
         }
     }
 }
@@ -111,6 +140,7 @@ impl std::fmt::Display for WireValue {
             Self::Max(_) => f.write_str("max"),
             Self::Shares(Shares(shares)) => Value::Shares(*shares).fmt(f),
             Self::Cpus(Cpus(cpus)) => cpus.fmt(f),
+            Self::Line(DeviceLine(value)) => value.fmt(f),
         }
     }
 }

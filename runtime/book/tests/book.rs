@@ -191,6 +191,7 @@ fn every_parameter_of_the_default_policies_is_documented() {
         "cpu-topology",
         "eviction",
         "node-memory",
+        "block-io",
         "reclaimed-resources",
     ];
     for policy in policies {

@@ -100,7 +100,7 @@ fn other_version(
 }
 
 /// Where a difference is.
-type Place = (String, &'static str);
+type Place = (String, String);
 
 /// One row whenever a difference begins, changes or ends: one that lasts would fill pages.
 #[derive(Default)]
@@ -113,12 +113,12 @@ impl Table {
     fn write(&mut self, out: &mut impl Write, outcome: &ComparisonOutcome) -> std::io::Result<()> {
         let at = format!("{:>5} {:>6}.{:03}s ", outcome.tick, outcome.time_millis / 1000, outcome.time_millis % 1000);
         let now: BTreeMap<Place, ComparisonDifference> =
-            outcome.differences.iter().map(|row| ((row.subject.clone(), row.knob), row.clone())).collect();
+            outcome.differences.iter().map(|row| ((row.subject.clone(), row.knob.clone()), row.clone())).collect();
         for (subject, knob) in self.standing.keys().filter(|place| !now.contains_key(*place)) {
             writeln!(out, "{at} {subject} {knob}  no longer differs")?;
         }
         for row in &outcome.differences {
-            let known = self.standing.get(&(row.subject.clone(), row.knob));
+            let known = self.standing.get(&(row.subject.clone(), row.knob.clone()));
             if known.is_none_or(|known| !shows_the_same(known, row)) {
                 writeln!(out, "{at} {} {}  {}", row.subject, row.knob, sides(row))?;
             }

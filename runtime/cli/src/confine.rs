@@ -35,8 +35,8 @@ const AUTHORITIES: [&str; 8] = [
     "/usr/local/share/ca-certificates",
     "/usr/lib/ssl",
 ];
-/// What is read of the sys file system.
-const SYS: [&str; 4] = ["devices/system", "fs", "kernel/mm", "kernel/sched_ext"];
+/// What is read of the sys file system. Links of `block` and `dev` lead to `devices`.
+const SYS: [&str; 6] = ["block", "dev/block", "devices", "fs", "kernel/mm", "kernel/sched_ext"];
 /// What is written of the kernel's own settings, below /proc/sys …
 const WRITTEN_SYSCTL: [&str; 4] = [
     "vm/min_free_kbytes",

@@ -173,7 +173,7 @@ fn document(
                 Support::Unavailable { why } => Some(why.as_str()),
             };
             json!({
-                "knob": fact.knob.as_str(), "level": fact.level.as_str(), "support": fact.support.as_str(), "why": why,
+                "knob": fact.knob.kind_name(), "level": fact.level.as_str(), "support": fact.support.as_str(), "why": why,
             })
         })
         .collect();
@@ -194,7 +194,7 @@ fn document(
         "kernelRelease": facts.kernel_release,
         "memoryHighLivelocks": facts.memory_high_livelocks,
         "protectedTiers": facts.tier_protection.iter().map(|(path, knob, value)| {
-            json!({"cgroup": path, "knob": knob.as_str(), "value": value.to_string()})
+            json!({"cgroup": path, "knob": knob.kind_name(), "value": value.to_string()})
         }).collect::<Vec<_>>(),
         "psi": facts.psi,
         "alarms": {"watched": alarms(facts).0, "missing": alarms(facts).1},

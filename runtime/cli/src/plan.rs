@@ -76,6 +76,7 @@ fn on_this_host(
     Ok(Planned {
         decisions: step.decisions,
         refused: step.refused,
+        remarks: agent.remarks(),
         problems: agent.problems(),
         failing,
         events: step.events.into_iter().map(event_line).collect(),

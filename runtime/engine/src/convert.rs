@@ -1,5 +1,6 @@
 //! Between the model's types and the contract's.
 
+pub(crate) mod block_io;
 pub(crate) mod cpu_topology;
 pub(crate) mod node_knob;
 pub(crate) mod node_use;

@@ -8,6 +8,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
+use qosm_model::block_io::DeviceNumber;
 use qosm_model::foreign;
 use qosm_model::knob::Target;
 use qosm_model::pod::{ContainerId, PodId};
@@ -519,6 +520,22 @@ pub enum Rule {
         what: &'static str,
         /// The number.
         value: u64,
+    },
+    /// A setting of a block device that no kernel takes.
+    #[error("its `{knob}` of device {device}: {why}")]
+    Device {
+        /// Which knob.
+        knob: &'static str,
+        /// Which device.
+        device: DeviceNumber,
+        /// What is wrong, and what to give.
+        why: String,
+    },
+    /// More settings of block devices than an instance may hold.
+    #[error("it holds more than {limit} settings of block devices; give up those that it does not need")]
+    TooManyOfDevices {
+        /// What is allowed.
+        limit: usize,
     },
     /// Not the name of a class.
     #[error("it names a class: {why}")]

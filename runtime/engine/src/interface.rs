@@ -51,6 +51,8 @@ pub enum Interface {
     MemoryLimit,
     /// Settings of the node's own kernel.
     NodeKnobs,
+    /// What may be read from block devices and written to them.
+    BlockIo,
     /// Moving pages between NUMA nodes.
     PageMigration,
     /// Shares of caches and memory bandwidth.
@@ -65,7 +67,7 @@ pub enum Interface {
 
 impl Interface {
     /// All interfaces: first those that are always granted, then signals, then controls.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Log,
         Self::State,
         Self::Node,
@@ -84,6 +86,7 @@ impl Interface {
         Self::Cpuset,
         Self::MemoryLimit,
         Self::NodeKnobs,
+        Self::BlockIo,
         Self::PageMigration,
         Self::ResctrlAllocation,
         Self::NodeResource,
@@ -112,6 +115,7 @@ impl Interface {
             Self::Cpuset => "cpuset",
             Self::MemoryLimit => "memory-limit",
             Self::NodeKnobs => "node-knobs",
+            Self::BlockIo => "block-io",
             Self::PageMigration => "page-migration",
             Self::ResctrlAllocation => "resctrl-allocation",
             Self::NodeResource => "node-resource",
@@ -143,6 +147,9 @@ impl Interface {
             Self::Cpuset => "sets on which CPUs pods may run, and on which NUMA nodes containers may have memory",
             Self::MemoryLimit => "sets memory limits, at which the kernel reclaims and in the end kills",
             Self::NodeKnobs => "sets the node's own watermarks of memory, and switches of its kernel",
+            Self::BlockIo => {
+                "limits and weighs what pods read from disks and write to them, and says what a disk can do"
+            }
             Self::PageMigration => "moves containers' pages between NUMA nodes",
             Self::ResctrlAllocation => {
                 "divides the last-level caches and the memory bandwidth among classes of containers"
@@ -178,10 +185,11 @@ impl Interface {
             | Knob::GroupIdentity
             | Knob::IdleSaverWmark
             | Knob::PageCacheLimit => Self::NodeKnobs,
+            Knob::IoMax(_) | Knob::IoWeight(_) | Knob::IoCostQos(_) | Knob::IoCostModel(_) => Self::BlockIo,
         }
     }
 
-    /// The knobs that it can hold; none for signals, and for controls without settings.
+    /// The kinds of knobs that it can hold; none for signals, and for controls without settings.
     pub fn knobs(self) -> impl Iterator<Item = Knob> {
         Knob::ALL.into_iter().filter(move |&knob| Self::of(knob) == self)
     }
@@ -213,6 +221,7 @@ impl Interface {
                 | Self::Cpuset
                 | Self::MemoryLimit
                 | Self::NodeKnobs
+                | Self::BlockIo
                 | Self::PageMigration
                 | Self::ResctrlAllocation
                 | Self::NodeResource
@@ -521,7 +530,7 @@ mod tests {
             Err("`blkio` is not an interface of the contract; there are `log`, `state`, `node`, `cpu-stat`, \
                  `memory-stat`, `pressure`, `numa-stat`, `resctrl-monitor`, `node-object`, `pod-object`, `cluster-config`, `cpu-topology`, \
                  `cpu-bandwidth`, `cpu-weight`, \
-                 `memory-protection`, `cpuset`, `memory-limit`, `node-knobs`, `page-migration`, `resctrl-allocation`, `node-resource`, \
+                 `memory-protection`, `cpuset`, `memory-limit`, `node-knobs`, `block-io`, `page-migration`, `resctrl-allocation`, `node-resource`, \
                  `eviction`, `pod-event`"
                 .to_owned())
         );

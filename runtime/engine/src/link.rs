@@ -1,11 +1,14 @@
 //! The imports: host functions of the interfaces. An interface is linked only if it was granted; without the grant
 //! there is no symbol.
 
+mod block_io;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use qosm_model::alarm::Alarm;
 use qosm_model::application::ApplicationSample;
+use qosm_model::block_io::BlockDevices;
 use qosm_model::column::{BandwidthSample, CpuSample, MemorySample, NodeSample, PressureCounters, PressureSample};
 use qosm_model::cpu_topology::{CpuSet, CpuTopology};
 use qosm_model::eviction::{Eviction, EvictionState, Urgency};
@@ -23,6 +26,7 @@ use wasmtime::ResourceLimiter;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, HasSelf, Linker};
 
+use crate::bindings::qosm::policy::block_io as block_io_interface;
 use crate::bindings::qosm::policy::{
     cluster_config, cpu_bandwidth, cpu_stat, cpu_topology, cpu_weight, cpuset, eviction, log, memory_limit,
     memory_protection, memory_stat, node, node_knobs, node_object, node_resource, numa_stat, page_migration, pod_event,
@@ -74,6 +78,8 @@ pub struct Columns {
     pub cpu_sets: Option<Arc<[CpuSet]>>,
     /// The node's own settings, those that its kernel has.
     pub node_knobs: Option<Arc<[NodeKnobSample]>>,
+    /// The node's block devices, and volumes on them. Those of pods that the policy was not given are not shown.
+    pub block_devices: Option<Arc<BlockDevices>>,
     /// How the policy's published resources fare.
     pub resources: Option<Arc<[ResourceState]>>,
     /// What became of the policy's evictions.
@@ -191,6 +197,7 @@ pub(crate) fn link(linker: &mut Linker<Host>, interface: Interface) -> wasmtime:
         Interface::Cpuset => cpuset::add_to_linker::<_, Own>(linker, host),
         Interface::MemoryLimit => memory_limit::add_to_linker::<_, Own>(linker, host),
         Interface::NodeKnobs => node_knobs::add_to_linker::<_, Own>(linker, host),
+        Interface::BlockIo => block_io_interface::add_to_linker::<_, Own>(linker, host),
         Interface::PageMigration => page_migration::add_to_linker::<_, Own>(linker, host),
         Interface::ResctrlAllocation => resctrl_allocation::add_to_linker::<_, Own>(linker, host),
         Interface::NodeResource => node_resource::add_to_linker::<_, Own>(linker, host),
@@ -622,7 +629,7 @@ impl node_knobs::Host for Host {
 
     fn remark(&mut self, knob: node_knobs::Knob, reason: String) -> wasmtime::Result<()> {
         let transaction = self.transaction(Interface::NodeKnobs)?;
-        Ok(transaction.remark(Target::Node, convert::node_knob::of(knob).as_str(), reason)?)
+        Ok(transaction.remark(Target::Node, convert::node_knob::of(knob).kind_name(), reason)?)
     }
 }
 

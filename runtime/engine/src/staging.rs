@@ -1,6 +1,7 @@
 //! What a call stages, and the rules that it must keep. Nothing leaves here before the call has returned normally.
 
 mod classes;
+mod devices;
 mod requests;
 
 use std::collections::{HashMap, HashSet};
@@ -17,6 +18,7 @@ use qosm_model::setting::{EventKind, PodEvent, Remark, Setting};
 use qosm_model::unit::{Bytes, Micros};
 
 use self::classes::StagedClasses;
+use self::devices::StagedDevices;
 use self::requests::StagedRequests;
 use crate::error::Rule;
 use crate::limits::{Limits, words};
@@ -126,10 +128,11 @@ pub(crate) struct Transaction {
     staged: Staged,
     text_left: usize,
     known: KnownTargets,
-    /// A bit for each of [`Knob::ALL`].
+    /// A bit for each of [`Knob::ALL`] that is of no device.
     held: HashMap<Target, u32>,
     /// What `held` was before this call changed it, the latest change last.
     undo: Vec<(Target, u32)>,
+    devices: StagedDevices,
     classes: StagedClasses,
     requests: StagedRequests,
     /// One copy of each reason, since a policy has few and gives them each time.
@@ -150,6 +153,7 @@ impl Transaction {
             known: KnownTargets::default(),
             held: HashMap::new(),
             undo: Vec::new(),
+            devices: StagedDevices::default(),
             classes: StagedClasses::default(),
             requests: StagedRequests::default(),
             reasons: HashSet::new(),
@@ -173,6 +177,7 @@ impl Transaction {
     /// The call returned normally: what it staged leaves, and is what the instance now holds.
     pub(crate) fn commit(&mut self) -> Staged {
         self.undo.clear();
+        self.devices.commit();
         self.classes.commit();
         self.requests.commit();
         if let Some(state) = &self.staged.state {
@@ -186,6 +191,7 @@ impl Transaction {
         while let Some((target, knobs)) = self.undo.pop() {
             self.set_held(target, knobs);
         }
+        self.devices.discard();
         self.classes.discard();
         self.requests.discard();
         self.staged = Staged {
@@ -215,12 +221,14 @@ impl Transaction {
             self.forget_container(container);
         }
         self.held.remove(&Target::Pod(pod));
+        self.devices.forget(Target::Pod(pod));
         self.classes.forget(Target::Pod(pod));
     }
 
     fn forget_container(&mut self, container: ContainerId) {
         self.known.containers.remove(&container);
         self.held.remove(&Target::Container(container));
+        self.devices.forget(Target::Container(container));
         self.classes.forget(Target::Container(container));
     }
 
@@ -230,23 +238,38 @@ impl Transaction {
 
     /// Stages one value.
     pub(crate) fn acquire(&mut self, target: Target, knob: Knob, value: Value, reason: &Arc<str>) -> Result<(), Rule> {
+        let (is_of_device, limit) = (knob.device().is_some(), self.limits.settings);
+        if is_of_device && self.devices.len() >= limit && !self.devices.holds(target, knob) {
+            return Err(Rule::TooManyOfDevices { limit });
+        }
         self.push(Setting::Hold { target, knob, value, reason: Arc::clone(reason) })?;
-        self.change_held(target, |knobs| knobs | bit(knob));
+        if is_of_device {
+            self.devices.acquire(target, knob);
+        } else {
+            self.change_held(target, |knobs| knobs | bit(knob));
+        }
         Ok(())
     }
 
     /// Whether the instance holds a knob.
     pub(crate) fn holds(&self, target: Target, knob: Knob) -> bool {
-        self.held.get(&target).is_some_and(|knobs| knobs & bit(knob) != 0)
+        match knob.device() {
+            Some(_) => self.devices.holds(target, knob),
+            None => self.held.get(&target).is_some_and(|knobs| knobs & bit(knob) != 0),
+        }
     }
 
     /// Stages the release of one knob, if the instance holds it.
     pub(crate) fn release(&mut self, target: Target, knob: Knob) -> Result<(), Rule> {
-        if self.held.get(&target).is_none_or(|knobs| knobs & bit(knob) == 0) {
+        if !self.holds(target, knob) {
             return Ok(());
         }
         self.push(Setting::Release { target, knob })?;
-        self.change_held(target, |knobs| knobs & !bit(knob));
+        if knob.device().is_some() {
+            self.devices.release(target, knob);
+        } else {
+            self.change_held(target, |knobs| knobs & !bit(knob));
+        }
         Ok(())
     }
 
@@ -514,8 +537,9 @@ impl Transaction {
     }
 }
 
+/// The bit of a knob that is of no device.
 fn bit(knob: Knob) -> u32 {
-    1 << (knob as u32)
+    if knob.device().is_some() { 0 } else { 1 << knob.index() }
 }
 
 fn is_event_reason(reason: &str) -> bool {
@@ -539,6 +563,7 @@ pub(crate) fn printable(text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use qosm_model::block_io::DeviceNumber;
     use qosm_model::pod::Tier;
 
     const POD: Target = Target::Pod(PodId(1));
@@ -553,7 +578,40 @@ mod tests {
 
     #[test]
     fn every_knob_has_a_bit_of_its_own() {
-        assert_eq!(Knob::ALL.into_iter().fold(0_u32, |bits, knob| bits + bit(knob)), (1 << Knob::ALL.len()) - 1);
+        let of_no_device = || Knob::ALL.into_iter().filter(|knob| knob.device().is_none());
+        let bits: HashSet<u32> = of_no_device().map(bit).collect();
+        assert_eq!(bits.len(), of_no_device().count());
+        assert!(bits.into_iter().all(|bit| bit.count_ones() == 1));
+    }
+
+    #[test]
+    fn a_knob_is_held_of_each_device() {
+        let device = |minor| Knob::IoWeight(DeviceNumber { major: 8, minor });
+        let mut transaction = Transaction::new(Limits { settings: 2, ..Limits::default() }, InheritedState::default());
+        transaction.add_pod(PodId(1), vec![ContainerId(7)]);
+        let reason: Arc<str> = "because".into();
+        let acquire = |transaction: &mut Transaction, knob| transaction.acquire(POD, knob, Value::Number(1), &reason);
+        transaction.begin();
+        assert_eq!(transaction.release(POD, device(0)), Ok(()), "what is not held is not given up");
+        assert_eq!(acquire(&mut transaction, device(0)), Ok(()));
+        assert_eq!(acquire(&mut transaction, device(16)), Ok(()));
+        assert_eq!(transaction.commit().settings.len(), 2);
+        transaction.begin();
+        assert_eq!(acquire(&mut transaction, device(32)), Err(Rule::TooManyOfDevices { limit: 2 }));
+        assert_eq!(acquire(&mut transaction, device(16)), Ok(()), "what is held may change");
+        assert_eq!(transaction.release(POD, device(0)), Ok(()));
+        transaction.discard();
+        assert!(transaction.holds(POD, device(0)) && transaction.holds(POD, device(16)));
+        transaction.begin();
+        assert_eq!(transaction.release(POD, device(0)), Ok(()));
+        assert_eq!(transaction.release(POD, device(0)), Ok(()));
+        assert_eq!(transaction.commit().settings, [Setting::Release { target: POD, knob: device(0) }]);
+        transaction.remove_pod(PodId(1));
+        transaction.add_pod(PodId(1), vec![]);
+        assert!(!transaction.holds(POD, device(16)));
+        transaction.begin();
+        assert_eq!(acquire(&mut transaction, device(32)), Ok(()));
+        assert_eq!(acquire(&mut transaction, device(48)), Ok(()), "what was held on the pod counts no longer");
     }
 
     #[test]

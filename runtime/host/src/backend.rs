@@ -98,6 +98,8 @@ pub(crate) trait Backend {
     fn read_once(&self, area: Area, path: &str) -> io::Result<Vec<u8>>;
     /// Names of the directories in a directory, sorted.
     fn directories(&self, area: Area, path: &str) -> io::Result<Vec<String>>;
+    /// Names of all that is in a directory, sorted: files, directories and links.
+    fn entries(&self, area: Area, path: &str) -> io::Result<Vec<String>>;
     /// The inode of a directory.
     fn inode(&self, area: Area, path: &str) -> io::Result<u64>;
     /// Whether a directory is reached through a symbolic link. Cgroup file systems have none; what is mounted over them may.
@@ -178,6 +180,9 @@ impl Backend for AnyBackend {
     }
     fn directories(&self, area: Area, path: &str) -> io::Result<Vec<String>> {
         either!(self, backend => backend.directories(area, path))
+    }
+    fn entries(&self, area: Area, path: &str) -> io::Result<Vec<String>> {
+        either!(self, backend => backend.entries(area, path))
     }
     fn is_linked(&self, area: Area, path: &str) -> bool {
         either!(self, backend => backend.is_linked(area, path))

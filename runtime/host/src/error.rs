@@ -2,6 +2,7 @@
 
 use std::io;
 
+use qosm_model::block_io::DeviceNumber;
 use qosm_model::cpus::CpuSet;
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::unit::Micros;
@@ -105,6 +106,45 @@ pub enum HostError {
         burst: Micros,
         /// The quota wanted.
         quota: Micros,
+    },
+    /// A block device that the node does not have, or not any more.
+    #[error("{knob} in {path} was not written: the node has no device {device}; `lsblk` lists those that it has")]
+    NoDevice {
+        /// The knob's target.
+        target: Target,
+        /// Which knob.
+        knob: Knob,
+        /// The device.
+        device: DeviceNumber,
+        /// The file.
+        path: String,
+    },
+    /// A partition, which has no limits of its own.
+    #[error("{knob} in {path} was not written: {device} is a partition; name its disk, {disk}")]
+    Partition {
+        /// The knob's target.
+        target: Target,
+        /// Which knob.
+        knob: Knob,
+        /// The partition.
+        device: DeviceNumber,
+        /// The disk that it is of.
+        disk: DeviceNumber,
+        /// The file.
+        path: String,
+    },
+    /// A weight, or a cost, of a device whose cost model does not count.
+    #[error(
+        "{knob} in {path} was not written: the kernel has no cost model for the device. A weight needs io.cost.qos of the same device first; \
+         disks of device mapper (LVM, dm-crypt) have none, but the disks below have"
+    )]
+    NoCostModel {
+        /// The knob's target.
+        target: Target,
+        /// Which knob.
+        knob: Knob,
+        /// The file.
+        path: String,
     },
     /// A set of CPUs of which none can be had. On cgroup v2 the kernel would take it and let the cgroup run on all that are there.
     #[error("CPUs {cpus} leave {path} none: {above} has CPUs {there}; choose among these")]

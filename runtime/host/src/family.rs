@@ -57,7 +57,7 @@ impl Host {
         let row = knob_table::row(knob);
         let version = self.hierarchies.list.get(tree)?.version;
         let text = self.backend.read_once(Area::Cgroup(tree), &join(&path, row.file(version))).ok()?;
-        let value = parse::knob(row.encoding, version, self.page(), &text)?;
+        let value = parse::value_of(knob, row, version, self.page(), &text)?;
         let target = self.by_path.get(&path).copied();
         Some(Relative { path, target, value })
     }

@@ -161,6 +161,14 @@ impl Backend for Kernel {
         Ok(names)
     }
 
+    fn entries(&self, area: Area, path: &str) -> io::Result<Vec<String>> {
+        let entries = self.area(area)?.read_dir(or_dot(path))?;
+        let names = entries.filter_map(|entry| entry.map(|entry| entry.file_name().into_string().ok()).transpose());
+        let mut names = names.collect::<io::Result<Vec<String>>>()?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
     fn inode(&self, area: Area, path: &str) -> io::Result<u64> {
         let metadata = self.area(area)?.metadata(or_dot(path))?;
         if metadata.is_dir() { Ok(metadata.ino()) } else { Err(io::ErrorKind::NotFound.into()) }

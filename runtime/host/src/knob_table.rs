@@ -14,6 +14,8 @@ use qosm_model::numa::list_text;
 use crate::mounts::{CgroupVersion, Controller};
 use crate::weight::{self, MAX_SHARES, MIN_SHARES};
 
+mod block_io;
+
 /// Where a knob's file lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -23,6 +25,8 @@ pub enum Place {
     Proc,
     /// Once, below `/sys`.
     Sys,
+    /// Once, at the root of the hierarchy that has this controller.
+    CgroupRoot(Controller),
 }
 
 /// How a file spells a value.
@@ -47,6 +51,21 @@ pub enum Encoding {
     /// A list of CPUs such as `0-1,3`. An empty list stands for those of the cgroup above on v2; v1 refuses it while the cgroup has
     /// processes, so there the list above is written out.
     Cpus,
+    /// A line for each device that something is said of, which begins with the device's numbers.
+    Line(Line),
+}
+
+/// What follows the device's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// Limits (`io.max`).
+    Limits,
+    /// A number, or `default` to have none (`io.weight`).
+    Weight,
+    /// `io.cost.qos`.
+    CostQos,
+    /// `io.cost.model`.
+    CostModel,
 }
 
 /// What the kernel, or the meaning of a value, asks between a cgroup and its ancestors.
@@ -86,6 +105,8 @@ pub enum Group {
     Limit,
     /// The node's own.
     Node,
+    /// What may be done with block devices.
+    Io,
 }
 
 /// A knob whose value the kernel replaces while another one is set.
@@ -339,7 +360,7 @@ const fn of_node(
 }
 
 /// One row a knob, in the order of [`Knob::ALL`].
-pub static TABLE: [KnobRow; 25] = [
+pub static TABLE: [KnobRow; 29] = [
     bandwidth(Knob::CfsQuota, "cpu.cfs_quota_us", "cpu.max", Encoding::Quota, 1000..=MAX_RUNTIME_MICROS, Value::Max, 0),
     KnobRow {
         kernel: BURST,
@@ -619,6 +640,10 @@ pub static TABLE: [KnobRow; 25] = [
         0,
         "Alibaba Cloud Linux 3 >= 5.10.134-14",
     ),
+    block_io::MAX,
+    block_io::WEIGHT,
+    block_io::COST_QOS,
+    block_io::COST_MODEL,
 ];
 
 /// A knob's row.
@@ -628,33 +653,7 @@ pub fn row(knob: Knob) -> &'static KnobRow {
 
 /// A knob's place in [`TABLE`].
 pub(crate) fn index(knob: Knob) -> usize {
-    match knob {
-        Knob::CfsQuota => 0,
-        Knob::CfsBurst => 1,
-        Knob::MemoryMin => 2,
-        Knob::MemoryLow => 3,
-        Knob::MemoryHigh => 4,
-        Knob::WmarkRatio => 5,
-        Knob::WmarkScale => 6,
-        Knob::WmarkMinAdj => 7,
-        Knob::OomPriority => 8,
-        Knob::UseOomPriority => 9,
-        Knob::OomGroup => 10,
-        Knob::PageCacheLimitEnable => 11,
-        Knob::PageCacheLimitSize => 12,
-        Knob::PageCacheReclaimSync => 13,
-        Knob::CpusetMems => 14,
-        Knob::CpusetCpus => 15,
-        Knob::CpuWeight => 16,
-        Knob::CpuIdle => 17,
-        Knob::MemoryMax => 18,
-        Knob::MinFreeKbytes => 19,
-        Knob::WatermarkScaleFactor => 20,
-        Knob::MemcgReaper => 21,
-        Knob::GroupIdentity => 22,
-        Knob::IdleSaverWmark => 23,
-        Knob::PageCacheLimit => 24,
-    }
+    knob.index()
 }
 
 impl KnobRow {
@@ -662,7 +661,15 @@ impl KnobRow {
     pub fn controller(&self) -> Option<Controller> {
         match self.place {
             Place::Cgroup(controller) => Some(controller),
-            Place::Proc | Place::Sys => None,
+            Place::Proc | Place::Sys | Place::CgroupRoot(_) => None,
+        }
+    }
+
+    /// What its file has of each device; `None` = the file is no list of devices.
+    pub fn line(&self) -> Option<Line> {
+        match self.encoding {
+            Encoding::Line(line) => Some(line),
+            _ => None,
         }
     }
 
@@ -731,8 +738,12 @@ impl KnobRow {
         }
     }
 
-    /// What would be written for a value. Where [`Value::Max`] is not accepted it is spelled as the largest number.
+    /// What would be written for a value, of a device's knob without the device. Where [`Value::Max`] is not accepted it is spelled as the
+    /// largest number.
     pub fn encode(&self, version: CgroupVersion, value: Value) -> String {
+        if let Encoding::Line(line) = self.encoding {
+            return block_io::encode(line, value);
+        }
         match (value, self.encoding, version) {
             (Value::Number(bits), Encoding::Bits, _) => list_text((0..63).filter(|bit| (bits >> bit) & 1 == 1)),
             // Nothing at all would not be written.
@@ -747,6 +758,10 @@ impl KnobRow {
             (Value::Max, Encoding::Bytes, _) => i64::MAX.to_string(),
             (Value::Max, Encoding::Weight, CgroupVersion::V1) => MAX_SHARES.to_string(),
             (Value::Max, ..) => self.range.end().to_string(),
+            // Of no knob that has another encoding.
+            (other @ (Value::Unset | Value::IoLimits(_) | Value::IoCostQos(_) | Value::IoCostModel(_)), ..) => {
+                other.to_string()
+            }
         }
     }
 
@@ -765,6 +780,7 @@ impl KnobRow {
                     Value::Number(bytes / page * page)
                 }
             }
+            Value::IoLimits(limits) => block_io::rounded(limits),
             other => other,
         }
     }
@@ -781,29 +797,37 @@ impl KnobRow {
 
     /// Whether a value may be written at all.
     pub fn accepts(&self, value: Value) -> bool {
+        if let Encoding::Line(line) = self.encoding {
+            return block_io::accepts(line, value);
+        }
         match value {
             Value::Number(number) => self.encoding != Encoding::Cpus && self.range.contains(&number),
             Value::Shares(shares) => self.encoding == Encoding::Weight && (MIN_SHARES..=MAX_SHARES).contains(&shares),
             Value::Cpus(cpus) => self.encoding == Encoding::Cpus && !cpus.is_empty(),
             Value::Max => self.unlimited,
+            Value::Unset | Value::IoLimits(_) | Value::IoCostQos(_) | Value::IoCostModel(_) => false,
         }
     }
 
     /// The nearest value that may be written, for one that asks for more of the same than that, or less.
     pub fn nearest(&self, value: Value) -> Option<Value> {
         match value {
+            _ if self.line().is_some() => None,
             Value::Number(number) if self.encoding != Encoding::Cpus && self.capped.contains(&number) => {
                 Some(Value::Number(number.clamp(*self.range.start(), *self.range.end())))
             }
             Value::Shares(shares) if self.encoding == Encoding::Weight && shares >= 0 => {
                 Some(Value::Shares(shares.clamp(MIN_SHARES, MAX_SHARES)))
             }
-            Value::Number(_) | Value::Shares(_) | Value::Cpus(_) | Value::Max => None,
+            _ => None,
         }
     }
 
     /// What may be written, in words.
     pub fn allowed(&self) -> String {
+        if let Encoding::Line(line) = self.encoding {
+            return block_io::allowed(line).to_owned();
+        }
         if self.encoding == Encoding::Cpus {
             return format!("at least one CPU, by numbers below {MAX_CPUS}");
         }

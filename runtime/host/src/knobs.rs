@@ -16,7 +16,7 @@ use crate::probe::{BurstRule, Proof};
 use crate::software_watermarks::DESCRIPTION;
 use crate::targets::CgroupFile;
 use crate::write_backoff::Refusal;
-use crate::{Host, node_knobs, parse};
+use crate::{Host, parse};
 
 /// Whether a knob can be turned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Host {
     /// [`HostError::NotAttached`], [`HostError::Gone`], [`HostError::Unsupported`], [`HostError::Parse`], [`HostError::Read`].
     pub fn read(&mut self, target: Target, knob: Knob) -> Result<Value, HostError> {
         if knob.is_of_node() {
-            return self.read_node_knob(knob_table::row(knob));
+            return self.read_node_knob(knob);
         }
         if self.emulates(knob) {
             return self.software_watermark(target, knob);
@@ -90,7 +90,7 @@ impl Host {
         let file = CgroupFile::Knob(knob);
         let length = self.read_file(target, file)?;
         let version = self.knob_version(row);
-        match parse::knob(row.encoding, version, self.page(), &self.buffer[..length]) {
+        match parse::value_of(knob, row, version, self.page(), &self.buffer[..length]) {
             Some(Value::Number(nodes)) if knob == Knob::CpusetMems => {
                 // A list of all nodes is no bound, however it is spelled.
                 let all = self.mems_above(target).and_then(|all| parse::numa::mask(&all));
@@ -102,7 +102,7 @@ impl Host {
             }
             Some(printed) if knob == Knob::CpuWeight => Ok(self.weight_in_force(target, printed)),
             Some(value) => Ok(value),
-            None => Err(self.garbled(target, file, length, knob.as_str())),
+            None => Err(self.garbled(target, file, length, knob.kind_name())),
         }
     }
 
@@ -126,6 +126,8 @@ impl Host {
         // computes watermarks anew.
         if matches!(proof, Proof::Untried | Proof::Missing)
             && !matches!(row.group, Group::Bandwidth | Group::Node)
+            // There may be nothing to write of the device.
+            && row.line().is_none()
             && !row.slow
             && !self.emulates(knob)
             && (knob, value) != (Knob::CpuWeight, IDLE_WEIGHT)
@@ -156,6 +158,9 @@ impl Host {
         }
         if let Some(why) = self.switched_off(knob) {
             return Err(HostError::Unsupported { what: what(), why });
+        }
+        if let Some(device) = knob.device().filter(|_| value.is_some()) {
+            self.check_device(target, knob, device)?;
         }
         if let Proof::Refused(errno) = self.probe.knobs[knob_table::index(knob)] {
             let why = format!("this kernel has the file but refuses to have it written: {errno}");
@@ -188,7 +193,11 @@ impl Host {
     /// The target does not matter to it today: a controller has one version for all.
     pub fn encode(&self, _target: Target, knob: Knob, value: Value) -> String {
         let row = knob_table::row(knob);
-        row.encode(self.knob_version(row), value)
+        let text = row.encode(self.knob_version(row), value);
+        match knob.device() {
+            Some(device) => format!("{device} {text}"),
+            None => text,
+        }
     }
 
     /// Writes one step and reads it back. Lowering `memory.high` below current use may be left to a thread of its own.
@@ -361,7 +370,8 @@ impl Host {
     /// Where to write: never into a cgroup that only has the name of the one that was attached.
     fn place(&self, target: Target, knob: Knob) -> io::Result<(Area, String)> {
         let row = knob_table::row(knob);
-        if let Some((area, file)) = node_knobs::file_of(row) {
+        if knob.is_of_node() {
+            let (area, file) = self.node_file(row).ok_or(Errno::NOENT)?;
             return Ok((area, file.to_owned()));
         }
         let tree = self.tree_of(knob).ok_or(Errno::NOENT)?;
@@ -394,6 +404,10 @@ impl Host {
         let Some(path) = self.attached_path(target).map(str::to_owned) else { return };
         let targets = &self.targets;
         self.write_backoff.reconsider(|other, of| {
+            // The kernel takes a weight once the cost model of the device counts.
+            if matches!((knob, of), (Knob::IoCostQos(_) | Knob::IoCostModel(_), Knob::IoWeight(_))) {
+                return knob.device() == of.device();
+            }
             if knob.is_of_node() || of.is_of_node() {
                 return false;
             }
@@ -413,7 +427,11 @@ impl Host {
 
     fn refused(&mut self, target: Target, knob: Knob, value: Value, source: io::Error) -> HostError {
         let row = knob_table::row(knob);
-        let Some(controller) = row.controller() else { return self.refused_node_knob(row, value, source) };
+        if let Some(refusal) = knob.device().and_then(|device| self.refused_device(target, knob, device, &source)) {
+            self.write_backoff.refused(target, knob, value, errno_name(&source));
+            return refusal;
+        }
+        let Some(controller) = row.controller() else { return self.refused_node_knob(knob, value, source) };
         let file = CgroupFile::Knob(knob);
         let Some(attached) = self.targets.get(&target) else { return HostError::NotAttached { target } };
         let cgroup = attached.path.clone();
@@ -471,7 +489,7 @@ impl Host {
 
     /// The value that the kernel will hold when this one is written.
     pub(crate) fn rounded(&self, row: &KnobRow, value: Value) -> Value {
-        if row.encoding == Encoding::Bytes { row.rounded(value, self.page()) } else { value }
+        if row.encoding == Encoding::Bytes || row.line().is_some() { row.rounded(value, self.page()) } else { value }
     }
 }
 

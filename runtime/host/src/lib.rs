@@ -40,6 +40,7 @@
 
 mod alarm;
 mod backend;
+mod block_devices;
 mod cpu_limit;
 mod cpu_topology;
 mod error;
@@ -86,6 +87,7 @@ use qosm_model::pod::ContainerId;
 use rustc_hash::FxHashMap;
 
 pub use alarm::{Fired, Throttleable};
+pub use block_devices::MountedVolume;
 pub use cpu_topology::{CpuManagerState, CpuOwner};
 pub use error::HostError;
 pub use facts::{Capabilities, ControllerFact, HostFacts, KnobFact};
@@ -106,6 +108,7 @@ pub use signals::{Bandwidth, BurstCounters, OwnUse};
 
 use alarm::Alarms;
 use backend::{AnyBackend, Area, Backend as _, join};
+use block_devices::KnownDevices;
 use cpu_topology::KnownCpus;
 use facts::NodeFacts;
 use knobs::PendingWrite;
@@ -159,6 +162,7 @@ pub struct Host {
     pub(crate) buffer: Vec<u8>,
     pub(crate) node_files: NodeFiles,
     pub(crate) known_cpus: KnownCpus,
+    pub(crate) known_devices: KnownDevices,
     pub(crate) write_backoff: WriteBackoff,
     pub(crate) pending: HashMap<u64, PendingWrite>,
     pub(crate) next_ticket: u64,
@@ -275,6 +279,7 @@ impl Host {
             buffer: vec![0; 4096],
             node_files: NodeFiles::default(),
             known_cpus: KnownCpus::default(),
+            known_devices: KnownDevices::default(),
             write_backoff: WriteBackoff::default(),
             pending: HashMap::new(),
             next_ticket: 0,
@@ -354,13 +359,23 @@ impl Host {
             list.split(u8::is_ascii_whitespace).any(|controller| controller == name.as_bytes())
         };
         let file = join(path, "cgroup.subtree_control");
-        // A kubelet hands cpusets down as well; on a host that has none it is left to who wants them.
-        let names = ["cpu", "memory", "cpuset"];
-        for name in if self.is_simulated() { &names[..] } else { &names[..2] } {
+        // A kubelet hands cpusets down as well; on a host that has none it is left to who wants them. Devices are handed down where the root
+        // does it: that is the host's.
+        let is_simulated = self.is_simulated();
+        let is_handed = |name: &str| match name {
+            "cpuset" => is_simulated,
+            "io" => is_simulated || !path.is_empty(),
+            _ => true,
+        };
+        for name in ["cpu", "memory", "cpuset", "io"].into_iter().filter(|name| is_handed(name)) {
             if has(&available, name) && !has(&enabled, name) {
-                self.backend
-                    .write(Area::Cgroup(tree), &file, &format!("+{name}"))
-                    .map_err(|source| self.cannot_make(self.directory_path(tree, &file), source))?;
+                match self.backend.write(Area::Cgroup(tree), &file, &format!("+{name}")) {
+                    // Who wants limits of devices is told what is missing; nobody else needs it.
+                    Err(source) if name != "io" => {
+                        return Err(self.cannot_make(self.directory_path(tree, &file), source));
+                    }
+                    Ok(()) | Err(_) => {}
+                }
             }
         }
         Ok(())

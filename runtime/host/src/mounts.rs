@@ -23,11 +23,13 @@ pub enum Controller {
     Cpuset,
     /// The memory controller.
     Memory,
+    /// Limits and weights of block devices, on v2 alone. That of v1 has another name, and other files.
+    Io,
 }
 
 impl Controller {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Cpu, Self::Cpuacct, Self::Cpuset, Self::Memory];
+    pub const ALL: [Self; 5] = [Self::Cpu, Self::Cpuacct, Self::Cpuset, Self::Memory, Self::Io];
 
     /// As mount options and `cgroup.controllers` spell it.
     pub fn as_str(self) -> &'static str {
@@ -36,6 +38,7 @@ impl Controller {
             Self::Cpuacct => "cpuacct",
             Self::Cpuset => "cpuset",
             Self::Memory => "memory",
+            Self::Io => "io",
         }
     }
 
@@ -129,7 +132,7 @@ pub struct Hierarchy {
 pub struct Hierarchies {
     /// In the order of their mounting.
     pub list: Vec<Hierarchy>,
-    carrier: [Option<usize>; 4],
+    carrier: [Option<usize>; Controller::ALL.len()],
 }
 
 impl Hierarchies {
@@ -169,7 +172,7 @@ impl Hierarchies {
                 recursive_protection: version == CgroupVersion::V2 && has("memory_recursiveprot"),
             });
         }
-        let mut found = Self { list, carrier: [None; 4] };
+        let mut found = Self { list, carrier: [None; Controller::ALL.len()] };
         found.assign();
         found
     }
@@ -228,6 +231,7 @@ fn slot(controller: Controller) -> usize {
         Controller::Cpuacct => 1,
         Controller::Cpuset => 2,
         Controller::Memory => 3,
+        Controller::Io => 4,
     }
 }
 

@@ -1,5 +1,5 @@
-//! Knobs of the node's own: one file each below `/proc` or `/sys`, whatever cgroups there are. There are few, so each is opened, read and
-//! closed.
+//! Knobs of the node's own: one file each below `/proc` or `/sys`, or at the root of the cgroups. There are few, so each is opened, read
+//! and closed.
 
 use std::io;
 
@@ -23,21 +23,14 @@ pub(crate) const NODE_IDENTITY: u64 = 1;
 /// How much of memory `vm.min_free_kbytes` may take at most, in percent. Far above it processes are killed for want of memory that is free.
 const MOST_FREE_PERCENT: u64 = 5;
 
-/// Where the file of a knob of the node's own is; `None` of a cgroup's.
+/// Where the file of a knob of the kernel's own is; `None` of a cgroup's.
 pub(crate) fn file_of(row: &KnobRow) -> Option<(Area, &'static str)> {
     let area = match row.place {
-        Place::Cgroup(_) => return None,
+        Place::Cgroup(_) | Place::CgroupRoot(_) => return None,
         Place::Proc => Area::Proc,
         Place::Sys => Area::Sys,
     };
     Some((area, row.file(CgroupVersion::V2)))
-}
-
-/// The absolute name of that file.
-pub(crate) fn path_of(row: &KnobRow) -> Option<String> {
-    let (area, file) = file_of(row)?;
-    let root = if area == Area::Proc { "/proc" } else { "/sys" };
-    Some(format!("{root}/{file}"))
 }
 
 fn read_only(path: String) -> HostError {
@@ -46,10 +39,33 @@ fn read_only(path: String) -> HostError {
 }
 
 impl Host {
+    /// Where the file of a knob of the node's own is; `None` of a cgroup's, and where its controller is not mounted.
+    pub(crate) fn node_file(&self, row: &KnobRow) -> Option<(Area, &'static str)> {
+        match row.place {
+            Place::CgroupRoot(controller) => {
+                Some((Area::Cgroup(self.hierarchies.of(controller)?), row.file(CgroupVersion::V2)))
+            }
+            _ => file_of(row),
+        }
+    }
+
+    /// The absolute name of that file.
+    pub(crate) fn node_path(&self, row: &KnobRow) -> Option<String> {
+        let (area, file) = self.node_file(row)?;
+        Some(match area {
+            Area::Cgroup(tree) => self.directory_path(tree, file),
+            Area::Proc => format!("/proc/{file}"),
+            _ => format!("/sys/{file}"),
+        })
+    }
+
     /// What a knob of the node's own holds.
-    pub(crate) fn read_node_knob(&self, row: &KnobRow) -> Result<Value, HostError> {
-        let path = path_of(row).unwrap_or_default();
-        let (area, file) = file_of(row).ok_or(HostError::NotAttached { target: Target::Node })?;
+    pub(crate) fn read_node_knob(&self, knob: Knob) -> Result<Value, HostError> {
+        let row = knob_table::row(knob);
+        let path = self.node_path(row).unwrap_or_else(|| row.v2.to_owned());
+        let Some((area, file)) = self.node_file(row) else {
+            return Err(HostError::Unsupported { why: row.lacking(&format!("there is no {path}")), what: path });
+        };
         let text = match self.backend.read_once(area, file) {
             Ok(text) => text,
             Err(source) if error::is_absent(&source) => {
@@ -57,43 +73,44 @@ impl Host {
             }
             Err(source) => return Err(HostError::Read { path, source }),
         };
-        parse::knob(row.encoding, CgroupVersion::V2, self.page(), &text)
-            .ok_or_else(|| crate::signals::garbled_node_file(&path, row.knob.as_str(), &text))
+        parse::value_of(knob, row, CgroupVersion::V2, self.page(), &text)
+            .ok_or_else(|| crate::signals::garbled_node_file(&path, knob.kind_name(), &text))
     }
 
-    /// What the node's own knobs hold; those that this kernel lacks are left out.
+    /// What the node's own knobs hold that no device has a part in; those that this kernel lacks are left out.
     pub fn node_knobs(&self) -> Vec<(Knob, Value)> {
-        let read = |knob| Some((knob, self.read_node_knob(knob_table::row(knob)).ok()?));
+        let read = |knob| Some((knob, self.read_node_knob(knob).ok()?));
         Knob::OF_NODE.into_iter().filter_map(read).collect()
     }
 
     /// Whether the node has a knob of its own, and lets it be written. Nothing is.
     pub(crate) fn node_knob_support(&self, row: &KnobRow) -> Support {
         let unavailable = |why: String| Support::Unavailable { why };
-        match self.read_node_knob(row) {
+        match self.read_node_knob(row.knob) {
             Err(HostError::Unsupported { why, .. }) => return unavailable(why),
             Err(other) => return unavailable(other.to_string()),
             Ok(_) => {}
         }
-        let Some((area, file)) = file_of(row) else { return unavailable("it is a cgroup's".to_owned()) };
+        let Some((area, file)) = self.node_file(row) else { return unavailable("it is a cgroup's".to_owned()) };
         match self.backend.handle(area, file, Access::ReadWrite) {
             Ok(_) => Support::Native,
             // The simulation opens nothing.
             Err(refusal) if refusal.kind() == io::ErrorKind::Unsupported => Support::Native,
             Err(refusal) if error::is(&refusal, Errno::ROFS) => {
-                unavailable(read_only(path_of(row).unwrap_or_default()).to_string())
+                unavailable(read_only(self.node_path(row).unwrap_or_default()).to_string())
             }
             Err(refusal) => unavailable(format!(
                 "{} may not be written: {}",
-                path_of(row).unwrap_or_default(),
+                self.node_path(row).unwrap_or_default(),
                 errno_name(&refusal)
             )),
         }
     }
 
     /// What a write of a knob of the node's own came to.
-    pub(crate) fn refused_node_knob(&mut self, row: &KnobRow, value: Value, source: io::Error) -> HostError {
-        let (knob, path) = (row.knob, path_of(row).unwrap_or_default());
+    pub(crate) fn refused_node_knob(&mut self, knob: Knob, value: Value, source: io::Error) -> HostError {
+        let row = knob_table::row(knob);
+        let path = self.node_path(row).unwrap_or_else(|| row.v2.to_owned());
         if error::is(&source, Errno::ROFS) {
             return read_only(path);
         }
@@ -120,7 +137,10 @@ impl Host {
             let why = format!(
                 "it is at most {MOST_FREE_PERCENT} % of memory, and /proc/meminfo does not say how much that is"
             );
-            return Err(HostError::Unsupported { what: path_of(knob_table::row(knob)).unwrap_or_default(), why });
+            return Err(HostError::Unsupported {
+                what: self.node_path(knob_table::row(knob)).unwrap_or_default(),
+                why,
+            });
         }
         let most = i64::try_from(kib.saturating_mul(MOST_FREE_PERCENT) / 100).unwrap_or(i64::MAX);
         let why = format!(
@@ -216,7 +236,8 @@ mod tests {
             let supported = |knob: &&Knob| host.support(Target::Node, **knob) == Support::Native;
             assert_eq!(Knob::OF_NODE.iter().filter(supported).count(), has, "{kernel:?}");
             let facts = host.facts();
-            let native = |fact: &&crate::KnobFact| fact.knob.is_of_node() && fact.support == Support::Native;
+            let native =
+                |fact: &&crate::KnobFact| Knob::OF_NODE.contains(&fact.knob) && fact.support == Support::Native;
             assert_eq!(facts.knobs.iter().filter(native).count(), has);
         }
         let mut host = host(Kernel::Mainline);

@@ -4,16 +4,17 @@
 use memchr::memchr;
 use qosm_model::column::Stall;
 use qosm_model::cpus::CpuSet;
-use qosm_model::knob::Value;
+use qosm_model::knob::{Knob, Value};
 use qosm_model::node::{Marks, NodeMemory};
 use qosm_model::unit::{Bytes, Micros};
 
-use crate::knob_table::{Encoding, unlimited_bytes};
+use crate::knob_table::{Encoding, KnobRow, unlimited_bytes};
 use crate::mounts::CgroupVersion;
 use crate::reclaim::FreePages;
 use crate::signals::OwnUse;
 use crate::weight;
 
+pub mod block_io;
 pub mod numa;
 
 /// A whole number in decimal digits, surrounded by white space at most.
@@ -217,7 +218,15 @@ pub fn cfs_quota(text: &[u8]) -> Option<Option<Micros>> {
     Some(u64::try_from(quota).ok().map(Micros))
 }
 
-/// What a knob's file holds.
+/// What a knob's file holds, of the device that the knob is of.
+pub(crate) fn value_of(knob: Knob, row: &KnobRow, version: CgroupVersion, page: i64, text: &[u8]) -> Option<Value> {
+    match (row.line(), knob.device()) {
+        (Some(line), Some(device)) => block_io::value(line, device, text),
+        _ => self::knob(row.encoding, version, page, text),
+    }
+}
+
+/// What the file of a knob holds that devices have no part in.
 pub fn knob(encoding: Encoding, version: CgroupVersion, page: i64, text: &[u8]) -> Option<Value> {
     let value = |number: u64| i64::try_from(number).map_or(Value::Max, Value::Number);
     match (encoding, version) {
@@ -239,6 +248,7 @@ pub fn knob(encoding: Encoding, version: CgroupVersion, page: i64, text: &[u8]) 
         }
         (Encoding::Weight, CgroupVersion::V1) => Some(weight::of_shares(i64::try_from(number(text)?).ok()?)),
         (Encoding::Integer | Encoding::Flag | Encoding::Weight, _) => signed(text).map(Value::Number),
+        (Encoding::Line(_), _) => None,
     }
 }
 

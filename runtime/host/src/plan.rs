@@ -141,7 +141,9 @@ impl Host {
         let row = knob_table::row(knob);
         let from = self.read(target, knob)?;
         if baselines.contains(&(target, knob)) {
-            return Ok(Step { target, knob, from, to: value });
+            // Of a device that is gone there is nothing to put back.
+            let is_gone = from == Value::Unset && knob.device().is_some_and(|device| !self.has_device(device));
+            return Ok(Step { target, knob, from, to: if is_gone { from } else { value } });
         }
         let refused = |host: &Self, allowed: String| {
             let path = host.file_path_or_name(target, CgroupFile::Knob(knob));
@@ -196,7 +198,7 @@ impl Host {
         let encoding = Encoding::Bytes;
         match parse::knob(encoding, version, self.page(), &self.buffer[..length]) {
             Some(Value::Number(limit)) => Ok(Some(limit)),
-            Some(Value::Shares(_) | Value::Cpus(_) | Value::Max) => Ok(None),
+            Some(_) => Ok(None),
             None => Err(self.garbled(target, CgroupFile::MemoryLimit, length, "a memory limit")),
         }
     }
@@ -280,7 +282,7 @@ impl Host {
             let row = knob_table::row(step.knob);
             let falls = match falling.get(&step.target) {
                 Some(&falls) if row.hierarchy == HierarchyRule::WithinParentOnV1 => falls,
-                _ if row.group == Group::Weight => false,
+                _ if matches!(row.group, Group::Weight | Group::Io) => false,
                 _ if row.hierarchy == HierarchyRule::WithinParent => cpus::falls(step),
                 _ => step.to < step.from,
             };
@@ -344,7 +346,7 @@ impl Host {
         let Ok(now) = self.bandwidth(target) else { return (None, None) };
         let share = |value: Value| match value {
             Value::Number(quota) => Some((u128::from(quota.unsigned_abs()) << 20) / u128::from(now.period.0.max(1))),
-            Value::Shares(_) | Value::Cpus(_) | Value::Max => None,
+            _ => None,
         };
         let current = now.quota.map(|quota| (u128::from(quota.0) << 20) / u128::from(now.period.0.max(1)));
         match step {

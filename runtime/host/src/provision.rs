@@ -193,7 +193,8 @@ impl Host {
         }
     }
 
-    pub(crate) fn is_simulated(&self) -> bool {
+    /// Whether it is a node in memory.
+    pub fn is_simulated(&self) -> bool {
         matches!(self.backend, AnyBackend::Simulated(_))
     }
 

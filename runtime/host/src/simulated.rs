@@ -12,7 +12,7 @@
 //! # Ok::<(), qosm_host::HostError>(())
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
@@ -31,6 +31,7 @@ use crate::processes::Ending;
 use crate::reclaim::Watermarks;
 use crate::reclaim::reclaimer::{GroupId, ReclaimReport, Reclaimer};
 
+mod block_io;
 mod cpuset;
 mod crash;
 mod node_knobs;
@@ -140,6 +141,7 @@ impl Simulation {
             ("pressure/cpu".to_owned(), pressure_text(Stall::default())),
         ]);
         proc.extend(node_knobs::proc_files(spec));
+        proc.insert("partitions".to_owned(), block_io::partitions(&spec.devices));
         proc.extend(spec.proc.clone());
         let mut sys = BTreeMap::from([
             ("devices/system/cpu/online".to_owned(), online(spec.cpus)),
@@ -148,6 +150,7 @@ impl Simulation {
         ]);
         sys.extend(numa::files(spec));
         sys.extend(node_knobs::sys_files(spec));
+        sys.extend(block_io::sys_files(&spec.devices));
         sys.extend(spec.sys.clone());
         let mut simulation = Self {
             rules,
@@ -377,6 +380,16 @@ impl Simulation {
         Ok(())
     }
 
+    /// Puts any contents into a file below `/proc`.
+    pub fn set_proc_file(&mut self, file: &str, contents: &str) {
+        self.proc.insert(file.to_owned(), contents.to_owned());
+    }
+
+    /// Puts any contents into a file below `/sys`.
+    pub fn set_sys_file(&mut self, file: &str, contents: &str) {
+        self.sys.insert(file.to_owned(), contents.to_owned());
+    }
+
     /// Sets the CPU time that all CPUs were busy since the start. Counted in steps of 10 ms, as `/proc/stat` does.
     pub fn set_node_cpu_busy(&mut self, busy: Micros) {
         let ticks = busy.0 / (1_000_000 / TICKS_PER_SECOND);
@@ -588,6 +601,13 @@ impl Backend for Simulation {
         let Area::Cgroup(place) = area else { return Ok(Vec::new()) };
         let tree = self.tree(place)?;
         Ok(tree.children(tree.find(path).ok_or(Errno::NOENT)?))
+    }
+
+    fn entries(&self, area: Area, path: &str) -> io::Result<Vec<String>> {
+        let below = join(path, "");
+        let names = self.plain(area).keys().filter_map(|file| file.strip_prefix(&below)?.split('/').next());
+        let names: BTreeSet<String> = names.map(str::to_owned).collect();
+        if names.is_empty() { Err(Errno::NOENT.into()) } else { Ok(names.into_iter().collect()) }
     }
 
     fn inode(&self, area: Area, path: &str) -> io::Result<u64> {

@@ -12,7 +12,7 @@ use crate::backend::{Access, Area, Backend as _, FileId, join};
 use crate::error::{self, HostError};
 use crate::knob_table;
 use crate::mounts::{CgroupVersion, Controller};
-use crate::node_knobs::{self, NODE_IDENTITY, NODE_PATH};
+use crate::node_knobs::{NODE_IDENTITY, NODE_PATH};
 use crate::{CGROUP_DIRECTORY, Host};
 
 /// A file of a cgroup that the host reads.
@@ -441,7 +441,11 @@ impl Host {
         let Some(version) = file.controller().and_then(|controller| self.hierarchies.version(controller)) else {
             let what = file.name(CgroupVersion::V2).to_owned();
             let controller = file.controller().map_or("", Controller::as_str);
-            return HostError::Unsupported { what, why: format!("the controller `{controller}` is not mounted") };
+            let mut why = format!("the controller `{controller}` is not mounted");
+            if let CgroupFile::Knob(knob) = file {
+                why = knob_table::row(knob).lacking(&why);
+            }
+            return HostError::Unsupported { what, why };
         };
         let place = self.attached_path(target).unwrap_or_default();
         let mut why = format!("there is no such file in cgroup `{place}`");
@@ -457,7 +461,7 @@ impl Host {
         if let CgroupFile::Knob(knob) = file
             && target == Target::Node
         {
-            return node_knobs::path_of(knob_table::row(knob));
+            return self.node_path(knob_table::row(knob));
         }
         let tree = self.tree_with(file)?;
         let attached = self.targets.get(&target)?;

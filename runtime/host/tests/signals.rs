@@ -455,7 +455,7 @@ fn tries_the_kernel_again_once_controllers_are_handed_down() {
     host.attach(TARGET, PATH).unwrap();
     assert_eq!(host.read(TARGET, Knob::MemoryHigh).unwrap(), Value::Max);
     let simulation = host.simulated_mut().unwrap();
-    assert_eq!(simulation.read_file("kubepods", "cgroup.subtree_control").unwrap(), "cpu cpuset memory\n");
+    assert_eq!(simulation.read_file("kubepods", "cgroup.subtree_control").unwrap(), "cpu cpuset memory io\n");
     assert_eq!(simulation.cgroups(), ["kubepods", "kubepods/podu", "kubepods/podu/c"]);
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::block_io::{DeviceNumber, IoCostModel, IoCostQos, IoLimits};
 use crate::cpus::CpuSet;
 use crate::pod::{ContainerId, PodId, Tier};
 
@@ -112,6 +113,14 @@ pub enum Knob {
     IdleSaverWmark,
     /// `pagecache_limit/enabled`, 0 or 1: whether the page cache limits of cgroups have an effect.
     PageCacheLimit,
+    /// `io.max` of one device: what a cgroup may read and write a second.
+    IoMax(DeviceNumber),
+    /// `io.weight` of one device, 1 to 10000: a cgroup's share where several wait for it.
+    IoWeight(DeviceNumber),
+    /// `io.cost.qos` of one device, of the node: whether its cost model counts, and how late its requests may be.
+    IoCostQos(DeviceNumber),
+    /// `io.cost.model` of one device, of the node: what it can do.
+    IoCostModel(DeviceNumber),
 }
 
 /// The weight of a cgroup with `cpu.idle` = 1, as cgroup v2 prints it. It cannot be written, and what was there is lost: the kernel
@@ -122,8 +131,8 @@ pub const IDLE_WEIGHT: Value = Value::Number(0);
 pub const DEFAULT_WEIGHT: Value = Value::Number(100);
 
 impl Knob {
-    /// All knobs.
-    pub const ALL: [Self; 25] = [
+    /// All knobs; those of devices once, with no device in particular.
+    pub const ALL: [Self; 29] = [
         Self::CfsQuota,
         Self::CfsBurst,
         Self::MemoryMin,
@@ -149,9 +158,13 @@ impl Knob {
         Self::GroupIdentity,
         Self::IdleSaverWmark,
         Self::PageCacheLimit,
+        Self::IoMax(DeviceNumber::NONE),
+        Self::IoWeight(DeviceNumber::NONE),
+        Self::IoCostQos(DeviceNumber::NONE),
+        Self::IoCostModel(DeviceNumber::NONE),
     ];
 
-    /// Those of the node itself.
+    /// Those of the node itself that are one file with one number.
     pub const OF_NODE: [Self; 6] = [
         Self::MinFreeKbytes,
         Self::WatermarkScaleFactor,
@@ -163,11 +176,79 @@ impl Knob {
 
     /// Whether it is the node's own, and no cgroup's.
     pub fn is_of_node(self) -> bool {
-        Self::OF_NODE.contains(&self)
+        matches!(self, Self::IoCostQos(_) | Self::IoCostModel(_)) || Self::OF_NODE.contains(&self)
     }
 
-    /// The name that plans, metrics and the journal use.
-    pub fn as_str(self) -> &'static str {
+    /// The device that it is of; [`DeviceNumber::NONE`] = of no one in particular. `None` = devices have no part in it.
+    pub fn device(self) -> Option<DeviceNumber> {
+        match self {
+            Self::IoMax(device) | Self::IoWeight(device) | Self::IoCostQos(device) | Self::IoCostModel(device) => {
+                Some(device)
+            }
+            _ => None,
+        }
+    }
+
+    /// The same knob of another device, where devices have a part in it.
+    #[must_use]
+    pub fn of(self, device: DeviceNumber) -> Self {
+        match self {
+            Self::IoMax(_) => Self::IoMax(device),
+            Self::IoWeight(_) => Self::IoWeight(device),
+            Self::IoCostQos(_) => Self::IoCostQos(device),
+            Self::IoCostModel(_) => Self::IoCostModel(device),
+            other => other,
+        }
+    }
+
+    /// The knob without a device: what metrics, facts and grants count.
+    #[must_use]
+    pub fn kind(self) -> Self {
+        self.of(DeviceNumber::NONE)
+    }
+
+    /// The node's own of a device: how late its requests may be, and what it can do.
+    pub fn costs_of(device: DeviceNumber) -> [Self; 2] {
+        [Self::IoCostQos(device), Self::IoCostModel(device)]
+    }
+
+    /// The place of its kind in [`Knob::ALL`].
+    pub fn index(self) -> usize {
+        match self {
+            Self::CfsQuota => 0,
+            Self::CfsBurst => 1,
+            Self::MemoryMin => 2,
+            Self::MemoryLow => 3,
+            Self::MemoryHigh => 4,
+            Self::WmarkRatio => 5,
+            Self::WmarkScale => 6,
+            Self::WmarkMinAdj => 7,
+            Self::OomPriority => 8,
+            Self::UseOomPriority => 9,
+            Self::OomGroup => 10,
+            Self::PageCacheLimitEnable => 11,
+            Self::PageCacheLimitSize => 12,
+            Self::PageCacheReclaimSync => 13,
+            Self::CpusetMems => 14,
+            Self::CpusetCpus => 15,
+            Self::CpuWeight => 16,
+            Self::CpuIdle => 17,
+            Self::MemoryMax => 18,
+            Self::MinFreeKbytes => 19,
+            Self::WatermarkScaleFactor => 20,
+            Self::MemcgReaper => 21,
+            Self::GroupIdentity => 22,
+            Self::IdleSaverWmark => 23,
+            Self::PageCacheLimit => 24,
+            Self::IoMax(_) => 25,
+            Self::IoWeight(_) => 26,
+            Self::IoCostQos(_) => 27,
+            Self::IoCostModel(_) => 28,
+        }
+    }
+
+    /// The name of its kind, without a device. Plans and the journal have the whole name: what it prints.
+    pub fn kind_name(self) -> &'static str {
         match self {
             Self::CfsQuota => "cpu.quota",
             Self::CfsBurst => "cpu.burst",
@@ -194,13 +275,22 @@ impl Knob {
             Self::GroupIdentity => "kernel.sched_group_identity_enabled",
             Self::IdleSaverWmark => "kernel.sched_idle_saver_wmark",
             Self::PageCacheLimit => "pagecache_limit.enabled",
+            Self::IoMax(_) => "io.max",
+            Self::IoWeight(_) => "io.weight",
+            Self::IoCostQos(_) => "io.cost.qos",
+            Self::IoCostModel(_) => "io.cost.model",
         }
     }
 }
 
 impl fmt::Display for Knob {
+    /// `cpu.quota`; with a device `io.max 8:16`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.write_str(self.kind_name())?;
+        match self.device() {
+            Some(device) if device != DeviceNumber::NONE => write!(f, " {device}"),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -213,7 +303,17 @@ impl FromStr for Knob {
     type Err = UnknownKnob;
 
     fn from_str(text: &str) -> Result<Self, UnknownKnob> {
-        Self::ALL.into_iter().find(|knob| knob.as_str() == text).ok_or_else(|| UnknownKnob(text.to_owned()))
+        let unknown = || UnknownKnob(text.to_owned());
+        let (name, device) = match text.split_once(' ') {
+            Some((name, device)) => (name, Some(device.parse().map_err(|_| unknown())?)),
+            None => (text, None),
+        };
+        let knob = Self::ALL.into_iter().find(|knob| knob.kind_name() == name).ok_or_else(unknown)?;
+        match device {
+            None => Ok(knob),
+            Some(device) if knob.device().is_some() => Ok(knob.of(device)),
+            Some(_) => Err(unknown()),
+        }
     }
 }
 
@@ -228,8 +328,26 @@ pub enum Value {
     Shares(i64),
     /// A set of CPUs.
     Cpus(CpuSet),
+    /// The file has no line for the device: the kernel does as it does by itself.
+    Unset,
+    /// Limits of a device.
+    IoLimits(IoLimits),
+    /// Whether and how a device's cost model counts.
+    IoCostQos(IoCostQos),
+    /// What a device can do.
+    IoCostModel(IoCostModel),
     /// No bound: the kernel's `max`, or -1 for a quota on cgroup v1. Sorts above every number.
     Max,
+}
+
+impl Value {
+    /// The number that it is; `None` = it is none, or no bound.
+    pub fn number(self) -> Option<i64> {
+        match self {
+            Self::Number(number) => Some(number),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Value {
@@ -238,6 +356,10 @@ impl fmt::Display for Value {
             Self::Number(number) => number.fmt(f),
             Self::Shares(shares) => write!(f, "{shares} shares"),
             Self::Cpus(cpus) => write!(f, "CPUs {cpus}"),
+            Self::Unset => f.write_str("default"),
+            Self::IoLimits(limits) => limits.fmt(f),
+            Self::IoCostQos(qos) => qos.fmt(f),
+            Self::IoCostModel(model) => model.fmt(f),
             Self::Max => f.write_str("max"),
         }
     }
@@ -245,22 +367,34 @@ impl fmt::Display for Value {
 
 /// None of a knob's values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is neither a whole number, nor a number of shares, nor a list of CPUs, nor `max`")]
+#[error(
+    "`{0}` is neither a whole number, nor a number of shares, nor a list of CPUs, nor a line of a device, nor `default` or `max`"
+)]
 pub struct NotAValue(pub String);
 
 impl FromStr for Value {
     type Err = NotAValue;
 
     fn from_str(text: &str) -> Result<Self, NotAValue> {
+        let not_a_value = || NotAValue(text.to_owned());
         if let Some(cpus) = text.strip_prefix("CPUs ") {
-            return cpus.parse().map(Self::Cpus).map_err(|_| NotAValue(text.to_owned()));
+            return cpus.parse().map(Self::Cpus).map_err(|_| not_a_value());
+        }
+        if text == "default" {
+            return Ok(Self::Unset);
+        }
+        if text.contains('=') {
+            let limits = || text.parse().map(Self::IoLimits);
+            let qos = || text.parse().map(Self::IoCostQos);
+            let model = || text.parse().map(Self::IoCostModel);
+            return limits().or_else(|_| qos()).or_else(|_| model()).map_err(|_| not_a_value());
         }
         let value = match (text, text.strip_suffix(" shares")) {
             ("max", _) => return Ok(Self::Max),
             (_, Some(shares)) => shares.parse().map(Self::Shares),
             (number, None) => number.parse().map(Self::Number),
         };
-        value.map_err(|_| NotAValue(text.to_owned()))
+        value.map_err(|_| not_a_value())
     }
 }
 
@@ -275,26 +409,48 @@ mod tests {
             Value::Number(0),
             Value::Shares(2),
             Value::Cpus(CpuSet::of(&[0, 1, 700]).unwrap()),
+            Value::Unset,
+            Value::IoLimits(IoLimits { read_bps: Some(1 << 20), ..IoLimits::default() }),
+            Value::IoCostQos(IoCostQos { is_enabled: true, latency: None }),
+            Value::IoCostModel(IoCostModel {
+                read_bps: 1,
+                read_seq_iops: 2,
+                read_rand_iops: 3,
+                write_bps: 4,
+                write_seq_iops: 5,
+                write_rand_iops: 6,
+            }),
             Value::Max,
         ] {
             assert_eq!(value.to_string().parse(), Ok(value));
         }
-        for text in ["", "many", " shares", "2 shares ", "1.5 shares", "CPUs x"] {
+        for text in ["", "many", " shares", "2 shares ", "1.5 shares", "CPUs x", "rbps=1", "a=b"] {
             assert_eq!(text.parse::<Value>(), Err(NotAValue(text.to_owned())));
         }
     }
 
     #[test]
     fn a_name_reads_back() {
+        let device = DeviceNumber { major: 8, minor: 16 };
         for knob in Knob::ALL {
             assert_eq!(knob.to_string().parse(), Ok(knob));
+            assert_eq!(knob.of(device).to_string().parse(), Ok(knob.of(device)));
+            assert_eq!(knob.of(device).kind(), knob);
+        }
+        assert!(Knob::ALL.into_iter().enumerate().all(|(place, knob)| knob.of(device).index() == place));
+        assert_eq!(Knob::IoMax(device).to_string(), "io.max 8:16");
+        for text in ["cpu.quota 8:16", "io.max 8", "io.max  8:16", "io.max 8:16 ", "io"] {
+            assert_eq!(text.parse::<Knob>(), Err(UnknownKnob(text.to_owned())));
         }
     }
 
     #[test]
-    fn the_node_has_its_own_knobs_and_they_come_last() {
-        let of_node: Vec<_> = Knob::ALL.into_iter().filter(|knob| knob.is_of_node()).collect();
+    fn the_nodes_own_knobs_are_those_and_the_cost_of_devices() {
+        let of_node: Vec<_> =
+            Knob::ALL.into_iter().filter(|knob| knob.is_of_node() && knob.device().is_none()).collect();
         assert_eq!(of_node, Knob::OF_NODE);
-        assert!(Knob::ALL.ends_with(&Knob::OF_NODE));
+        let of_devices = Knob::ALL.into_iter().filter(|knob| knob.device().is_some());
+        let of_node: Vec<_> = of_devices.filter(|knob| knob.is_of_node()).map(Knob::kind_name).collect();
+        assert_eq!(of_node, ["io.cost.qos", "io.cost.model"]);
     }
 }

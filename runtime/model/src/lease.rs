@@ -158,6 +158,11 @@ impl Leases {
             .map(|(&key, _)| key)
     }
 
+    /// The knobs with a lease on one target, in no order.
+    pub fn on(&self, target: Target) -> impl Iterator<Item = Knob> {
+        self.stacks.keys().filter(move |(of, _)| *of == target).map(|&(_, knob)| knob)
+    }
+
     /// Every knob with a lease, in no order.
     pub fn held(&self) -> impl Iterator<Item = (Target, Knob, &[Lease])> {
         self.stacks.iter().map(|(&(target, knob), stack)| (target, knob, stack.as_slice()))

@@ -3,7 +3,7 @@
 //! Plain data and pure functions: no I/O, no clock, no Wasm, no Kubernetes types. Reading order: [`pod`] (pods and
 //! containers), [`knob`] (what can be set), [`setting`] (a policy's requests), [`lease`] (their holders and
 //! priorities), [`cpus`] (sets of CPUs), [`cpu_topology`] (the machine's), [`column`](mod@column) (measurements), [`node`] (the node and the
-//! groups above containers), [`alarm`] (triggers of a policy), [`numa`] (memory by node, and
+//! groups above containers), [`block_io`] (devices, and limits of them), [`alarm`] (triggers of a policy), [`numa`] (memory by node, and
 //! its migration), [`object`] (what Kubernetes objects say beside), [`protocol`] and [`layering`] (how annotations and ConfigMaps become one configuration for each
 //! pod), [`foreign`] (third-party text in messages).
 //!
@@ -22,6 +22,7 @@
 
 pub mod alarm;
 pub mod application;
+pub mod block_io;
 pub mod column;
 pub mod cpu_topology;
 pub mod cpus;

@@ -6,7 +6,7 @@ use std::path::Path;
 use qosm_agent::facts::Facts;
 use qosm_agent::replay::{EventLine, Replay};
 use qosm_agent::report::{
-    ClassDecision, Decision, EvictionDecision, MigrationDecision, ResourceDecision, ShadowDecision,
+    ClassDecision, Decision, EvictionDecision, MigrationDecision, RemarkReport, ResourceDecision, ShadowDecision,
 };
 use qosm_agent::{LoadedPolicy, Mode};
 use qosm_cluster::Objects;
@@ -43,6 +43,8 @@ pub struct Planned {
     pub decisions: Vec<Decision>,
     /// Knobs that cannot be written.
     pub refused: Vec<Decision>,
+    /// What policies want and do not do, and why.
+    pub remarks: Vec<RemarkReport>,
     /// Pages that would be moved.
     pub migrations: Vec<MigrationDecision>,
     /// Classes of shares that would change.
@@ -75,7 +77,7 @@ impl Planned {
             Output::Json => print::json(&self)?,
             Output::Table => print::text(&table(&self.decisions, order))?,
         }
-        let Self { refused, migrations, classes, resources, evictions, shadows, .. } = self;
+        let Self { refused, remarks, migrations, classes, resources, evictions, shadows, .. } = self;
         let Self { problems, failing, events, notes, .. } = self;
         let requests = asked_of_the_cluster(&resources, &evictions);
         let shadows = shadows.iter().map(ToString::to_string);
@@ -84,6 +86,9 @@ impl Planned {
         }
         for line in not_possible(&refused) {
             print::note(&line);
+        }
+        for RemarkReport { subject, knob, policy, why, .. } in &remarks {
+            print::note(&format!("not done: {knob} of {subject}, wanted by {policy}: {why}"));
         }
         for EventLine { pod, reason, message, .. } in &events {
             print::note(&format!("event {pod} {reason}: {message}"));
@@ -115,6 +120,7 @@ pub fn on_facts(
     Ok(Planned {
         decisions: outcome.decisions,
         refused: outcome.refused,
+        remarks: replay.agent().remarks(),
         migrations: outcome.migrations,
         classes: outcome.classes,
         resources: outcome.resources,

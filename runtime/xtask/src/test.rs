@@ -621,8 +621,14 @@ mod tests {
         let again = Selection::Again(&failures);
         assert_eq!(again.runs(Stage::Kernel, "a kernel"), [["--exact", "x::one"], ["--exact", "x::three"]]);
         assert!(again.runs(Stage::Kernel, "c kernel").is_empty());
-        assert_eq!(Selection::All(None).runs(Stage::Kernel, "c kernel"), [["--skip", "node_memory::"]]);
-        assert_eq!(Selection::All(Some("x")).runs(Stage::Kernel, "c kernel"), [["x", "--skip", "node_memory::"]]);
+        assert_eq!(
+            Selection::All(None).runs(Stage::Kernel, "c kernel"),
+            [["--skip", "block_io::", "--skip", "node_memory::"]]
+        );
+        assert_eq!(
+            Selection::All(Some("x")).runs(Stage::Kernel, "c kernel"),
+            [["x", "--skip", "block_io::", "--skip", "node_memory::"]]
+        );
         let registry = Selection::Short.runs(Stage::Registry, "c registry");
         assert_eq!(registry, [["--skip", "publish::modules_that_are_built_elsewhere"]]);
         assert_eq!(Selection::Short.runs(Stage::Languages, "c languages"), [[""; 0]]);

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 /// The crates of this workspace, each below those that import it, with what it imports: imports point to earlier lines only.
-const LAYERS: [(&str, &[&str]); 38] = [
+const LAYERS: [(&str, &[&str]); 39] = [
     // Know nothing of ours.
     ("qosm-confinement", &[]),
     ("qosm-features", &[]),
@@ -25,6 +25,7 @@ const LAYERS: [(&str, &[&str]); 38] = [
     ("cpu-sets", &[]),
     // Policies know the SDK.
     ("be-suppress", &["cpu-sets", "qosm-sdk"]),
+    ("block-io", &["qosm-sdk"]),
     ("cpu-burst", &["qosm-sdk"]),
     ("cpu-identity", &["qosm-sdk"]),
     ("cpu-topology", &["cpu-sets", "qosm-sdk"]),

@@ -41,3 +41,19 @@ test_pages_are_moved_by_container if {
 		"reason": "why",
 	}
 }
+
+test_a_knob_of_a_device_names_it if {
+	knobs.hold_on_device("besteffort", "8:16", "io.max", {"rbps": 1048576}, "why") == {
+		"tier": "besteffort",
+		"device": "8:16",
+		"knob": "io.max",
+		"value": {"rbps": 1048576},
+		"reason": "why",
+	}
+	knobs.hold_of_device("8:16", "io.cost.qos", {"enable": true}, "why") == {
+		"device": "8:16",
+		"knob": "io.cost.qos",
+		"value": {"enable": true},
+		"reason": "why",
+	}
+}

@@ -112,3 +112,24 @@ test_two_classes_for_one_and_two_shares_of_one_are_told if {
 	told := testing.faults(settings, ["resctrl-allocation"]) with input as facts
 	told == {"class be is to be two things", "default/web/app is to be in class be and ls"}
 }
+
+test_knobs_of_two_devices_are_two if {
+	disk := {"names": ["sdb"], "partitions": [], "volumeGroups": []}
+	devices := object.union(facts, {"blockDevices": {"8:16": disk, "8:32": disk}})
+	settings := {
+		knobs.hold_on_device(app, "8:16", "io.weight", 100, "why"),
+		knobs.hold_on_device(app, "8:32", "io.weight", 200, "why"),
+		knobs.hold_of_device("8:16", "io.cost.qos", {"enable": true}, "why"),
+	}
+	testing.held_on_device(settings, "default/web/app", "8:32", "io.weight") == 200
+	testing.held_on_device(settings, "node", "8:16", "io.cost.qos") == {"enable": true}
+	not testing.held_on_device(settings, "node", "8:16", "io.weight")
+	not testing.held(settings, "default/web/app", "io.weight")
+	testing.holds(settings) == {
+		"container default/web/app io.weight 8:16 100",
+		"container default/web/app io.weight 8:32 200",
+	}
+	testing.faults(settings, ["block-io"]) == set() with input as devices
+	told := testing.faults(settings, ["block-io"]) with input as facts
+	told == {"there is no device 8:16", "there is no device 8:32"}
+}

@@ -1,5 +1,6 @@
 //! What a policy declared, so that the host is called only for what differs.
 
+mod block_io;
 mod declaring;
 mod node_knobs;
 mod resources;
@@ -9,9 +10,11 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 
+use self::block_io::{BlockIo, ReleaseIo};
 pub(crate) use self::declaring::Declaring;
 use self::node_knobs::NodeKnobs;
 use self::resources::Resources;
+use crate::block_io::IoKnob;
 use crate::{ContainerId, Host, NodeKnob, PodFacts, PodId, Protection, Share, Target};
 
 /// One setting of a cgroup, as an evaluation declares it.
@@ -79,6 +82,7 @@ struct Releases {
     resource: Option<Arc<dyn Any + Send + Sync>>,
     stale_after: Option<Arc<dyn Any + Send + Sync>>,
     node_knob: Option<Arc<dyn Any + Send + Sync>>,
+    io: BTreeMap<IoKnob, Arc<dyn Any + Send + Sync>>,
 }
 
 impl Releases {
@@ -104,6 +108,10 @@ impl Releases {
 
     fn node_knob<H: 'static>(&self) -> Option<ReleaseKnob<H>> {
         self.node_knob.as_ref()?.downcast_ref().copied()
+    }
+
+    fn io<H: 'static>(&self, knob: IoKnob) -> Option<ReleaseIo<H>> {
+        self.io.get(&knob)?.downcast_ref().copied()
     }
 }
 
@@ -172,6 +180,7 @@ pub(crate) struct Declaration {
     classes: Classes,
     resources: Resources,
     node_knobs: NodeKnobs,
+    block_io: BlockIo,
     releases: Releases,
     pods: BTreeMap<PodId, Vec<ContainerId>>,
     undo: Undo,
@@ -190,6 +199,8 @@ struct Undo {
     resources: Option<Resources>,
     /// The settings of the node's kernel, once they change.
     node_knobs: Option<NodeKnobs>,
+    /// The settings of devices, once they change.
+    block_io: Option<BlockIo>,
 }
 
 impl Declaration {
@@ -203,6 +214,7 @@ impl Declaration {
         self.undo.classes = None;
         self.undo.resources = None;
         self.undo.node_knobs = None;
+        self.undo.block_io = None;
     }
 
     /// Pods come, change and go. The host gives up what is held on those that are gone.
@@ -223,6 +235,7 @@ impl Declaration {
         };
         self.classes.members.retain(|target, _| is_here(target));
         self.retain(|entry| is_here(&entry.target));
+        self.block_io.retain(is_here);
         self.pods = pods;
         self.undo.entries = self.entries.len();
     }
@@ -269,6 +282,7 @@ impl Declaration {
         }
         self.release_resources(host, is_over);
         self.release_node_knobs(host, is_over);
+        self.release_io(host, is_over);
     }
 
     /// The call is over, and the host took it.
@@ -282,6 +296,7 @@ impl Declaration {
         self.undo.classes = None;
         self.undo.resources = None;
         self.undo.node_knobs = None;
+        self.undo.block_io = None;
     }
 
     /// The call failed, and the host forgot what it staged.
@@ -302,6 +317,7 @@ impl Declaration {
         }
         self.discard_resources();
         self.discard_node_knobs();
+        self.discard_io();
     }
 
     fn retain(&mut self, stays: impl FnMut(&Entry) -> bool) {
@@ -414,6 +430,7 @@ impl Declaration {
         if let Some((.., declared)) = self.classes.members.get_mut(&target) {
             keep(declared, self.call);
         }
+        self.keep_io(|own| own == Some(target));
     }
 
     fn keep_all(&mut self) {
@@ -426,6 +443,7 @@ impl Declaration {
         }
         self.keep_resources();
         self.keep_node_knobs();
+        self.keep_io(|_| true);
     }
 
     fn change_classes(&mut self) -> &mut Classes {

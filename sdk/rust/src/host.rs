@@ -8,8 +8,8 @@ mod granted;
 mod signals;
 
 pub use self::controls::{
-    CpuBandwidth, CpuWeight, Cpuset, Eviction, MemoryLimit, MemoryProtection, NodeKnobs, NodeResource, PageMigration,
-    ResctrlAllocation,
+    BlockIo, CpuBandwidth, CpuWeight, Cpuset, Eviction, MemoryLimit, MemoryProtection, NodeKnobs, NodeResource,
+    PageMigration, ResctrlAllocation,
 };
 #[cfg(target_arch = "wasm32")]
 pub use self::granted::Granted;
@@ -208,6 +208,7 @@ pub trait Host:
     + Cpuset
     + MemoryLimit
     + NodeKnobs
+    + BlockIo
     + PageMigration
     + ResctrlMonitor
     + NodeObject
@@ -237,6 +238,7 @@ impl<T> Host for T where
         + Cpuset
         + MemoryLimit
         + NodeKnobs
+        + BlockIo
         + PageMigration
         + ResctrlMonitor
         + NodeObject

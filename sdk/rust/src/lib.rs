@@ -85,6 +85,7 @@
 
 #[doc(hidden)]
 pub mod bindings;
+mod block_io;
 mod declaration;
 mod describe;
 mod effective;
@@ -121,6 +122,77 @@ pub use self::panic::report_panics;
 /// ```
 #[doc(inline)]
 pub use bindings::exports::qosm::policy::lifecycle::Rejection;
+/// ```
+/// use qosm_sdk::IoCostModel;
+///
+/// let model = IoCostModel {
+///     read_bps: 500 << 20, read_seq_iops: 90_000, read_rand_iops: 80_000, write_bps: 400 << 20, write_seq_iops: 70_000,
+///     write_rand_iops: 60_000,
+/// };
+/// assert!(model.to_string().starts_with("ctrl=user model=linear rbps=524288000 "));
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::block_io::CostModel as IoCostModel;
+/// ```
+/// use qosm_sdk::IoCostQos;
+///
+/// assert_eq!(IoCostQos { enabled: true, latency: None }.to_string(), "enable=1 ctrl=auto");
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::block_io::CostQos as IoCostQos;
+/// ```
+/// use qosm_sdk::IoDevice;
+///
+/// let disk = IoDevice { major: 8, minor: 16 };
+/// assert_eq!(disk.to_string(), "8:16");
+/// assert_eq!("8:16".parse(), Ok(disk));
+/// assert!("sdb".parse::<IoDevice>().is_err());
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::block_io::Device as IoDevice;
+/// ```
+/// use qosm_sdk::{IoDevice, IoDeviceInfo};
+///
+/// let disk = IoDeviceInfo {
+///     device: IoDevice { major: 8, minor: 16 },
+///     names: vec!["sdb".into()],
+///     partitions: vec!["sdb1".into()],
+///     volume_groups: vec!["data".into()],
+/// };
+/// assert!(disk.names.iter().any(|name| name == "sdb"));
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::block_io::DeviceInfo as IoDeviceInfo;
+/// ```
+/// use qosm_sdk::{IoCostQos, IoLatency};
+///
+/// let latency = IoLatency {
+///     read_permyriad: 9_500, read_latency_usec: 3_000, write_permyriad: 9_500, write_latency_usec: 3_000, min: 100, max: 1_000_000,
+/// };
+/// let qos = IoCostQos { enabled: true, latency: Some(latency) };
+/// assert_eq!(
+///     qos.to_string(),
+///     "enable=1 ctrl=user rpct=95.00 rlat=3000 wpct=95.00 wlat=3000 min=1.00 max=10000.00"
+/// );
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::block_io::Latency as IoLatency;
+/// ```
+/// use qosm_sdk::IoLimits;
+///
+/// let limits = IoLimits { read_bps: Some(1_048_576), write_iops: Some(120), ..IoLimits::NONE };
+/// assert_eq!(limits.to_string(), "rbps=1048576 wbps=max riops=max wiops=120");
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::block_io::Limits as IoLimits;
+/// ```
+/// use qosm_sdk::{IoDevice, IoVolume};
+///
+/// let volume = IoVolume { pod: 1, name: "pvc-1".into(), device: IoDevice { major: 8, minor: 16 } };
+/// assert_eq!(volume.device.to_string(), "8:16");
+/// ```
+#[doc(inline)]
+pub use bindings::qosm::policy::block_io::Volume as IoVolume;
 /// ```
 /// use qosm_sdk::{Bandwidth, Target};
 ///
@@ -315,6 +387,7 @@ pub use bindings::qosm::policy::node_knobs::Knob as NodeKnob;
 /// ```
 #[doc(inline)]
 pub use bindings::qosm::policy::node_knobs::State as NodeKnobState;
+/// ```
 /// use qosm_sdk::mock;
 ///
 /// let node = mock::node_object("edge-7", 8, 32 << 30);
@@ -619,9 +692,9 @@ pub use ewma::Ewma;
 #[doc(hidden)]
 pub use host::Granted;
 pub use host::{
-    ClusterConfig, CpuBandwidth, CpuStat, CpuTopology, CpuWeight, Cpuset, Declare, Eviction, Host, Log, MemoryLimit,
-    MemoryProtection, MemoryStat, Node, NodeKnobs, NodeObject, NodeResource, NumaStat, PageMigration, PodEvent,
-    PodObject, Pressure, ResctrlAllocation, ResctrlMonitor, State,
+    BlockIo, ClusterConfig, CpuBandwidth, CpuStat, CpuTopology, CpuWeight, Cpuset, Declare, Eviction, Host, Log,
+    MemoryLimit, MemoryProtection, MemoryStat, Node, NodeKnobs, NodeObject, NodeResource, NumaStat, PageMigration,
+    PodEvent, PodObject, Pressure, ResctrlAllocation, ResctrlMonitor, State,
 };
 pub use pod::{NoConfig, Pod};
 pub use pods::Pods;

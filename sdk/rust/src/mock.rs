@@ -23,6 +23,7 @@
 //! assert_eq!(host.used(), ["cpu-bandwidth", "cpu-stat"]);
 //! ```
 
+mod block_io;
 mod facts;
 mod host;
 mod interfaces;
@@ -33,6 +34,7 @@ mod staged;
 #[cfg(test)]
 mod tests;
 
+pub use block_io::{IoChange, IoRemark};
 pub use facts::{container, group_use, node, node_object, pod, pod_object, tick, topology};
 pub use host::MockHost;
 pub(crate) use knob::MAX_CPUS;
@@ -44,6 +46,7 @@ pub use staged::{
     ResourceChange, Staged,
 };
 
+pub use crate::block_io::{IoKnob, IoValue};
 pub use crate::kubelet::bandwidth;
 
 /// Most bytes that `save_state` takes.

@@ -62,6 +62,20 @@
 //!     remarks: [{target: node, knob: vm.min_free_kbytes}]
 //! ```
 //!
+//! Block devices and the volumes of pods on them are given likewise. Settings of a device have it behind the knob's name, and values as the
+//! kernel's files have them:
+//!
+//! ```yaml
+//! ticks:
+//!   - blockDevices: [{device: '8:16', names: [sdb], partitions: [sdb1], volumeGroups: [data]}]
+//!     podVolumes: [{pod: shop/web, name: pvc-1, device: '8:16'}]
+//!     expect:
+//!       - {target: tier besteffort, knob: 'io.max 8:16', value: rbps=1048576 wbps=max riops=max wiops=120}
+//!       - {target: pod shop/web, knob: 'io.weight 8:16', value: 200}
+//!       - {target: node, knob: 'io.cost.qos 8:16', value: enable=1 ctrl=auto}
+//!     remarks: [{target: pod shop/web, knob: io.max}, {target: node, knob: io.cost.qos}]
+//! ```
+//!
 //! A policy's test is one call:
 //!
 //! ```no_run
@@ -81,6 +95,7 @@
 //! }
 //! ```
 
+mod block_io;
 mod case;
 mod cpu_topology;
 mod driver;
@@ -96,6 +111,7 @@ mod run;
 mod tests;
 mod tick;
 
+pub use block_io::{BlockDeviceRow, PodVolumeRow};
 pub use case::{Case, ContainerFacts, ExtendedResourceFacts, Measure, NodeFacts, PodDescription};
 pub use cpu_topology::{CpuManagerWord, CpuPlaceRow, CpuTopologyRow, ExclusiveRow};
 pub use driver::{Driver, Native, Outcome};

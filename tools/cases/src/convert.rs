@@ -1,5 +1,6 @@
 //! Between a case's words, which are the contract's, and the engine's.
 
+mod block_io;
 mod cpu_topology;
 mod node_knobs;
 mod node_use;
@@ -14,7 +15,7 @@ use qosm_model::column::{
     BandwidthSample, CpuCounters, CpuSample, MemoryCounters, MemorySample, NodeSample, PressureCounters,
     PressureSample, Stall,
 };
-use qosm_model::knob::{Target, Value};
+use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::numa::{
     MigrationProgress, MigrationSample, MigrationState, NumaColumn, NumaId, NumaNode, NumaSample, NumaTopology,
     ProcessFailure,
@@ -126,6 +127,7 @@ pub(crate) fn columns(columns: &mock::Columns) -> Columns {
         pod_objects: Some(columns.pod_objects.iter().map(object::pod).collect()),
         cluster_config: Some(Arc::new(object::config(&columns.cluster_config))),
         node_knobs: Some(node_knobs::samples(columns).into()),
+        block_devices: Some(block_io::devices(columns).into()),
         resources: Some(requests::resources(columns).collect()),
         evictions: Some(requests::evictions(columns).collect()),
         alarms: Vec::new(),
@@ -148,10 +150,12 @@ pub(crate) fn outcome(staged: Staged) -> Outcome {
         message: event.message,
     };
     let (mut settings, mut migrations, mut classes) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut resources, mut evictions, mut node_knobs) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut resources, mut evictions) = (Vec::new(), Vec::new());
+    let (mut node_knobs, mut io) = (Vec::new(), Vec::new());
     for staged in staged.settings {
         match change(staged) {
             Change::NodeKnob(change) => node_knobs.extend(change),
+            Change::Io(change) => io.push(change),
             Change::Setting(setting) => settings.push(setting),
             Change::Migration(migration) => migrations.push(migration),
             Change::Class(change) => classes.push(change),
@@ -166,9 +170,11 @@ pub(crate) fn outcome(staged: Staged) -> Outcome {
         resources,
         evictions,
         node_knobs,
+        io,
         rejections: staged.rejections.into_iter().map(rejection).collect(),
         events: staged.events.into_iter().map(event).collect(),
         node_remarks: staged.remarks.iter().filter_map(|one| node_knobs::remark(one.knob, &one.reason)).collect(),
+        io_remarks: staged.remarks.iter().filter_map(block_io::remark).collect(),
         remarks: staged.remarks.into_iter().filter_map(remark).collect(),
     }
 }
@@ -177,7 +183,7 @@ pub(crate) fn outcome(staged: Staged) -> Outcome {
 fn remark(remark: Remark) -> Option<mock::Remark> {
     Some(mock::Remark {
         target: sdk_target(remark.target)?,
-        knob: remark.knob.as_str().to_owned(),
+        knob: remark.knob.to_string(),
         reason: remark.reason.to_string(),
     })
 }
@@ -186,6 +192,7 @@ fn remark(remark: Remark) -> Option<mock::Remark> {
 enum Change {
     Setting(mock::Staged),
     NodeKnob(Option<mock::NodeKnobChange>),
+    Io(mock::IoChange),
     Migration(mock::Migration),
     Class(mock::ClassChange),
     Resource(mock::ResourceChange),
@@ -194,24 +201,13 @@ enum Change {
 
 fn change(setting: Setting) -> Change {
     match setting {
-        Setting::Hold { target, knob, value, reason } => match sdk_target(target) {
-            None => Change::NodeKnob(node_knobs::change(knob, Some(value), &reason)),
-            Some(target) => Change::Setting(mock::Staged {
-                target,
-                knob: knob.as_str(),
-                value: Some(match value {
-                    Value::Number(number) => mock::Value::Number(number),
-                    Value::Shares(shares) => mock::Value::Shares(shares),
-                    Value::Cpus(cpus) => mock::Value::Cpus(mock::Cpus::of(&cpus.iter().collect::<Vec<_>>())),
-                    Value::Max => mock::Value::Max,
-                }),
-                reason: reason.as_ref().into(),
-            }),
-        },
-        Setting::Release { target, knob } => match sdk_target(target) {
-            None => Change::NodeKnob(node_knobs::change(knob, None, "")),
-            Some(target) => {
-                Change::Setting(mock::Staged { target, knob: knob.as_str(), value: None, reason: String::new() })
+        Setting::Hold { target, knob, value, reason } => hold(target, knob, value, &reason),
+        Setting::Release { target, knob } => match (block_io::change(target, knob, None, ""), sdk_target(target)) {
+            (Some(change), _) => Change::Io(change),
+            (None, None) => Change::NodeKnob(node_knobs::change(knob, None, "")),
+            (None, Some(target)) => {
+                let knob = knob.kind_name();
+                Change::Setting(mock::Staged { target, knob, value: None, reason: String::new() })
             }
         },
         Setting::Migrate(migration) => {
@@ -251,6 +247,24 @@ fn change(setting: Setting) -> Change {
         Setting::Evict(wanted) => Change::Eviction(requests::eviction(wanted)),
         Setting::WithdrawEviction { pod } => Change::Eviction(requests::withdrawal(pod)),
     }
+}
+
+fn hold(target: Target, knob: Knob, value: Value, reason: &str) -> Change {
+    if let Some(change) = block_io::change(target, knob, Some(value), reason) {
+        return Change::Io(change);
+    }
+    let Some(target) = sdk_target(target) else {
+        return Change::NodeKnob(node_knobs::change(knob, Some(value), reason));
+    };
+    let value = match value {
+        Value::Number(number) => Some(mock::Value::Number(number)),
+        Value::Shares(shares) => Some(mock::Value::Shares(shares)),
+        Value::Cpus(cpus) => Some(mock::Value::Cpus(mock::Cpus::of(&cpus.iter().collect::<Vec<_>>()))),
+        Value::Max => Some(mock::Value::Max),
+        // No module sets them on another knob than those of devices.
+        Value::Unset | Value::IoLimits(_) | Value::IoCostQos(_) | Value::IoCostModel(_) => None,
+    };
+    Change::Setting(mock::Staged { target, knob: knob.kind_name(), value, reason: reason.into() })
 }
 
 fn share(share: Share) -> qosm_sdk::Share {

@@ -31,6 +31,7 @@ const fn example(name: &'static str, source: &'static str) -> Built {
 }
 
 const BE_SUPPRESS: Built = default("be-suppress", "policies/be-suppress");
+const BLOCK_IO: Built = default("block-io", "policies/block-io");
 const CPU_BURST: Built = default("cpu-burst", "policies/cpu-burst");
 const CPU_IDENTITY: Built = default("cpu-identity", "policies/cpu-identity");
 const CPU_TOPOLOGY: Built = default("cpu-topology", "policies/cpu-topology");
@@ -118,6 +119,11 @@ fn the_cases_of_llc_mba_hold_in_wasm() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
+fn the_cases_of_block_io_hold_in_wasm() -> Result<(), Box<dyn Error>> {
+    BLOCK_IO.play()
+}
+
+#[test]
 fn the_cases_of_node_memory_hold_in_wasm() -> Result<(), Box<dyn Error>> {
     NODE_MEMORY.play()
 }
@@ -149,6 +155,14 @@ fn be_suppress_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>>
     let imports =
         [Log, State, Node, CpuStat, NodeObject, PodObject, ClusterConfig, CpuTopology, CpuBandwidth, CpuWeight, Cpuset];
     assert_eq!(BE_SUPPRESS.imports()?.into_iter().collect::<BTreeSet<_>>(), imports.into_iter().collect());
+    Ok(())
+}
+
+#[test]
+fn block_io_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>> {
+    use Interface::{BlockIo, ClusterConfig, Log};
+    let imports = [Log, ClusterConfig, BlockIo];
+    assert_eq!(BLOCK_IO.imports()?.into_iter().collect::<BTreeSet<_>>(), imports.into_iter().collect());
     Ok(())
 }
 

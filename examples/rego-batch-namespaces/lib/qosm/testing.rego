@@ -130,21 +130,42 @@ usage(fields) := object.union({"domain": 0, "occupancyBytes": 0, "localBytes": 0
 # METADATA
 # description: |
 #   The value that `settings` hold for a knob of a container, a pod (by id) or a tier. Undefined where it is not held, so `not
-#   testing.held(…)` says that.
+#   testing.held(…)` says that. Knobs of block devices are looked up by `held_on_device`.
 held(settings, target, knob) := setting.value if {
 	some setting in settings
 	setting.knob == knob
+	not setting.device
 	target in {object.get(setting, kind, null) | some kind in ["container", "pod", "tier"]}
 }
 
 # METADATA
+# description: 'The value that `settings` hold for a knob of a block device ("8:16") on a container, a pod (by id), a tier, or "node".'
+held_on_device(settings, target, device, knob) := setting.value if {
+	some setting in settings
+	setting.knob == knob
+	setting.device == device
+	target == holder(setting)
+}
+
+holder(setting) := setting[kind] if some kind in ["container", "pod", "tier"]
+
+holder(setting) := "node" if {
+	setting.device
+	every kind in ["container", "pod", "tier"] { not setting[kind] }
+}
+
+# METADATA
 # description: 'All knobs that `settings` hold, one line each: "container default/web/app cpu.weight 10".'
-holds(settings) := {text.line([kind, " ", setting[kind], " ", setting.knob, " ", setting.value]) |
+holds(settings) := {text.line([kind, " ", setting[kind], " ", knob_of(setting), " ", setting.value]) |
 	some setting in settings
 	setting.knob
 	some kind in ["container", "pod", "tier"]
 	setting[kind]
 }
+
+knob_of(setting) := concat(" ", [setting.knob, setting.device]) if setting.device
+
+knob_of(setting) := setting.knob if not setting.device
 
 # METADATA
 # description: |
@@ -189,6 +210,7 @@ known := {
 	"evict": pod_ids,
 	"migrate": container_ids,
 	"tier": {"kubepods", "burstable", "besteffort"},
+	"device": {device | some device, _ in input.blockDevices},
 }
 
 pod_ids := {pod.id | some pod in input.pods}
@@ -231,13 +253,13 @@ possible(_, value) if {
 
 possible("memory.wmark_min_adj", value) if value == floor(value)
 
-contradictions(settings) := {text.line([one.knob, " of ", target, " is to be ", one.value, " and ", other.value]) |
+contradictions(settings) := {text.line([knob_of(one), " of ", target, " is to be ", one.value, " and ", other.value]) |
 	some one in settings
 	some kind in ["container", "pod", "tier"]
 	target := one[kind]
 	some other in settings
 	other[kind] == target
-	other.knob == one.knob
+	knob_of(other) == knob_of(one)
 	one.value < other.value
 }
 

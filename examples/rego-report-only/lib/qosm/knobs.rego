@@ -22,6 +22,21 @@ hold_node(knob, value, reason) := {"knob": knob, "value": value, "reason": reaso
 
 # METADATA
 # description: |
+#   Holds what a container, a pod or a tier may do on a block device: "io.max", whose value is an object of `rbps`, `wbps`, `riops` and
+#   `wiops` a second, or "io.weight", 1 to 10000. `input.blockDevices` is by the numbers of the device, such as "8:16".
+hold_on_device(target, device, knob, value, reason) := object.union(
+	hold(target, knob, value, reason),
+	{"device": device},
+)
+
+# METADATA
+# description: |
+#   Holds a setting of a block device for the whole node: "io.cost.qos" or "io.cost.model", whose values are objects with the kernel's
+#   own names.
+hold_of_device(device, knob, value, reason) := {"knob": knob, "device": device, "value": value, "reason": reason}
+
+# METADATA
+# description: |
 #   Moves a container's pages from some NUMA nodes to others. The token is the policy's own number for it: another one begins anew.
 move_pages(container, from, to, token, reason) := {
 	"migrate": container.id,
@@ -70,4 +85,8 @@ grants := {
 	"kernel.sched_group_identity_enabled": "node-knobs",
 	"kernel.sched_idle_saver_wmark": "node-knobs",
 	"pagecache_limit.enabled": "node-knobs",
+	"io.max": "block-io",
+	"io.weight": "block-io",
+	"io.cost.qos": "block-io",
+	"io.cost.model": "block-io",
 }

@@ -269,7 +269,12 @@ impl Agent {
         view!(self).refusals()
     }
 
-    /// What active policies wanted of the node or a tier and did not do.
+    /// What active policies wanted and did not do.
+    pub fn remarks(&self) -> Vec<RemarkReport> {
+        view!(self).remarks(|_| true)
+    }
+
+    /// The same of the node and tiers alone.
     pub fn remarks_above_pods(&self) -> Vec<RemarkReport> {
         view!(self).remarks(|target| matches!(target, Target::Node | Target::Tier(_)))
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use qosm_host::{Executed, Host, HostError, Step as HostStep};
-use qosm_model::knob::{Knob, Level, Target};
+use qosm_model::knob::{Level, Target};
 use qosm_model::problem::chain;
 
 use crate::inputs::Inputs;
@@ -51,12 +51,8 @@ impl Ledger {
         }
         self.orphans = kept;
         // Leases may have been waiting for this cgroup.
-        self.dirty.extend(
-            Knob::ALL
-                .into_iter()
-                .map(|knob| (target, knob))
-                .filter(|&(target, knob)| self.leases.effective(target, knob).is_some()),
-        );
+        let leased = self.leases.on(target).filter(|&knob| self.leases.effective(target, knob).is_some());
+        self.dirty.extend(leased.map(|knob| (target, knob)));
         self.follow_from(host, target);
     }
 

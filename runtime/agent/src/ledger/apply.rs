@@ -119,7 +119,7 @@ impl Ledger {
         let why = format!(
             "on Linux {release} processes above it may reclaim for ever (fixed in 5.9); guardRails.memoryHighBeforeLinux59 sets it all the same"
         );
-        self.refused(host, inputs, &resolved, HostError::Unsupported { what: knob.as_str().to_owned(), why }, out);
+        self.refused(host, inputs, &resolved, HostError::Unsupported { what: knob.to_string(), why }, out);
         let held = self.held.get(&(target, knob))?;
         Some(Resolved {
             wanted: Wanted { target, knob, value: held.baseline },
@@ -197,7 +197,7 @@ impl Ledger {
         }
     }
 
-    fn forget_held(&mut self, key: (Target, Knob)) {
+    pub(super) fn forget_held(&mut self, key: (Target, Knob)) {
         self.refusals.remove(&key);
         if let Some(held) = self.held.remove(&key) {
             self.journal_deletions.push((key.1, held.cgroup));

@@ -48,7 +48,7 @@ impl Ledger {
         let row = self.quotas.get(target)?;
         let quota = match self.held.get(&(target, Bandwidth::KNOB)).map(|held| held.baseline) {
             Some(Value::Number(number)) => u64::try_from(number).ok().map(Micros),
-            Some(Value::Max | Value::Shares(_) | Value::Cpus(_)) => None,
+            Some(_) => None,
             None => row.quota,
         };
         let Some(Value::Number(given)) = self.quotas_at(host, pods, target, Moment::Now).into_iter().max() else {

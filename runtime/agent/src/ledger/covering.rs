@@ -208,8 +208,8 @@ impl Ledger {
         let most = self.memory_capacity.map_or(u64::MAX, |capacity| capacity.0.max(1));
         match value {
             Value::Number(number) => u64::try_from(number).unwrap_or(0),
-            Value::Shares(_) | Value::Cpus(_) => 0,
             Value::Max => most,
+            _ => 0,
         }
     }
 

@@ -195,6 +195,13 @@ impl Ledger {
                 return false;
             }
         };
+        // A disk that was pulled out took its lines along: nobody wrote, and there is nothing to put back.
+        if found == Value::Unset && found != written && knob.device().is_some_and(|device| !host.has_device(device)) {
+            self.forget_held(key);
+            // Whoever wants it still is told that it is not there, and has it again once it is.
+            self.dirty.insert(key);
+            return false;
+        }
         if found == written {
             let under = self.baseline_under(host, inputs, key, baseline, written);
             if let Some(held) = self.held.get_mut(&key).filter(|held| held.is_synced) {

@@ -9,10 +9,7 @@ use crate::ledger::Ledger;
 impl Ledger {
     /// Those that this kernel has, with what they would hold without any policy.
     pub(crate) fn read_node_knobs(&self, host: &Host) -> Vec<NodeKnobSample> {
-        let number = |value: Value| match value {
-            Value::Number(number) => u64::try_from(number).ok(),
-            Value::Shares(_) | Value::Cpus(_) | Value::Max => None,
-        };
+        let number = |value: Value| u64::try_from(value.number()?).ok();
         let sample = |(knob, value): (_, Value)| {
             let held = self.held.get(&(Target::Node, knob));
             let baseline = held.map_or(value, |held| held.baseline);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use qosm_host::knob_table::row;
 use qosm_host::{Bandwidth, Host};
 use qosm_model::column::BandwidthSample;
-use qosm_model::knob::{Target, Value};
+use qosm_model::knob::Target;
 use qosm_model::pod::Tier;
 use qosm_model::unit::Micros;
 
@@ -55,8 +55,7 @@ impl Ledger {
             let held = if has_held { self.held.get(&(target, Bandwidth::KNOB)) } else { None };
             let baseline_quota = match held.map(|held| held.baseline) {
                 None => now.quota,
-                Some(Value::Max | Value::Shares(_) | Value::Cpus(_)) => None,
-                Some(Value::Number(number)) => u64::try_from(number).ok().map(Micros),
+                Some(held) => held.number().and_then(|number| u64::try_from(number).ok()).map(Micros),
             };
             Some(BandwidthSample { target, quota: now.quota, baseline_quota, period: now.period })
         };

@@ -243,9 +243,9 @@ fn share(of: i64, percent: u32) -> Value {
 /// Values in their order. A weight in shares is 1024 for each 100.
 fn rank(value: Value) -> i128 {
     match value {
-        Value::Max | Value::Cpus(_) => i128::MAX,
         Value::Number(number) => i128::from(number) * 1024,
         Value::Shares(shares) => i128::from(shares) * 100,
+        _ => i128::MAX,
     }
 }
 

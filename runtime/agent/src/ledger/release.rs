@@ -124,9 +124,8 @@ impl Ledger {
     /// What is leased or held on targets that may be written again is resolved anew.
     pub(crate) fn resume(&mut self, targets: &[Target]) {
         for &target in targets {
-            let keys = Knob::ALL.into_iter().map(|knob| (target, knob));
-            let known = keys.filter(|key| self.held.contains_key(key) || self.leases.effective(key.0, key.1).is_some());
-            self.dirty.extend(known);
+            let leased = self.leases.on(target).filter(|&knob| self.leases.effective(target, knob).is_some());
+            self.dirty.extend(self.held.of(target).chain(leased).map(|knob| (target, knob)));
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod adoption;
 mod arbitration;
+mod block_io;
 mod drift;
 mod following;
 mod journal;

@@ -12,6 +12,7 @@ use super::node_use::{ApplicationLine, GroupLine, NodeMemoryLine};
 use super::resctrl::{ResctrlLine, UsageLine};
 use crate::alarm::line::AlarmLine;
 use crate::facts::CgroupFacts;
+use crate::facts::block_io::{DeviceFacts, VolumeFacts};
 
 /// One tick. Unknown fields are errors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -73,6 +74,12 @@ pub struct TickLine {
     /// Settings of the node's own kernel that another program changed before the tick, by the names of knobs; `null` = it is gone.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub node_knobs: BTreeMap<String, Option<u64>>,
+    /// All disks from now on, if they changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block_devices: Option<Vec<DeviceFacts>>,
+    /// All volumes of pods from now on, if they changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_volumes: Option<Vec<VolumeFacts>>,
     /// What other writers wrote to cgroup files before the tick.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cgroups: Vec<CgroupFacts>,
@@ -100,6 +107,8 @@ impl Default for TickLine {
             node_object: None,
             topology: None,
             node_knobs: BTreeMap::new(),
+            block_devices: None,
+            pod_volumes: None,
             cgroups: Vec::new(),
         }
     }

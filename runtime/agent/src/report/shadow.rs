@@ -33,7 +33,7 @@ pub enum ShadowAction {
         /// A tier, a pod, or a pod's container.
         subject: String,
         /// The knob.
-        knob: &'static str,
+        knob: String,
         /// The value.
         value: WireValue,
     },
@@ -42,7 +42,7 @@ pub enum ShadowAction {
         /// A tier, a pod, or a pod's container.
         subject: String,
         /// The knob.
-        knob: &'static str,
+        knob: String,
     },
     /// Publish a resource of the node, or change it.
     Publish {
@@ -69,7 +69,7 @@ pub enum ShadowAction {
 
 impl ShadowDecision {
     pub(crate) fn of_knob(policy: &str, subject: String, knob: Knob, lease: Option<&Lease>) -> Self {
-        let knob = knob.as_str();
+        let knob = knob.to_string();
         let (action, reason) = match lease {
             Some(lease) => (ShadowAction::Set { subject, knob, value: lease.value.into() }, lease.reason.to_string()),
             None => (ShadowAction::Release { subject, knob }, String::new()),

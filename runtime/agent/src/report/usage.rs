@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use qosm_host::{Bandwidth, BurstCounters, Host};
 use qosm_model::column::{CpuCounters, Fields};
-use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::knob::{Knob, Target};
 use qosm_model::pod::ContainerId;
 use qosm_model::unit::{Bytes, Micros};
 use serde::{Deserialize, Serialize};
@@ -219,6 +219,11 @@ impl CountedNode {
     }
 }
 
+/// Few knobs are of a device: their names alone are made anew.
+fn name(knob: Knob) -> Cow<'static, str> {
+    if knob == knob.kind() { knob.kind_name().into() } else { knob.to_string().into() }
+}
+
 impl View<'_> {
     /// The node, with what was counted.
     pub(crate) fn usage(
@@ -288,8 +293,7 @@ impl View<'_> {
     fn quota_usage(&self, target: Target, now: Bandwidth) -> QuotaUsage {
         let baseline = match self.ledger.held().get(&(target, Bandwidth::KNOB)).map(|held| held.baseline) {
             None => now.quota.map(|quota| quota.0),
-            Some(Value::Number(number)) => u64::try_from(number).ok(),
-            Some(Value::Max | Value::Shares(_) | Value::Cpus(_)) => None,
+            Some(held) => held.number().and_then(|number| u64::try_from(number).ok()),
         };
         QuotaUsage { quota_usec: now.quota.map(|quota| quota.0), baseline_usec: baseline, period_usec: now.period.0 }
     }
@@ -300,7 +304,7 @@ impl View<'_> {
             let winner = self.ledger.ruling(self.pods, target, knob);
             let since = winner.map_or(held.since, |lease| lease.since);
             Some(HeldUsage {
-                knob: knob.as_str().into(),
+                knob: name(knob),
                 value: held.written.into(),
                 baseline: held.baseline.into(),
                 policy: winner.map_or(&held.policy, |lease| &lease.holder.policy).to_string(),
@@ -320,7 +324,7 @@ impl View<'_> {
         let from = (target, Knob::ALL[0]);
         let own = self.ledger.refusals().range(from..).take_while(|((of, _), _)| *of == target);
         own.map(|((_, knob), refusal)| RefusedUsage {
-            knob: knob.as_str().into(),
+            knob: name(*knob),
             wanted: refusal.wanted.into(),
             policy: refusal.policy.to_string(),
             // Without the cgroup, which stands beside it: what a node lacks is told with each container that it is wanted for.

@@ -33,10 +33,7 @@ fn advices(facts: &HostFacts) -> Vec<Advice> {
     let kib = facts.memory.0 / 1024;
     let free = free_factor(kib);
     let of = |knob: Knob| facts.node_knobs.iter().find(|(known, _)| *known == knob).map(|(_, value)| *value);
-    let advice = |knob, recommended, why: String| match of(knob)? {
-        KnobValue::Number(now) => Some(Advice { knob, now, recommended, why }),
-        KnobValue::Shares(_) | KnobValue::Cpus(_) | KnobValue::Max => None,
-    };
+    let advice = |knob, recommended, why: String| Some(Advice { knob, now: of(knob)?.number()?, recommended, why });
     let free = free.and_then(|factor| {
         let kib = i64::try_from(kib.saturating_mul(factor) / 10_000).unwrap_or(i64::MAX);
         advice(
@@ -84,7 +81,7 @@ pub(super) fn document(facts: &HostFacts) -> Value {
     let value = |knob: Knob, value: KnobValue| {
         let advice = advices(facts).into_iter().find(|advice| advice.knob == knob);
         json!({
-            "knob": knob.as_str(),
+            "knob": knob.kind_name(),
             "value": match value {
                 KnobValue::Number(number) => Value::from(number),
                 other => Value::from(other.to_string()),

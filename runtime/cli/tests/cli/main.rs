@@ -4,6 +4,7 @@
 
 mod author;
 mod bad_input;
+mod block_io;
 mod bursts;
 mod classes;
 mod compare;

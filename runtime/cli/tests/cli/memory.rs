@@ -100,8 +100,10 @@ fn be_pods_count_with_their_batch_memory() {
         let mut facts = node(&[job]);
         facts["node"]["status"]["allocatable"]["memory"] = "1Gi".into();
         let [high_a, high_b, protected] = rows;
+        let planned = plan(&facts);
+        planned.says(0, &["not done: memory.min of default/job/a"]);
         assert_eq!(
-            plan(&facts).says_nothing_else().rows(),
+            planned.rows(),
             [
                 format!("container default/job/a memory.high {high_a}"),
                 format!("container default/job/b memory.high {high_b}"),
@@ -118,7 +120,9 @@ fn be_pods_count_with_their_batch_memory() {
 fn a_be_pod_gets_nothing_for_ordinary_memory() {
     let mut job = pod("job", &qos(&json!({"minLimitPercent": 100})), &json!([memory("a", "1Gi", "1Gi")]));
     job["metadata"]["labels"] = json!({"koordinator.sh/qosClass": "BE"});
-    assert!(plan(&node(&[job])).says_nothing_else().rows().is_empty());
+    let planned = plan(&node(&[job]));
+    planned.says(0, &["not done: memory.min of default/job/a", "no kubernetes.io/batch-memory"]);
+    assert!(planned.rows().is_empty());
 }
 
 #[test]

@@ -221,6 +221,16 @@ fn the_agent_cannot_look_into_processes_and_who_can_has_neither_network_nor_toke
     };
     assert_eq!(sysctl(&everything), ["/host/proc/sys/vm"]);
     assert!(sysctl(&default).is_empty());
+    // Volumes of pods are seen when they come, and by nobody who does not look for them.
+    let kubelet = |objects: &[Value]| {
+        let agent = daemon_set(objects, "agent").unwrap();
+        let mounts = container(&agent)["volumeMounts"].as_array().unwrap().clone();
+        mounts.into_iter().find(|mount| mount["name"] == "kubelet").map(|mount| mount["mountPropagation"].clone())
+    };
+    assert_eq!(kubelet(&everything), Some("HostToContainer".into()));
+    assert_eq!(kubelet(&default), None);
+    let mounted = "agent.hostAccess.kubeletRoot=/var/lib/kubelet";
+    assert_eq!(kubelet(&rendered(&["--set", mounted])), Some(Value::Null));
     assert_eq!(confinement["readPaths"], serde_json::json!(["/opt/policies", "/var/lib/qosm-modules"]));
     assert_eq!(confinement["capabilities"], serde_json::json!(["DAC_OVERRIDE", "SYS_RESOURCE"]));
 }

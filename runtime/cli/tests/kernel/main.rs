@@ -21,6 +21,7 @@ mod waiting;
 mod watch;
 
 mod alarms;
+mod block_io;
 mod bursts;
 mod confinement;
 mod crashes;

@@ -142,7 +142,7 @@ impl Node {
     /// happens to be would decide otherwise whether a quota may be raised.
     fn make_proc(&self) {
         let proc = self.path("proc");
-        for name in ["self/mountinfo", "self/status", "meminfo", "stat", "sys/kernel/random/boot_id"] {
+        for name in ["self/mountinfo", "self/status", "meminfo", "partitions", "stat", "sys/kernel/random/boot_id"] {
             let file = proc.join(name);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, fs::read(Path::new("/proc").join(name)).unwrap()).unwrap();

@@ -249,6 +249,18 @@ pub enum SettingFlaw {
     /// A knob of containers on another level.
     #[error("only a container has this knob")]
     ContainersOnly,
+    /// A knob with a device that has nothing to do with devices.
+    #[error("`{knob}` is of no device: leave `device` out")]
+    NoDevice {
+        /// The knob.
+        knob: &'static str,
+    },
+    /// Limits of a device that limit nothing.
+    #[error("it limits nothing; give one of {}, or leave the object out", Listed(fields))]
+    Unlimited {
+        /// Those that there are.
+        fields: &'static [&'static str],
+    },
     /// A knob of the node's own on something else.
     #[error("it names a `{field}`, and the knob is the node's own: leave `{field}` out")]
     NodesOwn {

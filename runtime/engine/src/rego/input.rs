@@ -1,5 +1,6 @@
 //! What a policy sees, as JSON: `docs/rego.md` and `sdk/rego/input.schema.json`. What is not known is left out, never `null`.
 
+mod block_io;
 mod cpu_topology;
 mod node_use;
 mod object;
@@ -332,6 +333,8 @@ pub(super) struct Evaluation<'a> {
     pub(super) state: &'a str,
     /// At the first evaluation: how long before the instance's start it was saved.
     pub(super) state_age: Option<Micros>,
+    /// The pods that the policy was given.
+    pub(super) pods: &'a BTreeMap<PodId, String>,
 }
 
 #[derive(serde::Serialize)]
@@ -424,7 +427,7 @@ struct NodeKnobRow {
 /// By name; those that the kernel lacks are missing.
 fn node_knobs(samples: &[NodeKnobSample]) -> BTreeMap<&'static str, NodeKnobRow> {
     let row = |sample: &NodeKnobSample| {
-        (sample.knob.as_str(), NodeKnobRow { value: sample.value, baseline: sample.baseline })
+        (sample.knob.kind_name(), NodeKnobRow { value: sample.value, baseline: sample.baseline })
     };
     samples.iter().map(row).collect()
 }
@@ -497,6 +500,13 @@ pub(super) fn evaluation(
     }
     if declares(Interface::NodeKnobs) {
         object.add("nodeKnobs", &node_knobs(columns.node_knobs.as_deref().unwrap_or_default()))?;
+    }
+    if declares(Interface::BlockIo) {
+        let column = columns.block_devices.as_deref();
+        let devices = column.map(|column| &*column.devices).unwrap_or_default();
+        object.add("blockDevices", &block_io::devices(devices))?;
+        let volumes = column.map(|column| &*column.volumes).unwrap_or_default();
+        object.add("podVolumes", &block_io::volumes(volumes, |pod| evaluation.pods.contains_key(&pod)))?;
     }
     if declares(Interface::NodeResource) {
         object.add("resources", &requests::resources(columns.resources.as_deref().unwrap_or_default()))?;

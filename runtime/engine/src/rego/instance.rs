@@ -263,6 +263,7 @@ impl Rego {
             config: &self.config,
             state: &self.state,
             state_age: self.state_age,
+            pods: &self.pods,
         };
         let declares = |interface| self.policy.grants.contains(&interface);
         if let Err(error) = input::evaluation(&mut self.text, declares, &evaluation) {

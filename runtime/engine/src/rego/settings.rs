@@ -1,5 +1,6 @@
 //! The answer of a policy: a set or an array of objects, read one by one. Each error names its place.
 
+mod block_io;
 mod requests;
 mod shares;
 
@@ -158,10 +159,10 @@ fn one(object: &Rego, grants: &BTreeSet<Interface>) -> Flawed<Declared> {
     };
     match kind {
         "knob" => {
-            fields.only(&["knob", "container", "pod", "tier", "value", "reason"])?;
-            let name = fields.text("knob")?;
-            let knob: Knob = name.parse().map_err(|_| SettingFlaw::NoKnob { name: shown(name) })?;
+            fields.only(&["knob", "device", "container", "pod", "tier", "value", "reason"])?;
+            let knob = fields.knob("knob")?;
             declared(Interface::of(knob))?;
+            let knob = fields.of_device(knob, true)?;
             let target = fields.target_of(knob)?;
             let value = fields.value(knob)?;
             if matches!(knob, Knob::CpusetMems | Knob::CpuIdle) && !matches!(target, Target::Container(_)) {
@@ -181,11 +182,10 @@ fn one(object: &Rego, grants: &BTreeSet<Interface>) -> Flawed<Declared> {
             })
         }
         "remark" => {
-            fields.only(&["remark", "container", "pod", "tier", "reason"])?;
-            let knob = fields.text("remark")?;
-            let of: Knob = knob.parse().map_err(|_| SettingFlaw::NoKnob { name: shown(knob) })?;
-            let target = fields.target_of(of)?;
-            Ok(Declared::Remark { target, knob: knob.to_owned(), reason: fields.non_empty_text("reason")? })
+            fields.only(&["remark", "device", "container", "pod", "tier", "reason"])?;
+            let knob = fields.of_device(fields.knob("remark")?, false)?;
+            let target = fields.target_of(knob)?;
+            Ok(Declared::Remark { target, knob: knob.to_string(), reason: fields.non_empty_text("reason")? })
         }
         "log" => {
             fields.only(&["log", "level"])?;
@@ -330,6 +330,13 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A knob by its name; a device has a field of its own.
+    fn knob(&self, field: &'static str) -> Flawed<Knob> {
+        let name = self.text(field)?;
+        let knob: Option<Knob> = name.parse().ok();
+        knob.filter(|knob| knob.kind_name() == name).ok_or_else(|| SettingFlaw::NoKnob { name: shown(name) })
+    }
+
     /// The target of a knob: the node's own have none to be named.
     fn target_of(&self, knob: Knob) -> Flawed<Target> {
         if !knob.is_of_node() {
@@ -395,6 +402,7 @@ impl<'a> Fields<'a> {
                 }
                 Ok(Value::Number(nodes.iter().fold(0, |mask, node| mask | 1_i64 << node)))
             }
+            Knob::IoMax(_) | Knob::IoWeight(_) | Knob::IoCostQos(_) | Knob::IoCostModel(_) => self.device_value(knob),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::node::{BATCH, ENGINE, Tried, WEB, batch, columns, everything, load, w
 use crate::opa;
 
 const ALL: &str = "node, cpu-stat, memory-stat, pressure, numa-stat, page-migration, cpuset, resctrl-monitor, resctrl-allocation, \
-     node-object, pod-object, cluster-config, cpu-topology, node-resource, eviction";
+     node-object, pod-object, cluster-config, cpu-topology, block-io, node-resource, eviction";
 const SHOWN: &str = "settings contains {\"state\": {\"input\": input, \"data\": data.limits}}";
 
 /// What a policy with these grants is shown.
@@ -37,6 +37,7 @@ fn the_input_is_what_its_schema_says() {
         "node-object",
         "pod-object",
         "cluster-config",
+        "block-io",
         "node-resource",
         "eviction",
     ] {
@@ -219,6 +220,14 @@ fn what_objects_and_the_cluster_config_map_say_is_there() {
 }
 
 #[test]
+fn devices_are_there_and_volumes_of_known_pods() {
+    let input = shown(ALL)["input"].take();
+    let disk = json!({"names": ["sdb"], "partitions": ["sdb1"], "volumeGroups": ["data"]});
+    assert_eq!(input["blockDevices"], json!({"8:16": disk}));
+    assert_eq!(input["podVolumes"], json!({"1": [{"name": "pvc-1", "device": "8:16"}]}));
+}
+
+#[test]
 fn of_caches_and_memory_bandwidth_is_there_what_is_declared() {
     for (grants, there) in [
         ("resctrl-monitor", &["classes", "containers", "domains", "rest"][..]),
@@ -245,6 +254,8 @@ fn a_column_is_there_if_it_is_declared() {
         "nodeObject",
         "podObjects",
         "clusterConfig",
+        "blockDevices",
+        "podVolumes",
         "resources",
         "evictions",
     ];
@@ -261,6 +272,7 @@ fn a_column_is_there_if_it_is_declared() {
         ("node-object", &["nodeObject"]),
         ("pod-object", &["podObjects"]),
         ("cluster-config", &["clusterConfig"]),
+        ("block-io", &["blockDevices", "podVolumes"]),
         ("node-resource", &["resources"]),
         ("eviction", &["evictions"]),
     ] {

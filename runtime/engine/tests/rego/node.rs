@@ -9,6 +9,7 @@ use qosm_engine::{
 };
 use qosm_model::alarm::{Alarm, Pressure, Resource, Scope, Trigger};
 use qosm_model::application::{Application, ApplicationSample};
+use qosm_model::block_io::{BlockDevice, BlockDevices, DeviceNumber, PodVolume};
 use qosm_model::column::{
     BandwidthSample, CpuCounters, CpuSample, MemoryCounters, MemorySample, NodeSample, PressureCounters,
     PressureSample, Stall,
@@ -33,6 +34,7 @@ use qosm_model::unit::{Bytes, Micros, MilliCpu};
 
 pub(crate) static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new().unwrap());
 
+const DISK: DeviceNumber = DeviceNumber { major: 8, minor: 16 };
 pub(crate) const WEB: PodId = PodId(1);
 pub(crate) const BATCH: PodId = PodId(2);
 /// The containers of `WEB`, then that of `BATCH`.
@@ -266,6 +268,21 @@ pub(crate) fn columns() -> Columns {
         pressure: Some(CONTAINERS.map(pressure).into()),
         numa: Some(numa.into()),
         migrations: Some([MigrationSample { container: CONTAINERS[0], progress }].into()),
+        block_devices: Some(
+            BlockDevices {
+                devices: [BlockDevice {
+                    number: DISK,
+                    names: vec!["sdb".to_owned()],
+                    partitions: vec!["sdb1".to_owned()],
+                    volume_groups: vec!["data".to_owned()],
+                }]
+                .into(),
+                volumes: [1, 99]
+                    .map(|pod| PodVolume { pod: PodId(pod), name: "pvc-1".to_owned(), device: DISK })
+                    .into(),
+            }
+            .into(),
+        ),
         node_knobs: Some([NodeKnobSample { knob: Knob::WatermarkScaleFactor, value: 150, baseline: 10 }].into()),
         resources: Some(
             [ResourceState {

@@ -1,6 +1,7 @@
 //! What becomes of what a policy answers.
 
 use qosm_engine::{CallError, LogLevel, Rejection, Staged};
+use qosm_model::block_io::{DeviceNumber, IoCostQos};
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::numa::{Migration, NumaId};
 use qosm_model::pod::{ContainerId, PodId, Tier};
@@ -10,7 +11,7 @@ use qosm_model::setting::{EventKind, Setting};
 use crate::node::{BATCH, CONTAINERS, Tried, WEB, batch, web};
 use crate::opa;
 
-const ALL: &str = "cpu-bandwidth, memory-protection, cpuset, page-migration, resctrl-allocation, pod-event";
+const ALL: &str = "cpu-bandwidth, memory-protection, cpuset, page-migration, resctrl-allocation, block-io, pod-event";
 /// Answers what its configuration says.
 const ECHO: &str = "settings contains setting if some setting in input.config.settings";
 
@@ -313,6 +314,83 @@ fn the_ids_of_domains_need_not_be_made_texts() {
     let shares = Shares { all: Share::default(), domains: [(DomainId(0), share)].into() };
     let expected = Setting::DefineClass { class: class("be"), shares, reason: "because".into() };
     assert_eq!(staged.settings, [expected]);
+}
+
+#[test]
+fn knobs_of_two_devices_are_two_and_what_is_not_declared_is_given_up() {
+    let weight = |device: &str, weight: u32| {
+        format!(r#"{{"pod": "1", "knob": "io.weight", "device": "{device}", "value": {weight}, "reason": "because"}}"#)
+    };
+    let model = r#"{"knob": "io.cost.qos", "device": "8:16", "value": {"enable": true}, "reason": "because"}"#;
+    let device = |minor| DeviceNumber { major: 8, minor };
+    let mut tried = echo();
+    // The order is that of a set.
+    let sorted = |mut staged: Staged| {
+        staged.settings.sort_by_key(|setting| format!("{setting:?}"));
+        staged.settings
+    };
+    let staged = tried.declared(&format!("[{}, {}, {model}]", weight("8:16", 100), weight("8:32", 200)));
+    let qos = Value::IoCostQos(IoCostQos { is_enabled: true, latency: None });
+    assert_eq!(
+        sorted(staged),
+        [
+            hold(Target::Node, Knob::IoCostQos(device(16)), qos),
+            hold(Target::Pod(WEB), Knob::IoWeight(device(16)), Value::Number(100)),
+            hold(Target::Pod(WEB), Knob::IoWeight(device(32)), Value::Number(200)),
+        ]
+    );
+    let staged = tried.declared(&format!("[{}]", weight("8:16", 100)));
+    assert_eq!(
+        sorted(staged),
+        [
+            Setting::Release { target: Target::Node, knob: Knob::IoCostQos(device(16)) },
+            Setting::Release { target: Target::Pod(WEB), knob: Knob::IoWeight(device(32)) },
+        ]
+    );
+    let error = tried.declare(&format!("[{}, {}]", weight("8:16", 100), weight("8:16", 200))).unwrap_err().to_string();
+    assert!(
+        error.contains("settings[1] (io.weight 8:16 of pod 1): another object, settings[0], has another"),
+        "{error}"
+    );
+}
+
+#[test]
+fn knobs_of_devices_are_what_the_schema_says() {
+    let schema = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/rego/settings.schema.json"));
+    let schema: serde_json::Value = serde_json::from_str(&schema.unwrap()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let max = r#"{"tier": "besteffort", "knob": "io.max", "device": "8:16", "value": {"rbps": 1048576, "wiops": "max"}, "reason": "because"}"#;
+    let weight = r#"{"pod": "1", "knob": "io.weight", "device": "8:16", "value": 200, "reason": "because"}"#;
+    let qos = r#"{"knob": "io.cost.qos", "device": "8:16", "value": {"enable": true, "rpct": 95.5, "rlat": 3000, "wpct": 95, "wlat": 3000, "min": 50, "max": 150.0}, "reason": "because"}"#;
+    let model = r#"{"knob": "io.cost.model", "device": "8:16", "value": {"rbps": 1, "rseqiops": 2, "rrandiops": 3, "wbps": 4, "wseqiops": 5, "wrandiops": 6}, "reason": "because"}"#;
+    for (one, good) in [
+        (max.to_owned(), true),
+        (max.replace("1048576", "1"), false),
+        (max.replace("\"device\": \"8:16\", ", ""), false),
+        (max.replace("8:16", "sdb"), false),
+        (max.replace("\"tier\": \"besteffort\", ", ""), false),
+        (max.replace("\"rbps\": 1048576, \"wiops\": \"max\"", ""), false),
+        (max.replace("rbps", "bps"), false),
+        (weight.to_owned(), true),
+        (weight.replace("200", "0"), false),
+        (weight.replace("200", "10001"), false),
+        (qos.to_owned(), true),
+        (qos.replace("true", "1"), true),
+        (qos.replace(r#", "rpct": 95.5, "rlat": 3000, "wpct": 95, "wlat": 3000, "min": 50, "max": 150.0"#, ""), true),
+        (qos.replace(r#", "max": 150.0"#, ""), false),
+        (qos.replace("95.5", "100.5"), false),
+        (qos.replacen('{', "{\"pod\": \"1\", ", 1), false),
+        (model.to_owned(), true),
+        (model.replace("\"wbps\": 4", "\"wbps\": 0"), false),
+        (model.replace(", \"wrandiops\": 6", ""), false),
+        (r#"{"remark": "io.max", "pod": "1", "device": "8:16", "reason": "because"}"#.to_owned(), true),
+        (r#"{"remark": "io.cost.qos", "reason": "because"}"#.to_owned(), true),
+        (r#"{"remark": "io.cost.qos", "pod": "1", "reason": "because"}"#.to_owned(), false),
+    ] {
+        let settings = serde_json::from_str(&format!("[{one}]")).unwrap();
+        assert_eq!(validator.is_valid(&settings), good, "{one}");
+        assert_eq!(echo().declare(&format!("[{one}]")).is_ok(), good, "{one}");
+    }
 }
 
 #[test]

@@ -5,14 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use qosm_model::block_io::DeviceNumber;
 use qosm_model::column::MemoryCounters;
 use qosm_model::node::{GroupCounters, GroupMemory};
 use qosm_model::numa::list_text;
 use rustix::io::Errno;
 
 use super::tree::{ROOT, Tree};
-use super::{Kernel, Spec, cpuset, numa, pressure_text};
-use crate::knob_table::MAX_RUNTIME_MICROS;
+use super::{Kernel, Spec, block_io, cpuset, numa, pressure_text};
+use crate::knob_table::{Line, MAX_RUNTIME_MICROS};
 use crate::mounts::{CgroupVersion, Controller};
 use crate::parse;
 use crate::reclaim::worker::RECLAIM;
@@ -52,6 +53,8 @@ enum Takes {
     Shares,
     /// v2 weight.
     Weight,
+    /// A line of a device.
+    Device(Line),
 }
 
 /// Which kernels have a file.
@@ -75,6 +78,7 @@ const CPU: Option<Controller> = Some(Controller::Cpu);
 const CPUACCT: Option<Controller> = Some(Controller::Cpuacct);
 const CPUSET: Option<Controller> = Some(Controller::Cpuset);
 const MEMORY: Option<Controller> = Some(Controller::Memory);
+const IO: Option<Controller> = Some(Controller::Io);
 const FLAG: Takes = Takes::Number(0, 1);
 
 /// Name, controller (`None` = in every cgroup), kernels, accepted values, and a new cgroup's value. `max` means no
@@ -134,11 +138,27 @@ static FILES: &[FileRule] = &[
     FileRule("memory.pagecache_limit.enable", MEMORY, Has::Alibaba, FLAG, "0\n"),
     FileRule("memory.pagecache_limit.size", MEMORY, Has::Alibaba, Takes::WithinLimit, "0\n"),
     FileRule("memory.pagecache_limit.sync", MEMORY, Has::Alibaba, FLAG, "0\n"),
+    FileRule("io.max", IO, Has::V2, Takes::Device(Line::Limits), ""),
+    FileRule("io.weight", IO, Has::V2, Takes::Device(Line::Weight), "default 100\n"),
+    FileRule("io.cost.qos", IO, Has::V2, Takes::Device(Line::CostQos), ""),
+    FileRule("io.cost.model", IO, Has::V2, Takes::Device(Line::CostModel), ""),
 ];
 
+/// Files that the root alone has.
+const ONLY_ROOT: [&str; 2] = ["io.cost.qos", "io.cost.model"];
+
 /// Files that the root of a hierarchy has, too. A v1 root has all of them and refuses to be bounded.
-const ROOT_FILES_V2: [&str; 7] =
-    ["cgroup.procs", CONTROLLERS, SUBTREE, "cpu.stat", "memory.stat", "cpuset.cpus.effective", "cpu.pressure"];
+const ROOT_FILES_V2: [&str; 9] = [
+    "cgroup.procs",
+    CONTROLLERS,
+    SUBTREE,
+    "cpu.stat",
+    "memory.stat",
+    "cpuset.cpus.effective",
+    "cpu.pressure",
+    ONLY_ROOT[0],
+    ONLY_ROOT[1],
+];
 
 /// Memory of a v1 group beside its page cache.
 fn in_use(tree: &Tree, node: usize) -> u64 {
@@ -163,6 +183,8 @@ pub(super) struct Rules {
     extra: BTreeMap<String, String>,
     missing: BTreeSet<String>,
     refusing: BTreeSet<String>,
+    /// Whole disks.
+    devices: BTreeSet<DeviceNumber>,
 }
 
 impl Rules {
@@ -175,6 +197,7 @@ impl Rules {
             extra: spec.extra_files.clone(),
             missing: spec.missing_files.clone(),
             refusing: spec.refusing_files.clone(),
+            devices: spec.devices.iter().map(|device| device.number).collect(),
         }
     }
 
@@ -194,6 +217,12 @@ impl Rules {
         }
     }
 
+    /// Those that are new, and those that were there and are not any more.
+    pub(super) fn set_devices(&mut self, devices: BTreeSet<DeviceNumber>) -> (Vec<DeviceNumber>, Vec<DeviceNumber>) {
+        let before = std::mem::replace(&mut self.devices, devices);
+        (self.devices.difference(&before).copied().collect(), before.difference(&self.devices).copied().collect())
+    }
+
     pub(super) fn is_known(&self, file: &str) -> bool {
         FILES.iter().any(|rule| rule.0 == file)
     }
@@ -209,6 +238,12 @@ impl Rules {
 
     /// The files of a new cgroup that was handed these controllers.
     pub(super) fn new_files(&self, version: CgroupVersion, enabled: &[Controller]) -> BTreeMap<String, String> {
+        let mut files = self.all_files(version, enabled);
+        files.retain(|name, _| !ONLY_ROOT.contains(&name.as_str()));
+        files
+    }
+
+    fn all_files(&self, version: CgroupVersion, enabled: &[Controller]) -> BTreeMap<String, String> {
         let mut files = self.extra.clone();
         for &FileRule(name, controller, has, takes, initial) in FILES {
             let there = self.has(has, version) && controller.is_none_or(|controller| enabled.contains(&controller));
@@ -240,7 +275,7 @@ impl Rules {
 
     /// The files of a hierarchy's root.
     pub(super) fn root_files(&self, version: CgroupVersion, controllers: &[Controller]) -> BTreeMap<String, String> {
-        let mut files = self.new_files(version, controllers);
+        let mut files = self.all_files(version, controllers);
         if version == CgroupVersion::V1 && files.contains_key("cpuset.cpus") {
             files.insert("cpuset.cpus".to_owned(), format!("0-{}\n", self.cpus.saturating_sub(1)));
         }
@@ -259,7 +294,7 @@ impl Rules {
         self.check_refusing(file)?;
         let rule = FILES.iter().find(|rule| rule.0 == file && self.has(rule.2, tree.version));
         let Some(&FileRule(.., takes, _)) = rule else { return Ok(line(text)) };
-        if node == ROOT && !matches!(takes, Takes::Anything) {
+        if node == ROOT && !matches!(takes, Takes::Anything | Takes::Device(_)) {
             return Err(Errno::INVAL);
         }
         match takes {
@@ -300,6 +335,10 @@ impl Rules {
                 }
                 let bounds = if takes == Takes::Shares { (2, 262_144) } else { (1, 10_000) };
                 Ok(line(&number.clamp(bounds.0, bounds.1).to_string()))
+            }
+            Takes::Device(kind) => {
+                let costs = ["io.cost.qos", "io.cost.model"].map(|cost| tree.read(ROOT, cost).unwrap_or_default());
+                block_io::accept(kind, tree.read(node, file).unwrap_or_default(), text, (&self.devices, costs))
             }
             Takes::Quota | Takes::Period | Takes::Burst | Takes::CpuMax => self.bandwidth(tree, node, takes, text),
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use qosm_model::block_io::BlockDevice;
 use qosm_model::unit::Bytes;
 
 use crate::layout::Driver;
@@ -47,9 +48,11 @@ impl Versions {
             (Controller::Cpuacct, self.cpuacct),
             (Controller::Cpuset, self.cpuset),
             (Controller::Memory, self.memory),
+            // v1 has another one, which the host does not use.
+            (Controller::Io, self.memory),
         ]
         .into_iter()
-        .filter(|&(_, on)| on == version)
+        .filter(|&(controller, on)| on == version && (controller, on) != (Controller::Io, CgroupVersion::V1))
         .map(|(controller, _)| controller)
         .collect()
     }
@@ -91,6 +94,8 @@ pub struct Spec {
     /// Cgroups that exist, and what their files hold where that is not the kernel's default. Parents come by themselves. No rule
     /// is applied to these contents; a file that the kernel does not have is made.
     pub cgroups: BTreeMap<String, BTreeMap<String, String>>,
+    /// Whole disks, and what the kernel presents as such. They are in `/proc/partitions` and `/sys/block`, too.
+    pub devices: Vec<BlockDevice>,
     /// Files below `/proc` that differ.
     pub proc: BTreeMap<String, String>,
     /// Files below `/sys` that differ.
@@ -117,6 +122,7 @@ impl Default for Spec {
             page_size: Bytes(4096),
             numa_nodes: 1,
             cgroups: BTreeMap::new(),
+            devices: Vec::new(),
             proc: BTreeMap::new(),
             sys: BTreeMap::new(),
         }

@@ -110,6 +110,15 @@ impl Tree {
         Ok(())
     }
 
+    /// Takes the lines of a device out of all files.
+    pub(super) fn drop_lines(&mut self, prefix: &str) {
+        let files =
+            self.nodes.iter_mut().flat_map(|node| node.files.iter_mut()).filter(|(name, _)| name.starts_with("io."));
+        for (_, text) in files {
+            *text = text.lines().filter(|line| !line.starts_with(prefix)).map(|line| format!("{line}\n")).collect();
+        }
+    }
+
     /// A write to `memory.reclaim`: takes page cache from the cgroup, and so from those above it; anonymous memory
     /// cannot be swapped. `EAGAIN` when there is less than requested; that much has been taken then.
     fn reclaim(&mut self, node: usize, bytes: u64) -> io::Result<()> {

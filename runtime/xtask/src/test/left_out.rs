@@ -15,10 +15,12 @@ pub(super) struct LeftOut {
     only_on_v1: bool,
 }
 
-/// What takes several CPUs, NUMA nodes, cpusets or PSI, none of which user-mode Linux has: the emulated machine runs it, and nothing else.
+/// What takes several CPUs, NUMA nodes, cpusets, PSI or the cost model of devices, none of which user-mode Linux has: the emulated machine runs
+/// it, and nothing else.
 const EMULATED: &[&str] = &[
     "alarms::load_that_rises",
     "alarms::pressure_above",
+    "block_io::",
     "cpusets::",
     "locality::",
     "a_process_that_is_killed",
@@ -124,7 +126,7 @@ pub(super) fn only(stage: Stage) -> &'static [&'static str] {
 }
 
 /// What writes the node's own settings: of the machine that the tests run on they are left alone.
-const OF_THE_NODE: &[&str] = &["node_memory::"];
+const OF_THE_NODE: &[&str] = &["block_io::", "node_memory::"];
 
 /// What another stage runs in this one's place, whoever asks for it.
 pub(super) fn elsewhere(stage: Stage) -> &'static [&'static str] {

@@ -1,5 +1,6 @@
 //! What a policy sees: a host that is sent only what changed.
 
+mod block_io;
 mod forwarded;
 
 use std::sync::Arc;

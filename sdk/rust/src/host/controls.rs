@@ -1,8 +1,8 @@
 //! What a policy stages.
 
 use crate::{
-    ClassState, ContainerId, EvictionState, MigrationProgress, NodeKnob, NodeKnobState, Offer, PodId, Protection,
-    ResourceState, Share, Target, Urgency,
+    ClassState, ContainerId, EvictionState, IoCostModel, IoCostQos, IoDevice, IoDeviceInfo, IoLimits, IoVolume,
+    MigrationProgress, NodeKnob, NodeKnobState, Offer, PodId, Protection, ResourceState, Share, Target, Urgency,
 };
 
 /// CFS bandwidth. Each evaluation sets what the policy wants (see [`Declare`]); a target that vanishes releases its settings.
@@ -225,6 +225,84 @@ impl NodeKnob {
             Self::PageCacheLimit => "pagecache_limit.enabled",
         }
     }
+}
+
+/// What cgroups may read from block devices and write to them, on cgroup v2. Each evaluation sets what the policy wants (see
+/// [`Declare`](crate::Declare)); a target that vanishes releases its settings. The host refuses a device that the node does not have, or has no
+/// longer. Since 0.1.3.
+///
+/// ```
+/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::{BlockIo, IoCostModel, IoCostQos, IoDevice, IoDeviceInfo, IoLimits, IoVolume, Target, Tier};
+///
+/// let disk = IoDevice { major: 8, minor: 16 };
+/// let mut host = MockHost::default();
+/// host.columns.block_devices =
+///     vec![IoDeviceInfo { device: disk, names: vec!["sdb".into()], partitions: vec![], volume_groups: vec!["data".into()] }];
+/// host.columns.pod_volumes = vec![IoVolume { pod: 1, name: "pvc-1".into(), device: disk }];
+/// assert_eq!(host.block_devices()[0].names, ["sdb"]);
+/// assert_eq!(host.pod_volumes()[0].device, disk);
+///
+/// let batch = Target::Tier(Tier::BestEffort);
+/// let limits = IoLimits { write_bps: Some(10 << 20), ..IoLimits::NONE };
+/// host.set_io_max(batch, disk, &limits, "batch pods leave the disk to others");
+/// host.set_io_weight(Target::Pod(1), disk, 200, "twice what a new cgroup has");
+/// assert_eq!((host.io_max(batch, disk), host.io_weight(Target::Pod(1), disk)), (Some(limits), Some(200)));
+/// host.release_io_max(batch, disk);
+/// host.release_io_weight(Target::Pod(1), disk);
+/// assert_eq!((host.io_max(batch, disk), host.io_weight(Target::Pod(1), disk)), (None, None));
+///
+/// let model = IoCostModel {
+///     read_bps: 500 << 20, read_seq_iops: 90_000, read_rand_iops: 80_000, write_bps: 400 << 20, write_seq_iops: 70_000,
+///     write_rand_iops: 60_000,
+/// };
+/// host.set_io_cost_model(disk, &model, "measured");
+/// host.set_io_cost_qos(disk, &IoCostQos { enabled: true, latency: None }, "weights are to count");
+/// assert_eq!(host.io_cost_qos(disk).map(|qos| qos.enabled), Some(true));
+/// host.release_io_cost_qos(disk);
+/// host.release_io_cost_model(disk);
+/// assert_eq!(host.io_cost_model(disk), None);
+///
+/// host.remark_io_cost("this kernel has no cost model");
+/// assert_eq!(host.io_remarks[0].reason, "this kernel has no cost model");
+/// ```
+pub trait BlockIo {
+    /// The devices of the node.
+    fn block_devices(&mut self) -> Vec<IoDeviceInfo>;
+
+    /// The volumes of the pods that the policy knows, as far as they are file systems on one of the devices.
+    fn pod_volumes(&mut self) -> Vec<IoVolume>;
+
+    /// `io.max`: limits a cgroup on one device, in bytes and operations per second, each at least 2; one at least is to be limited. All four
+    /// limits of the device are the policy's then. Operations from 4294967295 on, and 18446744073709551615 bytes, are no limit: so the kernel
+    /// has it.
+    fn set_io_max(&mut self, target: Target, device: IoDevice, limits: &IoLimits, reason: &str);
+
+    /// Gives the limits up; what lies beneath comes back.
+    fn release_io_max(&mut self, target: Target, device: IoDevice);
+
+    /// `io.weight`: the share of a cgroup where several wait for the device, 1 to 10000; a new cgroup has 100. It has an effect where the cost
+    /// model of the device counts.
+    fn set_io_weight(&mut self, target: Target, device: IoDevice, weight: u32, reason: &str);
+
+    /// Gives it up; what lies beneath comes back.
+    fn release_io_weight(&mut self, target: Target, device: IoDevice);
+
+    /// `io.cost.qos`: whether the cost model of a device counts, for the whole node, and how late its requests may be.
+    fn set_io_cost_qos(&mut self, device: IoDevice, qos: &IoCostQos, reason: &str);
+
+    /// Gives it up; what lies beneath comes back.
+    fn release_io_cost_qos(&mut self, device: IoDevice);
+
+    /// `io.cost.model`: what a device can do, for the whole node; none of it is 0.
+    fn set_io_cost_model(&mut self, device: IoDevice, model: &IoCostModel, reason: &str);
+
+    /// Gives it up; what lies beneath comes back.
+    fn release_io_cost_model(&mut self, device: IoDevice);
+
+    /// Says what was wanted of the cost model of devices and is not done, and why: as [`Log::remark`](crate::Log::remark) does it of a cgroup's
+    /// `io.max` and `io.weight`.
+    fn remark_io_cost(&mut self, reason: &str);
 }
 
 /// Moving pages between NUMA nodes. A page that was moved stays: there is nothing to give back.

@@ -1,16 +1,17 @@
 //! The host of a component, behind its imports.
 
 use super::{
-    CallHooks, ClusterConfig, CpuBandwidth, CpuStat, CpuTopology, CpuWeight, Cpuset, Declare, Eviction, Log,
+    BlockIo, CallHooks, ClusterConfig, CpuBandwidth, CpuStat, CpuTopology, CpuWeight, Cpuset, Declare, Eviction, Log,
     MemoryLimit, MemoryProtection, MemoryStat, Node, NodeKnobs, NodeObject, NodeResource, NumaStat, PageMigration,
     PodEvent, PodObject, Pressure, ResctrlAllocation, ResctrlMonitor, State,
 };
 use crate::bindings::qosm::policy as import;
 use crate::{
     ApplicationUse, Bandwidth, CacheDomain, CacheUsage, ClassSample, ClassState, ContainerId, ContainerUsage,
-    CpuSample, CpuSet, EventKind, EvictionState, GroupUse, Level, MemorySample, MigrationProgress, NodeKnob,
-    NodeKnobState, NodeMemory, NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample, Offer, PodId,
-    PodObjectFacts, PressureSample, Protection, ResourceState, Share, Target, Topology, Urgency,
+    CpuSample, CpuSet, EventKind, EvictionState, GroupUse, IoCostModel, IoCostQos, IoDevice, IoDeviceInfo, IoLimits,
+    IoVolume, Level, MemorySample, MigrationProgress, NodeKnob, NodeKnobState, NodeMemory, NodeObjectFacts,
+    NodePressure, NodeSample, NumaNode, NumaSample, Offer, PodId, PodObjectFacts, PressureSample, Protection,
+    ResourceState, Share, Target, Topology, Urgency,
 };
 
 /// The host that runs the component.
@@ -225,6 +226,52 @@ impl NodeKnobs for Granted {
 
     fn remark_node_knob(&mut self, knob: NodeKnob, reason: &str) {
         import::node_knobs::remark(knob, reason);
+    }
+}
+
+impl BlockIo for Granted {
+    fn block_devices(&mut self) -> Vec<IoDeviceInfo> {
+        import::block_io::read_devices()
+    }
+
+    fn pod_volumes(&mut self) -> Vec<IoVolume> {
+        import::block_io::read_volumes()
+    }
+
+    fn set_io_max(&mut self, target: Target, device: IoDevice, limits: &IoLimits, reason: &str) {
+        import::block_io::set_max(target, device, *limits, reason);
+    }
+
+    fn release_io_max(&mut self, target: Target, device: IoDevice) {
+        import::block_io::release_max(target, device);
+    }
+
+    fn set_io_weight(&mut self, target: Target, device: IoDevice, weight: u32, reason: &str) {
+        import::block_io::set_weight(target, device, weight, reason);
+    }
+
+    fn release_io_weight(&mut self, target: Target, device: IoDevice) {
+        import::block_io::release_weight(target, device);
+    }
+
+    fn set_io_cost_qos(&mut self, device: IoDevice, qos: &IoCostQos, reason: &str) {
+        import::block_io::set_cost_qos(device, *qos, reason);
+    }
+
+    fn release_io_cost_qos(&mut self, device: IoDevice) {
+        import::block_io::release_cost_qos(device);
+    }
+
+    fn set_io_cost_model(&mut self, device: IoDevice, model: &IoCostModel, reason: &str) {
+        import::block_io::set_cost_model(device, *model, reason);
+    }
+
+    fn release_io_cost_model(&mut self, device: IoDevice) {
+        import::block_io::release_cost_model(device);
+    }
+
+    fn remark_io_cost(&mut self, reason: &str) {
+        import::block_io::remark_cost(reason);
     }
 }
 

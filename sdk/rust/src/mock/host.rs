@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::block_io::HeldIo;
 use super::knob::is_knob;
 use super::{
-    ClassChange, Classes, Columns, ConfigKey, Event, EvictionRequest, MEMORY_KNOBS, Migration, NodeKnobChange,
-    NodeRemark, Remark, ResourceChange, Staged, Value,
+    ClassChange, Classes, Columns, ConfigKey, Event, EvictionRequest, IoChange, IoRemark, MEMORY_KNOBS, Migration,
+    NodeKnobChange, NodeRemark, Remark, ResourceChange, Staged, Value,
 };
 use crate::host::{CallHooks, Declare};
 use crate::{
@@ -52,6 +53,8 @@ pub struct MockHost {
     pub remarks: Vec<Remark>,
     /// The same of settings of the node's kernel.
     pub node_remarks: Vec<NodeRemark>,
+    /// The same of the cost model of devices.
+    pub io_remarks: Vec<IoRemark>,
     /// Its memory, as of the last commit.
     pub state: Vec<u8>,
     /// How long before its start that had been saved, in microseconds; `None` = not known.
@@ -80,9 +83,14 @@ pub struct MockHost {
     /// With what this call changed.
     pub(super) staged_node_knobs: Option<BTreeMap<NodeKnob, u64>>,
     pub(super) node_knob_changes: Vec<NodeKnobChange>,
+    pub(super) held_io: HeldIo,
+    /// With what this call changed.
+    pub(super) staged_io: Option<HeldIo>,
+    pub(super) io_changes: Vec<IoChange>,
+    pub(super) io_changes_before: usize,
     leases: BTreeMap<(Target, &'static str), Value>,
     /// The pods that the policy knows, and their containers; `None` = not known.
-    given: Option<BTreeMap<PodId, Vec<ContainerId>>>,
+    pub(super) given: Option<BTreeMap<PodId, Vec<ContainerId>>>,
     /// `None` = all.
     granted: Option<BTreeSet<&'static str>>,
     /// Calls of each interface.
@@ -366,6 +374,7 @@ impl MockHost {
             self.published = published;
         }
         self.commit_node_knobs();
+        self.commit_io();
         std::mem::take(&mut self.staged)
     }
 
@@ -392,6 +401,7 @@ impl MockHost {
         self.evictions.clear();
         self.remarks.clear();
         self.discard_node_knobs();
+        self.discard_io();
     }
 
     /// Notes that an interface was called.
@@ -494,6 +504,8 @@ impl CallHooks for MockHost {
         self.breach = None;
         self.remarks.clear();
         self.node_remarks.clear();
+        self.io_remarks.clear();
+        self.io_changes_before = self.io_changes.len();
         self.is_blind = !is_evaluation;
         self.has_measured |= is_evaluation;
         self.events_before = self.events.len();
@@ -521,6 +533,7 @@ impl CallHooks for MockHost {
             if !is_here {
                 self.leases.retain(|(target, _), _| *target != gone);
                 self.classes.members.remove(&gone);
+                self.held_io.retain(|(target, ..), _| *target != Some(gone));
             }
         }
     }
@@ -552,6 +565,7 @@ impl CallHooks for MockHost {
         published.retain(|name, _| is_published(name));
         self.staged_published = Some(published);
         self.release_undeclared_node_knobs();
+        self.release_undeclared_io();
     }
 
     fn end(&mut self) -> Result<(), String> {
@@ -572,17 +586,11 @@ impl fmt::Display for MockHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut held: BTreeMap<_, _> = self.leases.iter().map(|(key, value)| (*key, Some(*value))).collect();
         held.extend(self.staged.iter().map(|staged| ((staged.target, staged.knob), staged.value)));
-        let mut lines = held.into_iter().filter_map(|(key, value)| Some((key, value?))).peekable();
-        if lines.peek().is_none() {
-            return f.write_str("nothing");
-        }
-        while let Some(((target, knob), value)) = lines.next() {
-            write!(f, "{} {knob} = {value}", Named(target))?;
-            if lines.peek().is_some() {
-                f.write_str("\n")?;
-            }
-        }
-        Ok(())
+        let lines = held
+            .into_iter()
+            .filter_map(|((target, knob), value)| value.map(|value| format!("{} {knob} = {value}", Named(target))));
+        let lines: Vec<String> = lines.chain(self.io_lines()).collect();
+        if lines.is_empty() { f.write_str("nothing") } else { f.write_str(&lines.join("\n")) }
     }
 }
 

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use crate::IoDevice;
+use crate::block_io::IoKnob;
+
 /// Name of the knob behind `set_quota`.
 ///
 /// ```
@@ -64,8 +67,13 @@ pub const CPUSET_CPUS: &str = "cpuset.cpus";
 /// ```
 pub const MEMORY_MAX: &str = "memory.max";
 
-/// Whether that is a knob's name.
+/// Whether that is the name of a knob of cgroups; those of devices with a device or without.
 pub(super) fn is_knob(name: &str) -> bool {
+    if let Some(of_device) = [IoKnob::Max, IoKnob::Weight].into_iter().find_map(|knob| name.strip_prefix(knob.as_str()))
+    {
+        let device = of_device.strip_prefix(' ').map(str::parse::<IoDevice>);
+        return of_device.is_empty() || device.is_some_and(|device| device.is_ok());
+    }
     [CPU_QUOTA, CPU_BURST, CPU_WEIGHT, CPU_IDLE, CPUSET_MEMS, CPUSET_CPUS, MEMORY_MAX].contains(&name)
         || MEMORY_KNOBS.contains(&name)
 }

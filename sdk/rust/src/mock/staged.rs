@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use super::Value;
 use crate::{
     ApplicationUse, Bandwidth, CacheDomain, CacheUsage, ClassSample, ClassState, ContainerId, ContainerUsage,
-    CpuSample, CpuSet, EventKind, EvictionState, GroupUse, MemorySample, MigrationProgress, NodeKnob, NodeKnobState,
-    NodeMemory, NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample, Offer, PodId, PodObjectFacts,
-    PressureSample, ResourceState, Share, Target, Topology, Urgency,
+    CpuSample, CpuSet, EventKind, EvictionState, GroupUse, IoDeviceInfo, IoVolume, MemorySample, MigrationProgress,
+    NodeKnob, NodeKnobState, NodeMemory, NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample, Offer, PodId,
+    PodObjectFacts, PressureSample, ResourceState, Share, Target, Topology, Urgency,
 };
 
 /// One staged change of leases.
@@ -181,6 +181,10 @@ pub struct Columns {
     pub cluster_config: BTreeMap<String, ConfigKey>,
     /// Settings of the node's kernel.
     pub node_knobs: Vec<NodeKnobState>,
+    /// The block devices of the node.
+    pub block_devices: Vec<IoDeviceInfo>,
+    /// Volumes of pods on them.
+    pub pod_volumes: Vec<IoVolume>,
     /// How published resources fare.
     pub resource_states: Vec<ResourceState>,
     /// What became of evictions.

@@ -1,8 +1,8 @@
 //! Who plays the policy.
 
 use crate::mock::{
-    ClassChange, Columns, Event, EvictionRequest, Migration, MockHost, NodeKnobChange, NodeRemark, Remark,
-    ResourceChange, Staged,
+    ClassChange, Columns, Event, EvictionRequest, IoChange, IoRemark, Migration, MockHost, NodeKnobChange, NodeRemark,
+    Remark, ResourceChange, Staged,
 };
 use crate::{PodFacts, PodId, Policy, Rejection, Session, Tick};
 
@@ -23,6 +23,8 @@ pub struct Outcome {
     pub resources: Vec<ResourceChange>,
     /// Changes of settings of the node's kernel, in order.
     pub node_knobs: Vec<NodeKnobChange>,
+    /// Changes of settings of block devices, in order.
+    pub io: Vec<IoChange>,
     /// Evictions asked for and taken back, in order.
     pub evictions: Vec<EvictionRequest>,
     /// Pods refused.
@@ -33,6 +35,8 @@ pub struct Outcome {
     pub remarks: Vec<Remark>,
     /// The same of settings of the node's kernel.
     pub node_remarks: Vec<NodeRemark>,
+    /// The same of the cost model of devices.
+    pub io_remarks: Vec<IoRemark>,
 }
 
 /// A policy in whatever form. An `Err` is the policy's own answer, or a trap; nothing of that call counts.
@@ -123,6 +127,8 @@ impl<P: Policy> Native<P> {
                     resources: host.take_resource_changes(),
                     node_knobs: host.take_node_knob_changes(),
                     node_remarks: std::mem::take(&mut host.node_remarks),
+                    io: host.take_io_changes(),
+                    io_remarks: std::mem::take(&mut host.io_remarks),
                     evictions: host.take_evictions(),
                     staged: host.commit(),
                     rejections: rejections(value),

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use crate::mock::{Cpus, MAX_CPUS, Value};
+use super::block_io::line;
+use crate::mock::{Cpus, IoValue, MAX_CPUS, Value};
 
 /// A migration that is started.
 ///
@@ -56,13 +57,14 @@ pub struct StartExpectation {
 pub struct Expectation {
     /// `container namespace/pod/container`, `pod namespace/pod`, `tier` and one of `kubepods`, `burstable`, `besteffort`, or `node`.
     pub target: String,
-    /// The knob, e.g. `cpu.quota`.
+    /// The knob, e.g. `cpu.quota`; one of a device has it behind, e.g. `io.max 8:16`.
     pub knob: String,
     /// What is held from now on.
     pub value: Expected,
 }
 
-/// What is held: a number, `max`, a list of CPUs (`[0, 1, 8]` or `"0-1,8"`), shares (`2 shares`), or nothing (`released`).
+/// What is held: a number, `max`, a list of CPUs (`[0, 1, 8]` or `"0-1,8"`), shares (`2 shares`), a line of a device
+/// (`rbps=1048576 wbps=max riops=max wiops=120`), or nothing (`released`).
 ///
 /// ```
 /// use qosm_sdk::mock::Value;
@@ -76,6 +78,8 @@ pub struct Expectation {
 pub enum Expected {
     /// A value.
     Held(Value),
+    /// A line of a device.
+    Io(IoValue),
     /// Nothing any more.
     Released,
 }
@@ -109,8 +113,11 @@ impl FromStr for Expected {
             _ => {
                 let shares = word.strip_suffix(" shares").and_then(|shares| shares.parse().ok()).map(Value::Shares);
                 let value = shares.or_else(|| cpus(word).map(Value::Cpus)).map(Self::Held);
-                value.ok_or_else(|| {
-                    format!("`{word}` is neither a whole number nor `max` nor `released`, nor a list of CPUs")
+                value.or_else(|| line(word).map(Self::Io)).ok_or_else(|| {
+                    format!(
+                        "`{word}` is neither a whole number nor `max` nor `released`, nor a list of CPUs, nor a line of a device such as \
+                         `rbps=1048576 wbps=max riops=max wiops=120`"
+                    )
                 })
             }
         }
@@ -132,6 +139,7 @@ impl fmt::Display for Expected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Held(value) => value.fmt(f),
+            Self::Io(value) => value.fmt(f),
             Self::Released => f.write_str("released"),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::block_io::BlockIo;
 use super::case::{ContainerFacts, NodeFacts, PodDescription};
 use super::cpu_topology::{CpuPlaceRow, CpuTopologyRow};
 use super::node_knobs::NodeSettings;
@@ -18,9 +19,10 @@ use crate::kubelet;
 use crate::mock::{CPU_QUOTA, ClassChange, Columns, Value};
 use crate::{
     Alarm, ApplicationUse, Bandwidth, Cause, Container, ContainerId, ContainerKind, ContainerState, Cpu, CpuSample,
-    CpuSet, ExclusiveCpus, ExtendedResource, Group, GroupUse, KubeQos, MemorySample, MigrationProgress, MigrationState,
-    NodeMemory, NodePressure, NodeSample, NumaNode, NumaSample, NumaShare, PodFacts, PodId, PressureSample,
-    PressureScope, PressureTrigger, ProcessFailure, QosClass, Stall, StalledResource, Target, Tier, Topology, Trigger,
+    CpuSet, ExclusiveCpus, ExtendedResource, Group, GroupUse, IoVolume, KubeQos, MemorySample, MigrationProgress,
+    MigrationState, NodeMemory, NodePressure, NodeSample, NumaNode, NumaSample, NumaShare, PodFacts, PodId,
+    PressureSample, PressureScope, PressureTrigger, ProcessFailure, QosClass, Stall, StalledResource, Target, Tier,
+    Topology, Trigger,
 };
 
 /// Thresholds of pressure unless a case says otherwise.
@@ -60,6 +62,7 @@ pub(super) struct CaseFixture {
     cluster_config: BTreeMap<String, ConfigKeyRow>,
     pub(super) requests: Requests,
     pub(super) node_settings: NodeSettings,
+    pub(super) block_io: BlockIo,
 }
 
 struct Actor {
@@ -364,6 +367,8 @@ impl CaseFixture {
             pod_objects: self.pods.iter().map(pod_object).collect(),
             cluster_config: self.cluster_config.iter().map(|(name, row)| (name.clone(), row.key())).collect(),
             node_knobs: self.node_settings.states(),
+            block_devices: self.block_io.devices.clone(),
+            pod_volumes: self.volumes(place)?,
             ..Columns::default()
         };
         self.counted.show(&self.held_classes, &mut columns);
@@ -373,6 +378,19 @@ impl CaseFixture {
         };
         self.requests.show(&mut columns, uid).map_err(|problem| nonsense(place, problem))?;
         Ok(columns)
+    }
+
+    /// Volumes of the pods that are there. One of a pod that existed is left out; one of an unheard-of name is an error.
+    fn volumes(&self, place: &str) -> Result<Vec<IoVolume>, CaseError> {
+        let mut volumes = Vec::new();
+        for (row, device) in &self.block_io.volumes {
+            match self.pods.get(&row.pod) {
+                Some(pod) => volumes.push(IoVolume { pod: pod.facts.id, name: row.name.clone(), device: *device }),
+                None if self.pod_names.values().any(|known| *known == row.pod) => {}
+                None => return Err(nonsense(place, format!("there is no pod `{}`", row.pod))),
+            }
+        }
+        Ok(volumes)
     }
 
     /// What groups use, as their rows say. A row of a pod that existed is left out; one of an unheard-of name is an error.
@@ -568,6 +586,9 @@ impl CaseFixture {
         let mut held = std::mem::take(&mut self.held_classes);
         held.retain(|target| self.exists(target));
         self.held_classes = held;
+        let mut block_io = std::mem::take(&mut self.block_io);
+        block_io.retain(|target| self.exists(target));
+        self.block_io = block_io;
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::block_io::remarked;
 use super::case::Case;
 use super::driver::{Driver, Outcome};
 use super::expectation::{
@@ -255,6 +256,7 @@ impl<D: Driver> Run<'_, D> {
         let (before, classes_before) = (self.fixture.leases.clone(), self.fixture.held_classes.clone());
         let requests_before = self.fixture.requests.clone();
         let settings_before = self.fixture.node_settings.clone();
+        let io_before = self.fixture.block_io.clone();
         let mut observed = Observed::default();
         let played = self.play(facts, place, &mut observed);
         match (&facts.error, played) {
@@ -268,6 +270,8 @@ impl<D: Driver> Run<'_, D> {
         }
         let mut changes = self.changes(&before);
         changes.extend(self.fixture.node_settings.since(&settings_before));
+        let (exists, name) = (|target| self.fixture.exists(target), |target| self.fixture.target_name(target));
+        changes.extend(self.fixture.block_io.since(&io_before, exists, name));
         compare(place, &facts.expect, &changes, ToString::to_string)?;
         compare(place, &facts.rejections, &observed.rejections, |one| {
             format!("rejection of {} for `{}`", one.pod, one.field)
@@ -324,11 +328,15 @@ impl<D: Driver> Run<'_, D> {
         }
         self.fixture.node(&facts.node);
         self.fixture.samples(facts);
+        let nonsense = |problem| CaseError::Nonsense { place: place.into(), problem };
         if let Some(rows) = &facts.node_knobs {
-            self.fixture
-                .node_settings
-                .take(rows)
-                .map_err(|problem| CaseError::Nonsense { place: place.into(), problem })?;
+            self.fixture.node_settings.take(rows).map_err(nonsense)?;
+        }
+        if let Some(rows) = &facts.block_devices {
+            self.fixture.block_io.take_devices(rows).map_err(nonsense)?;
+        }
+        if let Some(rows) = &facts.pod_volumes {
+            self.fixture.block_io.take_volumes(rows).map_err(nonsense)?;
         }
         if !facts.upsert.is_empty() || !facts.remove.is_empty() {
             // Names of pods that go stay known until what the call did to them was recorded.
@@ -375,6 +383,9 @@ impl<D: Driver> Run<'_, D> {
         for change in &outcome.node_knobs {
             self.fixture.node_settings.change(change);
         }
+        for change in &outcome.io {
+            self.fixture.block_io.change(change);
+        }
         let evictions = evictions(outcome.evictions, |pod| self.fixture.pod_name(pod));
         observed.evictions.extend(evictions);
         for migration in outcome.migrations {
@@ -402,6 +413,11 @@ impl<D: Driver> Run<'_, D> {
             .chain(outcome.node_remarks.into_iter().map(|remark| RemarkExpectation {
                 target: NODE.into(),
                 knob: remark.knob.as_str().into(),
+                reason: Some(remark.reason),
+            }))
+            .chain(outcome.io_remarks.into_iter().map(|remark| RemarkExpectation {
+                target: NODE.into(),
+                knob: remarked(&remark),
                 reason: Some(remark.reason),
             }))
             .collect();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
+use super::block_io::{BlockDeviceRow, PodVolumeRow};
 use super::case::{NodeFacts, PodDescription};
 use super::cpu_topology::CpuTopologyRow;
 use super::expectation::{EventExpectation, Expectation, RejectionExpectation, RemarkExpectation, StartExpectation};
@@ -90,6 +91,10 @@ pub struct TickFacts {
     /// What settings of the node's kernel hold without the policy, by the names of knobs; stay likewise. Those that are left out this kernel
     /// does not have.
     pub node_knobs: Option<BTreeMap<String, u64>>,
+    /// The block devices of the node; stay likewise.
+    pub block_devices: Option<Vec<BlockDeviceRow>>,
+    /// Volumes of pods on them; stay likewise.
+    pub pod_volumes: Option<Vec<PodVolumeRow>>,
     /// How published resources fare, by name; stay likewise.
     pub resource_states: Option<BTreeMap<String, ResourceStateRow>>,
     /// What became of evictions, by the pod's name; stay likewise.

@@ -32,7 +32,7 @@ pub(super) fn samples(columns: &mock::Columns) -> Vec<NodeKnobSample> {
 pub(super) fn change(knob: Knob, value: Option<Value>, reason: &str) -> Option<mock::NodeKnobChange> {
     let value = match value {
         Some(Value::Number(number)) => Some(u64::try_from(number).unwrap_or_default()),
-        Some(Value::Shares(_) | Value::Cpus(_) | Value::Max) | None => None,
+        _ => None,
     };
     Some(mock::NodeKnobChange { knob: sdk(knob)?, value, reason: reason.into() })
 }

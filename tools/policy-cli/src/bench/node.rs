@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use qosm_engine::Columns;
+use qosm_model::block_io::{BlockDevice, BlockDevices, DeviceNumber, PodVolume};
 use qosm_model::column::{
     BandwidthSample, CpuCounters, CpuSample, MemoryCounters, MemorySample, NodeSample, PressureCounters,
     PressureSample, Stall,
@@ -31,6 +32,10 @@ const QUOTA: Micros = Micros(50_000);
 const MEMORY_LIMIT: u64 = 256 << 20;
 /// Caches, one a socket.
 const DOMAINS: [DomainId; 2] = [DomainId(0), DomainId(1)];
+/// Disks.
+const DISKS: u32 = 8;
+/// One pod in this many has a volume of its own.
+const WITH_VOLUME: u32 = 4;
 /// One container in this many uses all the CPU time of its quota.
 const BUSY: u32 = 10;
 
@@ -45,6 +50,7 @@ pub(super) struct Node {
     cluster_config: Arc<ClusterConfig>,
     cpu_topology: Arc<CpuTopology>,
     cpu_sets: Arc<[CpuSet]>,
+    block_devices: Arc<BlockDevices>,
 }
 
 /// A pod, its id, and those of its containers.
@@ -68,6 +74,10 @@ impl Node {
                 cpus: (0..CPUS).map(cpu_place).collect(),
                 manager: CpuManager::None,
                 ..CpuTopology::default()
+            }),
+            block_devices: Arc::new(BlockDevices {
+                devices: (0..DISKS).map(disk).collect(),
+                volumes: numbers.clone().filter(|id| id.is_multiple_of(WITH_VOLUME)).map(volume).collect(),
             }),
             cpu_sets: Tier::ALL.map(|tier| CpuSet { target: Target::Tier(tier), cpus: (0..CPUS).collect() }).into(),
             resctrl: Arc::new(ResctrlColumn {
@@ -151,6 +161,7 @@ impl Node {
             cluster_config: Some(Arc::clone(&self.cluster_config)),
             cpu_topology: Some(Arc::clone(&self.cpu_topology)),
             cpu_sets: Some(Arc::clone(&self.cpu_sets)),
+            block_devices: Some(Arc::clone(&self.block_devices)),
             ..Columns::default()
         }
     }
@@ -253,6 +264,23 @@ fn cluster_config() -> ClusterConfig {
 fn cpu_place(id: u32) -> Cpu {
     let socket = id / (CPUS / 2);
     Cpu { id, core: id / 2, socket, numa_node: socket, online: true }
+}
+
+fn disk(number: u32) -> BlockDevice {
+    BlockDevice {
+        number: device(number),
+        names: vec![format!("nvme{number}n1")],
+        partitions: vec![format!("nvme{number}n1p1")],
+        volume_groups: Vec::new(),
+    }
+}
+
+fn device(number: u32) -> DeviceNumber {
+    DeviceNumber { major: 259, minor: number }
+}
+
+fn volume(pod: u32) -> PodVolume {
+    PodVolume { pod: PodId(pod), name: format!("pvc-{pod}"), device: device(pod / WITH_VOLUME % DISKS) }
 }
 
 fn numa_node(place: u32) -> NumaNode {

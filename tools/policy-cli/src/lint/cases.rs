@@ -100,6 +100,12 @@ impl Watched {
         };
         let silent = outcome.staged.iter().filter(silent);
         self.unreasoned.extend(silent.map(|staged| format!("{} of {}", staged.knob, level(staged.target))));
+        for change in outcome.node_knobs.iter().filter(|one| one.value.is_some() && one.reason.trim().is_empty()) {
+            self.unreasoned.insert(format!("{} of the node", change.knob.as_str()));
+        }
+        for change in outcome.io.iter().filter(|one| one.value.is_some() && one.reason.trim().is_empty()) {
+            self.unreasoned.insert(format!("{} of {}", change.knob.as_str(), change.target.map_or("the node", level)));
+        }
         let moved = outcome.migrations.iter().any(|one| one.way.is_some() && one.reason.trim().is_empty());
         self.unreasoned.extend(moved.then(|| "a migration".to_owned()));
         for change in &outcome.classes {

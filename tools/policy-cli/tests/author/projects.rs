@@ -303,6 +303,7 @@ fn a_tool_that_is_missing_is_named_with_its_command() {
 fn default_modules_pass_their_cases_and_have_few_findings() {
     for name in [
         "be-suppress",
+        "block-io",
         "cpu-burst",
         "cpu-identity",
         "cpu-topology",

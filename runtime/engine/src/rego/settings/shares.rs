@@ -65,7 +65,7 @@ impl Fields<'_> {
 }
 
 /// Reads a nested object; its errors name its place.
-fn read_within<T>(
+pub(super) fn read_within<T>(
     place: String,
     value: &Rego,
     known: &'static [&'static str],

@@ -1,0 +1,156 @@
+use qosm_sdk::mock::{self, ConfigKey, MockHost};
+use qosm_sdk::{IoDevice, IoDeviceInfo, IoLimits, PodFacts, QosClass, Session};
+
+use super::*;
+
+const SDB: IoDevice = IoDevice { major: 8, minor: 16 };
+
+struct Run {
+    host: MockHost,
+    policy: Session<BlockIo>,
+}
+
+impl Run {
+    fn new() -> Self {
+        let mut host = MockHost::granting(["cluster-config", "block-io"]);
+        let names = vec!["sdb".to_owned()];
+        host.columns.block_devices =
+            vec![IoDeviceInfo { device: SDB, names, partitions: vec![], volume_groups: vec![] }];
+        let mut run = Self { host, policy: Session::default() };
+        run.policy.configure(&mut run.host, "{}").unwrap();
+        run
+    }
+
+    fn pod(&mut self, class: Option<QosClass>, config: &str) -> Vec<Rejection> {
+        let pod = PodFacts {
+            declared_qos: class,
+            config: config.into(),
+            containers: vec![mock::container(7, "app")],
+            ..mock::pod(1, "shop", "web")
+        };
+        self.policy.pods(&mut self.host, vec![pod], &[]).unwrap()
+    }
+
+    /// What it logs at an evaluation with this strategy.
+    fn tick(&mut self, strategy: &str) -> Vec<(Level, String)> {
+        let key = ConfigKey { text: strategy.into(), strategy: strategy.into() };
+        self.host.columns.cluster_config.insert(CONFIG_MAP_KEY.into(), key);
+        self.policy.evaluate(&mut self.host, mock::tick(1_000)).unwrap();
+        self.host.commit();
+        std::mem::take(&mut self.host.log)
+    }
+}
+
+#[test]
+fn a_field_that_cannot_be_is_logged_once_and_remarked_on_while_it_is_there() {
+    let mut run = Run::new();
+    let strategy = |bps: u64| {
+        let block = format!(r#"{{"name": "sdb", "type": "device", "ioCfg": {{"readBPS": {bps}}}}}"#);
+        format!(r#"{{"beClass": {{"blkioQOS": {{"enable": true, "blocks": [{block}]}}}}}}"#)
+    };
+    assert_eq!(run.tick(&strategy(9)), []);
+    let limits = IoLimits { read_bps: Some(9), ..IoLimits::NONE };
+    assert_eq!(run.host.io_max(BATCH, SDB), Some(limits));
+    for told in [1, 0] {
+        let said = run.tick(&strategy(1));
+        assert_eq!(said.len(), told, "{said:?}");
+        assert!(said.iter().all(|(level, line)| {
+            *level == Level::Warn
+                && line.starts_with("resource-qos-config: beClass.blkioQOS.blocks[0].ioCfg.readBPS is 1; ")
+        }));
+        assert_eq!(run.host.io_max(BATCH, SDB), Some(limits));
+    }
+    assert!(run.host.remarks.last().is_some_and(|remark| remark.target == BATCH && remark.knob == KNOB));
+    assert_eq!(run.tick("{}"), []);
+    assert_eq!(run.host.io_max(BATCH, SDB), None);
+}
+
+#[test]
+fn a_pod_without_a_class_is_rejected_and_a_field_that_cannot_be_is_named() {
+    let mut run = Run::new();
+    let config = r#"{"blocks": [{"name": "sdb", "type": "device", "ioCfg": {"readBPS": 1, "writeBPS": 9}}]}"#;
+    let rejections = run.pod(None, config);
+    assert_eq!((rejections.len(), rejections[0].field.as_str()), (1, "koordinator.sh/qosClass"));
+    run.tick("{}");
+    assert_eq!(run.host.io_max(Target::Pod(1), SDB), None);
+    assert!(
+        run.host.remarks.last().is_some_and(|remark| remark.reason.contains("set the label koordinator.sh/qosClass"))
+    );
+
+    let rejections = run.pod(Some(QosClass::Ls), config);
+    assert_eq!((rejections.len(), rejections[0].field.as_str()), (1, "blocks[0].ioCfg.readBPS"));
+    run.tick("{}");
+    let limits = IoLimits { write_bps: Some(9), ..IoLimits::NONE };
+    assert_eq!(run.host.io_max(Target::Pod(1), SDB), Some(limits));
+    assert_eq!(run.pod(Some(QosClass::Ls), "{}"), []);
+    run.tick("{}");
+    assert_eq!(run.host.io_max(Target::Pod(1), SDB), None);
+}
+
+#[test]
+fn a_configuration_of_its_own_that_cannot_be_is_refused_by_name() {
+    let mut run = Run::new();
+    let config = r#"{"beBlocks": [{"name": "sdb", "type": "device", "ioCfg": {"readBPS": 1}}], "rootBlocks": [{"name": "sdb"}]}"#;
+    let error = run.policy.configure(&mut run.host, config).unwrap_err();
+    assert!(
+        error.starts_with("beBlocks[0].ioCfg.readBPS is 1; give 0 for no limit, or 2 and more; rootBlocks[0].type"),
+        "{error}"
+    );
+    let config = r#"{"beBlocks": [{"name": "sdb", "type": "device", "ioCfg": {"readBPS": 9}}]}"#;
+    run.policy.configure(&mut run.host, config).unwrap();
+    run.tick("{}");
+    assert!(run.host.io_max(BATCH, SDB).is_some());
+    // The cluster's word counts before it.
+    run.tick(r#"{"beClass": {"blkioQOS": {"enable": false}}}"#);
+    assert_eq!(run.host.io_max(BATCH, SDB), None);
+}
+
+#[test]
+fn of_a_pod_with_many_blocks_of_unknown_devices_64_count_and_what_is_said_is_bounded() {
+    let mut run = Run::new();
+    let mut blocks: Vec<_> = (0..4_000)
+        .map(|number| format!(r#"{{"name": "sd{number}", "type": "device", "ioCfg": {{"readBPS": 9}}}}"#))
+        .collect();
+    blocks[63] = blocks[63].replace("sd63", "sdb");
+    let rejections = run.pod(Some(QosClass::Ls), &format!(r#"{{"blocks": [{}]}}"#, blocks.join(", ")));
+    let [rejection] = rejections.as_slice() else { panic!("{rejections:?}") };
+    assert_eq!(
+        (rejection.field.as_str(), rejection.message.as_str()),
+        ("blocks", "blocks is a list of 64 blocks and 3936 more, which do not count; give at most 64")
+    );
+    assert_eq!(run.policy.policy().pods.get(1).unwrap().config.as_ref().unwrap().blocks.len(), 64);
+    run.tick("{}");
+    // The last that counts.
+    assert!(run.host.io_max(Target::Pod(1), SDB).is_some());
+    let [remark] = run.host.remarks.as_slice() else { panic!("{:?}", run.host.remarks) };
+    let begin = format!("{ANNOTATION}: {}. {ANNOTATION}: no device of this node is called \"sd0\"", rejection.message);
+    assert!(remark.reason.starts_with(&begin), "{}", remark.reason);
+    // 63 devices that are not there: those that are named, and a count of the others.
+    let named = remark.reason.matches("no device of this node").count();
+    let end = format!(". And {} more", 63 - named);
+    assert!(remark.reason.len() < 1_600 && remark.reason.ends_with(&end), "{}", remark.reason);
+}
+
+#[test]
+fn of_a_pod_with_many_bad_blocks_a_few_are_kept_and_named() {
+    let mut run = Run::new();
+    let blocks = vec!["4"; 80_000].join(",");
+    let rejections = run.pod(Some(QosClass::Ls), &format!(r#"{{"blocks": [{blocks}]}}"#));
+    let [rejection] = rejections.as_slice() else { panic!("{rejections:?}") };
+    let bad = ["blocks[0] is 4; give an object", "blocks[1] is 4; give an object", "blocks[2] is 4; give an object"];
+    let said = [
+        "blocks is a list of 64 blocks and 79936 more, which do not count; give at most 64",
+        bad[0],
+        bad[1],
+        bad[2],
+        "blocks is wrong in these and 61 more fields; those are named when these are mended",
+    ];
+    assert_eq!((rejection.field.as_str(), rejection.message.as_str()), ("blocks", said.join("; ").as_str()));
+    let kept = run.policy.policy().pods.get(1).unwrap().config.clone().unwrap();
+    assert_eq!(kept.blocks, []);
+    run.tick("{}");
+    let [remark] = run.host.remarks.as_slice() else { panic!("{:?}", run.host.remarks) };
+    let said = said.map(|fault| format!("{ANNOTATION}: {fault}")).join(". ");
+    assert_eq!((remark.target, &remark.reason), (Target::Pod(1), &said));
+    assert_eq!(kept.refused.to_string(), said, "put into words once, when the pod came");
+}

@@ -1,0 +1,65 @@
+//! The knobs of block devices that an instance holds: one for each device, so that no mask of kinds has room for them.
+
+use std::collections::{BTreeSet, HashMap};
+
+use qosm_model::knob::{Knob, Target};
+
+#[derive(Default)]
+pub(super) struct StagedDevices {
+    held: HashMap<Target, BTreeSet<Knob>>,
+    /// How many there are of all targets.
+    count: usize,
+    /// What this call changed, the latest last, and whether it was held before.
+    undo: Vec<(Target, Knob, bool)>,
+}
+
+impl StagedDevices {
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn holds(&self, target: Target, knob: Knob) -> bool {
+        self.held.get(&target).is_some_and(|knobs| knobs.contains(&knob))
+    }
+
+    pub(super) fn acquire(&mut self, target: Target, knob: Knob) {
+        if self.set(target, knob, true) {
+            self.undo.push((target, knob, false));
+        }
+    }
+
+    pub(super) fn release(&mut self, target: Target, knob: Knob) {
+        if self.set(target, knob, false) {
+            self.undo.push((target, knob, true));
+        }
+    }
+
+    /// Whether that is a change.
+    fn set(&mut self, target: Target, knob: Knob, is_held: bool) -> bool {
+        let knobs = self.held.entry(target).or_default();
+        let is_change = if is_held { knobs.insert(knob) } else { knobs.remove(&knob) };
+        if knobs.is_empty() {
+            self.held.remove(&target);
+        }
+        if is_change {
+            self.count = if is_held { self.count.saturating_add(1) } else { self.count.saturating_sub(1) };
+        }
+        is_change
+    }
+
+    /// A target is gone, with all that was held on it.
+    pub(super) fn forget(&mut self, target: Target) {
+        let gone = self.held.remove(&target).map_or(0, |knobs| knobs.len());
+        self.count = self.count.saturating_sub(gone);
+    }
+
+    pub(super) fn commit(&mut self) {
+        self.undo.clear();
+    }
+
+    pub(super) fn discard(&mut self) {
+        while let Some((target, knob, was_held)) = self.undo.pop() {
+            self.set(target, knob, was_held);
+        }
+    }
+}
