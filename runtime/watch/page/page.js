@@ -36,8 +36,21 @@ function quota(of) {
   const cpus = (value) => (value === null ? "none" : value.toFixed(2));
   return of.cpus === of.baselineCpus ? cpus(of.cpus) : `${cpus(of.cpus)} (${cpus(of.baselineCpus)})`;
 }
-// In UTC, as the agent's log and `explain` have it.
-const clock = (millis) => new Date(millis).toISOString().slice(11, 19);
+const twoDigits = (count) => String(count).padStart(2, "0");
+function elapsed(millis) {
+  const seconds = Math.floor(millis / 1000);
+  return [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60].map(twoDigits).join(":");
+}
+// In UTC, as the agent's log and `explain` have it; a recording without a date has the time since it began.
+const day = (millis) => new Date(millis).toISOString().slice(0, 10);
+const clock = (millis) => (state.overview.hasDate ? new Date(millis).toISOString().slice(11, 19) : elapsed(millis));
+const moment = (millis) => (state.overview.hasDate ? `${day(millis)}T${clock(millis)}Z` : elapsed(millis));
+// Below a chart the day stands once, and where another begins.
+function clocks(splits) {
+  const millis = splits.map((second) => second * 1000);
+  const isNewDay = (place) => state.overview.hasDate && (place === 0 || day(millis[place]) !== day(millis[place - 1]));
+  return millis.map((each, place) => (isNewDay(place) ? `${clock(each)}\n${day(each)}` : clock(each)));
+}
 function held(row) {
   const policies = new Map();
   for (const one of row.held) policies.set(one.policy, (policies.get(one.policy) || 0) + 1);
@@ -83,16 +96,15 @@ function drawList() {
   byId("none").hidden = lines.length > 0;
 }
 
-function drawNode(isLive) {
-  const { times, cpus, busyCpus, memoryBytes, memoryUsedMib, containers } = state.overview;
+function drawNode() {
+  const { times, hasDate, cpus, busyCpus, memoryBytes, memoryUsedMib, containers } = state.overview;
   const last = times.length - 1;
   if (last < 0) { byId("node").textContent = "waiting for the second look"; return; }
   const memory = memoryUsedMib[last] === null ? "" : `memory ${bytes(memoryUsedMib[last] * 1048576)} of ${bytes(memoryBytes)}, `;
   const here = containers.filter((row) => row.isHere).length;
   const throttled = containers.filter((row) => row.isHere && (row.throttledPercent ?? 0) >= MUCH_THROTTLED).length;
   byId("node").textContent =
-    // A recording says how long each moment was, not when it began.
-    `${isLive ? new Date(times[last]).toISOString() : `after ${clock(times[last])}`}: CPUs ${number(busyCpus[last], 1)} of ${cpus}, ` +
+    `${hasDate ? "" : "after "}${moment(times[last])}: CPUs ${number(busyCpus[last], 1)} of ${cpus}, ` +
     `${memory}${here} container${here === 1 ? "" : "s"}, ${throttled} throttled`;
 }
 
@@ -132,7 +144,7 @@ function marksPlugin() {
 
 const CHARTS = [
   { title: "CPUs", digits: 2, lines: [["used", "cpus", "#3b82f6"], ["quota", "quotaCpus", "#16a34a"], ["quota before qosm", "baselineCpus", "#9ca3af"]] },
-  { title: "throttled, % of periods", digits: 0, top: 100, lines: [["throttled", "throttledPercent", "#d97706"]] },
+  { title: "throttled, % of periods", digits: 0, top: 100, ofQuota: true, lines: [["throttled", "throttledPercent", "#d97706"]] },
   { title: "memory, MiB", digits: 0, lines: [["in use", "memoryMib", "#8b5cf6"]], bounds: true },
   { title: "waiting, % of time", digits: 0, lines: [["for a CPU", "waitsCpuPercent", "#3b82f6"], ["for memory", "waitsMemoryPercent", "#8b5cf6"], ["for I/O", "waitsIoPercent", "#6b7280"]] },
 ];
@@ -140,9 +152,16 @@ const CHARTS = [
 // A canvas knows no variables of style sheets, and the scheme may change while the page is open.
 const textColour = () => getComputedStyle(document.body).color;
 const lineColour = () => getComputedStyle(byId("charts")).borderTopColor;
+// A line shows what has a neighbour; a value between two gaps is a point. It is asked at each draw: moments come after a plot was made.
+function lonePlaces(plot, series) {
+  const isKnown = (value) => value !== null && value !== undefined;
+  const values = plot.data[series];
+  const places = [...values.keys()].filter((at) => isKnown(values[at]) && !isKnown(values[at - 1]) && !isKnown(values[at + 1]));
+  return places.length > 0 ? places : null;
+}
 // A legend says where the pointer is; without one, how it is now.
 const latest = (digits) => (plot, value, series, at) => number(at === null ? plot.data[series].at(-1) : value, digits);
-const latestTime = (plot, value) => clock((value ?? plot.data[0].at(-1) ?? 0) * 1000);
+const latestTime = (plot, value) => moment((value ?? plot.data[0].at(-1) ?? 0) * 1000);
 
 function drawContainer(of) {
   byId("container").hidden = false;
@@ -154,15 +173,22 @@ function drawContainer(of) {
   byId("summary").textContent = `class ${row.class}, quota ${quota(row.quota)} CPUs` + (said.length > 0 ? `, memory ${said.join(", ")}` : "") +
     (row.localPercent === null || row.localPercent === undefined ? "" : `, ${row.localPercent} % of its pages local`);
   const seconds = of.times.map((millis) => millis / 1000);
-  const charts = CHARTS.filter((chart) => chart.lines.some(([, key]) => of[key].some((value) => value !== null)));
-  const missing = CHARTS.filter((chart) => !charts.includes(chart)).map((chart) => chart.title.split(",")[0]);
-  byId("missing").textContent = `Not known: ${missing.join("; ")}.`;
-  byId("missing").hidden = missing.length === 0;
+  const isKnown = (chart) => chart.lines.some(([, key]) => of[key].some((value) => value !== null));
+  const charts = CHARTS.filter(isKnown);
+  // Nothing but a quota throttles: without one no number is missing.
+  const hasNoQuota = row.quota && row.quota.cpus === null && of.quotaCpus.every((value) => value === null);
+  const isNeedless = (chart) => chart.ofQuota && hasNoQuota;
+  const absent = CHARTS.filter((chart) => !isKnown(chart));
+  const unknown = absent.filter((chart) => !isNeedless(chart)).map((chart) => chart.title.split(",")[0]);
+  const whyAbsent = [];
+  if (absent.some(isNeedless)) whyAbsent.push("Not throttled: no quota.");
+  if (unknown.length > 0) whyAbsent.push(`Not known: ${unknown.join("; ")}.`);
+  byId("missing").textContent = whyAbsent.join(" ");
+  byId("missing").hidden = whyAbsent.length === 0;
   const line = { stroke: lineColour, width: 1 };
   const axis = { stroke: textColour, grid: line, ticks: line };
-  const axisOfTime = { ...axis, size: 30, space: 80, values: (_, splits) => splits.map((second) => clock(second * 1000)) };
-  // A line shows where it is measured; one moment alone is none.
-  const points = { show: seconds.length < 2 };
+  const axisOfTime = { ...axis, size: state.overview.hasDate ? 48 : 30, space: 80, values: (_, splits) => clocks(splits) };
+  const points = { show: false, filter: lonePlaces };
   const plots = charts.map((chart) => {
     const lines = chart.lines.map(([label, , stroke]) => ({ label, stroke, width: 1.5, spanGaps: false, points, value: latest(chart.digits) }));
     const data = [seconds, ...chart.lines.map(([, key]) => of[key])];
@@ -191,12 +217,12 @@ function drawContainer(of) {
   const lines = [...of.marks].reverse().slice(0, 500).map((mark) => {
     const line = element("tr");
     line.setAttribute("aria-selected", String(mark.time === state.at));
-    const when = element("button", clock(mark.time));
+    const when = element("button", moment(mark.time));
     when.type = "button";
     when.addEventListener("click", () => choosing(state.chosen, mark.time));
     const cell = element("td", undefined, "name");
     cell.append(when);
-    const knob = mark.ofPod ? `the pod's ${mark.knob}` : mark.knob;
+    const knob = mark.level === "container" ? mark.knob : `the ${mark.level}'s ${mark.knob}`;
     const what = mark.kind === "not done" ? `${knob}: not done` : mark.kind === "holds" ? `${knob} = ${mark.value}` : `${knob} back to ${mark.value}`;
     line.append(cell, element("td", what, mark.kind === "not done" ? "not-done" : undefined), element("td", mark.policy), element("td", mark.reason));
     return line;
@@ -243,7 +269,7 @@ async function refresh() {
     state.overview = overview.node;
     byId("title").textContent = overview.title;
     document.title = `${overview.title} - qosm`;
-    drawNode(overview.isLive);
+    drawNode();
     drawList();
     drawPolicies(overview.policies);
     if (state.chosen !== null) drawContainer(await ask(`api/container?name=${encodeURIComponent(state.chosen)}`));

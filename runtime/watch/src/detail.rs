@@ -101,7 +101,11 @@ fn reasons(row: &Row, now: Option<Timestamp>) -> Vec<Line<'static>> {
     held.sort_by_key(|held| std::cmp::Reverse(held.since_millis));
     let mut lines = Vec::new();
     for remark in &row.remarks {
-        let what = format!("{}: what {} wanted is not done", remark.knob, remark.policy);
+        let whose = match &*remark.level {
+            "container" => String::new(),
+            level => format!("the {level}'s "),
+        };
+        let what = format!("{whose}{}: what {} wanted is not done", remark.knob, remark.policy);
         lines.push(Line::styled(what, Style::new().fg(Color::Yellow)));
         lines.push(Line::raw(format!("    {}", remark.why)));
     }

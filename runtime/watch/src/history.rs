@@ -3,10 +3,12 @@
 //! A moment has the reasons of everything that is held, again and again; a history has them where they change. So hours of a full node fit
 //! into some tens of megabytes.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use qosm_agent::report::HeldUsage;
+use qosm_agent::report::{HeldUsage, RemarkUsage};
+use qosm_model::knob::Level;
 use serde::Serialize;
 
 use crate::moment::{Moment, Row};
@@ -14,8 +16,9 @@ use crate::moment::{Moment, Row};
 /// A node over time.
 #[derive(Debug, Default)]
 pub struct History {
-    /// When each moment ended, in milliseconds since the epoch.
+    /// When each moment ended, in milliseconds since the epoch; without a date since the recording began.
     times: Vec<i64>,
+    has_date: bool,
     busy_cpus: Vec<Option<f32>>,
     memory_used_mib: Vec<Option<f32>>,
     cpus: u32,
@@ -46,14 +49,14 @@ struct Series {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mark {
-    /// When, in milliseconds since the epoch.
+    /// When, as the history's times.
     pub time: i64,
     /// `holds`, `gives up` or `not done`.
     pub kind: &'static str,
     /// The knob.
     pub knob: String,
-    /// Whether it is the pod's; else the container's own.
-    pub of_pod: bool,
+    /// Whose it is: `container`, `pod` or `tier`.
+    pub level: Cow<'static, str>,
     /// What it holds from then on, or was given back.
     pub value: String,
     /// Whose decision it was.
@@ -66,8 +69,9 @@ pub struct Mark {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Overview<'a> {
-    /// When each moment ended, in milliseconds since the epoch.
+    /// When each moment ended, in milliseconds since the epoch; without a date since the recording began.
     times: &'a [i64],
+    has_date: bool,
     cpus: u32,
     busy_cpus: &'a [Option<f32>],
     memory_bytes: Option<u64>,
@@ -120,6 +124,7 @@ impl History {
         self.times.push(time);
         self.busy_cpus.push(moment.busy_cpus.map(short));
         self.memory_used_mib.push(moment.memory_used_bytes.map(mebibytes));
+        self.has_date = moment.has_date;
         (self.cpus, self.memory_bytes) = (moment.cpus, moment.memory_bytes);
         self.containers.iter_mut().for_each(|series| series.is_here = false);
         for row in moment.containers {
@@ -183,6 +188,7 @@ impl History {
             .collect();
         Overview {
             times: &self.times,
+            has_date: self.has_date,
             cpus: self.cpus,
             busy_cpus: &self.busy_cpus,
             memory_bytes: self.memory_bytes,
@@ -255,7 +261,7 @@ impl Series {
             time,
             kind,
             knob: held.knob.clone().into_owned(),
-            of_pod: !is_own,
+            level: if is_own { Level::Container } else { Level::Pod }.as_str().into(),
             value,
             policy: held.policy.clone(),
             reason: reason.to_owned(),
@@ -275,15 +281,15 @@ impl Series {
             }
         }
         for remark in &row.remarks {
-            let is_known = |before: &qosm_agent::report::RemarkUsage| {
-                (&before.knob, &before.policy) == (&remark.knob, &remark.policy)
+            let is_known = |before: &RemarkUsage| {
+                (&before.knob, &before.level, &before.policy) == (&remark.knob, &remark.level, &remark.policy)
             };
             if !self.last.remarks.iter().any(is_known) {
                 self.marks.push(Mark {
                     time,
                     kind: "not done",
                     knob: remark.knob.clone(),
-                    of_pod: false,
+                    level: remark.level.clone(),
                     value: String::new(),
                     policy: remark.policy.clone(),
                     reason: remark.why.clone(),
@@ -305,12 +311,25 @@ fn mebibytes(bytes: u64) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use qosm_agent::report::NodeUsage;
+
     use super::*;
     use crate::moment::tests::node;
 
     fn at(seconds: u64) -> Moment {
         let time = Timestamp::from_second(i64::try_from(seconds).unwrap()).unwrap().to_string();
         Moment { time, ..Moment::between(&node(seconds - 2), &node(seconds)) }
+    }
+
+    /// 25 hours of a recording that is played from that moment on.
+    fn of_recording(start: Timestamp) -> serde_json::Value {
+        let look = |seconds: u64| {
+            let since = jiff::SignedDuration::from_secs(seconds.try_into().unwrap());
+            NodeUsage { time: (start + since).to_string(), ..node(seconds) }
+        };
+        let mut history = History::keeping(100);
+        history.take(Moment::between(&look(0), &look(90_000)));
+        serde_json::to_value(history.overview()).unwrap()
     }
 
     #[test]
@@ -361,11 +380,50 @@ mod tests {
         without.containers[1].held = without.containers[1].held[..1].into();
         history.take(without);
         let series = &history.containers[history.places["shop/web/app"]];
-        let marks: Vec<_> = series.marks.iter().map(|mark| (mark.time, mark.kind, mark.of_pod)).collect();
+        let marks: Vec<_> = series.marks.iter().map(|mark| (mark.time, mark.kind, &*mark.level)).collect();
         assert_eq!(
             marks,
-            [(2000, "holds", false), (2000, "holds", true), (2000, "not done", false), (4000, "gives up", true)]
+            [
+                (2000, "holds", "container"),
+                (2000, "holds", "pod"),
+                (2000, "not done", "container"),
+                (4000, "gives up", "pod")
+            ]
         );
+    }
+
+    #[test]
+    fn a_container_its_pod_and_its_tier_may_each_lack_the_same_knob() {
+        let mut history = History::keeping(100);
+        let with = |seconds, levels: &[&'static str]| {
+            let mut moment = at(seconds);
+            let remark = moment.containers[1].remarks[0].clone();
+            moment.containers[1].held = [].into();
+            moment.containers[1].remarks =
+                levels.iter().map(|level| RemarkUsage { level: (*level).into(), ..remark.clone() }).collect();
+            moment
+        };
+        history.take(with(2, &["pod"]));
+        history.take(with(4, &["container", "pod"]));
+        history.take(with(6, &["container", "pod", "tier"]));
+        let web = serde_json::to_value(history.container("shop/web/app").unwrap()).unwrap();
+        let marks = web["marks"].as_array().unwrap().iter();
+        let marks: Vec<_> = marks.map(|mark| (mark["time"].as_i64(), mark["level"].as_str())).collect();
+        assert_eq!(marks, [(Some(2000), Some("pod")), (Some(4000), Some("container")), (Some(6000), Some("tier"))]);
+    }
+
+    #[test]
+    fn a_recording_with_a_time_has_dates() {
+        let overview = of_recording("2026-11-25T23:00:00Z".parse().unwrap());
+        assert_eq!(overview["hasDate"], true);
+        assert_eq!(overview["times"], serde_json::json!([1_795_737_600_000_i64]), "2026-11-27T00:00:00Z");
+    }
+
+    #[test]
+    fn a_recording_without_a_time_counts_from_its_beginning() {
+        let overview = of_recording(Timestamp::UNIX_EPOCH);
+        assert_eq!(overview["hasDate"], false);
+        assert_eq!(overview["times"], serde_json::json!([90_000_000]), "25 hours");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use qosm_agent::report::{
     ContainerUsage, HeldUsage, NodeUsage, PodUsage, QuotaUsage, RefusedUsage, RemarkUsage, WireValue,
 };
@@ -15,6 +16,10 @@ use serde::{Serialize, Serializer};
 pub struct Moment {
     /// When the window ended (RFC 3339).
     pub time: String,
+    /// Whether that is a real date. A recording that does not say when it was made is played from 1970 on, so that its time is how long it
+    /// has been played.
+    #[serde(skip)]
+    pub has_date: bool,
     /// Its length, in seconds.
     pub seconds: f64,
     /// CPUs that pods may use.
@@ -109,6 +114,7 @@ impl Moment {
         let rows = now.pods.iter().flat_map(|pod| pod.containers.iter().map(move |container| (pod, container)));
         Self {
             time: now.time.clone(),
+            has_date: has_date(now),
             seconds: window.as_secs_f64(),
             cpus: now.cpus,
             busy_cpus: difference(before.cpu_busy_usec, now.cpu_busy_usec).and_then(|used| share(used, window)),
@@ -136,6 +142,12 @@ impl Moment {
             }
         }
     }
+}
+
+/// Without a date both clocks begin at 0 and go on together.
+fn has_date(look: &NodeUsage) -> bool {
+    let elapsed_millis = i64::try_from(look.at_usec / 1000).ok();
+    look.time.parse::<Timestamp>().is_ok_and(|time| Some(time.as_millisecond()) != elapsed_millis)
 }
 
 fn named(pod: &PodUsage) -> impl Iterator<Item = ((&str, &str), &ContainerUsage)> {

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use qosm_host::{Bandwidth, BurstCounters, Host};
 use qosm_model::column::{CpuCounters, Fields};
-use qosm_model::knob::{Knob, Target};
+use qosm_model::knob::{Knob, Level, Target};
 use qosm_model::pod::ContainerId;
 use qosm_model::unit::{Bytes, Micros};
 use serde::{Deserialize, Serialize};
 
 use super::inspect::is_above;
 use super::view::View;
-use super::{RemarkReport, WireValue, moment};
+use super::{WireValue, moment};
 use crate::now::Now;
 use crate::replay::PressureLine;
 use crate::table::PodEntry;
@@ -170,10 +170,21 @@ pub struct RefusedUsage {
 pub struct RemarkUsage {
     /// The knob.
     pub knob: String,
+    /// Whose: `container`, or what bounds all in it, its `pod` or a `tier`. Not sent where it is the container's own, as most are.
+    #[serde(skip_serializing_if = "is_container", default = "container")]
+    pub level: Cow<'static, str>,
     /// By which policy.
     pub policy: String,
     /// Why not.
     pub why: String,
+}
+
+fn container() -> Cow<'static, str> {
+    Level::Container.as_str().into()
+}
+
+fn is_container(level: &str) -> bool {
+    level == Level::Container.as_str()
 }
 
 /// Counters of one container, read now.
@@ -316,8 +327,17 @@ impl View<'_> {
     }
 
     fn remark_usage(&self, wanted: impl Fn(Target) -> bool) -> Vec<RemarkUsage> {
-        let usage = |remark: RemarkReport| RemarkUsage { knob: remark.knob, policy: remark.policy, why: remark.why };
-        self.remarks(wanted).into_iter().map(usage).collect()
+        let mut remarks = Vec::new();
+        for policy in self.policies.active() {
+            let of_policy = policy.remarks.iter().filter(|remark| wanted(remark.target));
+            remarks.extend(of_policy.map(|remark| RemarkUsage {
+                knob: remark.knob.to_string(),
+                level: remark.target.level().as_str().into(),
+                policy: policy.name().to_string(),
+                why: remark.reason.to_string(),
+            }));
+        }
+        remarks
     }
 
     fn refused_usage(&self, target: Target) -> Vec<RefusedUsage> {

@@ -111,6 +111,7 @@ fn the_page_says_what_the_recording_says() {
     assert!(list.contains(&name), "{list}");
     assert!(list.contains(&format!("<td class=\"number\">{:.2}</td>", row["cpus"].as_f64().unwrap())), "{list}");
     assert!(list.contains("cpu-burst") && list.contains("data-state=\"whole\""), "{list}");
+    assert!(list.contains("after 00:00:14: CPUs"), "it does not say when it was made: {list}");
 
     let document = page.document(&format!("#container={}", name.replace('/', "%2F")));
     // The first line of a recording only shows where everything stood.
@@ -121,6 +122,27 @@ fn the_page_says_what_the_recording_says() {
     }
     assert_eq!(document.matches("class=\"uplot").count(), 3, "a chart each: {document}");
     assert!(document.contains("Not known: memory."), "{document}");
+    assert!(!document.contains("1970-"), "{document}");
+}
+
+#[test]
+fn a_recording_that_says_when_it_was_made_is_shown_with_dates() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("node.jsonl");
+    // 81 seconds, past midnight.
+    let lines = recording::lines().replacen('{', r#"{"time": "2026-11-25T23:59:30Z", "#, 1);
+    std::fs::write(&file, lines).unwrap();
+    let page = Page::of(&file);
+    let document = page.document("#container=shop%2Fcheckout%2Fapp");
+    assert!(document.contains("data-state=\"whole\""), "the recording is not played to its end: {document}");
+    assert!(document.contains("2026-11-26T00:00:51Z: CPUs"), "{document}");
+    // From the 53rd second on nothing is left of what it may burst.
+    assert!(document.contains("2026-11-26T00:00:2"), "a decision has no date: {document}");
+    assert!(!document.contains("after 0"), "{document}");
+
+    let document = page.document("#container=batch%2Ftrain%2Fapp");
+    assert!(document.contains("Not throttled: no quota."), "{document}");
+    assert!(!document.contains("Not known"), "{document}");
 }
 
 /// What is drawn differs a little between versions of browsers and fonts, so that no point is compared.
