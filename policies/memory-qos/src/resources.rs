@@ -59,11 +59,6 @@ pub(crate) fn has_limit(pod: &PodFacts, container: &Container) -> bool {
     memory(pod).of(container).limit.is_some()
 }
 
-/// Whether the pod itself requests memory, whatever its containers do (`spec.resources`, KEP-2837).
-pub(crate) fn has_pod_request(pod: &PodFacts) -> bool {
-    memory(pod) == Memory::Native && pod.memory_request_bytes.is_some_and(|bytes| bytes > 0)
-}
-
 /// What a container that requests nothing itself may count on of its pod's request.
 pub(crate) fn left_of_pod_request(pod: &PodFacts, container: &Container) -> u64 {
     match memory(pod) {

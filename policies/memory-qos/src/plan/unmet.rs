@@ -19,9 +19,6 @@ pub(crate) struct Unmet {
 
 impl PodProtection<'_> {
     pub(super) fn unmet(&self, node: NodeMemory, shrink: Option<Shrink>) -> Vec<Unmet> {
-        // The pod's own request protects the pod's cgroup, and what no child claims of that the kernel hands down
-        // (memory_recursiveprot, with which systemd mounts cgroup v2): nothing that was asked for is missing.
-        let is_covered = resources::has_pod_request(self.pod);
         let mut unmet = Vec::new();
         let mut add = |target, knob, why| unmet.push(Unmet { target, knob, why });
         if let (Some(Shrink { total, cap }), Some(min)) = (shrink, self.all.min.filter(|min| *min > 0)) {
@@ -35,6 +32,10 @@ impl PodProtection<'_> {
         }
         for container in &self.containers {
             let (target, resources) = (Target::Container(container.container.id), container.resources);
+            // The pod's own request protects the pod's cgroup, and what no child claims of that the kernel hands down
+            // (memory_recursiveprot, with which systemd mounts cgroup v2): where something is left, nothing that was asked for is
+            // missing.
+            let is_covered = resources::left_of_pod_request(self.pod, container.container) > 0;
             let of_request = [
                 ("memory.min", "minLimitPercent", self.qos.min_limit_percent),
                 ("memory.low", "lowLimitPercent", self.qos.low_limit_percent),
