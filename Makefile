@@ -13,7 +13,7 @@ PREFIX ?= /usr/local
 
 help:  ## this list
 	@echo 'make VERB, where VERB is one of'
-	@sed -n 's/^\([a-z-]*\):  *## */  \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):[^#]*## */  \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 	@echo 'ARGS=... hands flags on, e.g. make test ARGS="--only uml"; make test ARGS=--help lists them.'
 
 setup:  ## install everything that the other verbs need

@@ -9,13 +9,16 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::command;
-use crate::tree::{Node, Tree};
+use crate::tree::{Node, Tree, glibc};
 use crate::workspace::Workspace;
+
+/// The project's own image, without a tag: what the chart asks for.
+pub(crate) const REPOSITORY: &str = "ghcr.io/qosm/qosm";
 
 /// Where the agent looks for the default modules without `--module-dir`.
 const MODULES: &str = "/usr/lib/qosm/policies";
@@ -40,7 +43,7 @@ pub(crate) struct Args {
     name: String,
 }
 
-/// A name with a tag, as registries allow it (distribution-spec, "Pulling manifests").
+/// A name with a tag, by the grammar of references (github.com/distribution/reference, reference.go).
 fn image_name(text: &str) -> Result<String, String> {
     let help = "use [HOST[:PORT]/]PATH:TAG, such as registry.example.com/qosm:1.0";
     let (name, tag) = text.rsplit_once(':').ok_or_else(|| format!("it has no tag; {help}"))?;
@@ -51,19 +54,45 @@ fn image_name(text: &str) -> Result<String, String> {
     if tag.is_empty() || tag.len() > 128 || !tag.chars().enumerate().all(|(at, of)| is_tag(at, of)) {
         return Err(format!("`{tag}` is no tag; {help}"));
     }
-    let is_host = |part: &str| part.contains(['.', ':']) || part == "localhost";
-    let path = match name.split_once('/') {
-        Some((host, path)) if is_host(host) => path,
-        _ => name,
-    };
-    let is_part = |part: &str| {
-        let ends = |of: char| of.is_ascii_lowercase() || of.is_ascii_digit();
-        part.starts_with(ends) && part.ends_with(ends) && part.chars().all(|of| ends(of) || "._-".contains(of))
-    };
-    if !path.split('/').all(is_part) {
+    let (host, path) = split_host(name);
+    if let Some(host) = host.filter(|host| !is_well_formed_host(host)) {
+        return Err(format!("`{host}` is no host of a registry; {help}"));
+    }
+    if !path.split('/').all(is_component) {
         return Err(format!("`{name}` is no name of an image; {help}"));
     }
     Ok(text.to_owned())
+}
+
+/// Whether the first part of a name is a registry's host, and not the first component of a path.
+fn is_host(part: &str) -> bool {
+    part.contains(['.', ':']) || part == "localhost"
+}
+
+/// The host of a name, if it has one, and what is behind it.
+fn split_host(name: &str) -> (Option<&str>, &str) {
+    match name.split_once('/') {
+        Some((host, path)) if is_host(host) => (Some(host), path),
+        _ => (None, name),
+    }
+}
+
+/// Labels of letters, digits and inner hyphens, with dots between them, and perhaps a port.
+fn is_well_formed_host(host: &str) -> bool {
+    let (labels, port) = host.split_once(':').map_or((host, None), |(labels, port)| (labels, Some(port)));
+    let is_label = |label: &str| {
+        let ends = |of: char| of.is_ascii_alphanumeric();
+        label.starts_with(ends) && label.ends_with(ends) && label.chars().all(|of| ends(of) || of == '-')
+    };
+    let is_port = |port: &str| !port.is_empty() && port.chars().all(|of| of.is_ascii_digit());
+    labels.split('.').all(is_label) && port.is_none_or(is_port)
+}
+
+/// Small letters and digits, and single separators between them: a dot, one or two underscores, or any number of hyphens.
+fn is_component(part: &str) -> bool {
+    let inner = |of: char| of.is_ascii_lowercase() || of.is_ascii_digit();
+    let is_separator = |of: &str| matches!(of, "" | "." | "_" | "__") || of.chars().all(|of| of == '-');
+    part.starts_with(inner) && part.ends_with(inner) && part.split(inner).all(is_separator)
 }
 
 /// An image with one layer.
@@ -85,10 +114,48 @@ pub(crate) struct Image<'a> {
 ///
 /// # Errors
 ///
-/// When the binary or the modules are not there, or the file cannot be written.
+/// When the binary or the modules are not there, the C library is too old, or the file cannot be written.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     let output = args.output.clone().unwrap_or_else(|| workspace.target().join("qosm-image.tar"));
-    write_qosm(workspace, &args.name, &output)
+    write_qosm(workspace, &args.name, &output)?;
+    hints(&args.name, &output).iter().for_each(|line| println!("    {line}"));
+    Ok(())
+}
+
+/// What to type next. Only who names a registry of their own has one to push to.
+fn hints(name: &str, output: &Path) -> Vec<String> {
+    let file = output.display().to_string();
+    let mut lines = vec![
+        format!("docker load -i {}", quoted(&file)),
+        format!("ctr -n k8s.io images import {}    # as root, on a node", quoted(&file)),
+    ];
+    let is_ours = name.rsplit_once(':').is_some_and(|(name, _)| name == REPOSITORY);
+    if split_host(name).0.is_some() && !is_ours {
+        let [from, to] = [format!("docker-archive:{file}"), format!("docker://{name}")];
+        lines.push(format!("skopeo copy {} {}    # to its registry", quoted(&from), quoted(&to)));
+    }
+    lines
+}
+
+/// A word for a shell, as it is where nothing in it is special.
+fn quoted(word: &str) -> String {
+    let is_plain = |of: char| of.is_ascii_alphanumeric() || "/._-:@%+=,".contains(of);
+    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+/// Refuses a C library that loads more than a program's list of libraries has, to resolve names: before 2.34 `libnss_dns` and
+/// `libnss_files` are files of their own (its NEWS).
+fn resolves_names_alone(version: &str) -> Result<()> {
+    let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
+    let (Some(Some(major)), Some(Some(minor))) = (numbers.next(), numbers.next()) else {
+        bail!("the C library's version, `{version}`, is none of glibc");
+    };
+    ensure!(
+        (major, minor) >= (2, 34),
+        "this machine's glibc {version} is too old for an image: names of registries would not be resolved in it. Build where glibc is 2.34 or \
+         newer, such as Debian 12 or Ubuntu 22.04"
+    );
+    Ok(())
 }
 
 /// The same, to a file.
@@ -102,16 +169,15 @@ pub(crate) fn write_qosm(workspace: &Workspace, name: &str, output: &Path) -> Re
     ensure!(modules.join("cpu-burst.wasm").is_file(), "{} holds no modules: run `make build`", modules.display());
     let mut tree = Tree::default();
     tree.add_program(&binary, Path::new("/usr/bin/qosm"))?;
+    if tree.nodes().any(|(path, _)| path.ends_with("libc.so.6")) {
+        resolves_names_alone(&glibc()?)?;
+    }
     tree.add(&modules, Path::new(MODULES))?;
     tree.add(&workspace.root().join("LICENSE"), Path::new("/usr/share/doc/qosm/LICENSE"))?;
     tree.add_folder(Path::new("/tmp"));
     let size = Image { name, tree: &tree, entrypoint: &["/usr/bin/qosm"], labels: &LABELS }.write(output)?;
     command::heading(&format!("image {name}"));
     println!("    {} ({size} bytes)", output.display());
-    println!(
-        "    skopeo copy docker-archive:{} docker://{name}    # or docker load, ctr images import",
-        output.display()
-    );
     Ok(())
 }
 
@@ -166,10 +232,10 @@ impl Image<'_> {
 
 /// The name that containerd keeps an image under, which has its registry in it.
 fn full_name(name: &str) -> String {
-    match name.split_once('/') {
-        Some((registry, _)) if registry.contains(['.', ':']) => name.to_owned(),
-        Some(_) => format!("docker.io/{name}"),
-        None => format!("docker.io/library/{name}"),
+    match split_host(name) {
+        (Some(_), _) => name.to_owned(),
+        (None, path) if path.contains('/') => format!("docker.io/{path}"),
+        (None, path) => format!("docker.io/library/{path}"),
     }
 }
 
@@ -245,6 +311,7 @@ mod tests {
             ("qosm:dev", "docker.io/library/qosm:dev"),
             ("qosm/agent:1", "docker.io/qosm/agent:1"),
             ("qosm.test/busybox:1", "qosm.test/busybox:1"),
+            ("localhost/qosm:dev", "localhost/qosm:dev"),
         ] {
             assert_eq!(full_name(name), full);
         }
@@ -252,7 +319,14 @@ mod tests {
 
     #[test]
     fn a_name_that_no_registry_takes_is_refused() {
-        for name in ["qosm:dev", "ghcr.io/qosm/qosm:0.1.0", "localhost:5000/a/b_c:_x", "127.0.0.1:5000/qosm:try-1"] {
+        for name in [
+            "qosm:dev",
+            "ghcr.io/qosm/qosm:0.1.0",
+            "localhost:5000/a/b_c:_x",
+            "127.0.0.1:5000/qosm:try-1",
+            "localhost/qosm:dev",
+            "My-Registry.example/a__b/c---d/e.f:1",
+        ] {
             assert_eq!(image_name(name).as_deref(), Ok(name));
         }
         for (name, why) in [
@@ -263,10 +337,44 @@ mod tests {
             ("Qosm:dev", "`Qosm` is no name"),
             ("ghcr.io//qosm:dev", "`ghcr.io//qosm` is no name"),
             ("a b:dev", "`a b` is no name"),
+            ("$(id).x/q:1", "`$(id).x` is no host"),
+            ("a b.c/d:x", "`a b.c` is no host"),
+            ("-x.y/q:1", "`-x.y` is no host"),
+            ("host:/q:1", "`host:` is no host"),
+            ("host:a/q:1", "`host:a` is no host"),
+            ("a..b:1", "`a..b` is no name"),
+            ("a._b:1", "`a._b` is no name"),
+            ("a___b:1", "`a___b` is no name"),
+            ("a-_b:1", "`a-_b` is no name"),
         ] {
             let error = image_name(name).unwrap_err();
             assert!(error.starts_with(why) && error.contains("such as"), "{name}: {error}");
         }
+    }
+
+    #[test]
+    fn a_c_library_that_loads_more_to_resolve_names_is_refused() {
+        for version in ["2.34", "2.36", "2.100", "3.0", "2.34.1"] {
+            resolves_names_alone(version).unwrap();
+        }
+        for version in ["2.33", "1.40", "2.33.9000"] {
+            let error = resolves_names_alone(version).unwrap_err().to_string();
+            assert!(error.contains(version) && error.contains("2.34 or newer"), "{error}");
+        }
+        resolves_names_alone("musl").unwrap_err();
+    }
+
+    #[test]
+    fn what_is_told_to_type_is_quoted_and_pushes_to_a_registry_of_ones_own_only() {
+        let lines = |name: &str, file: &str| hints(name, Path::new(file)).join("\n");
+        let load = "docker load -i /t/q.tar\nctr -n k8s.io images import /t/q.tar    # as root, on a node";
+        for name in ["qosm:dev", "qosm/agent:1", &format!("{REPOSITORY}:1.0")] {
+            assert_eq!(lines(name, "/t/q.tar"), load);
+        }
+        let pushed = lines("127.0.0.1:5000/qosm:try", "/t/q.tar");
+        let push = "skopeo copy docker-archive:/t/q.tar docker://127.0.0.1:5000/qosm:try    # to its registry";
+        assert_eq!(pushed, format!("{load}\n{push}"));
+        assert!(lines("qosm:dev", "/a b/it's.tar").starts_with("docker load -i '/a b/it'\\''s.tar'\n"));
     }
 
     #[test]

@@ -104,8 +104,10 @@ pub(crate) fn install(workspace: &Workspace, purposes: &[Purpose]) -> Result<()>
         program("systemd-analyze", "what rates systemd's units", "systemd")?;
     }
     if for_any(&[Purpose::Shells]) {
-        for shell in ["bash", "zsh", "fish"] {
-            program(shell, "a shell for the tests of completions", shell)?;
+        let shells = ["bash", "zsh", "fish"].into_iter().filter(|shell| workspace::program(shell).is_none());
+        let missing: Vec<_> = shells.collect();
+        if !missing.is_empty() {
+            packages("shells for the tests of completions", &missing)?;
         }
     }
     if for_any(&[Purpose::Languages]) {

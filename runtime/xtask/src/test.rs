@@ -302,7 +302,8 @@ fn prepare(
     setup::install(workspace, &[setup::Purpose::Build])?;
     let ready: Vec<_> = std::thread::scope(|scope| {
         let others = scope.spawn(|| {
-            let installed = |&stage: &Stage| (stage, setup::install(workspace, stage.purposes()));
+            let install = |purposes: &[setup::Purpose]| setup::install(workspace, purposes);
+            let installed = |&stage: &Stage| (stage, stage.set_up(install));
             wanted.iter().map(installed).collect::<Vec<_>>()
         });
         let ours = modules::build(workspace, &modules::Args::default()).and_then(|_| {
@@ -435,11 +436,28 @@ impl Stage {
         if is_whole { limit * 3 } else { limit }
     }
 
+    /// Installs what it needs. What only some of its tests need fails them alone where it cannot be had: they say so themselves.
+    fn set_up(self, install: impl Fn(&[setup::Purpose]) -> Result<()>) -> Result<()> {
+        install(self.purposes())?;
+        for purpose in self.purposes_of_some_tests() {
+            command::warn(install(&[*purpose]));
+        }
+        Ok(())
+    }
+
+    const fn purposes_of_some_tests(self) -> &'static [setup::Purpose] {
+        use setup::Purpose::{Shells, Units};
+        match self {
+            Self::Workspace => &[Units, Shells],
+            _ => &[],
+        }
+    }
+
     /// What it needs beside a Rust for Wasm.
     const fn purposes(self) -> &'static [setup::Purpose] {
-        use setup::Purpose::{Browser, Cluster, Languages, Node, Registry, Rego, Shells, Test, Units};
+        use setup::Purpose::{Browser, Cluster, Languages, Node, Registry, Rego, Test};
         match self {
-            Self::Workspace => &[Rego, Units, Shells],
+            Self::Workspace => &[Rego],
             Self::Kernel => &[Rego],
             Self::Uml | Self::Vm => &[Test, Rego],
             Self::Registry => &[Registry],
@@ -608,6 +626,25 @@ fn here(run: &Run<'_>, tests: &[TestProgram], selection: &Selection<'_>, tally: 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stage_is_not_lost_for_what_only_some_of_its_tests_need() {
+        use setup::Purpose::{Rego, Shells, Units};
+        let without = |missing: &'static [setup::Purpose]| {
+            let asked = std::cell::RefCell::new(Vec::new());
+            let install = |purposes: &[setup::Purpose]| {
+                asked.borrow_mut().extend_from_slice(purposes);
+                anyhow::ensure!(!purposes.iter().any(|purpose| missing.contains(purpose)), "there is no apt");
+                Ok(())
+            };
+            let is_ready = Stage::Workspace.set_up(install).is_ok();
+            (is_ready, asked.into_inner())
+        };
+        for missing in [&[][..], &[Units], &[Shells], &[Units, Shells]] {
+            assert_eq!(without(missing), (true, vec![Rego, Units, Shells]));
+        }
+        assert_eq!(without(&[Rego]), (false, vec![Rego]));
+    }
 
     #[test]
     fn a_failed_test_is_run_again_by_its_whole_name_and_in_its_own_program_only() {

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::command;
 use crate::workspace;
@@ -56,7 +56,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// When it or a library cannot be read.
+    /// When it or a library cannot be read, or its libraries are not known.
     pub(crate) fn add_program(&mut self, host: &Path, guest: &Path) -> Result<()> {
         use std::os::unix::fs::PermissionsExt;
         let read = |path: &Path| -> Result<(bool, Vec<u8>)> {
@@ -69,10 +69,11 @@ impl Tree {
         };
         let (executable, content) = read(host)?;
         let is_program = executable && content.starts_with(b"\x7fELF");
+        let libraries = if is_program { libraries(host, has_interpreter(&content))? } else { Vec::new() };
         let content = if is_program { stripped(host).unwrap_or(content) } else { content };
         self.add_file(guest, executable, content);
         if is_program {
-            for library in libraries(host) {
+            for library in libraries {
                 if !self.nodes.contains_key(&library) {
                     let (_, content) = read(&library)?;
                     self.add_file(&library, true, content);
@@ -139,12 +140,61 @@ fn stripped(host: &Path) -> Option<Vec<u8>> {
     std::fs::read(out.path()).ok()
 }
 
-/// What the dynamic linker would load, itself included; none for a static program, at which `ldd` fails.
-fn libraries(host: &Path) -> Vec<PathBuf> {
+/// Whether a dynamic linker starts the program, as elf(5) has it: 64 bits, little endian, as all machines are that this builds on.
+fn has_interpreter(program: &[u8]) -> bool {
+    const PT_INTERP: usize = 3;
+    let number = |at: usize, size: usize| {
+        let field = program.get(at..at.checked_add(size)?)?;
+        field.iter().rev().try_fold(0_usize, |number, byte| Some(number.checked_mul(256)? | usize::from(*byte)))
+    };
+    let is_known = program.starts_with(b"\x7fELF\x02\x01");
+    let (Some(table), Some(size), Some(count)) = (number(32, 8), number(54, 2), number(56, 2)) else { return false };
+    let kind = |entry: usize| number(table.checked_add(entry.checked_mul(size)?)?, 4);
+    is_known && (0..count).any(|entry| kind(entry) == Some(PT_INTERP))
+}
+
+/// What the dynamic linker would load, itself included.
+///
+/// # Errors
+///
+/// When a program that has one would start here but nowhere else: its libraries are not known, or not all there.
+fn libraries(host: &Path, has_interpreter: bool) -> Result<Vec<PathBuf>> {
     // cargo points LD_LIBRARY_PATH at folders that the guest does not have.
-    let printed = command::output(Command::new("ldd").arg(host).env_remove("LD_LIBRARY_PATH")).unwrap_or_default();
+    let printed = command::output(Command::new("ldd").arg(host).env_remove("LD_LIBRARY_PATH").env("LC_ALL", "C"));
+    match printed {
+        // A static program has none, and `ldd` fails at it.
+        _ if !has_interpreter => Ok(listed(&printed.unwrap_or_default())),
+        Ok(printed) => match printed.lines().find(|line| line.contains("not found")) {
+            Some(line) => bail!(
+                "{} lacks a library on this machine, `{}`: install it, or build the program here",
+                host.display(),
+                line.trim()
+            ),
+            None => Ok(listed(&printed)),
+        },
+        Err(error) => Err(error).with_context(|| {
+            format!(
+                "the libraries of {} are not known: `ldd`, of Debian's package libc-bin, must be able to list them",
+                host.display()
+            )
+        }),
+    }
+}
+
+/// The paths in what `ldd` prints.
+fn listed(printed: &str) -> Vec<PathBuf> {
     let paths = printed.split_whitespace().filter(|word| word.starts_with('/') && !word.ends_with(':'));
     paths.map(PathBuf::from).collect()
+}
+
+/// The version of this machine's C library, with which programs are linked.
+///
+/// # Errors
+///
+/// When `getconf` is missing, or the library is not glibc.
+pub(crate) fn glibc() -> Result<String> {
+    let said = command::output(Command::new("getconf").arg("GNU_LIBC_VERSION"))?;
+    said.split_whitespace().last().map(str::to_owned).context("getconf names no version of the C library")
 }
 
 #[cfg(test)]
@@ -165,5 +215,26 @@ mod tests {
         let me = std::env::current_exe().unwrap();
         tree.add(&me, Path::new("/bin/me")).unwrap();
         assert!(tree.nodes.keys().any(|path| path.to_string_lossy().contains("libc.so")), "{:?}", tree.nodes.keys());
+    }
+
+    #[test]
+    fn a_program_whose_libraries_are_not_known_is_refused_and_a_static_one_has_none() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let add = |kind: u8| {
+            let mut program = vec![0; 64 + 56];
+            program[..6].copy_from_slice(b"\x7fELF\x02\x01");
+            (program[32], program[54], program[56], program[64]) = (64, 56, 1, kind);
+            let path = folder.path().join("program");
+            std::fs::write(&path, program).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            let mut tree = Tree::default();
+            tree.add_program(&path, Path::new("/program")).map(|()| tree.nodes.len())
+        };
+        let (interpreter, loaded) = (3, 1);
+        assert_eq!(add(loaded).unwrap(), 1);
+        let error = add(interpreter).unwrap_err();
+        assert!(error.to_string().contains("are not known: `ldd`"), "{error:#}");
+        assert!(has_interpreter(&std::fs::read(std::env::current_exe().unwrap()).unwrap()));
     }
 }

@@ -68,55 +68,145 @@ fn an_installation_is_taken_away_again() {
     assert!(folder.path().join("etc/qosm/slo.yaml").exists(), "but what an administrator may have changed");
 }
 
-/// What dpkg runs before it removes the package, on a host whose systemd says `enabled` of the unit and whose agent answers with a script.
-/// The exit code, and what was called.
-fn removal(enabled: &str, get_policies: &str, restore: &str) -> (Option<i32>, String) {
+/// A host from which the package is removed.
+struct Host<'a> {
+    /// What systemd says of the unit.
+    enabled: &'a str,
+    /// The end of `systemctl stop`, and of `systemctl is-active` after it.
+    stop: &'a str,
+    is_active: &'a str,
+    /// What the agent's program does, as scripts.
+    get_policies: &'a str,
+    restore: &'a str,
+    /// Processes, each by its command line and its cgroup.
+    processes: &'a [(&'a str, &'a str)],
+    /// Seconds within which an agent has to answer: all that a slow machine needs, but where it never will.
+    patience: &'a str,
+}
+
+/// Systemd stops the unit, and no agent is there then.
+const HOST: Host<'_> = Host {
+    enabled: "enabled",
+    stop: "exit 0",
+    is_active: "exit 3",
+    get_policies: "exit 2",
+    restore: "exit 0",
+    processes: &[],
+    patience: "30",
+};
+
+/// What dpkg runs before it removes the package: the exit code, what was called, and what was said.
+fn removal(host: &Host<'_>) -> (Option<i32>, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    let script = std::fs::read_to_string(repository().join("deploy/debian/prerm")).unwrap();
-    let mut here = script.clone();
-    for (there, name) in
-        [("/usr/bin/qosm", "qosm"), ("/run/systemd/system", "systemd"), ("/var/lib/qosm", "state"), ("timeout 30", "")]
-    {
+    let mut script = std::fs::read_to_string(repository().join("deploy/debian/prerm")).unwrap();
+    let mut stand_in = |there: &str, here: &str| {
         assert!(script.contains(there), "{there}");
-        let instead = if name.is_empty() { "timeout 0.2".to_owned() } else { path(name).display().to_string() };
-        here = here.replace(there, &instead);
+        script = script.replace(there, here);
+    };
+    for (there, name) in [
+        ("/usr/bin/qosm get", "qosm get"),
+        ("/usr/bin/qosm restore", "qosm restore"),
+        ("[ -d /run/systemd/system ]", "[ -d systemd ]"),
+        ("[ -d /var/lib/qosm ]", "[ -d state ]"),
+        ("in /proc/[0-9]*", "in proc/[0-9]*"),
+    ] {
+        stand_in(there, name);
     }
-    std::fs::create_dir(path("systemd")).unwrap();
-    std::fs::create_dir(path("state")).unwrap();
+    stand_in("timeout -k 5 30 ", &format!("timeout -k {0} {0} ", host.patience));
+    for name in ["systemd", "state", "bin", "proc", "proc/self"] {
+        std::fs::create_dir(path(name)).unwrap();
+    }
+    for (number, (line, cgroup)) in host.processes.iter().enumerate() {
+        let process = path("proc").join((number + 1).to_string());
+        std::fs::create_dir(&process).unwrap();
+        std::fs::write(process.join("cmdline"), line.replace(' ', "\0") + "\0").unwrap();
+        std::fs::write(process.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
+    }
+    // One that has ended since it was listed.
+    std::fs::create_dir(path("proc/9999")).unwrap();
     let put = |name: &str, script: &str| {
         use std::os::unix::fs::PermissionsExt;
         let called = format!("#!/bin/sh\necho \"{name} $1\" >> '{}'\n{script}\n", path("called").display());
-        std::fs::write(path(name), called).unwrap();
-        std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let program = path("bin").join(name);
+        std::fs::write(&program, called).unwrap();
+        std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
     };
+    let Host { enabled, stop, is_active, get_policies, restore, .. } = host;
     put("qosm", &format!("case $1 in get) {get_policies} ;; restore) {restore} ;; esac"));
+    let disabled = format!("[ {enabled} = enabled ]");
     put(
         "systemctl",
         &format!(
-            "case $1 in is-enabled) echo {enabled}; [ {enabled} = enabled ] ;; disable) [ {enabled} = enabled ] ;; esac"
+            "case $1 in stop) {stop} ;; is-active) {is_active} ;; is-enabled) echo {enabled}; {disabled} ;; disable) {disabled} ;; esac"
         ),
     );
     let search = std::env::var("PATH").unwrap();
     let output = Command::new("sh")
-        .args(["-c", &here, "prerm", "remove"])
-        .env("PATH", format!("{}:{search}", folder.path().display()))
+        .args(["-c", &script, "prerm", "remove"])
+        .current_dir(folder.path())
+        .env("PATH", format!("{}:{search}", path("bin").display()))
         .output()
         .unwrap();
     let called = std::fs::read_to_string(path("called")).unwrap();
-    (output.status.code(), called.lines().collect::<Vec<_>>().join(", "))
+    let said = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), called.lines().collect::<Vec<_>>().join(", "), said)
+}
+
+const STOPPED: &str = "systemctl stop, systemctl is-enabled, systemctl disable";
+
+#[track_caller]
+fn assert_removal(host: &Host<'_>, code: i32, called: &str, said: &str) {
+    let (ended, calls, words) = removal(host);
+    assert_eq!((ended, calls.as_str()), (Some(code), called), "{words}");
+    assert!(words.contains(said) && (said.is_empty() == words.is_empty()), "{words}");
 }
 
 #[test]
-fn a_removal_puts_back_what_is_held_unless_another_agent_is_there_or_does_not_answer() {
-    let (stopped, no_agent) = ("systemctl stop, systemctl is-enabled, systemctl disable", "exit 2");
-    let all = format!("{stopped}, qosm get, qosm restore");
-    assert_eq!(removal("enabled", no_agent, "exit 0"), (Some(0), all.clone()));
-    assert_eq!(removal("enabled", no_agent, "exit 1"), (Some(1), all), "it is refused");
-    assert_eq!(removal("enabled", "exit 0", "exit 0"), (Some(0), format!("{stopped}, qosm get")));
-    assert_eq!(removal("enabled", "exec sleep 60", "exit 0"), (Some(0), format!("{stopped}, qosm get")));
-    for masked in ["masked", "masked-runtime"] {
-        let called = "systemctl stop, systemctl is-enabled, qosm get, qosm restore";
-        assert_eq!(removal(masked, no_agent, "exit 0"), (Some(0), called.to_owned()));
+fn a_removal_puts_back_what_is_held_unless_another_agent_is_there() {
+    let all = format!("{STOPPED}, qosm get, qosm restore");
+    assert_removal(&HOST, 0, &all, "");
+    assert_removal(&Host { restore: "exit 1", ..HOST }, 1, &all, "is not as it was before qosm");
+    let answered = format!("{STOPPED}, qosm get");
+    assert_removal(&Host { get_policies: "exit 0", ..HOST }, 0, &answered, "another agent runs on this host");
+}
+
+#[test]
+fn a_removal_is_refused_where_the_unit_cannot_be_stopped_and_runs_on() {
+    let runs_on = Host { stop: "exit 1", is_active: "exit 0", ..HOST };
+    assert_removal(&runs_on, 1, "systemctl stop, systemctl is-active", "qosm.service cannot be stopped");
+    let masked = "systemctl is-enabled, qosm get, qosm restore";
+    for enabled in ["masked", "masked-runtime"] {
+        assert_removal(&Host { enabled, ..HOST }, 0, &format!("systemctl stop, {masked}"), "");
+        let refused = Host { enabled, stop: "exit 5", ..HOST };
+        assert_removal(&refused, 0, &format!("systemctl stop, systemctl is-active, {masked}"), "");
+    }
+}
+
+#[test]
+fn a_removal_is_refused_where_an_agent_does_not_answer_unless_all_agents_are_in_pods() {
+    let in_pod =
+        ("/usr/bin/qosm agent --kubernetes", "/kubepods.slice/kubepods-burstable.slice/cri-containerd-1.scope");
+    let by_driver = ("/usr/bin/qosm agent --kubernetes", "/kubelet/kubepods/burstable/pod1/2");
+    let by_hand = ("qosm agent --pods /etc/qosm/pods", "/user.slice/user-0.slice/session-1.scope");
+    let others = [("/bin/sh -c qosm agent --help", "/"), ("/usr/bin/qosm get pods --watch", "/user.slice")];
+    let (refused, left_alone) = ((1, "/run/qosm/qosm.sock and does not answer"), (0, "another agent runs"));
+    let called = format!("{STOPPED}, qosm get");
+    // One that hangs, and one that heeds no signal either.
+    for get_policies in ["exec sleep 60", "trap '' TERM; while :; do sleep 0.1; done"] {
+        let hangs = Host { get_policies, patience: "2", ..HOST };
+        assert_removal(&hangs, refused.0, &called, refused.1);
+    }
+    for (processes, (code, said)) in [
+        (vec![], refused),
+        (others.to_vec(), refused),
+        (vec![by_hand], refused),
+        (vec![in_pod, by_hand], refused),
+        (vec![in_pod], left_alone),
+        (vec![others[0], in_pod, by_driver, others[1]], left_alone),
+    ] {
+        // As `timeout` ends itself, without the wait.
+        let host = Host { get_policies: "exit 124", processes: &processes, ..HOST };
+        assert_removal(&host, code, &called, said);
     }
 }

@@ -10,7 +10,7 @@ use super::component::ctr;
 use super::config::{BUSYBOX, PAUSE};
 use super::programs::Programs;
 use crate::command;
-use crate::image::{Image, write_qosm};
+use crate::image::{Image, REPOSITORY, write_qosm};
 use crate::tree::Tree;
 use crate::workspace::Workspace;
 
@@ -52,7 +52,7 @@ pub(crate) fn import(programs: &Programs, file: &Path) -> Result<()> {
 /// When something is not built, or the image is refused.
 pub(crate) fn import_qosm(workspace: &Workspace, state: &StateDir, programs: &Programs) -> Result<()> {
     let file = state.path("qosm-image.tar");
-    write_qosm(workspace, &format!("ghcr.io/qosm/qosm:{}", env!("CARGO_PKG_VERSION")), &file)?;
+    write_qosm(workspace, &format!("{REPOSITORY}:{}", env!("CARGO_PKG_VERSION")), &file)?;
     import(programs, &file)
 }
 

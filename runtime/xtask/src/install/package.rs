@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::image::architecture;
 use crate::install::{CONFIGURATION, PODS, example, installation, write};
+use crate::tree::glibc;
 use crate::workspace::Workspace;
 use crate::{command, setup};
 
@@ -50,7 +51,8 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
         .and_then(|()| fs::set_permissions(&control, fs::Permissions::from_mode(0o755)))
         .and_then(|()| fs::set_permissions(&root, fs::Permissions::from_mode(0o755)))
         .with_context(|| format!("{} cannot be made", control.display()))?;
-    put("control", 0o644, &described(version, architecture, &libc()?))?;
+    // A C library older than that of the link may lack something.
+    put("control", 0o644, &described(version, architecture, &glibc()?))?;
     put("conffiles", 0o644, &format!("{CONFIGURATION}\n"))?;
     for script in SCRIPTS {
         let path = workspace.root().join("deploy/debian").join(script);
@@ -80,10 +82,4 @@ fn described(version: &str, architecture: &str, libc: &str) -> String {
          A node agent that lets sandboxed policies set cgroups, NUMA placement and resctrl: memory QoS, CPU Burst and\n \
          memory locality come with it. `systemctl enable --now qosm` starts it; removing the package puts back all that it set.\n"
     )
-}
-
-/// The C library that the programs were linked with; an older one may lack something.
-fn libc() -> Result<String> {
-    let said = command::output(Command::new("getconf").arg("GNU_LIBC_VERSION"))?;
-    said.split_whitespace().last().map(str::to_owned).context("getconf names no version of the C library")
 }
