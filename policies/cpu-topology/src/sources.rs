@@ -131,7 +131,7 @@ impl Sources {
         let pod = |known: &Known| Pod {
             class: known.class(),
             nodes: known.status.cpu_nodes.clone(),
-            is_the_kubelets: known.facts.containers.iter().any(|container| container.exclusive_cpus.is_some()),
+            is_the_kubelets: self.is_the_kubelets(known),
             ..Pod::new(known.class(), known.facts.kube_qos)
         };
         active.map(|known| (known.facts.id, pod(known))).collect()
@@ -145,10 +145,21 @@ impl Sources {
             uid: known.facts.uid.clone(),
             given: known.status.cpus.clone(),
             request_milli: known.cpu_milli(),
-            cpu_milli: if chooses && known.asks_for_cpus() { known.cpu_milli() } else { 0 },
+            // The kubelet, which has chosen already, writes its choice every ten seconds.
+            cpu_milli: if chooses && known.asks_for_cpus() && !self.is_the_kubelets(known) {
+                known.cpu_milli()
+            } else {
+                0
+            },
             spec: known.spec,
         };
         active.map(wish).filter(|wish| !wish.given.is_empty() || wish.cpu_milli > 0).collect()
+    }
+
+    /// Whether the kubelet gave CPUs to a container of this pod alone.
+    fn is_the_kubelets(&self, known: &Known) -> bool {
+        let is_of_pod = |id: ContainerId| known.facts.containers.iter().any(|container| container.id == id);
+        self.given_away.iter().any(|(container, _)| container.is_some_and(is_of_pod))
     }
 
     /// CPUs that the kubelet gave to containers of pods that nobody else places: neither LS nor BE, and not pinned by a scheduler.

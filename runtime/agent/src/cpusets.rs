@@ -96,7 +96,7 @@ impl Cpusets {
         let mut changed = Vec::new();
         let mut young = std::mem::take(&mut self.young);
         young.retain_mut(|(container, left)| {
-            changed.extend(self.read(host, pods, *container));
+            changed.extend(self.read(host, pods, is_narrowed, *container));
             *left = left.saturating_sub(1);
             *left > 0
         });
@@ -108,7 +108,7 @@ impl Cpusets {
         let places = pods.standing().pinnable.len();
         for place in (0..places).filter(|place| u64::try_from(*place).is_ok_and(|place| place % turns == turn)) {
             if let Some(&container) = pods.standing().pinnable.get(place) {
-                changed.extend(self.read(host, pods, container));
+                changed.extend(self.read(host, pods, is_narrowed, container));
             }
         }
         // Where all held knobs are read back in each tick, all cpusets are too.
@@ -116,7 +116,7 @@ impl Cpusets {
         let place = usize::try_from(ticks).unwrap_or(0) % running.max(1);
         for place in if turns == 1 { 0..running } else { place..place + 1 } {
             if let Some(&container) = pods.standing().running.get(place) {
-                changed.extend(self.read(host, pods, container));
+                changed.extend(self.read(host, pods, is_narrowed, container));
             }
         }
         if turn == 0 {
@@ -131,11 +131,21 @@ impl Cpusets {
     }
 
     /// Reads the cpuset of one container. Returns its pod if its exclusive CPUs changed.
-    pub(crate) fn read(&mut self, host: &mut Host, pods: &mut PodTable, id: ContainerId) -> Option<PodId> {
+    pub(crate) fn read(
+        &mut self,
+        host: &mut Host,
+        pods: &mut PodTable,
+        is_narrowed: &dyn Fn(Target) -> bool,
+        id: ContainerId,
+    ) -> Option<PodId> {
         // One that cannot be read says nothing new.
         let cpus = host.cpuset_cpus(Target::Container(id)).ok()?;
         let exclusive = exclusive_cpus(host, pods, id, cpus.as_deref());
         self.note(Target::Container(id), cpus);
+        // CPUs that a policy chose are not the kubelet's, even if they are as many as the container asks for.
+        if is_narrowed(Target::Container(id)) {
+            return None;
+        }
         let (entry, place) = pods.owner(id)?;
         let pod = entry.id;
         if entry.containers.get(place).is_none_or(|known| known.exclusive_cpus == exclusive) {

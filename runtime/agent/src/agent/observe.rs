@@ -171,8 +171,10 @@ impl Agent {
         self.pods.attach(id, opened);
         for &target in opened {
             if let Target::Container(container) = target {
+                let Self { host, pods, ledger, .. } = self;
+                let is_narrowed = |target| ledger.held().holds_cpus(target);
                 // Of this pod, which has changed anyway.
-                self.cpusets.read(&mut self.host, &mut self.pods, container);
+                self.cpusets.read(host, pods, &is_narrowed, container);
             }
         }
         self.policies.pod_changed(id, &self.pods);

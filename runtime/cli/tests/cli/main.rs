@@ -23,6 +23,7 @@ mod modules;
 mod node_memory;
 mod other_writers;
 mod paths;
+mod pinning;
 mod qosm;
 mod reach;
 mod reclaimed;

@@ -1,0 +1,55 @@
+//! CPUs of a pod's own, replayed: beside a kubelet whose CPU manager is known, static, or not known.
+
+use serde_json::{Value, json};
+
+use crate::qosm::replay;
+
+/// A Guaranteed pod that asks for two CPUs of its own: one that the kubelet's static manager would give some.
+fn asking(name: &str) -> Value {
+    let amounts = json!({"cpu": "2", "memory": "1Gi"});
+    json!({
+        "metadata": {
+            "name": name, "namespace": "default", "uid": format!("u-{name}"), "annotations": {"cpuset-scheduler": "true"},
+        },
+        "spec": {"containers": [{"name": "app", "resources": {"requests": amounts, "limits": amounts}}]},
+    })
+}
+
+/// What is decided on a node of eight CPUs, at once and later.
+fn decided(manager_state: &Value, cgroups: &Value) -> (Vec<String>, Vec<String>) {
+    let mut host = json!({"cpus": 8});
+    if !manager_state.is_null() {
+        host["cpuManagerState"] = manager_state.clone();
+    }
+    let facts = json!({
+        "host": host, "pods": [asking("web"), asking("db")], "cgroups": cgroups, "policies": [{"name": "cpu-topology"}],
+    });
+    let mut ticks = replay(&facts, &vec![json!({}); 30]).into_iter();
+    let cpus = |rows: Vec<String>| rows.into_iter().filter(|row| row.contains("cpuset.cpus")).collect();
+    (cpus(ticks.next().unwrap()), ticks.flat_map(cpus).collect())
+}
+
+#[test]
+fn a_choice_stays_and_is_not_taken_for_the_kubelets() {
+    let none = json!({"policyName": "none", "defaultCpuSet": "", "checksum": 1});
+    for state in [Value::Null, none] {
+        let (first, later) = decided(&state, &json!([]));
+        assert_eq!(
+            first,
+            ["container default/db/app cpuset.cpus 2-3", "container default/web/app cpuset.cpus 0-1"],
+            "{state}"
+        );
+        assert_eq!(later, [""; 0], "{state}");
+    }
+}
+
+#[test]
+fn a_pod_that_the_kubelet_pinned_is_left_to_it_and_its_cpus_are_nobody_elses() {
+    let state = json!({
+        "policyName": "static", "defaultCpuSet": "2-7", "entries": {"u-web": {"app": "0-1"}}, "checksum": 1,
+    });
+    let files = json!([{"pod": "default/web", "container": "app", "files": {"cpuset.cpus": "0-1"}}]);
+    let (first, later) = decided(&state, &files);
+    assert_eq!(first, ["container default/db/app cpuset.cpus 2-3"]);
+    assert_eq!(later, [""; 0]);
+}
