@@ -70,11 +70,48 @@ impl Cgroups {
         }
     }
 
+    /// Gives these groups, which must be there, CPUs and NUMA nodes: on v2 by the controller of the groups above, on v1 in a hierarchy of its
+    /// own, with the lists of the group above as a kubelet copies them.
+    pub(crate) fn make_cpusets(&self, groups: &[&str]) {
+        let parents = |group: &str| {
+            let ends: Vec<_> = group.match_indices('/').map(|(end, _)| end).collect();
+            ends.into_iter().map(|end| group[..end].to_owned()).collect::<Vec<_>>()
+        };
+        for group in groups {
+            let full = format!("{}/{group}", self.root);
+            if self.version == Version::V2 {
+                for above in [vec![String::new()], parents(&full)].concat() {
+                    fs::write(Path::new(MOUNT).join(above).join("cgroup.subtree_control"), "+cpuset").unwrap();
+                }
+                continue;
+            }
+            let base = Path::new(MOUNT).join("cpuset");
+            for group in [parents(&full), vec![full]].concat() {
+                let path = base.join(&group);
+                if path.exists() {
+                    continue;
+                }
+                fs::create_dir(&path).unwrap();
+                for list in ["cpuset.cpus", "cpuset.mems"] {
+                    fs::write(path.join(list), fs::read(path.parent().unwrap().join(list)).unwrap()).unwrap();
+                }
+            }
+        }
+    }
+
+    /// Where a group's processes are counted: of cpusets, too, where it has any.
+    fn homes(&self, group: &str) -> impl Iterator<Item = PathBuf> {
+        let mut bases = self.hierarchies();
+        if self.version == Version::V1 {
+            bases.push(Path::new(MOUNT).join("cpuset"));
+        }
+        let below = Path::new(&self.root).join(group);
+        bases.into_iter().map(move |base| base.join(&below)).filter(|home| home.exists())
+    }
+
     /// Removes a group; it must be empty.
     pub(crate) fn remove(&self, group: &str) {
-        for base in self.hierarchies() {
-            remove(&base.join(&self.root).join(group));
-        }
+        self.homes(group).for_each(|home| remove(&home));
     }
 
     /// A file of a group, named after its controller as all of these are.
@@ -183,8 +220,8 @@ impl Cgroups {
         let child = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).spawn().unwrap();
         let pid = child.id().to_string();
         self.loads.push(child);
-        for base in self.hierarchies() {
-            fs::write(base.join(&self.root).join(group).join("cgroup.procs"), &pid).unwrap();
+        for home in self.homes(group) {
+            fs::write(home.join("cgroup.procs"), &pid).unwrap();
         }
     }
 
@@ -260,8 +297,6 @@ fn remove_all(path: &Path) {
 impl Drop for Cgroups {
     fn drop(&mut self) {
         self.calm();
-        for base in self.hierarchies() {
-            remove_all(&base.join(&self.root));
-        }
+        self.homes("").for_each(|home| remove_all(&home));
     }
 }

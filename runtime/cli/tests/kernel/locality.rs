@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::agent::Agent;
 use crate::cgroups::Version;
 use crate::node::{Node, POD};
+use crate::pinning;
 use crate::waiting::{wait_for, wait_until};
 
 const LOCALITY: &str = "koordinator.sh/memoryLocality";
@@ -46,9 +47,8 @@ impl Astray {
         for (name, _) in containers {
             node.cgroups.make(&group(name));
         }
-        for above in ["", "kubepods", "kubepods/burstable", POD] {
-            fs::write(node.cgroups.file(above, "cgroup.subtree_control"), "+cpuset").unwrap();
-        }
+        let groups: Vec<_> = containers.iter().map(|(name, _)| group(name)).collect();
+        node.cgroups.make_cpusets(&groups.iter().map(String::as_str).collect::<Vec<_>>());
         let mut astray = Self { hogs: Vec::new(), node, from, to };
         for (name, megabytes) in containers {
             astray.fill(name, *megabytes);
@@ -349,6 +349,51 @@ fn where_the_operator_asks_for_it_new_pages_stay_local_too() {
     assert_eq!(mems(), astray.to.to_string());
     let (report, good) = astray.node.restore(&[]);
     assert!(good && report.contains("cpuset.mems") && mems() == all, "{report}");
+}
+
+/// A pod asks for CPUs and that its memory be near them; nobody says which.
+#[test]
+fn a_pod_that_asks_gets_whole_cores_of_one_numa_node_and_its_memory_follows() {
+    let name = "a_pod_that_asks_gets_whole_cores_of_one_numa_node_and_its_memory_follows";
+    let Some(astray) = Astray::new(name, &[("app", 24)]) else { return };
+    let cgroups = &astray.node.cgroups;
+    let other = "kubepods/burstable/podu-first/app";
+    cgroups.make(other);
+    cgroups.make_cpusets(&[other]);
+    let cpus_of = |numa: u32| fs::read_to_string(format!("{NODES}/node{numa}/cpulist")).unwrap().trim().to_owned();
+    let of_group = |group: &str| fs::read_to_string(cgroups.file(group, "cpuset.cpus")).unwrap().trim().to_owned();
+    let all = fs::read_to_string("/sys/devices/system/cpu/online").unwrap().trim().to_owned();
+    fs::write(cgroups.file(&group("app"), "cpuset.cpus"), &all).unwrap();
+    for limited in [POD, &group("app")] {
+        cgroups.set_quota(limited, 200_000);
+    }
+    let before = (of_group(&group("app")), cgroups.knobs());
+
+    // The scheduler gave away a CPU of the node where the memory is: only the other node has two.
+    let given = cpus_of(astray.from).split(['-', ',']).next().unwrap().to_owned();
+    let status = json!({"cpuset": given});
+    pinning::pod(&astray.node, "first", "1", &json!({"scheduling.koordinator.sh/resource-status": status.to_string()}));
+    let asks = json!({"cpuset-scheduler": "true", LOCALITY: json!({"policy": "bestEffort"}).to_string()});
+    pinning::pod(&astray.node, "web", "2", &asks);
+    let policy = |name: &str, config: Value| json!({"name": name, "evaluationMillis": 2000, "config": config});
+    astray.node.agent_config(&json!({
+        "policies": [policy("cpu-topology", json!({})), policy("memory-locality", json!({"minRemotePages": 100}))],
+        "pageMigration": {"mibPerSecond": 256, "cpuPercent": 100, "reserveMib": 4, "pressurePercent": 100},
+    }));
+    let agent = astray.agent();
+    wait_until("the CPUs", || of_group(other) == given && of_group(&group("app")) == cpus_of(astray.to));
+    wait_until("the quotas", || [POD, &group("app")].iter().all(|limited| cgroups.quota(limited) == -1));
+    // Before it had CPUs of its own all memory was near.
+    let is_completed = |(reason, _): &(String, String)| reason == "MemoryLocalityCompleted";
+    let (_, message) = wait_for("the pages to have followed", || report(&agent).into_iter().find(is_completed));
+    let (_, ratio, _) = figures(&message);
+    assert!(ratio >= 99, "{message}");
+    assert!(astray.local_percent("app") >= 99, "{:?}", astray.pages("app"));
+    let explained = agent.ask(&["explain", "default/web"]).unwrap();
+    assert!(explained.contains("cpuset.cpus") && explained.contains("cpu-topology"), "{explained}");
+
+    agent.terminate();
+    assert_eq!((of_group(&group("app")), cgroups.knobs()), before);
 }
 
 #[test]

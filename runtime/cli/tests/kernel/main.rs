@@ -35,6 +35,7 @@ mod locality;
 mod node_memory;
 mod nri;
 mod pauses;
+mod pinning;
 mod policy_modules;
 mod protection;
 mod recording;

@@ -23,6 +23,7 @@ const EMULATED: &[&str] = &[
     "block_io::",
     "cpusets::",
     "locality::",
+    "pinning::",
     "a_process_that_is_killed",
     "a_target_without_room",
     "counts_what_a_throttled",
