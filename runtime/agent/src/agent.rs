@@ -302,6 +302,7 @@ impl Agent {
         let wants_config = wants(Interface::ClusterConfig);
         let wants_cpus = wants(Interface::CpuTopology);
         let wants_node_knobs = wants(Interface::NodeKnobs);
+        let wants_identities = wants(Interface::CpuIdentity);
         let wants_devices = wants(Interface::BlockIo);
         let (wants_resources, wants_evictions) = (wants(Interface::NodeResource), wants(Interface::Eviction));
         let (wants_classes, wants_counts) = (wants(Interface::ResctrlAllocation), wants(Interface::ResctrlMonitor));
@@ -331,6 +332,7 @@ impl Agent {
             let looks_again = due.iter().any(|(_, cause)| *cause != Cause::Interval) || self.host.is_simulated();
             readings.block_devices = Some(columns::block_devices(&mut self.host, &self.pods, looks_again).into());
         }
+        readings.group_identity = wants_identities.then(|| columns::group_identity(&self.host));
         readings.node_knobs = wants_node_knobs.then(|| self.ledger.read_node_knobs(&self.host).into());
         if wants_quotas {
             let tier = Target::Tier(Tier::BestEffort);

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use qosm_cluster::node_report::ControllerAnswer;
 use qosm_engine::{Columns, Interface, Part};
-use qosm_host::{Host, HostError};
+use qosm_host::{Host, HostError, Support};
 use qosm_model::block_io::BlockDevices;
 use qosm_model::column::{
     BandwidthSample, CpuCounters, CpuSample, MemoryCounters, MemorySample, NodeSample, PressureCounters, PressureSample,
@@ -51,6 +51,7 @@ pub(crate) struct Readings {
     pub(crate) resctrl: Option<Arc<ResctrlTotals>>,
     pub(crate) cpu_topology: Option<Arc<CpuTopology>>,
     pub(crate) cpu_sets: Option<Arc<[CpuSet]>>,
+    pub(crate) group_identity: Option<Result<(), Arc<str>>>,
     pub(crate) node_knobs: Option<Arc<[NodeKnobSample]>>,
     pub(crate) block_devices: Option<Arc<BlockDevices>>,
     /// What the controller made of the node's last report.
@@ -120,6 +121,14 @@ pub(crate) fn read(
     readings
 }
 
+/// Whether group identities can be brought into force; the error says why not.
+pub(crate) fn group_identity(host: &Host) -> Result<(), Arc<str>> {
+    match host.group_identity_support() {
+        Support::Native | Support::Emulated { .. } => Ok(()),
+        Support::Unavailable { why } => Err(why.into()),
+    }
+}
+
 /// Reads the NUMA nodes, and where the memory of these containers lies. Where there is one node, that is known without reading.
 #[expect(clippy::disallowed_methods, reason = "how long it took is a metric, and decides nothing")]
 pub(crate) fn numa(
@@ -178,6 +187,7 @@ impl Readings {
             resctrl: self.resctrl.clone().or_else(|| earlier.resctrl.clone()),
             cpu_topology: None,
             cpu_sets: None,
+            group_identity: None,
             node_knobs: None,
             block_devices: None,
             answer: self.answer.clone().or_else(|| earlier.answer.clone()),
@@ -239,6 +249,7 @@ impl Readings {
             cluster_config: self.cluster_config.clone(),
             cpu_topology: self.cpu_topology.clone(),
             cpu_sets: self.cpu_sets.clone(),
+            group_identity: self.group_identity.clone(),
             node_knobs: self.node_knobs.clone(),
             block_devices: self.block_devices.clone(),
             alarms: Vec::new(),

@@ -364,7 +364,11 @@ fn host_facts(view: &View<'_>) -> HostFacts {
     };
     let alibaba = facts.has_watermarks();
     let lacks_reclaim = !alibaba && !view.host.reclaims_in_software();
-    let missing = [(lacks_reclaim, "memory.reclaim"), (facts.lacks_idle(), "cpu.idle")];
+    let missing = [
+        (lacks_reclaim, "memory.reclaim"),
+        (facts.lacks_idle(), "cpu.idle"),
+        (alibaba && facts.lacks_identities(), "cpu.bvt_warp_ns"),
+    ];
     let missing_files = missing.into_iter().filter(|(lacks, _)| *lacks).map(|(_, file)| file.to_owned()).collect();
     HostFacts {
         cgroup: CgroupVersions::Each(

@@ -38,9 +38,10 @@ const AUTHORITIES: [&str; 8] = [
 /// What is read of the sys file system. Links of `block` and `dev` lead to `devices`.
 const SYS: [&str; 6] = ["block", "dev/block", "devices", "fs", "kernel/mm", "kernel/sched_ext"];
 /// What is written of the kernel's own settings, below /proc/sys …
-const WRITTEN_SYSCTL: [&str; 4] = [
+const WRITTEN_SYSCTL: [&str; 5] = [
     "vm/min_free_kbytes",
     "vm/watermark_scale_factor",
+    "kernel/sched_core",
     "kernel/sched_group_identity_enabled",
     "kernel/sched_idle_saver_wmark",
 ];
@@ -401,6 +402,7 @@ mod tests {
         assert_eq!(
             written,
             [
+                "kernel/sched_core",
                 "kernel/sched_group_identity_enabled",
                 "kernel/sched_idle_saver_wmark",
                 "vm/min_free_kbytes",

@@ -43,6 +43,8 @@ pub enum Interface {
     CpuBandwidth,
     /// CPU weight and `cpu.idle`.
     CpuWeight,
+    /// Group identity.
+    CpuIdentity,
     /// Memory protection, throttling and reclaim.
     MemoryProtection,
     /// On which CPUs processes may run, and on which NUMA nodes memory may lie.
@@ -67,7 +69,7 @@ pub enum Interface {
 
 impl Interface {
     /// All interfaces: first those that are always granted, then signals, then controls.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Log,
         Self::State,
         Self::Node,
@@ -82,6 +84,7 @@ impl Interface {
         Self::CpuTopology,
         Self::CpuBandwidth,
         Self::CpuWeight,
+        Self::CpuIdentity,
         Self::MemoryProtection,
         Self::Cpuset,
         Self::MemoryLimit,
@@ -111,6 +114,7 @@ impl Interface {
             Self::CpuTopology => "cpu-topology",
             Self::CpuBandwidth => "cpu-bandwidth",
             Self::CpuWeight => "cpu-weight",
+            Self::CpuIdentity => "cpu-identity",
             Self::MemoryProtection => "memory-protection",
             Self::Cpuset => "cpuset",
             Self::MemoryLimit => "memory-limit",
@@ -141,6 +145,7 @@ impl Interface {
             Self::CpuTopology => "reads the machine's CPUs, and who may run on which",
             Self::CpuBandwidth => "sets CFS quota and burst",
             Self::CpuWeight => "sets CPU weights, and which containers run only on otherwise idle CPUs",
+            Self::CpuIdentity => "ranks cgroups on CPUs by group identity, on kernels that have it",
             Self::MemoryProtection => {
                 "sets what memory is protected, throttled and reclaimed, and what the OOM killer kills"
             }
@@ -165,6 +170,7 @@ impl Interface {
         match knob {
             Knob::CfsQuota | Knob::CfsBurst => Self::CpuBandwidth,
             Knob::CpuWeight | Knob::CpuIdle => Self::CpuWeight,
+            Knob::BvtWarp => Self::CpuIdentity,
             Knob::MemoryMin
             | Knob::MemoryLow
             | Knob::MemoryHigh
@@ -184,7 +190,8 @@ impl Interface {
             | Knob::MemcgReaper
             | Knob::GroupIdentity
             | Knob::IdleSaverWmark
-            | Knob::PageCacheLimit => Self::NodeKnobs,
+            | Knob::PageCacheLimit
+            | Knob::SchedCore => Self::NodeKnobs,
             Knob::IoMax(_) | Knob::IoWeight(_) | Knob::IoCostQos(_) | Knob::IoCostModel(_) => Self::BlockIo,
         }
     }
@@ -217,6 +224,7 @@ impl Interface {
             self,
             Self::CpuBandwidth
                 | Self::CpuWeight
+                | Self::CpuIdentity
                 | Self::MemoryProtection
                 | Self::Cpuset
                 | Self::MemoryLimit
@@ -529,7 +537,7 @@ mod tests {
             error,
             Err("`blkio` is not an interface of the contract; there are `log`, `state`, `node`, `cpu-stat`, \
                  `memory-stat`, `pressure`, `numa-stat`, `resctrl-monitor`, `node-object`, `pod-object`, `cluster-config`, `cpu-topology`, \
-                 `cpu-bandwidth`, `cpu-weight`, \
+                 `cpu-bandwidth`, `cpu-weight`, `cpu-identity`, \
                  `memory-protection`, `cpuset`, `memory-limit`, `node-knobs`, `block-io`, `page-migration`, `resctrl-allocation`, `node-resource`, \
                  `eviction`, `pod-event`"
                 .to_owned())

@@ -28,9 +28,9 @@ use wasmtime::component::{Component, HasSelf, Linker};
 
 use crate::bindings::qosm::policy::block_io as block_io_interface;
 use crate::bindings::qosm::policy::{
-    cluster_config, cpu_bandwidth, cpu_stat, cpu_topology, cpu_weight, cpuset, eviction, log, memory_limit,
-    memory_protection, memory_stat, node, node_knobs, node_object, node_resource, numa_stat, page_migration, pod_event,
-    pod_object, pressure, resctrl_allocation, resctrl_monitor, state, types,
+    cluster_config, cpu_bandwidth, cpu_identity, cpu_stat, cpu_topology, cpu_weight, cpuset, eviction, log,
+    memory_limit, memory_protection, memory_stat, node, node_knobs, node_object, node_resource, numa_stat,
+    page_migration, pod_event, pod_object, pressure, resctrl_allocation, resctrl_monitor, state, types,
 };
 use crate::convert;
 use crate::error::{Exhausted, Rule};
@@ -76,6 +76,8 @@ pub struct Columns {
     pub cpu_topology: Option<Arc<CpuTopology>>,
     /// The CPUs that cgroups may use.
     pub cpu_sets: Option<Arc<[CpuSet]>>,
+    /// Whether group identities can be brought into force; the error says why not.
+    pub group_identity: Option<Result<(), Arc<str>>>,
     /// The node's own settings, those that its kernel has.
     pub node_knobs: Option<Arc<[NodeKnobSample]>>,
     /// The node's block devices, and volumes on them. Those of pods that the policy was not given are not shown.
@@ -86,6 +88,17 @@ pub struct Columns {
     pub evictions: Option<Arc<[EvictionState]>>,
     /// What fired since the policy's last evaluation.
     pub alarms: Vec<Alarm>,
+}
+
+impl Columns {
+    /// Whether group identities can be brought into force; the error says why not.
+    pub(crate) fn identity_support(&self) -> Result<(), &str> {
+        match &self.group_identity {
+            Some(Ok(())) => Ok(()),
+            Some(Err(why)) => Err(why),
+            None => Err("the node was not asked for group identities"),
+        }
+    }
 }
 
 /// What an instance's imports work on: all that the module can reach.
@@ -193,6 +206,7 @@ pub(crate) fn link(linker: &mut Linker<Host>, interface: Interface) -> wasmtime:
         Interface::CpuTopology => cpu_topology::add_to_linker::<_, Own>(linker, host),
         Interface::CpuBandwidth => cpu_bandwidth::add_to_linker::<_, Own>(linker, host),
         Interface::CpuWeight => cpu_weight::add_to_linker::<_, Own>(linker, host),
+        Interface::CpuIdentity => cpu_identity::add_to_linker::<_, Own>(linker, host),
         Interface::MemoryProtection => memory_protection::add_to_linker::<_, Own>(linker, host),
         Interface::Cpuset => cpuset::add_to_linker::<_, Own>(linker, host),
         Interface::MemoryLimit => memory_limit::add_to_linker::<_, Own>(linker, host),
@@ -566,6 +580,24 @@ impl cpu_weight::Host for Host {
     fn release_idle(&mut self, container: u32) -> wasmtime::Result<()> {
         let (transaction, target) = self.control(Interface::CpuWeight, types::Target::Container(container))?;
         Ok(transaction.release(target, Knob::CpuIdle)?)
+    }
+}
+
+impl cpu_identity::Host for Host {
+    fn read_support(&mut self) -> wasmtime::Result<Result<(), String>> {
+        self.transaction(Interface::CpuIdentity)?;
+        Ok(self.columns.identity_support().map_err(|why| why.to_string()))
+    }
+
+    fn set_identity(&mut self, target: types::Target, identity: i8, reason: String) -> wasmtime::Result<()> {
+        let (transaction, target) = self.control(Interface::CpuIdentity, target)?;
+        let reason = transaction.reason(reason)?;
+        Ok(transaction.acquire(target, Knob::BvtWarp, Value::Number(identity.into()), &reason)?)
+    }
+
+    fn release_identity(&mut self, target: types::Target) -> wasmtime::Result<()> {
+        let (transaction, target) = self.control(Interface::CpuIdentity, target)?;
+        Ok(transaction.release(target, Knob::BvtWarp)?)
     }
 }
 

@@ -178,8 +178,17 @@ impl HostFacts {
 
     /// Whether `cpu.idle` is unsupported.
     pub fn lacks_idle(&self) -> bool {
+        self.lacks(Knob::CpuIdle)
+    }
+
+    /// Whether `cpu.bvt_warp_ns` is unsupported.
+    pub fn lacks_identities(&self) -> bool {
+        self.lacks(Knob::BvtWarp)
+    }
+
+    fn lacks(&self, knob: Knob) -> bool {
         let is_lacking = |fact: &KnobFact| matches!(fact.support, Support::Unavailable { .. });
-        self.knobs.iter().any(|fact| fact.knob == Knob::CpuIdle && is_lacking(fact))
+        self.knobs.iter().any(|fact| fact.knob == knob && is_lacking(fact))
     }
 }
 
@@ -204,7 +213,12 @@ impl Host {
         let knobs = Knob::ALL
             .into_iter()
             .flat_map(levels)
-            .map(|(knob, level)| KnobFact { knob, level, support: self.knob_support(knob) })
+            .map(|(knob, level)| {
+                // With the file alone an identity has no effect.
+                let is_identity = knob == Knob::BvtWarp;
+                let support = if is_identity { self.group_identity_support() } else { self.knob_support(knob) };
+                KnobFact { knob, level, support }
+            })
             .collect();
         HostFacts {
             controllers,
@@ -263,7 +277,7 @@ impl Host {
     }
 
     /// Whether the node has a knob: by the probe, else by the kubepods cgroup's own file.
-    fn knob_support(&self, knob: Knob) -> Support {
+    pub(crate) fn knob_support(&self, knob: Knob) -> Support {
         let row = knob_table::row(knob);
         let unavailable = |why: String| Support::Unavailable { why };
         let Some(controller) = row.controller() else { return self.node_knob_support(row) };

@@ -101,6 +101,9 @@ pub enum Group {
     /// Weight and `cpu.idle`. While `cpu.idle` is 1 the kernel takes no weight (`EINVAL`), and setting it either way replaces the one
     /// that was there: `cpu.idle` always goes first.
     Weight,
+    /// Group identity. It knows no parents, and has an effect only behind the node's switch: on a cgroup it is set after the switch
+    /// goes on, and put back before it goes off.
+    Identity,
     /// What may be used of memory.
     Limit,
     /// The node's own.
@@ -360,7 +363,7 @@ const fn of_node(
 }
 
 /// One row a knob, in the order of [`Knob::ALL`].
-pub static TABLE: [KnobRow; 29] = [
+pub static TABLE: [KnobRow; 31] = [
     bandwidth(Knob::CfsQuota, "cpu.cfs_quota_us", "cpu.max", Encoding::Quota, 1000..=MAX_RUNTIME_MICROS, Value::Max, 0),
     KnobRow {
         kernel: BURST,
@@ -557,6 +560,31 @@ pub static TABLE: [KnobRow; 29] = [
         default_found: DefaultFound::Reset("systemd and the kubelet set it back together with the weight"),
     },
     KnobRow {
+        knob: Knob::BvtWarp,
+        place: Place::Cgroup(Controller::Cpu),
+        levels: ALL_LEVELS,
+        not_elsewhere: None,
+        v1: "cpu.bvt_warp_ns",
+        v2: "cpu.bvt_warp_ns",
+        encoding: Encoding::Integer,
+        range: -1..=2,
+        // Another number is no higher rank but none at all.
+        capped: -1..=2,
+        unlimited: false,
+        default: Value::Number(0),
+        kernel: GROUP_IDENTITY,
+        hierarchy: HierarchyRule::None,
+        group: Group::Identity,
+        raise_order: 0,
+        slow: false,
+        instead: Some("containers can have cpu.idle"),
+        partner: None,
+        masked: None,
+        holds_back_partner: false,
+        specified_by: None,
+        default_found: DefaultFound::Decision("no kubelet, runtime or systemd writes the file"),
+    },
+    KnobRow {
         knob: Knob::MemoryMax,
         place: Place::Cgroup(Controller::Memory),
         levels: &[Level::Pod, Level::Container],
@@ -640,6 +668,18 @@ pub static TABLE: [KnobRow; 29] = [
         0,
         "Alibaba Cloud Linux 3 >= 5.10.134-14",
     ),
+    KnobRow {
+        // While both go back, group identity is off before core scheduling is on again.
+        raise_order: 1,
+        ..of_node(
+            Knob::SchedCore,
+            (Place::Proc, "sys/kernel/sched_core"),
+            Encoding::Flag,
+            0..=1,
+            0,
+            "Alibaba Cloud Linux 3, or Anolis OS",
+        )
+    },
     block_io::MAX,
     block_io::WEIGHT,
     block_io::COST_QOS,
@@ -942,6 +982,7 @@ mod tests {
             (Knob::CpuWeight, V2, Value::Number(10_000), "10000"),
             (Knob::CpuWeight, V2, Value::Shares(2), "1"),
             (Knob::CpuIdle, V1, Value::Number(1), "1"),
+            (Knob::BvtWarp, V1, Value::Number(-1), "-1"),
         ] {
             assert_eq!(row(knob).encode(version, value), text, "{knob} {version:?}");
         }
@@ -980,6 +1021,12 @@ mod tests {
             (Knob::WatermarkScaleFactor, Value::Number(0), false),
             (Knob::WatermarkScaleFactor, Value::Number(1001), false),
             (Knob::GroupIdentity, Value::Number(2), false),
+            (Knob::SchedCore, Value::Number(1), true),
+            (Knob::BvtWarp, Value::Number(-2), false),
+            (Knob::BvtWarp, Value::Number(-1), true),
+            (Knob::BvtWarp, Value::Number(2), true),
+            (Knob::BvtWarp, Value::Number(3), false),
+            (Knob::BvtWarp, Value::Max, false),
             (Knob::CpuWeight, Value::Number(0), false),
             (Knob::CpuWeight, Value::Number(1), true),
             (Knob::CpuWeight, Value::Number(10_001), false),

@@ -48,6 +48,7 @@ mod facts;
 mod family;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz_checks;
+mod group_identity;
 mod kernel;
 pub mod knob_table;
 mod knobs;

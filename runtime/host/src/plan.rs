@@ -1,8 +1,9 @@
 //! From wanted values to steps that the kernel accepts one after the other.
 //!
 //! First everything that falls, from the leaves up, then everything that rises, from the root down; on one cgroup in the order of
-//! the knob table. Weights and `cpu.idle` know no parents: of them `cpu.idle` goes first, whichever way either goes. CPUs are given
-//! before any are taken ([`cpus`]). So at no moment does a child have more than its parent grants, or a quota less than its burst.
+//! the knob table. Weights and `cpu.idle` know no parents: of them `cpu.idle` goes first, whichever way either goes. Group identities
+//! know none either, and the node's switch of them goes on before and off after them. CPUs are given before any are taken ([`cpus`]).
+//! So at no moment does a child have more than its parent grants, or a quota less than its burst.
 
 use std::collections::{HashMap, HashSet};
 
@@ -282,7 +283,8 @@ impl Host {
             let row = knob_table::row(step.knob);
             let falls = match falling.get(&step.target) {
                 Some(&falls) if row.hierarchy == HierarchyRule::WithinParentOnV1 => falls,
-                _ if matches!(row.group, Group::Weight | Group::Io) => false,
+                _ if matches!(row.group, Group::Weight | Group::Io | Group::Identity) => false,
+                _ if ends_identities(step) => false,
                 _ if row.hierarchy == HierarchyRule::WithinParent => cpus::falls(step),
                 _ => step.to < step.from,
             };
@@ -293,6 +295,7 @@ impl Host {
             let group = row.group as usize;
             // CPUs are given before any are taken: what grows and shrinks grows first.
             let phase = match falls {
+                _ if ends_identities(step) => 3,
                 false if row.hierarchy == HierarchyRule::WithinParent => 0_u8,
                 true => 1,
                 false => 2,
@@ -414,6 +417,15 @@ impl Changes {
 
 /// Quota / period as the kernel compares it; `None` = unlimited.
 type Share = Option<u128>;
+
+/// Whether group identities have no effect after this step, so that it comes after all of them.
+fn ends_identities(step: &Step) -> bool {
+    match step.knob {
+        Knob::GroupIdentity => step.to < step.from,
+        Knob::SchedCore => step.to > step.from,
+        _ => false,
+    }
+}
 
 fn level_rank(target: Target) -> usize {
     use qosm_model::knob::Level;

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use crate::backend::{Area, Backend as _, join};
 use crate::error::{self, errno_name};
+use crate::knob_table::Group;
 use crate::mounts::{CgroupVersion, Controller};
 use crate::reclaim::worker::RECLAIM;
 use crate::{Host, knob_table, parse};
@@ -139,6 +140,10 @@ impl Host {
         };
         // A new cgroup says nothing of any device that could be written again.
         if row.line().is_some() {
+            return Proof::Works;
+        }
+        // The kernel may refuse it only because the node's switch is off, which is on before one is set.
+        if row.group == Group::Identity {
             return Proof::Works;
         }
         let Some(value) = parse::knob(row.encoding, version, self.page(), &text) else { return Proof::Untried };

@@ -686,11 +686,13 @@ impl Backend for Simulation {
     fn write(&mut self, area: Area, path: &str, text: &str) -> io::Result<()> {
         let Area::Cgroup(place) = area else { return self.write_node_knob(area, path, text) };
         let (directory, file) = split(path);
+        let takes_identity = if file == rules::BVT { self.check_identity(text) } else { Ok(()) };
         let tree = self.trees.get_mut(place).ok_or(Errno::NOENT)?;
         let node = tree.find(directory).ok_or(Errno::NOENT)?;
         if self.read_only {
             return Err(Errno::ROFS.into());
         }
+        takes_identity?;
         if self.crash.as_ref().is_some_and(|crash| !crash.step()) {
             return Ok(());
         }

@@ -99,6 +99,8 @@ pub enum Knob {
     CpuWeight,
     /// `cpu.idle`, 0 or 1: whether the cgroup runs only on otherwise idle CPUs.
     CpuIdle,
+    /// `cpu.bvt_warp_ns`, -1 to 2: the group identity, by which Alibaba's kernels rank groups on a CPU. Batch has -1.
+    BvtWarp,
     /// `memory.max`, in bytes: what a group may use at most.
     MemoryMax,
     /// `vm.min_free_kbytes`, in KiB: what the kernel keeps free, from which the watermarks of its zones follow.
@@ -113,6 +115,8 @@ pub enum Knob {
     IdleSaverWmark,
     /// `pagecache_limit/enabled`, 0 or 1: whether the page cache limits of cgroups have an effect.
     PageCacheLimit,
+    /// `kernel.sched_core`, 0 or 1: whether Alibaba's kernels have core scheduling. It and group identity exclude each other.
+    SchedCore,
     /// `io.max` of one device: what a cgroup may read and write a second.
     IoMax(DeviceNumber),
     /// `io.weight` of one device, 1 to 10000: a cgroup's share where several wait for it.
@@ -132,7 +136,7 @@ pub const DEFAULT_WEIGHT: Value = Value::Number(100);
 
 impl Knob {
     /// All knobs; those of devices once, with no device in particular.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 31] = [
         Self::CfsQuota,
         Self::CfsBurst,
         Self::MemoryMin,
@@ -151,6 +155,7 @@ impl Knob {
         Self::CpusetCpus,
         Self::CpuWeight,
         Self::CpuIdle,
+        Self::BvtWarp,
         Self::MemoryMax,
         Self::MinFreeKbytes,
         Self::WatermarkScaleFactor,
@@ -158,6 +163,7 @@ impl Knob {
         Self::GroupIdentity,
         Self::IdleSaverWmark,
         Self::PageCacheLimit,
+        Self::SchedCore,
         Self::IoMax(DeviceNumber::NONE),
         Self::IoWeight(DeviceNumber::NONE),
         Self::IoCostQos(DeviceNumber::NONE),
@@ -165,13 +171,14 @@ impl Knob {
     ];
 
     /// Those of the node itself that are one file with one number.
-    pub const OF_NODE: [Self; 6] = [
+    pub const OF_NODE: [Self; 7] = [
         Self::MinFreeKbytes,
         Self::WatermarkScaleFactor,
         Self::MemcgReaper,
         Self::GroupIdentity,
         Self::IdleSaverWmark,
         Self::PageCacheLimit,
+        Self::SchedCore,
     ];
 
     /// Whether it is the node's own, and no cgroup's.
@@ -233,17 +240,19 @@ impl Knob {
             Self::CpusetCpus => 15,
             Self::CpuWeight => 16,
             Self::CpuIdle => 17,
-            Self::MemoryMax => 18,
-            Self::MinFreeKbytes => 19,
-            Self::WatermarkScaleFactor => 20,
-            Self::MemcgReaper => 21,
-            Self::GroupIdentity => 22,
-            Self::IdleSaverWmark => 23,
-            Self::PageCacheLimit => 24,
-            Self::IoMax(_) => 25,
-            Self::IoWeight(_) => 26,
-            Self::IoCostQos(_) => 27,
-            Self::IoCostModel(_) => 28,
+            Self::BvtWarp => 18,
+            Self::MemoryMax => 19,
+            Self::MinFreeKbytes => 20,
+            Self::WatermarkScaleFactor => 21,
+            Self::MemcgReaper => 22,
+            Self::GroupIdentity => 23,
+            Self::IdleSaverWmark => 24,
+            Self::PageCacheLimit => 25,
+            Self::SchedCore => 26,
+            Self::IoMax(_) => 27,
+            Self::IoWeight(_) => 28,
+            Self::IoCostQos(_) => 29,
+            Self::IoCostModel(_) => 30,
         }
     }
 
@@ -268,6 +277,7 @@ impl Knob {
             Self::CpusetCpus => "cpuset.cpus",
             Self::CpuWeight => "cpu.weight",
             Self::CpuIdle => "cpu.idle",
+            Self::BvtWarp => "cpu.bvt_warp_ns",
             Self::MemoryMax => "memory.max",
             Self::MinFreeKbytes => "vm.min_free_kbytes",
             Self::WatermarkScaleFactor => "vm.watermark_scale_factor",
@@ -275,6 +285,7 @@ impl Knob {
             Self::GroupIdentity => "kernel.sched_group_identity_enabled",
             Self::IdleSaverWmark => "kernel.sched_idle_saver_wmark",
             Self::PageCacheLimit => "pagecache_limit.enabled",
+            Self::SchedCore => "kernel.sched_core",
             Self::IoMax(_) => "io.max",
             Self::IoWeight(_) => "io.weight",
             Self::IoCostQos(_) => "io.cost.qos",

@@ -57,3 +57,9 @@ test_a_knob_of_a_device_names_it if {
 		"reason": "why",
 	}
 }
+
+test_an_identity_needs_a_grant_of_its_own if {
+	setting := knobs.hold(web, "cpu.bvt_warp_ns", -1, "why")
+	testing.faults({setting}, ["cpu-identity"]) == set() with input as testing.document([web], {})
+	testing.faults({setting}, ["cpu-weight"]) != set() with input as testing.document([web], {})
+}

@@ -29,6 +29,7 @@ enum Setting {
     Cpus(Vec<u32>),
     MemoryLimit(Option<u64>),
     Shares(u32),
+    Identity(i8),
 }
 
 /// Which setting of a cgroup it is.
@@ -42,6 +43,7 @@ enum Kind {
     MemoryNodes,
     Cpus,
     MemoryLimit,
+    Identity,
 }
 
 impl Setting {
@@ -56,6 +58,7 @@ impl Setting {
             Self::MemoryNodes(_) => Kind::MemoryNodes,
             Self::Cpus(_) => Kind::Cpus,
             Self::MemoryLimit(_) => Kind::MemoryLimit,
+            Self::Identity(_) => Kind::Identity,
         }
     }
 }

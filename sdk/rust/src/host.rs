@@ -8,8 +8,8 @@ mod granted;
 mod signals;
 
 pub use self::controls::{
-    BlockIo, CpuBandwidth, CpuWeight, Cpuset, Eviction, MemoryLimit, MemoryProtection, NodeKnobs, NodeResource,
-    PageMigration, ResctrlAllocation,
+    BlockIo, CpuBandwidth, CpuIdentity, CpuWeight, Cpuset, Eviction, MemoryLimit, MemoryProtection, NodeKnobs,
+    NodeResource, PageMigration, ResctrlAllocation,
 };
 #[cfg(target_arch = "wasm32")]
 pub use self::granted::Granted;
@@ -204,6 +204,7 @@ pub trait Host:
     + CpuTopology
     + CpuBandwidth
     + CpuWeight
+    + CpuIdentity
     + MemoryProtection
     + Cpuset
     + MemoryLimit
@@ -234,6 +235,7 @@ impl<T> Host for T where
         + CpuTopology
         + CpuBandwidth
         + CpuWeight
+        + CpuIdentity
         + MemoryProtection
         + Cpuset
         + MemoryLimit

@@ -692,9 +692,9 @@ pub use ewma::Ewma;
 #[doc(hidden)]
 pub use host::Granted;
 pub use host::{
-    BlockIo, ClusterConfig, CpuBandwidth, CpuStat, CpuTopology, CpuWeight, Cpuset, Declare, Eviction, Host, Log,
-    MemoryLimit, MemoryProtection, MemoryStat, Node, NodeKnobs, NodeObject, NodeResource, NumaStat, PageMigration,
-    PodEvent, PodObject, Pressure, ResctrlAllocation, ResctrlMonitor, State,
+    BlockIo, ClusterConfig, CpuBandwidth, CpuIdentity, CpuStat, CpuTopology, CpuWeight, Cpuset, Declare, Eviction,
+    Host, Log, MemoryLimit, MemoryProtection, MemoryStat, Node, NodeKnobs, NodeObject, NodeResource, NumaStat,
+    PageMigration, PodEvent, PodObject, Pressure, ResctrlAllocation, ResctrlMonitor, State,
 };
 pub use pod::{NoConfig, Pod};
 pub use pods::Pods;

@@ -53,6 +53,14 @@
 //!     evicted: [{pod: batch/job, urgency: now, reason: MemoryUsage}, {pod: batch/other}]   # without an urgency: taken back
 //! ```
 //!
+//! A kernel has group identities where a tick says so:
+//!
+//! ```yaml
+//! ticks:
+//!   - groupIdentity: true
+//!     expect: [{target: pod batch/report, knob: cpu.bvt_warp_ns, value: -1}]
+//! ```
+//!
 //! Settings of the node's kernel have their values without the policy, and are expected of the target `node`:
 //!
 //! ```yaml

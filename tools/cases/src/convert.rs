@@ -126,12 +126,17 @@ pub(crate) fn columns(columns: &mock::Columns) -> Columns {
         node_object: columns.node_object.as_ref().map(|node| object::node(node).into()),
         pod_objects: Some(columns.pod_objects.iter().map(object::pod).collect()),
         cluster_config: Some(Arc::new(object::config(&columns.cluster_config))),
+        group_identity: Some(identities(columns)),
         node_knobs: Some(node_knobs::samples(columns).into()),
         block_devices: Some(block_io::devices(columns).into()),
         resources: Some(requests::resources(columns).collect()),
         evictions: Some(requests::evictions(columns).collect()),
         alarms: Vec::new(),
     }
+}
+
+fn identities(columns: &mock::Columns) -> Result<(), Arc<str>> {
+    if columns.group_identity { Ok(()) } else { Err("this kernel has no cpu.bvt_warp_ns".into()) }
 }
 
 pub(crate) fn outcome(staged: Staged) -> Outcome {

@@ -253,6 +253,8 @@ possible(_, value) if {
 
 possible("memory.wmark_min_adj", value) if value == floor(value)
 
+possible("cpu.bvt_warp_ns", value) if value == -1
+
 contradictions(settings) := {text.line([knob_of(one), " of ", target, " is to be ", one.value, " and ", other.value]) |
 	some one in settings
 	some kind in ["container", "pod", "tier"]

@@ -1,7 +1,8 @@
 //! Guard rails: bounds that hold for every module.
 //!
-//! A tier contains the pods of all namespaces, so a setting on a tier with protected pods beneath it could take resources from these. Above protected pods a tier's CFS quota, burst, weight and memory bounds are never set lower than their baseline; a tier
-//! that stands beside protected pods never gets a weight above its baseline, which would be taken from them; and what reclaims,
+//! A tier contains the pods of all namespaces, so a setting on a tier with protected pods beneath it could take resources from these.
+//! Above protected pods a tier's CFS quota, burst, weight, group identity and memory bounds are never set lower than their baseline; a
+//! tier that stands beside protected pods never gets a weight above its baseline, which would be taken from them; and what reclaims,
 //! kills or bounds page cache is not set at all. Protection may grow: it is how what a pod below is granted comes into force.
 
 use std::sync::Arc;
@@ -97,7 +98,7 @@ impl Ledger {
             let is_weight = row(knob).encoding == Encoding::Weight;
             let is_bounded = match row(knob).group {
                 _ if is_weight => floor.is_some() || ceiling.is_some(),
-                Group::Bandwidth | Group::Protection => floor.is_some(),
+                Group::Bandwidth | Group::Protection | Group::Identity => floor.is_some(),
                 _ => match floor {
                     Some(why) => return Err(format!("{why}: {knob} of a tier above it is left alone")),
                     None => false,

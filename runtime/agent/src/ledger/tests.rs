@@ -5,6 +5,7 @@ mod arbitration;
 mod block_io;
 mod drift;
 mod following;
+mod identities;
 mod journal;
 mod node;
 mod order;
@@ -55,7 +56,11 @@ impl Env {
     }
 
     fn on(versions: Versions, journal: Option<Journal>) -> Self {
-        let mut host = Host::simulated(&Spec { versions, ..Spec::default() }).unwrap();
+        Self::like(&Spec { versions, ..Spec::default() }, journal)
+    }
+
+    fn like(spec: &Spec, journal: Option<Journal>) -> Self {
+        let mut host = Host::simulated(spec).unwrap();
         for path in [POD_PATH, APP_PATH] {
             host.create(path).unwrap();
         }

@@ -5,13 +5,14 @@ use qosm_model::node::NodeKnobSample;
 
 use crate::bindings::qosm::policy::node_knobs;
 
-const NAMES: [(node_knobs::Knob, Knob); 6] = [
+const NAMES: [(node_knobs::Knob, Knob); 7] = [
     (node_knobs::Knob::MinFreeKbytes, Knob::MinFreeKbytes),
     (node_knobs::Knob::WatermarkScaleFactor, Knob::WatermarkScaleFactor),
     (node_knobs::Knob::MemcgReaper, Knob::MemcgReaper),
     (node_knobs::Knob::GroupIdentity, Knob::GroupIdentity),
     (node_knobs::Knob::IdleSaverWmark, Knob::IdleSaverWmark),
     (node_knobs::Knob::PageCacheLimit, Knob::PageCacheLimit),
+    (node_knobs::Knob::SchedCore, Knob::SchedCore),
 ];
 
 /// The knob of a setting.
@@ -23,6 +24,7 @@ pub(crate) fn of(knob: node_knobs::Knob) -> Knob {
         node_knobs::Knob::GroupIdentity => Knob::GroupIdentity,
         node_knobs::Knob::IdleSaverWmark => Knob::IdleSaverWmark,
         node_knobs::Knob::PageCacheLimit => Knob::PageCacheLimit,
+        node_knobs::Knob::SchedCore => Knob::SchedCore,
     }
 }
 
@@ -53,7 +55,7 @@ mod tests {
     fn what_the_kernel_lacks_has_no_value() {
         let samples = [NodeKnobSample { knob: Knob::WatermarkScaleFactor, value: 150, baseline: 10 }];
         let states = states(&samples);
-        assert_eq!(states.len(), 6);
+        assert_eq!(states.len(), 7);
         assert_eq!((states[1].value, states[1].baseline), (Some(150), Some(10)));
         assert_eq!((states[0].value, states[0].baseline), (None, None));
     }

@@ -418,6 +418,14 @@ struct FailureRow<'a> {
     error: &'a str,
 }
 
+/// Whether group identities can be brought into force, and why not.
+#[derive(serde::Serialize)]
+struct GroupIdentityRow<'a> {
+    supported: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a str>,
+}
+
 #[derive(serde::Serialize)]
 struct NodeKnobRow {
     value: u64,
@@ -497,6 +505,10 @@ pub(super) fn evaluation(
     if declares(Interface::ClusterConfig) {
         object.key("clusterConfig");
         self::object::config(object.text, columns.cluster_config.as_deref())?;
+    }
+    if declares(Interface::CpuIdentity) {
+        let why = columns.identity_support().err();
+        object.add("groupIdentity", &GroupIdentityRow { supported: why.is_none(), why })?;
     }
     if declares(Interface::NodeKnobs) {
         object.add("nodeKnobs", &node_knobs(columns.node_knobs.as_deref().unwrap_or_default()))?;

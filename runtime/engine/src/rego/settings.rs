@@ -384,6 +384,7 @@ impl<'a> Fields<'a> {
                 set.map_err(|error| wrong("value", value, &error.to_string()))
             }
             Knob::WmarkMinAdj => number(i32::MIN.into(), i32::MAX.into()),
+            Knob::BvtWarp => number(-1, 2),
             Knob::CpuIdle
             | Knob::UseOomPriority
             | Knob::OomGroup
@@ -391,7 +392,8 @@ impl<'a> Fields<'a> {
             | Knob::PageCacheReclaimSync
             | Knob::MemcgReaper
             | Knob::GroupIdentity
-            | Knob::PageCacheLimit => match value.as_bool() {
+            | Knob::PageCacheLimit
+            | Knob::SchedCore => match value.as_bool() {
                 Some(on) => Ok(Value::Number(on.into())),
                 None => number(0, 1),
             },
@@ -490,7 +492,8 @@ fn shown(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [Interface; 9] = [
+    const ALL: [Interface; 10] = [
+        Interface::CpuIdentity,
         Interface::NodeKnobs,
         Interface::CpuWeight,
         Interface::MemoryLimit,
@@ -534,6 +537,9 @@ mod tests {
             ("memory.max", "\"max\"", Ok(Value::Max)),
             ("memory.max", "4096", Ok(Value::Number(4096))),
             ("cpu.weight", r#"{"shares": 2}"#, Ok(Value::Shares(2))),
+            ("cpu.bvt_warp_ns", "-1", Ok(Value::Number(-1))),
+            ("cpu.bvt_warp_ns", "3", Err("value: 3 is not within -1 and 2")),
+            ("cpu.bvt_warp_ns", "true", Err("value: it is true, and should be a whole number")),
             ("cpu.weight", r#"{"shares": 262145}"#, Err("shares: 262145 is not within 2 and 262144")),
             ("cpu.weight", r#"{"shares": 2, "x": 1}"#, Err("`x` is not a field of it; there are `shares`")),
             ("cpuset.cpus", "[]", Err("value: it is an array, and should be a list of CPUs, at least one")),

@@ -6,6 +6,7 @@ mod block_io;
 mod cache;
 mod classes;
 mod contract;
+mod group_identity;
 mod guest;
 mod hostile;
 mod load;

@@ -51,6 +51,7 @@
 (import "qosm:policy/cpuset@0.1.0" "release-cpus" (func $release_cpus (param i32 i32)))
 (import "qosm:policy/memory-limit@0.1.0" "set" (func $set_limit (param i32 i32 i32 i64 i32 i32)))
 (import "qosm:policy/node-knobs@0.1.0" "read" (func $node_knobs (param i32)))
+(import "qosm:policy/cpu-identity@0.1.0" "read-support" (func $identities (param i32)))
 (import "qosm:policy/block-io@0.1.0" "read-devices" (func $block_devices (param i32)))
 (import "qosm:policy/cpu-weight@0.1.0" "set-shares" (func $set_shares (param i32 i32 i32 i32 i32)))
 (import "qosm:policy/cpu-bandwidth@0.1.0" "set-quota" (func $set_quota (param i32 i32 i32 i64 i32 i32)))

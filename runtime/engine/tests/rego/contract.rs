@@ -10,7 +10,7 @@ use crate::node::{BATCH, ENGINE, Tried, WEB, batch, columns, everything, load, w
 use crate::opa;
 
 const ALL: &str = "node, cpu-stat, memory-stat, pressure, numa-stat, page-migration, cpuset, resctrl-monitor, resctrl-allocation, \
-     node-object, pod-object, cluster-config, cpu-topology, block-io, node-resource, eviction";
+     node-object, pod-object, cluster-config, cpu-topology, cpu-identity, block-io, node-resource, eviction";
 const SHOWN: &str = "settings contains {\"state\": {\"input\": input, \"data\": data.limits}}";
 
 /// What a policy with these grants is shown.
@@ -37,6 +37,7 @@ fn the_input_is_what_its_schema_says() {
         "node-object",
         "pod-object",
         "cluster-config",
+        "cpu-identity",
         "block-io",
         "node-resource",
         "eviction",
@@ -170,6 +171,7 @@ fn all_that_was_measured_is_there() {
             "pagesWithoutRoom": 0, "failures": [{"pid": 7, "error": "No such process"}], "why": "",
         })
     );
+    assert_eq!(input["groupIdentity"], json!({"supported": false, "why": "this kernel has none"}));
     let usage =
         |domain, bytes: u64| json!({"domain": domain, "occupancyBytes": bytes << 20, "totalBytes": bytes << 30});
     assert_eq!(
@@ -254,6 +256,7 @@ fn a_column_is_there_if_it_is_declared() {
         "nodeObject",
         "podObjects",
         "clusterConfig",
+        "groupIdentity",
         "blockDevices",
         "podVolumes",
         "resources",
@@ -272,6 +275,7 @@ fn a_column_is_there_if_it_is_declared() {
         ("node-object", &["nodeObject"]),
         ("pod-object", &["podObjects"]),
         ("cluster-config", &["clusterConfig"]),
+        ("cpu-identity", &["groupIdentity"]),
         ("block-io", &["blockDevices", "podVolumes"]),
         ("node-resource", &["resources"]),
         ("eviction", &["evictions"]),

@@ -29,6 +29,7 @@ fn rule(knob: Knob, kernel: Kernel, memory: Bytes) -> Option<(std::ops::RangeInc
         Knob::MemcgReaper | Knob::GroupIdentity if is_alibaba => Some((0..=1, 0)),
         Knob::IdleSaverWmark if is_alibaba => Some((0..=i64::MAX, 0)),
         Knob::PageCacheLimit if is_alibaba => Some((0..=1, 1)),
+        Knob::SchedCore if is_alibaba => Some((0..=1, 0)),
         _ => None,
     }
 }
@@ -68,6 +69,17 @@ impl Simulation {
         }
     }
 
+    fn node_switch(&self, knob: Knob) -> Option<i64> {
+        let (area, path) = crate::node_knobs::file_of(knob_table::row(knob))?;
+        parse::signed(self.plain(area).get(path)?.trim().as_bytes())
+    }
+
+    /// Whether the kernel takes a group identity now: it has no switch of them, or it is on. What it answers else is not known.
+    pub(super) fn check_identity(&self, text: &str) -> Result<(), Errno> {
+        let is_off = self.node_switch(Knob::GroupIdentity) == Some(0) || self.node_switch(Knob::SchedCore) == Some(1);
+        if is_off && parse::signed(text.trim().as_bytes()) != Some(0) { Err(Errno::PERM) } else { Ok(()) }
+    }
+
     pub(super) fn write_node_knob(&mut self, area: Area, path: &str, text: &str) -> io::Result<()> {
         let knob = knob_at(area, path).ok_or(Errno::ACCESS)?;
         if !self.plain(area).contains_key(path) {
@@ -85,6 +97,15 @@ impl Simulation {
         let rule = rule(knob, Kernel::Alibaba, self.memory);
         if rule.is_some_and(|(range, _)| !range.contains(&number)) {
             return Err(Errno::INVAL.into());
+        }
+        let excludes = match knob {
+            Knob::GroupIdentity => Some(Knob::SchedCore),
+            Knob::SchedCore => Some(Knob::GroupIdentity),
+            _ => None,
+        };
+        // What exactly the kernel answers is not known; that it takes no such write is (tools/testing/selftests of the Anolis kernel).
+        if number == 1 && excludes.is_some_and(|other| self.node_switch(other) == Some(1)) {
+            return Err(Errno::BUSY.into());
         }
         self.set_node_knob(knob, Some(number));
         if self.recording {

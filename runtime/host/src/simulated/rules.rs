@@ -21,6 +21,7 @@ use crate::reclaim::worker::RECLAIM;
 pub(super) const SUBTREE: &str = "cgroup.subtree_control";
 pub(super) const CONTROLLERS: &str = "cgroup.controllers";
 pub(super) const IDLE: &str = "cpu.idle";
+pub(super) const BVT: &str = "cpu.bvt_warp_ns";
 pub(super) const PROCS: &str = "cgroup.procs";
 pub(super) const KILL: &str = "cgroup.kill";
 
@@ -100,6 +101,7 @@ static FILES: &[FileRule] = &[
     FileRule("cpu.weight", CPU, Has::V2, Takes::Weight, "100\n"),
     FileRule(IDLE, CPU, Has::V1, FLAG, "0\n"),
     FileRule(IDLE, CPU, Has::V2, FLAG, "0\n"),
+    FileRule(BVT, CPU, Has::Alibaba, Takes::Number(-1, 2), "0\n"),
     FileRule("cpuacct.usage", CPUACCT, Has::V1, Takes::Nothing, "0\n"),
     FileRule("cpu.pressure", CPUACCT, Has::AlibabaV1, Takes::Nothing, ""),
     FileRule("memory.pressure", CPUACCT, Has::AlibabaV1, Takes::Nothing, ""),

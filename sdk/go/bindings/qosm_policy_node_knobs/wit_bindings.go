@@ -26,6 +26,8 @@ const (
 	KnobIdleSaverWmark uint8 = 4
 	// `/sys/kernel/mm/pagecache_limit/enabled`, 0 or 1: whether page cache limits of cgroups count. Alibaba kernels.
 	KnobPageCacheLimit uint8 = 5
+	// `kernel.sched_core`, 0 or 1: whether there is core scheduling; 1 and group identities exclude each other. Alibaba kernels.
+	KnobSchedCore uint8 = 6
 )
 
 // One of the settings.

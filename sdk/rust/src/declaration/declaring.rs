@@ -8,9 +8,9 @@ use std::sync::Arc;
 use super::{Declaration, Kind, RELEASED, Release, ReleaseKnob, Setting, StaleAfter, Undefine};
 use crate::host::CallHooks;
 use crate::{
-    ClassState, ContainerId, CpuBandwidth, CpuWeight, Cpuset, Declare, Eviction, EvictionState, Host, MemoryLimit,
-    MemoryProtection, NodeKnob, NodeKnobState, NodeKnobs, NodeResource, Offer, PodFacts, PodId, Protection,
-    ResctrlAllocation, ResourceState, Share, Target, Urgency,
+    ClassState, ContainerId, CpuBandwidth, CpuIdentity, CpuWeight, Cpuset, Declare, Eviction, EvictionState, Host,
+    MemoryLimit, MemoryProtection, NodeKnob, NodeKnobState, NodeKnobs, NodeResource, Offer, PodFacts, PodId,
+    Protection, ResctrlAllocation, ResourceState, Share, Target, Urgency,
 };
 
 /// A host that is called only for what differs from what was declared before.
@@ -107,6 +107,21 @@ impl<H: Host + 'static> CpuWeight for Declaring<'_, H> {
 
     fn release_idle(&mut self, container: ContainerId) {
         self.declaration.unset(Target::Container(container), Kind::Idle);
+    }
+}
+
+impl<H: Host + 'static> CpuIdentity for Declaring<'_, H> {
+    fn identity_support(&mut self) -> Result<(), String> {
+        self.host.identity_support()
+    }
+
+    fn set_identity(&mut self, target: Target, identity: i8, reason: &str) {
+        let send = || self.host.set_identity(target, identity, reason);
+        self.declaration.set::<H>(target, Setting::Identity(identity), reason, H::release_identity, send);
+    }
+
+    fn release_identity(&mut self, target: Target) {
+        self.declaration.unset(target, Kind::Identity);
     }
 }
 

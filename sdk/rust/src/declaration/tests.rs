@@ -24,6 +24,7 @@ enum Want {
     Burst(Target, u64),
     Weight(u32),
     Idle(bool),
+    Identity(i8),
     Nodes(&'static [u32]),
     Cpus(&'static [u32]),
     Limit(Option<u64>),
@@ -57,6 +58,7 @@ impl Policy for Wanting {
                 Want::Burst(target, burst) => host.set_burst(target, burst, "asked for"),
                 Want::Weight(weight) => host.set_weight(APP, weight, "asked for"),
                 Want::Idle(idle) => host.set_idle(7, idle, "asked for"),
+                Want::Identity(identity) => host.set_identity(WEB, identity, "asked for"),
                 Want::Nodes(nodes) => host.set_memory_nodes(7, nodes, "asked for"),
                 Want::Cpus(cpus) => host.set_cpus(WEB, cpus, "asked for"),
                 Want::Limit(bytes) => host.set_memory_limit(WEB, bytes, "asked for"),
@@ -85,8 +87,15 @@ struct Run {
     session: Session<Wanting>,
 }
 
-const INTERFACES: [&str; 6] =
-    ["cpu-bandwidth", "cpu-weight", "cpuset", "memory-limit", "memory-protection", "resctrl-allocation"];
+const INTERFACES: [&str; 7] = [
+    "cpu-bandwidth",
+    "cpu-identity",
+    "cpu-weight",
+    "cpuset",
+    "memory-limit",
+    "memory-protection",
+    "resctrl-allocation",
+];
 
 impl Run {
     fn new() -> Self {
@@ -125,6 +134,7 @@ fn the_host_is_called_for_what_differs_and_releases_what_is_not_declared() {
         Want::Min(4_096),
         Want::Class("be", 30),
         Want::Member(WEB, "be"),
+        Want::Identity(-1),
     ];
     let mut run = Run::new();
     assert_eq!(run.calls(&all), all.len());
@@ -141,6 +151,7 @@ fn the_host_is_called_for_what_differs_and_releases_what_is_not_declared() {
         (4, Want::Nodes(&[0, 1])),
         (5, Want::Min(8_192)),
         (6, Want::Class("be", 40)),
+        (8, Want::Identity(2)),
     ] {
         let mut changed = all.clone();
         changed[one] = other;

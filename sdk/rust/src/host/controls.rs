@@ -79,6 +79,38 @@ pub trait CpuWeight {
     fn release_idle(&mut self, container: ContainerId);
 }
 
+/// Who goes first on a CPU by group identity, where the kernel has it. Each evaluation sets what the policy wants (see [`Declare`]).
+/// Since 0.1.3.
+///
+/// ```
+/// use qosm_sdk::mock::{CPU_BVT, MockHost};
+/// use qosm_sdk::{CpuIdentity, Target};
+///
+/// let mut host = MockHost::default();
+/// assert!(host.identity_support().is_err(), "a kernel has none unless a test says so");
+/// host.columns.group_identity = true;
+/// assert_eq!(host.identity_support(), Ok(()));
+/// host.set_identity(Target::Pod(1), -1, "batch");
+/// host.assert_held(Target::Pod(1), CPU_BVT, -1);
+/// host.release_identity(Target::Pod(1));
+/// host.assert_free(Target::Pod(1), CPU_BVT);
+/// ```
+pub trait CpuIdentity {
+    /// Whether identities can be brought into force here; the error says what is missing. Where they can, it takes
+    /// [`NodeKnobs`] to set the node's switches of them: [`NodeKnob::SchedCore`] 0 and [`NodeKnob::GroupIdentity`] 1, if there are such.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, in words.
+    fn identity_support(&mut self) -> Result<(), String>;
+
+    /// Identity, -1 to 2: -1 is batch, 0 what a new cgroup has, 1 and 2 go first.
+    fn set_identity(&mut self, target: Target, identity: i8, reason: &str);
+
+    /// Gives the identity up; what lies beneath comes back.
+    fn release_identity(&mut self, target: Target);
+}
+
 /// Protection, throttling and reclaim of a memory cgroup.
 ///
 /// ```
@@ -200,13 +232,14 @@ impl NodeKnob {
     /// ```
     /// assert_eq!(qosm_sdk::NodeKnob::ALL[0].as_str(), "vm.min_free_kbytes");
     /// ```
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::MinFreeKbytes,
         Self::WatermarkScaleFactor,
         Self::MemcgReaper,
         Self::GroupIdentity,
         Self::IdleSaverWmark,
         Self::PageCacheLimit,
+        Self::SchedCore,
     ];
 
     /// The name that plans and metrics use.
@@ -223,6 +256,7 @@ impl NodeKnob {
             Self::GroupIdentity => "kernel.sched_group_identity_enabled",
             Self::IdleSaverWmark => "kernel.sched_idle_saver_wmark",
             Self::PageCacheLimit => "pagecache_limit.enabled",
+            Self::SchedCore => "kernel.sched_core",
         }
     }
 }

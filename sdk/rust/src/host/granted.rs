@@ -1,9 +1,9 @@
 //! The host of a component, behind its imports.
 
 use super::{
-    BlockIo, CallHooks, ClusterConfig, CpuBandwidth, CpuStat, CpuTopology, CpuWeight, Cpuset, Declare, Eviction, Log,
-    MemoryLimit, MemoryProtection, MemoryStat, Node, NodeKnobs, NodeObject, NodeResource, NumaStat, PageMigration,
-    PodEvent, PodObject, Pressure, ResctrlAllocation, ResctrlMonitor, State,
+    BlockIo, CallHooks, ClusterConfig, CpuBandwidth, CpuIdentity, CpuStat, CpuTopology, CpuWeight, Cpuset, Declare,
+    Eviction, Log, MemoryLimit, MemoryProtection, MemoryStat, Node, NodeKnobs, NodeObject, NodeResource, NumaStat,
+    PageMigration, PodEvent, PodObject, Pressure, ResctrlAllocation, ResctrlMonitor, State,
 };
 use crate::bindings::qosm::policy as import;
 use crate::{
@@ -170,6 +170,20 @@ impl CpuWeight for Granted {
 
     fn release_idle(&mut self, container: ContainerId) {
         import::cpu_weight::release_idle(container);
+    }
+}
+
+impl CpuIdentity for Granted {
+    fn identity_support(&mut self) -> Result<(), String> {
+        import::cpu_identity::read_support()
+    }
+
+    fn set_identity(&mut self, target: Target, identity: i8, reason: &str) {
+        import::cpu_identity::set_identity(target, identity, reason);
+    }
+
+    fn release_identity(&mut self, target: Target) {
+        import::cpu_identity::release_identity(target);
     }
 }
 

@@ -2,13 +2,13 @@
 
 use super::host::Named;
 use super::{
-    CPU_BURST, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_CPUS, CPUSET_MEMS, ClassChange, Classes, Cpus, Event, MAX_CPUS,
-    MEMORY_MAX, Migration, MockHost, STATE_LIMIT_BYTES, Value, node, topology,
+    CPU_BURST, CPU_BVT, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_CPUS, CPUSET_MEMS, ClassChange, Classes, Cpus, Event,
+    MAX_CPUS, MEMORY_MAX, Migration, MockHost, STATE_LIMIT_BYTES, Value, node, topology,
 };
 use crate::{
     ApplicationUse, Bandwidth, BandwidthShare, Bound, CacheDomain, CacheShare, CacheUsage, ClassSample, ClassState,
-    ClusterConfig, ContainerId, ContainerUsage, CpuBandwidth, CpuSample, CpuSet, CpuStat, CpuTopology, CpuWeight,
-    Cpuset, EventKind, GroupUse, Level, Log, MemoryLimit, MemoryProtection, MemorySample, MemoryStat,
+    ClusterConfig, ContainerId, ContainerUsage, CpuBandwidth, CpuIdentity, CpuSample, CpuSet, CpuStat, CpuTopology,
+    CpuWeight, Cpuset, EventKind, GroupUse, Level, Log, MemoryLimit, MemoryProtection, MemorySample, MemoryStat,
     MigrationProgress, Node, NodeMemory, NodeObject, NodeObjectFacts, NodePressure, NodeSample, NumaNode, NumaSample,
     NumaStat, PageMigration, PodEvent, PodId, PodObject, PodObjectFacts, Pressure, PressureSample, Protection,
     ResctrlAllocation, ResctrlMonitor, Share, State, Target, Topology,
@@ -20,6 +20,8 @@ const MAX_CLASSES: usize = 256;
 const MAX_DOMAINS: usize = 256;
 /// NUMA nodes with numbers from here on have no bit.
 const NODE_BITS: u32 = 63;
+/// What a mock kernel without group identities says.
+const NO_IDENTITIES: &str = "this kernel has no cpu.bvt_warp_ns";
 
 impl MockHost {
     /// A column, for an evaluation: before it there is nothing to measure.
@@ -222,6 +224,23 @@ impl CpuWeight for MockHost {
     fn release_idle(&mut self, container: ContainerId) {
         self.called("cpu-weight");
         self.stage(Target::Container(container), CPU_IDLE, None, "");
+    }
+}
+
+impl CpuIdentity for MockHost {
+    fn identity_support(&mut self) -> Result<(), String> {
+        self.called("cpu-identity");
+        if self.is_blind || !self.columns.group_identity { Err(NO_IDENTITIES.into()) } else { Ok(()) }
+    }
+
+    fn set_identity(&mut self, target: Target, identity: i8, reason: &str) {
+        self.called("cpu-identity");
+        self.stage(target, CPU_BVT, Some(Value::Number(identity.into())), reason);
+    }
+
+    fn release_identity(&mut self, target: Target) {
+        self.called("cpu-identity");
+        self.stage(target, CPU_BVT, None, "");
     }
 }
 

@@ -29,6 +29,12 @@ pub const CPU_WEIGHT: &str = "cpu.weight";
 /// assert_eq!(qosm_sdk::mock::CPU_IDLE, "cpu.idle");
 /// ```
 pub const CPU_IDLE: &str = "cpu.idle";
+/// Name of the knob behind `set_identity`; -1 to 2.
+///
+/// ```
+/// assert_eq!(qosm_sdk::mock::CPU_BVT, "cpu.bvt_warp_ns");
+/// ```
+pub const CPU_BVT: &str = "cpu.bvt_warp_ns";
 /// The knobs behind `protect`, in the order of [`Protection`](crate::Protection)'s fields.
 ///
 /// ```
@@ -74,7 +80,7 @@ pub(super) fn is_knob(name: &str) -> bool {
         let device = of_device.strip_prefix(' ').map(str::parse::<IoDevice>);
         return of_device.is_empty() || device.is_some_and(|device| device.is_ok());
     }
-    [CPU_QUOTA, CPU_BURST, CPU_WEIGHT, CPU_IDLE, CPUSET_MEMS, CPUSET_CPUS, MEMORY_MAX].contains(&name)
+    [CPU_QUOTA, CPU_BURST, CPU_WEIGHT, CPU_IDLE, CPU_BVT, CPUSET_MEMS, CPUSET_CPUS, MEMORY_MAX].contains(&name)
         || MEMORY_KNOBS.contains(&name)
 }
 

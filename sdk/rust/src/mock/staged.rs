@@ -179,6 +179,8 @@ pub struct Columns {
     pub pod_objects: Vec<PodObjectFacts>,
     /// The cluster ConfigMap, by key.
     pub cluster_config: BTreeMap<String, ConfigKey>,
+    /// Whether group identities can be brought into force.
+    pub group_identity: bool,
     /// Settings of the node's kernel.
     pub node_knobs: Vec<NodeKnobState>,
     /// The block devices of the node.

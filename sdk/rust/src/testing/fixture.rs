@@ -61,6 +61,8 @@ pub(super) struct CaseFixture {
     pod_objects: BTreeMap<String, PodObjectRow>,
     cluster_config: BTreeMap<String, ConfigKeyRow>,
     pub(super) requests: Requests,
+    /// Whether group identities can be brought into force.
+    pub(super) group_identity: bool,
     pub(super) node_settings: NodeSettings,
     pub(super) block_io: BlockIo,
 }
@@ -366,6 +368,7 @@ impl CaseFixture {
             node_object: self.node_object.as_ref().map(NodeObjectRow::facts),
             pod_objects: self.pods.iter().map(pod_object).collect(),
             cluster_config: self.cluster_config.iter().map(|(name, row)| (name.clone(), row.key())).collect(),
+            group_identity: self.group_identity,
             node_knobs: self.node_settings.states(),
             block_devices: self.block_io.devices.clone(),
             pod_volumes: self.volumes(place)?,

@@ -329,6 +329,9 @@ impl<D: Driver> Run<'_, D> {
         self.fixture.node(&facts.node);
         self.fixture.samples(facts);
         let nonsense = |problem| CaseError::Nonsense { place: place.into(), problem };
+        if let Some(group_identity) = facts.group_identity {
+            self.fixture.group_identity = group_identity;
+        }
         if let Some(rows) = &facts.node_knobs {
             self.fixture.node_settings.take(rows).map_err(nonsense)?;
         }

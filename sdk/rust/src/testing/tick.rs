@@ -88,6 +88,8 @@ pub struct TickFacts {
     pub pod_objects: Option<BTreeMap<String, PodObjectRow>>,
     /// The cluster ConfigMap, by key; stays likewise.
     pub cluster_config: Option<BTreeMap<String, ConfigKeyRow>>,
+    /// Whether group identities can be brought into force; stays likewise, and cannot be at first.
+    pub group_identity: Option<bool>,
     /// What settings of the node's kernel hold without the policy, by the names of knobs; stay likewise. Those that are left out this kernel
     /// does not have.
     pub node_knobs: Option<BTreeMap<String, u64>>,

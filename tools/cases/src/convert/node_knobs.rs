@@ -13,6 +13,7 @@ fn model(knob: NodeKnob) -> Knob {
         NodeKnob::GroupIdentity => Knob::GroupIdentity,
         NodeKnob::IdleSaverWmark => Knob::IdleSaverWmark,
         NodeKnob::PageCacheLimit => Knob::PageCacheLimit,
+        NodeKnob::SchedCore => Knob::SchedCore,
     }
 }
 
