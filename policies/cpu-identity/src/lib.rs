@@ -1,11 +1,12 @@
 //! Who goes first on a CPU: latency-sensitive threads before those of batch pods.
 //!
-//! A pod's rank follows from its QoS class by ConfigMap key `resource-qos-config`, and from an annotation of its own. Of what the
-//! rank asks for an upstream kernel has `cpu.idle`, which is held for each batch container.
+//! A pod's rank follows from its QoS class by ConfigMap key `resource-qos-config`, and from an annotation of its own. Alibaba's kernels
+//! have such ranks, which are held for tiers, pods and containers. Of what they ask for an upstream kernel has `cpu.idle`, which is held
+//! for each batch container.
 //!
 //! The core is pure. Reading order: [`config`] and [`strategy`] (what can be asked), [`rule`] (what each pod and tier wants:
-//! group identity, idle, core scheduling group), [`upstream`] (what of it is carried out). How it gets into the kernel, and
-//! what stands in where `cpu.idle` is missing, is the host's work.
+//! group identity, idle, core scheduling group), [`identity`] and [`upstream`] (what of it is carried out on either kernel). How it gets
+//! into the kernel, and what stands in where `cpu.idle` is missing, is the host's work.
 //!
 //! ```
 //! use cpu_identity::rule::Rule;
@@ -22,6 +23,7 @@
 //! ```
 
 pub mod config;
+pub mod identity;
 mod protocol;
 pub mod rule;
 pub mod strategy;
@@ -33,6 +35,7 @@ pub use crate::config::PodConfig;
 use crate::config::Settings;
 use crate::rule::Rule;
 use crate::strategy::{CpuPolicy, Strategy};
+use crate::upstream::Missing;
 
 qosm_sdk::export!(CpuIdentity);
 
@@ -44,8 +47,8 @@ pub struct CpuIdentity {
     /// Generation of the cluster's configuration that `strategy` has; `None` = read it in any case.
     strategy_seen: Option<u64>,
     pods: Pods<PodConfig>,
-    /// The missing feature that was reported last.
-    reported: Option<CpuPolicy>,
+    /// What was told last to be missing.
+    told: Option<Missing>,
 }
 
 impl Policy for CpuIdentity {
@@ -69,7 +72,17 @@ impl Policy for CpuIdentity {
     fn evaluate<H: Host>(&mut self, host: &mut H, _: Tick) -> Result<(), String> {
         self.read_strategy(host);
         let rule = Rule::new(&self.strategy, self.settings);
-        self.tell(host, rule.policy());
+        let policy = rule.policy();
+        let identities = host.identity_support();
+        self.tell(host, Missing::of(policy, &identities));
+        if policy == Some(CpuPolicy::GroupIdentity) && identities.is_ok() {
+            identity::switch(host);
+            identity::tiers(host, &rule);
+            for pod in self.pods.iter() {
+                identity::pod(host, &rule, pod, pod.config);
+            }
+            return Ok(());
+        }
         for pod in self.pods.iter() {
             let Some(reason) = upstream::idle(pod, &rule.pod(pod, pod.config)) else { continue };
             for container in upstream::running(pod) {
@@ -97,20 +110,21 @@ impl CpuIdentity {
     }
 
     /// Says once what is asked for and missing.
-    fn tell<H: Host>(&mut self, host: &mut H, policy: Option<CpuPolicy>) {
-        if policy == self.reported {
+    fn tell<H: Host>(&mut self, host: &mut H, missing: Option<Missing>) {
+        if missing == self.told {
             return;
         }
-        self.reported = policy;
-        if let Some((level, message)) = upstream::notice(policy) {
-            host.log(level, message);
+        if let Some(missing) = &missing {
+            let (level, message) = upstream::notice(missing);
+            host.log(level, &message);
         }
+        self.told = missing;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use qosm_sdk::mock::{self, CPU_IDLE, ConfigKey, MockHost};
+    use qosm_sdk::mock::{self, CPU_BVT, CPU_IDLE, ConfigKey, MockHost};
     use qosm_sdk::{PodFacts, QosClass, Session, Target};
 
     use super::*;
@@ -124,7 +138,7 @@ mod tests {
 
     impl Run {
         fn new() -> Self {
-            let host = MockHost::granting(["cluster-config", "cpu-weight"]);
+            let host = MockHost::granting(["cluster-config", "cpu-weight", "cpu-identity", "node-knobs"]);
             let mut run = Self { host, policy: Session::default() };
             let report = PodFacts {
                 declared_qos: Some(QosClass::Be),
@@ -161,6 +175,21 @@ mod tests {
             assert!(said[0].0 == level && said[0].1.contains(part), "{said:?}");
             assert_eq!(run.tick(strategy), []);
         }
+    }
+
+    #[test]
+    fn a_kernel_with_identities_misses_nothing_and_its_containers_are_not_idle() {
+        let mut run = Run::new();
+        let identity = r#"{"beClass": {"cpuQOS": {"enable": true}}}"#;
+        run.host.columns.group_identity = true;
+        assert_eq!(run.tick(identity), []);
+        run.host.assert_held(JOB, CPU_BVT, -1);
+        run.host.assert_free(JOB, CPU_IDLE);
+        // A switch that another program makes read-only leaves what an upstream kernel has.
+        run.host.columns.group_identity = false;
+        assert_eq!(run.tick(identity).len(), 1);
+        run.host.assert_free(JOB, CPU_BVT);
+        run.host.assert_held(JOB, CPU_IDLE, 1);
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub(crate) fn description() -> Description {
     Description::new(
         "cpu-identity",
         env!("CARGO_PKG_VERSION"),
-        "Lets latency-sensitive threads go before those of batch containers, which run on CPUs that no other wants.",
+        "Lets latency-sensitive threads go before those of batch pods: by group identity, else batch runs on CPUs that no other wants.",
     )
     .trigger(Trigger::ContainerStarted)
     .config_schema(include_str!("config.schema.json"))

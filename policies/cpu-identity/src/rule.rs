@@ -41,6 +41,18 @@ pub enum Source {
     Annotation,
 }
 
+impl Source {
+    /// What is wanted, and who says so.
+    pub(crate) fn of(self, what: &str) -> String {
+        match self {
+            Self::Class(class) => format!("{what} of class {class}"),
+            Self::Label => format!("{what} of pods labelled {}, as colocation has it", Class::Be),
+            Self::Annotation => format!("{what}, which the pod asks for"),
+            Self::Unset => what.to_owned(),
+        }
+    }
+}
+
 /// A class with all defaults filled in.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rank {

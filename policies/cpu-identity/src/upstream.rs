@@ -1,4 +1,4 @@
-//! What an upstream kernel carries out of what is wanted: `cpu.idle` of containers stands for the identity -1.
+//! What a kernel without group identities carries out of what is wanted: `cpu.idle` of containers stands for the identity -1.
 //!
 //! A thread that wakes counts a CPU as idle if all that it runs is within idle groups, so it goes there instead of behind another
 //! latency-sensitive thread, and the scheduler prefers it at once. Groups above a container are never made idle: the kubelet
@@ -6,27 +6,48 @@
 
 use qosm_sdk::{ContainerId, ContainerState, Level, PodFacts};
 
-use crate::rule::{Source, Wanted};
-use crate::strategy::{Class, CpuPolicy};
+use crate::rule::Wanted;
+use crate::strategy::CpuPolicy;
 
 /// From this priority on pods are the node's or the cluster's own, such as kube-proxy, which requests nothing.
 const SYSTEM_PRIORITY: i32 = 2_000_000_000;
 
+/// What is asked for and not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// Group identities.
+    Identities {
+        /// What the host says of them.
+        why: String,
+    },
+    /// Core scheduling groups.
+    CoreGroups,
+}
+
+impl Missing {
+    /// What is missing of what a strategy asks for; `None` = nothing.
+    pub(crate) fn of(policy: Option<CpuPolicy>, identities: &Result<(), String>) -> Option<Self> {
+        match (policy?, identities) {
+            (CpuPolicy::GroupIdentity, Err(why)) => Some(Self::Identities { why: why.clone() }),
+            (CpuPolicy::GroupIdentity, Ok(())) => None,
+            (CpuPolicy::CoreSched, _) => Some(Self::CoreGroups),
+        }
+    }
+}
+
 /// Why the containers of a pod are to be idle; `None` = they are not.
 pub fn idle(pod: &PodFacts, wanted: &Wanted) -> Option<String> {
     let is_wanted = wanted.identity < 0 || wanted.idle;
-    // A pod that declares a class is that, whatever its priority.
-    let is_system = pod.declared_qos.is_none() && pod.priority.is_some_and(|priority| priority >= SYSTEM_PRIORITY);
-    if !pod.active || !is_wanted || is_system {
+    if !pod.active || !is_wanted || is_of_the_node(pod) {
         return None;
     }
     let what = if wanted.idle { "schedIdle 1".to_owned() } else { format!("group identity {}", wanted.identity) };
-    Some(match wanted.source {
-        Source::Class(class) => format!("{what} of class {class}"),
-        Source::Label => format!("{what} of pods labelled {}, as colocation has it", Class::Be),
-        Source::Annotation => format!("{what}, which the pod asks for"),
-        Source::Unset => what,
-    })
+    Some(wanted.source.of(&what))
+}
+
+/// Whether a pod is the node's or the cluster's own: it is no batch. One that declares a class is that, whatever its priority.
+pub(crate) fn is_of_the_node(pod: &PodFacts) -> bool {
+    pod.declared_qos.is_none() && pod.priority.is_some_and(|priority| priority >= SYSTEM_PRIORITY)
 }
 
 /// Containers that have a group.
@@ -36,19 +57,22 @@ pub(crate) fn running(pod: &PodFacts) -> impl Iterator<Item = ContainerId> {
 }
 
 /// What is asked for and not carried out as such, and what is done instead.
-pub(crate) fn notice(policy: Option<CpuPolicy>) -> Option<(Level, &'static str)> {
-    Some(match policy? {
-        CpuPolicy::GroupIdentity => (
+pub(crate) fn notice(missing: &Missing) -> (Level, String) {
+    match missing {
+        Missing::Identities { why } => (
             Level::Info,
-            "cpu.bvt_warp_ns is not written: containers with the group identity -1 have cpu.idle instead, and 0 to 2 need nothing \
-             beside it; other containers of the same core are not held back",
+            format!(
+                "cpu.bvt_warp_ns is not written ({why}): containers with the group identity -1 have cpu.idle instead, and 0 to 2 need \
+                 nothing beside it; other containers of the same core are not held back"
+            ),
         ),
-        CpuPolicy::CoreSched => (
+        Missing::CoreGroups => (
             Level::Warn,
             "cpuPolicy coreSched: threads are not put into core scheduling groups, so pods share cores as before; containers of \
-             classes with schedIdle 1 have cpu.idle, and with cpuPolicy groupIdentity those of batch pods would",
+             classes with schedIdle 1 have cpu.idle, and with cpuPolicy groupIdentity those of batch pods would"
+                .to_owned(),
         ),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -56,6 +80,8 @@ mod tests {
     use qosm_sdk::{KubeQos, QosClass, mock};
 
     use super::*;
+    use crate::rule::Source;
+    use crate::strategy::Class;
 
     fn pod() -> PodFacts {
         PodFacts { kube_qos: KubeQos::BestEffort, ..mock::pod(1, "batch", "report") }

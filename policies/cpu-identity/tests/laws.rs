@@ -8,7 +8,7 @@ use cpu_identity::strategy::{Class, CpuPolicy, CpuQos, Strategy};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::strategy::Strategy as _;
-use qosm_sdk::mock::{self, CPU_IDLE, ConfigKey, MockHost, Value};
+use qosm_sdk::mock::{self, CPU_BVT, CPU_IDLE, ConfigKey, MockHost, Value};
 use qosm_sdk::{ContainerState, PodFacts, QosClass, Session, Target, strategies};
 use serde_json::json;
 
@@ -71,6 +71,7 @@ fn evaluate(host: &mut MockHost, policy: &mut Session<CpuIdentity>, strategy: &s
     let key = ConfigKey { text: strategy.into(), strategy: strategy.into() };
     host.columns.cluster_config.insert(KEY.into(), key);
     policy.evaluate(host, mock::tick(1_000)).unwrap();
+    host.commit();
 }
 
 proptest! {
@@ -117,7 +118,7 @@ proptest! {
     fn containers_that_run_are_idle_and_nothing_else_is_held(
         strategy in configured(), settings in settings(), pods in pods(),
     ) {
-        let mut host = MockHost::granting(["cluster-config", "cpu-weight"]);
+        let mut host = MockHost::granting(["cluster-config", "cpu-weight", "cpu-identity", "node-knobs"]);
         let mut policy = Session::<CpuIdentity>::default();
         let defaults = if settings.defaults == Defaults::Colocation { "colocation" } else { "koordinator" };
         let config = json!({"defaults": defaults, "raiseByAnnotation": settings.raise_by_annotation});
@@ -133,9 +134,42 @@ proptest! {
         }
 
         // Switched off, it holds nothing.
-        let off = CpuQos { enable: Some(false), ..CpuQos::default() };
-        let off = Strategy { policy: strategy.policy, lsr: off, ls: off, be: off, system: off };
-        evaluate(&mut host, &mut policy, &written(&off));
+        evaluate(&mut host, &mut policy, &written(&off(&strategy)));
         prop_assert!(host.leases().is_empty());
     }
+
+    #[test]
+    fn where_there_are_identities_each_group_has_one_and_nothing_is_idle_beside(
+        strategy in configured(), settings in settings(), pods in pods(),
+    ) {
+        let mut host = MockHost::granting(["cluster-config", "cpu-weight", "cpu-identity", "node-knobs"]);
+        host.columns.group_identity = true;
+        let mut policy = Session::<CpuIdentity>::default();
+        let defaults = if settings.defaults == Defaults::Colocation { "colocation" } else { "koordinator" };
+        let config = json!({"defaults": defaults, "raiseByAnnotation": settings.raise_by_annotation});
+        policy.configure(&mut host, &config.to_string()).unwrap();
+        policy.pods(&mut host, pods.clone(), &[]).unwrap();
+        evaluate(&mut host, &mut policy, &written(&strategy));
+        let has_identities = Rule::new(&strategy, settings).policy() == Some(CpuPolicy::GroupIdentity);
+        let knobs: Vec<_> = host.leases().keys().map(|&(_, knob)| knob).collect();
+        if has_identities {
+            prop_assert!(knobs.iter().all(|&knob| knob == CPU_BVT));
+            let active = pods.iter().filter(|pod| pod.active);
+            let groups = |pod: &PodFacts| {
+                1 + pod.containers.iter().filter(|container| container.state == ContainerState::Running).count()
+            };
+            prop_assert_eq!(knobs.len(), 3 + active.map(groups).sum::<usize>());
+            prop_assert!(host.leases().values().all(|&value| (-1..=2).any(|rank| value == Value::Number(rank))));
+        } else {
+            prop_assert!(knobs.iter().all(|&knob| knob == CPU_IDLE));
+        }
+        evaluate(&mut host, &mut policy, &written(&off(&strategy)));
+        prop_assert!(host.leases().is_empty());
+    }
+}
+
+/// With every class switched off.
+fn off(strategy: &Strategy) -> Strategy {
+    let off = CpuQos { enable: Some(false), ..CpuQos::default() };
+    Strategy { policy: strategy.policy, lsr: off, ls: off, be: off, system: off }
 }

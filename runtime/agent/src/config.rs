@@ -308,7 +308,10 @@ fn default_grants(name: &str) -> Grants {
         ),
         "cpu-burst" => (&[Interface::Node, Interface::CpuStat, Interface::CpuBandwidth], &[]),
         // Pods are batch by their class, whether or not they are configured for it.
-        "cpu-identity" => (&[Interface::ClusterConfig, Interface::CpuWeight], &[Reach::AllPods]),
+        "cpu-identity" => (
+            &[Interface::ClusterConfig, Interface::CpuWeight, Interface::CpuIdentity, Interface::NodeKnobs],
+            &[Reach::Tiers, Reach::AllPods],
+        ),
         // A scheduler's choice is carried out for whichever pod has it, and the others share what is left.
         "cpu-topology" => (
             &[

@@ -183,8 +183,8 @@ fn cpu_burst_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>> {
 
 #[test]
 fn cpu_identity_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn Error>> {
-    use Interface::{ClusterConfig, CpuWeight, Log};
-    assert_eq!(CPU_IDENTITY.imports()?, [Log, ClusterConfig, CpuWeight]);
+    use Interface::{ClusterConfig, CpuIdentity, CpuWeight, Log, NodeKnobs};
+    assert_eq!(CPU_IDENTITY.imports()?, [Log, ClusterConfig, CpuWeight, CpuIdentity, NodeKnobs]);
     Ok(())
 }
 

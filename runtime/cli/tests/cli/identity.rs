@@ -41,7 +41,13 @@ fn batch_containers_alone_become_idle_and_the_plan_says_by_what() {
     let pods = [pod("web", Some("LS"), None), pod("plain", None, None), pod("report", Some("BE"), None)];
     for cgroup in ["v1", "v2"] {
         let planned = plan(&facts(cgroup, ENABLED, &json!({}), &pods)).says_only_notes();
-        planned.says(0, &["note: cpu-identity: cpu.bvt_warp_ns is not written: ", "have cpu.idle instead"]);
+        planned.says(
+            0,
+            &[
+                "note: cpu-identity: cpu.bvt_warp_ns is not written (there is no cpu.bvt_warp_ns; needs Alibaba",
+                "have cpu.idle instead",
+            ],
+        );
         let idle = ["container default/report/app cpu.idle 1", "container default/report/app cpu.weight 0"];
         assert_eq!(planned.rows(), idle, "{cgroup}");
         let rows = planned.decisions();
@@ -116,6 +122,69 @@ fn the_weight_of_reclaimed_resources_waits_while_its_container_is_idle() {
     let container = rows.as_array().unwrap().iter().find(weight).unwrap();
     assert_eq!((&container["value"], &container["policy"]), (&json!(0), &json!("cpu-identity")), "{rows:#}");
     assert!(container["adjusted"]["why"].as_str().unwrap().contains("cpu-identity holds cpu.idle"), "{rows:#}");
+}
+
+/// A node whose kernel has group identities, core scheduling on, and the switch of identities off.
+fn with_identities(cgroup: &str, strategy: &str, pods: &[Value]) -> Value {
+    let mut facts = facts(cgroup, strategy, &json!({}), pods);
+    facts["host"]["kernel"] = json!("alibaba");
+    facts["host"]["nodeKnobs"] = json!({"kernel.sched_group_identity_enabled": 0, "kernel.sched_core": 1});
+    facts
+}
+
+#[test]
+fn where_the_kernel_has_identities_each_group_gets_its_own_behind_the_nodes_switches() {
+    let pods = [
+        pod("behind", Some("LS"), Some(r#"{"enable": true, "groupIdentity": -1}"#)),
+        pod("report", Some("BE"), None),
+        pod("web", Some("LS"), Some(r#"{"enable": true, "groupIdentity": 2}"#)),
+    ];
+    for cgroup in ["v1", "v2"] {
+        let planned = plan(&with_identities(cgroup, ENABLED, &pods)).says_nothing_else();
+        let mut rows = planned.rows();
+        rows.sort();
+        let expected = [
+            "container default/behind/app cpu.bvt_warp_ns -1",
+            "container default/report/app cpu.bvt_warp_ns -1",
+            "container default/web/app cpu.bvt_warp_ns 2",
+            "node - kernel.sched_core 0",
+            "node - kernel.sched_group_identity_enabled 1",
+            "pod default/behind cpu.bvt_warp_ns -1",
+            "pod default/report cpu.bvt_warp_ns -1",
+            "pod default/web cpu.bvt_warp_ns 2",
+            "tier besteffort cpu.bvt_warp_ns -1",
+            "tier burstable cpu.bvt_warp_ns 2",
+        ];
+        assert_eq!(rows, expected, "{cgroup}");
+        let reason = row(&planned.decisions(), "kernel.sched_core")["reason"].clone();
+        assert_eq!(reason, "group identity, which core scheduling excludes");
+    }
+}
+
+#[test]
+fn what_stands_as_it_has_to_is_not_written_and_core_sched_has_no_identities() {
+    let pods = [pod("report", Some("BE"), None)];
+    let mut facts = with_identities("v2", ENABLED, &pods);
+    facts["host"]["nodeKnobs"] = json!({"kernel.sched_group_identity_enabled": 1, "kernel.sched_core": null});
+    let planned = plan(&facts).says_nothing_else();
+    assert_eq!(row(&planned.decisions(), "kernel.sched_group_identity_enabled"), &Value::Null);
+    assert_eq!(planned.rows().iter().filter(|row| row.ends_with("cpu.bvt_warp_ns -1")).count(), 3);
+
+    let core = r#"{"clusterStrategy": {"policies": {"cpuPolicy": "coreSched"}, "beClass": {"cpuQOS": {"enable": true, "schedIdle": 1}}}}"#;
+    let planned = plan(&with_identities("v2", core, &pods));
+    let idle = ["container default/report/app cpu.idle 1", "container default/report/app cpu.weight 0"];
+    assert_eq!(planned.rows(), idle);
+}
+
+#[test]
+fn a_tier_above_protected_pods_is_not_put_behind() {
+    let mut proxy = pod("proxy", None, None);
+    proxy["metadata"]["namespace"] = json!("kube-system");
+    proxy["spec"]["containers"][0]["resources"] = json!({});
+    let planned = plan(&with_identities("v2", ENABLED, &[proxy, pod("report", Some("BE"), None)]));
+    let rows = planned.rows();
+    assert!(!rows.iter().any(|row| row.starts_with("tier besteffort") || row.contains("proxy")), "{rows:?}");
+    assert!(rows.contains(&"pod default/report cpu.bvt_warp_ns -1".to_owned()), "{rows:?}");
 }
 
 #[test]
