@@ -1,8 +1,10 @@
 //! The chart, installed as a person installs it: an image on the node, a DaemonSet without privileges, an uninstall that leaves
 //! nothing.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
@@ -43,12 +45,15 @@ fn as_a_plugin(explained: &str) {
     kubectl(&["create", "rolebinding", "on-call", "--role=qosm-ask-agents", &account, &in_namespace]);
     let token = kubectl(&["create", "token", "on-call", &in_namespace]);
     let kubeconfig = kubeconfig_of(folder.path(), "on-call", &json!({"token": token.trim()}));
-    let plugin = |args: &[&str]| {
+    let typed = |args: &[&str]| {
         let others = std::env::var_os("PATH").unwrap_or_default();
         let folders = std::iter::once(folder.path().to_owned()).chain(std::env::split_paths(&others));
         let path = std::env::join_paths(folders).unwrap();
-        Command::new(&program).arg("qosm").args(args).env("KUBECONFIG", &kubeconfig).env("PATH", path).output().unwrap()
+        let mut command = Command::new(&program);
+        command.arg("qosm").args(args).env("KUBECONFIG", &kubeconfig).env("PATH", path);
+        command
     };
+    let plugin = |args: &[&str]| typed(args).output().unwrap();
 
     let asked = plugin(&["explain", "default/qosm-chart"]);
     assert!(asked.status.success(), "{asked:?}");
@@ -59,6 +64,9 @@ fn as_a_plugin(explained: &str) {
     assert!(!by_plugin.is_empty() && by_plugin == bursts(explained), "{asked:?}");
     let listed = plugin(&["get", "pods", "--node", NODE, "--output=json"]);
     assert!(String::from_utf8_lossy(&listed.stdout).contains("default/qosm-chart"), "{listed:?}");
+    let looked = plugin(&["top", "--node", NODE, "--once", "--output=json"]);
+    assert!(String::from_utf8_lossy(&looked.stdout).contains("default/qosm-chart"), "{looked:?}");
+    wait_until_the_page_has_the_pod(&mut typed(&["ui", "--node", NODE]));
     let elsewhere = plugin(&["get", "pods", "--node", "nowhere"]);
     let why = String::from_utf8_lossy(&elsewhere.stderr);
     assert!(why.contains(&format!("no agent of qosm runs on node nowhere; one runs on: {NODE}")), "{why}");
@@ -72,6 +80,23 @@ fn as_a_plugin(explained: &str) {
     });
     kubectl(&["delete", "clusterrolebinding", "on-call"]);
     kubectl(&["delete", "--filename", roles.to_str().unwrap()]);
+}
+
+/// Serves the page of the node where the person is, and reads from it as the browser does.
+fn wait_until_the_page_has_the_pod(ui: &mut Command) {
+    let mut server = ui.stdout(Stdio::piped()).spawn().unwrap();
+    let mut url = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut url).unwrap();
+    let (at, token) = url.trim().strip_prefix("http://").and_then(|rest| rest.split_once('/')).unwrap();
+    wait_until("the pod to stand on the page", || {
+        let mut stream = TcpStream::connect(at).unwrap();
+        write!(stream, "GET /api/overview{token} HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.contains("default/qosm-chart")
+    });
+    server.kill().unwrap();
+    server.wait().unwrap();
 }
 
 /// Uninstalls, whatever became of the test.
