@@ -26,7 +26,8 @@ pub use class::{ClassDecision, ClassReport, MembershipReport, UsageReport};
 pub use requests::{EvictionDecision, EvictionReport, NodeResourceReport, ResourceDecision};
 pub use shadow::{ShadowAction, ShadowDecision};
 pub use usage::{
-    BurstUsage, ContainerUsage, HeldUsage, MemoryUsage, NodeUsage, PodUsage, QuotaUsage, RefusedUsage, RemarkUsage,
+    BurstUsage, ContainerUsage, HeldUsage, MemoryUsage, NodeUsage, PodUsage, PolicyUsage, QuotaUsage, RefusedUsage,
+    RemarkUsage, ShadowUsage, ShadowedUsage,
 };
 
 /// A knob's value on the wire: a number, the string `max`, for a weight on cgroup v1 a string such as `2 shares`, or a list of CPUs

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use qosm_model::eviction::Eviction;
 use qosm_model::knob::{Knob, Target, Value};
-use qosm_model::lease::{Leases, Timestamp};
+use qosm_model::lease::{Lease, Leases, Timestamp};
 use qosm_model::node_resource::{Offer, ResourceName};
 
 use crate::now::Now;
@@ -134,19 +134,17 @@ pub(crate) struct Comparison {
     pub(crate) differing: Vec<(Target, Knob, Kind)>,
 }
 
+/// Of the leases on a knob the one that a shadow's is compared with: that of the policy `of`; without one, whichever is first.
+pub(crate) fn compared_with<'a>(stack: &'a [Lease], of: Option<&str>) -> Option<&'a Lease> {
+    stack.iter().find(|lease| of.is_none_or(|of| *lease.holder.policy == *of))
+}
+
 impl Comparison {
     /// Compares what `of` holds in `active` with what the shadow would hold. Without `of`, each knob that the shadow asks for is
     /// compared with the policy that holds it; knobs that it does not ask for are not compared then.
     pub(crate) fn new(active: &Leases, of: Option<&str>, shadow: &Leases) -> Self {
         let mut comparison = Self::default();
-        let theirs = |target, knob| {
-            let mut stack = active.stack(target, knob).iter();
-            let lease = match of {
-                Some(of) => stack.find(|lease| *lease.holder.policy == *of),
-                None => stack.next(),
-            };
-            lease.map(|lease| lease.value)
-        };
+        let theirs = |target, knob| compared_with(active.stack(target, knob), of).map(|lease| lease.value);
         for (target, knob, stack) in shadow.held() {
             let own = stack.first().map(|lease| lease.value);
             comparison.count(target, knob, Kind::of(theirs(target, knob), own));

@@ -11,7 +11,7 @@ use crate::report::{
     AskedReport, CostReport, DiffCounts, DiffReport, DiffTotals, DifferenceReport, ResourceDecision, VersionReport,
     moment,
 };
-use crate::shadow::{Counts, Kind, Totals};
+use crate::shadow::{Counts, Kind, Totals, compared_with};
 
 impl View<'_> {
     /// How a shadow differs from the active policy, and for each difference on a knob that is not held the knob to read. `name` is the
@@ -82,12 +82,7 @@ impl View<'_> {
         let subject = self.pods.subject(target);
         let shadow = self.policies.running().get(place).and_then(|policy| policy.shadow.as_ref());
         let of = shadow.and_then(|shadow| shadow.of.as_deref());
-        let active = self
-            .ledger
-            .leases()
-            .stack(target, knob)
-            .iter()
-            .find(|lease| of.is_none_or(|of| *lease.holder.policy == *of));
+        let active = compared_with(self.ledger.leases().stack(target, knob), of);
         DifferenceReport {
             level: subject.level.as_str().to_owned(),
             subject: subject.shown(),

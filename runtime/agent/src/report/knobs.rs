@@ -3,11 +3,19 @@
 use std::collections::BTreeSet;
 
 use qosm_model::knob::{Knob, Target, Value};
-use qosm_model::layering::Layer;
+use qosm_model::layering::{Effective, Layer};
 
 use crate::report::view::View;
 use crate::report::{Adjusted, KnobReport, RefusalReport, RemarkReport, moment};
 use crate::table::Access;
+
+/// Who configured a policy for a pod, beside the module itself.
+pub(super) fn layers(effective: &Effective) -> Vec<String> {
+    // Most fields come from few layers: only these are written out.
+    let layers: BTreeSet<&Layer> = effective.origins.values().filter(|layer| **layer != Layer::BuiltIn).collect();
+    let said: BTreeSet<String> = layers.into_iter().map(ToString::to_string).collect();
+    said.into_iter().collect()
+}
 
 impl View<'_> {
     /// All knobs that are held.
@@ -61,10 +69,7 @@ impl View<'_> {
     fn layers_of(&self, policy: &str, target: Target) -> Vec<String> {
         let policy = self.policies.find(policy);
         let effective = self.pods.of(target).and_then(|entry| policy?.effective.get(&entry.id));
-        let layers = effective.into_iter().flat_map(|effective| effective.origins.values());
-        let said: BTreeSet<String> =
-            layers.filter(|layer| **layer != Layer::BuiltIn).map(ToString::to_string).collect();
-        said.into_iter().collect()
+        effective.map(layers).unwrap_or_default()
     }
 
     /// What the host emulates, once a target.

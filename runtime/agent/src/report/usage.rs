@@ -1,5 +1,7 @@
 //! What containers use and what is held for them, in running totals: who asks twice sees what happened in between.
 
+mod policies;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -10,6 +12,8 @@ use qosm_model::pod::ContainerId;
 use qosm_model::unit::{Bytes, Micros};
 use serde::{Deserialize, Serialize};
 
+use self::policies::Shadowed;
+pub use self::policies::{PolicyUsage, ShadowUsage, ShadowedUsage};
 use super::inspect::is_above;
 use super::view::View;
 use super::{WireValue, moment};
@@ -38,6 +42,9 @@ pub struct NodeUsage {
     pub memory_available_bytes: Option<u64>,
     /// Pods that run, in the order of their names.
     pub pods: Vec<PodUsage>,
+    /// The policies with a module, shadows among them. An agent that is older than this field sends none.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub policies: Vec<PolicyUsage>,
 }
 
 /// A pod.
@@ -59,6 +66,10 @@ pub struct PodUsage {
     /// What is not in force there, and why.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub refused: Vec<RefusedUsage>,
+    /// By active policy, the layers that configured it for this pod, beside its built-in defaults: as
+    /// [`super::KnobReport::configured_by`], once a policy instead of once a knob.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub configured_by: BTreeMap<String, Vec<String>>,
 }
 
 /// A container.
@@ -97,6 +108,9 @@ pub struct ContainerUsage {
     /// What policies wanted of it and did not do.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub remarks: Vec<RemarkUsage>,
+    /// What shadows ask for beside what is asked for in earnest, on it and on what bounds it.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub shadowed: Vec<ShadowedUsage>,
 }
 
 /// Memory.
@@ -244,11 +258,12 @@ impl View<'_> {
         reserved: usize,
         now: Now,
     ) -> NodeUsage {
+        let shadowed = self.shadowed();
         let mut pods: Vec<PodUsage> = self
             .pods
             .iter()
             .filter(|entry| entry.pod.active)
-            .map(|entry| self.pod_usage(entry, counted, now))
+            .map(|entry| self.pod_usage(entry, counted, &shadowed, now))
             .collect();
         pods.sort_by(|one, other| one.pod.cmp(&other.pod));
         NodeUsage {
@@ -259,11 +274,25 @@ impl View<'_> {
             memory_bytes: node.memory.map(|(all, _)| all),
             memory_available_bytes: node.memory.map(|(_, available)| available),
             pods,
+            policies: self.policy_usage(),
         }
     }
 
-    fn pod_usage(&self, entry: &PodEntry, counted: &BTreeMap<ContainerId, Counted>, now: Now) -> PodUsage {
+    fn pod_usage(
+        &self,
+        entry: &PodEntry,
+        counted: &BTreeMap<ContainerId, Counted>,
+        shadowed: &Shadowed,
+        now: Now,
+    ) -> PodUsage {
         let own = Target::Pod(entry.id);
+        // What bounds all of a pod, or of a tier, bounds each container in it.
+        let bounds = |of: Target, container: Target| match of {
+            Target::Container(_) => of == container,
+            Target::Pod(_) => of == own,
+            Target::Tier(tier) => is_above(tier, entry.pod.kube_qos.tier()),
+            Target::Node => false,
+        };
         let containers = entry.pod.containers.iter().zip(&entry.containers).filter(|(_, place)| place.attached);
         PodUsage {
             pod: entry.pod.key(),
@@ -286,18 +315,16 @@ impl View<'_> {
                         local_percent: self.controls.local_percent(place.id),
                         held: self.held_usage(target),
                         refused: self.refused_usage(target),
-                        remarks: self.remark_usage(|of| match of {
-                            // What bounds all of a pod, or of a tier, bounds each container in it.
-                            Target::Container(_) => of == target,
-                            Target::Pod(_) => of == own,
-                            Target::Tier(tier) => is_above(tier, entry.pod.kube_qos.tier()),
-                            Target::Node => false,
-                        }),
+                        remarks: self.remark_usage(|of| bounds(of, target)),
+                        shadowed: (shadowed.iter().filter(|(of, _)| bounds(**of, target)))
+                            .flat_map(|(_, shadowed)| shadowed.iter().cloned())
+                            .collect(),
                     }
                 })
                 .collect(),
             held: self.held_usage(own),
             refused: self.refused_usage(own),
+            configured_by: self.configured_by(entry.id),
         }
     }
 
