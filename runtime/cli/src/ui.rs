@@ -49,6 +49,8 @@ pub(crate) fn run(args: &UiArgs) -> anyhow::Result<Answer> {
 /// What the page is given.
 struct Page {
     title: String,
+    /// Whether it shows a recording, and no agent.
+    is_recording: bool,
     is_live: bool,
     history: History,
     policies: Vec<PolicyReport>,
@@ -66,8 +68,10 @@ impl Shown {
             Some(path) => (path.display().to_string(), MOST_RECORDED),
             None => (args.title.clone().unwrap_or_else(|| "this node".to_owned()), MOST_LIVE),
         };
+        let is_recording = args.recording.is_some();
         let history = History::keeping(most);
-        Self(Arc::new(Mutex::new(Page { title, is_live: true, history, policies: Vec::new(), trouble: None })))
+        let page = Page { title, is_recording, is_live: true, history, policies: Vec::new(), trouble: None };
+        Self(Arc::new(Mutex::new(page)))
     }
 
     /// Whoever panicked with it left it whole: it is changed a field at a time.
@@ -206,6 +210,7 @@ async fn overview(State(shown): State<Shown>) -> Response {
     let page = shown.page();
     axum::Json(json!({
         "title": page.title,
+        "isRecording": page.is_recording,
         "isLive": page.is_live,
         "trouble": page.trouble,
         "node": page.history.overview(),

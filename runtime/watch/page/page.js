@@ -57,6 +57,8 @@ function held(row) {
   const parts = [...policies].map(([policy, knobs]) => `${policy} ${knobs}`);
   if (row.paused) parts.unshift("paused");
   if (row.refused.length > 0) parts.push(`${row.refused.length} refused`);
+  const differing = (row.shadowed ?? []).filter((one) => one.kind !== "agrees").length;
+  if (differing > 0) parts.push(`shadow: ${differing} different`);
   return parts.join("\n");
 }
 const waits = (row) => (row.pressure ? Math.max(row.pressure.cpuPercent, row.pressure.memoryPercent, row.pressure.ioPercent) : -1);
@@ -214,20 +216,95 @@ function drawContainer(of) {
     state.charts = plots.map((plot) => new uPlot(plot.options, plot.data, byId("charts")));
     state.shown = shown;
   }
+  drawMarks(of);
+  drawCompared(of.compared);
+}
+
+// Whose a knob is, where it is not the container's own.
+const knobOf = ({ level, knob }) => (level === "container" ? knob : `the ${level}'s ${knob}`);
+const shortDigest = (digest) => digest.slice(0, 19);
+const versionOf = ({ module, digest }) => (module ? `${module}\n${shortDigest(digest)}` : "-");
+
+function drawMarks(of) {
+  const focused = byId("marks").contains(document.activeElement) ? document.activeElement.dataset.mark : null;
   const lines = [...of.marks].reverse().slice(0, 500).map((mark) => {
     const line = element("tr");
     line.setAttribute("aria-selected", String(mark.time === state.at));
     const when = element("button", moment(mark.time));
     when.type = "button";
+    when.dataset.mark = [mark.time, mark.kind, mark.level, mark.knob].join(" ");
     when.addEventListener("click", () => choosing(state.chosen, mark.time));
     const cell = element("td", undefined, "name");
     cell.append(when);
-    const knob = mark.level === "container" ? mark.knob : `the ${mark.level}'s ${mark.knob}`;
+    const knob = knobOf(mark);
+    const origin = of.origins[mark.origin];
     const what = mark.kind === "not done" ? `${knob}: not done` : mark.kind === "holds" ? `${knob} = ${mark.value}` : `${knob} back to ${mark.value}`;
-    line.append(cell, element("td", what, mark.kind === "not done" ? "not-done" : undefined), element("td", mark.policy), element("td", mark.reason));
+    line.append(
+      cell, element("td", what, mark.kind === "not done" ? "not-done" : undefined), element("td", origin.policy, "name"),
+      element("td", versionOf(origin), "module"), element("td", origin.configuredBy.join(", ") || "-"), element("td", mark.reason),
+    );
     return line;
   });
   byId("marks").replaceChildren(...lines);
+  if (focused !== null) [...byId("marks").querySelectorAll("button")].find((one) => one.dataset.mark === focused)?.focus();
+  // In full once, also of modules that have been replaced since.
+  const digests = new Set(of.origins.filter(({ module }) => module).map(({ module, digest }) => `${module}: ${digest}`));
+  byId("digests").textContent = [...digests].join("\n");
+  byId("digests").hidden = digests.size === 0;
+}
+
+const WORDS = { agrees: "same", differs: "different", "only-active": "only the active one", "only-shadow": "only the shadow" };
+
+// What a shadow wants of the chosen container, beside what is in force.
+function drawCompared(compared) {
+  const shadows = state.overview.policies.filter((policy) => policy.shadow);
+  byId("compared").hidden = shadows.length === 0 && compared.length === 0;
+  const value = (wanted, none) => (wanted === null ? none : String(wanted));
+  byId("compared-rows").replaceChildren(...compared.map((row) => {
+    const line = element("tr");
+    const isDifferent = row.kind !== null && row.kind !== "agrees";
+    line.append(
+      element("td", row.policy, "name"), element("td", knobOf(row)), element("td", value(row.inForce, row.kind === null ? "-" : "not held")),
+      element("td", value(row.active, "-")), element("td", value(row.wanted, "-")),
+      element("td", row.kind === null ? "not asked for any more" : WORDS[row.kind] ?? row.kind, isDifferent ? "not-done" : undefined),
+      element("td", `${row.agreed} / ${row.differed}`, "number"), element("td", row.reason ?? ""),
+    );
+    return line;
+  }));
+  const isCompared = shadows.some(({ shadow }) => shadow.agreeing !== undefined);
+  byId("compared-table").hidden = compared.length === 0;
+  const none = isCompared ? "Neither a shadow nor what it is compared with asks for anything here." : "Nothing is compared: no shadow runs.";
+  byId("compared-none").textContent = compared.length > 0 ? "" : none;
+  byId("compared-none").hidden = compared.length > 0;
+}
+
+// The node's shadows. That nothing is compared must not look as if nothing differed.
+function drawShadows(reported, known, isRecording) {
+  const byName = new Map(known.map((policy) => [policy.policy, policy]));
+  const shadows = reported.filter((policy) => policy.mode === "shadow");
+  const lines = shadows.map((policy) => {
+    const line = element("tr");
+    const { module, digest, shadow } = byName.get(policy.policy) ?? { module: policy.module, digest: policy.digest, shadow: null };
+    const active = byName.get(shadow?.of);
+    const isCompared = shadow !== null && shadow.agreeing !== undefined;
+    const why = known.length === 0 ? "not known: this agent does not say it" : `not compared: ${policy.health}`;
+    line.append(
+      element("td", policy.policy, "name"), element("td", versionOf({ module, digest }), "module"),
+      element("td", shadow === null ? "-" : shadow.of ?? "whatever is in force"), element("td", active ? versionOf(active) : "-", "module"),
+      element("td", isCompared ? String(shadow.agreeing) : why, isCompared ? "number" : "not-done"),
+      element("td", isCompared ? String(shadow.differing) : "-", isCompared && shadow.differing > 0 ? "number not-done" : "number"),
+      element("td", shadow === null ? "-" : String(shadow.ticks), "number"),
+      element("td", shadow === null ? "-" : String(shadow.differingTicks), "number"),
+    );
+    return line;
+  });
+  byId("shadows").replaceChildren(...lines);
+  byId("shadows-table").hidden = lines.length === 0;
+  const none = isRecording
+    ? "This recording has no shadow, so nothing is compared: qosm record leaves out the shadows of its node."
+    : "No policy has a shadow here, so nothing is compared.";
+  byId("shadows-none").textContent = lines.length > 0 ? "" : none;
+  byId("shadows-none").hidden = lines.length > 0;
 }
 
 function drawPolicies(policies) {
@@ -236,7 +313,7 @@ function drawPolicies(policies) {
     const health = policy.error ? `${policy.health}: ${policy.error}` : policy.health;
     line.append(
       element("td", policy.policy, "name"), element("td", policy.mode), element("td", health, policy.error ? "not-done" : undefined),
-      element("td", policy.module), element("td", policy.digest.slice(0, 19)), element("td", String(policy.leases), "number"),
+      element("td", policy.module), element("td", shortDigest(policy.digest)), element("td", String(policy.leases), "number"),
       element("td", String(policy.evaluations), "number"), element("td", String(policy.failures), "number"),
     );
     return line;
@@ -272,6 +349,7 @@ async function refresh() {
     drawNode();
     drawList();
     drawPolicies(overview.policies);
+    drawShadows(overview.policies, overview.node.policies, overview.isRecording);
     if (state.chosen !== null) drawContainer(await ask(`api/container?name=${encodeURIComponent(state.chosen)}`));
     document.body.dataset.state = overview.isLive ? "live" : "whole";
     if (overview.trouble) byId("node").textContent = overview.trouble;

@@ -3,14 +3,22 @@
 //! A moment has the reasons of everything that is held, again and again; a history has them where they change. So hours of a full node fit
 //! into some tens of megabytes.
 
+mod origin;
+mod tally;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use qosm_agent::report::{HeldUsage, RemarkUsage};
+use qosm_agent::report::{HeldUsage, PolicyUsage, RemarkUsage};
 use qosm_model::knob::Level;
 use serde::Serialize;
 
+use self::origin::Origins;
+pub use self::origin::{Origin, Version};
+pub use self::tally::Compared;
+use self::tally::Tallies;
 use crate::moment::{Moment, Row};
 
 /// A node over time.
@@ -25,6 +33,9 @@ pub struct History {
     memory_bytes: Option<u64>,
     containers: Vec<Series>,
     places: HashMap<String, usize>,
+    origins: Origins,
+    /// The policies of the last moment.
+    policies: Vec<PolicyUsage>,
     /// How many moments are kept.
     most: usize,
 }
@@ -43,11 +54,11 @@ struct Series {
     waits_memory_percent: Vec<Option<f32>>,
     waits_io_percent: Vec<Option<f32>>,
     marks: Vec<Mark>,
+    tallies: Tallies,
 }
 
 /// Something was decided, or given up.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
     /// When, as the history's times.
     pub time: i64,
@@ -59,10 +70,23 @@ pub struct Mark {
     pub level: Cow<'static, str>,
     /// What it holds from then on, or was given back.
     pub value: String,
-    /// Whose decision it was.
-    pub policy: String,
+    /// Whose decision it was, by which module and configuration.
+    pub origin: Arc<Origin>,
     /// Why.
     pub reason: String,
+}
+
+/// A mark as a page gets it: many come from one origin, which is sent once.
+#[derive(Debug, Serialize)]
+struct Marked<'a> {
+    time: i64,
+    kind: &'static str,
+    knob: &'a str,
+    level: &'a str,
+    value: &'a str,
+    /// Its place among the origins.
+    origin: usize,
+    reason: &'a str,
 }
 
 /// All containers, as a list shows them.
@@ -77,6 +101,7 @@ pub struct Overview<'a> {
     memory_bytes: Option<u64>,
     memory_used_mib: &'a [Option<f32>],
     containers: Vec<Listed<'a>>,
+    policies: &'a [PolicyUsage],
 }
 
 #[derive(Debug, Serialize)]
@@ -104,7 +129,10 @@ pub struct Container<'a> {
     waits_cpu_percent: &'a [Option<f32>],
     waits_memory_percent: &'a [Option<f32>],
     waits_io_percent: &'a [Option<f32>],
-    marks: &'a [Mark],
+    origins: Vec<&'a Origin>,
+    marks: Vec<Marked<'a>>,
+    /// What shadows asked for here, and how often it was the same.
+    compared: Vec<Compared<'a>>,
     now: &'a Row,
 }
 
@@ -127,6 +155,10 @@ impl History {
         self.has_date = moment.has_date;
         (self.cpus, self.memory_bytes) = (moment.cpus, moment.memory_bytes);
         self.containers.iter_mut().for_each(|series| series.is_here = false);
+        self.origins.begin(&moment.policies);
+        let stays = |shadow: &str| tally::stays(shadow, &self.policies, &moment.policies);
+        self.containers.iter_mut().for_each(|series| series.tallies.retain(stays));
+        self.policies = moment.policies;
         for row in moment.containers {
             let name = row.name();
             let place = *self.places.entry(name).or_insert(self.containers.len());
@@ -134,7 +166,7 @@ impl History {
                 self.containers.push(Series::beginning_after(before));
             }
             if let Some(series) = self.containers.get_mut(place) {
-                series.take(time, row);
+                series.take(time, row, &mut self.origins);
             }
         }
         let gone = self.containers.iter_mut().filter(|series| !series.is_here);
@@ -154,6 +186,7 @@ impl History {
         }
         self.containers.retain(|series| series.is_here || series.memory_mib.iter().any(Option::is_some));
         self.places = self.containers.iter().enumerate().map(|(place, series)| (series.last.name(), place)).collect();
+        self.origins.forget_unused();
     }
 
     /// How many moments there are.
@@ -194,12 +227,14 @@ impl History {
             memory_bytes: self.memory_bytes,
             memory_used_mib: &self.memory_used_mib,
             containers,
+            policies: &self.policies,
         }
     }
 
     /// The container `namespace/pod/container`; `None` where there never was one.
     pub fn container(&self, name: &str) -> Option<Container<'_>> {
         let series = self.containers.get(*self.places.get(name)?)?;
+        let (origins, marks) = series.marked();
         Some(Container {
             times: &self.times,
             cpus: &series.cpus,
@@ -210,7 +245,9 @@ impl History {
             waits_cpu_percent: &series.waits_cpu_percent,
             waits_memory_percent: &series.waits_memory_percent,
             waits_io_percent: &series.waits_io_percent,
-            marks: &series.marks,
+            origins,
+            marks,
+            compared: series.tallies.compared(&series.last.shadowed),
             now: &series.last,
         })
     }
@@ -238,7 +275,23 @@ impl Series {
         .into_iter()
     }
 
-    fn take(&mut self, time: i64, row: Row) {
+    /// The marks, and what they come from, each once.
+    fn marked(&self) -> (Vec<&Origin>, Vec<Marked<'_>>) {
+        let mut origins = Vec::new();
+        let mut places: HashMap<*const Origin, usize> = HashMap::new();
+        let marks = self.marks.iter().map(|mark| {
+            let origin = *places.entry(Arc::as_ptr(&mark.origin)).or_insert_with(|| {
+                origins.push(mark.origin.as_ref());
+                origins.len() - 1
+            });
+            let Mark { time, kind, knob, level, value, origin: _, reason } = mark;
+            Marked { time: *time, kind, knob, level, value, origin, reason }
+        });
+        let marks = marks.collect();
+        (origins, marks)
+    }
+
+    fn take(&mut self, time: i64, row: Row, origins: &mut Origins) {
         let wait = |of: fn(&crate::moment::Pressure) -> f64| row.pressure.as_ref().map(|pressure| short(of(pressure)));
         let numbers = [
             row.cpus.map(short),
@@ -251,19 +304,21 @@ impl Series {
             wait(|wait| wait.io_percent),
         ];
         self.lines().zip(numbers).for_each(|(line, number)| line.push(number));
-        self.mark(time, &row);
+        self.mark(time, &row, origins);
+        self.tallies.take(&row.shadowed);
         (self.last, self.is_here) = (row, true);
     }
 
     /// What is held now and was not, or as another value; what is held no more; and what policies say that they did not do.
-    fn mark(&mut self, time: i64, row: &Row) {
-        let of = |kind, held: &HeldUsage, is_own: bool, value: String, reason: &str| Mark {
+    fn mark(&mut self, time: i64, row: &Row, origins: &mut Origins) {
+        // The layers are those of the setting: of one that ends, those that it had.
+        let mut of = |kind, held: &HeldUsage, is_own: bool, value: String, reason: &str, at: &Row| Mark {
             time,
             kind,
             knob: held.knob.clone().into_owned(),
             level: if is_own { Level::Container } else { Level::Pod }.as_str().into(),
             value,
-            policy: held.policy.clone(),
+            origin: origins.of(&held.policy, at.configured_by.get(&held.policy)),
             reason: reason.to_owned(),
         };
         for (held, is_own) in row.held_where() {
@@ -271,13 +326,13 @@ impl Series {
                 (&before.knob, before.value, &before.policy) == (&held.knob, held.value, &held.policy)
             };
             if !self.last.held_where().any(|(before, was_own)| was_own == is_own && is_same(before)) {
-                self.marks.push(of("holds", held, is_own, held.value.to_string(), &held.reason));
+                self.marks.push(of("holds", held, is_own, held.value.to_string(), &held.reason, row));
             }
         }
         for (before, was_own) in self.last.held_where() {
             if !row.held_where().any(|(held, is_own)| is_own == was_own && held.knob == before.knob) {
                 let baseline = before.baseline.to_string();
-                self.marks.push(of("gives up", before, was_own, baseline, "no policy wants it any more"));
+                self.marks.push(of("gives up", before, was_own, baseline, "no policy wants it any more", &self.last));
             }
         }
         for remark in &row.remarks {
@@ -285,13 +340,15 @@ impl Series {
                 (&before.knob, &before.level, &before.policy) == (&remark.knob, &remark.level, &remark.policy)
             };
             if !self.last.remarks.iter().any(is_known) {
+                // A pod's layers say nothing of its tier.
+                let layers = row.configured_by.get(&remark.policy).filter(|_| remark.level != "tier");
                 self.marks.push(Mark {
                     time,
                     kind: "not done",
                     knob: remark.knob.clone(),
                     level: remark.level.clone(),
                     value: String::new(),
-                    policy: remark.policy.clone(),
+                    origin: origins.of(&remark.policy, layers),
                     reason: remark.why.clone(),
                 });
             }
@@ -363,6 +420,116 @@ mod tests {
         );
         assert_eq!(container["cpus"].as_array().unwrap().len(), 4);
         assert!(history.container("shop/web").is_none());
+    }
+
+    /// Marks as they are sent, each with its origin.
+    fn marks(history: &History, container: &str) -> Vec<String> {
+        let container = serde_json::to_value(history.container(container).unwrap()).unwrap();
+        let text = |mark: &serde_json::Value| {
+            let origin = &container["origins"][usize::try_from(mark["origin"].as_u64().unwrap()).unwrap()];
+            let layers = origin["configuredBy"].as_array().unwrap();
+            let layers: Vec<_> = layers.iter().map(|layer| layer.as_str().unwrap()).collect();
+            let version = ["policy", "module", "digest"].map(|field| origin[field].as_str().unwrap());
+            format!("{} {}: {} [{}]", mark["kind"], mark["knob"], version.join(" "), layers.join(", ")).replace('"', "")
+        };
+        container["marks"].as_array().unwrap().iter().map(text).collect()
+    }
+
+    #[test]
+    fn a_mark_says_which_module_and_which_layers_it_comes_from() {
+        let mut history = History::keeping(100);
+        history.take(at(2));
+        let burst = "cpu-burst cpu-burst@1.0.0 sha256:01 [annotation koordinator.sh/cpuBurst, the cluster's]";
+        let memory = "memory-qos memory-qos@1.0.0 sha256:02 []";
+        let expected = [
+            format!("holds cpu.quota: {burst}"),
+            format!("holds memory.low: {memory}"),
+            format!("not done cpu.quota: {burst}"),
+        ];
+        assert_eq!(marks(&history, "shop/web/app"), expected);
+        let container = serde_json::to_value(history.container("shop/web/app").unwrap()).unwrap();
+        assert_eq!(container["origins"].as_array().unwrap().len(), 2, "each is sent once");
+    }
+
+    #[test]
+    fn a_mark_keeps_the_digest_of_its_time() {
+        let mut history = History::keeping(100);
+        history.take(at(2));
+        let mut swapped = at(4);
+        swapped.policies[0].digest = "sha256:09".into();
+        let mut held = swapped.containers[1].held.to_vec();
+        held[0].value = qosm_agent::report::WireValue::Number(160_000);
+        swapped.containers[1].held = held.into();
+        history.take(swapped);
+        // The policy is unloaded, and its module is that which ran last; so are the layers, which the pod has no more.
+        let mut unloaded = at(6);
+        unloaded.policies.remove(0);
+        unloaded.containers[1].held = [].into();
+        unloaded.containers[1].configured_by = Arc::default();
+        history.take(unloaded);
+        let marks = marks(&history, "shop/web/app");
+        let of_quota: Vec<_> = marks.iter().filter(|mark| mark.contains(" cpu.quota: ")).collect();
+        let layers = "[annotation koordinator.sh/cpuBurst, the cluster's]";
+        let expected = [
+            format!("holds cpu.quota: cpu-burst cpu-burst@1.0.0 sha256:01 {layers}"),
+            format!("not done cpu.quota: cpu-burst cpu-burst@1.0.0 sha256:01 {layers}"),
+            format!("holds cpu.quota: cpu-burst cpu-burst@1.0.0 sha256:09 {layers}"),
+            format!("gives up cpu.quota: cpu-burst cpu-burst@1.0.0 sha256:09 {layers}"),
+        ];
+        assert_eq!(of_quota, expected.iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_agent_that_does_not_say_its_modules_leaves_them_empty() {
+        let mut history = History::keeping(100);
+        let older = Moment { policies: Vec::new(), ..at(2) };
+        history.take(older);
+        assert_eq!(marks(&history, "shop/web/app")[1], "holds memory.low: memory-qos   []");
+    }
+
+    #[test]
+    fn many_marks_share_few_origins_and_those_of_the_past_go() {
+        let mut history = History::keeping(10);
+        for step in 1..200_u64 {
+            let mut moment = at(step * 2);
+            moment.policies[0].digest = format!("sha256:{}", step / 20);
+            let mut held = moment.containers[1].held.to_vec();
+            held[0].value = qosm_agent::report::WireValue::Number(i64::try_from(step).unwrap());
+            moment.containers[1].held = held.into();
+            history.take(moment);
+            assert!(history.origins.len() <= 3, "{} origins", history.origins.len());
+        }
+        let series = &history.containers[history.places["shop/web/app"]];
+        assert!(series.marks.len() >= history.len());
+    }
+
+    #[test]
+    fn a_shadow_is_counted_beside_what_is_asked_for_in_earnest() {
+        let mut history = History::keeping(100);
+        let compared = |history: &History| {
+            let container = serde_json::to_value(history.container("shop/web/app").unwrap()).unwrap();
+            let text = |row: &serde_json::Value| {
+                let of = |field: &str| row[field].to_string().replace('"', "");
+                ["knob", "kind", "inForce", "active", "wanted", "agreed", "differed"].map(of).join(" ")
+            };
+            container["compared"].as_array().unwrap().iter().map(text).collect::<Vec<_>>()
+        };
+        history.take(at(2));
+        history.take(at(4));
+        assert_eq!(compared(&history), ["cpu.burst agrees null 7 7 2 0", "cpu.quota differs 150000 150000 200000 0 2"]);
+        let mut quiet = at(6);
+        quiet.containers[1].shadowed = quiet.containers[1].shadowed[..1].into();
+        history.take(quiet);
+        assert_eq!(compared(&history)[1], "cpu.quota null null null null 0 2", "what was, stays");
+        let mut swapped = at(8);
+        swapped.policies[2].digest = "sha256:0a".into();
+        history.take(swapped);
+        assert_eq!(compared(&history)[0], "cpu.burst agrees null 7 7 1 0", "another module begins anew");
+        let mut ended = at(10);
+        ended.policies.remove(2);
+        ended.containers[1].shadowed = [].into();
+        history.take(ended);
+        assert_eq!(compared(&history), Vec::<String>::new());
     }
 
     #[test]

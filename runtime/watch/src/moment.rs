@@ -1,12 +1,13 @@
 //! Two looks at a node, and what happened between them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use qosm_agent::report::{
-    ContainerUsage, HeldUsage, NodeUsage, PodUsage, QuotaUsage, RefusedUsage, RemarkUsage, WireValue,
+    ContainerUsage, HeldUsage, NodeUsage, PodUsage, PolicyUsage, QuotaUsage, RefusedUsage, RemarkUsage, ShadowedUsage,
+    WireValue,
 };
 use serde::{Serialize, Serializer};
 
@@ -32,6 +33,9 @@ pub struct Moment {
     pub memory_used_bytes: Option<u64>,
     /// Containers, in the order of their pods' names.
     pub containers: Vec<Row>,
+    /// The policies that ran then, and how shadows among them compared.
+    #[serde(skip)]
+    pub policies: Vec<PolicyUsage>,
 }
 
 /// A container.
@@ -78,6 +82,12 @@ pub struct Row {
     pub refused: Vec<RefusedUsage>,
     /// What policies wanted and did not do.
     pub remarks: Vec<RemarkUsage>,
+    /// By policy, the layers that configured it for the pod. Shared as `held` is.
+    #[serde(skip)]
+    pub configured_by: Arc<BTreeMap<String, Vec<String>>>,
+    /// What shadows ask for beside what is asked for in earnest. Shared as `held` is.
+    #[serde(serialize_with = "as_list", skip_serializing_if = "is_empty")]
+    pub shadowed: Arc<[ShadowedUsage]>,
 }
 
 /// A CFS quota, in CPUs.
@@ -107,11 +117,14 @@ impl Moment {
     pub fn between(before: &NodeUsage, now: &NodeUsage) -> Self {
         let window = Duration::from_micros(now.at_usec.saturating_sub(before.at_usec));
         let earlier: HashMap<(&str, &str), &ContainerUsage> = before.pods.iter().flat_map(named).collect();
-        let row = |pod: &PodUsage, container: &ContainerUsage| {
-            let then = earlier.get(&(pod.pod.as_str(), container.container.as_str())).copied();
-            Row::between(pod, then, container, window)
-        };
-        let rows = now.pods.iter().flat_map(|pod| pod.containers.iter().map(move |container| (pod, container)));
+        let rows = now.pods.iter().flat_map(|pod| {
+            let configured_by = Arc::new(pod.configured_by.clone());
+            let earlier = &earlier;
+            pod.containers.iter().map(move |container| {
+                let then = earlier.get(&(pod.pod.as_str(), container.container.as_str())).copied();
+                Row { configured_by: Arc::clone(&configured_by), ..Row::between(pod, then, container, window) }
+            })
+        });
         Self {
             time: now.time.clone(),
             has_date: has_date(now),
@@ -125,22 +138,32 @@ impl Moment {
                 .map(|(all, available)| all.saturating_sub(available))
                 // Of a recording without it, all is available.
                 .filter(|used| *used > 0),
-            containers: rows.map(|(pod, container)| row(pod, container)).collect(),
+            containers: rows.collect(),
+            policies: now.policies.clone(),
         }
     }
 }
 
 impl Moment {
-    /// Shares with the moment before what is held as it was then.
+    /// Shares with the moment before what is as it was then.
     pub(crate) fn share_with(&mut self, before: &Self) {
         let mut others = before.containers.iter().cycle();
         for row in &mut self.containers {
             let known = others.by_ref().take(before.containers.len());
             let mut same = known.filter(|other| (&other.pod, &other.container) == (&row.pod, &row.container));
-            if let Some(other) = same.next().filter(|other| other.held == row.held) {
-                row.held = Arc::clone(&other.held);
+            if let Some(other) = same.next() {
+                unite(&mut row.held, &other.held);
+                unite(&mut row.configured_by, &other.configured_by);
+                unite(&mut row.shadowed, &other.shadowed);
             }
         }
+    }
+}
+
+/// Keeps one of two that are equal.
+fn unite<T: PartialEq + ?Sized>(own: &mut Arc<T>, other: &Arc<T>) {
+    if own == other {
+        *own = Arc::clone(other);
     }
 }
 
@@ -197,6 +220,8 @@ impl Row {
             own_held: now.held.len(),
             refused: now.refused.iter().chain(&pod.refused).cloned().collect(),
             remarks: now.remarks.clone(),
+            configured_by: Arc::default(),
+            shadowed: now.shadowed.clone().into(),
         }
     }
 
@@ -223,8 +248,12 @@ impl From<QuotaUsage> for Quota {
     }
 }
 
-fn as_list<S: Serializer>(held: &Arc<[HeldUsage]>, serializer: S) -> Result<S::Ok, S::Error> {
-    held.as_ref().serialize(serializer)
+fn as_list<T: Serialize, S: Serializer>(list: &Arc<[T]>, serializer: S) -> Result<S::Ok, S::Error> {
+    list.as_ref().serialize(serializer)
+}
+
+fn is_empty<T>(list: &Arc<[T]>) -> bool {
+    list.is_empty()
 }
 
 /// What was added; `None` where one is missing, or the counter began anew.
@@ -261,12 +290,20 @@ pub(crate) mod tests {
         serde_json::from_value(json!({
             "time": "2026-11-26T08:00:00Z", "atUsec": usec, "cpus": 8, "cpuBusyUsec": usec * 5,
             "memoryBytes": 16_u64 << 30, "memoryAvailableBytes": 6_u64 << 30,
+            "policies": [
+                {"policy": "cpu-burst", "module": "cpu-burst@1.0.0", "digest": "sha256:01"},
+                {"policy": "memory-qos", "module": "memory-qos@1.0.0", "digest": "sha256:02"},
+                {"policy": "next", "module": "cpu-burst@2.0.0", "digest": "sha256:03",
+                 "shadow": {"of": "cpu-burst", "agreeing": 1, "differing": 1, "ticks": 7, "differingTicks": 5}}
+            ],
             "pods": [
                 {"pod": "default/batch", "class": "BE", "containers": [{
                     "container": "job", "cpu": {"usageUsec": usec * 3, "nrPeriods": 0},
                     "memory": {"usageBytes": 4_u64 << 30}, "quota": {"periodUsec": 100_000}
                 }]},
-                {"pod": "shop/web", "class": "LS", "containers": [{
+                {"pod": "shop/web", "class": "LS",
+                 "configuredBy": {"cpu-burst": ["annotation koordinator.sh/cpuBurst", "the cluster's"]},
+                 "containers": [{
                     "container": "app",
                     "cpu": {"usageUsec": usec * 3 / 2, "nrPeriods": seconds * 10, "nrThrottled": seconds * 5},
                     "memory": {"usageBytes": 900_u64 << 20},
@@ -281,7 +318,12 @@ pub(crate) mod tests {
                     ],
                     "refused": [{"knob": "memory.high", "wanted": 1000, "policy": "memory-qos", "why": "below what is in use"}],
                     "remarks": [{"knob": "cpu.quota", "policy": "cpu-burst",
-                                 "why": "throttled in 50 % of the periods and not raised: its allowance is used up"}]
+                                 "why": "throttled in 50 % of the periods and not raised: its allowance is used up"}],
+                    "shadowed": [
+                        {"policy": "next", "knob": "cpu.burst", "kind": "agrees", "active": 7, "wanted": 7},
+                        {"policy": "next", "knob": "cpu.quota", "kind": "differs", "inForce": 150_000,
+                         "active": 150_000, "wanted": 200_000, "reason": "throttled at all"}
+                    ]
                 }]}
             ]
         }))

@@ -119,10 +119,67 @@ fn the_page_says_what_the_recording_says() {
         let (reason, knob) = (decision["reason"].as_str().unwrap(), decision["knob"].as_str().unwrap());
         assert!(document.contains(&escaped(reason)), "{reason}: {document}");
         assert!(document.contains(&format!("{knob} = {}", decision["value"])), "{decision}: {document}");
+        // In its row the module with the beginning of its digest, and the layer as `explain` says it; in full below.
+        let (module, digest) = decision["module"].as_str().unwrap().split_once(' ').unwrap();
+        let origin = format!(
+            "<td class=\"name\">{}</td><td class=\"module\">{module}\n{}</td><td>annotation koordinator.sh/cpuBurst</td><td>{}</td>",
+            decision["policy"].as_str().unwrap(),
+            &digest[..19],
+            escaped(reason)
+        );
+        assert!(document.contains(&origin), "{origin}: {document}");
+        assert!(document.contains(&format!("{module}: {digest}")), "{document}");
     }
+    assert!(document.contains("This recording has no shadow, so nothing is compared"), "{document}");
     assert_eq!(document.matches("class=\"uplot").count(), 3, "a chart each: {document}");
     assert!(document.contains("Not known: memory."), "{document}");
     assert!(!document.contains("1970-"), "{document}");
+}
+
+#[test]
+fn a_shadow_stands_beside_what_is_in_force() {
+    let lines = recording::lines();
+    let (facts, ticks) = lines.split_once('\n').unwrap();
+    let mut facts: Value = serde_json::from_str(facts).unwrap();
+    facts["policies"].as_array_mut().unwrap().extend([
+        json!({"name": "next", "module": "builtin:cpu-burst", "mode": "shadow", "config": {"profile": "responsive"}}),
+        json!({"name": "same", "module": "builtin:memory-qos", "mode": "shadow"}),
+    ]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("node.jsonl");
+    // Up to where the quota is raised, and has not to come down yet.
+    let ticks: Vec<&str> = ticks.lines().take(50).collect();
+    std::fs::write(&file, format!("{facts}\n{}\n", ticks.join("\n"))).unwrap();
+    let replayed = qosm().arg("replay").arg(&file).output().unwrap();
+    let replayed = String::from_utf8(replayed.stdout).unwrap();
+    let of_all = |what: &str| -> Vec<Value> {
+        let rows =
+            |line: &str| serde_json::from_str::<Value>(line).unwrap()[what].as_array().cloned().unwrap_or_default();
+        replayed.lines().flat_map(rows).collect()
+    };
+    let is_quota = |row: &&Value| row["knob"] == "cpu.quota";
+    let shadows = of_all("shadows");
+    let wanted = shadows.iter().rev().filter(|row| row["subject"] == "shop/checkout/app").find(is_quota).unwrap();
+    let decisions = of_all("decisions");
+    let in_force = decisions.iter().rev().filter(|row| row["pod"] == "checkout" && row["level"] == "container");
+    let in_force = in_force.rev().rfind(is_quota).unwrap();
+
+    let page = Page::of(&file);
+    let document = page.document("#container=shop%2Fcheckout%2Fapp");
+    assert!(document.contains("data-state=\"whole\""), "the recording is not played to its end: {document}");
+    let word =
+        if wanted["value"] == in_force["value"] { "<td>same</td>" } else { "<td class=\"not-done\">different</td>" };
+    let row = format!(
+        "<td class=\"name\">next</td><td>cpu.quota</td><td>{0}</td><td>{0}</td><td>{1}</td>{word}",
+        in_force["value"], wanted["value"]
+    );
+    assert!(document.contains(&row), "{row}: {document}");
+    assert!(document.contains(&escaped(wanted["reason"].as_str().unwrap())), "{wanted}: {document}");
+    // The one that is the same in all is told from one that is not compared.
+    assert!(document.contains("<td>memory-qos</td>") && document.contains("<td>cpu-burst</td>"), "{document}");
+    let nothing = "<td class=\"number\">0</td><td class=\"number\">51</td><td class=\"number\">0</td>";
+    assert!(document.contains(nothing), "50 seconds and the beginning, none with a difference: {document}");
+    assert!(!document.contains("has no shadow") && !document.contains("not compared"), "{document}");
 }
 
 #[test]
@@ -157,7 +214,7 @@ fn the_pictures_in_the_book_are_of_this_page() {
     assert!(document.contains("data-state=\"whole\""), "the recording is not played to its end: {document}");
 
     for (name, place, size, scheme) in
-        [("ui.png", chosen, [1000, 1425], "light"), ("ui-dark.png", "", [1080, 480], "dark")]
+        [("ui.png", chosen, [1000, 1425], "light"), ("ui-dark.png", "", [1080, 560], "dark")]
     {
         let drawn = folder.path().join(name);
         let flags = [

@@ -1,0 +1,88 @@
+//! How often shadows asked for the same as what they are compared with, knob by knob of one container.
+
+use std::collections::BTreeMap;
+
+use qosm_agent::report::{PolicyUsage, ShadowedUsage, WireValue};
+use serde::Serialize;
+
+/// A shadow, a level and a knob: one place for each knob that was ever compared, so that few are kept.
+type Key = (String, String, String);
+
+/// Moments that were counted, for each.
+#[derive(Debug, Default)]
+pub(super) struct Tallies(BTreeMap<Key, Tally>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    agreed: u64,
+    differed: u64,
+}
+
+/// A knob that is or was compared.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Compared<'a> {
+    policy: &'a str,
+    level: &'a str,
+    knob: &'a str,
+    /// How they compare now; missing, as what follows is, where neither side asks for the knob any more.
+    kind: Option<&'a str>,
+    in_force: Option<WireValue>,
+    active: Option<WireValue>,
+    wanted: Option<WireValue>,
+    reason: Option<&'a str>,
+    /// Moments in which both asked for the same.
+    agreed: u64,
+    /// Those in which they did not.
+    differed: u64,
+}
+
+/// Whether what was counted of a shadow goes on counting: it is there, as the same module.
+pub(super) fn stays(shadow: &str, before: &[PolicyUsage], now: &[PolicyUsage]) -> bool {
+    let digest = |policies: &[PolicyUsage]| -> Option<String> {
+        let found = policies.iter().find(|policy| policy.policy == shadow && policy.shadow.is_some());
+        found.map(|policy| policy.digest.clone())
+    };
+    let after = digest(now);
+    after.is_some() && after == digest(before)
+}
+
+impl Tallies {
+    pub(super) fn retain(&mut self, stays: impl Fn(&str) -> bool) {
+        self.0.retain(|(shadow, _, _), _| stays(shadow));
+    }
+
+    /// Counts a moment.
+    pub(super) fn take(&mut self, shadowed: &[ShadowedUsage]) {
+        for one in shadowed {
+            let tally = self.0.entry(key(one)).or_default();
+            if one.kind == "agrees" { tally.agreed += 1 } else { tally.differed += 1 }
+        }
+    }
+
+    /// All that were counted, with what is asked for now.
+    pub(super) fn compared<'a>(&'a self, now: &'a [ShadowedUsage]) -> Vec<Compared<'a>> {
+        let compared = |(counted, tally): (&'a Key, &Tally)| {
+            let (policy, level, knob) = counted;
+            let is_it = |one: &&ShadowedUsage| (&one.policy, &*one.level, &*one.knob) == (policy, &**level, &**knob);
+            let now = now.iter().find(is_it);
+            Compared {
+                policy,
+                level,
+                knob,
+                kind: now.map(|now| &*now.kind),
+                in_force: now.and_then(|now| now.in_force),
+                active: now.and_then(|now| now.active),
+                wanted: now.and_then(|now| now.wanted),
+                reason: now.map(|now| now.reason.as_str()),
+                agreed: tally.agreed,
+                differed: tally.differed,
+            }
+        };
+        self.0.iter().map(compared).collect()
+    }
+}
+
+fn key(of: &ShadowedUsage) -> Key {
+    (of.policy.clone(), of.level.clone().into_owned(), of.knob.clone().into_owned())
+}
