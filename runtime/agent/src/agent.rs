@@ -332,7 +332,10 @@ impl Agent {
             let looks_again = due.iter().any(|(_, cause)| *cause != Cause::Interval) || self.host.is_simulated();
             readings.block_devices = Some(columns::block_devices(&mut self.host, &self.pods, looks_again).into());
         }
-        readings.group_identity = wants_identities.then(|| columns::group_identity(&self.host));
+        if wants_identities {
+            readings.group_identity = Some(columns::support(self.host.group_identity_support()));
+            readings.core_scheduling = Some(columns::support(self.host.core_group_support()));
+        }
         readings.node_knobs = wants_node_knobs.then(|| self.ledger.read_node_knobs(&self.host).into());
         if wants_quotas {
             let tier = Target::Tier(Tier::BestEffort);
@@ -442,6 +445,7 @@ impl Agent {
         self.take_policy_changes(now);
         self.apply_ledger(now, step);
         self.close_leaving();
+        self.host.settle_core_groups(now.monotonic);
         self.settle(now, step);
         self.ledger.close_spares(&mut self.host);
         let is_settled = self.ledger.is_settled();

@@ -52,6 +52,7 @@ pub(crate) struct Readings {
     pub(crate) cpu_topology: Option<Arc<CpuTopology>>,
     pub(crate) cpu_sets: Option<Arc<[CpuSet]>>,
     pub(crate) group_identity: Option<Result<(), Arc<str>>>,
+    pub(crate) core_scheduling: Option<Result<(), Arc<str>>>,
     pub(crate) node_knobs: Option<Arc<[NodeKnobSample]>>,
     pub(crate) block_devices: Option<Arc<BlockDevices>>,
     /// What the controller made of the node's last report.
@@ -121,9 +122,9 @@ pub(crate) fn read(
     readings
 }
 
-/// Whether group identities can be brought into force; the error says why not.
-pub(crate) fn group_identity(host: &Host) -> Result<(), Arc<str>> {
-    match host.group_identity_support() {
+/// As modules are told of it.
+pub(crate) fn support(support: Support) -> Result<(), Arc<str>> {
+    match support {
         Support::Native | Support::Emulated { .. } => Ok(()),
         Support::Unavailable { why } => Err(why.into()),
     }
@@ -188,6 +189,7 @@ impl Readings {
             cpu_topology: None,
             cpu_sets: None,
             group_identity: None,
+            core_scheduling: None,
             node_knobs: None,
             block_devices: None,
             answer: self.answer.clone().or_else(|| earlier.answer.clone()),
@@ -250,6 +252,7 @@ impl Readings {
             cpu_topology: self.cpu_topology.clone(),
             cpu_sets: self.cpu_sets.clone(),
             group_identity: self.group_identity.clone(),
+            core_scheduling: self.core_scheduling.clone(),
             node_knobs: self.node_knobs.clone(),
             block_devices: self.block_devices.clone(),
             alarms: Vec::new(),

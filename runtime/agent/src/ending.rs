@@ -19,12 +19,15 @@ use crate::service::ServiceError;
 /// How often it is asked whether a slow write has ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
+/// How long the page mover has to take processes out of their core scheduling groups.
+const CORE_GROUPS: Duration = Duration::from_secs(5);
+
 /// Knobs and groups that an agent leaves behind, though it was to put everything back.
 #[derive(Debug, Default)]
 pub struct LeftBehind {
     /// Knobs that do not hold their baseline.
     pub knobs: Vec<Restored>,
-    /// Why groups of resctrl could not be removed.
+    /// Why groups of resctrl could not be removed, or processes are still in core scheduling groups.
     pub groups: Option<String>,
 }
 
@@ -86,6 +89,7 @@ pub(crate) fn end(agent: &mut Agent, now: impl Fn() -> Now) -> Result<(), Servic
         }
         agent.restore_again(now(), &mut step);
     }
+    let groups = both(groups, agent.finish_core_groups(CORE_GROUPS));
     agent.ended();
     let left = LeftBehind { knobs: left_behind(agent), groups };
     tracing::info!(restored = step.decisions.len(), refused = left.knobs.len(), "agent ends");
@@ -109,6 +113,7 @@ pub fn end_early(host: &mut Host, journal: &Journal, config: &AgentConfig) -> Re
         true => None,
         false => host.clear_classes().err().map(|error| chain(&error)),
     };
+    let groups = both(groups, host.finish_core_groups(CORE_GROUPS));
     for Removal { cgroup, outcome } in remove_created(host, journal)? {
         if let Err(error) = outcome {
             tracing::warn!(cgroup, error = chain(&error), "a cgroup that qosm made stays: it is in use");
@@ -118,6 +123,11 @@ pub fn end_early(host: &mut Host, journal: &Journal, config: &AgentConfig) -> Re
     let knobs: Vec<Restored> = restored.into_iter().filter(Restored::is_left_behind).collect();
     tracing::info!(restored = count, refused = knobs.len(), "agent ends before it has begun");
     LeftBehind { knobs, groups }.into_result()
+}
+
+fn both(one: Option<String>, other: Result<(), String>) -> Option<String> {
+    let all: Vec<String> = one.into_iter().chain(other.err()).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 fn left_behind(agent: &Agent) -> Vec<Restored> {

@@ -190,6 +190,9 @@ pub struct HostFacts {
     /// Volumes of pods on them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pod_volumes: Vec<VolumeFacts>,
+    /// Whether containers can be put into core scheduling groups.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub core_scheduling: bool,
 }
 
 /// Position of a CPU: core, socket, NUMA node.
@@ -289,6 +292,7 @@ impl Default for HostFacts {
             node_knobs: BTreeMap::new(),
             block_devices: Vec::new(),
             pod_volumes: Vec::new(),
+            core_scheduling: false,
         }
     }
 }

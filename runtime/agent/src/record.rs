@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 
 use qosm_engine::Interface;
-use qosm_host::knob_table;
 use qosm_host::mounts::{CgroupVersion, Controller};
+use qosm_host::{Support, knob_table};
 use qosm_model::application::ApplicationSample;
 use qosm_model::block_io::{BlockDevice, PodVolume};
 use qosm_model::column::Fields;
@@ -399,6 +399,7 @@ fn host_facts(view: &View<'_>) -> HostFacts {
         node_knobs: node_knobs(view),
         block_devices: Vec::new(),
         pod_volumes: Vec::new(),
+        core_scheduling: view.host.core_group_support() == Support::Native,
     }
 }
 
@@ -469,7 +470,8 @@ fn cgroups(view: &View<'_>) -> Vec<CgroupFacts> {
     }
     for (&(target, knob), held) in view.ledger.held().iter() {
         // What is emulated stands in no file.
-        let Some(file) = view.host.file(target, knob).filter(|_| !view.host.emulates(knob)) else { continue };
+        let is_file = knob_table::row(knob).has_file() && !view.host.emulates(knob);
+        let Some(file) = view.host.file(target, knob).filter(|_| is_file) else { continue };
         let Some(row) = row_of(view, target) else { continue };
         let row = rows.entry(target).or_insert(row);
         let mut text = view.host.encode(target, knob, held.baseline);

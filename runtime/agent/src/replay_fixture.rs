@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use qosm_cluster::Objects;
 use qosm_host::layout::Driver;
 use qosm_host::mounts::CgroupVersion;
-use qosm_host::simulated::{Kernel, Simulation, Spec, Versions};
+use qosm_host::simulated::{CoreSchedulingKernel, Kernel, Simulation, Spec, Versions};
 use qosm_host::{Host, HostError, MountedVolume};
 use qosm_model::application::{self, Application};
 use qosm_model::block_io::BlockDevice;
@@ -373,6 +373,10 @@ fn spec(facts: &HostFacts) -> Result<Spec, ReplayFixtureError> {
         numa_nodes: numa.count,
         sys: numa.files,
         devices: facts.block_devices.iter().map(Into::into).collect(),
+        core_scheduling: match facts.core_scheduling {
+            true => CoreSchedulingKernel::Works,
+            false => CoreSchedulingKernel::Missing,
+        },
         proc: facts
             .kernel_release
             .iter()

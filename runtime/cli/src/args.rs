@@ -372,7 +372,7 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) on_shutdown: Option<OnShutdownArg>,
     /// The socket of a page mover that runs beside the agent; without it, the agent starts one as its child where pages may have to be
-    /// moved.
+    /// moved, or containers put into core scheduling groups.
     #[arg(long, value_name = "PATH")]
     pub(crate) page_mover: Option<PathBuf>,
     /// Whether the agent takes from itself what it does not need: paths, capabilities, system calls; wins over the agent's file.

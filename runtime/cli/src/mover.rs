@@ -1,4 +1,4 @@
-//! The process that moves pages for the agent: started by it, or beside it in a pod of its own.
+//! The process that moves pages for the agent, and puts processes into core scheduling groups: started by it, or beside it in a pod of its own.
 //!
 //! What it may do is what the agent may not: look into processes of others, and move their pages. So it does nothing else. As a child
 //! of the agent it comes in two: one that only waits and starts the other anew when that ends, since a confined agent cannot start
@@ -9,14 +9,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
 use qosm_agent::config::PolicyConfig;
 use qosm_confinement::{Capability, Confinement, Seccomp, Status};
 use qosm_engine::Interface;
-use qosm_host::{MoverAddress, send_mover_exit};
-use qosm_terminal::{Answer, log};
+use qosm_host::{MoverAddress, schedules_by_cores, send_mover_exit};
+use qosm_terminal::{Answer, interrupt, log};
 use rustix::fs::{Mode, fchmod};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with, socketpair, sockopt,
@@ -30,6 +32,9 @@ use crate::{confine, host};
 const COMMAND: &str = "move-pages";
 /// Looking at processes of others and their pages, reading `/proc/PID/pagemap`, moving pages of others.
 const CAPABILITIES: [Capability; 3] = [Capability::SYS_PTRACE, Capability::DAC_READ_SEARCH, Capability::SYS_NICE];
+/// How long it serves an agent that is connected, after it was asked to end: of the pods of an uninstalled chart one ends before the other,
+/// and the agent has groups to give back.
+const FAREWELL: Duration = Duration::from_secs(10);
 /// Between an end and the next start: doubled each time, and from the beginning after a good while.
 const RESTART: Duration = Duration::from_secs(1);
 const MAX_RESTART: Duration = Duration::from_secs(60);
@@ -39,6 +44,10 @@ const GOOD_WHILE: Duration = Duration::from_secs(300);
 pub(crate) fn run(args: &MoverArgs) -> anyhow::Result<Answer> {
     log::start(args.log_format);
     confine_mover()?;
+    if args.socket.is_none() {
+        // What asks the agent to end may ask its children as well: they end after it, since it has groups to give back.
+        interrupt::listen(|| {})?;
+    }
     if args.supervise {
         return supervise(&args.host);
     }
@@ -50,16 +59,32 @@ pub(crate) fn run(args: &MoverArgs) -> anyhow::Result<Answer> {
         }
         Some(path) => {
             let listener = listen_at(path).with_context(|| format!("cannot listen on {}", path.display()))?;
+            let is_serving = Arc::new(AtomicBool::new(false));
+            end_when_nobody_is_served(&is_serving)?;
             tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %path.display(), "page mover runs");
             loop {
                 let agent = accept_with(&listener, SocketFlags::CLOEXEC).context("no agent can connect")?;
+                is_serving.store(true, Ordering::SeqCst);
                 if let Err(error) = is_root(&agent).and_then(|()| host.serve_migrations(agent)) {
                     tracing::warn!(%error, "an agent could not be served");
                 }
+                is_serving.store(false, Ordering::SeqCst);
             }
         }
     }
     Ok(Answer::Good)
+}
+
+/// Ends the process once it is asked to, and no agent is connected any more, or has been for long enough.
+fn end_when_nobody_is_served(is_serving: &Arc<AtomicBool>) -> anyhow::Result<()> {
+    let is_serving = Arc::clone(is_serving);
+    interrupt::listen(move || {
+        let begun = std::time::Instant::now();
+        while is_serving.load(Ordering::SeqCst) && begun.elapsed() < FAREWELL {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        std::process::exit(0);
+    })
 }
 
 /// Landlock is left out: under it a process may inspect only processes under the same rules.
@@ -148,17 +173,21 @@ pub(crate) fn start(args: &AgentArgs, entries: &[PolicyConfig]) -> MoverAddress 
     }
     let absent = |why: &str| MoverAddress::Absent(why.to_owned());
     let online = std::fs::read_to_string(args.host.sys.join("devices/system/node/online")).unwrap_or_default();
-    if !online.trim().contains(['-', ',']) {
-        return absent("this node has one NUMA node");
+    let has_pages = online.trim().contains(['-', ',']);
+    let has_cores = schedules_by_cores();
+    if !has_pages && !has_cores {
+        return absent("this node has one NUMA node, and no core scheduling");
     }
     if args.kubernetes.kubernetes {
         return absent(
-            "no --page-mover is given: in a cluster pages are moved by a DaemonSet of its own (policies.memoryLocality.enabled)",
+            "no --page-mover is given: in a cluster it is a DaemonSet of its own (policies.memoryLocality.enabled, \
+             agent.hostAccess.coreScheduling)",
         );
     }
     // PolicyModules in a file may come to ask for it at any time.
-    if !confine::grants(entries, &[Interface::PageMigration]) && args.config.is_empty() {
-        return absent("no policy is granted page-migration; restart the agent after granting it");
+    let grants = |interface| confine::grants(entries, &[interface]) || !args.config.is_empty();
+    if !(has_pages && grants(Interface::PageMigration) || has_cores && grants(Interface::CpuIdentity)) {
+        return absent("no policy is granted page-migration, or cpu-identity; restart the agent after granting it");
     }
     match spawn(args) {
         Ok(socket) => MoverAddress::Connected(socket),

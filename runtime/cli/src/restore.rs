@@ -1,5 +1,7 @@
 //! `qosm restore`: put everything back, with or without an agent.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
@@ -10,6 +12,9 @@ use qosm_terminal::{Answer, print};
 
 use crate::args::{Output, RestoreArgs};
 use crate::{client, host};
+
+/// How long processes may take to leave core scheduling groups.
+const CORE_GROUPS: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
     let socket = &args.socket.admin_socket;
@@ -46,6 +51,7 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
     let answer = report(args, &restored, &groups)?;
     report_groups(args, &groups);
     if !args.dry_run {
+        opened.finish_core_groups(CORE_GROUPS).map_err(anyhow::Error::msg)?;
         for Removal { cgroup, outcome } in remove_created(&mut host::open(&args.host)?, &journal)? {
             match outcome {
                 Ok(()) => eprintln!("removed the cgroup {cgroup}, which qosm had made"),

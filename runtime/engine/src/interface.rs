@@ -43,7 +43,7 @@ pub enum Interface {
     CpuBandwidth,
     /// CPU weight and `cpu.idle`.
     CpuWeight,
-    /// Group identity.
+    /// Group identity, and core scheduling groups.
     CpuIdentity,
     /// Memory protection, throttling and reclaim.
     MemoryProtection,
@@ -145,7 +145,9 @@ impl Interface {
             Self::CpuTopology => "reads the machine's CPUs, and who may run on which",
             Self::CpuBandwidth => "sets CFS quota and burst",
             Self::CpuWeight => "sets CPU weights, and which containers run only on otherwise idle CPUs",
-            Self::CpuIdentity => "ranks cgroups on CPUs by group identity, on kernels that have it",
+            Self::CpuIdentity => {
+                "ranks cgroups on CPUs by group identity, and sets which containers share cores, on kernels that have it"
+            }
             Self::MemoryProtection => {
                 "sets what memory is protected, throttled and reclaimed, and what the OOM killer kills"
             }
@@ -170,7 +172,7 @@ impl Interface {
         match knob {
             Knob::CfsQuota | Knob::CfsBurst => Self::CpuBandwidth,
             Knob::CpuWeight | Knob::CpuIdle => Self::CpuWeight,
-            Knob::BvtWarp => Self::CpuIdentity,
+            Knob::BvtWarp | Knob::CoreGroup => Self::CpuIdentity,
             Knob::MemoryMin
             | Knob::MemoryLow
             | Knob::MemoryHigh

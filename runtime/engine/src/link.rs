@@ -78,6 +78,8 @@ pub struct Columns {
     pub cpu_sets: Option<Arc<[CpuSet]>>,
     /// Whether group identities can be brought into force; the error says why not.
     pub group_identity: Option<Result<(), Arc<str>>>,
+    /// Whether containers can be put into core scheduling groups; the error says why not.
+    pub core_scheduling: Option<Result<(), Arc<str>>>,
     /// The node's own settings, those that its kernel has.
     pub node_knobs: Option<Arc<[NodeKnobSample]>>,
     /// The node's block devices, and volumes on them. Those of pods that the policy was not given are not shown.
@@ -97,6 +99,15 @@ impl Columns {
             Some(Ok(())) => Ok(()),
             Some(Err(why)) => Err(why),
             None => Err("the node was not asked for group identities"),
+        }
+    }
+
+    /// Whether containers can be put into core scheduling groups; the error says why not.
+    pub(crate) fn core_scheduling_support(&self) -> Result<(), &str> {
+        match &self.core_scheduling {
+            Some(Ok(())) => Ok(()),
+            Some(Err(why)) => Err(why),
+            None => Err("the node was not asked for core scheduling"),
         }
     }
 }
@@ -598,6 +609,23 @@ impl cpu_identity::Host for Host {
     fn release_identity(&mut self, target: types::Target) -> wasmtime::Result<()> {
         let (transaction, target) = self.control(Interface::CpuIdentity, target)?;
         Ok(transaction.release(target, Knob::BvtWarp)?)
+    }
+
+    fn read_core_scheduling(&mut self) -> wasmtime::Result<Result<(), String>> {
+        self.transaction(Interface::CpuIdentity)?;
+        Ok(self.columns.core_scheduling_support().map_err(|why| why.to_string()))
+    }
+
+    fn set_core_group(&mut self, container: u32, group: u64, reason: String) -> wasmtime::Result<()> {
+        let (transaction, target) = self.control(Interface::CpuIdentity, types::Target::Container(container))?;
+        let reason = transaction.reason(reason)?;
+        let group = Value::Number(i64::try_from(group).unwrap_or(i64::MAX));
+        Ok(transaction.acquire(target, Knob::CoreGroup, group, &reason)?)
+    }
+
+    fn release_core_group(&mut self, container: u32) -> wasmtime::Result<()> {
+        let (transaction, target) = self.control(Interface::CpuIdentity, types::Target::Container(container))?;
+        Ok(transaction.release(target, Knob::CoreGroup)?)
     }
 }
 

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use qosm_model::unit::Bytes;
 
+use crate::core_scheduling::helper::Hold;
+use crate::core_scheduling::note::Note;
 use crate::kernel::Kernel;
 use crate::migration::{Job, Run};
 use crate::mounts::Hierarchy;
@@ -146,6 +148,18 @@ pub(crate) trait Backend {
     fn ticks_per_second(&self) -> u64;
     /// Sends a process of a cgroup the signal. One that has ended, or left the cgroup, is fine.
     fn signal(&mut self, area: Area, cgroup: &str, pid: u32, ending: Ending) -> io::Result<()>;
+    /// A note about core scheduling on a cgroup; `None` = there is none.
+    fn note(&self, area: Area, path: &str, note: Note) -> io::Result<Option<String>>;
+    /// Writes it; `None` removes it.
+    fn set_note(&mut self, area: Area, path: &str, note: Note, text: Option<&str>) -> io::Result<()>;
+    /// The core scheduling cookie of a process; 0 = none.
+    fn cookie_of(&self, pid: u32) -> io::Result<u64>;
+    /// Lets a thread of its own hold a cookie, and returns that.
+    fn hold_cookie(&mut self, hold: Hold) -> io::Result<u64>;
+    /// Gives all threads of a process the cookie that is held.
+    fn push_cookie(&mut self, pid: u32) -> io::Result<()>;
+    /// Ends the thread that holds one.
+    fn drop_cookie(&mut self);
     /// How many files may be kept open.
     fn file_budget(&self) -> usize;
     /// The process, to name a scratch cgroup after.
@@ -247,6 +261,24 @@ impl Backend for AnyBackend {
     }
     fn signal(&mut self, area: Area, cgroup: &str, pid: u32, ending: Ending) -> io::Result<()> {
         either!(self, backend => backend.signal(area, cgroup, pid, ending))
+    }
+    fn note(&self, area: Area, path: &str, note: Note) -> io::Result<Option<String>> {
+        either!(self, backend => backend.note(area, path, note))
+    }
+    fn set_note(&mut self, area: Area, path: &str, note: Note, text: Option<&str>) -> io::Result<()> {
+        either!(self, backend => backend.set_note(area, path, note, text))
+    }
+    fn cookie_of(&self, pid: u32) -> io::Result<u64> {
+        either!(self, backend => backend.cookie_of(pid))
+    }
+    fn hold_cookie(&mut self, hold: Hold) -> io::Result<u64> {
+        either!(self, backend => backend.hold_cookie(hold))
+    }
+    fn push_cookie(&mut self, pid: u32) -> io::Result<()> {
+        either!(self, backend => backend.push_cookie(pid))
+    }
+    fn drop_cookie(&mut self) {
+        either!(self, backend => backend.drop_cookie());
     }
     fn file_budget(&self) -> usize {
         either!(self, backend => backend.file_budget())

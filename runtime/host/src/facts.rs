@@ -280,6 +280,9 @@ impl Host {
     pub(crate) fn knob_support(&self, knob: Knob) -> Support {
         let row = knob_table::row(knob);
         let unavailable = |why: String| Support::Unavailable { why };
+        if knob == Knob::CoreGroup {
+            return self.core_group_support();
+        }
         let Some(controller) = row.controller() else { return self.node_knob_support(row) };
         let Some(tree) = self.hierarchies.of(controller) else {
             return unavailable(format!("the controller `{controller}` is not mounted"));

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use cap_std::fs::{Dir, MetadataExt as _, OpenOptions, OpenOptionsExt as _};
 use qosm_model::unit::Bytes;
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Resource, Signal, getpid, getrlimit, kill_process, pidfd_open, pidfd_send_signal,
@@ -19,6 +20,8 @@ use slab::Slab;
 
 use crate::Directories;
 use crate::backend::{Access, Area, Backend, Beyond, FileId, Lowering, SlowWrite, join};
+use crate::core_scheduling::helper::{self, Helper, Hold};
+use crate::core_scheduling::note::Note;
 use crate::migration::{Job as MigrationJob, MoverClient, Run, Worker as Migrator, WorkerDirectories};
 use crate::mounts::Hierarchy;
 use crate::parse;
@@ -34,6 +37,9 @@ const RESERVED_FILES: u64 = 256;
 /// Slow writes under way at once. More of them would only wait in line behind the first.
 const SLOW_WRITES: usize = 256;
 
+/// Longest note about core scheduling that is read: one that is longer is not qosm's.
+const NOTE_LENGTH: usize = 512;
+
 /// How long the caller waits for a slow write to end quickly.
 const PATIENCE: Duration = Duration::from_millis(1);
 
@@ -45,6 +51,8 @@ pub(crate) struct Kernel {
     slow: Option<SlowWriter>,
     migrations: Migrations,
     reclaim: Option<Worker>,
+    /// The thread that holds a core scheduling cookie.
+    cookie: Option<Box<Helper>>,
 }
 
 /// The thread or process that moves pages.
@@ -66,6 +74,7 @@ impl Kernel {
             slow: None,
             migrations: Migrations::NotYet,
             reclaim: None,
+            cookie: None,
         }
     }
 
@@ -91,6 +100,13 @@ impl Kernel {
             Area::Sys => Ok(&self.directories.sys),
             Area::Kubelet => self.directories.kubelet.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into()),
         }
+    }
+
+    /// A directory whose attributes can be read: a `Dir` may be open as a path only.
+    fn open_readable(&self, area: Area, path: &str) -> io::Result<OwnedFd> {
+        let directory = self.area(area)?.open_dir(or_dot(path))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&directory, ".", flags, Mode::empty())?)
     }
 
     fn open_to_write(&self, area: Area, path: &str, flags: OFlags) -> io::Result<File> {
@@ -337,6 +353,53 @@ impl Backend for Kernel {
         }
     }
 
+    fn note(&self, area: Area, path: &str, note: Note) -> io::Result<Option<String>> {
+        let directory = self.open_readable(area, path)?;
+        let mut buffer = [0_u8; NOTE_LENGTH];
+        match rustix::fs::fgetxattr(&directory, note.attribute(), buffer.as_mut_slice()) {
+            Ok(length) => Ok(Some(String::from_utf8_lossy(buffer.get(..length).unwrap_or_default()).into_owned())),
+            // There is none, or this kernel has none on cgroups.
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn set_note(&mut self, area: Area, path: &str, note: Note, text: Option<&str>) -> io::Result<()> {
+        let directory = self.open_readable(area, path)?;
+        match text {
+            Some(text) => rustix::fs::fsetxattr(&directory, note.attribute(), text.as_bytes(), XattrFlags::empty())?,
+            None => match rustix::fs::fremovexattr(&directory, note.attribute()) {
+                Ok(()) | Err(Errno::NODATA) => {}
+                Err(errno) => return Err(errno.into()),
+            },
+        }
+        Ok(())
+    }
+
+    fn cookie_of(&self, pid: u32) -> io::Result<u64> {
+        helper::cookie_of(pid)
+    }
+
+    fn hold_cookie(&mut self, hold: Hold) -> io::Result<u64> {
+        // A new thread has the cookie of the process, none; one that has held another cannot get back to that.
+        if hold == Hold::Default {
+            self.cookie = None;
+        }
+        let helper = match self.cookie.take() {
+            Some(helper) => helper,
+            None => Box::new(Helper::start()?),
+        };
+        self.cookie.insert(helper).hold(hold)
+    }
+
+    fn push_cookie(&mut self, pid: u32) -> io::Result<()> {
+        self.cookie.as_ref().ok_or(io::ErrorKind::NotFound)?.push(pid)
+    }
+
+    fn drop_cookie(&mut self) {
+        self.cookie = None;
+    }
+
     fn file_budget(&self) -> usize {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         usize::try_from(limit.saturating_sub(RESERVED_FILES)).unwrap_or(usize::MAX)
@@ -476,7 +539,6 @@ impl SlowWriter {
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
-    use std::os::fd::OwnedFd;
 
     use super::*;
 

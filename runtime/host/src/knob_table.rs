@@ -8,7 +8,7 @@
 use std::ops::RangeInclusive;
 
 use qosm_model::cpus::MAX_CPUS;
-use qosm_model::knob::{DEFAULT_WEIGHT, IDLE_WEIGHT, Knob, Level, Value};
+use qosm_model::knob::{DEFAULT_WEIGHT, IDLE_WEIGHT, Knob, Level, MAX_CORE_GROUP, Value};
 use qosm_model::numa::list_text;
 
 use crate::mounts::{CgroupVersion, Controller};
@@ -104,6 +104,8 @@ pub enum Group {
     /// Group identity. It knows no parents, and has an effect only behind the node's switch: on a cgroup it is set after the switch
     /// goes on, and put back before it goes off.
     Identity,
+    /// Core scheduling group.
+    CoreScheduling,
     /// What may be used of memory.
     Limit,
     /// The node's own.
@@ -321,6 +323,8 @@ const fn bandwidth(
 }
 
 const MEMCG_REAPER: &str = "Alibaba Cloud Linux 2 or 3, or Anolis OS, with /sys/kernel/mm/memcg_reaper";
+/// An extended attribute of the cgroup, and no file: see [`core_scheduling`](crate::core_scheduling).
+const CORE_GROUP: &str = "user.qosm.core_group";
 const GROUP_IDENTITY: &str = "Alibaba Cloud Linux 2 >= 4.19.91-24.al7 or 3, or Anolis OS";
 const SYSCTL: &str = "a /proc/sys/vm that can be written";
 
@@ -363,7 +367,7 @@ const fn of_node(
 }
 
 /// One row a knob, in the order of [`Knob::ALL`].
-pub static TABLE: [KnobRow; 31] = [
+pub static TABLE: [KnobRow; 32] = [
     bandwidth(Knob::CfsQuota, "cpu.cfs_quota_us", "cpu.max", Encoding::Quota, 1000..=MAX_RUNTIME_MICROS, Value::Max, 0),
     KnobRow {
         kernel: BURST,
@@ -585,6 +589,30 @@ pub static TABLE: [KnobRow; 31] = [
         default_found: DefaultFound::Decision("no kubelet, runtime or systemd writes the file"),
     },
     KnobRow {
+        knob: Knob::CoreGroup,
+        place: Place::Cgroup(Controller::Cpu),
+        levels: &[Level::Container],
+        not_elsewhere: Some("processes are the containers'"),
+        v1: CORE_GROUP,
+        v2: CORE_GROUP,
+        encoding: Encoding::Integer,
+        range: 0..=MAX_CORE_GROUP,
+        capped: 0..=MAX_CORE_GROUP,
+        unlimited: false,
+        default: Value::Number(0),
+        kernel: "Linux 5.14 with CONFIG_SCHED_CORE, and cores of more than one thread",
+        hierarchy: HierarchyRule::None,
+        group: Group::CoreScheduling,
+        raise_order: 0,
+        slow: false,
+        instead: Some("containers can have cpu.idle, which keeps no core to themselves"),
+        partner: None,
+        masked: None,
+        holds_back_partner: false,
+        specified_by: None,
+        default_found: DefaultFound::Decision("qosm alone writes the attribute; who removes it means it"),
+    },
+    KnobRow {
         knob: Knob::MemoryMax,
         place: Place::Cgroup(Controller::Memory),
         levels: &[Level::Pod, Level::Container],
@@ -721,6 +749,11 @@ impl KnobRow {
     /// Whether it is the CFS quota, which is read at each tick.
     pub fn is_quota(&self) -> bool {
         self.encoding == Encoding::Quota
+    }
+
+    /// Whether it is what a file of its cgroup says; a core scheduling group stands in an attribute, and in its processes.
+    pub fn has_file(&self) -> bool {
+        self.group != Group::CoreScheduling
     }
 
     /// Whether it is a list of CPUs.

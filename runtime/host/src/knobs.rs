@@ -86,6 +86,9 @@ impl Host {
         if self.emulates(knob) {
             return self.software_watermark(target, knob);
         }
+        if knob == Knob::CoreGroup {
+            return self.read_core_group(target);
+        }
         let row = knob_table::row(knob);
         let file = CgroupFile::Knob(knob);
         let length = self.read_file(target, file)?;
@@ -130,6 +133,7 @@ impl Host {
             && row.line().is_none()
             && !row.slow
             && !self.emulates(knob)
+            && knob != Knob::CoreGroup
             && (knob, value) != (Knob::CpuWeight, IDLE_WEIGHT)
             // On v1 that writes the list of the group above.
             && (knob, value) != (Knob::CpusetCpus, Value::Max)
@@ -159,6 +163,13 @@ impl Host {
         if let Some(why) = self.switched_off(knob) {
             return Err(HostError::Unsupported { what: what(), why });
         }
+        // Who is in a group can leave it at any time.
+        if knob == Knob::CoreGroup
+            && value != Some(Value::Number(0))
+            && let Support::Unavailable { why } = self.core_group_support()
+        {
+            return Err(HostError::Unsupported { what: knob.to_string(), why });
+        }
         if let Some(device) = knob.device().filter(|_| value.is_some()) {
             self.check_device(target, knob, device)?;
         }
@@ -183,6 +194,9 @@ impl Host {
     pub fn file(&self, target: Target, knob: Knob) -> Option<KnobFile> {
         if self.emulates(knob) {
             return self.software_watermark_file(target);
+        }
+        if knob == Knob::CoreGroup {
+            return self.core_group_file(target);
         }
         let row = knob_table::row(knob);
         let path = self.file_path(target, CgroupFile::Knob(knob))?;
@@ -212,6 +226,9 @@ impl Host {
         let Step { target, knob, to, .. } = *step;
         if self.emulates(knob) {
             return self.set_software_watermark(target, knob, to).map(Executed::Done);
+        }
+        if knob == Knob::CoreGroup {
+            return self.write_core_group(target, to).map(Executed::Done);
         }
         if (knob, to) == (Knob::CpuWeight, IDLE_WEIGHT) {
             return self.take_idle_weight(target);

@@ -41,6 +41,7 @@
 mod alarm;
 mod backend;
 mod block_devices;
+mod core_scheduling;
 mod cpu_limit;
 mod cpu_topology;
 mod error;
@@ -89,6 +90,7 @@ use rustc_hash::FxHashMap;
 
 pub use alarm::{Fired, Throttleable};
 pub use block_devices::MountedVolume;
+pub use core_scheduling::{CoreGroupProblem, CoreGroupReport, CoreScheduling, schedules_by_cores};
 pub use cpu_topology::{CpuManagerState, CpuOwner};
 pub use error::HostError;
 pub use facts::{Capabilities, ControllerFact, HostFacts, KnobFact};
@@ -176,6 +178,7 @@ pub struct Host {
     pub(crate) alarms: Option<Alarms>,
     pub(crate) writes: Option<Writes>,
     pub(crate) resctrl_classes: resctrl::LazyReconciler,
+    pub(crate) core_groups: core_scheduling::CoreGroups,
 }
 
 /// The layout that was found at the start.
@@ -292,6 +295,7 @@ impl Host {
             alarms: None,
             writes: None,
             resctrl_classes: resctrl::LazyReconciler::default(),
+            core_groups: core_scheduling::CoreGroups::default(),
         };
         host.find_layout(options);
         Ok(host)

@@ -103,7 +103,7 @@ impl Host {
     }
 
     /// The processes of a cgroup and of those below it, each with its cgroup. What cannot be read has gone meanwhile.
-    fn members(&self, tree: usize, path: &str, depth: usize) -> Vec<(String, u32)> {
+    pub(crate) fn members(&self, tree: usize, path: &str, depth: usize) -> Vec<(String, u32)> {
         let area = Area::Cgroup(tree);
         let text = self.backend.read_once(area, &join(path, "cgroup.procs")).unwrap_or_default();
         let lines = text.split(|&byte| byte == b'\n');

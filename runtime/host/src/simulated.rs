@@ -24,6 +24,8 @@ use rustix::io::Errno;
 use slab::Slab;
 
 use crate::backend::{Access, Area, Backend, FileId, Lowering, SlowWrite, join};
+use crate::core_scheduling::helper::Hold;
+use crate::core_scheduling::note::Note;
 use crate::migration::{Job, Run};
 use crate::mounts::{CgroupVersion, Controller, Hierarchy};
 use crate::parse;
@@ -32,6 +34,7 @@ use crate::reclaim::Watermarks;
 use crate::reclaim::reclaimer::{GroupId, ReclaimReport, Reclaimer};
 
 mod block_io;
+mod core_scheduling;
 mod cpuset;
 mod crash;
 mod node_knobs;
@@ -43,6 +46,7 @@ mod slow;
 mod spec;
 mod tree;
 
+pub use core_scheduling::CoreSchedulingKernel;
 pub use crash::Crash;
 pub use resctrl::{PlayedClass, PlayedResctrl};
 pub use spec::{Kernel, Spec, Versions};
@@ -101,6 +105,7 @@ pub struct Simulation {
     other_writer: Option<(String, String)>,
     signals: Vec<(u32, Ending)>,
     is_forking: bool,
+    cookies: core_scheduling::Cookies,
 }
 
 /// `USER_HZ` of the simulation.
@@ -174,6 +179,7 @@ impl Simulation {
             other_writer: None,
             signals: Vec::new(),
             is_forking: false,
+            cookies: core_scheduling::Cookies::new(spec.core_scheduling),
         };
         if spec.root_delegates {
             for tree in &mut simulation.trees {
@@ -801,6 +807,30 @@ impl Backend for Simulation {
             tree.put(node, rules::PROCS, left);
         }
         Ok(())
+    }
+
+    fn note(&self, area: Area, path: &str, note: Note) -> io::Result<Option<String>> {
+        self.read_note(area, path, note)
+    }
+
+    fn set_note(&mut self, area: Area, path: &str, note: Note, text: Option<&str>) -> io::Result<()> {
+        self.write_note(area, path, note, text)
+    }
+
+    fn cookie_of(&self, pid: u32) -> io::Result<u64> {
+        self.read_cookie(pid)
+    }
+
+    fn hold_cookie(&mut self, hold: Hold) -> io::Result<u64> {
+        self.hold(hold)
+    }
+
+    fn push_cookie(&mut self, pid: u32) -> io::Result<()> {
+        self.push(pid)
+    }
+
+    fn drop_cookie(&mut self) {
+        self.stop_holding();
     }
 
     fn file_budget(&self) -> usize {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use qosm_host::simulated::{Kernel, Spec, Versions};
+use qosm_host::simulated::{CoreSchedulingKernel, Kernel, Spec, Versions};
 use qosm_host::{
     Bandwidth, BurstRule, CgroupVersion, Controller, Directories, Host, HostError, LayoutOptions, Support,
 };
@@ -417,10 +417,13 @@ fn reports_facts() {
     assert!(why.contains("memory.high") && why.contains("cgroup v2"), "{why}");
 
     let sys = BTreeMap::from([("kernel/sched_ext/state".to_owned(), "enabled\n".to_owned())]);
-    let spec = Spec { kernel: Kernel::Alibaba, sys, ..Spec::default() };
+    let core_scheduling = CoreSchedulingKernel::Works;
+    let spec = Spec { kernel: Kernel::Alibaba, sys, core_scheduling, ..Spec::default() };
     let facts = Host::simulated(&spec).unwrap().facts();
     assert_eq!((facts.burst_rule, facts.sched_ext.as_deref()), (BurstRule::Unbounded, Some("enabled")));
-    assert!(facts.knobs.iter().all(|fact| fact.support == Support::Native));
+    let missing: Vec<_> =
+        facts.knobs.iter().filter(|fact| fact.support != Support::Native).map(|fact| fact.knob).collect();
+    assert_eq!(missing, [Knob::CoreGroup], "its switch is off, as the kernel has it");
     assert!(facts.recursive_protection && facts.capabilities.sys_resource);
 }
 

@@ -101,6 +101,9 @@ pub enum Knob {
     CpuIdle,
     /// `cpu.bvt_warp_ns`, -1 to 2: the group identity, by which Alibaba's kernels rank groups on a CPU. Batch has -1.
     BvtWarp,
+    /// Core scheduling group, 0 to [`MAX_CORE_GROUP`]: threads of containers with the same number share cores with each other and with no
+    /// other thread. 0 = in no group.
+    CoreGroup,
     /// `memory.max`, in bytes: what a group may use at most.
     MemoryMax,
     /// `vm.min_free_kbytes`, in KiB: what the kernel keeps free, from which the watermarks of its zones follow.
@@ -131,12 +134,15 @@ pub enum Knob {
 /// puts [`DEFAULT_WEIGHT`] when `cpu.idle` goes back to 0.
 pub const IDLE_WEIGHT: Value = Value::Number(0);
 
+/// The highest number of a core scheduling group: what JSON takes of whole numbers without loss.
+pub const MAX_CORE_GROUP: i64 = (1 << 53) - 1;
+
 /// The weight of a new cgroup.
 pub const DEFAULT_WEIGHT: Value = Value::Number(100);
 
 impl Knob {
     /// All knobs; those of devices once, with no device in particular.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::CfsQuota,
         Self::CfsBurst,
         Self::MemoryMin,
@@ -156,6 +162,7 @@ impl Knob {
         Self::CpuWeight,
         Self::CpuIdle,
         Self::BvtWarp,
+        Self::CoreGroup,
         Self::MemoryMax,
         Self::MinFreeKbytes,
         Self::WatermarkScaleFactor,
@@ -241,18 +248,19 @@ impl Knob {
             Self::CpuWeight => 16,
             Self::CpuIdle => 17,
             Self::BvtWarp => 18,
-            Self::MemoryMax => 19,
-            Self::MinFreeKbytes => 20,
-            Self::WatermarkScaleFactor => 21,
-            Self::MemcgReaper => 22,
-            Self::GroupIdentity => 23,
-            Self::IdleSaverWmark => 24,
-            Self::PageCacheLimit => 25,
-            Self::SchedCore => 26,
-            Self::IoMax(_) => 27,
-            Self::IoWeight(_) => 28,
-            Self::IoCostQos(_) => 29,
-            Self::IoCostModel(_) => 30,
+            Self::CoreGroup => 19,
+            Self::MemoryMax => 20,
+            Self::MinFreeKbytes => 21,
+            Self::WatermarkScaleFactor => 22,
+            Self::MemcgReaper => 23,
+            Self::GroupIdentity => 24,
+            Self::IdleSaverWmark => 25,
+            Self::PageCacheLimit => 26,
+            Self::SchedCore => 27,
+            Self::IoMax(_) => 28,
+            Self::IoWeight(_) => 29,
+            Self::IoCostQos(_) => 30,
+            Self::IoCostModel(_) => 31,
         }
     }
 
@@ -278,6 +286,7 @@ impl Knob {
             Self::CpuWeight => "cpu.weight",
             Self::CpuIdle => "cpu.idle",
             Self::BvtWarp => "cpu.bvt_warp_ns",
+            Self::CoreGroup => "core_sched.group",
             Self::MemoryMax => "memory.max",
             Self::MinFreeKbytes => "vm.min_free_kbytes",
             Self::WatermarkScaleFactor => "vm.watermark_scale_factor",

@@ -58,6 +58,12 @@ test_a_knob_of_a_device_names_it if {
 	}
 }
 
+test_a_core_group_needs_the_grant_of_identities if {
+	setting := knobs.hold(web, "core_sched.group", 7, "why")
+	testing.faults({setting}, ["cpu-identity"]) == set() with input as testing.document([web], {})
+	testing.faults({setting}, ["cpu-weight"]) != set() with input as testing.document([web], {})
+}
+
 test_an_identity_needs_a_grant_of_its_own if {
 	setting := knobs.hold(web, "cpu.bvt_warp_ns", -1, "why")
 	testing.faults({setting}, ["cpu-identity"]) == set() with input as testing.document([web], {})

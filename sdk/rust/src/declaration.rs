@@ -30,6 +30,7 @@ enum Setting {
     MemoryLimit(Option<u64>),
     Shares(u32),
     Identity(i8),
+    CoreGroup(u64),
 }
 
 /// Which setting of a cgroup it is.
@@ -44,6 +45,7 @@ enum Kind {
     Cpus,
     MemoryLimit,
     Identity,
+    CoreGroup,
 }
 
 impl Setting {
@@ -59,6 +61,7 @@ impl Setting {
             Self::Cpus(_) => Kind::Cpus,
             Self::MemoryLimit(_) => Kind::MemoryLimit,
             Self::Identity(_) => Kind::Identity,
+            Self::CoreGroup(_) => Kind::CoreGroup,
         }
     }
 }

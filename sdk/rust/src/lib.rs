@@ -86,6 +86,7 @@
 #[doc(hidden)]
 pub mod bindings;
 mod block_io;
+mod core_group;
 mod declaration;
 mod describe;
 mod effective;
@@ -686,6 +687,7 @@ pub use bindings::qosm::policy::types::Tier;
 /// ```
 #[doc(inline)]
 pub use bindings::qosm::policy::types::Trigger;
+pub use core_group::core_group;
 pub use describe::{Description, Preset, Protocol};
 pub use ewma::Ewma;
 #[cfg(target_arch = "wasm32")]

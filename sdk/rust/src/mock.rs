@@ -39,8 +39,8 @@ pub use facts::{container, group_use, node, node_object, pod, pod_object, tick, 
 pub use host::MockHost;
 pub(crate) use knob::MAX_CPUS;
 pub use knob::{
-    CPU_BURST, CPU_BVT, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_CPUS, CPUSET_MEMS, Cpus, MEMORY_KNOBS, MEMORY_MAX,
-    Value,
+    CORE_GROUP, CPU_BURST, CPU_BVT, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_CPUS, CPUSET_MEMS, Cpus, MEMORY_KNOBS,
+    MEMORY_MAX, Value,
 };
 pub use staged::{
     ClassChange, Classes, Columns, ConfigKey, Event, EvictionRequest, Migration, NodeKnobChange, NodeRemark, Remark,

@@ -53,11 +53,12 @@
 //!     evicted: [{pod: batch/job, urgency: now, reason: MemoryUsage}, {pod: batch/other}]   # without an urgency: taken back
 //! ```
 //!
-//! A kernel has group identities where a tick says so:
+//! A kernel has group identities, or core scheduling, where a tick says so:
 //!
 //! ```yaml
 //! ticks:
 //!   - groupIdentity: true
+//!     coreScheduling: false
 //!     expect: [{target: pod batch/report, knob: cpu.bvt_warp_ns, value: -1}]
 //! ```
 //!

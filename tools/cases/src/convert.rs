@@ -126,7 +126,8 @@ pub(crate) fn columns(columns: &mock::Columns) -> Columns {
         node_object: columns.node_object.as_ref().map(|node| object::node(node).into()),
         pod_objects: Some(columns.pod_objects.iter().map(object::pod).collect()),
         cluster_config: Some(Arc::new(object::config(&columns.cluster_config))),
-        group_identity: Some(identities(columns)),
+        group_identity: Some(support(columns.group_identity, "this kernel has no cpu.bvt_warp_ns")),
+        core_scheduling: Some(support(columns.core_scheduling, "this kernel has no core scheduling")),
         node_knobs: Some(node_knobs::samples(columns).into()),
         block_devices: Some(block_io::devices(columns).into()),
         resources: Some(requests::resources(columns).collect()),
@@ -135,8 +136,8 @@ pub(crate) fn columns(columns: &mock::Columns) -> Columns {
     }
 }
 
-fn identities(columns: &mock::Columns) -> Result<(), Arc<str>> {
-    if columns.group_identity { Ok(()) } else { Err("this kernel has no cpu.bvt_warp_ns".into()) }
+fn support(is_there: bool, why: &str) -> Result<(), Arc<str>> {
+    if is_there { Ok(()) } else { Err(why.into()) }
 }
 
 pub(crate) fn outcome(staged: Staged) -> Outcome {

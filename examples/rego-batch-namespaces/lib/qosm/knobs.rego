@@ -65,6 +65,7 @@ grants := {
 	"cpu.weight": "cpu-weight",
 	"cpu.idle": "cpu-weight",
 	"cpu.bvt_warp_ns": "cpu-identity",
+	"core_sched.group": "cpu-identity",
 	"memory.min": "memory-protection",
 	"memory.low": "memory-protection",
 	"memory.high": "memory-protection",

@@ -1,6 +1,7 @@
 //! What can be asked of the agent: commands, and queries that change nothing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use qosm_cluster::Outbox;
 use qosm_cluster::node_report::NodePolicyReportStatus;
@@ -149,6 +150,11 @@ impl Agent {
     /// Ends what is no knob. Why something stays, if it does.
     pub(crate) fn end_controls(&mut self, now: Now) -> Option<String> {
         self.controls.end(&mut self.host, &inputs!(self, now))
+    }
+
+    /// Takes processes out of core scheduling groups, once their containers are in none.
+    pub(crate) fn finish_core_groups(&mut self, within: Duration) -> Result<(), String> {
+        self.host.finish_core_groups(within)
     }
 
     /// Removes the cgroups that were made, once all is put back that could be.

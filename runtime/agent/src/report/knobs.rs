@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use qosm_host::knob_table;
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::layering::{Effective, Layer};
 
@@ -48,7 +49,10 @@ impl View<'_> {
             knob: knob.to_string(),
             path: self.host.file(target, knob).map(|file| file.path).unwrap_or_default(),
             support: if self.host.emulates(knob) { "emulated" } else { "native" }.to_owned(),
-            emulation: self.host.emulates(knob).then(|| self.emulation(target, knob)),
+            emulation: match knob_table::row(knob).has_file() {
+                true => self.host.emulates(knob).then(|| self.emulation(target, knob)),
+                false => Some(self.host.describe_core_group(target)),
+            },
             value: held.map_or(Value::Max, |held| held.written).into(),
             baseline: held.map_or(Value::Max, |held| held.baseline).into(),
             policy: policy.map(ToString::to_string).unwrap_or_default(),

@@ -418,12 +418,18 @@ struct FailureRow<'a> {
     error: &'a str,
 }
 
-/// Whether group identities can be brought into force, and why not.
+/// Whether the kernel has something, and why not.
 #[derive(serde::Serialize)]
-struct GroupIdentityRow<'a> {
+struct SupportRow<'a> {
     supported: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'a str>,
+}
+
+impl<'a> SupportRow<'a> {
+    fn new(support: std::result::Result<(), &'a str>) -> Self {
+        Self { supported: support.is_ok(), why: support.err() }
+    }
 }
 
 #[derive(serde::Serialize)]
@@ -507,8 +513,8 @@ pub(super) fn evaluation(
         self::object::config(object.text, columns.cluster_config.as_deref())?;
     }
     if declares(Interface::CpuIdentity) {
-        let why = columns.identity_support().err();
-        object.add("groupIdentity", &GroupIdentityRow { supported: why.is_none(), why })?;
+        object.add("groupIdentity", &SupportRow::new(columns.identity_support()))?;
+        object.add("coreScheduling", &SupportRow::new(columns.core_scheduling_support()))?;
     }
     if declares(Interface::NodeKnobs) {
         object.add("nodeKnobs", &node_knobs(columns.node_knobs.as_deref().unwrap_or_default()))?;

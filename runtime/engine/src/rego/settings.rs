@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use qosm_model::cpus::{CpuSet, MAX_CPUS};
 use qosm_model::eviction::Eviction;
-use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::knob::{Knob, MAX_CORE_GROUP, Target, Value};
 use qosm_model::node_resource::{Offer, ResourceName};
 use qosm_model::pod::{ContainerId, PodId, Tier};
 use qosm_model::resctrl::{ClassName, Shares};
@@ -385,6 +385,7 @@ impl<'a> Fields<'a> {
             }
             Knob::WmarkMinAdj => number(i32::MIN.into(), i32::MAX.into()),
             Knob::BvtWarp => number(-1, 2),
+            Knob::CoreGroup => number(0, MAX_CORE_GROUP),
             Knob::CpuIdle
             | Knob::UseOomPriority
             | Knob::OomGroup
@@ -539,6 +540,8 @@ mod tests {
             ("cpu.weight", r#"{"shares": 2}"#, Ok(Value::Shares(2))),
             ("cpu.bvt_warp_ns", "-1", Ok(Value::Number(-1))),
             ("cpu.bvt_warp_ns", "3", Err("value: 3 is not within -1 and 2")),
+            ("core_sched.group", "9007199254740991", Ok(Value::Number(9_007_199_254_740_991))),
+            ("core_sched.group", "-1", Err("value: -1 is not within 0 and 9007199254740991")),
             ("cpu.bvt_warp_ns", "true", Err("value: it is true, and should be a whole number")),
             ("cpu.weight", r#"{"shares": 262145}"#, Err("shares: 262145 is not within 2 and 262144")),
             ("cpu.weight", r#"{"shares": 2, "x": 1}"#, Err("`x` is not a field of it; there are `shares`")),

@@ -172,6 +172,7 @@ fn all_that_was_measured_is_there() {
         })
     );
     assert_eq!(input["groupIdentity"], json!({"supported": false, "why": "this kernel has none"}));
+    assert_eq!(input["coreScheduling"], json!({"supported": true}));
     let usage =
         |domain, bytes: u64| json!({"domain": domain, "occupancyBytes": bytes << 20, "totalBytes": bytes << 30});
     assert_eq!(
@@ -257,6 +258,7 @@ fn a_column_is_there_if_it_is_declared() {
         "podObjects",
         "clusterConfig",
         "groupIdentity",
+        "coreScheduling",
         "blockDevices",
         "podVolumes",
         "resources",
@@ -275,7 +277,7 @@ fn a_column_is_there_if_it_is_declared() {
         ("node-object", &["nodeObject"]),
         ("pod-object", &["podObjects"]),
         ("cluster-config", &["clusterConfig"]),
-        ("cpu-identity", &["groupIdentity"]),
+        ("cpu-identity", &["groupIdentity", "coreScheduling"]),
         ("block-io", &["blockDevices", "podVolumes"]),
         ("node-resource", &["resources"]),
         ("eviction", &["evictions"]),

@@ -284,6 +284,7 @@ pub(crate) fn columns() -> Columns {
             .into(),
         ),
         group_identity: Some(Err("this kernel has none".into())),
+        core_scheduling: Some(Ok(())),
         node_knobs: Some([NodeKnobSample { knob: Knob::WatermarkScaleFactor, value: 150, baseline: 10 }].into()),
         resources: Some(
             [ResourceState {

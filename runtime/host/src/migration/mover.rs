@@ -1,4 +1,4 @@
-//! Page migration in a process of its own. The capabilities that it takes to read other processes' memory maps and to
+//! Page migration, and core scheduling groups, in a process of their own. The capabilities that it takes to look into other processes and to
 //! move their pages are as good as root; the agent, which runs third-party modules, has none of them and sends requests
 //! to a small process that does nothing else.
 

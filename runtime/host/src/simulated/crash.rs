@@ -43,6 +43,7 @@ impl Simulation {
         self.slow.clear();
         self.reclaimer = crate::reclaim::reclaimer::Reclaimer::default();
         self.migrations.clear();
+        self.cookies.process_ends();
     }
 }
 

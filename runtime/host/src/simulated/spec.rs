@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use qosm_model::block_io::BlockDevice;
 use qosm_model::unit::Bytes;
 
+use super::core_scheduling::CoreSchedulingKernel;
 use crate::layout::Driver;
 use crate::mounts::{CgroupVersion, Controller};
 
@@ -96,6 +97,8 @@ pub struct Spec {
     pub cgroups: BTreeMap<String, BTreeMap<String, String>>,
     /// Whole disks, and what the kernel presents as such. They are in `/proc/partitions` and `/sys/block`, too.
     pub devices: Vec<BlockDevice>,
+    /// What the kernel has of core scheduling.
+    pub core_scheduling: CoreSchedulingKernel,
     /// Files below `/proc` that differ.
     pub proc: BTreeMap<String, String>,
     /// Files below `/sys` that differ.
@@ -123,6 +126,7 @@ impl Default for Spec {
             numa_nodes: 1,
             cgroups: BTreeMap::new(),
             devices: Vec::new(),
+            core_scheduling: CoreSchedulingKernel::default(),
             proc: BTreeMap::new(),
             sys: BTreeMap::new(),
         }

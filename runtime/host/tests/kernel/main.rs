@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod alarms;
+mod core_scheduling;
 mod cpusets;
 mod descriptors;
 mod processes;

@@ -13,6 +13,7 @@ import (
 	"unsafe"
 )
 
+type ContainerId = uint32
 type Target = qosm_policy_types.Target
 
 //go:wasmimport qosm:policy/cpu-identity@0.1.3 read-support
@@ -108,5 +109,53 @@ func ReleaseIdentity(target qosm_policy_types.Target) {
 		panic("unreachable")
 	}
 	wasm_import_release_identity(variant, variant0)
+
+}
+
+//go:wasmimport qosm:policy/cpu-identity@0.1.3 read-core-scheduling
+func wasm_import_read_core_scheduling(arg0 uintptr)
+
+func ReadCoreScheduling() witTypes.Result[witTypes.Unit, string] {
+	pinner := &runtime.Pinner{}
+	defer pinner.Unpin()
+
+	returnArea := uintptr(witRuntime.Allocate(pinner, (3 * 4), 4))
+	wasm_import_read_core_scheduling(returnArea)
+	var result witTypes.Result[witTypes.Unit, string]
+	switch uint8(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 0))) {
+	case 0:
+
+		result = witTypes.Ok[witTypes.Unit, string](witTypes.Unit{})
+	case 1:
+		value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
+
+		result = witTypes.Err[witTypes.Unit, string](value)
+	default:
+		panic("unreachable")
+	}
+	result0 := result
+	return result0
+
+}
+
+//go:wasmimport qosm:policy/cpu-identity@0.1.3 set-core-group
+func wasm_import_set_core_group(arg0 int32, arg1 int64, arg2 uintptr, arg3 uint32)
+
+func SetCoreGroup(container uint32, group uint64, reason string) {
+	pinner := &runtime.Pinner{}
+	defer pinner.Unpin()
+
+	utf8 := unsafe.Pointer(unsafe.StringData(reason))
+	pinner.Pin(utf8)
+	wasm_import_set_core_group(int32(container), int64(group), uintptr(utf8), uint32(len(reason)))
+
+}
+
+//go:wasmimport qosm:policy/cpu-identity@0.1.3 release-core-group
+func wasm_import_release_core_group(arg0 int32)
+
+func ReleaseCoreGroup(container uint32) {
+
+	wasm_import_release_core_group(int32(container))
 
 }

@@ -123,6 +123,24 @@ impl<H: Host + 'static> CpuIdentity for Declaring<'_, H> {
     fn release_identity(&mut self, target: Target) {
         self.declaration.unset(target, Kind::Identity);
     }
+
+    fn core_scheduling_support(&mut self) -> Result<(), String> {
+        self.host.core_scheduling_support()
+    }
+
+    fn set_core_group(&mut self, container: ContainerId, group: u64, reason: &str) {
+        let send = || self.host.set_core_group(container, group, reason);
+        let release: Release<H> = |host, target| {
+            if let Target::Container(container) = target {
+                host.release_core_group(container);
+            }
+        };
+        self.declaration.set::<H>(Target::Container(container), Setting::CoreGroup(group), reason, release, send);
+    }
+
+    fn release_core_group(&mut self, container: ContainerId) {
+        self.declaration.unset(Target::Container(container), Kind::CoreGroup);
+    }
 }
 
 impl<H: Host + 'static> MemoryProtection for Declaring<'_, H> {

@@ -25,6 +25,7 @@ enum Want {
     Weight(u32),
     Idle(bool),
     Identity(i8),
+    CoreGroup(u64),
     Nodes(&'static [u32]),
     Cpus(&'static [u32]),
     Limit(Option<u64>),
@@ -59,6 +60,7 @@ impl Policy for Wanting {
                 Want::Weight(weight) => host.set_weight(APP, weight, "asked for"),
                 Want::Idle(idle) => host.set_idle(7, idle, "asked for"),
                 Want::Identity(identity) => host.set_identity(WEB, identity, "asked for"),
+                Want::CoreGroup(group) => host.set_core_group(7, group, "asked for"),
                 Want::Nodes(nodes) => host.set_memory_nodes(7, nodes, "asked for"),
                 Want::Cpus(cpus) => host.set_cpus(WEB, cpus, "asked for"),
                 Want::Limit(bytes) => host.set_memory_limit(WEB, bytes, "asked for"),
@@ -135,6 +137,7 @@ fn the_host_is_called_for_what_differs_and_releases_what_is_not_declared() {
         Want::Class("be", 30),
         Want::Member(WEB, "be"),
         Want::Identity(-1),
+        Want::CoreGroup(5),
     ];
     let mut run = Run::new();
     assert_eq!(run.calls(&all), all.len());

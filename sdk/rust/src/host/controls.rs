@@ -95,6 +95,22 @@ pub trait CpuWeight {
 /// host.release_identity(Target::Pod(1));
 /// host.assert_free(Target::Pod(1), CPU_BVT);
 /// ```
+///
+/// Core scheduling keeps containers apart where a core has several threads:
+///
+/// ```
+/// use qosm_sdk::mock::{CORE_GROUP, MockHost};
+/// use qosm_sdk::{CpuIdentity, Target, core_group};
+///
+/// let mut host = MockHost::default();
+/// assert!(host.core_scheduling_support().is_err(), "a kernel has none unless a test says so");
+/// host.columns.core_scheduling = true;
+/// assert_eq!(host.core_scheduling_support(), Ok(()));
+/// host.set_core_group(7, core_group("tenant a"), "the pod's group");
+/// host.assert_held(Target::Container(7), CORE_GROUP, core_group("tenant a") as i64);
+/// host.release_core_group(7);
+/// host.assert_free(Target::Container(7), CORE_GROUP);
+/// ```
 pub trait CpuIdentity {
     /// Whether identities can be brought into force here; the error says what is missing. Where they can, it takes
     /// [`NodeKnobs`] to set the node's switches of them: [`NodeKnob::SchedCore`] 0 and [`NodeKnob::GroupIdentity`] 1, if there are such.
@@ -109,6 +125,20 @@ pub trait CpuIdentity {
 
     /// Gives the identity up; what lies beneath comes back.
     fn release_identity(&mut self, target: Target);
+
+    /// Whether containers can be put into core scheduling groups here; the error says what is missing.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, in words.
+    fn core_scheduling_support(&mut self) -> Result<(), String>;
+
+    /// Puts a container into a core scheduling group: its threads share cores with those of containers with the same number, whichever
+    /// policy gave it, and with no others. 1 to 2^53 - 1, as [`core_group`](crate::core_group) makes it of a name; 0 = in no group.
+    fn set_core_group(&mut self, container: ContainerId, group: u64, reason: &str);
+
+    /// Gives the group up; what lies beneath comes back.
+    fn release_core_group(&mut self, container: ContainerId);
 }
 
 /// Protection, throttling and reclaim of a memory cgroup.

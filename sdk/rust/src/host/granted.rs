@@ -185,6 +185,18 @@ impl CpuIdentity for Granted {
     fn release_identity(&mut self, target: Target) {
         import::cpu_identity::release_identity(target);
     }
+
+    fn core_scheduling_support(&mut self) -> Result<(), String> {
+        import::cpu_identity::read_core_scheduling()
+    }
+
+    fn set_core_group(&mut self, container: ContainerId, group: u64, reason: &str) {
+        import::cpu_identity::set_core_group(container, group, reason);
+    }
+
+    fn release_core_group(&mut self, container: ContainerId) {
+        import::cpu_identity::release_core_group(container);
+    }
 }
 
 impl MemoryProtection for Granted {

@@ -2,8 +2,8 @@
 
 use super::host::Named;
 use super::{
-    CPU_BURST, CPU_BVT, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_CPUS, CPUSET_MEMS, ClassChange, Classes, Cpus, Event,
-    MAX_CPUS, MEMORY_MAX, Migration, MockHost, STATE_LIMIT_BYTES, Value, node, topology,
+    CORE_GROUP, CPU_BURST, CPU_BVT, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_CPUS, CPUSET_MEMS, ClassChange, Classes,
+    Cpus, Event, MAX_CPUS, MEMORY_MAX, Migration, MockHost, STATE_LIMIT_BYTES, Value, node, topology,
 };
 use crate::{
     ApplicationUse, Bandwidth, BandwidthShare, Bound, CacheDomain, CacheShare, CacheUsage, ClassSample, ClassState,
@@ -22,6 +22,8 @@ const MAX_DOMAINS: usize = 256;
 const NODE_BITS: u32 = 63;
 /// What a mock kernel without group identities says.
 const NO_IDENTITIES: &str = "this kernel has no cpu.bvt_warp_ns";
+/// What a mock kernel without core scheduling says.
+const NO_CORE_SCHEDULING: &str = "this kernel has no core scheduling";
 
 impl MockHost {
     /// A column, for an evaluation: before it there is nothing to measure.
@@ -241,6 +243,22 @@ impl CpuIdentity for MockHost {
     fn release_identity(&mut self, target: Target) {
         self.called("cpu-identity");
         self.stage(target, CPU_BVT, None, "");
+    }
+
+    fn core_scheduling_support(&mut self) -> Result<(), String> {
+        self.called("cpu-identity");
+        if self.is_blind || !self.columns.core_scheduling { Err(NO_CORE_SCHEDULING.into()) } else { Ok(()) }
+    }
+
+    fn set_core_group(&mut self, container: ContainerId, group: u64, reason: &str) {
+        self.called("cpu-identity");
+        let group = Value::Number(i64::try_from(group).unwrap_or(i64::MAX));
+        self.stage(Target::Container(container), CORE_GROUP, Some(group), reason);
+    }
+
+    fn release_core_group(&mut self, container: ContainerId) {
+        self.called("cpu-identity");
+        self.stage(Target::Container(container), CORE_GROUP, None, "");
     }
 }
 

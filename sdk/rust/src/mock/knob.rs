@@ -35,6 +35,12 @@ pub const CPU_IDLE: &str = "cpu.idle";
 /// assert_eq!(qosm_sdk::mock::CPU_BVT, "cpu.bvt_warp_ns");
 /// ```
 pub const CPU_BVT: &str = "cpu.bvt_warp_ns";
+/// Name of the knob behind `set_core_group`; 0 to 2^53 - 1.
+///
+/// ```
+/// assert_eq!(qosm_sdk::mock::CORE_GROUP, "core_sched.group");
+/// ```
+pub const CORE_GROUP: &str = "core_sched.group";
 /// The knobs behind `protect`, in the order of [`Protection`](crate::Protection)'s fields.
 ///
 /// ```
@@ -80,7 +86,8 @@ pub(super) fn is_knob(name: &str) -> bool {
         let device = of_device.strip_prefix(' ').map(str::parse::<IoDevice>);
         return of_device.is_empty() || device.is_some_and(|device| device.is_ok());
     }
-    [CPU_QUOTA, CPU_BURST, CPU_WEIGHT, CPU_IDLE, CPU_BVT, CPUSET_MEMS, CPUSET_CPUS, MEMORY_MAX].contains(&name)
+    [CPU_QUOTA, CPU_BURST, CPU_WEIGHT, CPU_IDLE, CPU_BVT, CORE_GROUP, CPUSET_MEMS, CPUSET_CPUS, MEMORY_MAX]
+        .contains(&name)
         || MEMORY_KNOBS.contains(&name)
 }
 

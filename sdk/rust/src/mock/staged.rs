@@ -181,6 +181,8 @@ pub struct Columns {
     pub cluster_config: BTreeMap<String, ConfigKey>,
     /// Whether group identities can be brought into force.
     pub group_identity: bool,
+    /// Whether containers can be put into core scheduling groups.
+    pub core_scheduling: bool,
     /// Settings of the node's kernel.
     pub node_knobs: Vec<NodeKnobState>,
     /// The block devices of the node.

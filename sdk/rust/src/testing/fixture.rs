@@ -63,6 +63,8 @@ pub(super) struct CaseFixture {
     pub(super) requests: Requests,
     /// Whether group identities can be brought into force.
     pub(super) group_identity: bool,
+    /// Whether containers can be put into core scheduling groups.
+    pub(super) core_scheduling: bool,
     pub(super) node_settings: NodeSettings,
     pub(super) block_io: BlockIo,
 }
@@ -369,6 +371,7 @@ impl CaseFixture {
             pod_objects: self.pods.iter().map(pod_object).collect(),
             cluster_config: self.cluster_config.iter().map(|(name, row)| (name.clone(), row.key())).collect(),
             group_identity: self.group_identity,
+            core_scheduling: self.core_scheduling,
             node_knobs: self.node_settings.states(),
             block_devices: self.block_io.devices.clone(),
             pod_volumes: self.volumes(place)?,

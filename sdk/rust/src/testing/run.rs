@@ -332,6 +332,9 @@ impl<D: Driver> Run<'_, D> {
         if let Some(group_identity) = facts.group_identity {
             self.fixture.group_identity = group_identity;
         }
+        if let Some(core_scheduling) = facts.core_scheduling {
+            self.fixture.core_scheduling = core_scheduling;
+        }
         if let Some(rows) = &facts.node_knobs {
             self.fixture.node_settings.take(rows).map_err(nonsense)?;
         }

@@ -90,6 +90,8 @@ pub struct TickFacts {
     pub cluster_config: Option<BTreeMap<String, ConfigKeyRow>>,
     /// Whether group identities can be brought into force; stays likewise, and cannot be at first.
     pub group_identity: Option<bool>,
+    /// Whether containers can be put into core scheduling groups; stays likewise, and cannot be at first.
+    pub core_scheduling: Option<bool>,
     /// What settings of the node's kernel hold without the policy, by the names of knobs; stay likewise. Those that are left out this kernel
     /// does not have.
     pub node_knobs: Option<BTreeMap<String, u64>>,

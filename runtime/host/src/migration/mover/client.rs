@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use qosm_model::numa::{MigrationProgress, MigrationState};
@@ -17,6 +17,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use super::protocol::{Channel, Event, Request, VERSION, numbers};
 use super::{MoverAddress, MoverState, Shared};
+use crate::core_scheduling::CoreGroupReport;
 use crate::migration::job::{Job, Run};
 
 /// Interval at which events and requests are handled while a migration is under way.
@@ -27,21 +28,29 @@ const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(5);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const MAX_RETRY: Duration = Duration::from_secs(60);
 
-type QueuedJob = (Job, Arc<Run>);
+/// What the loop asks for.
+enum Asked {
+    Move(Job, Arc<Run>),
+    CoreGroups,
+}
+
+/// The last answer about core scheduling groups that the loop has not taken yet.
+type Answer = Arc<Mutex<Option<CoreGroupReport>>>;
 
 /// The loop's end.
 pub(crate) struct Client {
     /// `None` = there is no mover, and none to come.
-    job_queue: Option<Sender<QueuedJob>>,
+    queue: Option<Sender<Asked>>,
     state: Shared,
+    answer: Answer,
 }
 
 impl Client {
     pub(crate) fn start(address: MoverAddress) -> io::Result<Self> {
         if let MoverAddress::Absent(why) = address {
-            return Ok(Self { job_queue: None, state: Shared::new(MoverState::Away(why)) });
+            return Ok(Self { queue: None, state: Shared::new(MoverState::Away(why)), answer: Answer::default() });
         }
-        let (job_queue, queue) = mpsc::channel();
+        let (sender, queue) = mpsc::channel();
         let state = Shared::new(MoverState::Away("it has not answered yet".to_owned()));
         let link = Link {
             address,
@@ -51,14 +60,17 @@ impl Client {
             next: 0,
             retry: FIRST_RETRY,
             due: None,
+            core_groups: CoreGroups::Idle,
+            answer: Answer::default(),
         };
+        let answer = Arc::clone(&link.answer);
         std::thread::Builder::new().name("qosm-mover".to_owned()).spawn(move || link.run(&queue))?;
-        Ok(Self { job_queue: Some(job_queue), state })
+        Ok(Self { queue: Some(sender), state, answer })
     }
 
     pub(crate) fn add(&self, job: Job, run: Arc<Run>) -> io::Result<()> {
-        match (&self.job_queue, self.state()) {
-            (Some(jobs), _) => jobs.send((job, run)).map_err(|_| io::ErrorKind::BrokenPipe.into()),
+        match (&self.queue, self.state()) {
+            (Some(queue), _) => queue.send(Asked::Move(job, run)).map_err(|_| io::ErrorKind::BrokenPipe.into()),
             (None, MoverState::Away(why)) => {
                 fail(&run, &why);
                 Ok(())
@@ -70,6 +82,35 @@ impl Client {
     pub(crate) fn state(&self) -> MoverState {
         self.state.get()
     }
+
+    /// Why there is no mover, and will be none.
+    pub(crate) fn absent(&self) -> Option<String> {
+        match (&self.queue, self.state()) {
+            (None, MoverState::Away(why)) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// Has processes brought to their core scheduling groups. `false` = nobody will do it.
+    pub(crate) fn reconcile_core_groups(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.send(Asked::CoreGroups).is_ok())
+    }
+
+    /// What came of it, once.
+    pub(crate) fn take_core_groups(&self) -> Option<CoreGroupReport> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Where a request about core scheduling groups stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CoreGroups {
+    /// There is none.
+    Idle,
+    /// The mover that answers now does not know of it.
+    Asked,
+    /// It does.
+    Sent,
 }
 
 /// A request that is not answered to the end.
@@ -93,18 +134,21 @@ struct Link {
     retry: Duration,
     /// When it is tried again.
     due: Option<Instant>,
+    core_groups: CoreGroups,
+    answer: Answer,
 }
 
 impl Link {
     /// Until the host is gone.
-    fn run(mut self, queue: &Receiver<QueuedJob>) {
+    fn run(mut self, queue: &Receiver<Asked>) {
         loop {
-            let timeout = if self.pending.is_empty() { IDLE_POLL_INTERVAL } else { POLL_INTERVAL };
+            let is_idle = self.pending.is_empty() && self.core_groups == CoreGroups::Idle;
+            let timeout = if is_idle { IDLE_POLL_INTERVAL } else { POLL_INTERVAL };
             match queue.recv_timeout(timeout) {
-                Ok(job) => {
-                    self.take(job);
-                    while let Ok(job) = queue.try_recv() {
-                        self.take(job);
+                Ok(asked) => {
+                    self.take(asked);
+                    while let Ok(asked) = queue.try_recv() {
+                        self.take(asked);
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -114,7 +158,11 @@ impl Link {
         }
     }
 
-    fn take(&mut self, (job, run): QueuedJob) {
+    fn take(&mut self, asked: Asked) {
+        let Asked::Move(job, run) = asked else {
+            self.core_groups = CoreGroups::Asked;
+            return;
+        };
         let id = self.next;
         self.next += 1;
         let request = Request::Move {
@@ -170,13 +218,16 @@ impl Link {
         self.due = Some(Instant::now() + self.retry);
         self.retry = (self.retry * 2).min(MAX_RETRY);
         if self.state.get() != MoverState::Away(why.clone()) {
-            tracing::warn!(why, "pages are not moved: the page mover is away");
+            tracing::warn!(why, "the page mover is away");
             self.state.set(MoverState::Away(why.clone()));
         }
         self.pause_pending(&why);
     }
 
     fn pause_pending(&mut self, why: &str) {
+        if self.core_groups == CoreGroups::Sent {
+            self.core_groups = CoreGroups::Asked;
+        }
         if self.channel.is_none() && matches!(self.address, MoverAddress::Absent(_)) {
             for (_, pending) in std::mem::take(&mut self.pending) {
                 if pending.run.is_cancelled() {
@@ -235,9 +286,15 @@ impl Link {
                     self.pending.remove(&id);
                 }
             }
+            Event::CoreGroups(answer) => {
+                if self.core_groups == CoreGroups::Sent {
+                    self.core_groups = CoreGroups::Idle;
+                    *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer.into());
+                }
+            }
             Event::Ended { why, seconds } => {
                 let why = format!("it has ended ({why}); another starts in {seconds} s");
-                tracing::warn!(why, "pages are not moved: the page mover is away");
+                tracing::warn!(why, "the page mover is away");
                 self.state.set(MoverState::Away(why.clone()));
                 self.pause_pending(&why);
             }
@@ -249,6 +306,10 @@ impl Link {
         let is_ready = matches!(self.state.get(), MoverState::Ready(_));
         let channel = self.channel.as_ref().filter(|_| is_ready);
         let mut failure = None;
+        if let Some(channel) = channel.filter(|_| self.core_groups == CoreGroups::Asked) {
+            self.core_groups = CoreGroups::Sent;
+            failure = channel.send(&Request::CoreGroups).err();
+        }
         self.pending.retain(|&id, pending| {
             if pending.run.is_cancelled() && !(pending.sent && channel.is_some()) {
                 pending.run.end(MigrationState::Stopped, String::new());

@@ -17,10 +17,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::super::job::MigrationLimits;
+use crate::core_scheduling::{CoreGroupProblem, CoreGroupReport};
 use crate::error::known_errno;
 
 /// Both sides must be of the same version of these messages.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// Upper bound of a message: a cgroup's path has at most 4096 characters, and failures name at most 32 processes.
 const MAX: usize = 64 << 10;
 
@@ -41,6 +42,8 @@ pub(crate) enum Request {
     },
     /// Leave the rest where it is.
     Cancel { id: u64 },
+    /// Bring processes to the core scheduling groups that their cgroups are noted for.
+    CoreGroups,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,8 +63,47 @@ pub(crate) enum Event {
     Hello { version: u32, confinement: MoverConfinement },
     /// How far a request is.
     Progress { id: u64, progress: Progress },
+    /// What came of core scheduling groups.
+    CoreGroups(CoreGroupAnswer),
     /// The process that moved pages has ended; another one starts after `seconds`.
     Ended { why: String, seconds: u64 },
+}
+
+/// [`CoreGroupReport`] on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CoreGroupAnswer {
+    groups: usize,
+    processes: usize,
+    leaving: usize,
+    problems: Vec<(String, String)>,
+    more_problems: usize,
+}
+
+impl From<CoreGroupReport> for CoreGroupAnswer {
+    /// As many problems as surely fit into a message.
+    fn from(report: CoreGroupReport) -> Self {
+        let mut left = MAX / 4;
+        let mut fits = |problem: &CoreGroupProblem| {
+            let length = problem.cgroup.len().saturating_add(problem.why.len());
+            let is_short = length <= left;
+            left = left.saturating_sub(length);
+            is_short
+        };
+        let kept = report.problems.iter().take_while(|problem| fits(problem)).count();
+        let more_problems = report.more_problems.saturating_add(report.problems.len().saturating_sub(kept));
+        let CoreGroupReport { groups, processes, leaving, problems, .. } = report;
+        let problems = problems.into_iter().take(kept).map(|problem| (problem.cgroup, problem.why)).collect();
+        Self { groups, processes, leaving, problems, more_problems }
+    }
+}
+
+impl From<CoreGroupAnswer> for CoreGroupReport {
+    fn from(answer: CoreGroupAnswer) -> Self {
+        let CoreGroupAnswer { groups, processes, leaving, problems, more_problems } = answer;
+        let problems = problems.into_iter().map(|(cgroup, why)| CoreGroupProblem { cgroup, why }).collect();
+        Self { groups, processes, leaving, problems, more_problems }
+    }
 }
 
 /// How the mover is confined, for `qosm doctor`.
@@ -265,6 +307,26 @@ mod tests {
         assert_eq!(mover.receive::<Request>(Duration::ZERO).unwrap(), None);
         drop(agent);
         assert_eq!(mover.receive::<Request>(Duration::ZERO).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn what_came_of_core_groups_is_the_same_on_the_other_side_as_far_as_it_fits() {
+        let problem = |why: &str| CoreGroupProblem { cgroup: "kubepods/podx/c".to_owned(), why: why.to_owned() };
+        let report =
+            CoreGroupReport { groups: 2, processes: 7, leaving: 1, problems: vec![problem("no")], more_problems: 3 };
+        let over = |report: &CoreGroupReport| {
+            let text = serde_json::to_string(&Event::CoreGroups(report.clone().into())).unwrap();
+            assert!(text.len() < MAX);
+            match serde_json::from_str(&text).unwrap() {
+                Event::CoreGroups(answer) => CoreGroupReport::from(answer),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(over(&report), report);
+        let long = "\u{1}".repeat(10_000);
+        let many = CoreGroupReport { problems: vec![problem(&long); 3], ..report };
+        let arrived = over(&many);
+        assert_eq!((arrived.problems.len(), arrived.more_problems), (1, 5));
     }
 
     #[test]

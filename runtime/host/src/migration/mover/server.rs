@@ -22,8 +22,9 @@ const MAX_OPEN: usize = 4096;
 const MIN_LEVELS: usize = 2;
 
 impl Host {
-    /// Moves pages for the client of this socket, until it is closed. Only cgroups of containers are accepted: below
-    /// the node's kubepods group, or below its cgroup root where there is none. The processes are looked up here.
+    /// Moves pages for the client of this socket, until it is closed, and brings processes to core scheduling groups. Only cgroups of
+    /// containers are accepted: below the node's kubepods group, or below its cgroup root where there is none. The processes are looked up
+    /// here, and of groups those that cgroups are noted for.
     ///
     /// # Errors
     ///
@@ -51,6 +52,12 @@ impl Host {
                         run.end(MigrationState::Failed, why);
                     }
                     open.insert(id, (run, MigrationProgress::default()));
+                }
+                Ok(Some(Request::CoreGroups)) => {
+                    let report = self.reconcile_core_groups();
+                    if let Err(error) = channel.send(&Event::CoreGroups(report.into())) {
+                        break Err(error);
+                    }
                 }
                 Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break Ok(()),

@@ -173,3 +173,39 @@ fn the_thread_ends_with_the_host() {
     drop((client, run));
     assert_eq!(mover.receive::<Request>(PATIENCE).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
 }
+
+fn answer(client: &Client) -> CoreGroupReport {
+    let begun = Instant::now();
+    loop {
+        if let Some(report) = client.take_core_groups() {
+            return report;
+        }
+        assert!(begun.elapsed() < PATIENCE, "no answer");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn core_groups_are_asked_for_until_a_mover_has_answered_and_the_answer_is_taken_once() {
+    let (socket, mut mover) = pair();
+    let client = Client::start(MoverAddress::Connected(socket)).unwrap();
+    // Before there is one it waits.
+    assert!(client.reconcile_core_groups());
+    hello(&mover);
+    assert_eq!(next::<Request>(&mut mover), Request::CoreGroups);
+    // This one ends without an answer.
+    mover.send(&Event::Ended { why: "signal: 9".to_owned(), seconds: 0 }).unwrap();
+    hello(&mover);
+    assert_eq!(next::<Request>(&mut mover), Request::CoreGroups);
+    let report = CoreGroupReport { groups: 2, processes: 5, ..CoreGroupReport::default() };
+    mover.send(&Event::CoreGroups(report.clone().into())).unwrap();
+    assert_eq!(answer(&client), report);
+    assert_eq!((client.take_core_groups(), client.absent()), (None, None));
+}
+
+#[test]
+fn without_a_mover_nobody_is_asked_about_core_groups() {
+    let client = Client::start(MoverAddress::Absent("this node has one NUMA node".to_owned())).unwrap();
+    assert!(!client.reconcile_core_groups());
+    assert_eq!(client.absent().as_deref(), Some("this node has one NUMA node"));
+}
