@@ -2,10 +2,10 @@
 //!
 //! A pod's rank follows from its QoS class by ConfigMap key `resource-qos-config`, and from an annotation of its own. Alibaba's kernels
 //! have such ranks, which are held for tiers, pods and containers. Of what they ask for an upstream kernel has `cpu.idle`, which is held
-//! for each batch container.
+//! for each batch container, and core scheduling groups, which keep containers apart on cores of several threads.
 //!
 //! The core is pure. Reading order: [`config`] and [`strategy`] (what can be asked), [`rule`] (what each pod and tier wants:
-//! group identity, idle, core scheduling group), [`identity`] and [`upstream`] (what of it is carried out on either kernel). How it gets
+//! group identity, idle, core scheduling group), [`identity`], [`upstream`] and [`groups`] (what of it is carried out on which kernel). How it gets
 //! into the kernel, and what stands in where `cpu.idle` is missing, is the host's work.
 //!
 //! ```
@@ -23,6 +23,7 @@
 //! ```
 
 pub mod config;
+pub mod groups;
 pub mod identity;
 mod protocol;
 pub mod rule;
@@ -73,8 +74,8 @@ impl Policy for CpuIdentity {
         self.read_strategy(host);
         let rule = Rule::new(&self.strategy, self.settings);
         let policy = rule.policy();
-        let identities = host.identity_support();
-        self.tell(host, Missing::of(policy, &identities));
+        let (identities, cores) = (host.identity_support(), host.core_scheduling_support());
+        self.tell(host, Missing::of(policy, &identities, &cores));
         if policy == Some(CpuPolicy::GroupIdentity) && identities.is_ok() {
             identity::switch(host);
             identity::tiers(host, &rule);
@@ -84,9 +85,16 @@ impl Policy for CpuIdentity {
             return Ok(());
         }
         for pod in self.pods.iter() {
-            let Some(reason) = upstream::idle(pod, &rule.pod(pod, pod.config)) else { continue };
+            let wanted = rule.pod(pod, pod.config);
+            let idle = upstream::idle(pod, &wanted);
+            let group = groups::group(pod, &wanted).filter(|_| cores.is_ok());
             for container in upstream::running(pod) {
-                host.set_idle(container, true, &reason);
+                if let Some(reason) = &idle {
+                    host.set_idle(container, true, reason);
+                }
+                if let Some((number, reason)) = &group {
+                    host.set_core_group(container, *number, reason);
+                }
             }
         }
         Ok(())
@@ -124,7 +132,7 @@ impl CpuIdentity {
 
 #[cfg(test)]
 mod tests {
-    use qosm_sdk::mock::{self, CPU_BVT, CPU_IDLE, ConfigKey, MockHost};
+    use qosm_sdk::mock::{self, CORE_GROUP, CPU_BVT, CPU_IDLE, ConfigKey, MockHost};
     use qosm_sdk::{PodFacts, QosClass, Session, Target};
 
     use super::*;
@@ -189,6 +197,24 @@ mod tests {
         run.host.columns.group_identity = false;
         assert_eq!(run.tick(identity).len(), 1);
         run.host.assert_free(JOB, CPU_BVT);
+        run.host.assert_held(JOB, CPU_IDLE, 1);
+    }
+
+    #[test]
+    fn with_core_scheduling_a_container_is_in_its_pods_group_as_long_as_the_kernel_has_it() {
+        let mut run = Run::new();
+        let core =
+            r#"{"policies": {"cpuPolicy": "coreSched"}, "beClass": {"cpuQOS": {"enable": true, "schedIdle": 1}}}"#;
+        run.host.columns.core_scheduling = true;
+        // A kernel of Alibaba's has both; they exclude each other.
+        run.host.columns.group_identity = true;
+        assert_eq!(run.tick(core), []);
+        run.host.assert_held(JOB, CORE_GROUP, i64::try_from(qosm_sdk::core_group("")).unwrap());
+        run.host.assert_held(JOB, CPU_IDLE, 1);
+        run.host.assert_free(JOB, CPU_BVT);
+        run.host.columns.core_scheduling = false;
+        assert_eq!(run.tick(core).len(), 1);
+        run.host.assert_free(JOB, CORE_GROUP);
         run.host.assert_held(JOB, CPU_IDLE, 1);
     }
 

@@ -21,16 +21,22 @@ pub(crate) enum Missing {
         why: String,
     },
     /// Core scheduling groups.
-    CoreGroups,
+    CoreGroups {
+        /// What the host says of them.
+        why: String,
+    },
 }
 
 impl Missing {
     /// What is missing of what a strategy asks for; `None` = nothing.
-    pub(crate) fn of(policy: Option<CpuPolicy>, identities: &Result<(), String>) -> Option<Self> {
-        match (policy?, identities) {
-            (CpuPolicy::GroupIdentity, Err(why)) => Some(Self::Identities { why: why.clone() }),
-            (CpuPolicy::GroupIdentity, Ok(())) => None,
-            (CpuPolicy::CoreSched, _) => Some(Self::CoreGroups),
+    pub(crate) fn of(
+        policy: Option<CpuPolicy>,
+        identities: &Result<(), String>,
+        cores: &Result<(), String>,
+    ) -> Option<Self> {
+        match policy? {
+            CpuPolicy::GroupIdentity => identities.as_ref().err().map(|why| Self::Identities { why: why.clone() }),
+            CpuPolicy::CoreSched => cores.as_ref().err().map(|why| Self::CoreGroups { why: why.clone() }),
         }
     }
 }
@@ -66,11 +72,12 @@ pub(crate) fn notice(missing: &Missing) -> (Level, String) {
                  nothing beside it; other containers of the same core are not held back"
             ),
         ),
-        Missing::CoreGroups => (
+        Missing::CoreGroups { why } => (
             Level::Warn,
-            "cpuPolicy coreSched: threads are not put into core scheduling groups, so pods share cores as before; containers of \
-             classes with schedIdle 1 have cpu.idle, and with cpuPolicy groupIdentity those of batch pods would"
-                .to_owned(),
+            format!(
+                "cpuPolicy coreSched: threads are not put into core scheduling groups ({why}), so pods share cores as before; containers \
+                 of classes with schedIdle 1 have cpu.idle, and with cpuPolicy groupIdentity those of batch pods would"
+            ),
         ),
     }
 }

@@ -8,7 +8,7 @@ use cpu_identity::strategy::{Class, CpuPolicy, CpuQos, Strategy};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::strategy::Strategy as _;
-use qosm_sdk::mock::{self, CPU_BVT, CPU_IDLE, ConfigKey, MockHost, Value};
+use qosm_sdk::mock::{self, CORE_GROUP, CPU_BVT, CPU_IDLE, ConfigKey, MockHost, Value};
 use qosm_sdk::{ContainerState, PodFacts, QosClass, Session, Target, strategies};
 use serde_json::json;
 
@@ -134,6 +134,37 @@ proptest! {
         }
 
         // Switched off, it holds nothing.
+        evaluate(&mut host, &mut policy, &written(&off(&strategy)));
+        prop_assert!(host.leases().is_empty());
+    }
+
+    #[test]
+    fn where_there_is_core_scheduling_containers_share_cores_as_their_pods_may(
+        strategy in configured(), settings in settings(), pods in pods(),
+    ) {
+        let mut host = MockHost::granting(["cluster-config", "cpu-weight", "cpu-identity", "node-knobs"]);
+        host.columns.core_scheduling = true;
+        let mut policy = Session::<CpuIdentity>::default();
+        let defaults = if settings.defaults == Defaults::Colocation { "colocation" } else { "koordinator" };
+        let config = json!({"defaults": defaults, "raiseByAnnotation": settings.raise_by_annotation});
+        policy.configure(&mut host, &config.to_string()).unwrap();
+        policy.pods(&mut host, pods.clone(), &[]).unwrap();
+        evaluate(&mut host, &mut policy, &written(&strategy));
+        let rule = Rule::new(&strategy, settings);
+        let group = |target: Target| host.leases().get(&(target, CORE_GROUP)).copied();
+        for pod in &pods {
+            let wanted = rule.pod(pod, None).core_group.filter(|_| pod.active).map(|name| qosm_sdk::core_group(&name));
+            for container in &pod.containers {
+                let held = group(Target::Container(container.id));
+                if let Some(held) = held {
+                    let number = wanted.map(|number| Value::Number(i64::try_from(number).unwrap()));
+                    prop_assert!(number == Some(held) && container.state == ContainerState::Running);
+                }
+            }
+        }
+        for &(target, knob) in host.leases().keys() {
+            prop_assert!([CPU_IDLE, CORE_GROUP].contains(&knob) && matches!(target, Target::Container(_)));
+        }
         evaluate(&mut host, &mut policy, &written(&off(&strategy)));
         prop_assert!(host.leases().is_empty());
     }

@@ -57,6 +57,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if or (eq $wish "always") (and (eq $wish "auto") .Values.policies.memoryLocality.enabled) -}}true{{- end -}}
 {{- end -}}
 
+{{/* "true" while there is a page mover: it moves pages, or puts processes into core scheduling groups. Else empty. */}}
+{{- define "qosm.hasPageMover" -}}
+{{- if or (include "qosm.movesPages" .) (eq .Values.agent.hostAccess.coreScheduling "always") -}}true{{- end -}}
+{{- end -}}
+
 {{/* "true" while the agent uses resctrl, else empty. */}}
 {{- define "qosm.usesResctrl" -}}
 {{- $wish := .Values.agent.hostAccess.resctrl -}}

@@ -177,6 +177,41 @@ fn what_stands_as_it_has_to_is_not_written_and_core_sched_has_no_identities() {
 }
 
 #[test]
+fn with_core_scheduling_containers_are_in_the_groups_of_their_pods_and_without_it_the_plan_says_what_is_missing() {
+    let strategy = r#"{"clusterStrategy": {"policies": {"cpuPolicy": "coreSched"}, "lsClass": {"cpuQOS": {"enable": true}},
+        "beClass": {"cpuQOS": {"enable": true}}}}"#;
+    let mut alone = pod("alone", Some("LS"), None);
+    alone["metadata"]["labels"]["koordinator.sh/core-sched-policy"] = json!("exclusive");
+    let pods = [alone, pod("report", Some("BE"), None), pod("web", Some("LS"), None)];
+    for cgroup in ["v1", "v2"] {
+        let mut facts = facts(cgroup, strategy, &json!({}), &pods);
+        facts["host"]["coreScheduling"] = json!(true);
+        let planned = plan(&facts).says_nothing_else();
+        let rows = planned.decisions();
+        let groups: Vec<&Value> =
+            rows.as_array().unwrap().iter().filter(|row| row["knob"] == "core_sched.group").collect();
+        let reasons: Vec<_> = groups.iter().map(|row| row["reason"].as_str().unwrap()).collect();
+        assert_eq!(
+            reasons,
+            [
+                "a core scheduling group of its own of class LS",
+                "the common core scheduling group of class BE",
+                "core scheduling group `-expeller` of class LS",
+            ],
+            "{cgroup}"
+        );
+        let numbers: std::collections::BTreeSet<u64> =
+            groups.iter().map(|row| row["value"].as_u64().unwrap()).collect();
+        assert_eq!(numbers.len(), 3, "{rows:#}");
+
+        facts["host"]["coreScheduling"] = json!(false);
+        let planned = plan(&facts).says_only_notes();
+        planned.says(0, &["threads are not put into core scheduling groups (this kernel has no core scheduling"]);
+        assert!(planned.rows().is_empty());
+    }
+}
+
+#[test]
 fn a_tier_above_protected_pods_is_not_put_behind() {
     let mut proxy = pod("proxy", None, None);
     proxy["metadata"]["namespace"] = json!("kube-system");

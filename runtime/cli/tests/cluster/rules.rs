@@ -207,6 +207,15 @@ fn the_agent_cannot_look_into_processes_and_who_can_has_neither_network_nor_toke
     assert_eq!(daemon_set(&without, "page-mover"), None);
     assert!(!has_flag(&daemon_set(&without, "agent").unwrap(), "--page-mover"));
 
+    // For core scheduling alone it is there too, and may note something on cgroups.
+    let cores = rendered(&["--values", off.to_str().unwrap(), "--set", "agent.hostAccess.coreScheduling=always"]);
+    let mover = daemon_set(&cores, "page-mover").unwrap();
+    assert_eq!(added(&mover), serde_json::json!(["DAC_READ_SEARCH", "SYS_NICE", "SYS_PTRACE"]));
+    let mounts = container(&mover)["volumeMounts"].as_array().unwrap().clone();
+    let cgroups = mounts.iter().find(|mount| mount["mountPath"] == "/sys/fs/cgroup").unwrap();
+    assert_eq!(cgroups["readOnly"], Value::Null);
+    assert!(has_flag(&daemon_set(&cores, "agent").unwrap(), "--page-mover=/run/qosm/page-mover/"));
+
     // What is mounted for modules can be read, and what was given is kept.
     let everything = rendered(&["--values", chart.join("ci/everything-values.yaml").to_str().unwrap()]);
     let file = everything.iter().find_map(|object| object["data"]["agent.yaml"].as_str()).unwrap();
