@@ -1,0 +1,233 @@
+//! How long a latency-sensitive thread waits for a CPU when it wakes and every CPU runs batch work: with the weights that a kubelet gives
+//! alone, with the least weight on the batch container, and with `cpu.idle` on it, as `cpu-identity` has it.
+//!
+//! A process of a Burstable pod sleeps for a millisecond again and again, and tells how much later than asked it ran. A process for each CPU
+//! spins in the container of a BestEffort pod. All states take turns within one run, in another order in each round; what counts is their
+//! ratio. No bound is promised: it is the kernel's scheduler that is measured.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use qosm_benches::cgroups::Tree;
+use qosm_benches::figures::{self, Figure, Figures};
+use qosm_benches::{is_wanted, length};
+use qosm_cluster::{Folder, Source as _};
+use qosm_host::{Host, Wanted};
+use qosm_model::knob::{Knob, Target, Value};
+use qosm_model::pod::ContainerId;
+use rustix::thread::clock_nanosleep_absolute;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// The first argument of this program when it is batch work, or the thread that wakes.
+const SPIN: &str = "--spin";
+const WAKE: &str = "--wake";
+/// How long it sleeps.
+const PAUSE: Duration = Duration::from_millis(1);
+/// The container of batch work, on this bench's host.
+const BATCH: Target = Target::Container(ContainerId(1));
+
+/// What the kernel is told of batch work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// There is none.
+    Alone,
+    /// Nothing.
+    Nothing,
+    /// The least weight.
+    LeastWeight,
+    /// `cpu.idle`.
+    Idle,
+}
+
+impl State {
+    const ALL: [Self; 4] = [Self::Alone, Self::Nothing, Self::LeastWeight, Self::Idle];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Nothing => "beside batch",
+            Self::LeastWeight => "beside batch of the least weight",
+            Self::Idle => "beside idle batch",
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match std::env::args().nth(1).as_deref() {
+        Some(SPIN) => loop {
+            std::hint::spin_loop();
+        },
+        Some(WAKE) => return wake(),
+        _ => {}
+    }
+    if !is_wanted("wakeup") {
+        return ExitCode::SUCCESS;
+    }
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn now() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
+}
+
+/// A line on its standard input says how often it sleeps; it answers with a line of nanoseconds.
+fn wake() -> ExitCode {
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        let times: u32 = line.trim().parse().unwrap_or(0);
+        let mut late = String::new();
+        for _ in 0..times {
+            let until = now() + PAUSE;
+            let Ok(wanted) = Timespec::try_from(until) else { return ExitCode::FAILURE };
+            if clock_nanosleep_absolute(ClockId::Monotonic, &wanted).is_err() {
+                return ExitCode::FAILURE;
+            }
+            late.push_str(&format!("{} ", now().saturating_sub(until).as_nanos()));
+        }
+        let mut out = std::io::stdout();
+        if writeln!(out, "{late}").and_then(|()| out.flush()).is_err() {
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// A server, and batch work without requests.
+fn manifests() -> serde_json::Value {
+    let pod = |name: &str, resources: serde_json::Value| {
+        serde_json::json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "bench", "uid": format!("u-{name}")},
+            "spec": {"containers": [{"name": "app", "resources": resources}]},
+        })
+    };
+    let items = [pod("server", serde_json::json!({"requests": {"cpu": "1"}})), pod("batch", serde_json::json!({}))];
+    serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items})
+}
+
+/// A process of this program in a container's groups. It ends with this.
+struct Process(Child);
+
+impl Process {
+    fn start(role: &str, groups: &[PathBuf]) -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let process =
+            Self(command.arg(role).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("no process")?);
+        for group in groups {
+            let file = group.join("cgroup.procs");
+            fs::write(&file, process.0.id().to_string()).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        Ok(process)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// Sets what is wanted of the batch container.
+fn set(host: &mut Host, knob: Knob, value: Value) -> anyhow::Result<()> {
+    let plan = host.plan(&[Wanted { target: BATCH, knob, value }]);
+    if let Some((_, knob, error)) = plan.refused.into_iter().next() {
+        return Err(error).with_context(|| format!("this kernel cannot have {knob}; nothing was measured"));
+    }
+    for step in &plan.steps {
+        host.execute(step)?;
+    }
+    Ok(())
+}
+
+fn tell(host: &mut Host, state: State) -> anyhow::Result<()> {
+    set(host, Knob::CpuIdle, Value::Number(i64::from(state == State::Idle)))?;
+    match state {
+        State::LeastWeight => set(host, Knob::CpuWeight, Value::Shares(2)),
+        State::Nothing | State::Alone => set(host, Knob::CpuWeight, Value::Shares(1024)),
+        State::Idle => Ok(()),
+    }
+}
+
+/// How late a process of the server's container ran, in microseconds.
+fn measure(groups: &[PathBuf], times: u32) -> anyhow::Result<Vec<f64>> {
+    let mut server = Process::start(WAKE, groups)?;
+    let mut input = server.0.stdin.take().context("no input")?;
+    let output = server.0.stdout.take().context("no output")?;
+    writeln!(input, "{times}")?;
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line)?;
+    let micros = line.split_whitespace().map(|nanos| Ok(nanos.parse::<f64>()? / 1000.0));
+    micros.collect()
+}
+
+fn percentile(measured: &[f64], percent: usize) -> f64 {
+    let mut sorted = measured.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}
+
+fn run() -> anyhow::Result<()> {
+    let (rounds, times) = (length(8, 1), length(1500, 20));
+    let folder = tempfile::tempdir().context("no folder for the pods")?;
+    fs::write(folder.path().join("pods.json"), manifests().to_string())?;
+    let mut pods = Folder::open(folder.path().to_owned(), Vec::new())?.poll().unwrap_or_default().pods;
+    pods.sort_by_key(|pod| pod.name != "server");
+    let tree = Tree::plant(pods)?;
+    let (server, batch) = (tree.of_container(0)?, tree.of_container(1)?);
+    let mut host = tree.host()?;
+    let pod = tree.pods(2).get(1).context("there is no batch pod")?;
+    let container = pod.containers.first().context("the pod has no container")?;
+    let path = host.container_path(pod, container)?.context("the container has no group")?;
+    host.attach(BATCH, &path)?;
+
+    let mut p99: [Vec<f64>; State::ALL.len()] = Default::default();
+    let mut median: [Vec<f64>; State::ALL.len()] = Default::default();
+    for round in 0..rounds {
+        for turn in 0..State::ALL.len() {
+            let place = (round + turn) % State::ALL.len();
+            let state = State::ALL[place];
+            tell(&mut host, state)?;
+            let cpus = std::thread::available_parallelism()?.get();
+            let spinners = if state == State::Alone { 0 } else { cpus };
+            let batch = (0..spinners).map(|_| Process::start(SPIN, &batch)).collect::<anyhow::Result<Vec<_>>>()?;
+            let late = measure(&server, times)?;
+            drop(batch);
+            p99[place].push(percentile(&late, 99));
+            median[place].push(percentile(&late, 50));
+        }
+    }
+    set(&mut host, Knob::CpuIdle, Value::Number(0))?;
+
+    println!("wakeup: how late a thread that slept for 1 ms runs, µs, medians of {rounds} rounds");
+    let mut figures = Figures::new();
+    for (place, state) in State::ALL.into_iter().enumerate() {
+        let (median, p99) = (Figure::of(median[place].clone()), Figure::of(p99[place].clone()));
+        println!("    {:<34} median {:>8.0}, 99th percentile {:>8.0}", state.name(), median.median, p99.median);
+        figures.insert(format!("{} us", state.name()), median);
+        figures.insert(format!("{} p99 us", state.name()), p99);
+    }
+    let ratio = |state: usize| {
+        let ratios = p99[state].iter().zip(&p99[1]).map(|(one, nothing)| one / nothing);
+        Figure::of(ratios.collect())
+    };
+    for place in [2, 3] {
+        let ratio = ratio(place);
+        let name = State::ALL[place].name();
+        println!(
+            "    {name}: 99th percentile {:.2} × that of nothing ({:.2}–{:.2})",
+            ratio.median, ratio.lower, ratio.upper
+        );
+        figures.insert(format!("{name} over nothing"), ratio);
+    }
+    figures::write("wakeup", &figures)
+}
