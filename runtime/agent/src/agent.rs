@@ -263,6 +263,10 @@ impl Agent {
         for evaluation in self.policies.evaluate(due, &step.readings, &context!(self, now)) {
             self.stage(evaluation, now, &mut step.events);
         }
+        let policies = &self.policies;
+        if self.ledger.ties_changed(|name| policies.find(name).map(|policy| policy.holder.priority)) {
+            self.collect_problems(now);
+        }
         self.apply(now, &mut step);
         self.report(&step);
         // Shadows come last: however long one takes, what counts is written by then.

@@ -32,6 +32,7 @@ mod stage;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod ties;
 mod unrestored;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -46,11 +47,13 @@ use crate::quotas::Quotas;
 use crate::table::PodTable;
 
 use self::tables::{CreatedCgroups, Denial, Missing};
+use self::ties::Ties;
 
 pub(crate) use self::applied::{Applied, Notice};
 pub(crate) use self::found::{Found, compare_with_kernel, is_paused};
 pub(crate) use self::held::{HeldKnob, HeldKnobs};
 pub(crate) use self::refusal::Refusal;
+pub(crate) use self::ties::Tie;
 use crate::policy::Reach;
 use crate::saved_state::SavedState;
 
@@ -69,6 +72,8 @@ pub(crate) struct Ledger {
     undeclared: BTreeSet<Key>,
     /// Settings that came to nothing before the kernel was asked, and are yet to be reported.
     denials: Vec<Denial>,
+    /// Policies of one priority that met on a knob.
+    ties: Ties,
     /// Who may act on what is to be judged anew.
     is_reach_stale: bool,
     /// What this host lacks.

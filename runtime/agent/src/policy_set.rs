@@ -27,7 +27,7 @@ use qosm_engine::{Compiler, Digest, Engine, EngineError, Interface, ModuleCache}
 use qosm_model::pod::Node;
 use qosm_model::problem::{Problem, chain};
 
-use self::checks::{check_shadows, warn_of_ties};
+use self::checks::check_shadows;
 use self::choice::{AppliedSpec, Choice, choose, entry};
 use self::compile_pool::CompilePool;
 use self::last_good::LastGood;
@@ -165,7 +165,6 @@ impl ModuleLoader {
             }
         }
         check_shadows(&mut set);
-        warn_of_ties(&mut set);
         self.last_good.write();
         self.remove_unused(&set.policies);
         if let Some(fetcher) = &self.fetcher {

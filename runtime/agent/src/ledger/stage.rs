@@ -27,6 +27,7 @@ impl Ledger {
                     self.dirty.insert((target, knob));
                 }
                 self.judge_lease(&holder.policy, target, knob, reach(target));
+                self.note_shared((target, knob));
                 None
             }
             Setting::Release { target, knob } => {

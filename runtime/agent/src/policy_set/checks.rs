@@ -2,11 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use qosm_engine::Interface;
-use qosm_model::problem::Problem;
-
 use super::PolicySet;
-use crate::loaded::LoadedPolicy;
 use crate::policy_set::resolved::LoadFailed;
 
 /// A shadow of a policy that does not run cannot be compared.
@@ -31,43 +27,4 @@ pub(super) fn check_shadows(set: &mut PolicySet) {
         }
     }
     set.policies = kept;
-}
-
-/// Two policies of one priority that may set the same: which one wins is then a matter of names.
-pub(super) fn warn_of_ties(set: &mut PolicySet) {
-    let active: Vec<_> = set.policies.iter().filter(|policy| policy.policy.config.mode.is_active()).collect();
-    let mut problems = Vec::new();
-    for (place, one) in active.iter().enumerate() {
-        for other in active.iter().skip(place + 1) {
-            let (one, other) =
-                if one.policy.config.name < other.policy.config.name { (one, other) } else { (other, one) };
-            if one.policy.config.priority != other.policy.config.priority {
-                continue;
-            }
-            let imports = |policy: &LoadedPolicy| policy.module.imports().clone();
-            let theirs = imports(&other.policy);
-            let shared: Vec<_> = imports(&one.policy)
-                .into_iter()
-                .filter(|interface| {
-                    interface.is_control() && *interface != Interface::PodEvent && theirs.contains(interface)
-                })
-                .map(|interface| interface.to_string())
-                .collect();
-            if !shared.is_empty() {
-                problems.push(Problem {
-                    object: format!("PolicyModule {}", other.policy.config.name),
-                    field: Some("spec.priority".into()),
-                    message: format!(
-                        "{} is that of `{}` too, and both may set {}; where both do, `{}` wins by its name: give them \
-                         different priorities",
-                        one.policy.config.priority,
-                        one.policy.config.name,
-                        shared.join(", "),
-                        one.policy.config.name
-                    ),
-                });
-            }
-        }
-    }
-    set.problems.extend(problems);
 }

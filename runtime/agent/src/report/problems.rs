@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 
 use qosm_host::layout::RuntimeId;
 use qosm_model::knob::Target;
+use qosm_model::lease::Priority;
 use qosm_model::pod::{Container, ContainerCgroup, Pod};
 use qosm_model::problem::Problem;
 
 use crate::event::INVALID;
+use crate::ledger::Tie;
 use crate::now::Now;
 use crate::report::view::View;
 use crate::reporting::Reporting;
@@ -40,6 +42,7 @@ impl Reporting {
         }
         problems.extend(view.objects.problems(view.policies).cloned());
         problems.extend(contests(view));
+        problems.extend(ties(view));
         problems.extend(view.runtime_link.problem());
         let mut of_pods = Vec::new();
         for entry in view.pods.iter() {
@@ -87,6 +90,18 @@ fn contests(view: &View<'_>) -> impl Iterator<Item = Problem> {
             (_, None) => (format!("pod {}", subject.key()), knob.to_string()),
         };
         Problem { object, field: Some(field), message: held.drift.clone().unwrap_or_default() }
+    })
+}
+
+/// Knobs on which policies of one priority want different values, as problems of the policy that does not get its own.
+fn ties(view: &View<'_>) -> impl Iterator<Item = Problem> {
+    view.ledger.ties().map(|(Tie { winner, other, knob }, Priority(priority))| Problem {
+        object: format!("PolicyModule {other}"),
+        field: Some("spec.priority".into()),
+        message: format!(
+            "{priority} is that of `{winner}` too, and they want different values of {knob}: `{winner}` wins by its name; \
+             give them different priorities"
+        ),
     })
 }
 

@@ -28,6 +28,42 @@ fn throttled() -> Value {
     })
 }
 
+/// What is told of policies that want different values, over some ticks of throttling.
+fn ties(policies: Value, pods: &[Value]) -> Vec<String> {
+    let facts = json!({"host": {"cgroup": "v2", "driver": "systemd", "cpus": 8}, "policies": policies, "pods": pods});
+    let ticks: Vec<Value> = std::iter::repeat_n(throttled(), 12).collect();
+    let played = play(&facts, &ticks);
+    let problems = |line: &Value| line["problems"].as_array().cloned().unwrap_or_default();
+    let problems = played.lines().iter().flat_map(problems).collect::<Vec<_>>();
+    let text = problems.iter().map(|problem| problem.as_str().unwrap().to_owned());
+    text.filter(|problem| problem.contains("priorit")).collect()
+}
+
+#[test]
+fn policies_of_one_priority_are_told_of_where_they_want_different_values() {
+    let second = |config: Value, priority: i32| json!({"name": "second-burst", "module": "builtin:cpu-burst", "config": config, "priority": priority});
+    let first = json!({"name": "cpu-burst", "config": {"profile": "koordinator"}, "priority": 100});
+    let lower = json!({"profile": "responsive", "minRaisePercent": 70});
+    let expected = "PolicyModule second-burst: spec.priority: 100 is that of `cpu-burst` too, and they want different values of \
+                    cpu.quota: `cpu-burst` wins by its name; give them different priorities";
+    for (other, expected) in [
+        (second(lower.clone(), 100), &[expected][..]),
+        (second(lower, 90), &[]),
+        (second(json!({"profile": "koordinator"}), 100), &[]),
+    ] {
+        assert_eq!(ties(json!([first, other]), &[web("auto", "2")]), expected, "{other}");
+    }
+}
+
+#[test]
+fn the_default_policies_do_not_want_different_values() {
+    let all = json!({
+        BURST: r#"{"policy":"auto"}"#, "koordinator.sh/memoryQOS": r#"{"policy":"auto"}"#,
+    });
+    let asking = pod("web", &all, &json!([limited("a", "2")]));
+    assert_eq!(ties(json!([]), &[asking]), Vec::<String>::new());
+}
+
 #[test]
 fn a_line_has_tick_time_and_decisions() {
     let mut late = throttled();

@@ -53,9 +53,16 @@ fn a_rollout_comes_to_its_share_of_nodes_and_stops_while_it_is_paused() {
 }
 
 #[test]
-fn two_modules_of_one_priority_that_set_the_same_are_reported() {
-    let (_one, _other) = (Module::apply("cpu-burst", &burst()), Module::apply("second-burst", &burst()));
-    let (agent, _controller) = (Agent::start(), Controller::start());
+fn two_modules_of_one_priority_that_want_different_values_are_reported() {
+    // Once the container is throttled, the first takes small steps, and the second would take larger ones: none at once, which would lead to
+    // the ceiling before the first has taken any.
+    let small = json!({"module": "builtin:cpu-burst", "config": {"profile": "koordinator"}});
+    let config = json!({"minRaisePercent": 70, "alarmRaisePercent": 0});
+    let large = json!({"module": "builtin:cpu-burst", "alarms": false, "config": config});
+    let (_one, _other) = (Module::apply("cpu-burst", &small), Module::apply("second-burst", &large));
+    let (agent, _controller) = (Agent::start_on_a_calm_node(), Controller::start());
+    wait_until("both run", || ["cpu-burst", "second-burst"].into_iter().all(|name| reported(name).is_some()));
+    let _pod = Pod::create_with("qosm-tie", &annotated("auto"), &busy("200m"));
     wait_until("the agent tells", || {
         agent.ask(&["get", "problems"]).is_ok_and(|answer| answer.contains("give them different priorities"))
     });

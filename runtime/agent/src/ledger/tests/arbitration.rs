@@ -19,6 +19,86 @@ fn the_highest_priority_wins_and_of_equals_the_name_that_sorts_first() {
     }
 }
 
+/// Stages a lease as a policy does, at whose end ties are known.
+fn stage(env: &mut Env, policy: &str, priority: i32, value: i64) {
+    let (holder, now) = (holder(policy, priority), Timestamp(0));
+    env.ledger.begin_staging(&holder, false);
+    let (target, knob) = QUOTA;
+    let setting = qosm_model::setting::Setting::Hold { target, knob, value: n(value), reason: "".into() };
+    env.ledger.stage(&holder, setting, &|_| None, now);
+    env.ledger.end_staging(&holder);
+}
+
+fn ties(env: &Env) -> Vec<String> {
+    env.ledger
+        .ties()
+        .map(|(tie, Priority(priority))| format!("{} {} {}, {priority}", tie.winner, tie.other, tie.knob))
+        .collect()
+}
+
+#[test]
+fn a_tie_is_where_leases_of_one_priority_want_different_values_and_one_is_in_force() {
+    for (leases, expected) in [
+        (&[("b", 1, 200_000), ("a", 1, 100_000)][..], &["a b cpu.quota, 1"][..]),
+        (&[("a", 1, 100_000), ("b", 1, 100_000)], &[]),
+        (&[("a", 1, 100_000), ("b", 2, 200_000)], &[]),
+        (&[("c", 9, 50_000), ("a", 1, 100_000), ("b", 1, 200_000)], &[]),
+        (&[("a", 1, 1000), ("b", 1, 2000), ("c", 1, 3000)], &["a b cpu.quota, 1", "a c cpu.quota, 1"]),
+    ] {
+        let mut env = Env::new();
+        for &(policy, priority, value) in leases {
+            stage(&mut env, policy, priority, value);
+        }
+        let priority = |policy: &str| leases.iter().find(|lease| lease.0 == policy).map(|lease| Priority(lease.1));
+        assert_eq!(env.ledger.ties_changed(priority), !expected.is_empty(), "{leases:?}");
+        assert_eq!(ties(&env), expected, "{leases:?}");
+    }
+}
+
+#[test]
+fn a_tie_is_told_once_and_ends_with_the_equal_priority() {
+    let mut env = Env::new();
+    let equal = |_: &str| Some(Priority(1));
+    let mut news = Vec::new();
+    // They agree from time to time.
+    for value in [200_000, 100_000, 300_000, 100_000] {
+        stage(&mut env, "a", 1, 100_000);
+        stage(&mut env, "b", 1, value);
+        news.push(env.ledger.ties_changed(equal));
+    }
+    assert_eq!((news, ties(&env).len()), (vec![true, false, false, false], 1));
+    let raised = |policy: &str| Some(Priority(if policy == "b" { 2 } else { 1 }));
+    stage(&mut env, "b", 2, 300_000);
+    assert!(env.ledger.ties_changed(raised));
+    assert_eq!(ties(&env), Vec::<String>::new());
+    stage(&mut env, "a", 1, 100_000);
+    assert!(!env.ledger.ties_changed(raised), "the lease of b counts");
+}
+
+#[test]
+fn policies_that_change_their_minds_alike_in_one_step_do_not_tie() {
+    let mut env = Env::new();
+    for value in [100_000, 200_000] {
+        stage(&mut env, "a", 1, value);
+        stage(&mut env, "b", 1, value);
+        assert!(!env.ledger.ties_changed(|_| Some(Priority(1))), "{value}");
+    }
+}
+
+#[test]
+fn a_lease_that_is_denied_ties_with_none() {
+    let mut env = Env::new();
+    stage(&mut env, "a", 1, 100_000);
+    let (other, setting) = (
+        holder("b", 1),
+        qosm_model::setting::Setting::Hold { target: APP, knob: Knob::CfsQuota, value: n(200_000), reason: "".into() },
+    );
+    env.ledger.begin_staging(&other, false);
+    env.ledger.stage(&other, setting, &|_| Some("not configured".into()), Timestamp(0));
+    env.ledger.end_staging(&other);
+    assert!(!env.ledger.ties_changed(|_| Some(Priority(1))));
+}
+
 #[test]
 fn releasing_the_lease_on_top_brings_the_one_beneath_and_then_the_baseline() {
     let mut env = Env::new();
