@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use qosm_host::{Bandwidth, BurstCounters, Host};
 use qosm_model::column::{CpuCounters, Fields};
 use qosm_model::knob::{Knob, Level, Target};
-use qosm_model::pod::ContainerId;
+use qosm_model::pod::{ContainerId, Tier};
 use qosm_model::unit::{Bytes, Micros};
 use serde::{Deserialize, Serialize};
 
@@ -286,11 +286,13 @@ impl View<'_> {
         now: Now,
     ) -> PodUsage {
         let own = Target::Pod(entry.id);
+        let tier = entry.pod.kube_qos.tier();
+        let bounding = || Tier::ALL.into_iter().filter(move |&above| is_above(above, tier)).map(Target::Tier);
         // What bounds all of a pod, or of a tier, bounds each container in it.
         let bounds = |of: Target, container: Target| match of {
             Target::Container(_) => of == container,
             Target::Pod(_) => of == own,
-            Target::Tier(tier) => is_above(tier, entry.pod.kube_qos.tier()),
+            Target::Tier(above) => is_above(above, tier),
             Target::Node => false,
         };
         let containers = entry.pod.containers.iter().zip(&entry.containers).filter(|(_, place)| place.attached);
@@ -316,8 +318,11 @@ impl View<'_> {
                         held: self.held_usage(target),
                         refused: self.refused_usage(target),
                         remarks: self.remark_usage(|of| bounds(of, target)),
-                        shadowed: (shadowed.iter().filter(|(of, _)| bounds(**of, target)))
-                            .flat_map(|(_, shadowed)| shadowed.iter().cloned())
+                        shadowed: bounding()
+                            .chain([own, target])
+                            .filter_map(|of| shadowed.get(&of))
+                            .flatten()
+                            .cloned()
                             .collect(),
                     }
                 })
