@@ -67,6 +67,20 @@ fn written(strategy: &Strategy) -> String {
     all.to_string()
 }
 
+fn granted() -> MockHost {
+    MockHost::granting(["cluster-config", "cpu-weight", "cpu-identity", "node-knobs"])
+}
+
+/// The policy with this configuration and these pods.
+fn started(host: &mut MockHost, settings: Settings, pods: &[PodFacts]) -> Session<CpuIdentity> {
+    let mut policy = Session::<CpuIdentity>::default();
+    let defaults = if settings.defaults == Defaults::Colocation { "colocation" } else { "koordinator" };
+    let config = json!({"defaults": defaults, "raiseByAnnotation": settings.raise_by_annotation});
+    policy.configure(host, &config.to_string()).unwrap();
+    policy.pods(host, pods.to_vec(), &[]).unwrap();
+    policy
+}
+
 fn evaluate(host: &mut MockHost, policy: &mut Session<CpuIdentity>, strategy: &str) {
     let key = ConfigKey { text: strategy.into(), strategy: strategy.into() };
     host.columns.cluster_config.insert(KEY.into(), key);
@@ -118,12 +132,8 @@ proptest! {
     fn containers_that_run_are_idle_and_nothing_else_is_held(
         strategy in configured(), settings in settings(), pods in pods(),
     ) {
-        let mut host = MockHost::granting(["cluster-config", "cpu-weight", "cpu-identity", "node-knobs"]);
-        let mut policy = Session::<CpuIdentity>::default();
-        let defaults = if settings.defaults == Defaults::Colocation { "colocation" } else { "koordinator" };
-        let config = json!({"defaults": defaults, "raiseByAnnotation": settings.raise_by_annotation});
-        policy.configure(&mut host, &config.to_string()).unwrap();
-        policy.pods(&mut host, pods.clone(), &[]).unwrap();
+        let mut host = granted();
+        let mut policy = started(&mut host, settings, &pods);
         evaluate(&mut host, &mut policy, &written(&strategy));
         for (&(target, knob), &value) in host.leases() {
             prop_assert_eq!((knob, value), (CPU_IDLE, Value::Number(1)));
@@ -142,13 +152,9 @@ proptest! {
     fn where_there_is_core_scheduling_containers_share_cores_as_their_pods_may(
         strategy in configured(), settings in settings(), pods in pods(),
     ) {
-        let mut host = MockHost::granting(["cluster-config", "cpu-weight", "cpu-identity", "node-knobs"]);
+        let mut host = granted();
         host.columns.core_scheduling = true;
-        let mut policy = Session::<CpuIdentity>::default();
-        let defaults = if settings.defaults == Defaults::Colocation { "colocation" } else { "koordinator" };
-        let config = json!({"defaults": defaults, "raiseByAnnotation": settings.raise_by_annotation});
-        policy.configure(&mut host, &config.to_string()).unwrap();
-        policy.pods(&mut host, pods.clone(), &[]).unwrap();
+        let mut policy = started(&mut host, settings, &pods);
         evaluate(&mut host, &mut policy, &written(&strategy));
         let rule = Rule::new(&strategy, settings);
         let group = |target: Target| host.leases().get(&(target, CORE_GROUP)).copied();
@@ -173,13 +179,9 @@ proptest! {
     fn where_there_are_identities_each_group_has_one_and_nothing_is_idle_beside(
         strategy in configured(), settings in settings(), pods in pods(),
     ) {
-        let mut host = MockHost::granting(["cluster-config", "cpu-weight", "cpu-identity", "node-knobs"]);
+        let mut host = granted();
         host.columns.group_identity = true;
-        let mut policy = Session::<CpuIdentity>::default();
-        let defaults = if settings.defaults == Defaults::Colocation { "colocation" } else { "koordinator" };
-        let config = json!({"defaults": defaults, "raiseByAnnotation": settings.raise_by_annotation});
-        policy.configure(&mut host, &config.to_string()).unwrap();
-        policy.pods(&mut host, pods.clone(), &[]).unwrap();
+        let mut policy = started(&mut host, settings, &pods);
         evaluate(&mut host, &mut policy, &written(&strategy));
         let has_identities = Rule::new(&strategy, settings).policy() == Some(CpuPolicy::GroupIdentity);
         let knobs: Vec<_> = host.leases().keys().map(|&(_, knob)| knob).collect();
