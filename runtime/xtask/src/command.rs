@@ -8,7 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::interrupt::Interrupt;
 
 /// A line that tells which part of a long run has begun.
 pub(crate) fn heading(text: &str) {
@@ -29,6 +31,33 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     }
     Ok(())
 }
+
+/// As [`run`], for what takes minutes beside something else: ended when this process is asked to end.
+///
+/// # Errors
+///
+/// As [`run`], and when it was ended.
+pub(crate) fn run_until_asked(command: &mut Command, interrupt: &Interrupt) -> Result<()> {
+    let line = line(command);
+    println!("    $ {line}");
+    let mut child = command.stdin(Stdio::null()).spawn().with_context(|| format!("`{line}` cannot be started"))?;
+    let status = loop {
+        let status = wait(&mut child, ASKED_INTERVAL).with_context(|| format!("`{line}` cannot be waited for"))?;
+        match status {
+            Some(status) => break status,
+            // It may have ended by itself in this very moment.
+            None if interrupt.asked() => drop(kill_process(Pid::from_child(&child), Signal::TERM)),
+            None => {}
+        }
+    };
+    if !status.success() {
+        bail!("`{line}` failed ({status})");
+    }
+    Ok(())
+}
+
+/// How often it is looked whether this process was asked to end.
+const ASKED_INTERVAL: Duration = Duration::from_millis(200);
 
 /// As [`run`], for what asks the network: tried three times, since a server may answer the next moment.
 ///

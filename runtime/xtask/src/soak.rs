@@ -71,6 +71,7 @@ fn law(workspace: &Workspace, name: &str, more: &[(&str, String)]) -> Result<boo
 }
 
 fn rounds(workspace: &Workspace, access: RootAccess, args: &Args) -> Result<bool> {
+    test::compile_staged(workspace, &[test::KERNEL])?;
     let programs = test::staged(workspace, test::KERNEL)?;
     let program = programs.iter().find(|program| program.package == "qosm").context("the agent has no kernel tests")?;
     let (binary, modules, bundles) = (workspace.binary(), workspace.modules(), rego::bundles(workspace));

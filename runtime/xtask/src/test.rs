@@ -7,6 +7,7 @@ mod guest;
 mod inventory;
 mod lanes;
 mod left_out;
+mod needs;
 mod node;
 mod preflight;
 mod program;
@@ -28,9 +29,10 @@ use crate::interrupt::Interrupt;
 use crate::lock::Lock;
 use crate::root::RootAccess;
 use crate::workspace::{Workspace, this_program};
-use crate::{bench, command, languages, modules, opa, rego, setup, sweep};
+use crate::{bench, command, languages, opa, rego, setup, sweep};
+use needs::Needs;
 use program::TestProgram;
-pub(crate) use program::staged;
+pub(crate) use program::{compile_staged, staged};
 use tally::{Failure, Tally};
 
 /// The test targets with `test = false` in their manifest that need root and real cgroups.
@@ -227,7 +229,8 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         })
         .collect();
     if args.inventory {
-        compile(workspace, Stage::value_variants(), &Selection::Short)?;
+        program::compile_unasked(workspace, &Interrupt::default())?;
+        compile_staged(workspace, &STAGED)?;
         inventory::write(workspace)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -243,24 +246,25 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     sweep::run(workspace, access);
     let mut report = Report::default();
     let begun = Instant::now();
-    let ready = prepare(workspace, &wanted, &args.selection(), &mut report.tally)?;
-    if args.only.is_empty() {
-        match inventory::check(workspace) {
-            Ok(()) => report.tally.passed += 1,
-            Err(error) => {
-                command::tell(&error);
-                report.tally.failed += 1;
-            }
-        }
-    }
+    // What modules are compiled with comes first.
+    setup::install(workspace, &[setup::Purpose::Build])?;
+    let needs = Needs::default();
+    needs.install(workspace, &wanted);
+    needs.build(workspace, &wanted)?;
     report.times.push(Took { what: "setup and build".to_owned(), took: begun.elapsed(), budget: None });
 
     let run = Run::begin(workspace, access, own_copy(workspace)?)?;
-    let lanes = lanes::of(|stage| ready.contains(&stage));
+    if wanted.contains(&Stage::Workspace) {
+        needs.compile(workspace, &args.selection(), args.only.is_empty(), &run.interrupt);
+    }
+    let lanes = lanes::of(|stage| wanted.contains(&stage));
     match lanes.as_slice() {
-        [_, _, ..] if !args.sequential => lanes::run(&run, args, lanes, &mut report)?,
+        [_, _, ..] if !args.sequential => lanes::run(&run, args, lanes, &needs, &mut report)?,
         _ => {
             for stage in lanes.concat() {
+                if !needs.wait(stage, &run.interrupt)? {
+                    continue;
+                }
                 let begun = Instant::now();
                 stage.account(&run, &args.selection(), &mut report.tally)?;
                 let (what, budget) = (stage.to_string(), Some(stage.budget()));
@@ -268,6 +272,9 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
             }
         }
     }
+    let (tally, times) = needs.into_counts();
+    report.tally.add(tally);
+    report.times.extend(times);
     let begun = Instant::now();
     let flaky = again::run(&run, &mut report.tally)?;
     if !flaky.is_empty() || !report.tally.failures.is_empty() {
@@ -289,71 +296,6 @@ pub(crate) fn run_stage(workspace: &Workspace, args: &StageArgs) -> Result<ExitC
     fs::write(&args.tally, serde_json::to_vec(&tally)?)
         .with_context(|| format!("{} cannot be written", args.tally.display()))?;
     Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Installs and builds what the stages need. Those that can run; a stage whose needs cannot be had counts as failed.
-fn prepare(
-    workspace: &Workspace,
-    wanted: &[Stage],
-    selection: &Selection<'_>,
-    tally: &mut Tally,
-) -> Result<Vec<Stage>> {
-    // What modules are compiled with comes first; the others' programs are built beside our own.
-    setup::install(workspace, &[setup::Purpose::Build])?;
-    let ready: Vec<_> = std::thread::scope(|scope| {
-        let others = scope.spawn(|| {
-            let install = |purposes: &[setup::Purpose]| setup::install(workspace, purposes);
-            let installed = |&stage: &Stage| (stage, stage.set_up(install));
-            wanted.iter().map(installed).collect::<Vec<_>>()
-        });
-        let ours = modules::build(workspace, &modules::Args::default()).and_then(|_| {
-            command::heading("binaries");
-            let mut build = workspace.cargo();
-            build.args(["build", "--release", "--workspace"]);
-            // The others are those of benches; what they are linked with takes minutes.
-            let needed: &[&str] = if wanted.contains(&Stage::Bench) { &[] } else { &["qosm", "qosm-policy"] };
-            command::run(build.args(needed.iter().flat_map(|name| ["--bin", *name])))?;
-            compile(workspace, wanted, selection)
-        });
-        let others = others.join();
-        ours?;
-        others.map_err(|_| anyhow::anyhow!("the installation of what tests need broke off"))
-    })?
-    .into_iter()
-    .filter_map(|(stage, installed)| match installed {
-        Ok(()) => Some(stage),
-        Err(error) => {
-            command::heading(&format!("the stage {stage} cannot be set up"));
-            command::tell(&error);
-            tally.failed += 1;
-            None
-        }
-    })
-    .collect();
-    if ready.iter().any(|stage| stage.purposes().contains(&setup::Purpose::Rego)) {
-        rego::build(workspace)?;
-    }
-    Ok(ready)
-}
-
-/// Compiles the tests of all wanted stages before the first begins: what does not compile ends the run, and no stage waits for cargo's
-/// lock on the target directory.
-fn compile(workspace: &Workspace, wanted: &[Stage], selection: &Selection<'_>) -> Result<()> {
-    command::heading("tests");
-    let test = || {
-        let mut cargo = workspace.cargo();
-        cargo.args(["test", "--release", "--workspace", "--no-run"]);
-        cargo
-    };
-    if wanted.contains(&Stage::Workspace) {
-        command::run(&mut test())?;
-        if !matches!(selection, Selection::Short) {
-            command::run(bench::beside_opa(workspace, "test").arg("--no-run"))?;
-        }
-    }
-    let staged: Vec<_> =
-        wanted.iter().flat_map(|stage| stage.targets()).flat_map(|target| ["--test", *target]).collect();
-    if staged.is_empty() { Ok(()) } else { command::run(test().args(staged)) }
 }
 
 /// The end of the log: what took how long, what was flaky, what failed.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use qosm_build::Cargo;
 
 /// The checkout that this program was built from, and where it was built.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Workspace {
     root: PathBuf,
     target: PathBuf,

@@ -19,7 +19,7 @@ const NAMED: usize = 20;
 ///
 /// # Errors
 ///
-/// When the tests do not compile, or the file cannot be written.
+/// When tests are not compiled, or the file cannot be written.
 pub(super) fn write(workspace: &Workspace) -> Result<()> {
     let tests = there(workspace)?;
     let text: String = tests.iter().map(|test| format!("{test}\n")).collect();
@@ -32,7 +32,7 @@ pub(super) fn write(workspace: &Workspace) -> Result<()> {
 ///
 /// # Errors
 ///
-/// When they differ, with the names and what to run; when the tests do not compile.
+/// When they differ, with the names and what to run; when tests are not compiled.
 pub(super) fn check(workspace: &Workspace) -> Result<()> {
     command::heading("the list of tests");
     let there = there(workspace)?;

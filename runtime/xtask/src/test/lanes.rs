@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::needs::{Needs, Readiness};
 use super::{Args, Report, Run, STAGES, Stage, Tally, Took};
 use crate::command;
 use crate::interrupt::Interrupt;
@@ -31,6 +32,12 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How often the stages under way are reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(60);
 
+/// All stages, in the order in which they begin.
+pub(super) fn order() -> impl Iterator<Item = Stage> {
+    let longest = LANES.iter().map(|lane| lane.len()).max().unwrap_or(0);
+    (0..longest).flat_map(|place| LANES.iter().filter_map(move |lane| lane.get(place).copied()))
+}
+
 /// The wanted stages by lane; lanes without any are left out.
 pub(super) fn of(wants: impl Fn(Stage) -> bool) -> Vec<Vec<Stage>> {
     let lanes = LANES.map(|lane| lane.iter().copied().filter(|&stage| wants(stage)).collect::<Vec<_>>());
@@ -42,7 +49,13 @@ pub(super) fn of(wants: impl Fn(Stage) -> bool) -> Vec<Vec<Stage>> {
 /// # Errors
 ///
 /// When a stage cannot be started, or this process is asked to end; all stages have ended then.
-pub(super) fn run(run: &Run<'_>, args: &Args, lanes: Vec<Vec<Stage>>, report: &mut Report) -> Result<()> {
+pub(super) fn run(
+    run: &Run<'_>,
+    args: &Args,
+    lanes: Vec<Vec<Stage>>,
+    needs: &Needs,
+    report: &mut Report,
+) -> Result<()> {
     let folder = run.workspace.target().join(STAGES);
     fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
     let start = |stage: Stage| -> Result<Running> {
@@ -51,12 +64,13 @@ pub(super) fn run(run: &Run<'_>, args: &Args, lanes: Vec<Vec<Stage>>, report: &m
         xtask.args(args.filter.iter().flat_map(|text| ["--filter", text])).args(args.all.then_some("--all"));
         Ok(Running { limit: stage.limit(args.all), ..Running::start(xtask, &folder, stage)? })
     };
-    beside_each_other(lanes, start, &run.interrupt, report)
+    beside_each_other(lanes, start, |stage| needs.of(stage), &run.interrupt, report)
 }
 
 fn beside_each_other(
     lanes: Vec<Vec<Stage>>,
     start: impl Fn(Stage) -> Result<Running>,
+    needs: impl Fn(Stage) -> Readiness,
     interrupt: &Interrupt,
     report: &mut Report,
 ) -> Result<()> {
@@ -68,25 +82,26 @@ fn beside_each_other(
                 stage.report(status, report);
             }
             if lane.running.is_none() && !is_over && !interrupt.asked() {
-                let started = lane.waiting.pop_front().map(&start);
+                let started = lane.next(&needs).map(&start);
                 match started.transpose() {
                     Ok(started) => lane.running = started,
                     Err(error) => (result, is_over) = (Err(error), true),
                 }
             }
         }
-        let mut running: Vec<_> = lanes.iter_mut().filter_map(|lane| lane.running.as_mut()).collect();
-        if running.is_empty() {
+        let is_waited_for = !is_over && !interrupt.asked() && lanes.iter().any(|lane| !lane.waiting.is_empty());
+        if !is_waited_for && lanes.iter().all(|lane| lane.running.is_none()) {
             break;
         }
+        if reported.elapsed() >= PROGRESS_INTERVAL {
+            lanes.iter().for_each(Lane::progress);
+            reported = Instant::now();
+        }
+        let mut running: Vec<_> = lanes.iter_mut().filter_map(|lane| lane.running.as_mut()).collect();
         if is_over || interrupt.asked() {
             running.iter_mut().for_each(|stage| stage.stop());
         }
         running.iter_mut().for_each(|stage| stage.bound());
-        if reported.elapsed() >= PROGRESS_INTERVAL {
-            running.iter().for_each(|stage| stage.progress());
-            reported = Instant::now();
-        }
         sleep(Duration::from_millis(50));
     }
     if interrupt.asked() {
@@ -101,6 +116,25 @@ struct Lane {
 }
 
 impl Lane {
+    /// The next stage, if it can begin; those that never can are left out.
+    fn next(&mut self, needs: impl Fn(Stage) -> Readiness) -> Option<Stage> {
+        loop {
+            match needs(*self.waiting.front()?) {
+                Readiness::Ready => return self.waiting.pop_front(),
+                Readiness::NotYet => return None,
+                Readiness::Never => drop(self.waiting.pop_front()),
+            }
+        }
+    }
+
+    fn progress(&self) {
+        match (&self.running, self.waiting.front()) {
+            (Some(stage), _) => stage.progress(),
+            (None, Some(stage)) => println!("    {stage}: waits until what it needs is installed and compiled"),
+            (None, None) => {}
+        }
+    }
+
     /// The stage that has ended since, and how. A process that cannot be waited for has failed.
     fn ended(&mut self) -> Option<(Running, Option<ExitStatus>)> {
         let status = match self.running.as_mut()?.child.try_wait() {
@@ -228,6 +262,9 @@ mod tests {
             let lanes = LANES.iter().filter(|lane| lane.contains(stage)).count();
             assert_eq!(lanes, 1, "{stage}");
         }
+        let all: Vec<_> = order().collect();
+        assert_eq!(all.len(), Stage::value_variants().len());
+        assert_eq!(all[..4], [Stage::Registry, Stage::Kernel, Stage::Vm, Stage::Cluster]);
     }
 
     #[test]
@@ -261,13 +298,17 @@ mod tests {
 
     /// Plays stages by these scripts; the names of those that ended, and the counts.
     fn play(lanes: &[&[(Stage, &str)]]) -> (Vec<String>, Tally) {
+        play_with(lanes, |_| Readiness::Ready)
+    }
+
+    fn play_with(lanes: &[&[(Stage, &str)]], needs: impl Fn(Stage) -> Readiness) -> (Vec<String>, Tally) {
         let folder = tempfile::tempdir().unwrap();
         let scripts: Vec<_> = lanes.iter().copied().flatten().copied().collect();
         let script = |stage| scripts.iter().find(|(of, _)| *of == stage).unwrap().1;
         let start = |stage| Ok(running(folder.path(), stage, script(stage)));
         let stages = lanes.iter().map(|lane| lane.iter().map(|(stage, _)| *stage).collect()).collect();
         let mut report = Report::default();
-        beside_each_other(stages, start, &Interrupt::default(), &mut report).unwrap();
+        beside_each_other(stages, start, needs, &Interrupt::default(), &mut report).unwrap();
         (report.times.into_iter().map(|took| took.what).collect(), report.tally)
     }
 
@@ -305,6 +346,19 @@ mod tests {
         let (ended, tally) = play(&[failing, &[(Stage::Vm, GOOD)]]);
         assert_eq!(ended.len(), 3, "{ended:?}");
         assert_eq!((tally.passed, tally.failed), (9, 2));
+    }
+
+    #[test]
+    fn a_stage_waits_for_what_it_needs_and_one_that_never_has_it_is_left_out() {
+        let asked = std::cell::Cell::new(0);
+        let needs = |stage| match stage {
+            Stage::Workspace if asked.replace(asked.get() + 1) < 3 => Readiness::NotYet,
+            Stage::Registry => Readiness::Never,
+            _ => Readiness::Ready,
+        };
+        let first: &[_] = &[(Stage::Registry, BAD), (Stage::Cluster, GOOD)];
+        let (ended, tally) = play_with(&[first, &[(Stage::Workspace, GOOD)]], needs);
+        assert_eq!((ended.as_slice(), tally.passed, tally.failed), (&["cluster".into(), "workspace".into()][..], 6, 0));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Test programs: what cargo compiles them to, and running them.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -10,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::tally::Reading;
-use super::{Run, Selection, Stage, Tally};
+use super::{Run, STAGES, Selection, Stage, Tally};
+use crate::interrupt::Interrupt;
 use crate::workspace::Workspace;
 use crate::{command, modules};
 
@@ -27,7 +29,7 @@ pub(super) const BESIDE_OPA: &str = "opa-wasm";
 const SILENCE: Duration = Duration::from_secs(30 * 60);
 
 /// A test program with the crate that it is of.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct TestProgram {
     pub(crate) package: String,
     target: String,
@@ -92,28 +94,86 @@ impl TestProgram {
     }
 }
 
-/// Compiles what `cargo test` runs unasked, but for doctests, and returns the programs.
+/// The lists of compiled programs, beside what stages print. Stages read them: cargo itself waits while other tests are being compiled.
+const UNASKED_LIST: &str = "unasked.json";
+const STAGED_LIST: &str = "staged.json";
+
+/// Compiles what `cargo test` runs unasked, but for doctests.
 ///
 /// # Errors
 ///
-/// When something does not compile.
-pub(super) fn unasked(workspace: &Workspace) -> Result<Vec<TestProgram>> {
-    compiled(workspace, &[], |target| target.test)
+/// When something does not compile, or this process is asked to end.
+pub(super) fn compile_unasked(workspace: &Workspace, interrupt: &Interrupt) -> Result<()> {
+    command::run_until_asked(&mut compiler(workspace, &[]), interrupt)?;
+    keep(workspace, UNASKED_LIST, &compiled(workspace, &[], |target| target.test)?)
 }
 
-/// Compiles each crate's target of that name that `cargo test` does not run unasked, and returns the programs.
+/// Compiles each crate's targets of these names, which `cargo test` does not run unasked.
 ///
 /// # Errors
 ///
-/// When there is none, or one does not compile.
-pub(crate) fn staged(workspace: &Workspace, name: &str) -> Result<Vec<TestProgram>> {
-    let is_wanted = |target: &qosm_build::Target| {
-        target.name == name && !target.test && target.kind.iter().any(|kind| kind == "test")
-    };
-    if !modules::packages(workspace)?.iter().any(|package| package.targets.iter().any(is_wanted)) {
-        bail!("no crate has a test target `{name}`: its tests are gone");
+/// When there is none of a name, or one does not compile.
+pub(crate) fn compile_staged(workspace: &Workspace, names: &[&str]) -> Result<()> {
+    let packages = modules::packages(workspace)?;
+    for &name in names {
+        if !packages.iter().any(|package| package.targets.iter().any(|target| is_staged(target, name))) {
+            bail!("no crate has a test target `{name}`: its tests are gone");
+        }
     }
-    compiled(workspace, &["--test", name], is_wanted)
+    let tests = if names.is_empty() {
+        Vec::new()
+    } else {
+        let targets: Vec<_> = names.iter().flat_map(|name| ["--test", *name]).collect();
+        compiled(workspace, &targets, |target| names.iter().any(|name| is_staged(target, name)))?
+    };
+    keep(workspace, STAGED_LIST, &tests)
+}
+
+fn is_staged(target: &qosm_build::Target, name: &str) -> bool {
+    target.name == name && !target.test && target.kind.iter().any(|kind| kind == "test")
+}
+
+/// The programs that [`compile_unasked`] compiled.
+///
+/// # Errors
+///
+/// When it has not compiled any.
+pub(super) fn unasked(workspace: &Workspace) -> Result<Vec<TestProgram>> {
+    kept(workspace, UNASKED_LIST)
+}
+
+/// Those of this name that [`compile_staged`] compiled.
+///
+/// # Errors
+///
+/// When it has compiled none.
+pub(crate) fn staged(workspace: &Workspace, name: &str) -> Result<Vec<TestProgram>> {
+    let tests: Vec<_> =
+        kept(workspace, STAGED_LIST)?.into_iter().filter(|test: &TestProgram| test.target == name).collect();
+    ensure!(
+        !tests.is_empty(),
+        "the tests `{name}` are not compiled: `cargo xtask test` does that, and runs this stage"
+    );
+    Ok(tests)
+}
+
+fn keep(workspace: &Workspace, name: &str, tests: &[TestProgram]) -> Result<()> {
+    let file = workspace.target().join(STAGES).join(name);
+    fs::create_dir_all(workspace.target().join(STAGES))
+        .and_then(|()| fs::write(&file, serde_json::to_vec(tests)?))
+        .with_context(|| format!("{} cannot be written", file.display()))
+}
+
+fn kept(workspace: &Workspace, name: &str) -> Result<Vec<TestProgram>> {
+    let file = workspace.target().join(STAGES).join(name);
+    let text = fs::read(&file).with_context(|| format!("{} cannot be read", file.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is of another version", file.display()))
+}
+
+fn compiler(workspace: &Workspace, args: &[&str]) -> Command {
+    let mut cargo = workspace.cargo();
+    cargo.args(["test", "--release", "--workspace", "--no-run"]).args(args);
+    cargo
 }
 
 fn compiled(
@@ -135,8 +195,7 @@ fn compiled(
     }
     let packages = modules::packages(workspace)?;
     let mut tests = Vec::new();
-    let mut cargo = workspace.cargo();
-    cargo.args(["test", "--release", "--workspace", "--no-run"]).args(args);
+    let mut cargo = compiler(workspace, args);
     let status = command::lines(cargo.arg("--message-format=json-render-diagnostics"), |line| {
         let Ok(message) = serde_json::from_str::<Message>(line) else { return };
         let (Some(manifest), Some(target), Some(program)) = (message.manifest_path, message.target, message.executable)
