@@ -1,7 +1,7 @@
 //! What stages need, made ready beside the stages that have all of theirs: third-party programs are installed while our own are compiled,
 //! and the tests of all crates, most of what there is to compile, while the stages that take none of them run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -140,8 +140,8 @@ impl Needs {
         let needed: &[&str] = if wanted.contains(&Stage::Bench) { &[] } else { &["qosm", "qosm-policy"] };
         command::run(build.args(needed.iter().flat_map(|name| ["--bin", *name])))?;
         command::heading("tests of the stages");
-        let targets: Vec<_> = wanted.iter().flat_map(|stage| stage.targets()).copied().collect();
-        program::compile_staged(workspace, &targets)?;
+        let targets: BTreeSet<_> = wanted.iter().flat_map(|stage| stage.targets()).copied().collect();
+        program::compile_staged(workspace, &Vec::from_iter(targets))?;
         self.state().compiled.insert(Tests::Staged, true);
         Ok(())
     }
