@@ -1,8 +1,8 @@
 //! How long a latency-sensitive thread waits for a CPU when it wakes and every CPU runs batch work: with the weights that a kubelet gives
 //! alone, with the least weight on the batch container, and with `cpu.idle` on it, as `cpu-identity` has it.
 //!
-//! A process of a Burstable pod sleeps for a millisecond again and again, and tells how much later than asked it ran. A process for each CPU
-//! spins in the container of a BestEffort pod. All states take turns within one run, in another order in each round; what counts is their
+//! A process of a Burstable pod has a thread for each CPU, which sleeps for a millisecond again and again, tells how much later than asked it
+//! ran, and computes for half of one, as a server between two requests. A process for each CPU spins in the container of a BestEffort pod. All states take turns within one run, in another order in each round; what counts is their
 //! ratio. No bound is promised: it is the kernel's scheduler that is measured.
 
 use std::fs;
@@ -18,40 +18,49 @@ use qosm_benches::{is_wanted, length};
 use qosm_cluster::{Folder, Source as _};
 use qosm_host::{Host, Wanted};
 use qosm_model::knob::{Knob, Target, Value};
-use qosm_model::pod::ContainerId;
+use qosm_model::pod::{ContainerId, Tier};
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// The first argument of this program when it is batch work, or the thread that wakes.
 const SPIN: &str = "--spin";
 const WAKE: &str = "--wake";
-/// How long it sleeps.
+/// How long a thread sleeps, and computes then.
 const PAUSE: Duration = Duration::from_millis(1);
+const WORK: Duration = Duration::from_micros(500);
 /// The container of batch work, on this bench's host.
 const BATCH: Target = Target::Container(ContainerId(1));
+const TIER: Target = Target::Tier(Tier::BestEffort);
 
 /// What the kernel is told of batch work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     /// There is none.
     Alone,
-    /// Nothing.
-    Nothing,
-    /// The least weight.
+    /// Nothing: its tier has the weight of the server's.
+    Unweighted,
+    /// Its container has `cpu.idle`, and its tier the weight of the server's.
+    IdleAlone,
+    /// What a kubelet says: its tier has the least weight.
+    Kubelet,
+    /// That, and the container has the least weight.
     LeastWeight,
-    /// `cpu.idle`.
+    /// That, and the container has `cpu.idle`.
     Idle,
 }
 
 impl State {
-    const ALL: [Self; 4] = [Self::Alone, Self::Nothing, Self::LeastWeight, Self::Idle];
+    const ALL: [Self; 6] =
+        [Self::Alone, Self::Unweighted, Self::IdleAlone, Self::Kubelet, Self::LeastWeight, Self::Idle];
 
     fn name(self) -> &'static str {
         match self {
             Self::Alone => "alone",
-            Self::Nothing => "beside batch",
-            Self::LeastWeight => "beside batch of the least weight",
-            Self::Idle => "beside idle batch",
+            Self::Unweighted => "beside batch of the same weight",
+            Self::IdleAlone => "beside idle batch of the same weight",
+            Self::Kubelet => "beside batch in its tier",
+            Self::LeastWeight => "beside batch of the least weight in it",
+            Self::Idle => "beside idle batch in it",
         }
     }
 }
@@ -80,25 +89,38 @@ fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
-/// A line on its standard input says how often it sleeps; it answers with a line of nanoseconds.
+/// A line on its standard input says how often each thread sleeps; it answers with a line of nanoseconds.
 fn wake() -> ExitCode {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     for line in std::io::stdin().lines().map_while(Result::ok) {
         let times: u32 = line.trim().parse().unwrap_or(0);
-        let mut late = String::new();
-        for _ in 0..times {
-            let until = now() + PAUSE;
-            let Ok(wanted) = Timespec::try_from(until) else { return ExitCode::FAILURE };
-            if clock_nanosleep_absolute(ClockId::Monotonic, &wanted).is_err() {
-                return ExitCode::FAILURE;
-            }
-            late.push_str(&format!("{} ", now().saturating_sub(until).as_nanos()));
-        }
+        let late = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(move || lateness(times))).collect();
+            threads.into_iter().map(|thread| thread.join().ok().flatten()).collect::<Option<Vec<_>>>()
+        });
+        let Some(late) = late else { return ExitCode::FAILURE };
+        let late: String = late.concat().iter().map(|nanos| format!("{nanos} ")).collect();
         let mut out = std::io::stdout();
         if writeln!(out, "{late}").and_then(|()| out.flush()).is_err() {
             return ExitCode::FAILURE;
         }
     }
     ExitCode::SUCCESS
+}
+
+/// How much later than asked this thread ran, each time, in nanoseconds; `None` if it cannot sleep.
+fn lateness(times: u32) -> Option<Vec<u128>> {
+    (0..times)
+        .map(|_| {
+            let until = now() + PAUSE;
+            clock_nanosleep_absolute(ClockId::Monotonic, &Timespec::try_from(until).ok()?).ok()?;
+            let ran = now();
+            while now() < ran + WORK {
+                std::hint::spin_loop();
+            }
+            Some(ran.saturating_sub(until).as_nanos())
+        })
+        .collect()
 }
 
 /// A server, and batch work without requests.
@@ -137,9 +159,9 @@ impl Drop for Process {
     }
 }
 
-/// Sets what is wanted of the batch container.
-fn set(host: &mut Host, knob: Knob, value: Value) -> anyhow::Result<()> {
-    let plan = host.plan(&[Wanted { target: BATCH, knob, value }]);
+/// Sets what is wanted.
+fn set(host: &mut Host, target: Target, knob: Knob, value: Value) -> anyhow::Result<()> {
+    let plan = host.plan(&[Wanted { target, knob, value }]);
     if let Some((_, knob, error)) = plan.refused.into_iter().next() {
         return Err(error).with_context(|| format!("this kernel cannot have {knob}; nothing was measured"));
     }
@@ -150,11 +172,13 @@ fn set(host: &mut Host, knob: Knob, value: Value) -> anyhow::Result<()> {
 }
 
 fn tell(host: &mut Host, state: State) -> anyhow::Result<()> {
-    set(host, Knob::CpuIdle, Value::Number(i64::from(state == State::Idle)))?;
+    let tier = if matches!(state, State::Unweighted | State::IdleAlone) { 1024 } else { 2 };
+    set(host, TIER, Knob::CpuWeight, Value::Shares(tier))?;
+    set(host, BATCH, Knob::CpuIdle, Value::Number(i64::from(matches!(state, State::Idle | State::IdleAlone))))?;
     match state {
-        State::LeastWeight => set(host, Knob::CpuWeight, Value::Shares(2)),
-        State::Nothing | State::Alone => set(host, Knob::CpuWeight, Value::Shares(1024)),
-        State::Idle => Ok(()),
+        State::LeastWeight => set(host, BATCH, Knob::CpuWeight, Value::Shares(2)),
+        State::Unweighted | State::Kubelet | State::Alone => set(host, BATCH, Knob::CpuWeight, Value::Shares(1024)),
+        State::Idle | State::IdleAlone => Ok(()),
     }
 }
 
@@ -189,6 +213,8 @@ fn run() -> anyhow::Result<()> {
     let container = pod.containers.first().context("the pod has no container")?;
     let path = host.container_path(pod, container)?.context("the container has no group")?;
     host.attach(BATCH, &path)?;
+    let tier = host.tier_path(Tier::BestEffort);
+    host.attach(TIER, &tier)?;
 
     let mut p99: [Vec<f64>; State::ALL.len()] = Default::default();
     let mut median: [Vec<f64>; State::ALL.len()] = Default::default();
@@ -206,28 +232,25 @@ fn run() -> anyhow::Result<()> {
             median[place].push(percentile(&late, 50));
         }
     }
-    set(&mut host, Knob::CpuIdle, Value::Number(0))?;
+    set(&mut host, BATCH, Knob::CpuIdle, Value::Number(0))?;
 
     println!("wakeup: how late a thread that slept for 1 ms runs, µs, medians of {rounds} rounds");
     let mut figures = Figures::new();
     for (place, state) in State::ALL.into_iter().enumerate() {
         let (median, p99) = (Figure::of(median[place].clone()), Figure::of(p99[place].clone()));
-        println!("    {:<34} median {:>8.0}, 99th percentile {:>8.0}", state.name(), median.median, p99.median);
+        println!("    {:<38} median {:>8.0}, 99th percentile {:>8.0}", state.name(), median.median, p99.median);
         figures.insert(format!("{} us", state.name()), median);
         figures.insert(format!("{} p99 us", state.name()), p99);
     }
-    let ratio = |state: usize| {
-        let ratios = p99[state].iter().zip(&p99[1]).map(|(one, nothing)| one / nothing);
-        Figure::of(ratios.collect())
-    };
-    for place in [2, 3] {
-        let ratio = ratio(place);
+    // The first of them is the one that a kubelet leaves.
+    for place in [4, 5] {
+        let ratio = Figure::of(p99[place].iter().zip(&p99[3]).map(|(one, kubelet)| one / kubelet).collect());
         let name = State::ALL[place].name();
         println!(
-            "    {name}: 99th percentile {:.2} × that of nothing ({:.2}–{:.2})",
+            "    {name}: 99th percentile {:.2} × that with a kubelet's weights ({:.2}–{:.2})",
             ratio.median, ratio.lower, ratio.upper
         );
-        figures.insert(format!("{name} over nothing"), ratio);
+        figures.insert(format!("{name} over a kubelet's weights"), ratio);
     }
     figures::write("wakeup", &figures)
 }
