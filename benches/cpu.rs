@@ -14,7 +14,7 @@ use qosm_benches::cgroups::Tree;
 use qosm_benches::figures::{self, Figure, Figures};
 use qosm_benches::modules;
 use qosm_benches::ticking::Ticking;
-use qosm_benches::{is_wanted, length, workload};
+use qosm_benches::{length, run_if_wanted, workload};
 use qosm_engine::{Compiler, Engine};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -27,16 +27,7 @@ fn ticks() -> u32 {
 }
 
 fn main() -> ExitCode {
-    if !is_wanted("cpu") {
-        return ExitCode::SUCCESS;
-    }
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    run_if_wanted("cpu", run)
 }
 
 fn run() -> anyhow::Result<()> {

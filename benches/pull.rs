@@ -17,7 +17,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use qosm_agent::LoadedPolicy;
 use qosm_benches::figures::{self, Figure, Figures};
-use qosm_benches::{is_wanted, length, modules, workload};
+use qosm_benches::{length, modules, run_if_wanted, workload};
 use qosm_engine::{Compiler, Engine, Memory, compile_child_main};
 use qosm_model::digest::Digest;
 use qosm_registry::{Artifact, Label, Location, RegistrySettings, Store};
@@ -31,16 +31,7 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(COMPILE)) {
         return compile_child_main();
     }
-    if !is_wanted("pull") {
-        return ExitCode::SUCCESS;
-    }
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    run_if_wanted("pull", run)
 }
 
 fn run() -> anyhow::Result<()> {

@@ -23,7 +23,7 @@ use qosm_agent::service::{self, Request};
 use qosm_agent::{Agent, AgentOptions, Mode};
 use qosm_benches::cgroups::Tree;
 use qosm_benches::figures::{self, Figure, Figures};
-use qosm_benches::{is_wanted, length, modules};
+use qosm_benches::{length, modules, run_if_wanted};
 use qosm_cluster::{Folder, Source as _};
 use qosm_engine::{Compiler, Engine};
 use rustix::time::{ClockId, clock_gettime};
@@ -71,16 +71,7 @@ fn main() -> ExitCode {
         let sleeps = std::env::args().nth(2).as_deref() == Some(Between::Sleeps.as_str());
         return load(if sleeps { Between::Sleeps } else { Between::WorksALittle });
     }
-    if !is_wanted("reaction") {
-        return ExitCode::SUCCESS;
-    }
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    run_if_wanted("reaction", run)
 }
 
 /// Each line on its standard input is a spell of work: it spins until it has been halted, tells when that began, and goes on for

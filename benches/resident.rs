@@ -14,7 +14,7 @@ use qosm_benches::cgroups::Tree;
 use qosm_benches::figures::{self, Figure, Figures};
 use qosm_benches::modules;
 use qosm_benches::ticking::Ticking;
-use qosm_benches::{is_wanted, length, workload};
+use qosm_benches::{length, run_if_wanted, workload};
 use qosm_engine::{Compiler, Engine, Memory, compile_child_main};
 
 const PODS: u32 = 100;
@@ -31,16 +31,7 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(COMPILE)) {
         return compile_child_main();
     }
-    if !is_wanted("resident") {
-        return ExitCode::SUCCESS;
-    }
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    run_if_wanted("resident", run)
 }
 
 fn run() -> anyhow::Result<()> {

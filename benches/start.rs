@@ -25,7 +25,7 @@ use qosm_agent::service::{self, Request};
 use qosm_agent::{Agent, AgentOptions, Metrics, Mode};
 use qosm_benches::cgroups::Tree;
 use qosm_benches::figures::{self, Figure, Figures};
-use qosm_benches::{is_wanted, length, modules};
+use qosm_benches::{length, modules, run_if_wanted};
 use qosm_cluster::{Folder, Source as _};
 use qosm_engine::{Compiler, Engine};
 use qosm_nri::fake_runtime::FakeRuntime;
@@ -59,16 +59,7 @@ fn main() -> ExitCode {
     if arguments.next().as_deref() == Some(CONTAINER) {
         return container(&arguments.next().unwrap_or_default());
     }
-    if !is_wanted("start") {
-        return ExitCode::SUCCESS;
-    }
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    run_if_wanted("start", run)
 }
 
 /// Waits until it is let go; then tells after how many microseconds it has a burst, 0 = at its first look.

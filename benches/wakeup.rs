@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use qosm_benches::cgroups::Tree;
 use qosm_benches::figures::{self, Figure, Figures};
-use qosm_benches::{is_wanted, length};
+use qosm_benches::{length, run_if_wanted};
 use qosm_cluster::{Folder, Source as _};
 use qosm_host::{Host, Wanted};
 use qosm_model::knob::{Knob, Target, Value};
@@ -73,16 +73,7 @@ fn main() -> ExitCode {
         Some(WAKE) => return wake(),
         _ => {}
     }
-    if !is_wanted("wakeup") {
-        return ExitCode::SUCCESS;
-    }
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    run_if_wanted("wakeup", run)
 }
 
 fn now() -> Duration {

@@ -6,6 +6,7 @@
 //! agent that works on them), [`bare`] (the same files read without it), [`side_by_side`] (fair ratios), [`figures`].
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -65,6 +66,17 @@ pub fn criterion() -> anyhow::Result<Criterion> {
 pub fn is_wanted(bench: &str) -> bool {
     let mut filters = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
     filters.peek().is_none() || filters.any(|filter| bench.contains(&filter))
+}
+
+/// Runs a bench that is not criterion's, if it is asked for, and prints what kept it from its end.
+pub fn run_if_wanted(bench: &str, run: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
+    match if is_wanted(bench) { run() } else { Ok(()) } {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Whether everything is asked for. With a filter or for a profiler criterion's benchmarks run alone, and the figures of the last
