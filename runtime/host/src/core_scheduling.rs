@@ -34,7 +34,7 @@ pub(crate) use knob::CoreGroups;
 
 /// Nested cgroups that are searched: those of a container in a container.
 const DEPTH: usize = 8;
-/// Levels of cgroups below the root that are searched for notes of an earlier process.
+/// Levels of cgroups below the one above all containers that are searched for notes of an earlier process.
 const TREE_DEPTH: usize = 16;
 /// The switch of Anolis' and Alibaba's kernels, below `/proc`.
 const SWITCH: &str = "sys/kernel/sched_core";
@@ -158,15 +158,17 @@ impl Host {
         if switch == Some(0) { CoreScheduling::SwitchedOff } else { CoreScheduling::Works }
     }
 
-    /// Brings the processes of all cgroups that have a note of their group to that group's cookie, and takes the cookies that qosm gave from
-    /// the processes of those that have a note of these alone.
+    /// Brings the processes of all containers whose cgroups have a note of their group to that group's cookie, and takes the cookies that
+    /// qosm gave from the processes of those that have a note of these alone. Notes elsewhere on the node are not qosm's.
     ///
     /// Where the kernel has no core scheduling nothing is touched, and the report says why. Processes that end meanwhile are no error. What
     /// cannot be done for one process is done for the others, and tried again by the next call.
     pub fn reconcile_core_groups(&mut self) -> CoreGroupReport {
         let mut scan = Scan::default();
         if let Some(tree) = self.tree_of(Knob::CoreGroup) {
-            self.find_notes(tree, "", TREE_DEPTH, &mut scan);
+            // Elsewhere, as in the slice of a user, whoever may write attributes there would choose a group.
+            let (above, _) = self.above_containers();
+            self.find_notes(tree, &above, TREE_DEPTH, &mut scan);
         }
         if scan.places.is_empty() {
             return CoreGroupReport::default();

@@ -14,6 +14,8 @@ use crate::{Host, targets};
 /// Bounds of a search; a node with 300 pods has about 2000 directories.
 const MAX_DIRECTORIES: usize = 50_000;
 const MAX_LEVELS: usize = 12;
+/// Levels of cgroups between kubepods and a container, at least: its pod and itself.
+const CONTAINER_LEVELS: usize = 2;
 
 /// Searches that found nothing. A pod that has not started is looked up repeatedly, and each search walks the tree; the
 /// first two are immediate, later ones are spaced out.
@@ -192,6 +194,28 @@ impl Host {
             }
         }
         (*driver, kubepods.clone())
+    }
+
+    /// The group below which the node's containers are, and how many levels below it they are at least: kubepods, or the cgroup root where
+    /// there is none.
+    pub(crate) fn above_containers(&self) -> (String, usize) {
+        let (_, kubepods) = self.kubepods();
+        if self.exists(&kubepods) { (kubepods, CONTAINER_LEVELS) } else { (self.layout.root.clone(), 1) }
+    }
+
+    /// The path of a container's cgroup in its plain form, or why it is none.
+    pub(crate) fn container_cgroup(&self, cgroup: &str) -> Result<String, String> {
+        let clean = targets::clean(cgroup).map_err(|error| error.to_string())?;
+        let (above, levels) = self.above_containers();
+        let below = if above.is_empty() {
+            Some(clean.as_str())
+        } else {
+            clean.strip_prefix(&above).and_then(|rest| rest.strip_prefix('/'))
+        };
+        match below {
+            Some(below) if below.split('/').count() >= levels => Ok(clean),
+            _ => Err(format!("{clean} is no container's cgroup below /{above}")),
+        }
     }
 
     pub(crate) fn find_layout(&mut self, options: &LayoutOptions) {

@@ -186,6 +186,9 @@ impl Host {
 
     pub(crate) fn write_core_group(&mut self, target: Target, value: Value) -> Result<Value, HostError> {
         let (area, path) = self.noted_cgroup(target)?;
+        if let Err(why) = self.container_cgroup(&path) {
+            return Err(HostError::Unsupported { what: Knob::CoreGroup.to_string(), why });
+        }
         let row = knob_table::row(Knob::CoreGroup);
         let number = match value {
             Value::Number(number) if row.accepts(value) => number,

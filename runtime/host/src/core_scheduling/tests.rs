@@ -86,6 +86,29 @@ fn problem(report: &CoreGroupReport) -> &str {
     &problem.why
 }
 
+/// A user may write attributes in a slice that systemd has given him.
+#[test]
+fn a_note_that_is_not_on_a_containers_cgroup_is_not_heeded_and_none_is_written_there() {
+    let mut host = node(&spec());
+    let slice = "user.slice/user-1000.slice";
+    host.create(slice).unwrap();
+    host.simulated_mut().unwrap().set_file(slice, "cgroup.procs", "40\n").unwrap();
+    let tree = host.tree_of(Knob::CoreGroup).unwrap();
+    host.backend.set_note(Area::Cgroup(tree), slice, Note::Group, Some(&A.to_string())).unwrap();
+    let report = put(&mut host, &[(A, &[FIRST])]);
+    all_well(&report);
+    assert_eq!((report.groups, report.processes), (1, 2));
+    assert_eq!(cookies(&mut host, &[40]), [0]);
+
+    let outside = Target::Container(ContainerId(4));
+    host.attach(outside, slice).unwrap();
+    let wanted = Wanted { target: outside, knob: Knob::CoreGroup, value: Value::Number(B) };
+    let plan = host.plan(&[wanted]);
+    let refused = plan.steps.iter().find_map(|step| host.execute(step).err());
+    let refused = refused.or(plan.refused.into_iter().next().map(|(_, _, error)| error)).unwrap().to_string();
+    assert!(refused.contains("user-1000.slice is no container's cgroup below /kubepods"), "{refused}");
+}
+
 fn v1() -> Spec {
     Spec { versions: Versions::V1, ..spec() }
 }

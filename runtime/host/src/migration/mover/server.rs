@@ -9,17 +9,15 @@ use std::time::Duration;
 use qosm_model::numa::{MigrationProgress, MigrationState, NumaId};
 
 use super::protocol::{Channel, Event, MoverConfinement, Progress, Request, VERSION};
+use crate::Host;
 use crate::backend::Backend as _;
 use crate::migration::job::{Job, MigrationLimits, Run};
 use crate::mounts::Controller;
-use crate::{Host, targets};
 
 /// How often progress is sent.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Requests that may be open: more containers than any node has.
 const MAX_OPEN: usize = 4096;
-/// Levels of cgroups between kubepods and a container, at least: its pod and itself.
-const MIN_LEVELS: usize = 2;
 
 impl Host {
     /// Moves pages for the client of this socket, until it is closed, and brings processes to core scheduling groups. Only cgroups of
@@ -85,7 +83,7 @@ impl Host {
         run: &Arc<Run>,
     ) -> Result<(), String> {
         let tree = self.hierarchies.of(Controller::Memory).ok_or("the controller `memory` is not mounted")?;
-        let cgroup = self.checked(cgroup)?;
+        let cgroup = self.container_cgroup(cgroup)?;
         let topology = self.numa_topology();
         let nodes = |numbers: &[u32]| numbers.iter().map(|&number| NumaId(number)).collect::<Vec<_>>();
         let (from, to) = (nodes(from), nodes(to));
@@ -95,23 +93,6 @@ impl Host {
         let may_move_shared = self.node.capabilities.sys_nice;
         let job = Job { tree, cgroup, from, to, topology, limits, may_move_shared };
         self.backend.migrate(job, Arc::clone(run)).map_err(|error| error.to_string())
-    }
-
-    /// A container's cgroup, or why it is refused.
-    fn checked(&self, cgroup: &str) -> Result<String, String> {
-        let clean = targets::clean(cgroup).map_err(|error| error.to_string())?;
-        let (_, kubepods) = self.kubepods();
-        let (above, levels) =
-            if self.exists(&kubepods) { (kubepods, MIN_LEVELS) } else { (self.layout.root.clone(), 1) };
-        let below = if above.is_empty() {
-            Some(clean.as_str())
-        } else {
-            clean.strip_prefix(&above).and_then(|rest| rest.strip_prefix('/'))
-        };
-        match below {
-            Some(below) if below.split('/').count() >= levels => Ok(clean),
-            _ => Err(format!("{clean} is no container's cgroup below /{above}")),
-        }
     }
 }
 
