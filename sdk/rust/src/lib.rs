@@ -87,6 +87,7 @@
 pub mod bindings;
 mod block_io;
 mod core_group;
+mod counters;
 mod declaration;
 mod describe;
 mod effective;
@@ -205,10 +206,9 @@ pub use bindings::qosm::policy::block_io::Volume as IoVolume;
 #[doc(inline)]
 pub use bindings::qosm::policy::cpu_stat::Bandwidth;
 /// ```
-/// use qosm_sdk::{CpuSample, MilliCpu, Rate};
+/// use qosm_sdk::{CpuSample, MilliCpu, Rate, mock};
 ///
-/// let sample =
-///     CpuSample { container: 7, usage_usec: 480_000, nr_periods: 10, nr_throttled: 4, throttled_usec: 90_000 };
+/// let sample = CpuSample { usage_usec: 480_000, ..mock::cpu(7) };
 /// assert_eq!(Rate::of(sample.usage_usec, 1_000_000).map(Rate::cpu), Some(MilliCpu(480)));
 /// ```
 #[doc(inline)]
@@ -290,12 +290,9 @@ pub use bindings::qosm::policy::memory_protection::Bound;
 #[doc(inline)]
 pub use bindings::qosm::policy::memory_protection::Protection;
 /// ```
-/// use qosm_sdk::MemorySample;
+/// use qosm_sdk::{MemorySample, mock};
 ///
-/// let sample = MemorySample {
-///     container: 7, usage_bytes: 3 << 20, anon_bytes: 2 << 20, file_bytes: 1 << 20, inactive_file_bytes: 1 << 19, high_events: 0,
-///     max_events: 0, oom_kills: 0,
-/// };
+/// let sample = MemorySample { usage_bytes: 3 << 20, inactive_file_bytes: 1 << 19, ..mock::memory(7) };
 /// let working_set = sample.usage_bytes - sample.inactive_file_bytes;
 /// assert_eq!(working_set, 5 << 19);
 /// ```
@@ -498,10 +495,9 @@ pub use bindings::qosm::policy::pod_object::Object as PodObjectFacts;
 #[doc(inline)]
 pub use bindings::qosm::policy::pod_object::RestartPolicy;
 /// ```
-/// use qosm_sdk::{PressureSample, Stall};
+/// use qosm_sdk::{PressureSample, Stall, mock};
 ///
-/// let calm = Stall { some_usec: 0, full_usec: 0 };
-/// let sample = PressureSample { container: 7, cpu: Stall { some_usec: 300_000, full_usec: 0 }, memory: calm, io: calm };
+/// let sample = PressureSample { cpu: Stall { some_usec: 300_000, full_usec: 0 }, ..mock::pressure(7) };
 /// assert!(sample.cpu.some_usec > 250_000, "a quarter of a second lost");
 /// ```
 #[doc(inline)]

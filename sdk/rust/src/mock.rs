@@ -1,7 +1,7 @@
 //! A host for unit tests: columns are put in, leases are looked up.
 //!
 //! Reading order: [`MockHost`], [`Columns`] (what is put in), [`Value`] and the names of knobs (what is looked up), and [`pod`],
-//! [`container`], [`node`] and [`tick`], with which facts begin.
+//! [`container`], [`node`], [`cpu`], [`memory`] and [`tick`], with which facts begin.
 //!
 //! ```
 //! use qosm_sdk::mock::{CPU_QUOTA, MockHost};
@@ -35,7 +35,7 @@ mod staged;
 mod tests;
 
 pub use block_io::{IoChange, IoRemark};
-pub use facts::{container, group_use, node, node_object, pod, pod_object, tick, topology};
+pub use facts::{container, cpu, group_use, memory, node, node_object, pod, pod_object, pressure, tick, topology};
 pub use host::MockHost;
 pub(crate) use knob::MAX_CPUS;
 pub use knob::{

@@ -261,12 +261,12 @@ pub fn group_use(group: Group) -> impl Strategy<Value = GroupUse> {
 /// ```
 pub fn cpu(container: ContainerId) -> impl Strategy<Value = CpuSample> {
     (0..64 * WINDOW_USEC, 0..=PERIODS, 0..=PERIODS, 0..16 * WINDOW_USEC).prop_map(
-        move |(usage_usec, one, other, throttled_usec)| CpuSample {
-            container,
-            usage_usec,
-            nr_periods: one.max(other),
-            nr_throttled: one.min(other),
-            throttled_usec: if one.min(other) > 0 { throttled_usec } else { 0 },
+        move |(usage_usec, one, other, throttled_usec)| {
+            let unthrottled = CpuSample { usage_usec, nr_periods: one.max(other), ..mock::cpu(container) };
+            match one.min(other) {
+                0 => unthrottled,
+                nr_throttled => CpuSample { nr_throttled, throttled_usec, ..unthrottled },
+            }
         },
     )
 }
@@ -287,16 +287,9 @@ pub fn memory(container: ContainerId) -> impl Strategy<Value = MemorySample> {
         move |(usage_bytes, anon, inactive, high_events, max_events, oom_kills)| {
             let anon_bytes = crate::percent_of(usage_bytes, anon);
             let file_bytes = usage_bytes - anon_bytes;
-            MemorySample {
-                container,
-                usage_bytes,
-                anon_bytes,
-                file_bytes,
-                inactive_file_bytes: crate::percent_of(file_bytes, inactive),
-                high_events,
-                max_events,
-                oom_kills,
-            }
+            let inactive_file_bytes = crate::percent_of(file_bytes, inactive);
+            let events = MemorySample { high_events, max_events, oom_kills, ..mock::memory(container) };
+            MemorySample { usage_bytes, anon_bytes, file_bytes, inactive_file_bytes, ..events }
         },
     )
 }

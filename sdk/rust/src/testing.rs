@@ -133,6 +133,8 @@ pub use requests::{EvictionExpectation, EvictionStateRow, ResourceExpectation, R
 pub use resctrl::{CacheDomainRow, ClassExpectation, ClassStateRow, MemberExpectation, ShareRow, UsageRow};
 pub use run::{CaseError, Failures, run_case, run_folder};
 pub use tick::{
-    AlarmRow, BandwidthRow, CpuRow, MemoryRow, NumaNodeRow, NumaRow, PressureRow, PressureTriggerRow, ProgressRow,
-    Quota, ResourceWord, ScopeWord, StallRow, TickFacts, TriggerRow,
+    AlarmRow, BandwidthRow, NumaNodeRow, NumaRow, PressureRow, PressureTriggerRow, ProgressRow, Quota, ResourceWord,
+    ScopeWord, StallRow, TickFacts, TriggerRow,
 };
+
+pub use crate::counters::{CpuRow, MemoryRow};

@@ -48,6 +48,10 @@ impl Survey {
                 Item::Macro(item) if item.attrs.iter().any(|attribute| attribute.path().is_ident("macro_export")) => {
                     self.look(file, &item.ident.as_ref().unwrap().to_string(), &item.attrs);
                 }
+                Item::Macro(item) if item.mac.path.is_ident("counters") => {
+                    let declared: syn::File = item.mac.parse_body().unwrap();
+                    self.items(file, &declared.items);
+                }
                 // What is re-exported from elsewhere in the crate has its example there.
                 Item::Use(item) if is_public(&item.vis) && is_foreign(&item.tree) => {
                     self.look(file, &name_of(&item.tree), &item.attrs);

@@ -66,12 +66,11 @@ pub trait Node {
 /// CPU time, throttling and CFS bandwidth.
 ///
 /// ```
-/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::mock::{self, MockHost};
 /// use qosm_sdk::{Bandwidth, CpuSample, CpuStat, Target};
 ///
 /// let mut host = MockHost::default();
-/// host.columns.cpu =
-///     vec![CpuSample { container: 7, usage_usec: 480_000, nr_periods: 10, nr_throttled: 4, throttled_usec: 90_000 }];
+/// host.columns.cpu = vec![CpuSample { nr_periods: 10, nr_throttled: 4, ..mock::cpu(7) }];
 /// let quota = Some(50_000);
 /// host.columns.bandwidth = vec![Bandwidth {
 ///     target: Target::Container(7), quota_usec: quota, baseline_quota_usec: quota, period_usec: 100_000,
@@ -97,13 +96,10 @@ pub trait CpuStat {
 /// Memory use.
 ///
 /// ```
-/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::mock::{self, MockHost};
 /// use qosm_sdk::{MemorySample, MemoryStat};
 ///
-/// let sample = MemorySample {
-///     container: 7, usage_bytes: 3 << 20, anon_bytes: 2 << 20, file_bytes: 1 << 20, inactive_file_bytes: 0, high_events: 0,
-///     max_events: 0, oom_kills: 0,
-/// };
+/// let sample = MemorySample { usage_bytes: 3 << 20, anon_bytes: 2 << 20, ..mock::memory(7) };
 /// let mut host = MockHost::default();
 /// host.columns.memory = vec![sample];
 /// assert_eq!(host.memory(), [sample]);
@@ -116,13 +112,12 @@ pub trait MemoryStat {
 /// Pressure stall information.
 ///
 /// ```
-/// use qosm_sdk::mock::MockHost;
+/// use qosm_sdk::mock::{self, MockHost};
 /// use qosm_sdk::{Pressure, PressureSample, Stall};
 ///
-/// let calm = Stall { some_usec: 0, full_usec: 0 };
 /// let waits = Stall { some_usec: 150_000, full_usec: 20_000 };
 /// let mut host = MockHost::default();
-/// host.columns.pressure = vec![PressureSample { container: 7, cpu: calm, memory: waits, io: calm }];
+/// host.columns.pressure = vec![PressureSample { memory: waits, ..mock::pressure(7) }];
 /// assert_eq!(host.pressure()[0].memory.some_usec, 150_000);
 /// ```
 pub trait Pressure {

@@ -1,8 +1,9 @@
 //! Facts to begin a test with, to be completed with `..`.
 
 use crate::{
-    Cause, Container, ContainerId, ContainerKind, ContainerState, Cpu, CpuManager, Group, GroupUse, KubeQos,
-    NodeAmount, NodeObjectFacts, NodeSample, PodFacts, PodId, PodObjectFacts, QosClass, RestartPolicy, Tick, Topology,
+    Cause, Container, ContainerId, ContainerKind, ContainerState, Cpu, CpuManager, CpuSample, Group, GroupUse, KubeQos,
+    MemorySample, NodeAmount, NodeObjectFacts, NodeSample, PodFacts, PodId, PodObjectFacts, PressureSample, QosClass,
+    RestartPolicy, Stall, Tick, Topology,
 };
 
 /// A Burstable pod that runs, with no declared class, no containers and no configuration.
@@ -136,6 +137,43 @@ pub fn pod_object(pod: PodId) -> PodObjectFacts {
 /// ```
 pub fn tick(window_millis: u64) -> Tick {
     Tick { window_usec: window_millis.saturating_mul(1000), cause: Cause::Interval, alarms: Vec::new() }
+}
+
+/// A container that used no CPU time.
+///
+/// ```
+/// use qosm_sdk::{CpuSample, mock};
+///
+/// let busy = CpuSample { usage_usec: 900_000, ..mock::cpu(7) };
+/// assert_eq!((busy.container, busy.nr_throttled), (7, 0));
+/// ```
+pub fn cpu(container: ContainerId) -> CpuSample {
+    CpuSample::zero(container)
+}
+
+/// A container without memory.
+///
+/// ```
+/// use qosm_sdk::{MemorySample, mock};
+///
+/// let full = MemorySample { usage_bytes: 1 << 30, max_events: 3, ..mock::memory(7) };
+/// assert_eq!((full.container, full.oom_kills), (7, 0));
+/// ```
+pub fn memory(container: ContainerId) -> MemorySample {
+    MemorySample::zero(container)
+}
+
+/// A container that waits for nothing.
+///
+/// ```
+/// use qosm_sdk::{PressureSample, Stall, mock};
+///
+/// let waits = PressureSample { io: Stall { some_usec: 150_000, full_usec: 0 }, ..mock::pressure(7) };
+/// assert_eq!((waits.container, waits.cpu.some_usec), (7, 0));
+/// ```
+pub fn pressure(container: ContainerId) -> PressureSample {
+    let none = Stall { some_usec: 0, full_usec: 0 };
+    PressureSample { container, cpu: none, memory: none, io: none }
 }
 
 /// A group of which nothing is counted.

@@ -125,13 +125,12 @@ pub struct NodeRemark {
 /// What a policy can measure.
 ///
 /// ```
-/// use qosm_sdk::mock::{Columns, MockHost};
-/// use qosm_sdk::{CpuSample, CpuStat};
+/// use qosm_sdk::CpuStat;
+/// use qosm_sdk::mock::{self, Columns, MockHost};
 ///
-/// let sample = CpuSample { container: 7, usage_usec: 900_000, nr_periods: 10, nr_throttled: 3, throttled_usec: 40_000 };
 /// let mut host = MockHost::default();
-/// host.columns = Columns { cpu: vec![sample], ..Columns::default() };
-/// assert_eq!(host.cpu(), [sample]);
+/// host.columns = Columns { cpu: vec![mock::cpu(7)], ..Columns::default() };
+/// assert_eq!(host.cpu(), [mock::cpu(7)]);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns {

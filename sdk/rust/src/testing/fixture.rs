@@ -12,17 +12,17 @@ use super::requests::{Requests, uid};
 use super::resctrl::{Counted, Held};
 use super::run::CaseError;
 use super::tick::{
-    AlarmRow, BandwidthRow, CpuRow, MemoryRow, NumaNodeRow, NumaRow, PressureRow, ProgressRow, Quota, ResourceWord,
-    ScopeWord, StallRow, TickFacts, TriggerRow,
+    AlarmRow, BandwidthRow, NumaNodeRow, NumaRow, PressureRow, ProgressRow, Quota, ResourceWord, ScopeWord, TickFacts,
+    TriggerRow,
 };
+use crate::counters::{CpuRow, MemoryRow};
 use crate::kubelet;
 use crate::mock::{CPU_QUOTA, ClassChange, Columns, Value};
 use crate::{
-    Alarm, ApplicationUse, Bandwidth, Cause, Container, ContainerId, ContainerKind, ContainerState, Cpu, CpuSample,
-    CpuSet, ExclusiveCpus, ExtendedResource, Group, GroupUse, IoVolume, KubeQos, MemorySample, MigrationProgress,
-    MigrationState, NodeMemory, NodePressure, NodeSample, NumaNode, NumaSample, NumaShare, PodFacts, PodId,
-    PressureSample, PressureScope, PressureTrigger, ProcessFailure, QosClass, Stall, StalledResource, Target, Tier,
-    Topology, Trigger,
+    Alarm, ApplicationUse, Bandwidth, Cause, Container, ContainerId, ContainerKind, ContainerState, Cpu, CpuSet,
+    ExclusiveCpus, ExtendedResource, Group, GroupUse, IoVolume, KubeQos, MigrationProgress, MigrationState, NodeMemory,
+    NodePressure, NodeSample, NumaNode, NumaSample, NumaShare, PodFacts, PodId, PressureScope, PressureTrigger,
+    ProcessFailure, QosClass, StalledResource, Target, Tier, Topology, Trigger,
 };
 
 /// Thresholds of pressure unless a case says otherwise.
@@ -301,30 +301,9 @@ impl CaseFixture {
                 Quota::Unreadable => drop(bandwidth.remove(position)),
             }
         }
-        let cpu = self.rows(&self.cpu, place, |container, row| CpuSample {
-            container,
-            usage_usec: row.usage_usec,
-            nr_periods: row.nr_periods,
-            nr_throttled: row.nr_throttled,
-            throttled_usec: row.throttled_usec,
-        })?;
-        let memory = self.rows(&self.memory, place, |container, row| MemorySample {
-            container,
-            usage_bytes: row.usage_bytes,
-            anon_bytes: row.anon_bytes,
-            file_bytes: row.file_bytes,
-            inactive_file_bytes: row.inactive_file_bytes,
-            high_events: row.high_events,
-            max_events: row.max_events,
-            oom_kills: row.oom_kills,
-        })?;
-        let stall = |row: StallRow| Stall { some_usec: row.some_usec, full_usec: row.full_usec };
-        let pressure = self.rows(&self.pressure, place, |container, row| PressureSample {
-            container,
-            cpu: stall(row.cpu),
-            memory: stall(row.memory),
-            io: stall(row.io),
-        })?;
+        let cpu = self.rows(&self.cpu, place, |container, row| row.of(container))?;
+        let memory = self.rows(&self.memory, place, |container, row| row.of(container))?;
+        let pressure = self.rows(&self.pressure, place, |container, row| row.of(container))?;
         let numa = self.rows(&self.numa, place, |container, row| NumaSample {
             container,
             identity: row.identity.unwrap_or(u64::from(container)),

@@ -13,6 +13,8 @@ use super::node_use::{ApplicationRow, GroupRow};
 use super::object::{ConfigKeyRow, NodeObjectRow, PodObjectRow};
 use super::requests::{EvictionExpectation, EvictionStateRow, ResourceExpectation, ResourceStateRow};
 use super::resctrl::{CacheDomainRow, ClassExpectation, ClassStateRow, MemberExpectation, UsageRow};
+use crate::counters::{CpuRow, MemoryRow};
+use crate::{ContainerId, PressureSample, Stall};
 
 /// One tick.
 ///
@@ -289,72 +291,6 @@ pub enum ResourceWord {
     Io,
 }
 
-/// A CPU sample.
-///
-/// ```
-/// use qosm_sdk::testing::Case;
-///
-/// let case = Case::parse(
-///     "
-///     about: a sample
-///     pods: [{name: default/web, containers: [{name: app}]}]
-///     ticks:
-///       - cpu: {default/web/app: {usageUsec: 480000, nrPeriods: 10, nrThrottled: 4, throttledUsec: 90000}}
-///     ",
-/// )?;
-/// let Some(cpu) = &case.ticks[0].cpu else { return Ok(()) };
-/// assert_eq!(cpu["default/web/app"].nr_throttled, 4);
-/// # Ok::<(), qosm_sdk::testing::CaseError>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct CpuRow {
-    /// CPU time used.
-    pub usage_usec: u64,
-    /// Periods that passed.
-    pub nr_periods: u64,
-    /// Periods throttled.
-    pub nr_throttled: u64,
-    /// Time throttled.
-    pub throttled_usec: u64,
-}
-
-/// A memory sample.
-///
-/// ```
-/// use qosm_sdk::testing::Case;
-///
-/// let case = Case::parse(
-///     "
-///     about: a sample
-///     pods: [{name: default/web, containers: [{name: app}]}]
-///     ticks:
-///       - memory: {default/web/app: {usageBytes: 3145728, anonBytes: 2097152}}
-///     ",
-/// )?;
-/// let Some(memory) = &case.ticks[0].memory else { return Ok(()) };
-/// assert_eq!(memory["default/web/app"].anon_bytes, 2 << 20);
-/// # Ok::<(), qosm_sdk::testing::CaseError>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct MemoryRow {
-    /// All memory.
-    pub usage_bytes: u64,
-    /// Anonymous memory.
-    pub anon_bytes: u64,
-    /// Page cache.
-    pub file_bytes: u64,
-    /// Page cache not used lately.
-    pub inactive_file_bytes: u64,
-    /// Times throttled.
-    pub high_events: u64,
-    /// Times at the limit.
-    pub max_events: u64,
-    /// Processes killed.
-    pub oom_kills: u64,
-}
-
 /// A pressure sample.
 ///
 /// ```
@@ -381,6 +317,13 @@ pub struct PressureRow {
     pub memory: StallRow,
     /// Waiting for input or output.
     pub io: StallRow,
+}
+
+impl PressureRow {
+    pub(super) fn of(self, container: ContainerId) -> PressureSample {
+        let stall = |row: StallRow| Stall { some_usec: row.some_usec, full_usec: row.full_usec };
+        PressureSample { container, cpu: stall(self.cpu), memory: stall(self.memory), io: stall(self.io) }
+    }
 }
 
 /// Time lost.
