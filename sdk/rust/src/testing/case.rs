@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
 use super::expectation::RejectionExpectation;
-use super::node_use::{NodeMemoryRow, NodePressureRow};
-use super::tick::{Quota, TickFacts};
+use super::node_use::NodeMemoryRow;
+use super::tick::{PressureRow, Quota, TickFacts};
 
 /// A case: pods, then ticks with what is measured and what is expected.
 ///
@@ -80,7 +80,7 @@ pub struct NodeFacts {
     /// All of its memory; unknown at first.
     pub memory: Option<NodeMemoryRow>,
     /// Its pressure; unknown at first.
-    pub pressure: Option<NodePressureRow>,
+    pub pressure: Option<PressureRow>,
 }
 
 /// A number, or the word `unknown`.

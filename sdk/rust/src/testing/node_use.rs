@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::tick::StallRow;
+use super::tick::{PressureRow, StallRow};
 use crate::{ApplicationUse, Group, GroupMemory, GroupUse, NodeMemory, NodePressure, NodeStall, QosClass, Tier};
 
 /// The node's memory. What is left out is 0; a watermark that is left out is not known.
@@ -39,32 +39,6 @@ pub struct NodeMemoryRow {
     pub low_mark_bytes: Option<u64>,
     /// There it stops.
     pub high_mark_bytes: Option<u64>,
-}
-
-/// The node's pressure.
-///
-/// ```
-/// use qosm_sdk::testing::Case;
-///
-/// let case = Case::parse(
-///     "
-///     about: it waits for memory
-///     node: {pressure: {memory: {someUsec: 200000, fullUsec: 5000}}}
-///     ticks: []
-///     ",
-/// )?;
-/// assert_eq!(case.node.pressure.map(|pressure| pressure.memory.full_usec), Some(5_000));
-/// # Ok::<(), qosm_sdk::testing::CaseError>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct NodePressureRow {
-    /// Waiting for a CPU.
-    pub cpu: StallRow,
-    /// Waiting for memory.
-    pub memory: StallRow,
-    /// Waiting for input or output.
-    pub io: StallRow,
 }
 
 /// What a group used. What is left out is not known.
@@ -178,8 +152,8 @@ fn stall(row: StallRow) -> NodeStall {
     NodeStall { some_usec: row.some_usec, full_usec: row.full_usec }
 }
 
-impl From<NodePressureRow> for NodePressure {
-    fn from(row: NodePressureRow) -> Self {
+impl From<PressureRow> for NodePressure {
+    fn from(row: PressureRow) -> Self {
         Self { cpu: stall(row.cpu), memory: stall(row.memory), io: stall(row.io) }
     }
 }

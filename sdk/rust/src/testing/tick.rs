@@ -291,14 +291,15 @@ pub enum ResourceWord {
     Io,
 }
 
-/// A pressure sample.
+/// Pressure of a container or of the node.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
 ///
 /// let case = Case::parse(
 ///     "
-///     about: a sample
+///     about: both wait for memory
+///     node: {pressure: {memory: {someUsec: 200000, fullUsec: 5000}}}
 ///     pods: [{name: default/web, containers: [{name: app}]}]
 ///     ticks:
 ///       - pressure: {default/web/app: {memory: {someUsec: 150000, fullUsec: 20000}}}
@@ -306,6 +307,7 @@ pub enum ResourceWord {
 /// )?;
 /// let Some(pressure) = &case.ticks[0].pressure else { return Ok(()) };
 /// assert_eq!(pressure["default/web/app"].memory.some_usec, 150_000);
+/// assert_eq!(case.node.pressure.map(|pressure| pressure.memory.full_usec), Some(5_000));
 /// # Ok::<(), qosm_sdk::testing::CaseError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
