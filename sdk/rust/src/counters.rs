@@ -1,11 +1,11 @@
 //! Counters of a container, declared once beside the contract: how they stand in a case file, and a sample in which all are 0.
 
 #[cfg(feature = "testing")]
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{ContainerId, CpuSample, MemorySample};
 
-/// Declares counters as a row of a case file, with what leads from it to a sample. Its fields are the sample's.
+/// Declares counters as a row of a case file, with what leads from it to a sample and back. Its fields are the sample's.
 macro_rules! counters {
     (
         type Sample = $sample:ident;
@@ -21,7 +21,7 @@ macro_rules! counters {
 
         $(#[$about])*
         #[cfg(feature = "testing")]
-        #[derive(Clone, Copy, Debug, Default, Deserialize)]
+        #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
         #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
         pub struct $row {
             $($(#[$doc])* pub $field: u64,)*
@@ -31,6 +31,13 @@ macro_rules! counters {
         impl $row {
             pub(crate) fn of(self, container: ContainerId) -> $sample {
                 $sample { container, $($field: self.$field,)* }
+            }
+        }
+
+        #[cfg(feature = "testing")]
+        impl From<$sample> for $row {
+            fn from(sample: $sample) -> Self {
+                Self { $($field: sample.$field,)* }
             }
         }
     };

@@ -12,8 +12,7 @@ use std::sync::Arc;
 use qosm_engine::{Cause, Columns, Staged};
 use qosm_model::alarm::{Alarm, Pressure, Resource, Scope, Trigger};
 use qosm_model::column::{
-    BandwidthSample, CpuCounters, CpuSample, MemoryCounters, MemorySample, NodeSample, PressureCounters,
-    PressureSample, Stall,
+    BandwidthSample, Counters, CpuSample, Fields, MemorySample, NodeSample, PressureCounters, PressureSample, Stall,
 };
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::numa::{
@@ -30,7 +29,8 @@ use qosm_model::resctrl::{
 use qosm_model::setting::{EventKind, Remark, Setting};
 use qosm_model::unit::{Bytes, Micros, MilliCpu};
 use qosm_sdk::mock;
-use qosm_sdk::testing::Outcome;
+use qosm_sdk::testing::{CpuRow, MemoryRow, Outcome};
+use serde::Serialize;
 
 /// The pod whose contract-side image is `facts`.
 ///
@@ -107,8 +107,13 @@ pub(crate) fn alarm(said: &qosm_sdk::Alarm) -> Alarm {
     Alarm { trigger, target: said.target.map(target) }
 }
 
-pub(crate) fn columns(columns: &mock::Columns) -> Columns {
-    Columns {
+/// What is measured.
+///
+/// # Errors
+///
+/// If a case has a counter that no column has.
+pub(crate) fn columns(columns: &mock::Columns) -> serde_json::Result<Columns> {
+    Ok(Columns {
         node: columns.node.map(node),
         node_memory: columns.node_memory.map(node_use::memory),
         node_pressure: columns.node_pressure.map(node_use::pressure),
@@ -116,9 +121,9 @@ pub(crate) fn columns(columns: &mock::Columns) -> Columns {
         cpu_sets: Some(columns.cpu_sets.iter().map(cpu_topology::set).collect()),
         groups: Some(columns.groups.iter().map(node_use::group).collect()),
         applications: Some(columns.applications.iter().map(node_use::application).collect()),
-        cpu: Some(columns.cpu.iter().map(cpu).collect()),
+        cpu: Some(columns.cpu.iter().map(cpu).collect::<Result<_, _>>()?),
         bandwidth: Some(columns.bandwidth.iter().map(bandwidth).collect()),
-        memory: Some(columns.memory.iter().map(memory).collect()),
+        memory: Some(columns.memory.iter().map(memory).collect::<Result<_, _>>()?),
         pressure: Some(columns.pressure.iter().map(pressure).collect()),
         numa: Some(numa(columns).into()),
         migrations: Some(columns.migrations.iter().map(migration).collect()),
@@ -133,7 +138,7 @@ pub(crate) fn columns(columns: &mock::Columns) -> Columns {
         resources: Some(requests::resources(columns).collect()),
         evictions: Some(requests::evictions(columns).collect()),
         alarms: Vec::new(),
-    }
+    })
 }
 
 fn support(is_there: bool, why: &str) -> Result<(), Arc<str>> {
@@ -462,16 +467,14 @@ fn node(sample: qosm_sdk::NodeSample) -> NodeSample {
     }
 }
 
-fn cpu(sample: &qosm_sdk::CpuSample) -> CpuSample {
-    CpuSample {
-        container: ContainerId(sample.container),
-        delta: CpuCounters {
-            usage: Micros(sample.usage_usec),
-            nr_periods: sample.nr_periods,
-            nr_throttled: sample.nr_throttled,
-            throttled: Micros(sample.throttled_usec),
-        },
-    }
+/// Counters have the same names in a case as in a column.
+fn counters<T: Counters>(row: impl Serialize) -> serde_json::Result<T> {
+    let Fields(counters) = serde_json::from_value(serde_json::to_value(row)?)?;
+    Ok(counters)
+}
+
+fn cpu(sample: &qosm_sdk::CpuSample) -> serde_json::Result<CpuSample> {
+    Ok(CpuSample { container: ContainerId(sample.container), delta: counters(CpuRow::from(*sample))? })
 }
 
 fn bandwidth(sample: &qosm_sdk::Bandwidth) -> BandwidthSample {
@@ -483,19 +486,8 @@ fn bandwidth(sample: &qosm_sdk::Bandwidth) -> BandwidthSample {
     }
 }
 
-fn memory(sample: &qosm_sdk::MemorySample) -> MemorySample {
-    MemorySample {
-        container: ContainerId(sample.container),
-        memory: MemoryCounters {
-            usage: Bytes(sample.usage_bytes),
-            anon: Bytes(sample.anon_bytes),
-            file: Bytes(sample.file_bytes),
-            inactive_file: Bytes(sample.inactive_file_bytes),
-            high_events: sample.high_events,
-            max_events: sample.max_events,
-            oom_kills: sample.oom_kills,
-        },
-    }
+fn memory(sample: &qosm_sdk::MemorySample) -> serde_json::Result<MemorySample> {
+    Ok(MemorySample { container: ContainerId(sample.container), memory: counters(MemoryRow::from(*sample))? })
 }
 
 fn pressure(sample: &qosm_sdk::PressureSample) -> PressureSample {

@@ -68,7 +68,7 @@ impl Driver for Wasm {
 
     fn evaluate(&mut self, tick: qosm_sdk::Tick, columns: &Columns) -> Result<Outcome, String> {
         let cause = convert::cause(tick.cause);
-        let mut columns = convert::columns(columns);
+        let mut columns = convert::columns(columns).map_err(|error| error.to_string())?;
         columns.alarms = tick.alarms.iter().map(convert::alarm).collect();
         self.call(|instance| instance.evaluate(Micros(tick.window_usec), cause, &columns))
     }
