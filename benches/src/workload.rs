@@ -177,7 +177,7 @@ pub fn node() -> NodeSample {
 
 /// CPU samples of `count` containers from `first` on.
 pub fn cpu(first: u32, count: u32) -> Arc<[CpuSample]> {
-    let delta = CpuCounters { usage: Micros(20_000), nr_periods: 10, nr_throttled: 0, throttled: Micros(0) };
+    let delta = CpuCounters { usage: Micros(20_000), nr_periods: 10, ..CpuCounters::default() };
     (first..first + count).map(|id| CpuSample { container: ContainerId(id), delta }).collect()
 }
 
@@ -255,11 +255,9 @@ fn native_node() -> qosm_sdk::NodeSample {
 
 fn native_cpu(sample: &CpuSample) -> qosm_sdk::CpuSample {
     qosm_sdk::CpuSample {
-        container: sample.container.0,
         usage_usec: sample.delta.usage.0,
         nr_periods: sample.delta.nr_periods,
-        nr_throttled: sample.delta.nr_throttled,
-        throttled_usec: sample.delta.throttled.0,
+        ..mock::cpu(sample.container.0)
     }
 }
 

@@ -103,13 +103,10 @@ impl Node {
         let ids = || self.pods.iter().map(|(PodId(id), ..)| *id);
         let is_busy = |id: u32| id.wrapping_add(tick).is_multiple_of(BUSY);
         let cpu = ids().map(|id| {
-            let throttled = if is_busy(id) { 5 } else { 0 };
-            let delta = CpuCounters {
-                usage: Micros(if is_busy(id) { 500_000 } else { 40_000 + u64::from(id % 7) * 10_000 }),
-                nr_periods: 10,
-                nr_throttled: throttled,
-                throttled: Micros(throttled * 30_000),
-            };
+            let usage = Micros(if is_busy(id) { 500_000 } else { 40_000 + u64::from(id % 7) * 10_000 });
+            let unthrottled = CpuCounters { usage, nr_periods: 10, ..CpuCounters::default() };
+            let throttled = CpuCounters { nr_throttled: 5, throttled: Micros(150_000), ..unthrottled };
+            let delta = if is_busy(id) { throttled } else { unthrottled };
             CpuSample { container: ContainerId(id), delta }
         });
         let memory = ids().map(|id| {
@@ -120,8 +117,7 @@ impl Node {
                 file: Bytes(usage / 2),
                 inactive_file: Bytes(usage / 4),
                 high_events: u64::from(is_busy(id)),
-                max_events: 0,
-                oom_kills: 0,
+                ..MemoryCounters::default()
             };
             MemorySample { container: ContainerId(id), memory }
         });
