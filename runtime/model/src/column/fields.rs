@@ -158,6 +158,8 @@ pub(super) use counters;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::column::{CpuCounters, MemoryCounters};
 
@@ -191,15 +193,16 @@ mod tests {
         assert_eq!(at(5, 5).on_top_of(at(7, 4)), at(5, 9));
     }
 
-    /// The contract is written by hand: its records have the same fields in the same order, and so has the schema of Rego's input.
+    /// The contract is written by hand: its records have the same fields in the same order. So are the schema of Rego's input and the rows of
+    /// Rego's tests.
     #[test]
-    fn the_contract_and_the_schema_have_the_same_fields() {
+    fn the_contract_and_rego_have_the_same_fields() {
         let wit = include_str!("../../../../sdk/wit/policy.wit");
         let schema: serde_json::Value =
             serde_json::from_str(include_str!("../../../../sdk/rego/input.schema.json")).unwrap();
-        let schema = schema.to_string();
-        for (interface, fields) in [("cpu-stat", CpuCounters::FIELDS), ("memory-stat", MemoryCounters::FIELDS)] {
-            let (_, interface) = wit.split_once(&format!("interface {interface} {{")).unwrap();
+        let rows = include_str!("../../../../sdk/rego/qosm/testing.rego");
+        for (column, fields) in [("cpu", CpuCounters::FIELDS), ("memory", MemoryCounters::FIELDS)] {
+            let (_, interface) = wit.split_once(&format!("interface {column}-stat {{")).unwrap();
             let (_, record) = interface.split_once("record sample {").unwrap();
             let (record, _) = record.split_once('}').unwrap();
             let lines = record.lines().map(str::trim).filter(|line| !line.starts_with("///"));
@@ -207,9 +210,13 @@ mod tests {
                 lines.filter_map(|line| line.split_once(':')).map(|(name, _)| camel_case(name)).collect();
             assert_eq!(names[0], "container");
             assert_eq!(names[1..], *fields);
-            for field in fields {
-                assert!(schema.contains(&format!("\"{field}\"")), "{field}");
-            }
+            let schema = &schema["properties"][column]["additionalProperties"];
+            assert_eq!(schema["required"], serde_json::json!(fields), "input.schema.json");
+            let properties = schema["properties"].as_object().unwrap().keys().map(String::as_str);
+            assert_eq!(properties.collect::<BTreeSet<_>>(), fields.iter().copied().collect(), "input.schema.json");
+            let (_, row) = rows.split_once(&format!("\n{column}(fields) := ")).unwrap();
+            let (row, _) = row.split_once('}').unwrap();
+            assert_eq!(row.split('"').skip(1).step_by(2).collect::<Vec<_>>(), fields, "testing.rego");
         }
     }
 
