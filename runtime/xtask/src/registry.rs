@@ -26,7 +26,7 @@ use crate::workspace::Workspace;
 
 use env::Env;
 use instance::Instance;
-pub(crate) use programs::Programs;
+pub(crate) use programs::{Programs, build_wkg};
 
 /// What can be done with the registries.
 #[derive(Clone, Copy, clap::Subcommand)]
@@ -49,9 +49,9 @@ pub(crate) enum Verb {
 pub(crate) fn run(workspace: &Workspace, verb: &Verb) -> Result<ExitCode> {
     let state = state_dir(workspace)?;
     match verb {
-        Verb::Build => drop(Programs::build(workspace)?),
+        Verb::Build => drop(Programs::build_all(workspace)?),
         Verb::Up => {
-            let programs = Programs::build(workspace)?;
+            let programs = Programs::build_all(workspace)?;
             up::run(&state, &programs, &Interrupt::listen()?)?;
             up::tell(workspace, &state)?;
         }

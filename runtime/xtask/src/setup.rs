@@ -36,6 +36,8 @@ pub(crate) enum Purpose {
     Cluster,
     /// Container registries, and what pushes to them and signs.
     Registry,
+    /// wkg, which only the longer test run pushes and pulls with.
+    Wkg,
     /// opa, and its own test cases.
     Rego,
     /// Go, and a Python with componentize-py.
@@ -56,8 +58,10 @@ pub(crate) enum Purpose {
 ///
 /// The first thing that is neither there nor can be installed, with what to run for it.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
-    use Purpose::{Bench, Browser, Build, Cluster, Demo, Languages, Lint, Node, Registry, Rego, Shells, Test, Units};
-    let all = [Build, Test, Demo, Lint, Bench, Cluster, Registry, Rego, Languages, Units, Shells, Node, Browser];
+    use Purpose::{
+        Bench, Browser, Build, Cluster, Demo, Languages, Lint, Node, Registry, Rego, Shells, Test, Units, Wkg,
+    };
+    let all = [Build, Test, Demo, Lint, Bench, Cluster, Registry, Wkg, Rego, Languages, Units, Shells, Node, Browser];
     let mut purposes = if args.purposes.is_empty() { all.to_vec() } else { args.purposes.clone() };
     if purposes.contains(&Demo) {
         purposes.push(Build);
@@ -95,6 +99,9 @@ pub(crate) fn install(workspace: &Workspace, purposes: &[Purpose]) -> Result<()>
     }
     if for_any(&[Purpose::Registry]) {
         registry::Programs::build(workspace)?;
+    }
+    if for_any(&[Purpose::Wkg]) {
+        registry::build_wkg(workspace)?;
     }
     if for_any(&[Purpose::Rego]) {
         opa::install(workspace)?;

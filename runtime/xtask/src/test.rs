@@ -249,7 +249,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     // What modules are compiled with comes first.
     setup::install(workspace, &[setup::Purpose::Build])?;
     let needs = Needs::default();
-    needs.install(workspace, &wanted);
+    needs.install(workspace, &wanted, !matches!(args.selection(), Selection::Short));
     needs.build(workspace, &wanted)?;
     report.times.push(Took { what: "setup and build".to_owned(), took: begun.elapsed(), budget: None });
 
@@ -379,8 +379,11 @@ impl Stage {
     }
 
     /// Installs what it needs. What only some of its tests need fails them alone where it cannot be had: they say so themselves.
-    fn set_up(self, install: impl Fn(&[setup::Purpose]) -> Result<()>) -> Result<()> {
+    fn set_up(self, is_whole: bool, install: impl Fn(&[setup::Purpose]) -> Result<()>) -> Result<()> {
         install(self.purposes())?;
+        if is_whole {
+            install(self.purposes_of_what_is_left_out())?;
+        }
         for purpose in self.purposes_of_some_tests() {
             command::warn(install(&[*purpose]));
         }
@@ -391,6 +394,13 @@ impl Stage {
         use setup::Purpose::{Shells, Units};
         match self {
             Self::Workspace => &[Units, Shells],
+            _ => &[],
+        }
+    }
+
+    const fn purposes_of_what_is_left_out(self) -> &'static [setup::Purpose] {
+        match self {
+            Self::Registry => &[setup::Purpose::Wkg],
             _ => &[],
         }
     }
@@ -579,7 +589,7 @@ mod tests {
                 anyhow::ensure!(!purposes.iter().any(|purpose| missing.contains(purpose)), "there is no apt");
                 Ok(())
             };
-            let is_ready = Stage::Workspace.set_up(install).is_ok();
+            let is_ready = Stage::Workspace.set_up(false, install).is_ok();
             (is_ready, asked.into_inner())
         };
         for missing in [&[][..], &[Units], &[Shells], &[Units, Shells]] {
@@ -609,7 +619,7 @@ mod tests {
             [["x", "--skip", "block_io::", "--skip", "node_memory::"]]
         );
         let registry = Selection::Short.runs(Stage::Registry, "c registry");
-        assert_eq!(registry, [["--skip", "publish::modules_that_are_built_elsewhere"]]);
+        assert_eq!(registry, [["--skip", "publish::modules_that_are_built_elsewhere", "--skip", "wkg::"]]);
         assert_eq!(Selection::Short.runs(Stage::Languages, "c languages"), [[""; 0]]);
         let [uml, vm] = [Stage::Uml, Stage::Vm].map(|stage| Selection::Short.runs(stage, "c kernel").concat());
         assert!(vm.contains(&"locality::".to_owned()) && !vm.contains(&"--skip".to_owned()), "{vm:?}");

@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
-use crate::env::{Locked, cosign, crane, env, qosm, run, skopeo, wkg};
+use crate::artefacts::{Desk, module};
+use crate::env::{Locked, cosign, crane, env, qosm, run, skopeo};
 
 /// What a registry without TLS answers: the status line, the headers and the document.
 fn answer(host: &str, path: &str) -> String {
@@ -23,7 +24,6 @@ fn every_tool_answers_and_every_registry_lets_in_whom_it_should() {
         (cosign(), "version", "v3.1."),
         (crane(), "version", "0.22."),
         (skopeo(), "--version", "skopeo version 1."),
-        (wkg(), "--version", "wkg 0.16."),
     ] {
         let printed = run(tool.arg(question)).well();
         assert!(printed.contains(said), "{tool:?}: {printed}");
@@ -62,15 +62,13 @@ fn every_tool_answers_and_every_registry_lets_in_whom_it_should() {
 
 #[test]
 fn a_module_is_pushed_and_signed_without_network_and_its_signature_is_found_either_way() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = |name: &str| folder.path().join(name).display().to_string();
-    run(cosign().arg("generate-key-pair").current_dir(folder.path())).well();
-    let module = Path::new(&std::env::var_os("QOSM_MODULES").unwrap()).join("cpu-burst.wasm");
+    let desk = Desk::new();
+    let key = |name: &str| desk.path(name).display().to_string();
+    run(cosign().arg("generate-key-pair").current_dir(desk.path("."))).well();
     for (registry, has_api) in [(&env().plain, false), (&env().referrers, true)] {
         let reference = format!("{}/tools/cpu-burst:0.1.0", registry.host);
-        run(wkg().args(["oci", "push", "--insecure", &registry.host, &reference]).arg(&module)).well();
-        let digest = run(crane().args(["digest", "--insecure", &reference])).well();
-        let (digest, hex) = (digest.trim(), digest.trim().trim_start_matches("sha256:"));
+        let digest = desk.push(&module("cpu-burst"), &reference);
+        let hex = digest.trim_start_matches("sha256:");
         let image = format!("{}/tools/cpu-burst@{digest}", registry.host);
         let offline = Path::new(&env().cosign.signing_config);
         let mut sign = cosign();

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::env::{Keys, crane, env, qosm, run, skopeo, wkg};
+use crate::env::{Keys, crane, env, qosm, run, skopeo};
 
 /// A user's machine: a home, and a folder to work in.
 pub(crate) struct Desk {
@@ -74,9 +74,6 @@ fn what_we_push_others_take_and_the_same_module_is_the_same_artefact() {
 
     run(crane().args(["validate", "--insecure", "--remote", &reference])).well();
     assert_eq!(run(crane().args(["digest", "--insecure", &reference])).well().trim(), digest);
-    let file = desk.path("by-wkg.wasm");
-    run(wkg().args(["oci", "pull", "--insecure", host, &reference, "--output"]).arg(&file)).well();
-    assert_eq!(fs::read(file).unwrap(), fs::read(module("cpu-burst")).unwrap());
     let copy = format!("docker://{host}/ours/by-skopeo:0.1.0");
     run(skopeo()
         .args(["copy", "--src-tls-verify=false", "--dest-tls-verify=false"])
@@ -106,10 +103,6 @@ fn what_others_push_we_take() {
         desk.json(&["pull", reference, "--to", "taken.wasm"]);
         assert!(fs::read(desk.path("taken.wasm")).unwrap() == wasm, "{reference}");
     };
-
-    let by_wkg = format!("{host}/theirs/by-wkg:0.1.0");
-    run(wkg().args(["oci", "push", "--insecure", host, &by_wkg]).arg(module("cpu-burst"))).well();
-    take(&by_wkg);
 
     // An OPA bundle and a proxy-wasm image are images with one file in their last layer.
     for member in ["policy.wasm", "plugin.wasm"] {

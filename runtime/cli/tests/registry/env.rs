@@ -55,7 +55,7 @@ pub(crate) struct Tools {
     cosign: PathBuf,
     crane: PathBuf,
     skopeo: PathBuf,
-    wkg: PathBuf,
+    wkg: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -105,9 +105,14 @@ pub(crate) fn skopeo() -> Command {
     knowing(&env().tools.skopeo)
 }
 
-/// wkg.
+/// wkg, which is compiled for those tests alone that `make test` leaves out.
 pub(crate) fn wkg() -> Command {
-    knowing(&env().tools.wkg)
+    let Some(wkg) = &env().tools.wkg else {
+        unreachable!(
+            "wkg is not there: run `cargo xtask registry build`, or `make test ARGS=\"--only registry --filter wkg\"`"
+        )
+    };
+    knowing(wkg)
 }
 
 /// A program that knows the passwords of all registries, and trusts only the authority of the one with TLS.

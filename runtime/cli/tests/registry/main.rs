@@ -23,3 +23,4 @@ mod image;
 mod publish;
 mod pulls;
 mod signatures;
+mod wkg;

@@ -71,7 +71,8 @@ pub(crate) struct Tools {
     cosign: PathBuf,
     crane: PathBuf,
     skopeo: PathBuf,
-    wkg: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wkg: Option<PathBuf>,
 }
 
 /// What cosign is given.

@@ -123,7 +123,7 @@ impl Instance {
 /// When something cannot be made.
 pub(crate) fn equip(state: &StateDir, env: &Env, programs: &Programs) -> Result<()> {
     let bin = state.make(BIN)?;
-    for (name, program) in programs.tools().into_iter().chain([("referrers", programs.referrers.as_path())]) {
+    for (name, program) in programs.tools().chain([("referrers", programs.referrers.as_path())]) {
         link(program, &bin.join(name))?;
     }
     let signing = ["signing-config", "create", "--out"];

@@ -45,14 +45,14 @@ pub(crate) struct Programs {
     pub(crate) crane: PathBuf,
     /// skopeo.
     pub(crate) skopeo: PathBuf,
-    /// wkg.
-    pub(crate) wkg: PathBuf,
+    /// wkg, where it was built: `make test` leaves it out.
+    pub(crate) wkg: Option<PathBuf>,
     /// htpasswd.
     pub(crate) htpasswd: PathBuf,
 }
 
 impl Programs {
-    /// Gets and builds what is not there.
+    /// Gets and builds what is not there, but wkg.
     ///
     /// # Errors
     ///
@@ -69,10 +69,17 @@ impl Programs {
             })?;
         }
         once(&cache, "referrers", OCIREGISTRY_VERSION, build_referrers)?;
-        if !built(&cache, "wkg", WKG).exists() {
-            command::heading("getting wkg (it is compiled, which takes some minutes; once a version)");
-            crates::install(workspace, &format!("wkg@{WKG}"), &root(&cache, "wkg", WKG), crates::Optimized::Not)?;
-        }
+        Self::find(workspace)
+    }
+
+    /// The same, and wkg.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build), and when wkg cannot be compiled.
+    pub(crate) fn build_all(workspace: &Workspace) -> Result<Self> {
+        Self::build(workspace)?;
+        build_wkg(workspace)?;
         Self::find(workspace)
     }
 
@@ -96,15 +103,30 @@ impl Programs {
             cosign: built(COSIGN.name, COSIGN.version)?,
             crane: built(CRANE.name, CRANE.version)?,
             skopeo: installed("skopeo")?,
-            wkg: built("wkg", WKG)?,
+            wkg: built("wkg", WKG).ok(),
             htpasswd: installed("htpasswd")?,
         })
     }
 
     /// What people and tests use, by name.
-    pub(crate) fn tools(&self) -> [(&'static str, &Path); 4] {
-        [("cosign", &self.cosign), ("crane", &self.crane), ("skopeo", &self.skopeo), ("wkg", &self.wkg)]
+    pub(crate) fn tools(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let tools: [(_, &Path); 3] = [("cosign", &self.cosign), ("crane", &self.crane), ("skopeo", &self.skopeo)];
+        tools.into_iter().chain(self.wkg.as_deref().map(|wkg| ("wkg", wkg)))
     }
+}
+
+/// Compiles wkg, unless it is there.
+///
+/// # Errors
+///
+/// When it cannot be compiled.
+pub(crate) fn build_wkg(workspace: &Workspace) -> Result<()> {
+    let cache = cache(workspace)?;
+    if built(&cache, "wkg", WKG).exists() {
+        return Ok(());
+    }
+    command::heading("getting wkg (it is compiled, which takes some minutes; once a version)");
+    crates::install(workspace, &format!("wkg@{WKG}"), &root(&cache, "wkg", WKG), crates::Optimized::Not)
 }
 
 fn cache(workspace: &Workspace) -> Result<PathBuf> {

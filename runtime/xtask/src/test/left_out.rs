@@ -89,6 +89,12 @@ const LEFT_OUT: &[LeftOut] = &[
         only_on_v1: false,
     },
     LeftOut {
+        stage: Stage::Registry,
+        names: &["wkg::"],
+        why: "wkg is compiled for it, for minutes; artefacts:: and the registry's own tests push and pull what lies in a registry as wkg's does",
+        only_on_v1: false,
+    },
+    LeftOut {
         stage: Stage::Cluster,
         names: &[
             "kills::",

@@ -96,9 +96,9 @@ impl Needs {
         }
     }
 
-    /// Installs what the stages need beside Rust, in a thread of its own and in the order in which they begin. A stage whose needs cannot be
-    /// had counts as failed.
-    pub(super) fn install(&self, workspace: &Workspace, wanted: &[Stage]) {
+    /// Installs what the stages need beside Rust, in a thread of its own and in the order in which they begin; with `is_whole`, also what only
+    /// `make test-all` needs. A stage whose needs cannot be had counts as failed.
+    pub(super) fn install(&self, workspace: &Workspace, wanted: &[Stage], is_whole: bool) {
         let (needs, workspace) = (self.clone(), workspace.clone());
         let stages: Vec<_> = lanes::order().filter(|stage| wanted.contains(stage)).collect();
         thread::spawn(move || {
@@ -106,7 +106,8 @@ impl Needs {
                 Left { needs: &needs, what: "the installation of what tests need", stages: &stages, tests: None };
             let mut bundles = None;
             for &stage in &stages {
-                let installed = stage.set_up(|purposes| setup::install(&workspace, purposes)).and_then(|()| {
+                let installed = stage.set_up(is_whole, |purposes| setup::install(&workspace, purposes));
+                let installed = installed.and_then(|()| {
                     if bundles.is_some() || !stage.purposes().contains(&setup::Purpose::Rego) {
                         return Ok(());
                     }
