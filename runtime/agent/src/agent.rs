@@ -1,5 +1,5 @@
-//! The agent: one step of the loop after the other, driven by values. It consists of parts, each of which owns its state; a step passes
-//! the result of one part to the next.
+//! The agent: each step of the loop gets the time and the sources as values. Each part of the agent owns its state; a step passes the
+//! result of one part to the next.
 
 mod observe;
 mod requests;
@@ -37,9 +37,9 @@ use crate::saved_state::SavedState;
 use crate::step::{Mode, Step};
 use crate::table::PodTable;
 
-/// Ticks after which what an earlier agent held and no policy claims is put back, even if a policy has not started yet.
+/// Number of ticks after which knobs that an earlier agent held and no policy claims are restored, even if a policy has not started yet.
 const SETTLE_TICKS: u64 = 60;
-/// Ticks between two looks at what the agent itself uses.
+/// Number of ticks between two readings of the agent's own resource usage.
 const PROCESS_TICKS: u64 = 10;
 
 /// The agent of one node.
@@ -59,32 +59,32 @@ pub struct Agent {
 
 /// How the agent runs.
 struct RunConfig {
-    /// The operator's file.
+    /// Configuration from the operator's file.
     agent: AgentConfig,
     mode: Mode,
     /// Whether an API server is connected.
     has_api_server: bool,
 }
 
-/// What an agent is made of.
+/// What [`Agent::new`] needs.
 pub struct AgentOptions {
-    /// The kernel.
+    /// Access to the kernel.
     pub host: Host,
-    /// Wasm.
+    /// The WebAssembly engine.
     pub engine: Engine,
     /// The modules to run.
     pub policies: Vec<LoadedPolicy>,
     /// Policies whose module could not be loaded.
     pub load_failed: Vec<LoadFailed>,
-    /// The operator's file.
+    /// Configuration from the operator's file.
     pub config: AgentConfig,
-    /// Whether to write.
+    /// Whether the agent writes to the kernel or only plans.
     pub mode: Mode,
-    /// Whether pods that come without cgroups get some: only without a kubelet.
+    /// Whether the agent creates cgroups for pods that have none: only without a kubelet.
     pub create_cgroups: bool,
-    /// Where baselines are kept; without one (plan, replay) nothing survives the agent.
+    /// Stores baselines; `None` in a plan or replay, where nothing survives the agent.
     pub journal: Option<Journal>,
-    /// What is counted.
+    /// The metrics that the agent updates.
     pub metrics: Arc<Metrics>,
 }
 
@@ -95,13 +95,13 @@ pub enum SetUpError {
     /// A policy's entry asks for a grant that does not exist.
     #[error(transparent)]
     Grant(#[from] crate::config::UnknownGrant),
-    /// Two policies of one name.
+    /// Two policies have the same name.
     #[error("policy `{0}` is configured twice; give one of them another name")]
     Duplicate(String),
-    /// A shadow that cannot be compared as asked.
+    /// `shadowOf` of a policy that is active, or that names no active policy.
     #[error(transparent)]
     Shadow(#[from] ShadowError),
-    /// The journal.
+    /// The journal cannot be read.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
@@ -116,7 +116,8 @@ impl From<PoliciesError> for SetUpError {
     }
 }
 
-/// What the ledger and the controls read of the other parts. A macro, since it borrows some fields while others change.
+/// Builds the [`Inputs`](crate::inputs::Inputs) of the ledger and the controls. A macro, since it borrows some fields while others
+/// change.
 macro_rules! inputs {
     ($agent:ident, $now:expr) => {
         $crate::inputs::Inputs {
@@ -134,7 +135,7 @@ macro_rules! inputs {
     };
 }
 
-/// What policies are evaluated with.
+/// Builds the [`Context`](crate::policies::Context) in which policies are evaluated.
 macro_rules! context {
     ($agent:ident, $now:expr) => {
         $crate::policies::Context {
@@ -147,7 +148,7 @@ macro_rules! context {
     };
 }
 
-/// The parts that reporting reads.
+/// Builds the [`View`](crate::report::view::View) that reporting reads.
 macro_rules! view {
     ($agent:ident) => {
         $crate::report::view::View {
@@ -169,12 +170,12 @@ macro_rules! view {
 use {context, inputs, view};
 
 impl Agent {
-    /// Puts an agent together, and takes over what an earlier one left in the journal.
+    /// Creates an agent, which takes over what an earlier one left in the journal.
     ///
     /// # Errors
     ///
-    /// [`SetUpError`] names the policy or the journal that is at fault. A module that does not work is no error here: it is
-    /// parked, and the others go on.
+    /// [`SetUpError`] names the policy or the journal that is at fault. A module that does not work is no error: its policy is parked,
+    /// and the others run.
     pub fn new(parts: AgentOptions) -> Result<Self, SetUpError> {
         let AgentOptions {
             mut host,
@@ -202,7 +203,7 @@ impl Agent {
         host.limit_migrations(config.page_migration.limits());
         host.use_resctrl_at(config.resctrl.path.as_ref().map(ToString::to_string));
         host.set_full_bandwidth(config.resctrl.full_bandwidth_mbps.map(NonZeroU32::get));
-        // A plan looks once.
+        // A plan reads the kernel once and needs no watch.
         if mode == Mode::Enforce
             && let Err(error) = host.watch_writes()
         {
@@ -229,7 +230,7 @@ impl Agent {
         })
     }
 
-    /// One step: observe, evaluate, stage, apply, report.
+    /// Runs the step of a tick: observe, evaluate, stage, apply, report.
     pub fn step(&mut self, now: Now) -> Step {
         self.cpusets.is_tick = true;
         let step = self.react(now);
@@ -248,7 +249,7 @@ impl Agent {
         step
     }
 
-    /// A step between two ticks, for an alarm's sake.
+    /// Runs a step without counting a tick: between two ticks, such as for an alarm.
     #[expect(clippy::disallowed_methods, reason = "how long it took is a metric, and decides nothing")]
     pub fn react(&mut self, now: Now) -> Step {
         let _span = tracing::debug_span!("tick", number = self.ticks).entered();
@@ -269,7 +270,7 @@ impl Agent {
         }
         self.apply(now, &mut step);
         self.report(&step);
-        // Shadows come last: however long one takes, what counts is written by then.
+        // Shadows come last: the settings of active policies are written by then, however long a shadow takes.
         step.shadows =
             self.policies.evaluate_shadows(shadows, &step.readings, &self.pods, &self.reporting.metrics, now);
         self.log_decisions_of(&step, now);
@@ -286,7 +287,7 @@ impl Agent {
         step
     }
 
-    /// Compares held knobs with what the kernel shows: another writer may have been there.
+    /// Reads held knobs back to detect what other programs wrote.
     fn verify(&mut self, now: Now, step: &mut Step) {
         self.judge_reach();
         let verified = self.ledger.verify(&mut self.host, &inputs!(self, now));
@@ -296,7 +297,7 @@ impl Agent {
         }
     }
 
-    /// Reads the columns that the policies in question import, once for all of them.
+    /// Reads each column that the due policies import, once for all of them.
     fn read(&mut self, due: &[(usize, Cause)], now: Now) -> Readings {
         let mut gone = Vec::new();
         let mut costs: Vec<ColumnCost> = Vec::new();
@@ -332,7 +333,7 @@ impl Agent {
         readings.pod_objects = wants_pod_objects.then(|| self.observed.pod_objects(&self.pods));
         readings.cluster_config = wants_config.then(|| self.observed.cluster_config());
         if wants_devices {
-            // What is mounted for a pod is there when its containers start.
+            // The volumes of a pod are mounted by the time its containers start.
             let looks_again = due.iter().any(|(_, cause)| *cause != Cause::Interval) || self.host.is_simulated();
             readings.block_devices = Some(columns::block_devices(&mut self.host, &self.pods, looks_again).into());
         }
@@ -388,7 +389,7 @@ impl Agent {
         readings
     }
 
-    /// Makes leases, and what controls are to do, of what a policy staged.
+    /// Passes a policy's staged settings to the ledger and the controls, and its events and rejections to reporting.
     fn stage(&mut self, evaluation: Evaluation, now: Now, events: &mut Vec<AgentEvent>) {
         let StagedPolicy { holder, staged, anew, changes_problems } = match evaluation {
             Evaluation::Staged(staged) => staged,
@@ -479,14 +480,14 @@ impl Agent {
         self.take_applied(applied, now, step);
     }
 
-    /// Judges who may act on what, where that has changed.
+    /// Works out again which policies may act on which targets, if that has changed.
     fn judge_reach(&mut self) {
         if self.ledger.judge_leases(&self.policies, &self.pods) {
             self.controls.judge(&self.policies, &self.pods);
         }
     }
 
-    /// Takes what the ledger did to the parts that come after it.
+    /// Passes the ledger's results on to the step and to the parts that come after it.
     fn take_applied(&mut self, applied: Applied, now: Now, step: &mut Step) {
         let Applied { decisions, refused, notices, gone, changes_problems } = applied;
         step.decisions.extend(decisions);
@@ -500,7 +501,7 @@ impl Agent {
         }
     }
 
-    /// Takes what changed among the policies to the other parts.
+    /// Passes changes of the policies on to the other parts.
     fn take_policy_changes(&mut self, now: Now) {
         let changes = self.policies.take_changes();
         for policy in changes.released {
@@ -521,7 +522,7 @@ impl Agent {
         }
     }
 
-    /// Closes the cgroups of what has left, once its knobs are back.
+    /// Closes the cgroups of pods and containers that left, once their knobs are restored.
     fn close_leaving(&mut self) {
         let (pods, containers) = self.pods.take_leaving();
         for entry in pods {
@@ -538,7 +539,7 @@ impl Agent {
         }
     }
 
-    /// Once every policy was evaluated, what an earlier agent held and no policy claims is put back.
+    /// Restores what an earlier agent held and no policy claims, once every policy was evaluated or [`SETTLE_TICKS`] have passed.
     fn settle(&mut self, now: Now, step: &mut Step) {
         if self.ledger.is_settled() || (!self.policies.have_all_evaluated() && self.ticks < SETTLE_TICKS) {
             return;
@@ -550,14 +551,14 @@ impl Agent {
         self.ledger.remove_unclaimed(&mut self.host, &self.pods);
     }
 
-    /// Puts back what the journal knows of cgroups that no pod claims. What cannot be put back now is tried again later.
+    /// Restores knobs that the journal records in cgroups that no pod claims.
     fn restore_orphans(&mut self, now: Now, step: &mut Step) {
         self.ledger.open_orphans(&mut self.host, &mut self.pods);
         self.apply_ledger(now, step);
         self.ledger.close_spares(&mut self.host);
     }
 
-    /// A cgroup turned out to be gone, and the ledger knows it.
+    /// Updates the other parts after the ledger dropped a target whose cgroup is gone.
     fn target_gone(&mut self, target: Target) {
         self.forget_target(target);
         match target {
@@ -575,7 +576,7 @@ impl Agent {
         }
     }
 
-    /// Forgets what is known of a target that is gone.
+    /// Removes a target that is gone from all parts but the ledger.
     fn forget_target(&mut self, target: Target) {
         self.policies.forget_target(target);
         self.pods.forget_claim(target);
@@ -589,7 +590,7 @@ impl Agent {
         self.reporting.emit_pod_events(&view!(self), &step.decisions);
     }
 
-    /// Logs all that a step came to.
+    /// Writes the results of a step to the decision log, if one is configured.
     fn log_decisions_of(&mut self, step: &Step, now: Now) {
         if let Some(log) = &mut self.reporting.decision_log {
             log.step(step, now);
@@ -601,7 +602,7 @@ impl Agent {
     }
 }
 
-/// What tests look at and arrange.
+/// Accessors for tests.
 #[cfg(test)]
 impl Agent {
     pub(crate) fn ledger(&mut self) -> &mut Ledger {
@@ -620,7 +621,7 @@ impl Agent {
         &mut self.run.agent
     }
 
-    /// Has the ledger do something with the host and the other parts.
+    /// Calls `f` with the ledger, the host and the inputs.
     pub(crate) fn with_ledger<T>(
         &mut self,
         now: Now,
@@ -629,7 +630,7 @@ impl Agent {
         f(&mut self.ledger, &mut self.host, &inputs!(self, now))
     }
 
-    /// Has controls do something with the host and the other parts.
+    /// Calls `f` with the controls, the host and the inputs.
     pub(crate) fn with_controls<T>(
         &mut self,
         now: Now,
@@ -638,7 +639,7 @@ impl Agent {
         f(&mut self.controls, &mut self.host, &inputs!(self, now))
     }
 
-    /// Ends the agent as `kill -9` would, but for what it has open.
+    /// Ends the agent as `kill -9` would, except that the host stays open.
     pub(crate) fn into_host(self) -> Host {
         let Self { host, ledger, .. } = self;
         drop(ledger);

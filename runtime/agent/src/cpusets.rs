@@ -1,8 +1,8 @@
-//! Observe, the part of cpusets: which containers have CPUs for themselves alone, and which CPUs no pod may use.
+//! Reads cpusets: which containers have exclusive CPUs, and which CPUs no pod may use.
 //!
-//! The kubelet writes them when it sees fit: exclusive CPUs may come ten seconds after their container, and what is shared changes
-//! with each container that gets some. So a young container is looked at in each tick, one that could have exclusive CPUs again as
-//! often as a held knob, and of all others one a tick.
+//! The kubelet writes cpusets at its own pace: exclusive CPUs may come ten seconds after their container, and the shared CPUs change with
+//! each container that gets exclusive ones. So the cpuset of a new container is read in each tick, that of a container that could have
+//! exclusive CPUs as often as a held knob, and beyond these one cpuset per tick, all containers in turn.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use rustc_hash::FxHashMap;
 use crate::config::AgentConfig;
 use crate::table::{PodTable, pinnable_cpus};
 
-/// Ticks in which a container's cpuset is looked at after its cgroup was opened.
+/// Number of ticks in which a container's cpuset is read after its cgroup was opened.
 const YOUNG_READS: u8 = 5;
 
-/// What is known of cpusets.
+/// Cpusets as last read.
 #[derive(Debug, Default)]
 pub(crate) struct Cpusets {
     sets: FxHashMap<Target, Arc<[u32]>>,
-    /// Containers that have just appeared, and in how many more ticks they are looked at.
+    /// New containers, with the number of ticks in which they are still read.
     young: Vec<(ContainerId, u8)>,
     /// CPUs that no pod may use, sorted.
     reserved: Vec<u32>,
-    /// How often these have become others.
+    /// Number of changes of `reserved`.
     generation: u32,
     has_changed: bool,
-    /// How often any of them has become another.
+    /// Number of changes of any cpuset.
     changes: u64,
-    /// The step is a tick's.
+    /// Whether the current step is a tick's: due cpusets are read in ticks only.
     pub(crate) is_tick: bool,
 }
 
@@ -40,12 +40,12 @@ impl Cpusets {
         self.sets.get(&Target::Container(container))
     }
 
-    /// How often any of them has become another.
+    /// Number of changes of any cpuset so far.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// CPUs that no pod may use, and how often they have become others.
+    /// CPUs that no pod may use, and how often this set has changed.
     pub(crate) fn reserved(&self) -> (&[u32], u32) {
         (&self.reserved, self.generation)
     }
@@ -100,7 +100,7 @@ impl Cpusets {
             *left = left.saturating_sub(1);
             *left > 0
         });
-        // What appeared meanwhile was put there.
+        // Keeps containers that were added meanwhile.
         young.append(&mut self.young);
         self.young = young;
         let turns = u64::from(config.drift.verify_over_ticks.max(1));
@@ -138,11 +138,11 @@ impl Cpusets {
         is_narrowed: &dyn Fn(Target) -> bool,
         id: ContainerId,
     ) -> Option<PodId> {
-        // One that cannot be read says nothing new.
+        // A cpuset that cannot be read changes nothing.
         let cpus = host.cpuset_cpus(Target::Container(id)).ok()?;
         let exclusive = exclusive_cpus(host, pods, id, cpus.as_deref());
         self.note(Target::Container(id), cpus);
-        // CPUs that a policy chose are not the kubelet's, even if they are as many as the container asks for.
+        // CPUs that a policy chose are not exclusive, even if their number is what the container asks for.
         if is_narrowed(Target::Container(id)) {
             return None;
         }
@@ -158,20 +158,20 @@ impl Cpusets {
         Some(pod)
     }
 
-    /// CPUs that no pod may use: the kubepods group may not, or no container does, neither those that share CPUs nor those that have
-    /// some for themselves. As long as no cpuset of one that shares is known, the group's alone counts.
+    /// Works out the CPUs that no pod may use: those outside the cpuset of `kubepods`, and those in no container's cpuset, shared or
+    /// exclusive. While no cpuset of a container with shared CPUs is known, only that of `kubepods` counts.
     fn note_reserved(&mut self, host: &Host, pods: &PodTable, is_narrowed: &dyn Fn(Target) -> bool) {
         let online = host.online_cpus();
         let mut may_run: Vec<u32> = Vec::new();
         let mut is_known = false;
         for entry in pods.iter().filter(|entry| entry.pod.active) {
-            // Another agent binds these; they do not show what the others share.
+            // Another agent pins these pods: their cpusets do not show which CPUs the others share.
             let is_bound = matches!(entry.pod.declared_qos(), Some(QosClass::Lse | QosClass::Lsr));
             let above =
                 [Target::Tier(Tier::Guaranteed), Target::Tier(entry.pod.kube_qos.tier()), Target::Pod(entry.id)];
             let is_pod_narrowed = above.into_iter().any(is_narrowed);
             for container in entry.containers.iter().filter(|container| container.attached) {
-                // What a policy took away is not kept from pods.
+                // CPUs that a policy took away are not reserved.
                 if is_pod_narrowed || is_narrowed(Target::Container(container.id)) {
                     continue;
                 }
@@ -197,8 +197,8 @@ impl Cpusets {
     }
 }
 
-/// The CPUs that the kubelet's static policy set aside for a container: one that could have some, and whose cpuset has just as
-/// many CPUs as it asks for.
+/// Number of CPUs that the kubelet's static CPU manager gave to a container exclusively: the container qualifies, and its cpuset has
+/// exactly as many CPUs as it asks for.
 fn exclusive_cpus(host: &Host, pods: &PodTable, id: ContainerId, cpus: Option<&[u32]>) -> Option<u32> {
     let (entry, place) = pods.owner(id)?;
     let limit = pinnable_cpus(&entry.pod, place)?;
@@ -262,7 +262,7 @@ mod tests {
             assert_eq!(seen(replay.agent()), (Some(4), String::new()), "{version}");
             play(&mut replay, &[files("pinned", version, "0-7")]);
             assert_eq!(seen(replay.agent()), (None, String::new()), "{version}");
-            // At once, where they are there from the start.
+            // Exclusive CPUs that exist from the start count at once.
             let replay = node(version, &[pod("pinned", "4")], &[files("pinned", version, "2-5")]);
             assert_eq!(seen(replay.agent()).0, Some(4), "{version}");
             // Half a CPU cannot be exclusive.
@@ -302,13 +302,13 @@ mod tests {
             let all = [files("pinned", version, "2-5"), files("web", version, "6-7"), files("db", version, "6-7")];
             let mut replay = node(version, &pods, &all);
             assert_eq!(seen(replay.agent()), (Some(4), "0-1".to_owned()), "{version}");
-            // One that may run there is enough.
+            // One container that may run on them is enough.
             play(&mut replay, &[files("db", version, "0-1,6-7")]);
             assert_eq!(seen(replay.agent()), (Some(4), String::new()), "{version}");
-            // Nothing is known of what is shared.
+            // No cpuset shows the shared CPUs.
             let replay = node(version, &pods[..1], &all[..1]);
             assert_eq!(seen(replay.agent()), (Some(4), String::new()), "{version}");
-            // The group of all pods.
+            // The cpuset of `kubepods`.
             let file = if version == "v1" { "cpuset.cpus" } else { "cpuset.cpus.effective" };
             let replay = node(version, &pods[1..], &[json!({"tier": "kubepods", "files": {file: "1-7"}})]);
             assert_eq!(seen(replay.agent()).1, "0", "{version}");

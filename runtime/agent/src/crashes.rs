@@ -1,8 +1,8 @@
-//! The law of the journal: at whichever step an agent is killed, and whatever follows, every knob is back at
-//! its baseline once an agent ended in order or `qosm restore` was through.
+//! Tests of the journal's guarantee: at whichever step an agent is killed, and whatever follows, every knob is back at its baseline once
+//! an agent has ended in order or `qosm restore` has finished.
 //!
-//! It is the agent itself that is killed here, between any two of its steps (a record written down, a file of the kernel's written,
-//! a record deleted), on a simulated node that outlives it. Leases are put in the policies' place.
+//! The tests kill the agent itself between any two of its steps (a record written, a kernel file written, a record deleted), on a
+//! simulated node that outlives it. Leases stand in for policies.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,7 +38,7 @@ const GROUPS: [&str; 5] =
     ["kubepods", "kubepods/burstable", POD, "kubepods/burstable/podu/a", "kubepods/burstable/podu/b"];
 const MIB: i64 = 1 << 20;
 
-/// What may be wanted: of the tier, the pod and its containers.
+/// Settings that a policy may want, on the tier, the pod and its containers.
 const SETTINGS: [(Target, Knob, Value); 20] = {
     const TIER: Target = Target::Tier(Tier::Burstable);
     const POD: Target = Target::Pod(PodId(1));
@@ -47,7 +47,7 @@ const SETTINGS: [(Target, Knob, Value); 20] = {
     [
         (A, Knob::CfsQuota, Value::Number(60_000)),
         (A, Knob::CfsQuota, Value::Number(150_000)),
-        // The kernel refuses these: more than the pod may use, less than it takes at all.
+        // More than the pod's quota: cgroup v1 refuses these.
         (B, Knob::CfsQuota, Value::Number(900_000)),
         (B, Knob::CfsQuota, Value::Number(910_000)),
         (POD, Knob::CfsQuota, Value::Number(400_000)),
@@ -59,7 +59,7 @@ const SETTINGS: [(Target, Knob, Value); 20] = {
         (A, Knob::MemoryMin, Value::Number(64 * MIB)),
         (TIER, Knob::MemoryLow, Value::Number(128 * MIB)),
         (POD, Knob::MemoryLow, Value::Number(100 * MIB)),
-        // Below what is in use: the write takes its time.
+        // Below the memory in use: the write is slow.
         (A, Knob::MemoryHigh, Value::Number(64 * MIB)),
         (A, Knob::MemoryHigh, Value::Number(900 * MIB)),
         (POD, Knob::MemoryHigh, Value::Number(300 * MIB)),
@@ -73,27 +73,27 @@ const SETTINGS: [(Target, Knob, Value); 20] = {
 /// One step of an agent's life.
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    /// It wants one of the settings.
+    /// A policy wants one of the settings.
     Want(usize),
-    /// It does not any more.
+    /// The policy releases the setting.
     Release(usize),
-    /// It goes round once.
+    /// The agent runs one tick.
     Tick,
-    /// A kubelet, or systemd, puts the baselines of a cgroup back.
+    /// The kubelet or systemd resets a cgroup to its baselines.
     Reset(usize),
-    /// The pod is taken out of the manifests, while its cgroups stay.
+    /// The pod is removed from the manifests, while its cgroups stay.
     PodGoes,
-    /// It is put in again.
+    /// The pod is added again.
     PodComes,
 }
 
-/// Who works on the node next, and after how many of its steps it is killed; `None` = it comes to its end.
+/// What works on the node next, and the number of steps after which it is killed; `None` if it ends in order.
 #[derive(Clone, Debug)]
 enum Life {
     Agent(Vec<Action>, Option<u64>),
-    /// It ends, and keeps what is set.
+    /// An agent that keeps its settings when it goes.
     Keeps(Vec<Action>),
-    /// It is asked to end before it begins.
+    /// An agent that is asked to end before it begins.
     EndsEarly(Option<u64>),
     Restore(Option<u64>),
 }
@@ -178,7 +178,7 @@ fn node(spec: &Spec) -> Simulation {
     simulation
 }
 
-/// All that can be set.
+/// The content of all files of the cgroups that the settings may change.
 fn knobs(simulation: &Simulation) -> BTreeMap<(String, String), String> {
     let files = [
         "cpu.max",
@@ -198,7 +198,7 @@ fn knobs(simulation: &Simulation) -> BTreeMap<(String, String), String> {
     for path in GROUPS {
         for file in files {
             if let Ok(text) = simulation.read_file(path, file) {
-                // All that there is to have, however it is spelled.
+                // `0-1` and an empty list both mean all memory nodes.
                 let text = if file == "cpuset.mems" && text.trim() == "0-1" { "\n".to_owned() } else { text };
                 knobs.insert((path.to_owned(), file.to_owned()), text);
             }
@@ -261,7 +261,7 @@ impl World {
         }
     }
 
-    /// Puts a cgroup's files back, as another does it.
+    /// Resets a cgroup's files, as another program does.
     fn reset(&self, host: &mut Host, path: &str) {
         let simulation = host.simulated_mut().unwrap();
         for ((of, file), text) in self.before.iter().filter(|((of, _), _)| of == path) {
@@ -269,7 +269,7 @@ impl World {
         }
     }
 
-    /// Runs an agent on the node. Returns what it left behind, if it came to its end.
+    /// Runs one life on the node. Returns what it left behind, if it ended in order.
     fn live(&mut self, life: &Life) -> Option<Vec<Restored>> {
         let patience = Patience { retries: 2, pause: Duration::ZERO, slow_writes: Duration::from_secs(60) };
         let (killed, is_agent) = match life {
@@ -333,7 +333,7 @@ impl World {
         let mut left = None;
         if matches!(life, Life::Agent(..)) && !crash.has_come() {
             agent.restore_at_the_end();
-            // There is no policy that could be ended: its leases are.
+            // No policy runs here, so its leases are released directly.
             agent.ledger().release(&holder.policy);
             let now = self.now();
             let ended = end(&mut agent, || now);
@@ -348,7 +348,7 @@ impl World {
         left.filter(|_| killed.is_none())
     }
 
-    /// That nothing is lost, and nothing left behind.
+    /// Checks that all knobs have their first values and that the journal is empty.
     fn check(&mut self, story: &impl std::fmt::Debug) -> Result<(), TestCaseError> {
         let simulation = self.simulation.as_ref().unwrap();
         let after = knobs(simulation);
@@ -374,7 +374,7 @@ fn play(spec: &Spec, lives: &[Life], last: &Life) -> Result<(), TestCaseError> {
     world.check(&(lives, last))
 }
 
-/// As many cases as `PROPTEST_CASES` says, or this number: some seconds.
+/// The number of cases is `PROPTEST_CASES`, or this one, which takes some seconds.
 fn config() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400);
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
@@ -394,7 +394,7 @@ proptest! {
     }
 }
 
-/// Every moment of one story: the kill after each step, and after each step of what follows.
+/// One sequence of lives: a kill at each step of the first life (at every third without `PROPTEST_CASES`), and another within the next.
 #[test]
 fn a_kill_at_each_step_and_another_at_each_step_of_what_comes_after_it_lose_nothing() {
     let wants = |settings: &[usize]| {
@@ -435,7 +435,7 @@ fn a_knob_at_its_baseline_that_the_next_agent_sets_again_is_not_lost() {
     world.check(&"set, reset, set, restored").unwrap();
 }
 
-/// What may grow, besides memory and descriptors.
+/// Sizes of the agent's tables, which must not grow.
 fn tables(agent: &Agent) -> Vec<(&'static str, usize)> {
     let view = agent.view();
     let leases = Knob::ALL.len().min(view.ledger.leases().held_by("wanted").count());
@@ -448,8 +448,8 @@ fn status(field: &str) -> u64 {
     line.split_whitespace().nth(1).or(line.split_whitespace().next()).unwrap().parse().unwrap_or(0)
 }
 
-/// An agent whose pods come and go, whose knobs are set, refused, reset by others and given back. `QOSM_SOAK_TICKS` says for how many
-/// ticks; then, as nothing else runs in this process, its memory and its descriptors are looked at as well.
+/// Runs an agent whose pods come and go, and whose knobs are set, refused, reset by other programs and released. `QOSM_SOAK_TICKS` sets
+/// the number of ticks; if it is set, nothing else runs in this process, and memory and descriptors are checked as well.
 #[test]
 fn ticks_leave_nothing_behind_in_tables_journal_memory_or_descriptors() {
     let asked: Option<u64> = std::env::var("QOSM_SOAK_TICKS").ok().map(|ticks| ticks.parse().unwrap());
@@ -502,7 +502,7 @@ fn ticks_leave_nothing_behind_in_tables_journal_memory_or_descriptors() {
                 (Target::Container(*container), Knob::CfsQuota, quota),
                 (Target::Container(*container), Knob::CfsBurst, burst),
                 (Target::Pod(*id), Knob::MemoryMin, 64 * MIB + i64::try_from(tick % 3).unwrap() * MIB),
-                // Less than the kernel takes.
+                // Below the kernel's minimum.
                 (Target::Pod(*id), Knob::CfsQuota, 10 + i64::try_from(tick % 2).unwrap()),
             ] {
                 let wanted = Value::Number(value);

@@ -1,4 +1,4 @@
-//! The end of a running agent: what it held is put back, retried where the kernel refused it, and reported where it stays.
+//! The end of a running agent: held knobs are restored, retried if the kernel refuses, and reported if they stay.
 
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -16,13 +16,13 @@ use crate::restore::{Patience, Removal, remove_created, restore_some};
 use crate::restored::{RESTORED, Restored, UNDER_WAY};
 use crate::service::ServiceError;
 
-/// How often it is asked whether a slow write has ended.
+/// Time between two checks whether a slow write has ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// How long the page mover has to take processes out of their core scheduling groups.
+/// Time within which the page mover must take processes out of their core scheduling groups.
 const CORE_GROUPS: Duration = Duration::from_secs(5);
 
-/// Knobs and groups that an agent leaves behind, though it was to put everything back.
+/// Knobs and groups that an agent could not restore at its end.
 #[derive(Debug, Default)]
 pub struct LeftBehind {
     /// Knobs that do not hold their baseline.
@@ -32,12 +32,12 @@ pub struct LeftBehind {
 }
 
 impl LeftBehind {
-    /// Whether there is nothing.
+    /// Whether nothing is left behind.
     pub fn is_empty(&self) -> bool {
         self.knobs.is_empty() && self.groups.is_none()
     }
 
-    /// Logs each of them.
+    /// Logs each knob that is left behind, and returns an error if anything is.
     fn into_result(self) -> Result<(), ServiceError> {
         for row in &self.knobs {
             let why = row.why.as_deref().unwrap_or_default();
@@ -62,7 +62,7 @@ impl fmt::Display for LeftBehind {
     }
 }
 
-/// Puts everything back, or keeps it as configured.
+/// Restores everything, or keeps it if so configured.
 #[expect(clippy::disallowed_methods, reason = "the end of the service waits for the kernel, and not for long")]
 pub(crate) fn end(agent: &mut Agent, now: impl Fn() -> Now) -> Result<(), ServiceError> {
     let mut step = agent.shut_down(now())?;
@@ -79,7 +79,7 @@ pub(crate) fn end(agent: &mut Agent, now: impl Fn() -> Now) -> Result<(), Servic
         let is_slow = left.iter().any(|row| row.outcome == UNDER_WAY) && begun.elapsed() < patience.slow_writes;
         let is_refused = left.iter().any(|row| row.outcome != UNDER_WAY);
         if is_refused && retries > 0 {
-            // What keeps a value from being taken may be over in a moment: a container that has just ended still counts for a while.
+            // The kernel may accept the value a moment later: a container that has just ended still counts for a while.
             retries -= 1;
             std::thread::sleep(patience.pause);
         } else if is_slow {
@@ -96,7 +96,7 @@ pub(crate) fn end(agent: &mut Agent, now: impl Fn() -> Now) -> Result<(), Servic
     left.into_result()
 }
 
-/// The end of an agent that was asked to end before it had begun: what the journal knows is put back, but for paused pods.
+/// Ends an agent that is asked to end before it has begun: restores what the journal records, except for paused pods.
 ///
 /// # Errors
 ///
@@ -108,7 +108,7 @@ pub fn end_early(host: &mut Host, journal: &Journal, config: &AgentConfig) -> Re
     let paused = journal.paused_cgroups()?;
     let restored = restore_some(host, journal, &Patience::AT_THE_END, |cgroup| !is_paused(&paused, cgroup, now))?;
     host.use_resctrl_at(config.resctrl.path.as_ref().map(ToString::to_string));
-    // Which group a paused pod is in is not known yet: they stay, for the next agent or `qosm restore`.
+    // It is not known yet which group a paused pod is in: all groups stay, for the next agent or `qosm restore`.
     let groups = match paused.values().any(|until| now.0 < *until) {
         true => None,
         false => host.clear_classes().err().map(|error| chain(&error)),

@@ -1,10 +1,9 @@
-//! The journal: what every knob held before qosm touched it, written down before the first write.
+//! The journal: what every knob held before qosm touched it, recorded before the first write.
 //!
-//! An embedded ACID store (redb) in the agent's state folder. A record is committed before the kernel is written, so that after
-//! `kill -9` at any moment the record says what the file held, what was there just before, and what was about to be written.
-//! Cgroups do not survive a reboot, so neither does the journal: its file is named after the boot, and commits do not wait for
-//! the disk. The page cache outlives the process, which is all that is asked of it; a commit then costs microseconds, not the
-//! milliseconds of an fsync for every change of a quota.
+//! An embedded ACID store (redb) in the agent's state folder. A record is committed before the kernel is written, so that after `kill -9`
+//! at any moment the record says what the file held, what was there just before, and what was about to be written. Cgroups do not survive
+//! a reboot, so neither does the journal: its file is named after the boot, and commits do not wait for the disk. The page cache outlives
+//! the process, which is enough; a commit then costs microseconds, not the milliseconds of an fsync for every change of a quota.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,31 +28,31 @@ use crate::saved_state::SavedState;
 
 const KNOBS: TableDefinition<&str, &[u8]> = TableDefinition::new("knobs");
 const STATE: TableDefinition<&str, &[u8]> = TableDefinition::new("state");
-/// When each was saved, in microseconds since the machine's start.
+/// When each entry of [`STATE`] was saved, in microseconds since boot.
 const SAVED_AT: TableDefinition<&str, u64> = TableDefinition::new("saved-at");
 const PAUSES: TableDefinition<&str, &[u8]> = TableDefinition::new("holds");
 const CREATED: TableDefinition<&str, ()> = TableDefinition::new("made");
 const PAUSED_CGROUPS: TableDefinition<&str, i64> = TableDefinition::new("on-hold");
 
-/// For its owner alone: it says what every pod of the node held.
+/// Mode of the journal, for its owner alone: it shows what every pod of the node held.
 const FILE_MODE: u32 = 0o600;
-/// The same for the folder, unless others keep things there too.
+/// Mode of the state folder, unless it holds files that are not qosm's.
 const FOLDER_MODE: u32 = 0o700;
-/// Folders that are found in a state folder of qosm's, and what mkfs leaves in one that is a disk of its own. Files in it end in
-/// `.json` and `.redb`, with `.new` and `.damaged` after that.
+/// Folders that qosm keeps in its state folder, and the one that mkfs creates if it is a disk of its own. Files in it end in `.json` and
+/// `.redb`, with `.new` and `.damaged` after that.
 const OWN_FOLDERS: [&str; 3] = ["modules", "artifacts", "lost+found"];
 const OWN_ENDINGS: [&str; 4] = [".json", ".redb", ".new", ".damaged"];
 
-/// An agent that was killed holds the file until the kernel has ended it, and with it a child that it was about to start: half a second
-/// tells it from one that runs.
+/// A killed agent, and a child that it was about to start, hold the file until the kernel has ended them: half a second tells them from a
+/// running agent.
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(25);
 
-/// The journal could not do its part; nothing is written to the kernel without it.
+/// The journal failed; without it nothing is written to the kernel.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// The file cannot be opened or made.
+    /// The file cannot be opened or created.
     #[error("cannot open the journal {}; check that the state folder is writable and not full", path.display())]
     Open {
         /// The file.
@@ -61,7 +60,7 @@ pub enum JournalError {
         /// Why.
         source: std::io::Error,
     },
-    /// Another agent has it.
+    /// Another agent has the journal open.
     #[error("the journal {} is in use: another agent runs with this state folder; stop it, or ask it through its admin socket", path.display())]
     InUse {
         /// The file.
@@ -82,21 +81,21 @@ pub enum JournalError {
 pub struct Record {
     /// Directory of the cgroup, below the root of its hierarchy.
     pub cgroup: String,
-    /// Inode of that directory: a cgroup made anew under the same name is another one.
+    /// Inode of that directory: tells a cgroup from a later one of the same name.
     pub identity: u64,
-    /// How far below the root it stands.
+    /// Level of the cgroup: node, tier, pod or container.
     pub level: Level,
-    /// Which tunable.
+    /// The knob.
     pub knob: Knob,
-    /// What another writer last put there.
+    /// Value that another program last wrote; restored in the end.
     pub baseline: Value,
-    /// What it held just before the last write of qosm's.
+    /// Value just before qosm's last write.
     pub previous: Value,
-    /// What qosm last wrote, or was about to write.
+    /// Value that qosm last wrote, or was about to write.
     pub written: Value,
     /// The policy whose lease it is.
     pub policy: String,
-    /// When it was first held.
+    /// When qosm first held the knob.
     pub since: Timestamp,
 }
 
@@ -152,29 +151,29 @@ impl Record {
 /// A pause that an operator asked for; it outlives the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredPause {
-    /// When it ends; `None` = when the pod is resumed.
+    /// When the pause ends, in milliseconds since 1970; `None` if it lasts until the pod is resumed.
     pub until_millis: Option<i64>,
 }
 
-/// What to write down in one commit. What is dropped goes before what is put: of a record that is in both lists the new one stays.
+/// The changes of one commit. `drop` comes before `put`: if a record is in both lists, the new one stays.
 #[derive(Debug, Default)]
 pub struct Entries {
     /// Records to put or replace.
     pub put: Vec<Record>,
     /// Records to drop, by knob and cgroup.
     pub drop: Vec<(Knob, String)>,
-    /// State of policies to keep.
+    /// Saved state to store, by key.
     pub state: Vec<(String, SavedState)>,
-    /// Cgroups that are about to be made.
+    /// Cgroups that are about to be created.
     pub created: Vec<String>,
-    /// Cgroups that were made and are gone again.
+    /// Cgroups that were created and are removed again.
     pub removed: Vec<String>,
-    /// The cgroups of paused pods, and until when in milliseconds since 1970; `None` = they are as they were.
+    /// The cgroups of paused pods, with the end of the pause in milliseconds since 1970; `None` leaves the stored ones unchanged.
     pub paused: Option<BTreeMap<String, i64>>,
 }
 
 impl Entries {
-    /// Whether there is nothing to write down.
+    /// Whether there is nothing to commit.
     pub fn is_empty(&self) -> bool {
         self.put.is_empty()
             && self.drop.is_empty()
@@ -185,12 +184,12 @@ impl Entries {
     }
 }
 
-/// The store.
+/// The open journal of this boot.
 pub struct Journal {
     dir: Dir,
     name: String,
     path: PathBuf,
-    /// Closed after a failure of the file: the store does nothing more until it is opened again.
+    /// `None` after an I/O error: the store refuses further work until it is opened again.
     store: RefCell<Option<Database>>,
     set_aside: Option<PathBuf>,
     #[cfg(test)]
@@ -211,14 +210,15 @@ impl Journal {
         dir.exists(name(boot_id))
     }
 
-    /// Opens this boot's journal in the state folder, and makes it if there is none. Journals of earlier boots are removed,
-    /// and one that is damaged beyond reading is set aside under the name `*.damaged`.
+    /// Opens this boot's journal in the state folder, or creates it. Removes journals of earlier boots, and sets a damaged one aside
+    /// under the name `*.damaged`.
     ///
-    /// `shown` is how messages name the folder.
+    /// `shown` is the folder's path in messages.
     ///
     /// # Errors
     ///
-    /// [`JournalError::InUse`] when an agent has it open; [`JournalError::Open`] when the folder cannot be written.
+    /// [`JournalError::InUse`] when an agent has it open; [`JournalError::Open`] when the folder cannot be written;
+    /// [`JournalError::Store`] when the store fails.
     pub fn open(dir: &Dir, shown: &Path, boot_id: &str) -> Result<Self, JournalError> {
         let name = name(boot_id);
         let path = shown.join(&name);
@@ -268,12 +268,12 @@ impl Journal {
         Ok(journal)
     }
 
-    /// The damaged journal that had to be set aside for this one, if there was one.
+    /// Path of the damaged journal that was set aside for this one, if there was one.
     pub fn set_aside(&self) -> Option<&Path> {
         self.set_aside.as_deref()
     }
 
-    /// Works on the store, which is opened again if it had to be closed.
+    /// Runs `work` on the store, which is opened again if an error closed it.
     fn with_store<T>(&self, work: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, JournalError> {
         let mut slot = self.store.borrow_mut();
         let store = match slot.take() {
@@ -281,20 +281,20 @@ impl Journal {
             None => open_store(&self.dir, &self.name, &self.path)?,
         };
         let result = work(&store);
-        // A full disk may have room again later. What was not committed is not there then, what was is.
+        // A full disk may have room again later: the store is reopened then, with all that was committed.
         if !matches!(result, Err(redb::Error::Io(_) | redb::Error::PreviousIo)) {
             *slot = Some(store);
         }
         result.map_err(|error| store_error(&self.path, error))
     }
 
-    /// Lets the process that writes end at a moment: what it commits afterwards is lost, and it does not notice.
+    /// Simulates a kill of the writing process: later commits are lost, without an error.
     #[cfg(test)]
     pub(crate) fn crash_at(&mut self, crash: qosm_host::simulated::Crash) {
         self.crash = Some(crash);
     }
 
-    /// From now on each commit fails as on a full disk, or works again.
+    /// Makes each commit fail as on a full disk, or work again.
     #[cfg(test)]
     pub(crate) fn set_failing(&self, is_failing: bool) {
         self.is_failing.set(is_failing);
@@ -317,11 +317,11 @@ impl Journal {
         })
     }
 
-    /// Writes all entries down in one commit.
+    /// Writes all entries in one commit.
     ///
     /// # Errors
     ///
-    /// [`JournalError::Store`]; then none of them is written down.
+    /// [`JournalError`]; then none of them is written.
     pub fn commit(&self, entries: &Entries) -> Result<(), JournalError> {
         self.write(|transaction| {
             let mut knobs = transaction.open_table(KNOBS)?;
@@ -359,11 +359,11 @@ impl Journal {
         })
     }
 
-    /// All records. One that cannot be read is reported and left out.
+    /// All records. A record that cannot be read is logged and left out.
     ///
     /// # Errors
     ///
-    /// [`JournalError::Store`].
+    /// [`JournalError`] when the store fails or cannot be opened again.
     pub fn records(&self) -> Result<Vec<Record>, JournalError> {
         self.with_store(|store| {
             let mut records = Vec::new();
@@ -378,11 +378,11 @@ impl Journal {
         })
     }
 
-    /// The cgroups that qosm made, each after its parent.
+    /// The cgroups that qosm created, each after its parent.
     ///
     /// # Errors
     ///
-    /// [`JournalError::Store`].
+    /// [`JournalError`] when the store fails or cannot be opened again.
     pub fn created(&self) -> Result<BTreeSet<String>, JournalError> {
         self.with_store(|store| {
             let mut created = BTreeSet::new();
@@ -393,12 +393,12 @@ impl Journal {
         })
     }
 
-    /// The cgroups of pods that were paused when the last agent looked, and until when in milliseconds since 1970. One that does not
-    /// know its pods yet leaves these alone.
+    /// The cgroups of paused pods as last recorded, with the end of the pause in milliseconds since 1970. An agent that does not know its
+    /// pods yet leaves them alone.
     ///
     /// # Errors
     ///
-    /// [`JournalError::Store`].
+    /// [`JournalError`] when the store fails or cannot be opened again.
     pub fn paused_cgroups(&self) -> Result<BTreeMap<String, i64>, JournalError> {
         self.with_store(|store| {
             let mut paused = BTreeMap::new();
@@ -410,11 +410,11 @@ impl Journal {
         })
     }
 
-    /// What a policy saved last; empty when nothing.
+    /// The state that a policy saved last; empty if it saved none.
     ///
     /// # Errors
     ///
-    /// [`JournalError::Store`].
+    /// [`JournalError`] when the store fails or cannot be opened again.
     pub fn state(&self, policy: &str) -> Result<SavedState, JournalError> {
         self.with_store(|store| {
             let transaction = store.begin_read()?;
@@ -429,7 +429,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// [`JournalError::Store`].
+    /// [`JournalError`] when the store fails or cannot be opened again.
     pub fn set_pause(&self, pod: &str, pause: Option<&StoredPause>) -> Result<(), JournalError> {
         let bytes = pause.map(|pause| serde_json::to_vec(pause).unwrap_or_default());
         self.write(|transaction| {
@@ -446,7 +446,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// [`JournalError::Store`].
+    /// [`JournalError`] when the store fails or cannot be opened again.
     pub fn pauses(&self) -> Result<Vec<(String, StoredPause)>, JournalError> {
         self.with_store(|store| {
             let mut pauses = Vec::new();
@@ -470,14 +470,14 @@ fn open_store(dir: &Dir, name: &str, path: &Path) -> Result<Database, JournalErr
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).mode(FILE_MODE);
     let file = dir.open_with(name, &options).map_err(opened)?;
-    // One that an earlier version made may be open to others; so may one that was made with another umask.
+    // A file that an earlier version created, or one created with another umask, may be open to others.
     if file.metadata().map_err(opened)?.mode() & 0o777 != FILE_MODE
         && let Err(error) = file.set_permissions(Permissions::from_mode(FILE_MODE))
     {
         tracing::warn!(journal = %path.display(), %error, "others may read the journal: its mode cannot be changed");
     }
     let file = file.into_std();
-    // What is no store of ours at all (an overwritten or cut-off file) is reported as damage, not as a failing disk.
+    // A file that is no redb store at all (overwritten or cut off) is reported as damaged, not as a failing disk.
     let length = file.metadata().map_err(opened)?.len();
     let backend = FileBackend::new(file).map_err(|error| store_error(path, error.into()))?;
     let store = Database::builder().set_cache_size(1 << 20).create_with_backend(PageCacheOnly(backend));
@@ -496,7 +496,7 @@ fn store_error(path: &Path, source: redb::Error) -> JournalError {
     JournalError::Store { path: path.to_owned(), source }
 }
 
-/// Takes the state folder from others. One in which others keep things too is left to them, and said.
+/// Restricts the state folder to its owner. A folder that also holds files that are not qosm's is left as it is, with a warning.
 fn close_to_others(dir: &Dir, shown: &Path) {
     let Ok(mode) = dir.dir_metadata().map(|metadata| metadata.mode()) else { return };
     if mode & 0o077 == 0 {
@@ -540,7 +540,7 @@ fn sweep_earlier_boots(dir: &Dir, current: &str) {
     }
 }
 
-/// redb's file backend without the wait for the disk; see the module's text.
+/// redb's file backend without the wait for the disk; see the module's documentation.
 #[derive(Debug)]
 struct PageCacheOnly(FileBackend);
 
@@ -627,7 +627,7 @@ mod tests {
         let journal = open(folder.path());
         let (old, new) = (record(46_000, 150_000), record(46_000, 120_000));
         let drop = vec![(old.knob, old.cgroup.clone())];
-        // Also where there was none to drop.
+        // Also if there is no record to drop.
         for before in [vec![], vec![old]] {
             journal.commit(&Entries { put: before, ..Entries::default() }).unwrap();
             journal.commit(&Entries { put: vec![new.clone()], drop: drop.clone(), ..Entries::default() }).unwrap();

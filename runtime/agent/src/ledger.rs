@@ -1,8 +1,8 @@
-//! The ledger: what policies hold, what of it is in force, and what lies beneath.
+//! The ledger: the leases of all policies, the knobs held by them, and the baselines to restore.
 //!
-//! Settings that policies stage become leases; of the leases on a knob one value is resolved, which goes through the journal to the
-//! kernel. What the kernel shows afterwards is compared with what was written: another writer's word is drift. What an earlier agent
-//! left is adopted, and what no policy claims is released.
+//! Settings that policies stage become leases. The leases on a knob resolve to one value, which is recorded in the journal and then
+//! written to the kernel. The ledger reads held knobs back: a value that another program wrote is drift. It adopts knobs that an earlier
+//! agent held, and restores those that no policy claims.
 
 mod adopt;
 mod applied;
@@ -68,53 +68,53 @@ pub(crate) struct Ledger {
     refusals: BTreeMap<Key, Refusal>,
     /// Knobs to resolve in this step.
     dirty: BTreeSet<Key>,
-    /// Knobs that the policy which is staging all it wants has not named yet.
+    /// Knobs held by the policy that is staging anew and not named by it yet: `end_staging` releases them.
     undeclared: BTreeSet<Key>,
-    /// Settings that came to nothing before the kernel was asked, and are yet to be reported.
+    /// Settings that were refused before any write to the kernel and are still to be reported.
     denials: Vec<Denial>,
-    /// Policies of one priority that met on a knob.
+    /// Policies of equal priority that want different values of a knob.
     ties: Ties,
-    /// Who may act on what is to be judged anew.
+    /// Whether pods, configuration or grants changed, so that it must be worked out again which leases count.
     is_reach_stale: bool,
-    /// What this host lacks.
+    /// Kernel features that settings need and this host lacks.
     missing: Missing,
     quotas: Quotas,
-    /// Targets with a knob's file that another writer wrote since quotas were read last.
+    /// Targets with a knob file that another program wrote since quotas were last read.
     rewritten: BTreeSet<Target>,
-    /// Knobs that another owner keeps against qosm.
+    /// Knobs that another owner keeps setting to its own value.
     contested: BTreeSet<Key>,
     verify_queue: VecDeque<Key>,
-    /// The round of looks that was begun last.
+    /// Number of the latest round of read-backs: ticks divided by the ticks of a round.
     verify_round: Option<u64>,
-    /// What the journal knows of cgroups that are not open.
+    /// The journal's records of cgroups that are not open.
     orphans: Vec<Record>,
-    /// Why some of these cannot be read.
+    /// Errors of orphans whose cgroup cannot be opened or whose knob cannot be read.
     unreadable: BTreeMap<(Knob, String), String>,
-    /// Cgroups that no pod claims, opened to put back what is still held there.
+    /// Cgroups that no known pod claims, opened because knobs are held there or follow a group above.
     spares: BTreeMap<String, Target>,
-    /// Knobs that have all that the group above has, and are not held yet.
+    /// Knobs of cgroups that have all CPUs of the group above and are not held yet (cgroup v1).
     followers: BTreeSet<Key>,
-    /// How many groups were opened to follow.
+    /// Number of cgroups that were opened to follow a group above.
     followers_opened: u32,
     created: CreatedCgroups,
-    /// Where baselines are kept; without one (plan, replay) nothing survives the agent.
+    /// Stores baselines; `None` in a plan or replay, where nothing survives the agent.
     journal: Option<Journal>,
     journal_error: Option<String>,
     /// Knobs to delete from the journal at the next commit.
     journal_deletions: Vec<(Knob, String)>,
-    /// What modules saved and the journal does not have yet.
+    /// State that modules saved and that is not in the journal yet.
     unsaved: Vec<(String, SavedState)>,
-    /// The cgroups of paused pods, and until when, as the journal has them.
+    /// Cgroups of paused pods as the journal records them, with the end of the pause in milliseconds since 1970.
     paused_cgroups: BTreeMap<String, i64>,
-    /// Every policy was evaluated: what an earlier agent held and no policy claims is put back.
+    /// Whether [`Self::settle`] has released what an earlier agent held and no policy claims.
     is_settled: bool,
-    /// What is held is put back, also where it was left alone until now.
+    /// Whether the agent is ending: held knobs are restored, including those left to another writer until now.
     is_ending: bool,
     memory_capacity: Option<Bytes>,
 }
 
 impl Ledger {
-    /// A ledger that takes over what the journal knows. `makes_cgroups`: pods that come without cgroups get some.
+    /// Creates a ledger that takes over the journal's records. With `makes_cgroups` the agent creates cgroups for pods that have none.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl Ledger {
         }
         ledger.created = CreatedCgroups::new(makes_cgroups, created);
         ledger.journal = journal;
-        // It is there from the start, unlike cgroups, which are adopted when they are opened.
+        // The node exists from the start; cgroups are adopted when they are opened.
         ledger.adopt(host, Target::Node);
         Ok(ledger)
     }
@@ -151,33 +151,33 @@ impl Ledger {
         &self.quotas
     }
 
-    /// Whether any quota changed, came or went since this was asked last.
+    /// Whether any quota changed, appeared or disappeared since the last call.
     pub(crate) fn take_quota_changes(&mut self) -> bool {
         self.quotas.take_changed()
     }
 
-    /// Whether what an earlier agent left has been dealt with.
+    /// Whether [`Self::settle`] has released what an earlier agent held and no policy claims.
     pub(crate) fn is_settled(&self) -> bool {
         self.is_settled
     }
 
-    /// Has a knob resolved in the next step.
+    /// Marks a knob to be resolved in the next step.
     #[cfg(test)]
     pub(crate) fn touch(&mut self, key: Key) {
         self.dirty.insert(key);
     }
 
-    /// Pods, their configuration, or grants changed: who may act on what is judged anew.
+    /// Notes that pods, their configuration or grants changed: the next step works out again which leases count.
     pub(crate) fn reach_changed(&mut self) {
         self.is_reach_stale = true;
     }
 
-    /// The lease by which a knob is what it is; `None` = the baseline is in force, or is to come back.
+    /// The lease that determines a knob's value; `None` if the baseline is in force or is to be restored.
     pub(crate) fn ruling(&self, pods: &PodTable, target: Target, knob: Knob) -> Option<&Lease> {
         self.masking(pods, target, knob).or_else(|| self.leases.effective(target, knob))
     }
 
-    /// Remembers why a setting is not in force. `true` if that was not known.
+    /// Records why a setting is not in force. Returns `true` if the reason is new.
     pub(super) fn note_refusal(&mut self, target: Target, knob: Knob, refusal: Refusal) -> bool {
         let known = self.refusals.get(&(target, knob)).filter(|known| known.why == refusal.why);
         let is_news = known.is_none();
@@ -190,7 +190,7 @@ impl Ledger {
     }
 }
 
-/// What tests look at and arrange.
+/// Accessors for tests.
 #[cfg(test)]
 impl Ledger {
     /// Takes a lease as if a policy had staged it.
@@ -206,14 +206,14 @@ impl Ledger {
         }
     }
 
-    /// Gives a lease up as if a policy had staged that.
+    /// Releases a lease as if a policy had staged the release.
     pub(crate) fn unlease(&mut self, policy: &str, (target, knob): Key) {
         if self.leases.release(policy, target, knob) {
             self.touch((target, knob));
         }
     }
 
-    /// How much is kept in each of its tables.
+    /// Number of entries in each table.
     pub(crate) fn sizes(&self) -> [(&'static str, usize); 7] {
         [
             ("held", self.held.len()),

@@ -8,13 +8,13 @@ use crate::journal::StoredPause;
 
 /// The annotation that pauses a pod: `true`, or the moment (RFC 3339) at which the pause ends.
 pub(crate) const ANNOTATION: &str = "qosm.io/paused";
-/// What [`ANNOTATION`] was called before. It counts where the pod does not carry the new name.
+/// Former name of [`ANNOTATION`], used if the pod does not carry the new one.
 const OLD_ANNOTATION: &str = "qosm.io/hold";
 
-/// Nothing is written to the pod.
+/// A pause of a pod: nothing is written to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// When it ends; `None` = when it is ended by hand.
+    /// When the pause ends; `None` if it lasts until it is ended by hand.
     pub until: Option<Timestamp>,
     /// Where it comes from.
     pub source: PauseSource,

@@ -7,7 +7,7 @@ use qosm_model::column::BandwidthSample;
 use qosm_model::knob::Target;
 use rustc_hash::FxHashMap;
 
-/// Reads after which a cgroup's limits are there.
+/// Number of reads after which the limits of a new cgroup are taken to be written.
 const YOUNG_READS: u8 = 5;
 
 /// The quotas in force, kept between ticks: reading all of them at each tick would cost as much as the tick itself.
@@ -16,29 +16,29 @@ pub(crate) struct Quotas {
     rows: FxHashMap<Target, qosm_host::Bandwidth>,
     /// The last column and its groups, while no quota is held; rebuilt when a row changes.
     column: Option<(Vec<Target>, Arc<[BandwidthSample]>)>,
-    /// Cgroups that have just appeared, and how many more times they are read in any case: their limits may not be written yet.
+    /// New cgroups, with the number of reads that are still due in any case: their limits may not be written yet.
     young: FxHashMap<Target, u8>,
-    /// One of them is another than before.
+    /// Whether any quota has changed since the last [`Self::take_changed`].
     has_changed: bool,
 }
 
 impl Quotas {
-    /// Whether any of them changed, came or went since this was asked last.
+    /// Whether any quota changed, appeared or disappeared since the last call.
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
 
-    /// What was last read.
+    /// The bandwidth of a target as last read.
     pub(crate) fn get(&self, target: Target) -> Option<qosm_host::Bandwidth> {
         self.rows.get(&target).copied()
     }
 
-    /// The target has just appeared.
+    /// Makes a new target due for its first reads.
     pub(crate) fn opened(&mut self, target: Target) {
         self.young.insert(target, YOUNG_READS);
     }
 
-    /// Adds the targets that are so young that they are to be read now.
+    /// Adds the new targets to those that are due, and counts their remaining reads down.
     pub(crate) fn add_young(&mut self, due: &mut Vec<Target>) {
         due.extend(self.young.keys());
         self.young.retain(|_, left| {
@@ -66,7 +66,7 @@ impl Quotas {
         self.column.as_ref().filter(|(of, _)| of == groups).map(|(_, column)| Arc::clone(column))
     }
 
-    /// Keeps a column that only what is read can change.
+    /// Keeps a column until a row changes. No quota may be held: a held baseline can change without a read.
     pub(crate) fn keep(&mut self, groups: &[Target], column: &Arc<[BandwidthSample]>) {
         self.column = Some((groups.to_vec(), Arc::clone(column)));
     }

@@ -1,4 +1,4 @@
-//! What `-o json` and the admin API say: decisions, held knobs, refusals, pods, policies. The names of the fields are stable.
+//! The types behind `-o json` and the admin API: decisions, held knobs, refusals, pods, policies. The names of the fields are stable.
 
 mod class;
 mod diff;
@@ -43,11 +43,11 @@ pub enum WireValue {
     Shares(Shares),
     /// A set of CPUs.
     Cpus(Cpus),
-    /// What a file says of a device.
+    /// The line of a device in a cgroup's file.
     Line(DeviceLine),
 }
 
-/// What a file says of a device, as the kernel writes it; `default` = nothing.
+/// The line of a device in a cgroup's file, as the kernel writes it; `default` if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DeviceLine(Value);
@@ -169,23 +169,23 @@ pub struct Decision {
     /// `native`, `emulated` (the host does what the kernel would) or `unavailable`. Left out where it is native.
     #[serde(skip_serializing_if = "is_native", default = "native")]
     pub support: String,
-    /// Of an emulated knob: by what the host acts in the kernel's place, its own limit, one above it, or the node's memory.
+    /// For an emulated knob: what the host measures against, the cgroup's own limit, one above it, or the node's memory.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub emulation: Option<String>,
-    /// What it holds; `None` where it could not be read.
+    /// Current value; `None` if it could not be read.
     pub current: Option<WireValue>,
-    /// What it is to hold.
+    /// Value to write.
     pub value: WireValue,
-    /// The policy whose lease it is, or was.
+    /// The policy whose lease sets the knob, or did until it was released.
     pub policy: String,
     /// That policy's module and digest.
     pub module: String,
-    /// Why.
+    /// Reason in the policy's words, or that the baseline comes back.
     pub reason: String,
     /// What the policy asked for, where a kernel rule or a guard rail changed it, and why.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub adjusted: Option<Adjusted>,
-    /// Why it was not written.
+    /// Why the knob was not written; `None` if it was.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
 }
@@ -198,17 +198,17 @@ fn is_native(support: &str) -> bool {
     support == "native"
 }
 
-/// A value that is not the one that the policy asked for.
+/// How a value differs from what the policy asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Adjusted {
-    /// What it asked for.
+    /// What the policy asked for.
     pub wanted: WireValue,
-    /// Why it got something else.
+    /// Why the value is another.
     pub why: String,
 }
 
 impl Decision {
-    /// `namespace/name`, or nothing for a tier.
+    /// `namespace/name`; empty for a tier and the node.
     pub fn pod_key(&self) -> String {
         match (&self.namespace, &self.pod) {
             (Some(namespace), Some(pod)) => format!("{namespace}/{pod}"),
@@ -216,7 +216,7 @@ impl Decision {
         }
     }
 
-    /// What it is about, for people.
+    /// The target for people: `tier burstable`, `node`, `namespace/name` or `namespace/name/container`.
     pub fn subject(&self) -> String {
         match (&self.tier, &self.container) {
             (Some(tier), _) => format!("tier {tier}"),
@@ -233,11 +233,11 @@ impl Decision {
 pub struct KnobReport {
     /// `node`, `tier`, `pod` or `container`.
     pub level: String,
-    /// What it is about: the node, a tier, a pod, or a pod's container.
+    /// The target: the node, a tier, a pod, or a pod's container.
     pub subject: String,
     /// The pod, `namespace/name`; empty for a tier and the node.
     pub pod: String,
-    /// The container; empty above.
+    /// The container; empty for a pod, a tier and the node.
     pub container: String,
     /// The knob.
     pub knob: String,
@@ -246,12 +246,12 @@ pub struct KnobReport {
     /// `native`, or `emulated`: the host does what the kernel would.
     #[serde(default = "native")]
     pub support: String,
-    /// How it is emulated, and how that goes.
+    /// How the knob is emulated, and the state of the emulation.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub emulation: Option<String>,
     /// What the kernel showed last.
     pub value: WireValue,
-    /// What another writer last put there.
+    /// Value that another program last wrote; restored in the end.
     pub baseline: WireValue,
     /// `held`; `pending` while the kernel still works on it; `drifted` where another writer changed it and is left alone; `paused`
     /// while its pod is; `releasing` where no lease is left and the baseline is not back yet.
@@ -262,7 +262,7 @@ pub struct KnobReport {
     pub module: String,
     /// The policy's stated reason.
     pub reason: String,
-    /// The layers of the policy's configuration for this pod, beside its built-in defaults; see [`PodPolicyReport::fields`].
+    /// The layers of the policy's configuration for this pod, other than its built-in defaults; see [`PodPolicyReport::fields`].
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub configured_by: Vec<String>,
     /// Since when this value is wanted (RFC 3339).
@@ -270,16 +270,16 @@ pub struct KnobReport {
     /// Leases beneath the winning one: policy and value.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub beneath: Vec<(String, WireValue)>,
-    /// What the policy asked for, where it got something else.
+    /// What the policy asked for, if the value is another.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub adjusted: Option<Adjusted>,
-    /// What another writer did to it.
+    /// What another program wrote to it, in words.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub drift: Option<String>,
-    /// Of `memory.min` and `memory.low`: which group above grants less than this one holds.
+    /// For `memory.min` and `memory.low`: the group above that grants less than this one holds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub capped: Option<String>,
-    /// Until when it is left alone because of that (RFC 3339).
+    /// Until when the knob is left alone because of drift (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hands_off_until: Option<String>,
 }
@@ -288,43 +288,43 @@ pub struct KnobReport {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusalReport {
-    /// What it is about.
+    /// The target: the node, a tier, a pod, or a pod's container.
     pub subject: String,
     /// The pod, `namespace/name`; empty for a tier and the node.
     pub pod: String,
     /// The knob.
     pub knob: String,
-    /// What was wanted.
+    /// Value that the policy wanted.
     pub wanted: WireValue,
-    /// By which policy.
+    /// The policy that wanted it.
     pub policy: String,
-    /// `refused` by the kernel or a guard rail, or `unavailable` on this host.
+    /// `refused` by the kernel or a guard rail, `unavailable` on this host, or `denied` since the policy may not act there.
     pub kind: String,
-    /// Why.
+    /// Why the setting is not in force.
     pub why: String,
     /// Since when (RFC 3339).
     pub since: String,
 }
 
-/// What a policy wanted of a knob and did not do.
+/// A remark of a policy: what it wanted of a knob and did not do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemarkReport {
-    /// What it is about.
+    /// The target: the node, a tier, a pod, or a pod's container.
     pub subject: String,
     /// The pod, `namespace/name`; empty for a tier and the node.
     pub pod: String,
     /// The knob.
     pub knob: String,
-    /// By which policy.
+    /// The policy that wanted it.
     pub policy: String,
-    /// Why not.
+    /// Why not, in the policy's words.
     pub why: String,
 }
 
-/// A field of a pod's effective configuration, and which layer said it.
+/// A field of a pod's effective configuration, and the layer that set it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FieldReport {
-    /// Dotted path.
+    /// Dotted path of the field.
     pub field: String,
     /// Its value.
     pub value: serde_json::Value,
@@ -332,12 +332,12 @@ pub struct FieldReport {
     pub layer: String,
 }
 
-/// A version of a policy that was asked for and does not run.
+/// A version of a policy that is requested and does not run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingUpdateReport {
-    /// As its entry names it.
+    /// Reference of the module, as in the policy's entry.
     pub module: String,
-    /// Whether it is only on its way.
+    /// Whether the version is still on its way: being fetched, loaded or evaluated as a canary.
     pub pending: bool,
     /// Why it does not run.
     pub why: String,
@@ -348,25 +348,25 @@ pub struct PendingUpdateReport {
 pub struct PodPolicyReport {
     /// The policy.
     pub policy: String,
-    /// `active`, or `shadow`: then it only says what it would do.
+    /// `active`, or `shadow`: a shadow only reports what it would do.
     pub mode: String,
-    /// `running`, `backing-off`, `parked`, `not-loaded` or `fetching`. Only a running policy takes the configuration to heart.
+    /// `running`, `backing-off`, `parked`, `not-loaded` or `fetching`. Only a running policy uses the configuration.
     pub health: String,
     /// Why it is not running.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
-    /// For a module that is an artefact: which one, and why it is believed.
+    /// For a module that is an artefact: its reference, and why it is trusted.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub artifact: Option<String>,
-    /// Its effective configuration.
+    /// Fields of the pod's effective configuration.
     pub fields: Vec<FieldReport>,
-    /// Whether it may act on each pod, configured for it or not: by the grant `all-pods`.
+    /// Whether the grant `all-pods` lets the policy act on each pod, configured for it or not.
     #[serde(rename = "actsOnAllPods", default)]
     pub acts_on_all_pods: bool,
-    /// Why the module turned the pod down.
+    /// Why the module rejected the pod's configuration.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rejected: Option<String>,
-    /// What is wrong with what was written for it.
+    /// Problems of the pod's configuration.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub problems: Vec<String>,
 }
@@ -382,7 +382,7 @@ pub struct LocalityReport {
     /// Its pages on these nodes, in percent of all; missing while not known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub local_percent: Option<u64>,
-    /// Its pages elsewhere.
+    /// Number of its pages on other nodes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub remote_pages: Option<u64>,
     /// The latest migration.
@@ -398,15 +398,15 @@ pub struct MigrationDecision {
     pub pod: String,
     /// The container's name.
     pub container: String,
-    /// From these NUMA nodes.
+    /// NUMA nodes to move pages from.
     pub from: Vec<u32>,
-    /// To these.
+    /// NUMA nodes to move pages to.
     pub to: Vec<u32>,
-    /// Who wants it.
+    /// The policy that wants the migration.
     pub policy: String,
-    /// Why.
+    /// Reason in the policy's words.
     pub reason: String,
-    /// Why it is not done; missing where it is.
+    /// Why the pages are not moved; missing if they are.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
 }
@@ -420,31 +420,31 @@ impl std::fmt::Display for MigrationDecision {
     }
 }
 
-/// How far a migration is.
+/// Progress of a migration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MigrationReport {
-    /// Whose it is.
+    /// The policy that asked for the migration.
     pub policy: String,
     /// `waiting`, `moving`, `paused`, `done`, `failed` or `stopped`.
     pub state: String,
-    /// From these NUMA nodes.
+    /// NUMA nodes to move pages from.
     pub from: Vec<u32>,
-    /// To these.
+    /// NUMA nodes to move pages to.
     pub to: Vec<u32>,
-    /// Pages that were found in the wrong place so far.
+    /// Number of pages found on the wrong nodes so far.
     pub pages_found: u64,
-    /// Pages that were moved.
+    /// Number of pages moved.
     pub pages_moved: u64,
-    /// Pages that stay, by error.
+    /// Number of pages that stay, by error.
     pub pages_failed: std::collections::BTreeMap<String, u64>,
-    /// Pages for which the target had no room.
+    /// Number of pages for which the target nodes had no room.
     pub pages_without_room: u64,
-    /// Processes that there were.
+    /// Number of processes of the container.
     pub processes: u64,
-    /// Those that were worked on to the end.
+    /// Number of processes that were handled to the end.
     pub processes_done: u64,
-    /// Those that could not be: the first ones.
+    /// The first processes that could not be handled, each with its error.
     pub failures: Vec<String>,
     /// Why it failed or waits.
     pub why: String,
@@ -462,24 +462,24 @@ pub struct PodReport {
     pub pod: String,
     /// The UID that its cgroup is named after.
     pub uid: String,
-    /// The class that policies go by.
+    /// The QoS class that policies use: LSE, LSR, LS, BE or SYSTEM.
     pub qos: String,
-    /// Whether the pod declares it.
+    /// Whether the pod declares this class.
     pub qos_declared: bool,
-    /// Kubernetes' QoS.
+    /// Kubernetes QoS: Guaranteed, Burstable or BestEffort.
     pub kube_qos: String,
-    /// The pod's cgroup; empty while it is not there.
+    /// The pod's cgroup; empty while it is not open.
     pub cgroup: String,
-    /// Containers with an open cgroup, of all.
+    /// Number of containers with an open cgroup, of all: `1/2`.
     pub containers: String,
-    /// Knobs held on the pod and its containers.
+    /// Number of knobs held on the pod and its containers.
     pub held: usize,
-    /// Settings that are not in force.
+    /// Number of its settings that are not in force.
     pub refused: usize,
-    /// What policies wanted and did not do.
+    /// Number of remarks of policies on it and the tiers above it.
     #[serde(default)]
     pub remarks: usize,
-    /// Problems with what was written for the pod.
+    /// Number of problems of the pod's configuration.
     pub problems: usize,
     /// Where its containers' memory lies, as far as a policy watches that.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -487,35 +487,35 @@ pub struct PodReport {
     /// The classes of shares that its containers are in.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub classes: Vec<MembershipReport>,
-    /// The request to evict it, and what became of that.
+    /// The request to evict the pod, and its outcome.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub eviction: Option<EvictionReport>,
-    /// By whom it is paused, and until when.
+    /// What pauses the pod (annotation, operator or guard rail), and until when.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub paused: Option<String>,
-    /// Baselines that lie above what its limits give.
+    /// Notes on baselines above what its limits give.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub high_baselines: Vec<String>,
-    /// A resize that the kubelet has not carried out: its words, and then what the node runs and what is asked for.
+    /// A resize that the kubelet has not carried out: the kubelet's status, then the current and the requested resources.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub resize: Vec<String>,
 }
 
-/// All about one pod.
+/// Everything about one pod.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Explanation {
     /// The pod.
     pub pod: PodReport,
     /// Its configuration, policy by policy.
     pub policies: Vec<PodPolicyReport>,
-    /// What is held.
+    /// Knobs held on the pod and its containers.
     pub knobs: Vec<KnobReport>,
-    /// What is not in force.
+    /// Settings that are not in force.
     pub refused: Vec<RefusalReport>,
-    /// What policies wanted and did not do, and why.
+    /// Remarks of policies on the pod and the tiers above it.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub remarks: Vec<RemarkReport>,
-    /// What is wrong with what was written for it.
+    /// Problems of the pod's configuration.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub problems: Vec<String>,
     /// Its events.
@@ -528,46 +528,46 @@ pub struct Explanation {
 pub struct PolicyReport {
     /// Its name.
     pub policy: String,
-    /// `active`, or `shadow`: then it only says what it would do.
+    /// `active`, or `shadow`: a shadow only reports what it would do.
     pub mode: String,
     /// Name and version that the module gives itself.
     pub module: String,
     /// Its digest.
     pub digest: String,
-    /// Where it came from, as its entry names it.
+    /// Reference of the module, as in the policy's entry.
     #[serde(default)]
     pub reference: String,
     /// For an artefact: the digest of its manifest.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub artifact: Option<String>,
-    /// For an artefact: why it is believed.
+    /// For an artefact: why it is trusted.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub trusted: Option<String>,
     /// Number of the policy set that is reported, ascending.
     #[serde(default)]
     pub policy_set: u64,
-    /// Another version that was asked for and does not run.
+    /// Another version that is requested and does not run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub pending_update: Option<PendingUpdateReport>,
     /// `running`, `backing-off`, `parked`, `not-loaded` or `fetching`.
     pub health: String,
-    /// What went wrong.
+    /// What went wrong, if anything.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
-    /// Weight of its leases.
+    /// Priority of its leases.
     pub priority: i32,
-    /// Knobs that it holds, or as a shadow would hold.
+    /// Number of knobs that it holds, or would hold as a shadow.
     pub leases: usize,
-    /// Evaluations so far.
+    /// Number of evaluations so far.
     pub evaluations: u64,
-    /// How many of them failed.
+    /// Number of evaluations that failed.
     pub failures: u64,
-    /// How long the last one took, in microseconds.
+    /// Duration of the last evaluation, in microseconds.
     pub last_evaluation_usec: u64,
     /// Triggers that cause an evaluation between intervals.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub triggers: Vec<TriggerReport>,
-    /// What is wrong with its ConfigMaps.
+    /// Problems of its ConfigMaps.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub problems: Vec<String>,
 }
@@ -578,16 +578,16 @@ pub struct PolicyReport {
 pub struct DiffReport {
     /// The shadow.
     pub shadow: VersionReport,
-    /// The active policy; `None` = it is compared with the values in force.
+    /// The active policy; `None` if each knob is compared with the policy that holds it.
     pub active: Option<VersionReport>,
     /// The shadow's health: `running`, `backing-off` or `parked`. While it does not run, nothing is compared.
     pub health: String,
-    /// What went wrong with it.
+    /// The error of a shadow that does not run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
-    /// Knobs on which both agree now.
+    /// Number of knobs on which both agree now.
     pub agreements: u64,
-    /// Knobs on which they do not.
+    /// Knobs on which they differ now.
     pub differences: Vec<DifferenceReport>,
     /// All comparisons so far.
     pub totals: DiffTotals,
@@ -607,17 +607,17 @@ pub struct VersionReport {
     pub digest: String,
 }
 
-/// One knob that the active policy and its shadow see differently.
+/// One knob for which the active policy and its shadow want different values.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DifferenceReport {
     /// `node`, `tier`, `pod` or `container`.
     pub level: String,
-    /// What it is about: the node, a tier, a pod, or a pod's container.
+    /// The target: the node, a tier, a pod, or a pod's container.
     pub subject: String,
     /// The pod, `namespace/name`; empty for a tier and the node.
     pub pod: String,
-    /// The container; empty above.
+    /// The container; empty for a pod, a tier and the node.
     pub container: String,
     /// The knob.
     pub knob: String,
@@ -627,7 +627,7 @@ pub struct DifferenceReport {
     pub active: Option<AskedReport>,
     /// What the shadow would ask for.
     pub shadow: Option<AskedReport>,
-    /// What the kernel holds; `None` where it cannot be read.
+    /// Value in the kernel; `None` if it cannot be read.
     pub in_force: Option<WireValue>,
 }
 
@@ -637,9 +637,9 @@ pub struct DifferenceReport {
 pub struct AskedReport {
     /// The value.
     pub value: WireValue,
-    /// Which policy.
+    /// The policy that asks.
     pub policy: String,
-    /// Why, in the policy's words.
+    /// Reason in the policy's words.
     pub reason: String,
     /// Since when (RFC 3339).
     pub since: String,
@@ -649,40 +649,40 @@ pub struct AskedReport {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiffTotals {
-    /// When the first one was made (RFC 3339).
+    /// Time of the first comparison (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub since: Option<String>,
-    /// Comparisons: one a tick while the shadow runs.
+    /// Number of comparisons: one per tick while the shadow runs.
     pub ticks: u64,
-    /// Those that found a difference.
+    /// Number of comparisons that found a difference.
     pub differing_ticks: u64,
-    /// Knobs, summed over ticks.
+    /// Counts by knob, summed over ticks.
     pub knobs: BTreeMap<String, DiffCounts>,
-    /// Events that pods' owners would have had from it.
+    /// Number of events that it would have sent to pods' owners.
     pub events_withheld: u64,
-    /// Migrations of containers' pages that it asked for and that did not take place.
+    /// Number of page migrations that it asked for; none took place.
     pub migrations_withheld: u64,
-    /// Classes of shares that it defined, and pods and containers that it put into one, that came to nothing.
+    /// Number of classes of shares that it defined, and of members that it put into one; none took effect.
     #[serde(default)]
     pub classes_withheld: u64,
-    /// What it would publish now, by name.
+    /// Resources of the node that it would publish now, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub resources_withheld: BTreeMap<String, ResourceDecision>,
-    /// Pods that it would have had evicted.
+    /// Number of pods that it would have had evicted.
     #[serde(default)]
     pub evictions_withheld: u64,
-    /// The latest of them, each with its reason.
+    /// The latest of these evictions, each with its reason.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub latest_evictions: Vec<String>,
 }
 
-/// Something that a policy asked to be woken by.
+/// A trigger that makes a policy's evaluation due between intervals.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TriggerReport {
-    /// What.
+    /// The trigger.
     pub trigger: String,
-    /// Why it cannot be watched, for one of those whom it is asked for at least: the policy goes by its interval there.
+    /// Why the trigger cannot be watched for at least one of its targets: there the policy is evaluated by its interval only.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub missing: Option<String>,
 }
@@ -691,7 +691,7 @@ pub struct TriggerReport {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiffCounts {
-    /// Both asked for the same.
+    /// Both asked for the same value.
     pub agreed: u64,
     /// Both asked, for different values.
     pub differed: u64,
@@ -705,17 +705,17 @@ pub struct DiffCounts {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CostReport {
-    /// Evaluations so far.
+    /// Number of evaluations so far.
     pub evaluations: u64,
-    /// How many of them failed.
+    /// Number of evaluations that failed.
     pub failures: u64,
-    /// How long the last one took, in microseconds.
+    /// Duration of the last evaluation, in microseconds.
     pub last_evaluation_usec: u64,
-    /// How long all of them took, in microseconds.
+    /// Duration of all evaluations, in microseconds.
     pub all_evaluations_usec: u64,
 }
 
-/// A moment for people and scripts.
+/// A time as RFC 3339, or in milliseconds since 1970 if it is out of range.
 pub fn moment(at: lease::Timestamp) -> String {
     Timestamp::from_millisecond(at.0).map(|at| at.to_string()).unwrap_or_else(|_| at.0.to_string())
 }

@@ -1,5 +1,5 @@
-//! Reporting: metrics, events for pods' owners, this node's report, and what is wrong with what was written. It reads the other parts
-//! and changes none of them.
+//! Reporting: metrics, events for pods' owners, this node's report, and configuration problems. It reads the other parts of the agent and
+//! changes none of them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,25 +21,25 @@ use crate::now::Now;
 use crate::report::view::View;
 use crate::table::PodTable;
 
-/// What is reported, and what was.
+/// Where reports go, and what was reported already.
 pub(crate) struct Reporting {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) events: Events,
     /// Receives events of pods and the node's report; `None` outside Kubernetes.
     pub(crate) outbox: Option<Outbox>,
-    /// Receives each decision; `None` = nobody asked for that.
+    /// Receives each decision; `None` if no decision log is configured.
     pub(crate) decision_log: Option<DecisionLog>,
-    /// Pods and policies with an event that the policy was applied.
+    /// Pods and policies for which an event `PolicyApplied` was sent.
     pub(crate) applied_events: BTreeSet<(PodId, String)>,
     pub(crate) problems: BTreeSet<Problem>,
     pub(crate) capabilities: Option<ReportedCapabilities>,
-    /// CPUs as policies saw them last, and what is reported of them.
+    /// CPUs as policies last saw them, and what the node's report says of them.
     pub(crate) topology: Option<(CpuTopology, ReportedTopology)>,
     /// Whether the node was ready when last reported, and since when.
     pub(crate) ready: Option<(bool, Moment)>,
-    /// What has to arrive before anything may be done.
+    /// What must arrive before the agent may act; `None` if nothing is missing.
     pub(crate) waits_for: Option<String>,
-    /// What came of Landlock at the start.
+    /// Result of Landlock at the start.
     pub(crate) landlock: Landlock,
 }
 
@@ -60,12 +60,12 @@ impl Reporting {
         }
     }
 
-    /// Keeps an event, and passes on what was not said before.
+    /// Records an event, and publishes it unless an equal one was published lately.
     pub(crate) fn emit(&mut self, pods: &PodTable, event: AgentEvent, now: Now, events: &mut Vec<AgentEvent>) {
         self.emit_about(pods, event, None, now, events);
     }
 
-    /// The same for a pod that may be none of the table's.
+    /// As [`Self::emit`], for a pod that may not be in the table.
     pub(crate) fn emit_about(
         &mut self,
         pods: &PodTable,
@@ -124,13 +124,13 @@ impl Reporting {
         self.send_notices(pods, applied.notices, now, &mut Vec::new());
     }
 
-    /// A pod is gone.
+    /// Forgets what was reported for a pod that is gone.
     pub(crate) fn forget_pod(&mut self, pod: PodId) {
         self.events.forget(pod);
         self.applied_events.retain(|(known, _)| *known != pod);
     }
 
-    /// Whether the agent does its work: a readiness probe's answer. In Kubernetes a failing policy is reported by the node's report and
+    /// Whether the agent is ready: the answer to a readiness probe. In Kubernetes a failing policy is reported by the node's report and
     /// not here: one bad PolicyModule would make every agent unready, and block the update that corrects it.
     pub(crate) fn readiness(&self, view: &View<'_>) -> Result<(), String> {
         match (&self.outbox, &self.waits_for, view.ledger.journal_error()) {
@@ -141,7 +141,7 @@ impl Reporting {
         }
     }
 
-    /// Whether everything works: what a health endpoint says, and why not. A shadow that fails leaves the node as well as it was.
+    /// Whether everything works, for a health endpoint, or why not. A failing shadow does not count.
     pub(crate) fn health(&self, view: &View<'_>) -> Result<(), String> {
         if let Some(missing) = &self.waits_for {
             return Err(format!("waiting for {missing}"));

@@ -15,12 +15,12 @@ pub use crate::restored::{ALREADY, FAILED, GONE, LEFT, RESTORED, Restored, UNDER
 /// How long a restore tries.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// How often what could not be put back is tried again.
+    /// Number of retries of knobs that could not be restored.
     pub retries: u32,
-    /// After what pause. A container that has just ended may count for a moment longer: until then cgroup v1 takes no quota below
-    /// its own.
+    /// Pause before each retry. A container that has just ended may count for a moment longer: until then cgroup v1 refuses a quota below
+    /// that container's.
     pub pause: Duration,
-    /// How long writes that take their time may take, all together: a `memory.high` that comes down below what is in use.
+    /// Limit for the time of all slow writes together, such as lowering `memory.high` below the memory in use.
     pub slow_writes: Duration,
 }
 
@@ -31,12 +31,12 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// An agent's at its end: well within the half minute that a kubelet leaves it.
+    /// For an agent that ends: well within the 30 seconds that the kubelet gives it.
     pub(crate) const AT_THE_END: Self =
         Self { retries: 5, pause: Duration::from_millis(200), slow_writes: Duration::from_secs(10) };
 }
 
-/// How often it is asked whether a slow write has ended.
+/// Time between two checks whether a slow write has ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// What [`restore`] would do. Nothing is written.
@@ -59,8 +59,8 @@ pub fn would_restore(host: &mut Host, journal: &Journal) -> Result<Vec<Restored>
     Ok(sorted.ended)
 }
 
-/// Puts back all that the journal knows, and deletes what is done. What the kernel refuses is tried again; a slow write is
-/// waited for. What is reported as [`FAILED`] or [`UNDER_WAY`] stays in the journal.
+/// Restores all knobs that the journal records, and deletes their records. Retries what the kernel refuses, and waits for slow writes.
+/// Records of knobs reported as [`FAILED`] or [`UNDER_WAY`] stay in the journal.
 ///
 /// # Errors
 ///
@@ -69,7 +69,8 @@ pub fn restore(host: &mut Host, journal: &Journal, patience: &Patience) -> Resul
     restore_some(host, journal, patience, |_| true)
 }
 
-/// As [`restore`], but only in the cgroups that `is_wanted` says. Of the others nothing is said, and the journal keeps them.
+/// As [`restore`], but only in the cgroups for which `is_wanted` returns `true`. The others are not reported, and their records stay in
+/// the journal.
 pub(crate) fn restore_some(
     host: &mut Host,
     journal: &Journal,
@@ -95,17 +96,17 @@ pub(crate) fn restore_some(
     Ok(reported)
 }
 
-/// The journal's records, sorted by what is done with them.
+/// The journal's records, sorted by what the restore does with them.
 #[derive(Default)]
 struct Sorted {
-    /// Those that are to be put back.
+    /// Records whose knobs are to be restored.
     open: Vec<(Target, Record)>,
     ended: Vec<Restored>,
     struck: Vec<(Knob, String)>,
 }
 
 impl Sorted {
-    /// `known`: which target each cgroup is, here and in every attempt after this one.
+    /// `known` maps cgroups to targets, the same in every attempt.
     fn read(
         host: &mut Host,
         journal: &Journal,
@@ -165,7 +166,7 @@ impl Sorted {
         self.open.iter().map(|(target, record)| (*target, record.knob)).collect()
     }
 
-    /// Says what became of one that was to be put back.
+    /// Ends a record in `open` with its outcome.
     fn end(&mut self, target: Target, knob: Knob, outcome: &'static str, why: Option<String>) {
         let Some(place) = self.open.iter().position(|(of, record)| (*of, record.knob) == (target, knob)) else {
             return;
@@ -201,9 +202,9 @@ impl Sorted {
         self.wait(host, slow_writes);
     }
 
-    /// Journals what is about to be written, so that the next restore continues one that was killed half way: a bound that comes down
-    /// in steps then has a value that neither the agent nor another writer set. A journal that cannot be written, on a full disk,
-    /// does not stop the restore.
+    /// Records planned writes in the journal, so that the next restore can continue one that was killed half way: a bound that comes down
+    /// in steps then has a value that neither the agent nor another program set. A journal that cannot be written, on a full disk, does
+    /// not stop the restore.
     fn note(&self, journal: &Journal, steps: &[Step]) {
         let noted = steps.iter().filter_map(|step| {
             let (_, record) = self.open.iter().find(|(of, record)| (*of, record.knob) == (step.target, step.knob))?;
@@ -217,7 +218,7 @@ impl Sorted {
         }
     }
 
-    /// Waits for the writes that take their time, for as long as is left.
+    /// Waits for slow writes, at most for `left`, from which the time spent is subtracted.
     #[expect(clippy::disallowed_methods, reason = "also runs without an agent, and has to end")]
     fn wait(&mut self, host: &mut Host, left: &mut Duration) {
         let begun = Instant::now();
@@ -245,8 +246,7 @@ impl Sorted {
     }
 }
 
-/// Removes the cgroups that qosm made, the innermost first. What is in use is named, with the kernel's refusal, and stays written
-/// down.
+/// Removes the cgroups that qosm created, innermost first. A cgroup in use is returned with the kernel's error and stays in the journal.
 ///
 /// # Errors
 ///
@@ -263,11 +263,11 @@ pub fn remove_created(host: &mut Host, journal: &Journal) -> Result<Vec<Removal>
     Ok(removals)
 }
 
-/// A cgroup that qosm had made, and whether it could be removed.
+/// A cgroup that qosm created, and whether it could be removed.
 #[derive(Debug)]
 pub struct Removal {
     /// The cgroup.
     pub cgroup: String,
-    /// What the kernel said.
+    /// The kernel's error if the cgroup stays.
     pub outcome: Result<(), HostError>,
 }

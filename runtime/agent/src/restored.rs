@@ -1,4 +1,4 @@
-//! What became of a knob that was to be put back: a row of a report.
+//! The outcome of restoring a knob: a row of a report.
 
 use std::borrow::Cow;
 
@@ -7,39 +7,39 @@ use serde::{Deserialize, Serialize};
 use crate::journal::Record;
 use crate::report::WireValue;
 
-/// Put back.
+/// The baseline was written.
 pub const RESTORED: &str = "restored";
 
-/// Would be put back, in a dry run.
+/// The baseline would be written; in a dry run.
 pub const WOULD_RESTORE: &str = "would-restore";
 
-/// It held its baseline already.
+/// The knob held its baseline already.
 pub const ALREADY: &str = "already";
 
-/// Another writer's by now, or of a paused pod.
+/// Left as it is: another program has written it, or its pod is paused.
 pub const LEFT: &str = "left";
 
-/// Its cgroup is gone.
+/// The cgroup is gone.
 pub const GONE: &str = "gone";
 
-/// Could not be put back.
+/// The knob could not be restored.
 pub const FAILED: &str = "failed";
 
-/// Being put back by a write that takes long and had not ended when its time was up.
+/// A slow write of the baseline had not ended when its time was up.
 pub const UNDER_WAY: &str = "under-way";
 
-/// One knob of the journal, and what became of it.
+/// One knob of the journal, and the outcome of restoring it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Restored {
-    /// The cgroup.
+    /// Directory of the cgroup, below the root of its hierarchy.
     pub cgroup: String,
     /// The knob.
     pub knob: String,
-    /// What it holds now; of one that could not be put back, what it was to hold.
+    /// The baseline; if another program has written the knob, its current value instead.
     pub value: WireValue,
     /// One of [`RESTORED`] ([`WOULD_RESTORE`] in a dry run), [`ALREADY`], [`LEFT`], [`GONE`], [`FAILED`] and [`UNDER_WAY`].
     pub outcome: Cow<'static, str>,
-    /// Why, where that needs saying.
+    /// Reason for an outcome that needs one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
 }
@@ -55,7 +55,7 @@ impl Restored {
         }
     }
 
-    /// Whether the knob does not hold its baseline though it should, and the journal still knows it.
+    /// Whether the knob should hold its baseline and does not. The journal keeps its record.
     pub fn is_left_behind(&self) -> bool {
         self.outcome == FAILED || self.outcome == UNDER_WAY
     }

@@ -1,26 +1,26 @@
-//! What modules save.
+//! State that modules save.
 
 use qosm_engine::InheritedState;
 use qosm_model::unit::Micros;
 
 use crate::now::Now;
 
-/// What a module saved, and when.
+/// State that a module saved, and when.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SavedState {
-    /// Its bytes; empty = nothing.
+    /// The bytes; empty if the module saved nothing.
     pub bytes: Vec<u8>,
-    /// When, as time since the machine's start; `None` = not known.
+    /// Time since boot when it was saved; `None` if not known.
     pub at: Option<Micros>,
 }
 
 impl SavedState {
-    /// What is saved at this moment.
+    /// State that is saved now.
     pub(crate) fn new(bytes: Vec<u8>, now: Now) -> Self {
         Self { bytes, at: now.uptime }
     }
 
-    /// What an instance that begins at this moment inherits. Of a moment that is still to come the age is not known.
+    /// The state that an instance starting now inherits. Its age is unknown if it was saved in the future.
     pub(crate) fn inherited(&self, now: Now) -> InheritedState {
         let age = now.uptime.zip(self.at).and_then(|(now, then)| now.0.checked_sub(then.0));
         InheritedState { bytes: self.bytes.clone(), age: age.filter(|_| !self.bytes.is_empty()).map(Micros) }

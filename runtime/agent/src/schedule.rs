@@ -1,37 +1,37 @@
-//! Schedule: when a policy is evaluated for the time's sake.
+//! Schedule: when the interval of a policy makes an evaluation due.
 
 use qosm_model::unit::Micros;
 
-/// The intervals of a policy. They follow upon each other, however late a tick comes.
+/// The intervals of a policy. They follow each other without gaps, however late a tick comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Schedule {
-    /// `None` = never by interval.
+    /// `None` if the policy is never evaluated by interval.
     interval: Option<Micros>,
-    /// When the current interval began; `None` = it has not been evaluated yet.
+    /// When the current interval began; `None` before the first evaluation.
     from: Option<Micros>,
 }
 
 impl Schedule {
-    /// 0 = no evaluation by interval.
+    /// Creates a schedule. An interval of 0 means no evaluation by interval.
     pub(crate) fn new(interval_millis: u32) -> Self {
         Self { interval: interval_of(interval_millis), from: None }
     }
 
-    /// Changes the interval; the current one began when it did.
+    /// Changes the interval; the current one keeps its start.
     pub(crate) fn set(&mut self, interval_millis: u32) {
         self.interval = interval_of(interval_millis);
     }
 
-    /// Whether the interval is over; `None` before the first evaluation. A tick that comes a little early is that interval's tick:
-    /// timers are not exact.
+    /// Whether the interval is over; `None` before the first evaluation. A tick that comes early by up to a twentieth of the interval
+    /// counts: timers are not exact.
     pub(crate) fn is_due(&self, now: Micros) -> Option<bool> {
         let from = self.from?;
         let has_passed = |interval: Micros| now.0.saturating_sub(from.0).saturating_add(interval.0 / 20) >= interval.0;
         Some(self.interval.is_some_and(has_passed))
     }
 
-    /// It was evaluated. The next interval begins where the last one that is over ended, so that a tick that comes late does not push
-    /// the next one out of its interval; and now, where the evaluation came earlier.
+    /// Notes an evaluation. The next interval begins where the last complete one ended, so that a late tick does not push the next one
+    /// out of its interval; after an evaluation within the interval it begins now.
     pub(crate) fn evaluated(&mut self, now: Micros) {
         let over = |from: Micros, interval: Micros| now.0.saturating_sub(from.0) / interval.0 * interval.0;
         self.from = match (self.from, self.interval) {
@@ -49,7 +49,7 @@ fn interval_of(millis: u32) -> Option<Micros> {
 mod tests {
     use super::*;
 
-    /// At which of these moments (in milliseconds) a policy with an interval is evaluated.
+    /// Those of the moments (in milliseconds) at which a policy with this interval is evaluated.
     fn evaluated(interval_millis: u32, moments: &[u64]) -> Vec<u64> {
         let mut schedule = Schedule::new(interval_millis);
         let mut is_evaluated = |moment: &u64| {

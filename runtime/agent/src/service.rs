@@ -1,7 +1,7 @@
 //! The running agent: a clock, the sources, requests from outside, and the loop between them.
 //!
-//! Nothing is done before the sources have arrived and the policies that they name are loaded: to an agent that does not know all
-//! pods yet, those of an earlier run would look gone.
+//! The agent does nothing before the sources have arrived and the policies that they name are loaded: an agent that does not know all
+//! pods yet would take those of an earlier run for deleted.
 #![expect(clippy::disallowed_methods, reason = "the service: the agent's clock and its waits are here")]
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -23,14 +23,14 @@ use crate::sources::Sources;
 
 pub use crate::request::Request;
 
-/// The loop could not go on.
+/// The loop ended with an error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
     /// The journal failed at the end.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// Not all could be put back at the end.
+    /// Not everything could be restored at the end.
     #[error("{0}; put it back with `qosm restore`, once these causes are removed")]
     LeftBehind(LeftBehind),
 }
@@ -38,13 +38,13 @@ pub enum ServiceError {
 /// Shortest interval between two updates of the node's report. The outbox decides when it is written.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Less is no pace.
+/// Shortest time between two ticks.
 const MIN_TICK: Duration = Duration::from_millis(1);
 
 /// Delay after which an agent that still waits for its sources reports so.
 const WAITING_REPORT_DELAY: Duration = Duration::from_secs(30);
 
-/// Runs the loop until it is asked to end.
+/// Runs the loop until it receives [`Request::ShutDown`].
 ///
 /// # Errors
 ///
@@ -65,10 +65,10 @@ pub fn run(
     agent.wait_for(source.waits_for());
     loop {
         let mut now = read(clock);
-        // An alarm comes between two ticks and does not move them.
+        // Alarms come between two ticks and do not move them.
         let is_tick = Instant::now() >= next;
         if is_tick {
-            // Ticks that were missed are not made up for, and those to come keep their pace.
+            // Missed ticks are skipped; later ones keep their pace.
             let mut meant = next;
             while next <= Instant::now() {
                 meant = next;
@@ -84,14 +84,14 @@ pub fn run(
             if let Some(loader) = loader {
                 loader.resolve(&sources);
                 if sources.names_modules() || policy_set != Awaited::Unneeded {
-                    // Policies that run already do not wait for those that come.
+                    // Policies that run already do not wait for new ones.
                     policy_set = policy_set.max(if agent.ticks() == 0 { Awaited::Missing } else { Awaited::Arrived });
                 }
             }
             agent.update(sources, now);
             recorders.retain_mut(|recorder| recorder.sources(&agent));
         }
-        // Each waits for its first instruction until a step has looked at it.
+        // The runtime holds these containers back until the next step has given them their settings.
         let starting: Vec<_> =
             announced.drain(..).filter_map(|message| agent.take_runtime_message(message, now)).collect();
         if !starting.is_empty() {
@@ -111,7 +111,7 @@ pub fn run(
         {
             loader.send(LoaderEvent::Running(running, failed));
         }
-        // An agent that waits is not reported unless it waits for long.
+        // A waiting agent is reported only once it has waited for long.
         let is_telling = is_ready || clock.elapsed() > WAITING_REPORT_DELAY;
         if is_telling && Instant::now() >= next_report {
             next_report = Instant::now() + REPORT_INTERVAL;
@@ -151,7 +151,7 @@ pub fn run(
                         break;
                     }
                 }
-                // A source may have its pod by now: that comes first. One step serves all that wait already.
+                // A source may know the container's pod by now, so sources are polled first. One step serves all containers that wait.
                 Ok(Request::Runtime(message)) if message.is_start() => announced.push(message),
                 Ok(Request::Runtime(message)) if message.asks_for_a_step() => break,
                 Ok(Request::Runtime(message)) => {
@@ -187,14 +187,14 @@ pub fn run(
     }
 }
 
-/// A policy_set from the [`LoaderHandle`].
+/// State of the policy set from the [`LoaderHandle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Awaited {
-    /// No source names a module: the policies are those of the start.
+    /// No source names a module: the policies are those given at the start.
     Unneeded,
-    /// The first was asked for.
+    /// The first policy set was requested and has not arrived.
     Missing,
-    /// There is one; a newer one replaces it when it comes.
+    /// A policy set has arrived; a newer one replaces it.
     Arrived,
 }
 
@@ -208,7 +208,7 @@ fn read(clock: Instant) -> Now {
     }
 }
 
-/// Time since the machine's start, while it was suspended too.
+/// Time since boot, including the time suspended.
 fn uptime() -> Option<Micros> {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let (seconds, nanos) = (u64::try_from(time.tv_sec).ok()?, u64::try_from(time.tv_nsec).ok()?);

@@ -1,4 +1,4 @@
-//! One step of the loop, as a value: what it read, decided and said.
+//! One step of the loop as a value: what it read, decided and reported.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,9 @@ use crate::report::{ClassDecision, Decision, EvictionDecision, MigrationDecision
 /// Whether the agent writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// It does.
+    /// The agent writes to the kernel.
     Enforce,
-    /// It works out what it would write, and leaves the kernel alone.
+    /// The agent works out what it would write, and writes nothing.
     Plan,
 }
 
@@ -30,14 +30,14 @@ pub struct Step {
     pub classes: Vec<ClassDecision>,
     /// Resources of the node that change, or (in [`Mode::Plan`]) would.
     pub resources: Vec<ResourceDecision>,
-    /// Evictions that came to something new, or (in [`Mode::Plan`]) would be asked for.
+    /// Evictions whose outcome changed, or (in [`Mode::Plan`]) that would be asked for.
     pub evictions: Vec<EvictionDecision>,
     /// What shadows want and did not want before.
     pub shadows: Vec<ShadowDecision>,
     /// Events of pods.
     pub events: Vec<AgentEvent>,
-    /// What fired since the step before.
+    /// Triggers that fired since the previous step.
     pub(crate) alarms: BTreeSet<Fired>,
-    /// What was read.
+    /// The columns that were read.
     pub(crate) readings: Readings,
 }

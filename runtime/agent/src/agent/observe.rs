@@ -16,13 +16,13 @@ use crate::step::Mode;
 use crate::table::{Access, PauseChanges, RefusedPod};
 
 impl Agent {
-    /// Takes the current sources. The next step acts on them.
+    /// Replaces the sources. The next step acts on them.
     pub fn update(&mut self, sources: Sources, now: Now) {
         let sources = self.observed.list(sources);
         self.take_sources(sources, now);
     }
 
-    /// Takes sources that the container runtime's statements are part of.
+    /// Takes sources into which the container runtime's messages are merged.
     fn take_sources(&mut self, sources: Sources, now: Now) {
         let before = self.observed.sources();
         let is_node_changed = !sources.node.configures_like(&before.node);
@@ -42,7 +42,7 @@ impl Agent {
         self.pods.protect(&changes.upserted, &self.run.agent.guard_rails.protected_namespaces);
         self.update_pauses(now);
         self.ledger.reach_changed();
-        // What is done to the tiers above a protected pod is judged by whether there is one.
+        // The guard rails of tiers depend on whether there are protected pods.
         let is_protected = |id: &PodId| self.pods.get(*id).is_some_and(|entry| entry.access == Access::Protected);
         let was_protected = || changes.removed.iter().any(|entry| entry.access == Access::Protected);
         if changes.upserted.iter().any(is_protected) || was_protected() {
@@ -63,7 +63,7 @@ impl Agent {
         self.collect_problems(now);
     }
 
-    /// Sends an event for each pod that is refused because another pod has its UID: once, as long as that lasts.
+    /// Sends an event for each pod that is refused because another pod has the same UID: once while the conflict lasts.
     fn refuse_twins(&mut self, refused: Vec<RefusedPod>, now: Now) {
         for twin in refused {
             let problem = twin.problem();
@@ -84,14 +84,14 @@ impl Agent {
         }
     }
 
-    /// Takes a policy set.
+    /// Applies a policy set.
     pub fn apply_policy_set(&mut self, set: PolicySet, now: Now) {
         let saved = |key: &str| self.ledger.saved_state(key);
         self.policies.apply_policy_set(set, &saved, &context!(self, now));
         self.take_policy_changes(now);
     }
 
-    /// Works out which pods are paused. When a pause ends, the pod gets what it missed.
+    /// Works out which pods are paused. A pod whose pause ends gets the settings that it missed.
     pub(super) fn update_pauses(&mut self, now: Now) {
         let PauseChanges { changed, resumed } = self.pods.update_pauses(now.wall);
         for pod in changed {
@@ -103,7 +103,7 @@ impl Agent {
         self.ledger.note_pauses(&self.host, &self.pods);
     }
 
-    /// Looks at the cgroups of the node: those that appeared are opened, cpusets read, pauses updated.
+    /// Opens cgroups that have appeared, reads cpusets and updates pauses.
     pub(super) fn observe_cgroups(&mut self, now: Now) {
         for tier in Tier::ALL {
             let target = Target::Tier(tier);
@@ -162,7 +162,7 @@ impl Agent {
         }
     }
 
-    /// Takes cgroups of a pod that were opened just now.
+    /// Takes over cgroups of a pod that were just opened: adopts their knobs, reads cpusets, notifies policies and alarms.
     fn take_opened(&mut self, id: PodId, opened: &[Target], now: Now) {
         self.ledger.opened(&mut self.host, opened);
         for &target in opened {
@@ -173,7 +173,7 @@ impl Agent {
             if let Target::Container(container) = target {
                 let Self { host, pods, ledger, .. } = self;
                 let is_narrowed = |target| ledger.held().holds_cpus(target);
-                // Of this pod, which has changed anyway.
+                // The result is not needed: this pod is reported as changed anyway.
                 self.cpusets.read(host, pods, &is_narrowed, container);
             }
         }
@@ -181,13 +181,14 @@ impl Agent {
         self.alarms.started(opened, &mut self.policies, now);
     }
 
-    /// Opens the cgroups of a pod and its containers that are there and not open yet; with those that cannot be opened, and why.
+    /// Opens the existing cgroups of a pod and its containers that are not open yet. Returns these targets, and those that cannot be
+    /// opened with the error.
     fn open_pod(&mut self, id: PodId, now: Now) -> (Vec<Target>, Vec<(Target, HostError)>) {
         let (mut opened, mut refused) = (Vec::new(), Vec::new());
         let Some(entry) = self.pods.get(id).cloned() else { return (opened, refused) };
         let given = &entry.pod;
         let Self { host, pods, ledger, observed, .. } = self;
-        // What is a pod's is open as an application's no longer.
+        // A cgroup that was opened as an application's is closed if it belongs to a pod.
         let mut open = |host: &mut Host, target, path: &str| match ledger.open_cgroup(host, target, path) {
             Err(HostError::Taken { by, .. }) if observed.give_way(host, by) => ledger.open_cgroup(host, target, path),
             other => other,
@@ -229,8 +230,8 @@ impl Agent {
         (opened, refused)
     }
 
-    /// Takes what the container runtime says. A reply is returned for a container that is about to start: it is to be dropped after the
-    /// next step, which gives the container its settings.
+    /// Handles a message from the container runtime. Returns a reply for a container that is about to start; drop it after the next step,
+    /// which gives the container its settings.
     pub fn take_runtime_message(&mut self, message: RuntimeMessage, now: Now) -> Option<StartReply> {
         match message {
             RuntimeMessage::Link(link) => {
@@ -260,8 +261,8 @@ impl Agent {
         None
     }
 
-    /// Calls `wake` as soon as a trigger fires: then [`Agent::next_alarm`] returns when to step. `wake` is called on
-    /// another thread, and must not wait. Without this, policies are evaluated by their intervals.
+    /// Starts to call `wake` as soon as a trigger fires; [`Agent::next_alarm`] then returns when to step. `wake` runs on another thread
+    /// and must not block. Without this call policies are evaluated by their intervals only.
     ///
     /// # Errors
     ///
@@ -270,14 +271,14 @@ impl Agent {
         self.alarms.start(&mut self.host, wake)
     }
 
-    /// Takes what fired, and says at what moment an evaluation is due because of it: before that, or by the next tick, nothing
-    /// needs to be done.
+    /// Collects the triggers that fired. Returns the time at which an evaluation is due because of them; until then, or until the next
+    /// tick, there is nothing to do.
     pub fn next_alarm(&mut self, now: Now) -> Option<qosm_model::unit::Micros> {
         let metrics = &self.reporting.metrics;
         self.alarms.next(&mut self.host, &mut self.policies, &self.pods, metrics, now)
     }
 
-    /// Takes an alarm of a recording.
+    /// Handles an alarm from a recording.
     pub(crate) fn receive(&mut self, fired: Fired, now: Now) {
         self.alarms.receive(fired, &mut self.policies, &self.pods, &self.reporting.metrics, now);
     }

@@ -1,4 +1,4 @@
-//! What can be asked of the agent: commands, and queries that change nothing.
+//! Requests to the agent: commands, and queries that change nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ use crate::table::Access;
 
 /// Commands.
 impl Agent {
-    /// The kernel, for those who stand in for it: a replay plays back counters and other writers through the simulation.
+    /// The host: a replay plays back counters and other programs' writes through its simulation.
     pub fn host_mut(&mut self) -> &mut Host {
         &mut self.host
     }
@@ -51,21 +51,21 @@ impl Agent {
         self.reporting.decision_log = Some(log);
     }
 
-    /// Takes what came of the confinement before the agent was made.
+    /// Sets the result of Landlock, which was applied before the agent was created.
     pub fn is_confined_by(&mut self, landlock: Landlock) {
         self.reporting.landlock = landlock;
     }
 
-    /// Takes note of what has to arrive before anything may be done; `None` = nothing.
+    /// Sets what must arrive before the agent may act; `None` if nothing is missing.
     pub(crate) fn wait_for(&mut self, missing: Option<String>) {
         self.reporting.waits_for = missing;
     }
 
-    /// Pauses a pod for an operator, or ends that pause. `false` = there is no such pod now; the pause waits for it.
+    /// Pauses a pod for an operator, or ends that pause. Returns `false` if there is no such pod now; the pause applies once it appears.
     ///
     /// # Errors
     ///
-    /// [`JournalError`] when it could not be written down; then nothing changes.
+    /// [`JournalError`] when the pause cannot be recorded; then nothing changes.
     pub fn set_pause(&mut self, pod: &str, pause: Option<Option<Timestamp>>, now: Now) -> Result<bool, JournalError> {
         let pause = pause.map(|until| Pause { until, source: PauseSource::Operator });
         if let Some(journal) = self.ledger.journal() {
@@ -81,31 +81,31 @@ impl Agent {
         self.pods.end_pauses();
     }
 
-    /// Tries a parked policy again. The loader retries those that could not be loaded. `false` = there is none of that name.
+    /// Retries a parked policy. The loader retries those that could not be loaded. Returns `false` if there is no policy of that name.
     pub fn retry(&mut self, policy: &str) -> bool {
         self.policies.retry(policy)
     }
 
-    /// Restores at the end and ignores the configuration.
+    /// Makes the agent restore held knobs when it ends, whatever its configuration says.
     pub(crate) fn restore_at_the_end(&mut self) {
         self.run.agent.on_shutdown = OnShutdown::Restore;
     }
 
-    /// Whether what is held stays as it is at the end.
+    /// Whether held knobs keep their values when the agent ends.
     pub(crate) fn keeps_at_the_end(&self) -> bool {
         self.run.agent.on_shutdown == OnShutdown::Keep
     }
 
-    /// Ends the agent's hold on the node as configured: everything that policies wanted is released and put back. What could not be
-    /// is left to [`Agent::restore_again`]; [`Agent::ended`] comes last.
+    /// Releases and restores everything that policies hold, unless the agent is configured to keep it. [`Agent::restore_again`] retries
+    /// what could not be restored; [`Agent::ended`] comes last.
     ///
     /// # Errors
     ///
-    /// [`JournalError`] when a baseline was restored but could not be deleted from the journal.
+    /// None at present: a journal that fails is logged and does not stop the restore.
     pub fn shut_down(&mut self, now: Now) -> Result<Step, JournalError> {
         let mut step = Step::default();
         if let Err(error) = self.ledger.commit_state(self.policies.saved()) {
-            // Knobs come before the modules' memories: what the journal already knows is put back all the same.
+            // Knobs matter more than the modules' state: recorded baselines are restored all the same.
             tracing::error!(error = chain(&error), "the modules' state cannot be kept");
         }
         if self.keeps_at_the_end() {
@@ -137,7 +137,7 @@ impl Agent {
         Ok(step)
     }
 
-    /// Tries again to put back what [`Agent::shut_down`] could not, and takes in what slow writes have come to.
+    /// Tries again to restore what [`Agent::shut_down`] could not, and collects slow writes that have finished.
     pub(crate) fn restore_again(&mut self, now: Now, step: &mut Step) {
         let tried = step.refused.len();
         self.ledger.touch_held();
@@ -147,17 +147,17 @@ impl Agent {
         step.refused.drain(..tried);
     }
 
-    /// Ends what is no knob. Why something stays, if it does.
+    /// Ends the controls: everything that is not a knob. Returns why something stays, if anything does.
     pub(crate) fn end_controls(&mut self, now: Now) -> Option<String> {
         self.controls.end(&mut self.host, &inputs!(self, now))
     }
 
-    /// Takes processes out of core scheduling groups, once their containers are in none.
+    /// Waits, at most for `within`, until no process is in a core scheduling group that its cgroup is not in.
     pub(crate) fn finish_core_groups(&mut self, within: Duration) -> Result<(), String> {
         self.host.finish_core_groups(within)
     }
 
-    /// Removes the cgroups that were made, once all is put back that could be.
+    /// Removes the cgroups that qosm created, except those of paused pods. Called after the last restore.
     pub(crate) fn ended(&mut self) {
         if self.keeps_at_the_end() {
             return;
@@ -186,14 +186,14 @@ impl Agent {
         self.reporting.node_status(&view!(self), now)
     }
 
-    /// What runs, and versions that failed since this was asked last; `None` = neither has changed.
+    /// The running versions, and those rolled back since the last call; `None` if neither has changed.
     pub(crate) fn take_version_changes(
         &mut self,
     ) -> Option<(std::collections::BTreeMap<String, Running>, Vec<RolledBack>)> {
         self.policies.take_version_changes()
     }
 
-    /// What containers use now and what is held for them. Nothing of it is read unless somebody asks.
+    /// Reads what containers use now, and lists the knobs held for them. Ticks do not read it: only this call does.
     pub fn usage(&mut self, now: Now) -> NodeUsage {
         let reserved = self.cpusets.reserved().0;
         let node = CountedNode::read(&mut self.host, reserved);
@@ -202,7 +202,7 @@ impl Agent {
         view!(self).usage(node, &counted, self.cpusets.reserved().0.len(), now)
     }
 
-    /// How a shadow would do otherwise. It is named itself, or by the active policy that it alone is compared with.
+    /// How the decisions of a shadow differ. `policy` names the shadow, or the active policy that only this shadow is compared with.
     ///
     /// # Errors
     ///
@@ -229,23 +229,23 @@ impl Agent {
         ConfinementReports::now(&self.host, &self.reporting.landlock)
     }
 
-    /// How the connection to the container runtime stands.
+    /// State of the connection to the container runtime.
     pub(crate) fn runtime_link(&self) -> RuntimeLink {
         self.observed.runtime_link().clone()
     }
 
-    /// Ticks since it began.
+    /// Number of ticks since the agent began.
     pub(crate) fn ticks(&self) -> u64 {
         self.ticks
     }
 
-    /// Whether the agent does its work: a readiness probe's answer. In Kubernetes a failing policy is reported by the node's report and
+    /// Whether the agent is ready: the answer to a readiness probe. In Kubernetes a failing policy is reported by the node's report and
     /// not here: one bad PolicyModule would make every agent unready, and block the update that corrects it.
     pub fn readiness(&self) -> Result<(), String> {
         self.reporting.readiness(&view!(self))
     }
 
-    /// Whether everything works: what a health endpoint says, and why not. A shadow that fails leaves the node as well as it was.
+    /// Whether everything works, for a health endpoint, or why not. A failing shadow does not count.
     pub fn health(&self) -> Result<(), String> {
         self.reporting.health(&view!(self))
     }
@@ -255,7 +255,7 @@ impl Agent {
         self.reporting.pod_reports(&view!(self), now)
     }
 
-    /// All about the pod `namespace/name` (or just the name, where only one pod has it).
+    /// Everything about the pod `namespace/name` (or just the name, if only one pod has it); `None` if no pod or several match.
     pub fn explain(&self, pod: &str, now: Now) -> Option<Explanation> {
         self.reporting.explain(&view!(self), pod, now)
     }
@@ -265,7 +265,7 @@ impl Agent {
         view!(self).policy_reports()
     }
 
-    /// All knobs that are held.
+    /// All held knobs.
     pub fn knobs(&self) -> Vec<KnobReport> {
         view!(self).knobs()
     }
@@ -275,17 +275,17 @@ impl Agent {
         view!(self).refusals()
     }
 
-    /// What active policies wanted and did not do.
+    /// Remarks of active policies: what they wanted of a knob and did not do.
     pub fn remarks(&self) -> Vec<RemarkReport> {
         view!(self).remarks(|_| true)
     }
 
-    /// The same of the node and tiers alone.
+    /// Remarks of active policies on the node and the tiers.
     pub fn remarks_above_pods(&self) -> Vec<RemarkReport> {
         view!(self).remarks(|target| matches!(target, Target::Node | Target::Tier(_)))
     }
 
-    /// All classes, in the order in which a processor that has too few serves them.
+    /// All classes of shares, in the order in which they get CLOSIDs if the processor has too few.
     pub fn class_reports(&self) -> Vec<ClassReport> {
         self.controls.classes().reports(&self.pods)
     }
@@ -300,7 +300,7 @@ impl Agent {
         self.controls.evictions().reports()
     }
 
-    /// Has what is asked for wait for an API server's answer, as on a node that has one: in a replay.
+    /// Makes resources and evictions wait for an API server's answer, as on a node that has one. For replays.
     pub(crate) fn stand_in_for_api_server(&mut self) {
         self.run.has_api_server = true;
     }
@@ -320,12 +320,12 @@ impl Agent {
         self.reporting.events.iter().cloned().collect()
     }
 
-    /// What this host lacks and policies want, one line for each thing: the knobs, and for how many cgroups they are wanted.
+    /// Kernel features that policies need and this host lacks, one line each: the knobs, and the number of cgroups that need them.
     pub fn missing_features(&self) -> Vec<String> {
         self.ledger.missing_features()
     }
 
-    /// What policies asked for beside leases and may not have, one line each.
+    /// Requests of policies other than leases that were refused, one line each.
     pub fn refused_acts(&self) -> Vec<String> {
         self.controls.refused(&self.pods)
     }
@@ -334,17 +334,17 @@ impl Agent {
         view!(self).version_of(name)
     }
 
-    /// What a restore would put back, or (`after` it) what became of each of these knobs.
+    /// The knobs that a restore would put back.
     pub(crate) fn restorable(&self) -> Vec<Restored> {
         self.ledger.restorable()
     }
 
-    /// What became of knobs that were to be restored.
+    /// The outcome of a restore for each knob in `before`, which [`Self::restorable`] returned.
     pub(crate) fn restored(&self, before: Vec<Restored>) -> Vec<Restored> {
         self.ledger.restored(&self.pods, before)
     }
 
-    /// What is not put back, and why.
+    /// The knobs that are not restored, and why.
     pub(crate) fn unrestored(&self) -> Vec<Restored> {
         self.ledger.unrestored(&self.pods)
     }

@@ -1,4 +1,4 @@
-//! What only the steps of a whole agent show, on a simulated node with a clock of the test.
+//! Tests that need the steps of a whole agent, on a simulated node with the test's own clock.
 
 use std::sync::{Arc, OnceLock};
 
@@ -80,7 +80,7 @@ impl Node {
         self.agent.ledger().lease(&holder, QUOTA, Value::Number(200_000), now);
     }
 
-    /// The runtime says that the pod's container is about to start, in this cgroup. Whether it waits for the next step.
+    /// The runtime announces that the pod's container is about to start in this cgroup. Returns whether it waits for the next step.
     fn starts(&mut self, uid: &str, id: &str, cgroup: &str) -> bool {
         let link = RuntimeLink::Connected { runtime: "containerd".to_owned(), version: "v2".to_owned() };
         let now = self.now();
@@ -97,7 +97,7 @@ impl Node {
         is_held
     }
 
-    /// The container of the pod whose cgroup is open, and which.
+    /// The container of the pod whose cgroup is open, and the path of that cgroup.
     fn container(&mut self) -> Option<(Target, String)> {
         let ids: Vec<_> = self.agent.pods.iter().flat_map(|entry| &entry.containers).map(|one| one.id).collect();
         let mut targets = ids.into_iter().map(Target::Container);
@@ -168,7 +168,7 @@ fn a_pause_keeps_what_is_held_and_what_is_released_meanwhile_comes_back_after_it
     assert_eq!(node.step(1), Value::Max);
 }
 
-/// kubernetes/kubernetes: a pod's cgroup is made in one hierarchy of v1 after the other, and who watches sees it in between.
+/// kubernetes/kubernetes: the kubelet creates a pod's cgroup in one v1 hierarchy after the other, and a watcher sees it in between.
 #[test]
 fn a_cgroup_is_opened_once_all_hierarchies_have_it_or_two_seconds_later() {
     const BURSTABLE: Target = Target::Tier(Tier::Burstable);
@@ -184,7 +184,7 @@ fn a_cgroup_is_opened_once_all_hierarchies_have_it_or_two_seconds_later() {
         make(&mut node, controller, "kubepods/burstable");
         assert_eq!(node.agent.host_mut().attached_path(BURSTABLE), None, "{controller:?}");
     }
-    // The others take longer than anyone waits for.
+    // The other hierarchies take longer than the agent waits for.
     node.tick();
     node.tick();
     assert_eq!(node.agent.host_mut().attached_path(BURSTABLE), Some("kubepods/burstable"));
@@ -209,7 +209,7 @@ fn a_container_has_its_settings_before_its_first_instruction_wherever_its_runtim
     let not_started = serde_json::from_str(NOT_STARTED).unwrap();
     node.pod_with(&json!({}), &not_started);
     node.tick();
-    // A name that no search knows.
+    // A name that the agent's search for cgroups does not know.
     let cgroup = "kubepods/burstable/podu/of-a-runtime-to-come";
     node.agent.host_mut().create(cgroup).unwrap();
     assert!(node.starts("u", "abc", cgroup));
@@ -225,7 +225,7 @@ fn a_container_has_its_settings_before_its_first_instruction_wherever_its_runtim
     node.pod_with(&json!({}), &running);
     node.tick();
     assert_eq!(node.container(), Some((container, cgroup.to_owned())));
-    // It ends and another takes its place, of which the status knows nothing yet.
+    // The container ends and another takes its place, which the status does not show yet.
     let next = "kubepods/burstable/podu/next";
     node.agent.host_mut().create(next).unwrap();
     assert!(node.starts("u", "next", next));

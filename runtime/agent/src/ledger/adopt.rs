@@ -1,4 +1,4 @@
-//! Adopting: knobs that an earlier agent held.
+//! Adopts knobs that an earlier agent held.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::ledger::{HeldKnob, Ledger};
 use crate::table::PodTable;
 
 impl Ledger {
-    /// Takes over what the journal says of a cgroup that has just been opened.
+    /// Takes over the journal's records of a cgroup that has just been opened.
     pub(crate) fn adopt(&mut self, host: &mut Host, target: Target) {
         let Some(path) = host.attached_path(target).map(str::to_owned) else { return };
         let mut kept = Vec::new();
@@ -25,7 +25,7 @@ impl Ledger {
             let key = (record.knob, record.cgroup.clone());
             self.unreadable.remove(&key);
             let found = match compare_with_kernel(host, target, &record) {
-                // What the host did in the kernel's place is not to be read from the kernel.
+                // The kernel does not show what the host emulates.
                 Found::Ours(_) | Found::Baseline | Found::Foreign(_) if host.emulates(record.knob) => {
                     emulate_again(host, target, &record)
                 }
@@ -56,8 +56,8 @@ impl Ledger {
         self.follow_from(host, target);
     }
 
-    /// Opens the cgroups that the journal knows and no pod claims, and adopts what is held there. What cannot be opened now is tried
-    /// again later.
+    /// Opens the cgroups that the journal records and no pod claims, and adopts the knobs held there. The next call retries those that
+    /// cannot be opened.
     pub(crate) fn open_orphans(&mut self, host: &mut Host, pods: &mut PodTable) {
         let paths: BTreeMap<String, Level> =
             self.orphans.iter().map(|record| (record.cgroup.clone(), record.level)).collect();
@@ -86,7 +86,8 @@ impl Ledger {
         }
     }
 
-    /// Every policy was evaluated: what is held and no policy claims is to be put back. `true`: there is something to apply.
+    /// Marks held knobs that no policy claims to be restored, once every policy was evaluated. Returns `true` if there is something to
+    /// apply.
     pub(crate) fn settle(&mut self) -> bool {
         self.is_settled = true;
         let unclaimed: Vec<_> = self
@@ -99,7 +100,7 @@ impl Ledger {
         !self.dirty.is_empty()
     }
 
-    /// A cgroup of the journal's cannot be opened: it is gone, or it stays written down.
+    /// Handles a recorded cgroup that cannot be opened: deletes its records if it is gone, else keeps them with the error.
     fn leave_orphans(&mut self, path: &str, error: &HostError) {
         let (there, elsewhere): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.orphans).into_iter().partition(|record| record.cgroup == path);
@@ -117,7 +118,7 @@ impl Ledger {
         self.orphans.extend(there);
     }
 
-    /// At the end, as long as the pods are not known: what the journal knows of those that were paused stays as it is.
+    /// At the agent's end, if the pods are not known yet: leaves recorded knobs of paused pods as they are.
     pub(crate) fn leave_paused_orphans(&mut self, inputs: &Inputs<'_>) {
         if inputs.pods.len() > 0 || self.is_settled || inputs.pods.are_pauses_ended() {
             return;
@@ -133,7 +134,7 @@ impl Ledger {
     }
 }
 
-/// What the host did in the kernel's place ended with the process that did it; this one goes on with it.
+/// Starts the emulation of a knob again: it ended with the process of the earlier agent.
 fn emulate_again(host: &mut Host, target: Target, record: &Record) -> Found {
     let Ok(from) = host.read(target, record.knob) else { return Found::Gone };
     match host.execute(&HostStep { target, knob: record.knob, from, to: record.written }) {

@@ -1,4 +1,4 @@
-//! What the ledger did, for the parts that come after it.
+//! What the ledger did, for the parts of the agent that come after it.
 
 use qosm_model::knob::Target;
 use qosm_model::pod::PodId;
@@ -17,7 +17,7 @@ pub(crate) struct Applied {
     pub(crate) notices: Vec<Notice>,
     /// Targets whose cgroups turned out to be gone.
     pub(crate) gone: Vec<Target>,
-    /// What is contested, and so the node's problems, changed.
+    /// Whether the contested knobs changed, and so the node's problems.
     pub(crate) changes_problems: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Apply: what is resolved is planned by the host, written down in the journal, and then written to the kernel.
+//! Apply: the host plans the resolved values, which go to the journal and then to the kernel.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::ledger::resolved::Resolved;
 use crate::ledger::{Applied, Ledger, decision};
 use crate::step::Mode;
 
-/// Ticks after which refused knobs are tried again.
+/// Number of ticks after which refused knobs are tried again.
 const RETRY_TICKS: u64 = 60;
 impl Ledger {
     /// Writes all dirty knobs that do not have their resolved value.
@@ -86,7 +86,7 @@ impl Ledger {
             let is_written_down = self.write_down(host, inputs, part, &resolutions);
             for planned in part {
                 let key = (planned.target, planned.knob);
-                // What gives back a baseline is in the journal since it was first held; a journal that fails does not stop that.
+                // A knob to restore is in the journal since it was first held: a journal that fails does not stop the restore.
                 let Some(resolved) = resolutions.get(&key).filter(|v| is_written_down || v.restores) else { continue };
                 let decided = out.decisions.len();
                 if plan.is_interim(planned) {
@@ -101,7 +101,7 @@ impl Ledger {
         self.delete_restored();
     }
 
-    /// Before Linux 5.9 a bound by `memory.high` may block processes for ever: there none is set unless the operator allows it, and existing
+    /// Before Linux 5.9 a bound by `memory.high` may block processes forever: none is set there unless the operator allows it, and held
     /// ones are released.
     fn without_livelock(
         &mut self,
@@ -130,8 +130,8 @@ impl Ledger {
         })
     }
 
-    /// The dirty knobs, with the others of their group: a burst depends on the quota that is in force, and `cpu.idle` takes the
-    /// weight away, which needs no lease for that.
+    /// The dirty knobs and their partners: a burst depends on the quota in force, and `cpu.idle` masks the weight, even without a lease
+    /// on the weight.
     fn with_groups(&mut self, inputs: &Inputs<'_>) -> BTreeSet<(Target, Knob)> {
         let mut dirty = std::mem::take(&mut self.dirty);
         let partners: Vec<_> = dirty
@@ -146,7 +146,8 @@ impl Ledger {
         dirty
     }
 
-    /// What a tier holds follows from what the groups in it hold, now and then also from what others changed there.
+    /// Adds leased tiers whose value follows from the groups in them; every [`RETRY_TICKS`] ticks all of these, since other programs may
+    /// have changed the groups.
     fn add_tiers_above(&self, inputs: &Inputs<'_>, dirty: &mut BTreeSet<(Target, Knob)>) {
         let looks_again = inputs.ticks % RETRY_TICKS == RETRY_TICKS - 1;
         for knob in Knob::ALL.into_iter().filter(|knob| row(*knob).is_granted_from_above()) {
@@ -158,7 +159,8 @@ impl Ledger {
         }
     }
 
-    /// A knob without a lease that shows neither qosm's value nor the baseline belongs to another writer by now.
+    /// Whether a knob to be restored is left as it is: it shows neither qosm's value nor the baseline, so it belongs to another writer,
+    /// or it is gone.
     fn left_to_another(
         &mut self,
         host: &mut Host,
@@ -172,7 +174,7 @@ impl Ledger {
         let key = (resolved.wanted.target, resolved.wanted.knob);
         let Some(held) = self.held.get(&key) else { return false };
         match host.read(key.0, key.1) {
-            // What is on its way stands somewhere between.
+            // A slow write under way shows a value in between.
             Ok(found)
                 if !held.pending
                     && found != held.written
@@ -188,7 +190,7 @@ impl Ledger {
                 self.target_gone(host, key.0, out);
                 true
             }
-            // The file went with its controller: there is nothing to put back.
+            // The file disappeared with its controller: there is nothing to restore.
             Err(HostError::Unsupported { .. }) if host.file(key.0, key.1).is_some() => {
                 self.forget_held(key);
                 true
@@ -204,7 +206,7 @@ impl Ledger {
         }
     }
 
-    /// At the end: knobs that another writer wrote lately, and that were left alone for it, stay as they are.
+    /// At the agent's end: knobs in their hands-off time stay as another writer left them.
     pub(crate) fn leave_to_others(&mut self, host: &mut Host, inputs: &Inputs<'_>, out: &mut Applied) {
         let is_left = |held: &HeldKnob| held.hands_off_until.is_some_and(|until| inputs.now.wall < until);
         let keys: Vec<_> = self.held.iter().filter(|(_, held)| is_left(held)).map(|(&key, _)| key).collect();
@@ -269,7 +271,8 @@ impl Ledger {
                 self.held.get(&key).map_or_else(|| self.first_baseline(key, planned.from), |held| held.baseline);
             let baseline = self.baseline_under(host, inputs, key, known, planned.to);
             let held = self.acquire(host, inputs, resolved, planned.from, clamp);
-            // The baseline after a write of something else is what another writer put there before it was read back.
+            // If the kernel shows the baseline after a write of another value, another program reset the knob before it was read back:
+            // the next read-back handles that as drift.
             let written = if shown == known { planned.to } else { shown };
             (held.baseline, held.written, held.pending) = (baseline, written, pending);
             if row(planned.knob).slow && !pending {
@@ -284,7 +287,7 @@ impl Ledger {
         }
     }
 
-    /// A knob was written that masks another and so changed it: that is qosm's write, not another writer's.
+    /// Updates a masked knob after a write to the knob that masks it: the change is qosm's, not drift.
     fn follow_mask(&mut self, host: &mut Host, target: Target, masked: Knob) {
         if let Some(held) = self.held.get_mut(&(target, masked))
             && let Ok(found) = host.read(target, masked)
@@ -293,7 +296,7 @@ impl Ledger {
         }
     }
 
-    /// Takes a knob over, or goes on with it under another lease.
+    /// Begins to hold a knob, or continues under another lease.
     fn acquire(
         &mut self,
         host: &Host,
@@ -314,7 +317,7 @@ impl Ledger {
         held
     }
 
-    /// The knob has its resolved value without a write.
+    /// Handles a knob that has its resolved value without a write.
     fn already_so(
         &mut self,
         host: &Host,
@@ -332,7 +335,7 @@ impl Ledger {
         } else {
             let held = self.acquire(host, inputs, resolved, value, clamp);
             (held.written, held.pending) = (value, false);
-            // It holds what it is to hold by having come late: nothing was written, and yet there is something to put back.
+            // A cgroup that appeared under a narrowed group has the value without a write, and still needs a record of its baseline.
             if self.followers.contains(&key) {
                 self.update_record(host, key);
             }
@@ -370,7 +373,7 @@ impl Ledger {
         if news && !unavailable {
             out.notify(inputs.pods, target, "KnobRefused", why);
         }
-        // A missing feature is reported to pods that asked for it by name; for all pods of a class it stands in the node's report.
+        // A missing feature is reported to pods that ask for it by annotation; for all pods of a class it is in the node's report.
         if news && unavailable {
             let is_asked = is_annotated(inputs, target, &resolved.policy);
             self.note_missing(inputs.pods, target, knob, &error, is_asked);
@@ -397,7 +400,7 @@ impl Ledger {
                 }
                 Err(error) => {
                     let (policy, wanted) = (Arc::clone(&held.policy), held.written);
-                    // However far it came, that is ours.
+                    // The value that the write reached counts as qosm's.
                     if let Ok(found) = host.read(target, knob) {
                         held.written = found;
                     }
@@ -407,7 +410,7 @@ impl Ledger {
                     out.notify(inputs.pods, target, "KnobRefused", why);
                 }
             }
-            // Meanwhile the lease may have changed, or gone.
+            // The lease may have changed or been released meanwhile.
             self.dirty.insert(key);
         }
     }

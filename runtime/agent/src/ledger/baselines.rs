@@ -1,4 +1,4 @@
-//! Baselines that cannot be the kubelet's: what another agent left behind is taken for what was there, and comes back in the end.
+//! Baselines that cannot be the kubelet's: qosm takes what another agent left behind for the baseline, and restores it in the end.
 
 use qosm_host::{Bandwidth, Host};
 use qosm_model::knob::{Target, Value};
@@ -8,9 +8,9 @@ use qosm_model::unit::{Micros, MilliCpu};
 use crate::ledger::Ledger;
 use crate::table::{PodEntry, PodTable};
 
-/// What lies above the most that a limit gives; `None` where the quota is that, or less. A quota of `None` is no limit at all.
+/// A note on a quota above `given`, the most that the limit gives; `None` if it is not above. A quota of `None` is unlimited.
 fn excess(quota: Option<Micros>, given: u64, limit: MilliCpu) -> Option<String> {
-    // Rounding is no difference.
+    // One microsecond more is rounding.
     if limit.0 == 0 || quota.is_some_and(|quota| quota.0 <= given.saturating_add(1)) {
         return None;
     }
@@ -23,7 +23,7 @@ fn excess(quota: Option<Micros>, given: u64, limit: MilliCpu) -> Option<String> 
 }
 
 impl Ledger {
-    /// Baselines of a pod and its containers that lie above what its limits give.
+    /// Notes on baselines of a pod and its containers above what the limits give.
     pub(crate) fn high_baselines(&self, host: &Host, pods: &PodTable, entry: &PodEntry) -> Vec<String> {
         let mut notes = Vec::new();
         let limit = entry.pod.cpu_limited(Moment::Now);
@@ -31,7 +31,7 @@ impl Ledger {
             notes.push(format!("pod: {excess}"));
         }
         for (container, known) in entry.pod.containers.iter().zip(&entry.containers) {
-            // The kubelet takes the quota away from who has CPUs of its own.
+            // The kubelet removes the quota of a container with exclusive CPUs.
             if container.state != ContainerState::Running || known.exclusive_cpus.is_some() {
                 continue;
             }

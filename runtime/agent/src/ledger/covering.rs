@@ -1,4 +1,4 @@
-//! What a tier's `memory.min` and `memory.low` have to be.
+//! Works out `memory.min` and `memory.low` of a tier.
 //!
 //! A child's protection is capped by every group above it, and a tier is also above pods without configuration. So a policy's value
 //! for a tier is added to the baseline, which another owner (such as the kubelet's MemoryQoS) keeps there for all pods, except for
@@ -16,15 +16,15 @@ use crate::ledger::resolved::{Railed, number};
 /// What the groups in a tier hold, in bytes, once this step is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Below {
-    /// All of them together.
+    /// Sum over all groups.
     held: u64,
-    /// The pods among them, however much more the tiers between hold.
+    /// Sum over the pods alone, without what tiers in between hold beyond that.
     needed: u64,
-    /// Those without a lease.
+    /// Sum over the groups without a lease.
     foreign: u64,
-    /// What policies want for the pods among them.
+    /// Sum of what policies want for the pods.
     wanted: u64,
-    /// How much more that is than the same pods had before: a pod that held more of its own gives nothing back.
+    /// By how much pods with a lease hold more than before; a pod that held more before counts as 0.
     gained: u64,
 }
 
@@ -46,12 +46,12 @@ impl Below {
 /// What goes into a tier's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shares {
-    /// What another owner last put there.
+    /// Value that another owner last wrote.
     baseline: u64,
     /// What policies want for the tier.
     wanted: u64,
     below: Below,
-    /// Another owner insists on its value: as little as possible is added to it.
+    /// Another owner insists on its value: qosm adds as little as possible.
     is_settled: bool,
 }
 
@@ -62,12 +62,12 @@ impl Shares {
         self.baseline.saturating_add(self.below.gained).saturating_add(beyond)
     }
 
-    /// That, and at least what the groups in it hold.
+    /// [`Self::added`], and at least what the groups in it hold.
     fn sum(self) -> u64 {
         if self.is_settled { self.baseline.max(self.below.needed) } else { self.added().max(self.below.held) }
     }
 
-    /// Why it is not what policies want.
+    /// Why the value is not what policies want.
     fn why(self) -> String {
         let Self { baseline, below, is_settled, .. } = self;
         let (sum, added) = (self.sum(), self.added());
@@ -87,21 +87,21 @@ impl Shares {
     }
 }
 
-/// A tier's value, put together.
+/// A tier's value, composed of its shares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Composed {
     /// What policies want for the tier.
     wanted: Value,
-    /// What it comes to.
+    /// The value to set, before guard rails.
     pub(super) value: Value,
-    /// What others have there: guard rails bound what policies add, and take nothing from that.
+    /// What other owners have there: guard rails limit only what policies add to it.
     least: Value,
-    /// Why it is not what policies want.
+    /// Why the value is not what policies want.
     why: String,
 }
 
 impl Composed {
-    /// Within the operator's bounds, which were asked for [`Self::value`].
+    /// Applies the guard rails' result for [`Self::value`].
     pub(super) fn within(self, railed: Railed) -> Railed {
         let (bounded, cut) = railed;
         let value = bounded.max(self.least);
@@ -111,7 +111,7 @@ impl Composed {
 }
 
 impl Ledger {
-    /// What a tier should hold, where policies want `wanted`; with the reason where that is something else.
+    /// The value that a tier should hold if policies want `wanted`, with the reason if it differs.
     pub(super) fn covering(
         &self,
         host: &Host,
@@ -187,7 +187,7 @@ impl Ledger {
         let next = if self.is_out_of_reach(inputs, target, knob) { child.value } else { lease.value };
         let before = self.bytes(held.map_or(child.value, |held| held.baseline));
         let page = host.page_size().0.max(1);
-        // As the kernel rounds it, so that a few bytes more are no reason to write over another owner's value.
+        // Rounded to pages as by the kernel, so that a few bytes more do not overwrite another owner's value.
         let gained = (self.bytes(next) / page * page).saturating_sub(before);
         let bytes = self.bytes(next);
         Below { held: bytes, needed: bytes, foreign: 0, wanted: self.bytes(lease.value), gained }
@@ -203,7 +203,7 @@ impl Ledger {
             || pod.is_some_and(|entry| inputs.config.guard_rails.protected_namespaces.contains(&entry.pod.namespace))
     }
 
-    /// A bound as a number: nothing can hold more than the node has.
+    /// A bound in bytes; `max` counts as the node's memory.
     fn bytes(&self, value: Value) -> u64 {
         let most = self.memory_capacity.map_or(u64::MAX, |capacity| capacity.0.max(1));
         match value {
@@ -213,7 +213,7 @@ impl Ledger {
         }
     }
 
-    /// The group above that grants it less of a bound than it holds; `None` = none.
+    /// Describes the group above that grants a target less protection than it holds; `None` if there is none.
     pub(crate) fn capped(&self, host: &Host, target: Target, knob: Knob) -> Option<String> {
         let own = host.peek(target, knob).filter(|_| row(knob).is_granted_from_above())?;
         if self.bytes(own) == 0 {
@@ -226,7 +226,7 @@ impl Ledger {
                 "no more than {value} of it is in force: {knob} of {path} is {value}, and a group has no more than each one above it"
             ));
         }
-        // Siblings share what their parent has by what they use.
+        // Siblings share their parent's protection according to their usage.
         above.iter().find_map(|group| {
             let parent = group.target?;
             let together: u64 = host
@@ -261,7 +261,7 @@ mod tests {
     const TIER: Target = Target::Tier(Tier::Burstable);
     const POD: Target = Target::Pod(PodId(1));
 
-    /// An agent above a tier with two pods, of which it knows one.
+    /// An agent on a node with two pods in a tier, of which it knows one.
     fn agent() -> Agent {
         let mut host = Host::simulated(&Spec::default()).unwrap();
         for (target, path) in [

@@ -1,4 +1,4 @@
-//! Cgroups that qosm makes where there is no kubelet. The journal records each before it is created, so that none is left behind,
+//! Cgroups that qosm creates where there is no kubelet. The journal records each before it is created, so that none is left behind,
 //! however the agent ends.
 
 use qosm_host::Host;
@@ -11,7 +11,7 @@ use crate::path::is_within;
 use crate::table::{PodEntry, PodTable};
 
 impl Ledger {
-    /// Makes the cgroups that a kubelet would have made, with the bounds that it would have set.
+    /// Creates the cgroups that a kubelet would create, with the limits that it would set.
     pub(crate) fn create_pod(&mut self, host: &mut Host, pods: &mut PodTable, id: PodId) {
         if !self.created.is_enabled {
             return;
@@ -43,19 +43,19 @@ impl Ledger {
         }
     }
 
-    /// Removes the cgroups that were made for a pod.
+    /// Removes the cgroups that were created for a pod.
     pub(crate) fn remove_pod(&mut self, host: &mut Host, entry: &PodEntry) {
         let pod = host.pod_path(&entry.pod);
         self.remove_created(host, |cgroup| is_within(cgroup, &pod));
     }
 
-    /// Removes cgroups that were made for pods which are no longer known: an earlier agent's.
+    /// Removes cgroups that an earlier agent created for pods that are no longer known.
     pub(crate) fn remove_unclaimed(&mut self, host: &mut Host, pods: &PodTable) {
         let pods: Vec<String> = pods.iter().map(|entry| host.pod_path(&entry.pod)).collect();
         self.remove_created(host, |cgroup| !pods.iter().any(|pod| is_within(cgroup, pod) || is_within(pod, cgroup)));
     }
 
-    /// Removes some of the cgroups that were made, the innermost first. What is in use stays, and stays written down.
+    /// Removes the created cgroups that `which` selects, innermost first. A cgroup in use stays, and stays in the journal.
     pub(crate) fn remove_created(&mut self, host: &mut Host, which: impl Fn(&str) -> bool) {
         let mut removed = Vec::new();
         for cgroup in self.created.all.iter().rev().filter(|cgroup| which(cgroup)) {

@@ -10,7 +10,7 @@ use crate::inputs::Inputs;
 use crate::ledger::resolved::Resolved;
 use crate::report::{Adjusted, Decision};
 
-/// A write, or a planned one.
+/// The decision for a write, done or planned.
 pub(super) fn of_step(
     host: &Host,
     inputs: &Inputs<'_>,
@@ -60,7 +60,7 @@ pub(super) fn of_value(
     }
 }
 
-/// What came of a lease that does not count: nothing.
+/// The decision for a lease that does not count.
 pub(super) fn of_denied(host: &Host, inputs: &Inputs<'_>, target: Target, knob: Knob, lease: &Lease) -> Decision {
     let resolved = Resolved {
         wanted: Wanted { target, knob, value: lease.value },

@@ -1,15 +1,15 @@
-//! Drift: another writer changed a knob that qosm holds. The kind of writer decides the reaction.
+//! Drift: another program changed a knob that qosm holds. The kind of writer decides the reaction.
 //!
-//! | what is found | who | what qosm does |
+//! | value found | writer | reaction |
 //! | --- | --- | --- |
-//! | the value that follows from the pod's specification, other than the baseline | the kubelet or runtime, resizing | it is the new baseline; the lease is written again |
-//! | qosm's own value, and it is what the specification asks for by now | the kubelet has written it or will | it is the new baseline |
-//! | other CPUs of a container | the kubelet's CPU manager | the same: they are the new baseline |
-//! | a memory bound of a pod whose memory was resized a moment ago | the kubelet | the same |
-//! | a tier's `memory.min` or `memory.low`, other than the baseline | the owner of the tiers: the kubelet's MemoryQoS | it is the new baseline; qosm's value is added |
-//! | the baseline, or a default of which the knob table says that nobody chose it | systemd's daemon-reload, a kubelet's sync | the lease is written again |
-//! | the same again and again | another owner | a tier settles on its value if that covers the groups in it; else hands off for a while, each time for longer |
-//! | the same on a tier, not above twice a minute, and it does not cover the groups in it | the kubelet's or systemd's regular sync | the lease is written again, each time |
+//! | what the pod's specification gives, not the baseline | kubelet or runtime, resizing | new baseline; the lease is written again |
+//! | qosm's own value, if the specification asks for it by now | kubelet, which wrote it or will | new baseline |
+//! | other CPUs of a container | the kubelet's CPU manager | new baseline; the lease is written again |
+//! | a memory bound of a pod whose memory was just resized | kubelet | new baseline; the lease is written again |
+//! | a tier's `memory.min` or `memory.low`, not the baseline | tiers' owner: kubelet's MemoryQoS | new baseline; qosm's value is added |
+//! | the baseline, or a default listed as a reset in the knob table | daemon-reload, kubelet's sync | the lease is written again |
+//! | a reset again and again | another owner | a tier settles on a value that covers the groups in it; else hands off, each time longer |
+//! | a tier reset at most twice a minute, not covering its groups | sync of kubelet or systemd | the lease is written again, each time |
 //! | anything else | a person | hands off for a while; after that it is the new baseline |
 
 use std::collections::BTreeSet;
@@ -23,20 +23,20 @@ use crate::inputs::Inputs;
 use crate::ledger::resolved::is_composed;
 use crate::ledger::{Applied, HeldKnob, Key, Ledger};
 
-/// Number of repairs within a time, in milliseconds, that make a contest: another writer writes again and again, be it once a minute
-/// or once an hour.
+/// A contest is this number of repairs within this time, in milliseconds: another program writes again and again, be it once a minute or
+/// once an hour.
 const CONTESTS: [(usize, i64); 2] = [(3, 600_000), (5, 6 * 3_600_000)];
-/// Time without a foreign write after which a contest ends, counted from qosm's own write.
+/// Time without a foreign write after which a contest ends, in milliseconds since qosm's last repair.
 const FORGOTTEN_MILLIS: i64 = 3_600_000;
-/// Time between two repairs of a tier, in milliseconds, from which on they are no contest: the kubelet writes its tiers once a minute,
-/// and systemd then all properties of the slice. Without a repair the groups in it would be without protection for good.
+/// Repairs of a tier that are at least this time apart, in milliseconds, are no contest: the kubelet writes its tiers once a minute, and
+/// systemd then all properties of the slice. Without repairs the groups in the tier would lose their protection for good.
 const SYNC_MILLIS: i64 = 30_000;
 /// Repairs of a tier within this time, in milliseconds, are one: a sync comes as several writes.
 const ONE_SYNC_MILLIS: i64 = 5_000;
-/// The same of pods and containers: a daemon-reload resets their files one after the other, some of them twice.
+/// The same for pods and containers: a daemon-reload resets their files one after the other, some of them twice.
 const ONE_RESET_MILLIS: i64 = 1_000;
-/// Each contest doubles the time for which the knob is left alone, at most this number of times, from a sixteenth of what a person is
-/// given: an upgrade of packages has systemd reload a dozen times within minutes, and is no owner of anything.
+/// Each contest doubles the time for which the knob is left alone, at most this number of times, starting at a sixteenth of the time
+/// after a person's write: an upgrade of packages makes systemd reload a dozen times within minutes, without owning anything.
 const MAX_DOUBLINGS: u32 = 11;
 const FIRST_SHARE: i64 = 16;
 
@@ -92,7 +92,7 @@ impl Ledger {
         let turns = turns_of_looks(host, inputs);
         let share = self.held.len().div_ceil(usize::try_from(turns).unwrap_or(usize::MAX));
         let round = inputs.ticks / turns;
-        // Reads for what the kernel does not report keep their interval; the others start again at once.
+        // If the kernel reports writes, a round of reads begins once per interval; else the next round begins at once.
         if self.verify_queue.is_empty() && !(host.detects_writes() && self.verify_round == Some(round)) {
             self.verify_round = Some(round);
             self.verify_queue.extend(self.held.keys().filter(|(_, knob)| !row(*knob).is_quota()));
@@ -100,12 +100,12 @@ impl Ledger {
         let mut batch: Vec<_> = self.held.quotas().iter().map(|&target| (target, Bandwidth::KNOB)).collect();
         let queued = share.min(self.verify_queue.len());
         batch.extend(self.verify_queue.drain(..queued));
-        // What another process writes there is not reported.
+        // The kernel does not report writes to the node's own knobs.
         batch.extend(self.held.of(Target::Node).map(|knob| (Target::Node, knob)));
         let written = host.written_targets();
         batch.extend(written.iter().flat_map(|&target| self.held.of(target).map(move |knob| (target, knob))));
         self.rewritten.extend(written);
-        // The end of a hands-off time comes without a write.
+        // No write announces the end of a hands-off time.
         if host.detects_writes() && inputs.ticks.is_multiple_of(inputs.config.drift.verify_interval_ticks(false)) {
             batch.extend(self.held.iter().filter(|(_, held)| held.hands_off_until.is_some()).map(|(&key, _)| key));
         }
@@ -113,7 +113,7 @@ impl Ledger {
         batch.dedup();
         let reset = self.verify_all(host, inputs, batch, &mut out);
         if !reset.is_empty() {
-            // Before the policies look: to them the reset value would be where they start from, and the lease would be lost.
+            // Repaired before policies are evaluated: they would start from the reset value, and the lease would be lost.
             let others = std::mem::replace(&mut self.dirty, reset);
             self.reconcile(host, inputs, &mut out);
             self.dirty.extend(others);
@@ -121,8 +121,8 @@ impl Ledger {
         out
     }
 
-    /// Reads back those of the knobs to be written that are held: what another writer put there since the last look is told and, where
-    /// it is a new baseline, counted, before it is written over.
+    /// Reads back held knobs before they are written: a value that another program wrote since the last read is reported, and taken as
+    /// the new baseline if it is one, before qosm overwrites it.
     pub(super) fn verify_before_writing(
         &mut self,
         host: &mut Host,
@@ -130,7 +130,7 @@ impl Ledger {
         dirty: &mut BTreeSet<Key>,
         out: &mut Applied,
     ) {
-        // What is about to be put back has a rule of its own.
+        // Knobs to be restored follow a rule of their own, `left_to_another`.
         let held =
             dirty.iter().filter(|key| self.held.contains_key(key) && self.leases.effective(key.0, key.1).is_some());
         let batch: Vec<Key> = held.copied().collect();
@@ -138,7 +138,7 @@ impl Ledger {
         dirty.append(&mut self.dirty);
     }
 
-    /// Those that were reset and are to be written again at once.
+    /// Verifies a batch of knobs. Returns those that were reset and are to be written again at once.
     fn verify_all(
         &mut self,
         host: &mut Host,
@@ -159,11 +159,11 @@ impl Ledger {
                 batch.push(key);
             }
         }
-        // A 0 in `cpu.idle` says nothing of who wrote it, a weight does.
+        // A 0 in `cpu.idle` does not show who wrote it, a weight does: `cpu.idle` comes last.
         batch.sort_by_key(|(_, knob)| row(*knob).masks().is_some());
     }
 
-    /// Whether the knob was reset and is to be written again at once.
+    /// Compares a held knob with the kernel. Returns `true` if it was reset and is to be written again at once.
     fn verify_knob(&mut self, host: &mut Host, inputs: &Inputs<'_>, key: Key, out: &mut Applied) -> bool {
         let (target, knob) = key;
         let Some(held) = self.held.get(&key) else { return false };
@@ -195,10 +195,10 @@ impl Ledger {
                 return false;
             }
         };
-        // A disk that was pulled out took its lines along: nobody wrote, and there is nothing to put back.
+        // The kernel removes a disk's line when the disk is removed: no program wrote it, and there is nothing to restore.
         if found == Value::Unset && found != written && knob.device().is_some_and(|device| !host.has_device(device)) {
             self.forget_held(key);
-            // Whoever wants it still is told that it is not there, and has it again once it is.
+            // If a policy still wants the knob, the next step reports that the disk is missing, and sets the knob once the disk is back.
             self.dirty.insert(key);
             return false;
         }
@@ -231,7 +231,7 @@ impl Ledger {
         self.held.get(&key).is_some_and(|held| held.hands_off_until.is_some())
     }
 
-    /// Whether the knob is to be written again at once.
+    /// Handles a value that another program wrote. Returns `true` if the knob is to be written again at once.
     fn drifted(
         &mut self,
         host: &mut Host,
@@ -252,12 +252,12 @@ impl Ledger {
             held.baseline = found;
         }
         if held.is_settled && covers {
-            // The owner to whom the tier was left has another value: that one will do as well.
+            // The owner on whose value qosm settled has written another one, which covers the groups as well.
             inputs.metrics.drift(knob, "settled");
             self.dirty.insert(key);
             return false;
         }
-        // The kubelet that resizes a pod again and again does not fight: each time it has another value.
+        // A kubelet that resizes a pod again and again does not contest the knob: it writes another value each time.
         let is_same = !is_tier && held.is_repaired_within(inputs.now.wall, ONE_RESET_MILLIS);
         let is_fight = !is_same && (writer == Writer::Reset || is_tier) && held.is_fought_over(inputs.now.wall);
         let is_sync = is_fight && is_tier && !covers && held.is_synced_over(inputs.now.wall);
@@ -344,18 +344,18 @@ impl Ledger {
         out.notify(inputs.pods, key.0, "KnobDrift", message);
     }
 
-    /// The wait is over: what the other writer left is the new baseline, and the lease is written on top of it.
+    /// Ends a hands-off time: the value that the other writer left is the new baseline, and the lease is written again.
     fn hands_on(&mut self, host: &mut Host, inputs: &Inputs<'_>, key: Key) {
         let Ok(found) = host.read(key.0, key.1) else { return };
         if let Some(held) = self.held.get_mut(&key) {
             held.hands_off_until = None;
             held.is_left_to_person = false;
-            // Another writer made it idle: its former weight is still known.
+            // Another program made the cgroup idle: its former weight stays the baseline.
             if !row(key.1).is_masked_as(found) {
                 held.baseline = found;
             }
             held.written = found;
-            // After a fight the first time that it is written over again is enough to see that the other is still there.
+            // After a contest a single foreign write shows that the other owner is still active.
             held.rewrites.clear();
             if held.fights > 0 {
                 held.rewrites.push_back(inputs.now.wall);
@@ -364,7 +364,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets what is contested no longer. `true` if there was any.
+    /// Forgets contests that have ended. Returns `true` if there were any.
     pub(crate) fn end_contests(&mut self) -> bool {
         let before = self.contested.len();
         let held = &self.held;
@@ -372,15 +372,15 @@ impl Ledger {
         self.contested.len() != before
     }
 
-    /// The knobs that another owner keeps, with what the owner did.
+    /// The contested knobs.
     pub(crate) fn contests(&self) -> impl Iterator<Item = (Key, &HeldKnob)> {
         let contested = self.contested.iter().filter_map(|key| Some((*key, self.held.get(key)?)));
         contested.filter(|(_, held)| held.is_contested())
     }
 }
 
-/// Ticks in which held knobs, and quotas that are not held, are read back one after the other. A reported write is read back
-/// in the next tick; the other reads are then for what the kernel does not report, and rare.
+/// Number of ticks over which the reads of held knobs, and of quotas that are not held, are spread. If the kernel reports writes, a
+/// written knob is read back in the next tick, and the other reads are rare: they are for what the kernel does not report.
 pub(super) fn turns_of_looks(host: &Host, inputs: &Inputs<'_>) -> u64 {
     inputs.config.drift.verify_interval_ticks(host.detects_writes())
 }

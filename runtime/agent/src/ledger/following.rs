@@ -1,10 +1,10 @@
 //! cgroup v1: what a lease on a group means for the groups below it.
 //!
-//! v1 keeps the CPUs and the CFS quota of a group within those of the group above, and refuses a write that would end it. So a tier
-//! or pod that gets fewer CPUs takes the groups below along, sandboxes and groups of unknown pods too; and what has a larger quota of
-//! its own than its tier is unlimited meanwhile, which bounds it as much. These knobs are held like any other: written down, shown,
-//! and put back with the lease. A group that had all CPUs of the one above it, as runtimes leave it, will have them all again; that
-//! counts for groups that came while there were few, too. On v2 the kernel does all of this.
+//! v1 keeps the CPUs and the CFS quota of a group within those of the group above, and refuses a write that would break this. So when a
+//! tier or pod gets fewer CPUs, the groups below it do too, including sandboxes and groups of unknown pods. A group with a larger quota
+//! than its tier is unlimited meanwhile: the tier's quota bounds it as much. These knobs are held like any other: recorded, reported, and
+//! restored with the lease. A group that had all CPUs of the group above, as runtimes leave it, gets all of them again; so does a group
+//! that appeared while CPUs were fewer. On v2 the kernel does all of this.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::ledger::{Key, Ledger};
 /// The one tier whose quota is set.
 const TIER: Target = Target::Tier(Tier::BestEffort);
 
-/// A value that the groups above leave to a knob.
+/// The value of a knob that follows from leases on the groups above.
 pub(super) struct Left {
     value: Value,
     why: String,
@@ -31,7 +31,7 @@ pub(super) struct Left {
 }
 
 impl Left {
-    /// In place of what a policy wants for the group itself.
+    /// Replaces the value that a policy wants for the group itself.
     pub(super) fn over(self, asked: Value, resolved: Resolved) -> Resolved {
         if self.value == resolved.wanted.value {
             return resolved;
@@ -40,7 +40,7 @@ impl Left {
         Resolved { wanted, guarded: Some((asked, self.why)), ..resolved }
     }
 
-    /// Where no policy wants anything for the group itself.
+    /// Resolves a knob for which no policy wants a value on the group itself.
     pub(super) fn alone(self, (target, knob): Key) -> Resolved {
         Resolved {
             wanted: Wanted { target, knob, value: self.value },
@@ -53,7 +53,7 @@ impl Left {
 }
 
 impl Ledger {
-    /// Adds the groups that follow those whose knobs are to be resolved.
+    /// Adds the groups below those in `dirty` that must follow them.
     pub(super) fn add_groups_below(&mut self, host: &mut Host, dirty: &mut BTreeSet<Key>) {
         let leaders = dirty.iter().filter(|key| is_followed(host, **key)).copied();
         let leaders: Vec<Key> = leaders.filter(|key| self.leads(*key)).collect();
@@ -73,12 +73,12 @@ impl Ledger {
         }
     }
 
-    /// Whether a knob is held, or to be.
+    /// Whether a knob is held or has a lease in force.
     pub(super) fn leads(&self, (target, knob): Key) -> bool {
         self.held.contains_key(&(target, knob)) || self.leases.effective(target, knob).is_some()
     }
 
-    /// A group has appeared: those above it that lead look at what is below them again.
+    /// Handles a group that has appeared: groups above that it must follow are resolved again.
     pub(super) fn follow_from(&mut self, host: &Host, target: Target) {
         for knob in TABLE.iter().filter(|row| row.is_within_parent()).map(|row| row.knob) {
             let leaders: Vec<Key> = above(host, target).map(|above| (above, knob)).collect();
@@ -88,12 +88,12 @@ impl Ledger {
         }
     }
 
-    /// A group that no pod claims, opened to follow.
+    /// Opens a group that no pod claims, so that it follows; `None` for a quota, or if it cannot be opened.
     fn open_follower(&mut self, host: &mut Host, knob: Knob, path: &str) -> Option<Target> {
         if !row(knob).is_cpu_list() {
             return None;
         }
-        // Ids of containers are counted from below, and these from above.
+        // Container IDs count up, these count down from `u32::MAX`.
         let spare = Target::Container(ContainerId(u32::MAX - self.followers_opened));
         host.attach(spare, path).ok()?;
         self.followers_opened = self.followers_opened.saturating_add(1);
@@ -101,7 +101,7 @@ impl Ledger {
         Some(spare)
     }
 
-    /// Remembers that a group has all CPUs of the one above it. Where these are about to come back, it is taken over as if it had been
+    /// Notes a group that has all CPUs of the group above. If these are about to be restored, the group is held as if it had been
     /// narrowed with the others.
     fn note_follower(&mut self, host: &Host, key: Key, found: Value) {
         let (target, knob) = key;
@@ -119,12 +119,13 @@ impl Ledger {
         }
     }
 
-    /// What comes back in the end of a knob that is written for the first time.
+    /// The baseline of a knob that is written for the first time: all CPUs for a follower, else the value found.
     pub(super) fn first_baseline(&self, key: Key, found: Value) -> Value {
         if self.followers.contains(&key) { Value::Max } else { found }
     }
 
-    /// What the leases above leave to a knob that would be `asked`, or its baseline; `None`: they leave it alone.
+    /// The value to which leases on groups above change a knob that would otherwise be `asked`, or its baseline; `None` if they do not
+    /// affect it.
     pub(super) fn left_from_above(
         &mut self,
         host: &mut Host,
@@ -153,7 +154,7 @@ impl Ledger {
         for leader in leaders {
             let Some((Value::Cpus(cpus), policy)) = self.led(host, inputs, (leader, knob)) else { continue };
             ceiling = Some(match ceiling {
-                // The nearest one names itself.
+                // The message names the nearest one.
                 Some((nearer, name, policy)) => {
                     let both = nearer.and(&cpus);
                     (if both.is_empty() { nearer } else { both }, name, policy)
@@ -195,7 +196,7 @@ impl Ledger {
         };
         let Value::Number(own) = own else { return None };
         let mut period = |target| host.bandwidth(target).map_or(100_000, |bandwidth| bandwidth.period.0);
-        // Quota by period, compared crosswise.
+        // Compares quota / period of both by cross-multiplication.
         let (own, most_of_own) = (
             i128::from(own).saturating_mul(period(TIER).into()),
             i128::from(most).saturating_mul(period(target).into()),
@@ -207,7 +208,7 @@ impl Ledger {
         (own > most_of_own).then_some(Left { value: Value::Max, why, policy })
     }
 
-    /// What a lease on a group above brings there, if anything.
+    /// The value that a lease gives a group above, and its policy; `None` if the lease is not in force.
     fn led(&mut self, host: &mut Host, inputs: &Inputs<'_>, (target, knob): Key) -> Option<(Value, Arc<str>)> {
         let lease = self.leases.effective(target, knob)?;
         let (value, policy) = (lease.value, Arc::clone(&lease.holder.policy));
@@ -218,12 +219,12 @@ impl Ledger {
         Some((value, policy))
     }
 
-    /// Whether a group has, or will have again, all that the one above it has.
+    /// Whether a group has all CPUs of the group above, or its list is held.
     fn follows(&self, key: Key) -> bool {
         self.followers.contains(&key) || self.held.contains_key(&key)
     }
 
-    /// What a knob has, or will have again, without any policy.
+    /// The value of a knob without any policy: its baseline if it is held.
     fn own(&self, host: &Host, key: Key) -> Option<Value> {
         match self.held.get(&key) {
             Some(held) => Some(held.baseline),
@@ -233,7 +234,7 @@ impl Ledger {
     }
 }
 
-/// Whether the kernel has groups below follow this one.
+/// Whether groups below must follow this one.
 fn is_followed(host: &Host, (target, knob): Key) -> bool {
     let row = row(knob);
     (row.is_cpu_list() || row.is_quota() && target == TIER) && host.version_of(knob) == CgroupVersion::V1

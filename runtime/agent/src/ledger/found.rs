@@ -1,4 +1,4 @@
-//! What the kernel shows of a knob that the journal knows: ours, the baseline, or another writer's.
+//! What the kernel shows of a knob that the journal records: qosm's value, the baseline, or another program's.
 
 use std::collections::BTreeMap;
 
@@ -16,21 +16,21 @@ pub(crate) fn is_paused(paused: &BTreeMap<String, i64>, cgroup: &str, now: Times
     paused.iter().any(|(pod, until)| now.0 < *until && is_within(cgroup, pod))
 }
 
-/// What the kernel shows of a knob that the journal knows.
+/// What the kernel shows of a knob that the journal records.
 pub(crate) enum Found {
-    /// Our value, or the one that our last write was about to replace.
+    /// qosm's value, or the one that qosm's last write was about to replace.
     Ours(Value),
     /// The baseline: never written, or restored already.
     Baseline,
-    /// Another writer's.
+    /// A value that another program wrote.
     Foreign(Value),
     /// The knob or its cgroup is gone.
     Gone,
-    /// It cannot be read now, and why: no reason to forget it.
+    /// The error if the knob cannot be read now. Its record stays.
     Unknown(String),
 }
 
-/// Looks at what a knob of the journal's holds, in a cgroup that a target was attached to by its name.
+/// Compares a recorded knob with the kernel, on a target that is attached to the cgroup of the record's name.
 pub(crate) fn compare_with_kernel(host: &mut Host, target: Target, record: &Record) -> Found {
     if host.identity(target) != Some(record.identity) {
         return Found::Gone;
@@ -44,14 +44,14 @@ pub(crate) fn compare_with_kernel(host: &mut Host, target: Target, record: &Reco
     }
 }
 
-/// Compares what a knob holds with what the journal says of it.
+/// Compares a knob's value with its record.
 fn compare(record: &Record, found: Value) -> Found {
     match found {
         found if found == record.baseline => Found::Baseline,
         found if found == record.written || found == record.previous => Found::Ours(found),
-        // It comes down in steps: the agent may have ended between two of them.
+        // A slow bound comes down in steps: the agent may have ended between two of them.
         found if row(record.knob).slow && record.written < found && found < record.previous => Found::Ours(found),
-        // The agent, or a restore, may have ended before it put another there.
+        // The agent, or a restore, may have ended before it wrote a value over the one that the mask leaves.
         found if row(record.knob).is_left_by_mask(record.written, found) => Found::Ours(found),
         found if row(record.knob).is_left_by_mask(record.previous, found) => Found::Ours(found),
         found => Found::Foreign(found),

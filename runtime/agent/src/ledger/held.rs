@@ -1,4 +1,4 @@
-//! The knobs that qosm holds on this node: what was there before, what was written, and what others made of it since.
+//! The knobs that qosm holds on this node: their baselines, what qosm wrote, and what other programs wrote since.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -7,37 +7,37 @@ use qosm_host::knob_table::row;
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::lease::Timestamp;
 
-/// A knob that qosm wrote, or found to hold what it wanted.
+/// A knob that qosm wrote, or that had the wanted value already.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldKnob {
-    /// What another writer last put there.
+    /// Value that another program last wrote; restored in the end.
     pub(crate) baseline: Value,
-    /// What the kernel showed after the last write.
+    /// Value that the kernel showed last: after qosm's write, or when it was read back.
     pub(crate) written: Value,
     pub(crate) cgroup: String,
     pub(crate) policy: Arc<str>,
     pub(crate) since: Timestamp,
     /// The last write is still under way.
     pub(crate) pending: bool,
-    /// Another writer wrote it; it is left alone until then.
+    /// Another program wrote the knob; qosm leaves it alone until then.
     pub(crate) hands_off_until: Option<Timestamp>,
-    /// What another writer wrote last.
+    /// Describes the last foreign write.
     pub(crate) drift: Option<String>,
-    /// When qosm last put its value back.
+    /// When qosm repaired the knob, the oldest first.
     pub(crate) rewrites: VecDeque<Timestamp>,
-    /// How often in a row the knob was left to another writer.
+    /// Number of contests in a row in which the knob was left to another owner.
     pub(crate) fights: u32,
-    /// What is left alone is a person's: it is not when it turns out to be what the pod's specification asks for.
+    /// The hands-off time is for a person's value. It ends early if the pod's specification turns out to ask for that value.
     pub(crate) is_left_to_person: bool,
-    /// On a tier: another owner insists on its value, and qosm makes do with it as long as it covers the groups in it.
+    /// On a tier: another owner insists on its value, and qosm settles on it as long as it covers the groups in it.
     pub(crate) is_settled: bool,
-    /// On a tier: its owner writes another value in regular syncs, which qosm writes over each time.
+    /// On a tier: its owner writes another value in regular syncs, which qosm overwrites each time.
     pub(crate) is_synced: bool,
-    /// The value is not what the policy asked for, and why.
+    /// What the policy asked for, and why the value is another; `None` if it is not.
     pub(crate) adjusted: Option<(Value, String)>,
 }
 
-/// All of them. CFS quotas are looked at in every tick, so it is known without a search which these are.
+/// All held knobs, with an index of the held CFS quotas, which are read in every tick.
 #[derive(Debug, Default)]
 pub(crate) struct HeldKnobs {
     all: BTreeMap<(Target, Knob), HeldKnob>,
@@ -45,7 +45,7 @@ pub(crate) struct HeldKnobs {
 }
 
 impl HeldKnob {
-    /// A knob that was just taken over, with what was there before.
+    /// A knob that qosm has just begun to hold.
     pub(crate) fn new(baseline: Value, written: Value, cgroup: String, policy: Arc<str>, since: Timestamp) -> Self {
         Self {
             baseline,
@@ -98,12 +98,12 @@ impl HeldKnobs {
         self.all.remove(key)
     }
 
-    /// In order.
+    /// Ordered by target and knob.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &(Target, Knob)> {
         self.all.keys()
     }
 
-    /// In order.
+    /// Ordered by target and knob.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&(Target, Knob), &HeldKnob)> {
         self.all.iter()
     }
@@ -127,7 +127,7 @@ impl HeldKnobs {
         self.of(target).any(|knob| row(knob).is_cpu_list())
     }
 
-    /// Takes out all that is held on one target.
+    /// Removes and returns all that is held on one target.
     pub(crate) fn take(&mut self, target: Target) -> Vec<(Knob, HeldKnob)> {
         let knobs: Vec<Knob> = self.of(target).collect();
         knobs.into_iter().filter_map(|knob| self.remove(&(target, knob)).map(|held| (knob, held))).collect()

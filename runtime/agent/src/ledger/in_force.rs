@@ -1,5 +1,5 @@
-//! What is in force already: knobs with their resolved value, whose foreign writes the kernel would report. They are
-//! neither read nor planned; when another version of a policy takes a place and wants the same, that is all of them.
+//! Skips knobs that already have their resolved value, if the kernel reports foreign writes. They are neither read nor planned; after a
+//! swap to a version that wants the same, that is all of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::ledger::resolved::{Resolved, number};
 use crate::step::Mode;
 
 impl Ledger {
-    /// Leaves out what is in force. A cgroup of which one knob has to be planned is planned whole: its knobs depend on each other.
+    /// Leaves out knobs that are in force. If one knob of a cgroup must be planned, all of its knobs are: they depend on each other.
     pub(super) fn without_those_in_force(
         &mut self,
         host: &Host,

@@ -1,4 +1,4 @@
-//! The ledger's entries in the journal: written down before the kernel is, deleted once a baseline is back.
+//! The ledger's records in the journal: written before the kernel is, deleted once the baseline is restored.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,11 +13,11 @@ use crate::ledger::{Key, Ledger};
 use crate::saved_state::SavedState;
 use crate::table::PodTable;
 
-/// State that modules saved is written down at least this often, in ticks; sooner when something else is.
+/// State that modules saved is committed at least this often, in ticks; sooner together with a record.
 const SAVE_TICKS: u64 = 30;
 
 impl Ledger {
-    /// Records what is about to be written. `false` if that failed: then nothing may be written.
+    /// Records planned writes in the journal. Returns `false` if that failed: then nothing may be written.
     pub(super) fn write_down(
         &mut self,
         host: &Host,
@@ -74,7 +74,7 @@ impl Ledger {
         }
     }
 
-    /// Strikes out what was restored, or never written.
+    /// Deletes the records of knobs that were restored, or never written.
     pub(super) fn delete_restored(&mut self) {
         if self.journal_deletions.is_empty() {
             return;
@@ -91,9 +91,9 @@ impl Ledger {
         }
     }
 
-    /// Updates the record of a knob that is not written: a bound that came down in steps is where it was to be, and what lies
-    /// above it from now on is another writer's; or the baseline is another. If the journal fails, that costs no more than a knob
-    /// that is restored over another's word.
+    /// Updates the record of a knob without a write: a bound that came down in steps has its value, so that a higher one is another
+    /// program's from now on; or the baseline changed. If the journal fails, the worst result is a restore that overwrites another
+    /// program's value.
     pub(super) fn update_record(&self, host: &Host, (target, knob): (Target, Knob)) {
         let (Some(journal), Some(held)) = (&self.journal, self.held.get(&(target, knob))) else { return };
         let record = Record {
@@ -128,7 +128,7 @@ impl Ledger {
         self.unsaved.push((key, state));
     }
 
-    /// What the journal, or what is yet to be written there, keeps of a policy.
+    /// The state saved under a key, uncommitted or in the journal; empty if there is none or the journal fails.
     pub(crate) fn saved_state(&self, key: &str) -> SavedState {
         if let Some((_, state)) = self.unsaved.iter().find(|(known, _)| known == key) {
             return state.clone();
@@ -137,11 +137,11 @@ impl Ledger {
         saved.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// Writes down what modules saved, at the end.
+    /// Commits saved state at once.
     ///
     /// # Errors
     ///
-    /// [`JournalError`]; what the journal already knows is put back all the same.
+    /// [`JournalError`]; the baselines recorded before stay usable.
     pub(crate) fn commit_state(&self, state: Vec<(String, SavedState)>) -> Result<(), JournalError> {
         match &self.journal {
             Some(journal) => journal.commit(&Entries { state, ..Entries::default() }),
@@ -149,7 +149,7 @@ impl Ledger {
         }
     }
 
-    /// Writes down which cgroups are of paused pods: an agent that ends before it knows its pods has to leave them alone.
+    /// Records the cgroups of paused pods: an agent that ends before it knows its pods must leave them alone.
     pub(crate) fn note_pauses(&mut self, host: &Host, pods: &PodTable) {
         let path = |(id, until): (qosm_model::pod::PodId, Option<qosm_model::lease::Timestamp>)| {
             let entry = pods.get(id)?;

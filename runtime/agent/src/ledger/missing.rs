@@ -23,7 +23,7 @@ fn shown(why: &str, knobs: &BTreeSet<Knob>) -> String {
 }
 
 impl Ledger {
-    /// Notes that a knob cannot be had here. `is_asked`: the pod's owner asked for it by name.
+    /// Notes that this host lacks a knob. `is_asked`: the pod asks for the policy by annotation.
     pub(super) fn note_missing(
         &mut self,
         pods: &PodTable,
@@ -42,7 +42,7 @@ impl Ledger {
         }
     }
 
-    /// Reports what was found lacking in this step: one line in the log for each feature, one event for each pod.
+    /// Reports features found missing in this step: one log line for each feature, one event for each pod.
     pub(super) fn notify_missing(&mut self, pods: &PodTable, out: &mut Applied) {
         for (why, knobs) in std::mem::take(&mut self.missing.unlogged) {
             let knobs: Vec<_> = knobs.iter().map(ToString::to_string).collect();
@@ -55,7 +55,7 @@ impl Ledger {
         }
     }
 
-    /// What this host lacks and policies want, one line for each thing: the knobs, and for how many cgroups they are wanted.
+    /// Kernel features that policies need and this host lacks, one line each: the knobs, and the number of cgroups that need them.
     pub(crate) fn missing_features(&self) -> Vec<String> {
         let mut wanted: BTreeMap<&str, Wanted<'_>> = BTreeMap::new();
         for (&(target, knob), refusal) in &self.refusals {
@@ -69,7 +69,7 @@ impl Ledger {
             let policies: Vec<_> = policies.into_iter().collect();
             let (many, count) = (if targets.len() == 1 { "" } else { "s" }, targets.len());
             let by = policies.join(", ");
-            // The node has settings of its own, which no cgroup has.
+            // Knobs of the node belong to no cgroup.
             let whose = match targets.contains(&Target::Node) {
                 true => String::new(),
                 false => format!(" for {count} cgroup{many}"),
@@ -79,7 +79,7 @@ impl Ledger {
         wanted.into_iter().map(line).collect()
     }
 
-    /// Settings that are not in force, each thing that the host lacks counted once.
+    /// Number of settings that are not in force; each feature that the host lacks counts once.
     pub(crate) fn refusal_count(&self) -> usize {
         let lacking: BTreeSet<_> = self.refusals.values().filter_map(|refusal| refusal.lacking.as_deref()).collect();
         lacking.len() + self.refusals.values().filter(|refusal| refusal.lacking.is_none()).count()

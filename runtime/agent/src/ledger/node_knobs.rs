@@ -7,7 +7,7 @@ use qosm_model::node::NodeKnobSample;
 use crate::ledger::Ledger;
 
 impl Ledger {
-    /// Those that this kernel has, with what they would hold without any policy.
+    /// The node's knobs that this kernel has, with their baselines.
     pub(crate) fn read_node_knobs(&self, host: &Host) -> Vec<NodeKnobSample> {
         let number = |value: Value| u64::try_from(value.number()?).ok();
         let sample = |(knob, value): (_, Value)| {

@@ -14,7 +14,7 @@ use crate::ledger::Ledger;
 use crate::ledger::drift::turns_of_looks;
 
 impl Ledger {
-    /// The column of quotas: held ones, a share of the others, and those with a reported write are read; the rest is as last seen.
+    /// The column of quotas. Reads the held ones, a share of the others, and those with a reported write; the rest is as last read.
     pub(crate) fn read_quotas(
         &mut self,
         host: &mut Host,
@@ -28,7 +28,7 @@ impl Ledger {
         due.extend(self.held.quotas().iter().filter(|&&target| self.quotas.get(target).is_some()));
         let is_in = |target: &&Target| !matches!(target, Target::Tier(Tier::Guaranteed | Tier::Burstable));
         due.extend(std::mem::take(&mut self.rewritten).iter().filter(is_in));
-        // Tiers are not opened as pods are.
+        // The quota of a pod is read when its cgroup is opened, that of a tier here.
         due.extend(
             groups.iter().filter(|target| matches!(target, Target::Tier(_)) && self.quotas.get(**target).is_none()),
         );
@@ -38,7 +38,7 @@ impl Ledger {
         for target in due {
             let before = self.quotas.get(target).map(|known| known.quota);
             let Some(now) = self.quotas.refresh(host, target) else { continue };
-            // A burst is capped at the quota that it was planned with: the kubelet has resized the container since.
+            // A burst is capped at the quota that it was planned with, and the kubelet has resized the container since.
             if let Some(partner) = row(Bandwidth::KNOB).partner
                 && before.is_some_and(|before| before != now.quota)
                 && self.held.contains_key(&(target, partner))

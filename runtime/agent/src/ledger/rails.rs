@@ -2,8 +2,8 @@
 //!
 //! A tier contains the pods of all namespaces, so a setting on a tier with protected pods beneath it could take resources from these.
 //! Above protected pods a tier's CFS quota, burst, weight, group identity and memory bounds are never set lower than their baseline; a
-//! tier that stands beside protected pods never gets a weight above its baseline, which would be taken from them; and what reclaims,
-//! kills or bounds page cache is not set at all. Protection may grow: it is how what a pod below is granted comes into force.
+//! tier that stands beside protected pods never gets a weight above its baseline, which would be taken from them; and knobs that reclaim,
+//! kill or bound page cache are not set at all. Protection may grow: a pod's protection takes effect only through its tier.
 
 use std::sync::Arc;
 
@@ -26,11 +26,11 @@ use crate::table::{Access, PodEntry, PodTable};
 const PERIOD: u64 = 100_000;
 
 impl Ledger {
-    /// Holds a value within the operator's bounds.
+    /// Keeps a value within the operator's bounds.
     ///
     /// # Errors
     ///
-    /// Why it takes no effect.
+    /// Why the setting takes no effect.
     pub(super) fn guarded(
         &mut self,
         host: &mut Host,
@@ -74,7 +74,7 @@ impl Ledger {
                 };
                 bound(share(of, percent), format!("minQuotaPercent {percent} of {what}"), |value, least| value < least);
             }
-            // The upper one last: where the two contradict each other, less is given.
+            // The upper bound comes last: if the two contradict each other, the lower value wins.
             if let (Some(percent), Some(Value::Number(baseline))) = (max_quota, baseline) {
                 let why = format!("maxQuotaPercent {percent} of the baseline {baseline}");
                 bound(share(baseline, percent), why, |value, most| value > most);
@@ -107,7 +107,7 @@ impl Ledger {
             if is_bounded {
                 let baseline = match self.baseline(host, target, knob) {
                     Some(baseline) => baseline,
-                    // There is nothing to take away, and the host says what it lacks.
+                    // Without the knob nothing can be taken away, and the host reports what it lacks.
                     None if lacks(host, target, knob) => return Ok(railed),
                     None => return Err(format!("{tier} has protected pods, and its {knob} cannot be read")),
                 };
@@ -123,7 +123,7 @@ impl Ledger {
         }
         let (value, adjusted) = railed;
         match adjusted {
-            // Said as a refusal, since nothing would be seen of it otherwise: what is as it was is not written.
+            // Reported as a refusal: a value equal to the baseline is not written, so nothing else would show it.
             Some((_, why))
                 if !self.held.contains_key(&(target, knob)) && self.baseline(host, target, knob) == Some(value) =>
             {
@@ -133,7 +133,7 @@ impl Ledger {
         }
     }
 
-    /// The CPUs that the kubelet's static CPU manager gave to single containers. What qosm itself set is not among them.
+    /// The CPUs that the kubelet's static CPU manager gave to single containers. CPUs that qosm itself set are not among them.
     fn exclusive_cpus(&self, host: &mut Host, inputs: &Inputs<'_>) -> Vec<Exclusive> {
         let mut exclusive = Vec::new();
         for entry in inputs.pods.iter().filter(|entry| entry.pod.active) {
@@ -150,7 +150,7 @@ impl Ledger {
         exclusive
     }
 
-    /// What a knob has, or will have again, without us.
+    /// The value of a knob without qosm: its baseline if it is held. `None` if it cannot be read.
     pub(super) fn baseline(&mut self, host: &mut Host, target: Target, knob: Knob) -> Option<Value> {
         if let Some(held) = self.held.get(&(target, knob)) {
             return Some(held.baseline);
@@ -163,7 +163,7 @@ impl Ledger {
         host.read(target, knob).ok()
     }
 
-    /// The guard rails refuse a lease: the baseline stays, or comes back.
+    /// Handles a lease that the guard rails refuse: the baseline stays, or is restored.
     pub(super) fn refused_by_rails(
         &mut self,
         inputs: &Inputs<'_>,
@@ -183,18 +183,18 @@ impl Ledger {
     }
 }
 
-/// A container with CPUs of its own.
+/// A container with exclusive CPUs.
 struct Exclusive {
     target: Target,
     name: String,
     cpus: CpuSet,
 }
 
-/// What is left of a set without the CPUs of containers elsewhere that have some for themselves alone, and why; `None`: all of it.
+/// A set of CPUs without the exclusive CPUs of containers outside the target, and why; `None` if nothing is removed.
 ///
 /// # Errors
 ///
-/// Why nothing of it can be set: nothing is left, or a container within the target would lose its own.
+/// Why the set cannot be used: nothing is left, or a container within the target would lose its exclusive CPUs.
 fn without_exclusive(
     host: &Host,
     target: Target,
@@ -224,7 +224,7 @@ fn lacks(host: &mut Host, target: Target, knob: Knob) -> bool {
     matches!(host.read(target, knob), Err(HostError::Unsupported { .. }))
 }
 
-/// A protected pod below a tier, and one that is not, if there are any.
+/// A protected pod below a tier, and a protected pod that is not below it, if there are any.
 fn protected_pods(host: &Host, pods: &PodTable, tier: Tier) -> (Option<String>, Option<String>) {
     let place = host.attached_path(Target::Tier(tier));
     let is_below = |entry: &&PodEntry| match (place, host.attached_path(Target::Pod(entry.id))) {
@@ -241,7 +241,7 @@ fn share(of: i64, percent: u32) -> Value {
     Value::Number(i64::try_from(share).unwrap_or(i64::MAX))
 }
 
-/// Values in their order. A weight in shares is 1024 for each 100.
+/// Number by which values are compared: 1024 shares equal a weight of 100.
 fn rank(value: Value) -> i128 {
     match value {
         Value::Number(number) => i128::from(number) * 1024,

@@ -1,7 +1,6 @@
 //! Leases that do not count, since their policies may not act there.
 //!
-//! A lease on what its policy may not set stays in its stack and does not count, so that it does when the pod is configured or the
-//! grant is given, without the module's having to ask again.
+//! Such a lease stays in its stack, so that it counts once the pod is configured or the grant is given, without the module asking again.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use crate::policies::Policies;
 use crate::table::PodTable;
 
 impl Ledger {
-    /// Has one lease count or not.
+    /// Sets whether a lease counts; `why` is the reason if it does not.
     pub(super) fn judge_lease(&mut self, policy: &Arc<str>, target: Target, knob: Knob, why: Option<Arc<str>>) {
         let was = self.leases.stack(target, knob).iter().find(|lease| lease.holder.policy == *policy);
         let was = was.and_then(|lease| lease.denied.clone());
@@ -31,7 +30,7 @@ impl Ledger {
         }
     }
 
-    /// Judges all leases anew, where pods, their configuration or grants have changed. `false`: nothing of that has.
+    /// Works out again which leases count. Returns `false` if pods, their configuration and grants are unchanged.
     pub(crate) fn judge_leases(&mut self, policies: &Policies, pods: &PodTable) -> bool {
         if !std::mem::take(&mut self.is_reach_stale) {
             return false;
@@ -46,13 +45,13 @@ impl Ledger {
         true
     }
 
-    /// Has all leases on tiers resolved anew: there are protected pods now, or none any more.
+    /// Marks all leases on tiers to be resolved again, since protected pods came or left.
     pub(crate) fn touch_tiers(&mut self) {
         let held = self.leases.held().map(|(target, knob, _)| (target, knob));
         self.dirty.extend(held.filter(|(target, _)| matches!(target, Target::Tier(_))));
     }
 
-    /// Reports what came to nothing: one line a policy and reason, and each of them among the refusals.
+    /// Reports denied leases: one log line for each policy and reason, and a refusal for each lease.
     pub(super) fn notify_denials(&mut self, host: &Host, inputs: &Inputs<'_>, out: &mut Applied) {
         let mut reported: Vec<(Arc<str>, Arc<str>)> = Vec::new();
         for denial in std::mem::take(&mut self.denials) {

@@ -13,7 +13,7 @@ pub(crate) struct Refusal {
     pub(crate) why: String,
     /// The host does not have the knob at all.
     pub(crate) unavailable: bool,
-    /// What of the host is lacking for it.
+    /// The feature that the host lacks, if that is why.
     pub(crate) lacking: Option<String>,
     pub(crate) since: Timestamp,
 }

@@ -1,4 +1,4 @@
-//! Releasing: targets that leave, cgroups that are gone, and what stays held on them until it is back.
+//! Releasing: targets that leave, cgroups that are gone, and knobs that stay held there until they are restored.
 
 use qosm_host::{Host, HostError};
 use qosm_model::knob::{Knob, Target};
@@ -6,7 +6,7 @@ use qosm_model::knob::{Knob, Target};
 use crate::ledger::{Applied, Ledger};
 
 impl Ledger {
-    /// Opens a cgroup for a pod, a container or a tier. One without an owner until now is handed over with what is still held there.
+    /// Opens a cgroup for a pod, a container or a tier. A spare is handed over to the target with the knobs that are still held there.
     pub(crate) fn open_cgroup(&mut self, host: &mut Host, target: Target, path: &str) -> Result<(), HostError> {
         let Some(spare) = self.spares.get(path).copied().filter(|spare| *spare != target) else {
             return host.attach(target, path);
@@ -61,8 +61,8 @@ impl Ledger {
         }
     }
 
-    /// Forgets a target without an owner. Knobs that could not be put back yet, because the kernel refused them or is still
-    /// at an earlier value, are kept with their cgroup until they are.
+    /// Forgets a target that left. Knobs that could not be restored yet, because the kernel refused or is still busy with an earlier
+    /// write, are kept with their cgroup until they are.
     pub(crate) fn forget_target(&mut self, host: &mut Host, target: Target) {
         let foreign: Vec<Knob> = self
             .held
@@ -75,7 +75,7 @@ impl Ledger {
             }
         }
         match host.attached_path(target).map(str::to_owned) {
-            // This id is not used again.
+            // The ID is not used again, so the cgroup stays open under it.
             Some(path) if self.held.of(target).next().is_some() => {
                 self.clear_target(target);
                 self.spares.insert(path, target);
@@ -84,13 +84,13 @@ impl Ledger {
         }
     }
 
-    /// A cgroup turned out to be gone while it was looked at or written.
+    /// Drops a target whose cgroup turned out to be gone on a read or write.
     pub(super) fn target_gone(&mut self, host: &mut Host, target: Target, out: &mut Applied) {
         self.drop_target(host, target);
         out.gone.push(target);
     }
 
-    /// Forgets all about a target whose cgroup no longer exists.
+    /// Forgets a target whose cgroup no longer exists, with its leases, held knobs and refusals.
     pub(crate) fn drop_target(&mut self, host: &mut Host, target: Target) {
         self.clear_target(target);
         host.detach(target);
@@ -101,18 +101,18 @@ impl Ledger {
         self.dirty.retain(|(dirty, _)| *dirty != target);
     }
 
-    /// Forgets what policies want of a target, and what was measured there. What is held on it stays.
+    /// Forgets the leases and quotas of a target. Held knobs stay.
     fn clear_target(&mut self, target: Target) {
         self.leases.forget(target);
         self.quotas.forget(target);
     }
 
-    /// A pod is gone: forgets what was reported to its owner.
+    /// Forgets what was reported to the owner of a pod that is gone.
     pub(crate) fn forget_pod(&mut self, pod: qosm_model::pod::PodId) {
         self.missing.forget(pod);
     }
 
-    /// Cgroups were opened for these targets: what is known of them is taken up.
+    /// Reads the quotas of targets whose cgroups were opened, and adopts their knobs.
     pub(crate) fn opened(&mut self, host: &mut Host, targets: &[Target]) {
         for &target in targets {
             self.quotas.refresh(host, target);
@@ -121,7 +121,7 @@ impl Ledger {
         }
     }
 
-    /// What is leased or held on targets that may be written again is resolved anew.
+    /// Marks what is leased or held on resumed targets to be resolved again.
     pub(crate) fn resume(&mut self, targets: &[Target]) {
         for &target in targets {
             let leased = self.leases.on(target).filter(|&knob| self.leases.effective(target, knob).is_some());
@@ -129,12 +129,12 @@ impl Ledger {
         }
     }
 
-    /// From now on what is held is put back, also where it was left alone until now.
+    /// Begins the agent's end: held knobs are restored, including those left to another writer until now.
     pub(crate) fn end(&mut self) {
         self.is_ending = true;
     }
 
-    /// Has all that is held resolved anew.
+    /// Marks all held knobs to be resolved again.
     pub(crate) fn touch_held(&mut self) {
         self.dirty.extend(self.held.keys().copied());
     }

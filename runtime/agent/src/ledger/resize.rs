@@ -1,4 +1,4 @@
-//! Standing in for the kubelet where the agent made a pod's cgroups: changed limits are written.
+//! Stands in for the kubelet where the agent created a pod's cgroups: writes changed limits.
 
 use qosm_host::knob_table::{Encoding, TABLE, row};
 use qosm_host::{Executed, Host, Wanted};
@@ -10,15 +10,15 @@ use crate::ledger::Ledger;
 use crate::table::PodEntry;
 
 impl Ledger {
-    /// Writes the limits of a pod that were changed from `before`.
+    /// Writes the limits of a pod if they differ from `before`.
     pub(crate) fn resize(&mut self, host: &mut Host, entry: &PodEntry, before: &Pod) {
         let given = &entry.pod;
         if bounds(given) == bounds(before) {
             return;
         }
         let targets: Vec<Target> = entry.targets().collect();
-        // A burst in force keeps a mainline kernel from taking a smaller quota, and `cpu.idle` every kernel from taking a weight. The
-        // leases are written again in the next step.
+        // With a burst in force a mainline kernel refuses a smaller quota, and with `cpu.idle` every kernel refuses a weight: both go
+        // back to their baselines. The leases are written again in the next step.
         let in_the_way = || TABLE.iter().filter(|row| row.holds_back_partner).map(|row| row.knob);
         let in_the_way: Vec<Wanted> = targets
             .iter()
@@ -57,7 +57,7 @@ impl Ledger {
     }
 }
 
-/// What a kubelet turns into limits of cgroups.
+/// The resources that a kubelet turns into limits of cgroups.
 fn bounds(pod: &Pod) -> impl PartialEq {
     let of_pod = (pod.cpu_limit, pod.memory_limit, pod.cpu_overhead, pod.memory_overhead);
     let containers = pod.containers.iter();

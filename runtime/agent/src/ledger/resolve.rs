@@ -1,4 +1,4 @@
-//! Resolving: of the leases on a knob, the guard rails and what other knobs do to it, one value.
+//! Resolving: the leases on a knob, the guard rails and the knobs that affect it give one value.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::ledger::specified::is_weight_next;
 use crate::table::PodTable;
 
 impl Ledger {
-    /// The value of a knob now; `None` = it has no lease and had none, or it must not be touched.
+    /// The value that a knob should have now; `None` if it has no lease and is not held, or must not be written.
     pub(crate) fn resolve(
         &mut self,
         host: &mut Host,
@@ -35,7 +35,7 @@ impl Ledger {
                 let refusal = Refusal::new(lease.value, &lease.holder.policy, &why, inputs.now.wall);
                 self.note_refusal(target, knob, refusal);
             }
-            // What is held from before is put back.
+            // A knob that is held from before is restored.
             return self.restoring(target, knob);
         }
         let asked = self.leases.effective(target, knob).map(|lease| host.as_held(knob, lease.value));
@@ -87,13 +87,13 @@ impl Ledger {
         restoring
     }
 
-    /// Whether a knob is left alone: its last write is under way, or another writer has it for now. Writing one of two knobs that mask
-    /// each other replaces the other: both are left alone then.
+    /// Whether a knob is left alone: its last write is under way, or another writer has it for now. If one knob masks another, a write to
+    /// either changes both: both are left alone then.
     pub(super) fn is_left_alone(&self, inputs: &Inputs<'_>, target: Target, knob: Knob) -> bool {
         let is_left = |knob: Knob| {
             let held = self.held.get(&(target, knob));
             held.is_some_and(|held| {
-                // At the end a baseline is queued behind what is still on its way.
+                // At the agent's end the baseline is queued behind a write that is still under way.
                 let is_busy = held.pending && !(self.is_ending && held.written != held.baseline);
                 let is_others = !self.is_ending && held.hands_off_until.is_some_and(|until| inputs.now.wall < until);
                 is_busy || is_others
@@ -103,7 +103,7 @@ impl Ledger {
         is_left(knob) || row.partner.filter(|_| row.is_of_a_mask()).is_some_and(is_left)
     }
 
-    /// That the baseline of a knob which is held is to come back.
+    /// Resolves a held knob to its baseline; `None` if it is not held.
     fn restoring(&self, target: Target, knob: Knob) -> Option<Resolved> {
         let held = self.held.get(&(target, knob))?;
         Some(Resolved {
@@ -115,7 +115,7 @@ impl Ledger {
         })
     }
 
-    /// The lease on another knob by which this one has no value of its own.
+    /// The lease on another knob that masks this one.
     pub(super) fn masking(&self, pods: &PodTable, target: Target, knob: Knob) -> Option<&Lease> {
         let mask = row(knob).masked.filter(|_| !is_weight_next(pods, target))?;
         let other = self.leases.effective(target, mask.by)?;

@@ -1,4 +1,4 @@
-//! What resolving a knob comes to.
+//! The result of resolving a knob.
 
 use std::sync::Arc;
 
@@ -6,25 +6,25 @@ use qosm_host::Wanted;
 use qosm_host::knob_table::row;
 use qosm_model::knob::{Knob, Level, Target, Value};
 
-/// What a knob should hold, and on whose word.
+/// What a knob should hold, for which policy and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resolved {
     pub(crate) wanted: Wanted,
     /// The policy whose lease wins, or whose lease is being undone.
     pub(crate) policy: Arc<str>,
     pub(crate) reason: Arc<str>,
-    /// No lease any more: the baseline comes back.
+    /// The knob has no lease any more: its baseline is restored.
     pub(crate) restores: bool,
-    /// A guard rail changed the value that the policy asked for.
+    /// What the policy asked for, and why the value is another; `None` if it is not.
     pub(crate) guarded: Option<(Value, String)>,
 }
 
-/// A number of the kernel's as a knob's value has it.
+/// Converts a number of the kernel's to a knob's value; saturates at `i64::MAX`.
 pub(crate) fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// A value within the guard rails; with what was asked for and why it was not taken, where they changed it.
+/// A value within the guard rails; if they changed it, with what was asked for and the reason.
 pub(crate) type Railed = (Value, Option<(Value, String)>);
 
 /// Whether a tier's value is made up of the baseline and of what policies want.

@@ -1,4 +1,4 @@
-//! What follows from a pod's specification: the value that the kubelet, or the runtime for it, writes.
+//! Values that follow from a pod's specification: those that the kubelet, or the runtime for it, writes.
 
 use qosm_host::knob_table::{Group, SpecifiedBy, TABLE, row};
 use qosm_host::{Bandwidth, Host};
@@ -13,7 +13,7 @@ use crate::ledger::{Key, Ledger};
 use crate::table::{PodEntry, PodTable, RESIZE_MILLIS};
 
 impl Ledger {
-    /// Whether a value is what the kubelet, or the runtime for it, writes for this pod as it is specified now.
+    /// Whether a value is what the kubelet, or the runtime for it, writes for the pod's current specification.
     pub(super) fn is_specified(
         &self,
         host: &Host,
@@ -29,7 +29,7 @@ impl Ledger {
                     || is_being_resized(inputs, target)
             }
             Some(SpecifiedBy::MemoryLimit) => specified_memory(host, inputs, target).contains(&found),
-            // The list that several containers share is the kubelet's own choice; people do not write it into one after the other.
+            // The kubelet itself chooses the list that containers share; a person does not write it to one container after the other.
             Some(SpecifiedBy::CpuManager) => matches!(target, Target::Container(_)),
             Some(SpecifiedBy::CpuLimit) => self.specified_quotas(host, inputs.pods, target).contains(&found),
             Some(SpecifiedBy::CpuRequest) => Moment::ALL.into_iter().any(|moment| {
@@ -39,10 +39,10 @@ impl Ledger {
         }
     }
 
-    /// What comes back in the end of a knob that holds `written`. A CFS quota that is just what the pod's limit gives is the kubelet's as
-    /// much as qosm's: the kubelet that resizes the pod writes the same, which is not visible, and does not write it again. What was
-    /// found of the values that the kubelet and systemd write for one limit stays. Where there was no quota at all, the kubelet sets
-    /// none; and a resize that it has not carried out yet sets none either.
+    /// The baseline of a knob that holds `written`. A CFS quota that is just what the pod's limit gives becomes the baseline: a kubelet
+    /// that resizes the pod writes the same value, which is not visible, and does not write it again. The kubelet and systemd write
+    /// slightly different quotas for one limit: a baseline that is one of them stays. A baseline of `max` stays, since the kubelet sets
+    /// no quota there; and a resize that the kubelet has not carried out yet does not count.
     pub(super) fn baseline_under(
         &self,
         host: &Host,
@@ -59,12 +59,12 @@ impl Ledger {
         if given.contains(&written) && !given.contains(&baseline) { written } else { baseline }
     }
 
-    /// The quotas that the kubelet, or the runtime for it, writes for what the pod has, and for what it is to have next.
+    /// The quotas that the kubelet, or the runtime for it, writes for the pod's resources now and after a pending resize.
     fn specified_quotas(&self, host: &Host, pods: &PodTable, target: Target) -> Vec<Value> {
         Moment::ALL.into_iter().flat_map(|moment| self.quotas_at(host, pods, target, moment)).collect()
     }
 
-    /// The quotas that are written for the limit at a moment, the lowest first; none where there is no limit.
+    /// The quotas that are written for the limit at a moment, the lowest first; empty if there is no limit.
     pub(super) fn quotas_at(&self, host: &Host, pods: &PodTable, target: Target, moment: Moment) -> Vec<Value> {
         let Some(bandwidth) = self.quotas.get(target) else { return Vec::new() };
         let limit = match target {
@@ -79,14 +79,14 @@ impl Ledger {
     }
 }
 
-/// What a knob must not exceed, so that the kubelet can write what comes next.
+/// The most that a knob may hold, so that the kubelet can make its next write.
 pub(super) struct OwnersNext {
     pub(super) most: Value,
     pub(super) why: String,
 }
 
 impl Ledger {
-    /// The CPU of these pods is specified anew: what must not be in the kubelet's way is judged again.
+    /// Marks the CPU knobs of resized pods to be resolved again, so that they do not block the kubelet's writes.
     pub(crate) fn touch_cpu(&mut self, pods: &PodTable, resized: &[PodId]) {
         let are_of_cpu = |group: Group| matches!(group, Group::Bandwidth | Group::Weight);
         let knobs = || TABLE.iter().filter(|row| are_of_cpu(row.group)).map(|row| row.knob);
@@ -147,7 +147,7 @@ impl Ledger {
         }
         let pod = inputs.pods.of(target).map(|entry| Target::Pod(entry.id))?;
         let next = [target, pod].into_iter().find_map(|of| {
-            // Without one the kubelet sets none: exclusive CPUs, or quotas that are off.
+            // Without a quota the kubelet sets none: the CPUs are exclusive, or quotas are off.
             let found = self.baseline(host, of, knob).filter(|found| *found != Value::Max)?;
             let highest = |moment| self.quotas_at(host, inputs.pods, of, moment).into_iter().max();
             let next = highest(Moment::Next)?;
@@ -184,7 +184,7 @@ fn is_kubelets_memory(
     })
 }
 
-/// The memory limits that the kubelet, or the runtime for it, writes for what the pod has, and for what it is to have next.
+/// The memory limits that the kubelet, or the runtime for it, writes for the pod's resources now and after a pending resize.
 fn specified_memory(host: &Host, inputs: &Inputs<'_>, target: Target) -> Vec<Value> {
     let page = host.page_size().0.max(1);
     let written = |limit: Option<Bytes>| {
@@ -202,7 +202,7 @@ fn specified_memory(host: &Host, inputs: &Inputs<'_>, target: Target) -> Vec<Val
     Moment::ALL.into_iter().filter_map(at).collect()
 }
 
-/// Whether the kubelet has yet to write another weight of a container.
+/// Whether a pending resize gives a container another weight, which the kubelet has yet to write.
 pub(super) fn is_weight_next(pods: &PodTable, target: Target) -> bool {
     let Target::Container(id) = target else { return false };
     pods.owner(id).is_some_and(|(entry, place)| {
@@ -216,12 +216,12 @@ pub(super) fn is_weight_next(pods: &PodTable, target: Target) -> bool {
     })
 }
 
-/// Whether the memory of the target's pod was specified anew so short ago that the kubelet may still be at it.
+/// Whether the memory of the target's pod was resized within the last [`RESIZE_MILLIS`]: the kubelet may still be writing.
 fn is_being_resized(inputs: &Inputs<'_>, target: Target) -> bool {
     inputs.pods.resized(target).is_some_and(|then| inputs.now.wall.0.saturating_sub(then.0) <= RESIZE_MILLIS)
 }
 
-/// The CPU that a container, pod or tier requests: what the kubelet makes a weight of. `None` for the tier of all pods, whose weight
+/// The CPU request of a container, pod or tier, from which the kubelet derives the weight. `None` for the tier of all pods, whose weight
 /// follows from the node.
 fn requested(inputs: &Inputs<'_>, target: Target, moment: Moment) -> Option<MilliCpu> {
     match target {

@@ -6,13 +6,13 @@ use qosm_model::setting::Setting;
 use crate::ledger::{Ledger, Reach};
 
 impl Ledger {
-    /// Begins to take what a policy staged. With `anew` it says all that it wants: what it does not name is released by
-    /// [`Self::end_staging`].
+    /// Begins the staging of a policy. With `anew` the policy declares all that it wants, and [`Self::end_staging`] releases what it does
+    /// not name.
     pub(crate) fn begin_staging(&mut self, holder: &Holder, anew: bool) {
         self.undeclared = if anew { self.leases.held_by(&holder.policy).collect() } else { Default::default() };
     }
 
-    /// Takes a setting. One that is about no knob comes back.
+    /// Stages a setting. Returns it if it is not about a knob.
     pub(crate) fn stage(
         &mut self,
         holder: &Holder,
@@ -40,7 +40,7 @@ impl Ledger {
         }
     }
 
-    /// Releases what the policy that declared anew did not name.
+    /// Releases what a policy that declared anew did not name.
     pub(crate) fn end_staging(&mut self, holder: &Holder) {
         for (target, knob) in std::mem::take(&mut self.undeclared) {
             if self.leases.release(&holder.policy, target, knob) {

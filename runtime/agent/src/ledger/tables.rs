@@ -6,7 +6,7 @@ use std::sync::Arc;
 use qosm_model::knob::{Knob, Target};
 use qosm_model::pod::PodId;
 
-/// A setting that came to nothing before the kernel was asked.
+/// A setting that was refused before any write to the kernel.
 #[derive(Clone, Debug)]
 pub(super) struct Denial {
     pub(super) target: Target,
@@ -15,12 +15,12 @@ pub(super) struct Denial {
     pub(super) policy: Arc<str>,
 }
 
-/// Cgroups that qosm made, this agent or one before it.
+/// Cgroups that this agent or an earlier one created.
 #[derive(Debug, Default)]
 pub(super) struct CreatedCgroups {
-    /// Whether pods that come without cgroups get some: only without a kubelet.
+    /// Whether the agent creates cgroups for pods that have none: only without a kubelet.
     pub(super) is_enabled: bool,
-    /// Each after its parent.
+    /// Sorted: each cgroup comes after its parent.
     pub(super) all: BTreeSet<String>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Missing {
     pub(super) unreported: BTreeMap<PodId, Lacks>,
     /// Reported to the owners of pods.
     pub(super) reported: BTreeMap<PodId, BTreeSet<Knob>>,
-    /// What the log has.
+    /// Logged already.
     pub(super) logged: BTreeSet<(String, Knob)>,
     pub(super) unlogged: Lacks,
 }

@@ -1,4 +1,4 @@
-//! The ledger's rules, by values: a simulated kernel, leases as policies would stage them, and what comes of both.
+//! Tests of the ledger's rules: a simulated kernel, and leases as policies would stage them.
 
 mod adoption;
 mod arbitration;
@@ -126,7 +126,7 @@ impl Env {
         all
     }
 
-    /// Another writer's word.
+    /// Writes a file as another program.
     fn write(&mut self, path: &str, file: &str, text: &str) {
         self.host.simulated_mut().unwrap().set_file(path, file, text).unwrap();
     }

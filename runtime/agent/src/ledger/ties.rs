@@ -1,7 +1,7 @@
-//! Ties: leases of equal priority on one knob of one target that want different values. Which of them is in force is then a matter of
-//! the policies' names, which nobody chose for that.
+//! Ties: leases of equal priority on one knob of one target that want different values. The policies' names then decide which one is in
+//! force, although no operator chose them for that.
 //!
-//! That two policies may set the same knob is no tie: the default ones share interfaces, and set different things by them.
+//! Two policies that may set the same knob are no tie: the default policies share interfaces, and use them for different settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use qosm_model::lease::{Lease, Priority};
 
 use crate::ledger::{Key, Ledger};
 
-/// Two policies and a knob on which they met. One knob stands for all devices, so that there are few of these.
+/// Two policies and a knob on which they want different values. One knob stands for all devices, so that there are few ties.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Tie {
-    /// Whose name sorts first.
+    /// The policy whose lease is in force, since its name sorts first.
     pub(crate) winner: Arc<str>,
     pub(crate) other: Arc<str>,
     pub(crate) knob: Knob,
 }
 
-/// All that were seen. One is kept while both policies run with one priority, also while they want the same: a value that changes at
-/// each tick must not be told each time.
+/// All ties that were seen. A tie is kept while both policies run with equal priority, even while they want the same: a value that
+/// changes at each tick must not be reported each time.
 #[derive(Debug, Default)]
 pub(super) struct Ties {
     known: BTreeMap<Tie, Priority>,
@@ -30,15 +30,16 @@ pub(super) struct Ties {
 }
 
 impl Ledger {
-    /// Notes a knob that was staged, to look at it once all policies have staged: until then one has its new value and another its old one.
+    /// Notes a staged knob with several leases. They are compared once all policies have staged: until then one lease is new and another
+    /// old.
     pub(super) fn note_shared(&mut self, key: Key) {
         if self.leases.stack(key.0, key.1).len() > 1 {
             self.ties.staged.insert(key);
         }
     }
 
-    /// Looks at what was staged, and forgets ties between policies that do not have one priority any more. `true` if there are others
-    /// than before.
+    /// Compares what was staged, and forgets ties between policies whose priorities are not equal any more. Returns `true` if the ties
+    /// changed.
     pub(crate) fn ties_changed(&mut self, priority: impl Fn(&str) -> Option<Priority>) -> bool {
         let has_one = |tie: &Tie, of_both: Priority| {
             [&tie.winner, &tie.other].into_iter().all(|policy| priority(policy) == Some(of_both))
@@ -65,7 +66,7 @@ impl Ledger {
     }
 }
 
-/// The lease of a sorted stack that is in force, with each that has its priority and wants something else.
+/// The lease in force of a sorted stack, paired with each lease of equal priority that wants another value.
 fn tied(stack: &[Lease]) -> impl Iterator<Item = (&Lease, &Lease)> {
     let counts = |lease: &&Lease| lease.denied.is_none();
     let first = stack.first().filter(counts);

@@ -1,4 +1,4 @@
-//! What a restore would put back, and what it could not.
+//! What a restore would put back, and what it could not restore.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use crate::restored::{FAILED, LEFT, RESTORED, Restored, UNDER_WAY, WOULD_RESTORE
 use crate::table::{Access, PodTable};
 
 impl Ledger {
-    /// What a restore would put back, or (`after` it) what became of each of these knobs.
+    /// The knobs that a restore would put back.
     pub(crate) fn restorable(&self) -> Vec<Restored> {
         let held = self.held.iter().map(|(&(_, knob), held)| Restored {
             cgroup: held.cgroup.clone(),
@@ -19,7 +19,7 @@ impl Ledger {
         held.chain(self.orphans.iter().map(|record| Restored::new(record, WOULD_RESTORE, None))).collect()
     }
 
-    /// What became of knobs that were to be restored.
+    /// The outcome of a restore for each knob in `before`, which [`Self::restorable`] returned.
     pub(crate) fn restored(&self, pods: &PodTable, before: Vec<Restored>) -> Vec<Restored> {
         let after = self.unrestored(pods);
         let outcome = |row: Restored| {
@@ -32,7 +32,7 @@ impl Ledger {
         before.into_iter().map(outcome).collect()
     }
 
-    /// What is not put back, and why.
+    /// The knobs that are not restored, and why.
     pub(crate) fn unrestored(&self, pods: &PodTable) -> Vec<Restored> {
         let held = self.held.iter().map(|(&(target, knob), held)| {
             let is_paused = pods.of(target).is_some_and(|entry| entry.access == Access::Paused);

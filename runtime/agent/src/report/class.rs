@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClassReport {
-    /// Whose it is.
+    /// The policy that defined the class.
     pub policy: String,
     /// The policy's own name for it.
     pub class: String,
     /// What its members may use.
     pub shares: String,
-    /// Whether that is in force.
+    /// Whether these shares are in force.
     pub in_force: bool,
-    /// Why not, or what of it is not.
+    /// Why they are not, or which of them are not.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub why: String,
     /// The control group in resctrl.
@@ -28,7 +28,7 @@ pub struct ClassReport {
     /// Its counters; missing while no policy imports them.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub usage: Vec<UsageReport>,
-    /// Why, in the policy's words.
+    /// Reason in the policy's words.
     pub reason: String,
     /// Since when it has these shares (RFC 3339).
     pub since: String,
@@ -48,7 +48,7 @@ pub struct MembershipReport {
     pub class: ClassReport,
 }
 
-/// What is counted on one domain.
+/// Counters of one domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UsageReport {
@@ -66,20 +66,20 @@ pub struct UsageReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClassDecision {
-    /// Who wants it.
+    /// The policy that defines the class.
     pub policy: String,
     /// The policy's own name for it.
     pub class: String,
-    /// What its members may use; missing where it is released.
+    /// What its members may use; missing if the class is released.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub shares: Option<String>,
     /// `namespace/name/container` of its members.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub members: Vec<String>,
-    /// Why.
+    /// Reason in the policy's words.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub reason: String,
-    /// Why it is not in force, or what of it is not.
+    /// Why the class is not in force, or which of its shares are not.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Account, the part of shadows: what a version that only watches would do otherwise.
+//! How the decisions of a shadow differ from those in force.
 
 use qosm_model::knob::{Knob, Target};
 use qosm_model::lease::Lease;
@@ -14,8 +14,8 @@ use crate::report::{
 use crate::shadow::{Counts, Kind, Totals, compared_with};
 
 impl View<'_> {
-    /// How a shadow differs from the active policy, and for each difference on a knob that is not held the knob to read. `name` is the
-    /// shadow, or the active policy that it alone is compared with.
+    /// How a shadow differs from the active policy, and for each difference on a knob that is not held the knob to read. `policy` names
+    /// the shadow, or the active policy that only this shadow is compared with.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ use crate::report::{
 use crate::reporting::Reporting;
 use crate::table::{Access, WITHOUT_CGROUP, is_without_cgroup};
 
-/// The word for a policy without a module.
+/// The state of a policy without a module.
 pub(crate) fn not_loaded_state(is_pending: bool) -> &'static str {
     if is_pending { "fetching" } else { "not-loaded" }
 }
@@ -104,7 +104,7 @@ impl View<'_> {
             .collect()
     }
 
-    /// What a policy asked to be woken by, and what of it cannot be watched here.
+    /// The triggers of a policy, and why they cannot be watched here.
     fn trigger_reports(&self, policy: &Policy) -> Vec<TriggerReport> {
         let report = |trigger: &Trigger| TriggerReport {
             trigger: trigger.to_string(),
@@ -182,7 +182,7 @@ impl Reporting {
         Some(report)
     }
 
-    /// All about the pod `namespace/name` (or just the name, where only one pod has it).
+    /// Everything about the pod `namespace/name` (or just the name, if only one pod has it); `None` if no pod or several match.
     pub(crate) fn explain(&self, view: &View<'_>, pod: &str, now: Now) -> Option<Explanation> {
         let mut matching = view.pods.iter().filter(|entry| entry.pod.key() == pod || entry.pod.name == pod);
         let entry = matching.next()?;
@@ -223,12 +223,12 @@ impl Reporting {
     }
 }
 
-/// Whether a tier is the other one, or the group that holds all of them.
+/// Whether `tier` is `other`, or the group of all tiers.
 pub(super) fn is_above(tier: Tier, other: Tier) -> bool {
     tier == other || tier == Tier::Guaranteed
 }
 
-/// Whether something of this target is about a pod of the tier: the tier's bounds are the pod's, too.
+/// Whether a target concerns a pod of `tier`: what bounds the tier bounds the pod.
 fn is_about(target: Target, tier: Tier, belongs: &impl Fn(Target) -> bool) -> bool {
     match target {
         Target::Node => false,

@@ -10,16 +10,16 @@ use crate::report::view::View;
 use crate::report::{Adjusted, KnobReport, RefusalReport, RemarkReport, moment};
 use crate::table::Access;
 
-/// Who configured a policy for a pod, beside the module itself.
+/// The layers that configured a policy for a pod, other than its built-in defaults.
 pub(super) fn layers(effective: &Effective) -> Vec<String> {
-    // Most fields come from few layers: only these are written out.
+    // Most fields come from few layers: each of these is formatted once.
     let layers: BTreeSet<&Layer> = effective.origins.values().filter(|layer| **layer != Layer::BuiltIn).collect();
     let said: BTreeSet<String> = layers.into_iter().map(ToString::to_string).collect();
     said.into_iter().collect()
 }
 
 impl View<'_> {
-    /// All knobs that are held.
+    /// All held knobs.
     pub(crate) fn knobs(&self) -> Vec<KnobReport> {
         self.ledger.held().keys().map(|&(target, knob)| self.knob_report(target, knob)).collect()
     }
@@ -69,14 +69,14 @@ impl View<'_> {
         }
     }
 
-    /// Who configured a policy for the pod that a target is or belongs to, beside the module itself.
+    /// The layers that configured a policy for the pod that a target is or belongs to, other than its built-in defaults.
     fn layers_of(&self, policy: &str, target: Target) -> Vec<String> {
         let policy = self.policies.find(policy);
         let effective = self.pods.of(target).and_then(|entry| policy?.effective.get(&entry.id));
         effective.map(layers).unwrap_or_default()
     }
 
-    /// What the host emulates, once a target.
+    /// Describes how the host emulates a knob, and at the knob that turns the emulation on its state.
     fn emulation(&self, target: Target, knob: Knob) -> String {
         let how = "qosm reclaims through memory.reclaim";
         let by =
@@ -119,7 +119,7 @@ impl View<'_> {
             .collect()
     }
 
-    /// What active policies wanted and did not do.
+    /// Remarks of active policies: what they wanted of a knob and did not do.
     pub(crate) fn remarks(&self, wanted: impl Fn(Target) -> bool) -> Vec<RemarkReport> {
         let mut remarks = Vec::new();
         for policy in self.policies.active() {

@@ -1,4 +1,4 @@
-//! Account, the part for the fleet: this node's report.
+//! This node's report, for the NodePolicyReport.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use crate::report::inspect::not_loaded_state;
 use crate::report::view::View;
 use crate::reporting::Reporting;
 
-/// Most problems that are listed; their number stands among the counts.
+/// Maximum number of problems that are listed; the counts have the number of all.
 const LISTED_PROBLEMS: usize = 20;
-/// An agent that ends waits no longer than this for its last report.
+/// Maximum time for which an ending agent waits until its last report is sent.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longer errors are cut: the whole of it is in `qosm explain`.
+/// Maximum length of an error, in characters; `qosm explain` shows all of it.
 const MAX_ERROR: usize = 1000;
 
 impl Reporting {
@@ -37,7 +37,7 @@ impl Reporting {
 
     /// Publishes that this agent ends.
     ///
-    /// `keeps`: what is held stays, and another agent is expected.
+    /// `keeps`: held knobs stay, and another agent is expected.
     pub(crate) fn send_final_report(&mut self, view: &View<'_>, keeps: bool, now: Now) {
         let Some(outbox) = self.outbox.clone() else { return };
         let mut report = self.node_status(view, now);
@@ -47,7 +47,7 @@ impl Reporting {
         report.summary = format!("0/{}", report.policies.len());
         let left = report.counts.knobs;
         let message = format!("the agent has ended; {left} knobs stay as it left them");
-        // No policy renews them any more.
+        // No policy renews the resources any more.
         (report.resources, report.resources_stale_after_seconds) = (Vec::new(), None);
         report.evictions = Vec::new();
         report.topology = report.topology.filter(|_| keeps);
@@ -58,7 +58,7 @@ impl Reporting {
     /// This node's report.
     pub(crate) fn node_status(&mut self, view: &View<'_>, now: Now) -> NodePolicyReportStatus {
         let health = self.health(view);
-        // Trying the kernel out takes a while; it stays what it is.
+        // Probing the kernel takes a while, and the result does not change.
         let capabilities = self.capabilities.take().unwrap_or_else(|| capabilities(view.host));
         self.capabilities = Some(capabilities.clone());
         let since = match self.ready {
@@ -75,7 +75,7 @@ impl Reporting {
                 name: policy.policy.clone(),
                 mode: mode(policy.mode).to_owned(),
                 state: not_loaded_state(policy.is_pending).to_owned(),
-                // What is only on its way is no failure yet.
+                // A module that is still being fetched is no failure yet.
                 error: (!policy.is_pending).then(|| shortened(&policy.error)),
                 ..ReportedPolicy::default()
             }))
@@ -109,7 +109,7 @@ impl Reporting {
         }
     }
 
-    /// CPUs, as long as a policy sees them: a scheduler that is told of them counts on it.
+    /// The node's CPUs while a policy imports them: a scheduler relies on what is reported.
     fn topology(&self, view: &View<'_>) -> Option<ReportedTopology> {
         let sees_cpus = view.policies.active().any(|policy| policy.imports(Interface::CpuTopology));
         self.topology.as_ref().filter(|_| sees_cpus).map(|(_, reported)| reported.clone())
@@ -140,7 +140,7 @@ fn capabilities(host: &Host) -> ReportedCapabilities {
     let facts = host.facts();
     let cpu = facts.controllers.iter().find(|fact| fact.controller == Controller::Cpu).and_then(|fact| fact.version);
     let mut knobs: BTreeMap<String, String> = BTreeMap::new();
-    // The level at which most policies act stands for the knob; tiers and the node only where there is no other.
+    // A knob's support is reported for the level at which most policies act; for tiers and the node only if there is no other.
     for level in Level::ALL {
         for fact in facts.knobs.iter().filter(|fact| fact.level == level) {
             let support = match &fact.support {
@@ -180,7 +180,7 @@ fn reported(policy: &Policy) -> ReportedPolicy {
     }
 }
 
-/// As PolicyModules spell it.
+/// A mode as PolicyModules spell it.
 fn mode(mode: PolicyMode) -> &'static str {
     match mode {
         PolicyMode::Active => "enforce",

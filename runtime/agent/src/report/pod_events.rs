@@ -1,4 +1,4 @@
-//! For `kubectl describe pod`: what a policy does for a pod, reported when it begins and when it has ended.
+//! Events for `kubectl describe pod`: sent when a policy begins to hold knobs of a pod, and when it has released them.
 //!
 //! Single writes are not reported: a quota may move every second. `qosm explain` shows the current values.
 
@@ -11,7 +11,7 @@ use crate::report::Decision;
 use crate::report::view::View;
 use crate::reporting::Reporting;
 
-/// Most settings that an event names; a pod may have many containers.
+/// Maximum number of settings that an event names; a pod may have many containers.
 const NAMED: usize = 6;
 
 impl Reporting {
@@ -33,7 +33,7 @@ impl Reporting {
             let (id, key) = (entry.id, (entry.id, policy.to_owned()));
             let (reason, message) = match (holds_on(view, policy, id), self.applied_events.contains(&key)) {
                 (true, false) => ("PolicyApplied", format!("{policy} set {}", reported(&decisions))),
-                // Also what an agent before this one began: it is its successor that ends it.
+                // Also for settings that an earlier agent began: this agent ends them.
                 (false, _) => ("PolicyReleased", format!("{policy} put back {}", reported(&decisions))),
                 _ => continue,
             };

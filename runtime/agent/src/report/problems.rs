@@ -20,7 +20,7 @@ impl Reporting {
         self.problems.iter().map(ToString::to_string).collect()
     }
 
-    /// What is wrong with what was written for one pod: its manifest, its annotations, or a layer above them.
+    /// Problems of one pod's configuration: of its manifest, its annotations, or a layer above them.
     pub(super) fn problems_of<'a>(&'a self, pod: &'a str) -> impl Iterator<Item = &'a Problem> {
         self.problems.iter().filter(move |problem| is_about(problem, pod))
     }
@@ -80,7 +80,7 @@ impl Reporting {
     }
 }
 
-/// The knobs that another owner keeps, as problems of the node.
+/// The contested knobs, as problems.
 fn contests(view: &View<'_>) -> impl Iterator<Item = Problem> {
     view.ledger.contests().map(|((target, knob), held)| {
         let subject = view.pods.subject(target);

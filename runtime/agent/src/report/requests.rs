@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 pub struct ResourceDecision {
     /// Its name.
     pub name: String,
-    /// The amount; missing where it is withdrawn.
+    /// The amount; missing if the resource is withdrawn.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub amount: Option<u64>,
-    /// The shares of NUMA nodes.
+    /// The amount by NUMA node.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub zones: BTreeMap<u32, u64>,
-    /// The amount before what others have given away was subtracted.
+    /// The amount before subtracting what other schedulers have given away of it; missing if nothing was.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub origin: Option<u64>,
-    /// Who wants it.
+    /// The policy that publishes the resource.
     pub policy: String,
-    /// Why.
+    /// Reason in the policy's words.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub reason: String,
 }
@@ -58,28 +58,28 @@ impl fmt::Display for ResourceDecision {
 pub struct NodeResourceReport {
     /// Its name.
     pub name: String,
-    /// Whose it is.
+    /// The policy that publishes the resource.
     pub policy: String,
-    /// What is published.
+    /// The published amount.
     pub amount: u64,
-    /// The shares of NUMA nodes.
+    /// The amount by NUMA node.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub zones: BTreeMap<u32, u64>,
-    /// The amount before what others have given away was subtracted.
+    /// The amount before subtracting what other schedulers have given away of it; missing if nothing was.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub origin: Option<u64>,
-    /// What the Node has, as far as the controller has told.
+    /// The amount on the Node object, as last reported by the controller.
     pub on_node: u64,
-    /// Whether that is what is published.
+    /// Whether the Node has the published amount.
     pub in_force: bool,
-    /// Why not.
+    /// Why it does not.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub why: String,
-    /// Why it is published, in the policy's words.
+    /// Reason in the policy's words.
     pub reason: String,
 }
 
-/// A request to evict a pod that came to something new.
+/// A request to evict a pod whose outcome changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EvictionDecision {
@@ -87,18 +87,18 @@ pub struct EvictionDecision {
     pub pod: String,
     /// `soon` or `now`.
     pub urgency: String,
-    /// Seconds between SIGTERM and SIGKILL; the pod's own where missing.
+    /// Seconds between SIGTERM and SIGKILL; the pod's own grace period applies if missing.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub grace_period_seconds: Option<u32>,
-    /// Who wants it.
+    /// The policy that asks for the eviction.
     pub policy: String,
-    /// One word.
+    /// Reason in one word.
     pub reason: String,
-    /// A sentence.
+    /// Reason in a sentence.
     pub message: String,
     /// `pending`, `accepted`, `refused`, `gone` or `killed`.
     pub outcome: String,
-    /// Why that is so.
+    /// Reason for the outcome.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub why: String,
 }
@@ -118,7 +118,7 @@ pub struct EvictionReport {
     pub uid: String,
     /// When it was asked for (RFC 3339).
     pub since: String,
-    /// All about it.
+    /// The request and its outcome.
     #[serde(flatten)]
     pub decision: EvictionDecision,
 }

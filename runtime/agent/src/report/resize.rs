@@ -4,7 +4,8 @@ use std::fmt::Display;
 
 use qosm_model::pod::{Moment, Pod, Resources};
 
-/// What the kubelet says of it, and then for the pod and each container what the node runs and what is asked for. Empty: there is none.
+/// The kubelet's status of a resize, then for the pod and each container the current and the requested resources. Empty if there is no
+/// resize.
 pub(crate) fn lines(pod: &Pod) -> Vec<String> {
     let Some(said) = &pod.resize else { return Vec::new() };
     let whole = differences(pod.resources(Moment::Now), pod.resources(Moment::Next)).map(|text| format!("pod: {text}"));

@@ -1,4 +1,4 @@
-//! What a shadow would do, told when it begins to want it.
+//! What a shadow would do, reported when it begins to want it.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::WireValue;
 
-/// Something that a shadow wants and did not want before. Nothing of it takes place.
+/// Something that a shadow wants and did not want before. It does not take place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShadowDecision {
@@ -19,7 +19,7 @@ pub struct ShadowDecision {
     /// What it would do.
     #[serde(flatten)]
     pub action: ShadowAction,
-    /// Why, in its words; missing where it wants something no more.
+    /// Reason in the shadow's words; missing if it no longer wants something.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -37,7 +37,7 @@ pub enum ShadowAction {
         /// The value.
         value: WireValue,
     },
-    /// Leave a knob to others again.
+    /// Release a knob.
     Release {
         /// A tier, a pod, or a pod's container.
         subject: String,
@@ -48,10 +48,10 @@ pub enum ShadowAction {
     Publish {
         /// Its name.
         resource: String,
-        /// How much there is of it.
+        /// The amount.
         amount: u64,
     },
-    /// Take a published resource away.
+    /// Withdraw a published resource.
     Withdraw {
         /// Its name.
         resource: String,

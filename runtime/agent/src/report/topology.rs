@@ -1,4 +1,4 @@
-//! Account, the part for schedulers: the node's CPUs and memory.
+//! The node's CPUs and memory in the node's report, for schedulers.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use qosm_model::pod::{Pod, QosClass};
 use crate::reporting::Reporting;
 use crate::table::PodTable;
 
-/// What Koordinator's scheduler gave a pod.
+/// Annotation with what Koordinator's scheduler gave a pod.
 const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
-/// By which a pod asks the node for CPUs.
+/// Annotation by which a pod asks the node for CPUs.
 const CPUSET_SCHEDULER: &str = "cpuset-scheduler";
 
 impl Reporting {
-    /// Keeps what the node's report says of CPUs, as policies saw them last.
+    /// Updates what the node's report says of CPUs to what policies last saw.
     pub(crate) fn note_cpus(&mut self, host: &Host, pods: &PodTable, seen: &CpuTopology) {
         if self.topology.as_ref().is_none_or(|(before, _)| before != seen) {
             self.topology = Some((seen.clone(), reported(host, pods, seen)));
@@ -37,8 +37,8 @@ fn reported(host: &Host, pods: &PodTable, seen: &CpuTopology) -> ReportedTopolog
     }
 }
 
-/// Pods with CPUs that the kubelet gave away and nobody else places. Where its state is not seen, cpusets tell which these are, but for pods that
-/// policies may have pinned.
+/// Pods with CPUs that the kubelet gave away and no scheduler or policy places. If the kubelet's state cannot be read, cpusets show
+/// these, except for pods that policies may have pinned.
 fn exclusive(pods: &PodTable, seen: &CpuTopology) -> Vec<ReportedExclusiveCpus> {
     let mut of_pods: BTreeMap<(&str, &str, &str), Vec<u32>> = BTreeMap::new();
     for given in &seen.exclusive {
@@ -62,7 +62,8 @@ fn exclusive(pods: &PodTable, seen: &CpuTopology) -> Vec<ReportedExclusiveCpus> 
     of_pods.into_iter().map(row).take(MAX_EXCLUSIVE).collect()
 }
 
-/// Koordinator: neither LS nor BE, and not pinned by its scheduler.
+/// Whether the kubelet placed a pod's CPUs. By Koordinator's rules it does not for LS and BE, nor for pods that Koordinator's scheduler
+/// pinned.
 fn is_kubelets(pod: &Pod, manager: CpuManager) -> bool {
     let is_given = pod.annotations.get(RESOURCE_STATUS).is_some_and(|status| has_cpuset(status));
     let class = pod.declared_qos();

@@ -1,4 +1,4 @@
-//! What containers use and what is held for them, in running totals: who asks twice sees what happened in between.
+//! What containers use, and the knobs held for them. Counters are running totals: two readings show what happened in between.
 
 mod policies;
 
@@ -25,13 +25,13 @@ use crate::table::PodEntry;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeUsage {
-    /// When (RFC 3339).
+    /// Time of the reading (RFC 3339).
     pub time: String,
-    /// The same on a clock that only goes forward, in microseconds: for the time between two of these.
+    /// The same on a monotonic clock, in microseconds: for the time between two readings.
     pub at_usec: u64,
-    /// CPUs that pods may use.
+    /// Number of CPUs that pods may use.
     pub cpus: u32,
-    /// CPU time that all of these spent busy, in microseconds; missing where it cannot be read.
+    /// CPU time that these CPUs spent busy, in microseconds; missing if it cannot be read.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu_busy_usec: Option<u64>,
     /// The node's memory.
@@ -53,21 +53,21 @@ pub struct NodeUsage {
 pub struct PodUsage {
     /// `namespace/name`.
     pub pod: String,
-    /// The class that policies go by.
+    /// The QoS class that policies use: LSE, LSR, LS, BE or SYSTEM.
     pub class: String,
-    /// Whether nothing is written to it.
+    /// Whether the pod is paused: nothing is written to it.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub paused: bool,
-    /// Its containers whose cgroups are there.
+    /// Its containers with an open cgroup.
     pub containers: Vec<ContainerUsage>,
-    /// What is held on the pod's own cgroup.
+    /// Knobs held on the pod's own cgroup.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub held: Vec<HeldUsage>,
-    /// What is not in force there, and why.
+    /// Settings of the pod's own cgroup that are not in force, and why.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub refused: Vec<RefusedUsage>,
-    /// By active policy, the layers that configured it for this pod, beside its built-in defaults: as
-    /// [`super::KnobReport::configured_by`], once a policy instead of once a knob.
+    /// By active policy, the layers that configured it for this pod, other than its built-in defaults: as
+    /// [`super::KnobReport::configured_by`], per policy instead of per knob.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub configured_by: BTreeMap<String, Vec<String>>,
 }
@@ -99,27 +99,27 @@ pub struct ContainerUsage {
     /// Pages on the NUMA nodes that it runs on, in percent; missing where no policy watches that.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub local_percent: Option<u64>,
-    /// What is held on it.
+    /// Knobs held on it.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub held: Vec<HeldUsage>,
-    /// What is not in force on it, and why.
+    /// Settings on it that are not in force, and why.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub refused: Vec<RefusedUsage>,
-    /// What policies wanted of it and did not do.
+    /// Remarks of policies on it and on the groups that bound it.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub remarks: Vec<RemarkUsage>,
-    /// What shadows ask for beside what is asked for in earnest, on it and on what bounds it.
+    /// What shadows ask for, beside what active policies ask for, on it and on the groups that bound it.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub shadowed: Vec<ShadowedUsage>,
 }
 
-/// Memory.
+/// Memory of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemoryUsage {
-    /// In use.
+    /// Memory in use.
     pub usage_bytes: u64,
-    /// Processes that the OOM killer ended.
+    /// Number of processes that the OOM killer ended.
     #[serde(default)]
     pub oom_kills: u64,
 }
@@ -128,9 +128,9 @@ pub struct MemoryUsage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BurstUsage {
-    /// Periods in which time was used that had been saved up.
+    /// Number of periods in which saved-up time was used.
     pub nr_bursts: u64,
-    /// How much of it, in microseconds.
+    /// Saved-up time that was used, in microseconds.
     pub burst_usec: u64,
 }
 
@@ -138,13 +138,13 @@ pub struct BurstUsage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QuotaUsage {
-    /// In force, in microseconds a period; missing = unlimited.
+    /// Quota in force, in microseconds per period; missing if unlimited.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub quota_usec: Option<u64>,
-    /// What was there before qosm; missing = unlimited.
+    /// Quota without qosm, in microseconds per period; missing if unlimited.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub baseline_usec: Option<u64>,
-    /// The period.
+    /// The period, in microseconds.
     pub period_usec: u64,
 }
 
@@ -156,7 +156,7 @@ pub struct HeldUsage {
     pub knob: Cow<'static, str>,
     /// What the kernel showed last.
     pub value: WireValue,
-    /// What another writer last put there.
+    /// Value that another program last wrote; restored in the end.
     pub baseline: WireValue,
     /// The policy whose lease wins.
     pub policy: String,
@@ -171,25 +171,25 @@ pub struct HeldUsage {
 pub struct RefusedUsage {
     /// The knob.
     pub knob: Cow<'static, str>,
-    /// What was wanted.
+    /// Value that the policy wanted.
     pub wanted: WireValue,
-    /// By which policy.
+    /// The policy that wanted it.
     pub policy: String,
-    /// Why it is not so.
+    /// Why it is not in force.
     pub why: String,
 }
 
-/// What a policy wanted and did not do, in short.
+/// A remark of a policy, in short: what it wanted and did not do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemarkUsage {
     /// The knob.
     pub knob: String,
-    /// Whose: `container`, or what bounds all in it, its `pod` or a `tier`. Not sent where it is the container's own, as most are.
+    /// Level of the knob: `container`, or `pod` or `tier` for a group that bounds it. Left out for `container`, the usual case.
     #[serde(skip_serializing_if = "is_container", default = "container")]
     pub level: Cow<'static, str>,
-    /// By which policy.
+    /// The policy that wanted it.
     pub policy: String,
-    /// Why not.
+    /// Why not, in the policy's words.
     pub why: String,
 }
 
@@ -212,7 +212,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// What can be read. A container that has gone has none of it.
+    /// Reads the counters that can be read; a container that is gone has none.
     pub(crate) fn read(host: &mut Host, id: ContainerId) -> Self {
         let (cpu, bursts) = host.cpu_and_burst_counters(id).map_or((None, None), |(cpu, bursts)| (Some(cpu), bursts));
         Self {
@@ -244,13 +244,13 @@ impl CountedNode {
     }
 }
 
-/// Few knobs are of a device: their names alone are made anew.
+/// The name of a knob. Only knobs of devices, which are few, need a new string.
 fn name(knob: Knob) -> Cow<'static, str> {
     if knob == knob.kind() { knob.kind_name().into() } else { knob.to_string().into() }
 }
 
 impl View<'_> {
-    /// The node, with what was counted.
+    /// The node's usage, with counters that were read before.
     pub(crate) fn usage(
         &self,
         node: CountedNode,
@@ -288,7 +288,7 @@ impl View<'_> {
         let own = Target::Pod(entry.id);
         let tier = entry.pod.kube_qos.tier();
         let bounding = || Tier::ALL.into_iter().filter(move |&above| is_above(above, tier)).map(Target::Tier);
-        // What bounds all of a pod, or of a tier, bounds each container in it.
+        // A bound of a pod or a tier bounds each container in it.
         let bounds = |of: Target, container: Target| match of {
             Target::Container(_) => of == container,
             Target::Pod(_) => of == own,
@@ -379,7 +379,7 @@ impl View<'_> {
             knob: name(*knob),
             wanted: refusal.wanted.into(),
             policy: refusal.policy.to_string(),
-            // Without the cgroup, which stands beside it: what a node lacks is told with each container that it is wanted for.
+            // Without the cgroup, which the report names already: each container that needs a missing feature reports it.
             why: match &refusal.lacking {
                 Some(lacking) => format!("not on this node: {lacking}"),
                 None => refusal.why.clone(),

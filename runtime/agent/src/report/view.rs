@@ -1,4 +1,4 @@
-//! The other parts, for those who only read them.
+//! A read-only view of the agent's parts.
 
 use qosm_host::Host;
 
@@ -12,7 +12,7 @@ use crate::policies::Policies;
 use crate::sources::Sources;
 use crate::table::PodTable;
 
-/// The parts of the agent, as they stand.
+/// The parts of the agent at this moment.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) host: &'a Host,

@@ -20,7 +20,7 @@ fn pod(namespace: &str, name: &str, qos: &str) -> Json {
     })
 }
 
-/// An agent on a node with these pods, after its first look at it.
+/// An agent on a node with these pods, after its first step.
 fn agent(rails: Json, pods: &[Json]) -> Agent {
     agent_of(
         rails,
@@ -57,7 +57,7 @@ fn agent_of(rails: Json, facts: Json) -> Agent {
     agent
 }
 
-/// What comes of a value: the value, or nothing.
+/// Checks what the guard rails make of a value; `None` if they refuse it.
 #[track_caller]
 fn check(agent: &mut Agent, target: Target, knob: Knob, wanted: Value, expected: Option<Value>) {
     let railed =
@@ -88,12 +88,12 @@ fn nothing_is_taken_from_protected_pods_through_a_tier() {
         check(&mut agent, above, Knob::WmarkRatio, Value::Number(50), None);
         check(&mut agent, above, Knob::OomGroup, Value::Number(1), None);
     }
-    // What the kubelet protects stays; more may come to it.
+    // The kubelet's protection stays, and may grow.
     check(&mut agent, BURSTABLE, Knob::MemoryMin, Value::Number(GIB), None);
     check(&mut agent, BURSTABLE, Knob::MemoryMin, Value::Number(10 * GIB), number_of(10 * GIB));
     check(&mut agent, BURSTABLE, Knob::MemoryLow, Value::Number(10 * GIB), number_of(10 * GIB));
     check(&mut agent, BURSTABLE, Knob::CpuWeight, Value::Number(200), number_of(200));
-    // A tier beside it takes nothing away but by its weight.
+    // A tier beside protected pods takes nothing from them except by its weight.
     check(&mut agent, BEST_EFFORT, Knob::CpuWeight, Value::Number(100), None);
     check(&mut agent, BEST_EFFORT, Knob::CfsQuota, Value::Number(1000), number_of(1000));
     check(&mut agent, BEST_EFFORT, Knob::MemoryHigh, Value::Number(GIB), number_of(GIB));
@@ -129,7 +129,7 @@ fn quotas_of_pods_and_containers_are_bounded_both_ways() {
         check(&mut agent, target, Knob::CfsQuota, Value::Number(90_000), number_of(80_000));
         check(&mut agent, target, Knob::CfsQuota, Value::Max, number_of(80_000));
     }
-    // Without a quota there is all of the node: 8 CPUs of 100 ms.
+    // Without a quota the bound is taken of the whole node: 8 CPUs of 100 ms.
     check(&mut agent, BEST_EFFORT, Knob::CfsQuota, Value::Number(1000), number_of(400_000));
     check(&mut agent, BEST_EFFORT, Knob::CfsQuota, Value::Max, Some(Value::Max));
 }
@@ -175,7 +175,7 @@ fn cpus_that_a_container_has_for_itself_are_left_to_it() {
         check(&mut agent, BEST_EFFORT, knob, cpus("1-4"), Some(cpus("1,4")));
         check(&mut agent, BEST_EFFORT, knob, cpus("4-7"), Some(cpus("4-7")));
         check(&mut agent, BEST_EFFORT, knob, cpus("2-3"), None);
-        // Who it is below, and itself, keep them.
+        // The container and the groups above it keep them.
         for target in [KUBEPODS, pod, container] {
             check(&mut agent, target, knob, cpus("3-5"), None);
             check(&mut agent, target, knob, cpus("1-5"), Some(cpus("1-5")));

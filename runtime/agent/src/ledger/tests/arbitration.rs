@@ -19,7 +19,7 @@ fn the_highest_priority_wins_and_of_equals_the_name_that_sorts_first() {
     }
 }
 
-/// Stages a lease as a policy does, at whose end ties are known.
+/// Stages a lease as a policy does: the end of staging is when ties are looked for.
 fn stage(env: &mut Env, policy: &str, priority: i32, value: i64) {
     let (holder, now) = (holder(policy, priority), Timestamp(0));
     env.ledger.begin_staging(&holder, false);

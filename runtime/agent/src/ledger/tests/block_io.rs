@@ -1,4 +1,4 @@
-//! What is held of block devices: each of them by itself, and of one that is pulled out nothing.
+//! Knobs of block devices: each device is held by itself, and nothing is held of a removed one.
 
 use qosm_model::block_io::{BlockDevice, DeviceNumber, IoLimits};
 
@@ -37,7 +37,7 @@ fn each_device_has_leases_and_a_baseline_of_its_own() {
     env.ledger.unlease("a", OF_SDB);
     env.tick();
     assert_eq!([env.value(OF_SDA), env.value(OF_SDB)], [limits(1 << 20), before]);
-    // Another writer's word of one device says nothing of the other.
+    // A foreign write to one device does not affect the other.
     env.lease("a", 1, OF_SDB, limits(3 << 20));
     env.tick();
     env.write(POD_PATH, "io.max", "8:0 rbps=8192");
@@ -53,7 +53,7 @@ fn a_disk_that_is_pulled_out_is_no_drift_and_one_that_comes_back_is_limited_agai
     env.lease("a", 1, OF_SDB, limits(2 << 20));
     env.tick();
     env.host.simulated_mut().unwrap().set_devices(&[disk(SDA, "sda")]);
-    // Nobody writes a file when a disk goes: it is seen when its turn to be read back comes.
+    // No file is written when a disk is removed: the agent sees it when the knob is read back in its turn.
     let seen: Vec<Applied> = (0..120).map(|_| env.tick()).collect();
     assert!(seen.iter().flat_map(|seen| &seen.notices).all(|notice| notice.reason != "KnobDrift"), "{seen:?}");
     let refused: Vec<_> = seen.iter().flat_map(|seen| &seen.refused).collect();
@@ -67,7 +67,7 @@ fn a_disk_that_is_pulled_out_is_no_drift_and_one_that_comes_back_is_limited_agai
     env.ledger.resume(&[POD]);
     env.tick();
     assert_eq!(env.value(OF_SDB), limits(2 << 20));
-    // What is given up is put back, and the disk that is gone has nothing that could be.
+    // Released knobs are restored; the removed disk has nothing to restore.
     env.host.simulated_mut().unwrap().set_devices(&[disk(SDA, "sda")]);
     env.ledger.unlease("a", OF_SDA);
     env.ledger.unlease("a", OF_SDB);

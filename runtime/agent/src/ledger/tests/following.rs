@@ -34,7 +34,7 @@ fn on_v1_all_groups_below_are_narrowed_with_a_tier_and_come_back_with_it() {
     let applied = env.apply();
     assert!(applied.refused.is_empty() && applied.notices.is_empty());
     assert_eq!(lists(&mut env), ["2-3"; 4]);
-    // Anywhere else.
+    // To other CPUs.
     env.lease("a", 1, (TIER, CPUS), cpus("3-5"));
     let decided = env.tick().decisions.len();
     assert_eq!((lists(&mut env), decided), (["3-5"; 4].map(str::to_owned), 4));
@@ -69,7 +69,7 @@ fn on_v1_what_a_group_had_of_its_own_comes_back_as_it_was() {
     env.lease("a", 1, (TIER, CPUS), cpus("2-5"));
     env.apply();
     assert_eq!(lists(&mut env), ["2-5", "2-5", "2-5", "2-4"]);
-    // Nothing of its own is left: then it has what is above it.
+    // If none of its own CPUs are left, a group gets those of the group above.
     env.lease("a", 1, (TIER, CPUS), cpus("6-7"));
     env.tick();
     assert_eq!(lists(&mut env), ["6-7"; 4]);
@@ -118,7 +118,7 @@ fn what_followed_is_restored_from_the_journal() {
     env.apply();
     env.lease("a", 1, (TIER, CPUS), cpus("4-6"));
     env.tick();
-    // One that comes late conforms without a write.
+    // A container that comes late has the value without a write.
     env.host.create("kubepods/burstable/podu/late").unwrap();
     env.ledger.open_cgroup(&mut env.host, Target::Container(ContainerId(9)), "kubepods/burstable/podu/late").unwrap();
     env.ledger.opened(&mut env.host, &[Target::Container(ContainerId(9))]);

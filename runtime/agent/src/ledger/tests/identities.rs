@@ -62,7 +62,7 @@ fn after_a_kill_a_restore_puts_identities_back_before_their_switches() {
     let journal = open_journal(folder.path());
     let rows = restore(&mut host, &journal, &ONCE).unwrap();
     assert!(rows.len() == 4 && rows.iter().all(|row| row.outcome.as_ref() == RESTORED), "{rows:?}");
-    // A restore has targets of its own for what the journal names.
+    // A restore attaches the recorded cgroups to targets of its own.
     for path in [APP_PATH, POD_PATH] {
         let target = host.attached_at(path).unwrap();
         assert_eq!(host.read(target, Knob::BvtWarp).unwrap(), n(0), "{path}");

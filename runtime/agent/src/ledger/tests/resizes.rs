@@ -135,7 +135,8 @@ fn an_idle_container_takes_the_weight_of_another_request() {
 
 #[test]
 fn an_agent_that_is_killed_within_a_resize_leaves_what_the_kubelet_wrote() {
-    // Before it knows of it, when it was asked for, when it has made way, when the kubelet has written and nobody has seen it.
+    // Before the agent knows of the resize, when it is asked for, when qosm has made way, when the kubelet has written and qosm has not
+    // read it.
     for stage in 0..4 {
         let folder = tempfile::tempdir().unwrap();
         let leases = |env: &mut Env| {

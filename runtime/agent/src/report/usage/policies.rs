@@ -1,4 +1,5 @@
-//! Who stands behind the decisions, in short: the modules that run, who configured them for a pod, and what shadows would do.
+//! The policies behind the decisions, in short: the modules that run, the layers that configured them for a pod, and what shadows would
+//! do.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ pub struct PolicyUsage {
     pub module: String,
     /// The module's digest.
     pub digest: String,
-    /// Of a shadow: how it compares. An active policy has none.
+    /// How a shadow compares; missing for an active policy.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub shadow: Option<ShadowUsage>,
 }
@@ -34,18 +35,18 @@ pub struct PolicyUsage {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShadowUsage {
-    /// That policy; missing = each knob is compared with the policy that holds it.
+    /// The active policy; missing if each knob is compared with the policy that holds it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub of: Option<String>,
-    /// Knobs on which both agree now. Missing, as `differing` is, while nothing is compared: it does not run.
+    /// Number of knobs on which both agree now. Like `differing`, missing while the shadow does not run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub agreeing: Option<u64>,
-    /// Knobs on which they do not.
+    /// Number of knobs on which they differ now.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub differing: Option<u64>,
-    /// Comparisons: one a tick while the shadow runs.
+    /// Number of comparisons: one per tick while the shadow runs.
     pub ticks: u64,
-    /// Those that found a difference.
+    /// Number of comparisons that found a difference.
     pub differing_ticks: u64,
 }
 
@@ -57,7 +58,7 @@ pub struct ShadowedUsage {
     pub policy: String,
     /// The knob.
     pub knob: Cow<'static, str>,
-    /// Whose: `container`, `pod` or `tier`, as [`super::RemarkUsage::level`].
+    /// Level of the knob: `container`, `pod` or `tier`, as [`super::RemarkUsage::level`].
     #[serde(skip_serializing_if = "is_container", default = "container")]
     pub level: Cow<'static, str>,
     /// `agrees`, `differs`, `only-active` or `only-shadow`.
@@ -71,12 +72,12 @@ pub struct ShadowedUsage {
     /// What the shadow would ask for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub wanted: Option<WireValue>,
-    /// Why, in the shadow's words.
+    /// Reason in the shadow's words.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub reason: String,
 }
 
-/// What is compared, by target: worked out once a look, and empty without a shadow.
+/// The compared knobs by target: worked out once per report, and empty without a shadow.
 pub(super) type Shadowed = BTreeMap<Target, Vec<ShadowedUsage>>;
 
 impl View<'_> {
@@ -91,7 +92,7 @@ impl View<'_> {
         self.policies.iter().map(usage).collect()
     }
 
-    /// By active policy, the layers that configured it for a pod, beside its built-in defaults.
+    /// By active policy, the layers that configured it for a pod, other than its built-in defaults.
     pub(super) fn configured_by(&self, pod: PodId) -> BTreeMap<String, Vec<String>> {
         let said = |policy: &Policy| {
             let layers = layers(policy.effective.get(&pod)?);
@@ -100,7 +101,7 @@ impl View<'_> {
         self.policies.active().filter_map(said).collect()
     }
 
-    /// What shadows that run are compared by.
+    /// The compared knobs of all running shadows.
     pub(super) fn shadowed(&self) -> Shadowed {
         let mut shadowed = Shadowed::new();
         for policy in self.policies.iter() {
