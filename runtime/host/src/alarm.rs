@@ -1,9 +1,9 @@
-//! Alarms: events between two ticks that cannot wait for the next. A thread waits for them and wakes the loop, which
-//! then reads what fired.
+//! Alarms: events between two ticks that cannot wait for the next tick. A thread waits for them and wakes the agent's
+//! loop, which then takes the alarms that fired.
 //!
-//! Pressure comes from the kernel's own thresholds, memory events and new cgroups from one inotify instance. Throttling
-//! has no such source: CPU time is sampled every few milliseconds, from the top of the hierarchy. Containers of an idle
-//! tier are not sampled ([`sampler`]); the CPU time for sampling is bounded ([`sampling_rate`]).
+//! Pressure alarms come from the kernel's own thresholds, memory events and new cgroups from one inotify instance. The
+//! kernel reports no throttling in time: CPU time is sampled every few milliseconds, from the top of the hierarchy.
+//! Containers of an idle tier are not sampled ([`sampler`]); the CPU time for sampling is bounded ([`sampling_rate`]).
 
 mod load;
 mod sampler;
@@ -31,7 +31,7 @@ use sampler::{SampledContainer, UsageSource};
 pub use throttling::Throttleable;
 use watcher::{Shared, Ticket, UsageFile, UsageForm};
 
-/// Windows below this need `CAP_SYS_RESOURCE`.
+/// Windows below 2 s need `CAP_SYS_RESOURCE`.
 const UNPRIVILEGED_WINDOW_USEC: u64 = 2_000_000;
 
 /// A trigger that fired.
@@ -39,18 +39,18 @@ const UNPRIVILEGED_WINDOW_USEC: u64 = 2_000_000;
 pub struct Fired {
     /// The trigger, and its target.
     pub alarm: Alarm,
-    /// The container's first throttling since it was idle.
+    /// Whether this is the container's first throttling since it was idle.
     pub after_rest: bool,
 }
 
-/// The loop's end of the thread.
+/// The loop's handle on the alarm thread.
 pub(crate) struct Alarms {
     shared: Arc<Shared>,
     watched: BTreeMap<Alarm, Ticket>,
     unwatched: BTreeMap<Alarm, String>,
-    /// A container's cgroup has changed since the sampler was arranged.
+    /// A container's cgroup has changed since the sampler was last arranged.
     pub(crate) has_moved: bool,
-    /// What is raised when load rises.
+    /// The alarm for a sudden rise of load; `None` if load is not watched.
     load: Option<Alarm>,
 }
 
@@ -65,8 +65,8 @@ fn throttled(container: ContainerId) -> Alarm {
 }
 
 impl Host {
-    /// Starts the thread. `wake` is called on it when something fired, once until the next [`Host::alarms`]; it must
-    /// not block.
+    /// Starts the alarm thread. The thread calls `wake` when an alarm fires, at most once between two calls of
+    /// [`Host::alarms`]; `wake` must not block.
     ///
     /// # Errors
     ///
@@ -78,19 +78,19 @@ impl Host {
         Ok(())
     }
 
-    /// Whether the thread runs.
+    /// Whether the alarm thread was started.
     pub fn waits_for_alarms(&self) -> bool {
         self.alarms.is_some()
     }
 
-    /// What fired since the last call.
+    /// The alarms that fired since the last call.
     pub fn alarms(&mut self) -> BTreeSet<Fired> {
         self.alarms.as_ref().map(|alarms| alarms.shared.take()).unwrap_or_default()
     }
 
     /// Replaces the set of watched alarms; [`Host::unwatched`] names those that cannot be watched. Throttling is
     /// sampled instead: see [`Host::sample_throttling`]. The target of [`Trigger::ContainerStarted`] is the cgroup in
-    /// which containers, or pods, appear. Without [`Host::start_alarms`] nothing is watched.
+    /// which the cgroups of containers, or pods, appear. Has no effect before [`Host::start_alarms`].
     pub fn watch(&mut self, wanted: &BTreeSet<Alarm>) {
         let Some(mut alarms) = self.alarms.take() else { return };
         alarms.watched.retain(|alarm, ticket| {
@@ -113,8 +113,8 @@ impl Host {
         self.alarms = Some(alarms);
     }
 
-    /// Raises this alarm when the pods outside of the tier BestEffort suddenly use more CPU; `None` = not any more. It is looked for
-    /// fifty times a second, in two files.
+    /// Raises this alarm when the CPU use of pods outside the tier BestEffort suddenly rises; `None` stops watching.
+    /// The thread reads two files fifty times a second.
     pub fn watch_load(&mut self, alarm: Option<Alarm>) {
         let Some(mut alarms) = self.alarms.take() else { return };
         if alarms.load != alarm {
@@ -122,7 +122,7 @@ impl Host {
             let batch = self.usage_of(Target::Tier(Tier::BestEffort));
             let cpus = self.cpus();
             let load = alarm.zip(all).map(|(alarm, all)| (alarm, all, batch, cpus));
-            // Where the group is not there yet it is tried again.
+            // Without the tier's cgroup, `load` stays `None`, so that the next call tries again.
             alarms.load = load.as_ref().map(|(alarm, ..)| *alarm);
             alarms.shared.watch_load(load);
         }
@@ -134,14 +134,14 @@ impl Host {
         self.alarms.iter().flat_map(|alarms| &alarms.unwatched).map(|(alarm, why)| (alarm, why.as_str()))
     }
 
-    /// How many watches there are.
+    /// The number of watched alarms.
     pub fn watches(&self) -> usize {
         self.alarms.as_ref().map_or(0, |alarms| alarms.watched.len())
     }
 
     /// Samples the CPU time of these containers every few milliseconds for throttling, until the next call replaces
     /// them. `unlimited` are containers without a quota, or without a policy that wants the alarm: their CPU time is
-    /// subtracted from their groups'. Containers whose CPU time cannot be read are left out.
+    /// subtracted from that of their groups. Containers whose CPU time cannot be read are left out.
     pub fn sample_throttling(&mut self, containers: &[Throttleable], unlimited: &[ContainerId]) {
         let Some(mut alarms) = self.alarms.take() else { return };
         if !std::mem::take(&mut alarms.has_moved) && alarms.shared.set_quotas(containers, unlimited) {
@@ -156,7 +156,7 @@ impl Host {
                 Some(SampledContainer { container, about, path })
             })
             .collect();
-        // v2 counts the CPU time of its root by the tick: what is shorter than one may not show.
+        // v2 counts the CPU time of its root in scheduler ticks: shorter use may not show.
         let takes_root = self.usage_form() == UsageForm::Nanos;
         alarms.shared.sample(watched, takes_root, |source| match source {
             UsageSource::Group(path) => self.group_usage(path),
@@ -171,7 +171,7 @@ impl Host {
         self.alarms.as_ref().is_some_and(|alarms| alarms.shared.has_lost())
     }
 
-    /// The file of a container's CPU time: the descriptor that measurements read.
+    /// The file of a container's CPU time: the same descriptor as for measurements.
     fn container_usage(&mut self, container: ContainerId) -> Option<UsageFile> {
         self.usage_of(Target::Container(container))
     }
@@ -197,7 +197,7 @@ impl Host {
         }
     }
 
-    /// A target's file: its hierarchy, and the path there.
+    /// The hierarchy of a target's file, and the path in it.
     fn file_of(&self, target: Target, file: CgroupFile) -> Option<(usize, String)> {
         let tree = self.tree_with(file)?;
         let name = file.name(self.hierarchies.list.get(tree)?.version);

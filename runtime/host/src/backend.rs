@@ -1,5 +1,5 @@
-//! What the host needs of a file system. Two things have it: the kernel, over directories that were handed in, and a
-//! simulation in memory.
+//! The file system operations that the host needs. Two backends implement them: the kernel, over directories that the
+//! caller passes in, and a simulation in memory.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +20,7 @@ use crate::simulated::Simulation;
 /// One of the trees that the host sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Area {
-    /// A cgroup hierarchy, by its place in the list.
+    /// A cgroup hierarchy, by its index in the list of hierarchies.
     Cgroup(usize),
     /// `/proc`.
     Proc,
@@ -35,38 +35,38 @@ pub(crate) enum Area {
 pub(crate) struct FileId(u32);
 
 impl FileId {
-    /// `None` when there are more files than any process can have.
+    /// `None` when the index exceeds `u32`: more files than any process can have.
     pub(crate) fn of(place: usize) -> Option<Self> {
         u32::try_from(place).ok().map(Self)
     }
 
-    /// Its place among the open files.
+    /// Its index among the open files.
     pub(crate) fn place(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 }
 
-/// What a file is opened for.
+/// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     ReadWrite,
-    /// It is a directory.
+    /// The path is a directory.
     Directory,
 }
 
-/// How a write that may take long went.
+/// Result of a write that may take long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlowWrite {
-    /// Done already.
+    /// The write has ended.
     Done,
-    /// Under way; the ticket turns up in [`Backend::finished`].
+    /// In progress; [`Backend::finished`] returns its ticket.
     Queued,
-    /// Refused: too many are under way.
+    /// Refused: too many slow writes are in progress.
     Full,
 }
 
-/// What the kernel does where more is in use than a bound that was written, and cannot be reclaimed.
+/// What the kernel does when memory in use exceeds a newly written bound and cannot be reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beyond {
     /// `memory.high`: slows allocations down.
@@ -77,20 +77,20 @@ pub(crate) enum Beyond {
     Kills,
 }
 
-/// A bound that is to fall below what is in use.
+/// A bound that falls below the memory in use.
 #[derive(Clone, Debug)]
 pub(crate) struct Lowering {
     /// The cgroup.
     pub(crate) path: String,
     /// Name of the file with the current usage.
     pub(crate) usage: &'static str,
-    /// Where the bound is to end.
+    /// The final bound.
     pub(crate) to: Bytes,
-    /// What the kernel does about memory that it cannot reclaim.
+    /// What the kernel does with memory that it cannot reclaim.
     pub(crate) beyond: Beyond,
 }
 
-/// Paths are relative to their area; an empty path is the area's root.
+/// A file system. Paths are relative to their area; an empty path is the area's root.
 pub(crate) trait Backend {
     /// Device of the cgroup directory, to find its mount.
     fn cgroup_device(&self) -> Option<(u32, u32)>;
@@ -100,28 +100,27 @@ pub(crate) trait Backend {
     fn read_once(&self, area: Area, path: &str) -> io::Result<Vec<u8>>;
     /// Names of the directories in a directory, sorted.
     fn directories(&self, area: Area, path: &str) -> io::Result<Vec<String>>;
-    /// Names of all that is in a directory, sorted: files, directories and links.
+    /// Names of all entries of a directory, sorted: files, directories and links.
     fn entries(&self, area: Area, path: &str) -> io::Result<Vec<String>>;
     /// The inode of a directory.
     fn inode(&self, area: Area, path: &str) -> io::Result<u64>;
-    /// Whether a directory is reached through a symbolic link. Cgroup file systems have none; what is mounted over them may.
+    /// Whether the path of a directory contains a symbolic link. Cgroup file systems have none; a file system mounted over them may.
     fn is_linked(&self, area: Area, path: &str) -> bool;
-    /// Makes one directory.
+    /// Creates one directory.
     fn make(&mut self, area: Area, path: &str) -> io::Result<()>;
     /// Removes one directory.
     fn remove(&mut self, area: Area, path: &str) -> io::Result<()>;
-    /// Opens a file for reading, to be kept.
+    /// Opens a file for reading; it stays open until [`Backend::close`].
     fn open(&mut self, area: Area, path: &str) -> io::Result<FileId>;
-    /// Closes it.
+    /// Closes a file.
     fn close(&mut self, file: FileId);
-    /// Reads from the beginning.
+    /// Reads an open file from its beginning.
     fn read(&mut self, file: FileId, buffer: &mut [u8]) -> io::Result<usize>;
-    /// An open file, for another thread to read; it stays open as long as either side holds it. `None` in the
-    /// simulation.
+    /// Shares an open file with another thread; it stays open as long as either side holds it. `None` in the simulation.
     fn share(&self, file: FileId) -> Option<Arc<File>>;
     /// Writes a file in one call.
     fn write(&mut self, area: Area, path: &str, text: &str) -> io::Result<()>;
-    /// Writes a file, which may take long, without blocking the caller for long; with a lowering, in steps.
+    /// Writes a file on another thread, since the write may take long; with a lowering, in steps.
     fn write_slow(
         &mut self,
         area: Area,
@@ -132,44 +131,44 @@ pub(crate) trait Backend {
     ) -> io::Result<SlowWrite>;
     /// The slow writes that ended since the last call.
     fn finished(&mut self) -> Vec<(u64, io::Result<()>)>;
-    /// Opens a file or directory, to be waited on.
+    /// Opens a file or directory to wait for its events.
     fn handle(&self, area: Area, path: &str, access: Access) -> io::Result<File>;
-    /// Starts moving pages on a thread of its own; `run` has its progress.
+    /// Starts moving pages on another thread; `run` receives the progress.
     fn migrate(&mut self, job: Job, run: Arc<Run>) -> io::Result<()>;
-    /// Keeps a cgroup below its watermark from now on, or by other watermarks than before.
+    /// Keeps a cgroup below its watermark from now on; replaces the watermarks of a cgroup that has some.
     fn set_watermarks(&mut self, area: Area, path: &str, group: GroupId, watermarks: Watermarks) -> io::Result<()>;
-    /// Ends that. One that is not kept is fine.
+    /// Stops watermark reclaim for a group. A group without watermarks is no error.
     fn remove_watermarks(&mut self, group: GroupId);
-    /// How it goes.
+    /// Progress of watermark reclaim; `None` without it.
     fn reclaim_report(&self, group: GroupId) -> Option<ReclaimReport>;
     /// Size of a memory page in bytes.
     fn page_size(&self) -> u64;
     /// `USER_HZ`, the unit of `/proc/stat`.
     fn ticks_per_second(&self) -> u64;
-    /// Sends a process of a cgroup the signal. One that has ended, or left the cgroup, is fine.
+    /// Sends a signal to a process of a cgroup. A process that has ended or left the cgroup is no error.
     fn signal(&mut self, area: Area, cgroup: &str, pid: u32, ending: Ending) -> io::Result<()>;
-    /// A note about core scheduling on a cgroup; `None` = there is none.
+    /// A note about core scheduling on a cgroup; `None` if the cgroup has none.
     fn note(&self, area: Area, path: &str, note: Note) -> io::Result<Option<String>>;
-    /// Writes it; `None` removes it.
+    /// Writes a note; `None` removes it.
     fn set_note(&mut self, area: Area, path: &str, note: Note, text: Option<&str>) -> io::Result<()>;
-    /// The core scheduling cookie of a process; 0 = none.
+    /// The core scheduling cookie of a process; 0 if it has none.
     fn cookie_of(&self, pid: u32) -> io::Result<u64>;
-    /// Lets a thread of its own hold a cookie, and returns that.
+    /// Makes a helper thread hold a cookie, and returns the cookie.
     fn hold_cookie(&mut self, hold: Hold) -> io::Result<u64>;
-    /// Gives all threads of a process the cookie that is held.
+    /// Gives all threads of a process the held cookie.
     fn push_cookie(&mut self, pid: u32) -> io::Result<()>;
-    /// Ends the thread that holds one.
+    /// Ends the helper thread, and with it the held cookie.
     fn drop_cookie(&mut self);
-    /// How many files may be kept open.
+    /// Number of files that may be kept open.
     fn file_budget(&self) -> usize;
-    /// The process, to name a scratch cgroup after.
+    /// PID of this process, for the name of the scratch cgroup.
     fn pid(&self) -> u32;
 }
 
-/// The two of them, so that reads on the hot path are plain calls.
+/// An enum of both backends, so that reads on the hot path need no dynamic dispatch.
 pub(crate) enum AnyBackend {
     Kernel(Kernel),
-    /// Boxed: it is several times as large as a kernel's.
+    /// Boxed: a simulation is several times as large as a kernel.
     Simulated(Box<Simulation>),
 }
 

@@ -1,7 +1,7 @@
-//! The node's block devices, and volumes of pods on them.
+//! The node's block devices, and the volumes of pods on them.
 //!
-//! Kernel: `/proc/partitions` lists all devices, `/sys/block` whole disks with their partitions and what lies upon them
-//! (Documentation/ABI/stable/sysfs-block, Documentation/ABI/testing/sysfs-block-dm).
+//! Kernel: `/proc/partitions` lists all devices, `/sys/block` whole disks with their partitions and the devices on top
+//! of them (Documentation/ABI/stable/sysfs-block, Documentation/ABI/testing/sysfs-block-dm).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,34 +16,35 @@ use crate::error::{self, HostError};
 use crate::targets::CgroupFile;
 use crate::{Host, mounts, parse};
 
-/// Ticks after which disks and mounts are read anew in any case.
+/// Number of ticks after which disks and mounts are read again in any case.
 const LOOK_TICKS: u32 = 30;
 
-/// What was read last, and when it is read anew.
+/// Cached devices and volumes, and when to read them again.
 #[derive(Default)]
 pub(crate) struct KnownDevices {
-    /// The text of `/proc/partitions`.
+    /// Content of `/proc/partitions` at the last read.
     of: Option<Vec<u8>>,
     devices: Arc<[BlockDevice]>,
     volumes: Arc<[MountedVolume]>,
-    /// The tick of the last look; `None` = there was none.
+    /// The tick of the last read; `None` before the first.
     looked: Option<u32>,
 }
 
-/// A volume of a pod, by where the kubelet has mounted it: `…/pods/UID/volumes/PLUGIN/NAME`.
+/// A volume of a pod, found by the kubelet's mount point: `…/pods/UID/volumes/PLUGIN/NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MountedVolume {
     /// UID of the pod.
     pub pod_uid: String,
     /// Name of the volume's directory.
     pub name: String,
-    /// The whole disk that it is on.
+    /// The whole disk that holds the volume.
     pub device: DeviceNumber,
 }
 
 impl Host {
-    /// Whole disks by their numbers, and what is mounted for pods on them. They are read anew where there are other disks than before or
-    /// `looks_again`, and now and then in any case: device mapper renames disks, and mounts change, without a sign.
+    /// Whole disks by number, and the volumes of pods on them. The host reads them again when `/proc/partitions`
+    /// changes or `looks_again` is set, and in any case every 30 ticks: device mapper renames disks, and mounts change,
+    /// without notice.
     pub fn block_devices(&mut self, looks_again: bool) -> (Arc<[BlockDevice]>, Arc<[MountedVolume]>) {
         let partitions = self.backend.read_once(Area::Proc, "partitions").unwrap_or_default();
         let is_old = self.known_devices.looked.is_none_or(|tick| self.tick.saturating_sub(tick) >= LOOK_TICKS);
@@ -56,18 +57,18 @@ impl Host {
         (Arc::clone(&self.known_devices.devices), Arc::clone(&self.known_devices.volumes))
     }
 
-    /// What a line of `io.cost.qos` or `io.cost.model` says now; `None` where it cannot be read.
+    /// The current line of `io.cost.qos` or `io.cost.model`; `None` if it cannot be read.
     pub fn device_cost(&self, knob: Knob) -> Option<Value> {
         self.read_node_knob(knob).ok()
     }
 
-    /// Whether the kernel has a device of this number, with something on it. One of which that cannot be read counts as there.
+    /// Whether the kernel has a device with this number and a nonzero size. Returns `true` if `/proc/partitions` cannot be read.
     pub fn has_device(&self, device: DeviceNumber) -> bool {
         let Ok(text) = self.backend.read_once(Area::Proc, "partitions") else { return true };
         String::from_utf8_lossy(&text).lines().any(|line| partition(line) == Some(device))
     }
 
-    /// What the kernel's refusal of a line means; `None` = it says enough by itself.
+    /// The error that explains the kernel's refusal of a line; `None` if the kernel's error suffices.
     pub(crate) fn refused_device(
         &self,
         target: Target,
@@ -82,13 +83,13 @@ impl Host {
         error::is(source, Errno::OPNOTSUPP).then(|| HostError::NoCostModel { target, knob, path: path() })
     }
 
-    /// Refuses what no device can be meant by.
+    /// Refuses numbers of missing devices and of partitions.
     pub(crate) fn check_device(&self, target: Target, knob: Knob, device: DeviceNumber) -> Result<(), HostError> {
         let path = || self.file_path_or_name(target, CgroupFile::Knob(knob));
         if !self.has_device(device) {
             return Err(HostError::NoDevice { target, knob, device, path: path() });
         }
-        // A partition's folder is within its disk's.
+        // A partition's folder is inside its disk's.
         let folder = format!("dev/block/{device}");
         match self.sys_text(&format!("{folder}/partition")).and_then(|_| self.sys_number(&format!("{folder}/../dev"))) {
             Some(disk) => Err(HostError::Partition { target, knob, device, disk, path: path() }),
@@ -102,7 +103,7 @@ impl Host {
         for name in self.sys_entries("block") {
             let folder = format!("block/{name}");
             let Some(number) = self.sys_number(&format!("{folder}/dev")) else { continue };
-            // A loop or RAM device that nothing was put on.
+            // A loop or RAM device without content.
             if self.sys_text(&format!("{folder}/size")).is_none_or(|size| size == "0") {
                 continue;
             }
@@ -126,7 +127,7 @@ impl Host {
                     disks.insert(of_part, number);
                 }
             }
-            // Parts of a logical volume, such as a pool's data, are no disks that the group lies on.
+            // A part of a logical volume, such as a pool's data, is not a disk of its own volume group.
             groups.retain(|group| own.as_ref().is_none_or(|(of, _)| of != group));
             devices.push(BlockDevice { number, names, partitions, volume_groups: groups.into_iter().collect() });
         }
@@ -134,13 +135,13 @@ impl Host {
         (devices, disks)
     }
 
-    /// LVM volume groups that have logical volumes upon a disk or partition.
+    /// LVM volume groups with logical volumes on a disk or partition.
     fn groups_upon(&self, folder: &str) -> BTreeSet<String> {
         let holders = self.sys_entries(&format!("{folder}/holders"));
         holders.iter().filter_map(|holder| self.logical_volume(holder)).map(|(group, _)| group).collect()
     }
 
-    /// The volume group and the name of a logical volume; `None` = the device is none.
+    /// The volume group and the name of a logical volume; `None` for other devices.
     fn logical_volume(&self, device: &str) -> Option<(String, String)> {
         self.sys_text(&format!("block/{device}/dm/uuid"))?.strip_prefix("LVM-")?;
         split_mapped(&self.sys_text(&format!("block/{device}/dm/name"))?)
@@ -163,7 +164,7 @@ impl Host {
             })
             .collect();
         volumes.sort_unstable();
-        // The same folder may be seen in several places, and one may be mounted over another.
+        // The same folder may be mounted in several places, and one mount may cover another.
         volumes.dedup();
         volumes
     }
@@ -182,7 +183,7 @@ impl Host {
     }
 }
 
-/// The kernel writes `!` for the `/` of a device's name.
+/// The name of a device: the kernel writes `!` for `/` in sysfs.
 fn device_name(folder: &str) -> String {
     folder.replace('!', "/")
 }
@@ -194,7 +195,7 @@ fn partition(line: &str) -> Option<DeviceNumber> {
     Some(DeviceNumber { major: number()?, minor: number()? })
 }
 
-/// Volume group and logical volume of `GROUP-VOLUME`, in which device mapper doubles each `-` of a name.
+/// Volume group and logical volume of `GROUP-VOLUME`; device mapper doubles each `-` within a name.
 fn split_mapped(name: &str) -> Option<(String, String)> {
     let bytes = name.as_bytes();
     let mut place = 0;
@@ -211,7 +212,7 @@ fn split_mapped(name: &str) -> Option<(String, String)> {
     None
 }
 
-/// UID of the pod and name of the volume of a mount at the kubelet; a CSI driver has a folder `mount` below the volume's.
+/// UID of the pod and name of the volume for a kubelet's mount point; CSI drivers use a folder `mount` below the volume's.
 fn volume_at(point: &str) -> Option<(&str, &str)> {
     let parts: Vec<&str> = point.split('/').collect();
     match parts.as_slice() {
@@ -284,7 +285,7 @@ mod tests {
         );
         let shown: Vec<String> =
             volumes.iter().map(|volume| format!("{} {} {}", volume.pod_uid, volume.name, volume.device)).collect();
-        // That of a partition is on its disk.
+        // The volume of a partition is on its disk.
         assert_eq!(shown, ["u-1 pvc-7 253:0", "u-2 local-1 8:0"]);
     }
 

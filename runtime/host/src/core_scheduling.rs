@@ -1,13 +1,15 @@
-//! Core scheduling: hyper-threads of one core run threads of one group at a time, or idle.
+//! Core scheduling: at any time, the hyper-threads of a core run only threads of one group, or idle.
 //!
-//! A group is a *cookie* that all its threads have; the kernel lets threads of different cookies, or of one and none, not run on one core at
-//! the same time. The kernel has no file for it. So the number of a container's group is noted on its cgroup ([`note`]), which is all that
-//! the knob [`Knob::CoreGroup`] reads and writes (`knob`), and [`Host::reconcile_core_groups`] brings the processes to a cookie for each
-//! group, in whichever process may do that.
+//! The threads of a group share a *cookie*; the kernel does not run threads with different cookies, or with and without
+//! a cookie, on one core at the same time. The kernel has no file for cookies. So qosm notes the number of a
+//! container's group on its cgroup ([`note`]); the knob [`Knob::CoreGroup`] reads and writes only that note (`knob`).
+//! [`Host::reconcile_core_groups`] gives the processes of each group a common cookie, in whichever process has the
+//! rights to do so.
 //!
-//! Threads and children inherit a cookie, but a process that joins a cgroup from outside, as by `kubectl exec`, does not: it is found by the
-//! next call. Which cookies are qosm's is noted on each cgroup too, before a process gets one, so that whoever comes next goes on with the
-//! same groups, and gives back what is in none. What others made stays theirs (`decision`).
+//! Threads and children inherit a cookie, but a process that joins a cgroup from outside, as by `kubectl exec`, does
+//! not: the next call finds it. qosm also notes its cookies on each cgroup before a process gets one, so that the next
+//! agent continues the same groups, and clears the cookies of processes that are in no group. Cookies of other programs
+//! stay untouched (`decision`).
 //!
 //! Kernel: Documentation/admin-guide/hw-vuln/core-scheduling.rst.
 
@@ -32,33 +34,33 @@ use note::{Cookie, Note};
 use error::CoreSchedulingError;
 pub(crate) use knob::CoreGroups;
 
-/// Nested cgroups that are searched: those of a container in a container.
+/// Levels of nested cgroups that are searched for processes, as of a container in a container.
 const DEPTH: usize = 8;
-/// Levels of cgroups below the one above all containers that are searched for notes of an earlier process.
+/// Levels of cgroups below the common parent of all containers that are searched for notes of an earlier process.
 const TREE_DEPTH: usize = 16;
-/// The switch of Anolis' and Alibaba's kernels, below `/proc`.
+/// The core scheduling switch of Anolis' and Alibaba's kernels, below `/proc`.
 const SWITCH: &str = "sys/kernel/sched_core";
 
-/// Whether this kernel schedules by cores.
+/// Whether this kernel supports core scheduling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CoreScheduling {
-    /// It does.
+    /// Core scheduling works.
     Works,
-    /// No core has a second thread that is online, so there is nothing to keep apart (`ENODEV`).
+    /// No core has a second thread online, so there is nothing to separate (`ENODEV`).
     NoSmt,
     /// The kernel is older than Linux 5.14, or built without `CONFIG_SCHED_CORE` (`EINVAL`).
     Missing,
-    /// Something between the agent and the kernel forbids the system call.
+    /// The system call is forbidden, e.g. by a seccomp profile.
     Forbidden {
         /// Name of the error number.
         errno: &'static str,
     },
-    /// The kernel's own switch is off.
+    /// The kernel's own switch `sched_core` is off.
     SwitchedOff,
 }
 
 impl CoreScheduling {
-    /// Whether groups can be made.
+    /// Whether core scheduling groups can be created.
     pub fn works(&self) -> bool {
         *self == Self::Works
     }
@@ -87,36 +89,36 @@ impl fmt::Display for CoreScheduling {
     }
 }
 
-/// Whether the kernel schedules by cores, asked without a host.
+/// Whether the kernel supports core scheduling, without a host.
 pub fn schedules_by_cores() -> bool {
     helper::cookie_of(std::process::id()).is_ok()
 }
 
-/// What there is of groups on the node, and what was done about it last.
+/// State of the core scheduling groups after the last reconciliation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CoreGroupReport {
-    /// Groups that are wanted.
+    /// Number of wanted groups.
     pub groups: usize,
-    /// Processes in them.
+    /// Number of processes in them.
     pub processes: usize,
-    /// Cgroups that are in no group any more, and whose processes had a cookie when they were looked at.
+    /// Number of cgroups that are no longer in a group, and whose processes had a cookie at the last scan.
     pub leaving: usize,
-    /// What is not as asked for.
+    /// Deviations from the wanted state, at most 32.
     pub problems: Vec<CoreGroupProblem>,
-    /// How many more of these there are.
+    /// Number of further problems.
     pub more_problems: usize,
 }
 
-/// What is not as asked for in a cgroup.
+/// A deviation from the wanted state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreGroupProblem {
-    /// The cgroup; empty = all of them.
+    /// The cgroup; empty if the problem concerns all of them.
     pub cgroup: String,
-    /// What, and what to do about it.
+    /// The reason, and how to fix it.
     pub why: String,
 }
 
-/// Problems that are told of one by one.
+/// Number of problems that are reported one by one.
 const MAX_PROBLEMS: usize = 32;
 
 /// A cgroup with a note.
@@ -125,14 +127,14 @@ struct Place {
     path: String,
 }
 
-/// What a scan found, and what it could not see.
+/// The cgroups with notes, and the errors while reading them.
 #[derive(Default)]
 struct Scan {
     /// The numbers of the groups.
     groups: Vec<u64>,
     places: Vec<Place>,
     scanned: Vec<Scanned>,
-    /// For each cgroup.
+    /// The first error of each cgroup.
     errors: Vec<Option<CoreSchedulingError>>,
 }
 
@@ -146,7 +148,7 @@ impl Scan {
 }
 
 impl Host {
-    /// Whether this kernel schedules by cores now. Cores get and lose their second threads while the machine runs, so the answer may change.
+    /// Whether this kernel supports core scheduling now. The answer may change, since second threads go online and offline.
     pub fn core_scheduling(&self) -> CoreScheduling {
         match self.backend.cookie_of(self.backend.pid()) {
             Ok(_) => {}
@@ -158,15 +160,15 @@ impl Host {
         if switch == Some(0) { CoreScheduling::SwitchedOff } else { CoreScheduling::Works }
     }
 
-    /// Brings the processes of all containers whose cgroups have a note of their group to that group's cookie, and takes the cookies that
-    /// qosm gave from the processes of those that have a note of these alone. Notes elsewhere on the node are not qosm's.
+    /// Gives the processes of all containers with a group note their group's cookie, and clears qosm's cookies from the
+    /// processes of containers that only have a note of cookies. Notes elsewhere on the node are not qosm's.
     ///
-    /// Where the kernel has no core scheduling nothing is touched, and the report says why. Processes that end meanwhile are no error. What
-    /// cannot be done for one process is done for the others, and tried again by the next call.
+    /// Without core scheduling in the kernel, nothing changes and the report says why. Processes that end meanwhile are
+    /// no error. A failure for one process does not affect the others; the next call tries again.
     pub fn reconcile_core_groups(&mut self) -> CoreGroupReport {
         let mut scan = Scan::default();
         if let Some(tree) = self.tree_of(Knob::CoreGroup) {
-            // Elsewhere, as in the slice of a user, whoever may write attributes there would choose a group.
+            // Only search the containers' cgroups: elsewhere, as in a user's slice, anyone who may write attributes could choose a group.
             let (above, _) = self.above_containers();
             self.find_notes(tree, &above, TREE_DEPTH, &mut scan);
         }
@@ -218,11 +220,11 @@ impl Host {
         report
     }
 
-    /// Finds all cgroups with a note. What is below one that is in a group is in it.
+    /// Finds all cgroups with a note. Cgroups below a member of a group belong to the same group and are not searched.
     fn find_notes(&self, tree: usize, path: &str, depth: usize, scan: &mut Scan) {
         let area = Area::Cgroup(tree);
         let mut is_member = false;
-        // A hierarchy's root takes part in nothing.
+        // A hierarchy's root cannot be in a group.
         if !path.is_empty() {
             let group = self.backend.note(area, path, Note::Group);
             let cookies = self.backend.note(area, path, Note::Cookies);
@@ -251,7 +253,7 @@ impl Host {
         }
     }
 
-    /// The processes of a cgroup with their cookies. One that cannot be seen is left as it is, and told.
+    /// Reads the processes of a cgroup and their cookies. A process that cannot be read stays as it is, and is reported as an error.
     fn look_at(&self, scan: &mut Scan, at: usize) {
         let (Some(place), Some(scanned), Some(error)) =
             (scan.places.get(at), scan.scanned.get_mut(at), scan.errors.get_mut(at))
@@ -282,7 +284,7 @@ impl Host {
         }
     }
 
-    /// Notes what a cgroup's processes have, unless it is noted already.
+    /// Notes the cookies of a cgroup's processes, unless the note already lists exactly these. Returns whether the note is current.
     fn note(&mut self, scan: &mut Scan, at: usize, cookies: BTreeSet<Cookie>) -> bool {
         let (Some(place), Some(scanned)) = (scan.places.get(at), scan.scanned.get_mut(at)) else { return false };
         if scanned.noted == cookies {
@@ -294,7 +296,7 @@ impl Host {
                 scanned.noted = cookies;
                 true
             }
-            // Gone with its processes.
+            // The cgroup is gone with its processes.
             Err(source) if host_error::is_absent(&source) => false,
             Err(source) => {
                 let error = CoreSchedulingError::Note { cgroup: place.path.clone(), verb: "written", source };
@@ -306,7 +308,7 @@ impl Host {
         }
     }
 
-    /// Moves processes to a group's cookie. Returns how many were moved.
+    /// Gives processes a group's cookie. Returns the number of processes moved.
     fn carry_out(
         &mut self,
         scan: &mut Scan,
@@ -320,7 +322,7 @@ impl Host {
         let mut may_move = BTreeMap::new();
         let mut moved = 0;
         for &(at, pid) in moves {
-            // The note goes first: whatever happens then, the next agent knows the cookie for its own.
+            // Write the note first: if the agent dies after it, the next agent still recognizes the cookie as qosm's.
             let is_noted = match may_move.get(&at) {
                 Some(&is_noted) => is_noted,
                 None => {
@@ -337,7 +339,7 @@ impl Host {
         Ok(moved)
     }
 
-    /// Lets the helper hold a group's cookie; `None` when all that had it have ended, which the next call sees.
+    /// Makes the helper hold a group's cookie; `None` if no process needs it, or all its holders have ended, which the next call detects.
     fn hold(&mut self, source: &Source) -> Result<Option<Cookie>, CoreSchedulingError> {
         match source {
             Source::None => Ok(None),
@@ -348,7 +350,7 @@ impl Host {
             Source::Held { cookie, by } => {
                 for &pid in by {
                     match self.backend.hold_cookie(Hold::Of(pid)) {
-                        // The number may be another process's by now.
+                        // The PID may already belong to another process.
                         Ok(held) if held == cookie.get() => return Ok(Some(*cookie)),
                         Ok(_) => {}
                         Err(error) if host_error::is(&error, Errno::SRCH) => {}
@@ -360,7 +362,7 @@ impl Host {
         }
     }
 
-    /// Gives the default cookie back.
+    /// Gives processes the default cookie, 0. Returns their number.
     fn clear(&mut self, scan: &mut Scan, processes: &[(usize, u32)]) -> Result<usize, CoreSchedulingError> {
         if processes.is_empty() {
             return Ok(0);

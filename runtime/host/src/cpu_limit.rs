@@ -1,4 +1,4 @@
-//! What a kubelet makes of a CPU limit.
+//! The quota that a kubelet writes for a CPU limit.
 
 use qosm_model::knob::Value;
 use qosm_model::unit::{Micros, MilliCpu};
@@ -7,14 +7,15 @@ use crate::Host;
 use crate::layout::Driver;
 use crate::probe::BurstRule;
 
-/// The kubelet writes no shorter quota (`MinQuotaPeriod` in `pkg/kubelet/cm`).
+/// The shortest quota that the kubelet writes (`MinQuotaPeriod` in `pkg/kubelet/cm`).
 const MIN_QUOTA: u64 = 1000;
-/// systemd knows quotas by the second; its driver rounds them up to whole hundredths of a CPU (`addCpuQuota` in opencontainers/cgroups).
+/// systemd takes quotas per second; the systemd driver rounds them up to whole hundredths of a CPU (`addCpuQuota` in
+/// opencontainers/cgroups).
 const SYSTEMD_STEP: u64 = 10_000;
 const SECOND: u64 = 1_000_000;
 
-/// The quotas that a kubelet, a runtime and systemd write for a limit: the exact one; with the systemd driver also the one that is
-/// rounded up, since both write the same file one after the other.
+/// The quotas that a kubelet, a runtime and systemd write for a limit: the exact one, and with the systemd driver also
+/// the rounded one, since the runtime and systemd write the same file one after the other.
 fn quotas(driver: Driver, limit: MilliCpu, period: Micros) -> Vec<u64> {
     let exact = (limit.0.saturating_mul(period.0) / 1000).max(MIN_QUOTA);
     if driver == Driver::Cgroupfs || period.0 == 0 {
@@ -26,13 +27,13 @@ fn quotas(driver: Driver, limit: MilliCpu, period: Micros) -> Vec<u64> {
 }
 
 impl Host {
-    /// What the kubelet, and runtimes for it, write for a CPU limit under the driver in force; the lowest first.
+    /// Quotas that the kubelet and container runtimes write for a CPU limit under the current driver, lowest first.
     pub fn limit_quotas(&self, limit: MilliCpu, period: Micros) -> Vec<Value> {
         let quotas = quotas(self.layout.driver, limit, period);
         quotas.into_iter().map(|quota| Value::Number(i64::try_from(quota).unwrap_or(i64::MAX))).collect()
     }
 
-    /// Whether a burst keeps others from writing a quota below it: `EINVAL`, where the kernel takes no burst above the quota.
+    /// Whether a burst makes the kernel refuse a quota below it (`EINVAL`): true if the kernel accepts no burst above the quota.
     pub fn burst_holds_back_quota(&self) -> bool {
         self.probe.burst_rule == BurstRule::BurstWithinQuota
     }

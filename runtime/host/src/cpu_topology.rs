@@ -1,4 +1,4 @@
-//! The machine's CPUs: cores, sockets, NUMA nodes; what the kubelet's CPU manager has given away; and the CPUs that cgroups may use.
+//! The machine's CPUs: cores, sockets, NUMA nodes; the CPUs that the kubelet's CPU manager has assigned; and the CPUs that cgroups may use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,21 +13,21 @@ use crate::error::{self, HostError};
 use crate::targets::CgroupFile;
 use crate::{Host, parse};
 
-/// The file's name below the kubelet's folder.
+/// Name of the state file in the kubelet's folder.
 const STATE_FILE: &str = "cpu_manager_state";
 
-/// What was read last, and of what: CPUs come and go seldom.
+/// Cached CPUs, and the texts that they were parsed from: CPUs rarely change.
 #[derive(Default)]
 pub(crate) struct KnownCpus {
-    /// The texts of `present` and `online`.
+    /// Content of `present` and `online`.
     of: Option<(Vec<u8>, Vec<u8>)>,
     places: BTreeMap<u32, Place>,
     cpus: Arc<[Cpu]>,
-    /// The state's text, and what it says.
+    /// Content of the state file, and the parsed state.
     state: Option<(Vec<u8>, Arc<CpuManagerState>)>,
 }
 
-/// Where a CPU is. One that goes offline stays where it was.
+/// The position of a CPU. A CPU that goes offline keeps its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     socket: u32,
@@ -37,10 +37,10 @@ struct Place {
     numa_node: u32,
 }
 
-/// Whom the kubelet gave CPUs.
+/// The container to which the kubelet assigned CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CpuOwner {
-    /// A container by the runtime's ID of it, as kubelets before 1.18 wrote.
+    /// A container by the runtime's ID, as kubelets before 1.18 wrote.
     Runtime(String),
     /// A container by its name and its pod's UID.
     Named {
@@ -56,12 +56,12 @@ pub enum CpuOwner {
 pub struct CpuManagerState {
     /// Its policy.
     pub manager: CpuManager,
-    /// CPUs given to one container alone, in the order of owners.
+    /// CPUs assigned exclusively to one container, sorted by owner.
     pub exclusive: Vec<(CpuOwner, Vec<u32>)>,
 }
 
 impl CpuManagerState {
-    /// Reads the file's text, of either format.
+    /// Parses the file's text, in either format.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl CpuManagerState {
 }
 
 impl Host {
-    /// All CPUs that are present, by id; read again when some came or went.
+    /// All present CPUs, sorted by id; read again when CPUs come or go.
     pub fn cpu_list(&mut self) -> Arc<[Cpu]> {
         let of = (self.cpu_file("present"), self.cpu_file("online"));
         if self.known_cpus.of.as_ref() != Some(&of) {
@@ -115,7 +115,7 @@ impl Host {
         Arc::clone(&self.known_cpus.cpus)
     }
 
-    /// The same, without keeping it.
+    /// The CPUs as [`Host::cpu_list`] returns them, without caching.
     pub fn cpus_now(&self) -> Vec<Cpu> {
         self.read_cpus(&mut self.known_cpus.places.clone())
     }
@@ -134,7 +134,7 @@ impl Host {
                 let number = parse::number(&self.cpu_file(&format!("cpu{id}/topology/{name}")))?;
                 u32::try_from(number).ok()
             };
-            // A kernel that tells no cores has one for each CPU.
+            // On a kernel that reports no cores, each CPU is its own core.
             let place = Place {
                 socket: number("physical_package_id").unwrap_or(0),
                 die: number("die_id").unwrap_or(0),
@@ -167,7 +167,7 @@ impl Host {
         present.iter().map(cpu).collect()
     }
 
-    /// The state of the kubelet's CPU manager; `None` where the agent was not told where the kubelet's folder is, or where it has no such file.
+    /// The state of the kubelet's CPU manager; `None` without a kubelet folder or without the file.
     ///
     /// # Errors
     ///
@@ -193,12 +193,12 @@ impl Host {
         Ok(Some(state))
     }
 
-    /// The text of that file, to be written down.
+    /// The text of the state file, for recordings; `None` if it cannot be read.
     pub fn cpu_manager_text(&self) -> Option<Vec<u8>> {
         self.backend.read_once(Area::Kubelet, STATE_FILE).ok()
     }
 
-    /// The CPUs that a cgroup's processes may run on, whatever was asked for. `None` without the cpuset controller.
+    /// The CPUs that a cgroup's processes may run on, whatever was requested. `None` without the cpuset controller.
     ///
     /// # Errors
     ///

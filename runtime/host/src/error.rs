@@ -1,4 +1,4 @@
-//! What can go wrong between the agent and the kernel, and what it was about.
+//! Errors between the agent and the kernel, with the target and file that they are about.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::unit::Micros;
 use rustix::io::Errno;
 
-/// A failed exchange with the kernel. `path` is relative to a hierarchy's root for a cgroup, absolute for a file.
+/// A failed operation on the node. `path` is relative to a hierarchy's root for a cgroup, absolute for a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
@@ -29,27 +29,27 @@ pub enum HostError {
     Refused {
         /// The knob's target.
         target: Target,
-        /// Which knob.
+        /// The knob.
         knob: Knob,
-        /// What was written.
+        /// The written value.
         value: String,
-        /// The file.
+        /// Path of the file.
         path: String,
         /// Name of the error number, e.g. `EINVAL`.
         errno: &'static str,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The kernel refused this knob on this target lately; the write is retried after `plans_left` plans.
+    /// The kernel recently refused this knob on this target; the write is retried after `plans_left` plans.
     #[error("{knob} in {path} is not written for {plans_left} more plans: the kernel refused `{value}` with {errno}")]
     BackedOff {
         /// The knob's target.
         target: Target,
-        /// Which knob.
+        /// The knob.
         knob: Knob,
         /// The value that was refused.
         value: Box<Value>,
-        /// The file.
+        /// Path of the file.
         path: String,
         /// Name of the error number.
         errno: &'static str,
@@ -61,7 +61,7 @@ pub enum HostError {
     Locked {
         /// The cgroup root.
         path: String,
-        /// Its process, where the kernel shows it.
+        /// PID of the other agent, if the kernel shows it.
         holder: Option<u32>,
     },
     /// The cgroup root cannot be locked.
@@ -69,29 +69,29 @@ pub enum HostError {
     Lock {
         /// The cgroup root.
         path: String,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// This kernel or this cgroup does not have it.
+    /// The kernel or the cgroup does not support a knob or signal.
     #[error("{what} is not supported: {why}")]
     Unsupported {
-        /// A knob or signal, and where.
+        /// The knob or signal, and its cgroup.
         what: String,
         /// What is missing.
         why: String,
     },
-    /// The value is outside what the knob takes.
+    /// The value is outside the range of the knob.
     #[error("{value} is out of range for {knob} in {path}: use {allowed}")]
     Range {
         /// The knob's target.
         target: Target,
-        /// Which knob.
+        /// The knob.
         knob: Knob,
-        /// The value wanted.
+        /// The requested value.
         value: Box<Value>,
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What is accepted.
+        /// The accepted values.
         allowed: String,
     },
     /// A quota below the burst in force, which the kernel refuses; without a lease on the burst, the burst is not
@@ -104,36 +104,36 @@ pub enum HostError {
         path: String,
         /// The burst in force.
         burst: Micros,
-        /// The quota wanted.
+        /// The requested quota.
         quota: Micros,
     },
-    /// A block device that the node does not have, or not any more.
+    /// A block device that the node does not have, or no longer has.
     #[error("{knob} in {path} was not written: the node has no device {device}; `lsblk` lists those that it has")]
     NoDevice {
         /// The knob's target.
         target: Target,
-        /// Which knob.
+        /// The knob.
         knob: Knob,
         /// The device.
         device: DeviceNumber,
-        /// The file.
+        /// Path of the file.
         path: String,
     },
-    /// A partition, which has no limits of its own.
+    /// A partition: limits apply to whole disks only.
     #[error("{knob} in {path} was not written: {device} is a partition; name its disk, {disk}")]
     Partition {
         /// The knob's target.
         target: Target,
-        /// Which knob.
+        /// The knob.
         knob: Knob,
         /// The partition.
         device: DeviceNumber,
-        /// The disk that it is of.
+        /// The disk that contains the partition.
         disk: DeviceNumber,
-        /// The file.
+        /// Path of the file.
         path: String,
     },
-    /// A weight, or a cost, of a device whose cost model does not count.
+    /// A weight or a cost for a device without an active cost model.
     #[error(
         "{knob} in {path} was not written: the kernel has no cost model for the device. A weight needs io.cost.qos of the same device first; \
          disks of device mapper (LVM, dm-crypt) have none, but the disks below have"
@@ -141,103 +141,103 @@ pub enum HostError {
     NoCostModel {
         /// The knob's target.
         target: Target,
-        /// Which knob.
+        /// The knob.
         knob: Knob,
-        /// The file.
+        /// Path of the file.
         path: String,
     },
-    /// A set of CPUs of which none can be had. On cgroup v2 the kernel would take it and let the cgroup run on all that are there.
+    /// A set of CPUs none of which the cgroup may use. cgroup v2 would accept it and let the cgroup run on all available CPUs.
     #[error("CPUs {cpus} leave {path} none: {above} has CPUs {there}; choose among these")]
     NoCpus {
         /// The knob's target.
         target: Target,
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The CPUs wanted.
+        /// The requested CPUs.
         cpus: Box<CpuSet>,
-        /// What has others.
+        /// The parent cgroup, or the node, in words.
         above: String,
-        /// Those that it has.
+        /// CPUs that are available there.
         there: Box<CpuSet>,
     },
-    /// cgroup v1 takes no CPU from a cgroup that one below it still has.
+    /// cgroup v1 refuses to take away a CPU that a child cgroup still has.
     #[error(
         "{path} is not set to CPUs {cpus}: `{below}` below it has CPUs {more} as well, and is not narrowed with it"
     )]
     WiderBelow {
         /// The knob's target.
         target: Target,
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The CPUs wanted.
+        /// The requested CPUs.
         cpus: Box<CpuSet>,
-        /// The cgroup below.
+        /// The child cgroup.
         below: String,
-        /// What it has beyond these.
+        /// CPUs of the child beyond the requested ones.
         more: Box<CpuSet>,
     },
-    /// A memory limit that cannot come down, since so much is in use that cannot be reclaimed.
+    /// A memory limit that cannot be lowered, since too much memory is in use and cannot be reclaimed.
     #[error(
         "{path} is not lowered to {limit} yet: {usage} bytes are in use and cannot be reclaimed; it stands at {stands} and is tried again"
     )]
     InUse {
         /// The knob's target.
         target: Target,
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The limit wanted.
+        /// The requested limit.
         limit: Box<Value>,
-        /// Memory in use.
+        /// Memory in use, in bytes.
         usage: u64,
         /// The limit in force.
         stands: Box<Value>,
     },
-    /// A weight for an idle cgroup, which the kernel refuses.
+    /// A weight for a cgroup with `cpu.idle` 1, which the kernel refuses.
     #[error("{path} takes no weight while cpu.idle is 1: set cpu.idle to 0 first")]
     Idle {
         /// The weight's target.
         target: Target,
-        /// The file.
+        /// Path of the file.
         path: String,
     },
-    /// A weight that only goes with `cpu.idle`, which was not set.
+    /// A weight that depends on `cpu.idle`, which could not be set.
     #[error("{path} is left as it is, since cpu.idle was not set")]
     NotIdle {
         /// The weight's target.
         target: Target,
-        /// The file.
+        /// Path of the file.
         path: String,
     },
-    /// Processes that cannot be sent a signal.
+    /// qosm may not send signals to the processes of a cgroup.
     #[error("the processes of cgroup `{path}` cannot be ended: qosm needs CAP_KILL, and to run in their PID namespace")]
     Signal {
         /// The cgroup, or its file.
         path: String,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// A file that does not read as it should.
+    /// A file with unexpected content.
     #[error("{path} does not hold {expected}: `{text}`")]
     Parse {
-        /// The file.
+        /// Path of the file.
         path: String,
         /// The expected content.
         expected: &'static str,
-        /// What it holds, shortened.
+        /// The actual content, shortened.
         text: String,
     },
-    /// No thread, epoll or inotify instance to wait for alarms with.
+    /// The kernel gives no thread, epoll or inotify instance for alarms.
     #[error("alarms cannot be waited for")]
     Alarms(#[source] io::Error),
     /// The kernel gives no inotify instance.
     #[error("writes of other programs cannot be detected")]
     Writes(#[source] io::Error),
-    /// A file that cannot be read.
+    /// A file or directory that cannot be read.
     #[error("cannot read {path}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
     /// The hierarchy is mounted read-only.
@@ -246,33 +246,33 @@ pub enum HostError {
         /// The file or cgroup.
         path: String,
     },
-    /// A setting of the node's own is where nothing can be written.
+    /// A node-wide setting on a read-only mount.
     #[error(
         "{path} is on a read-only mount: ReadWritePaths={folder} in a drop-in of the agent's systemd unit makes it writable, and in a cluster \
          the chart's agent.hostAccess.nodeMemory what lies in /proc/sys/vm"
     )]
     NodeReadOnly {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What it lies in.
+        /// The folder that contains the file.
         folder: String,
     },
-    /// A cgroup that cannot be made, or whose controllers cannot be turned on.
+    /// A cgroup that cannot be created, or whose controllers cannot be enabled.
     #[error("cannot make cgroup {path}")]
     Make {
         /// The directory or `cgroup.subtree_control` file.
         path: String,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// A limit of a cgroup that was just made, or resized.
+    /// The kernel refused a limit of a cgroup that was just created or resized.
     #[error("the kernel refused the limit `{value}` in {path}")]
     Bound {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What was written.
+        /// The written value.
         value: String,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
     /// A cgroup that cannot be removed.
@@ -280,33 +280,33 @@ pub enum HostError {
     Remove {
         /// The directory.
         path: String,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// A container ID that names no directory.
+    /// A container ID that names no cgroup directory.
     #[error("`{id}` of container `{container}` is no container ID: {why}")]
     ContainerId {
         /// Name of the container.
         container: String,
         /// `containerStatuses[].containerID`.
         id: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         why: &'static str,
     },
-    /// A path that can be no cgroup below a hierarchy's root.
+    /// A path that cannot be a cgroup below a hierarchy's root.
     #[error("`{path}` is no path of a cgroup: {why}")]
     Path {
         /// The path.
         path: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         why: &'static str,
     },
-    /// A cgroup that is not the pod's to claim.
+    /// A cgroup that does not belong to the pod.
     #[error("cgroup `{path}` is not this pod's own: {why}")]
     NotOwn {
         /// The cgroup.
         path: String,
-        /// Its owner, or its content.
+        /// The cgroup's owner, or its content.
         why: String,
     },
     /// A cgroup that another target is attached to.
@@ -317,14 +317,14 @@ pub enum HostError {
         /// The target that holds it.
         by: Target,
     },
-    /// Too many slow writes are under way already.
+    /// Too many slow writes are in progress.
     #[error("{knob} in {path} was not written: too many slow writes are under way; try again later")]
     Busy {
         /// The knob's target.
         target: Target,
-        /// Which knob.
+        /// The knob.
         knob: Knob,
-        /// The file.
+        /// Path of the file.
         path: String,
     },
     /// A page migration that cannot be started.
@@ -332,7 +332,7 @@ pub enum HostError {
     Migrate {
         /// The cgroup.
         path: String,
-        /// What kept the thread from starting.
+        /// Why the thread did not start.
         source: io::Error,
     },
     /// No cgroup hierarchy that the host can use.
@@ -344,7 +344,7 @@ pub enum HostError {
 }
 
 impl HostError {
-    /// Name of the error number that the kernel gave, e.g. `EINVAL`; where it gave none, one word for what is wrong.
+    /// Name of the kernel's error number, e.g. `EINVAL`; for errors without one, a word such as `busy` or `invalid`.
     pub fn errno_name(&self) -> &'static str {
         match self {
             Self::Refused { errno, .. } | Self::BackedOff { errno, .. } => errno,
@@ -362,10 +362,10 @@ impl HostError {
         }
     }
 
-    /// A missing feature of the host, in the same words wherever it is missing; `None` for errors of a single cgroup.
+    /// A missing feature of the host, in the same words for every cgroup; `None` for errors of a single cgroup.
     pub fn lacking(&self) -> Option<&str> {
         let Self::Unsupported { why, .. } = self else { return None };
-        // The cgroup is left out: the kernel has the file nowhere.
+        // Leave out the cgroup: a kernel without the file has it in no cgroup.
         let elsewhere = why.strip_prefix("there is no such file in cgroup `").and_then(|rest| rest.split_once("`; "));
         Some(elsewhere.map_or(why, |(_, needs)| needs))
     }
@@ -376,13 +376,13 @@ impl HostError {
     }
 }
 
-/// The name that manual pages use for an error number; `EIO` for one that has none here.
+/// The name of an error number as in manual pages; `EIO` if [`NAMES`] does not list it.
 pub(crate) fn errno_name(error: &io::Error) -> &'static str {
     let Some(errno) = Errno::from_io_error(error) else { return "EIO" };
     NAMES.iter().find(|(candidate, _)| *candidate == errno).map_or("EIO", |&(_, name)| name)
 }
 
-/// The same name again, of one that came from another process; `EIO` for one that has none here.
+/// The static name of an error number that another process sent; `EIO` if [`NAMES`] does not list it.
 pub(crate) fn known_errno(name: &str) -> &'static str {
     NAMES.iter().find(|(_, known)| *known == name).map_or("EIO", |&(_, known)| known)
 }
@@ -416,7 +416,7 @@ const NAMES: [(Errno, &str); 26] = [
     (Errno::FAULT, "EFAULT"),
 ];
 
-/// Whether an error is this number.
+/// Whether an error has this error number.
 pub(crate) fn is(error: &io::Error, errno: Errno) -> bool {
     Errno::from_io_error(error) == Some(errno)
 }
@@ -426,7 +426,7 @@ pub(crate) fn is_absent(error: &io::Error) -> bool {
     is(error, Errno::NOENT) || is(error, Errno::NODEV) || error.kind() == io::ErrorKind::NotFound
 }
 
-/// The beginning of a file, for a message.
+/// The first line of a file, at most 80 characters, for a message.
 pub(crate) fn shortened(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let line = text.lines().next().unwrap_or_default();

@@ -14,93 +14,93 @@ use crate::parse;
 use crate::probe::{BurstRule, Proof};
 use crate::software_watermarks::DESCRIPTION;
 
-/// What the node has.
+/// Properties of the node, its kernel and its cgroups.
 #[derive(Clone, Debug)]
 pub struct HostFacts {
-    /// Each controller.
+    /// The controllers that the host uses.
     pub controllers: Vec<ControllerFact>,
     /// Whether both cgroup versions are mounted.
     pub hybrid: bool,
-    /// v2 hands protection down to children without their own (`memory_recursiveprot`).
+    /// cgroup v2 applies protection to children without protection of their own (`memory_recursiveprot`).
     pub recursive_protection: bool,
-    /// How cgroups are named.
+    /// The cgroup driver, which determines the names of cgroups.
     pub driver: Driver,
-    /// How that came to be known.
+    /// How the driver was determined.
     pub driver_source: DriverSource,
-    /// The kubelet's `cgroupRoot`, relative to each hierarchy's root; empty = the root itself.
+    /// The kubelet's `cgroupRoot`, relative to each hierarchy's root; empty for the root itself.
     pub cgroup_root: String,
-    /// The kubepods cgroup.
+    /// Path of the kubepods cgroup.
     pub kubepods: String,
-    /// Whether it is there.
+    /// Whether the kubepods cgroup exists.
     pub has_kubepods: bool,
-    /// Logical CPUs that are online.
+    /// Number of online logical CPUs.
     pub cpus: u32,
     /// Physical memory; 0 if `/proc/meminfo` cannot be read.
     pub memory: Bytes,
     /// Size of a memory page.
     pub page_size: Bytes,
-    /// NUMA nodes.
+    /// Number of online NUMA nodes.
     pub numa_nodes: u32,
-    /// Whether the kernel moves pages to where they are used by itself (`kernel.numa_balancing`).
+    /// Whether the kernel itself moves pages to the nodes that use them (`kernel.numa_balancing`).
     pub numa_balancing: bool,
-    /// The kernel's release, as `uname -r` has it; `None` if it cannot be read.
+    /// The kernel's release, as `uname -r` prints it; `None` if it cannot be read.
     pub kernel_release: Option<String>,
-    /// Whether processes above their `memory.high` may never come back from reclaim (before Linux 5.9).
+    /// Whether reclaim may never end for processes above their `memory.high` (before Linux 5.9).
     pub memory_high_livelocks: bool,
-    /// Values of `memory.min` and `memory.low` of the tiers that are not 0: cgroup, knob, value. They come from a
-    /// running agent, the kubelet's MemoryQoS, or both.
+    /// Nonzero `memory.min` and `memory.low` of the tiers: cgroup, knob, value. They come from a running agent, the
+    /// kubelet's MemoryQoS, or both.
     pub tier_protection: Vec<(String, Knob, Value)>,
     /// Whether the kernel accounts pressure (`/proc/pressure`).
     pub psi: bool,
     /// Whether resctrl can be used: it is mounted, or can be.
     pub resctrl: bool,
-    /// `/sys/kernel/sched_ext/state`; `None` on kernels without it. While a scheduler is enabled there, quotas do not
-    /// limit the tasks that it schedules.
+    /// Content of `/sys/kernel/sched_ext/state`; `None` on kernels without it. While a sched_ext scheduler is enabled,
+    /// quotas do not limit the tasks that it schedules.
     pub sched_ext: Option<String>,
-    /// Capabilities of this process that matter here.
+    /// Capabilities of this process that the host uses.
     pub capabilities: Capabilities,
-    /// Each knob on each level.
+    /// Support of each knob on each level.
     pub knobs: Vec<KnobFact>,
-    /// What the node's own hold, as far as there are any.
+    /// Values of the node-wide knobs that the node has.
     pub node_knobs: Vec<(Knob, Value)>,
     /// Whether a burst may exceed the quota.
     pub burst_rule: BurstRule,
-    /// Why nothing was tried out; `None` = it was.
+    /// Why the kernel was not probed; `None` if it was.
     pub unprobed: Option<String>,
 }
 
 /// One controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerFact {
-    /// Which one.
+    /// The controller.
     pub controller: Controller,
-    /// Its version; `None` = not mounted.
+    /// Its version; `None` if it is not mounted.
     pub version: Option<CgroupVersion>,
-    /// Where on the node; `None` = not mounted.
+    /// Its mount point on the node; `None` if it is not mounted.
     pub mount: Option<String>,
-    /// The part of the hierarchy that is visible; other than `/` if it was mounted from inside a container.
+    /// The visible part of the hierarchy; other than `/` if it was mounted from inside a container.
     pub root: String,
 }
 
 /// Effective capabilities; see capabilities(7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// `CAP_DAC_OVERRIDE`: writing files of others.
+    /// `CAP_DAC_OVERRIDE`: write files of other users.
     pub dac_override: bool,
-    /// `CAP_DAC_READ_SEARCH`: read files of others, such as the mappings of their processes.
+    /// `CAP_DAC_READ_SEARCH`: read files of other users, such as the mappings of their processes.
     pub dac_read_search: bool,
-    /// `CAP_SYS_PTRACE`: looking into the memory of processes of other users.
+    /// `CAP_SYS_PTRACE`: read the memory of processes of other users.
     pub sys_ptrace: bool,
     /// `CAP_SYS_ADMIN`.
     pub sys_admin: bool,
-    /// `CAP_SYS_NICE`: moving pages of others.
+    /// `CAP_SYS_NICE`: move pages of other users' processes.
     pub sys_nice: bool,
-    /// `CAP_SYS_RESOURCE`: pressure triggers with windows below 2 s.
+    /// `CAP_SYS_RESOURCE`: write pressure triggers with windows below 2 s.
     pub sys_resource: bool,
 }
 
 impl Capabilities {
-    /// Reads `/proc/self/status`. What cannot be read is not there.
+    /// Parses `/proc/self/status`. Without a readable `CapEff` line, no capability is set.
     pub(crate) fn parse(status: &str) -> Self {
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         let set = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
@@ -119,15 +119,15 @@ impl Capabilities {
 /// Whether a knob can be used on a level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnobFact {
-    /// Which knob.
+    /// The knob.
     pub knob: Knob,
-    /// On which level.
+    /// The level.
     pub level: Level,
-    /// Whether, and why not.
+    /// Whether the knob is supported, and why not.
     pub support: Support,
 }
 
-/// What is read once, at the start.
+/// Facts that are read once, at the start.
 pub(crate) struct NodeFacts {
     pub(crate) cpus: u32,
     pub(crate) memory: Bytes,
@@ -171,7 +171,7 @@ fn cpu_lines(stat: &[u8]) -> u32 {
 }
 
 impl HostFacts {
-    /// Whether the kernel has watermarks of background reclaim of its own.
+    /// Whether the kernel has its own watermarks for background reclaim.
     pub fn has_watermarks(&self) -> bool {
         self.knobs.iter().any(|fact| fact.knob == Knob::WmarkRatio && fact.support == Support::Native)
     }
@@ -193,7 +193,7 @@ impl HostFacts {
 }
 
 impl Host {
-    /// What the node has, and what can be done on it.
+    /// Facts about the node, and the knobs that it supports.
     pub fn facts(&self) -> HostFacts {
         let controllers = Controller::ALL
             .into_iter()
@@ -214,7 +214,7 @@ impl Host {
             .into_iter()
             .flat_map(levels)
             .map(|(knob, level)| {
-                // With the file alone an identity has no effect.
+                // The file alone does not suffice: identities also need the node's switch.
                 let is_identity = knob == Knob::BvtWarp;
                 let support = if is_identity { self.group_identity_support() } else { self.knob_support(knob) };
                 KnobFact { knob, level, support }
@@ -248,7 +248,7 @@ impl Host {
         }
     }
 
-    /// Whether a value of a knob may hold processes up for ever on this kernel.
+    /// Whether a value of a knob may block processes forever on this kernel.
     pub fn may_livelock(&self, knob: Knob, value: Value) -> bool {
         knob == Knob::MemoryHigh && value != Value::Max && self.memory_high_livelocks()
     }
@@ -261,7 +261,7 @@ impl Host {
         release.is_some_and(|release| release < (5, 9))
     }
 
-    /// The release of the kernel, as far as it is known.
+    /// The kernel's release; `None` if it is unknown.
     pub fn kernel_release(&self) -> Option<&str> {
         self.node.kernel_release.as_deref()
     }
@@ -276,7 +276,7 @@ impl Host {
         Tier::ALL.into_iter().flat_map(|tier| knobs.into_iter().filter_map(move |knob| held(tier, knob))).collect()
     }
 
-    /// Whether the node has a knob: by the probe, else by the kubepods cgroup's own file.
+    /// Whether the node supports a knob: according to the probe, else to the file of the kubepods cgroup.
     pub(crate) fn knob_support(&self, knob: Knob) -> Support {
         let row = knob_table::row(knob);
         let unavailable = |why: String| Support::Unavailable { why };

@@ -1,25 +1,25 @@
-//! The groups above and below a target, and what they hold of a knob: a child's protection is worth no more than what every group
-//! above it has.
+//! The groups above and below a target, and their values of a knob: a child's protection is limited by that of every
+//! group above it.
 
 use qosm_model::knob::{Knob, Target, Value};
 
 use crate::backend::{Area, Backend as _, join};
 use crate::{Host, knob_table, parse};
 
-/// A group beside, above or below a target.
+/// A group above or below a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relative {
     /// Its cgroup, relative to the hierarchy's root.
     pub path: String,
-    /// The target that it is attached as; `None` = not attached.
+    /// The target that the group is attached as; `None` if it is not attached.
     pub target: Option<Target>,
-    /// Its knobs; emulated ones are left out.
+    /// The group's value of the knob.
     pub value: Value,
 }
 
 impl Host {
-    /// The groups directly below a target that have this knob, in the order of their names. Each is opened, read and
-    /// closed, so call it on changes and not in every tick. A group that is removed meanwhile is left out.
+    /// The groups directly below a target that have this knob, in the order of their names. Each file is opened, read
+    /// and closed, so call this on changes and not in every tick. Groups whose file cannot be read are left out.
     pub fn groups_below(&self, target: Target, knob: Knob) -> Vec<Relative> {
         let Some(tree) = self.tree_of(knob) else { return Vec::new() };
         let Some(path) = self.attached_path(target) else { return Vec::new() };
@@ -28,7 +28,7 @@ impl Host {
         names.iter().filter_map(|name| self.relative(tree, join(path, name), knob)).collect()
     }
 
-    /// The groups above a target that have this knob, the nearest first. The hierarchy's root has no bounds and is not among them.
+    /// The groups above a target that have this knob, the nearest first. The hierarchy's root has no bounds and is left out.
     pub fn groups_above(&self, target: Target, knob: Knob) -> Vec<Relative> {
         let Some(tree) = self.tree_of(knob) else { return Vec::new() };
         let above = |path: &str| path.rsplit_once('/').map(|(above, _)| above.to_owned());
@@ -36,19 +36,19 @@ impl Host {
         std::iter::successors(first, |path| above(path)).filter_map(|path| self.relative(tree, path, knob)).collect()
     }
 
-    /// What a knob of a target holds, read without keeping its file open; `None` where it cannot be read.
+    /// A target's value of a knob, read without keeping the file open; `None` if it cannot be read.
     pub fn peek(&self, target: Target, knob: Knob) -> Option<Value> {
         let tree = self.tree_of(knob)?;
         Some(self.relative(tree, self.attached_path(target)?.to_owned(), knob)?.value)
     }
 
-    /// What a knob of any cgroup holds.
+    /// A cgroup's value of a knob, by path.
     pub(crate) fn peek_at(&self, path: &str, knob: Knob) -> Option<Value> {
         let tree = self.tree_of(knob)?;
         Some(self.relative(tree, path.to_owned(), knob)?.value)
     }
 
-    /// The hierarchy that a knob's files are in; `None` where it is not mounted, and of the node's own.
+    /// The hierarchy of a knob's files; `None` if it is not mounted, and for node-wide knobs.
     pub(crate) fn tree_of(&self, knob: Knob) -> Option<usize> {
         self.hierarchies.of(knob_table::row(knob).controller()?)
     }

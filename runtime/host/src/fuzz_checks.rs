@@ -1,7 +1,7 @@
-//! What must hold whatever bytes come in the place of the kernel's: the laws of the fuzz targets in `fuzz/`, and of this crate's
-//! own tests. A function returns where its law holds, and panics where not.
+//! Properties of the parsers that hold for any bytes: checked by the fuzz targets in `fuzz/` and by this crate's own
+//! tests. Each function panics if its property is violated.
 //!
-//! Most of them are one law: what was read, written as the kernel writes it, reads the same.
+//! Most of them are the same property: a parsed value, written as the kernel writes it, parses to the same value.
 
 use std::fmt::Write as _;
 
@@ -11,13 +11,13 @@ use crate::mounts::{self, CgroupVersion, Controller, Hierarchies, Mount};
 use crate::parse;
 use crate::resctrl::Schemata;
 
-/// `cpu.stat`, of both versions.
+/// `cpu.stat` of both versions.
 pub fn cpu_stat(text: &[u8]) {
     keyed(text, ["usage_usec", "nr_periods", "nr_throttled", "throttled_usec"]);
     keyed(text, ["nr_periods", "nr_throttled", "throttled_time"]);
 }
 
-/// `memory.stat`, of both versions.
+/// `memory.stat` of both versions.
 pub fn memory_stat(text: &[u8]) {
     keyed(text, ["anon", "file", "inactive_file"]);
     keyed(text, ["total_rss", "total_cache", "total_inactive_file"]);
@@ -102,7 +102,7 @@ pub fn schemata(text: &[u8]) {
     assert_eq!(alone.absent.len(), schemata.masks().count() + schemata.bandwidths().count(), "{written:?}");
 }
 
-/// A flat keyed file: each value is what a line of that key says, and is there if some line says it and no key comes twice.
+/// A flat keyed file: each parsed value appears on a line with its key, and it is found if the file has it and no key appears twice.
 fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) {
     let expected = |key: &str| -> Vec<Option<u64>> {
         let lines = text.split(|&byte| byte == b'\n');
@@ -119,7 +119,7 @@ fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) {
     }
 }
 
-/// A mount as the kernel writes it, but without a line end, and with more characters escaped than need be.
+/// A mount as the kernel prints it, but without a newline, and with more characters escaped than necessary.
 fn line(mount: &Mount) -> String {
     let escaped = |text: &str| {
         text.chars().fold(String::new(), |mut escaped, character| {

@@ -1,5 +1,5 @@
-//! Whether group identities (`cpu.bvt_warp_ns` of Alibaba's kernels) can be brought into force: the node has a switch of them beside, and
-//! they and core scheduling exclude each other.
+//! Whether group identities (`cpu.bvt_warp_ns` of Alibaba's kernels) can take effect: the node also has a switch for
+//! them, and they and core scheduling exclude each other.
 //!
 //! Source: koordinator `pkg/koordlet/runtimehooks/hooks/groupidentity/bvt.go`.
 
@@ -10,12 +10,12 @@ use crate::error::HostError;
 use crate::knob_table;
 use crate::knobs::Support;
 
-/// What the node's own knobs hold while identities are in force. A kernel may have neither, or the first alone.
+/// Values of the node-wide knobs that identities need. A kernel may have neither knob, or only the first.
 const IN_FORCE: [(Knob, i64); 2] = [(Knob::SchedCore, 0), (Knob::GroupIdentity, 1)];
 
 impl Host {
-    /// Whether they can: groups have the file, and each of the node's knobs that there is stands as it has to, or can be written. Nothing
-    /// is.
+    /// Whether identities are supported: groups have the file, and each node-wide knob that exists has the needed value
+    /// or can be written. Writes nothing.
     pub fn group_identity_support(&self) -> Support {
         let of_groups = self.knob_support(Knob::BvtWarp);
         if of_groups != Support::Native {
@@ -75,7 +75,7 @@ mod tests {
         Wanted { target, knob, value: Value::Number(value) }
     }
 
-    /// Writes all of it, and returns what was written, in order.
+    /// Writes all values, and returns the writes in order.
     fn carry_out(host: &mut Host, wanted: &[Wanted]) -> Vec<(Target, Knob, Value)> {
         let plan = host.plan(wanted);
         assert!(plan.refused.is_empty() && plan.clamped.is_empty(), "{plan:?}");

@@ -1,4 +1,4 @@
-//! The kernel, over the directories that were handed in. Nothing else is ever opened.
+//! The kernel, over the directories that the caller passes in. Nothing else is opened.
 
 use std::fs::File;
 use std::io;
@@ -31,20 +31,20 @@ use crate::reclaim::lower::{Lowered, lower};
 use crate::reclaim::reclaimer::{GroupId, ReclaimReport};
 use crate::reclaim::worker::{GroupFiles, NodeFiles, RECLAIM, Worker};
 
-/// Descriptors that are left to the rest of the process.
+/// Number of descriptors left to the rest of the process.
 const RESERVED_FILES: u64 = 256;
 
-/// Slow writes under way at once. More of them would only wait in line behind the first.
+/// Number of slow writes in progress at once. More would only wait in line behind the first.
 const SLOW_WRITES: usize = 256;
 
-/// Longest note about core scheduling that is read: one that is longer is not qosm's.
+/// Longest note about core scheduling that is read, in bytes: a longer note is not qosm's.
 const NOTE_LENGTH: usize = 512;
 
-/// How long the caller waits for a slow write to end quickly.
+/// How long the caller waits for a slow write.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Kernel {
-    /// Boxed: with them a kernel is far larger than what else a backend is.
+    /// Boxed: the directories would make a kernel far larger than the rest of the enum.
     directories: Box<Directories>,
     hierarchies: Vec<Dir>,
     files: Slab<Arc<File>>,
@@ -102,7 +102,7 @@ impl Kernel {
         }
     }
 
-    /// A directory whose attributes can be read: a `Dir` may be open as a path only.
+    /// Opens a directory so that its attributes can be read: a `Dir` may be an `O_PATH` descriptor.
     fn open_readable(&self, area: Area, path: &str) -> io::Result<OwnedFd> {
         let directory = self.area(area)?.open_dir(or_dot(path))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -116,7 +116,7 @@ impl Kernel {
         Ok(area.open_with(path, &options)?.into_std())
     }
 
-    /// Where a file is: settings of the kernel where they can be written, if that is another place.
+    /// The directory and relative path of a file: kernel settings go to the writable `sysctl` directory if it has them.
     fn place_of<'a>(&self, area: Area, path: &'a str) -> io::Result<(&Dir, &'a str)> {
         if area == Area::Proc
             && let (Some(sysctl), Some(below)) = (&self.directories.sysctl, path.strip_prefix("sys/"))
@@ -249,7 +249,7 @@ impl Backend for Kernel {
         lowering: Option<Lowering>,
         ticket: u64,
     ) -> io::Result<SlowWrite> {
-        // Linux 6.16 and later skip the reclaim for such a descriptor; before, the flag means nothing and the thread waits.
+        // Linux 6.16 and later skip the reclaim for an `O_NONBLOCK` descriptor; earlier kernels ignore the flag, and the thread waits.
         let file = self.open_to_write(area, path, OFlags::NONBLOCK)?;
         let fall = match lowering {
             Some(Lowering { path, usage, to, beyond }) => {
@@ -331,7 +331,8 @@ impl Backend for Kernel {
             Ending::Terminate => Signal::TERM,
             Ending::Kill => Signal::KILL,
         };
-        // The number may be another process's by now. The descriptor stays this one's, so it is looked up first.
+        // The PID may already belong to another process. A descriptor keeps referring to the same process, so open it
+        // before checking membership.
         let descriptor = match pidfd_open(number, PidfdFlags::empty()) {
             Ok(descriptor) => Some(descriptor),
             // Before Linux 5.3.
@@ -358,7 +359,7 @@ impl Backend for Kernel {
         let mut buffer = [0_u8; NOTE_LENGTH];
         match rustix::fs::fgetxattr(&directory, note.attribute(), buffer.as_mut_slice()) {
             Ok(length) => Ok(Some(String::from_utf8_lossy(buffer.get(..length).unwrap_or_default()).into_owned())),
-            // There is none, or this kernel has none on cgroups.
+            // No such attribute, or a kernel without extended attributes on cgroups.
             Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
@@ -381,7 +382,7 @@ impl Backend for Kernel {
     }
 
     fn hold_cookie(&mut self, hold: Hold) -> io::Result<u64> {
-        // A new thread has the cookie of the process, none; one that has held another cannot get back to that.
+        // A new thread has the process's own cookie, which is 0; a thread that has held another cookie cannot return to 0.
         if hold == Hold::Default {
             self.cookie = None;
         }
@@ -415,11 +416,11 @@ struct Job {
     text: String,
     fall: Option<Fall>,
     ticket: u64,
-    /// Another value is to be written to the same file.
+    /// A later write to the same file supersedes this one.
     superseded: Arc<AtomicBool>,
 }
 
-/// What a bound that falls below current use needs besides its own file.
+/// Files and limits for lowering a bound below current use.
 struct Fall {
     directory: Dir,
     usage: File,
@@ -463,12 +464,12 @@ impl Lowered for Falling<'_> {
     }
 }
 
-/// One thread that may stall, for writes that reclaim memory in the writer: lowering `memory.high` below current use, in steps.
-/// Writes to one file keep their order; a bound that still comes down when another is to be written stops where it is. The thread ends
-/// with the host, or after the write that it is stuck in.
+/// A thread that may stall, for writes that reclaim memory in the writer: lowering `memory.high` below current use, in
+/// steps. Writes to one file keep their order; a later write to the same file stops a bound that is still being
+/// lowered. The thread ends with the host, or after the write that it is blocked in.
 struct SlowWriter {
     jobs: SyncSender<Job>,
-    /// For each write under way: its ticket, its file, and the channel that announces a later write.
+    /// For each write in progress: its ticket, its file, and the flag that a later write sets.
     files: Vec<(u64, (Area, String), Arc<AtomicBool>)>,
     results: Receiver<(u64, io::Result<()>)>,
     ready: Vec<(u64, io::Result<()>)>,
@@ -544,7 +545,7 @@ mod tests {
 
     #[test]
     fn a_stalling_write_does_not_block_and_its_end_is_reported() {
-        // A full pipe: a write to it stalls until it is read.
+        // A write to a full pipe stalls until a read.
         let (mut reader, writer) = io::pipe().unwrap();
         let mut writer = File::from(OwnedFd::from(writer));
         rustix::fs::fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();

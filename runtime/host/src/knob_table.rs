@@ -1,5 +1,5 @@
-//! The knob table: for each knob the files, encoding, range, kernel and rules. It describes all that the host does with
-//! a knob; the code only carries the rows out.
+//! The knob table: the files, encoding, range, kernel and rules of each knob. It describes everything that the host
+//! does with a knob; the code only applies the rows.
 //!
 //! Sources: Linux `Documentation/admin-guide/cgroup-v2.rst` and `Documentation/scheduler/sched-bwc.rst`; Alibaba Cloud
 //! Linux' manual pages on memcg QoS for cgroup v1, backend asynchronous reclaim, global minimum watermark rating, OOM
@@ -16,51 +16,51 @@ use crate::weight::{self, MAX_SHARES, MIN_SHARES};
 
 mod block_io;
 
-/// Where a knob's file lies.
+/// The location of a knob's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In each cgroup of the hierarchy that has this controller.
     Cgroup(Controller),
-    /// Once, below `/proc`.
+    /// One file, below `/proc`.
     Proc,
-    /// Once, below `/sys`.
+    /// One file, below `/sys`.
     Sys,
-    /// Once, at the root of the hierarchy that has this controller.
+    /// One file, at the root of the hierarchy that has this controller.
     CgroupRoot(Controller),
 }
 
-/// How a file spells a value.
+/// The format of a value in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// Microseconds. v1: a number of its own, -1 = unlimited. v2: the first field of `cpu.max`, `max` = unlimited; writing one
-    /// field keeps the period.
+    /// Microseconds. v1: the only number in its file, -1 for unlimited. v2: the first field of `cpu.max`, `max` for
+    /// unlimited; writing one field keeps the period.
     Quota,
     /// Microseconds, a plain number.
     Micros,
-    /// Bytes, rounded down to a page by the kernel. v2 says `max` for unlimited, v1 the largest number of whole pages.
+    /// Bytes, rounded down to a page by the kernel. v2 writes `max` for unlimited, v1 the largest number of whole pages.
     Bytes,
     /// A plain number.
     Integer,
     /// 0 or 1.
     Flag,
-    /// v2: a number from 1 to 10000. v1: shares, of which 1024 are a weight of 100.
+    /// v2: a number from 1 to 10000. v1: shares, where 1024 correspond to a weight of 100.
     Weight,
-    /// A bit for each number of a list such as `0-1,3`. On v2 an empty list stands for no bound; v1 refuses it while the cgroup has
-    /// processes, and has none there.
+    /// A bit for each number of a list such as `0-1,3`. On v2 an empty list means no restriction; v1 refuses it while
+    /// the cgroup has processes, and an empty list means no nodes.
     Bits,
-    /// A list of CPUs such as `0-1,3`. An empty list stands for those of the cgroup above on v2; v1 refuses it while the cgroup has
-    /// processes, so there the list above is written out.
+    /// A list of CPUs such as `0-1,3`. On v2 an empty list means the CPUs of the parent; v1 refuses it while the cgroup
+    /// has processes, so the host writes the parent's list.
     Cpus,
-    /// A line for each device that something is said of, which begins with the device's numbers.
+    /// A line for each configured device, which begins with the device's numbers.
     Line(Line),
 }
 
-/// What follows the device's numbers.
+/// The part of a device's line after its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
     /// Limits (`io.max`).
     Limits,
-    /// A number, or `default` to have none (`io.weight`).
+    /// A number, or `default` for none (`io.weight`).
     Weight,
     /// `io.cost.qos`.
     CostQos,
@@ -68,143 +68,144 @@ pub enum Line {
     CostModel,
 }
 
-/// What the kernel, or the meaning of a value, asks between a cgroup and its ancestors.
+/// Constraints between the values of a cgroup and its ancestors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HierarchyRule {
-    /// v1 refuses (`EINVAL`) a child whose quota / period is above that of its nearest limited ancestor, whichever of the two is
-    /// written. v2 takes the minimum along the path.
+    /// v1 refuses (`EINVAL`) a child whose quota / period is above that of its nearest limited ancestor, at writes of
+    /// either. v2 takes the minimum along the path.
     WithinParentOnV1,
-    /// Accepted in any order, but binds only as far as every ancestor grants it.
+    /// Accepted in any order, but effective only as far as every ancestor allows.
     CappedByAncestors,
-    /// v1 refuses a cgroup what the one above does not have (`EACCES`), and keeps what the groups below have (`EBUSY`). v2 takes what
-    /// both have, and all that the cgroup above has where that is nothing.
+    /// v1 refuses CPUs or nodes that the parent lacks (`EACCES`), and taking away those that children have (`EBUSY`).
+    /// v2 uses the intersection with the parent's set, and all of the parent's set if the intersection is empty.
     WithinParent,
-    /// Each cgroup for itself.
+    /// No constraint between cgroups.
     None,
 }
 
-/// Knobs that have an order among themselves on one cgroup.
+/// Knobs whose writes on one cgroup must follow an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// Quota and burst. Mainline: burst ≤ quota while the quota is limited, at each write of either.
+    /// Quota and burst. Mainline kernels require burst ≤ quota while the quota is limited, at each write of either.
     Bandwidth,
-    /// min ≤ low ≤ high, kept while moving; the kernel does not insist.
+    /// min ≤ low ≤ high, kept at every step; the kernel does not require it.
     Protection,
     /// Watermarks of background reclaim.
     Watermark,
     /// OOM priority and its switch.
     Oom,
-    /// Page cache limit: size and mode before the switch.
+    /// Page cache limit: size and mode are written before the switch.
     PageCache,
-    /// Where memory may lie, and on which CPUs processes may run.
+    /// NUMA nodes for memory, and CPUs for processes.
     Cpuset,
-    /// Weight and `cpu.idle`. While `cpu.idle` is 1 the kernel takes no weight (`EINVAL`), and setting it either way replaces the one
-    /// that was there: `cpu.idle` always goes first.
+    /// Weight and `cpu.idle`. While `cpu.idle` is 1 the kernel refuses weights (`EINVAL`), and every change of
+    /// `cpu.idle` replaces the weight: `cpu.idle` is always written first.
     Weight,
-    /// Group identity. It knows no parents, and has an effect only behind the node's switch: on a cgroup it is set after the switch
-    /// goes on, and put back before it goes off.
+    /// Group identity. It has no constraint between cgroups, and only takes effect with the node's switch: identities
+    /// are set after the switch is turned on, and reset before it is turned off.
     Identity,
     /// Core scheduling group.
     CoreScheduling,
-    /// What may be used of memory.
+    /// Memory limits.
     Limit,
-    /// The node's own.
+    /// Node-wide knobs.
     Node,
-    /// What may be done with block devices.
+    /// Limits and weights of block devices.
     Io,
 }
 
-/// A knob whose value the kernel replaces while another one is set.
+/// The effect of one knob that makes the kernel replace another knob's value while it is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mask {
-    /// The other knob; on levels where it is not set nothing is masked.
+    /// The masking knob; on levels without it nothing is masked.
     pub by: Knob,
-    /// Its value that masks.
+    /// The value of `by` that masks.
     pub when: Value,
-    /// What the masked knob shows meanwhile.
+    /// The value of the masked knob meanwhile.
     pub shows: Value,
-    /// The value that the kernel restores when the mask ends; no writer chose it.
+    /// The value that the kernel restores when the mask ends, instead of an earlier writer's.
     pub leaves: Value,
 }
 
-/// What of a pod's specification the kubelet, or the runtime for it, writes into a knob.
+/// The part of a pod's specification that the kubelet or the runtime writes into a knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecifiedBy {
     /// The CPU limit.
     CpuLimit,
     /// The CPU request.
     CpuRequest,
-    /// Memory request and limit, where MemoryQoS is on.
+    /// Memory request and limit, with the kubelet's MemoryQoS.
     Memory,
     /// The memory limit.
     MemoryLimit,
-    /// Nothing of it, but the kubelet's CPU manager chooses it.
+    /// No part of it; the kubelet's CPU manager chooses the value.
     CpuManager,
 }
 
-/// One knob.
+/// The properties of one knob.
 #[derive(Clone, Debug)]
 pub struct KnobRow {
-    /// Which knob.
+    /// The knob.
     pub knob: Knob,
-    /// Where its file lies.
+    /// Location of its file.
     pub place: Place,
-    /// On which levels it is set.
+    /// Levels on which qosm sets it.
     pub levels: &'static [Level],
-    /// Why not on the others, where the kernel would take it.
+    /// Why not on other levels, although the kernel accepts it there.
     pub not_elsewhere: Option<&'static str>,
-    /// File on cgroup v1.
+    /// File name on cgroup v1.
     pub v1: &'static str,
-    /// File on cgroup v2.
+    /// File name on cgroup v2.
     pub v2: &'static str,
-    /// How it is spelled.
+    /// Format of its values.
     pub encoding: Encoding,
-    /// Numbers that are accepted.
+    /// Accepted numbers.
     pub range: RangeInclusive<i64>,
-    /// Numbers of which [`KnobRow::range`] takes the nearest: more of the same than the file takes. All others mean something else (a
-    /// negative number is unlimited to some files, 0 is off or unlimited, a percentage above 100 is in another unit), and are refused.
+    /// Numbers that are clamped to [`KnobRow::range`]: larger or smaller amounts of the same unit. Numbers outside are
+    /// refused, since they have another meaning (for some files a negative number is unlimited, 0 is off or unlimited,
+    /// a percentage above 100 has another unit).
     pub capped: RangeInclusive<i64>,
     /// Whether [`Value::Max`] is accepted.
     pub unlimited: bool,
-    /// What a new cgroup has, or a node that has just started.
+    /// Value in a new cgroup, or on a node after boot.
     pub default: Value,
-    /// The kernel that has it.
+    /// Kernels that support the knob.
     pub kernel: &'static str,
-    /// Rule between levels.
+    /// Constraint between levels.
     pub hierarchy: HierarchyRule,
-    /// Rule on one cgroup.
+    /// Order of writes on one cgroup.
     pub group: Group,
-    /// Place among the raises of one cgroup, the lowest first; lowering goes the other way.
+    /// Position among the raises of one cgroup, lowest first; lowering uses the reverse order.
     pub raise_order: u8,
-    /// Whether lowering it below current use makes the writing thread reclaim, for as long as that takes.
+    /// Whether lowering the value below current use makes the writing thread reclaim memory, which may take long.
     pub slow: bool,
-    /// What can be done where it is missing.
+    /// The alternative where the knob is missing.
     pub instead: Option<&'static str>,
-    /// The knob of the same cgroup that has to be worked out together with this one: a burst with its quota, a weight with
-    /// `cpu.idle`. It holds both ways.
+    /// The knob of the same cgroup that must be planned together with this one: a burst with its quota, a weight with
+    /// `cpu.idle`. Partnership is mutual.
     pub partner: Option<Knob>,
-    /// What replaces its value.
+    /// The mask that replaces its value.
     pub masked: Option<Mask>,
-    /// While it is set the kernel takes no smaller or no other value of its partner.
+    /// Whether its value makes the kernel refuse smaller or other values of its partner.
     pub holds_back_partner: bool,
-    /// The part of the pod's specification that its value follows from.
+    /// The part of the pod's specification that determines its value.
     pub specified_by: Option<SpecifiedBy>,
-    /// What it means when another writer put the default there.
+    /// Meaning of the default, if another program wrote it.
     pub default_found: DefaultFound,
 }
 
-/// What a knob's default says of its writer, where qosm holds another value and it is not the baseline.
+/// How to interpret a knob's default that replaced qosm's value, if the default is not the baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultFound {
-    /// Nobody chose it, for this reason: what qosm holds is written again.
+    /// No program chose the default deliberately, for this reason: qosm writes its value again.
     Reset(&'static str),
-    /// Somebody chose it as they choose any other value, for this reason: it is left alone.
+    /// A program chose the default deliberately, for this reason: qosm leaves it.
     Decision(&'static str),
 }
 
 const ALL_LEVELS: &[Level] = &[Level::Tier, Level::Pod, Level::Container];
 
-/// The largest CFS burst on cgroup v1, in microseconds: what Koordinator's agent checks for.
+/// The largest CFS burst on cgroup v1, in microseconds, as Koordinator's agent checks it.
 pub const V1_BURST_MAX: i64 = 100_000_000;
 
 /// The kernel's bound on a quota and on quota + burst: 2^44 - 1 µs.
@@ -215,7 +216,7 @@ const BURST: &str = "Linux 5.14, or Alibaba Cloud Linux 2 >= 4.19.91-22.al7";
 const WATERMARK: &str = "Alibaba Cloud Linux 2 >= 4.19.81-17.al7 or 3 >= 5.10.134-12.al8";
 const MIN_ADJ: &str = "Alibaba Cloud Linux 2 >= 4.19.91-18.al7 or 3 >= 5.10.134-12.al8";
 const OOM: &str = "Alibaba Cloud Linux 2 >= 4.19.91-18.al7 or 3 >= 5.10.60-9.al8";
-/// Of the memory bounds systemd knows only what was set through it.
+/// systemd resets the memory bounds that were not set through it.
 const RELOADED: DefaultFound = DefaultFound::Reset(
     "systemd's daemon-reload and the kubelet's sync write the default where they were told of no value",
 );
@@ -302,7 +303,7 @@ const fn bandwidth(
         v2,
         encoding,
         range,
-        // A limit of 0 is none to Kubernetes.
+        // 0 means no limit in Kubernetes.
         capped: 1..=i64::MAX,
         unlimited: matches!(default, Value::Max),
         default,
@@ -323,15 +324,15 @@ const fn bandwidth(
 }
 
 const MEMCG_REAPER: &str = "Alibaba Cloud Linux 2 or 3, or Anolis OS, with /sys/kernel/mm/memcg_reaper";
-/// An extended attribute of the cgroup, and no file: see [`core_scheduling`](crate::core_scheduling).
+/// Name of an extended attribute of the cgroup, not of a file: see [`core_scheduling`](crate::core_scheduling).
 const CORE_GROUP: &str = "user.qosm.core_group";
 const GROUP_IDENTITY: &str = "Alibaba Cloud Linux 2 >= 4.19.91-24.al7 or 3, or Anolis OS";
 const SYSCTL: &str = "a /proc/sys/vm that can be written";
 
-/// The least that is left to the kernel, in KiB: with less it is prone to deadlock under load (Documentation/admin-guide/sysctl/vm.rst).
+/// The smallest `min_free_kbytes`, in KiB: with less the kernel is prone to deadlock under load (Documentation/admin-guide/sysctl/vm.rst).
 const LEAST_FREE_KIB: i64 = 1024;
 
-/// A knob of the node's own: one file, the same on both versions of cgroups.
+/// A node-wide knob: one file, the same on both cgroup versions.
 const fn of_node(
     knob: Knob,
     (place, file): (Place, &'static str),
@@ -366,7 +367,7 @@ const fn of_node(
     }
 }
 
-/// One row a knob, in the order of [`Knob::ALL`].
+/// One row per knob, in the order of [`Knob::ALL`].
 pub static TABLE: [KnobRow; 32] = [
     bandwidth(Knob::CfsQuota, "cpu.cfs_quota_us", "cpu.max", Encoding::Quota, 1000..=MAX_RUNTIME_MICROS, Value::Max, 0),
     KnobRow {
@@ -427,7 +428,7 @@ pub static TABLE: [KnobRow; 32] = [
             (Group::Watermark, 0),
         )
     },
-    // What lies outside is of another scale: in `oom_score_adj` the higher go first.
+    // Numbers outside the range belong to another scale: with `oom_score_adj`, the kernel kills higher values first.
     alibaba(Knob::OomPriority, "memory.priority", Encoding::Integer, 0..=12, 0, OOM, (Group::Oom, 0)),
     alibaba(Knob::UseOomPriority, "memory.use_priority_oom", Encoding::Flag, 0..=1, 0, OOM, (Group::Oom, 1)),
     alibaba(Knob::OomGroup, "memory.oom.group", Encoding::Flag, 0..=1, 0, OOM_GROUP, (Group::Oom, 2)),
@@ -519,7 +520,7 @@ pub static TABLE: [KnobRow; 32] = [
         v2: "cpu.weight",
         encoding: Encoding::Weight,
         range: 1..=10_000,
-        // 0 is what an idle cgroup shows.
+        // An idle cgroup shows 0.
         capped: 1..=i64::MAX,
         unlimited: false,
         default: DEFAULT_WEIGHT,
@@ -572,7 +573,7 @@ pub static TABLE: [KnobRow; 32] = [
         v2: "cpu.bvt_warp_ns",
         encoding: Encoding::Integer,
         range: -1..=2,
-        // Another number is no higher rank but none at all.
+        // Other numbers are no ranks.
         capped: -1..=2,
         unlimited: false,
         default: Value::Number(0),
@@ -647,7 +648,7 @@ pub static TABLE: [KnobRow; 32] = [
             (Place::Proc, "sys/vm/min_free_kbytes"),
             Encoding::Integer,
             LEAST_FREE_KIB..=2_147_483_647,
-            // Of a node of 64 GiB; the kernel computes it from the size of memory.
+            // The default on a node of 64 GiB; the kernel computes it from the size of memory.
             67_584,
             SYSCTL,
         )
@@ -658,7 +659,7 @@ pub static TABLE: [KnobRow; 32] = [
             Knob::WatermarkScaleFactor,
             (Place::Proc, "sys/vm/watermark_scale_factor"),
             Encoding::Integer,
-            // Up to 3000 since Linux 5.18; kernels before that take no more than 1000.
+            // Linux 5.18 and later accept up to 3000, earlier kernels up to 1000.
             1..=1000,
             10,
             SYSCTL,
@@ -697,7 +698,7 @@ pub static TABLE: [KnobRow; 32] = [
         "Alibaba Cloud Linux 3 >= 5.10.134-14",
     ),
     KnobRow {
-        // While both go back, group identity is off before core scheduling is on again.
+        // When both are restored, group identity must be off before core scheduling is on again.
         raise_order: 1,
         ..of_node(
             Knob::SchedCore,
@@ -719,13 +720,13 @@ pub fn row(knob: Knob) -> &'static KnobRow {
     &TABLE[index(knob)]
 }
 
-/// A knob's place in [`TABLE`].
+/// A knob's index in [`TABLE`].
 pub(crate) fn index(knob: Knob) -> usize {
     knob.index()
 }
 
 impl KnobRow {
-    /// The controller whose hierarchy holds the file; `None` of the node's own.
+    /// The controller whose hierarchy has the file; `None` for node-wide knobs.
     pub fn controller(&self) -> Option<Controller> {
         match self.place {
             Place::Cgroup(controller) => Some(controller),
@@ -733,7 +734,7 @@ impl KnobRow {
         }
     }
 
-    /// What its file has of each device; `None` = the file is no list of devices.
+    /// Format of a device's line; `None` if the file has no lines per device.
     pub fn line(&self) -> Option<Line> {
         match self.encoding {
             Encoding::Line(line) => Some(line),
@@ -741,37 +742,37 @@ impl KnobRow {
         }
     }
 
-    /// Whether a child has no more of it than every group above grants: protection, as opposed to a limit.
+    /// Whether every ancestor must grant a child's value: true for protection, as opposed to limits.
     pub fn is_granted_from_above(&self) -> bool {
         self.hierarchy == HierarchyRule::CappedByAncestors && self.default == Value::Number(0)
     }
 
-    /// Whether it is the CFS quota, which is read at each tick.
+    /// Whether this is the CFS quota, which is read in each tick.
     pub fn is_quota(&self) -> bool {
         self.encoding == Encoding::Quota
     }
 
-    /// Whether it is what a file of its cgroup says; a core scheduling group stands in an attribute, and in its processes.
+    /// Whether the value is the content of a file; a core scheduling group is an extended attribute and a state of processes.
     pub fn has_file(&self) -> bool {
         self.group != Group::CoreScheduling
     }
 
-    /// Whether it is a list of CPUs.
+    /// Whether the value is a list of CPUs.
     pub fn is_cpu_list(&self) -> bool {
         self.encoding == Encoding::Cpus
     }
 
-    /// Whether it bounds the CPU time of a cgroup: by a quota or by CPUs.
+    /// Whether the knob limits the CPU time of a cgroup: by a quota or by a set of CPUs.
     pub fn limits_cpu(&self) -> bool {
         self.is_quota() || self.is_cpu_list()
     }
 
-    /// Whether cgroup v1 refuses a cgroup more of it than the one above has.
+    /// Whether cgroup v1 refuses values beyond the parent's.
     pub fn is_within_parent(&self) -> bool {
         matches!(self.hierarchy, HierarchyRule::WithinParent | HierarchyRule::WithinParentOnV1)
     }
 
-    /// Whether the kernel keeps it at or below the quota of the same cgroup.
+    /// Whether the kernel keeps the value at or below the quota of the same cgroup.
     pub fn is_within_quota(&self) -> bool {
         self.group == Group::Bandwidth && !self.is_quota()
     }
@@ -781,29 +782,29 @@ impl KnobRow {
         self.partner.filter(|&partner| row(partner).masked.is_some_and(|mask| mask.by == self.knob))
     }
 
-    /// Whether it is masked or masks: writing either of the two replaces the other.
+    /// Whether the knob masks another or is masked: writing either replaces the other's value.
     pub fn is_of_a_mask(&self) -> bool {
         self.masked.is_some() || self.masks().is_some()
     }
 
-    /// Whether a value is the one that stands there while another knob masks this one.
+    /// Whether a value is the one that the knob shows while masked.
     pub fn is_masked_as(&self, value: Value) -> bool {
         self.masked.is_some_and(|mask| mask.shows == value)
     }
 
-    /// Whether a value is the kernel's own, put there when the mask ended.
+    /// Whether the kernel itself put a value there when a mask ended.
     pub fn is_left_by_mask(&self, before: Value, found: Value) -> bool {
         self.masked.is_some_and(|mask| mask.shows == before && mask.leaves == found)
     }
 
-    /// Whether a value that replaced another is one that nobody chose: the kernel's own when a mask ended, or a default of which the
-    /// table says so.
+    /// Whether no program chose the new value deliberately: the kernel wrote it when a mask ended, or it is a default
+    /// that the table treats as a reset.
     pub fn is_reset(&self, before: Value, found: Value) -> bool {
         let is_default = matches!(self.default_found, DefaultFound::Reset(_)) && found == self.default;
         is_default || self.is_left_by_mask(before, found)
     }
 
-    /// The file on a hierarchy of this version.
+    /// The file name on a hierarchy of this version.
     pub fn file(&self, version: CgroupVersion) -> &'static str {
         match version {
             CgroupVersion::V1 => self.v1,
@@ -811,15 +812,15 @@ impl KnobRow {
         }
     }
 
-    /// What would be written for a value, of a device's knob without the device. Where [`Value::Max`] is not accepted it is spelled as the
-    /// largest number.
+    /// The text of a value, without the device's numbers for a device's knob. [`Value::Max`] becomes the largest number
+    /// where it is not accepted.
     pub fn encode(&self, version: CgroupVersion, value: Value) -> String {
         if let Encoding::Line(line) = self.encoding {
             return block_io::encode(line, value);
         }
         match (value, self.encoding, version) {
             (Value::Number(bits), Encoding::Bits, _) => list_text((0..63).filter(|bit| (bits >> bit) & 1 == 1)),
-            // Nothing at all would not be written.
+            // A newline, since the kernel ignores an empty write.
             (Value::Max, Encoding::Bits | Encoding::Cpus, _) => "\n".to_owned(),
             (Value::Cpus(cpus), ..) => cpus.to_string(),
             (Value::Number(weight), Encoding::Weight, CgroupVersion::V1) => weight::shares(weight).to_string(),
@@ -827,11 +828,11 @@ impl KnobRow {
             (Value::Number(number) | Value::Shares(number), ..) => number.to_string(),
             (Value::Max, Encoding::Quota, CgroupVersion::V1) => "-1".to_owned(),
             (Value::Max, Encoding::Quota | Encoding::Bytes, CgroupVersion::V2) if self.unlimited => "max".to_owned(),
-            // Not every v1 kernel with these files takes the word; each takes the largest number and reads it as unlimited.
+            // Some v1 kernels with these files do not accept `max`; all accept the largest number and read it as unlimited.
             (Value::Max, Encoding::Bytes, _) => i64::MAX.to_string(),
             (Value::Max, Encoding::Weight, CgroupVersion::V1) => MAX_SHARES.to_string(),
             (Value::Max, ..) => self.range.end().to_string(),
-            // Of no knob that has another encoding.
+            // Not values of knobs with another encoding.
             (other @ (Value::Unset | Value::IoLimits(_) | Value::IoCostQos(_) | Value::IoCostModel(_)), ..) => {
                 other.to_string()
             }
@@ -843,7 +844,7 @@ impl KnobRow {
         self.encoding == Encoding::Bytes
     }
 
-    /// The value as the kernel will read it back: bytes in whole pages, and very large ones as unlimited.
+    /// The value as the kernel returns it: bytes in whole pages, and very large ones as unlimited.
     pub fn rounded(&self, value: Value, page: i64) -> Value {
         match value {
             Value::Number(bytes) if self.encoding == Encoding::Bytes && bytes >= 0 => {
@@ -858,7 +859,7 @@ impl KnobRow {
         }
     }
 
-    /// Why it is unsupported without its file, and what would help.
+    /// Why the knob is unsupported without its file, and the alternative.
     pub(crate) fn lacking(&self, what: &str) -> String {
         let mut why = format!("{what}; needs {}", self.kernel);
         if let Some(instead) = self.instead {
@@ -868,7 +869,7 @@ impl KnobRow {
         why
     }
 
-    /// Whether a value may be written at all.
+    /// Whether a value is valid for this knob.
     pub fn accepts(&self, value: Value) -> bool {
         if let Encoding::Line(line) = self.encoding {
             return block_io::accepts(line, value);
@@ -882,7 +883,7 @@ impl KnobRow {
         }
     }
 
-    /// The nearest value that may be written, for one that asks for more of the same than that, or less.
+    /// The nearest valid value, for a value that exceeds the range in the same unit; `None` for others.
     pub fn nearest(&self, value: Value) -> Option<Value> {
         match value {
             _ if self.line().is_some() => None,
@@ -896,7 +897,7 @@ impl KnobRow {
         }
     }
 
-    /// What may be written, in words.
+    /// Describes the valid values.
     pub fn allowed(&self) -> String {
         if let Encoding::Line(line) = self.encoding {
             return block_io::allowed(line).to_owned();
@@ -914,7 +915,7 @@ impl KnobRow {
     }
 }
 
-/// From this number of bytes on, a memory bound reads as unlimited: the most whole pages that a signed 64-bit number holds.
+/// From this number of bytes on, a memory bound counts as unlimited: the most whole pages that fit into a signed 64-bit number.
 pub(crate) fn unlimited_bytes(page: i64) -> i64 {
     i64::MAX / page.max(1) * page.max(1)
 }

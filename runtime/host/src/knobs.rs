@@ -1,4 +1,4 @@
-//! One knob of one target: reading, support, and carrying out a step.
+//! One knob of one target: reading it, its support, and executing a step.
 
 use std::io;
 
@@ -18,17 +18,17 @@ use crate::targets::CgroupFile;
 use crate::write_backoff::Refusal;
 use crate::{Host, parse};
 
-/// Whether a knob can be turned.
+/// Whether a knob can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// By the kernel itself.
+    /// The kernel has the knob.
     Native,
-    /// The kernel has no such file; the host does what it would do.
+    /// The kernel has no such file; the host emulates it.
     Emulated {
-        /// How.
+        /// How the host emulates it.
         how: &'static str,
     },
-    /// Not at all, or not for now.
+    /// Not supported, or not at present.
     Unavailable {
         /// What is missing, or the kernel's error.
         why: String,
@@ -36,7 +36,7 @@ pub enum Support {
 }
 
 impl Support {
-    /// In one word: `native`, `emulated` or `unavailable`.
+    /// One word: `native`, `emulated` or `unavailable`.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -51,20 +51,20 @@ impl Support {
 pub struct KnobFile {
     /// Its name, e.g. `cpu.max`.
     pub file: &'static str,
-    /// Where it is on the node, e.g. `/sys/fs/cgroup/cpu/kubepods/…/cpu.cfs_quota_us`.
+    /// Its absolute path on the node, e.g. `/sys/fs/cgroup/cpu/kubepods/…/cpu.cfs_quota_us`.
     pub path: String,
 }
 
-/// How a step went.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executed {
-    /// Written; the kernel now reads this.
+    /// Written; the value that the kernel now returns.
     Done(Value),
-    /// A thread that may stall writes it; [`Host::finished`] returns the result.
+    /// A thread that may stall is writing the value; [`Host::finished`] returns the result.
     Pending,
 }
 
-/// A slow write that is under way.
+/// A slow write in progress.
 pub(crate) struct PendingWrite {
     target: Target,
     cgroup: String,
@@ -74,7 +74,7 @@ pub(crate) struct PendingWrite {
 }
 
 impl Host {
-    /// What a knob holds; of an emulated one, what it was set to.
+    /// The current value of a knob; for an emulated knob, the value that was set.
     ///
     /// # Errors
     ///
@@ -95,11 +95,11 @@ impl Host {
         let version = self.knob_version(row);
         match parse::value_of(knob, row, version, self.page(), &self.buffer[..length]) {
             Some(Value::Number(nodes)) if knob == Knob::CpusetMems => {
-                // A list of all nodes is no bound, however it is spelled.
+                // A list of all nodes is no restriction, whatever its spelling.
                 let all = self.mems_above(target).and_then(|all| parse::numa::mask(&all));
                 Ok(if all.is_some_and(|all| all & !nodes == 0) { Value::Max } else { Value::Number(nodes) })
             }
-            // v2: likewise, which is what stands where a cgroup with processes lost a set of its own.
+            // Likewise for CPUs on v2: a cgroup with processes whose own set was removed has such a list.
             Some(Value::Cpus(cpus)) if version == CgroupVersion::V2 && self.possible_cpus().is_subset(&cpus) => {
                 Ok(Value::Max)
             }
@@ -109,8 +109,8 @@ impl Host {
         }
     }
 
-    /// Whether a knob can be turned on this target: by what a write of the same value, or a read where a write is not harmless,
-    /// has proved.
+    /// Whether a knob can be set on this target, proved by writing its current value, or by reading it where a write
+    /// has side effects.
     pub fn support(&mut self, target: Target, knob: Knob) -> Support {
         match self.prove(target, knob) {
             Ok(()) if self.emulates(knob) => Support::Emulated { how: DESCRIPTION },
@@ -125,17 +125,17 @@ impl Host {
         let value = self.read(target, knob)?;
         let row = knob_table::row(knob);
         let proof = self.probe.knobs[knob_table::index(knob)];
-        // Writing a quota hands out run time, and writing `memory.high` may reclaim, even if nothing changes. Of the node's own the kernel
-        // computes watermarks anew.
+        // Writing a quota refills run time, and writing `memory.high` may reclaim, even without a change. Writing a
+        // node-wide knob makes the kernel compute its watermarks again.
         if matches!(proof, Proof::Untried | Proof::Missing)
             && !matches!(row.group, Group::Bandwidth | Group::Node)
-            // There may be nothing to write of the device.
+            // The file may have no line for the device.
             && row.line().is_none()
             && !row.slow
             && !self.emulates(knob)
             && knob != Knob::CoreGroup
             && (knob, value) != (Knob::CpuWeight, IDLE_WEIGHT)
-            // On v1 that writes the list of the group above.
+            // On v1, that would write the parent's list.
             && (knob, value) != (Knob::CpusetCpus, Value::Max)
         {
             self.write_value(target, knob, value).map_err(|source| self.refused(target, knob, value, source))?;
@@ -144,7 +144,7 @@ impl Host {
         Ok(())
     }
 
-    /// Refuses what is known not to work, before anything is read.
+    /// Refuses knobs that are known not to work, before reading anything.
     pub(crate) fn usable(&self, target: Target, knob: Knob, value: Option<Value>) -> Result<(), HostError> {
         let row = knob_table::row(knob);
         let file = CgroupFile::Knob(knob);
@@ -163,7 +163,7 @@ impl Host {
         if let Some(why) = self.switched_off(knob) {
             return Err(HostError::Unsupported { what: what(), why });
         }
-        // Who is in a group can leave it at any time.
+        // Leaving a group is always possible.
         if knob == Knob::CoreGroup
             && value != Some(Value::Number(0))
             && let Support::Unavailable { why } = self.core_group_support()
@@ -180,7 +180,7 @@ impl Host {
         Ok(())
     }
 
-    /// Why a knob that has a node-wide switch has no effect.
+    /// Why a knob with a node-wide switch has no effect: its switch is off.
     pub(crate) fn switched_off(&self, knob: Knob) -> Option<String> {
         const SWITCH: &str = "kernel/mm/pagecache_limit/enabled";
         if knob_table::row(knob).group != Group::PageCache {
@@ -190,7 +190,8 @@ impl Host {
         (parse::number(&text) == Some(0)).then(|| format!("/sys/{SWITCH} is 0: write 1 to it"))
     }
 
-    /// A knob's file on this target, or the one through which it is emulated; `None` when the target is not attached or the controller not mounted.
+    /// A knob's file on this target, or the file through which it is emulated; `None` if the target is not attached or
+    /// the controller not mounted.
     pub fn file(&self, target: Target, knob: Knob) -> Option<KnobFile> {
         if self.emulates(knob) {
             return self.software_watermark_file(target);
@@ -203,8 +204,8 @@ impl Host {
         Some(KnobFile { file: row.file(self.knob_version(row)), path })
     }
 
-    /// What would be written for a value: `-1`, `max`, `200000`; switches are `0` and `1`.
-    /// The target does not matter to it today: a controller has one version for all.
+    /// The text that is written for a value: `-1`, `max`, `200000`; switches are `0` and `1`. The target makes no
+    /// difference at present: a controller has one version for all targets.
     pub fn encode(&self, _target: Target, knob: Knob, value: Value) -> String {
         let row = knob_table::row(knob);
         let text = row.encode(self.knob_version(row), value);
@@ -214,14 +215,13 @@ impl Host {
         }
     }
 
-    /// Writes one step and reads it back. Lowering `memory.high` below current use may be left to a thread of its own.
+    /// Writes one step and reads the value back. Another thread may lower `memory.high` below current use.
     ///
     /// # Errors
-    ///
-    /// [`HostError::Refused`] with the kernel's answer, after which the value (or the knob, where it never accepted
-    /// any) is not written for some plans; [`HostError::Gone`], [`HostError::Unsupported`], [`HostError::ReadOnly`],
-    /// [`HostError::Busy`], [`HostError::NotAttached`], [`HostError::NotIdle`] for the weight of a cgroup that is not
-    /// idle, and the errors of [`Host::read`] if the value cannot be read back.
+    /// [`HostError::Refused`] with the kernel's error, after which the host does not write the value (or the knob, if
+    /// the kernel never accepted any value) for some plans; [`HostError::Gone`], [`HostError::Unsupported`],
+    /// [`HostError::ReadOnly`], [`HostError::Busy`], [`HostError::NotAttached`], [`HostError::NotIdle`] for the weight
+    /// of a cgroup that is not idle, and the errors of [`Host::read`] if the value cannot be read back.
     pub fn execute(&mut self, step: &Step) -> Result<Executed, HostError> {
         let Step { target, knob, to, .. } = *step;
         if self.emulates(knob) {
@@ -247,14 +247,14 @@ impl Host {
         self.read(target, knob).map(Executed::Done)
     }
 
-    /// Whether a slow write of this knob is under way. The cgroup decides, whichever target it is attached as: the
+    /// Whether a slow write of this knob is in progress. The cgroup counts, not the target that it is attached as: the
     /// pending write must not overwrite a later value.
     pub(crate) fn is_under_way(&self, target: Target, knob: Knob) -> bool {
         let Some(attached) = self.targets.get(&target).filter(|_| !self.pending.is_empty()) else { return false };
         self.pending.values().any(|pending| (&*pending.cgroup, pending.knob) == (&*attached.path, knob))
     }
 
-    /// Pending writes in a cgroup count for the target that it was attached as last.
+    /// Assigns pending writes in a cgroup to the target that it was last attached as.
     pub(crate) fn take_pending(&mut self, target: Target) {
         if self.pending.is_empty() {
             return;
@@ -268,7 +268,7 @@ impl Host {
         }
     }
 
-    /// The slow writes that are under way.
+    /// The slow writes in progress.
     pub fn under_way(&self) -> Vec<(Target, Knob)> {
         let mut under_way: Vec<_> = self.pending.values().map(|pending| (pending.target, pending.knob)).collect();
         under_way.sort_unstable();
@@ -276,9 +276,9 @@ impl Host {
         under_way
     }
 
-    /// The slow writes that ended since the last call, with the value that the kernel reads now. A write that was
-    /// followed by another of the same knob is left out; the last one is returned when it has ended. The simulation has
-    /// none unless they are [stalled](crate::simulated::Simulation::stall_slow_writes).
+    /// The slow writes that ended since the last call, with the value that the kernel now returns. A write with a later
+    /// write of the same knob still in progress is left out; the last one is returned when it has ended. The simulation
+    /// has none unless they are [stalled](crate::simulated::Simulation::stall_slow_writes).
     pub fn finished(&mut self) -> Vec<(Target, Knob, Result<Value, HostError>)> {
         let mut results = Vec::new();
         for (ticket, result) in self.backend.finished() {
@@ -304,7 +304,7 @@ impl Host {
 
     fn write_value(&mut self, target: Target, knob: Knob, value: Value) -> io::Result<()> {
         let text = self.encode(target, knob, value);
-        // v1 has no cgroup follow the one above: it gets the same list. An empty one would keep every process out.
+        // On v1 a cgroup cannot follow its parent: write the parent's list instead. With an empty list the cgroup could have no processes.
         if (knob, value) == (Knob::CpusetCpus, Value::Max)
             && self.hierarchies.version(Controller::Cpuset) == Some(CgroupVersion::V1)
             && let Some(all) = self.cpus_above(target)
@@ -312,14 +312,14 @@ impl Host {
             return self.write(target, knob, &all.to_string());
         }
         match self.write(target, knob, &text) {
-            // A cgroup with processes cannot be left without nodes of its own, so it gets all that the one above has.
+            // A cgroup with processes needs nodes of its own, so write all of the parent's.
             Err(source) if (knob, value) == (Knob::CpusetMems, Value::Max) && error::is(&source, Errno::NOSPC) => {
                 match self.mems_above(target) {
                     Some(all) => self.write(target, knob, &list_text(all)),
                     None => Err(source),
                 }
             }
-            // Nor without CPUs of its own. On v2 it may have all that there can be, those that come later too.
+            // It needs CPUs of its own, too. On v2, write all possible CPUs, which include CPUs that come online later.
             Err(source) if (knob, value) == (Knob::CpusetCpus, Value::Max) && error::is(&source, Errno::NOSPC) => {
                 self.write(target, knob, &self.possible_cpus().to_string())
             }
@@ -336,7 +336,7 @@ impl Host {
         !usage.is_ok_and(|usage| usage <= bound.unsigned_abs())
     }
 
-    /// Whether it is done already.
+    /// Returns `true` if the write has ended, `false` if it is in progress.
     fn write_slowly(&mut self, target: Target, knob: Knob, value: Value, falls: bool) -> Result<bool, HostError> {
         let row = knob_table::row(knob);
         let text = row.encode(self.knob_version(row), value);
@@ -365,7 +365,7 @@ impl Host {
         }
     }
 
-    /// How a memory bound falls below what is in use.
+    /// The steps for lowering a memory bound below current use.
     fn lowering(&self, target: Target, knob: Knob, value: Value) -> Option<Lowering> {
         let Value::Number(to) = value else { return None };
         let path = self.attached_path(target)?.to_owned();
@@ -384,7 +384,7 @@ impl Host {
         self.backend.write(area, &path, text)
     }
 
-    /// Where to write: never into a cgroup that only has the name of the one that was attached.
+    /// The file to write: never in a new cgroup that only has the name of the attached one.
     fn place(&self, target: Target, knob: Knob) -> io::Result<(Area, String)> {
         let row = knob_table::row(knob);
         if knob.is_of_node() {
@@ -414,14 +414,14 @@ impl Host {
         self.write_backoff.accepted(target, knob);
     }
 
-    /// A refusal may have hung on the value that has just changed: of the same group on the same cgroup, or of a cgroup above or
-    /// below.
+    /// Retries refused knobs that may depend on the value that has just changed: of the same group of knobs, on the
+    /// same cgroup, or on a cgroup above or below it.
     fn reconsider(&mut self, target: Target, knob: Knob) {
         let group = knob_table::row(knob).group;
         let Some(path) = self.attached_path(target).map(str::to_owned) else { return };
         let targets = &self.targets;
         self.write_backoff.reconsider(|other, of| {
-            // The kernel takes a weight once the cost model of the device counts.
+            // The kernel accepts a weight once the device has an active cost model.
             if matches!((knob, of), (Knob::IoCostQos(_) | Knob::IoCostModel(_), Knob::IoWeight(_))) {
                 return knob.device() == of.device();
             }
@@ -433,7 +433,7 @@ impl Host {
         });
     }
 
-    /// Whether this value of one of the two, with the other as it is now, makes the burst larger than a limited quota.
+    /// Whether the new value of the quota or the burst makes the burst larger than a limited quota.
     fn burst_exceeds(&mut self, target: Target, knob: Knob, value: Value) -> bool {
         let (quota, burst) = match knob {
             Knob::CfsQuota => (Ok(value), self.read(target, Knob::CfsBurst)),
@@ -490,7 +490,7 @@ impl Host {
         HostError::Refused { target, knob, value, path, errno, source }
     }
 
-    /// Version of the hierarchy that a knob is in; v2 where it is not mounted, and of the node's own.
+    /// Version of the hierarchy of a knob; v2 if it is not mounted, and for node-wide knobs.
     pub fn version_of(&self, knob: Knob) -> CgroupVersion {
         self.knob_version(knob_table::row(knob))
     }
@@ -499,18 +499,18 @@ impl Host {
         row.controller().and_then(|controller| self.hierarchies.version(controller)).unwrap_or(CgroupVersion::V2)
     }
 
-    /// Bytes in a page, as knobs count them.
+    /// Size of a page in bytes, as a knob's value counts it.
     pub(crate) fn page(&self) -> i64 {
         i64::try_from(self.backend.page_size()).unwrap_or(i64::MAX).max(1)
     }
 
-    /// The value that the kernel will hold when this one is written.
+    /// The value that the kernel returns after this value is written.
     pub(crate) fn rounded(&self, row: &KnobRow, value: Value) -> Value {
         if row.encoding == Encoding::Bytes || row.line().is_some() { row.rounded(value, self.page()) } else { value }
     }
 }
 
-/// Whether a path is another, or below it.
+/// Whether a path equals `above` or is below it.
 fn is_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

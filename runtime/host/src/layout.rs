@@ -1,14 +1,14 @@
-//! The names that the kubelet and the runtimes give their cgroups. Pure functions over names; `search` checks which
-//! exist.
+//! The names that the kubelet and container runtimes give their cgroups. Pure functions over names; `search` checks
+//! which of them exist.
 //!
 //! Kubernetes: `pkg/kubelet/cm`, cgroup names of the systemd and cgroupfs drivers. systemd.slice(5) for nested slices.
 
 use qosm_model::pod::Tier;
 
-/// How the kubelet names and makes cgroups.
+/// How the kubelet names and creates cgroups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Driver {
-    /// Slices and scopes.
+    /// Through systemd: slices and scopes.
     Systemd,
     /// Plain directories.
     Cgroupfs,
@@ -26,7 +26,7 @@ impl std::fmt::Display for DriverSource {
 }
 
 impl Driver {
-    /// As the kubelet's configuration spells it.
+    /// The name in the kubelet's configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Systemd => "systemd",
@@ -42,25 +42,25 @@ impl Driver {
     }
 }
 
-/// How the driver came to be known.
+/// How the driver was determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverSource {
     /// Configured by the operator.
     Given,
-    /// There is a kubepods directory of one driver only.
+    /// Only one driver's kubepods directory exists.
     Directory,
-    /// There are directories of both; this one has more pods.
+    /// Both drivers' directories exist; this driver's has more pods.
     Pods,
-    /// Nothing is there yet.
+    /// No kubepods directory exists yet.
     Assumed,
 }
 
-/// What the operator knows about the layout.
+/// Layout settings by the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayoutOptions {
-    /// The driver; `None` = detect it.
+    /// The driver; `None` to detect it.
     pub driver: Option<Driver>,
-    /// The kubelet's `cgroupRoot`; `/` is its default. With the systemd driver either form is taken: `/kubelet` or
+    /// The kubelet's `cgroupRoot`; the default is `/`. With the systemd driver both forms are valid: `/kubelet` and
     /// `/kubelet.slice`.
     pub cgroup_root: String,
 }
@@ -76,7 +76,7 @@ impl LayoutOptions {
         self.driver.map(|driver| (driver, DriverSource::Given))
     }
 
-    /// The root without slashes around it; empty = the hierarchy's root.
+    /// The root without leading and trailing slashes; empty for the hierarchy's root.
     pub(crate) fn root(&self) -> String {
         self.cgroup_root.trim_matches('/').to_owned()
     }
@@ -142,7 +142,7 @@ pub fn pod(driver: Driver, kubepods: &str, of: Tier, uid: &str) -> String {
     }
 }
 
-/// Whether a directory of this name is the pod's, under whichever driver and root.
+/// Whether a directory with this name is the pod's, under any driver and root.
 pub fn names_pod(name: &str, uid: &str) -> bool {
     if name.strip_prefix("pod") == Some(uid) {
         return true;
@@ -152,7 +152,7 @@ pub fn names_pod(name: &str, uid: &str) -> bool {
         .is_some_and(|above| above.ends_with("-pod"))
 }
 
-/// Whether a directory of this name is some pod's.
+/// Whether a directory with this name may belong to any pod.
 pub(crate) fn names_some_pod(name: &str) -> bool {
     match name.strip_suffix(".slice") {
         Some(slice) => slice.contains("-pod"),
@@ -160,11 +160,11 @@ pub(crate) fn names_some_pod(name: &str) -> bool {
     }
 }
 
-/// Runtimes, as `containerID` spells them, and what they put before the ID in a scope's name.
+/// Runtimes as in `containerID`, and their prefixes of the ID in scope names.
 const RUNTIMES: [(&str, &str); 4] =
     [("containerd", "cri-containerd"), ("docker", "docker"), ("cri-o", "crio"), ("pouch", "pouch")];
 
-/// A container ID as the pod's status has it.
+/// A container ID as in the pod's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuntimeId<'a> {
     prefix: &'static str,
@@ -172,12 +172,11 @@ pub struct RuntimeId<'a> {
 }
 
 impl<'a> RuntimeId<'a> {
-    /// Reads `<runtime>://<id>`.
+    /// Parses `<runtime>://<id>`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it: no `://`, a runtime that is not known, no ID (its directory would be the pod's), or an ID that
-    /// leads elsewhere.
+    /// The reason: no `://`, an unknown runtime, an empty ID (its directory would be the pod's), or an ID with a path.
     pub fn parse(text: &'a str) -> Result<Self, &'static str> {
         let (runtime, id) = text.split_once("://").ok_or("it should read <runtime>://<id>")?;
         let prefix = RUNTIMES
@@ -194,8 +193,8 @@ impl<'a> RuntimeId<'a> {
         Ok(Self { prefix, id })
     }
 
-    /// The name that this runtime gives the container's directory. Under cgroupfs, CRI-O puts `crio-` before the ID as
-    /// well, which some agents do not expect; both names are tried.
+    /// The names that this runtime may give the container's directory. Under cgroupfs, CRI-O also puts `crio-` before
+    /// the ID, which some agents do not expect; both names are returned.
     pub fn names(self, driver: Driver) -> Vec<String> {
         match driver {
             Driver::Systemd => vec![format!("{}-{}.scope", self.prefix, self.id)],
@@ -204,8 +203,8 @@ impl<'a> RuntimeId<'a> {
         }
     }
 
-    /// Whether a directory of this name is the container's: as either driver names it, or as a runtime does that was handed a
-    /// systemd path under the cgroupfs driver (`…slice:cri-containerd:<id>`).
+    /// Whether a directory with this name is the container's: named for either driver, or by a runtime that was passed
+    /// a systemd path under the cgroupfs driver (`…slice:cri-containerd:<id>`).
     pub fn is_named(self, name: &str) -> bool {
         let Some(before) = name.strip_suffix(".scope").unwrap_or(name).strip_suffix(self.id) else { return false };
         before.is_empty() || before.ends_with(':') || before.strip_suffix('-') == Some(self.prefix)

@@ -1,4 +1,4 @@
-//! The node's kernel: cgroup v1 and v2, pressure and `/proc`, over directories that it is handed.
+//! Access to the node's kernel: cgroup v1 and v2, pressure and `/proc`, through directories that the caller passes in.
 //!
 //! [`Host`] finds a pod's cgroups ([`Host::pod_path`]), keeps their files open ([`Host::attach`]), reads measurements,
 //! and sets knobs: [`Host::plan`] turns wanted values into steps in an order that the kernel accepts at each of them,
@@ -11,10 +11,10 @@
 //!
 //! Shares of caches and of memory bandwidth ([`resctrl`]) belong to groups of threads instead of cgroups:
 //! [`Host::reconcile_classes`] takes all wanted classes, reconciles the kernel's groups with them, and moves threads;
-//! [`Host::read_resctrl`] counts.
+//! [`Host::read_resctrl`] reads the counters.
 //!
 //! The host does not know policies or reasons, holds no state beside the kernel's except these watermarks and recent
-//! refusals, and reads no clock outside of its threads.
+//! refusals, and reads clocks only on its own threads.
 //!
 //! ```
 //! use qosm_host::{Host, Executed, Wanted, simulated::Spec};
@@ -125,7 +125,7 @@ use targets::Attached;
 use write_backoff::WriteBackoff;
 use writes::Writes;
 
-/// All that the host can reach. Nothing else is ever opened.
+/// Directories that the host can access. The host opens nothing else.
 #[derive(Debug)]
 pub struct Directories {
     /// The node's `/sys/fs/cgroup`.
@@ -134,16 +134,16 @@ pub struct Directories {
     pub proc: Dir,
     /// `/sys`.
     pub sys: Dir,
-    /// The kubelet's folder (`--root-dir`), for the state of its CPU manager; `None` = it is not looked at.
+    /// The kubelet's folder (`--root-dir`), for the state of its CPU manager; `None` if the host does not read that state.
     pub kubelet: Option<Dir>,
-    /// Where the node's `/proc/sys` can be written, or a part of it; `None` = in `proc`. A container's `/proc/sys` is read-only.
+    /// Directory through which `/proc/sys`, or a part of it, is writable; `None` to use `proc`. A container's `/proc/sys` is read-only.
     pub sysctl: Option<Dir>,
 }
 
-/// Where cgroups are, as names in messages begin.
+/// The mount point of cgroups, as it appears in messages.
 pub(crate) const CGROUP_DIRECTORY: &str = "/sys/fs/cgroup";
 
-/// The node's kernel. One at a time should write; it is handed around by `&mut`.
+/// The node's kernel. Only one `Host` should write to a node.
 pub struct Host {
     pub(crate) backend: AnyBackend,
     pub(crate) hierarchies: Hierarchies,
@@ -152,13 +152,13 @@ pub struct Host {
     pub(crate) layout: Layout,
     pub(crate) node: NodeFacts,
     pub(crate) probe: Probe,
-    /// Read on every access, so the table stays small and large values are boxed. The keys are ids that the agent
-    /// assigned, so collisions cannot be forced.
+    /// Read on every access, so the table stays small and large values are boxed. The agent assigns the ids that are
+    /// the keys, so collisions cannot be forced.
     pub(crate) targets: FxHashMap<Target, Box<Attached>>,
     pub(crate) by_path: HashMap<String, Target>,
     /// Hierarchy and inode of every attached directory.
     pub(crate) by_inode: HashMap<(usize, u64), Target>,
-    /// Counts turns of readings; see [`Host::begin_tick`].
+    /// Counts ticks; see [`Host::begin_tick`].
     pub(crate) tick: u32,
     pub(crate) open_file_count: usize,
     pub(crate) file_budget: usize,
@@ -171,7 +171,7 @@ pub struct Host {
     pub(crate) next_ticket: u64,
     pub(crate) software_watermarks: HashMap<Target, SoftwareWatermarks>,
     pub(crate) negative_cache: NegativeCache,
-    /// Cgroups of containers by the IDs of their status, as the runtime names them.
+    /// Cgroups of containers, by the container IDs of the pod status.
     pub(crate) named_cgroups: HashMap<String, String>,
     pub(crate) migrations: BTreeMap<ContainerId, Arc<Run>>,
     pub(crate) migration_limits: MigrationLimits,
@@ -181,25 +181,25 @@ pub struct Host {
     pub(crate) core_groups: core_scheduling::CoreGroups,
 }
 
-/// The layout that was found at the start.
+/// The cgroup layout that the host found at the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) driver: Driver,
     pub(crate) source: DriverSource,
-    /// `cgroupRoot` without slashes around it.
+    /// `cgroupRoot` without leading and trailing slashes.
     pub(crate) root: String,
     pub(crate) kubepods: String,
-    /// The root was given: cgroups outside of it are not searched.
+    /// `cgroupRoot` is configured: the host does not search cgroups outside of it.
     pub(crate) confined: bool,
 }
 
 impl Host {
-    /// Opens the node: finds the hierarchies and the layout, and tries the kernel's rules out in a scratch cgroup that it removes.
+    /// Opens the node: finds the hierarchies and the layout, and probes the kernel's rules in a scratch cgroup that it removes.
     ///
     /// # Errors
     ///
     /// [`HostError::Read`] for `/proc/self/mountinfo` or a hierarchy's directory, [`HostError::NoHierarchy`] if neither
-    /// `cpu` nor `memory` is mounted. A scratch cgroup that cannot be made is no error; see [`HostFacts::unprobed`].
+    /// `cpu` nor `memory` is mounted. Failing to create the scratch cgroup is no error; see [`HostFacts::unprobed`].
     pub fn open(directories: Directories, options: &LayoutOptions) -> Result<Self, HostError> {
         let mut host = Self::build(AnyBackend::Kernel(kernel::Kernel::new(directories)), options)?;
         host.probe_kernel();
@@ -207,7 +207,7 @@ impl Host {
     }
 
     /// Opens the node without probing, for callers that write no knob: nothing is written, and knobs that only a probe
-    /// shows count as unknown.
+    /// can detect count as unknown.
     ///
     /// # Errors
     ///
@@ -216,11 +216,11 @@ impl Host {
         Self::build(AnyBackend::Kernel(kernel::Kernel::new(directories)), options)
     }
 
-    /// A node in memory.
+    /// Opens a simulated node in memory.
     ///
     /// # Errors
     ///
-    /// [`HostError::Make`] for a cgroup that cannot be.
+    /// [`HostError::Make`] for a cgroup that cannot be created.
     pub fn simulated(spec: &simulated::Spec) -> Result<Self, HostError> {
         let simulation = simulated::Simulation::new(spec)
             .map_err(|source| HostError::Make { path: CGROUP_DIRECTORY.to_owned(), source })?;
@@ -230,7 +230,7 @@ impl Host {
         Ok(host)
     }
 
-    /// The simulated node, to do to it what others would; `None` on a real one.
+    /// The simulation, to play the part of other programs and the kernel; `None` on a real node.
     pub fn simulated_mut(&mut self) -> Option<&mut simulated::Simulation> {
         match &mut self.backend {
             AnyBackend::Simulated(simulation) => Some(simulation),
@@ -301,13 +301,14 @@ impl Host {
         Ok(host)
     }
 
-    /// Makes a cgroup, and those above it, in every hierarchy with `cpu`, `cpuacct` or `memory`. On v2 the `cpu` and `memory`
-    /// controllers are turned on in each cgroup above it. One that exists is left as it is.
+    /// Creates a cgroup and its ancestors in every hierarchy with `cpu`, `cpuacct` or `memory`. On v2 the `cpu` and
+    /// `memory` controllers are enabled in each ancestor, and `io` in each ancestor except the root if the kernel
+    /// accepts it. An existing cgroup is not changed.
     ///
     /// # Errors
     ///
     /// [`HostError::Path`] for an invalid path, [`HostError::ReadOnly`], [`HostError::Make`] with the kernel's error;
-    /// cgroups made until then stay.
+    /// cgroups created before the error stay.
     pub fn create(&mut self, path: &str) -> Result<(), HostError> {
         let path = targets::clean(path)?;
         for tree in self.made_in() {
@@ -325,18 +326,18 @@ impl Host {
                 }
             }
         }
-        // On v2 the first cgroup may be what turns the controllers on that the scratch cgroup lacked.
+        // On v2, creating the first cgroup may enable the controllers that the scratch cgroup lacked.
         if !self.probe.is_settled() {
             self.probe_kernel();
         }
         Ok(())
     }
 
-    /// Removes a cgroup from the hierarchies in which [`Host::create`] makes it. A missing one is no error.
+    /// Removes a cgroup from the hierarchies in which [`Host::create`] creates it. A missing cgroup is no error.
     ///
     /// # Errors
     ///
-    /// [`HostError::Remove`] with the first refusal, e.g. `EBUSY` while it has processes or cgroups below it.
+    /// [`HostError::Remove`] with the first refusal, e.g. `EBUSY` while the cgroup has processes or children.
     pub fn remove(&mut self, path: &str) -> Result<(), HostError> {
         let path = targets::clean(path)?;
         let mut refusal = Ok(());
@@ -351,7 +352,7 @@ impl Host {
         refusal
     }
 
-    /// Hierarchies in which a cgroup is made.
+    /// Hierarchies in which [`Host::create`] creates cgroups.
     pub(crate) fn made_in(&self) -> Vec<usize> {
         let made = [Controller::Cpu, Controller::Cpuacct, Controller::Memory, Controller::Cpuset];
         self.hierarchies.carrying(if self.is_simulated() { &made } else { &made[..3] })
@@ -364,8 +365,8 @@ impl Host {
             list.split(u8::is_ascii_whitespace).any(|controller| controller == name.as_bytes())
         };
         let file = join(path, "cgroup.subtree_control");
-        // A kubelet hands cpusets down as well; on a host that has none it is left to who wants them. Devices are handed down where the root
-        // does it: that is the host's.
+        // The simulation enables `cpuset` like a kubelet; on a real host without a kubelet, that is left to other
+        // programs. `io` is only enabled below the root: whether the root enables it is up to the host.
         let is_simulated = self.is_simulated();
         let is_handed = |name: &str| match name {
             "cpuset" => is_simulated,
@@ -375,7 +376,7 @@ impl Host {
         for name in ["cpu", "memory", "cpuset", "io"].into_iter().filter(|name| is_handed(name)) {
             if has(&available, name) && !has(&enabled, name) {
                 match self.backend.write(Area::Cgroup(tree), &file, &format!("+{name}")) {
-                    // Who wants limits of devices is told what is missing; nobody else needs it.
+                    // A later write of an `io` knob reports what is missing; other knobs do not need `io`.
                     Err(source) if name != "io" => {
                         return Err(self.cannot_make(self.directory_path(tree, &file), source));
                     }
@@ -394,7 +395,7 @@ impl Host {
         }
     }
 
-    /// The absolute name of a directory or file in a hierarchy, as on the node itself.
+    /// The absolute path of a directory or file in a hierarchy, as on the node itself.
     pub(crate) fn directory_path(&self, tree: usize, path: &str) -> String {
         let mount = self.hierarchies.list.get(tree).map_or("", |hierarchy| hierarchy.mount.as_str());
         let mut absolute = CGROUP_DIRECTORY.to_owned();

@@ -1,7 +1,7 @@
-//! One agent to a cgroup root: a lock on its directory.
+//! The lock that limits each cgroup root to one agent, on the root's directory.
 //!
-//! The directory of a cgroup is the same object in every mount namespace, wherever an agent keeps its state, and a lock
-//! of `flock(2)` ends with the process that holds it. Every process that may open the directory may lock it, too.
+//! The directory of a cgroup is the same object in every mount namespace, wherever an agent keeps its state, and a
+//! `flock(2)` lock ends with its process. Any process that may open the directory can also lock it.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
@@ -14,21 +14,21 @@ use crate::backend::{Access, Area, Backend as _};
 use crate::error::{self, HostError};
 use crate::mounts::Controller;
 
-/// The lock. It is held until this is dropped.
+/// The lock, held until dropped.
 #[derive(Debug)]
 pub struct RootLock {
     _directory: File,
 }
 
 impl Host {
-    /// Locks the cgroup root for this process: of the hierarchy with the CPU controller, else of the one with memory.
-    /// `None` where there is no such directory yet, and nothing to lock.
+    /// Locks the cgroup root in the hierarchy with the CPU controller, else in the one with memory. Returns `None` if
+    /// the directory does not exist yet.
     ///
-    /// Only agents take it: restoring, planning and reading need no lock.
+    /// Only agents take the lock: restoring, planning and reading need none.
     ///
     /// # Errors
     ///
-    /// [`HostError::Locked`] while another process has it, [`HostError::Lock`].
+    /// [`HostError::Locked`] while another process holds the lock, [`HostError::Lock`] if locking fails.
     pub fn lock_root(&self) -> Result<Option<RootLock>, HostError> {
         let hierarchies = &self.hierarchies;
         let Some(tree) = hierarchies.of(Controller::Cpu).or_else(|| hierarchies.of(Controller::Memory)) else {
@@ -40,7 +40,7 @@ impl Host {
             Err(source) if error::is_absent(&source) => return Ok(None),
             Err(source) => return Err(HostError::Lock { path, source }),
         };
-        // What directories are handed around as is good for finding files in them, and for nothing else.
+        // The directory may be an `O_PATH` descriptor, which cannot be locked: open it for reading.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = match openat(&directory, ".", flags, Mode::empty()) {
             Ok(directory) => File::from(directory),
@@ -56,7 +56,7 @@ impl Host {
         }
     }
 
-    /// The process that has a directory locked, if it can be seen from here.
+    /// The process that holds a lock on a directory, if it is visible.
     fn holder_of(&self, device: u64, inode: u64) -> Option<u32> {
         let locks = self.backend.read_once(Area::Proc, "locks").ok()?;
         let of = format!("{:02x}:{:02x}:{inode}", rustix::fs::major(device), rustix::fs::minor(device));
@@ -64,7 +64,7 @@ impl Host {
     }
 }
 
-/// In `/proc/locks`, the holder of a `flock` lock on a file: `1: FLOCK  ADVISORY  WRITE 1234 00:1a:1 0 EOF`. A process
+/// The holder of a `flock` lock on a file in `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 00:1a:1 0 EOF`. A process
 /// of another PID namespace shows as 0, or not at all; a waiting process has an arrow before the kind.
 fn holder(locks: &str, file: &str) -> Option<u32> {
     locks.lines().find_map(|line| {

@@ -1,5 +1,5 @@
-//! Moving the pages of containers between NUMA nodes: asked for by the loop, done by a thread, or by another process that has the
-//! privileges for it ([`mover`]).
+//! Moving the pages of containers between NUMA nodes: requested by the loop, done by a thread, or by another process
+//! that has the privileges for it ([`mover`]).
 
 mod job;
 mod move_pages;
@@ -25,13 +25,13 @@ pub use mover::{MoverAddress, MoverConfinement, MoverState, send_mover_exit};
 pub(crate) use worker::{Directories as WorkerDirectories, Worker};
 
 impl Host {
-    /// Bounds all migrations that begin from now on.
+    /// Sets the limits of all migrations that begin from now on.
     pub fn limit_migrations(&mut self, limits: MigrationLimits) {
         self.migration_limits = limits;
     }
 
-    /// Queues a migration of a container's pages and returns at once; [`Host::migrations`] has its progress. An earlier
-    /// migration of the container is cancelled.
+    /// Queues a migration of a container's pages and returns at once; [`Host::migrations`] returns its progress. An
+    /// earlier migration of the container is cancelled.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl Host {
         Ok(())
     }
 
-    /// Calls a container's migration off: within one slice. Pages that were moved stay. Without one nothing happens.
+    /// Cancels a container's migration, if there is one, after the current slice. Moved pages stay on their new node.
     pub fn stop_migration(&mut self, container: ContainerId) {
         if let Some(run) = self.migrations.get(&container) {
             run.cancel();
@@ -80,7 +80,7 @@ impl Host {
             .collect()
     }
 
-    /// Drops the progress of a container that is gone.
+    /// Cancels a migration and drops its progress when the container is detached.
     pub(crate) fn forget_migration(&mut self, target: Target) {
         if let Target::Container(container) = target
             && let Some(run) = self.migrations.remove(&container)
@@ -91,7 +91,7 @@ impl Host {
 }
 
 impl Drop for Host {
-    /// The worker does not outlive its host by more than a slice.
+    /// Cancels all migrations: the worker ends after at most one more slice.
     fn drop(&mut self) {
         for run in self.migrations.values() {
             run.cancel();

@@ -1,12 +1,12 @@
-//! Where the cgroup hierarchies are mounted, and which version each controller has. Distributions differ: one directory a
+//! The mounted cgroup hierarchies, and the version of each controller. Distributions differ: one directory per
 //! controller, co-mounted controllers (`cpu,cpuacct`), all on v2, or some of each (hybrid).
 
 use std::fmt;
 
-/// Version of a cgroup hierarchy. Controllers of one machine may differ.
+/// Version of a cgroup hierarchy. Controllers of one machine may have different versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CgroupVersion {
-    /// One hierarchy a controller, or a few controllers.
+    /// A hierarchy of one or a few controllers.
     V1,
     /// The unified hierarchy.
     V2,
@@ -17,21 +17,21 @@ pub enum CgroupVersion {
 pub enum Controller {
     /// CFS bandwidth and throttling.
     Cpu,
-    /// CPU time used. On v2 every cgroup has it.
+    /// CPU time usage. On v2 every cgroup has it.
     Cpuacct,
-    /// Which CPUs.
+    /// CPUs and NUMA nodes of processes.
     Cpuset,
-    /// The memory controller.
+    /// Memory limits and usage.
     Memory,
-    /// Limits and weights of block devices, on v2 alone. That of v1 has another name, and other files.
+    /// Limits and weights of block devices, on v2 only. The controller of v1 has another name and other files.
     Io,
 }
 
 impl Controller {
-    /// All of them.
+    /// All controllers.
     pub const ALL: [Self; 5] = [Self::Cpu, Self::Cpuacct, Self::Cpuset, Self::Memory, Self::Io];
 
-    /// As mount options and `cgroup.controllers` spell it.
+    /// The name in mount options and `cgroup.controllers`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -60,7 +60,7 @@ pub struct Mount {
     pub device: (u32, u32),
     /// The part of the file system that is mounted.
     pub root: String,
-    /// Where.
+    /// The mount point.
     pub point: String,
     /// Type of the file system.
     pub kind: String,
@@ -68,7 +68,7 @@ pub struct Mount {
     pub options: String,
 }
 
-/// Reads `/proc/self/mountinfo`. Lines that do not look like mounts are left out.
+/// Parses `/proc/self/mountinfo`. Malformed lines are skipped.
 ///
 /// Kernel: Documentation/filesystems/proc.rst, section 3.5.
 pub fn parse(text: &str) -> Vec<Mount> {
@@ -90,7 +90,7 @@ fn parse_line(line: &str) -> Option<Mount> {
     Some(Mount { device, root, point, kind, options })
 }
 
-/// Blanks, tabs, line ends and backslashes stand as `\` and three octal digits.
+/// Decodes spaces, tabs, newlines and backslashes, which the kernel writes as `\` and three octal digits.
 fn unescape(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -117,27 +117,26 @@ fn unescape(text: &str) -> String {
 pub struct Hierarchy {
     /// Its version.
     pub version: CgroupVersion,
-    /// Its directory, below the cgroup directory that the host was handed; empty = that directory itself.
+    /// Its mount point, relative to the cgroup directory of the host; empty for that directory itself.
     pub mount: String,
-    /// The part of the hierarchy that is visible there; `/` unless it was mounted from within a container.
+    /// The visible part of the hierarchy; `/` unless it was mounted from within a container.
     pub root: String,
-    /// Which of the host's controllers it carries.
+    /// The controllers of the hierarchy that the host uses.
     pub controllers: Vec<Controller>,
-    /// v2: protection is handed down to children that have none of their own (`memory_recursiveprot`).
+    /// v2: protection also applies to children without protection of their own (`memory_recursiveprot`).
     pub recursive_protection: bool,
 }
 
 /// All hierarchies below one directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hierarchies {
-    /// In the order of their mounting.
+    /// The hierarchies in mount order.
     pub list: Vec<Hierarchy>,
     carrier: [Option<usize>; Controller::ALL.len()],
 }
 
 impl Hierarchies {
-    /// Picks the hierarchies at or below `prefix`. `unified_controllers` is the content of the v2 hierarchy's
-    /// `cgroup.controllers`.
+    /// Finds the hierarchies at or below `prefix`. A v2 hierarchy has no controllers until [`Hierarchies::set_unified`].
     pub fn find(mounts: &[Mount], prefix: &str) -> Self {
         let mut list: Vec<Hierarchy> = Vec::new();
         for mount in mounts {
@@ -147,7 +146,7 @@ impl Hierarchies {
                 None if below.is_empty() => below,
                 None => continue,
             };
-            // A mount hides what was mounted at the same place before.
+            // A mount hides an earlier mount at the same place.
             list.retain(|hierarchy| hierarchy.mount != below);
             let has = |option: &str| mount.options.split(',').any(|word| word == option);
             let version = match mount.kind.as_str() {
@@ -177,8 +176,8 @@ impl Hierarchies {
         found
     }
 
-    /// Applies a v2 hierarchy's `cgroup.controllers`. CPU time needs no controller there, so `cpu` on v2 implies
-    /// `cpuacct`.
+    /// Sets the controllers of a v2 hierarchy from its `cgroup.controllers`. CPU time needs no controller on v2, so
+    /// `cpu` implies `cpuacct` there.
     pub fn set_unified(&mut self, hierarchy: usize, controllers: &str) {
         let v1_accounting = self.list.iter().any(|other| other.controllers.contains(&Controller::Cpuacct));
         let Some(unified) = self.list.get_mut(hierarchy) else { return };
@@ -196,17 +195,17 @@ impl Hierarchies {
         }
     }
 
-    /// The hierarchy that carries a controller; `None` = mounted nowhere.
+    /// The hierarchy of a controller; `None` if it is not mounted.
     pub fn of(&self, controller: Controller) -> Option<usize> {
         self.carrier[slot(controller)]
     }
 
-    /// The version that a controller has.
+    /// The version of a controller; `None` if it is not mounted.
     pub fn version(&self, controller: Controller) -> Option<CgroupVersion> {
         self.of(controller).map(|hierarchy| self.list[hierarchy].version)
     }
 
-    /// The v2 hierarchy, whether or not it carries a controller.
+    /// The v2 hierarchy, with or without controllers.
     pub fn unified(&self) -> Option<usize> {
         self.list.iter().position(|hierarchy| hierarchy.version == CgroupVersion::V2)
     }
@@ -216,7 +215,7 @@ impl Hierarchies {
         self.unified().is_some() && self.list.iter().any(|hierarchy| hierarchy.version == CgroupVersion::V1)
     }
 
-    /// The hierarchies that carry any of these controllers, each once.
+    /// The hierarchies with any of these controllers, each once.
     pub fn carrying(&self, controllers: &[Controller]) -> Vec<usize> {
         let mut found: Vec<usize> = controllers.iter().filter_map(|&controller| self.of(controller)).collect();
         found.sort_unstable();
@@ -235,12 +234,12 @@ fn slot(controller: Controller) -> usize {
     }
 }
 
-/// Where the file system with this device is mounted: what the mount points of the hierarchies below it begin with.
-/// `/sys/fs/cgroup` where it is one of several places, or where the device is not known.
+/// The mount point of the file system with this device, which is the prefix of the mount points of the hierarchies in
+/// it. `/sys/fs/cgroup` if that is one of several mount points, or if the device is unknown.
 pub(crate) fn prefix(mounts: &[Mount], device: Option<(u32, u32)>) -> String {
     const USUAL: &str = "/sys/fs/cgroup";
     let all = || mounts.iter().filter(|mount| Some(mount.device) == device);
-    // On v2 a container sees its own part of the hierarchy and the node's whole one with the same device.
+    // On v2, the container's part of the hierarchy and the node's whole hierarchy may both be mounted, with the same device.
     let whole = all().any(|mount| mount.root == "/");
     let mut candidates = all().filter(|mount| !whole || mount.root == "/").map(|mount| mount.point.as_str());
     match candidates.next() {
@@ -255,7 +254,7 @@ mod tests {
 
     use super::*;
 
-    // One directory a controller, and an empty v2 tree beside them.
+    // One directory per controller, and an empty v2 tree beside them.
     const SEPARATE: &str = "\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
 32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
@@ -274,12 +273,12 @@ mod tests {
 30 25 0:26 / /sys/fs/cgroup/cpuset rw,nosuid,nodev,noexec,relatime shared:12 - cgroup cgroup rw,cpuset
 31 25 0:27 / /sys/fs/cgroup/net_cls,net_prio rw,nosuid,nodev,noexec,relatime shared:13 - cgroup cgroup rw,net_cls,net_prio
 ";
-    // Fedora, Ubuntu, Debian today.
+    // Recent Fedora, Ubuntu, Debian.
     const UNIFIED: &str = "\
 24 1 0:22 / /sys rw,nosuid,nodev,noexec,relatime shared:7 - sysfs sysfs rw
 30 24 0:26 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot
 ";
-    // The memory controller moved to v2 by `cgroup_no_v1=memory`.
+    // `cgroup_no_v1=memory` moves the memory controller to v2.
     const MIXED: &str = "\
 25 17 0:21 / /sys/fs/cgroup ro,nosuid,nodev,noexec shared:8 - tmpfs tmpfs ro,mode=755
 27 25 0:23 / /sys/fs/cgroup/unified rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate

@@ -1,5 +1,5 @@
-//! Knobs of the node's own: one file each below `/proc` or `/sys`, or at the root of the cgroups. There are few, so each is opened, read
-//! and closed.
+//! Node-wide knobs: one file each below `/proc` or `/sys`, or at the root of the cgroups. There are few, so the host
+//! opens, reads and closes each file.
 
 use std::io;
 
@@ -13,17 +13,16 @@ use crate::knobs::Support;
 use crate::mounts::CgroupVersion;
 use crate::{Host, parse};
 
-/// What stands for the node where another target has the path of its cgroup. No cgroup is called that: a target may not be the root of a
-/// hierarchy.
+/// The path of the node as a target, in place of a cgroup's path. No cgroup has it: a target may not be the root of a hierarchy.
 pub const NODE_PATH: &str = "/";
 
-/// The node is one as long as it runs, and what is written down of it does not outlive that.
+/// The identity of the node as a target. It never changes, since records about the node do not outlive a reboot.
 pub(crate) const NODE_IDENTITY: u64 = 1;
 
-/// How much of memory `vm.min_free_kbytes` may take at most, in percent. Far above it processes are killed for want of memory that is free.
+/// Maximum of `vm.min_free_kbytes`, in percent of memory. Far above it, the kernel kills processes although memory is free.
 const MOST_FREE_PERCENT: u64 = 5;
 
-/// Where the file of a knob of the kernel's own is; `None` of a cgroup's.
+/// The file of a node-wide knob; `None` for files of cgroups, including their root.
 pub(crate) fn file_of(row: &KnobRow) -> Option<(Area, &'static str)> {
     let area = match row.place {
         Place::Cgroup(_) | Place::CgroupRoot(_) => return None,
@@ -39,7 +38,7 @@ fn read_only(path: String) -> HostError {
 }
 
 impl Host {
-    /// Where the file of a knob of the node's own is; `None` of a cgroup's, and where its controller is not mounted.
+    /// The file of a node-wide knob; `None` for a cgroup's knob, or if the controller is not mounted.
     pub(crate) fn node_file(&self, row: &KnobRow) -> Option<(Area, &'static str)> {
         match row.place {
             Place::CgroupRoot(controller) => {
@@ -49,7 +48,7 @@ impl Host {
         }
     }
 
-    /// The absolute name of that file.
+    /// The absolute path of a node-wide knob's file.
     pub(crate) fn node_path(&self, row: &KnobRow) -> Option<String> {
         let (area, file) = self.node_file(row)?;
         Some(match area {
@@ -59,7 +58,7 @@ impl Host {
         })
     }
 
-    /// What a knob of the node's own holds.
+    /// The value of a node-wide knob.
     pub(crate) fn read_node_knob(&self, knob: Knob) -> Result<Value, HostError> {
         let row = knob_table::row(knob);
         let path = self.node_path(row).unwrap_or_else(|| row.v2.to_owned());
@@ -77,13 +76,13 @@ impl Host {
             .ok_or_else(|| crate::signals::garbled_node_file(&path, knob.kind_name(), &text))
     }
 
-    /// What the node's own knobs hold that no device has a part in; those that this kernel lacks are left out.
+    /// Values of the node-wide knobs without a device; knobs that this kernel lacks are left out.
     pub fn node_knobs(&self) -> Vec<(Knob, Value)> {
         let read = |knob| Some((knob, self.read_node_knob(knob).ok()?));
         Knob::OF_NODE.into_iter().filter_map(read).collect()
     }
 
-    /// Whether the node has a knob of its own, and lets it be written. Nothing is.
+    /// Whether the node has a node-wide knob, and it is writable. Writes nothing.
     pub(crate) fn node_knob_support(&self, row: &KnobRow) -> Support {
         let unavailable = |why: String| Support::Unavailable { why };
         match self.read_node_knob(row.knob) {
@@ -94,7 +93,7 @@ impl Host {
         let Some((area, file)) = self.node_file(row) else { return unavailable("it is a cgroup's".to_owned()) };
         match self.backend.handle(area, file, Access::ReadWrite) {
             Ok(_) => Support::Native,
-            // The simulation opens nothing.
+            // The simulation does not support opening files.
             Err(refusal) if refusal.kind() == io::ErrorKind::Unsupported => Support::Native,
             Err(refusal) if error::is(&refusal, Errno::ROFS) => {
                 unavailable(read_only(self.node_path(row).unwrap_or_default()).to_string())
@@ -107,7 +106,7 @@ impl Host {
         }
     }
 
-    /// What a write of a knob of the node's own came to.
+    /// The error for a failed write of a node-wide knob.
     pub(crate) fn refused_node_knob(&mut self, knob: Knob, value: Value, source: io::Error) -> HostError {
         let row = knob_table::row(knob);
         let path = self.node_path(row).unwrap_or_else(|| row.v2.to_owned());
@@ -123,11 +122,11 @@ impl Host {
         HostError::Refused { target: Target::Node, knob, value, path, errno, source }
     }
 
-    /// The most that a knob of the node's own takes, by the size of the node, and why; `None` = its range alone bounds it.
+    /// The maximum of a node-wide knob that depends on the size of the node, and the reason; `None` if only its range limits it.
     ///
     /// # Errors
     ///
-    /// [`HostError::Unsupported`] when the size of the node is not known.
+    /// [`HostError::Unsupported`] if the size of the node is unknown.
     pub(crate) fn node_knob_most(&self, knob: Knob) -> Result<Option<(i64, String)>, HostError> {
         if knob != Knob::MinFreeKbytes {
             return Ok(None);
@@ -171,7 +170,7 @@ mod tests {
     fn a_setting_of_the_node_is_written_and_read_back_and_nothing_else_is() {
         let mut host = host(Kernel::Mainline);
         host.simulated_mut().unwrap().record_writes();
-        // What the kernel computes for that much memory.
+        // The value that the kernel computes for the simulated amount of memory.
         assert_eq!(host.read(Target::Node, Knob::MinFreeKbytes).unwrap(), Value::Number(32_768));
         let plan = host.plan(&[wanted(Knob::MinFreeKbytes, 671_088), wanted(Knob::WatermarkScaleFactor, 150)]);
         assert!(plan.refused.is_empty() && plan.clamped.is_empty(), "{plan:?}");
@@ -197,7 +196,7 @@ mod tests {
         assert_eq!(plan.steps[0].to, Value::Number(most));
         let [clamp] = plan.clamped.as_slice() else { panic!("{plan:?}") };
         assert!(clamp.why.contains("at most 5 % of the node's 67108864 KiB"), "{}", clamp.why);
-        // What had been there comes back, however much it is.
+        // A baseline is restored, whatever its size.
         let baseline = [(Target::Node, Knob::MinFreeKbytes)].into();
         let plan = host.plan_with_baselines(&[wanted(Knob::MinFreeKbytes, 10_485_760)], &baseline);
         assert_eq!(plan.steps[0].to, Value::Number(10_485_760));

@@ -1,4 +1,4 @@
-//! The node as a whole, and groups of containers: memory with the kernel's watermarks, pressure, and what tiers and pods use.
+//! Use of the node as a whole and of tiers and pods: CPU time, memory with the kernel's watermarks, and pressure.
 
 use qosm_model::column::{PressureCounters, Stall};
 use qosm_model::knob::Target;
@@ -12,15 +12,15 @@ use crate::signals::NodeFile;
 use crate::targets::CgroupFile;
 use crate::{Host, parse};
 
-/// The kernel's watermarks as they were read last, and what they follow from. `/proc/zoneinfo` grows with CPUs and zones, and costs the kernel
-/// more than all other files of the node together.
+/// Cached watermarks of the kernel, and the values that they depend on. `/proc/zoneinfo` grows with CPUs and zones, and
+/// reading it costs the kernel more than all other node-wide files together.
 #[derive(Default)]
 pub(crate) struct KeptMarks {
     follow_from: Option<MarkSources>,
     marks: Marks,
 }
 
-/// What the watermarks follow from: `vm.min_free_kbytes`, `vm.watermark_scale_factor`, and all memory.
+/// Values that determine the watermarks: `vm.min_free_kbytes`, `vm.watermark_scale_factor`, and total memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct MarkSources {
     min_free: Option<u64>,
@@ -28,7 +28,7 @@ struct MarkSources {
     total: Bytes,
 }
 
-/// A counter that the kernel may lack: only a group that is gone is an error.
+/// Makes an unreadable counter `None`: the kernel may lack it. Only a missing cgroup is an error.
 fn known<T>(read: Result<T, HostError>) -> Result<Option<T>, HostError> {
     match read {
         Ok(value) => Ok(Some(value)),
@@ -38,8 +38,9 @@ fn known<T>(read: Result<T, HostError>) -> Result<Option<T>, HostError> {
 }
 
 impl Host {
-    /// What a tier or a pod used since it was made, and its memory now. A counter that the kernel lacks, or that cannot be read, is `None`.
-    /// On cgroup v1 what is counted of the memory limit and the OOM killer is the group's own, on v2 that of the groups below it too.
+    /// What a tier or a pod has used since its cgroup was created, and its current memory. Counters that the kernel
+    /// lacks, or that cannot be read, are `None`. The counts of the memory limit and the OOM killer cover the cgroup
+    /// alone on v1, and also the cgroups below it on v2.
     ///
     /// # Errors
     ///
@@ -118,8 +119,9 @@ impl Host {
         }
     }
 
-    /// Memory of all processes: that of the memory hierarchy's root. cgroup v2 gives the real root no sum; page cache, anonymous memory and
-    /// where it is counted kernel memory stand for it. `None` where the root is not counted, as on v2 before Linux 5.12.
+    /// Memory of all processes: that of the memory hierarchy's root. cgroup v2 has no total for the real root, so this
+    /// is the sum of page cache, anonymous memory and, if counted, kernel memory. `None` if the kernel does not account
+    /// the root, as on v2 before Linux 5.12.
     pub fn root_memory(&mut self) -> Option<GroupMemory> {
         let tree = self.hierarchies.of(Controller::Memory)?;
         let unified = self.has_unified_memory();
@@ -129,7 +131,7 @@ impl Host {
         let [Some(active), Some(inactive)] = parse::keyed(text, keys) else { return None };
         let [anon, file, kernel] = parse::keyed(text, ["anon", "file", "kernel"]);
         let usage = if unified {
-            // That of a root which is none to the kernel, as within a container, is counted as any group's.
+            // A root as seen within a container is an ordinary cgroup to the kernel, and has `memory.current`.
             let current = self.read_kept(|files| &mut files.root_usage, Area::Cgroup(tree), "memory.current").ok();
             current
                 .and_then(|length| parse::number(&self.buffer[..length]))
@@ -159,7 +161,7 @@ impl Host {
         Ok(NodeMemory { marks: self.marks(memory.total), ..memory })
     }
 
-    /// The kernel's watermarks, read again when what they follow from has changed.
+    /// The kernel's watermarks, read again when the values that determine them change.
     fn marks(&mut self, total: Bytes) -> Marks {
         let mut setting = |file| {
             let length = self.read_node_file(file).ok()?;
@@ -167,7 +169,7 @@ impl Host {
         };
         let (min_free, scale_factor) = (setting(NodeFile::MinFree), setting(NodeFile::ScaleFactor));
         let sources = MarkSources { min_free, scale_factor, total };
-        // What is played has marks of its own.
+        // Simulated nodes have watermarks of their own.
         if self.is_simulated() || self.node_files.marks.follow_from != Some(sources) {
             let text = self.backend.read_once(Area::Proc, "zoneinfo").ok();
             let nodes = text.and_then(|text| parse::zoneinfo(&text));
@@ -182,7 +184,7 @@ impl Host {
         self.node_files.marks.marks
     }
 
-    /// Pressure stall totals of the whole node; a resource without a file counts as 0. `None` where the kernel counts none.
+    /// Pressure stall totals of the whole node; a resource without a file counts as 0. `None` if the kernel accounts no pressure.
     pub fn node_pressure(&mut self) -> Option<PressureCounters> {
         let mut total = |file| -> Option<Stall> {
             let length = self.read_node_file(file).ok()?;

@@ -1,4 +1,4 @@
-//! NUMA as the host reads it: the machine's nodes, and where containers may run, may have memory, and have it.
+//! NUMA: the machine's nodes, and the CPUs, permitted nodes and pages of containers.
 
 use qosm_model::knob::Target;
 use qosm_model::numa::{NumaId, NumaNode, NumaSample, NumaTopology, list_text};
@@ -13,24 +13,24 @@ use crate::parse;
 use crate::simulated::numa_stat_text;
 use crate::targets::CgroupFile;
 
-/// Processes whose `numa_maps` are read where the cgroup has no `memory.numa_stat`. The loop itself reads them.
+/// Maximum number of processes whose `numa_maps` are read if the cgroup has no `memory.numa_stat`: the loop itself reads them.
 const MAX_PROCESSES: usize = 64;
 
-/// What of a node's memory could be used without swapping: free memory and page cache that was not used lately.
+/// A node's memory that is usable without swapping: free memory and inactive page cache.
 pub(crate) fn available(meminfo: &[u8]) -> Option<Bytes> {
     let free = parse::numa::node_memory(meminfo, "MemFree")?;
     let cache = parse::numa::node_memory(meminfo, "Inactive(file)").unwrap_or(0);
     Some(Bytes(free.saturating_add(cache)))
 }
 
-/// What the kernel keeps free on each node.
+/// Each node's high watermark: memory that the kernel keeps free.
 pub(crate) fn read_watermarks(zoneinfo: &[u8], page_size: Bytes) -> Vec<(NumaId, Bytes)> {
     let pages = parse::numa::high_watermarks(zoneinfo);
     pages.into_iter().map(|(id, pages)| (id, Bytes(pages.saturating_mul(page_size.0)))).collect()
 }
 
 impl Host {
-    /// The NUMA nodes that are online, as they are now. On a machine that started with one, it alone, and nothing is read.
+    /// The online NUMA nodes and their current memory. A machine that booted with one node always has just that node, and no file is read.
     pub fn numa_topology(&self) -> NumaTopology {
         let whole = || {
             let (memory, cpus) = (self.node.memory, (0..self.node.cpus).collect());
@@ -67,11 +67,11 @@ impl Host {
         if nodes.is_empty() { whole() } else { NumaTopology::new(nodes) }
     }
 
-    /// Where a container may run, may have memory, and has it.
+    /// The nodes of a container's CPUs, its permitted memory nodes, and its pages on each node.
     ///
     /// # Errors
     ///
-    /// [`HostError::Gone`], [`HostError::NotAttached`], [`HostError::Parse`] for a file that is not what it should be, and
+    /// [`HostError::Gone`], [`HostError::NotAttached`], [`HostError::Parse`] for a file with unexpected content, and
     /// [`HostError::Unsupported`] without a memory hierarchy.
     pub fn numa_sample(&mut self, id: ContainerId, topology: &NumaTopology) -> Result<NumaSample, HostError> {
         let target = Target::Container(id);
@@ -93,7 +93,7 @@ impl Host {
         })
     }
 
-    /// Pages of a container on each node.
+    /// Number of pages of a container on each node.
     fn numa_pages(&mut self, target: Target) -> Result<Vec<(NumaId, u64)>, HostError> {
         let file = CgroupFile::NumaStat;
         let length = match self.read_file(target, file) {
@@ -123,7 +123,7 @@ impl Host {
         let base = self.page_size().0;
         let mut sums: Vec<(NumaId, u64)> = Vec::new();
         let numbers: Vec<_> = text.split(|&byte| byte == b'\n').filter_map(parse::number).collect();
-        // Outside the processes' pid namespace they all have the number 0.
+        // Processes outside this PID namespace have the number 0.
         if !numbers.is_empty() && numbers.iter().all(|&pid| pid == 0) {
             let why =
                 "Linux has it since 5.10; before, only who sees the node's processes can count their pages".to_owned();
@@ -158,8 +158,8 @@ impl Host {
         }
     }
 
-    /// A cpuset list in force: the effective one, else the container's own; on v2 that of the nearest cgroup that has
-    /// one. `None` where it is empty: then all of them.
+    /// The effective cpuset list: `effective`, else the target's own, else that of the nearest ancestor with one.
+    /// `None` if all are empty: no restriction.
     pub(crate) fn cpuset(
         &mut self,
         target: Target,
@@ -180,9 +180,10 @@ impl Host {
         Ok(self.cpuset_above(target, effective))
     }
 
-    /// Where a container may run, and on a machine of several NUMA nodes where it may have memory and has it: the files of its cgroup that
-    /// say so, and what they hold. For a document that a simulation is made from: what is in force stands where the simulation has it, and
-    /// of the pages only how many there are on each node. A file that cannot be read is left out.
+    /// Files of a container's cgroup that describe its CPUs and, on a machine with several NUMA nodes, its permitted
+    /// memory nodes and its pages. For documents that simulations are created from: effective lists stand in the files
+    /// that the simulation reads, and pages are reduced to their number on each node. Files that cannot be read are
+    /// left out.
     pub fn placement_files(&self, id: ContainerId, topology: &NumaTopology) -> Vec<(&'static str, String)> {
         let target = Target::Container(id);
         let mut files = Vec::new();
@@ -208,7 +209,7 @@ impl Host {
         files
     }
 
-    /// The file by which a simulation knows the CPUs that a cgroup may use; `None` without cpusets.
+    /// Name of the file in which a simulation stores a cgroup's CPUs; `None` without the cpuset controller.
     pub fn cpuset_file(&self) -> Option<&'static str> {
         Some(CgroupFile::Cpuset.name(self.hierarchies.version(Controller::Cpuset)?))
     }
@@ -234,7 +235,7 @@ impl Host {
         }
     }
 
-    /// The NUMA nodes that the cgroup above a target's has.
+    /// The NUMA nodes of the nearest ancestor with a list.
     pub(crate) fn mems_above(&self, target: Target) -> Option<Vec<u32>> {
         self.cpuset_above(target, CgroupFile::EffectiveMems)
     }

@@ -1,4 +1,4 @@
-//! What memory this process and its children may still take: the limits of the cgroups that it is in.
+//! The memory that this process and its children may still use, according to the limits of its cgroups.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,10 @@ use qosm_model::unit::Bytes;
 
 use crate::mounts::{self, CgroupVersion, Mount};
 
-/// The memory that is left below the tightest limit of this process; `None` = no limit, or an unknown one.
+/// The memory that is left below the tightest limit of this process; `None` if there is no limit, or it is unknown.
 ///
-/// Page cache counts as left: the kernel reclaims it before it kills a process. `known_limit` is a limit from another source,
-/// for containers that see the node's cgroups and not which of them is theirs.
+/// Page cache counts as available: the kernel reclaims it before it kills a process. `known_limit` is a limit from
+/// another source, for containers that see the node's cgroups but not which of them is their own.
 ///
 /// Kernel: Documentation/admin-guide/cgroup-v2.rst ("Memory Interface Files"), Documentation/admin-guide/cgroup-v1/memory.rst.
 #[expect(clippy::disallowed_methods, reason = "of this very process, whichever directories it was handed")]
@@ -23,7 +23,7 @@ pub fn own_memory_left(known_limit: Option<Bytes>) -> Option<Bytes> {
     of_groups.chain(known_limit.map(|limit| limit.0.saturating_sub(used))).min().map(Bytes)
 }
 
-/// A cgroup directory, and the one at which its hierarchy is mounted.
+/// A cgroup directory, and the mount point of its hierarchy.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     version: CgroupVersion,
@@ -31,7 +31,7 @@ struct Place {
     mount: PathBuf,
 }
 
-/// Where this process' memory is limited, as far as its mounts show it.
+/// The directories that limit this process's memory, as far as they are mounted.
 fn directories(mounts: &[Mount], groups: &str) -> Vec<Place> {
     let of = |wanted: CgroupVersion| {
         groups.lines().find_map(|line| {
@@ -50,7 +50,7 @@ fn directories(mounts: &[Mount], groups: &str) -> Vec<Place> {
             "cgroup" if mount.options.split(',').any(|option| option == "memory") => CgroupVersion::V1,
             _ => continue,
         };
-        // Outside of its own part of the tree a container sees `/..`; then its own group has no name there.
+        // A path outside the mounted part of the tree starts with `/..`; then the process's cgroup has no path below the mount.
         let Some(below) = of(version).and_then(|path| Path::new(path).strip_prefix(&mount.root).ok()) else { continue };
         let point = PathBuf::from(&mount.point);
         places.push(Place { version, group: point.join(below), mount: point });
@@ -59,21 +59,21 @@ fn directories(mounts: &[Mount], groups: &str) -> Vec<Place> {
 }
 
 impl Place {
-    /// What is left here and in all groups above.
+    /// The memory that is left here and in all ancestors.
     fn left(&self, read: &impl Fn(&Path) -> Option<String>) -> Option<u64> {
         let above = self.group.ancestors().take_while(|group| group.starts_with(&self.mount));
         above.filter_map(|group| left(self.version, |file| read(&group.join(file)))).min()
     }
 }
 
-/// What is left in one group; `None` = it has no limit.
+/// The memory that is left in one cgroup; `None` if it has no limit.
 fn left(version: CgroupVersion, read: impl Fn(&str) -> Option<String>) -> Option<u64> {
     let (limit, taken) = match version {
         CgroupVersion::V1 => ("memory.limit_in_bytes", &["total_rss", "total_unevictable"][..]),
         CgroupVersion::V2 => ("memory.max", &["anon", "unevictable", "kernel"][..]),
     };
     let limit: u64 = read(limit)?.trim().parse().ok()?;
-    // Without a limit v1 shows the largest number of whole pages.
+    // Without a limit, v1 shows the largest number of whole pages.
     if limit >= 1 << 60 {
         return None;
     }
@@ -130,7 +130,7 @@ mod tests {
     fn in_a_container_its_own_group_is_the_root_of_what_it_sees() {
         let files = [("/sys/fs/cgroup/memory.max", "384\n"), ("/sys/fs/cgroup/memory.stat", "anon 84\n")];
         assert_eq!(left_of(V2, "0::/\n", &files), Some(300));
-        // The node's tree over it: where in it this process is, is not to be seen, and the node's root has no limit.
+        // The node's tree is mounted over it: the process's place in it is invisible, and the node's root has no limit.
         let nodes = "30 23 0:26 /../../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         assert_eq!(left_of(nodes, "0::/\n", &[]), None);
     }

@@ -1,7 +1,7 @@
-//! Ownership of cgroups: what a manifest may bind a pod and its containers to.
+//! Ownership of cgroups: the cgroups that a manifest may bind a pod and its containers to.
 //!
-//! A pod's own directory is the one that the kubelet made for it; or what its manifest binds it to; or, where the manifest binds
-//! containers alone, each of their groups. It never holds what belongs to other pods.
+//! A pod's own directory is the kubelet's directory for the pod; or the one to which its manifest binds the pod; or, if
+//! the manifest only binds containers, each of their cgroups. It never contains cgroups of other pods.
 
 use qosm_model::pod::{ContainerCgroup, Pod};
 
@@ -10,28 +10,29 @@ use crate::backend::{Area, Backend as _};
 use crate::error::HostError;
 use crate::{layout, targets};
 
-/// Whether one cgroup lies below another, and is not the same.
+/// Whether one cgroup is a proper descendant of another.
 pub(crate) fn is_below(path: &str, above: &str) -> bool {
     above.is_empty() || path.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Whether a directory is a container's of the pod, by a name that holds the pod's slice: `kubepods-podUID.slice:RUNTIME:ID`,
-/// which is what a runtime with the cgroupfs driver makes of the path of a kubelet with the systemd driver.
+/// Whether the name of a directory refers to a container of the pod by the pod's slice:
+/// `kubepods-podUID.slice:RUNTIME:ID`, which a runtime with the cgroupfs driver makes of a path from a kubelet with the
+/// systemd driver.
 pub(crate) fn names_scope_of(name: &str, uid: &str) -> bool {
     name.split_once(':').is_some_and(|(slice, _)| layout::names_pod(slice, uid))
 }
 
-/// Whether a directory of this name is the root of a kubelet's cgroups, under whichever driver and root.
+/// Whether a directory with this name is the root of a kubelet's cgroups, under any driver and root.
 fn names_kubepods(name: &str) -> bool {
     name == "kubepods" || name == "kubepods.slice" || name.ends_with("-kubepods.slice")
 }
 
 impl Host {
-    /// Whether a pod may have what its manifest binds it to, itself and its containers.
+    /// Checks that a manifest may bind a pod to its cgroup.
     ///
-    /// A binding lies below the cgroup root that the operator named, if one was; it neither is nor holds the kubelet's
-    /// kubepods or one of its tiers, lies within kubepods only in the pod's own directory there, and is reached through no
-    /// symbolic link. A container's lies below its pod's.
+    /// A binding must lie below the cgroup root if the operator configured one; it must neither be nor contain the
+    /// kubelet's kubepods or one of its tiers; within kubepods it must lie in the pod's own directory; and its path
+    /// must contain no symbolic link. A container's cgroup must lie below its pod's.
     ///
     /// # Errors
     ///
@@ -44,7 +45,7 @@ impl Host {
         }
     }
 
-    /// The same for the group that a container is bound to.
+    /// The same check for the cgroup that a container is bound to.
     pub(crate) fn check_container(&self, pod: &Pod, path: &str) -> Result<(), HostError> {
         self.check_claim(pod, path)?;
         let not_own = |why| Err(HostError::NotOwn { path: path.to_owned(), why });

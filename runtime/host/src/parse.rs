@@ -1,5 +1,4 @@
-//! Parsers for the kernel's files. The input is not trusted: no parser panics, allocates on the hot path, or relies on
-//! an order.
+//! Parsers for the kernel's files. The input is untrusted: no parser panics, allocates on the hot path, or relies on an order.
 
 use memchr::memchr;
 use qosm_model::column::Stall;
@@ -17,7 +16,7 @@ use crate::weight;
 pub mod block_io;
 pub mod numa;
 
-/// A whole number in decimal digits, surrounded by white space at most.
+/// A whole number in decimal digits, with optional white space around it.
 pub fn number(text: &[u8]) -> Option<u64> {
     let text = text.trim_ascii();
     if text.is_empty() {
@@ -33,12 +32,12 @@ pub fn number(text: &[u8]) -> Option<u64> {
     Some(sum)
 }
 
-/// A whole number that may be negative.
+/// A whole number with an optional sign.
 pub fn signed(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text.trim_ascii()).ok()?.parse().ok()
 }
 
-/// The values of some keys in a flat keyed file (`KEY VALUE` lines, in any order). Stops at the line that has the last of them.
+/// The values of some keys in a flat keyed file (`KEY VALUE` lines, in any order). Stops after the last key is found.
 pub fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) -> [Option<u64>; N] {
     let mut values = [None; N];
     let mut missing = N;
@@ -59,7 +58,7 @@ pub fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) -> [Option<u64>; N] {
     values
 }
 
-/// A pressure file: the totals of its `some` and `full` lines. Old kernels have no `full` line for the CPU; it counts as 0.
+/// A pressure file: the totals of its `some` and `full` lines. A missing `full` line counts as 0: old kernels have none for the CPU.
 pub fn pressure(text: &[u8]) -> Option<Stall> {
     let mut stall = Stall::default();
     let mut some = false;
@@ -76,13 +75,13 @@ pub fn pressure(text: &[u8]) -> Option<Stall> {
     some.then_some(stall)
 }
 
-/// The first line of `/proc/stat`: ticks that the CPUs were busy. Neither idle nor waiting for I/O; guest time is part of user
-/// time already.
+/// Busy ticks of all CPUs, from the first line of `/proc/stat`. Idle time and waiting for I/O do not count; guest time
+/// is already part of user time.
 pub fn busy_ticks(text: &[u8]) -> Option<u64> {
     busy_fields(text.split(|&byte| byte == b'\n').next()?.strip_prefix(b"cpu ")?)
 }
 
-/// The same of some of the CPUs. One that is offline has no line, and was not busy.
+/// Busy ticks of some of the CPUs. An offline CPU has no line, and counts as 0.
 pub fn busy_ticks_of(text: &[u8], cpus: &[u32]) -> u64 {
     let lines = text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"cpu"));
     let of_cpu = lines.filter_map(|line| {
@@ -99,19 +98,19 @@ fn busy_fields(line: &[u8]) -> Option<u64> {
     let mut next = || fields.next().flatten();
     let (user, nice, system) = (next()?, next()?, next()?);
     let _idle = next()?;
-    // Kernels before 2.6.11 stop earlier.
+    // Kernels before 2.6.11 print fewer fields.
     let (_iowait, irq, softirq, steal) = (next(), next(), next(), next());
     [nice, system, irq.unwrap_or(0), softirq.unwrap_or(0), steal.unwrap_or(0)]
         .into_iter()
         .try_fold(user, u64::checked_add)
 }
 
-/// `MemTotal` and `MemAvailable` of `/proc/meminfo`, which counts in KiB.
+/// `MemTotal` and `MemAvailable` of `/proc/meminfo`, whose unit is KiB.
 pub fn meminfo(text: &[u8]) -> Option<(Bytes, Bytes)> {
     Some((meminfo_field(text, b"MemTotal:")?, meminfo_field(text, b"MemAvailable:")?))
 }
 
-/// What a process uses, of `/proc/PID/stat` (proc_pid_stat(5)): its name may hold blanks and brackets.
+/// CPU time and memory of a process from `/proc/PID/stat` (proc_pid_stat(5)). The process name may contain blanks and brackets.
 pub fn own_use(text: &[u8], ticks_per_second: u64, page_size: u64) -> Option<OwnUse> {
     let end = text.iter().rposition(|&byte| byte == b')')?;
     let mut fields = text.get(end + 1..)?.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
@@ -126,7 +125,7 @@ pub fn own_use(text: &[u8], ticks_per_second: u64, page_size: u64) -> Option<Own
     })
 }
 
-/// `/proc/meminfo`, without the watermarks, which it does not have.
+/// `/proc/meminfo`, which does not contain the watermarks.
 pub fn node_memory(text: &[u8]) -> Option<NodeMemory> {
     Some(NodeMemory {
         total: meminfo_field(text, b"MemTotal:")?,
@@ -143,9 +142,9 @@ fn meminfo_field(text: &[u8], name: &[u8]) -> Option<Bytes> {
     number(line.strip_suffix(b"kB")?)?.checked_mul(1024).map(Bytes)
 }
 
-/// Free pages and watermarks of `/proc/zoneinfo`, of each NUMA node, summed over its zones. What each CPU keeps aside has a colon
-/// behind its names and is not counted. By `boost` the marks are raised for a short time after an allocation of scattered pages; that is taken
-/// off again.
+/// Free pages and watermarks of each NUMA node from `/proc/zoneinfo`, summed over its zones. Per-CPU pages are not
+/// counted: their names have a colon. The kernel raises the marks by `boost` for a short time after an allocation of
+/// scattered pages; the parser subtracts it.
 pub fn zoneinfo(text: &[u8]) -> Option<Vec<FreePages>> {
     let mut nodes: Vec<(u64, FreePages)> = Vec::new();
     let mut boost = 0;
@@ -184,7 +183,7 @@ pub fn release(text: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// Number of CPUs, or NUMA nodes, in a list such as `0-3,8`. An empty list has none.
+/// Number of CPUs or NUMA nodes in a list such as `0-3,8`; 0 for an empty list.
 pub fn list_length(text: &[u8]) -> Option<u32> {
     let text = text.trim_ascii();
     if text.is_empty() {
@@ -212,13 +211,13 @@ pub fn cpu_max(text: &[u8]) -> Option<(Option<Micros>, Micros)> {
     Some((quota, Micros(number(period)?)))
 }
 
-/// The quota of `cpu.cfs_quota_us`: a negative number is no limit.
+/// The quota of `cpu.cfs_quota_us`: a negative number means no limit.
 pub fn cfs_quota(text: &[u8]) -> Option<Option<Micros>> {
     let quota = signed(text)?;
     Some(u64::try_from(quota).ok().map(Micros))
 }
 
-/// What a knob's file holds, of the device that the knob is of.
+/// The value of a knob in its file; for a device's knob, the value for that device.
 pub(crate) fn value_of(knob: Knob, row: &KnobRow, version: CgroupVersion, page: i64, text: &[u8]) -> Option<Value> {
     match (row.line(), knob.device()) {
         (Some(line), Some(device)) => block_io::value(line, device, text),
@@ -226,7 +225,7 @@ pub(crate) fn value_of(knob: Knob, row: &KnobRow, version: CgroupVersion, page: 
     }
 }
 
-/// What the file of a knob holds that devices have no part in.
+/// The value of a knob without a device in its file.
 pub fn knob(encoding: Encoding, version: CgroupVersion, page: i64, text: &[u8]) -> Option<Value> {
     let value = |number: u64| i64::try_from(number).map_or(Value::Max, Value::Number);
     match (encoding, version) {

@@ -1,9 +1,9 @@
-//! From wanted values to steps that the kernel accepts one after the other.
+//! Turns wanted values into steps that the kernel accepts one after the other.
 //!
-//! First everything that falls, from the leaves up, then everything that rises, from the root down; on one cgroup in the order of
-//! the knob table. Weights and `cpu.idle` know no parents: of them `cpu.idle` goes first, whichever way either goes. Group identities
-//! know none either, and the node's switch of them goes on before and off after them. CPUs are given before any are taken ([`cpus`]).
-//! So at no moment does a child have more than its parent grants, or a quota less than its burst.
+//! First all decreases, from the leaves up, then all increases, from the root down; on one cgroup in the order of the
+//! knob table. Weights and `cpu.idle` have no constraint between cgroups: `cpu.idle` always goes first. Neither have
+//! group identities; the node's switch is turned on before and off after them. CPUs are added before any are removed
+//! ([`cpus`]). So at no moment does a child have more than its parent grants, or a cgroup a quota less than its burst.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,12 +20,12 @@ use crate::{Host, parse, weight};
 mod cpus;
 mod weights;
 
-/// A value that a knob is to have.
+/// A wanted value of a knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The knob's target.
     pub target: Target,
-    /// Which knob.
+    /// The knob.
     pub knob: Knob,
     /// The value.
     pub value: Value,
@@ -36,52 +36,52 @@ pub struct Wanted {
 pub struct Step {
     /// The knob's target.
     pub target: Target,
-    /// Which knob.
+    /// The knob.
     pub knob: Knob,
-    /// What it holds now.
+    /// The current value.
     pub from: Value,
-    /// What is to be written.
+    /// The value to write.
     pub to: Value,
 }
 
-/// A value that was cut to what the kernel takes.
+/// A value that was clamped to what the kernel accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clamp {
     /// The knob's target.
     pub target: Target,
-    /// Which knob.
+    /// The knob.
     pub knob: Knob,
     /// The wanted value.
     pub wanted: Value,
-    /// What it gets.
+    /// The value that is written instead.
     pub given: Value,
-    /// The rule.
+    /// The rule that required it.
     pub why: String,
 }
 
-/// How the wanted values are reached.
+/// The writes that reach the wanted values.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// Writes, in an order in which the kernel accepts each of them.
     pub steps: Vec<Step>,
-    /// Values that were cut.
+    /// Values that were clamped.
     pub clamped: Vec<Clamp>,
     /// Refused values.
     pub refused: Vec<(Target, Knob, HostError)>,
-    /// Knobs that hold their value already.
+    /// Knobs that already have the wanted value.
     pub unchanged: Vec<(Target, Knob, Value)>,
 }
 
 impl Plan {
-    /// The steps in one or two parts: all up to the last one whose knob is written once more, and the others. What is written down
-    /// before a part tells the values of each of its knobs before and after.
+    /// The steps in one or two parts: all up to the last interim step, and the rest. Each part writes each knob once,
+    /// so that the records before a part hold its knobs' values before and after.
     pub fn parts(&self) -> impl Iterator<Item = &[Step]> {
         let end = self.steps.iter().rposition(|step| self.is_interim(step)).map_or(0, |place| place + 1);
         let (first, second) = self.steps.split_at_checked(end).unwrap_or_default();
         Some(first).filter(|first| !first.is_empty()).into_iter().chain([second])
     }
 
-    /// Whether the same knob is written once more: a set of CPUs that neither grows nor shrinks grows first on cgroup v1.
+    /// Whether a later step writes the same knob again: on cgroup v1, a set of CPUs that both gains and loses CPUs grows first.
     pub fn is_interim(&self, step: &Step) -> bool {
         let same = |other: &&Step| (other.target, other.knob) == (step.target, step.knob);
         step.knob == Knob::CpusetCpus && self.steps.iter().rfind(same).is_some_and(|last| last != step)
@@ -89,21 +89,20 @@ impl Plan {
 }
 
 impl Host {
-    /// Compares wanted values with the kernel's, and returns the writes in their order. Writes nothing.
+    /// Compares wanted values with the kernel's, and returns the ordered writes. Writes nothing.
     ///
-    /// All wanted values of one cgroup belong in one call: a quota and a burst depend on each other. Of two values for
-    /// one knob the later counts. With `cpu.idle` = 1 pass [`IDLE_WEIGHT`] as well, which records the weight that is
-    /// lost by it; where `cpu.idle` is not supported, the lowest weight remains. Memory bounds are rounded down to a
-    /// page, those that would come to 0 up to one; a burst is clamped to the quota that will be in force, where the
-    /// kernel has that rule. A number that asks for more of the same than its file takes is clamped to the end of its
-    /// range ([`knob_table::KnobRow::capped`]).
+    /// Pass all wanted values of one cgroup in one call: a quota and a burst depend on each other. The last of several
+    /// values for one knob counts. With `cpu.idle` = 1 also pass [`IDLE_WEIGHT`], which records the weight that is lost
+    /// by it; where `cpu.idle` is not supported, the lowest weight is written instead. Memory bounds are rounded down
+    /// to a page, but not to 0; a burst is clamped to the quota that will be in force, if the kernel has that rule. A
+    /// number that exceeds the file's range in the same unit is clamped to the range ([`knob_table::KnobRow::capped`]).
     pub fn plan(&mut self, wanted: &[Wanted]) -> Plan {
         self.plan_with_baselines(wanted, &Baselines::new())
     }
 
-    /// As [`Host::plan`], where some of the wanted values are baselines: the knobs' values before the agent wrote them.
-    /// The kernel had accepted them, so their range is not checked, and a recent refusal does not keep them from being
-    /// tried again.
+    /// Like [`Host::plan`], but some of the wanted values are baselines: the knobs' values before the agent wrote them.
+    /// The kernel has accepted them before, so their range is not checked, and recent refusals do not prevent another
+    /// try.
     pub fn plan_with_baselines(&mut self, wanted: &[Wanted], baselines: &Baselines) -> Plan {
         self.write_backoff.advance();
         let mut plan = Plan::default();
@@ -115,7 +114,7 @@ impl Host {
             }
         }
         self.cut_bursts(&mut changes, &mut plan);
-        // Only now: it is the value after cutting that may have been refused before.
+        // Only check now: the kernel may have refused the clamped value before.
         changes.keep_unless_baseline(|change| self.allow(change, Knob::CfsBurst), &mut plan);
         if self.probe.burst_rule == BurstRule::BurstWithinQuota {
             let bursts: HashSet<Target> = changes.of(Knob::CfsBurst).map(|change| change.target).collect();
@@ -124,7 +123,7 @@ impl Host {
         self.settle_weights(&mut changes, &mut plan);
         self.settle_cpus(&mut changes, &mut plan);
         for change in changes.list.into_iter().flatten() {
-            // What is still being written would come after what is there now.
+            // A write in progress would overwrite the current value.
             if change.from == change.to && !self.is_under_way(change.target, change.knob) {
                 plan.unchanged.push((change.target, change.knob, change.to));
             } else if let Some(steps) = self.by_way_of_both(&change) {
@@ -142,7 +141,7 @@ impl Host {
         let row = knob_table::row(knob);
         let from = self.read(target, knob)?;
         if baselines.contains(&(target, knob)) {
-            // Of a device that is gone there is nothing to put back.
+            // A device that is gone has no value to restore.
             let is_gone = from == Value::Unset && knob.device().is_some_and(|device| !self.has_device(device));
             return Ok(Step { target, knob, from, to: if is_gone { from } else { value } });
         }
@@ -161,7 +160,7 @@ impl Host {
         }
         let mut to = self.rounded(row, weight::of_wanted(self.knob_version(row), asked));
         if row.encoding == Encoding::Bytes && to == Value::Number(0) && asked != to {
-            // As a bound 0 is the strongest that there is, as protection it is none.
+            // As a limit, 0 is the strictest; as protection, it is none.
             let page = self.page();
             let why = format!("the kernel counts in pages of {page} bytes, and 0 would mean the opposite");
             to = Value::Number(page);
@@ -178,7 +177,7 @@ impl Host {
         if let (Value::Number(number), Some((most, why))) = (to, self.node_knob_most(knob)?)
             && number > most
         {
-            // Who asks for more is not given less than there is.
+            // A request above the maximum must not lower the current value.
             to = if from > Value::Number(most) { from.min(to) } else { Value::Number(most) };
             clamped.push(Clamp { target, knob, wanted: value, given: to, why });
         }
@@ -204,7 +203,7 @@ impl Host {
         }
     }
 
-    /// Refuses a change of this knob that is known not to work.
+    /// Refuses a change that is known not to work, if it is of this knob.
     fn allow(&self, change: &Step, knob: Knob) -> Result<(), HostError> {
         if change.knob != knob || change.from == change.to {
             return Ok(());
@@ -212,7 +211,7 @@ impl Host {
         self.usable(change.target, change.knob, Some(change.to))
     }
 
-    /// Cuts each burst to what its file takes, which depends on the quota that will be in force.
+    /// Clamps each burst to what its file accepts, which depends on the quota that will be in force.
     fn cut_bursts(&mut self, changes: &mut Changes, plan: &mut Plan) {
         let bursts: Vec<Step> = changes.of(Knob::CfsBurst).copied().collect();
         for burst in bursts {
@@ -224,7 +223,7 @@ impl Host {
                 None => None,
             };
             let within_quota = self.burst_within_quota(quota);
-            // The kernel had accepted a baseline, and what is there already stays.
+            // A baseline or the current value has been accepted by the kernel before.
             let is_given = burst.from == to || changes.baselines.contains(&(target, knob));
             let others = self.burst_ends(quota).into_iter().flatten().filter(|_| !is_given);
             let least = within_quota.into_iter().chain(others).min_by_key(|(most, _)| *most);
@@ -238,14 +237,14 @@ impl Host {
         }
     }
 
-    /// The quota as the end of a burst, on kernels that have this rule.
+    /// The quota as the maximum of a burst, on kernels with this rule.
     fn burst_within_quota(&self, quota: Option<Value>) -> Option<(i64, String)> {
         let Some(Value::Number(quota)) = quota else { return None };
         (self.probe.burst_rule == BurstRule::BurstWithinQuota)
             .then(|| (quota, format!("this kernel takes no burst above the quota, which is {quota} µs")))
     }
 
-    /// Where the file ends: on v1 at what Koordinator's agent writes there at most, and everywhere at what the kernel counts.
+    /// Maximum bursts of the file: on v1 the most that Koordinator's agent writes, and everywhere the kernel's limit.
     fn burst_ends(&self, quota: Option<Value>) -> [Option<(i64, String)>; 2] {
         let is_v1 = self.hierarchies.version(Controller::Cpu) == Some(CgroupVersion::V1);
         let on_v1 = is_v1.then(|| (V1_BURST_MAX, format!("a burst on cgroup v1 is at most {V1_BURST_MAX} µs")));
@@ -259,7 +258,7 @@ impl Host {
         [on_v1, beside]
     }
 
-    /// Refuses a quota below a burst without a lease, which therefore stays.
+    /// Refuses a quota below a burst without a lease, since the burst stays.
     fn burst_fits(&mut self, change: &Step, bursts: &HashSet<Target>) -> Result<(), HostError> {
         let Step { target, knob, from, to } = *change;
         if knob != Knob::CfsQuota || from == to || bursts.contains(&target) {
@@ -290,10 +289,10 @@ impl Host {
             };
             let depth = targets.get(&step.target).map_or(0, |attached| attached.path.split('/').count());
             let level = level_rank(step.target);
-            // Falling goes the way of rising backwards.
+            // Decreases use the reverse order of increases.
             let way = |rank: usize| if falls { usize::MAX - rank } else { rank };
             let group = row.group as usize;
-            // CPUs are given before any are taken: what grows and shrinks grows first.
+            // Add CPUs before removing any: a set that gains and loses CPUs grows first.
             let phase = match falls {
                 _ if ends_identities(step) => 3,
                 false if row.hierarchy == HierarchyRule::WithinParent => 0_u8,
@@ -304,9 +303,9 @@ impl Host {
         });
     }
 
-    /// v1: which quotas count as falling. What a cgroup may really use is its own quota or, if that is unlimited, that of the
-    /// nearest limited cgroup above it, each in proportion to its period; and the kernel compares just these. So a container that
-    /// becomes unlimited while its pod's quota falls must go with those that fall.
+    /// v1: the quotas that count as falling. The effective limit of a cgroup is its own quota or, if that is unlimited,
+    /// that of its nearest limited ancestor, each in proportion to its period; the kernel compares just these. So a
+    /// container that becomes unlimited while its pod's quota falls must be among those that fall.
     fn falling_quotas(&mut self, steps: &[Step]) -> HashMap<Target, bool> {
         if self.hierarchies.version(Controller::Cpu) != Some(CgroupVersion::V1) {
             return HashMap::new();
@@ -344,7 +343,7 @@ impl Host {
         falling
     }
 
-    /// A cgroup's own quota in proportion to its period, before and after.
+    /// A cgroup's own quota in proportion to its period, before and after the step.
     fn shares(&mut self, target: Target, step: Option<&Step>) -> (Share, Share) {
         let Ok(now) = self.bandwidth(target) else { return (None, None) };
         let share = |value: Value| match value {
@@ -359,10 +358,10 @@ impl Host {
     }
 }
 
-/// The knobs of a plan that get their baselines back.
+/// The knobs of a plan whose wanted values are baselines.
 pub type Baselines = HashSet<(Target, Knob)>;
 
-/// Changes under consideration, found by what they change.
+/// Planned changes, indexed by target and knob.
 #[derive(Default)]
 struct Changes {
     list: Vec<Option<Step>>,
@@ -393,7 +392,7 @@ impl Changes {
         self.list.iter().flatten().filter(move |change| change.knob == knob)
     }
 
-    /// As [`Changes::keep`], but a baseline is not asked about.
+    /// Like [`Changes::keep`], but keeps all baselines.
     fn keep_unless_baseline(&mut self, allow: impl Fn(&Step) -> Result<(), HostError>, plan: &mut Plan) {
         let baselines = std::mem::take(&mut self.baselines);
         self.keep(
@@ -415,10 +414,10 @@ impl Changes {
     }
 }
 
-/// Quota / period as the kernel compares it; `None` = unlimited.
+/// Quota / period as the kernel compares them; `None` for unlimited.
 type Share = Option<u128>;
 
-/// Whether group identities have no effect after this step, so that it comes after all of them.
+/// Whether this step disables group identities, so that it must come after all of them.
 fn ends_identities(step: &Step) -> bool {
     match step.knob {
         Knob::GroupIdentity => step.to < step.from,
@@ -437,7 +436,7 @@ fn level_rank(target: Target) -> usize {
     }
 }
 
-/// The last value for each knob, in the order in which knobs first appear.
+/// The last value for each knob, in the order in which the knobs first appear.
 fn latest(wanted: &[Wanted]) -> Vec<Wanted> {
     let mut places: HashMap<(Target, Knob), usize> = HashMap::with_capacity(wanted.len());
     let mut latest: Vec<Wanted> = Vec::with_capacity(wanted.len());

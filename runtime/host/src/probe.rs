@@ -1,5 +1,5 @@
-//! Trying the kernel out in a scratch cgroup: whether each knob takes a write, and whether a burst may exceed the quota. A file
-//! that exists may refuse every write, and kernels of one version number differ.
+//! Probes the kernel in a scratch cgroup: whether each knob accepts a write, and whether a burst may exceed the quota.
+//! A file that exists may refuse every write, and kernels with the same version number differ.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,16 +17,16 @@ use crate::{Host, knob_table, parse};
 /// The kernel's rule for a burst above the quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BurstRule {
-    /// `EINVAL` while the quota is limited, on writing either of them: mainline.
+    /// Mainline: `EINVAL` while the quota is limited, at writes of either.
     BurstWithinQuota,
-    /// Fine: Alibaba kernels.
+    /// Alibaba kernels: a burst may exceed the quota.
     Unbounded,
-    /// Not known yet; the first such write decides.
+    /// Unknown; the first such write decides.
     #[default]
     Unknown,
 }
 
-/// What the scratch cgroup showed about a knob.
+/// What the probe found out about a knob.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Proof {
     #[default]
@@ -40,13 +40,13 @@ pub(crate) enum Proof {
 pub(crate) struct Probe {
     pub(crate) burst_rule: BurstRule,
     pub(crate) knobs: [Proof; Knob::ALL.len()],
-    /// Whether a cgroup takes a write of `memory.reclaim`.
+    /// Whether a cgroup accepts a write of `memory.reclaim`.
     pub(crate) reclaim: Proof,
     pub(crate) why: Option<String>,
 }
 
 impl Probe {
-    /// Whether a scratch cgroup was made that had its controllers.
+    /// Whether the probe had a scratch cgroup with its controllers.
     pub(crate) fn is_settled(&self) -> bool {
         self.why.is_none() && self.knobs[knob_table::index(Knob::CfsQuota)] != Proof::Missing
     }
@@ -54,7 +54,7 @@ impl Probe {
 
 const SCRATCH: &str = "qosm-probe-";
 
-/// One process may have several hosts, in tests above all; each has its own.
+/// The name of the scratch cgroup. One process may have several hosts, mainly in tests; each uses its own scratch cgroup.
 fn scratch_name(pid: u32) -> String {
     static HOSTS: AtomicU32 = AtomicU32::new(0);
     match HOSTS.fetch_add(1, Ordering::Relaxed) {
@@ -63,14 +63,14 @@ fn scratch_name(pid: u32) -> String {
     }
 }
 
-/// The smallest quota that the kernel accepts, so that it fits below the quotas of all cgroups above.
+/// The smallest quota that the kernel accepts, so that it fits below the quotas of all ancestors.
 const QUOTA: &str = "1000";
 const MORE_THAN_QUOTA: &str = "2000";
 
 impl Host {
-    /// Creates the scratch cgroup beside kubepods, probes, and removes it. Without CAP_DAC_OVERRIDE a hierarchy's root
-    /// is closed even to its owner (mode 0555): then the scratch cgroup is created within kubepods, under a name that
-    /// the kubelet does not use.
+    /// Creates the scratch cgroup beside kubepods, probes, and removes it. Without CAP_DAC_OVERRIDE even the owner of a
+    /// hierarchy's root may not write to it (mode 0555): then the scratch cgroup is created within kubepods, under a
+    /// name that the kubelet does not use.
     pub(crate) fn probe_kernel(&mut self) {
         let kubepods = self.layout.kubepods.clone();
         let beside = kubepods.rsplit_once('/').map_or("", |(above, _)| above);
@@ -88,7 +88,7 @@ impl Host {
         for tree in self.trees.clone() {
             self.sweep(tree, above);
         }
-        // A hierarchy in which the kubelet has no groups (cpusets, say) has no place for this one either.
+        // If the kubelet has no cgroups in a hierarchy (e.g. cpuset), the scratch cgroup cannot be created there either.
         let has_place = |tree: &usize| above.is_empty() || self.backend.inode(Area::Cgroup(*tree), above).is_ok();
         let trees: Vec<usize> = trees.into_iter().filter(has_place).collect();
         for &tree in &trees {
@@ -112,13 +112,13 @@ impl Host {
             probe.burst_rule = rule;
         }
         for &tree in &trees {
-            // Empty and ours: nothing can hold it. What cannot be removed is swept by the next start.
+            // The cgroup is empty, so removal should succeed. The next start sweeps it otherwise.
             let _ = self.backend.remove(Area::Cgroup(tree), &path);
         }
         self.probe = probe;
     }
 
-    /// Removes what an agent that was killed in the middle left behind.
+    /// Removes scratch cgroups of agents that were killed while probing.
     fn sweep(&mut self, tree: usize, above: &str) {
         for name in self.backend.directories(Area::Cgroup(tree), above).unwrap_or_default() {
             let owner = name.strip_prefix(SCRATCH).and_then(|owner| owner.split('-').next());
@@ -129,7 +129,7 @@ impl Host {
         }
     }
 
-    /// Writes what is there already.
+    /// Probes a knob by writing its current value.
     fn try_knob(&mut self, tree: usize, path: &str, row: &knob_table::KnobRow) -> Proof {
         let version = self.hierarchies.list[tree].version;
         let file = join(path, row.file(version));
@@ -138,24 +138,24 @@ impl Host {
             Err(refusal) if error::is_absent(&refusal) => return Proof::Missing,
             Err(refusal) => return Proof::Refused(errno_name(&refusal)),
         };
-        // A new cgroup says nothing of any device that could be written again.
+        // A new cgroup has no line of a device to write again.
         if row.line().is_some() {
             return Proof::Works;
         }
-        // The kernel may refuse it only because the node's switch is off, which is on before one is set.
+        // A refusal may only mean that the node's switch is off; the plan turns it on before setting an identity.
         if row.group == Group::Identity {
             return Proof::Works;
         }
         let Some(value) = parse::knob(row.encoding, version, self.page(), &text) else { return Proof::Untried };
         match self.backend.write(Area::Cgroup(tree), &file, &row.encode(version, value)) {
             Ok(()) => Proof::Works,
-            // An agent in another PID namespace took our scratch cgroup for a left-over.
+            // An agent in another PID namespace swept this scratch cgroup as a leftover.
             Err(refusal) if error::is_absent(&refusal) => Proof::Untried,
             Err(refusal) => Proof::Refused(errno_name(&refusal)),
         }
     }
 
-    /// Asks for nothing, which changes nothing.
+    /// Requests a reclaim of 0 bytes, which changes nothing.
     fn try_reclaim(&mut self, path: &str) -> Proof {
         let Some(tree) = self.hierarchies.of(Controller::Memory) else { return Proof::Missing };
         match self.backend.write(Area::Cgroup(tree), &join(path, RECLAIM), "0") {

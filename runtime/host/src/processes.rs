@@ -1,7 +1,7 @@
 //! Ends all processes of a pod's cgroup.
 //!
-//! cgroup v2 ends a whole tree in one write (`cgroup.kill`, Linux 5.14; Documentation/admin-guide/cgroup-v2.rst). Elsewhere each
-//! process is sent a signal, and those that were forked meanwhile too.
+//! cgroup v2 kills a whole tree with one write (`cgroup.kill`, Linux 5.14; Documentation/admin-guide/cgroup-v2.rst).
+//! Otherwise the host sends each process a signal, including those forked meanwhile.
 
 use std::collections::BTreeSet;
 
@@ -12,35 +12,35 @@ use crate::error::{self, HostError};
 use crate::mounts::CgroupVersion;
 use crate::{Host, parse};
 
-/// Nested cgroups that are searched: those of a container in a container.
+/// Levels of nested cgroups that are searched for processes, as of a container in a container.
 const DEPTH: usize = 8;
-/// How often a cgroup is searched for processes that were forked meanwhile.
+/// Number of searches for processes that were forked meanwhile.
 const ROUNDS: usize = 32;
-/// Most processes that are sent a signal in one call.
+/// Maximum number of processes that one call signals.
 const MAX_PROCESSES: usize = 65_536;
 
-/// How processes are ended.
+/// The signal that ends processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// They are asked to end (`SIGTERM`).
+    /// `SIGTERM`: processes may end gracefully.
     Terminate,
-    /// They end (`SIGKILL`).
+    /// `SIGKILL`: processes are killed.
     Kill,
 }
 
 impl Host {
-    /// Ends all processes of a target's cgroup and of the cgroups below it. Returns how many were seen; processes that end at once
-    /// are not waited for. A cgroup without processes is fine.
+    /// Ends all processes of a target's cgroup and of the cgroups below it. Returns the number of processes found; does
+    /// not wait for them to exit. A cgroup without processes is no error.
     ///
     /// # Errors
     ///
-    /// [`HostError::NotAttached`] and [`HostError::Gone`]; [`HostError::Unsupported`] for a cgroup with this process in it, and where
-    /// the processes are of another PID namespace and the kernel cannot end them by their cgroup, or fork faster than they are ended;
-    /// [`HostError::Signal`].
+    /// [`HostError::NotAttached`] and [`HostError::Gone`]; [`HostError::Unsupported`] for a cgroup that contains this
+    /// process, for processes of another PID namespace if the kernel has no `cgroup.kill`, and for processes that fork
+    /// faster than they are ended; [`HostError::Signal`].
     pub fn end_processes(&mut self, target: Target, ending: Ending) -> Result<usize, HostError> {
         let attached = self.targets.get(&target).ok_or(HostError::NotAttached { target })?;
         let path = attached.path.clone();
-        // Processes stand in each hierarchy.
+        // Every hierarchy contains all processes.
         let tree = self.trees.iter().copied().find(|&tree| attached.inode(tree) != 0 && self.is_same(target, tree));
         let Some(tree) = tree else { return Err(HostError::Gone { path }) };
         let members = self.members(tree, &path, DEPTH);
@@ -60,7 +60,7 @@ impl Host {
         self.signal_all(tree, &path, members, ending)
     }
 
-    /// Sends each process a signal.
+    /// Sends each process the signal.
     fn signal_all(
         &mut self,
         tree: usize,
@@ -71,7 +71,7 @@ impl Host {
         let mut seen = BTreeSet::new();
         let mut members = members;
         for _ in 0..ROUNDS {
-            // What is outside of this PID namespace reads as 0.
+            // Processes outside of this PID namespace have the number 0.
             if members.iter().any(|(_, pid)| *pid == 0) {
                 let why = "its processes are not in this PID namespace; run qosm on the host, or with `hostPID`, or \
                            on Linux 5.14 with cgroup v2";
@@ -102,7 +102,8 @@ impl Host {
         Err(HostError::Unsupported { what: format!("ending the processes of cgroup `{path}`"), why })
     }
 
-    /// The processes of a cgroup and of those below it, each with its cgroup. What cannot be read has gone meanwhile.
+    /// The processes of a cgroup and of those below it, each with its cgroup. Unreadable cgroups are skipped: they have
+    /// been removed meanwhile.
     pub(crate) fn members(&self, tree: usize, path: &str, depth: usize) -> Vec<(String, u32)> {
         let area = Area::Cgroup(tree);
         let text = self.backend.read_once(area, &join(path, "cgroup.procs")).unwrap_or_default();

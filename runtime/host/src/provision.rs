@@ -1,4 +1,4 @@
-//! Making a pod's cgroups as a kubelet would: for hosts that have none, and for the simulation.
+//! Creates a pod's cgroups as a kubelet would: for hosts without a kubelet, and for the simulation.
 
 use qosm_model::pod::{Container, ContainerCgroup, ContainerKind, ContainerState, Pod};
 use qosm_model::unit::{Bytes, MilliCpu};
@@ -12,10 +12,10 @@ use crate::{Host, targets, weight};
 
 /// The kubelet's default period (`cpuCFSQuotaPeriod`), in microseconds.
 const PERIOD: u64 = 100_000;
-/// The kernel takes no shorter quota.
+/// The shortest quota that the kernel accepts, in microseconds.
 const MIN_QUOTA: u64 = 1000;
 
-/// What a kubelet writes for one cgroup.
+/// The CPU and memory settings that a kubelet writes for one cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Bounds {
     cpu_request: MilliCpu,
@@ -24,7 +24,7 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// A container without a limit gets that of its pod.
+    /// The settings of a container. Without its own limit it gets that of its pod.
     ///
     /// Kubernetes: KEP-2837, `getCPULimit` and `getMemoryLimit` of `pkg/kubelet/kuberuntime/kuberuntime_container_linux.go`.
     fn of(pod: &Pod, container: &Container) -> Self {
@@ -45,7 +45,7 @@ impl Bounds {
         }
     }
 
-    /// A pod is bounded where all that run in it are.
+    /// The settings of a pod. It is limited if all its running containers are.
     fn of_pod(pod: &Pod) -> Self {
         let running = || pod.containers.iter().filter(|c| c.kind != ContainerKind::Init).map(Self::of_its_own);
         let cpu: Option<u64> = running().map(|bounds| bounds.cpu_limit.map(|limit| limit.0)).sum();
@@ -69,13 +69,13 @@ impl Bounds {
 }
 
 impl Host {
-    /// Makes the cgroups of a pod and of its running containers where they are not there, with the CPU and memory limits of the
-    /// specification. Groups that a manifest binds to are never made, and outside a simulation neither are those that a runtime
-    /// makes. `true` if anything was made.
+    /// Creates the missing cgroups of a pod and of its running containers, with the CPU and memory limits of the
+    /// specification. Never creates cgroups that a manifest binds to, nor, outside a simulation, those that a runtime
+    /// creates. Returns `true` if it created any.
     ///
     /// # Errors
     ///
-    /// As [`Host::create`], and [`HostError::Bound`] where the kernel refuses a limit; what was made until then stays.
+    /// As [`Host::create`], and [`HostError::Bound`] if the kernel refuses a limit; cgroups created before the error stay.
     pub fn provision(&mut self, pod: &Pod) -> Result<bool, HostError> {
         if !pod.active {
             return Ok(false);
@@ -98,7 +98,7 @@ impl Host {
         Ok(made)
     }
 
-    /// The groups that [`Host::provision`] would make for a pod, with those above them, each after its parent.
+    /// The cgroups that [`Host::provision`] would create for a pod, including missing ancestors, parents first.
     ///
     /// # Errors
     ///
@@ -126,18 +126,18 @@ impl Host {
         Ok(missing)
     }
 
-    /// Writes the limits of a specification that changed, as a kubelet does when it resizes a pod in place.
+    /// Writes changed limits of a specification, as a kubelet does when it resizes a pod in place.
     ///
     /// # Errors
     ///
-    /// [`HostError::Bound`] where the kernel refuses a limit.
+    /// [`HostError::Bound`] if the kernel refuses a limit.
     pub fn resize(&mut self, pod: &Pod) -> Result<(), HostError> {
         let above = self.pod_path(pod);
         if pod.cgroup.is_some() || !self.exists(&above) {
             return Ok(());
         }
-        // Upwards the pod goes first, downwards its containers: the kernel keeps children within their parent on v1. Which way
-        // it goes differs from knob to knob, so the pod is tried at both ends.
+        // Increases must start with the pod, decreases with its containers: on v1 the kernel keeps children within
+        // their parent. The direction may differ between knobs, so the pod is tried first and last.
         let first = self.write_bounds(&above, Bounds::of_pod(pod));
         for container in &pod.containers {
             if let Some(path) = self.made_path(&above, container)?
@@ -152,11 +152,11 @@ impl Host {
         }
     }
 
-    /// Removes what [`Host::provision`] made.
+    /// Removes the cgroups that [`Host::provision`] created.
     ///
     /// # Errors
     ///
-    /// [`HostError::Remove`] while there are processes in it.
+    /// [`HostError::Remove`] while a cgroup contains processes.
     pub fn deprovision(&mut self, pod: &Pod) -> Result<(), HostError> {
         let above = self.pod_path(pod);
         for container in &pod.containers {
@@ -175,7 +175,7 @@ impl Host {
         })
     }
 
-    /// Path of a container's cgroup; `None` for those that another program creates.
+    /// Path of a container's cgroup; `None` for cgroups that another program creates.
     fn made_path(&self, above: &str, container: &Container) -> Result<Option<String>, HostError> {
         match &container.cgroup {
             ContainerCgroup::Named(name) => targets::clean(&join(above, name)).map(Some),
@@ -193,7 +193,7 @@ impl Host {
         }
     }
 
-    /// Whether it is a node in memory.
+    /// Whether this is a simulated node.
     pub fn is_simulated(&self) -> bool {
         matches!(self.backend, AnyBackend::Simulated(_))
     }
@@ -227,7 +227,7 @@ impl Host {
             let name = join(path, file);
             match self.backend.write(Area::Cgroup(tree), &name, &value) {
                 Ok(()) => {}
-                // Removes the file from a simulation.
+                // A simulation may lack the file.
                 Err(source) if error::is(&source, Errno::NOENT) => {}
                 Err(source) => {
                     return Err(HostError::Bound { path: self.directory_path(tree, &name), value, source });

@@ -1,9 +1,9 @@
-//! Background reclaim for kernels without `memory.wmark_ratio`: what Alibaba's kernels do inside, done from outside through
-//! `memory.reclaim`.
+//! Background reclaim for kernels without `memory.wmark_ratio`: emulates in user space, through `memory.reclaim`, what
+//! Alibaba's kernels do.
 //!
-//! The arithmetic is here; [`reclaimer`] schedules the groups and interprets the kernel's answers, without a clock or a
-//! file; [`worker`] is the thread that reclaims on a real kernel, and the simulation does it in memory. [`lower`]
-//! brings `memory.high` below current use without a stall.
+//! This module has the arithmetic; [`reclaimer`] schedules the groups and interprets the kernel's answers, without a
+//! clock or a file; [`worker`] is the thread that reclaims on a real kernel, and the simulation reclaims in memory.
+//! [`lower`] lowers `memory.high` below current use without a stall.
 //!
 //! Sources: Alibaba Cloud Linux' manual pages on backend asynchronous reclaim and on the global minimum watermark rating; Linux
 //! `Documentation/admin-guide/cgroup-v2.rst` on `memory.reclaim`.
@@ -14,61 +14,61 @@ pub(crate) mod lower;
 pub(crate) mod reclaimer;
 pub(crate) mod worker;
 
-/// What a group is to be reclaimed by, as the kernel's three files would hold it.
+/// The reclaim settings of a group, as in the kernel's three files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Watermarks {
-    /// `memory.wmark_ratio`: percent of the limit at which reclaim starts; 0 = off.
+    /// `memory.wmark_ratio`: percent of the limit at which reclaim starts; 0 for off.
     pub(crate) ratio: u8,
-    /// `memory.wmark_scale_factor`: ten-thousandths of the limit to reclaim from there.
+    /// `memory.wmark_scale_factor`: amount to reclaim from there, in ten-thousandths of the limit.
     pub(crate) scale: u16,
-    /// `memory.wmark_min_adj`: percent by which the group comes earlier (above 0) or later when the node itself runs short.
+    /// `memory.wmark_min_adj`: percent by which reclaim starts earlier (above 0) or later when the node itself runs short.
     pub(crate) min_adj: i8,
 }
 
 impl Default for Watermarks {
-    /// What a new cgroup has.
+    /// The settings of a new cgroup.
     fn default() -> Self {
         Self { ratio: 0, scale: 50, min_adj: 0 }
     }
 }
 
-/// Between which sizes a group is kept.
+/// The sizes between which a group's memory is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Levels {
-    /// Reclaim starts here.
+    /// Reclaim starts at this size.
     pub(crate) high: Bytes,
-    /// And ends here.
+    /// Reclaim ends at this size.
     pub(crate) low: Bytes,
 }
 
-/// Part of a NUMA node's memory above its watermarks from which on it counts as near: what processes may allocate
-/// between two polls.
+/// Part of a NUMA node's memory, as a divisor. Free memory less than this part above the watermarks counts as near:
+/// about what processes may allocate between two polls.
 const MARGIN: u64 = 32;
 
-/// How near the node's free memory is to its watermarks, in thousandths: 0 = far, 1000 = at the one where kswapd stops.
+/// How near the node's free memory is to its watermarks, in thousandths: 0 for far, 1000 at the high watermark, where kswapd stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Nearness(u16);
 
 /// Free pages of a NUMA node and its watermarks, summed over its zones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreePages {
-    /// Free.
+    /// Free pages.
     pub free: u64,
-    /// Below it allocations wait for reclaim.
+    /// Min watermark: below it, allocations wait for reclaim.
     pub min: u64,
-    /// Below it kswapd reclaims, from every group alike.
+    /// Low watermark: below it, kswapd reclaims from every group alike.
     pub low: u64,
-    /// There kswapd stops.
+    /// High watermark, where kswapd stops.
     pub high: u64,
-    /// All pages that are handed out there.
+    /// All pages that the allocator manages.
     pub managed: u64,
 }
 
 impl Nearness {
     const MAX: u64 = 1000;
 
-    /// From a [`MARGIN`] above `high` down to `high`, where kswapd would stop: so that groups which are to come earlier do before
-    /// kswapd wakes and turns to all.
+    /// Rises from 0 at a [`MARGIN`] above `high` to the maximum at `high`, where kswapd stops: so groups that should be
+    /// reclaimed earlier are, before kswapd wakes and reclaims from all groups.
     fn of(pages: FreePages) -> Self {
         let FreePages { free, min, low: _, high, managed } = pages;
         let far = high.saturating_add((managed / MARGIN).max(high.saturating_sub(min)));
@@ -82,7 +82,7 @@ impl Nearness {
         Self(u16::try_from(near).unwrap_or(1000))
     }
 
-    /// Nearness of the node with the least free memory: each has a kswapd of its own, which ignores the other nodes.
+    /// Nearness of the NUMA node that is nearest to its watermarks: each node has its own kswapd, which ignores the other nodes.
     pub(crate) fn of_nodes(nodes: &[FreePages]) -> Self {
         nodes.iter().map(|node| Self::of(*node)).max().unwrap_or_default()
     }
@@ -93,21 +93,23 @@ impl Nearness {
 }
 
 impl Watermarks {
-    /// Whether there is anything to do for such a group.
+    /// Whether these settings require any reclaim.
     pub(crate) fn is_on(self) -> bool {
         self.ratio > 0 || self.min_adj > 0
     }
 
-    /// `limit` is the smaller of `memory.high` and `memory.max`; without one, or at a ratio of 0, there is nothing to relate to.
+    /// The levels for a group with a limit. `limit` is the smaller of `memory.high` and `memory.max`; `None` without a
+    /// limit or at a ratio of 0.
     ///
     /// ```text
     /// high = limit × ratio / 100
     /// low  = high − limit × scale / 10000
     /// ```
     ///
-    /// The kernel moves a group's share of the *node's* watermarks by `min_adj`; from outside only the group's own can be moved.
-    /// With the node's free memory at its watermark they fall by `min_adj` percent, or rise by as many percent of what is left to
-    /// the limit; farther away by less, and not at all while there is enough.
+    /// The kernel moves a group's share of the *node's* watermarks by `min_adj`; in user space only the group's own
+    /// levels can move. When the node's free memory is at its watermark, they fall by `min_adj` percent, or rise by
+    /// that percentage of the distance to the limit; proportionally less when free memory is farther away, and not at
+    /// all while it is plentiful.
     pub(crate) fn levels(self, limit: Option<Bytes>, near: Nearness) -> Option<Levels> {
         let limit = u128::from(limit?.0);
         if self.ratio == 0 {
@@ -124,16 +126,16 @@ impl Watermarks {
         Some(self.from(high, limit))
     }
 
-    /// For a group without a limit of its own: the usage of the group above it with this limit, or of the node with
-    /// this memory, from which on it is reclaimed. `None` at a ratio of 0.
+    /// The levels for a group without its own limit: usage of an ancestor with this limit, or of the node with this
+    /// memory, at which the group is reclaimed. `None` at a ratio of 0.
     ///
     /// ```text
     /// high = limit × ratio / 100, moved by min_adj percent of what is left from there to the limit
     /// low  = high − limit × scale / 10000
     /// ```
     ///
-    /// So of several such groups under one limit those with the largest `min_adj` are reclaimed first, and the others only if that was
-    /// not enough.
+    /// So among several such groups under one limit, those with the largest `min_adj` are reclaimed first, and the
+    /// others only if that was not enough.
     pub(crate) fn levels_above(self, limit: Bytes) -> Option<Levels> {
         if self.ratio == 0 {
             return None;
@@ -151,8 +153,9 @@ impl Watermarks {
         Levels { high: bytes(high), low: bytes(low) }
     }
 
-    /// Whether a group without any bound is reclaimed for the node's sake: above 0, `min_adj` sets how early, at 50 as
-    /// soon as free memory comes near the watermarks. Otherwise the kernel's own reclaim is early enough.
+    /// Whether a group without any bound is reclaimed because the node runs short: only with `min_adj` above 0, which
+    /// sets how early; at 50, as soon as free memory comes near the watermarks. For other groups the kernel's own
+    /// reclaim is early enough.
     pub(crate) fn reclaims_for_node(self, near: Nearness) -> bool {
         let percent = u16::from(self.min_adj.unsigned_abs()).min(50);
         self.min_adj > 0 && u64::from(near.0) > Nearness::MAX - Nearness::MAX * u64::from(percent) / 50
@@ -176,7 +179,7 @@ mod tests {
     #[test]
     fn levels_are_those_of_the_kernel() {
         for (limit, ratio, scale, expected) in [
-            // The published example: `memory.high` of 80 % of 100 MiB.
+            // The published example: `memory.high` is 80 % of 100 MiB.
             (83_886_080, 95, 20, Some((79_691_776, 79_524_004))),
             (83_886_080, 95, 50, Some((79_691_776, 79_272_346))),
             (1 << 30, 100, 1000, Some((1 << 30, 966_367_642))),

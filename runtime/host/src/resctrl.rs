@@ -1,13 +1,13 @@
-//! resctrl: parts of caches and of memory bandwidth for groups of threads, and what groups use of them.
+//! resctrl: shares of caches and of memory bandwidth for groups of threads, and counters of their use.
 //!
-//! [`detect`] returns whether this machine has it and what to do if not, [`capabilities()`] also its resources and
-//! groups; [`mount()`] mounts it at the first need. [`Groups`] are the kernel's directories: groups of qosm's own,
-//! whose names begin with [`PREFIX`], are created, adopted after a restart, given [`Schemata`] and threads, and
-//! removed. The root group's schemata and groups of other programs are never written. [`Info`] converts percent into
-//! schemata; [`Counters`] measure.
+//! [`detect`] returns whether this machine has resctrl and what to do if not, [`capabilities()`] also its resources and
+//! groups; [`mount()`] mounts it at the first need. [`Groups`] are the kernel's directories: groups of qosm, whose
+//! names begin with [`PREFIX`], are created, adopted after a restart, given [`Schemata`] and threads, and removed. The
+//! root group's schemata and groups of other programs are never written. [`Info`] converts percent into schemata;
+//! [`Counters`] measure.
 //!
-//! Every write is a difference, compared by cache id; every error quotes the kernel's explanation. This module does not
-//! know QoS classes or pods, and decides no share.
+//! Writes contain only differences, compared by cache id; every error quotes the kernel's explanation. This module does
+//! not know QoS classes or pods, and chooses no shares.
 //!
 //! Kernel: Documentation/filesystems/resctrl.rst.
 //!

@@ -1,21 +1,22 @@
-//! What only the start of this process needed, given back: code that runs once (arguments, schemas, discovery at the API server) stays
-//! mapped otherwise for as long as the process lives, and the allocator keeps what was freed.
+//! Returns memory that only the start of this process needed: code that runs once (arguments, schemas, discovery at the
+//! API server) would otherwise stay mapped as long as the process lives, and the allocator would keep freed memory.
 
 use std::fs;
 
 use qosm_model::unit::Bytes;
 
-/// Resident memory of this process.
+/// Resident memory of this process, before and after [`release_unused_memory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Released {
-    /// Before.
+    /// Resident memory before the release.
     pub before: Bytes,
-    /// After.
+    /// Resident memory after it.
     pub after: Bytes,
 }
 
-/// Unmaps the code and constants of this program and its libraries, and has the allocator return free pages. Pages that
-/// are used again are mapped from the page cache on first use, some at a time, so that only unused ones stay away.
+/// Unmaps the code and constants of this program and its libraries, and makes the allocator return free pages. The
+/// kernel maps pages again from the page cache when they are used, several at a time, so only unused pages stay
+/// unmapped.
 pub fn release_unused_memory() -> Released {
     let before = resident();
     sys::unmap_constant_segments();
@@ -23,7 +24,7 @@ pub fn release_unused_memory() -> Released {
     Released { before, after: resident() }
 }
 
-/// As the kernel counts it; 0 where it is unknown.
+/// Resident memory as the kernel counts it; 0 if it is unknown.
 #[expect(clippy::disallowed_methods, reason = "of this very process, whichever directories it was handed")]
 fn resident() -> Bytes {
     let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -40,24 +41,24 @@ mod sys {
 
     use rustix::mm::{Advice, madvise};
 
-    /// Calls back for the program and for each library that is loaded.
+    /// Calls `each_object` for the program and for each loaded library.
     pub(super) fn unmap_constant_segments() {
-        // SAFETY: `each_object` takes what `dl_iterate_phdr` hands it, and no data of ours.
+        // SAFETY: `each_object` only uses the arguments from `dl_iterate_phdr`; the data pointer is null.
         unsafe { libc::dl_iterate_phdr(Some(each_object), std::ptr::null_mut()) };
     }
 
     /// # Safety
     ///
-    /// `info` has to be what `dl_iterate_phdr` hands its callback.
+    /// `info` must be the pointer that `dl_iterate_phdr` passes to its callback.
     unsafe extern "C" fn each_object(info: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
-        // SAFETY: dl_iterate_phdr(3): it points to a valid structure until this returns, and in it `dlpi_phdr` to `dlpi_phnum` headers.
+        // SAFETY: dl_iterate_phdr(3): `info` points to a valid structure until this returns, and `dlpi_phdr` to `dlpi_phnum` headers.
         let (base, headers) = unsafe {
             let info = &*info;
             (info.dlpi_addr, std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)))
         };
         let page = rustix::param::page_size();
         for header in headers {
-            // A segment that was never writable has only what is in the file: no relocation was applied to it.
+            // A segment that was never writable equals the file: the loader applied no relocations to it.
             if header.p_type != libc::PT_LOAD || header.p_flags & libc::PF_W != 0 {
                 continue;
             }
@@ -67,14 +68,14 @@ mod sys {
             let Ok(start) = usize::try_from(start) else { continue };
             let first = start / page * page;
             let Some(end) = start.checked_add(length).map(|end| end.next_multiple_of(page)) else { continue };
-            // SAFETY: the range is a mapping of the file that was never written, so each page reads the same when it is mapped again;
-            // an advice that the kernel does not take (the vDSO's) changes nothing.
+            // SAFETY: the range is a file mapping that was never written, so each page has the same content when it is
+            // mapped again; if the kernel refuses the advice (as for the vDSO), nothing changes.
             unsafe { madvise(std::ptr::with_exposed_provenance_mut(first), end - first, Advice::LinuxDontNeed).ok() };
         }
         0
     }
 
-    /// Only glibc caches enough memory to make this worth a call.
+    /// Returns free heap pages. Only glibc caches enough memory to make this worth a call.
     pub(super) fn trim_heap() {
         #[cfg(target_env = "gnu")]
         // SAFETY: malloc_trim(3) may be called at any time from any thread.

@@ -1,4 +1,4 @@
-//! Finding cgroups: the names that a kubelet and a runtime would give, where they are there, and else a search by UID or ID.
+//! Finds cgroups: first by the names that a kubelet and a runtime would use, otherwise by a search for the UID or ID.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -11,14 +11,14 @@ use crate::layout::{self, Driver, DriverSource, LayoutOptions, RuntimeId};
 use crate::ownership::{is_below, names_scope_of};
 use crate::{Host, targets};
 
-/// Bounds of a search; a node with 300 pods has about 2000 directories.
+/// Maximum number of directories per search; a node with 300 pods has about 2000.
 const MAX_DIRECTORIES: usize = 50_000;
 const MAX_LEVELS: usize = 12;
-/// Levels of cgroups between kubepods and a container, at least: its pod and itself.
+/// Minimum number of levels from kubepods down to a container: its pod and itself.
 const CONTAINER_LEVELS: usize = 2;
 
 /// Searches that found nothing. A pod that has not started is looked up repeatedly, and each search walks the tree; the
-/// first two are immediate, later ones are spaced out.
+/// first two searches are immediate, later ones are spaced out.
 #[derive(Default)]
 pub(crate) struct NegativeCache {
     seen: RefCell<HashMap<String, FailedSearch>>,
@@ -60,16 +60,16 @@ impl NegativeCache {
 }
 
 impl Host {
-    /// A tier's cgroup, relative to each hierarchy's root. Where the driver's directory is missing and the other driver's is there,
-    /// that one.
+    /// A tier's cgroup, relative to each hierarchy's root. If the driver's kubepods directory is missing and the other
+    /// driver's exists, that driver's path.
     pub fn tier_path(&self, tier: Tier) -> String {
         let (driver, kubepods) = self.kubepods();
         layout::tier(driver, &kubepods, tier)
     }
 
-    /// A pod's cgroup, relative to each hierarchy's root: the one that its manifest binds it to; else the kubelet's
-    /// path under the driver in use; else that under the other driver, or any directory named after its UID. A pod
-    /// without a cgroup gets the kubelet's usual path.
+    /// A pod's cgroup, relative to each hierarchy's root: the cgroup that its manifest binds it to; else the kubelet's
+    /// path under the current driver; else the path under the other driver, or any directory named after the pod's UID.
+    /// If none exists, the kubelet's usual path.
     pub fn pod_path(&self, pod: &Pod) -> String {
         if let Some(bound) = &pod.cgroup {
             return targets::clean(bound).unwrap_or_else(|_| bound.clone());
@@ -90,33 +90,32 @@ impl Host {
         found.unwrap_or(usual)
     }
 
-    /// Takes the runtime's word on where the cgroup of a container is; `id` as a status has it. It counts where the cgroup is its pod's.
+    /// Records the cgroup that the container runtime reports for a container; `id` is the container ID of the pod
+    /// status. [`Host::container_path`] uses it if it belongs to the pod.
     pub fn name_container_cgroup(&mut self, id: String, path: String) {
         self.named_cgroups.insert(id, path);
     }
 
-    /// Forgets it, once the container is gone.
+    /// Drops the record of a container that is gone.
     pub fn forget_container_cgroup(&mut self, id: &str) {
         self.named_cgroups.remove(id);
     }
 
-    /// Forgets all of them.
+    /// Drops all such records.
     pub fn forget_container_cgroups(&mut self) {
         self.named_cgroups.clear();
     }
 
-    /// A container's cgroup, relative to each hierarchy's root; `None` when it has not started or is not there.
+    /// A container's cgroup, relative to each hierarchy's root; `None` if the container has not started or has no cgroup.
     ///
-    /// Finds a container's cgroup below the pod: under the names that its runtime uses with either driver, then by a
-    /// search. A directory elsewhere counts if its name contains the pod's, as a runtime creates it that takes a
-    /// systemd path for a plain one. The result is the container's own directory, even when the runtime created further
-    /// ones in it.
+    /// Looks below the pod's cgroup for the names that the runtime uses with either driver, then searches the tree. A
+    /// directory elsewhere counts if its path contains the pod's name, as with a runtime that takes a systemd path for
+    /// a plain one. The result is the container's own directory, even if the runtime created further directories in it.
     ///
     /// # Errors
-    ///
-    /// [`HostError::ContainerId`] for an ID of an unknown runtime or without a proper ID, [`HostError::Path`] for a bound path
-    /// that leads nowhere, [`HostError::NotOwn`] for a cgroup that is not the pod's: see [`Host::check_binding`], and a status
-    /// that names the container of another pod.
+    /// [`HostError::ContainerId`] for an ID of an unknown runtime or without a proper ID, [`HostError::Path`] for an
+    /// invalid bound path, [`HostError::NotOwn`] for a cgroup that is not the pod's (see [`Host::check_binding`]) or a
+    /// status that names the container of another pod.
     pub fn container_path(&self, pod: &Pod, container: &Container) -> Result<Option<String>, HostError> {
         let text = match &container.cgroup {
             ContainerCgroup::Unknown => return Ok(None),
@@ -150,7 +149,7 @@ impl Host {
                 }
             }
         }
-        // An ended container has no cgroup, and its ID stays in the status for as long as the pod exists.
+        // A terminated container has no cgroup, but its ID stays in the status as long as the pod exists.
         if container.state == ContainerState::Terminated {
             return Ok(None);
         }
@@ -168,14 +167,15 @@ impl Host {
         }
     }
 
-    /// Whether any hierarchy has the directory.
+    /// Whether the directory exists in any hierarchy.
     pub(crate) fn exists(&self, path: &str) -> bool {
         !path.is_empty() && self.trees.iter().any(|&tree| self.backend.inode(Area::Cgroup(tree), path).is_ok())
     }
 
-    /// Whether a cgroup is still being made, as far as can be seen: one hierarchy has it, and another has its parent alone. On cgroup
-    /// v1 a kubelet and a runtime make the directories one after the other. That of the cpuset controller is not waited for: they
-    /// make it first, and others than they (this host too, see [`Host::create`]) make none.
+    /// Whether a cgroup appears to be still under construction: one hierarchy has it, and another has only its parent.
+    /// On cgroup v1, kubelets and runtimes create the directories one after the other. The cpuset hierarchy is not
+    /// considered: kubelets and runtimes create that directory first, and other programs (and this host, see
+    /// [`Host::create`]) create none.
     pub fn is_partial(&self, path: &str) -> bool {
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         let has = |tree: usize, path: &str| self.backend.inode(Area::Cgroup(tree), path).is_ok();
@@ -183,8 +183,7 @@ impl Host {
         self.exists(path) && self.made_in().into_iter().any(lacks)
     }
 
-    /// The driver in use and its kubepods directory. Read at each call: kubepods may appear after the agent has
-    /// started.
+    /// The current driver and its kubepods directory. Checked at each call: kubepods may appear after the agent has started.
     pub(crate) fn kubepods(&self) -> (Driver, String) {
         let crate::Layout { driver, root, kubepods, .. } = &self.layout;
         if !self.exists(kubepods) {
@@ -196,14 +195,14 @@ impl Host {
         (*driver, kubepods.clone())
     }
 
-    /// The group below which the node's containers are, and how many levels below it they are at least: kubepods, or the cgroup root where
-    /// there is none.
+    /// The cgroup that contains the node's containers, and the minimum number of levels from there to a container:
+    /// kubepods, or the cgroup root if kubepods does not exist.
     pub(crate) fn above_containers(&self) -> (String, usize) {
         let (_, kubepods) = self.kubepods();
         if self.exists(&kubepods) { (kubepods, CONTAINER_LEVELS) } else { (self.layout.root.clone(), 1) }
     }
 
-    /// The path of a container's cgroup in its plain form, or why it is none.
+    /// The cleaned path of a container's cgroup, or the reason why the path is not one.
     pub(crate) fn container_cgroup(&self, cgroup: &str) -> Result<String, String> {
         let clean = targets::clean(cgroup).map_err(|error| error.to_string())?;
         let (above, levels) = self.above_containers();
@@ -226,7 +225,7 @@ impl Host {
             (Some(known), ..) => known,
             (None, true, false) => (Driver::Systemd, DriverSource::Directory),
             (None, false, true) => (Driver::Cgroupfs, DriverSource::Directory),
-            // Left over from before a change of drivers: the one with more pods is alive.
+            // Both exist after a change of drivers: the one with more pods is in use.
             (None, true, true) if self.pods_below(&cgroupfs) > self.pods_below(&systemd) => {
                 (Driver::Cgroupfs, DriverSource::Pods)
             }
@@ -240,7 +239,7 @@ impl Host {
         }
     }
 
-    /// Finds a kubelet with a `cgroupRoot` that is not configured here, as in kind.
+    /// Finds a kubelet whose `cgroupRoot` is not configured here, as in kind.
     fn find_nested(&mut self, driver: Option<Driver>) {
         let named = |name: &str| match name.strip_suffix(".slice") {
             Some(slice) => slice.ends_with("-kubepods") && driver != Some(Driver::Cgroupfs),
@@ -276,11 +275,10 @@ impl Host {
         found
     }
 
-    /// The nearest directory that is wanted, level by level.
+    /// Breadth-first search: the nearest directory for which `wanted` returns `true`.
     fn walk(&self, wanted: impl Fn(&str) -> bool, descend: impl Fn(&str) -> bool, levels: usize) -> Option<String> {
         let &tree = self.trees.first()?;
-        // With a configured root only groups below it count: elsewhere there may be another node's kubepods (kind,
-        // tests).
+        // With a configured root, only search below it: elsewhere there may be another node's kubepods (kind, tests).
         let start = if self.layout.confined { self.layout.root.clone() } else { String::new() };
         let mut queue = VecDeque::from([(start, 0)]);
         let mut visited = 0;

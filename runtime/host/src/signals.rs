@@ -1,4 +1,4 @@
-//! Measurements: running totals as the kernel has them. Callers compute the differences.
+//! Measurements: the kernel's running totals. Callers compute the differences.
 
 use std::io;
 
@@ -17,9 +17,9 @@ use crate::{Host, parse};
 /// CFS bandwidth in force for one cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bandwidth {
-    /// CPU time in each period; `None` = unlimited.
+    /// CPU time per period; `None` if unlimited.
     pub quota: Option<Micros>,
-    /// Length of the period, as it is; 100 ms unless someone changed it.
+    /// Length of the period; 100 ms by default.
     pub period: Micros,
 }
 
@@ -28,38 +28,38 @@ impl Bandwidth {
     pub const KNOB: Knob = Knob::CfsQuota;
 }
 
-/// Kept descriptors of the node's own files.
+/// Open descriptors of node-wide files.
 #[derive(Default)]
 pub(crate) struct NodeFiles {
     proc: [Option<FileId>; NodeFile::COUNT],
-    /// Of the memory hierarchy's root.
+    /// `memory.stat` of the memory hierarchy's root.
     pub(crate) root_stat: Option<FileId>,
     pub(crate) root_usage: Option<FileId>,
     pub(crate) marks: KeptMarks,
 }
 
-/// What a process uses.
+/// CPU time and memory of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnUse {
-    /// CPU time since it began.
+    /// CPU time since its start.
     pub cpu: Micros,
-    /// Its address space.
+    /// Size of its address space.
     pub virtual_memory: Bytes,
-    /// What of it is in memory.
+    /// Memory that is resident.
     pub resident_memory: Bytes,
 }
 
-/// CPU time that a container used beyond its quota.
+/// CPU time that a container used beyond its quota, as bursts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BurstCounters {
-    /// Periods in which it did.
+    /// Number of periods with a burst.
     pub nr_bursts: u64,
-    /// How much.
+    /// Total CPU time of bursts.
     pub burst: Micros,
 }
 
 impl BurstCounters {
-    /// From `cpu.stat`, which has nanoseconds on v1.
+    /// Parses `cpu.stat`, whose unit on v1 is nanoseconds.
     fn of(text: &[u8]) -> Option<Self> {
         let [nr_bursts, micros, nanos] = parse::keyed(text, ["nr_bursts", "burst_usec", "burst_time"]);
         let burst = micros.or(nanos.map(|nanos| nanos / 1000)).map(Micros)?;
@@ -67,7 +67,7 @@ impl BurstCounters {
     }
 }
 
-/// A file of the node below `/proc`.
+/// A node-wide file below `/proc`.
 #[derive(Clone, Copy)]
 pub(crate) enum NodeFile {
     Stat,
@@ -98,20 +98,20 @@ impl NodeFile {
 }
 
 impl Host {
-    /// CPU time and throttling of a container, with all cgroups below it. v1: `cpuacct.usage` and `cpu.stat`, which count
+    /// CPU time and throttling of a container, including all cgroups below it. v1: `cpuacct.usage` and `cpu.stat`, in
     /// nanoseconds; v2: `cpu.stat`.
     ///
     /// # Errors
     ///
     /// [`HostError::Gone`], [`HostError::NotAttached`], [`HostError::Unsupported`] without the controller, and
-    /// [`HostError::Parse`] if a counter is missing, as in a v2 cgroup that was not handed the cpu controller.
+    /// [`HostError::Parse`] if a counter is missing, as in a v2 cgroup without the cpu controller.
     pub fn cpu_counters(&mut self, id: ContainerId) -> Result<CpuCounters, HostError> {
         let length = self.read_file(Target::Container(id), CgroupFile::CpuStat)?;
         self.counters_of(id, length)
     }
 
-    /// The same, and the CPU time that it used beyond its quota, saved up before; `None` where the kernel does not count that (before
-    /// Linux 5.14).
+    /// The same as [`Self::cpu_counters`], and the CPU time used in bursts beyond the quota; `None` if the kernel does
+    /// not count it (before Linux 5.14).
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ impl Host {
         Ok((self.counters_of(id, length)?, bursts))
     }
 
-    /// What `cpu.stat`, which was read, and on v1 another file say.
+    /// Parses `cpu.stat`, which the caller has read, and on v1 reads the CPU time from another file.
     fn counters_of(&mut self, id: ContainerId, length: usize) -> Result<CpuCounters, HostError> {
         let target = Target::Container(id);
         let text = &self.buffer[..length];
@@ -164,7 +164,7 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// As for [`Host::cpu_counters`].
+    /// As [`Host::cpu_counters`].
     pub fn bandwidth(&mut self, target: Target) -> Result<Bandwidth, HostError> {
         let file = CgroupFile::Knob(Knob::CfsQuota);
         let length = self.read_file(target, file)?;
@@ -184,7 +184,7 @@ impl Host {
         let Some(period) = parse::number(&self.buffer[..length]).map(Micros) else {
             return Err(self.garbled(target, CgroupFile::Period, length, "a period"));
         };
-        // Rarely written, so it is only read again after a write.
+        // The period rarely changes, so it is only read again after a detected write.
         if self.detects_writes()
             && let Some(attached) = self.targets.get_mut(&target)
         {
@@ -193,12 +193,13 @@ impl Host {
         Ok(Bandwidth { quota, period })
     }
 
-    /// The memory of a container that is in use, with all cgroups below it, and how many of its processes the OOM killer ended. What
-    /// it consists of is not read: for that the kernel adds up the counters of all CPUs.
+    /// Memory in use of a container, including all cgroups below it, and the number of its processes that the OOM
+    /// killer ended. Does not read the composition of the memory, for which the kernel would sum the counters of all
+    /// CPUs.
     ///
     /// # Errors
     ///
-    /// As for [`Host::cpu_counters`].
+    /// As [`Host::cpu_counters`].
     pub fn memory_in_use(&mut self, id: ContainerId) -> Result<(Bytes, u64), HostError> {
         let target = Target::Container(id);
         let usage = self.read_number(target, CgroupFile::MemoryUsage, "the memory in use")?;
@@ -208,12 +209,12 @@ impl Host {
         Ok((Bytes(usage), oom_kills.unwrap_or(0)))
     }
 
-    /// Memory of a container, with all cgroups below it. v1 has no count of throttling above `memory.high`; it is 0 there, as is
-    /// `oom_kill` on kernels before 4.13.
+    /// Memory of a container, including all cgroups below it. v1 does not count throttling above `memory.high`, so the
+    /// count is 0, as is `oom_kill` on kernels before 4.13.
     ///
     /// # Errors
     ///
-    /// As for [`Host::cpu_counters`].
+    /// As [`Host::cpu_counters`].
     pub fn memory_counters(&mut self, id: ContainerId) -> Result<MemoryCounters, HostError> {
         let target = Target::Container(id);
         let unified = self.hierarchies.version(Controller::Memory) == Some(CgroupVersion::V2);
@@ -259,8 +260,8 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// As for [`Host::cpu_counters`]; [`HostError::Unsupported`] where there is no pressure file at all, as on mainline v1, or
-    /// where it is turned off.
+    /// As [`Host::cpu_counters`]; [`HostError::Unsupported`] if there is no pressure file at all, as on mainline v1, or
+    /// if pressure is turned off.
     pub fn pressure_counters(&mut self, id: ContainerId) -> Result<PressureCounters, HostError> {
         let target = Target::Container(id);
         let mut there = None;
@@ -289,7 +290,7 @@ impl Host {
         }
     }
 
-    /// CPU time that all CPUs together, except for these, were busy since the start of the node: neither idle nor waiting for I/O.
+    /// Time that all CPUs except these were busy since boot, in sum: neither idle nor waiting for I/O.
     ///
     /// # Errors
     ///
@@ -307,7 +308,7 @@ impl Host {
         }
     }
 
-    /// Physical memory, and what could be given out without swapping (`MemAvailable`).
+    /// Physical memory, and the memory available without swapping (`MemAvailable`).
     ///
     /// # Errors
     ///
@@ -318,7 +319,7 @@ impl Host {
         parse::meminfo(text).ok_or_else(|| garbled_node_file("/proc/meminfo", "MemTotal and MemAvailable", text))
     }
 
-    /// Logical CPUs that are online; at least 1.
+    /// Number of logical CPUs that are online; at least 1.
     pub fn cpus(&self) -> u32 {
         self.node.cpus
     }
@@ -328,8 +329,8 @@ impl Host {
         Bytes(self.backend.page_size())
     }
 
-    /// The CPUs that a cgroup's processes may run on. v1 reads `cpuset.cpus`, v2 `cpuset.cpus.effective`; the file is
-    /// not kept open, since it is rarely read. `None` where there is no such file, or where it is empty.
+    /// The CPUs that a cgroup's processes may run on, from `cpuset.cpus` on v1 and `cpuset.cpus.effective` on v2. The
+    /// file is not kept open, since it is rarely read. `None` if it does not exist or is empty.
     ///
     /// # Errors
     ///
@@ -345,7 +346,7 @@ impl Host {
             self.backend.close(id);
             read
         });
-        // A list that fills the buffer may go on.
+        // A list that fills the buffer may be incomplete.
         let read = read.and_then(|length| {
             if length < self.buffer.len() { Ok(length) } else { Err(io::ErrorKind::FileTooLarge.into()) }
         });
@@ -361,12 +362,12 @@ impl Host {
         }
     }
 
-    /// Whether this number is that of all logical CPUs.
+    /// Whether this is at least the number of all logical CPUs.
     pub fn has_cpus(&self, cpus: usize) -> bool {
         u32::try_from(cpus).is_ok_and(|cpus| cpus >= self.node.cpus)
     }
 
-    /// The CPUs that are online.
+    /// The online CPUs.
     pub fn online_cpus(&self) -> Vec<u32> {
         let text = self.backend.read_once(Area::Sys, "devices/system/cpu/online").unwrap_or_default();
         parse::numa::list(&text).filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| (0..self.node.cpus).collect())
@@ -396,14 +397,14 @@ impl Host {
         read.map_err(|source| HostError::Read { path: format!("/proc/{path}"), source })
     }
 
-    /// What this process itself uses. `None` where that cannot be read, as in the simulation.
+    /// CPU time and memory of this process. `None` if they cannot be read, as in the simulation.
     pub fn own_use(&mut self) -> Option<OwnUse> {
         let length = self.read_node_file(NodeFile::OwnStat).ok()?;
         let ticks_per_second = self.backend.ticks_per_second().max(1);
         parse::own_use(&self.buffer[..length], ticks_per_second, self.page_size().0)
     }
 
-    /// Reads a file of the node into the buffer, and keeps it open.
+    /// Reads a node-wide file into the buffer, and keeps it open.
     pub(crate) fn read_kept(
         &mut self,
         kept: impl FnOnce(&mut NodeFiles) -> &mut Option<FileId>,

@@ -1,5 +1,5 @@
-//! A node in memory: cgroup hierarchies that refuse what the kernel refuses and print as it prints. For tests, for trying a
-//! policy out, and for replay.
+//! A simulated node in memory: cgroup hierarchies that refuse what the kernel refuses and print as the kernel prints.
+//! For tests, for trying out a policy, and for replay.
 //!
 //! ```
 //! use qosm_host::{Host, simulated::Spec};
@@ -56,14 +56,14 @@ use rules::Rules;
 use slow::SlowJob;
 use tree::Tree;
 
-/// A write that was accepted.
+/// A write by the host that the simulation accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// The cgroup; of a knob of the node's own [`NODE_PATH`](crate::node_knobs::NODE_PATH).
+    /// The cgroup; for a node-wide knob, [`NODE_PATH`](crate::node_knobs::NODE_PATH).
     pub path: String,
-    /// The file in it.
+    /// Name of the file.
     pub file: String,
-    /// What was written.
+    /// The written text.
     pub text: String,
 }
 
@@ -76,15 +76,15 @@ struct OpenFile {
 
 pub(crate) use numa::stat as numa_stat_text;
 
-/// The simulated node. Its methods are what others do to the node behind the agent's back; they obey the kernel's rules unless
-/// they say otherwise.
+/// The simulated node. Its methods play the part of other programs and of the kernel, unnoticed by the agent; they
+/// follow the kernel's rules unless stated otherwise.
 pub struct Simulation {
     rules: Rules,
     trees: Vec<Tree>,
     files: Slab<OpenFile>,
     proc: BTreeMap<String, String>,
     sys: BTreeMap<String, String>,
-    /// The kubelet's folder.
+    /// Files in the kubelet's folder.
     kubelet: BTreeMap<String, String>,
     cpus: u32,
     memory: Bytes,
@@ -96,12 +96,12 @@ pub struct Simulation {
     /// The latest migration of each cgroup.
     migrations: BTreeMap<String, Arc<Run>>,
     pub(crate) resctrl: Box<resctrl::Played>,
-    /// Slow writes take their time.
+    /// Slow writes stay in progress until [`Backend::finished`] takes their steps.
     stalled: bool,
     slow: VecDeque<SlowJob>,
-    /// When the process that writes here ends.
+    /// When the process that uses the simulation crashes.
     crash: Option<Crash>,
-    /// The file that another writer writes right after the host's next write of it, and its text.
+    /// A file that another writer writes right after the host's next write of it, and the text.
     other_writer: Option<(String, String)>,
     signals: Vec<(u32, Ending)>,
     is_forking: bool,
@@ -197,7 +197,7 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// Makes a cgroup and those above it in all hierarchies, with what the kernel puts into new ones.
+    /// Creates a cgroup and its ancestors in all hierarchies, with the kernel's default values.
     ///
     /// # Errors
     ///
@@ -213,7 +213,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// Makes a cgroup and those above it in the hierarchy of one controller, as a kubelet on cgroup v1 does it on its way through all.
+    /// Creates a cgroup and its ancestors in the hierarchy of one controller, like a kubelet on cgroup v1 that has not
+    /// created the others yet.
     ///
     /// # Errors
     ///
@@ -229,11 +230,11 @@ impl Simulation {
         Ok(())
     }
 
-    /// Removes a cgroup and all below it.
+    /// Removes a cgroup and all its descendants.
     ///
     /// # Errors
     ///
-    /// `ENOENT` if there is none.
+    /// `ENOENT` if it does not exist.
     pub fn remove_cgroup(&mut self, path: &str) -> io::Result<()> {
         let mut found = false;
         for tree in &mut self.trees {
@@ -242,7 +243,7 @@ impl Simulation {
         if found { Ok(()) } else { Err(Errno::NOENT.into()) }
     }
 
-    /// Whether there is such a cgroup in any hierarchy.
+    /// Whether a cgroup exists in any hierarchy.
     pub fn has_cgroup(&self, path: &str) -> bool {
         self.trees.iter().any(|tree| tree.find(path.trim_matches('/')).is_some())
     }
@@ -255,11 +256,11 @@ impl Simulation {
         paths
     }
 
-    /// Writes a file as another process would.
+    /// Writes a file like another process.
     ///
     /// # Errors
     ///
-    /// What the kernel answers: `ENOENT` without such a cgroup or file, `EINVAL` for a value that it refuses.
+    /// The kernel's error: `ENOENT` without such a cgroup or file, `EINVAL` for a value that the kernel refuses.
     pub fn set_file(&mut self, path: &str, file: &str, contents: &str) -> io::Result<()> {
         let (tree, node) = self.locate(path, file)?;
         self.trees[tree].write(node, file, contents, &self.rules)?;
@@ -267,7 +268,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Puts any contents into a file, making it where the kernel has none. No rule is applied.
+    /// Stores any contents in a file, and creates the file if it does not exist. No rules apply.
     ///
     /// # Errors
     ///
@@ -290,7 +291,7 @@ impl Simulation {
         self.locate(path, file).is_ok()
     }
 
-    /// What a file holds.
+    /// The content of a file.
     ///
     /// # Errors
     ///
@@ -334,7 +335,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Sets how many pages a cgroup has on each NUMA node. Nodes that are left out have none.
+    /// Sets the number of pages of a cgroup on each NUMA node. Omitted nodes have none.
     ///
     /// # Errors
     ///
@@ -346,33 +347,33 @@ impl Simulation {
         Ok(())
     }
 
-    /// Makes a cgroup's pages unreadable, until they are set again.
+    /// Makes a cgroup's NUMA pages unreadable, until they are set again.
     pub fn hide_numa_pages(&mut self, path: &str) {
         if let Ok((tree, node)) = self.locate(path, "memory.numa_stat") {
             self.trees[tree].put(node, "memory.numa_stat", String::new());
         }
     }
 
-    /// A NUMA node's `meminfo`, with this much memory in total, free, and available without swapping.
+    /// The `meminfo` of a NUMA node with these sizes; `available` is the memory available without swapping.
     pub fn numa_meminfo(id: NumaId, total: Bytes, free: Bytes, available: Bytes) -> String {
         numa::meminfo(id.0, total, free, available)
     }
 
-    /// Sets what is free, and what is available, on a NUMA node.
+    /// Sets total, free and available memory of a NUMA node.
     pub fn set_numa_memory(&mut self, id: NumaId, total: Bytes, free: Bytes, available: Bytes) {
         let text = numa::meminfo(id.0, total, free, available);
         self.sys.insert(format!("devices/system/node/node{id}/meminfo"), text);
     }
 
-    /// Sets the progress of a cgroup's requested migration; its token stays. Without a requested migration this does
-    /// nothing. A migration without a set progress is done at once.
+    /// Sets the progress of a cgroup's requested migration; its token stays. Has no effect without a requested
+    /// migration. By default a migration is done at once.
     pub fn set_migration(&mut self, path: &str, progress: MigrationProgress) {
         if let Some(run) = self.migrations.get(path.trim_matches('/')) {
             run.update(|known| *known = MigrationProgress { token: known.token, ..progress });
         }
     }
 
-    /// Sets a cgroup's pressure, where the kernel has files for it.
+    /// Sets a cgroup's pressure, if the kernel has files for it.
     ///
     /// # Errors
     ///
@@ -386,17 +387,17 @@ impl Simulation {
         Ok(())
     }
 
-    /// Puts any contents into a file below `/proc`.
+    /// Sets the contents of a file below `/proc`.
     pub fn set_proc_file(&mut self, file: &str, contents: &str) {
         self.proc.insert(file.to_owned(), contents.to_owned());
     }
 
-    /// Puts any contents into a file below `/sys`.
+    /// Sets the contents of a file below `/sys`.
     pub fn set_sys_file(&mut self, file: &str, contents: &str) {
         self.sys.insert(file.to_owned(), contents.to_owned());
     }
 
-    /// Sets the CPU time that all CPUs were busy since the start. Counted in steps of 10 ms, as `/proc/stat` does.
+    /// Sets the CPU time that all CPUs together were busy since boot, in steps of 10 ms like `/proc/stat`.
     pub fn set_node_cpu_busy(&mut self, busy: Micros) {
         let ticks = busy.0 / (1_000_000 / TICKS_PER_SECOND);
         let mut text = format!("cpu  {ticks} 0 0 1000 0 0 0 0 0 0\n");
@@ -406,12 +407,12 @@ impl Simulation {
         self.proc.insert("stat".to_owned(), text);
     }
 
-    /// Makes the CPU time unreadable, until it is set again.
+    /// Makes the node's CPU time unreadable, until it is set again.
     pub fn hide_node_cpu_busy(&mut self) {
         self.proc.insert("stat".to_owned(), String::new());
     }
 
-    /// Sets `MemAvailable`, all of it free memory.
+    /// Sets `MemAvailable`, all of it as free memory.
     pub fn set_memory_available(&mut self, available: Bytes) {
         let (total, free, cache) = (self.memory, available, Bytes(0));
         self.set_node_memory(NodeMemory {
@@ -424,7 +425,7 @@ impl Simulation {
         });
     }
 
-    /// Sets the node's memory, and the kernel's watermarks unless they are unknown; the total stays what it is.
+    /// Sets the node's memory, and the kernel's watermarks if all are known; the total does not change.
     pub fn set_node_memory(&mut self, memory: NodeMemory) {
         let fields = [
             ("MemTotal", self.memory),
@@ -446,7 +447,7 @@ impl Simulation {
         self.proc.insert("zoneinfo".to_owned(), text);
     }
 
-    /// Sets which CPUs are online.
+    /// Sets the online CPUs.
     pub fn set_online_cpus(&mut self, cpus: &[u32]) {
         self.sys.insert("devices/system/cpu/online".to_owned(), format!("{}\n", list_text(cpus.iter().copied())));
     }
@@ -458,7 +459,7 @@ impl Simulation {
         }
     }
 
-    /// Sets the text of the kubelet's `cpu_manager_state`; `None` = there is none.
+    /// Sets the content of the kubelet's `cpu_manager_state`; `None` removes the file.
     pub fn set_cpu_manager_state(&mut self, text: Option<&str>) {
         self.kubelet = text.map(|text| ("cpu_manager_state".to_owned(), text.to_owned())).into_iter().collect();
     }
@@ -471,7 +472,7 @@ impl Simulation {
         }
     }
 
-    /// Sets what a tier or pod has used; what is `None` cannot be read.
+    /// Sets the counters of a tier or pod; values that are `None` become unreadable.
     ///
     /// # Errors
     ///
@@ -485,7 +486,7 @@ impl Simulation {
         if self.has_cgroup(path) { Ok(()) } else { Err(Errno::NOENT.into()) }
     }
 
-    /// Sets the memory of the hierarchy's root: that of all processes.
+    /// Sets the memory of the hierarchy's root, that is, of all processes.
     pub fn set_root_memory(&mut self, memory: Option<GroupMemory>) {
         for tree in self.trees.iter_mut().filter(|tree| tree.controllers.contains(&Controller::Memory)) {
             for (file, text) in rules::root_memory_files(tree.version, memory) {
@@ -499,32 +500,32 @@ impl Simulation {
         self.read_only = read_only;
     }
 
-    /// Makes a file refuse every write with `EINVAL`, or take them again.
+    /// Makes a file refuse every write with `EINVAL`, or accept writes again.
     pub fn set_refusing(&mut self, file: &str, refusing: bool) {
         self.rules.set_refusing(file, refusing);
     }
 
-    /// Right after the host's next write of such a file, before the host reads it back, another writer writes this text.
+    /// Makes another writer write this text right after the host's next write of a file with this name, before the host reads it back.
     pub fn write_after_next(&mut self, file: &str, text: &str) {
         self.other_writer = Some((file.to_owned(), text.to_owned()));
     }
 
-    /// Starts to keep the host's accepted writes.
+    /// Starts recording the host's accepted writes; see [`Simulation::take_writes`].
     pub fn record_writes(&mut self) {
         self.recording = true;
     }
 
-    /// Each process that ends leaves a child.
+    /// Makes each process that ends leave a child.
     pub fn set_forking(&mut self, forking: bool) {
         self.is_forking = forking;
     }
 
-    /// The signals that processes were sent since the last call.
+    /// The signals that the host sent to processes since the last call.
     pub fn take_signals(&mut self) -> Vec<(u32, Ending)> {
         std::mem::take(&mut self.signals)
     }
 
-    /// The host's accepted writes since the last call; nothing unless they are kept.
+    /// The host's accepted writes since the last call; empty unless recording was started.
     pub fn take_writes(&mut self) -> Vec<Write> {
         std::mem::take(&mut self.writes)
     }
@@ -538,7 +539,7 @@ impl Simulation {
             .ok_or_else(|| Errno::NOENT.into())
     }
 
-    /// The hierarchy that a file belongs to by its name, else any that has the directory.
+    /// The hierarchy that a file belongs to by its name, otherwise the first one that has the directory.
     fn locate_directory(&self, path: &str, file: &str) -> io::Result<(usize, usize)> {
         let path = path.trim_matches('/');
         let of = file.split('.').next().and_then(Controller::parse);
@@ -738,12 +739,12 @@ impl Backend for Simulation {
         self.take_slow_step()
     }
 
-    /// Nothing happens here by itself.
+    /// Nothing in a simulation can be waited for.
     fn handle(&self, _: Area, _: &str, _: Access) -> io::Result<std::fs::File> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// All pages at once, as far as the container's cpuset allows.
+    /// Moves all pages on the source nodes at once, without checking the container's cpuset.
     fn migrate(&mut self, job: Job, run: Arc<Run>) -> io::Result<()> {
         let file = "memory.numa_stat";
         let (tree, node) = self.locate(&job.cgroup, file)?;
@@ -797,7 +798,7 @@ impl Backend for Simulation {
         self.signals.push((pid, ending));
         let tree = self.trees.get_mut(place).ok_or(Errno::NOENT)?;
         let node = tree.find(cgroup).ok_or(Errno::NOENT)?;
-        // A process that is only asked may stay.
+        // `SIGTERM` does not force a process to end.
         if ending == Ending::Kill {
             let left = tree.read(node, rules::PROCS)?.lines().filter(|line| line.trim() != pid.to_string());
             let mut left: String = left.map(|line| format!("{line}\n")).collect();

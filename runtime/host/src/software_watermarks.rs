@@ -1,7 +1,7 @@
 //! Watermarks of background reclaim on kernels without `memory.wmark_ratio`: a thread reclaims through `memory.reclaim` instead.
 //!
-//! The values are stored and read back here, so that leases, plans, drift and restore treat them as any other knob. They end with the
-//! process; the next agent sets them again from its journal.
+//! The host stores the values and reads them back, so that leases, plans, drift and restore treat them like any other
+//! knob. They end with the process; the next agent sets them again from its journal.
 
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::unit::Bytes;
@@ -17,7 +17,7 @@ use crate::reclaim::reclaimer::{GroupId, ReclaimReport};
 use crate::reclaim::worker::{RECLAIM, bound, limits_above, smaller};
 use crate::reclaim::{Levels, Nearness, Watermarks};
 
-/// How background reclaim works here, for `doctor` and `explain`.
+/// How background reclaim works on this node, for `doctor` and `explain`.
 pub(crate) const DESCRIPTION: &str = "qosm reclaims through memory.reclaim instead of the kernel; from a group without a limit of its \
                                    own by the limits above it and by the node's memory";
 
@@ -28,12 +28,12 @@ pub(crate) struct SoftwareWatermarks {
 }
 
 impl Host {
-    /// Whether [`Host::describe_software_reclaim`] goes with this knob: with each watermark but the scale, which only tunes the others.
+    /// Whether [`Host::describe_software_reclaim`] applies to this knob: to each watermark except the scale, which only tunes the others.
     pub fn describes_software_reclaim(&self, knob: Knob) -> bool {
         self.emulates(knob) && knob != Knob::WmarkScale
     }
 
-    /// Whether the host does background reclaim because the kernel has none.
+    /// Whether the host does background reclaim since the kernel has none.
     pub fn reclaims_in_software(&self) -> bool {
         self.emulates(Knob::WmarkRatio)
     }
@@ -43,8 +43,8 @@ impl Host {
         self.reclaim_report(target).filter(|_| knob == Knob::WmarkRatio)
     }
 
-    /// Whether the host emulates this knob: on v2, where a scratch cgroup had no `memory.wmark_ratio` and accepted a write of
-    /// `memory.reclaim`.
+    /// Whether the host emulates this knob: on v2, if the scratch cgroup had no `memory.wmark_ratio` and accepted a
+    /// write of `memory.reclaim`.
     pub fn emulates(&self, knob: Knob) -> bool {
         let proof = |knob| self.probe.knobs[knob_table::index(knob)];
         knob_table::row(knob).group == Group::Watermark
@@ -60,7 +60,7 @@ impl Host {
         Ok(Value::Number(value_of(watermarks, knob)))
     }
 
-    /// Sets one of the values; the group is reclaimed by them from now on.
+    /// Sets one of the values; the worker uses it from now on.
     pub(crate) fn set_software_watermark(
         &mut self,
         target: Target,
@@ -111,13 +111,14 @@ impl Host {
         }
     }
 
-    /// The state of background reclaim on a target; `None` where the host does none there, or has not polled the group yet.
+    /// The state of background reclaim on a target; `None` if the host does none there, or has not polled the group yet.
     pub fn reclaim_report(&self, target: Target) -> Option<ReclaimReport> {
         self.backend.reclaim_report(self.software_watermarks.get(&target)?.group)
     }
 
-    /// What a target's watermarks, with those in `planned`, make the host do: against its own limit, one above it, or the node's memory.
-    /// `None` where the kernel reclaims, or neither can.
+    /// Describes the effect of a target's watermarks, including those in `planned`: against its own limit, an
+    /// ancestor's limit, or the node's memory. `None` if the kernel has its own watermarks, or the host cannot emulate
+    /// them.
     pub fn describe_software_reclaim(&self, target: Target, planned: &[(Knob, Value)]) -> Option<String> {
         if !self.emulates(Knob::WmarkRatio) {
             return None;
@@ -143,14 +144,14 @@ impl Host {
         Some(describe(watermarks, own, above, self.node.memory))
     }
 
-    /// The file that the host writes instead of the knob's.
+    /// The file that the host writes instead of the knob's file.
     pub(crate) fn software_watermark_file(&self, target: Target) -> Option<KnobFile> {
         let tree = self.hierarchies.of(Controller::Memory)?;
         let path = self.directory_path(tree, &join(self.attached_path(target)?, RECLAIM));
         Some(KnobFile { file: RECLAIM, path })
     }
 
-    /// The target's cgroup, which must still be the one that was attached.
+    /// The target's cgroup, if it is still the one that was attached.
     fn memory_cgroup(&self, target: Target) -> Result<(Area, String), HostError> {
         let path = self.attached_path(target).ok_or(HostError::NotAttached { target })?.to_owned();
         match self.hierarchies.of(Controller::Memory) {
@@ -167,7 +168,7 @@ impl Host {
     }
 }
 
-/// In words: from which use on memory is reclaimed.
+/// Describes at which usage memory is reclaimed.
 fn describe(watermarks: Watermarks, own: Option<Bytes>, above: Option<(String, Bytes)>, memory: Bytes) -> String {
     let Watermarks { min_adj, .. } = watermarks;
     if let (Some(limit), Some(Levels { high, low })) = (own, watermarks.levels(own, Nearness::default())) {

@@ -1,4 +1,4 @@
-//! Attached targets: the cgroup of each, known by its inodes, and the files of it that are kept open.
+//! Attached targets: the cgroup of each, identified by its inodes, and its open files.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl CgroupFile {
         }
     }
 
-    /// The controller in whose hierarchy it is; `None` of a knob of the node's own.
+    /// The controller of the file's hierarchy; `None` for a node-wide knob.
     pub(crate) fn controller(self) -> Option<Controller> {
         Some(match self {
             Self::CpuStat | Self::Period => Controller::Cpu,
@@ -97,7 +97,7 @@ impl CgroupFile {
             Self::MemoryPressure => ("memory.pressure", "memory.pressure"),
             Self::IoPressure => ("io.pressure", "io.pressure"),
             Self::Cpuset => ("cpuset.cpus", "cpuset.cpus.effective"),
-            // v1 has the effective ones since Linux 3.17.
+            // v1 has the effective lists since Linux 3.17.
             Self::EffectiveCpus => ("cpuset.effective_cpus", "cpuset.cpus.effective"),
             Self::Mems => ("cpuset.mems", "cpuset.mems.effective"),
             Self::EffectiveMems => ("cpuset.effective_mems", "cpuset.mems.effective"),
@@ -114,35 +114,35 @@ impl CgroupFile {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileState {
-    /// Last read in this turn.
+    /// Tick of the last read.
     Closed(u32),
     Open {
         file: FileId,
-        /// Last read in this turn.
+        /// Tick of the last read.
         read: u32,
     },
-    /// The cgroup has no such file. Tried again after [`READS_UNTIL_RETRY`] reads: on v2 a controller may be turned on
-    /// later.
+    /// The cgroup has no such file. The host tries again after [`READS_UNTIL_RETRY`] reads: on v2 the controller may be
+    /// enabled later.
     Missing(u8),
 }
 
-/// A file that is read twice within this many ticks stays open: it is likely to be read in each of them. Others are
-/// opened for each read, since a descriptor costs the kernel some kilobytes.
+/// A file that is read twice within this many ticks stays open, since it is likely to be read in every tick. Other
+/// files are opened for each read, since a descriptor costs the kernel some kilobytes.
 const REOPEN_TICKS: u32 = 4;
 /// Files that were not read for this many ticks are closed, …
 const IDLE_TICKS: u32 = 16;
-/// … in one sweep per this many ticks.
+/// … in one sweep every this many ticks.
 const SWEEP_INTERVAL: u32 = 32;
-/// The first tick is late enough that no file counts as read lately.
+/// The first tick, late enough that no file counts as recently read.
 pub(crate) const FIRST_TICK: u32 = REOPEN_TICKS + 1;
 
-/// Reads until a missing file is tried again.
+/// Number of reads until a missing file is tried again.
 const READS_UNTIL_RETRY: u8 = 64;
 
 /// A target's cgroup.
 pub(crate) struct Attached {
     pub(crate) path: String,
-    /// Inode of the directory in each hierarchy; 0 = not there.
+    /// Inode of the directory in each hierarchy; 0 if it does not exist there.
     inodes: Vec<u64>,
     files: [FileState; FILES],
     /// The CFS period on v1, cached while writes are detected.
@@ -150,18 +150,18 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Inode of its directory in a hierarchy; 0 = not there.
+    /// Inode of its directory in a hierarchy; 0 if it does not exist there.
     pub(crate) fn inode(&self, tree: usize) -> u64 {
         self.inodes.get(tree).copied().unwrap_or(0)
     }
 }
 
-/// The directories of a cgroup: the hierarchy of each, and its inode there.
+/// The directories of a cgroup: hierarchy and inode of each.
 fn directories(inodes: &[u64]) -> impl Iterator<Item = (usize, u64)> {
     inodes.iter().copied().enumerate().filter(|&(_, inode)| inode != 0)
 }
 
-/// A path without slashes around it.
+/// A path without leading, trailing and repeated slashes.
 ///
 /// # Errors
 ///
@@ -179,15 +179,15 @@ pub(crate) fn clean(path: &str) -> Result<String, HostError> {
 }
 
 impl Host {
-    /// Binds a target to a cgroup. The node has none, and is always attached. A target's files are opened on demand and stay open while they are read in each tick (see
-    /// [`Host::begin_tick`]). A repeated call with the same cgroup changes nothing; with another one, or one that was
-    /// removed and created again, the target moves.
+    /// Attaches a target to a cgroup. The node has no cgroup, and is always attached. A target's files are opened on
+    /// demand and stay open while they are read in each tick (see [`Host::begin_tick`]). A repeated call with the same
+    /// cgroup changes nothing; with another cgroup, or one that was removed and created again, the target moves.
     ///
     /// # Errors
     ///
-    /// [`HostError::Gone`] when no hierarchy has such a cgroup, [`HostError::Read`] when it cannot be read,
-    /// [`HostError::Path`], and [`HostError::Taken`] while another target is attached to it: a cgroup has one owner, by
-    /// whichever path.
+    /// [`HostError::Gone`] if no hierarchy has the cgroup, [`HostError::Read`] if it cannot be read,
+    /// [`HostError::Path`], and [`HostError::Taken`] while another target is attached to it: a cgroup has only one
+    /// target, whichever path leads to it.
     pub fn attach(&mut self, target: Target, path: &str) -> Result<(), HostError> {
         if target == Target::Node {
             return Ok(());
@@ -206,7 +206,7 @@ impl Host {
             })
             .collect();
         if self.trees.iter().all(|&tree| inodes[tree] == 0) {
-            // A failed read does not mean that it is gone.
+            // A failed read does not mean that the cgroup is gone.
             return Err(unreadable.unwrap_or(HostError::Gone { path }));
         }
         if self.targets.get(&target).is_some_and(|now| now.path == path && now.inodes == inodes) {
@@ -228,7 +228,7 @@ impl Host {
         Ok(())
     }
 
-    /// Closes a target's files and forgets it. A target that is not attached is fine.
+    /// Closes a target's files and detaches it. A target that is not attached is no error.
     pub fn detach(&mut self, target: Target) {
         self.close_files(target);
         self.unwatch_target(target);
@@ -247,7 +247,7 @@ impl Host {
         self.forget_migration(target);
     }
 
-    /// The target of one of these directories. A removed directory whose inode was reused has none.
+    /// The target that is attached to one of these directories. A removed directory whose inode was reused does not count.
     fn attached_to(&self, inodes: &[u64]) -> Option<Target> {
         directories(inodes).find_map(|directory| {
             let by = *self.by_inode.get(&directory)?;
@@ -255,7 +255,7 @@ impl Host {
         })
     }
 
-    /// The cgroup of a target, relative to each hierarchy's root; `None` when it is not attached. Of the node it is [`NODE_PATH`].
+    /// The cgroup of a target, relative to each hierarchy's root; `None` if it is not attached. For the node, [`NODE_PATH`].
     pub fn attached_path(&self, target: Target) -> Option<&str> {
         if target == Target::Node {
             return Some(NODE_PATH);
@@ -263,7 +263,7 @@ impl Host {
         self.targets.get(&target).map(|attached| attached.path.as_str())
     }
 
-    /// The target that a cgroup was attached as last; `None` when it is not attached.
+    /// The target that was last attached to a cgroup; `None` if there is none.
     pub fn attached_at(&self, path: &str) -> Option<Target> {
         if path == NODE_PATH {
             return Some(Target::Node);
@@ -271,8 +271,8 @@ impl Host {
         self.by_path.get(path).copied()
     }
 
-    /// Identifies the target's cgroup among all that have, or will have, the same path: the inode of its directory in
-    /// the first hierarchy that has it. `None` when it is not attached.
+    /// Distinguishes the target's cgroup from earlier and later cgroups with the same path: the inode of its directory
+    /// in the first hierarchy that has it. `None` if the target is not attached.
     pub fn identity(&self, target: Target) -> Option<u64> {
         if target == Target::Node {
             return Some(NODE_IDENTITY);
@@ -291,7 +291,7 @@ impl Host {
         }
     }
 
-    /// Closes what was not read for a while.
+    /// Closes files that were not read for a while.
     pub(crate) fn close_idle_files(&mut self) {
         if !self.tick.is_multiple_of(SWEEP_INTERVAL) {
             return;
@@ -309,13 +309,13 @@ impl Host {
         }
     }
 
-    /// Files of cgroups that are kept open at this moment.
+    /// Number of cgroup files that are open at present.
     pub fn open_files(&self) -> usize {
         self.open_file_count
     }
 
-    /// Reads a target's file into the buffer and returns its length. The way that measurements take: one system call on a kept
-    /// descriptor.
+    /// Reads a target's file into the buffer and returns its length. The path of all measurements: one system call on
+    /// an open descriptor.
     pub(crate) fn read_file(&mut self, target: Target, file: CgroupFile) -> Result<usize, HostError> {
         let Some(attached) = self.targets.get_mut(&target) else { return Err(HostError::NotAttached { target }) };
         match &mut attached.files[file.index()] {
@@ -332,10 +332,10 @@ impl Host {
         }
     }
 
-    /// The open file behind a target's file, for another thread to read: the kept descriptor, or one of its own where no more are
-    /// kept. `None` where it cannot be read.
+    /// An open file of a target, for another thread to read: the host's open descriptor, or a new one if the host keeps
+    /// no more files open. `None` if the file cannot be read.
     pub(crate) fn shared_file(&mut self, target: Target, file: CgroupFile) -> Option<Arc<File>> {
-        // What is read twice is kept open, and so this descriptor is also the measurements'.
+        // A file that is read twice stays open, so the thread shares the descriptor with the measurements.
         self.read_file(target, file).and_then(|_| self.read_file(target, file)).ok()?;
         let attached = self.targets.get(&target)?;
         if let Some(FileState::Open { file, .. }) = attached.files.get(file.index()) {
@@ -365,14 +365,14 @@ impl Host {
         let is_frequent =
             matches!(attached.files[file.index()], FileState::Closed(read) if self.tick - read <= REOPEN_TICKS);
         let Some(place) = self.tree_with(file) else { return Err(self.missing(target, file)) };
-        // Mainline v1 has no pressure files; systemd's hybrid layout has them in its v2 tree.
+        // Mainline v1 has no pressure files; in systemd's hybrid layout, the v2 tree has them.
         let elsewhere = self.hierarchies.unified().filter(|&unified| file.is_pressure() && unified != place);
         for tree in [Some(place), elsewhere].into_iter().flatten() {
             let name = file.name(self.hierarchies.list[tree].version);
             match self.backend.open(Area::Cgroup(tree), &join(&path, name)) {
                 Ok(id) => {
-                    // On cgroup v1 a kubelet makes the directories one after the other; that of systemd's v2 tree, which has pressure
-                    // alone, may come after the target is at hand.
+                    // On cgroup v1 a kubelet creates the directories one after the other; the directory in systemd's v2
+                    // tree, which only provides pressure, may appear after the target was attached.
                     if !self.is_same(target, tree) && !self.lacks_directory(target, tree) {
                         self.backend.close(id);
                         return Err(HostError::Gone { path });
@@ -413,14 +413,14 @@ impl Host {
         }
     }
 
-    /// Whether the target had no directory in this hierarchy to begin with, while it is still there in another.
+    /// Whether the target had no directory in this hierarchy when it was attached, while its directory in another hierarchy still exists.
     fn lacks_directory(&self, target: Target, tree: usize) -> bool {
         let Some(attached) = self.targets.get(&target) else { return false };
         attached.inodes[tree] == 0
             && self.trees.iter().any(|&tree| attached.inodes[tree] != 0 && self.is_same(target, tree))
     }
 
-    /// The hierarchy that a file is in; `None` where its controller is not mounted.
+    /// The hierarchy of a file; `None` if its controller is not mounted.
     pub(crate) fn tree_with(&self, file: CgroupFile) -> Option<usize> {
         self.hierarchies.of(file.controller()?)
     }
@@ -456,7 +456,7 @@ impl Host {
         HostError::Unsupported { what: file.name(version).to_owned(), why }
     }
 
-    /// The absolute name of a target's file; `None` when it is not attached, or its controller is not mounted.
+    /// The absolute path of a target's file; `None` if the target is not attached, or the controller is not mounted.
     pub(crate) fn file_path(&self, target: Target, file: CgroupFile) -> Option<String> {
         if let CgroupFile::Knob(knob) = file
             && target == Target::Node

@@ -1,10 +1,10 @@
-//! CPU weights: one scale for both versions, what `cpu.idle` makes of them, and what the kubelet makes of a request.
+//! CPU weights: one scale for both cgroup versions, the effect of `cpu.idle`, and the kubelet's weight for a CPU request.
 //!
-//! The scale is the kernel's own. It stores every weight as v1's `cpu.shares`; v2's 100 equal 1024 of them, rounded to
-//! the nearest (`sched_weight_from_cgroup` and `sched_weight_to_cgroup` in kernel/sched). So a weight has the same
-//! share of a CPU on either version, a new cgroup has 100 on both, and, a weight being ten shares, a written value
-//! reads back. The kubelet's formulas from v1 to v2 stretch one range over the other instead, and make 39 of 1024
-//! shares: they only serve to recognise its values.
+//! The scale is the kernel's own. It stores every weight as v1's `cpu.shares`; a weight of 100 on v2 equals 1024
+//! shares, rounded to the nearest (`sched_weight_from_cgroup` and `sched_weight_to_cgroup` in kernel/sched). So a
+//! weight gives the same share of a CPU on either version, a new cgroup has 100 on both, and, since a weight
+//! corresponds to about ten shares, a written value reads back. The kubelet's formulas from v1 to v2 map one range onto
+//! the other instead, and turn 1024 shares into a weight of 39: they only serve to recognize its values.
 
 use qosm_model::knob::{IDLE_WEIGHT, Knob, Target, Value};
 use qosm_model::unit::MilliCpu;
@@ -16,11 +16,11 @@ use crate::mounts::CgroupVersion;
 use crate::targets::CgroupFile;
 use crate::{Host, parse};
 
-/// The fewest shares: what the kernel raises less to.
+/// Minimum number of shares: the kernel raises smaller numbers to it.
 pub(crate) const MIN_SHARES: i64 = 2;
-/// The most shares: what the kernel lowers more to.
+/// Maximum number of shares: the kernel lowers larger numbers to it.
 pub(crate) const MAX_SHARES: i64 = 262_144;
-/// What `cpu.shares` reads while `cpu.idle` is 1.
+/// Content of `cpu.shares` while `cpu.idle` is 1.
 pub(crate) const IDLE_SHARES: i64 = 3;
 
 const MIN_WEIGHT: i64 = 1;
@@ -35,7 +35,7 @@ pub(crate) fn shares(weight: i64) -> i64 {
     }
 }
 
-/// The weight that is nearest to these shares.
+/// The weight nearest to these shares.
 pub(crate) fn nearest(shares: i64) -> i64 {
     (shares.saturating_mul(100).saturating_add(512) / 1024).clamp(MIN_WEIGHT, MAX_WEIGHT)
 }
@@ -46,8 +46,8 @@ pub(crate) fn of_shares(number: i64) -> Value {
     if shares(weight) == number { Value::Number(weight) } else { Value::Shares(number) }
 }
 
-/// A weight as it is written where shares are wanted: v1 has them; on v2 they are stretched as KEP-2254 does, so that a policy's
-/// weight compares with the kubelet's.
+/// A wanted weight or number of shares as it is written: shares on v1; on v2 they are mapped as in KEP-2254, so that a
+/// policy's weight compares with the kubelet's.
 pub(crate) fn of_wanted(version: CgroupVersion, value: Value) -> Value {
     match (value, version) {
         (Value::Shares(shares), _) if !(MIN_SHARES..=MAX_SHARES).contains(&shares) => value,
@@ -57,7 +57,7 @@ pub(crate) fn of_wanted(version: CgroupVersion, value: Value) -> Value {
     }
 }
 
-/// The least that can be written.
+/// The lowest value that can be written.
 pub(crate) fn lowest(version: CgroupVersion) -> Value {
     match version {
         CgroupVersion::V1 => Value::Shares(MIN_SHARES),
@@ -65,36 +65,36 @@ pub(crate) fn lowest(version: CgroupVersion) -> Value {
     }
 }
 
-/// The shares that the kubelet gives for a request (`MilliCPUToShares`).
+/// The shares that the kubelet writes for a CPU request (`MilliCPUToShares`).
 pub(crate) fn requested_shares(request: MilliCpu) -> i64 {
     let shares = i64::try_from(request.0.saturating_mul(1024) / 1000).unwrap_or(MAX_SHARES);
     shares.clamp(MIN_SHARES, MAX_SHARES)
 }
 
-/// KEP-2254: shares 2 to 262144 onto weights 1 to 10000.
+/// KEP-2254: maps shares from 2 to 262144 linearly onto weights from 1 to 10000.
 pub(crate) fn stretched(shares: i64) -> i64 {
     1 + (shares - MIN_SHARES) * (MAX_WEIGHT - 1) / (MAX_SHARES - MIN_SHARES)
 }
 
-/// The same ends, by a curve on which 1024 shares are a weight of 100: runtimes since runc 1.3.2 and crun 1.23.
+/// Maps the same ranges by a curve on which 1024 shares give a weight of 100, as runtimes do since runc 1.3.2 and crun 1.23.
 fn curved(shares: i64) -> i64 {
     if shares <= MIN_SHARES {
         return MIN_WEIGHT;
     }
     let log = f64::from(u32::try_from(shares).unwrap_or(u32::MAX)).log2();
     let weight = 10_f64.powf((log * log + 125.0 * log) / 612.0 - 7.0 / 34.0).ceil();
-    // Integers are not made of floating-point numbers without a cast; there are few of them.
+    // Search the weight instead of casting a floating-point number; there are few candidates.
     let mut weights = MIN_WEIGHT..MAX_WEIGHT;
     weights.find(|&candidate| f64::from(u32::try_from(candidate).unwrap_or(u32::MAX)) >= weight).unwrap_or(MAX_WEIGHT)
 }
 
 impl Host {
-    /// What a value that a policy wants is on this node: shares are a weight on cgroup v2.
+    /// A policy's wanted value as the knob holds it on this node: on cgroup v2, shares become a weight.
     pub fn as_held(&self, knob: Knob, value: Value) -> Value {
         of_wanted(self.knob_version(knob_table::row(knob)), value)
     }
 
-    /// What the kubelet, and runtimes for it, write for a CPU request: one value on v1; on v2 one a formula.
+    /// The values that the kubelet and container runtimes write for a CPU request: one on v1; on v2 one per formula.
     pub fn requested_weights(&self, request: MilliCpu) -> Vec<Value> {
         let shares = requested_shares(request);
         match self.knob_version(knob_table::row(Knob::CpuWeight)) {
@@ -103,8 +103,8 @@ impl Host {
         }
     }
 
-    /// What a weight file that was read means: kernels differ in what they print for an idle cgroup (3 shares on v1; on v2 a 0, or
-    /// a 1 where they clamp).
+    /// The weight that applies, given the content of the file: kernels differ in what they print for an idle cgroup (3
+    /// shares on v1; on v2 a 0, or a 1 if they clamp).
     pub(crate) fn weight_in_force(&mut self, target: Target, printed: Value) -> Value {
         if self.is_idle(target) { IDLE_WEIGHT } else { printed }
     }
@@ -115,7 +115,7 @@ impl Host {
         parse::knob(Encoding::Flag, version, self.page(), &self.buffer[..length]) == Some(Value::Number(1))
     }
 
-    /// An idle cgroup's weight comes with `cpu.idle`: there is nothing to write.
+    /// An idle cgroup's weight is a consequence of `cpu.idle`: there is nothing to write.
     pub(crate) fn take_idle_weight(&mut self, target: Target) -> Result<Executed, HostError> {
         if self.read(target, Knob::CpuWeight)? == IDLE_WEIGHT {
             return Ok(Executed::Done(IDLE_WEIGHT));

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use qosm_model::knob::{Knob, Target, Value};
 
-/// Plans until a refused write is retried.
+/// Number of plans until a refused write is retried.
 const PLANS_UNTIL_RETRY: u64 = 64;
 
-/// One refusal.
+/// A refusal that still prevents writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal {
     pub(crate) value: Value,
@@ -18,14 +18,15 @@ pub(crate) struct Refusal {
 struct BackedOff {
     value: Value,
     errno: &'static str,
-    /// Number of the plan.
+    /// Number of the plan with the last refusal.
     at: u64,
-    /// Different values refused in a row.
+    /// Number of different values refused in a row.
     values: u32,
 }
 
-/// A refused value is not written again for [`PLANS_UNTIL_RETRY`] plans. A different value is tried at once, because most refusals come
-/// from rules between values. A knob that never accepted a value and refused two different ones is not written at all meanwhile.
+/// Refused writes. A refused value is not written again for [`PLANS_UNTIL_RETRY`] plans. A different value is tried at
+/// once, since most refusals come from rules between values. A knob that never accepted a value and refused two
+/// different ones is not written at all during that time.
 #[derive(Default)]
 pub(crate) struct WriteBackoff {
     plans: u64,
@@ -34,7 +35,7 @@ pub(crate) struct WriteBackoff {
 }
 
 impl WriteBackoff {
-    /// Counts one more plan.
+    /// Counts a plan.
     pub(crate) fn advance(&mut self) {
         self.plans += 1;
     }
@@ -54,7 +55,7 @@ impl WriteBackoff {
         self.accepted.insert((target, knob));
     }
 
-    /// Drops the refusals for which `concerned` is true: a value that they may have depended on has changed.
+    /// Drops the refusals for which `concerned` returns `true`: a value that they may depend on has changed.
     pub(crate) fn reconsider(&mut self, mut concerned: impl FnMut(Target, Knob) -> bool) {
         self.refusals.retain(|&(target, knob), _| !concerned(target, knob));
     }
@@ -68,7 +69,7 @@ impl WriteBackoff {
         self.refusals.is_empty()
     }
 
-    /// The refusal that keeps a knob from being written at all (`None`), or from being set to a value.
+    /// The refusal that prevents writing a value to a knob; with `None` as the value, any refusal of the knob.
     pub(crate) fn refusal(&self, target: Target, knob: Knob, value: Option<Value>) -> Option<Refusal> {
         let entry = self.refusals.get(&(target, knob))?;
         let since = self.plans.saturating_sub(entry.at);

@@ -1,6 +1,6 @@
-//! Other writers: inotify reports the cgroups in which a knob's file was written, so that the files need not be read in
-//! each tick. If a directory cannot be watched, [`Host::detects_writes`] is false and they must be read. After lost
-//! events every cgroup counts as written.
+//! Detects other writers: inotify reports the cgroups in which a knob's file was written, so that the host need not
+//! read the files in each tick. If a directory cannot be watched, [`Host::detects_writes`] returns `false` and the
+//! files must be read. After lost events every cgroup counts as written.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,13 +19,13 @@ use crate::knob_table::TABLE;
 use crate::mounts::Controller;
 use crate::targets::Attached;
 
-/// The one file that counts although it is no knob: quotas depend on it.
+/// A file that counts although it is no knob: quotas depend on it.
 const PERIOD: &str = "cpu.cfs_period_us";
 
-/// A write to it takes controllers from the groups below, or gives them back with each knob at its default.
+/// A write to this file removes controllers from child cgroups, or adds them with each knob at its default.
 const CONTROLLERS_BELOW: &str = "cgroup.subtree_control";
 
-/// The watches, and their directories.
+/// The inotify watches and their targets.
 pub(crate) struct Writes {
     inotify: OwnedFd,
     targets: FxHashMap<i32, Target>,
@@ -34,12 +34,12 @@ pub(crate) struct Writes {
     unwatched: BTreeSet<Target>,
 }
 
-/// Writes since the last call.
+/// Writes since the last call of [`Writes::take`].
 #[derive(Debug, Default)]
 struct WriteEvents {
-    /// Targets with a knob's file that was written.
+    /// Targets with a written knob file.
     written: BTreeSet<Target>,
-    /// Targets that gave controllers to the groups below them, or took them.
+    /// Targets whose `cgroup.subtree_control` was written.
     above: BTreeSet<Target>,
     /// Events were lost.
     has_gap: bool,
@@ -55,7 +55,7 @@ impl Writes {
     fn forget(&mut self, target: Target) {
         self.unwatched.remove(&target);
         for watch in self.watches.remove(&target).unwrap_or_default() {
-            // A directory that is gone took its watch along.
+            // The kernel has removed the watch of a removed directory.
             if self.targets.remove(&watch).is_some() {
                 inotify::remove_watch(&self.inotify, watch).ok();
             }
@@ -87,18 +87,18 @@ impl Writes {
     }
 }
 
-/// The kernel's own updates of `memory.events` and `cgroup.events` raise the same events.
+/// Whether a file belongs to a knob. The kernel's own updates of `memory.events` and `cgroup.events` raise the same events.
 fn is_knob(name: &[u8]) -> bool {
     name == PERIOD.as_bytes() || TABLE.iter().any(|row| [row.v1, row.v2].iter().any(|file| file.as_bytes() == name))
 }
 
 impl Host {
-    /// Watches the cgroups of all targets, also those attached later, for writes; [`Host::written_targets`] returns
-    /// them. The simulation watches nothing.
+    /// Watches the cgroups of all targets, including those attached later, for writes; [`Host::written_targets`]
+    /// returns the written ones. Nothing is watched in the simulation.
     ///
     /// # Errors
     ///
-    /// [`HostError::Writes`] when the kernel gives no inotify instance.
+    /// [`HostError::Writes`] if the kernel gives no inotify instance.
     pub fn watch_writes(&mut self) -> Result<(), HostError> {
         if self.simulated_mut().is_none() && self.writes.is_none() {
             self.writes = Some(Writes::start().map_err(HostError::Writes)?);
@@ -113,15 +113,14 @@ impl Host {
         self.writes.as_ref().is_some_and(|writes| writes.unwatched.is_empty())
     }
 
-    /// Begins a turn of readings, which is a tick's: what is read in each of several turns in a row is kept open, and what was not read for
-    /// a while is closed.
+    /// Begins a tick: files that are read in consecutive ticks stay open, and files that were not read for a while are closed.
     pub fn begin_tick(&mut self) {
         self.tick = self.tick.saturating_add(1);
         self.close_idle_files();
     }
 
-    /// The targets in whose cgroups a knob may have been written since the last call, by the agent or others; none of
-    /// those that cannot be watched.
+    /// The targets in whose cgroups the agent or other programs may have written a knob since the last call. Cgroups
+    /// that cannot be watched are not reported.
     pub fn written_targets(&mut self) -> BTreeSet<Target> {
         let Some(writes) = &mut self.writes else { return BTreeSet::new() };
         let WriteEvents { mut written, above, has_gap } = writes.take();
@@ -154,7 +153,7 @@ impl Host {
         writes.forget(target);
         for tree in there {
             let watched = self.backend.handle(Area::Cgroup(tree), &path, Access::Directory).and_then(|directory| {
-                // inotify takes names only, and the open directory has this one.
+                // inotify takes paths only; this is the path of the open directory.
                 let name = format!("/proc/self/fd/{}", directory.as_raw_fd());
                 Ok(inotify::add_watch(&writes.inotify, name, WatchFlags::MODIFY | WatchFlags::ONLYDIR)?)
             });

@@ -1,5 +1,5 @@
-//! Limits, weights and costs of block devices over the simulated kernel: what is written, in which order of cgroups, what is refused, and
-//! what is left when it is given up.
+//! Limits, weights and costs of block devices on the simulated kernel: the writes, their order among cgroups, refusals,
+//! and the values that remain when a knob is restored.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use qosm_host::simulated::{Spec, Versions};
@@ -35,7 +35,7 @@ fn limits(read_bps: u64) -> Value {
     Value::IoLimits(IoLimits { read_bps: Some(read_bps), ..IoLimits::default() })
 }
 
-/// Plans and carries out; the writes as `path/file text`.
+/// Plans and executes; returns the writes as `path/file text`.
 fn apply(host: &mut Host, wanted: &[(Target, Knob, Value)]) -> Vec<String> {
     let wanted: Vec<_> = wanted.iter().map(|&(target, knob, value)| Wanted { target, knob, value }).collect();
     let plan = host.plan(&wanted);
@@ -60,7 +60,7 @@ fn each_device_has_limits_of_its_own_in_one_file() {
         ]
     );
     assert_eq!(host.read(BATCH, Knob::IoMax(SDB)).unwrap(), limits(2 << 20));
-    // What one of them is given up, the other keeps.
+    // Restoring one device leaves the other's limits.
     let written = apply(&mut host, &[(BATCH, Knob::IoMax(SDA), Value::Unset)]);
     assert_eq!(written, ["kubepods/besteffort/io.max 8:0 rbps=max wbps=max riops=max wiops=max"]);
     assert_eq!(host.read(BATCH, Knob::IoMax(SDA)).unwrap(), Value::Unset);

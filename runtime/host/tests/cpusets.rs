@@ -1,4 +1,4 @@
-//! CPUs of cgroups: the order of the writes, what cannot be had, and how it comes back.
+//! CPUs of cgroups: the order of the writes, unavailable CPUs, and how baselines are restored.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use qosm_host::simulated::{Spec, Versions};
@@ -38,7 +38,7 @@ fn wanted(values: &[(Target, &str)]) -> Vec<Wanted> {
     values.iter().map(|&(target, list)| Wanted { target, knob: Knob::CpusetCpus, value: cpus(list) }).collect()
 }
 
-/// Each step is one that the kernel takes.
+/// Executes a plan; the kernel accepts each of its steps.
 fn carry_out(host: &mut Host, plan: &Plan) -> Vec<String> {
     assert!(plan.refused.is_empty(), "{:?}", plan.refused);
     let steps = plan.steps.iter().map(|step| {
@@ -105,7 +105,7 @@ fn on_v2_a_group_remembers_what_it_may_have_later() {
     assert_eq!(lists(&mut host, "cpuset.cpus.effective"), ["0-7", "2-3", "2-3", "3"]);
     assert_eq!(set(&mut host, &[(TIER, "max")]), ["besteffort max"]);
     assert_eq!(lists(&mut host, "cpuset.cpus.effective"), ["0-7", "0-7", "0-7", "3-4"]);
-    // The kernel leaves no group with processes without a list, so all CPUs stand for none.
+    // The kernel requires a list for a group with processes, so the list of all CPUs means no restriction.
     assert_eq!((&*lists(&mut host, "cpuset.cpus")[1], host.read(TIER, Knob::CpusetCpus).unwrap()), ("0-7", Value::Max));
     // CPUs that the machine does not have and cannot get.
     let plan = host.plan(&wanted(&[(APP, "4,9")]));
@@ -138,7 +138,7 @@ fn a_plan_counts_with_what_it_changes_above() {
     for versions in [Versions::V1, Versions::V2] {
         let mut host = node(versions);
         set(&mut host, &[(TIER, "2-3"), (POD, "2-3"), (APP, "2-3")]);
-        // Together they can be had; alone the container's could not.
+        // The combination is possible; the container's set alone is not.
         let steps = set(&mut host, &[(APP, "6"), (POD, "6-7"), (TIER, "6-7")]);
         assert!(!steps.is_empty());
         let plan = host.plan(&wanted(&[(TIER, "2"), (APP, "6")]));
@@ -151,7 +151,7 @@ fn on_v1_a_group_that_had_what_is_above_gets_it_again() {
     let mut host = node(Versions::V1);
     set(&mut host, &[(TIER, "2-3"), (POD, "2-3"), (APP, "2")]);
     let baselines: Baselines = [TIER, POD, APP].map(|target| (target, Knob::CpusetCpus)).into();
-    // A CPU was lost meanwhile, and one baseline has it.
+    // A CPU went offline meanwhile, and a baseline contains it.
     host.simulated_mut().unwrap().set_file("kubepods", "cpuset.cpus", "0-6").unwrap();
     let plan = host.plan_with_baselines(&wanted(&[(TIER, "max"), (POD, "max"), (APP, "1-7")]), &baselines);
     carry_out(&mut host, &plan);

@@ -1,4 +1,4 @@
-//! Finding cgroups on simulated nodes: drivers, nested roots, runtimes, and those that are not where they should be.
+//! Finding cgroups on simulated nodes: drivers, nested roots, runtimes, and cgroups in unusual places.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -115,7 +115,7 @@ fn sees_kubepods_that_come_after_the_agent() {
 fn finds_pods_where_the_kubelet_puts_them() {
     let path = format!("kubepods.slice/kubepods-besteffort.slice/{SLICE}");
     assert_eq!(node(&[&path]).pod_path(&pod(UID, KubeQos::BestEffort)), path);
-    // Not there yet: the usual place.
+    // Not created yet: the usual path.
     assert_eq!(node(&["kubepods.slice"]).pod_path(&pod(UID, KubeQos::BestEffort)), path);
     assert_eq!(node(&["kubepods"]).pod_path(&pod("uid1", KubeQos::Guaranteed)), "kubepods/poduid1");
 }
@@ -126,7 +126,7 @@ fn finds_pods_under_the_other_driver_and_elsewhere() {
     let path = format!("kubepods/burstable/pod{UID}");
     let host = node_with(Spec { driver: Some(Driver::Systemd), ..Spec::default() }, &[stale, &path]);
     assert_eq!(host.pod_path(&pod(UID, KubeQos::Burstable)), path);
-    // The tier in the manifest differs from the one in which the kubelet made the cgroup.
+    // The tier in the manifest differs from the tier in which the kubelet created the cgroup.
     assert_eq!(host.pod_path(&pod(UID, KubeQos::Guaranteed)), path);
     let nested = "machine.slice/node-1/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podabc_1.slice";
     assert_eq!(node(&["kubepods", nested]).pod_path(&pod("abc-1", KubeQos::Burstable)), nested);
@@ -184,8 +184,9 @@ fn finds_containers_of_every_runtime() {
     assert_eq!(host.container_path(&pod(UID, KubeQos::Guaranteed), &running("cri-o://X")).unwrap(), Some(crio));
 }
 
-/// CRI-O, `internal/config/cgmgr/{systemd,cgroupfs}_linux.go`: a scope for each container and for each of their monitors, a group without
-/// processes for the sandbox that it leaves out; crun puts the processes into a child `container` of the scope.
+/// CRI-O, `internal/config/cgmgr/{systemd,cgroupfs}_linux.go`: a scope for each container and for each of their
+/// monitors, and a group without processes for the sandbox, which is left out; crun puts the processes into a child
+/// `container` of the scope.
 #[test]
 fn a_pod_of_cri_o_has_its_containers_and_none_of_its_monitors() {
     let above = format!("kubepods.slice/kubepods-besteffort.slice/{SLICE}");
@@ -200,7 +201,7 @@ fn a_pod_of_cri_o_has_its_containers_and_none_of_its_monitors() {
         let host = node(&paths);
         let found = host.container_path(&pod(UID, KubeQos::BestEffort), &running("cri-o://0123abc")).unwrap();
         assert_eq!(found.as_deref(), Some(app.as_str()), "{driver}");
-        // A monitor lives longer than its container: it does not stand in for it.
+        // A monitor outlives its container, but does not count as the container.
         let host = node(&[monitor.as_str(), &others[0], &others[1]]);
         let found = host.container_path(&pod(UID, KubeQos::BestEffort), &running("cri-o://0123abc")).unwrap();
         assert_eq!(found, None, "{driver}");
@@ -233,7 +234,7 @@ fn distinguishes_a_missing_container_from_an_invalid_id() {
     for _ in 0..40 {
         assert_eq!(host.container_path(&web, &late).unwrap(), None);
     }
-    // Searches are spaced out by now, but its own path is always checked.
+    // Searches are spaced out by now, but the usual path is always checked.
     host.simulated_mut().unwrap().ensure_cgroup("kubepods/podu/late").unwrap();
     assert_eq!(host.container_path(&web, &late).unwrap().unwrap(), "kubepods/podu/late");
 }
@@ -258,7 +259,7 @@ fn a_containers_id_does_not_lead_out_of_its_pod() {
     let found = host.container_path(&pod("mallory", KubeQos::Burstable), &stolen);
     assert!(matches!(&found, Err(HostError::NotOwn { path, .. }) if *path == cgroup), "{found:?}");
     assert_eq!(host.container_path(&pod(UID, KubeQos::Burstable), &stolen).unwrap().unwrap(), cgroup);
-    // Nor where a runtime puts its scopes beside the pods.
+    // The same where a runtime puts its scopes outside of the pods.
     let scope = "system.slice/containerd.service/kubepods-burstable-podu.slice:cri-containerd:0a";
     let host = node(&[scope, "kubepods/burstable/podmallory"]);
     let found = host.container_path(&pod("mallory", KubeQos::Burstable), &running("containerd://0a"));

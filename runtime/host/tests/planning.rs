@@ -1,4 +1,4 @@
-//! Plans on simulated kernels: every step is accepted, wherever the node comes from and goes to.
+//! Plans on simulated kernels: the kernel accepts every step, from any state to any other.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -99,11 +99,11 @@ fn cuts_a_burst_to_the_quota_where_the_kernel_wants_it() {
         let plan = carry_out(&mut host, &wanted);
         assert_eq!(host.read(CONTAINER, Knob::CfsBurst).unwrap(), Value::Number(given));
         assert_eq!(plan.clamped.len(), usize::from(given == 200_000));
-        // The burst alone, against the quota in force: cut again, and nothing to do.
+        // The burst alone, against the quota in force: clamped again, and unchanged.
         let plan = host.plan(&wanted[1..]);
         assert!(plan.steps.is_empty() && plan.unchanged.len() == 1);
     }
-    // No quota, no bound.
+    // Without a quota there is no bound.
     let mut host = node(&v2(Kernel::Mainline));
     let plan = carry_out(&mut host, &[want(CONTAINER, Knob::CfsBurst, 2_000_000)]);
     assert!(plan.clamped.is_empty());
@@ -160,12 +160,12 @@ fn rounds_memory_and_keeps_parents_above_children() {
         carry_out(&mut host, &[want(CONTAINER, Knob::MemoryHigh, 1 << 30)]);
         carry_out(&mut host, &[want(CONTAINER, Knob::MemoryHigh, None)]);
         assert_eq!(host.read(CONTAINER, Knob::MemoryHigh).unwrap(), Value::Max);
-        // What Koordinator writes for unlimited is unlimited.
+        // Koordinator's value for unlimited counts as unlimited.
         assert_eq!(host.plan(&[want(CONTAINER, Knob::MemoryHigh, i64::MAX)]).unchanged.len(), 1);
     }
 }
 
-/// A limit that was switched on without its size would leave no page cache at all.
+/// A limit that is enabled without its size would leave no page cache at all.
 #[test]
 fn a_page_cache_limit_ends_at_the_memory_limit() {
     let mut host = node(&v1(Kernel::Alibaba));
@@ -177,7 +177,7 @@ fn a_page_cache_limit_ends_at_the_memory_limit() {
     assert_eq!(host.read(POD, Knob::PageCacheLimitEnable).unwrap(), Value::Number(1));
 }
 
-/// Alibaba's kernel takes more, Koordinator's agent writes no more; the quota's own bound comes first on a mainline kernel.
+/// Alibaba's kernel accepts more, but Koordinator's agent writes no more; on a mainline kernel the quota is the tighter bound.
 #[test]
 fn a_burst_on_v1_is_at_most_100_seconds() {
     for (wanted, clamps) in [(100_000_000, 0), (100_000_001, 1), (i64::MAX, 1)] {
@@ -194,7 +194,7 @@ fn a_burst_on_v1_is_at_most_100_seconds() {
     assert_eq!((plan.steps.len(), plan.clamped.len(), plan.refused.len()), (2, 1, 0));
     let mut host = node(&v2(Kernel::Alibaba));
     assert_eq!(host.plan(&[want(POD, Knob::CfsBurst, 160_000_000)]).steps.len(), 1);
-    // The kernel counts both together.
+    // The kernel limits the sum of both.
     let both = [want(POD, Knob::CfsQuota, 100_000), want(POD, Knob::CfsBurst, i64::MAX)];
     let plan = carry_out(&mut host, &both);
     assert_eq!((plan.refused.len(), plan.steps.len()), (0, 2));
@@ -211,7 +211,7 @@ fn more_of_the_same_than_a_file_takes_is_capped_and_told() {
         (Knob::WmarkScale, 2000, 1000),
         (Knob::WmarkMinAdj, 51, 50),
         (Knob::WmarkMinAdj, -26, -25),
-        // No bound and no protection comes to 0 for want of a page.
+        // No bound or protection is rounded down to 0.
         (Knob::MemoryHigh, 512, 4096),
         (Knob::MemoryMin, 1, 4096),
         (Knob::MemoryLow, 4095, 4096),
@@ -284,7 +284,7 @@ fn reports_what_a_kernel_lacks() {
 
 #[test]
 fn finds_a_file_that_takes_nothing_before_it_is_needed() {
-    // TencentOS: memory.high is there on v1, and every write is EINVAL.
+    // TencentOS: v1 has memory.high, but every write fails with EINVAL.
     let spec = Spec {
         extra_files: BTreeMap::from([("memory.high".to_owned(), "9223372036854771712\n".to_owned())]),
         refusing_files: ["memory.high".to_owned()].into(),
@@ -367,7 +367,7 @@ fn plans_against_what_another_writer_left() {
     assert!(plan.refused[0].2.is_gone());
 }
 
-/// What each cgroup is to have: quota in multiples of a millisecond in each period, burst, min, low, high.
+/// The wanted values of each cgroup: quota in µs per period, burst, min, low, high.
 type State = Vec<(Option<i64>, i64, i64, i64, Option<i64>)>;
 
 fn state() -> impl Strategy<Value = State> {
@@ -377,7 +377,7 @@ fn state() -> impl Strategy<Value = State> {
     proptest::collection::vec(one, TREE.len())
 }
 
-/// Makes a state one that v1 accepts: no quota / period above that of a limited cgroup above.
+/// Makes a state acceptable on v1: no quota / period above that of a limited ancestor.
 fn within_parents(host: &mut Host, state: &State) -> Vec<Wanted> {
     let mut effective: Vec<Option<f64>> = Vec::new();
     let mut wanted = Vec::new();
@@ -389,7 +389,7 @@ fn within_parents(host: &mut Host, state: &State) -> Vec<Wanted> {
         let bound = parent.and_then(|parent| effective[parent]);
         let quota = quota.and_then(|quota| {
             let own = f64::from(i32::try_from(quota).unwrap()) / period;
-            // A little below the bound, for the kernel's rounding of ratios.
+            // Slightly below the bound, because the kernel rounds ratios.
             (bound.is_none_or(|bound| own <= bound * 0.999)).then_some(quota)
         });
         let own = quota.map(|quota| f64::from(i32::try_from(quota).unwrap()) / period);
@@ -440,7 +440,7 @@ proptest! {
         let baseline = snapshot(&mut host);
         for (goal, seed) in goals {
             let mut wanted = within_parents(&mut host, &goal);
-            // In whatever order they come.
+            // In any order.
             let middle = seed.index(wanted.len());
             wanted.rotate_left(middle);
             let plan = carry_out(&mut host, &wanted);
@@ -461,7 +461,7 @@ fn memory_is_held_to_numa_nodes_and_let_go() {
         let mut host = node(&Spec { numa_nodes: 2, ..spec.clone() });
         let mems = |host: &mut Host| host.simulated_mut().unwrap().read_file(path, "cpuset.mems").unwrap();
         if spec.versions == Versions::V1 {
-            // A cgroup of v1 without nodes can have no process.
+            // A v1 cgroup without nodes cannot have processes.
             host.simulated_mut().unwrap().overwrite(path, "cpuset.mems", "0-1").unwrap();
         }
         let before = host.read(CONTAINER, Knob::CpusetMems).unwrap();

@@ -1,4 +1,4 @@
-//! Standing in for a kubelet: groups of pods with the limits that follow from their specification, on simulated kernels.
+//! The host in place of a kubelet: cgroups of pods, with the limits of their specification, on simulated kernels.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ fn pod(containers: Vec<Container>) -> Pod {
     }
 }
 
-/// CPU weight, quota and memory limit of a group, as its files say them.
+/// CPU weight, quota and memory limit of a group, as in its files.
 fn bounds(host: &mut Host, versions: Versions, path: &str) -> [String; 3] {
     let files = if versions == Versions::V1 {
         ["cpu.shares", "cpu.cfs_quota_us", "memory.limit_in_bytes"]
@@ -135,7 +135,7 @@ fn a_limit_too_small_for_the_kernel_becomes_its_smallest_quota() {
     assert_eq!(bounds(&mut host, Versions::V1, &format!("{POD}/web"))[1], "1000");
 }
 
-/// On v1 a container may not stand above its pod, whichever of them is written first.
+/// On v1 a container may never exceed its pod, whichever is written first.
 #[test]
 fn a_resize_arrives_whichever_way_it_goes() {
     let ways = [(2000, 4000), (4000, 1000), (1000, 1000)];

@@ -1,4 +1,4 @@
-//! Measurements and attachment on simulated nodes, and opening over directories with a node's files in them.
+//! Measurements and attachment on simulated nodes, and opening directories with a node's files.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -106,14 +106,14 @@ fn reads_pressure_where_there_is_some() {
     for _ in 0..200 {
         assert!(matches!(host.pressure_counters(ID), Err(HostError::Unsupported { .. })));
     }
-    // systemd's hybrid layout: the v2 tree beside the v1 ones has them.
+    // In systemd's hybrid layout, the v2 tree beside the v1 hierarchies has them.
     let hybrid = Versions { cpuset: CgroupVersion::V2, ..Versions::V1 };
     let mut host = attached(&Spec { versions: hybrid, ..v1(Kernel::Mainline) });
     host.simulated_mut().unwrap().set_pressure_counters(PATH, pressure).unwrap();
     assert_eq!(host.pressure_counters(ID).unwrap(), pressure);
 }
 
-/// A kubelet makes the directories of a pod one after the other.
+/// A kubelet creates the directories of a pod one after the other.
 #[test]
 fn a_directory_that_comes_after_the_others_takes_nothing_from_what_is_read() {
     let hybrid = Versions { cpuset: CgroupVersion::V2, ..Versions::V1 };
@@ -127,7 +127,7 @@ fn a_directory_that_comes_after_the_others_takes_nothing_from_what_is_read() {
     let stall = Stall { some: Micros(10), full: Micros(0) };
     let pressure = PressureCounters { cpu: stall, memory: stall, io: stall };
     host.simulated_mut().unwrap().set_pressure_counters(PATH, pressure).unwrap();
-    // A file that was missing is looked for again after a while.
+    // The host looks for a missing file again after a while.
     let counters = (0..1000).map(|_| host.group_counters(TARGET).unwrap()).find(|now| now.cpu_pressure.is_some());
     let counters = counters.unwrap();
     assert!(counters.cpu_usage.is_some() && counters.memory.is_some(), "{counters:?}");
@@ -182,7 +182,7 @@ fn tiers_and_pods_are_read_with_what_the_kernel_counts_of_them() {
         host.simulated_mut().unwrap().set_group_counters("kubepods/podu", counters).unwrap();
         let cpu_pressure = counters.cpu_pressure.filter(|_| unified || has_pressure);
         assert_eq!(host.group_counters(POD).unwrap(), GroupCounters { cpu_pressure, ..counters }, "{spec:?}");
-        // What cannot be read is missing alone.
+        // Only the unreadable values are missing.
         let without = GroupCounters { memory: None, oom_kills: None, max_events: None, ..counters };
         host.simulated_mut().unwrap().set_group_counters("kubepods/podu", without).unwrap();
         assert_eq!(host.group_counters(POD).unwrap(), GroupCounters { cpu_pressure, ..without }, "{spec:?}");
@@ -214,7 +214,7 @@ fn all_memory_is_that_of_the_hierarchys_root() {
         host.simulated_mut().unwrap().set_root_memory(None);
         assert_eq!(host.root_memory(), None, "{versions:?}");
     }
-    // Kernel memory counts where the kernel reports it; a root that is a group to the kernel has a sum of its own.
+    // Kernel memory counts if the kernel reports it; a root that is an ordinary group to the kernel has its own total.
     let mut host = Host::simulated(&Spec::default()).unwrap();
     let simulation = host.simulated_mut().unwrap();
     simulation.overwrite("", "memory.stat", "anon 10\nfile 20\nkernel 5\ninactive_file 7\nactive_file 9\n").unwrap();
@@ -254,7 +254,7 @@ fn the_nodes_pressure_is_read_where_the_kernel_counts_it() {
     let counters = PressureCounters { cpu: stall(9, 0), memory: stall(8, 2), io: stall(7, 1) };
     host.simulated_mut().unwrap().set_node_pressure(counters);
     assert_eq!(host.node_pressure(), Some(counters));
-    // As without CONFIG_PSI, and with psi=0.
+    // The file without CONFIG_PSI, and with psi=0.
     for text in ["", "what"] {
         let proc = BTreeMap::from([("pressure/cpu".to_owned(), text.to_owned())]);
         assert_eq!(Host::simulated(&Spec { proc, ..Spec::default() }).unwrap().node_pressure(), None);
@@ -268,7 +268,7 @@ fn cpus(host: &mut Host) -> Vec<(u32, u32, u32, u32, bool)> {
 #[test]
 fn cpus_are_listed_with_core_socket_and_numa_node() {
     let mut host = Host::simulated(&Spec { cpus: 8, numa_nodes: 2, ..Spec::default() }).unwrap();
-    // As on two sockets of two cores: the kernel numbers cores within a socket, and lists second threads last.
+    // Two sockets with two cores each: the kernel numbers cores within a socket, and lists second threads last.
     for cpu in 0..8 {
         host.simulated_mut().unwrap().set_cpu_place(cpu, [0, 7][cpu as usize % 2], cpu / 2 % 2);
     }
@@ -284,7 +284,7 @@ fn cpus_are_listed_with_core_socket_and_numa_node() {
     ];
     assert_eq!(cpus(&mut host), expected);
     assert_eq!(host.cpus_now(), *host.cpu_list());
-    // What goes offline stays where it was, and gives its number to no other.
+    // An offline CPU keeps its position and its core number.
     host.simulated_mut().unwrap().set_online_cpus(&[0, 2, 3, 4, 6, 7]);
     let mut offline = expected;
     (offline[1].4, offline[5].4) = (false, false);
@@ -297,7 +297,7 @@ fn cpus_are_listed_with_core_socket_and_numa_node() {
 fn a_kernel_that_tells_no_cores_has_one_for_each_cpu() {
     let mut host = Host::simulated(&Spec { cpus: 3, ..Spec::default() }).unwrap();
     assert_eq!(cpus(&mut host), [(0, 0, 0, 0, true), (1, 1, 0, 0, true), (2, 2, 0, 0, true)]);
-    // One that was never seen online has a core of its own.
+    // A CPU that was never online has its own core.
     let mut host = Host::simulated(&Spec { cpus: 3, ..Spec::default() }).unwrap();
     host.simulated_mut().unwrap().set_online_cpus(&[0, 2]);
     assert_eq!(cpus(&mut host), [(0, 0, 0, 0, true), (1, 2, 0, 0, false), (2, 1, 0, 0, true)]);
@@ -328,7 +328,7 @@ fn the_cpus_in_force_are_those_of_the_group_or_of_the_next_above_it() {
         for path in ["kubepods/podu", PATH] {
             host.simulated_mut().unwrap().overwrite(path, file, "").unwrap();
         }
-        // v1 without files of what is in force (before Linux 3.17) says nothing for a group that has no set of its own.
+        // v1 without effective lists (before Linux 3.17) gives no CPUs for a group with an empty list.
         let above = (versions == Versions::V2).then(|| vec![0, 1, 2]);
         assert_eq!(host.cpus_of_group(TARGET).unwrap(), above, "{versions:?}");
     }
@@ -344,7 +344,7 @@ fn a_removed_cgroup_is_gone_and_a_new_one_of_its_name_is_another() {
         assert!(host.cpu_counters(ID).unwrap_err().is_gone());
         host.simulated_mut().unwrap().ensure_cgroup(PATH).unwrap();
         assert!(host.cpu_counters(ID).unwrap_err().is_gone());
-        // Neither is a file that was never opened before read, nor one written.
+        // Files that were never opened before cannot be read or written either.
         assert!(host.read(TARGET, Knob::CfsBurst).unwrap_err().is_gone());
         let step = qosm_host::Step { target: TARGET, knob: Knob::CfsQuota, from: Value::Max, to: Value::Number(5000) };
         assert!(host.execute(&step).unwrap_err().is_gone());
@@ -388,7 +388,7 @@ fn names_what_a_file_should_have_held() {
     let error = host.read(TARGET, Knob::CfsQuota).unwrap_err();
     assert_eq!(error.to_string(), "/sys/fs/cgroup/kubepods/podu/c/cpu.max does not hold cpu.quota: `rubbish`");
     assert!(matches!(host.bandwidth(TARGET), Err(HostError::Parse { .. })));
-    // A v2 cgroup that was not handed the cpu controller.
+    // A v2 cgroup without the cpu controller.
     host.simulated_mut().unwrap().overwrite(PATH, "cpu.stat", "usage_usec 5\n").unwrap();
     assert!(matches!(host.cpu_counters(ID), Err(HostError::Parse { .. })));
 }
@@ -427,7 +427,7 @@ fn reports_facts() {
     assert!(facts.recursive_protection && facts.capabilities.sys_resource);
 }
 
-/// A hierarchy of its own holds cpusets on cgroup v1, in which there may be no kubepods.
+/// On cgroup v1, cpusets have their own hierarchy, in which kubepods may be missing.
 #[test]
 fn finds_the_memory_nodes_of_cpusets_wherever_the_controller_is() {
     for spec in every_version() {
@@ -478,7 +478,7 @@ fn names_files_as_they_are_on_the_node() {
     }
 }
 
-/// A directory tree with a node's files in it, as far as it is needed to be opened.
+/// A directory tree with the files of a node that opening requires.
 fn fixture(mountinfo: &str, files: &[(&str, &str)]) -> (tempfile::TempDir, Directories) {
     let root = tempfile::tempdir().unwrap();
     let put = |path: &str, text: &str| {
@@ -578,7 +578,7 @@ fn says_where_memory_lies_and_where_it_may() {
 fn a_machine_of_one_node_is_one_place() {
     let host = attached(&Spec {
         cgroups: BTreeMap::from([(PATH.to_owned(), BTreeMap::new())]),
-        // Nothing of it is read.
+        // The host reads none of it.
         sys: BTreeMap::from([("devices/system/node/node0/meminfo".to_owned(), "nonsense".to_owned())]),
         ..Spec::default()
     });

@@ -43,7 +43,7 @@ fn carry_out(host: &mut Host, wanted: &[Wanted]) {
     assert!(host.plan(wanted).steps.is_empty());
 }
 
-/// Fills a container: some of it page cache, the rest anonymous.
+/// Fills a container with this usage, of which `file` is page cache and the rest anonymous memory.
 fn fill(host: &mut Host, path: &str, usage: u64, file: u64) {
     let counters = MemoryCounters {
         usage: Bytes(usage),

@@ -1,4 +1,4 @@
-//! CPU weights and `cpu.idle` on simulated kernels: what reads back, in which order, and what is refused.
+//! CPU weights and `cpu.idle` on simulated kernels: the values that read back, the order of writes, and refusals.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,7 @@ fn want(target: Target, knob: Knob, value: Value) -> Wanted {
     Wanted { target, knob, value }
 }
 
-/// The values that go with `cpu.idle`.
+/// `cpu.idle` with its weight.
 fn idle() -> [Wanted; 2] {
     [want(CONTAINER, Knob::CpuWeight, IDLE_WEIGHT), want(CONTAINER, Knob::CpuIdle, ON)]
 }
@@ -119,7 +119,7 @@ fn idle_goes_first_and_the_weight_comes_back_after_it() {
         let back = [want(CONTAINER, Knob::CpuWeight, baseline), want(CONTAINER, Knob::CpuIdle, OFF)];
         assert_eq!(knobs(&carry_out(&mut host, &back)), [Knob::CpuIdle, Knob::CpuWeight]);
         assert_eq!(written(&mut host, weight_file(versions)), before);
-        // The kernel's own would have been this.
+        // The value that the kernel itself restores.
         carry_out(&mut host, &idle());
         carry_out(&mut host, &[want(CONTAINER, Knob::CpuIdle, OFF)]);
         assert_eq!(host.read(CONTAINER, Knob::CpuWeight).unwrap(), DEFAULT_WEIGHT);
@@ -140,7 +140,7 @@ fn an_idle_container_takes_no_weight() {
         let (_, _, error) = &plan.refused[0];
         assert!(matches!(error, HostError::Idle { .. }), "{error}");
         assert!(error.to_string().contains(file) && error.to_string().contains("cpu.idle"), "{error}");
-        // Together they are fine, and alone once it is not idle any more.
+        // Both together are accepted, and so is the weight alone once the cgroup is not idle.
         let plan = carry_out(&mut host, &[wanted[0], want(CONTAINER, Knob::CpuIdle, OFF)]);
         assert_eq!(knobs(&plan), [Knob::CpuIdle, Knob::CpuWeight]);
         carry_out(&mut host, &[want(CONTAINER, Knob::CpuWeight, Value::Number(300))]);
@@ -225,6 +225,6 @@ fn a_kernel_is_simulated_that_starts_out_idle() {
     let files = BTreeMap::from([("cpu.idle".to_owned(), "1".to_owned()), ("cpu.weight".to_owned(), "1".to_owned())]);
     let cgroups = BTreeMap::from([(PATH.to_owned(), files)]);
     let mut host = node(&Spec { cgroups, ..Spec::default() });
-    // Kernels that clamp print a 1 for it.
+    // Kernels that clamp print 1 for an idle cgroup.
     assert_eq!(host.read(CONTAINER, Knob::CpuWeight).unwrap(), IDLE_WEIGHT);
 }

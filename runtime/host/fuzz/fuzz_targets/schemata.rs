@@ -1,4 +1,4 @@
-//! resctrl's `schemata`: what groups may use.
+//! resctrl's `schemata`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qosm_host::fuzz_checks::schemata(bytes));

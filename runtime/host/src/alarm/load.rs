@@ -1,45 +1,46 @@
-//! Detects a sudden rise of CPU use by pods outside BestEffort: a policy that limits batch pods acts on it before its next interval. The
-//! kernel reports at best that tasks wait (PSI, cgroup v2), and latency-sensitive pods hardly wait, with the weights that the kubelet sets.
+//! Detects a sudden rise of CPU use by pods outside BestEffort, so that a policy that limits batch pods can act before
+//! its next interval. At best the kernel reports that tasks wait (PSI, cgroup v2), but with the kubelet's weights
+//! latency-sensitive pods hardly wait.
 //!
-//! Use counts as a rise when it exceeds the maximum of the last 5 s. The detector has no clock and opens no files: moments and CPU time
-//! are arguments.
+//! Use counts as a rise when it exceeds the maximum of the last 5 s. The detector reads no clock and opens no files:
+//! the caller passes time and CPU time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Time between samples.
 pub(super) const INTERVAL: Duration = Duration::from_millis(20);
-/// The shortest time over which use is measured, so that a late timer does not look like load.
+/// The shortest time over which use is measured, so that a late timer does not look like a rise.
 const WINDOW: Duration = Duration::from_millis(35);
-/// Age from which a window belongs to the past, and not to a load that begins now.
+/// Age from which a window counts as history instead of as part of a load that begins now.
 const SETTLED: Duration = Duration::from_millis(60);
-/// Seconds of which the highest use is remembered.
+/// Number of seconds whose peaks are kept.
 const SECONDS: usize = 5;
-/// A lasting rise is reported again after this.
+/// Time after which a lasting rise is reported again.
 const AGAIN: Duration = Duration::from_millis(100);
-/// The smallest rise that is reported, in thousandths of a CPU …
+/// The smallest rise that is reported: the larger of this, in thousandths of a CPU …
 const MIN_RISE_MILLI: u64 = 250;
-/// … and in thousandths of the node's CPUs.
+/// … and this, in thousandths of the node's CPUs.
 const MIN_RISE_PERMILLE: u64 = 30;
 
-/// Looks at CPU time as it grows.
+/// Detects rises from samples of CPU time.
 #[derive(Debug)]
 pub(super) struct LoadDetector {
     /// The smallest rise that is reported, in thousandths of a CPU.
     rise_milli: u64,
-    /// Moments of a window, and CPU time in microseconds then.
+    /// Times of the samples in the window, and the CPU time in microseconds at each.
     samples: VecDeque<(Instant, u64)>,
-    /// Windows that are not past yet: when they ended, and the use in them.
+    /// Recent windows: their end, and the use in them, in thousandths of a CPU.
     fresh: VecDeque<(Instant, u64)>,
-    /// The highest use of each second, the current one last.
+    /// The highest use of each second in thousandths of a CPU, the current second last.
     peaks: VecDeque<u64>,
     second: Option<Instant>,
-    /// A rise was reported: when it is reported again, and above which use.
+    /// After a reported rise: when to report it again, and the use from which to do so.
     told: Option<(Instant, u64)>,
 }
 
 impl LoadDetector {
-    /// For a node with this number of CPUs.
+    /// Creates a detector for a node with this number of CPUs.
     pub(super) fn new(cpus: u32) -> Self {
         Self {
             rise_milli: u64::from(cpus).saturating_mul(MIN_RISE_PERMILLE).max(MIN_RISE_MILLI),
@@ -51,7 +52,7 @@ impl LoadDetector {
         }
     }
 
-    /// Takes the CPU time so far. `true`: the use has risen above all that was seen lately.
+    /// Adds a sample of the total CPU time. Returns `true` if use has risen above the recent maximum.
     pub(super) fn add(&mut self, now: Instant, usage_usec: u64) -> bool {
         self.samples.push_back((now, usage_usec));
         while self.samples.get(1).is_some_and(|(at, _)| now.saturating_duration_since(*at) >= WINDOW) {
@@ -68,7 +69,7 @@ impl LoadDetector {
                 return false;
             }
             self.told = None;
-            // From here on it is what there is.
+            // From here on the new use is the normal one.
             self.fresh.clear();
             self.note(now, used);
             return used >= above;
@@ -106,7 +107,7 @@ impl LoadDetector {
 mod tests {
     use super::*;
 
-    /// Plays use in thousandths of a CPU, each for some milliseconds, and returns when a rise was reported, in milliseconds.
+    /// Plays phases of (milliseconds, use in thousandths of a CPU), and returns when rises were reported, in milliseconds.
     fn told(cpus: u32, load: &[(u64, u64)]) -> Vec<u64> {
         let (mut detector, start) = (LoadDetector::new(cpus), Instant::now());
         let (mut told, mut at, mut usage) = (Vec::new(), 0, 0);
@@ -136,7 +137,7 @@ mod tests {
         let bursts: Vec<_> = (0..40).flat_map(|_| [(100, 1_500), (150, 200)]).collect();
         let news = told(4, &bursts);
         assert!(news.iter().all(|at| *at < 1_000), "{news:?}");
-        // After some seconds without, it is again.
+        // After some seconds without load, it is reported again.
         let rested: Vec<_> = bursts.iter().copied().chain([(7_000, 200), (100, 1_500)]).collect();
         assert_eq!(told(4, &rested).iter().filter(|at| **at > 10_000).count(), 1);
     }

@@ -1,14 +1,14 @@
-//! Which containers' CPU time is sampled. A cgroup's CPU time is the sum of its members'. So one file of an idle tier
-//! answers for all containers below it, and a container needs a sample only when its group has used enough CPU time to
-//! have used up the container's quota.
+//! Decides which containers' CPU time is sampled. A cgroup's CPU time is the sum of its members'. So one file of an
+//! idle tier answers for all containers below it, and a container needs a sample only when its group has used enough
+//! CPU time to have used up the container's quota.
 //!
-//! A member is *active* when it has used a good part of its quota lately: it is sampled in each round, and its CPU time
-//! is subtracted from its group's. All others are *idle*. The rest, the group's *unattributed* time, may belong to any
-//! idle member: once it reaches a member's quota since that member's last sample, the member is sampled again.
-//! Containers without a quota are members too: their CPU time would otherwise remain unattributed and cause samples of
-//! all others.
+//! A member is *active* when it has recently used a good part of its quota: it is sampled in each round, and its CPU
+//! time is subtracted from its group's. All other members are *idle*. The rest, the group's *unattributed* time, may
+//! belong to any idle member: once it reaches a member's quota since that member's last sample, the member is sampled
+//! again. Containers without a quota are members too: their CPU time would otherwise remain unattributed and cause
+//! samples of all other members.
 //!
-//! No clock and no files: moments and CPU time are handed in.
+//! The sampler reads no clock and opens no files: the caller passes time, and functions that read CPU time.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -21,59 +21,59 @@ use super::throttling::{SampleOutcome, Throttleable, UsageWindow};
 
 /// A group whose CPU time has grown by less than this, in microseconds, since its last sample is idle.
 const IDLE_GROUP_USEC: u64 = 50;
-/// Members from which on a group's own file is read.
+/// Number of members from which on a group's own file is read.
 const MIN_GROUP_SIZE: usize = 4;
-/// Percent of its quota that an idle member may have used since its last sample before it is sampled again.
+/// Percent of an idle member's quota that may have been used since its last sample before it is sampled again.
 const DUE_PERCENT: u64 = 60;
-/// Percent of its quota from which on a member counts as active within a period.
+/// A member that uses at least this percentage of its quota within a period is active.
 const ACTIVE_PERCENT: u64 = 10;
-/// The same, in microseconds, of a member without a quota.
+/// [`DUE_PERCENT`] and [`ACTIVE_PERCENT`] for a member without a quota, in microseconds.
 const UNLIMITED_DUE: u64 = 10_000;
 const UNLIMITED_ACTIVE: u64 = 5_000;
 /// The period of a member without a quota.
 const UNLIMITED_PERIOD: Duration = Duration::from_millis(100);
 /// A member below [`ACTIVE_PERCENT`] for this long is idle.
 const IDLE_AFTER: Duration = Duration::from_millis(400);
-/// Of the time since the last round, what a group has used when more is to come, in percent.
+/// Percent of the time since the last round; a group that used more CPU time counts as active.
 const ACTIVITY_PERCENT: u128 = 5;
-/// A member without a sample yet is due at once.
+/// Due time of a member without a sample: it is sampled at once.
 const NEW: i64 = i64::MIN;
-/// The kernel has no longer periods.
+/// The longest CFS period of the kernel.
 const MAX_PERIOD: Duration = Duration::from_secs(1);
-/// Containers and groups directly below the root from which on the root's own file is read.
+/// Number of containers and groups directly below the root from which on the root's own file is read.
 const MIN_ROOT_SIZE: usize = 8;
 
-/// A file that reads CPU time.
+/// A source of CPU time.
 pub(super) trait Usage {
-    /// CPU time so far, in microseconds; `None` = its cgroup is gone.
+    /// CPU time so far, in microseconds; `None` if the cgroup is gone.
     fn usage(&self) -> Option<u64>;
 }
 
-/// What there is a file of.
+/// The cgroup that a file of CPU time belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UsageSource<'a> {
-    /// A cgroup above containers, by its path.
+    /// A cgroup above containers, by path.
     Group(&'a str),
     Container(ContainerId),
 }
 
-/// A container to be kept an eye on.
+/// A container to sample.
 pub(super) struct SampledContainer {
     pub(super) container: ContainerId,
-    /// `None` = it has no quota, or no policy wants the alarm.
+    /// `None` if the container has no quota, or no policy wants the alarm.
     pub(super) about: Option<Throttleable>,
-    /// Its cgroup.
+    /// Path of its cgroup.
     pub(super) path: String,
 }
 
-/// What one round came to.
+/// The result of one round.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    /// Containers that have just been throttled, and whether they were idle before.
+    /// Containers that have just been throttled, and whether this is the first time since they were idle.
     pub(super) throttled: Vec<(ContainerId, bool)>,
-    /// Files that were read.
+    /// Number of files read.
     pub(super) reads: usize,
-    /// A container may be throttled any moment.
+    /// A container may be throttled at any moment.
     pub(super) is_near_quota: bool,
     /// A container is active, or a group uses CPU time.
     pub(super) has_activity: bool,
@@ -83,18 +83,17 @@ pub(super) struct Round {
 
 struct Group<U> {
     path: String,
-    /// `None` = there is no such cgroup: only its members can be sampled.
+    /// `None` if no such cgroup exists: only its members can be sampled.
     file: Option<U>,
     parent: Option<usize>,
     members: Range<usize>,
     usage: Option<u64>,
     has_moved: bool,
-    /// CPU time that belongs to no child group and no active member, in total; the number of rounds, where there is no
-    /// file.
+    /// Total CPU time of no child group and no active member, in microseconds; without a file, the number of rounds.
     unattributed: i64,
-    /// The same as it was.
+    /// Earlier values of `unattributed`.
     history: VecDeque<(Instant, i64)>,
-    /// At how much of it the next member is due.
+    /// Value of `unattributed` at which the next member is due.
     due: i64,
 }
 
@@ -118,25 +117,25 @@ enum State {
 
 struct ActiveMember {
     window: UsageWindow,
-    /// When it last used a good part of its quota.
+    /// When the member last used a good part of its quota.
     last_active: Instant,
-    /// It was not yet throttled since it rested.
+    /// The member has not been throttled since it was idle.
     is_first: bool,
 }
 
-/// All containers, by the groups that they are in.
+/// All sampled containers and their groups.
 pub(super) struct Sampler<U> {
     /// Parents before their children.
     groups: Vec<Group<U>>,
     /// Sorted by group.
     members: Vec<Member<U>>,
-    /// Where each is.
+    /// Position of each container in `members`.
     indices: FxHashMap<ContainerId, usize>,
     /// Indices of active members.
     active: Vec<usize>,
-    /// The group whose idle members come first in the next round, where there were too many for one.
+    /// The group whose idle members come first in the next round, after a round that reached its allowance.
     cursor: usize,
-    /// Kept from round to round.
+    /// Buffer that is reused in each round.
     dues: Vec<i64>,
     last_round: Option<Instant>,
 }
@@ -162,7 +161,7 @@ impl<U: Usage> Sampler<U> {
     }
 
     /// Replaces the set of sampled containers. `open` opens the files of new ones; containers without a file are left
-    /// out. `takes_root`: the root of the hierarchy may be read for members that have no other group in common.
+    /// out. `takes_root`: the sampler may read the root of the hierarchy for members that share no other group.
     pub(super) fn arrange(
         &mut self,
         mut watched: Vec<SampledContainer>,
@@ -214,7 +213,7 @@ impl<U: Usage> Sampler<U> {
             }) else {
                 continue;
             };
-            // A due time counts in one group's unattributed time and means nothing in another's.
+            // A due time counts in one group's unattributed time and has no meaning in another group.
             let has_changed = member.about.is_some() != watched.about.is_some();
             let has_moved = fresh.get(group) != Some(&false) || member.group != group;
             if has_changed || has_moved && matches!(member.state, State::Idle { .. }) {
@@ -235,8 +234,8 @@ impl<U: Usage> Sampler<U> {
         self.cursor = 0;
     }
 
-    /// Changes quotas of the sampled containers. `false` if the containers are others, or one has got a quota or lost
-    /// it: then call [`Sampler::arrange`].
+    /// Changes quotas of the sampled containers. Returns `false` if the set of containers differs, or a container has
+    /// gained or lost its quota: then call [`Sampler::arrange`].
     pub(super) fn set_quotas(&mut self, throttleable: &[Throttleable], unlimited: &[ContainerId]) -> bool {
         let is_known = |id: &ContainerId, has_quota: bool| {
             let member = self.indices.get(id).and_then(|&index| self.members.get(index));
@@ -293,7 +292,7 @@ impl<U: Usage> Sampler<U> {
                 continue;
             }
             let Some(file) = &group.file else {
-                // What it used is not known: its members are due in each round.
+                // The group's use is unknown: its members are due in each round.
                 group.unattributed = group.unattributed.saturating_add(1);
                 continue;
             };
@@ -301,7 +300,7 @@ impl<U: Usage> Sampler<U> {
             let Some(usage) = file.usage() else {
                 round.has_lost = true;
                 (group.file, group.due) = (None, NEW);
-                // From now on they are due by rounds.
+                // From now on its members are due by rounds.
                 for member in self.members.get_mut(group.members.clone()).unwrap_or_default() {
                     if let State::Idle { due } = &mut member.state {
                         *due = NEW;
@@ -341,7 +340,7 @@ impl<U: Usage> Sampler<U> {
                 };
                 usage
             } else {
-                // Its group stands still, and so does it.
+                // The group's CPU time did not change, so neither did the member's.
                 before
             };
             group.attribute(signed(usage.saturating_sub(before)));
@@ -378,7 +377,7 @@ impl<U: Usage> Sampler<U> {
                 continue;
             }
             let Some(members) = self.members.get_mut(group.members.clone()) else { continue };
-            // If there are too many: those that could have used the most since they were due.
+            // With too many due members, sample those that could have used the most since they were due.
             self.dues.clear();
             self.dues.extend(members.iter().filter_map(|member| member.due()).filter(|due| *due <= group.unattributed));
             let last = left.saturating_sub(1);
@@ -427,14 +426,14 @@ impl<U> Group<U> {
     }
 
     fn record_history(&mut self, now: Instant) {
-        // One from before the longest period is kept.
+        // Keep one entry from before the longest period.
         while self.history.get(1).is_some_and(|(at, _)| now.saturating_duration_since(*at) >= MAX_PERIOD) {
             self.history.pop_front();
         }
         self.history.push_back((now, self.unattributed));
     }
 
-    /// What was used within the last period and is unattributed.
+    /// Unattributed CPU time of the last period, in microseconds.
     fn unattributed_within(&self, period: Duration, now: Instant) -> u64 {
         if self.file.is_none() {
             return u64::MAX;
@@ -447,7 +446,7 @@ impl<U> Group<U> {
 }
 
 impl<U> Member<U> {
-    /// Applies a new quota: its due time counts from the last sample; in rounds, where there is no file.
+    /// Sets a new quota. With a file, the due time counts from the last sample; without one, it counts rounds and does not change.
     fn change_quota(&mut self, about: Option<Throttleable>, has_file: bool) {
         if let State::Idle { due } = &mut self.state
             && *due != NEW
@@ -459,7 +458,7 @@ impl<U> Member<U> {
         self.about = about;
     }
 
-    /// The unattributed time at which it is due; `None` = it is active, or gone.
+    /// Value of the group's unattributed time at which the member is due; `None` if the member is active or gone.
     fn due(&self) -> Option<i64> {
         match self.state {
             State::Idle { due } if !self.is_gone => Some(due),
@@ -476,7 +475,7 @@ impl<U> Member<U> {
 
     fn record_idle_sample(&mut self, now: Instant, usage: u64, group: &Group<U>) {
         let period = self.about.map_or(UNLIMITED_PERIOD, |about| about.period());
-        // How much of what it used since the last look was used within the last period is not known for sure.
+        // How much of the use since the last sample falls within the last period is only known approximately.
         let (since, used) = match self.last.replace((now, usage)) {
             None => (now, 0),
             Some((last, before)) => {
@@ -506,15 +505,15 @@ fn signed(micros: u64) -> i64 {
     i64::try_from(micros).unwrap_or(i64::MAX)
 }
 
-/// Which groups are worth a file of their own, and in which of them each container is.
+/// The groups whose own file is worth reading, and the group of each container.
 struct Plan {
-    /// Path and parent; no path = no cgroup contains all of these members.
+    /// Path and parent of each group; no path if no cgroup contains all of its members.
     groups: Vec<(Option<String>, Option<usize>)>,
-    /// Of each container, in the order in which they were given.
+    /// Index of each container's group, in the order of the containers.
     group_of: Vec<usize>,
 }
 
-/// Containers in the order of their paths.
+/// Plans the groups of containers that are sorted by path.
 fn plan(watched: &[SampledContainer], takes_root: bool) -> Plan {
     let mut plan = Plan { groups: vec![(None, None)], group_of: vec![0; watched.len()] };
     split(watched, 0..watched.len(), 0, 0, &mut plan);
@@ -526,7 +525,7 @@ fn plan(watched: &[SampledContainer], takes_root: bool) -> Plan {
     {
         *path = Some(String::new());
     }
-    // One that is inside of another is counted with it already.
+    // A container inside of another is already counted with it.
     let mut outer: Option<&str> = None;
     for (index, watched) in watched.iter().enumerate() {
         let is_inside = |outer: &str| watched.path.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
@@ -544,7 +543,7 @@ fn plan(watched: &[SampledContainer], takes_root: bool) -> Plan {
     plan
 }
 
-/// Makes groups of those of a group's containers that have more of their path in common.
+/// Splits the containers of a group into subgroups that share more of their path.
 fn split(watched: &[SampledContainer], range: Range<usize>, depth: usize, group: usize, plan: &mut Plan) {
     let mut from = range.start;
     while from < range.end {
@@ -568,7 +567,7 @@ fn split(watched: &[SampledContainer], range: Range<usize>, depth: usize, group:
     }
 }
 
-/// How many names the paths begin with in common; the last name of a container's own is never one of them.
+/// Number of leading path components that all paths share.
 fn common(watched: &[SampledContainer]) -> usize {
     let Some((first, others)) = watched.split_first() else { return 0 };
     let mut common = first.path.split('/').count();

@@ -10,25 +10,25 @@ use super::throttling::MIN;
 const ACTIVE_INTERVAL: Duration = Duration::from_millis(5);
 /// Interval while all containers are idle.
 const IDLE_INTERVAL: Duration = Duration::from_millis(10);
-/// Interval while a container may be throttled any moment.
+/// Interval while a container may be throttled at any moment.
 const NEAR_QUOTA_INTERVAL: Duration = MIN.saturating_add(Duration::from_micros(200));
-/// Upper bound of the interval, whatever the cost: a tick comes by then.
+/// Upper bound of the interval, whatever the cost: the length of a tick.
 const MAX_INTERVAL: Duration = Duration::from_secs(1);
-/// Sampling may take 1/`CPU_SHARE` of a CPU.
+/// Sampling may use 1/`CPU_SHARE` of a CPU.
 const CPU_SHARE: u32 = 100;
-/// Unused CPU time that is saved at most, for rounds in which many containers are due.
+/// Upper bound of the unused CPU time that is saved for rounds in which many containers are due.
 const MAX_SAVED: Duration = Duration::from_millis(5);
-/// What a read is taken to cost before one was measured.
+/// Assumed cost of a read before the first measurement.
 const INITIAL_READ_COST: Duration = Duration::from_micros(2);
-/// Idle members that are sampled in each round whatever the budget.
+/// Minimum number of idle members that are sampled in each round, whatever the budget.
 const MIN_READS: usize = 8;
 /// Weight of the past in the moving average of the read cost; a measurement weighs 1.
 const SMOOTHING: u32 = 8;
 
-/// The CPU time that sampling has cost, from the thread's clock.
+/// The budget of CPU time for sampling, measured by the thread's CPU clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SamplingRate {
-    /// When it was last settled, and the thread's CPU time then.
+    /// Time of the last round, and the thread's CPU time then.
     settled: Option<(Instant, Duration)>,
     saved: Duration,
     debt: Duration,
@@ -42,13 +42,13 @@ impl Default for SamplingRate {
 }
 
 impl SamplingRate {
-    /// Idle members that may be sampled in the next round.
+    /// Number of idle members that may be sampled in the next round.
     pub(super) fn allowance(&self) -> usize {
         let reads = self.saved.as_nanos() / self.read_cost.as_nanos().max(1);
         usize::try_from(reads).unwrap_or(usize::MAX).max(MIN_READS)
     }
 
-    /// A round is over: how long until the next. `cpu` is the CPU time of this thread so far.
+    /// Returns the time until the next round. `cpu` is the CPU time of this thread so far.
     pub(super) fn next_interval(&mut self, round: &Round, now: Instant, cpu: Duration) -> Duration {
         let (then, before) = self.settled.replace((now, cpu)).unwrap_or((now, cpu));
         let spent = cpu.saturating_sub(before);
@@ -74,7 +74,7 @@ mod tests {
     const IDLE: Round =
         Round { throttled: Vec::new(), reads: 1, is_near_quota: false, has_activity: false, has_lost: false };
 
-    /// Milliseconds between rounds, where each costs `micros`.
+    /// Milliseconds between rounds that cost `micros` each.
     fn intervals_of(round: &Round, micros: u64, rounds: u32) -> Vec<u128> {
         let (mut sampling_rate, mut now, mut cpu) = (SamplingRate::default(), Instant::now(), Duration::ZERO);
         let mut intervals = Vec::new();
@@ -103,7 +103,7 @@ mod tests {
             let intervals = intervals_of(&has_activity, micros, 4_000);
             let (time, cost) = (intervals.iter().sum::<u128>() * 1_000, u128::from(micros) * 4_000);
             let bound = time / 100 + MAX_SAVED.as_micros() + 2 * u128::from(micros);
-            // Milliseconds were cut off.
+            // Fractions of milliseconds were cut off.
             assert!(cost <= bound + 4_000 * 10, "{micros} µs a round: {cost} µs in {time} µs");
         }
         // The interval is at most a tick.

@@ -1,6 +1,5 @@
-//! Detects throttling from CPU time alone. The kernel counts a throttled period when it is over, up to 100 ms too late
-//! to help; but a container whose CPU time has reached its quota within a period, and has come to a halt, is throttled
-//! now.
+//! Detects throttling from CPU time alone. The kernel counts a throttled period only at its end, up to 100 ms too late
+//! to help; but a container that has used up its quota within a period and has stopped running is throttled now.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,22 +7,22 @@ use std::time::{Duration, Instant};
 use qosm_model::pod::ContainerId;
 use qosm_model::unit::Micros;
 
-/// Of its quota, what a container has used when it is throttled, in percent: CPUs hold back small slices of it that they took and
-/// did not need.
+/// Percent of its quota that a container has used when it is throttled: CPUs hold back small slices of the quota that
+/// they took and did not need.
 const USED_UP_PERCENT: u64 = 85;
 /// Percent of the time between two samples that a halted container may still have used.
 const HALTED_PERCENT: u128 = 10;
-/// Samples closer together say nothing: the kernel brings CPU time up to date at its own ticks.
+/// Minimum time between samples: the kernel updates CPU time at its own ticks.
 pub(super) const MIN: Duration = Duration::from_millis(3);
 
 /// A container that could be throttled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttleable {
-    /// Which.
+    /// The container.
     pub container: ContainerId,
     /// Its CFS quota.
     pub quota: Micros,
-    /// For each period of this length.
+    /// Length of the period of the quota.
     pub period: Micros,
 }
 
@@ -41,11 +40,11 @@ impl Throttleable {
 /// What a sample of a container shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SampleOutcome {
-    /// It has quota left, or its throttling was reported already.
+    /// The container has quota left, or its throttling was already reported.
     Unchanged,
-    /// Its quota is nearly used up, and it still runs: the next sample decides.
+    /// The quota is nearly used up, and the container still runs: the next sample decides.
     NearQuota,
-    /// It has come to be throttled since the last look.
+    /// The container was throttled since the last sample.
     Throttled,
 }
 
@@ -53,12 +52,12 @@ pub(super) enum SampleOutcome {
 #[derive(Debug)]
 pub(super) struct UsageWindow {
     at: VecDeque<(Instant, u64)>,
-    /// Throttling was reported, and is not reported again until the container runs on.
+    /// Throttling was reported, and is not reported again until the container runs.
     reported: bool,
 }
 
 impl UsageWindow {
-    /// Begins with a container that stands at `usage` now, of which `used` was used since `since`.
+    /// Begins with a container whose total CPU time is `usage` now, of which `used` was used since `since`.
     pub(super) fn begin(now: Instant, usage: u64, since: Instant, used: u64) -> Self {
         Self { at: VecDeque::from([(since, usage.saturating_sub(used)), (now, usage)]), reported: false }
     }
@@ -73,14 +72,14 @@ impl UsageWindow {
 
     /// Adds a sample of a container without a quota.
     pub(super) fn record(&mut self, now: Instant, usage: u64, period: Duration) {
-        // One look from before the period is kept: what was used since then covers all of it.
+        // Keep one sample from before the period, so that the window covers all of the period.
         while self.at.get(1).is_some_and(|(at, _)| now.saturating_duration_since(*at) >= period) {
             self.at.pop_front();
         }
         self.at.push_back((now, usage));
     }
 
-    /// Adds a look.
+    /// Adds a sample of a container with a quota.
     pub(super) fn add(&mut self, now: Instant, usage: u64, throttleable: &Throttleable) -> SampleOutcome {
         let Some(&(last, before)) = self.at.back() else {
             self.at.push_back((now, usage));
@@ -112,7 +111,7 @@ mod tests {
     const QUOTA: Throttleable =
         Throttleable { container: ContainerId(1), quota: Micros(40_000), period: Micros(100_000) };
 
-    /// Samples a container, which runs as `running` says, every 5 ms; returns when it was reported as throttled, in ms.
+    /// Samples a container every 5 ms, which runs when `running` returns `true`; returns when it was reported as throttled, in ms.
     fn throttled_at(millis: u64, running: impl Fn(u64) -> bool) -> Vec<u64> {
         let start = Instant::now();
         let mut window = UsageWindow::begin(start, 0, start, 0);
@@ -128,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_container_that_halts_at_its_quota_is_throttled() {
-        // Busy without end from 250 ms on: 40 ms in each period.
+        // Busy from 250 ms on: 40 ms in each period.
         let alarms = throttled_at(600, |at| at >= 250 && (at - 250) % 100 < 40);
         assert_eq!(alarms, [295, 395, 495, 595]);
     }
@@ -137,7 +136,7 @@ mod tests {
     fn an_idle_container_is_not_throttled() {
         assert_eq!(throttled_at(1_000, |at| at % 100 < 30), [0_u64; 0]);
         assert_eq!(throttled_at(1_000, |_| false), [0_u64; 0]);
-        // 27 ms in 100, in small pieces.
+        // 27 ms in each 100 ms, in small pieces.
         assert_eq!(throttled_at(1_000, |at| at % 15 < 4), [0_u64; 0]);
     }
 

@@ -1,4 +1,4 @@
-//! The thread that waits for alarms. It sleeps in the kernel while no alarm fires and no container is to be sampled.
+//! The thread that waits for alarms. It sleeps in the kernel while no alarm fires and no container needs a sample.
 #![expect(clippy::disallowed_methods, reason = "a thread of its own that waits for the kernel's alarms")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -26,20 +26,20 @@ use super::sampling_rate::SamplingRate;
 use super::throttling::Throttleable;
 use crate::parse;
 
-/// Pause after an unexpected error of `epoll_wait`.
+/// Sleep after an unexpected error of `epoll_wait`.
 const ERROR_PAUSE: Duration = Duration::from_secs(1);
-/// Events taken from the kernel at once.
+/// Number of events that one `epoll_wait` takes.
 const EVENTS: usize = 64;
 
-/// What an event of the epoll instance is about: these two, and from [`FIRST`] on pressure thresholds.
+/// Data of epoll events: [`WAKE_UP`], [`FILES`], and from [`FIRST`] on pressure thresholds.
 const WAKE_UP: u64 = 0;
 const FILES: u64 = 1;
 const FIRST: u64 = 2;
 
-/// Counts of `memory.events` that raise an alarm. `low` is not one of them: it counts protection that works.
+/// Counts of `memory.events` that raise an alarm. `low`, which counts reclaim below `memory.low`, is not among them.
 const COUNTS: [&str; 4] = ["high", "max", "oom", "oom_kill"];
 
-/// What both sides have.
+/// State that the thread and the loop share.
 pub(super) struct Shared {
     epoll: OwnedFd,
     inotify: OwnedFd,
@@ -58,31 +58,31 @@ struct State {
     /// A sampled cgroup was removed.
     has_lost: bool,
     raised: BTreeSet<Alarm>,
-    /// Containers among those raised that were idle before.
+    /// Containers with a raised throttling alarm that were idle before.
     rested: BTreeSet<ContainerId>,
-    /// The loop was woken and has not asked yet.
+    /// The loop was woken and has not taken the alarms yet.
     has_woken: bool,
 }
 
 /// A file or directory that inotify watches.
 struct FileWatch {
     alarm: Alarm,
-    /// `memory.events`, and its counts as they were; `None` = a directory.
+    /// An open `memory.events` and its last counts; `None` for a directory.
     counts: Option<(File, [Option<u64>; COUNTS.len()])>,
 }
 
-/// The CPU time of pods outside of a tier.
+/// The CPU time of all pods except those of one tier.
 struct LoadWatch {
     alarm: Alarm,
     all: UsageFile,
-    /// To be subtracted; `None` = there is no such tier.
+    /// CPU time to subtract; `None` if the tier has no cgroup.
     without: Option<UsageFile>,
     detector: LoadDetector,
     due: Instant,
 }
 
 impl LoadWatch {
-    /// Whether it has risen. A file that cannot be read tells nothing.
+    /// Whether the load has risen. `false` for a file that cannot be read.
     fn has_risen(&mut self, now: Instant) -> bool {
         self.due = now + load::INTERVAL;
         let without = match &self.without {
@@ -94,7 +94,7 @@ impl LoadWatch {
     }
 }
 
-/// What a watch is taken away by.
+/// Identifies a watch, to remove it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ticket {
     Pressure(u64),
@@ -102,7 +102,7 @@ pub(super) enum Ticket {
 }
 
 impl Shared {
-    /// Opens what the thread waits on, and starts it.
+    /// Opens the epoll, inotify and eventfd descriptors, and starts the thread.
     pub(super) fn start(wake: Box<dyn Fn() + Send>) -> io::Result<Arc<Self>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let inotify = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
@@ -117,11 +117,11 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // What a panicking thread left is still a list of watches.
+        // After a panic the state is still a valid list of watches.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What fired since the last call.
+    /// The alarms that fired since the last call.
     pub(super) fn take(&self) -> BTreeSet<Fired> {
         let mut state = self.state();
         state.has_woken = false;
@@ -139,7 +139,7 @@ impl Shared {
         std::mem::take(&mut self.state().has_lost)
     }
 
-    /// Watches a pressure file to which the threshold was written.
+    /// Watches a pressure file to which the caller has written the threshold.
     pub(super) fn add_pressure(&self, file: File, alarm: Alarm) -> io::Result<Ticket> {
         let mut state = self.state();
         let id = state.next;
@@ -149,7 +149,7 @@ impl Shared {
         Ok(Ticket::Pressure(id))
     }
 
-    /// Watches a directory for new ones in it.
+    /// Watches a directory for new directories in it.
     pub(super) fn add_directory(&self, directory: &File, alarm: Alarm) -> io::Result<Ticket> {
         let mut state = self.state();
         let watch = inotify::add_watch(&self.inotify, own_name(directory), WatchFlags::CREATE | WatchFlags::ONLYDIR)?;
@@ -157,7 +157,7 @@ impl Shared {
         Ok(Ticket::File(watch))
     }
 
-    /// Watches the counts of a `memory.events`.
+    /// Watches the counts of a `memory.events` file.
     pub(super) fn add_memory_events(&self, file: File, alarm: Alarm) -> io::Result<Ticket> {
         let mut state = self.state();
         let watch = inotify::add_watch(&self.inotify, own_name(&file), WatchFlags::MODIFY)?;
@@ -166,11 +166,11 @@ impl Shared {
         Ok(Ticket::File(watch))
     }
 
-    /// Watches no longer. What it was about may be gone already.
+    /// Removes a watch. Its file or directory may be gone already.
     pub(super) fn remove(&self, ticket: Ticket) {
         let mut state = self.state();
         match ticket {
-            // Closing the file ends the threshold, and takes it out of the epoll instance.
+            // Closing the file ends the threshold, and removes it from the epoll instance.
             Ticket::Pressure(id) => drop(state.pressure.remove(&id)),
             Ticket::File(watch) => {
                 state.files.remove(&watch);
@@ -188,11 +188,11 @@ impl Shared {
     ) {
         let mut state = self.state();
         state.sampler.arrange(watched, takes_root, open);
-        // New members are sampled now, so that their CPU time counts from here.
+        // Wake the thread to sample new members now, so that their CPU time counts from here.
         self.wake_up();
     }
 
-    /// Watches the CPU time of one group without another's for a sudden rise; `None` = no longer.
+    /// Watches the CPU time of one group minus another's for a sudden rise; `None` stops watching.
     pub(super) fn watch_load(&self, load: Option<(Alarm, UsageFile, Option<UsageFile>, u32)>) {
         self.state().load = load.map(|(alarm, all, without, cpus)| LoadWatch {
             alarm,
@@ -204,7 +204,7 @@ impl Shared {
         self.wake_up();
     }
 
-    /// Changes quotas of the sampled containers; `false` if the containers are others.
+    /// Changes quotas of the sampled containers; `false` if the set of containers differs.
     pub(super) fn set_quotas(&self, throttleable: &[Throttleable], unlimited: &[ContainerId]) -> bool {
         self.state().sampler.set_quotas(throttleable, unlimited)
     }
@@ -273,7 +273,7 @@ impl Shared {
         let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
         while let Ok(event) = reader.next() {
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                // What was lost could be any of them.
+                // The lost events may concern any watch.
                 let all: Vec<Alarm> = state.files.values().map(|watch| watch.alarm).collect();
                 state.raised.extend(all);
             } else if event.events().contains(ReadFlags::IGNORED) {
@@ -302,14 +302,14 @@ impl State {
 
     fn pressure(&mut self, id: u64, flags: EventFlags) {
         if flags.contains(EventFlags::ERR) {
-            // Its cgroup is gone; closing the file ends the watch.
+            // The cgroup is gone; closing the file ends the watch.
             self.pressure.remove(&id);
         } else if let Some((_, alarm)) = self.pressure.get(&id) {
             self.raised.insert(*alarm);
         }
     }
 
-    /// Looks at the load if it is time; returns when to look again.
+    /// Samples the load if it is due; returns the time of the next sample.
     fn look_at_load(&mut self, now: Instant) -> Option<Instant> {
         let load = self.load.as_mut()?;
         if now >= load.due && load.has_risen(now) {
@@ -332,7 +332,7 @@ impl State {
     }
 }
 
-/// A file with a CPU time. The descriptor may be shared with the host's own reads.
+/// A file with a CPU time. The host's own reads may share its descriptor.
 pub(super) struct UsageFile {
     pub(super) file: Arc<File>,
     pub(super) form: UsageForm,
@@ -370,7 +370,7 @@ fn read_counts(file: &File) -> io::Result<[Option<u64>; COUNTS.len()]> {
     Ok(parse::keyed(buffer.get(..length).unwrap_or_default(), COUNTS))
 }
 
-/// The name by which inotify finds an open file: it takes no descriptors.
+/// A path by which inotify finds an open file: inotify takes paths, not descriptors.
 fn own_name(file: &File) -> String {
     use std::os::fd::AsRawFd as _;
     format!("/proc/self/fd/{}", file.as_raw_fd())

@@ -1,10 +1,12 @@
-//! Which process gets which cookie: a pure function of what was seen.
+//! Decides which process gets which cookie: a pure function of the scan.
 //!
-//! - A cookie is qosm's if the note on any container's cgroup has it; any other cookie is somebody else's, and its processes keep it: they
-//!   share cores with even fewer processes than the group would allow. It never becomes a group's cookie.
-//! - A group keeps the cookie of qosm's that most of its processes have, at a tie that of the process with the lowest number, mostly the
-//!   oldest. Where two groups could keep one cookie, as after a group was split, it goes to the one with more processes.
-//! - All other processes of the group's containers are moved to that cookie, and processes of containers that are in no group lose it.
+//! - A cookie is qosm's if the note on any container's cgroup lists it; every other cookie is foreign, and its
+//!   processes keep it: they share cores with even fewer processes than the group would allow. A foreign cookie never
+//!   becomes a group's cookie.
+//! - A group keeps the cookie of qosm's that most of its processes have; at a tie, that of the process with the lowest
+//!   PID, usually the oldest. If two groups could keep the same cookie, as after a group was split, the group with more
+//!   processes keeps it.
+//! - All other processes of the group's containers move to that cookie, and processes of containers in no group lose it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,50 +19,50 @@ pub(super) struct Process {
     pub(super) cookie: Option<Cookie>,
 }
 
-/// A container as it was found.
+/// A container as the scan found it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Scanned {
-    /// Place of the group that it is wanted in.
+    /// Index of the group that the container should be in; `None` if in none.
     pub(super) group: Option<usize>,
-    /// What its cgroup's note says.
+    /// Cookies in the note on its cgroup.
     pub(super) noted: BTreeSet<Cookie>,
     pub(super) processes: Vec<Process>,
 }
 
-/// Where a group's cookie comes from.
+/// How a group gets its cookie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// Nothing needs it.
+    /// No process needs a cookie.
     None,
-    /// It is made.
+    /// Create a new cookie.
     New,
-    /// These processes have it.
+    /// Copy the cookie from one of these processes.
     Held { cookie: Cookie, by: Vec<u32> },
 }
 
-/// What is to be done for a group.
+/// The decision for one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GroupDecision {
     pub(super) source: Source,
-    /// Processes that are to get the cookie, each with the place of its container.
+    /// Processes that should get the cookie, each with the index of its container.
     pub(super) moves: Vec<(usize, u32)>,
-    /// Processes that have it already.
+    /// Number of processes that already have the cookie.
     pub(super) settled: usize,
-    /// Processes with somebody else's cookie.
+    /// Number of processes with a foreign cookie.
     pub(super) foreign: usize,
 }
 
-/// What is to be done.
+/// The decision for all containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) groups: Vec<GroupDecision>,
-    /// Processes that are to lose their cookie, each with the place of its container.
+    /// Processes that should lose their cookie, each with the index of its container.
     pub(super) cleared: Vec<(usize, u32)>,
-    /// The cookies of qosm's on each container's processes.
+    /// qosm's cookies on the processes of each container.
     pub(super) seen: Vec<BTreeSet<Cookie>>,
 }
 
-/// Decides for `groups` groups.
+/// Decides for the groups with the indices 0 to `groups` - 1.
 pub(super) fn decide(groups: usize, containers: &[Scanned]) -> Decision {
     let own: BTreeSet<Cookie> = containers.iter().flat_map(|container| container.noted.iter().copied()).collect();
     let kept = kept_cookies(groups, containers, &own);

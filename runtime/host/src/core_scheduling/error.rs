@@ -1,4 +1,4 @@
-//! What goes wrong with core scheduling, and what to do about it.
+//! Errors of core scheduling, and how to fix them.
 
 use std::io;
 
@@ -6,40 +6,40 @@ use rustix::io::Errno;
 
 use crate::error;
 
-/// A failed step of core scheduling, and what it was about.
+/// A failed step of core scheduling, with the process or cgroup that it concerns.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum CoreSchedulingError {
-    /// The kernel's rules of ptrace forbid it (`EPERM`).
+    /// The kernel's ptrace rules forbid access to the process (`EPERM`).
     #[error(
         "process {pid} of cgroup `{cgroup}` is out of reach for core scheduling: qosm may not look into it; that takes \
          CAP_SYS_PTRACE, and a qosm that neither Landlock (`confinement.mode`) nor AppArmor or SELinux keeps from it"
     )]
     Refused {
-        /// The process.
+        /// Its PID.
         pid: u32,
         /// Its cgroup.
         cgroup: String,
     },
-    /// The process has ended (`ESRCH`). Its successors are found at the next scan.
+    /// The process has ended (`ESRCH`). The next scan finds its successors.
     #[error("process {pid} of cgroup `{cgroup}` has ended meanwhile; there is nothing to do")]
     Ended {
-        /// The process.
+        /// Its PID.
         pid: u32,
         /// Its cgroup.
         cgroup: String,
     },
-    /// Anything else that the kernel said about a process.
+    /// Any other error of the kernel about a process.
     #[error(
         "process {pid} of cgroup `{cgroup}` keeps its core scheduling cookie: the kernel answered {}",
         error::errno_name(source)
     )]
     Process {
-        /// The process.
+        /// Its PID.
         pid: u32,
         /// Its cgroup.
         cgroup: String,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
     /// Processes of another PID namespace.
@@ -49,24 +49,24 @@ pub(super) enum CoreSchedulingError {
     OutOfSight {
         /// The cgroup.
         cgroup: String,
-        /// How many there are.
+        /// Number of these processes.
         count: usize,
     },
-    /// The agent is a member of what it is to put into a group.
+    /// The agent is a member of a cgroup that should get a cookie.
     #[error("qosm itself runs in cgroup `{cgroup}`, and has to run on every core")]
     Own {
         /// The cgroup.
         cgroup: String,
     },
-    /// The agent was started with a cookie, so that it cannot hand out the default one.
+    /// The agent was started with a cookie, so that it cannot give processes the default cookie.
     #[error(
         "qosm itself was started in a core scheduling group, so that it can take no process out of one; start it without"
     )]
     Inherited,
-    /// No cookie could be made or borrowed.
+    /// The kernel refused to create or copy a cookie.
     #[error("the kernel gave no core scheduling cookie: {}", error::errno_name(.0))]
     Cookie(#[source] io::Error),
-    /// A cgroup's note of its cookies, without which the next agent would not know them for its own.
+    /// A note on a cgroup cannot be read or written; without it, the next agent would not recognize the cookies as qosm's.
     #[error(
         "the note about core scheduling on cgroup `{cgroup}` (extended attribute {}) cannot be {verb}: {}; nothing is changed without it",
         super::note::Note::Cookies.attribute(),
@@ -77,13 +77,13 @@ pub(super) enum CoreSchedulingError {
         cgroup: String,
         /// `read` or `written`.
         verb: &'static str,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
 }
 
 impl CoreSchedulingError {
-    /// What an error of a process means.
+    /// Classifies an error of a system call about a process.
     pub(super) fn of_process(pid: u32, cgroup: &str, source: io::Error) -> Self {
         let cgroup = cgroup.to_owned();
         match Errno::from_io_error(&source) {

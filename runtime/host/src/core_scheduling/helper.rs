@@ -1,7 +1,8 @@
-//! The thread that holds a cookie while it is handed out.
+//! The thread that holds a cookie while it is copied to processes.
 //!
-//! The kernel copies cookies from and to the calling thread only, and whatever that thread starts inherits what it holds. So it is a thread
-//! that does nothing else and ends with the last copy: no other thread of this process ever has a cookie, not even for a moment.
+//! The kernel copies cookies only from and to the calling thread, and everything that this thread starts inherits its
+//! cookie. So the helper is a thread that does nothing else and ends after the last copy: no other thread of this
+//! process ever has a cookie.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -14,14 +15,14 @@ use rustix::thread::{
     push_core_scheduling_cookie,
 };
 
-/// Which cookie the thread holds.
+/// The cookie that the thread should hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// The default one, 0, as far as the process has that itself.
+    /// The default cookie, 0, unless this process itself was started with another.
     Default,
-    /// A new one.
+    /// A new cookie.
     New,
-    /// That of a process.
+    /// The cookie of the process with this PID.
     Of(u32),
 }
 
@@ -30,9 +31,9 @@ enum Request {
     Push(u32),
 }
 
-/// The thread. It ends when this is dropped.
+/// Handle on the helper thread, which ends when the handle is dropped.
 pub(crate) struct Helper {
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     requests: Option<SyncSender<Request>>,
     answers: Receiver<io::Result<u64>>,
     thread: Option<JoinHandle<()>>,
@@ -56,12 +57,12 @@ impl Helper {
         Ok(Self { requests: Some(requests), answers, thread: Some(thread) })
     }
 
-    /// Lets the thread hold a cookie, and returns that.
+    /// Makes the thread hold a cookie, and returns the cookie.
     pub(crate) fn hold(&self, hold: Hold) -> io::Result<u64> {
         self.ask(Request::Hold(hold))
     }
 
-    /// Gives all threads of a process the cookie that is held.
+    /// Gives all threads of a process the held cookie.
     pub(crate) fn push(&self, pid: u32) -> io::Result<()> {
         self.ask(Request::Push(pid)).map(drop)
     }
@@ -98,7 +99,7 @@ fn answer(request: Request) -> io::Result<u64> {
     Ok(core_scheduling_cookie(me, CoreSchedulingScope::Thread)?)
 }
 
-/// The cookie of a process: that of its first thread.
+/// The cookie of a process, that is, of its main thread.
 pub(crate) fn cookie_of(pid: u32) -> io::Result<u64> {
     Ok(core_scheduling_cookie(process(pid)?, CoreSchedulingScope::Thread)?)
 }

@@ -1,8 +1,8 @@
-//! Core scheduling groups as a knob: the number of its group stands on a container's cgroup, and processes are brought to the groups that
-//! stand there.
+//! Core scheduling groups as a knob: the knob is the number of the group, noted on the container's cgroup, and the host
+//! moves processes to the groups that the notes name.
 //!
-//! To look into processes of others takes what a confined agent has not. There the process that moves pages does it: it finds the numbers
-//! where the agent put them, so that it is told nothing but that something has changed.
+//! Reading processes of other users needs rights that a confined agent lacks. In that case the page mover process does
+//! the work: it reads the notes itself, so that the agent only signals that something has changed.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -19,34 +19,34 @@ use crate::error::{self, HostError, errno_name};
 use crate::knob_table;
 use crate::knobs::{KnobFile, Support};
 
-/// How often processes that joined a cgroup meanwhile are looked for, while there is a group.
+/// Interval between searches for processes that have joined a cgroup, while a group exists.
 const INTERVAL: Micros = Micros(10_000_000);
-/// How long another process has for its answer before it is looked for again.
+/// Time between two checks for the page mover's answer.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What is under way.
+/// State of the knob: pending changes and the last report.
 #[derive(Debug, Default)]
 pub(crate) struct CoreGroups {
-    /// A number was written since processes were brought to their groups.
+    /// A note was written since processes were last moved to their groups.
     is_changed: bool,
-    /// The other process has not answered yet.
+    /// The page mover has not answered yet.
     is_asked: bool,
-    /// A number was written, or a cgroup had a note.
+    /// A note was written, or a cgroup had one.
     is_used: bool,
     last: Option<Micros>,
-    /// `None` = not looked at yet.
+    /// The last report; `None` before the first.
     report: Option<CoreGroupReport>,
 }
 
 impl CoreGroups {
-    /// Nobody is in a group, or has a cookie of one.
+    /// No container is in a group, and no process has a cookie of one.
     fn is_at_rest(&self) -> bool {
         let is_at_rest =
             |report: &CoreGroupReport| report.groups == 0 && report.leaving == 0 && report.problems.is_empty();
         !self.is_changed && !self.is_asked && self.report.as_ref().is_some_and(is_at_rest)
     }
 
-    /// What is new among the problems is logged.
+    /// Stores a report, and logs its new problems.
     fn take(&mut self, report: CoreGroupReport) {
         let known = self.report.as_ref().map(|report| report.problems.as_slice()).unwrap_or_default();
         for CoreGroupProblem { cgroup, why } in report.problems.iter().filter(|problem| !known.contains(problem)) {
@@ -59,7 +59,8 @@ impl CoreGroups {
 }
 
 impl Host {
-    /// Whether containers can be brought to core scheduling groups: by the kernel, and by a process that may look into theirs.
+    /// Whether containers can be put into core scheduling groups: whether the kernel supports it, and a process with
+    /// the rights to read theirs exists.
     pub fn core_group_support(&self) -> Support {
         let support = self.core_scheduling();
         if !support.works() {
@@ -73,8 +74,8 @@ impl Host {
         }
     }
 
-    /// Brings processes to the groups that their cgroups are noted for: when a number was written since the last call, and again now and
-    /// then, since processes join. Nothing is done while no cgroup has a note.
+    /// Moves processes to the groups that their cgroups' notes name: if a note was written since the last call, and
+    /// every 10 s, since processes may join. Does nothing while no cgroup has a note.
     pub fn settle_core_groups(&mut self, now: Micros) {
         self.take_core_groups();
         let groups = &mut self.core_groups;
@@ -86,22 +87,22 @@ impl Host {
         self.ask_for_core_groups();
     }
 
-    /// Brings processes to the groups that their cgroups are noted for, until none has a cookie any more whose cgroup is in no group.
+    /// Moves processes to the groups that their cgroups' notes name, until no process outside of the groups has a cookie of qosm's.
     ///
     /// # Errors
     ///
-    /// What keeps them, when it is not done in time.
+    /// The problems, if the work is not done within the time `within`.
     pub fn finish_core_groups(&mut self, within: Duration) -> Result<(), String> {
         #[expect(
             clippy::disallowed_methods,
             reason = "the end of the service waits for another process, and not for long"
         )]
         let begun = Instant::now();
-        // Without another process to ask, it is quickly known that there is nothing to do.
+        // Without a page mover, the check below is quick even if groups were never used.
         if self.page_mover().is_some() && (self.absent_page_mover().is_some() || !self.core_groups.is_used) {
             return Ok(());
         }
-        // One look takes cookies away, and the next sees that they are gone.
+        // The first reconciliation clears cookies, and the next confirms that they are gone.
         for looks in 0_u32.. {
             self.take_core_groups();
             if !self.core_groups.is_changed
@@ -127,12 +128,12 @@ impl Host {
         Ok(())
     }
 
-    /// What is known of the groups; `None` = they were not looked at.
+    /// The last report about the groups; `None` before the first.
     pub fn core_groups(&self) -> Option<&CoreGroupReport> {
         self.core_groups.report.as_ref()
     }
 
-    /// How a container's group fares, in words.
+    /// State of a container's group, in words.
     pub fn describe_core_group(&self, target: Target) -> String {
         let Some(report) = self.core_groups.report.as_ref().filter(|_| !self.core_groups.is_changed) else {
             return "its processes are not in it yet".to_owned();
@@ -167,7 +168,7 @@ impl Host {
         }
     }
 
-    /// Why there is no page mover, and will be none; `None` = there is one, or this process does its work.
+    /// Why no page mover exists, nor will; `None` if one exists, or this process does its work.
     fn absent_page_mover(&self) -> Option<String> {
         match &self.backend {
             AnyBackend::Kernel(kernel) => kernel.page_mover()?.absent(),
@@ -231,7 +232,7 @@ impl Host {
         format!("{directory} (extended attribute {})", Note::Group.attribute())
     }
 
-    /// The target's cgroup, which must still be the one that was attached.
+    /// The target's cgroup, if it is still the one that was attached.
     fn noted_cgroup(&self, target: Target) -> Result<(Area, String), HostError> {
         let path = self.attached_path(target).ok_or(HostError::NotAttached { target })?.to_owned();
         match self.tree_of(Knob::CoreGroup) {

@@ -1,25 +1,25 @@
-//! Notes on cgroups, as extended attributes: the number of the group that a container is wanted in, and which cookies on its processes are
-//! qosm's.
+//! Notes on cgroups, as extended attributes: the number of a container's group, and which cookies on its processes are qosm's.
 //!
-//! The kernel does not say who made a cookie, and others make them too: containerd for a pod, a virtual machine monitor for each of its
-//! CPUs. A note lives and dies with the cgroup, and cookies live no longer than the kernel that prints them, so neither outlives the other.
+//! The kernel does not say which program created a cookie, and other programs create them too: containerd for a pod, a
+//! virtual machine monitor for each of its CPUs. A note disappears with its cgroup, and cookies are valid until the
+//! kernel restarts, so neither outlives the other.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
 use qosm_model::knob::MAX_CORE_GROUP;
 
-/// Which note. Cgroups take attributes of the namespace `user` since Linux 5.7; core scheduling came with 5.14.
+/// A note. Cgroups accept attributes of the namespace `user` since Linux 5.7; core scheduling came with 5.14.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Note {
-    /// The number of the group.
+    /// The number of the container's group.
     Group,
-    /// The cookies.
+    /// The cookies of qosm's on its processes.
     Cookies,
 }
 
 impl Note {
-    /// The name of the attribute.
+    /// Name of the extended attribute.
     pub(crate) fn attribute(self) -> &'static str {
         match self {
             Self::Group => "user.qosm.core_group",
@@ -28,25 +28,25 @@ impl Note {
     }
 }
 
-/// Most cookies in a note. A container changes its group now and then, and its processes follow within one scan.
+/// Maximum number of cookies in a note. A container rarely changes its group, and its processes follow within one scan.
 const MAX_COOKIES: usize = 16;
 
-/// A core scheduling cookie as the kernel prints it; a process without one has 0.
+/// A core scheduling cookie as the kernel returns it; 0 means none.
 pub(crate) type Cookie = NonZeroU64;
 
-/// The group that a note says; `None` = in none. What is no number of a group says nothing.
+/// Parses the note of a group; `None` if the text is no valid group number.
 pub(super) fn group(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|number| (1..=MAX_CORE_GROUP.unsigned_abs()).contains(number))
 }
 
-/// Reads a note of cookies: hexadecimal numbers between blanks. What is no cookie is skipped: anyone who may write to the cgroup could have
-/// put it there.
+/// Parses the note of cookies: hexadecimal numbers separated by whitespace. Other words are skipped, since every
+/// program that may write to the cgroup may write the note.
 pub(super) fn cookies(text: &str) -> BTreeSet<Cookie> {
     let numbers = text.split_ascii_whitespace().filter_map(|word| u64::from_str_radix(word, 16).ok());
     numbers.filter_map(Cookie::new).take(MAX_COOKIES).collect()
 }
 
-/// Prints a note of cookies; `None` = there is nothing to note.
+/// Prints the note of cookies; `None` if there are none.
 pub(super) fn print(cookies: &BTreeSet<Cookie>) -> Option<String> {
     let words: Vec<String> = cookies.iter().map(|cookie| format!("{cookie:x}")).collect();
     (!words.is_empty()).then(|| words.join(" "))

@@ -41,7 +41,7 @@ fn attach(host: &mut Host) {
     }
 }
 
-/// Another agent on the node of the first.
+/// Starts another agent on the node of the first.
 fn restart(host: Host) -> Host {
     let simulation = host.into_simulation().unwrap();
     let mut host = Host::on_simulation(simulation, &LayoutOptions::default()).unwrap();
@@ -64,7 +64,7 @@ fn write(host: &mut Host, groups: &[(i64, &[ContainerId])]) -> Result<(), HostEr
     plan.steps.iter().try_for_each(|step| host.execute(step).map(drop))
 }
 
-/// The same, and brings processes there.
+/// Writes the numbers, and moves the processes.
 fn put(host: &mut Host, groups: &[(i64, &[ContainerId])]) -> CoreGroupReport {
     write(host, groups).unwrap();
     host.reconcile_core_groups()
@@ -86,7 +86,7 @@ fn problem(report: &CoreGroupReport) -> &str {
     &problem.why
 }
 
-/// A user may write attributes in a slice that systemd has given him.
+/// A user may write attributes in a slice that systemd has delegated to the user.
 #[test]
 fn a_note_that_is_not_on_a_containers_cgroup_is_not_heeded_and_none_is_written_there() {
     let mut host = node(&spec());
@@ -177,7 +177,7 @@ fn a_change_is_settled_at_once_and_nothing_is_looked_at_while_nobody_is_in_a_gro
     write(&mut host, &[]).unwrap();
     host.settle_core_groups(Micros(3));
     assert_eq!(cookies(&mut host, &[10, 11]), [0, 0]);
-    // The note of the cookie is kept until a later look has found none.
+    // The note of the cookie is kept until a later scan finds no process with it.
     assert_eq!(host.core_groups().unwrap().leaving, 1);
     host.settle_core_groups(Micros(10_000_003));
     assert_eq!(host.core_groups(), Some(&CoreGroupReport::default()));
@@ -368,7 +368,7 @@ fn a_cgroup_made_anew_is_in_no_group() {
 }
 
 proptest! {
-    /// Whenever the agent is killed, the next one either finishes the groups or gives everything back.
+    /// After a kill at any step, the next agent either finishes the groups or clears all cookies.
     #[test]
     fn a_kill_at_any_step_loses_no_cookie(steps in 0_u64..18, then in 0_u64..18) {
         let after: &[(i64, &[ContainerId])] = &[(A, &[FIRST]), (B, &[SECOND, THIRD])];

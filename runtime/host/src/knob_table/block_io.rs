@@ -1,4 +1,4 @@
-//! Rows of what cgroups may do with block devices: each file is a list of devices.
+//! Rows of the knobs for block devices: each file has a line per device.
 //!
 //! Source: Linux `Documentation/admin-guide/cgroup-v2.rst`, "IO"; `tg_set_limit` in block/blk-throttle.c, `ioc_qos_write` and
 //! `ioc_cost_model_write` in block/blk-iocost.c.
@@ -12,7 +12,7 @@ use crate::mounts::Controller;
 const THROTTLING: &str = "cgroup v2 with the controller io turned on in cgroup.subtree_control of every cgroup above (CONFIG_BLK_DEV_THROTTLING)";
 const WEIGHTS: &str = "cgroup v2 with the controller io, Linux 5.4 (CONFIG_BLK_CGROUP_IOCOST)";
 
-/// The kernel's own bounds of a device's speed (`VRATE_MIN_PPM`, `VRATE_MAX_PPM`).
+/// The kernel's bounds of a device's speed (`VRATE_MIN_PPM`, `VRATE_MAX_PPM`), in hundredths of a percent.
 const LEAST_SPEED: Hundredths = Hundredths(100);
 const MOST_SPEED: Hundredths = Hundredths(1_000_000);
 const WHOLE: Hundredths = Hundredths(10_000);
@@ -30,7 +30,7 @@ const fn row(
         place,
         levels,
         not_elsewhere: None,
-        // v1 has neither these files nor these names.
+        // v1 has none of these files; the names are never used there.
         v1: file,
         v2: file,
         encoding: Encoding::Line(line),
@@ -67,7 +67,7 @@ pub(super) const WEIGHT: KnobRow = of_cgroups(Knob::IoWeight(DeviceNumber::NONE)
 pub(super) const COST_QOS: KnobRow = of_node(Knob::IoCostQos(DeviceNumber::NONE), "io.cost.qos", Line::CostQos);
 pub(super) const COST_MODEL: KnobRow = of_node(Knob::IoCostModel(DeviceNumber::NONE), "io.cost.model", Line::CostModel);
 
-/// What follows the device's numbers in a write.
+/// The text after the device's numbers in a write.
 pub(super) fn encode(line: Line, value: Value) -> String {
     match (value, line) {
         (Value::Unset, Line::Limits) => IoLimits::default().to_string(),
@@ -78,7 +78,7 @@ pub(super) fn encode(line: Line, value: Value) -> String {
     }
 }
 
-/// Whether a value may be written.
+/// Whether a value is valid for the line.
 pub(super) fn accepts(line: Line, value: Value) -> bool {
     match (value, line) {
         (Value::Unset, _) => true,
@@ -97,15 +97,15 @@ fn is_possible(latency: IoLatency) -> bool {
     read_permyriad <= WHOLE && write_permyriad <= WHOLE && LEAST_SPEED <= min && min <= max && max <= MOST_SPEED
 }
 
-/// Of 0 the kernel makes a device that costs nothing. Near 2^64 kernels before 6.3 overflow while they round up to pages, and divide by the 0
-/// that comes of it.
+/// Whether the kernel can compute costs from the numbers. From 0 it makes a device without cost. Near 2^64, kernels
+/// before 6.3 overflow when rounding up to pages, and divide by the resulting 0.
 fn is_countable(model: IoCostModel) -> bool {
     let IoCostModel { read_bps, read_seq_iops, read_rand_iops, write_bps, write_seq_iops, write_rand_iops } = model;
     let numbers = [read_bps, read_seq_iops, read_rand_iops, write_bps, write_seq_iops, write_rand_iops];
     numbers.into_iter().all(|number| (1..=i64::MAX.unsigned_abs()).contains(&number))
 }
 
-/// What may be written, in words.
+/// Describes the valid values.
 pub(super) fn allowed(line: Line) -> &'static str {
     match line {
         Line::Limits => "limits of 2 and more, or max",
@@ -115,7 +115,7 @@ pub(super) fn allowed(line: Line) -> &'static str {
     }
 }
 
-/// The limits as the kernel will read them back: it counts requests in 32 bits, the largest number of which is no limit.
+/// The limits as the kernel returns them: it counts requests in 32 bits, and the largest number means no limit.
 pub(super) fn rounded(limits: IoLimits) -> Value {
     let bytes = |limit: Option<u64>| limit.filter(|limit| *limit < u64::MAX);
     let requests = |limit: Option<u64>| limit.filter(|limit| *limit < u32::MAX.into());

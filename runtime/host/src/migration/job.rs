@@ -1,4 +1,4 @@
-//! What the worker is handed, and what it shares with the loop.
+//! The worker's job description, and the state that worker and loop share.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,16 +7,16 @@ use std::time::Duration;
 use qosm_model::numa::{MigrationProgress, MigrationState, NumaId, NumaTopology};
 use qosm_model::unit::{Bytes, Micros};
 
-/// How much of the machine moving pages may take.
+/// Limits on the resources that page migration may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MigrationLimits {
-    /// Bytes moved per second at most.
+    /// Maximum number of bytes moved per second.
     pub bytes_per_second: Bytes,
-    /// Share of one CPU at most.
+    /// Maximum share of one CPU, in percent.
     pub cpu_percent: u32,
-    /// Bytes that stay free on a target, above the kernel's watermarks.
+    /// Bytes to keep free on a target node, above the kernel's watermarks.
     pub reserve: Bytes,
-    /// It waits while some tasks of the node are short of memory for more than this share of time (PSI, 10 s average).
+    /// Migration pauses while some tasks of the node stall on memory for more than this percentage of time (PSI, 10 s average).
     pub pressure_percent: u32,
 }
 
@@ -26,29 +26,29 @@ impl Default for MigrationLimits {
     }
 }
 
-/// One container's pages to be moved.
+/// A request to move one container's pages.
 #[derive(Debug)]
 pub(crate) struct Job {
     /// Index of the hierarchy whose `cgroup.procs` lists the container's processes.
     pub(crate) tree: usize,
-    /// The container's cgroup, relative to it.
+    /// The container's cgroup, relative to the hierarchy.
     pub(crate) cgroup: String,
     pub(crate) from: Vec<NumaId>,
     pub(crate) to: Vec<NumaId>,
     pub(crate) topology: NumaTopology,
     pub(crate) limits: MigrationLimits,
-    /// Pages that several processes have mapped can be moved.
+    /// Whether pages that several processes have mapped can be moved.
     pub(crate) may_move_shared: bool,
 }
 
-/// A migration as both sides see it. The loop never waits for the worker here: the lock is held to copy numbers only.
+/// The state of a migration, shared by worker and loop. The loop never waits for the worker: the lock is held only to copy numbers.
 #[derive(Debug)]
 pub(crate) struct Run {
     progress: Mutex<MigrationProgress>,
     cancelled: AtomicBool,
 }
 
-/// How soon a worker that rests notices that it is called off.
+/// Longest sleep of the worker between two checks for cancellation.
 const REST: Duration = Duration::from_millis(20);
 
 impl Run {
@@ -62,12 +62,12 @@ impl Run {
     }
 
     pub(crate) fn update<T>(&self, change: impl FnOnce(&mut MigrationProgress) -> T) -> T {
-        // What a panicking worker left is still numbers.
+        // After a panic of the worker the progress is still valid.
         let mut progress = self.progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         change(&mut progress)
     }
 
-    /// Calls it off: at the latest after the slice that is under way.
+    /// Cancels the migration: the worker stops after the current slice at the latest.
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
         self.update(|progress| {
@@ -81,7 +81,7 @@ impl Run {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Rests; shorter if it is called off.
+    /// Sleeps for this time, or less if the migration is cancelled.
     pub(crate) fn rest(&self, time: Duration) {
         let mut left = time;
         while !left.is_zero() && !self.is_cancelled() {

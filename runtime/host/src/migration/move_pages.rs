@@ -1,28 +1,28 @@
-//! The system call move_pages(2), which has no maintained safe wrapper. The only unsafe code of this crate.
+//! The system call move_pages(2), which has no maintained safe wrapper, in the only unsafe code of this crate.
 
 use std::io;
 
 use rustix::process::Pid;
 
-/// Which pages are moved.
+/// The pages that move_pages(2) may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moving {
     /// Pages that only this process has mapped (`MPOL_MF_MOVE`).
     Own,
-    /// Shared ones too; needs `CAP_SYS_NICE` (`MPOL_MF_MOVE_ALL`).
+    /// Shared pages too; needs `CAP_SYS_NICE` (`MPOL_MF_MOVE_ALL`).
     Shared,
 }
 
-/// Asks on which node each page of a process is. `status` gets a node, or a negative error number, for each address.
+/// Queries the node of each page of a process. `status` receives a node, or a negative error number, for each address.
 ///
 /// # Errors
 ///
-/// What the system call returns: `ESRCH` without such a process, `EPERM` without the right to look into it.
+/// Errors of the system call: `ESRCH` without such a process, `EPERM` without the right to access it.
 pub(crate) fn query(pid: Pid, addresses: &[u64], status: &mut Vec<i32>) -> io::Result<()> {
     call(pid, addresses, None, status, Moving::Own)
 }
 
-/// Moves each page to the node at the same index. `status` gets the result for each page, or [`NO_STATUS`] where the
+/// Moves each page to the node at the same index. `status` receives the result for each page, or [`NO_STATUS`] if the
 /// kernel gives none: after the first page of a batch that cannot be moved.
 ///
 /// # Errors
@@ -38,7 +38,7 @@ pub(crate) fn move_to(
     call(pid, addresses, Some(nodes), status, moving)
 }
 
-/// `MPOL_MF_MOVE` and `MPOL_MF_MOVE_ALL` of include/uapi/linux/mempolicy.h; the crate `libc` does not have them.
+/// `MPOL_MF_MOVE` and `MPOL_MF_MOVE_ALL` of include/uapi/linux/mempolicy.h, which the crate `libc` lacks.
 const MOVE: libc::c_int = 1 << 1;
 const MOVE_ALL: libc::c_int = 1 << 2;
 

@@ -1,6 +1,6 @@
-//! Page migration, and core scheduling groups, in a process of their own. The capabilities that it takes to look into other processes and to
-//! move their pages are as good as root; the agent, which runs third-party modules, has none of them and sends requests
-//! to a small process that does nothing else.
+//! Page migration and core scheduling groups in a separate process. The capabilities to access other processes and to
+//! move their pages are as powerful as root; the agent, which runs third-party modules, has none of them and sends
+//! requests to a small process that does nothing else.
 
 mod client;
 pub(crate) mod protocol;
@@ -17,27 +17,27 @@ pub use self::server::send_mover_exit;
 use crate::Host;
 use crate::backend::AnyBackend;
 
-/// How the mover is reached.
+/// How the agent reaches the page mover.
 #[derive(Debug)]
 pub enum MoverAddress {
-    /// A connected socket that keeps packets apart (`SOCK_SEQPACKET`): the mover is a child.
+    /// A connected socket that preserves packets (`SOCK_SEQPACKET`): the mover is a child process.
     Connected(OwnedFd),
-    /// A socket that it listens on, and that is connected to again and again.
+    /// Path of a socket on which the mover listens; the agent reconnects after a disconnect.
     Listening(PathBuf),
     /// There is no page mover, for this reason.
     Absent(String),
 }
 
-/// What is known of the mover.
+/// Last known state of the mover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MoverState {
-    /// It takes requests.
+    /// The mover accepts requests.
     Ready(MoverConfinement),
-    /// It does not, and why. What is to be moved waits for it.
+    /// The mover accepts no requests, for this reason. Requests wait for it.
     Away(String),
 }
 
-/// The state as both sides of the client's thread see it.
+/// The mover's state, shared by the client and its thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared(Arc<Mutex<MoverState>>);
 
@@ -56,11 +56,11 @@ impl Shared {
 }
 
 impl Host {
-    /// Has pages moved by another process from now on, instead of a thread of this one. A simulated node has no need of it.
+    /// Moves pages in another process from now on, instead of a thread of this process. No effect on a simulated node.
     ///
     /// # Errors
     ///
-    /// When the thread that talks to it cannot be started.
+    /// If the client's thread cannot be started.
     pub fn use_page_mover(&mut self, address: MoverAddress) -> io::Result<()> {
         if let AnyBackend::Kernel(kernel) = &mut self.backend {
             kernel.use_page_mover(Client::start(address)?);
@@ -68,7 +68,7 @@ impl Host {
         Ok(())
     }
 
-    /// What is known of the process that moves pages; `None` = this one does.
+    /// State of the process that moves pages; `None` if this process moves them.
     pub fn page_mover(&self) -> Option<MoverState> {
         match &self.backend {
             AnyBackend::Kernel(kernel) => kernel.page_mover().map(Client::state),

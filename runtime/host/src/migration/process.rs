@@ -1,4 +1,4 @@
-//! A process whose pages are moved: identified by a descriptor, since its number may be reused.
+//! A process whose pages are moved, identified by a descriptor, since its PID may be reused.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,13 +14,13 @@ use crate::backend::join;
 use crate::error;
 use crate::parse;
 
-/// Nested cgroups that are searched: those of a container in a container.
+/// Levels of nested cgroups that are searched for processes, as of a container in a container.
 const DEPTH: usize = 8;
-/// Entries of `pagemap` that are read at once: one page of it.
+/// Number of entries of `pagemap` that one read takes: one page.
 const ENTRIES: usize = 512;
-/// Reads of `pagemap` between two checks for cancellation.
+/// Number of `pagemap` reads between two checks for cancellation.
 const READS: usize = 64;
-/// Size of an entry of `pagemap`.
+/// Size of an entry of `pagemap`, in bytes.
 const ENTRY: u64 = 8;
 /// The page is in memory (bit 63 of an entry; Documentation/admin-guide/mm/pagemap.rst).
 const PRESENT: u64 = 1 << 63;
@@ -29,7 +29,7 @@ const PRESENT: u64 = 1 << 63;
 ///
 /// # Errors
 ///
-/// When the cgroup itself cannot be read.
+/// If the cgroup itself cannot be read.
 pub(super) fn of_cgroup(hierarchy: &Dir, path: &str) -> io::Result<Vec<Pid>> {
     let mut pids = Vec::new();
     collect(hierarchy, path, DEPTH, &mut pids)?;
@@ -50,7 +50,7 @@ fn collect(hierarchy: &Dir, path: &str, depth: usize, pids: &mut Vec<Pid>) -> io
         if entry.file_type().is_ok_and(|kind| kind.is_dir())
             && let Ok(name) = entry.file_name().into_string()
         {
-            // One that goes meanwhile has no processes.
+            // A child cgroup that disappears meanwhile has no processes.
             collect(hierarchy, &join(path, &name), depth - 1, pids).ok();
         }
     }
@@ -63,13 +63,13 @@ pub(super) struct Area {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) page_size: u64,
-    /// How many of its pages are in the wrong place.
+    /// Number of its pages on the wrong nodes.
     pub(super) remote: u64,
-    /// It shows a file that others may have mapped too.
+    /// It maps a file, which other processes may have mapped too.
     pub(super) is_file: bool,
 }
 
-/// A process.
+/// A process, with a descriptor that survives reuse of its PID.
 pub(super) struct Process {
     pub(super) pid: Pid,
     /// `None` before Linux 5.3.
@@ -79,7 +79,7 @@ pub(super) struct Process {
 impl Process {
     /// # Errors
     ///
-    /// `ESRCH` when no process has that number.
+    /// `ESRCH` if no process has this PID.
     pub(super) fn open(pid: Pid) -> io::Result<Self> {
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(descriptor) => Ok(Self { pid, descriptor: Some(descriptor) }),
@@ -88,7 +88,7 @@ impl Process {
         }
     }
 
-    /// Whether it has ended since it was opened. A descriptor of a process reads when it ends.
+    /// Whether the process has ended since it was opened. A pidfd becomes readable when its process ends.
     pub(super) fn has_exited(&self) -> bool {
         let Some(descriptor) = &self.descriptor else { return false };
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -96,19 +96,19 @@ impl Process {
         poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Classifies an error: any error of a process that has ended means just that. While a killed process frees its
-    /// memory it still exists, and move_pages(2) returns `EINVAL` for a process without memory.
+    /// Classifies an error: every error of a process that has ended becomes `ESRCH`. A killed process still exists
+    /// while it frees its memory, and move_pages(2) returns `EINVAL` for a process without memory.
     pub(super) fn classify_error(&self, source: io::Error) -> io::Error {
         let is_ending = error::is(&source, Errno::NOENT) || error::is(&source, Errno::INVAL);
         if is_ending || self.has_exited() { Errno::SRCH.into() } else { source }
     }
 
-    /// The mappings that have pages on these nodes.
+    /// The mappings with pages on these nodes.
     ///
     /// # Errors
     ///
-    /// When `numa_maps` or `maps` cannot be read: `EACCES` without `CAP_SYS_PTRACE`, and `ESRCH` when there is no mapping at all: the
-    /// process is giving its memory back.
+    /// If `numa_maps` or `maps` cannot be read: `EACCES` without `CAP_SYS_PTRACE`. `ESRCH` if there is no mapping at
+    /// all: the process is freeing its memory.
     pub(super) fn areas(&self, proc: &Dir, page_size: u64, from: &[NumaId]) -> io::Result<Vec<Area>> {
         let read = |name: &str| proc.read(format!("{}/{name}", self.pid.as_raw_pid()));
         let (mappings, ranges) = (read("numa_maps")?, read("maps")?);
@@ -122,7 +122,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// When `pagemap` cannot be opened.
+    /// If `pagemap` cannot be opened.
     pub(super) fn present(&self, proc: &Dir, area: &Area, base_page_size: u64) -> io::Result<Present> {
         let file = proc.open(format!("{}/pagemap", self.pid.as_raw_pid()))?.into_std();
         Ok(Present { file, next: area.start, end: area.end, step: area.page_size, base_page_size, ready: Vec::new() })
@@ -134,7 +134,7 @@ fn areas(mappings: &[u8], ranges: &[u8], page_size: u64, from: &[NumaId]) -> Vec
     let mut areas = Vec::new();
     for mapping in mappings.split(|&byte| byte == b'\n').filter_map(|line| parse::numa::mapping(line, page_size)) {
         let remote = mapping.pages.iter().filter(|(id, _)| from.contains(id)).map(|(_, pages)| pages).sum();
-        // Both files are in the order of addresses; a mapping that changed in between is left out.
+        // Both files are sorted by address; a mapping that changed in between is left out.
         while ranges.next_if(|(start, _)| *start < mapping.start).is_some() {}
         if let Some((start, end)) = ranges.next_if(|(start, _)| *start == mapping.start)
             && remote > 0
@@ -145,29 +145,29 @@ fn areas(mappings: &[u8], ranges: &[u8], page_size: u64, from: &[NumaId]) -> Vec
     areas
 }
 
-/// Addresses of pages in memory, by and by.
+/// Iterates over the addresses of pages in memory.
 pub(super) struct Present {
     file: std::fs::File,
     next: u64,
     end: u64,
     step: u64,
     base_page_size: u64,
-    /// Found and not handed out yet, the last first.
+    /// Addresses found but not returned yet, in descending order.
     ready: Vec<u64>,
 }
 
 impl Present {
-    /// Whether all were read.
+    /// Whether all addresses were returned.
     pub(super) fn is_done(&self) -> bool {
         self.ready.is_empty() && self.next >= self.end
     }
 
-    /// Adds addresses up to the limit, the end of the mapping, or a bound on the reads: a mapping may be terabytes
-    /// without a page.
+    /// Adds addresses up to `count` in total, the end of the mapping, or a bound on the reads: a mapping may span
+    /// terabytes without a page.
     ///
     /// # Errors
     ///
-    /// When `pagemap` cannot be read.
+    /// If `pagemap` cannot be read.
     pub(super) fn fill(&mut self, addresses: &mut Vec<u64>, count: usize) -> io::Result<()> {
         for _ in 0..READS {
             while addresses.len() < count
@@ -197,7 +197,7 @@ impl Present {
             }
         }
         self.ready.reverse();
-        // A process that has ended has an empty map.
+        // The map of a process that has ended is empty.
         let advanced = u64::try_from(entries.len()).unwrap_or(0);
         self.next = if advanced == 0 { self.end } else { (first + advanced) * base };
         Ok(())
@@ -236,7 +236,7 @@ mod tests {
     fn pages_in_memory_are_found_and_others_are_not() {
         let page = 4096_u64;
         let file = tempfile::tempfile().unwrap();
-        // Entries 0 to 1999, of which every third is in memory.
+        // Entries 0 to 1999; every third page is in memory.
         let entries: Vec<u8> =
             (0..2000_u64).flat_map(|place| (if place % 3 == 0 { PRESENT | 5 } else { 7 }).to_ne_bytes()).collect();
         file.write_all_at(&entries, 0).unwrap();

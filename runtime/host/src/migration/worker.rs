@@ -20,25 +20,25 @@ use crate::error::{self, errno_name};
 use crate::numa::{available, read_watermarks};
 use crate::parse;
 
-/// Pages of a slice at first; then as many as take the time that a slice should.
+/// Initial number of pages per slice; later slices adapt it to [`SLICE_TIME`].
 const SLICE_PAGES: usize = 512;
 const MAX_SLICE: usize = 4096;
 const MIN_SLICE: usize = 16;
-/// How long a slice should take. The kernel holds the process's page tables for reading meanwhile.
+/// Target duration of a slice. Meanwhile the kernel holds the process's page tables for reading.
 const SLICE_TIME: Duration = Duration::from_millis(2);
-/// How often the target's memory and the node's pressure are last_check at.
+/// Interval between checks of the target's free memory and the node's pressure.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// How often a page is tried where the kernel does not say whether it was.
+/// Number of tries for a page if the kernel does not report whether it tried to move it.
 const TRIES: u32 = 3;
-/// Passes over a process whose pages were not where they had been found.
+/// Maximum number of passes over a process whose mappings move meanwhile.
 const PASSES: u32 = 3;
 /// The kernel flushes per-CPU counters every two seconds (mm/memcontrol.c, `FLUSH_TIME`): a migration is done once the
 /// counters of its cgroup include it.
 const SETTLE_TIME: Duration = Duration::from_millis(2_200);
-/// Failed processes that are listed by number.
+/// Maximum number of failed processes that are listed by PID.
 const MAX_FAILURES_REPORTED: usize = 32;
 
-/// The worker's end of the node.
+/// The worker's directories of the node.
 #[derive(Debug)]
 pub(crate) struct Directories {
     pub(crate) cgroups: Vec<Dir>,
@@ -46,7 +46,7 @@ pub(crate) struct Directories {
     pub(crate) sys: Dir,
 }
 
-/// The queue to the thread. The thread ends when this is dropped.
+/// The queue to the thread, which ends when the queue is dropped.
 pub(crate) struct Worker {
     jobs: Sender<(Job, Arc<Run>)>,
 }
@@ -65,19 +65,19 @@ impl Worker {
         Ok(Self { jobs })
     }
 
-    /// Puts a job in the line.
+    /// Queues a job.
     pub(crate) fn add(&self, job: Job, run: Arc<Run>) -> io::Result<()> {
         self.jobs.send((job, run)).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
 
-/// Why a process is not worked on any further.
+/// Why the worker stops with a process.
 enum StopReason {
-    /// The whole run was called off.
+    /// The migration was cancelled.
     Cancelled,
-    /// No target has room.
+    /// No target node has enough free memory.
     NoRoom,
-    /// This process cannot be worked on.
+    /// This process cannot be accessed.
     Process(io::Error),
 }
 
@@ -86,7 +86,7 @@ struct Mover<'a> {
     job: &'a Job,
     run: &'a Run,
     page_size: u64,
-    /// Where a page of each node goes, best first.
+    /// Target nodes for pages of each node, best first.
     targets_by_distance: BTreeMap<NumaId, Vec<NumaId>>,
     room: BTreeMap<NumaId, u64>,
     last_check: Option<Instant>,
@@ -179,7 +179,7 @@ impl<'a> Mover<'a> {
 
     fn process(&mut self, cgroups: &Dir, pid: Pid) -> Result<(), StopReason> {
         let process = Process::open(pid).map_err(StopReason::Process)?;
-        // The number may have become another process's between the list and the descriptor.
+        // Between listing and opening, another process may have got the PID.
         let still = process::of_cgroup(cgroups, &self.job.cgroup).map_err(StopReason::Process)?;
         if !still.contains(&pid) {
             return Err(StopReason::Process(Errno::SRCH.into()));
@@ -202,12 +202,13 @@ impl<'a> Mover<'a> {
             found = self.remote_areas(&process)?;
             let left = self.pages(&found);
             let missed = self.run.update(|progress| {
-                // A large page moves as a whole, whichever address was asked for; its others were in place when it was their turn.
+                // A large page moves as a whole, whichever address was given; its other addresses were already in place
+                // when they were tried.
                 let all = moved.saturating_add(count.saturating_sub(left));
                 progress.pages_moved = progress.pages_moved.max(all);
                 left.saturating_sub(self::failed(progress) - failed)
             });
-            // A process that grows moves its mappings; what is somewhere else by now is last_check for again.
+            // A growing process moves its mappings; search again for pages that are elsewhere by now.
             if missed <= count / 2 {
                 break;
             }
@@ -215,18 +216,18 @@ impl<'a> Mover<'a> {
         if process.has_exited() { Err(StopReason::Process(Errno::SRCH.into())) } else { Ok(()) }
     }
 
-    /// The mappings of a process that have pages in the wrong place.
+    /// The mappings of a process with pages on the wrong nodes.
     fn remote_areas(&self, process: &Process) -> Result<Vec<Area>, StopReason> {
         let areas = process.areas(&self.directories.proc, self.page_size, &self.job.from);
         areas.map_err(|source| StopReason::Process(process.classify_error(source)))
     }
 
-    /// How many pages of the usual size these are.
+    /// Number of pages on the wrong nodes, in base pages.
     fn pages(&self, areas: &[Area]) -> u64 {
         areas.iter().map(|area| area.remote.saturating_mul(area.page_size / self.page_size.max(1))).sum()
     }
 
-    /// Goes through a mapping until all that was found on the wrong nodes has been tried.
+    /// Processes a mapping until all pages found on the wrong nodes have been tried.
     fn area(&mut self, process: &Process, area: &Area) -> Result<(), StopReason> {
         let mut present = process.present(&self.directories.proc, area, self.page_size).map_err(StopReason::Process)?;
         let mut left = area.remote;
@@ -242,7 +243,7 @@ impl<'a> Mover<'a> {
                 if present.is_done() {
                     return Ok(());
                 }
-                // Looking for pages is work, too.
+                // Searching for pages also costs CPU time.
                 self.pace(begun.elapsed(), 0, 0);
                 continue;
             }
@@ -252,7 +253,8 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// One slice: asks where its pages are, moves those that are in the wrong place, and rests. Returns how many that were.
+    /// Processes one slice: queries the nodes of its pages, moves those on wrong nodes, and rests. Returns the number
+    /// of pages on wrong nodes.
     fn slice(&mut self, process: &Process, area: &Area, addresses: &[u64]) -> Result<u64, StopReason> {
         self.wait_for_low_pressure()?;
         let begun = Instant::now();
@@ -287,7 +289,7 @@ impl<'a> Mover<'a> {
         if room { Ok(tried) } else { Err(StopReason::NoRoom) }
     }
 
-    /// Moves pages and counts what became of them. Returns those that the kernel may not have come to.
+    /// Moves pages and counts the results. Returns the pages that the kernel may not have tried.
     fn try_once(
         &self,
         process: &Process,
@@ -301,8 +303,8 @@ impl<'a> Mover<'a> {
         let nodes: Vec<i32> = pages.iter().map(|(_, node)| *node).collect();
         let refusal = move_pages::move_to(process.pid, &addresses, &nodes, status, moving).err();
         if let Some(source) = refusal {
-            // A target that the container's cpuset does not have, or no memory for the lists: of the whole slice. All others are
-            // of the process.
+            // `EACCES` (the container's cpuset lacks the target) and `ENOMEM` (no memory for the lists) concern the
+            // slice; all other errors concern the process.
             let name = errno_name(&source);
             if !(error::is(&source, Errno::ACCESS) || error::is(&source, Errno::NOMEM)) {
                 return Err(StopReason::Process(source));
@@ -311,8 +313,8 @@ impl<'a> Mover<'a> {
             return Ok(Vec::new());
         }
         let reported = status.clone();
-        // Only the pages' present nodes are reliable: the kernel reports the first address of a large page alone, and
-        // nothing for a batch in which one page failed.
+        // Only the pages' current nodes are reliable: for a large page the kernel reports only the first address, and
+        // for a batch with a failed page it reports nothing.
         move_pages::query(process.pid, &addresses, status).map_err(StopReason::Process)?;
         let mut moved = 0_u64;
         let mut again = Vec::new();
@@ -321,7 +323,7 @@ impl<'a> Mover<'a> {
             if now == page.1 {
                 moved += 1;
             } else if gone {
-                // Freed meanwhile: nothing is left to be moved.
+                // Freed meanwhile: nothing to move.
             } else if reported < 0 && reported != NO_STATUS && reported != raw(Errno::BUSY) {
                 self.count_failed(errno_name(&io::Error::from_raw_os_error(reported.saturating_neg())), base_pages);
             } else if last {
@@ -341,7 +343,7 @@ impl<'a> Mover<'a> {
         });
     }
 
-    /// Where a page of a node goes, given what room there is.
+    /// The target node for a page, given the free memory of the nodes.
     fn target(&mut self, from: NumaId, bytes: u64) -> Option<NumaId> {
         let targets_by_distance = self.targets_by_distance.get(&from)?;
         let target =
@@ -352,7 +354,7 @@ impl<'a> Mover<'a> {
         Some(target)
     }
 
-    /// Reads the targets' free memory from time to time, and waits while the node is under memory pressure.
+    /// Reads the targets' free memory periodically, and waits while the node is under memory pressure.
     fn wait_for_low_pressure(&mut self) -> Result<(), StopReason> {
         loop {
             if self.run.is_cancelled() {
@@ -399,8 +401,8 @@ impl<'a> Mover<'a> {
             .collect();
     }
 
-    /// Sleeps so that CPU and memory bandwidth stay within the limits, and adapts the size of the next slice to its
-    /// time.
+    /// Sleeps to keep CPU time and memory bandwidth within the limits, and adapts the size of the next slice to the
+    /// duration of this one.
     fn pace(&mut self, took: Duration, bytes: u64, pages: usize) {
         self.run.spent(took);
         if took > SLICE_TIME * 2 {
@@ -417,17 +419,17 @@ impl<'a> Mover<'a> {
     }
 }
 
-/// Pages that were tried and stay.
+/// Number of pages that could not be moved.
 fn failed(progress: &MigrationProgress) -> u64 {
     progress.pages_failed.iter().fold(0, |sum, (_, pages)| sum.saturating_add(*pages))
 }
 
-/// A status of move_pages(2) that is an error.
+/// An error number as a status of move_pages(2).
 fn raw(errno: Errno) -> i32 {
     errno.raw_os_error().saturating_neg()
 }
 
-/// The error as `strerror` has it, with the targets_from out where there is one.
+/// The text of `strerror`, with a hint on the remedy where there is one.
 fn describe(source: &io::Error) -> String {
     let text =
         Errno::from_io_error(source).map_or_else(|| source.to_string(), |errno| io::Error::from(errno).to_string());

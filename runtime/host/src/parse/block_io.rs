@@ -1,11 +1,11 @@
-//! Files that have a line for each block device.
+//! Files with a line for each block device.
 
 use qosm_model::block_io::DeviceNumber;
 use qosm_model::knob::Value;
 
 use crate::knob_table::Line;
 
-/// What a file says of a device. A device without a line, or with one that the kernel chose itself, is [`Value::Unset`].
+/// A device's value in a file. [`Value::Unset`] for a device without a line, or with values that the kernel chose itself.
 pub fn value(line: Line, device: DeviceNumber, text: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(text).ok()?;
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
@@ -43,7 +43,7 @@ mod tests {
         assert_eq!(read(Line::Limits, max).as_deref(), Some("rbps=max wbps=2000 riops=max wiops=max"));
         let weights = "default 100\n8:16 200\n";
         assert_eq!(read(Line::Weight, weights).as_deref(), Some("200"));
-        // Of a device that is called alike, and of none.
+        // Lines of a device with a similar number, or no line.
         for (line, text) in [
             (Line::Limits, ""),
             (Line::Limits, "\n"),

@@ -1,4 +1,4 @@
-//! What the kernel prints about NUMA: lists, distances, memory by node.
+//! NUMA data in the kernel's files: lists, distances, memory per node.
 //!
 //! Kernel: Documentation/admin-guide/cgroup-v1/memory.rst section 5.6, cgroup-v2.rst "memory.numa_stat", numa(7).
 
@@ -7,12 +7,12 @@ use qosm_model::numa::NumaId;
 use super::number;
 use crate::mounts::CgroupVersion;
 
-/// More CPUs or NUMA nodes than any kernel is built for.
+/// Upper bound of CPU and NUMA node numbers: more than any kernel supports.
 const MAX: u64 = 8192;
-/// Numbers of a list among which duplicates are detected.
+/// Length from which duplicates are removed while a list is still being parsed.
 const TOO_MANY: usize = 4 * 8192;
 
-/// The numbers of a list such as `0-3,8`, ascending. An empty list has none; a number beyond any kernel's is no list.
+/// The numbers of a list such as `0-3,8`, ascending. An empty text gives an empty list; a number above the kernel's limits gives `None`.
 pub fn list(text: &[u8]) -> Option<Vec<u32>> {
     let text = text.trim_ascii();
     let mut numbers = Vec::new();
@@ -30,7 +30,7 @@ pub fn list(text: &[u8]) -> Option<Vec<u32>> {
             return None;
         }
         numbers.extend((first..=last).filter_map(|number| u32::try_from(number).ok()));
-        // Duplicates are dropped: a list has at most as many numbers as a node has.
+        // Remove duplicates early, so that the list stays bounded.
         if numbers.len() > TOO_MANY {
             numbers.sort_unstable();
             numbers.dedup();
@@ -41,7 +41,7 @@ pub fn list(text: &[u8]) -> Option<Vec<u32>> {
     Some(numbers)
 }
 
-/// `distance` of a node: one number for each node, in their order.
+/// `distance` of a node: one number for each node, in node order.
 pub fn distances(text: &[u8]) -> Option<Vec<u32>> {
     let words = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     words.map(|word| u32::try_from(number(word)?).ok()).collect()
@@ -57,7 +57,7 @@ pub fn node_memory(text: &[u8], field: &str) -> Option<u64> {
     })
 }
 
-/// Pages below the high watermarks of each node's zones, from `/proc/zoneinfo`: what the kernel keeps for itself.
+/// Pages below the high watermarks of each node's zones, from `/proc/zoneinfo`, which the kernel keeps free.
 pub fn high_watermarks(text: &[u8]) -> Vec<(NumaId, u64)> {
     let mut sums: Vec<(NumaId, u64)> = Vec::new();
     let mut node = None;
@@ -65,7 +65,7 @@ pub fn high_watermarks(text: &[u8]) -> Vec<(NumaId, u64)> {
         let mut words = line.split(|byte| b" ,\t".contains(byte)).filter(|word| !word.is_empty());
         match (words.next(), words.next()) {
             (Some(b"Node"), Some(id)) => node = number(id).and_then(|id| u32::try_from(id).ok()).map(NumaId),
-            // In the page sets of single CPUs the word has a colon.
+            // For the page sets of single CPUs, the word has a colon.
             (Some(b"high"), Some(pages)) => {
                 let (Some(node), Some(pages)) = (node, number(pages)) else { continue };
                 match sums.iter_mut().find(|(id, _)| *id == node) {
@@ -79,8 +79,9 @@ pub fn high_watermarks(text: &[u8]) -> Vec<(NumaId, u64)> {
     sums
 }
 
-/// Pages on each node, from a cgroup's `memory.numa_stat`. v1 counts pages, and its `hierarchical_total` has the cgroups below in
-/// it; v2 counts bytes of `anon` and `file`, always with those below. `None` where a line is missing, or names other nodes.
+/// Pages on each node, from a cgroup's `memory.numa_stat`. v1 counts pages, and its `hierarchical_total` includes the
+/// cgroups below; v2 counts bytes of `anon` and `file`, always including the cgroups below. `None` if a line is
+/// missing, or the lines list different nodes.
 pub fn numa_stat(version: CgroupVersion, page_size: u64, text: &[u8]) -> Option<Vec<(NumaId, u64)>> {
     let line = |key: &[u8]| {
         let mut lines = text.split(|&byte| byte == b'\n');
@@ -109,7 +110,7 @@ pub fn numa_stat(version: CgroupVersion, page_size: u64, text: &[u8]) -> Option<
     }
 }
 
-/// The `N<node>=<number>` words of a line. At least one, and no node twice.
+/// The `N<node>=<number>` words of a line; `None` without any, or with duplicate nodes.
 fn by_node(line: &[u8]) -> Option<Vec<(NumaId, u64)>> {
     let mut nodes: Vec<(NumaId, u64)> = Vec::new();
     for word in line.split(u8::is_ascii_whitespace).filter(|word| word.starts_with(b"N")) {
@@ -124,20 +125,20 @@ fn by_node(line: &[u8]) -> Option<Vec<(NumaId, u64)>> {
     (!nodes.is_empty()).then_some(nodes)
 }
 
-/// A line of `/proc/PID/numa_maps`: one mapping, and the pages of it on each node.
+/// A line of `/proc/PID/numa_maps`: one mapping and its pages on each node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Where it begins.
+    /// Start address.
     pub start: u64,
-    /// Pages on each node, in units of the mapping's page size.
+    /// Number of pages on each node, in units of `page_size`.
     pub pages: Vec<(NumaId, u64)>,
-    /// Size of its pages in bytes; larger than usual for hugetlb.
+    /// Size of its pages in bytes; larger than the base page size for hugetlb.
     pub page_size: u64,
-    /// It shows a file that other containers may have mapped too: a program or library, not shared memory.
+    /// It maps a file that other containers may have mapped too, such as a program or library, but not shared memory.
     pub is_file: bool,
 }
 
-/// A mapping's line; `None` for one that has no pages anywhere.
+/// Parses a mapping's line; `None` if it has no pages.
 pub fn mapping(line: &[u8], base_page_size: u64) -> Option<Mapping> {
     let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let start = u64::from_str_radix(std::str::from_utf8(words.next()?).ok()?, 16).ok()?;
@@ -155,7 +156,7 @@ pub fn mapping(line: &[u8], base_page_size: u64) -> Option<Mapping> {
     Some(mapping)
 }
 
-/// Begin and end of the mapping in a line of `/proc/PID/maps`.
+/// Start and end of the mapping in a line of `/proc/PID/maps`.
 pub fn range(line: &[u8]) -> Option<(u64, u64)> {
     let range = std::str::from_utf8(line.split(|&byte| byte == b' ').next()?).ok()?;
     let (start, end) = range.split_once('-')?;
@@ -163,7 +164,7 @@ pub fn range(line: &[u8]) -> Option<(u64, u64)> {
     address(start).zip(address(end)).filter(|(start, end)| start < end)
 }
 
-/// The average of the last ten seconds in a pressure file's `some` line, in hundredths of a percent.
+/// `avg10` of a pressure file's `some` line, in hundredths of a percent.
 pub fn pressure_average(text: &[u8]) -> Option<u32> {
     let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"some avg10="))?;
     let word = line.split(|&byte| byte == b' ').next()?;
@@ -175,7 +176,7 @@ pub fn pressure_average(text: &[u8]) -> Option<u32> {
     u32::try_from(whole.checked_mul(100)?.checked_add(number(part)?)?).ok()
 }
 
-/// A bit for each number; `None` for numbers beyond 62, which have none.
+/// A bit mask of the numbers; `None` for numbers above 62.
 pub fn mask(list: &[u32]) -> Option<i64> {
     list.iter().try_fold(0_i64, |mask, &bit| Some(mask | 1_i64.checked_shl(bit).filter(|_| bit < 63)?))
 }

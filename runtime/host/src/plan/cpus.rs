@@ -1,8 +1,8 @@
-//! CPUs of cgroups: what of a wanted set can be had, and the way there.
+//! CPUs of cgroups: the available part of a wanted set, and the steps to it.
 //!
-//! cgroup v1 keeps each group within the one above, at every moment: a group above grows before those below and shrinks after them, and
-//! where a set neither grows nor shrinks it grows to both sets first. cgroup v2 takes any set and brings into force what the groups
-//! above have of it; where that is nothing, all that they have. A setting that would end so is refused before it is written.
+//! cgroup v1 keeps each cgroup within its parent at every moment: a parent grows before its children and shrinks after
+//! them, and a set that both gains and loses CPUs first grows to the union. cgroup v2 accepts any set and applies its
+//! intersection with the parent's; if that is empty, all of the parent's. The plan refuses such a set.
 //!
 //! Kernel: `validate_change`, `update_cpumask` and `update_cpumasks_hier` in kernel/cgroup/cpuset.c.
 
@@ -19,7 +19,7 @@ use crate::{Host, parse};
 const KNOB: Knob = Knob::CpusetCpus;
 
 impl Host {
-    /// Refuses sets that cannot come into force, and cuts others to what can.
+    /// Refuses sets without available CPUs, and clamps others to the available CPUs.
     pub(super) fn settle_cpus(&mut self, changes: &mut Changes, plan: &mut Plan) {
         let mut wanted: Vec<Step> = changes.of(KNOB).copied().collect();
         let Some(version) = self.hierarchies.version(Controller::Cpuset).filter(|_| !wanted.is_empty()) else { return };
@@ -50,7 +50,7 @@ impl Host {
         }
     }
 
-    /// What is written for a wanted set.
+    /// The value to write for a wanted set.
     fn cpus_given(
         &self,
         version: CgroupVersion,
@@ -71,10 +71,10 @@ impl Host {
             return Err(HostError::NoCpus { target, path, cpus: Box::new(set), above, there: Box::new(there) });
         }
         let to = match version {
-            // What others had put there is put back as far as it goes.
+            // Restore as much as possible of a baseline.
             CgroupVersion::V1 if usable.is_empty() => there,
             CgroupVersion::V1 => usable,
-            // The kernel remembers what is not to be had yet.
+            // On v2 the kernel remembers CPUs that are not available yet.
             CgroupVersion::V2 if is_baseline => set,
             CgroupVersion::V2 => set.and(&self.possible_cpus()),
         };
@@ -86,7 +86,7 @@ impl Host {
         Ok((given, Some(Clamp { target, knob, wanted: Value::Cpus(set), given, why })))
     }
 
-    /// The CPUs that a cgroup will have when the changes are made.
+    /// The CPUs that a cgroup will have after the changes.
     fn cpus_in_force(&self, version: CgroupVersion, path: &str, changes: &Changes, online: &CpuSet) -> CpuSet {
         if path.is_empty() {
             return *online;
@@ -94,7 +94,7 @@ impl Host {
         let above = path.rsplit_once('/').map_or("", |(above, _)| above);
         let there = self.cpus_in_force(version, above, changes, online);
         let own = self.own_cpus(path, changes).or_else(|| {
-            // A recorded node knows the effective ones alone.
+            // A recorded node only has the effective lists.
             let effective = |path: &str| self.effective_cpus(path).filter(|_| version == CgroupVersion::V2);
             effective(path).filter(|own| effective(above).is_some_and(|above| above != *own))
         });
@@ -104,7 +104,7 @@ impl Host {
         }
     }
 
-    /// A cgroup's own list when the changes are made; `None` = empty.
+    /// A cgroup's own list after the changes; `None` if it is empty.
     fn own_cpus(&self, path: &str, changes: &Changes) -> Option<CpuSet> {
         let change = self.by_path.get(path).and_then(|&target| changes.get(target, KNOB));
         match change.map_or_else(|| self.peek_at(path, KNOB), |change| Some(change.to)) {
@@ -120,14 +120,14 @@ impl Host {
         CpuSet::of(&parse::numa::list(&text)?).ok().filter(|cpus| !cpus.is_empty())
     }
 
-    /// The CPUs that the machine has or could get.
+    /// The CPUs that the machine has or may get.
     pub(crate) fn possible_cpus(&self) -> CpuSet {
         let text = self.backend.read_once(Area::Sys, "devices/system/cpu/possible").unwrap_or_default();
         let listed = parse::numa::list(&text).and_then(|cpus| CpuSet::of(&cpus).ok()).unwrap_or_default();
         listed.or(&CpuSet::of(&self.online_cpus()).unwrap_or_default())
     }
 
-    /// v1: a group below that has more CPUs than are left to the one above it.
+    /// v1: the error for a child that has more CPUs than its parent would keep.
     fn wider_below(&self, change: &Step, changes: &Changes) -> Option<HostError> {
         let Value::Cpus(set) = change.to else { return None };
         let below = self.groups_below(change.target, KNOB);
@@ -144,7 +144,7 @@ impl Host {
         })
     }
 
-    /// The two steps of a set that neither grows nor shrinks on v1.
+    /// The two steps of a set that both gains and loses CPUs on v1.
     pub(super) fn by_way_of_both(&self, change: &Step) -> Option<[Step; 2]> {
         let (Value::Cpus(from), Value::Cpus(to)) = (change.from, change.to) else { return None };
         let is_v1 = self.hierarchies.version(Controller::Cpuset) == Some(CgroupVersion::V1);
@@ -155,7 +155,7 @@ impl Host {
         Some([Step { to: both, ..*change }, Step { from: both, ..*change }])
     }
 
-    /// The list of the nearest group above that has one: all that a group can have on v1.
+    /// The list of the nearest ancestor with one: the CPUs that a cgroup may have on v1.
     pub fn cpus_above(&self, target: Target) -> Option<CpuSet> {
         let mut path = self.attached_path(target)?;
         while !path.is_empty() {
@@ -168,7 +168,7 @@ impl Host {
     }
 }
 
-/// Whether a step takes CPUs away and gives none.
+/// Whether a step only removes CPUs.
 pub(super) fn falls(step: &Step) -> bool {
     match (step.from, step.to) {
         (Value::Cpus(from), Value::Cpus(to)) => to != from && to.is_subset(&from),

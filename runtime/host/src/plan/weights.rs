@@ -1,4 +1,4 @@
-//! Weights and `cpu.idle`: each depends on what becomes of the other.
+//! Weights and `cpu.idle`, which depend on each other.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::targets::CgroupFile;
 use crate::weight;
 
 impl Host {
-    /// Refuses weights for idle cgroups, and plans the lowest weight where `cpu.idle` is wanted and unsupported.
+    /// Refuses weights for idle cgroups, and plans the lowest weight if `cpu.idle` is wanted but unsupported.
     pub(super) fn settle_weights(&self, changes: &mut Changes, plan: &mut Plan) {
         let mut idle: HashSet<Target> = HashSet::new();
         let weights: Vec<Step> = changes.of(Knob::CpuWeight).copied().collect();

@@ -1,5 +1,5 @@
-//! Lowering a bound below current use. Written at once, the kernel would reclaim all of the difference in the writer, and hold up
-//! every process of the group that allocates meanwhile.
+//! Lowers a bound below current use. On a single write, the kernel would reclaim the whole difference in the writer,
+//! and block every process of the group that allocates memory meanwhile.
 
 use std::io;
 
@@ -8,33 +8,33 @@ use rustix::io::Errno;
 
 use crate::backend::Beyond;
 
-/// Number of steps in which the bound is lowered, about.
+/// Approximate number of steps in which the bound is lowered.
 const PARTS: u64 = 16;
-/// None smaller than this.
+/// Minimum size of a step, in bytes.
 const MIN: u64 = 1 << 20;
 
-/// A group whose bound is to be lowered.
+/// A group whose bound is lowered.
 pub(crate) trait Lowered {
     /// Memory in use.
     fn usage(&mut self) -> io::Result<Bytes>;
-    /// Writes `memory.reclaim`; any error where there is no such file.
+    /// Writes `memory.reclaim`; returns any error if the file does not exist.
     fn reclaim(&mut self, amount: Bytes) -> io::Result<()>;
     /// Writes the bound.
     fn bound(&mut self, bound: Bytes) -> io::Result<()>;
-    /// Whether another value is to be written by now: this one need not be reached any more.
+    /// Whether a newer value is waiting to be written, so that this one need not be reached.
     fn is_superseded(&self) -> bool {
         false
     }
 }
 
-/// Reclaims the memory first, in parts and under the old bound, so that no process is throttled for it. What cannot be
-/// reclaimed (it is in use, or grows as fast) is left to the bound, which is lowered in steps and ends at `to`, unless
-/// another write of the same knob follows. A bound above which the kernel kills is never written below what is in use: it comes down
-/// as far as that and a step.
+/// Lowers a bound. First reclaims the memory in parts under the old bound, so that no process is throttled. For memory
+/// that cannot be reclaimed (it is in use, or grows as fast), lowers the bound in steps until `to`, unless a newer
+/// value supersedes it. A bound above which the kernel kills processes is never set below the memory in use: it falls
+/// to one step above that.
 ///
 /// # Errors
 ///
-/// What the kernel answers to a write of the bound, and `EBUSY` for a bound that has not come down to `to`.
+/// The kernel's error for a write of the bound, and `EBUSY` if the bound has not reached `to`.
 pub(crate) fn lower(group: &mut impl Lowered, to: Bytes, beyond: Beyond) -> io::Result<()> {
     let Ok(mut usage) = group.usage() else { return group.bound(to) };
     let part = (usage.0.saturating_sub(to.0) / PARTS).max(MIN);
@@ -78,7 +78,7 @@ mod tests {
         fixed: u64,
         reclaims: usize,
         bounds: Vec<u64>,
-        /// Bounds after which another value is written.
+        /// Number of bounds after which another value is written.
         patience: usize,
     }
 

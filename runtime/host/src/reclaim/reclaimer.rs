@@ -1,5 +1,5 @@
-//! Schedules the groups, sizes the requests, and interprets the answers. Time and memory are arguments, so that the
-//! thread on a real kernel and the simulation run the same code.
+//! Schedules the groups, sizes the requests, and interprets the kernel's answers. Time and memory are arguments, so
+//! that the thread on a real kernel and the simulation run the same code.
 
 use std::io;
 
@@ -9,23 +9,23 @@ use rustix::io::Errno;
 use super::{FreePages, Levels, Nearness, Watermarks};
 use crate::error::{self, errno_name};
 
-/// Upper bound of one request: a release, or another group, waits no longer than this takes.
+/// Upper bound of one request: a release, or another group, waits at most until it ends.
 pub(crate) const SLICE: Bytes = Bytes(8 << 20);
-/// Less than a page the kernel takes for nothing.
+/// The kernel treats less than a page as nothing.
 const MIN: u64 = 4096;
 /// Shortest interval between two polls of a group.
 const MIN_INTERVAL: Micros = Micros(10_000);
-/// And one that does not, at least.
+/// Longest interval between two polls of a group whose memory does not grow.
 const MAX_INTERVAL: Micros = Micros(250_000);
-/// With many groups the interval grows by this for each, so that the total cost stays bounded.
+/// With many groups the shortest interval is at least this per group, so that the total cost stays bounded.
 const SHARE: Micros = Micros(100);
-/// Pause after the first `EAGAIN`, doubled at each further one.
+/// Pause after the first `EAGAIN`, doubled after each further one.
 const FIRST_PAUSE: Micros = Micros(100_000);
-/// Longest pause.
+/// Longest pause after `EAGAIN`.
 const MAX_PAUSE: Micros = Micros(10_000_000);
-/// Age at which the node's free memory is read again while there is plenty.
+/// Age at which the node's free memory is read again while it is plentiful.
 const NODE_AGE: Micros = Micros(50_000);
-/// And while there is not.
+/// The same while it is near the watermarks.
 const NODE_AGE_NEAR: Micros = Micros(20_000);
 /// Poll interval of a growing group with a positive `min_adj`: the node may run short long before the group reaches its
 /// limit.
@@ -34,32 +34,32 @@ const GROWING: Micros = Micros(20_000);
 const LIMIT_AGE: Micros = Micros(2_000_000);
 /// Age at which the node's available memory is read again.
 const MEMORY_AGE: Micros = Micros(250_000);
-/// Poll interval of a group that reclaims for the node and has no other bound: other groups make the node short.
+/// Poll interval of a group that is reclaimed for the node and has no other bound: other groups may make the node short.
 const WATCHED: Micros = Micros(100_000);
-/// How often in a row a group lets those with a larger `min_adj` go first: its bound may be another than theirs.
+/// Number of times in a row that a group lets those with a larger `min_adj` go first: they may be under other limits.
 const DEFERRALS: u8 = 5;
-/// Number of such groups from which on each is polled less often.
+/// Number of groups above which each is polled less often.
 const FEW: u64 = 32;
-/// How much sooner a group's turn counts as due for each percent of `min_adj`, while the node runs short.
+/// How much earlier a group counts as due for each percent of `min_adj`, while the node runs short.
 const HEAD_START: Micros = Micros(1000);
 
-/// Names a group to the reclaimer.
+/// Identifies a group in the reclaimer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct GroupId(pub(crate) u64);
 
-/// Where groups stand: a kernel, or a simulated one.
+/// Access to the memory of groups: on a kernel, or in the simulation.
 pub(crate) trait MemoryBackend {
-    /// A group's files.
+    /// Handle on a group's files.
     type Group;
     /// Memory in use.
     fn usage(&mut self, group: &Self::Group) -> io::Result<Bytes>;
-    /// The smaller of `memory.high` and `memory.max`; `None` = neither bounds it.
+    /// The smaller of `memory.high` and `memory.max`; `None` if the group has neither.
     fn limit(&mut self, group: &Self::Group) -> io::Result<Option<Bytes>>;
-    /// The limits of the groups above, each with the name of its group.
+    /// The limits of the group's ancestors, each with the name of its group.
     fn limits_above(&mut self, group: &Self::Group) -> io::Result<Vec<(String, Bytes)>>;
-    /// Memory in use in one of them.
+    /// Memory in use of an ancestor.
     fn usage_above(&mut self, group: &Self::Group, above: &str) -> io::Result<Bytes>;
-    /// The node's memory, and how much of it is not available: in use and not reclaimable without swapping.
+    /// The node's memory, and how much of it is unavailable: in use and not reclaimable without swapping.
     fn node(&mut self) -> Option<(Bytes, Bytes)>;
     /// Writes `memory.reclaim`.
     fn reclaim(&mut self, group: &Self::Group, amount: Bytes) -> io::Result<()>;
@@ -67,19 +67,19 @@ pub(crate) trait MemoryBackend {
     fn free_pages(&mut self) -> Option<Vec<FreePages>>;
 }
 
-/// How it goes with a group that is kept below its watermark from outside.
+/// State of user-space reclaim for a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReclaimReport {
-    /// Where reclaim starts and ends at the moment; `None` = the group has no limit of its own, and those above it and
-    /// the node's memory count.
+    /// Sizes at which reclaim currently starts and ends; `None` if the group has no limit of its own, so that its
+    /// ancestors' limits and the node's memory apply.
     pub levels: Option<(Bytes, Bytes)>,
-    /// Times that reclaim began.
+    /// Number of reclaim rounds.
     pub rounds: u64,
-    /// What the kernel gave.
+    /// Total memory reclaimed.
     pub reclaimed: Bytes,
-    /// How often the kernel had nothing more to reclaim (`EAGAIN`).
+    /// Number of times that the kernel could not reclaim more (`EAGAIN`).
     pub exhausted: u64,
-    /// Another answer that it gave last, e.g. `EPERM`.
+    /// The last other error of the kernel, e.g. `EPERM`.
     pub last_error: Option<&'static str>,
 }
 
@@ -88,30 +88,30 @@ struct Group<F> {
     files: F,
     watermarks: Watermarks,
     due: Micros,
-    /// Reclaim has begun and has not reached `low`.
+    /// Reclaim has started and has not reached `low`.
     in_round: bool,
     pause: Micros,
     interval: Micros,
     seen: Option<(Micros, Bytes)>,
-    /// Its limit, and when it was read.
+    /// The group's limit, and when it was read.
     limit: Option<(Micros, Option<Bytes>)>,
-    /// The limits above it, and when they were read.
+    /// The limits of the ancestors, and when they were read.
     above: Option<(Micros, Vec<(String, Bytes)>)>,
-    /// How often in a row it let other groups go first.
+    /// Number of times in a row that it let other groups go first.
     deferred: u8,
     report: ReclaimReport,
 }
 
-/// What a turn came to.
+/// Result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PollOutcome {
     /// No group is due.
     Idle,
     /// A group was polled and needs no reclaim.
     Polled(GroupId),
-    /// The kernel received a request to reclaim from it.
+    /// The kernel received a request to reclaim from the group.
     Requested(GroupId),
-    /// Its cgroup is gone; it is forgotten.
+    /// The group's cgroup is gone; the reclaimer has dropped it.
     Gone(GroupId),
 }
 
@@ -124,16 +124,16 @@ pub(crate) struct Reclaimer<F> {
     node_read: Option<Micros>,
 }
 
-/// What a turn needs to know of all but the group.
+/// The inputs of a group's poll that do not depend on the group.
 #[derive(Clone, Copy)]
 struct PollContext {
     now: Micros,
     near: Nearness,
-    /// The node's memory and how much is not available.
+    /// The node's memory, and how much of it is unavailable.
     node: Option<(Bytes, Bytes)>,
     /// Shortest interval until the next poll of a group.
     soonest: Micros,
-    /// How many groups there are.
+    /// Number of groups.
     group_count: u64,
     /// Whether a group with a larger `min_adj` may have memory to reclaim.
     others_reclaim_first: bool,
@@ -146,7 +146,7 @@ impl<F> Default for Reclaimer<F> {
 }
 
 impl<F> Reclaimer<F> {
-    /// Takes a group in, or changes what it is kept by.
+    /// Adds a group, or changes its watermarks.
     pub(crate) fn set(&mut self, id: GroupId, watermarks: Watermarks, files: F, now: Micros) {
         match self.groups.iter_mut().find(|group| group.id == id) {
             Some(group) => {
@@ -182,13 +182,13 @@ impl<F> Reclaimer<F> {
         self.groups.iter().find(|group| group.id == id).map(|group| group.report)
     }
 
-    /// When the next group is due; `None` = there is none.
+    /// When the next group is due; `None` without groups.
     pub(crate) fn due(&self) -> Option<Micros> {
         self.groups.iter().map(|group| group.due).min()
     }
 
-    /// Polls the group that has been due longest, and requests one slice of it if it is above its watermark. While the
-    /// node runs short, groups with a larger `min_adj` count as due earlier; no group starves.
+    /// Polls the group that has been due longest, and requests one slice from it if it is above its watermark. While
+    /// the node runs short, groups with a larger `min_adj` count as due earlier; no group starves.
     pub(crate) fn poll<G: MemoryBackend<Group = F>>(&mut self, now: Micros, ground: &mut G) -> PollOutcome {
         self.refresh_nearness(now, ground);
         self.refresh_node_memory(now, ground);
@@ -212,7 +212,7 @@ impl<F> Reclaimer<F> {
         }
         match asked {
             Ok(true) => {
-                // More memory is available now than was read: another group must not go by the old number.
+                // More memory is available now: another group must not use the old number.
                 self.node_read = None;
                 PollOutcome::Requested(id)
             }
@@ -259,7 +259,7 @@ impl<F> Reclaimer<F> {
 }
 
 impl<F> Group<F> {
-    /// Returns whether the kernel received a request.
+    /// Polls the group. Returns whether the kernel received a request.
     fn poll<G: MemoryBackend<Group = F>>(&mut self, context: PollContext, ground: &mut G) -> io::Result<bool> {
         let PollContext { now, near, soonest, .. } = context;
         let usage = ground.usage(&self.files)?;
@@ -279,7 +279,7 @@ impl<F> Group<F> {
         }
         let mut low = levels.low.0;
         if !near.is_far() && self.watermarks.min_adj > 0 {
-            // For the node's sake a whole slice: each call costs the kernel much, however little it reclaims.
+            // Reclaim a whole slice for the node: each call is expensive for the kernel, even if it reclaims little.
             low = low.min(levels.high.0.saturating_sub(SLICE.0.min(levels.high.0 / 8)));
         }
         let amount = usage.0.saturating_sub(low).min(SLICE.0) / MIN * MIN;
@@ -291,8 +291,7 @@ impl<F> Group<F> {
         self.ask(usage, amount, low, context, ground)
     }
 
-    /// The turn of a group without a limit of its own, or without a ratio: memory is taken from it while a group above it, or the node, is
-    /// near its end.
+    /// Polls a group without its own limit, or without a ratio: reclaims from it while an ancestor, or the node, is near its limit.
     fn poll_unbounded<G: MemoryBackend<Group = F>>(
         &mut self,
         usage: Bytes,
@@ -309,7 +308,7 @@ impl<F> Group<F> {
             }
             let mut rooms: Vec<(Bytes, Bytes)> = node.into_iter().collect();
             for (name, limit) in self.above.iter().flat_map(|(_, limits)| limits) {
-                // A group above that has just gone takes this one with it.
+                // An ancestor that has just been removed means that this group is gone, too.
                 rooms.push((*limit, ground.usage_above(&self.files, name)?));
             }
             is_bounded = !rooms.is_empty();
@@ -343,14 +342,14 @@ impl<F> Group<F> {
         }
         let asked = self.ask(usage, amount, 0, context, ground)?;
         if pays && self.in_round {
-            // The next read of the node shows the effect: at most a slice or two too many are reclaimed.
+            // The next read of the node's memory shows the effect: at most a slice or two too many are reclaimed.
             self.due = self.due.max(now.plus(context.soonest));
         }
         Ok(asked)
     }
 
-    /// Whether this group is reclaimed before one of that `min_adj`, and may have memory to reclaim: it has no limit of
-    /// its own, and the kernel has not just answered `EAGAIN`.
+    /// Whether this group is reclaimed before a group with this `min_adj`, and may have memory to reclaim: it has no
+    /// limit of its own, and the kernel did not just return `EAGAIN`.
     fn reclaims_before(&self, min_adj: i8) -> bool {
         let is_unbounded = matches!(self.limit, None | Some((_, None)));
         let has_memory = self.seen.is_none_or(|(_, usage)| usage.0 >= MIN);
@@ -372,7 +371,7 @@ impl<F> Group<F> {
         self.due = now.plus(self.interval);
     }
 
-    /// Requests `amount` from the kernel; the round ends at `low`.
+    /// Requests `amount` bytes from the kernel; the round ends at `low`.
     fn ask<G: MemoryBackend<Group = F>>(
         &mut self,
         usage: Bytes,
@@ -397,7 +396,7 @@ impl<F> Group<F> {
                 self.due = if self.in_round { now } else { now.plus(soonest) };
             }
             Err(end) if error::is(&end, Errno::AGAIN) => {
-                // The normal end: what is left is in use, or protected.
+                // The normal end: the remaining memory is in use, or protected.
                 self.report.exhausted += 1;
                 let given = usage.0.saturating_sub(left.0);
                 self.report.reclaimed.0 = self.report.reclaimed.0.saturating_add(given);

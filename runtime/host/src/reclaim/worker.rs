@@ -1,7 +1,7 @@
 //! The thread that reclaims on a real kernel. It may stall in `memory.reclaim`; the loop never waits for it.
 //!
-//! After each slice it sleeps for as long as the slice took, so that it never takes more than half a core; without
-//! groups it sleeps until one is added, and it ends with the host.
+//! After each slice the thread sleeps for as long as the slice took, so that it never uses more than half a core;
+//! without groups it sleeps until one is added, and it ends with the host.
 #![expect(clippy::disallowed_methods, reason = "a thread of its own that reclaims memory at a bounded rate")]
 
 use std::collections::HashMap;
@@ -20,11 +20,11 @@ use super::{FreePages, Watermarks};
 use crate::backend::join;
 use crate::parse;
 
-/// A group's files: its directory, so that no other cgroup of the same name is ever meant, and the one that is read most.
+/// A group's files: its directory, so that a later cgroup with the same name is never used, and the file that is read most.
 pub(crate) struct GroupFiles {
     directory: Dir,
     current: File,
-    /// The hierarchy that it is in, and where.
+    /// The group's hierarchy, and its path there.
     tree: usize,
     path: String,
 }
@@ -46,7 +46,7 @@ impl GroupFiles {
         let mut options = OpenOptions::new();
         options.write(true);
         let mut file = self.directory.open_with(RECLAIM, &options)?;
-        // One call: a second one would ask for as much again.
+        // One call: a second one would request the same amount again.
         file.write(amount.0.to_string().as_bytes()).map(drop)
     }
 
@@ -55,7 +55,7 @@ impl GroupFiles {
     }
 }
 
-/// The bound in a file of v2; `None` = none.
+/// The limit in a v2 file; `None` for `max`.
 pub(crate) fn bound(text: &[u8]) -> io::Result<Option<Bytes>> {
     if text.trim_ascii() == b"max" {
         return Ok(None);
@@ -63,15 +63,14 @@ pub(crate) fn bound(text: &[u8]) -> io::Result<Option<Bytes>> {
     parse::number(text).map(|bytes| Some(Bytes(bytes))).ok_or(io::ErrorKind::InvalidData.into())
 }
 
-/// The groups above one, the nearest first, without the hierarchy's root.
+/// The ancestors of a group, the nearest first, without the hierarchy's root.
 pub(crate) fn above(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(path.rsplit_once('/').map(|(above, _)| above), |path| {
         path.rsplit_once('/').map(|(above, _)| above)
     })
 }
 
-/// The limits of the groups above one, each with its group; `read` reads a file of one of them. A limit that cannot be
-/// read does not count.
+/// The limits of a group's ancestors, each with its group; `read` reads a file of a group. Limits that cannot be read are left out.
 pub(crate) fn limits_above(path: &str, read: impl Fn(&str, &str) -> Option<Vec<u8>>) -> Vec<(String, Bytes)> {
     let limit = |group: &str| {
         let bound = |file| read(group, file).and_then(|text| bound(&text).ok().flatten());
@@ -80,12 +79,12 @@ pub(crate) fn limits_above(path: &str, read: impl Fn(&str, &str) -> Option<Vec<u
     above(path).filter_map(|group| Some((group.to_owned(), limit(group)?))).collect()
 }
 
-/// Memory in use, on v2.
+/// The file with the memory in use, on v2.
 pub(crate) const CURRENT: &str = "memory.current";
-/// Asks for memory, on v2 since Linux 5.19.
+/// The file that requests reclaim, on v2 since Linux 5.19.
 pub(crate) const RECLAIM: &str = "memory.reclaim";
 
-/// The smaller of two bounds, either of which may not be there.
+/// The smaller of two limits; a missing one does not count.
 pub(crate) fn smaller(one: Option<Bytes>, other: Option<Bytes>) -> Option<Bytes> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
@@ -93,13 +92,13 @@ pub(crate) fn smaller(one: Option<Bytes>, other: Option<Bytes>) -> Option<Bytes>
     }
 }
 
-/// What the thread reads beside the groups' own files.
+/// Files that the thread reads besides the groups' own.
 pub(crate) struct NodeFiles {
     /// `/proc/zoneinfo`; without it the node's free memory counts as plentiful.
     pub(crate) zoneinfo: Option<File>,
-    /// `/proc/meminfo`; without it groups that nothing bounds are not held against the node's memory.
+    /// `/proc/meminfo`; without it the node's memory does not bound groups without a limit.
     pub(crate) meminfo: Option<File>,
-    /// The hierarchies, for the groups above.
+    /// The hierarchies, for the files of ancestors.
     pub(crate) trees: Vec<Dir>,
 }
 
@@ -167,7 +166,7 @@ enum Order {
 
 type Reports = Arc<Mutex<HashMap<GroupId, ReclaimReport>>>;
 
-/// The thread, seen from the host.
+/// The host's handle on the thread.
 pub(crate) struct Worker {
     orders: Sender<Order>,
     reports: Reports,
@@ -181,7 +180,7 @@ fn locked(reports: &Reports) -> MutexGuard<'_, HashMap<GroupId, ReclaimReport>> 
 impl Worker {
     /// # Errors
     ///
-    /// When there can be no thread.
+    /// If the thread cannot be started.
     pub(crate) fn start(node: NodeFiles) -> io::Result<Self> {
         let (orders, queue) = mpsc::channel();
         let reports = Reports::default();
@@ -194,13 +193,13 @@ impl Worker {
 
     /// # Errors
     ///
-    /// `BrokenPipe` if the thread has died.
+    /// `BrokenPipe` if the thread has ended.
     pub(crate) fn set(&self, id: GroupId, watermarks: Watermarks, files: GroupFiles) -> io::Result<()> {
         self.orders.send(Order::Set(id, watermarks, files)).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
     pub(crate) fn release(&self, id: GroupId) {
-        // A thread that is gone holds nothing any more.
+        // If the thread has ended, it holds no group.
         let _ = self.orders.send(Order::Release(id));
     }
 

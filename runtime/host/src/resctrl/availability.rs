@@ -1,4 +1,4 @@
-//! Whether resctrl can be used on this machine, and if not, what is missing.
+//! Whether resctrl is available on this machine, and if not, what is missing.
 
 use std::fmt;
 use std::io;
@@ -17,59 +17,59 @@ pub const USUAL_PATH: &str = "/sys/fs/resctrl";
 /// [`USUAL_PATH`] below `/sys`.
 const BELOW_SYS: &str = "fs/resctrl";
 
-/// Whether resctrl can be used, and what to do if not: that is what it prints.
+/// Whether resctrl is available; `Display` also prints what to do if not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Availability {
-    /// The processor could, the kernel does not.
+    /// The processor supports resctrl, but the kernel does not.
     NoKernelSupport {
-        /// What the processor has of [`Processor::FLAGS`].
+        /// The flags of [`Processor::FLAGS`] that the processor has.
         flags: Vec<&'static str>,
-        /// The kernel's command line about it (`rdt=…`).
+        /// The `rdt=…` option of the kernel's command line, if there is one.
         command_line: Option<String>,
     },
-    /// Neither processor nor kernel know of it. That is so in most virtual machines.
+    /// Neither processor nor kernel support resctrl, as in most virtual machines.
     NoHardware {
-        /// Maker of the processor.
+        /// Vendor of the processor.
         vendor: Vendor,
     },
-    /// It can be mounted; see [`mount`].
+    /// resctrl can be mounted; see [`mount`].
     NotMounted {
-        /// Where to.
+        /// The mount point to use.
         path: String,
     },
-    /// It is not mounted at the path that was given.
+    /// resctrl is not mounted at the configured path.
     Elsewhere {
-        /// The place that was named.
+        /// The configured path.
         path: String,
-        /// Type of the file system that is mounted there.
+        /// Type of the file system that is mounted there; `None` if there is none.
         kind: Option<String>,
     },
-    /// It can be used.
+    /// resctrl is mounted.
     Mounted {
-        /// Where.
+        /// The mount point.
         path: String,
-        /// How.
+        /// Its mount options.
         options: MountOptions,
-        /// It is not the kernel's but an emulation's.
+        /// Whether it is an emulation instead of the kernel's resctrl.
         is_emulated: bool,
     },
 }
 
-/// Maker of the processor: what bandwidth is counted in depends on it.
+/// Vendor of the processor, which determines the unit of bandwidth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Vendor {
     /// `GenuineIntel`.
     Intel,
     /// `AuthenticAMD`, and Hygon, whose processors derive from AMD's.
     Amd,
-    /// Another one.
+    /// Another vendor.
     #[default]
     Other,
 }
 
 impl Vendor {
-    /// The processor of an emulation: `/proc/cpuinfo` is of the machine that it runs on. AMD's bandwidth is no
-    /// percentage.
+    /// The vendor that an emulation emulates: `/proc/cpuinfo` only describes the machine that it runs on. AMD's
+    /// bandwidth is not linear (`delay_linear` is 0).
     pub(crate) fn of_emulation(root: &Dir) -> Self {
         match root.read("info/MB/delay_linear") {
             Ok(text) if text.trim_ascii() == b"0" => Self::Amd,
@@ -88,16 +88,16 @@ impl fmt::Display for Vendor {
     }
 }
 
-/// How resctrl is mounted.
+/// Mount options of resctrl.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MountOptions {
-    /// Code and data of the level-3 cache are divided apart.
+    /// Code and data of the level-3 cache have separate masks.
     pub cdp: bool,
-    /// Code and data of the level-2 cache are.
+    /// Code and data of the level-2 cache have separate masks.
     pub cdpl2: bool,
-    /// Bandwidth is counted in MB/s.
+    /// The unit of bandwidth is MB/s.
     pub mba_mbps: bool,
-    /// There are files for debugging (from Linux 6.7).
+    /// resctrl has additional files for debugging (since Linux 6.7).
     pub debug: bool,
 }
 
@@ -108,17 +108,17 @@ impl MountOptions {
     }
 }
 
-/// The first processor's lines in `/proc/cpuinfo`.
+/// Facts about the first processor in `/proc/cpuinfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Processor {
-    /// Its maker.
+    /// Its vendor.
     pub vendor: Vendor,
-    /// What it has of [`Processor::FLAGS`].
+    /// The flags of [`Processor::FLAGS`] that it has.
     pub flags: Vec<&'static str>,
 }
 
 impl Processor {
-    /// The flags that have to do with resctrl. Any of them is enough: a machine may have masks, bandwidth or monitoring alone.
+    /// The processor flags related to resctrl. Any of them suffices: a machine may have only masks, bandwidth or monitoring.
     pub const FLAGS: [&str; 10] = [
         "cat_l3",
         "cat_l2",
@@ -164,8 +164,8 @@ fn unreadable(path: &str, source: io::Error) -> ResctrlError {
 
 /// Detects resctrl; changes nothing. `proc` is `/proc`.
 ///
-/// `at` is the configured mount point, if any; only then an emulation counts as well. Otherwise any mount of the
-/// kernel's resctrl that this process sees counts, [`USUAL_PATH`] first.
+/// `at` is the configured mount point, if any; only there an emulation counts, too. Otherwise any mount of the kernel's
+/// resctrl that this process sees counts, [`USUAL_PATH`] first.
 ///
 /// # Errors
 ///
@@ -176,7 +176,7 @@ pub fn detect(proc: &Dir, at: Option<&str>) -> Result<Availability, ResctrlError
         return Ok(found);
     }
     let text = |file: &str| text(proc, file);
-    // The kernel registers the file system only on machines with a resource to divide or measure.
+    // The kernel registers the file system only on machines with a resource to divide or to measure.
     let is_known = text("filesystems")?.lines().any(|line| line.split_ascii_whitespace().next_back() == Some(KIND));
     if is_known {
         return Ok(Availability::NotMounted { path: at.unwrap_or(USUAL_PATH).to_owned() });
@@ -194,7 +194,7 @@ pub fn detect(proc: &Dir, at: Option<&str>) -> Result<Availability, ResctrlError
     Ok(Availability::NoKernelSupport { flags: processor.flags, command_line })
 }
 
-/// [`Availability::Mounted`] if it is; why it is not is not asked.
+/// Like [`detect`], but returns `None` if resctrl is not mounted, without finding out why.
 ///
 /// # Errors
 ///
@@ -212,11 +212,11 @@ fn text(proc: &Dir, file: &str) -> Result<String, ResctrlError> {
 
 const KIND: &str = "resctrl";
 
-/// Type that a FUSE mount has which calls itself resctrl.
+/// Type of a FUSE mount that presents itself as resctrl.
 const EMULATED: &str = "fuse.resctrl";
 
 fn mounted(mounts: &[Mount], at: Option<&str>) -> Option<Availability> {
-    // A mount hides what was mounted at the same place before.
+    // A mount hides an earlier mount at the same place.
     let visible = |mount: &&Mount| mounts.iter().rfind(|other| other.point == mount.point) == Some(*mount);
     let found = match at {
         Some(path) => mounts
@@ -235,23 +235,24 @@ fn mounted(mounts: &[Mount], at: Option<&str>) -> Option<Availability> {
     })
 }
 
-/// Mounts resctrl without options at `fs/resctrl` of the given `/sys`, and opens it. For the first need only: with it, the machine's
-/// caches are divided, though not otherwise than before. It is never unmounted here, because that ends every group, also others'.
+/// Mounts resctrl without options at `fs/resctrl` of the given `/sys`, and opens it. Call it only when needed: mounting
+/// divides the machine's caches, though initially without a change. This function never unmounts, since unmounting ends
+/// all groups, including those of other programs.
 ///
 /// A mount in a container's own mount namespace ends with the container, together with its groups, and blocks every
-/// other mount meanwhile. To keep it, mount resctrl on the node first; the container then sees that mount.
+/// other mount until then. To keep the mount, mount resctrl on the node first; the container then sees that mount.
 ///
 /// # Errors
 ///
-/// [`ResctrlError::Mount`] with the way out, [`ResctrlError::Read`] if what was mounted cannot be opened.
+/// [`ResctrlError::Mount`] with a remedy, [`ResctrlError::Read`] if the new mount cannot be opened.
 pub fn mount(sys: &Dir) -> Result<Dir, ResctrlError> {
     use std::os::fd::AsRawFd as _;
     let point = sys.open_dir(BELOW_SYS).map_err(|source| not_mounted(USUAL_PATH, source))?;
-    // By its descriptor: `sys` need not be `/sys`.
+    // Use the descriptor: `sys` need not be `/sys`.
     let target = format!("/proc/self/fd/{}", point.as_raw_fd());
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount(KIND, target, KIND, flags, None).map_err(|errno| not_mounted(USUAL_PATH, errno.into()))?;
-    // The descriptor still leads to what is beneath.
+    // The old descriptor still refers to the directory below the mount.
     sys.open_dir(BELOW_SYS).map_err(|source| unreadable(USUAL_PATH, source))
 }
 

@@ -1,4 +1,4 @@
-//! Memory bandwidth as resctrl's `MB` and `SMBA` count it, which no two vendors do alike.
+//! Memory bandwidth of resctrl's `MB` and `SMBA`, whose unit depends on the vendor.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use super::error::ResctrlError;
 use super::info::BandwidthInfo;
 use super::resource::BandwidthResource;
 
-/// The number in a bandwidth line of `schemata`, in [`BandwidthUnit`].
+/// The number in a bandwidth line of `schemata`, in units of [`BandwidthUnit`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bandwidth(pub u32);
 
 impl Bandwidth {
-    /// Reads decimal digits, padded with blanks or zeroes at most.
+    /// Parses decimal digits with optional white space around them.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.trim_ascii();
         let is_decimal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -25,15 +25,15 @@ impl fmt::Display for Bandwidth {
     }
 }
 
-/// What a [`Bandwidth`] counts.
+/// The unit of a [`Bandwidth`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BandwidthUnit {
-    /// Percent of what a class could have, by delaying its requests (Intel). No promise of bytes.
+    /// Percent of a class's maximum, enforced by delaying its requests (Intel). Not proportional to bytes.
     Percent,
-    /// Eighths of a gigabyte a second (AMD).
+    /// Eighths of a gigabyte per second (AMD).
     EighthsOfGigabyte,
-    /// What the kernel calls MB/s, bytes a second divided by 2²⁰, where resctrl was mounted with `mba_MBps`. The kernel steers
-    /// towards it once a second.
+    /// MB/s as the kernel defines them, bytes per second divided by 2²⁰, if resctrl is mounted with `mba_MBps`. The
+    /// kernel adjusts the limit towards it once a second.
     MegabytesPerSecond,
 }
 
@@ -42,10 +42,10 @@ pub enum BandwidthUnit {
 pub struct Percent(u8);
 
 impl Percent {
-    /// All of it: no limit.
+    /// 100 percent: no limit.
     pub const ALL: Self = Self(100);
 
-    /// A share of at least 1 and at most 100.
+    /// Creates a share from 1 to 100 percent.
     ///
     /// # Errors
     ///
@@ -54,30 +54,31 @@ impl Percent {
         if matches!(percent, 1..=100) { Ok(Self(percent)) } else { Err(ResctrlError::Percent { percent }) }
     }
 
-    /// The number.
+    /// The number of percent.
     pub const fn value(self) -> u8 {
         self.0
     }
 
-    /// Of `full`, rounded down.
+    /// This share of `full`, rounded down.
     fn of(self, full: u32) -> u32 {
         u32::try_from(u64::from(full) * u64::from(self.0) / 100).unwrap_or(full)
     }
 }
 
-/// 25 GB/s, of which a load gets about four fifths: what one cache's cores had of an EPYC 7003. Other models differ.
+/// 20 GB/s in eighths: a load gets about four fifths of the 25 GB/s that the cores of one cache had on an EPYC 7003. Other models differ.
 const USUAL_EIGHTHS: u32 = 160;
 
 impl BandwidthInfo {
-    /// The value for a share of the bandwidth. 100 % is the maximum, which lifts the limit in every unit.
+    /// Converts a share of the bandwidth to a value. 100 % gives the maximum, which lifts the limit in every unit.
     ///
-    /// `full` is the bandwidth of a cache's cores together, in [`BandwidthInfo::unit`]; it is configured or measured,
-    /// since processors do not report it. Percent need none; the default for eighths of a gigabyte is 160.
+    /// `full` is the bandwidth of all cores of a cache together, in [`BandwidthInfo::unit`]; it is configured or
+    /// measured, since processors do not report it. It is not needed for percent; for eighths of a gigabyte it defaults
+    /// to 160.
     ///
     /// # Errors
     ///
-    /// [`ResctrlError::NotLinear`] for a processor whose values are no percent, [`ResctrlError::FullBandwidth`] without `full` where
-    /// resctrl counts in MB/s.
+    /// [`ResctrlError::NotLinear`] for a processor whose values are not percentages, [`ResctrlError::FullBandwidth`]
+    /// without `full` if the unit is MB/s.
     pub fn share(&self, percent: Percent, full: Option<Bandwidth>) -> Result<Bandwidth, ResctrlError> {
         let resource = self.resource;
         if self.unit == BandwidthUnit::Percent && !self.delay_linear {
@@ -93,12 +94,12 @@ impl BandwidthInfo {
                 percent.of(full.ok_or(ResctrlError::FullBandwidth { resource, percent })?.0)
             }
         };
-        // A minimum of 0 would take all bandwidth away.
+        // A value of 0 would take all bandwidth away.
         Ok(self.accepted(Bandwidth(value.max(1))))
     }
 
-    /// What the kernel makes of a value, brought into its range first: rounded up to a multiple of `bandwidth_gran`. That is what
-    /// `schemata` shows afterwards, so only this may be compared with what is there.
+    /// The value that the kernel will store: brought into range, and rounded up to a multiple of `bandwidth_gran`.
+    /// `schemata` shows this value, so compare only this value with it.
     pub fn accepted(&self, value: Bandwidth) -> Bandwidth {
         if self.unit == BandwidthUnit::MegabytesPerSecond {
             return value;
@@ -110,12 +111,13 @@ impl BandwidthInfo {
 }
 
 impl BandwidthResource {
-    /// The value that lifts the limit: 100 %, 2048 eighths of a gigabyte or what the root has of them, and the largest number of MB/s.
+    /// The value that lifts the limit: 100 %, 2048 eighths of a gigabyte or the root's value if that is larger, and the
+    /// largest number of MB/s.
     pub(crate) fn maximum(unit: BandwidthUnit, of_root: Option<Bandwidth>) -> Bandwidth {
         const AMD: Bandwidth = Bandwidth(2048);
         match unit {
             BandwidthUnit::Percent => Bandwidth(100),
-            // Later models have more bits, and a fresh root has them all set free.
+            // Later models have more bits, and a fresh root has the maximum.
             BandwidthUnit::EighthsOfGigabyte => of_root.map_or(AMD, |root| root.max(AMD)),
             BandwidthUnit::MegabytesPerSecond => Bandwidth(u32::MAX),
         }

@@ -1,4 +1,4 @@
-//! What resctrl on this machine can divide and measure, and which groups exist.
+//! The resources that resctrl can divide and measure on this machine, and the existing groups.
 
 use std::io;
 
@@ -12,27 +12,27 @@ use super::info::Info;
 use super::mask::Mask;
 use super::resource::{CacheId, CacheResource};
 
-/// State of resctrl on a machine.
+/// The state of resctrl on a machine.
 #[derive(Debug)]
 pub struct Capabilities {
-    /// Whether it can be used, and what to do if not.
+    /// Whether resctrl is available, and what to do if not.
     pub availability: Availability,
-    /// Maker of the processor; for an emulation, of the emulated one.
+    /// Vendor of the processor; for an emulation, of the emulated processor.
     pub vendor: Vendor,
-    /// What is there; `None` unless it is mounted, an error if it is and cannot be read.
+    /// Resources and groups; `None` unless resctrl is mounted, an error if they cannot be read.
     pub mounted: Option<Result<Inventory, ResctrlError>>,
 }
 
-/// A mounted resctrl: what it can divide and measure, and which groups exist.
+/// Resources and groups of a mounted resctrl.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
-    /// What can be divided and measured.
+    /// Resources that can be divided and measured.
     pub info: Info,
-    /// Groups of qosm's, control groups first.
+    /// qosm's groups, control groups first.
     pub own: Vec<Group>,
-    /// Directories of others' control groups; the root's is not among them.
+    /// Directories of other programs' control groups, without the root.
     pub foreign: Vec<String>,
-    /// Where groups of qosm's have ways that other hardware uses as well.
+    /// Ways of qosm's groups that other hardware uses as well.
     pub shared: Vec<SharedWays>,
 }
 
@@ -41,7 +41,7 @@ pub struct Inventory {
 pub struct SharedWays {
     /// The group.
     pub group: GroupName,
-    /// The line of its schemata.
+    /// The resource, a line of the group's schemata.
     pub resource: CacheResource,
     /// The cache.
     pub cache: CacheId,
@@ -50,7 +50,7 @@ pub struct SharedWays {
 }
 
 impl Inventory {
-    /// Reads it.
+    /// Reads resources and groups.
     fn read(groups: &Groups) -> Result<Self, ResctrlError> {
         let present = groups.present()?;
         let info = groups.info().clone();
@@ -59,7 +59,7 @@ impl Inventory {
             for group in &present.own {
                 let Group::Control(name) = group else { continue };
                 let schemata = match groups.schemata(Some(name)) {
-                    // Removed meanwhile.
+                    // The group was removed meanwhile.
                     Err(error) if error.is_gone() => continue,
                     read => read?,
                 };
@@ -74,7 +74,7 @@ impl Inventory {
         Ok(Self { info, own: present.own, foreign: present.foreign, shared })
     }
 
-    /// Control groups of qosm's.
+    /// qosm's control groups.
     pub fn own_control_groups(&self) -> impl Iterator<Item = &GroupName> {
         self.own.iter().filter_map(|group| match group {
             Group::Control(name) => Some(name),
@@ -82,7 +82,7 @@ impl Inventory {
         })
     }
 
-    /// How many more control groups there can be; `None` where nothing can be divided. The root has one CLOSID, each group another.
+    /// Number of further control groups that can be created; `None` if no resource can be divided. The root and each group have one CLOSID.
     pub fn free_closids(&self) -> Option<u32> {
         let taken = self.own_control_groups().count() + self.foreign.len() + 1;
         let taken = u32::try_from(taken).unwrap_or(u32::MAX);
@@ -91,11 +91,11 @@ impl Inventory {
 }
 
 /// Reads the state of resctrl; changes nothing. `proc` is `/proc`, `at` as for [`detect`]. `open` opens the mount
-/// point, whose path only `detect` finds.
+/// point, whose path `detect` finds.
 ///
 /// # Errors
 ///
-/// As of [`detect`]. That what is mounted cannot be read is in [`Capabilities::mounted`].
+/// As [`detect`]. An error while reading the mounted resctrl is in [`Capabilities::mounted`].
 pub fn capabilities(
     proc: &Dir,
     at: Option<&str>,

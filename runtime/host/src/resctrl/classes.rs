@@ -1,4 +1,4 @@
-//! Classes on the host: resctrl is detected, and mounted, when a class or a counted container needs it.
+//! Classes on the host: resctrl is detected and mounted when a class or a counted container first needs it.
 
 use qosm_model::knob::Target;
 use qosm_model::pod::ContainerId;
@@ -13,19 +13,19 @@ use super::reconciler::ClassReconciler;
 use crate::backend::AnyBackend;
 use crate::{Directories, Host};
 
-/// Calls until resctrl is detected again while nothing needs it.
+/// Number of calls after which resctrl is detected again while nothing needs it.
 const CALLS_UNTIL_RETRY: u8 = 16;
 
-/// Failures in a row after which the pause between two tries grows no more.
+/// Number of consecutive failures after which the pause between tries no longer grows.
 const MAX_FAILURES: u8 = 5;
 
-/// What is wanted of resctrl, and what there is.
+/// Configuration of resctrl, and the reconciler once resctrl is mounted.
 #[derive(Default)]
 pub(crate) struct LazyReconciler {
     at: Option<String>,
     full: Option<u32>,
     reconciler: Option<Box<ClassReconciler>>,
-    /// What an earlier process left has been removed.
+    /// The groups of an earlier process have been removed.
     is_swept: bool,
     /// Why resctrl is unavailable.
     missing: String,
@@ -34,11 +34,11 @@ pub(crate) struct LazyReconciler {
 }
 
 impl Host {
-    /// Whether and how this machine has resctrl. Reads `/proc` only, mounts nothing. A simulated node has none.
+    /// Whether this machine has resctrl. Only reads `/proc`, mounts nothing. A simulated node has no resctrl.
     ///
     /// # Errors
     ///
-    /// As of [`detect`].
+    /// As [`detect`].
     pub fn resctrl(&self) -> Result<Availability, ResctrlError> {
         match &self.backend {
             AnyBackend::Kernel(kernel) => detect(&kernel.handed_in().proc, self.resctrl_classes.at.as_deref()),
@@ -46,30 +46,31 @@ impl Host {
         }
     }
 
-    /// Where resctrl is, if not where this machine has it; `None` = there. Only an emulation has to be named. To be called before
-    /// anything is reconciler.
+    /// Sets the mount point of resctrl; `None` for the machine's own. Only needed for an emulation. Call it before
+    /// reconciling any class.
     pub fn use_resctrl_at(&mut self, path: Option<String>) {
         self.resctrl_classes.at = path;
     }
 
-    /// The bandwidth in MB/s of a cache's cores together. Processors do not report it; where bandwidth is not counted
-    /// in percent, percent are computed from it. `None` = 20 000 MB/s on AMD; where resctrl is mounted with `mba_MBps`,
-    /// percent are then unavailable.
+    /// Sets the bandwidth of all cores of a cache together, in MB/s. Processors do not report it; where the unit of
+    /// bandwidth is not percent, percentages are computed from it. `None` means 20 000 MB/s on AMD; if resctrl is
+    /// mounted with `mba_MBps`, percentages are then unavailable.
     pub fn set_full_bandwidth(&mut self, full: Option<u32>) {
         self.resctrl_classes.full = full;
     }
 
     /// Reconciles control groups, their schemata, members and monitor groups with the wanted classes, in order of
-    /// precedence, and the containers to be counted, sorted. Both lists are complete: groups of classes that are no
-    /// longer wanted are removed, and their threads go to the root. Returns an outcome for each class, in their order.
+    /// precedence, and with the containers to count, sorted. Both lists are complete: groups of classes that are no
+    /// longer wanted are removed, and their threads go to the root. Returns an outcome for each class, in the same
+    /// order.
     ///
     /// The first call with a class or container mounts resctrl, if it is not mounted. Groups of an earlier process are
-    /// adopted by name. A class has a group from its first member on. Where no CLOSID is left for it, it shares the
-    /// group of a class with equal schemata, or takes that of the last class of lower precedence; else it is not in
-    /// force, and each call tries again.
+    /// adopted by name. A class gets a group with its first member. If no CLOSID is left, it shares the group of a
+    /// class with equal schemata, or takes that of the last class of lower precedence; else it is not in force, and
+    /// each call tries again.
     ///
     /// Schemata that another program changed are written again. Threads that enter a container from outside, as by
-    /// `kubectl exec`, are moved with the next call; clones of a container's threads start in its group.
+    /// `kubectl exec`, are moved by the next call; clones of a container's threads start in its group.
     pub fn reconcile_classes(&mut self, wanted: &[WantedClass], counted: &[ContainerId]) -> Vec<ClassOutcome> {
         if let AnyBackend::Simulated(simulation) = &mut self.backend {
             let path = |&id: &ContainerId| Some((id, self.targets.get(&Target::Container(id))?.path.clone()));
@@ -103,7 +104,7 @@ impl Host {
         }
     }
 
-    /// The domains that are online; none while resctrl is not there or not mounted.
+    /// The online domains; none while resctrl is not mounted.
     pub fn cache_domains(&mut self) -> Vec<Domain> {
         if let AnyBackend::Simulated(simulation) = &self.backend {
             return simulation.resctrl.domains();
@@ -114,8 +115,8 @@ impl Host {
         }
     }
 
-    /// Counters, with the traffic since the last call: of the classes and containers of the last [`Host::reconcile_classes`], and of all that is
-    /// in no class. The first reading of a group has no traffic.
+    /// Counters, with the traffic since the last call: of the classes and containers of the last
+    /// [`Host::reconcile_classes`], and of all threads in no class. The first reading of a group has no traffic.
     pub fn read_resctrl(&mut self) -> ResctrlReading {
         if let AnyBackend::Simulated(simulation) = &mut self.backend {
             return simulation.resctrl.read();
@@ -126,12 +127,12 @@ impl Host {
         }
     }
 
-    /// Names every group of qosm's, also those that an earlier process left: what [`Host::clear_classes`] would remove. None where resctrl is
-    /// not mounted.
+    /// Names of all of qosm's groups, including those of an earlier process: the groups that [`Host::clear_classes`]
+    /// would remove. Empty if resctrl is not mounted.
     ///
     /// # Errors
     ///
-    /// [`ResctrlError::Read`] for what cannot be listed.
+    /// [`ResctrlError::Read`] if the groups cannot be listed.
     pub fn class_groups(&mut self) -> Result<Vec<String>, ResctrlError> {
         match self.resctrl_classes.ready(&self.backend, self.file_budget, false) {
             Ok(Some(reconciler)) => reconciler.present(),
@@ -139,14 +140,14 @@ impl Host {
         }
     }
 
-    /// Removes every group of qosm's, including those of an earlier process; threads go to the root. Unmounts resctrl
-    /// if [`Host::reconcile_classes`] mounted it and no other program has a group. Returns the names of the removed
-    /// groups: none, and no error, where resctrl is not mounted.
+    /// Removes all of qosm's groups, including those of an earlier process; threads go to the root. Unmounts resctrl if
+    /// [`Host::reconcile_classes`] mounted it and no other program has a group. Returns the names of the removed
+    /// groups; none, and no error, if resctrl is not mounted.
     ///
     /// # Errors
     ///
-    /// [`ResctrlError::Read`], [`ResctrlError::Unmount`]; [`ResctrlError::Remove`] and [`ResctrlError::ReadOnly`] for the first group that
-    /// cannot be removed, while the others are.
+    /// [`ResctrlError::Read`], [`ResctrlError::Unmount`]; [`ResctrlError::Remove`] and [`ResctrlError::ReadOnly`] for
+    /// the first group that cannot be removed, after removing the others.
     pub fn clear_classes(&mut self) -> Result<Vec<String>, ResctrlError> {
         let AnyBackend::Kernel(kernel) = &self.backend else { return Ok(Vec::new()) };
         self.resctrl_classes.forget_if_gone();
@@ -162,7 +163,7 @@ impl Host {
 }
 
 impl LazyReconciler {
-    /// `None` where it is not mounted and nothing needs it, else why it is unavailable.
+    /// The reconciler; `None` if resctrl is not mounted and nothing needs it, an error with the reason if it is unavailable.
     fn ready(
         &mut self,
         backend: &AnyBackend,
@@ -174,7 +175,7 @@ impl LazyReconciler {
         };
         self.forget_if_gone();
         if self.reconciler.is_none() {
-            // The first need after idle calls is answered at once.
+            // The first need after idle calls is not delayed.
             if self.pause > 0 && (self.failures > 0 || !wants) {
                 self.pause -= 1;
                 return if wants { Err(self.missing.clone()) } else { Ok(None) };
@@ -199,7 +200,7 @@ impl LazyReconciler {
         Ok(self.reconciler.as_deref_mut())
     }
 
-    /// The first try after a failure is the next call.
+    /// Records a failure. After the first one, the next call tries again.
     fn fail(&mut self, why: String) -> String {
         self.pause = (1 << self.failures) - 1;
         self.failures = (self.failures + 1).min(MAX_FAILURES);
@@ -217,7 +218,7 @@ impl LazyReconciler {
         }
     }
 
-    /// `None` where it is unavailable, for the reason that is then [`LazyReconciler::missing`].
+    /// `None` if resctrl is unavailable, with the reason in [`LazyReconciler::missing`].
     fn open(
         &mut self,
         directories: &Directories,

@@ -1,4 +1,4 @@
-//! Counters of a group from one reading to the next.
+//! Differences of a group's counters between two readings.
 
 use qosm_model::resctrl::{DomainId, Usage};
 
@@ -6,7 +6,7 @@ use super::counters::{CacheSample, Counters};
 use super::group::Group;
 use super::groups::Groups;
 
-/// A group's counters, and what they were the last time.
+/// A group's counters, and their last values.
 #[derive(Debug, Default)]
 pub(crate) struct CounterDelta {
     counters: Option<Counters>,
@@ -14,7 +14,7 @@ pub(crate) struct CounterDelta {
 }
 
 impl CounterDelta {
-    /// What came since the last time. Files stay open as long as `budget` allows it. Empty for a group that is gone.
+    /// The current values, with the traffic since the last reading. Files stay open as far as `budget` allows. Empty for a removed group.
     pub(crate) fn read(&mut self, groups: &Groups, group: Option<&Group>, budget: &mut usize) -> Vec<Usage> {
         let mut counters = match self.counters.take() {
             Some(counters) => {
@@ -50,7 +50,7 @@ impl CounterDelta {
         }
     }
 
-    /// Closes the files, for there are other caches now. What was counted is still known.
+    /// Closes the files, since the caches have changed. The last values stay.
     pub(crate) fn close(&mut self, budget: &mut usize) {
         if let Some(counters) = self.counters.take() {
             *budget = budget.saturating_add(counters.open_files());

@@ -1,4 +1,4 @@
-//! What a group uses: how much of each cache, and how much traffic with memory.
+//! Use of resources by a group: occupancy of each cache, and traffic with memory.
 
 use std::fs::File;
 use std::io;
@@ -13,11 +13,11 @@ use super::resource::CacheId;
 use crate::backend::join;
 use crate::error::is_absent;
 
-/// Counters of one group, with their files kept open: reading them resolves no path and allocates nothing.
+/// Counters of one group, whose files stay open: reading them resolves no path and allocates no memory.
 ///
 /// A control group's counters include those of its monitor groups. Caches that appear later are not read, and a removed
-/// one is reported as [`ResctrlError::Gone`]: open the counters again, which returns the same error if the group itself
-/// is gone.
+/// cache is reported as [`ResctrlError::Gone`]: open the counters again, which returns the same error if the group
+/// itself is gone.
 #[derive(Debug)]
 pub struct Counters {
     path: String,
@@ -25,32 +25,32 @@ pub struct Counters {
     samples: Vec<CacheSample>,
 }
 
-/// What a group used at a cache. `None` = not known at this moment: nothing counted yet, a fault, no counter assigned, or no such
-/// counter on this machine.
+/// A group's use of a cache. A value is `None` if it is unknown at present: nothing counted yet, a fault, no counter
+/// assigned, or no such counter on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSample {
-    /// Which level-3 cache.
+    /// The level-3 cache.
     pub cache: CacheId,
-    /// How much of the cache holds the group's lines now. Lines stay counted for the group that a thread was in when it loaded them.
+    /// Size of the group's lines in the cache at present. A line counts for the group of the thread that loaded it.
     pub llc_occupancy: Option<Bytes>,
-    /// Traffic with memory since the group was made.
+    /// Traffic with memory since the group was created.
     pub mbm_total: Option<Bytes>,
-    /// Traffic with the memory of the cache's own NUMA node, since the group was made.
+    /// Traffic with the memory of the cache's own NUMA node since the group was created.
     pub mbm_local: Option<Bytes>,
 }
 
 /// Traffic with memory between two samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// With all memory.
+    /// Traffic with all memory.
     pub total: Option<Bytes>,
-    /// With the memory of the cache's own NUMA node.
+    /// Traffic with the memory of the cache's own NUMA node.
     pub local: Option<Bytes>,
 }
 
 impl CacheSample {
-    /// Traffic since an earlier sample of the same cache; divided by the time between them, the bandwidth. `None` where
-    /// one of them is missing, or a counter was reset with its group.
+    /// Traffic since an earlier sample of the same cache; divide it by the time between them for the bandwidth. `None`
+    /// if a value is missing, or a counter was reset with its group.
     pub fn traffic_since(&self, earlier: &Self) -> Traffic {
         let difference = |now: Option<Bytes>, then: Option<Bytes>| now?.0.checked_sub(then?.0).map(Bytes);
         if self.cache != earlier.cache {
@@ -63,7 +63,7 @@ impl CacheSample {
     }
 }
 
-/// Files of one cache: one a counter, or one for each of its parts where only these have counters.
+/// Files of one cache: one per counter, or one for each part of the cache if only the parts have counters.
 #[derive(Debug, Default)]
 struct Files {
     llc_occupancy: Vec<File>,
@@ -72,12 +72,12 @@ struct Files {
 }
 
 impl Counters {
-    /// Opens a group's counters; `None` = the root's, which are those of all that is in no other group. None at all where nothing
-    /// is monitored.
+    /// Opens a group's counters; `None` for the root's, which count the threads in no other group. Without monitoring
+    /// there are no counters.
     ///
     /// # Errors
     ///
-    /// [`ResctrlError::Gone`] if the group is, [`ResctrlError::Read`].
+    /// [`ResctrlError::Gone`] if the group is gone, [`ResctrlError::Read`].
     pub fn open(groups: &Groups, group: Option<&Group>) -> Result<Self, ResctrlError> {
         let directory = group.map(Group::directory).unwrap_or_default();
         let data = join(&directory, "mon_data");
@@ -93,18 +93,18 @@ impl Counters {
             counters.files.push(files);
             counters.samples.push(CacheSample { cache, llc_occupancy: None, mbm_total: None, mbm_local: None });
         }
-        // A group that is removed meanwhile looks as if it had no counters.
+        // A group that is removed meanwhile looks like one without counters.
         match groups.root.metadata(&data) {
             Ok(_) => Ok(counters),
             Err(source) => Err(groups.unreadable(&data, source)),
         }
     }
 
-    /// Reads all counters, by cache id. Of an error the rest is read even so, and shown by [`Counters::samples`].
+    /// Reads all counters, by cache id. After an error, the other counters are still read; [`Counters::samples`] returns them.
     ///
     /// # Errors
     ///
-    /// [`ResctrlError::Gone`] if the group or one of the caches is, [`ResctrlError::Read`].
+    /// [`ResctrlError::Gone`] if the group or one of the caches is gone, [`ResctrlError::Read`].
     pub fn read(&mut self) -> Result<&[CacheSample], ResctrlError> {
         let mut failure = None;
         let mut sum = |files: &[File]| match sum(files) {
@@ -126,22 +126,22 @@ impl Counters {
         }
     }
 
-    /// How many files it keeps open.
+    /// Number of open files.
     pub(crate) fn open_files(&self) -> usize {
         let of = |files: &Files| files.llc_occupancy.len() + files.mbm_total.len() + files.mbm_local.len();
         self.files.iter().map(of).sum()
     }
 
-    /// What was read last.
+    /// The last samples.
     pub fn samples(&self) -> &[CacheSample] {
         &self.samples
     }
 }
 
-/// `mon_L3_00`: a level-3 cache, by its id.
+/// Prefix of a level-3 cache's directory, before its id, as in `mon_L3_00`.
 const CACHE: &str = "mon_L3_";
 
-/// Within it, a NUMA node that has a part of the cache (sub-NUMA clusters, from Linux 6.10).
+/// Prefix of a NUMA node's part of the cache, within its directory (sub-NUMA clusters, since Linux 6.10).
 const PART: &str = "mon_sub_L3_";
 
 fn caches(groups: &Groups, directory: &str, prefix: &str) -> io::Result<Vec<(CacheId, String)>> {
@@ -162,7 +162,7 @@ impl Files {
         let parts = caches(groups, path, PART)?;
         let open = |name: &str| -> io::Result<Vec<File>> {
             let whole = match groups.root.open(join(path, name)) {
-                // Already the sum of its parts, if there are any.
+                // The file already contains the sum of the parts, if there are any.
                 Ok(file) => return Ok(vec![file.into_std()]),
                 Err(error) => error,
             };
@@ -187,12 +187,12 @@ impl Files {
     }
 }
 
-/// The sum of files that each hold a number. `None` without files, and if one of them holds none: a sum that lacks a part now and has
-/// it the next time would look like traffic.
+/// The sum of files with one number each. `None` without files, or if a file has no number: a sum without one part now
+/// and with it the next time would look like traffic.
 fn sum(files: &[File]) -> io::Result<Option<u64>> {
     let mut sum: Option<u64> = None;
     for file in files {
-        // `Unavailable`, `Error`, `Unassigned`.
+        // The file contains `Unavailable`, `Error` or `Unassigned`.
         let Some(value) = value(file)? else { return Ok(None) };
         sum = Some(sum.unwrap_or(0).saturating_add(value));
     }

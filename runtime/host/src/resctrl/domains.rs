@@ -1,4 +1,4 @@
-//! Domains as policies see them.
+//! Domains in the form that policies receive.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::groups::Groups;
 use super::mask::Mask;
 use super::resource::{CacheId, CacheResource};
 
-/// Those that are online, and what can be divided there.
+/// The online domains, and the resources that can be divided in each.
 pub(crate) fn domains(groups: &Groups) -> Vec<Domain> {
     let info = groups.info();
     let mut found: BTreeMap<CacheId, Domain> = BTreeMap::new();
@@ -37,7 +37,7 @@ pub(crate) fn domains(groups: &Groups) -> Vec<Domain> {
 }
 
 impl Groups {
-    /// Sizes of whole caches: `size` has those of the root's part of them.
+    /// Sizes of whole caches: `size` only has those of the root's part.
     fn sizes(&self, resource: CacheResource) -> BTreeMap<CacheId, Bytes> {
         let mut sizes = BTreeMap::new();
         let (Ok(text), Ok(root)) = (self.read("size"), self.schemata(None)) else { return sizes };

@@ -1,4 +1,4 @@
-//! What can go wrong with resctrl, what it was about, and the way out.
+//! Errors of resctrl, the file or group that they concern, and the remedy.
 
 use std::fmt;
 use std::io;
@@ -8,59 +8,59 @@ use super::resource::BandwidthResource;
 use super::schemata::SchemataError;
 use crate::error::errno_name;
 
-/// A failed exchange with resctrl, or a value that cannot be one. Paths are as on the node.
+/// A failed operation on resctrl, or an invalid value. Paths are absolute paths on the node.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResctrlError {
     /// resctrl cannot be mounted.
     #[error("cannot mount resctrl at {path} ({errno}): {way_out}")]
     Mount {
-        /// Where.
+        /// The mount point.
         path: String,
         /// Name of the error number, e.g. `EBUSY`.
         errno: &'static str,
-        /// What to do about it.
+        /// The remedy.
         way_out: &'static str,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// What qosm had mounted cannot be unmounted.
+    /// qosm's mount of resctrl cannot be unmounted.
     #[error("cannot unmount resctrl at {path} ({errno}): end its users, then run `umount {path}`")]
     Unmount {
-        /// Where.
+        /// The mount point.
         path: String,
         /// Name of the error number.
         errno: &'static str,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
     /// A file or directory that cannot be read.
     #[error("cannot read {path}")]
     Read {
-        /// Which one.
+        /// The file or directory.
         path: String,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// A file that does not read as it should.
+    /// A file with unexpected content.
     #[error("{path} does not hold {expected}: `{text}`")]
     Parse {
-        /// The file.
+        /// Path of the file.
         path: String,
         /// The expected content.
         expected: &'static str,
-        /// What it holds, shortened.
+        /// The actual content, shortened.
         text: String,
     },
-    /// Schemata that do not read as they should.
+    /// Invalid schemata.
     #[error("{path} cannot be understood")]
     Schemata {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The line.
+        /// The invalid line.
         source: SchemataError,
     },
-    /// resctrl is mounted read-only here.
+    /// resctrl is mounted read-only.
     #[error(
         "{path} is on a read-only mount: mount resctrl writable, in Kubernetes the node's /sys/fs/resctrl as a volume"
     )]
@@ -68,71 +68,71 @@ pub enum ResctrlError {
         /// The file or directory.
         path: String,
     },
-    /// The group is not there, or not any more.
+    /// The group does not exist, or no longer exists.
     #[error("resctrl group {path} is gone")]
     Gone {
         /// The group.
         path: String,
     },
-    /// The kernel refused what was written.
+    /// The kernel refused a write.
     #[error("the kernel refused `{value}` in {path} ({errno}){status}")]
     Refused {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What was written.
+        /// The written value.
         value: String,
         /// Name of the error number.
         errno: &'static str,
         /// The kernel's explanation.
         status: Status,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// No control group can be made any more, on the whole machine.
+    /// The machine has no CLOSID left, so no control group can be created.
     #[error(
         "no CLOSID is left for resctrl group {path}: this machine has {limit}, one of them the root's, the others held by {}: \
          let groups with equal schemata be one, or remove one that is not needed",
         name_list(holders)
     )]
     Closids {
-        /// The group that was to be made.
+        /// The group that was not created.
         path: String,
-        /// How many control groups there can be, the root among them.
+        /// Maximum number of control groups, including the root.
         limit: u32,
-        /// The control groups that there are, the root not among them.
+        /// The existing control groups, without the root.
         holders: Vec<String>,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// No group can be measured any more, so that none can be made.
+    /// The machine has no RMID left, so no group can be created.
     #[error(
         "no RMID is left for resctrl group {path}: this machine has {limit}{}: {}",
         if *.in_limbo { ", some of them not free yet, for their cache lines are still there" } else { "" },
         if *.in_limbo { "try again later" } else { "remove a control or monitor group that is not needed" }
     )]
     Rmids {
-        /// The group that was to be made.
+        /// The group that was not created.
         path: String,
-        /// How many groups there can be, the root among them.
+        /// Maximum number of groups, including the root.
         limit: u32,
-        /// Whether some come free by themselves.
+        /// Whether RMIDs become free by themselves.
         in_limbo: bool,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// All ways of some cache belong to exclusive groups.
+    /// All ways of a cache belong to exclusive groups.
     #[error(
         "no way is left for resctrl group {path}{status}: set `mode` of an exclusive group to `shareable`, or cut its schemata"
     )]
     Ways {
-        /// The group that was to be made.
+        /// The group that was not created.
         path: String,
-        /// The cache, as the kernel names it.
+        /// The kernel's explanation, which names the cache.
         status: Status,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// A group that cannot be made for another reason.
+    /// A group that cannot be created for another reason.
     #[error("cannot make resctrl group {path} ({errno}){status}")]
     Make {
         /// The group.
@@ -141,7 +141,7 @@ pub enum ResctrlError {
         errno: &'static str,
         /// The kernel's explanation.
         status: Status,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
     /// A group that cannot be removed.
@@ -153,21 +153,21 @@ pub enum ResctrlError {
         errno: &'static str,
         /// The kernel's explanation.
         status: Status,
-        /// What the system call returned.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// A group that still exists after it was removed: it was created again, or this is no resctrl.
+    /// A group that still exists after it was removed: another program created it again, or this is not resctrl.
     #[error("resctrl group {path} is still there after it was removed: another agent may be at work on this node")]
     Remains {
         /// The group.
         path: String,
     },
-    /// A name that can be no group's.
+    /// An invalid name of a group.
     #[error("`{name}` can be no name of a resctrl group: {why}")]
     Name {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         why: &'static str,
     },
     /// An invalid range in percent.
@@ -186,30 +186,30 @@ pub enum ResctrlError {
         /// The number.
         percent: u8,
     },
-    /// Values of this processor are no percentages, and its kernel refuses to set any.
+    /// The processor's values are not percentages, and the kernel refuses to set any.
     #[error(
         "{resource} cannot be limited here: the processor's delays are not linear, and the kernel takes none of them"
     )]
     NotLinear {
-        /// Which bandwidth.
+        /// The bandwidth resource.
         resource: BandwidthResource,
     },
-    /// Percent of a bandwidth that is not configured.
+    /// Percent of a bandwidth whose total is not configured.
     #[error(
         "{} % of {resource} cannot be converted to MB/s: configure the full bandwidth of a cache's cores, or mount resctrl without \
          mba_MBps",
         percent.value()
     )]
     FullBandwidth {
-        /// Which bandwidth.
+        /// The bandwidth resource.
         resource: BandwidthResource,
-        /// The share that was wanted.
+        /// The requested share.
         percent: Percent,
     },
 }
 
 impl ResctrlError {
-    /// Name of the error number that the kernel gave, e.g. `ENOSPC`; where it gave none, one word for what is wrong.
+    /// Name of the kernel's error number, e.g. `ENOSPC`; `invalid` for errors without one.
     pub fn errno_name(&self) -> &'static str {
         match self {
             Self::Mount { errno, .. }
@@ -227,7 +227,7 @@ impl ResctrlError {
         }
     }
 
-    /// The whole of it in one line, with what is beneath.
+    /// The error and its source in one line.
     pub(crate) fn full_message(&self) -> String {
         match std::error::Error::source(self) {
             Some(source) => format!("{self}: {source}"),
@@ -240,19 +240,19 @@ impl ResctrlError {
         matches!(self, Self::Gone { .. })
     }
 
-    /// Whether there are too many groups: another one may fit in when one of them is gone.
+    /// Whether there are too many groups: another group may fit in after one is removed.
     pub fn is_exhausted(&self) -> bool {
         matches!(self, Self::Closids { .. } | Self::Rmids { .. } | Self::Ways { .. })
     }
 }
 
-/// The text of `info/last_cmd_status` after a failure. Some refusals leave no text, so an empty one proves nothing; and
-/// the text may belong to a later command of another program.
+/// The text of `info/last_cmd_status` after a failure. Some refusals leave no text, so an empty text proves nothing;
+/// the text may also belong to a later command of another program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status(Option<String>);
 
 impl Status {
-    /// Reads the file: `ok` and an empty file give no text, several lines become one.
+    /// Parses the file: `ok` and an empty file give no text, several lines are joined.
     pub(crate) fn read(text: &[u8]) -> Self {
         const MAX_LENGTH: usize = 512;
         let text = String::from_utf8_lossy(text);
@@ -261,7 +261,7 @@ impl Status {
         Self((!text.is_empty() && text != "ok").then_some(text))
     }
 
-    /// The text.
+    /// The text; `None` if there is none.
     pub fn text(&self) -> Option<&str> {
         self.0.as_deref()
     }
@@ -271,7 +271,7 @@ impl Status {
     }
 }
 
-/// `: ` and the text, or nothing.
+/// Prints `: ` and the text, or nothing.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {

@@ -1,5 +1,5 @@
-//! Trees as kernels show them, in a directory of the test's own. They enforce nothing: what the kernel does about a write is tried
-//! in `tests/kernel`.
+//! resctrl trees of several machines, in a temporary directory. They enforce nothing: `tests/kernel` tests the kernel's
+//! reactions to writes.
 
 use std::fs;
 
@@ -65,7 +65,7 @@ fn with(files: &[(&str, &str)], more: &[&[(&str, &str)]]) -> Fixture {
     fixture
 }
 
-/// Two caches of 11 ways, 8 CLOSIDs because bandwidth has no more.
+/// Two caches of 11 ways; bandwidth limits the number of CLOSIDs to 8.
 pub(crate) fn intel() -> Fixture {
     let files = [
         ("schemata", "    MB:0=100;1=100\n    L3:0=7ff;1=7ff\n"),
@@ -93,7 +93,7 @@ pub(crate) fn intel_20_ways() -> Fixture {
     with(&files, &[&INTEL_MB, &MONITORING])
 }
 
-/// Four CLOSIDs, masks of two ways at least, the upper two used by I/O; no bandwidth.
+/// Four CLOSIDs, masks of at least two ways, the upper two used by I/O; no bandwidth.
 pub(crate) fn haswell() -> Fixture {
     Fixture::new(&[
         ("schemata", "L3:0=fffff;1=fffff\n"),
@@ -104,7 +104,7 @@ pub(crate) fn haswell() -> Fixture {
     ])
 }
 
-/// Ids with gaps, values padded as before Linux 6.15.
+/// Cache ids with gaps, values padded as before Linux 6.15.
 pub(crate) fn amd() -> Fixture {
     let files = [
         ("schemata", "    MB:0=2048;8=2048\n    L3:0=ffff;8=ffff\n"),
@@ -127,7 +127,7 @@ pub(crate) fn amd() -> Fixture {
     with(&files, &[&slow, &MONITORING])
 }
 
-/// Code and data apart, which halves the CLOSIDs.
+/// Code and data separate, which halves the CLOSIDs.
 pub(crate) fn cdp() -> Fixture {
     let files = ["L3CODE", "L3DATA"].into_iter().flat_map(|name| {
         [("num_closids", "8\n"), ("cbm_mask", "7ff\n"), ("min_cbm_bits", "1\n"), ("shareable_bits", "0\n")]
@@ -140,7 +140,7 @@ pub(crate) fn cdp() -> Fixture {
     fixture
 }
 
-/// Level 2 alone, as on small cores.
+/// Level 2 only, as on small cores.
 pub(crate) fn l2_only() -> Fixture {
     Fixture::new(&[
         ("schemata", "L2:0=ff;1=ff;2=ff\n"),
@@ -151,12 +151,12 @@ pub(crate) fn l2_only() -> Fixture {
     ])
 }
 
-/// Bandwidth alone.
+/// Bandwidth only.
 pub(crate) fn mb_only() -> Fixture {
     with(&[("schemata", "MB:0=100\n")], &[&INTEL_MB])
 }
 
-/// Nothing to divide.
+/// Monitoring only.
 pub(crate) fn monitoring_only() -> Fixture {
     with(&[("tasks", "")], &[&MONITORING])
 }

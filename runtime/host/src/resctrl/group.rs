@@ -1,4 +1,4 @@
-//! Groups by name. A prefix marks those of qosm; no other group can be named here.
+//! Names of qosm's groups, which have a prefix; groups of other programs cannot be named.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use crate::backend::join;
 /// nor removed.
 pub const PREFIX: &str = "qosm-";
 
-/// Name of a group of qosm's, without [`PREFIX`].
+/// Name of a group of qosm, without [`PREFIX`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupName(String);
 
 impl GroupName {
-    /// A name of letters, digits, `-`, `_` and `.`, such as a QoS class or a pod's UID.
+    /// Creates a name from letters, digits, `-`, `_` and `.`, such as a QoS class or a pod's UID.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl GroupName {
         Err(ResctrlError::Name { name: name.chars().take(80).collect(), why })
     }
 
-    /// A name made of any text: what no name may hold becomes `_`, and what is too long is cut.
+    /// Makes a name from any text: replaces invalid characters by `_`, and truncates long names.
     pub(crate) fn made_of(text: &str) -> Self {
         const MAX_LENGTH: usize = 240;
         let fits = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
@@ -42,12 +42,12 @@ impl GroupName {
         Self(name)
     }
 
-    /// The name of a group's directory; `None` for those of other programs.
+    /// The group of a directory; `None` for groups of other programs.
     pub(crate) fn of_directory(directory: &str) -> Option<Self> {
         Self::new(directory.strip_prefix(PREFIX)?).ok()
     }
 
-    /// Without the prefix.
+    /// The name without the prefix.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -57,21 +57,21 @@ impl GroupName {
     }
 }
 
-/// With the prefix, as the directory is called.
+/// Prints the name of the directory, with the prefix.
 impl fmt::Display for GroupName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{PREFIX}{}", self.0)
     }
 }
 
-/// A group of qosm's. The root group is not one; functions that accept it take `None`.
+/// A group of qosm. The root group is not one; functions that also accept the root take `None` for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Group {
-    /// Has schemata of its own, and takes a CLOSID and an RMID.
+    /// A group with its own schemata, which uses a CLOSID and an RMID.
     Control(GroupName),
-    /// Is measured by itself within a control group, and takes an RMID.
+    /// A separately measured part of a control group, which uses an RMID.
     Monitor {
-        /// The control group; `None` = the root.
+        /// The control group; `None` for the root.
         parent: Option<GroupName>,
         /// Its own name.
         name: GroupName,
@@ -81,7 +81,7 @@ pub enum Group {
 pub(crate) const MONITOR_GROUPS: &str = "mon_groups";
 
 impl Group {
-    /// Directory below the root of resctrl.
+    /// The directory, relative to the root of resctrl.
     pub(crate) fn directory(&self) -> String {
         match self {
             Self::Control(name) => name.directory(),
@@ -89,7 +89,7 @@ impl Group {
         }
     }
 
-    /// Directory of the group to which its tasks go when it ends; empty = the root.
+    /// Directory of the group that gets its tasks when it is removed; empty for the root.
     pub(crate) fn parent_directory(&self) -> String {
         match self {
             Self::Monitor { parent: Some(parent), .. } => parent.directory(),
@@ -97,7 +97,7 @@ impl Group {
         }
     }
 
-    /// The control group that it is or belongs to; `None` = the root.
+    /// The control group that it is or belongs to; `None` for the root.
     pub fn control(&self) -> Option<&GroupName> {
         match self {
             Self::Control(name) => Some(name),
@@ -106,7 +106,7 @@ impl Group {
     }
 }
 
-/// As below the root of resctrl, e.g. `qosm-be` or `qosm-be/mon_groups/qosm-x`.
+/// Prints the path relative to the root of resctrl, e.g. `qosm-be` or `qosm-be/mon_groups/qosm-x`.
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.directory())

@@ -1,4 +1,4 @@
-//! Groups of qosm's: created, adopted, given schemata, removed. Groups of other programs are not changed.
+//! qosm's groups: creates, adopts and removes them, and writes their schemata. Never changes groups of other programs.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,13 +15,13 @@ use crate::backend::join;
 use crate::error::{errno_name, is, is_absent};
 use crate::kernel::write_at_once;
 
-/// Directories in the root that are no groups.
+/// Directories in the root that are not groups.
 const NO_GROUPS: [&str; 3] = ["info", "mon_data", MONITOR_GROUPS];
 
-/// The kernel takes no more than a page in one write; the smallest has this many bytes.
+/// Maximum length of a write in bytes: the kernel accepts less than a page, and the smallest page has 4096 bytes.
 const MAX_WRITE: usize = 4095;
 
-/// resctrl's groups, below its root. It holds nothing that the kernel does not hold too, so another process can go on with it.
+/// resctrl's groups, below its root. All state is in the kernel, so that another process can continue with it.
 #[derive(Debug)]
 pub struct Groups {
     pub(crate) root: Dir,
@@ -31,37 +31,37 @@ pub struct Groups {
     info: Info,
 }
 
-/// The control groups and monitor groups that there are.
+/// The existing control groups and monitor groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Present {
-    /// Those of qosm's, control groups first.
+    /// qosm's groups, control groups first.
     pub own: Vec<Group>,
-    /// Directories of others' control groups, the root's not among them.
+    /// Directories of other programs' control groups, without the root.
     pub foreign: Vec<String>,
 }
 
-/// Whether a group had to be made.
+/// Whether a group was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Created {
-    /// It was not there before. A new control group has nearly all ways and all bandwidth.
+    /// The group is new. A new control group has nearly all ways and all bandwidth.
     New,
-    /// It was there, with the schemata and tasks that it has.
+    /// The group existed, and keeps its schemata and tasks.
     Existing,
 }
 
-/// Whether a group was there to be removed.
+/// Whether a group was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removed {
-    /// It was; its tasks are in the group above.
+    /// The group was removed; its tasks are in the parent group.
     Removed,
-    /// It was not.
+    /// The group did not exist.
     Absent,
 }
 
-/// What became of the groups that were found.
+/// Result of [`Groups::adopt`].
 #[derive(Debug, Default)]
 pub struct Adopted {
-    /// Wanted, and there already.
+    /// Existing groups that are wanted.
     pub kept: Vec<Group>,
     /// Unneeded groups that were removed.
     pub removed: Vec<Group>,
@@ -69,46 +69,46 @@ pub struct Adopted {
     pub failed: Vec<(Group, ResctrlError)>,
 }
 
-/// What became of wanted schemata.
+/// Result of [`Groups::apply`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// What was written: only what was different. Empty = nothing was.
+    /// The written values: only those that were different. Empty if nothing was written.
     pub changed: Schemata,
-    /// What is wanted of caches or resources that are not there.
+    /// Wanted values of caches or resources that do not exist.
     pub absent: Vec<Absent>,
-    /// Values that differ after a write that the kernel accepted: another program may write them, too.
+    /// Values that differ after a write that the kernel accepted: another program may also write them.
     pub differing: Schemata,
-    /// All that the group has now.
+    /// All current schemata of the group.
     pub now: Schemata,
 }
 
 impl Groups {
-    /// Reads what there is to divide. `path` is where `root` is mounted, for messages; `options` as [`super::detect`] found them.
+    /// Opens resctrl and reads its resources. `path` is the mount point of `root`, for messages; `options` as found by [`super::detect`].
     ///
     /// # Errors
     ///
-    /// As of [`Info::read`].
+    /// As [`Info::read`].
     pub fn open(root: Dir, path: &str, vendor: Vendor, options: MountOptions) -> Result<Self, ResctrlError> {
         let info = Info::read(&root, path, vendor, options)?;
         Ok(Self { root, path: path.to_owned(), vendor, options, info })
     }
 
-    /// What there is to divide, as it was when it was read.
+    /// The resources, as of the last read.
     pub fn info(&self) -> &Info {
         &self.info
     }
 
-    /// Reads it again: caches come and go with their CPUs.
+    /// Reads the resources again: caches come and go with their CPUs.
     ///
     /// # Errors
     ///
-    /// As of [`Info::read`]; then what was known stays.
+    /// As [`Info::read`]; then the old information stays.
     pub fn read_info_again(&mut self) -> Result<(), ResctrlError> {
         self.info = Info::read(&self.root, &self.path, self.vendor, self.options)?;
         Ok(())
     }
 
-    /// The groups that there are. Of monitor groups only qosm's, and only in the root and in control groups of qosm's.
+    /// The existing groups. Monitor groups are only included if they are qosm's, and in the root or in a control group of qosm.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl Groups {
     fn monitors(&self, parent: Option<&GroupName>) -> Result<Vec<Group>, ResctrlError> {
         let above = parent.map(GroupName::directory).unwrap_or_default();
         let directories = match self.directories(&join(&above, MONITOR_GROUPS)) {
-            // No monitoring here, or the group has just gone.
+            // No monitoring on this machine, or the group was just removed.
             Err(ResctrlError::Read { source, .. }) if is_absent(&source) => Vec::new(),
             other => other?,
         };
@@ -158,16 +158,16 @@ impl Groups {
         read().map_err(|source| ResctrlError::Read { path: join(&self.path, path), source })
     }
 
-    /// Makes a group, or leaves the one that is there as it is.
+    /// Creates a group; an existing one is not changed.
     ///
     /// # Errors
     ///
-    /// [`ResctrlError::Closids`], [`ResctrlError::Rmids`] and [`ResctrlError::Ways`] where there are too many groups,
-    /// [`ResctrlError::Gone`] for a monitor group whose control group is not there, [`ResctrlError::ReadOnly`],
+    /// [`ResctrlError::Closids`], [`ResctrlError::Rmids`] and [`ResctrlError::Ways`] if there are too many groups,
+    /// [`ResctrlError::Gone`] for a monitor group whose control group does not exist, [`ResctrlError::ReadOnly`],
     /// [`ResctrlError::Make`].
     pub fn create(&self, group: &Group) -> Result<Created, ResctrlError> {
         let mut options = DirBuilder::new();
-        // The kernel takes the mode over, and a daemon's umask may be anything.
+        // The kernel adopts the mode, and a daemon may have any umask.
         options.mode(0o755);
         match self.root.create_dir_with(group.directory(), &options) {
             Ok(()) => Ok(Created::New),
@@ -177,7 +177,7 @@ impl Groups {
     }
 
     fn cannot_make(&self, group: &Group, source: io::Error) -> ResctrlError {
-        // Must precede any other call to resctrl, whose status it would read instead.
+        // Read the status before any other call to resctrl, which would replace it.
         let status = self.status();
         let path = self.absolute(&group.directory());
         let monitoring = self.info.monitoring.as_ref();
@@ -185,7 +185,7 @@ impl Groups {
         match Errno::from_io_error(&source) {
             Some(Errno::NOSPC) => {
                 let holders = self.control_groups();
-                // Kernels before 4.14 give no text.
+                // Kernels before 4.14 have no text.
                 let are_all_held = || self.info.closids().is_some_and(|limit| holders.len() + 1 >= as_usize(limit));
                 if status.starts_with("Out of CLOSIDs") || status.text().is_none() && are_all_held() {
                     ResctrlError::Closids { path, limit: self.info.closids().unwrap_or(0), holders, source }
@@ -211,15 +211,15 @@ impl Groups {
         directories.into_iter().filter(|name| !NO_GROUPS.contains(&name.as_str())).collect()
     }
 
-    /// Removes a group: its tasks go to the root, or out of a monitor group to its control group, then its directory is
-    /// removed. A missing one is no error. Monitor groups are removed with their control group.
+    /// Removes a group: moves its tasks to the root, or from a monitor group to its control group, and then removes its
+    /// directory. A missing group is no error. Monitor groups are removed with their control group.
     ///
     /// # Errors
     ///
-    /// [`ResctrlError::Remove`], [`ResctrlError::ReadOnly`], [`ResctrlError::Remains`] if it is there even so.
+    /// [`ResctrlError::Remove`], [`ResctrlError::ReadOnly`], [`ResctrlError::Remains`] if the group still exists afterwards.
     pub fn remove(&self, group: &Group) -> Result<Removed, ResctrlError> {
-        // Threads that cannot be moved one by one, being invisible or forbidden, are moved by the kernel with the
-        // directory.
+        // Threads that cannot be moved individually, since they are invisible or the kernel refuses, are moved by the
+        // kernel when the directory is removed.
         if let Err(ResctrlError::Gone { .. }) = self.empty(group) {
             return Ok(Removed::Absent);
         }
@@ -239,13 +239,13 @@ impl Groups {
         }
     }
 
-    /// Moves a monitor group with its threads and counters into another control group. `false` where that cannot be: kernels move
-    /// groups from Linux 6.5 on, and none that has CPUs.
+    /// Moves a monitor group with its threads and counters into another control group. Returns `false` if the kernel
+    /// refuses: it supports this since Linux 6.5, and not for groups that have CPUs.
     pub(crate) fn move_monitor(&self, from: &Group, to: &Group) -> bool {
         self.root.rename(from.directory(), &self.root, to.directory()).is_ok()
     }
 
-    /// Whether another program has a group here, even a monitor group.
+    /// Whether another program has a group, including monitor groups in the root.
     pub(crate) fn has_foreign(&self) -> Result<bool, ResctrlError> {
         let monitors = match self.directories(MONITOR_GROUPS) {
             Err(ResctrlError::Read { source, .. }) if is_absent(&source) => Vec::new(),
@@ -255,12 +255,12 @@ impl Groups {
         Ok(!self.present()?.foreign.is_empty() || monitors.iter().any(is_foreign))
     }
 
-    /// Takes over what an earlier process left: groups that are wanted stay as they are, others of qosm's are removed. With
-    /// nothing wanted nothing of qosm's remains.
+    /// Takes over the groups of an earlier process: wanted groups stay as they are, others of qosm are removed. With an
+    /// empty list, all of qosm's groups are removed.
     ///
     /// # Errors
     ///
-    /// [`ResctrlError::Read`]; a group that cannot be removed is among [`Adopted::failed`].
+    /// [`ResctrlError::Read`]; groups that cannot be removed are in [`Adopted::failed`].
     pub fn adopt(&self, wanted: &[Group]) -> Result<Adopted, ResctrlError> {
         let wanted: BTreeSet<&Group> = wanted.iter().collect();
         let mut adopted = Adopted::default();
@@ -271,7 +271,7 @@ impl Groups {
             }
             match self.remove(&group) {
                 Ok(Removed::Removed) => adopted.removed.push(group),
-                // A monitor group, gone with its control group.
+                // A monitor group that was removed with its control group.
                 Ok(Removed::Absent) => {}
                 Err(error) => adopted.failed.push((group, error)),
             }
@@ -279,7 +279,7 @@ impl Groups {
         Ok(adopted)
     }
 
-    /// The schemata of a control group; `None` = the root, which has everything that no group has exclusively.
+    /// The schemata of a control group; `None` for the root, which has all resources that no group has exclusively.
     ///
     /// # Errors
     ///
@@ -290,14 +290,14 @@ impl Groups {
         text.parse().map_err(|source| ResctrlError::Schemata { path: self.absolute(&file), source })
     }
 
-    /// Writes the wanted part of a control group's schemata: other values stay, and equal ones are not written. The
-    /// write takes effect as a whole or not at all, unless it is longer than a page. The root has no name, so that it
-    /// is never written.
+    /// Writes the wanted part of a control group's schemata: other values stay, and equal values are not written. The
+    /// write takes effect as a whole or not at all, unless it is longer than a page. The root has no [`GroupName`], so
+    /// it is never written.
     ///
     /// # Errors
     ///
     /// [`ResctrlError::Refused`] with the kernel's explanation, [`ResctrlError::Gone`], [`ResctrlError::ReadOnly`], and
-    /// as of [`Groups::schemata`].
+    /// the errors of [`Groups::schemata`].
     pub fn apply(&self, group: &GroupName, wanted: &Schemata) -> Result<Written, ResctrlError> {
         let wanted = self.info.accepted(wanted);
         let now = self.schemata(Some(group))?;
@@ -309,7 +309,7 @@ impl Groups {
             for text in written.changed.writes(MAX_WRITE) {
                 self.write(&file, &text)?;
             }
-            // What it holds now, not what the kernel agreed to.
+            // Read the actual values, which may differ from the written ones.
             written.now = self.schemata(Some(group))?;
             written.differing = written.changed.difference(&written.now).changed;
         }
@@ -320,7 +320,7 @@ impl Groups {
         if path.is_empty() { self.path.clone() } else { join(&self.path, path) }
     }
 
-    /// A file of a group.
+    /// Reads a file of a group.
     pub(crate) fn read(&self, file: &str) -> Result<String, ResctrlError> {
         match self.root.read(file) {
             Ok(text) => Ok(String::from_utf8_lossy(&text).into_owned()),

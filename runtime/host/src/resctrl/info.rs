@@ -1,4 +1,4 @@
-//! The `info` directory: what this machine's processors can divide, and how finely.
+//! The `info` directory: the resources of this machine's processors, and their granularity.
 
 use std::collections::BTreeMap;
 
@@ -14,96 +14,96 @@ use super::schemata::Schemata;
 use crate::backend::join;
 use crate::error::shortened;
 
-/// What can be divided and measured. Each part may be missing: there are machines with masks alone, bandwidth alone, monitoring alone.
+/// Resources that can be divided and measured. Each part may be missing: some machines have only masks, bandwidth or monitoring.
 ///
 /// Kernel: Documentation/filesystems/resctrl.rst, "Info directory".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Info {
-    /// Caches, by line of `schemata`: with code and data apart there are two entries for one cache, and none for it as a whole.
+    /// Caches, by line of `schemata`: with code and data separate, a cache has two entries, and none for the cache as a whole.
     pub caches: BTreeMap<CacheResource, CacheInfo>,
-    /// Memory bandwidth.
+    /// Memory bandwidth, by line of `schemata`.
     pub bandwidths: BTreeMap<BandwidthResource, BandwidthInfo>,
-    /// `None` without monitoring.
+    /// Monitoring; `None` without it.
     pub monitoring: Option<MonitoringInfo>,
 }
 
 /// A cache that can be divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheInfo {
-    /// CLOSIDs that this resource has.
+    /// Number of CLOSIDs of this resource.
     pub num_closids: u32,
-    /// All ways.
+    /// Mask of all ways.
     pub cbm_mask: Mask,
-    /// Fewest ways of a group. 0 on AMD, whose kernels accept an empty mask.
+    /// Minimum number of ways of a group. 0 on AMD, whose kernels accept an empty mask.
     pub min_cbm_bits: u32,
     /// Ways that other hardware uses as well.
     pub shareable_bits: Mask,
-    /// Whether a mask may have holes. No, where the kernel is too old to say (before Linux 6.7).
+    /// Whether a mask may have holes. `false` if the kernel does not report it (before Linux 6.7).
     pub sparse_masks: bool,
-    /// The caches, ascending.
+    /// Ids of the caches, ascending.
     pub ids: Vec<CacheId>,
 }
 
 /// Memory bandwidth that can be limited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BandwidthInfo {
-    /// Which one.
+    /// The bandwidth resource.
     pub resource: BandwidthResource,
-    /// CLOSIDs that this resource has.
+    /// Number of CLOSIDs of this resource.
     pub num_closids: u32,
-    /// Least value.
+    /// Minimum value.
     pub min_bandwidth: u32,
-    /// What the kernel rounds values up to a multiple of.
+    /// The kernel rounds values up to a multiple of this.
     pub bandwidth_gran: u32,
-    /// Whether the delay grows with the value. Otherwise Intel's kernels refuse to set any; meaningless on AMD.
+    /// Whether the delay grows linearly with the value. Otherwise Intel's kernels refuse all values; meaningless on AMD.
     pub delay_linear: bool,
-    /// Which setting counts where two threads share a core; `None` where the kernel does not report it.
+    /// The limit that applies to two threads on one core; `None` if the kernel does not report it.
     pub thread_throttle_mode: Option<ThreadThrottleMode>,
-    /// What a value counts.
+    /// The unit of values.
     pub unit: BandwidthUnit,
     /// The value that lifts the limit.
     pub maximum: Bandwidth,
-    /// The caches whose cores share a bandwidth, ascending.
+    /// Ids of the caches whose cores share a bandwidth, ascending.
     pub ids: Vec<CacheId>,
 }
 
-/// Which bandwidth a core gets if its threads have different ones.
+/// The bandwidth limit of a core whose threads have different limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ThreadThrottleMode {
-    /// The stricter one counts for both.
+    /// The stricter limit applies to both threads.
     Max,
-    /// Each thread has its own.
+    /// Each thread has its own limit.
     PerThread,
 }
 
-/// What can be measured.
+/// Resources that can be measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MonitoringInfo {
-    /// RMIDs: how many groups, control and monitor ones together and the root's, can be measured.
+    /// Number of RMIDs: the maximum number of groups that can be measured, including control and monitor groups and the root.
     pub num_rmids: u32,
-    /// `llc_occupancy`: how much of a cache is in use.
+    /// Whether `llc_occupancy`, the size of a group's lines in a cache, is available.
     pub llc_occupancy: bool,
-    /// `mbm_total_bytes`: traffic of a cache with all memory.
+    /// Whether `mbm_total_bytes`, the traffic of a cache with all memory, is available.
     pub mbm_total: bool,
-    /// `mbm_local_bytes`: with the memory of its own NUMA node.
+    /// Whether `mbm_local_bytes`, the traffic with the memory of its own NUMA node, is available.
     pub mbm_local: bool,
-    /// An RMID in use no more is given out again once it has less than this in each cache.
+    /// Occupancy of each cache below which a released RMID is used again.
     pub max_threshold_occupancy: Option<Bytes>,
 }
 
 impl Info {
-    /// Reads `info`, and the cache ids in the root's schemata. `path` is where `root` is, for messages.
+    /// Reads `info`, and the cache ids in the root's schemata. `path` is the path of `root`, for messages.
     ///
     /// # Errors
     ///
-    /// [`ResctrlError::Read`] and [`ResctrlError::Parse`] for a file that is not as the kernel makes it.
+    /// [`ResctrlError::Read`], and [`ResctrlError::Parse`] for a file with unexpected content.
     pub fn read(root: &Dir, path: &str, vendor: Vendor, options: MountOptions) -> Result<Self, ResctrlError> {
         let files = Files { root, path };
         let schemata = match files.text("schemata")? {
             Some(text) => {
                 text.parse().map_err(|source| ResctrlError::Schemata { path: join(path, "schemata"), source })?
             }
-            // Monitoring alone.
+            // Monitoring only.
             None => Schemata::new(),
         };
         let mut info = Self::default();
@@ -121,20 +121,21 @@ impl Info {
         Ok(info)
     }
 
-    /// How many control groups there can be, the root among them: the least that any resource has, for a CLOSID is one for all.
-    /// `None` where nothing can be divided.
+    /// Maximum number of control groups, including the root: the minimum over all resources, since a CLOSID applies to
+    /// all of them. `None` if no resource can be divided.
     pub fn closids(&self) -> Option<u32> {
         let caches = self.caches.values().map(|cache| cache.num_closids);
         caches.chain(self.bandwidths.values().map(|bandwidth| bandwidth.num_closids)).min()
     }
 
-    /// The lines that a level of cache has: one, two where code and data are apart, none where it cannot be divided.
+    /// The lines of a cache level: one, two with code and data separate, none if it cannot be divided.
     pub fn caches_of(&self, level: CacheLevel) -> impl Iterator<Item = (CacheResource, &CacheInfo)> {
         let caches = self.caches.iter().map(|(&resource, cache)| (resource, cache));
         caches.filter(move |(resource, _)| resource.level() == level)
     }
 
-    /// A percent range of one cache, or of all of a level. Code and data get the same. Empty where the level cannot be divided.
+    /// Schemata with a percent range of one cache, or of all caches of a level. Code and data get the same range. Empty
+    /// if the level cannot be divided.
     pub fn ways(&self, level: CacheLevel, only: Option<CacheId>, range: PercentRange, use_of: Shareable) -> Schemata {
         let mut schemata = Schemata::new();
         for (resource, cache) in self.caches_of(level) {
@@ -146,11 +147,11 @@ impl Info {
         schemata
     }
 
-    /// A share of the bandwidth of one cache's cores, or of every cache's. Empty where this bandwidth cannot be limited.
+    /// Schemata with a share of the bandwidth of one cache's cores, or of every cache's. Empty if this bandwidth cannot be limited.
     ///
     /// # Errors
     ///
-    /// As of [`BandwidthInfo::share`], which also describes `full`.
+    /// As [`BandwidthInfo::share`], which also describes `full`.
     pub fn share(
         &self,
         resource: BandwidthResource,
@@ -168,7 +169,7 @@ impl Info {
         Ok(schemata)
     }
 
-    /// Wanted schemata as the kernel will show them: bandwidths rounded, so that they can be compared with what is there.
+    /// Wanted schemata as the kernel will show them: with rounded bandwidths, so that they can be compared with the current ones.
     pub fn accepted(&self, wanted: &Schemata) -> Schemata {
         let mut accepted = wanted.clone();
         for (resource, id, value) in wanted.bandwidths() {
@@ -179,7 +180,7 @@ impl Info {
         accepted
     }
 
-    /// Whether these schemata are of the caches that are known, no more and no fewer.
+    /// Whether the schemata contain exactly the known caches.
     pub(crate) fn fits(&self, schemata: &Schemata) -> bool {
         let masks = schemata.masks().map(|(resource, id, _)| (resource, id));
         let known = self.caches.iter().flat_map(|(&resource, cache)| cache.ids.iter().map(move |&id| (resource, id)));
@@ -188,14 +189,14 @@ impl Info {
         masks.eq(known) && bandwidths.eq(limited)
     }
 
-    /// The ways that a mask shares with other hardware; empty for a cache that cannot be divided.
+    /// The ways of a mask that other hardware uses as well; empty for a cache that cannot be divided.
     pub fn shared_with_hardware(&self, resource: CacheResource, mask: Mask) -> Mask {
         self.caches.get(&resource).map_or(Mask::default(), |cache| cache.shareable_bits.overlap(mask))
     }
 }
 
 impl CacheInfo {
-    /// The ways of a percent range: at least as many as the kernel requires.
+    /// The mask of a percent range, with at least the ways that the kernel requires.
     pub fn mask(&self, range: PercentRange, use_of: Shareable) -> Mask {
         mask::of_range(range, self.cbm_mask, self.min_cbm_bits, self.shareable_bits, use_of)
     }
@@ -211,7 +212,7 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// `None` for a file that is not there.
+    /// The content of a file; `None` if it does not exist.
     fn text(&self, file: &str) -> Result<Option<String>, ResctrlError> {
         match self.root.read(file) {
             Ok(text) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
@@ -260,13 +261,13 @@ impl Files<'_> {
             return Ok(None);
         }
         let file = |name| join(&directory, name);
-        // All ways from the first on: percent of ways mean nothing in a mask with holes.
+        // All ways from the first on: a percentage of ways has no meaning in a mask with holes.
         let whole = |text: &str| Mask::parse(text).filter(|mask| mask.is_contiguous() && mask.bits() & 1 == 1);
         Ok(Some(CacheInfo {
             num_closids: self.number(&file("num_closids"))?,
             cbm_mask: self.required(&file("cbm_mask"), "a mask without holes", whole)?,
             min_cbm_bits: self.number(&file("min_cbm_bits"))?,
-            // Came with Linux 4.16.
+            // Since Linux 4.16.
             shareable_bits: self.optional(&file("shareable_bits"), "a mask", Mask::parse)?.unwrap_or_default(),
             sparse_masks: self.optional(&file("sparse_masks"), "0 or 1", flag)?.unwrap_or(false),
             ids: schemata.masks().filter(|&(of, ..)| of == resource).map(|(_, id, _)| id).collect(),
@@ -299,7 +300,7 @@ impl Files<'_> {
             min_bandwidth: self.number(&file("min_bandwidth"))?,
             bandwidth_gran: self.number(&file("bandwidth_gran"))?,
             delay_linear,
-            // Came with Linux 5.8, and only Intel's kernels have it.
+            // Since Linux 5.8, on Intel only.
             thread_throttle_mode: self.text(&file("thread_throttle_mode"))?.and_then(|text| match text.trim_ascii() {
                 "max" => Some(ThreadThrottleMode::Max),
                 "per-thread" => Some(ThreadThrottleMode::PerThread),

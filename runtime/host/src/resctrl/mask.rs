@@ -1,72 +1,71 @@
-//! Ways of a cache: bit masks, and how a share in percent becomes one.
+//! Ways of a cache: bit masks, and their computation from percentages.
 
 use std::fmt;
 use std::ops::Range;
 
 use super::error::ResctrlError;
 
-/// Ways of a cache, a bit each: what the kernel calls a capacity bit mask (CBM). Printed as the kernel prints it, in hexadecimal
-/// without `0x`.
+/// Ways of a cache, one bit each: the kernel's capacity bit mask (CBM). Printed like the kernel does, in hexadecimal without `0x`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mask(u64);
 
 impl Mask {
-    /// The lowest way is bit 0.
+    /// Creates a mask; bit 0 is the lowest way.
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// A bit for each way.
+    /// The mask as a number, with one bit for each way.
     pub const fn bits(self) -> u64 {
         self.0
     }
 
-    /// The ways `ways.start` up to `ways.end`, the latter not included. Ways above the 64th do not exist.
+    /// The ways from `ways.start` to `ways.end`, exclusive. Ways above the 64th do not exist.
     pub(crate) fn of_ways(ways: Range<u32>) -> Self {
         let below = |end: u32| 1_u64.checked_shl(end).map_or(u64::MAX, |bit| bit - 1);
         Self(below(ways.end) & !below(ways.start))
     }
 
-    /// How many ways.
+    /// Number of ways.
     pub const fn ways(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// No way at all. No kernel takes it, unless `min_cbm_bits` is 0.
+    /// Whether the mask has no way. Kernels refuse an empty mask, unless `min_cbm_bits` is 0.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// One run without holes: the only form that most Intel processors take.
+    /// Whether the ways are one run without holes: the only form that most Intel processors accept.
     pub const fn is_contiguous(self) -> bool {
         self.0 != 0 && (self.0 >> self.0.trailing_zeros()).trailing_ones() == self.0.count_ones()
     }
 
-    /// The ways that both have.
+    /// The ways in both masks.
     pub const fn overlap(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// The ways that any of the two has.
+    /// The ways in either mask.
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether every way of `other` is among these.
+    /// Whether the mask contains every way of `other`.
     pub const fn contains(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
 
-    /// Reads what the kernel prints: hexadecimal digits, padded with blanks or zeroes at most. `None` for anything else, and for
-    /// more than 64 ways.
+    /// Parses the kernel's format: hexadecimal digits, with optional white space around them. `None` for anything else,
+    /// and for more than 64 ways.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim_ascii();
-        // A sign, which `from_str_radix` would take.
+        // `from_str_radix` would accept a sign.
         let is_hexadecimal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         if is_hexadecimal { u64::from_str_radix(text, 16).ok().map(Self) } else { None }
     }
 
-    /// How long the lowest run is: what the kernel compares with `min_cbm_bits`.
+    /// Length of the lowest run, which the kernel compares with `min_cbm_bits`.
     pub(crate) fn first_run(self) -> u32 {
         self.runs().next().map_or(0, |run| run.end - run.start)
     }
@@ -89,7 +88,7 @@ impl fmt::Display for Mask {
     }
 }
 
-/// A part of a cache in percent of its ways, from `start` up to `end`.
+/// A part of a cache in percent of its ways, from `start` to `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PercentRange {
     start: u8,
@@ -100,7 +99,7 @@ impl PercentRange {
     /// The whole cache.
     pub const WHOLE: Self = Self { start: 0, end: 100 };
 
-    /// A range within 0 and 100 that is not empty.
+    /// Creates a non-empty range within 0 and 100.
     ///
     /// # Errors
     ///
@@ -109,18 +108,18 @@ impl PercentRange {
         if start < end && end <= 100 { Ok(Self { start, end }) } else { Err(ResctrlError::PercentRange { start, end }) }
     }
 
-    /// Where it begins, in percent.
+    /// Start of the range, in percent.
     pub const fn start(self) -> u8 {
         self.start
     }
 
-    /// Where it ends, in percent.
+    /// End of the range, in percent.
     pub const fn end(self) -> u8 {
         self.end
     }
 
-    /// The ways of a cache with `ways` of them: both ends are rounded up, so ranges that meet do so in ways, too. A range with fewer
-    /// than `least` ways grows upwards and, at the end of the cache, downwards.
+    /// The range in a cache with `ways` ways: both ends are rounded up, so that adjacent ranges stay adjacent. A range
+    /// with fewer than `least` ways grows upwards and, at the end of the cache, downwards.
     fn ways(self, ways: u32, least: u32) -> Range<u32> {
         let at = |percent: u8| ways.saturating_mul(u32::from(percent)).div_ceil(100);
         widen(at(self.start)..at(self.end), 0..ways, least)
@@ -135,13 +134,13 @@ fn widen(ways: Range<u32>, bounds: Range<u32>, least: u32) -> Range<u32> {
     ways.start.min(end - least)..end
 }
 
-/// What becomes of ways that other hardware uses as well (`shareable_bits`), such as an adapter that writes into the cache.
+/// Treatment of ways that other hardware uses as well (`shareable_bits`), such as an adapter that writes into the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Shareable {
-    /// They are ways like the others.
+    /// Use them like other ways.
     #[default]
     Use,
-    /// They are left out as far as the rest suffices. For workloads that I/O is not to disturb.
+    /// Leave them out if the other ways suffice, for workloads that I/O should not disturb.
     Avoid,
 }
 
@@ -158,7 +157,7 @@ pub(crate) fn of_range(range: PercentRange, cache: Mask, least: u32, shareable: 
     for run in free.runs().filter(|run| run.end - run.start >= least) {
         let common = wanted.start.max(run.start)..wanted.end.min(run.end);
         let length = common.end.saturating_sub(common.start);
-        // The lowest of equals.
+        // Of equal lengths, the lowest.
         if length > 0 && best.as_ref().is_none_or(|(most, ..)| length > *most) {
             best = Some((length, common, run));
         }
@@ -205,7 +204,7 @@ mod tests {
             (11, 2, 10, 11, 0b1100),
             (11, 2, 99, 100, 0b110_0000_0000),
             (11, 1, 99, 100, 0b100_0000_0000),
-            // AMD reports 0, and yet an empty mask is no share.
+            // AMD reports 0, but an empty mask is no share.
             (16, 0, 1, 2, 0b10),
             (4, 8, 0, 10, 0b1111),
         ] {
@@ -231,14 +230,14 @@ mod tests {
             (haswell, 2, 0, 100, 0x3ffff),
             (haswell, 2, 0, 50, 0x003ff),
             (haswell, 2, 80, 100, 0x30000),
-            // Nothing else is left of the range.
+            // The range has no other ways.
             (haswell, 2, 90, 100, 0xc0000),
-            // Grows within what is free.
+            // Grows within the free ways.
             (haswell, 2, 85, 100, 0x30000),
             // The longer of two parts.
             (Mask(0x00010), 1, 0, 100, 0xfffe0),
             (Mask(0x00300), 2, 0, 50, 0x000ff),
-            // A part that is too short counts for nothing.
+            // A part that is too short does not count.
             (Mask(0x0fff2), 2, 0, 20, 0x0000c),
         ] {
             let range = PercentRange::new(start, end).unwrap();

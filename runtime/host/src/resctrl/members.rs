@@ -1,4 +1,4 @@
-//! Containers as resctrl's groups know them: cgroups with threads, each in a control group and perhaps in a monitor group.
+//! Members of resctrl's groups: cgroups of containers, whose threads are in a control group and possibly in a monitor group.
 
 use cap_std::fs::Dir;
 use qosm_model::knob::Target;
@@ -12,7 +12,7 @@ use crate::backend::{Access, AnyBackend, Area, Backend as _};
 use crate::mounts::{CgroupVersion, Hierarchies};
 use crate::targets::Attached;
 
-/// Where the cgroups of containers are.
+/// Access to the cgroups of containers.
 pub(crate) struct Cgroups<'a> {
     pub(crate) targets: &'a FxHashMap<Target, Box<Attached>>,
     pub(crate) backend: &'a AnyBackend,
@@ -20,7 +20,7 @@ pub(crate) struct Cgroups<'a> {
     pub(crate) trees: &'a [usize],
 }
 
-/// A cgroup that is not opened yet.
+/// A cgroup that is not open yet.
 pub(crate) struct Found<'a> {
     tree: usize,
     inode: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Found<'a> {
 }
 
 impl Cgroups<'_> {
-    /// The cgroup of an attached container, in the first hierarchy that has it. All of them have the same threads.
+    /// The cgroup of an attached container, in the first hierarchy that has it. All hierarchies have the same threads.
     pub(crate) fn find(&self, container: ContainerId) -> Option<Found<'_>> {
         let attached = self.targets.get(&Target::Container(container))?;
         let inodes = self.trees.iter().map(|&tree| (tree, attached.inode(tree)));
@@ -36,7 +36,7 @@ impl Cgroups<'_> {
         Some(Found { tree, inode, path: &attached.path })
     }
 
-    /// Opens it. `None` if it has gone meanwhile.
+    /// Opens the cgroup. `None` if it has been removed meanwhile.
     pub(crate) fn open(&self, found: &Found<'_>) -> Option<Member> {
         let version = self.hierarchies.list.get(found.tree)?.version;
         let directory = self.backend.handle(Area::Cgroup(found.tree), found.path, Access::Directory).ok()?;
@@ -57,41 +57,41 @@ impl Cgroups<'_> {
     }
 }
 
-/// Checks of a container until its group's list of threads is compared again although its own did not change: another
-/// program may have moved them.
+/// Number of checks of a container after which its group's threads are compared again, even if its own threads did not
+/// change: another program may have moved them.
 const CHECKS_UNTIL_COMPARED: u8 = 16;
 
-/// A container that is in a class, or counted.
+/// A container that is in a class or counted.
 #[derive(Debug)]
 pub(crate) struct Member {
     inode: u64,
     directory: Dir,
     version: CgroupVersion,
     path: String,
-    /// Index of the wanted class that it belongs to; set on each call.
+    /// Index of the wanted class that the container belongs to; set on each call.
     pub(crate) class: Option<usize>,
-    /// Whether it is to be counted; set on each call.
+    /// Whether to count the container; set on each call.
     pub(crate) is_counted: bool,
-    /// The control group that its threads are in; `None` = the root.
+    /// The control group that its threads are in; `None` for the root.
     pub(crate) control: Option<GroupName>,
-    /// The monitor group that they are in.
+    /// The monitor group that its threads are in.
     pub(crate) monitor: Option<Group>,
-    /// Fingerprint of the threads that were all in their place.
+    /// Fingerprint of the threads when all of them were last in place.
     settled: Option<u64>,
     checks: u8,
-    /// What kept threads from being moved the last time.
+    /// Threads that could not be moved the last time.
     pub(crate) unmoved: UnmovedThreads,
     pub(crate) counters: CounterDelta,
 }
 
-/// Threads that are not where they belong.
+/// Threads that could not be moved into their group.
 #[derive(Debug, Default)]
 pub(crate) struct UnmovedThreads {
-    /// Threads that this pid namespace cannot see, so that they cannot be moved.
+    /// Number of threads that are invisible in this PID namespace, and so cannot be moved.
     pub(crate) out_of_sight: usize,
-    /// The kernel refused to.
+    /// Number of threads that the kernel refused to move.
     pub(crate) refused: usize,
-    /// What it error about the first of them, or about all.
+    /// The error for the first refused thread, or for all.
     pub(crate) error: Option<String>,
 }
 
@@ -104,12 +104,13 @@ impl Member {
         ContainerCgroup { directory: &self.directory, version: self.version, path: &self.path }
     }
 
-    /// Its threads may be anywhere.
+    /// Records that its threads may be in any group.
     pub(crate) fn mark_unsettled(&mut self) {
         self.settled = None;
     }
 
-    /// Whether threads have come, or it is time to compare with the group. The number is to be handed to [`Member::settle`].
+    /// Fingerprint of the threads, if they have changed or it is time to compare them with the group; pass it to
+    /// [`Member::settle`]. `None` otherwise.
     pub(crate) fn changed_threads(&mut self) -> Option<u64> {
         let now = self.cgroup().fingerprint().unwrap_or_default();
         self.checks = self.checks.wrapping_add(1) % CHECKS_UNTIL_COMPARED;
@@ -121,7 +122,7 @@ impl Member {
     }
 
     /// Name of its monitor group: the last part of its cgroup's path, and the cgroup's inode, which makes it unique.
-    /// The next agent finds the group by it.
+    /// The next agent finds the group by this name.
     pub(crate) fn monitor_name(&self) -> GroupName {
         const MAX_LENGTH: usize = 200;
         let last = self.path.rsplit('/').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The place where resctrl is mounted, and whether it still is.
+//! The mount of resctrl, and whether it still exists.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::availability::USUAL_PATH;
 use super::error::ResctrlError;
 use crate::error::errno_name;
 
-/// A mount of resctrl, seen from the directory that it is in.
+/// A mount of resctrl, accessed through its parent directory.
 #[derive(Debug)]
 pub(crate) struct Mount {
     parent: Dir,
@@ -20,7 +20,7 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// Opens the mount. Below `/sys` by the directory that was handed in; elsewhere an operator has named it.
+    /// Opens the mount: through `sys` at the usual path, otherwise by the path that the operator configured.
     pub(crate) fn open(path: &str, sys: &Dir) -> Result<(Self, Dir), ResctrlError> {
         let unreadable = |source| ResctrlError::Read { path: path.to_owned(), source };
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -39,12 +39,12 @@ impl Mount {
     }
 
     /// Whether the same file system is still mounted there. Open directories do not show it: a lazily unmounted file
-    /// system lives on until they are closed.
+    /// system stays alive until they are closed.
     pub(crate) fn is_mounted(&self) -> bool {
         self.parent.metadata(&self.name).is_ok_and(|metadata| metadata.dev() == self.device)
     }
 
-    /// Unmounts it. Nothing below it may be open.
+    /// Unmounts resctrl. No file or directory in it may be open.
     pub(crate) fn unmount(&self) -> Result<(), ResctrlError> {
         use std::os::fd::AsRawFd as _;
         let target = format!("/proc/self/fd/{}/{}", self.parent.as_raw_fd(), self.name);

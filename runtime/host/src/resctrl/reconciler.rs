@@ -1,4 +1,4 @@
-//! Reconciles classes on a mounted resctrl: their groups, schemata and threads.
+//! Reconciles classes on a mounted resctrl: groups, schemata and threads.
 
 mod threads;
 mod values;
@@ -19,53 +19,53 @@ use super::mount::Mount;
 use super::schemata::Schemata;
 use super::shares::Translated;
 
-/// Groups of qosm's on a mounted resctrl.
+/// qosm's groups on a mounted resctrl.
 pub(crate) struct ClassReconciler {
     mount: Mount,
     groups: Groups,
     is_own_mount: bool,
-    /// What an earlier process left has been taken over or removed.
+    /// The groups of an earlier process have been adopted or removed.
     is_adopted: bool,
     controls: BTreeMap<GroupName, Control>,
-    /// Classes without a group of their own, by the name that it would have, with the group that they share.
+    /// Classes that share another class's group: name of their own group, and of the group that they use.
     shared: BTreeMap<GroupName, GroupName>,
     members: BTreeMap<ContainerId, Member>,
-    /// Shares as they come out here, by class. Empty where the machine has changed.
+    /// Shares of each class and their translation. Empty after a change of the machine's caches.
     translated: Vec<(Arc<Shares>, Translated)>,
     full: Option<u32>,
-    /// The group of each class.
+    /// The group of each class; `None` if it has none.
     used: Vec<Option<GroupName>>,
     domains: Option<Vec<Domain>>,
     rest: CounterDelta,
-    /// Files that may still be kept open.
+    /// Number of further files that may be kept open.
     budget: usize,
     lacks_rmids: bool,
 }
 
-/// A control group of qosm's.
+/// A control group of qosm.
 #[derive(Default)]
 struct Control {
-    /// What was wanted the last time.
+    /// The schemata wanted by the last call.
     wanted: Schemata,
     /// The accepted part, if the kernel refused some of it.
     instead: Option<Schemata>,
-    /// The kernel's explanations.
+    /// The kernel's explanations of the refusals.
     refused: Vec<String>,
     until_retry: u8,
     now: Schemata,
-    /// The same in one line.
+    /// `now` in one line.
     line: String,
     /// A change by another program was reported.
     is_contested: bool,
     counters: CounterDelta,
 }
 
-/// The classes of one call, and the state of their groups.
+/// The classes of one call.
 struct Round {
     names: Vec<GroupName>,
-    /// Those that have members, and can be in force.
+    /// Whether each class has members and can be in force.
     needed: Vec<bool>,
-    /// Groups of classes that have had their turn.
+    /// Groups of classes that were already handled.
     taken: BTreeSet<GroupName>,
 }
 
@@ -89,7 +89,7 @@ impl ClassReconciler {
         }
     }
 
-    /// Every group of qosm's that there is.
+    /// Names of all existing groups of qosm.
     pub(crate) fn present(&self) -> Result<Vec<String>, ResctrlError> {
         Ok(self.groups.present()?.own.iter().map(ToString::to_string).collect())
     }
@@ -137,7 +137,7 @@ impl ClassReconciler {
         outcomes
     }
 
-    /// Caches come and go with their CPUs.
+    /// Reads the resources again if caches have come or gone with their CPUs.
     fn refresh_caches(&mut self) {
         let Ok(root) = self.groups.schemata(None) else { return };
         if self.groups.info().fits(&root) {
@@ -199,12 +199,12 @@ impl ClassReconciler {
         }
     }
 
-    /// `None` for a container that is not attached, or gone.
+    /// The member for a container; `None` if the container is not attached, or gone.
     fn member(&mut self, container: ContainerId, cgroups: &Cgroups<'_>) -> Option<&mut Member> {
         let found = cgroups.find(container)?;
         if !self.members.get(&container).is_some_and(|member| member.is_at(&found)) {
             let member = cgroups.open(&found)?;
-            // Threads of the cgroup that it had before are gone with that.
+            // The threads of its earlier cgroup have ended with that cgroup.
             if let Some(monitor) = self.members.insert(container, member).and_then(|before| before.monitor) {
                 self.remove(&monitor);
             }
@@ -212,7 +212,7 @@ impl ClassReconciler {
         self.members.get_mut(&container)
     }
 
-    /// What would come of a class if it had members and a group.
+    /// The outcome of a class that has members and a group.
     fn expected_outcome(&self, class: usize) -> ClassOutcome {
         let missing = match self.translated.get(class) {
             Some((_, translated)) if self.groups.info().closids().is_some() => {
@@ -227,8 +227,7 @@ impl ClassReconciler {
         ClassOutcome { why: missing.to_owned(), ..ClassOutcome::default() }
     }
 
-    /// Adopts the groups that an earlier process left, and removes those that no class needs. Returns the adopted
-    /// control groups.
+    /// Adopts the groups of an earlier process, and removes those that no class needs. Returns the adopted control groups.
     fn adopt(&mut self, round: &Round) -> Vec<GroupName> {
         let mut adopted = Vec::new();
         if self.is_adopted {
@@ -248,7 +247,7 @@ impl ClassReconciler {
                     self.controls.insert(name.clone(), Control::default());
                     adopted.push(name.clone());
                 }
-                // Gone with its control group.
+                // The kernel has removed it with its control group.
                 Group::Monitor { parent: Some(parent), .. } if !self.controls.contains_key(parent) => {}
                 Group::Monitor { parent, name } => {
                     let mut counted = self.members.values_mut().filter(|member| member.is_counted);
@@ -288,10 +287,10 @@ impl ClassReconciler {
         self.shared.retain(|own, _| round.needs(own));
     }
 
-    /// Removes a control group; its threads are in the root then, and its monitor groups are gone. One that cannot be removed is tried
-    /// again the next time.
+    /// Removes a control group; its threads move to the root, and its monitor groups are removed. If that fails, the
+    /// next call tries again.
     fn remove_control(&mut self, name: &GroupName) -> bool {
-        // Counted members take their counters along, where the kernel supports that.
+        // Counted members keep their counters, if the kernel can move their monitor groups.
         let counted = |member: &&mut Member| member.is_counted && member.control.as_ref() == Some(name);
         for member in self.members.values_mut().filter(counted) {
             let Some(monitor) = &member.monitor else { continue };
@@ -325,14 +324,14 @@ impl ClassReconciler {
         }
     }
 
-    /// Gives a class its group, and the group its schemata.
+    /// Gives a class its group, and writes the group's schemata.
     fn enforce(&mut self, class: usize, round: &mut Round, outcome: &mut ClassOutcome) -> Option<GroupName> {
         let mut result = self.group_for(class, round);
         if let Ok(name) = &result
             && let Err(error) = self.apply(name, class)
         {
             result = Err(error);
-            // Another program has removed it: it is created again, once.
+            // Another program has removed the group: create it again, once.
             if let Err(error) = &result
                 && error.is_gone()
             {
@@ -362,7 +361,7 @@ impl ClassReconciler {
         }
     }
 
-    /// The control group of a class: its own, or one that it shares because there are no more.
+    /// The control group of a class: its own, or a shared one if there are no more CLOSIDs.
     fn group_for(&mut self, class: usize, round: &Round) -> Result<GroupName, ResctrlError> {
         let own = &round.names[class];
         if self.controls.contains_key(own) {
@@ -406,7 +405,7 @@ impl ClassReconciler {
         }
     }
 
-    /// The domains that are online.
+    /// The online domains.
     pub(crate) fn domains(&mut self) -> &[Domain] {
         self.refresh_caches();
         let groups = &self.groups;
@@ -416,7 +415,7 @@ impl ClassReconciler {
     pub(crate) fn read(&mut self) -> ResctrlReading {
         let mut classes = Vec::with_capacity(self.used.len());
         for (class, used) in self.used.iter().enumerate() {
-            // Of a group that is shared there is one reading.
+            // A shared group is only read once.
             let before = self.used.iter().take(class).position(|other| other == used);
             let usages = match (used, before) {
                 (None, _) => Vec::new(),
@@ -440,7 +439,7 @@ impl ClassReconciler {
         ResctrlReading { classes, containers, rest: self.rest.read(&self.groups, None, &mut self.budget) }
     }
 
-    /// Removes all groups of qosm's, and the mount if it is qosm's and no other program has a group.
+    /// Removes all of qosm's groups, and the mount if qosm mounted it and no other program has a group.
     pub(crate) fn clear(self) -> Result<Vec<String>, ResctrlError> {
         let adopted = self.groups.adopt(&[])?;
         if let Some((_, error)) = adopted.failed.into_iter().next() {
@@ -448,7 +447,7 @@ impl ClassReconciler {
         }
         let may_unmount = self.is_own_mount && !self.groups.has_foreign()?;
         let Self { mount, groups, controls, members, rest, .. } = self;
-        // Whatever is open there keeps it mounted.
+        // Open files keep the file system mounted, so close them first.
         drop((groups, controls, members, rest));
         if may_unmount {
             mount.unmount()?;
@@ -463,7 +462,8 @@ impl Round {
     }
 }
 
-/// Names of the classes' control groups: the same each time for the same classes. `a-b` and `c` would be `a` and `b-c`.
+/// Names of the classes' control groups, which are the same each time for the same classes. Ambiguous names get a
+/// number: `a-b` and `c` would equal `a` and `b-c`.
 fn names(wanted: &[WantedClass]) -> Vec<GroupName> {
     const MAX_LENGTH: usize = 120;
     let mut names: Vec<GroupName> = Vec::with_capacity(wanted.len());

@@ -1,9 +1,9 @@
-//! What resctrl divides: caches and memory bandwidth, by the names of `info` and `schemata`.
+//! Resources of resctrl: caches and memory bandwidth, by their names in `info` and `schemata`.
 
 use std::fmt;
 
-/// Id of a cache, as `/sys/devices/system/cpu/cpu*/cache/index*/id` has it. Ids may have gaps. Memory bandwidth is divided by the
-/// level-3 cache that it goes through, so it has the ids of these.
+/// Id of a cache, as in `/sys/devices/system/cpu/cpu*/cache/index*/id`. Ids may have gaps. Memory bandwidth is divided
+/// by the level-3 cache that it goes through, and uses the same ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CacheId(pub u32);
 
@@ -16,34 +16,34 @@ impl fmt::Display for CacheId {
 /// Level of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CacheLevel {
-    /// Usually a core's own.
+    /// Usually private to a core.
     L2,
-    /// Usually the last one, shared by many cores.
+    /// Usually the last level, shared by many cores.
     L3,
 }
 
-/// A line of masks.
+/// A line of masks in `schemata`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CacheResource {
     /// Level 2.
     L2,
-    /// Level 2, code, where code and data are divided apart (`cdpl2`).
+    /// Level 2, code, with code and data separate (`cdpl2`).
     L2Code,
-    /// Level 2, data.
+    /// Level 2, data, with code and data separate.
     L2Data,
     /// Level 3.
     L3,
-    /// Level 3, code, where code and data are divided apart (`cdp`).
+    /// Level 3, code, with code and data separate (`cdp`).
     L3Code,
-    /// Level 3, data.
+    /// Level 3, data, with code and data separate.
     L3Data,
 }
 
 impl CacheResource {
-    /// All of them.
+    /// All cache resources.
     pub const ALL: [Self; 6] = [Self::L2, Self::L2Code, Self::L2Data, Self::L3, Self::L3Code, Self::L3Data];
 
-    /// As the kernel spells it.
+    /// The kernel's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::L2 => "L2",
@@ -55,7 +55,7 @@ impl CacheResource {
         }
     }
 
-    /// The cache that it is about.
+    /// Level of the cache.
     pub const fn level(self) -> CacheLevel {
         match self {
             Self::L2 | Self::L2Code | Self::L2Data => CacheLevel::L2,
@@ -74,20 +74,20 @@ impl fmt::Display for CacheResource {
     }
 }
 
-/// A line of bandwidths.
+/// A line of bandwidths in `schemata`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BandwidthResource {
-    /// `MB`: to the machine's memory.
+    /// `MB`: bandwidth of the machine's memory.
     Memory,
-    /// `SMBA`: to slow memory, such as CXL's (AMD).
+    /// `SMBA`: bandwidth of slow memory, such as CXL's (AMD).
     SlowMemory,
 }
 
 impl BandwidthResource {
-    /// All of them.
+    /// All bandwidth resources.
     pub const ALL: [Self; 2] = [Self::Memory, Self::SlowMemory];
 
-    /// As the kernel spells it.
+    /// The kernel's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "MB",

@@ -1,4 +1,4 @@
-//! The `schemata` file of a group as a value: read, merged, compared by cache id, written.
+//! A group's `schemata` file as a value: parsed, merged, compared by cache id, printed.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -8,8 +8,8 @@ use super::bandwidth::Bandwidth;
 use super::mask::Mask;
 use super::resource::{BandwidthResource, CacheId, CacheResource};
 
-/// What a group may use: ways of each cache, and bandwidth of each cache's cores. Either all values of a group, as
-/// read, or only the wanted ones: values that are not named stay as they are.
+/// The ways of each cache, and the bandwidth of each cache's cores, that a group may use. Either all values of a group,
+/// as read, or only the wanted ones: values that are not listed stay as they are.
 ///
 /// Kernel: Documentation/filesystems/resctrl.rst, "Schemata files - general concepts".
 ///
@@ -26,31 +26,31 @@ use super::resource::{BandwidthResource, CacheId, CacheResource};
 pub struct Schemata {
     masks: BTreeMap<(CacheResource, CacheId), Mask>,
     bandwidths: BTreeMap<(BandwidthResource, CacheId), Bandwidth>,
-    /// Lines of resources that are not known here, and of groups that are not set up yet (`L3:uninitialized`), by name.
+    /// Lines of unknown resources, and of groups that are not set up yet (`L3:uninitialized`), by name.
     opaque: BTreeMap<String, String>,
 }
 
-/// A line that belongs in no `schemata` file.
+/// An invalid line of a `schemata` file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{line}` is no line of a schemata file: {why}")]
 pub struct SchemataError {
     /// The line, shortened.
     pub line: String,
-    /// What is wrong with it.
+    /// Why it is invalid.
     pub why: &'static str,
 }
 
-/// What it takes to get from the schemata that are there to wanted ones.
+/// The difference between current and wanted schemata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// What has to be written.
+    /// The values to write.
     pub changed: Schemata,
-    /// What is wanted of caches or resources that the group does not have. One of them in a write would have the kernel refuse the
-    /// whole of it, so none is in [`Difference::changed`].
+    /// Wanted values of caches or resources that the group does not have. They are not in [`Difference::changed`],
+    /// since the kernel would refuse a write with any of them as a whole.
     pub absent: Vec<Absent>,
 }
 
-/// A value that a group does not have, at least not now: a cache may be gone with its CPUs.
+/// A value that a group does not have at present: its cache may have disappeared with its CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Absent {
     /// Ways of a cache.
@@ -69,7 +69,7 @@ impl fmt::Display for Absent {
 }
 
 impl Schemata {
-    /// Nothing.
+    /// Creates empty schemata.
     pub fn new() -> Self {
         Self::default()
     }
@@ -79,42 +79,42 @@ impl Schemata {
         self.masks.is_empty() && self.bandwidths.is_empty() && self.opaque.is_empty()
     }
 
-    /// The ways of a cache.
+    /// The ways of a cache; `None` if they are not listed.
     pub fn mask(&self, resource: CacheResource, id: CacheId) -> Option<Mask> {
         self.masks.get(&(resource, id)).copied()
     }
 
-    /// Says which ways.
+    /// Sets the ways of a cache.
     pub fn set_mask(&mut self, resource: CacheResource, id: CacheId, mask: Mask) {
         self.masks.insert((resource, id), mask);
     }
 
-    /// The bandwidth of a cache's cores.
+    /// The bandwidth of a cache's cores; `None` if it is not listed.
     pub fn bandwidth(&self, resource: BandwidthResource, id: CacheId) -> Option<Bandwidth> {
         self.bandwidths.get(&(resource, id)).copied()
     }
 
-    /// Says how much bandwidth.
+    /// Sets the bandwidth of a cache's cores.
     pub fn set_bandwidth(&mut self, resource: BandwidthResource, id: CacheId, bandwidth: Bandwidth) {
         self.bandwidths.insert((resource, id), bandwidth);
     }
 
-    /// All masks, by resource and id.
+    /// All masks, sorted by resource and id.
     pub fn masks(&self) -> impl Iterator<Item = (CacheResource, CacheId, Mask)> {
         self.masks.iter().map(|(&(resource, id), &mask)| (resource, id, mask))
     }
 
-    /// All bandwidths, by resource and id.
+    /// All bandwidths, sorted by resource and id.
     pub fn bandwidths(&self) -> impl Iterator<Item = (BandwidthResource, CacheId, Bandwidth)> {
         self.bandwidths.iter().map(|(&(resource, id), &bandwidth)| (resource, id, bandwidth))
     }
 
-    /// Names and text of lines that are not understood here. They are shown and compared as text, and never written.
+    /// Names and text of unknown lines. They are shown and compared as text, and never written.
     pub fn opaque(&self) -> impl Iterator<Item = (&str, &str)> {
         self.opaque.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
-    /// The lines one by one.
+    /// Splits the schemata into lines.
     pub(crate) fn lines(&self) -> Vec<Self> {
         let mut lines = Vec::new();
         for resource in CacheResource::ALL {
@@ -131,14 +131,14 @@ impl Schemata {
         lines
     }
 
-    /// Takes over all that `over` names; the rest stays.
+    /// Overwrites all values that `over` lists; others stay.
     pub fn merge(&mut self, over: &Self) {
         self.masks.extend(&over.masks);
         self.bandwidths.extend(&over.bandwidths);
         self.opaque.extend(over.opaque.iter().map(|(name, text)| (name.clone(), text.clone())));
     }
 
-    /// What is wanted here and is not `there`. Compared by id, and only what is named.
+    /// The values listed here that differ from `there`, compared by id.
     pub fn difference(&self, there: &Self) -> Difference {
         let mut difference = Difference::default();
         for (&(resource, id), &mask) in &self.masks {
@@ -158,14 +158,14 @@ impl Schemata {
         difference
     }
 
-    /// Texts to be written one after the other, none longer than `longest`, for the kernel takes no more than a page at once. Nearly
-    /// always there is one, and then all of it is taken or nothing.
+    /// The texts to write one after the other, none longer than `longest` bytes, since the kernel accepts no more than
+    /// a page per write. Usually there is only one text, and the kernel applies it as a whole or not at all.
     pub(crate) fn writes(&self, longest: usize) -> Vec<String> {
         let mut writes = Vec::new();
         let mut text = String::new();
         let mut line = "";
         for (name, item) in self.items() {
-            // The item with what stands before it, and the end of the line.
+            // The item with the separator before it, and the end of the line.
             let most = name.len() + item.len() + 2;
             if !text.is_empty() && text.len() + 1 + most > longest {
                 text.push('\n');
@@ -198,7 +198,7 @@ impl Schemata {
     }
 }
 
-/// As it is written, e.g. `L3:0=7f;1=7f` and `MB:0=50;1=50`, a line each.
+/// Prints the written format, e.g. `L3:0=7f;1=7f` and `MB:0=50;1=50`, one line each.
 impl fmt::Display for Schemata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for text in self.writes(usize::MAX) {
@@ -208,7 +208,7 @@ impl fmt::Display for Schemata {
     }
 }
 
-/// Reads what the kernel prints: names and values may be padded, ids come in any order and with gaps.
+/// Parses the kernel's format: names and values may be padded, ids come in any order and with gaps.
 impl std::str::FromStr for Schemata {
     type Err = SchemataError;
 
@@ -241,7 +241,7 @@ impl Schemata {
     }
 }
 
-/// In the place of values in a group that waits to be pseudo-locked.
+/// The kernel's text instead of values in a group that waits to be pseudo-locked.
 const UNINITIALIZED: &str = "uninitialized";
 
 fn read_items<R: Copy + Ord, V>(
@@ -276,7 +276,7 @@ pub(crate) mod tests {
         for (text, written) in [
             ("L3:0=7ff;1=7ff\n", "L3:0=7ff;1=7ff\n"),
             ("    MB:0=100;1=100\n    L3:0=7ff;1=7ff\n", "L3:0=7ff;1=7ff\nMB:0=100;1=100\n"),
-            // Before Linux 6.15 values are padded.
+            // Values are padded before Linux 6.15.
             ("    MB:0=2048;1=  16\n    L3:0=00ff;1=0fff\n", "L3:0=ff;1=fff\nMB:0=2048;1=16\n"),
             ("L3:8=ffff;0=ff;\n", "L3:0=ff;8=ffff\n"),
             ("  SMBA:0=2048\n    MB:0=2048\n", "MB:0=2048\nSMBA:0=2048\n"),
@@ -317,7 +317,7 @@ pub(crate) mod tests {
             ("L3:8=7ff", "", ""),
             ("L3:8=f", "L3:8=f\n", ""),
             ("L3:0=f;8=7ff\nMB:8=60", "L3:0=f\nMB:8=60\n", ""),
-            // Not what is there is the measure, but what is wanted of it.
+            // Only wanted values are compared, not all existing ones.
             ("L3:1=f;8=f\nSMBA:0=1", "L3:8=f\n", "L3:1 SMBA:0"),
             ("L3CODE:0=f", "", "L3CODE:0"),
             ("L9:0=1", "", ""),
@@ -384,7 +384,7 @@ pub(crate) mod tests {
             let left = wanted.difference(&after);
             prop_assert!(left.changed.is_empty());
             prop_assert_eq!(left.absent, difference.absent);
-            // Nothing came that was not there.
+            // No value was added that did not exist.
             prop_assert!(after.difference(&there).absent.is_empty());
         }
 

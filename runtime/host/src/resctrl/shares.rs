@@ -1,4 +1,4 @@
-//! A class's shares as schemata of this machine: what is possible of them, and why the rest is not.
+//! Translates a class's shares into schemata of this machine, with reasons for the shares that are not possible.
 
 use qosm_model::resctrl::{BandwidthShare, CacheShare, DomainId, Shares};
 
@@ -9,37 +9,37 @@ use super::mask::{Mask, PercentRange, Shareable};
 use super::resource::{BandwidthResource, CacheId, CacheLevel};
 use super::schemata::Schemata;
 
-/// Shares as they come out here.
+/// The translation of a class's shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Translated {
-    /// A value for everything that this machine divides: all of it where no smaller share is wanted, or possible.
+    /// A value for each resource of this machine: the maximum if no smaller share is wanted or possible.
     pub(crate) schemata: Schemata,
-    /// What is not in force, why, and the way out; each once.
+    /// Shares that are not in force, with reason and remedy; each once.
     pub(crate) missing: Vec<String>,
     /// Whether shares are wanted, and none of them is possible.
     pub(crate) is_in_vain: bool,
 }
 
-/// Megabytes a second in an eighth of a gigabyte.
+/// Megabytes per second in an eighth of a gigabyte per second.
 const EIGHTH: u32 = 125;
 
 impl Info {
-    /// The level of cache that shares are of, with the bandwidth behind it: the third, or the second where only that can be divided.
+    /// The cache level that shares refer to: level 3, or level 2 if only that can be divided.
     pub(crate) fn level(&self) -> CacheLevel {
         let divides = |level| self.caches_of(level).next().is_some();
         if divides(CacheLevel::L2) && !divides(CacheLevel::L3) { CacheLevel::L2 } else { CacheLevel::L3 }
     }
 
-    /// The bandwidth that shares are of: the memory's, or that of slow memory where only that can be limited.
+    /// The bandwidth that shares refer to: that of memory, or of slow memory if only that can be limited.
     pub(crate) fn limited(&self) -> Option<&BandwidthInfo> {
         BandwidthResource::ALL.iter().find_map(|resource| self.bandwidths.get(resource))
     }
 
-    /// Translates shares into schemata. `full` is the bandwidth of a cache's cores together, in MB/s, if configured.
+    /// Translates shares into schemata. `full` is the bandwidth of all cores of a cache together, in MB/s, if it is configured.
     pub(crate) fn translate(&self, shares: &Shares, full: Option<u32>) -> Translated {
         let mut translation = Translation { out: Translated::default(), asked: 0, had: 0 };
         let mut domains: Vec<CacheId> = Vec::new();
-        // What is not of the level that shares are of is left whole.
+        // Resources of other levels get their maximum.
         for (&resource, cache) in &self.caches {
             for &id in &cache.ids {
                 translation.out.schemata.set_mask(resource, id, cache.cbm_mask);
@@ -52,7 +52,7 @@ impl Info {
         }
         let mut divides_cache = false;
         for (resource, cache) in self.caches_of(self.level()) {
-            // Code and data have the same ids, and are listed once.
+            // Code and data have the same ids, which the message lists once.
             divides_cache = true;
             for &id in &cache.ids {
                 domains.push(id);
@@ -103,7 +103,7 @@ impl Info {
     }
 }
 
-/// The result for the parts so far.
+/// The state of a translation.
 struct Translation {
     out: Translated,
     asked: usize,
@@ -125,7 +125,7 @@ impl Translation {
         }
     }
 
-    /// A part that this machine does not have.
+    /// Records a share of a resource that this machine does not have.
     fn miss(&mut self, why: String) {
         self.asked += 1;
         self.say(why);

@@ -1,6 +1,5 @@
 //! Moves threads into and out of groups. resctrl moves threads, not processes or cgroups, and a thread that is cloned
-//! meanwhile starts in the group that its parent had a moment ago. So the lists are read again until no thread is left
-//! to move.
+//! meanwhile starts in its parent's earlier group. So the lists are read again until no thread is left to move.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
@@ -19,11 +18,11 @@ use crate::backend::join;
 use crate::error::{is, is_absent};
 use crate::mounts::CgroupVersion;
 
-/// Rounds at most. Each finds the threads cloned during the one before, hardly any after the second; a container with
-/// more clones faster than its threads can be moved.
+/// Maximum number of rounds. Each finds the threads cloned during the previous one, hardly any after the second; a
+/// container that needs more creates threads faster than they can be moved.
 const MAX_ROUNDS: u32 = 16;
 
-/// Nested cgroups that are read at most. A container may create as many as its limits allow.
+/// Maximum number of nested cgroups that are read. A container may create as many as its limits allow.
 const MAX_CGROUPS: usize = 4096;
 
 /// A container's cgroup, which lists its threads.
@@ -31,45 +30,45 @@ const MAX_CGROUPS: usize = 4096;
 pub struct ContainerCgroup<'a> {
     /// Its directory, in any hierarchy.
     pub directory: &'a Dir,
-    /// Version of the hierarchy: `cgroup.threads` on v2, `tasks` on v1.
+    /// Version of the hierarchy, which determines the file: `cgroup.threads` on v2, `tasks` on v1.
     pub version: CgroupVersion,
     /// Its path, for messages.
     pub path: &'a str,
 }
 
-/// What became of threads.
+/// Result of moving threads.
 #[derive(Debug, Default)]
 pub struct Moved {
-    /// Threads moved.
+    /// Number of moved threads.
     pub moved: usize,
-    /// Threads that ended before they could be.
+    /// Number of threads that ended before they could be moved.
     pub vanished: usize,
-    /// Threads of the containers that cannot be seen from this process's pid namespace, and so stay where they are: in Kubernetes
+    /// Number of threads that are invisible in this process's PID namespace, and so stay where they are: in Kubernetes
     /// the agent needs `hostPID: true`.
     pub out_of_sight: usize,
-    /// Threads that the kernel refused to move.
+    /// Number of threads that the kernel refused to move.
     pub refused: usize,
     /// The kernel's explanation for the first of them.
     pub first_refusal: Option<ResctrlError>,
     /// Number of rounds.
     pub rounds: u32,
-    /// Whether the last look found nothing pending to be moved, but for those refused or out of sight. If not, look again later.
+    /// Whether the last round found no threads to move, except refused or invisible ones. If not, call again later.
     pub is_settled: bool,
 }
 
 impl Groups {
-    /// Puts all threads of these containers, and of cgroups below theirs, into a group. Those that are in it already are not written.
-    /// Threads that they clone later follow by themselves.
+    /// Moves all threads of these containers, and of cgroups below theirs, into a group. Threads that are already in it
+    /// are not written. Threads that they clone later start in the group.
     ///
-    /// Containers that are gone have no threads. Ids are those of this process's pid namespace, in cgroup files as in resctrl's.
+    /// Removed containers have no threads. Thread ids are those of this process's PID namespace, both in cgroup files and in resctrl's.
     ///
     /// # Errors
     ///
-    /// [`ResctrlError::Gone`] if the group is, [`ResctrlError::Read`], [`ResctrlError::ReadOnly`]. A thread that is refused is no
-    /// error of the others': see [`Moved::first_refusal`].
+    /// [`ResctrlError::Gone`] if the group is gone, [`ResctrlError::Read`], [`ResctrlError::ReadOnly`]. A refused
+    /// thread is no error: see [`Moved::first_refusal`].
     pub fn assign(&self, group: &Group, containers: &[ContainerCgroup<'_>]) -> Result<Moved, ResctrlError> {
         let into = TaskFile::open(self, &group.directory())?;
-        // The kernel accepts into a monitor group only threads of its control group.
+        // A monitor group only accepts threads of its control group.
         let through = match group {
             Group::Control(_) => None,
             Group::Monitor { .. } => Some(TaskFile::open(self, &group.parent_directory())?),
@@ -77,20 +76,20 @@ impl Groups {
         move_until_settled(&mut Assignment { into, through, containers, in_control: HashSet::new() })
     }
 
-    /// Takes threads of these containers out of a group: out of a control group into the root, out of a monitor group into its
-    /// control group. Those that are not in it stay where they are.
+    /// Moves threads of these containers out of a group: from a control group to the root, from a monitor group to its
+    /// control group. Threads outside of the group stay where they are.
     ///
     /// # Errors
     ///
-    /// As of [`Groups::assign`].
+    /// As [`Groups::assign`].
     pub fn release(&self, group: &Group, containers: &[ContainerCgroup<'_>]) -> Result<Moved, ResctrlError> {
         let from = TaskFile::open(self, &group.directory())?;
         let into = TaskFile::open(self, &group.parent_directory())?;
         move_until_settled(&mut Release { from, into, threads: ThreadSet::Only(containers) })
     }
 
-    /// Takes all threads but those of these containers out of a group: an earlier process put them there, and no class
-    /// wants them there now.
+    /// Moves all threads except those of these containers out of a group: threads that an earlier process put there,
+    /// and that no class wants there now.
     pub(crate) fn release_others(
         &self,
         group: &Group,
@@ -101,7 +100,7 @@ impl Groups {
         move_until_settled(&mut Release { from, into, threads: ThreadSet::AllBut(containers) })
     }
 
-    /// Takes all threads out of a group.
+    /// Moves all threads out of a group.
     pub(crate) fn empty(&self, group: &Group) -> Result<Moved, ResctrlError> {
         let from = TaskFile::open(self, &group.directory())?;
         let into = TaskFile::open(self, &group.parent_directory())?;
@@ -109,14 +108,14 @@ impl Groups {
     }
 }
 
-/// Threads on their way, and where they are.
+/// A set of threads to move, and their current groups.
 trait Threads {
-    /// Those that are not yet where they belong, and how many more cannot be seen.
+    /// Threads that are not yet in place, and the number of invisible ones.
     fn pending(&mut self) -> Result<(BTreeSet<u64>, usize), ResctrlError>;
 
     fn put(&mut self, thread: u64) -> io::Result<()>;
 
-    /// What to say of a refusal, right after it.
+    /// The error for a refusal; call it right after the refusal.
     fn refusal(&self, thread: u64, source: io::Error) -> ResctrlError;
 }
 
@@ -154,17 +153,17 @@ struct Assignment<'a> {
     into: TaskFile<'a>,
     through: Option<TaskFile<'a>>,
     containers: &'a [ContainerCgroup<'a>],
-    /// What is in the control group, where the way leads through it.
+    /// Threads in the control group, if threads must pass through it.
     in_control: HashSet<u64>,
 }
 
 impl Threads for Assignment<'_> {
     fn pending(&mut self) -> Result<(BTreeSet<u64>, usize), ResctrlError> {
-        // Reads the group first: a thread that enters it meanwhile is written again, which is harmless.
+        // Read the group first: a thread that enters it meanwhile is only written again, which is harmless.
         let there = self.into.threads()?;
         let (mut threads, out_of_sight) = threads_of(self.containers)?;
         threads.retain(|thread| !there.contains(thread));
-        // Seldom needed, and the root's list is as long as the machine has threads.
+        // Rarely needed, and the root's list contains most threads of the machine.
         if let Some(control) = self.through.as_ref().filter(|_| !threads.is_empty()) {
             self.in_control = control.threads()?;
         }
@@ -185,7 +184,7 @@ impl Threads for Assignment<'_> {
     }
 }
 
-/// Threads of a group.
+/// Threads to move out of a group, by container.
 enum ThreadSet<'a> {
     Only(&'a [ContainerCgroup<'a>]),
     AllBut(&'a [ContainerCgroup<'a>]),
@@ -207,7 +206,7 @@ impl Threads for Release<'_> {
                 Ok((threads, out_of_sight))
             }
             ThreadSet::AllBut(containers) => {
-                // Reads the group first: a thread that a container clones meanwhile must not count as another's.
+                // Read the group first: a thread that a container clones meanwhile must not count as another's.
                 let there = self.from.threads()?;
                 let (stay, _) = threads_of(containers)?;
                 Ok((there.into_iter().filter(|thread| !stay.contains(thread)).collect(), 0))
@@ -239,11 +238,11 @@ impl<'a> TaskFile<'a> {
     }
 
     fn threads(&self) -> Result<HashSet<u64>, ResctrlError> {
-        // resctrl leaves out threads this pid namespace does not see; a 0 would name the writer.
+        // resctrl leaves out threads that are invisible in this PID namespace; 0 would mean the writer.
         Ok(ids(self.groups.read(&self.path)?.as_bytes()).filter(|&id| id != 0).collect())
     }
 
-    /// One id a write: before Linux 6.8 the kernel takes no more, and a list stops at its first refusal.
+    /// Writes one id at a time: kernels before Linux 6.8 accept no more, and a list stops at its first refusal.
     fn put(&self, thread: u64) -> io::Result<()> {
         let text = format!("{thread}\n");
         loop {
@@ -265,8 +264,8 @@ fn ids(text: &[u8]) -> impl Iterator<Item = u64> {
     text.split(|&byte| byte == b'\n').filter_map(crate::parse::number)
 }
 
-/// The threads of containers, and how many more there are that this pid namespace has no id for. The kernel prints 0 for such a
-/// thread, and to write that would move the writer itself.
+/// The threads of containers, and the number of threads without an id in this PID namespace. The kernel prints 0 for
+/// such a thread; writing 0 would move the writer itself.
 fn threads_of(containers: &[ContainerCgroup<'_>]) -> Result<(BTreeSet<u64>, usize), ResctrlError> {
     let mut threads = BTreeSet::new();
     let mut out_of_sight = 0;
@@ -283,7 +282,7 @@ fn threads_of(containers: &[ContainerCgroup<'_>]) -> Result<(BTreeSet<u64>, usiz
 }
 
 impl ContainerCgroup<'_> {
-    /// Fingerprint of the container's threads: equal lists have equal fingerprints.
+    /// A hash of the container's threads: equal lists have equal fingerprints.
     pub(crate) fn fingerprint(&self) -> Result<u64, ResctrlError> {
         let mut hasher = FxHasher::default();
         self.ids()?.hash(&mut hasher);
@@ -296,7 +295,7 @@ impl ContainerCgroup<'_> {
             CgroupVersion::V2 => "cgroup.threads",
         };
         let mut found = Vec::new();
-        // Containers may have cgroups of their own below: systemd or another container engine in a container.
+        // Containers may have nested cgroups: systemd or another container engine in a container.
         let mut waiting = vec![String::new()];
         let mut seen = 0;
         while let Some(path) = waiting.pop() {

@@ -1,4 +1,4 @@
-//! The simulated kernel's block devices, and what it does with a line of one.
+//! The simulated kernel's block devices, and its handling of their lines in files.
 //!
 //! Kernel: `blkg_conf_open_bdev` in block/blk-cgroup.c, `tg_set_limit` and `tg_prfill_limit` in block/blk-throttle.c, `ioc_weight_write`,
 //! `ioc_qos_write` and `ioc_cost_model_write` in block/blk-iocost.c.
@@ -14,7 +14,7 @@ use super::tree::ROOT;
 use crate::block_devices::MountedVolume;
 use crate::knob_table::Line;
 
-/// What the kernel assumes of a device until it is told (`autop` of a solid-state disk).
+/// The kernel's default parameters of a device (`autop` of a solid-state disk).
 const AUTO_QOS: IoLatency = IoLatency {
     read_permyriad: Hundredths(9500),
     read_latency: 25_000,
@@ -32,7 +32,7 @@ const AUTO_MODEL: IoCostModel = IoCostModel {
     write_rand_iops: 21_940,
 };
 
-/// The content of a file after one line of a device was written.
+/// The new content of a file after a write of one line.
 pub(super) fn accept(
     line: Line,
     content: &str,
@@ -53,7 +53,7 @@ pub(super) fn accept(
         return Err(Errno::NODEV);
     }
     let own = |line: &&str| line.split(' ').next().and_then(|word| word.parse().ok()) == Some(device);
-    // `blkg_conf_prep` refuses the policy that was not activated for the disk, which a write of its cost does.
+    // `blkg_conf_prep` refuses weights unless the policy is active for the disk; writing the disk's cost activates it.
     if line == Line::Weight && !costs.iter().any(|cost| cost.lines().any(|line| own(&line))) {
         return Err(Errno::OPNOTSUPP);
     }
@@ -107,7 +107,7 @@ fn limits(before: Option<&str>, words: &[&str]) -> Result<Option<IoLimits>, Errn
     Ok(Some(limits))
 }
 
-/// Says something of a device's parameters: whoever names one chooses all.
+/// Whether the parameters are the user's after a write: naming one of them chooses all.
 fn is_user(words: &[&str], before: Option<&str>, params: &[&str]) -> bool {
     let mut is_user = before.is_some_and(|line| line.contains("ctrl=user"));
     for word in words {
@@ -124,7 +124,7 @@ fn get<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     line.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// The words of a line, with those that were written in their place.
+/// The words of a line, replaced by the written ones.
 fn merged(before: &str, words: &[&str], names: &[&str]) -> Result<Vec<String>, Errno> {
     for word in words {
         let (name, _) = pair(word)?;
@@ -199,7 +199,7 @@ pub(super) fn sys_files(devices: &[BlockDevice]) -> BTreeMap<String, String> {
             let is_logical = device.names.iter().any(|name| !name.starts_with("mapper/") && name.contains('/'));
             put("dm/uuid", if is_logical { "LVM-simulated\n" } else { "CRYPT-simulated\n" }.to_owned());
         }
-        // What lies upon it, as a logical volume of each group.
+        // The devices on top of it: a logical volume of each group.
         for group in &device.volume_groups {
             let holder = format!("block/simulated-{group}");
             files.insert(format!("{holder}/dm/name"), format!("{}-simulated\n", group.replace('-', "--")));
@@ -210,7 +210,7 @@ pub(super) fn sys_files(devices: &[BlockDevice]) -> BTreeMap<String, String> {
 }
 
 impl Simulation {
-    /// The disks that there are from now on, and which of them are new. Of one that is not among them nothing that was set remains.
+    /// Sets the existing disks, and returns the new ones. The settings of removed disks are lost.
     pub fn set_devices(&mut self, devices: &[BlockDevice]) -> Vec<DeviceNumber> {
         let (new, gone) = self.rules.set_devices(devices.iter().map(|device| device.number).collect());
         for device in gone {
@@ -224,17 +224,17 @@ impl Simulation {
         new
     }
 
-    /// Writes a line of `io.cost.qos` or `io.cost.model`, as udev does it when a disk comes.
+    /// Writes a line of `io.cost.qos` or `io.cost.model`, like udev when a disk appears.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` on cgroup v1, and what the kernel answers.
+    /// `EOPNOTSUPP` on cgroup v1, and the kernel's errors.
     pub fn set_device_cost(&mut self, file: &str, device: DeviceNumber, line: &str) -> io::Result<()> {
         let tree = self.trees.iter_mut().find(|tree| tree.has(ROOT, file)).ok_or(Errno::OPNOTSUPP)?;
         tree.write(ROOT, file, &format!("{device} {line}"), &self.rules)
     }
 
-    /// The volumes of pods that are mounted from now on.
+    /// Sets the mounted volumes of pods.
     pub fn set_volumes(&mut self, volumes: &[MountedVolume]) {
         const FOLDER: &str = "/var/lib/kubelet/pods/";
         let mounts = self.proc.entry("self/mountinfo".to_owned()).or_default();

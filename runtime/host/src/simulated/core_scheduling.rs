@@ -1,5 +1,6 @@
-//! Core scheduling on a simulated node, by the kernel's rules: a child inherits its parent's cookie, a process that enters a cgroup keeps
-//! its own, a copy is made from or to the caller only, and who may not look into a process gets `EPERM`.
+//! Core scheduling on a simulated node, by the kernel's rules: a child inherits its parent's cookie, a process that
+//! enters a cgroup keeps its cookie, cookies are only copied from or to the caller, and a caller without access to a
+//! process gets `EPERM`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,15 +12,15 @@ use crate::backend::Area;
 use crate::core_scheduling::helper::Hold;
 use crate::core_scheduling::note::Note;
 
-/// What the kernel has of core scheduling.
+/// The kernel's support for core scheduling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CoreSchedulingKernel {
-    /// Nothing: an older kernel, or one without `CONFIG_SCHED_CORE`.
+    /// None: an older kernel, or one without `CONFIG_SCHED_CORE`.
     #[default]
     Missing,
-    /// It is there, but no core has two threads.
+    /// The kernel supports it, but no core has two threads.
     NoSmt,
-    /// It works.
+    /// Core scheduling works.
     Works,
 }
 
@@ -29,13 +30,13 @@ pub(super) struct Cookies {
     kernel: CoreSchedulingKernel,
     of: BTreeMap<u32, u64>,
     made: u64,
-    /// What the helper of the host holds; `None` = there is no such thread.
+    /// The cookie of the host's helper thread; `None` without such a thread.
     held: Option<u64>,
-    /// What the host's process was started with.
+    /// The cookie with which the host's process was started.
     own: u64,
     untraceable: BTreeSet<u32>,
     ended: BTreeSet<u32>,
-    /// Notes on cgroups, by hierarchy, path and inode: they go with the directory.
+    /// Notes on cgroups, by hierarchy, path and inode, so that they disappear with the directory.
     notes: BTreeMap<(usize, String, u64, Note), String>,
     refuses_notes: bool,
     pushes: usize,
@@ -67,51 +68,51 @@ impl Cookies {
         self.made
     }
 
-    /// What the helper takes along when the host's process ends.
+    /// Ends the helper thread with the host's process.
     pub(super) fn process_ends(&mut self) {
         self.held = None;
     }
 }
 
 impl Simulation {
-    /// Sets what the kernel has of core scheduling, as cores get and lose their second threads.
+    /// Sets the kernel's support for core scheduling, e.g. when second threads go online or offline.
     pub fn set_core_scheduling(&mut self, kernel: CoreSchedulingKernel) {
         self.cookies.kernel = kernel;
     }
 
-    /// The cookie of a process; 0 = none.
+    /// The cookie of a process; 0 for none.
     pub fn core_cookie(&self, pid: u32) -> u64 {
         self.cookies.of.get(&pid).copied().unwrap_or_default()
     }
 
-    /// A program gives a process a new cookie, as `prctl(PR_SCHED_CORE, CREATE)` does it.
+    /// Gives a process a new cookie, like another program with `prctl(PR_SCHED_CORE, CREATE)`.
     pub fn make_core_cookie(&mut self, pid: u32) {
         let made = self.cookies.make();
         self.cookies.of.insert(pid, made);
     }
 
-    /// A process of a cgroup starts another there, which inherits its cookie.
+    /// Adds a child of a process to its cgroup; the child inherits the cookie.
     ///
     /// # Errors
     ///
-    /// `ENOENT` without such a cgroup.
+    /// `ENOENT` if the cgroup does not exist.
     pub fn fork(&mut self, path: &str, parent: u32, child: u32) -> io::Result<()> {
         let cookie = self.core_cookie(parent);
         self.cookies.of.insert(child, cookie);
         self.join(path, child)
     }
 
-    /// A process enters a cgroup with the cookie that it has.
+    /// Moves a process into a cgroup; it keeps its cookie.
     ///
     /// # Errors
     ///
-    /// `ENOENT` without such a cgroup.
+    /// `ENOENT` if the cgroup does not exist.
     pub fn join(&mut self, path: &str, pid: u32) -> io::Result<()> {
         let processes = self.read_file(path, rules::PROCS)?;
         self.set_file(path, rules::PROCS, &format!("{processes}{pid}\n"))
     }
 
-    /// Forbids the host to look into a process, or allows it again.
+    /// Denies or allows the host access to a process.
     pub fn set_traceable(&mut self, pid: u32, traceable: bool) {
         if traceable {
             self.cookies.untraceable.remove(&pid);
@@ -120,27 +121,27 @@ impl Simulation {
         }
     }
 
-    /// Lets a process end right after a scan has seen it: it is still listed.
+    /// Ends a process right after a scan: it is still listed.
     pub fn end_after_scan(&mut self, pid: u32) {
         self.cookies.ended.insert(pid);
     }
 
-    /// The cookie that the host's own process was started with; 0 = none.
+    /// Sets the cookie with which the host's own process was started; 0 for none.
     pub fn set_own_core_cookie(&mut self, cookie: u64) {
         self.cookies.own = cookie;
     }
 
-    /// Makes cgroups refuse extended attributes, or take them again.
+    /// Makes cgroups refuse extended attributes, or accept them again.
     pub fn refuse_notes(&mut self, refuses: bool) {
         self.cookies.refuses_notes = refuses;
     }
 
-    /// How often the host gave a process a cookie since the last call.
+    /// Number of cookies that the host gave to processes since the last call.
     pub fn take_core_pushes(&mut self) -> usize {
         std::mem::take(&mut self.cookies.pushes)
     }
 
-    /// Whether a thread of the host still holds a cookie.
+    /// Whether a thread of the host holds a cookie.
     pub fn holds_core_cookie(&self) -> bool {
         self.cookies.held.is_some()
     }

@@ -1,4 +1,4 @@
-//! What a simulated kernel does with CPUs of cgroups.
+//! The simulated kernel's handling of CPUs of cgroups.
 //!
 //! Kernel: `validate_change`, `update_cpumask` and `update_cpumasks_hier` in kernel/cgroup/cpuset.c.
 
@@ -28,14 +28,14 @@ pub(super) fn cpus(tree: &Tree, node: usize, online: u32, text: &str) -> Result<
             return Err(Errno::ACCESS);
         }
     }
-    // Every container here counts as having a process.
+    // Every cgroup in the simulation counts as having a process.
     if wanted.is_empty() && !list(tree, node, OWN).is_empty() {
         return Err(Errno::NOSPC);
     }
     Ok(line(&wanted))
 }
 
-/// v2: brings the list of a cgroup into force, there and below.
+/// v2: updates the effective lists of a cgroup and its descendants.
 pub(super) fn follow(tree: &mut Tree, node: usize, online: u32) {
     if !tree.has(node, EFFECTIVE) {
         return;
@@ -47,8 +47,8 @@ pub(super) fn follow(tree: &mut Tree, node: usize, online: u32) {
     apply(tree, node, &own, &above);
 }
 
-/// A cgroup that was just made has what the one above it has; on v1, where the kernel gives it nothing, as runtimes and the kubelet
-/// have it.
+/// Initializes a new cgroup with its parent's list. On v1 the kernel leaves the list empty, and runtimes and the
+/// kubelet fill it in.
 pub(super) fn inherit(tree: &mut Tree, node: usize) {
     let file = if tree.version == CgroupVersion::V1 { OWN } else { EFFECTIVE };
     let Some(parent) = tree.node(node).parent.filter(|_| tree.has(node, file)) else { return };
@@ -66,14 +66,14 @@ fn apply(tree: &mut Tree, node: usize, own: &[u32], above: &[u32]) {
     let children: Vec<usize> = tree.node(node).children.values().copied().collect();
     for child in children.into_iter().filter(|child| tree.has(*child, EFFECTIVE)).collect::<Vec<_>>() {
         let own = list(tree, child, OWN);
-        // A recorded cgroup has the effective list alone: one that was not its parent's was its own.
+        // A recorded cgroup only has the effective list: if it differed from its parent's, it was the cgroup's own.
         let shown = list(tree, child, EFFECTIVE);
         let own = if own.is_empty() && shown != before { shown } else { own };
         apply(tree, child, &own, &after);
     }
 }
 
-/// v1: the list of the nearest group above that has one.
+/// v1: the list of the nearest ancestor with one.
 fn above(tree: &Tree, node: usize) -> Vec<u32> {
     let mut place = tree.node(node).parent;
     while let Some(parent) = place {

@@ -1,4 +1,4 @@
-//! The sudden end of the process that uses the simulation, and what the next one finds.
+//! The crash of the process that uses the simulation, and the state that the next process finds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,9 +7,9 @@ use super::{Simulation, Spec};
 use crate::backend::AnyBackend;
 use crate::{Host, HostError, LayoutOptions};
 
-/// The moment at which a process ends as by `kill -9`: after this many more steps it has no effect outside itself.
+/// The moment of a crash like `kill -9`: after this number of further steps, the process has no effect outside itself.
 ///
-/// A step is a write of the host's, or whatever else a test counts as one, such as a commit to a journal. Clones count together.
+/// A step is a write by the host, or any other action that a test counts as one, such as a commit to a journal. Clones share one counter.
 #[derive(Clone, Debug)]
 pub struct Crash(Arc<AtomicU64>);
 
@@ -19,24 +19,24 @@ impl Crash {
         Self(Arc::new(AtomicU64::new(steps)))
     }
 
-    /// Takes a step. `false` = the process does not live to take it.
+    /// Takes a step. Returns `false` if the process has crashed before it.
     pub fn step(&self) -> bool {
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
-    /// Whether the next step is not taken any more.
+    /// Whether the process has crashed, so that the next step has no effect.
     pub fn has_come(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
 }
 
 impl Simulation {
-    /// Lets the process that writes the node end at a moment. What it writes afterwards is lost, and it does not notice.
+    /// Crashes the process that uses the simulation at this moment. Its later writes are lost, without an error.
     pub fn crash_at(&mut self, crash: Crash) {
         self.crash = Some(crash);
     }
 
-    /// What a process takes along when it ends: its open files, its threads and what it had queued.
+    /// Drops the state of a process that ends: its open files, threads and queued writes.
     fn process_ends(&mut self) {
         self.crash = None;
         self.files.clear();
@@ -48,9 +48,9 @@ impl Simulation {
 }
 
 impl Host {
-    /// The simulated node without the process that used it; `None` for a real one, which is closed.
+    /// The simulated node without the process that used it; `None` for a real node, which is closed.
     pub fn into_simulation(mut self) -> Option<Simulation> {
-        // What the host closes when it is dropped, it closes on a node of its own.
+        // Dropping the host closes files on an empty simulation instead.
         let empty = AnyBackend::Simulated(Box::new(Simulation::new(&Spec::default()).ok()?));
         match std::mem::replace(&mut self.backend, empty) {
             AnyBackend::Simulated(mut simulation) => {
@@ -61,7 +61,7 @@ impl Host {
         }
     }
 
-    /// Another process on a simulated node.
+    /// Starts another process on a simulated node.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The simulated kernel's own settings, and what it does with a write.
+//! The simulated kernel's node-wide settings, and its handling of writes.
 //!
 //! Kernel: `init_per_zone_wmark_min` in mm/page_alloc.c, and the table of `vm` sysctls.
 
@@ -17,7 +17,7 @@ use crate::node_knobs::NODE_PATH;
 use crate::parse;
 use crate::simulated::{Kernel, Spec};
 
-/// What a setting takes, and what it holds at first; `None`: this kernel does not have it.
+/// The range and initial value of a setting; `None` if this kernel does not have it.
 fn rule(knob: Knob, kernel: Kernel, memory: Bytes) -> Option<(std::ops::RangeInclusive<i64>, i64)> {
     let is_alibaba = kernel == Kernel::Alibaba;
     match knob {
@@ -43,12 +43,12 @@ fn files(spec: &Spec, of: Place) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// Those below `/proc`.
+/// Initial files below `/proc`.
 pub(super) fn proc_files(spec: &Spec) -> BTreeMap<String, String> {
     files(spec, Place::Proc)
 }
 
-/// Those below `/sys`.
+/// Initial files below `/sys`.
 pub(super) fn sys_files(spec: &Spec) -> BTreeMap<String, String> {
     files(spec, Place::Sys)
 }
@@ -59,7 +59,7 @@ fn knob_at(area: Area, path: &str) -> Option<Knob> {
 }
 
 impl Simulation {
-    /// Sets a setting of the kernel's own as another program would; `None`: this node does not have it.
+    /// Sets a node-wide setting like another program; `None` removes it from the node.
     pub fn set_node_knob(&mut self, knob: Knob, value: Option<i64>) {
         let Some((area, path)) = crate::node_knobs::file_of(knob_table::row(knob)) else { return };
         let files = if area == Area::Proc { &mut self.proc } else { &mut self.sys };
@@ -74,7 +74,8 @@ impl Simulation {
         parse::signed(self.plain(area).get(path)?.trim().as_bytes())
     }
 
-    /// Whether the kernel takes a group identity now: it has no switch of them, or it is on. What it answers else is not known.
+    /// Whether the kernel accepts a group identity now: its switch, if there is one, is on, and core scheduling is not.
+    /// The real kernel's error is unknown.
     pub(super) fn check_identity(&self, text: &str) -> Result<(), Errno> {
         let is_off = self.node_switch(Knob::GroupIdentity) == Some(0) || self.node_switch(Knob::SchedCore) == Some(1);
         if is_off && parse::signed(text.trim().as_bytes()) != Some(0) { Err(Errno::PERM) } else { Ok(()) }
@@ -93,7 +94,7 @@ impl Simulation {
         }
         self.rules.check_refusing(path)?;
         let number = parse::signed(text.trim().as_bytes()).ok_or(Errno::INVAL)?;
-        // A node may be played that has a setting of another kernel's.
+        // A replayed node may have a setting of another kernel.
         let rule = rule(knob, Kernel::Alibaba, self.memory);
         if rule.is_some_and(|(range, _)| !range.contains(&number)) {
             return Err(Errno::INVAL.into());
@@ -103,7 +104,7 @@ impl Simulation {
             Knob::SchedCore => Some(Knob::GroupIdentity),
             _ => None,
         };
-        // What exactly the kernel answers is not known; that it takes no such write is (tools/testing/selftests of the Anolis kernel).
+        // The real kernel's error is unknown; it refuses such a write (tools/testing/selftests of the Anolis kernel).
         if number == 1 && excludes.is_some_and(|other| self.node_switch(other) == Some(1)) {
             return Err(Errno::BUSY.into());
         }

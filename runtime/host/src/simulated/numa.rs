@@ -1,4 +1,4 @@
-//! What a simulated kernel prints about NUMA: CPUs and memory in equal parts on all nodes.
+//! NUMA files of the simulated kernel: CPUs and memory are divided equally among the nodes.
 
 use std::collections::BTreeMap;
 
@@ -31,13 +31,13 @@ pub(super) fn files(spec: &Spec) -> BTreeMap<String, String> {
     files
 }
 
-/// `meminfo` of a node.
+/// A node's `meminfo`.
 pub(super) fn meminfo(node: u32, total: Bytes, free: Bytes, available: Bytes) -> String {
     let line = |name: &str, bytes: u64| format!("Node {node} {name}: {} kB\n", bytes / 1024);
     line("MemTotal", total.0) + &line("MemFree", free.0) + &line("Inactive(file)", available.0.saturating_sub(free.0))
 }
 
-/// `memory.numa_stat`, all pages anonymous.
+/// A cgroup's `memory.numa_stat`, with all pages anonymous.
 pub(crate) fn stat(version: CgroupVersion, page_size: u64, nodes: u32, pages: &[(NumaId, u64)]) -> String {
     let on = |node: u32| pages.iter().find(|(id, _)| *id == NumaId(node)).map_or(0, |(_, pages)| *pages);
     let line = |unit: u64| (0..nodes).map(|node| format!(" N{node}={}", on(node) * unit)).collect::<String>();

@@ -1,4 +1,4 @@
-//! The simulation as a ground for background reclaim, and for bounds that fall below what is in use.
+//! Background reclaim in the simulation, and bounds that fall below current use.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use crate::reclaim::lower::{Lowered, lower};
 use crate::reclaim::reclaimer::{MemoryBackend, PollOutcome};
 use crate::reclaim::worker::{CURRENT, RECLAIM, limits_above, smaller};
 
-/// A cgroup of a hierarchy, as long as it is there.
+/// A cgroup of a hierarchy, until it is removed.
 pub(crate) struct Place {
     tree: usize,
     path: String,
@@ -21,7 +21,7 @@ pub(crate) struct Place {
 }
 
 impl Simulation {
-    /// Sets the node's free pages and watermarks, as `/proc/zoneinfo` tells them.
+    /// Sets the node's free pages and watermarks in `/proc/zoneinfo`.
     pub fn set_free_pages(&mut self, pages: FreePages) {
         let FreePages { free, min, low, high, managed } = pages;
         let text = format!(
@@ -31,7 +31,7 @@ impl Simulation {
         self.proc.insert("zoneinfo".to_owned(), text);
     }
 
-    /// Advances the time of background reclaim, if the host emulates it. Time does not pass by itself here.
+    /// Advances the clock of background reclaim, if the host emulates it. The simulation has no clock of its own.
     pub fn reclaim_for(&mut self, time: Micros) {
         let end = Micros(self.now.0.saturating_add(time.0));
         let mut reclaimer = std::mem::take(&mut self.reclaimer);
@@ -99,7 +99,7 @@ impl MemoryBackend for Simulation {
     }
 }
 
-/// A bound that falls.
+/// A bound that is being lowered.
 struct Falling<'a> {
     simulation: &'a mut Simulation,
     area: Area,

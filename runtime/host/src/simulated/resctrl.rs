@@ -1,5 +1,5 @@
-//! Resctrl on a simulated node: what a recording contains. Its rules are not simulated here; the emulation
-//! (`qosm-resctrl-fuse`) is a file system as the kernel's is.
+//! resctrl on a simulated node: replays the content of a recording. The rules of resctrl are not simulated here; the
+//! emulation (`qosm-resctrl-fuse`) is a file system like the kernel's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,31 +9,31 @@ use qosm_model::resctrl::{ClassName, ClassOutcome, Domain, ResctrlReading, Usage
 
 use super::Simulation;
 
-/// Resctrl in a tick of a recording.
+/// resctrl in a tick of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlayedResctrl {
-    /// The domains that are online.
+    /// The online domains.
     pub domains: Vec<Domain>,
-    /// How classes fare, and what was counted of them.
+    /// Outcomes and usage of the classes.
     pub classes: Vec<PlayedClass>,
-    /// Usage of all that is in no class.
+    /// Usage of all threads in no class.
     pub rest: Vec<Usage>,
 }
 
 /// A class in a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlayedClass {
-    /// The policy.
+    /// Name of the policy.
     pub policy: Arc<str>,
-    /// The policy's own name for it.
+    /// The policy's name of the class.
     pub class: ClassName,
-    /// How it fares.
+    /// The outcome of reconciling the class.
     pub outcome: ClassOutcome,
-    /// What was counted of it.
+    /// The usage of the class.
     pub usage: Vec<Usage>,
 }
 
-/// What is shown, and what was counted and not read yet.
+/// The recorded state, and usage that was not read yet.
 #[derive(Debug, Default)]
 pub(crate) struct Played {
     domains: Vec<Domain>,
@@ -42,16 +42,16 @@ pub(crate) struct Played {
     containers: BTreeMap<String, Vec<Usage>>,
     rest: Vec<Usage>,
     wanted_classes: Vec<(Arc<str>, ClassName)>,
-    /// The containers that are counted, each with its cgroup.
+    /// The counted containers, each with its cgroup.
     counted: Vec<(ContainerId, String)>,
 }
 
-/// Adds a sample; unread traffic adds up.
+/// Adds a sample to the unread ones; traffic is summed.
 fn count(known: &mut Vec<Usage>, now: &[Usage]) {
     *known = sum(known, now);
 }
 
-/// Traffic is read once.
+/// Takes a usage: traffic is only returned once.
 fn read(known: &mut Vec<Usage>) -> Vec<Usage> {
     let counted = known.clone();
     for usage in known {
@@ -61,7 +61,7 @@ fn read(known: &mut Vec<Usage>) -> Vec<Usage> {
 }
 
 impl Simulation {
-    /// What there is of resctrl from now on, and what was counted since the last time.
+    /// Sets the domains and outcomes from now on, and adds the usage since the last call.
     pub fn play_resctrl(&mut self, now: &PlayedResctrl) {
         let played = &mut self.resctrl;
         played.domains.clone_from(&now.domains);
@@ -73,14 +73,14 @@ impl Simulation {
         count(&mut played.rest, &now.rest);
     }
 
-    /// What was counted of the container in this cgroup since the last time.
+    /// Adds the usage since the last call of the container in this cgroup.
     pub fn play_resctrl_of(&mut self, cgroup: &str, now: &[Usage]) {
         count(self.resctrl.containers.entry(cgroup.to_owned()).or_default(), now);
     }
 }
 
 impl Played {
-    /// `counted` are containers, each with its cgroup.
+    /// Returns the recorded outcomes. `counted` are containers, each with its cgroup.
     pub(crate) fn reconcile(
         &mut self,
         wanted: &[WantedClass],

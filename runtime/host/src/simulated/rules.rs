@@ -1,7 +1,7 @@
-//! Which files a simulated kernel has, and what it does with a write.
+//! The files of a simulated kernel, and its handling of writes.
 //!
-//! Kernel: `tg_set_cfs_bandwidth`, `tg_cfs_schedulable_down`, `sched_group_set_shares` and `sched_group_set_idle` in kernel/sched, `page_counter_memparse` in mm, and the documents
-//! named in the knob table.
+//! Kernel: `tg_set_cfs_bandwidth`, `tg_cfs_schedulable_down`, `sched_group_set_shares` and `sched_group_set_idle` in
+//! kernel/sched, `page_counter_memparse` in mm, and the documents named in the knob table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,16 +25,16 @@ pub(super) const BVT: &str = "cpu.bvt_warp_ns";
 pub(super) const PROCS: &str = "cgroup.procs";
 pub(super) const KILL: &str = "cgroup.kill";
 
-/// What a file takes.
+/// The values that a file accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Takes {
-    /// Nothing.
+    /// No writes.
     Nothing,
-    /// Anything.
+    /// Any text.
     Anything,
-    /// A whole number between two others.
+    /// A whole number within inclusive bounds.
     Number(i64, i64),
-    /// Bytes, or no bound; rounded down to a page.
+    /// Bytes, or no limit; rounded down to a page.
     Bound,
     /// Bytes up to the memory limit; rounded down to a page.
     WithinLimit,
@@ -50,26 +50,26 @@ enum Takes {
     Nodes,
     /// A list of CPUs.
     Cpus,
-    /// v1 weight: any number of shares, brought within the kernel's bounds.
+    /// v1 weight: any number of shares, clamped to the kernel's bounds.
     Shares,
     /// v2 weight.
     Weight,
-    /// A line of a device.
+    /// A line for a device.
     Device(Line),
 }
 
-/// Which kernels have a file.
+/// The kernels and cgroup versions that have a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Has {
-    /// All, on v1.
+    /// All kernels, on v1.
     V1,
-    /// All, on v2.
+    /// All kernels, on v2.
     V2,
-    /// All on v2, Alibaba's on v1.
+    /// All kernels on v2, Alibaba's on v1.
     V2AndAlibaba,
-    /// Alibaba's, on both.
+    /// Alibaba's kernels, on both versions.
     Alibaba,
-    /// Alibaba's, on v1.
+    /// Alibaba's kernels, on v1.
     AlibabaV1,
 }
 
@@ -82,8 +82,7 @@ const MEMORY: Option<Controller> = Some(Controller::Memory);
 const IO: Option<Controller> = Some(Controller::Io);
 const FLAG: Takes = Takes::Number(0, 1);
 
-/// Name, controller (`None` = in every cgroup), kernels, accepted values, and a new cgroup's value. `max` means no
-/// bound.
+/// Name, controller (`None` for every cgroup), kernels, accepted values, and initial value, of which `max` means no limit.
 static FILES: &[FileRule] = &[
     FileRule("cgroup.procs", None, Has::V1, Takes::Anything, ""),
     FileRule("cgroup.procs", None, Has::V2, Takes::Anything, ""),
@@ -146,10 +145,10 @@ static FILES: &[FileRule] = &[
     FileRule("io.cost.model", IO, Has::V2, Takes::Device(Line::CostModel), ""),
 ];
 
-/// Files that the root alone has.
+/// Files that only the root has.
 const ONLY_ROOT: [&str; 2] = ["io.cost.qos", "io.cost.model"];
 
-/// Files that the root of a hierarchy has, too. A v1 root has all of them and refuses to be bounded.
+/// Files that the root of a v2 hierarchy also has. A v1 root has all files and refuses limits.
 const ROOT_FILES_V2: [&str; 9] = [
     "cgroup.procs",
     CONTROLLERS,
@@ -162,7 +161,7 @@ const ROOT_FILES_V2: [&str; 9] = [
     ONLY_ROOT[1],
 ];
 
-/// Memory of a v1 group beside its page cache.
+/// Memory of a v1 group without its page cache.
 fn in_use(tree: &Tree, node: usize) -> u64 {
     let read = |file: &str| tree.read(node, file).unwrap_or_default().as_bytes();
     let usage = parse::number(read("memory.usage_in_bytes")).unwrap_or(0);
@@ -219,7 +218,7 @@ impl Rules {
         }
     }
 
-    /// Those that are new, and those that were there and are not any more.
+    /// Sets the disks. Returns the added and the removed ones.
     pub(super) fn set_devices(&mut self, devices: BTreeSet<DeviceNumber>) -> (Vec<DeviceNumber>, Vec<DeviceNumber>) {
         let before = std::mem::replace(&mut self.devices, devices);
         (self.devices.difference(&before).copied().collect(), before.difference(&self.devices).copied().collect())
@@ -238,7 +237,7 @@ impl Rules {
         }
     }
 
-    /// The files of a new cgroup that was handed these controllers.
+    /// The files of a new cgroup with these controllers enabled.
     pub(super) fn new_files(&self, version: CgroupVersion, enabled: &[Controller]) -> BTreeMap<String, String> {
         let mut files = self.all_files(version, enabled);
         files.retain(|name, _| !ONLY_ROOT.contains(&name.as_str()));
@@ -312,7 +311,7 @@ impl Rules {
             Takes::Bound => {
                 let unlimited = text == "max" || (text == "-1" && file.ends_with("_in_bytes"));
                 let bytes = if unlimited { None } else { Some(parse::number(text.as_bytes()).ok_or(Errno::INVAL)?) };
-                // v1 reclaims page cache for a lower limit, and refuses what cannot be had so.
+                // v1 reclaims page cache for a lower limit, and refuses the limit if that is not enough.
                 if file == "memory.limit_in_bytes" && bytes.is_some_and(|bytes| bytes < in_use(tree, node)) {
                     return Err(Errno::BUSY);
                 }
@@ -346,14 +345,14 @@ impl Rules {
         }
     }
 
-    /// Kernel: `update_nodemask` and `validate_change` in kernel/cgroup/cpuset.c.
+    /// Checks a list of NUMA nodes. Kernel: `update_nodemask` and `validate_change` in kernel/cgroup/cpuset.c.
     fn nodes(&self, tree: &Tree, node: usize, text: &str) -> Result<String, Errno> {
         let nodes = parse::numa::list(text.as_bytes()).ok_or(Errno::INVAL)?;
         if nodes.iter().any(|&id| id >= self.numa_nodes) {
             return Err(Errno::INVAL);
         }
-        // A cgroup with processes keeps the nodes that it has; every container here counts as having one. One that has no nodes of
-        // its own has no processes (v1), or those of the cgroup above (v2).
+        // The kernel refuses an empty list for a cgroup with processes; every cgroup in the simulation counts as having
+        // one. A cgroup with an empty list has no processes (v1), or uses the parent's nodes (v2).
         let own = tree.read(node, "cpuset.mems").ok().and_then(|text| parse::numa::list(text.as_bytes()));
         if nodes.is_empty() && own.is_some_and(|own| !own.is_empty()) {
             return Err(Errno::NOSPC);
@@ -368,7 +367,7 @@ impl Rules {
         Ok(line(&list_text(nodes)))
     }
 
-    /// What changes with a file that was written: on v2 the CPUs and NUMA nodes in force.
+    /// Applies the consequences of a write: on v2, the effective CPUs and NUMA nodes.
     pub(super) fn follow(&self, tree: &mut Tree, node: usize, file: &str) {
         if file == "cpuset.cpus" {
             return cpuset::follow(tree, node, self.cpus);
@@ -382,7 +381,7 @@ impl Rules {
         }
     }
 
-    /// Of a cgroup's own NUMA nodes those that the cgroup above has, or all of these.
+    /// The intersection of a cgroup's own NUMA nodes with the parent's, or all of the parent's if it is empty.
     fn effective_mems(&self, tree: &Tree, node: usize) -> Option<String> {
         let read = |node: usize, file: &str| parse::numa::list(tree.read(node, file).ok()?.as_bytes());
         let own = read(node, "cpuset.mems")?;
@@ -440,7 +439,7 @@ impl Rules {
 
     fn check(&self, tree: &Tree, node: usize, wanted: Bandwidth) -> Result<(), Errno> {
         let most = MAX_RUNTIME_MICROS.unsigned_abs();
-        // Kept in nanoseconds.
+        // The kernel stores the burst in nanoseconds.
         if !(1000..=1_000_000).contains(&wanted.period) || wanted.burst > u64::MAX / 1000 {
             return Err(Errno::INVAL);
         }
@@ -466,7 +465,7 @@ impl Rules {
     }
 }
 
-/// v1: no limited cgroup has a larger ratio than the limited ones above it.
+/// v1: checks that no limited cgroup has a larger ratio of quota to period than its limited ancestors.
 fn within(tree: &Tree, node: usize, bandwidth: Bandwidth, above: u128) -> Result<(), Errno> {
     let own = ratio(bandwidth);
     if bandwidth.quota.is_some() && own > above {
@@ -503,7 +502,7 @@ fn current(tree: &Tree, node: usize) -> Bandwidth {
     }
 }
 
-/// What the weight files read after `cpu.idle` has become another.
+/// Contents of the weight files after a change of `cpu.idle`.
 pub(super) fn weights_after(idle: &str) -> [(&'static str, &'static str); 2] {
     if idle.trim() == "1" {
         [("cpu.shares", "3\n"), ("cpu.weight", "0\n")]
@@ -516,7 +515,7 @@ fn line(text: &str) -> String {
     format!("{text}\n")
 }
 
-/// Controllers as `cgroup.controllers` lists them. CPU time needs no controller there.
+/// The text of `cgroup.controllers`. CPU time needs no controller on v2, so `cpuacct` is left out.
 pub(super) fn controller_list(controllers: &[Controller]) -> String {
     let names: Vec<_> = controllers
         .iter()
@@ -526,7 +525,7 @@ pub(super) fn controller_list(controllers: &[Controller]) -> String {
     line(&names.join(" "))
 }
 
-/// Bytes, alone or with a binary suffix as `memparse` takes it; options after it are ignored.
+/// Parses a number of bytes, with an optional binary suffix like the kernel's `memparse`; options after it are ignored.
 pub(super) fn reclaim_amount(text: &str) -> Result<u64, Errno> {
     let word = text.split_ascii_whitespace().next().unwrap_or_default();
     let (number, shift) = match word.char_indices().last() {
@@ -539,7 +538,7 @@ pub(super) fn reclaim_amount(text: &str) -> Result<u64, Errno> {
     number.checked_mul(1 << shift).ok_or(Errno::INVAL)
 }
 
-/// A memory cgroup's files after this much page cache was reclaimed.
+/// `memory.current` and `memory.stat` after page cache of this size was reclaimed.
 pub(super) fn after_reclaim(current: &str, stat: &str, bytes: u64) -> (String, String) {
     let less = |number: &str| parse::number(number.as_bytes()).unwrap_or(0).saturating_sub(bytes);
     let stat = stat.lines().map(|line| match line.split_once(' ') {
@@ -555,7 +554,7 @@ pub(super) fn cpu_stat_v1(periods: u64, throttled: u64, throttled_nanos: u64) ->
     )
 }
 
-/// Without the cpu controller only the CPU time is listed.
+/// `cpu.stat` on v2. Without the cpu controller it only has the CPU time.
 pub(super) fn cpu_stat_v2(usage: u64, throttling: Option<(u64, u64, u64)>) -> String {
     let base = format!("usage_usec {usage}\nuser_usec {usage}\nsystem_usec 0\nnice_usec 0\n");
     let Some((periods, throttled, micros)) = throttling else { return base };
@@ -597,7 +596,7 @@ pub(super) fn memory_files(version: CgroupVersion, counters: MemoryCounters) -> 
     }
 }
 
-/// What a file of a group holds, on v1 and on v2.
+/// The content of a file, on v1 and on v2.
 pub(super) struct Versions(Option<String>, Option<String>);
 
 impl Versions {
@@ -607,7 +606,7 @@ impl Versions {
     }
 }
 
-/// The files of a tier or pod that has used this. A file with nothing in it cannot be read.
+/// The files of a tier or pod with these counters. An empty file means that the value cannot be read.
 pub(super) fn group_files(counters: GroupCounters) -> Vec<(&'static str, Versions)> {
     let GroupCounters { cpu_usage, cpu_throttled, cpu_pressure, memory, max_events, oom_kills } = counters;
     let (usage, throttled) = (cpu_usage.map(|micros| micros.0), cpu_throttled.map(|micros| micros.0));

@@ -1,4 +1,4 @@
-//! Slow writes that take their time: `memory.high` on its way down below what is in use.
+//! Slow writes that take several steps: lowering `memory.high` below current use.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,22 +7,22 @@ use super::Simulation;
 use crate::backend::{Area, Backend as _, Lowering, SlowWrite, join};
 use crate::parse;
 
-/// A slow write that is under way.
+/// A slow write in progress.
 pub(super) struct SlowJob {
     ticket: u64,
     area: Area,
     path: String,
-    /// What is still to be written, one after the other.
+    /// The texts still to be written, in order.
     texts: VecDeque<String>,
 }
 
 impl Simulation {
-    /// Has slow writes take their time from now on: each goes one step with each call of [`Host::finished`](crate::Host::finished).
+    /// Makes slow writes take several steps from now on: each call of [`Host::finished`](crate::Host::finished) takes one.
     pub fn stall_slow_writes(&mut self) {
         self.stalled = true;
     }
 
-    /// Queues a slow write. A bound that falls is written half way first.
+    /// Queues a slow write. A bound that is lowered passes through the midpoint first.
     pub(super) fn queue(
         &mut self,
         area: Area,
@@ -45,7 +45,7 @@ impl Simulation {
         Ok(SlowWrite::Queued)
     }
 
-    /// Takes the next step of the first slow write. Returns those that have ended, with their results.
+    /// Takes the next step of the first slow write. Returns the writes that have ended, with their results.
     pub(super) fn take_slow_step(&mut self) -> Vec<(u64, io::Result<()>)> {
         let mut ended = Vec::new();
         while let Some(mut job) = self.slow.pop_front() {

@@ -1,4 +1,4 @@
-//! What to simulate.
+//! The specification of a simulated node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::core_scheduling::CoreSchedulingKernel;
 use crate::layout::Driver;
 use crate::mounts::{CgroupVersion, Controller};
 
-/// Which kernel.
+/// The simulated kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
     /// Upstream Linux ≥ 5.14: burst within the quota; memory QoS files on v2 only.
@@ -33,12 +33,12 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// All on v1.
+    /// All controllers on v1.
     pub const V1: Self = Self::all(CgroupVersion::V1);
-    /// All on v2.
+    /// All controllers on v2.
     pub const V2: Self = Self::all(CgroupVersion::V2);
 
-    /// All on one version.
+    /// All controllers on one version.
     pub const fn all(version: CgroupVersion) -> Self {
         Self { cpu: version, cpuacct: version, cpuset: version, memory: version }
     }
@@ -49,7 +49,7 @@ impl Versions {
             (Controller::Cpuacct, self.cpuacct),
             (Controller::Cpuset, self.cpuset),
             (Controller::Memory, self.memory),
-            // v1 has another one, which the host does not use.
+            // v1 has another controller, which the host does not use.
             (Controller::Io, self.memory),
         ]
         .into_iter()
@@ -59,30 +59,30 @@ impl Versions {
     }
 }
 
-/// What to simulate.
+/// The specification of a simulated node.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// Version of each controller.
     pub versions: Versions,
     /// Whether `cpu` and `cpuacct` share one v1 hierarchy.
     pub co_mounted: bool,
-    /// The kubelet's driver; `None` = the host detects it.
+    /// The kubelet's cgroup driver; `None` if the host should detect it.
     pub driver: Option<Driver>,
     /// The kubelet's `cgroupRoot`.
     pub cgroup_root: String,
-    /// Whether the root of a v2 hierarchy hands its controllers down from the start, as systemd has it.
+    /// Whether the root of a v2 hierarchy enables its controllers for children from the start, as under systemd.
     pub root_delegates: bool,
-    /// Which kernel.
+    /// The kernel.
     pub kernel: Kernel,
-    /// Files that every cgroup has besides, with what they hold at first. They take whatever is written.
+    /// Additional files of every cgroup, with their initial content. They accept any write.
     pub extra_files: BTreeMap<String, String>,
     /// Files that this kernel lacks.
     pub missing_files: BTreeSet<String>,
-    /// Files that are there, but refuse every write with `EINVAL`.
+    /// Files that exist, but refuse every write with `EINVAL`.
     pub refusing_files: BTreeSet<String>,
-    /// Whether everything is mounted read-only.
+    /// Whether all cgroup mounts are read-only.
     pub read_only: bool,
-    /// Logical CPUs.
+    /// Number of logical CPUs.
     pub cpus: u32,
     /// Physical memory.
     pub memory: Bytes,
@@ -90,18 +90,18 @@ pub struct Spec {
     pub memory_available: Bytes,
     /// Size of a page.
     pub page_size: Bytes,
-    /// NUMA nodes.
+    /// Number of NUMA nodes.
     pub numa_nodes: u32,
-    /// Cgroups that exist, and what their files hold where that is not the kernel's default. Parents come by themselves. No rule
-    /// is applied to these contents; a file that the kernel does not have is made.
+    /// Existing cgroups, and contents of their files that differ from the kernel's defaults. Parents are created
+    /// implicitly. No rules apply to these contents; files that the kernel does not have are created.
     pub cgroups: BTreeMap<String, BTreeMap<String, String>>,
-    /// Whole disks, and what the kernel presents as such. They are in `/proc/partitions` and `/sys/block`, too.
+    /// Whole disks, and devices that the kernel presents as disks. They also appear in `/proc/partitions` and `/sys/block`.
     pub devices: Vec<BlockDevice>,
-    /// What the kernel has of core scheduling.
+    /// The kernel's support for core scheduling.
     pub core_scheduling: CoreSchedulingKernel,
-    /// Files below `/proc` that differ.
+    /// Additional or different files below `/proc`.
     pub proc: BTreeMap<String, String>,
-    /// Files below `/sys` that differ.
+    /// Additional or different files below `/sys`.
     pub sys: BTreeMap<String, String>,
 }
 

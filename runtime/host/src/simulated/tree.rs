@@ -1,4 +1,4 @@
-//! One simulated hierarchy: directories, and the kernel's way of making and removing them.
+//! A simulated hierarchy: its directories, created and removed like in the kernel.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -110,7 +110,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes the lines of a device out of all files.
+    /// Removes the lines of a device from all files.
     pub(super) fn drop_lines(&mut self, prefix: &str) {
         let files =
             self.nodes.iter_mut().flat_map(|node| node.files.iter_mut()).filter(|(name, _)| name.starts_with("io."));
@@ -119,8 +119,8 @@ impl Tree {
         }
     }
 
-    /// A write to `memory.reclaim`: takes page cache from the cgroup, and so from those above it; anonymous memory
-    /// cannot be swapped. `EAGAIN` when there is less than requested; that much has been taken then.
+    /// A write to `memory.reclaim`: takes page cache from the cgroup, and thus from its ancestors; anonymous memory
+    /// cannot be swapped. Returns `EAGAIN` after taking less than requested.
     fn reclaim(&mut self, node: usize, bytes: u64) -> io::Result<()> {
         let stat = self.read(node, "memory.stat").unwrap_or_default();
         let cache = crate::parse::keyed(stat.as_bytes(), ["file"])[0].unwrap_or(0);
@@ -137,7 +137,7 @@ impl Tree {
         if taken < bytes { Err(Errno::AGAIN.into()) } else { Ok(()) }
     }
 
-    /// Ends all processes of a cgroup and of those below it. What was written cannot be read back.
+    /// Ends all processes of a cgroup and of its descendants. The written value cannot be read back.
     pub(super) fn kill(&mut self, node: usize) {
         self.put(node, rules::KILL, String::new());
         self.put(node, rules::PROCS, String::new());
@@ -155,7 +155,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes what is missing along a path, with all controllers handed down.
+    /// Creates the missing directories of a path, with all controllers enabled.
     pub(super) fn ensure(&mut self, path: &str, rules: &Rules) {
         let mut node = ROOT;
         for part in path.split('/').filter(|part| !part.is_empty()) {
@@ -167,11 +167,11 @@ impl Tree {
         }
     }
 
-    /// Hands all controllers of a cgroup down to its children.
+    /// Enables all controllers of a cgroup for its children.
     pub(super) fn delegate_all(&mut self, node: usize, rules: &Rules) {
         if self.version == CgroupVersion::V2 {
             let all: Vec<String> = self.available(node).iter().map(|name| format!("+{name}")).collect();
-            // Only unknown controllers are refused, and these come from the cgroup itself.
+            // The kernel only refuses unknown controllers, and these names come from the cgroup itself.
             let _ = self.delegate(node, &all.join(" "), rules);
         }
     }
@@ -257,7 +257,7 @@ impl Tree {
         }
         enabled.sort_unstable();
         let has_cpu = |enabled: &[Controller]| enabled.contains(&Controller::Cpu);
-        // Throttling stands in the same file as use, which is counted without the controller too.
+        // Throttling is in the same file as CPU time, which exists without the controller, too.
         let other_cpu_stat = has_cpu(&enabled) != has_cpu(&self.enabled(node));
         self.put(node, rules::SUBTREE, rules::controller_list(&enabled));
         let fresh = rules.new_files(self.version, &enabled);

@@ -26,7 +26,7 @@ pub(crate) fn host() -> Host {
     Host::open(directories, &options).unwrap()
 }
 
-/// It goes away with the test, and all that runs in it.
+/// A cgroup that the test removes at its end, with all processes in it.
 pub(crate) struct Cgroup {
     host: Host,
     path: String,
@@ -42,12 +42,12 @@ impl Cgroup {
         Self { host, path, running: Vec::new() }
     }
 
-    /// Below each hierarchy's root.
+    /// Path below each hierarchy's root.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
-    /// In the hierarchy of the CPU controller.
+    /// Path and version in the hierarchy of the CPU controller.
     pub(crate) fn directory(&self) -> (String, CgroupVersion) {
         let facts = self.host.facts();
         let fact = facts.controllers.into_iter().find(|fact| fact.controller == Controller::Cpu).unwrap();
@@ -58,7 +58,7 @@ impl Cgroup {
         fs::read_to_string(self.file()).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// Its list of threads.
+    /// Path of its list of threads.
     fn file(&self) -> String {
         let (directory, version) = self.directory();
         let file = if version == CgroupVersion::V1 { "tasks" } else { "cgroup.threads" };
@@ -73,7 +73,7 @@ impl Cgroup {
         }
     }
 
-    /// Runs a shell command in it, beside what runs there.
+    /// Runs a shell command in it, in addition to earlier ones.
     pub(crate) fn run(&mut self, command: &str) {
         let script = format!("echo $$ > {}/cgroup.procs; {command}", self.directory().0);
         let child = Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).process_group(0).spawn().unwrap();
@@ -84,12 +84,12 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         for mut child in self.running.drain(..) {
-            // With whatever it has started.
+            // Kill the whole process group.
             let group = rustix::process::Pid::from_child(&child);
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             let _ = child.wait();
         }
-        // A process that was just killed may be counted for a moment longer.
+        // The kernel may count a process that was just killed for a moment longer.
         for _ in 0..100 {
             if self.host.remove(&self.path).is_ok() {
                 break;
@@ -100,7 +100,7 @@ impl Drop for Cgroup {
 }
 
 /// The threads in cgroups, for an emulation: it lists all threads before each operation, and listing those of the whole
-/// machine takes long. Besides, a process that executes another program cannot be listed meanwhile, and waits for the
+/// machine takes long. Also, a process that executes another program cannot be listed meanwhile, and waits for the
 /// emulation if it has a file of it to close.
 pub(crate) struct Threads(Vec<String>);
 
@@ -116,7 +116,7 @@ impl Tasks for Threads {
         for file in &self.0 {
             let Ok(threads) = fs::read_to_string(file) else { continue };
             for tid in threads.lines().filter_map(|line| line.parse().ok()) {
-                // Who ends meanwhile is not there any more.
+                // The thread has ended meanwhile.
                 let Ok(stat) = fs::read_to_string(format!("/proc/{tid}/stat")) else { continue };
                 let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
                 let number = |index: usize| fields[index].parse::<u64>().unwrap();

@@ -1,4 +1,4 @@
-//! Classes kept on all kinds of machines: what comes of their shares, and of groups, threads and counters as all of it changes.
+//! Reconciles classes on all kinds of machines: their shares, groups, threads and counters as all of them change.
 
 mod counting;
 mod moving;
@@ -16,7 +16,7 @@ use qosm_model::resctrl::{BandwidthShare, CacheShare, ClassOutcome, DomainId, Sh
 use super::cgroup::host;
 use super::*;
 
-/// A host, and containers with the ids 0 and up, whose cgroups are empty at first.
+/// A host, and containers with ids from 0 on, whose cgroups are empty at first.
 struct Node {
     host: Host,
     cgroups: Vec<Cgroup>,
@@ -36,7 +36,7 @@ impl Node {
         Self::new(|_| Machine::of(profile), containers)
     }
 
-    /// Another agent takes over from one that was killed.
+    /// Another agent takes over from a killed one.
     fn restart(&mut self) {
         self.host = host();
         self.host.use_resctrl_at(Some(self.machine.path.clone()));
@@ -53,7 +53,7 @@ impl Node {
         std::path::Path::new(&format!("{}/{path}", self.machine.path)).exists()
     }
 
-    /// Names of control groups, sorted.
+    /// Names of all control groups, sorted.
     fn control_groups(&self) -> Vec<String> {
         let present = self.machine.groups.present().unwrap();
         let own = present.own.iter().filter(|group| matches!(group, Group::Control(_))).map(Group::to_string);
@@ -88,7 +88,7 @@ fn class(name: &str, shares: Shares, members: &[u32]) -> WantedClass {
     }
 }
 
-/// The lower third and half of the bandwidth.
+/// The lower 30 % of the cache, and half of the bandwidth.
 fn be(members: &[u32]) -> WantedClass {
     class("be", shares(ways(0, 30), percent(50)), members)
 }
@@ -118,14 +118,14 @@ fn every_machine_gives_what_it_can() {
         assert_eq!((outcome.schemata.as_str(), outcome.why.as_str()), (schemata, why), "{profile}");
         assert_eq!(outcome.in_force, !schemata.is_empty(), "{profile}");
         assert_eq!(outcome.group, if schemata.is_empty() { "" } else { "qosm-p-be" }, "{profile}");
-        // The same again changes nothing, and returns the same.
+        // Reconciling again changes nothing, and returns the same.
         let kept = node.machine.seen();
         assert_eq!(node.keep(&[be(&[0])]), outcomes, "{profile}");
         assert_eq!(node.machine.seen(), kept, "{profile}");
         assert_eq!(node.keep(&[]), []);
         assert_eq!(node.machine.seen(), before, "{profile}");
     }
-    // Each of them was refreshed, except the one without resctrl.
+    // The loop covers every profile except the one without resctrl.
     assert_eq!(Profile::NAMES.len(), 12);
 }
 
@@ -202,7 +202,7 @@ fn domains_may_differ_and_a_missing_one_is_reported() {
     assert_eq!(outcome.schemata, "L3:0=ff;8=f0 MB:0=40;8=40");
     assert_eq!(outcome.why, "its shares of domain 1 are not in force: only domains 0, 8 are online");
     assert!(outcome.in_force);
-    // With a configured bandwidth of a cache's cores.
+    // With a configured full bandwidth of a cache's cores.
     node.host.set_full_bandwidth(Some(60_000));
     let outcome = node.keep(&[class("x", shares(None, percent(50)), &[0])]).remove(0);
     assert_eq!(outcome.schemata, "L3:0=ffff;8=ffff MB:0=240;8=240");
@@ -232,7 +232,7 @@ fn policies_whose_names_run_together_have_groups_apart() {
     let wanted = [of("a", "b-c", 10, 0), of("a-b", "c", 50, 1), of("team/x", "c", 50, 1)];
     let outcomes = node.keep(&wanted);
     let groups: Vec<_> = outcomes.iter().map(|outcome| outcome.group.as_str()).collect();
-    // The third has no member: the second has it already.
+    // The third has no members: the second already has them.
     assert_eq!(groups, ["qosm-a-b-c", "qosm-a-b-c.2", ""]);
     let outcomes = node.keep(&wanted[2..]);
     assert_eq!(outcomes[0].group, "qosm-team_x-c");
@@ -267,13 +267,13 @@ fn an_exclusive_group_of_others_stays_exclusive() {
         [class("free", shares(None, percent(50)), &[0]), class("high", shares(ways(60, 100), percent(30)), &[1])];
     for _ in 0..40 {
         let outcomes = node.keep(&wanted);
-        // All of the cache is all that the rest of the machine has.
+        // A class with the whole cache gets all ways that are not exclusive.
         assert_eq!((outcomes[0].schemata.as_str(), outcomes[0].why.as_str()), ("L3:0=7f;1=7f MB:0=50;1=50", ""));
         assert_eq!(outcomes[1].schemata, "L3:0=7f;1=7f MB:0=30;1=30");
         assert!(outcomes[1].in_force && outcomes[1].why.contains("Overlaps with exclusive group"), "{outcomes:?}");
     }
     node.machine.others(|tree| tree.rmdir("lab")).unwrap();
-    // It is tried again in a while.
+    // The host tries the refused value again after some calls.
     let outcome = (0..40).map(|_| node.keep(&wanted).remove(1)).find(|outcome| outcome.why.is_empty()).unwrap();
     assert_eq!(outcome.schemata, "L3:0=780;1=780 MB:0=30;1=30");
 }
@@ -288,7 +288,7 @@ fn a_cache_that_comes_back_is_divided_again() {
     assert_eq!(node.keep(&[be(&[0])]).remove(0).schemata, "L3:0=f MB:0=50");
     assert_eq!(ids(&mut node), [0]);
     node.machine.others(|tree| tree.online_l3(1));
-    // With everything free.
+    // While all of it is free.
     assert!(node.machine.text("qosm-p-be/schemata").contains("1=7ff"));
     let outcome = node.keep(&[be(&[0])]).remove(0);
     assert_eq!((outcome.schemata.as_str(), outcome.why.as_str()), ("L3:0=f;1=f MB:0=50;1=50", ""));
@@ -321,7 +321,7 @@ fn domains_say_what_can_be_divided_there() {
 fn a_vanished_mount_is_reported_and_used_again_when_it_is_back() {
     let Some(mut node) = Node::of(Profile::intel(), 1) else { return };
     assert!(node.keep(&[be(&[0])])[0].in_force);
-    // The lazy kind, for the host has files open.
+    // A lazy unmount, since the host has files open.
     node.machine.mounted = None;
     for _ in 0..2 {
         let outcome = node.keep(&[be(&[0])]).remove(0);

@@ -1,4 +1,4 @@
-//! Counters that move, stop, and go.
+//! Counters that advance, fail, and disappear.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn first(counters: &mut Counters) -> CacheSample {
     counters.read().unwrap()[0]
 }
 
-/// Within a hundredth: the kernel counts in units of its own.
+/// Equal within 1 %: the kernel counts in units of its own.
 fn near(value: Option<unit::Bytes>, expected: u64) -> bool {
     value.is_some_and(|value| value.0.abs_diff(expected) <= expected / 100)
 }
@@ -103,7 +103,7 @@ fn a_removed_cache_is_distinguished_by_opening_again() {
     let mut before = counters(&machine, Some(&control("be")));
     machine.others(|tree| tree.offline_l3(1));
     assert!(before.read().unwrap_err().is_gone());
-    // The other one was read even so.
+    // The other counter was read nevertheless.
     assert!(before.samples()[0].llc_occupancy.is_some() && before.samples()[1].llc_occupancy.is_none());
     assert_eq!(counters(&machine, Some(&control("be"))).read().unwrap().len(), 1);
 }

@@ -1,7 +1,8 @@
 //! resctrl, on an emulation that refuses what the kernel refuses. Needs root and `/dev/fuse`.
 //!
-//! `QOSM_RESCTRL=/sys/fs/resctrl cargo test -p qosm-host --test fuse -- --test-threads=1` runs on a real one, mounted there, what does
-//! not take a certain machine or a fault; the other tests say so. It removes every group that begins with `qosm-`, so not beside an agent.
+//! `QOSM_RESCTRL=/sys/fs/resctrl cargo test -p qosm-host --test fuse -- --test-threads=1` runs the tests that need no
+//! certain machine and no fault on the real resctrl that is mounted there; the other tests report that they did not
+//! run. It removes every group that begins with `qosm-`, so do not run it beside an agent.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod cgroup;
@@ -25,27 +26,27 @@ use cgroup::{Cgroup, Threads};
 
 /// An emulated machine, or this one, and the groups of a host on it.
 struct Machine {
-    // First, for it holds a directory of the mount open.
+    // First, so that it is dropped first: it holds a directory of the mount open.
     groups: Groups,
     mounted: Option<Mounted>,
     path: String,
     _point: Option<tempfile::TempDir>,
 }
 
-/// Reports what a machine cannot show.
+/// Reports that a test cannot run on this machine.
 fn not_run(why: &str) {
     let test = std::thread::current();
     // Not `println`, which is hidden for a test that passes.
     let _ = writeln!(std::io::stdout(), "not run: {}, {why}", test.name().unwrap_or_default());
 }
 
-/// The real resctrl that was asked for.
+/// Path of the real resctrl, if one is configured.
 fn real() -> Option<String> {
     std::env::var("QOSM_RESCTRL").ok().filter(|path| !path.is_empty())
 }
 
 impl Machine {
-    /// An emulated one; `None` where there is no FUSE, or a real one is asked for.
+    /// An emulated machine; `None` without FUSE, or if a real resctrl is configured.
     fn new(profile: Profile, tasks: impl Tasks + 'static) -> Option<Self> {
         if real().is_some() {
             not_run("for it takes the emulation");
@@ -61,12 +62,12 @@ impl Machine {
         Some(Self { groups: open(&path), mounted: Some(mounted), path, _point: Some(point) })
     }
 
-    /// With the tasks 10 and 11.
+    /// An emulated machine with the tasks 10 and 11.
     fn of(profile: Profile) -> Option<Self> {
         Self::new(profile, Scripted::new([10, 11]))
     }
 
-    /// The one that is asked for, else an emulated one that knows the threads of these cgroups.
+    /// The real resctrl if one is configured, otherwise an emulation that knows the threads of these cgroups.
     fn any(cgroups: &[Cgroup]) -> Option<Self> {
         match real() {
             Some(path) => Some(Self { groups: open(&path), mounted: None, path, _point: None }),
@@ -74,17 +75,17 @@ impl Machine {
         }
     }
 
-    /// What others do. The mount is not to be used meanwhile.
+    /// Changes the tree as another program. Do not access the mount meanwhile.
     fn others<T>(&self, act: impl FnOnce(&mut Tree) -> T) -> T {
         act(&mut self.mounted.as_ref().unwrap().tree().lock().unwrap())
     }
 
-    /// A file, as any program sees it.
+    /// The content of a file, read by path.
     fn text(&self, path: &str) -> String {
         std::fs::read_to_string(format!("{}/{path}", self.path)).unwrap()
     }
 
-    /// All that can be seen of groups: names, schemata, tasks.
+    /// The visible state of all groups: names, schemata, tasks.
     fn seen(&self) -> Vec<String> {
         let present = self.groups.present().unwrap();
         let own = present.own.iter().map(Group::to_string);
@@ -105,7 +106,7 @@ fn mount_emulated(profile: Profile, tasks: impl Tasks + 'static, point: &std::pa
     qosm_resctrl_fuse::mount(tree, point, qosm_resctrl_fuse::Clock::Stepped).unwrap()
 }
 
-/// As an agent does at its start: by the path of the mount.
+/// Opens resctrl by the path of its mount, like an agent at its start.
 fn open(path: &str) -> Groups {
     let proc = Dir::open_ambient_dir("/proc", ambient_authority()).unwrap();
     let Availability::Mounted { path, options, is_emulated } = detect(&proc, Some(path)).unwrap() else {
@@ -300,7 +301,7 @@ fn what_an_earlier_agent_left_is_adopted_or_removed() {
     });
     let kept = machine.seen_of("qosm-be");
 
-    // The next agent knows nothing but the mount.
+    // The next agent only knows the mount.
     let next = open(&machine.path);
     assert_eq!(next.present().unwrap().own.len(), all.len());
     let adopted = next.adopt(&[control("be"), monitor(Some("be"), "x"), control("lsr")]).unwrap();
@@ -328,7 +329,7 @@ fn groups_of_others_and_the_roots_schemata_stay() {
     }
     machine.groups.apply(&name("be"), &"L3:0=1;1=1\nMB:0=10;1=10".parse().unwrap()).unwrap();
     machine.others(|tree| tree.write("qosm-be/tasks", b"11\n", Writer::ROOT)).unwrap();
-    // All that a restore would do.
+    // Everything that a restore does.
     let adopted = machine.groups.adopt(&[]).unwrap();
     assert!(adopted.failed.is_empty() && adopted.kept.is_empty(), "{adopted:?}");
     assert_eq!(machine.seen(), before);
@@ -351,7 +352,7 @@ fn a_removed_cache_is_reported_and_the_others_are_written() {
     machine.groups.read_info_again().unwrap();
     assert_eq!(machine.groups.info().caches[&CacheResource::L3].ids, [CacheId(0)]);
 
-    // It comes back with its defaults, and is brought to what is wanted.
+    // The domain comes back with default values, and the next write restores the wanted ones.
     machine.others(|tree| tree.online(&cpus));
     let written = machine.groups.apply(&name("be"), &wanted).unwrap();
     assert_eq!(written.changed.to_string(), "L3:8=f\nMB:8=100\n");

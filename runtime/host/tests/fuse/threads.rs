@@ -1,4 +1,4 @@
-//! Threads that clone and end while they are moved: by a script at the worst of moments, and real ones.
+//! Threads that clone and end while they are moved: scripted at the worst moments, and real ones.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use qosm_resctrl_fuse::{Profile, Tid};
 
 use super::*;
 
-/// A script, and the container's cgroup that shows the threads from 10 on.
+/// A script, and a container's cgroup with the threads from 10 on.
 struct Contained {
     script: Scripted,
     file: PathBuf,
@@ -38,7 +38,7 @@ impl Tasks for Contained {
     }
 }
 
-/// A container with the threads 10 to 12, beside 1 and 2 that are in none.
+/// A container with the threads 10 to 12; 1 and 2 are in no container.
 struct Container {
     machine: Machine,
     script: Scripted,
@@ -81,9 +81,9 @@ fn a_container_goes_into_its_group_and_out_again() {
     let moved = container.assign(&control("be"));
     assert_eq!((moved.moved, moved.rounds, moved.is_settled), (3, 2, true), "{moved:?}");
     assert_eq!((container.tasks("qosm-be/").as_str(), container.tasks("").as_str()), ("10 11 12", "1 2"));
-    // What is there already is not written.
+    // Threads that are already in the group are not written.
     assert_eq!(container.assign(&control("be")).moved, 0);
-    // What others put there is none of the container's.
+    // A thread that another program put there is not the container's.
     container.machine.others(|tree| tree.write("qosm-be/tasks", b"2\n", Writer::ROOT)).unwrap();
     assert_eq!(container.release(&control("be")).moved, 3);
     assert_eq!((container.tasks("qosm-be/").as_str(), container.tasks("").as_str()), ("2", "1 10 11 12"));
@@ -93,13 +93,13 @@ fn a_container_goes_into_its_group_and_out_again() {
 fn clones_made_between_a_read_and_a_write_follow() {
     let Some(container) = Container::new() else { return };
     let clone = |creator, tid| Step::Clone { creator: Tid(creator), tid: Tid(tid) };
-    // 12 clones when 10 is written, and its clone does when 11 is; both are seen with the next look.
+    // 12 clones when 10 is written, and its clone clones when 11 is written; the next round finds both.
     container.script.before_write("qosm-be", [clone(12, 20)]);
     container.script.before_write("qosm-be", [clone(20, 21)]);
     let moved = container.assign(&control("be"));
     assert!(moved.is_settled && moved.rounds >= 3, "{moved:?}");
     assert_eq!(container.tasks("qosm-be/"), "10 11 12 20 21");
-    // Clones of those who are there are there by themselves.
+    // Clones of threads in the group start in the group.
     container.script.step(clone(21, 22));
     assert_eq!(container.tasks("qosm-be/"), "10 11 12 20 21 22");
 }
@@ -120,7 +120,7 @@ fn the_way_into_a_monitor_group_leads_through_its_control_group() {
     for group in [&x, &ls] {
         container.machine.groups.create(group).unwrap();
     }
-    // One in the control group already, one in another.
+    // One thread is already in the control group, one in another.
     container.machine.others(|tree| {
         tree.write("qosm-be/tasks", b"10\n", Writer::ROOT).unwrap();
         tree.write("qosm-ls/tasks", b"11\n", Writer::ROOT).unwrap();
@@ -128,7 +128,7 @@ fn the_way_into_a_monitor_group_leads_through_its_control_group() {
     let moved = container.assign(&x);
     assert_eq!((moved.moved, moved.refused, moved.is_settled), (3, 0, true), "{moved:?}");
     assert_eq!(container.tasks("qosm-be/mon_groups/qosm-x/"), "10 11 12");
-    // They are in the control group, too, so that nothing is left to be done there.
+    // The threads are also in the control group, so that none has to be moved there.
     assert_eq!(container.assign(&be).moved, 0);
     assert_eq!(container.release(&x).moved, 3);
     assert_eq!(container.tasks("qosm-be/mon_groups/qosm-x/"), "");
@@ -151,7 +151,7 @@ fn a_removed_group_is_reported() {
 fn removing_a_group_leaves_its_threads_in_the_root() {
     let Some(container) = Container::new() else { return };
     container.assign(&control("be"));
-    // One that comes while the others are taken out goes with the directory, at the latest.
+    // A thread that starts while the others are moved leaves the group with the directory at the latest.
     container.script.before_write("", [Step::Clone { creator: Tid(12), tid: Tid(20) }]);
     container.machine.groups.remove(&control("be")).unwrap();
     assert_eq!(container.tasks(""), "1 2 10 11 12 20");
@@ -162,7 +162,7 @@ fn real_processes_that_fork_all_the_time_are_caught() {
     let mut cgroup = Cgroup::new();
     let Some(machine) = Machine::any(std::slice::from_ref(&cgroup)) else { return };
     machine.groups.create(&control("be")).unwrap();
-    // Each of them starts three more, again and again, so that one look always misses some.
+    // Each of the three starts three more again and again, so that one round always misses some.
     cgroup.run("for i in 1 2 3; do (while :; do sleep 0.02 & sleep 0.03 & sleep 0.01; done) & done; wait");
     cgroup.wait_for_threads(4);
     let (directory, version) = cgroup.directory();
@@ -179,13 +179,13 @@ fn real_processes_that_fork_all_the_time_are_caught() {
         }
         assert!(reads < 50, "{moved:?}");
     }
-    // The shells are in the group, and what they start from now on is there by itself.
+    // The shells are in the group, and processes that they start from now on start there.
     let inside = machine.text("qosm-be/tasks");
     let mut shells = threads();
     shells.retain(|thread| inside.lines().any(|line| line == thread));
     assert!(shells.len() >= 4, "{inside:?}");
 
-    // Those that still run are in the root then.
+    // Threads that still run are in the root afterwards.
     machine.groups.remove(&control("be")).unwrap();
     let root = machine.text("tasks");
     let left = threads();

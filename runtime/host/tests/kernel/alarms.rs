@@ -1,4 +1,4 @@
-//! What wakes the loop between two ticks.
+//! Alarms that wake the loop between two ticks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use super::{CONTAINER, ID, POD, Tree, want};
 
 /// Long enough for an emulated machine under load.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Upper bound for any report, unless the machine is busy.
+/// Upper bound for a report, unless the machine is busy.
 const SOON: Duration = Duration::from_millis(300);
 
 struct Watched {
@@ -29,7 +29,7 @@ impl Watched {
         let mut tree = Tree::new(name);
         let (wake, woken) = channel();
         tree.host.start_alarms(move || wake.send(()).unwrap_or_default()).unwrap();
-        // A group that gets no CPU on a busy machine is never throttled.
+        // Without a high weight, the group might get no CPU on a busy machine, and would never be throttled.
         let facts = tree.host.facts();
         let mount =
             facts.controllers.into_iter().find(|fact| fact.controller == Controller::Cpu).unwrap().mount.unwrap();
@@ -42,13 +42,13 @@ impl Watched {
         Self { tree, woken }
     }
 
-    /// The alarms that come first.
+    /// The first alarms.
     fn wait(&mut self) -> BTreeSet<Alarm> {
         self.woken.recv_timeout(PATIENCE).unwrap();
         self.tree.host.alarms().into_iter().map(|fired| fired.alarm).collect()
     }
 
-    /// Drops what is still reported of earlier events, until nothing comes for a while.
+    /// Drops the reports of earlier events, until none comes for a while.
     fn settle(&mut self) {
         let begun = Instant::now();
         while self.woken.recv_timeout(SOON).is_ok() {
@@ -100,7 +100,7 @@ fn a_new_cgroup_is_reported_at_once() {
 fn pressure_above_a_threshold_is_reported_or_the_reason_why_not() {
     let mut watched = Watched::new("alarm-pressure");
     let facts = watched.tree.host.facts();
-    // Without the capability the kernel accepts windows of whole two seconds, and checks less often.
+    // Without the capability the kernel only accepts windows in multiples of 2 s, and checks less often.
     let window = Micros(if facts.capabilities.sys_resource { 500_000 } else { 2_000_000 });
     let of_node = pressure(Scope::Node, None, window);
     let of_container = pressure(Scope::Container, Some(CONTAINER), window);
@@ -178,10 +178,10 @@ fn a_container_that_uses_up_its_quota_is_reported_within_the_period() {
     watched.tree.run("while :; do :; done");
     let wanted = BTreeSet::from([alarm(Trigger::Throttling, Some(CONTAINER))]);
     assert_eq!(watched.wait(), wanted);
-    // And again in the next periods.
+    // Reported again in the next periods.
     assert_eq!(watched.wait(), wanted);
     watched.tree.host.sample_throttling(&[], &[]);
-    // It is still throttled in each period, and would be reported in each.
+    // It is still throttled in each period, and would otherwise be reported in each.
     watched.settle();
 }
 
@@ -192,7 +192,7 @@ fn an_idle_container_among_many_is_reported_though_it_runs_in_a_nested_cgroup() 
     let mut containers = vec![Throttleable { container: ID, quota, period }];
     for number in 2..20 {
         let container = qosm_model::pod::ContainerId(number);
-        // In the pods of two tiers, and in a group that is bound outside of them.
+        // In the pods of two tiers, and in a bound group outside of them.
         let above = ["kubepods/burstable/podu", "kubepods", "bound"][usize::try_from(number % 3).unwrap()];
         let path = format!("{}/{above}/{number}", watched.tree.root);
         watched.tree.host.create(&path).unwrap();
@@ -249,8 +249,8 @@ fn without_alarms_the_thread_costs_nothing() {
     wait_for_rest(0);
 }
 
-/// Waits until the thread of this test has woken no more often than this within half a second. It has things to do before that, and on
-/// a busy machine it does them late; one that goes round and round never comes to rest.
+/// Waits until the alarm thread of this test has woken at most this often within half a second. The thread has some
+/// work to do before that, and on a busy machine it does it late; a thread that spins never comes to rest.
 #[track_caller]
 fn wait_for_rest(most: u64) {
     let begun = Instant::now();
@@ -258,7 +258,7 @@ fn wait_for_rest(most: u64) {
         let before = wakeups();
         sleep(Duration::from_millis(500));
         let now = wakeups();
-        // The same thread at both times: one that was just started has no name yet.
+        // Compare the same thread: a thread that was just started has no name yet.
         if let (Some((thread, before)), Some((same, now))) = (before, now)
             && thread == same
             && now - before <= most
@@ -269,7 +269,8 @@ fn wait_for_rest(most: u64) {
     }
 }
 
-/// The thread of this test, and how often it gave up its CPU to wait. Kernel tests run one after the other: it is the youngest.
+/// The alarm thread of this test, and its number of voluntary context switches. Kernel tests run one after the other:
+/// it is the youngest thread.
 fn wakeups() -> Option<(u32, u64)> {
     let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
     let numbers = tasks.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

@@ -1,4 +1,4 @@
-//! Groups of core scheduling on this machine's kernel, where that has them.
+//! Core scheduling groups on this machine's kernel, if it supports them.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ const OTHER: ContainerId = ContainerId(2);
 const A: i64 = 7;
 const B: i64 = 8;
 
-/// Two containers with a shell and its child each.
+/// Two containers with a shell and its child in each.
 struct Node {
     tree: Tree,
     paths: [String; 2],
@@ -24,7 +24,7 @@ struct Node {
 }
 
 impl Node {
-    /// `None` where the kernel has no core scheduling, which is then said; what the host answers there is checked all the same.
+    /// `None` if the kernel has no core scheduling, which the test reports; the host's answer is checked nevertheless.
     fn new(name: &str) -> Option<Self> {
         let mut tree = Tree::new(&format!("cookies-{name}"));
         let support = tree.host.core_scheduling();
@@ -69,7 +69,7 @@ impl Node {
         }
     }
 
-    /// The cookies of all processes of a container, each once.
+    /// The distinct cookies of all processes of a container.
     fn cookies(&self, place: usize) -> BTreeSet<u64> {
         self.pids(&self.paths[place]).into_iter().map(cookie).collect()
     }
@@ -115,7 +115,7 @@ fn write(host: &mut Host, groups: &[(ContainerId, i64)]) -> Result<(), HostError
     plan.steps.iter().try_for_each(|step| host.execute(step).map(drop))
 }
 
-/// The same, and brings processes there.
+/// Writes the numbers, and moves the processes.
 fn put(host: &mut Host, groups: &[(ContainerId, i64)]) -> CoreGroupReport {
     write(host, groups).unwrap();
     host.reconcile_core_groups()
@@ -135,12 +135,12 @@ fn groups_keep_apart_survive_the_agent_and_are_given_back() {
     assert!(a != 0 && b != 0 && a != b, "{a:x} {b:x}");
     for thread in fs::read_dir("/proc/self/task").unwrap() {
         let thread = thread.unwrap().file_name().into_string().unwrap().parse().unwrap();
-        // Those of tests beside this one may end meanwhile.
+        // Threads of concurrent tests may end meanwhile.
         let own = core_scheduling_cookie(raw(thread), CoreSchedulingScope::Thread);
         assert!(matches!(own, Ok(0) | Err(_)), "a thread of this process has a cookie");
     }
 
-    // One that joins has none until the next scan.
+    // A process that joins has no cookie until the next scan.
     let first = node.paths[0].clone();
     let joined = node.start(&first, "exec sleep 3600");
     node.wait_for(&first, 3);
@@ -148,7 +148,7 @@ fn groups_keep_apart_survive_the_agent_and_are_given_back() {
     all_well(&node.tree.host.reconcile_core_groups());
     assert_eq!(node.only_cookie(0), a);
 
-    // Another agent goes on with the same cookies, and gives back what it does not want.
+    // Another agent continues with the same cookies, and clears those that it does not want.
     let options = LayoutOptions { driver: Some(Driver::Cgroupfs), cgroup_root: node.tree.root.clone() };
     let mut next = open(&options);
     for (container, path) in [(ID, &node.paths[0]), (OTHER, &node.paths[1])] {
@@ -160,11 +160,11 @@ fn groups_keep_apart_survive_the_agent_and_are_given_back() {
     all_well(&put(&mut next, &[(ID, 0)]));
     assert_eq!((node.only_cookie(0), node.only_cookie(1)), (0, b));
 
-    // Both in one.
+    // Both containers in one group.
     all_well(&put(&mut next, &[(ID, B)]));
     assert_eq!((node.only_cookie(0), node.only_cookie(1)), (b, b));
 
-    // Somebody else's stays, also when all is given back.
+    // A foreign cookie stays, even when all others are cleared.
     create_core_scheduling_cookie(raw(joined), CoreSchedulingScope::ThreadGroup).unwrap();
     let foreign = cookie(joined);
     all_well(&next.reconcile_core_groups());
@@ -181,7 +181,7 @@ fn a_process_that_may_not_be_looked_into_is_named() {
     write(&mut node.tree.host, &[(ID, A)]).unwrap();
     let report = std::thread::scope(|scope| {
         let without = scope.spawn(|| {
-            // Of this thread alone, and of those that it starts.
+            // Only affects this thread and those that it starts.
             let mut sets = capabilities(None).unwrap();
             sets.effective.remove(CapabilitySet::SYS_PTRACE);
             sets.permitted.remove(CapabilitySet::SYS_PTRACE);

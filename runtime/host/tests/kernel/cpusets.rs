@@ -1,4 +1,4 @@
-//! CPUs of cgroups, and memory limits that cannot come down, on this machine's kernel.
+//! CPUs of cgroups, and memory limits that cannot be lowered, on this machine's kernel.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use super::{CONTAINER, POD, TIER, Tree, want};
 const SANDBOX: Target = Target::Container(ContainerId(2));
 const TARGETS: [Target; 5] = [Target::Tier(Tier::Guaranteed), TIER, POD, CONTAINER, SANDBOX];
 
-/// A tree with cpusets, as a kubelet and a runtime make them: on v1 each group has the list of the one above it. Processes run in
+/// A tree with cpusets as a kubelet and a runtime create it: on v1 each group has its parent's list. Processes run in
 /// the container and in the sandbox.
 struct Cpusets {
     tree: Tree,
@@ -47,7 +47,7 @@ impl Cpusets {
                 fs::write(format!("{root}/{path}/cgroup.subtree_control"), "+cpuset").unwrap();
             }
         }
-        // With the directories that were just made.
+        // Attach again, including the new directories.
         for (target, path) in TARGETS.into_iter().zip([&paths[0], &paths[1], &paths[2], &paths[4], &paths[3]]) {
             tree.host.attach(target, path).unwrap();
         }
@@ -66,7 +66,7 @@ impl Cpusets {
         self.tree.version(Controller::Cpuset) == Some(CgroupVersion::V1)
     }
 
-    /// Carries a plan out; each of its steps is one that this kernel takes.
+    /// Executes a plan; the kernel accepts each of its steps.
     fn set(&mut self, values: &[(Target, Value)]) {
         let wanted = |&(target, value): &(Target, Value)| Wanted { target, knob: Knob::CpusetCpus, value };
         let plan = self.tree.host.plan(&values.iter().map(wanted).collect::<Vec<_>>());
@@ -76,7 +76,7 @@ impl Cpusets {
         }
     }
 
-    /// The CPUs that the process of the container may run on.
+    /// The CPUs on which the container's process may run.
     fn allowed(&self) -> CpuSet {
         let status = fs::read_to_string(format!("/proc/{}/status", self.sleepers[0].id())).unwrap();
         status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim().parse().unwrap()
@@ -140,8 +140,9 @@ fn the_rules_of_sets_are_this_kernels() {
         |node: &mut Cpusets, target, value| node.tree.host.plan(&[Wanted { target, knob: Knob::CpusetCpus, value }]);
     let errno = |result: std::io::Result<()>| result.unwrap_err().raw_os_error();
     if node.is_v1() {
-        // Groups below keep their CPUs (EBUSY), and have none that the one above lacks (EACCES); a group with processes needs
-        // some (ENOSPC); a CPU that is not there is no argument (EINVAL), or out of the list's range (ERANGE).
+        // A parent may not lose CPUs of its children (EBUSY), and a child may not have CPUs that its parent lacks
+        // (EACCES); a group with processes needs some CPUs (ENOSPC); a CPU that does not exist is invalid (EINVAL), or
+        // out of the list's range (ERANGE).
         assert_eq!(errno(node.write(TIER, &first.to_string())), Some(16));
         assert!(matches!(plan(&mut node, TIER, cpus(&[first])).refused[0].2, HostError::WiderBelow { .. }));
         assert_eq!(errno(node.write(CONTAINER, "\n")), Some(28));
@@ -149,8 +150,8 @@ fn the_rules_of_sets_are_this_kernels() {
         node.set(&[(POD, cpus(&[first])), (CONTAINER, cpus(&[first])), (SANDBOX, cpus(&[first]))]);
         assert_eq!(errno(node.write(CONTAINER, &second.to_string())), Some(13));
     } else {
-        // The kernel takes a set that comes to nothing, and lets the group run on all that the one above has. A group with processes
-        // keeps a set of its own (ENOSPC).
+        // The kernel accepts a set without available CPUs, and lets the group run on all CPUs of its parent. A group
+        // with processes must keep a set of its own (ENOSPC).
         node.set(&[(POD, cpus(&[first]))]);
         node.write(CONTAINER, &second.to_string()).unwrap();
         assert_eq!(node.allowed(), CpuSet::of(&[first]).unwrap());

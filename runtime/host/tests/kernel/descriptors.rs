@@ -1,4 +1,4 @@
-//! Which files of cgroups stay open, and how others' writes are detected without reading them.
+//! Which cgroup files stay open, and how writes of other programs are detected without reading them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,7 +28,7 @@ fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Files with a container's CPU time and throttling.
+/// Number of files with a container's CPU time and throttling.
 fn counters(tree: &Tree) -> usize {
     let is_v2 = |controller| tree.version(controller) == Some(CgroupVersion::V2);
     if is_v2(Controller::Cpu) && is_v2(Controller::Cpuacct) { 1 } else { 2 }
@@ -45,7 +45,7 @@ fn only_what_is_read_turn_after_turn_is_kept_open() {
         for &id in &ids {
             tree.host.cpu_counters(id).unwrap();
         }
-        // One quota is held and read each time; all else once.
+        // One quota is read in every turn; the others only once.
         tree.host.bandwidth(CONTAINER).unwrap();
         if turn == 5 {
             for target in ids.iter().map(|&id| Target::Container(id)).chain([POD]) {
@@ -55,7 +55,7 @@ fn only_what_is_read_turn_after_turn_is_kept_open() {
         }
     }
     let kept = ids.len() * counters + 1;
-    // What was read twice in turn 5 stays for a while.
+    // Files that were read twice in turn 5 stay open for a while.
     assert!(tree.host.open_files() >= kept, "{}", tree.host.open_files());
     for _ in 0..64 {
         tree.host.begin_tick();
@@ -87,12 +87,12 @@ fn writes_of_others_are_detected_and_the_kernels_own_are_not() {
     assert_eq!(tree.host.written_targets(), BTreeSet::from([CONTAINER]), "{directory}/{file}");
     assert_eq!(tree.host.written_targets(), BTreeSet::new(), "once");
 
-    // A process that comes is no knob, nor is a look.
+    // Neither a new process nor a read counts as a write of a knob.
     tree.run("sleep 60");
     fs::read_to_string(format!("{directory}/{file}")).unwrap();
     assert_eq!(tree.host.written_targets(), BTreeSet::new());
 
-    // A cached period is valid until it is written.
+    // A cached period is valid until the next write to its file.
     if version == Some(CgroupVersion::V1) {
         assert_eq!(tree.host.bandwidth(CONTAINER).unwrap().period.0, 100_000);
         fs::write(format!("{directory}/cpu.cfs_period_us"), "200000").unwrap();
@@ -100,7 +100,7 @@ fn writes_of_others_are_detected_and_the_kernels_own_are_not() {
         assert_eq!(tree.host.bandwidth(CONTAINER).unwrap().period.0, 200_000);
     }
 
-    // A controller that is turned off and on again leaves its knobs at their defaults, without a write to them.
+    // Turning a controller off and on again resets its knobs without a write to them.
     if version == Some(CgroupVersion::V2) {
         let (above, _) = directory.rsplit_once('/').unwrap();
         fs::write(format!("{above}/cgroup.subtree_control"), "+cpu").unwrap();

@@ -1,4 +1,4 @@
-//! The host on this machine's own kernel, in cgroups of its own. Needs root; works on cgroup v1 and v2.
+//! The host on this machine's own kernel, in its own cgroups. Needs root; works on cgroup v1 and v2.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod alarms;
@@ -28,7 +28,7 @@ use qosm_model::numa::{Migration, MigrationProgress, MigrationState, NumaId, loc
 use qosm_model::pod::{ContainerId, PodId, Tier};
 use qosm_model::unit::{Bytes, Micros};
 
-/// Long enough for an emulated machine under load; a wait ends as soon as there is nothing more to wait for.
+/// Long enough for an emulated machine under load; a wait ends as soon as its condition holds.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const TIER: Target = Target::Tier(Tier::Burstable);
@@ -36,7 +36,7 @@ const POD: Target = Target::Pod(PodId(1));
 const ID: ContainerId = ContainerId(1);
 const CONTAINER: Target = Target::Container(ID);
 
-/// A kubepods-shaped tree that goes away with the test, whatever becomes of it.
+/// A kubepods-like tree that is removed at the end of the test, whatever its outcome.
 struct Tree {
     host: Host,
     root: String,
@@ -137,14 +137,14 @@ impl Tree {
 impl Drop for Tree {
     fn drop(&mut self) {
         if let Some(mut load) = self.load.take() {
-            // With whatever it has started.
+            // Kill the whole process group.
             let group = rustix::process::Pid::from_child(&load);
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             let _ = load.wait();
         }
         self.paths.insert(0, self.root.clone());
         for path in self.paths.iter().rev() {
-            // A process that was just killed may be counted for a moment longer.
+            // The kernel may count a process that was just killed for a moment longer.
             for _ in 0..100 {
                 if self.host.remove(path).is_ok() {
                     break;
@@ -180,12 +180,12 @@ fn describes_this_node() {
     assert!(host.node_cpu_busy(&[]).unwrap() > Micros(0));
     let (all, available) = host.node_memory().unwrap();
     assert!(available <= all && all == facts.memory);
-    // Nothing is left behind.
+    // No scratch cgroup is left.
     for fact in facts.controllers {
         let Some(mount) = fact.mount else { continue };
         let own = format!("qosm-probe-{}", std::process::id());
         let names = || fs::read_dir(&mount).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        // Tests beside this one may be at it for some milliseconds.
+        // Concurrent tests may have scratch cgroups for some milliseconds.
         let begun = Instant::now();
         while names().any(|name| name.starts_with(&own)) {
             assert!(begun.elapsed() < PATIENCE, "a scratch cgroup was left in {mount}");
@@ -220,7 +220,7 @@ fn moves_quotas_and_bursts_up_and_down_a_real_tree() {
         }
         assert!(tree.host.plan(&both(quota, burst)).steps.is_empty());
     }
-    // Each limited on its own, then the container unlimited under a falling pod.
+    // Each limited on its own, then the container unlimited while the pod's quota falls.
     tree.carry_out(&[want(POD, Knob::CfsQuota, 400_000), want(CONTAINER, Knob::CfsQuota, 300_000)]);
     tree.carry_out(&[want(POD, Knob::CfsQuota, 200_000), want(CONTAINER, Knob::CfsQuota, None)]);
     tree.carry_out(&[want(POD, Knob::CfsQuota, 400_000), want(CONTAINER, Knob::CfsQuota, 300_000)]);
@@ -240,7 +240,7 @@ fn the_probed_burst_rule_is_what_the_kernel_does() {
             assert_eq!(written.unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
             let plan = tree.carry_out(&[want(CONTAINER, Knob::CfsBurst, 200_000)]);
             assert_eq!(plan.clamped[0].given, Value::Number(100_000));
-            // Unlimited lifts the rule; coming back, the burst goes first.
+            // While the quota is unlimited, the rule does not apply; afterwards, the burst goes first.
             tree.carry_out(&[want(CONTAINER, Knob::CfsQuota, None), want(CONTAINER, Knob::CfsBurst, 300_000)]);
             let alone = tree.host.plan(&[want(CONTAINER, Knob::CfsQuota, 100_000)]);
             assert!(matches!(alone.refused[0].2, HostError::BurstAboveQuota { .. }));
@@ -259,7 +259,7 @@ fn reports_a_refusal_with_its_file_and_number() {
         assert!(matches!(error, HostError::Refused { errno: "EINVAL", .. }), "{error}");
         assert!(matches!(tree.host.support(CONTAINER, Knob::CfsQuota), Support::Unavailable { .. }));
     }
-    // Natively only Alibaba's kernels have it.
+    // Only Alibaba's kernels have it natively.
     assert_ne!(tree.host.support(CONTAINER, Knob::WmarkRatio), Support::Native);
     assert_eq!(tree.host.support(POD, Knob::CfsQuota), Support::Native);
 }
@@ -396,7 +396,7 @@ fn the_simulation_refuses_what_this_kernel_refuses() {
         let written = fs::write(&real, value).map_err(|error| error.raw_os_error());
         let simulated = twin.set_file(path, file, value).map_err(|error| error.raw_os_error());
         assert_eq!(simulated, written, "turn {turn}: {value} to {real}");
-        // Of an idle group some kernels print the weight 0, as it is documented, and others 1.
+        // For an idle group, some kernels print the documented weight 0, and others 1.
         if file != "cpu.weight" || !twin.read_file(path, "cpu.idle").is_ok_and(|idle| idle == "1\n") {
             let simulated = twin.read_file(path, file).unwrap();
             assert_eq!(simulated, fs::read_to_string(&real).unwrap(), "turn {turn}: {real}");
@@ -419,7 +419,7 @@ fn protects_and_throttles_memory() {
         ]
     };
     if tree.version(Controller::Memory) != Some(CgroupVersion::V2) {
-        // Mainline v1 has none of it, Alibaba's has; either way the host knows before it writes.
+        // Mainline v1 has none of these files, Alibaba's kernel has; either way the host knows it before writing.
         let plan = tree.host.plan(&wanted(1 << 20, Some(64 << 20)));
         for (target, knob, error) in &plan.refused {
             assert!(matches!(error, HostError::Unsupported { .. }), "{error}");
@@ -433,7 +433,7 @@ fn protects_and_throttles_memory() {
         assert_eq!(tree.host.read(TIER, Knob::MemoryMin).unwrap(), Value::Number(min / 4096 * 4096));
         assert!(tree.host.plan(&wanted(min, high)).steps.is_empty());
     }
-    // Page cache above the bound: the write reclaims, in another thread if it takes longer than a moment.
+    // Page cache above the bound: the write reclaims, in another thread if that takes longer than a moment.
     let file = std::env::temp_dir().join(format!("qosm-test-{}", std::process::id()));
     tree.run(&format!(
         "dd if=/dev/zero of={0} bs=1048576 count=48 2>/dev/null; while :; do sleep 1; done",
@@ -451,7 +451,7 @@ fn protects_and_throttles_memory() {
     assert!(usage > 16 << 20, "only {usage} bytes were in use");
 }
 
-/// A process with memory on one NUMA node whose CPUs then become those of another.
+/// A process with memory on one NUMA node, whose container is then pinned to the CPUs of another.
 struct Astray {
     tree: Tree,
     from: NumaId,
@@ -462,7 +462,7 @@ struct Astray {
 const SECOND: ContainerId = ContainerId(2);
 
 impl Astray {
-    /// `None` where there is no second node to be on, or no cgroup v2 to be bound by. The VM of the tests has both.
+    /// `None` without a second NUMA node or without cgroup v2. The tests' VM has both.
     fn new(name: &str) -> Option<Self> {
         let mut tree = Tree::new(name);
         let topology = tree.host.numa_topology();
@@ -473,7 +473,7 @@ impl Astray {
             let _ = writeln!(std::io::stdout(), "not run: {name}, for it takes two NUMA nodes and cgroup v2");
             return None;
         }
-        // Memory comes from where there is more, so that it does come from there.
+        // Start on the node with more free memory, so that the memory does come from there.
         nodes.sort_by_key(|(_, node)| std::cmp::Reverse(node.free));
         let (from, to) = (nodes[0].0, nodes[1].0);
         let second = format!("{}/kubepods/burstable/podu/d", tree.root);
@@ -505,10 +505,10 @@ impl Astray {
         fs::write(format!("{}/cpuset.cpus", self.directory(id)), cpus.join(",")).unwrap();
     }
 
-    /// Fills `MB` on the first node, then pins the container to the other.
+    /// Allocates `megabytes` on the first node, then pins the container to the other.
     fn fill(&mut self, id: ContainerId, megabytes: u32) {
         self.pin(id, self.from);
-        // It reads into one buffer of that size, and then waits for a reader.
+        // `dd` reads into one buffer of that size, and then waits for a reader.
         let script = format!(
             "echo $$ > {}/cgroup.procs; exec dd if=/dev/zero bs={megabytes}000000 count=1 2>/dev/null",
             self.directory(id)
@@ -530,7 +530,7 @@ impl Astray {
         local + remote
     }
 
-    /// The kernel sums up what its CPUs counted every two seconds.
+    /// Waits for the counts of pages: the kernel only sums its per-CPU counters every two seconds.
     fn wait_for_pages(&mut self, id: ContainerId, until: impl Fn(u64, u64) -> bool) -> (u64, u64) {
         let begun = Instant::now();
         loop {
@@ -594,7 +594,7 @@ fn limit(host: &mut Host, kib_per_second: u64) {
 fn pages_on_the_wrong_numa_node_come_home() {
     let Some(mut astray) = Astray::new("numa-home") else { return };
     astray.fill(ID, 30);
-    // So slowly that it takes seconds.
+    // So slow that it takes seconds.
     limit(&mut astray.tree.host, 4 << 10);
     let begun = Instant::now();
     astray.migrate(ID, 1);
@@ -605,7 +605,7 @@ fn pages_on_the_wrong_numa_node_come_home() {
     let took = begun.elapsed();
     let (local, remote) = astray.wait_for_pages(ID, |local, remote| local_percent(local, remote) >= 99);
     println!("{local} pages local, {remote} remote after {took:?}: {progress:?}");
-    // Pages of the program that other processes have mapped too are tried, and stay.
+    // Program pages that other processes have mapped too are tried, and stay.
     let shared: u64 = progress.pages_failed.iter().map(|(_, pages)| pages).sum();
     assert!((progress.pages_moved + shared) * 100 >= progress.pages_found * 99, "{progress:?}");
     assert!(progress.pages_failed.iter().all(|(errno, _)| *errno == "EACCES") && shared < 1000, "{progress:?}");
@@ -636,14 +636,14 @@ fn two_containers_take_turns_and_can_be_called_off() {
     limit(&mut astray.tree.host, 512);
     astray.migrate(ID, 1);
     astray.migrate(SECOND, 2);
-    // Fewer than some hundreds the kernel may not count before it is asked again.
+    // The kernel may count fewer than some hundred pages only later.
     astray.wait_for(ID, |progress| progress.pages_moved > 600);
     assert_eq!(astray.progress(SECOND).state, MigrationState::Waiting);
     astray.tree.host.stop_migration(ID);
     astray.wait_for(ID, |progress| progress.state == MigrationState::Stopped);
     astray.wait_for(SECOND, |progress| progress.pages_moved > 0);
     astray.wait_for_pages(ID, |local, remote| local > 0 && remote > 0);
-    // A second start replaces what was there.
+    // A second start replaces the earlier migrations.
     limit(&mut astray.tree.host, 1 << 20);
     astray.tree.host.stop_migration(SECOND);
     for (id, token) in [(ID, 3), (SECOND, 4)] {

@@ -1,4 +1,4 @@
-//! The processes of a cgroup end, those below it too, and no others.
+//! Ends the processes of a cgroup and of the cgroups below it, but no others.
 
 use std::os::unix::process::ExitStatusExt as _;
 
@@ -8,7 +8,7 @@ use super::*;
 
 const OTHER: Target = Target::Container(ContainerId(2));
 
-/// The processes of a cgroup, in the hierarchy that a controller has.
+/// Number of processes of a cgroup.
 fn processes(tree: &Tree, path: &str) -> usize {
     let directory = tree.directory_of(Controller::Memory, path);
     fs::read_to_string(format!("{directory}/cgroup.procs")).unwrap_or_default().lines().count()
@@ -22,7 +22,7 @@ fn all_processes_of_a_cgroup_end_those_that_ignore_sigterm_and_those_below_it_to
     let (below, other) = (format!("{container}/inner"), format!("{pod}/other"));
     tree.host.create(&other).unwrap();
     tree.host.attach(OTHER, &other).unwrap();
-    // As a container makes a group for itself: without controllers, so that v2 lets the group above have processes.
+    // A nested group like a container creates: without controllers, so that v2 allows processes in its parent.
     for controller in [Controller::Cpu, Controller::Cpuacct, Controller::Memory] {
         if tree.version(controller).is_some() {
             fs::create_dir_all(tree.directory_of(controller, &below)).unwrap();
@@ -51,7 +51,7 @@ fn all_processes_of_a_cgroup_end_those_that_ignore_sigterm_and_those_below_it_to
     tree.wait_until("no process is left", |host| host.end_processes(CONTAINER, Ending::Kill).unwrap() == 0);
     assert_eq!((spared.try_wait().unwrap(), processes(&tree, &other)), (None, 1), "a neighbour goes on");
 
-    // A pod's cgroup ends with all that is below it.
+    // Ending a pod's processes includes all cgroups below it.
     assert_eq!(tree.host.end_processes(POD, Ending::Kill).unwrap(), 1);
     assert_eq!(spared.wait().unwrap().signal(), Some(9));
 }

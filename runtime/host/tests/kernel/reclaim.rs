@@ -1,4 +1,4 @@
-//! Background reclaim in the kernel's place.
+//! Background reclaim by the host instead of the kernel.
 
 use std::fs;
 use std::thread::sleep;
@@ -10,8 +10,8 @@ use qosm_model::pod::PodId;
 
 use super::{CONTAINER, ID, PATIENCE, Tree, want};
 
-/// A file of 200 MiB on a real file system, without a block on it: page cache that costs no disk to fill and none to give up.
-/// `QOSM_DISK` says where there is one; a folder in memory would not do, its pages cannot be reclaimed.
+/// A sparse file of 200 MiB on a real file system: page cache that costs no disk I/O to fill or to reclaim. `QOSM_DISK`
+/// names a folder on such a file system; tmpfs does not work, since its pages cannot be reclaimed.
 struct Sparse(std::path::PathBuf);
 
 impl Sparse {
@@ -22,7 +22,7 @@ impl Sparse {
         Self(path)
     }
 
-    /// Reads pieces of 2 MiB one after the other, slowly, then stays alive.
+    /// A command that slowly reads pieces of 2 MiB one after the other, then stays alive.
     fn reader(&self, pieces: u32) -> String {
         format!(
             "i=0; while [ $i -lt {pieces} ]; do dd if={} of=/dev/null bs=2097152 count=1 skip=$i 2>/dev/null; \
@@ -65,12 +65,12 @@ fn background_reclaim_keeps_a_group_from_meeting_its_limit() {
         line.parse::<u64>().unwrap()
     };
     let sparse = Sparse::new("watermark");
-    // 44.8 MiB down to 38.4 MiB.
+    // Reclaim from 44.8 MiB down to 38.4 MiB.
     tree.carry_out(&watermarks(70));
     assert!(matches!(tree.host.support(CONTAINER, Knob::WmarkRatio), Support::Emulated { .. }));
     tree.run(&sparse.reader(90));
     sparse.wait_until_read();
-    // The last round may be under way.
+    // The last round may still be in progress.
     tree.wait_until("usage below the mark", |host| host.memory_counters(ID).unwrap().usage.0 < 45 * MIB);
     let usage = tree.host.memory_counters(ID).unwrap().usage.0;
     let report = tree.host.reclaim_report(CONTAINER).unwrap();
@@ -78,7 +78,7 @@ fn background_reclaim_keeps_a_group_from_meeting_its_limit() {
     assert!(usage < 45 * MIB && usage > 30 * MIB, "{usage} bytes in use; {report:?}");
     assert!(report.rounds > 3 && report.reclaimed.0 > 100 * MIB && report.last_error.is_none(), "{report:?}");
 
-    // Released, the same reading ends at the limit.
+    // Without watermarks, the same reading reaches the limit.
     tree.carry_out(&[want(CONTAINER, Knob::WmarkRatio, 0), want(CONTAINER, Knob::WmarkScale, 50)]);
     assert_eq!(tree.host.reclaim_report(CONTAINER), None);
     let mut load = tree.load.take().unwrap();
@@ -88,7 +88,7 @@ fn background_reclaim_keeps_a_group_from_meeting_its_limit() {
     sparse.wait_until_read();
     assert!(at_limit() > 0, "nobody reclaims any more");
 
-    // And a bound far below what is in use is reached.
+    // A bound far below current use is also reached.
     let plan = tree.host.plan(&[want(CONTAINER, Knob::MemoryHigh, 16 << 20)]);
     let executed = tree.host.execute(&plan.steps[0]).unwrap();
     if executed == Executed::Pending {
@@ -98,7 +98,8 @@ fn background_reclaim_keeps_a_group_from_meeting_its_limit() {
     assert!(tree.host.memory_counters(ID).unwrap().usage.0 <= 17 * MIB);
 }
 
-/// Two groups read the same amount of page cache and have no limit; one above both has. What is counted is whose pages were taken.
+/// Two groups without limits read the same amount of page cache; an ancestor of both has a limit. The test counts whose
+/// pages were reclaimed.
 #[test]
 fn of_two_groups_without_limits_the_be_one_pays_for_the_limit_above_both() {
     const MIB: u64 = 1 << 20;
@@ -114,7 +115,7 @@ fn of_two_groups_without_limits_the_be_one_pays_for_the_limit_above_both() {
     // The pod `u` is LS, its sibling `be` has the BE container; the tier above both may use 192 MiB.
     let (be, be_path) = (Target::Pod(PodId(2)), format!("{}/kubepods/burstable/podbe", tree.root));
     tree.host.create(&be_path).unwrap();
-    // Before the container's, which is the last: that is where `run` runs.
+    // Before the container's path, which must be the last: `run` uses the last one.
     tree.paths.insert(3, be_path.clone());
     tree.host.attach(be, &be_path).unwrap();
     let tier = tree.directory_of(Controller::Memory, &format!("{}/kubepods/burstable", tree.root));
@@ -130,7 +131,7 @@ fn of_two_groups_without_limits_the_be_one_pays_for_the_limit_above_both() {
             text.lines().find_map(|line| line.strip_prefix(key).map(str::trim).and_then(|rest| rest.parse().ok()));
         value.unwrap_or(0_u64)
     };
-    // LS first, and it stays at that: 80 MiB. Then BE comes, reads 180 MiB, and would drive LS out of the 192 MiB.
+    // LS first, and it stays at 80 MiB. Then BE reads 180 MiB, and would drive LS out of the 192 MiB.
     let (ls_data, be_data) = (Sparse::new("unbounded-ls"), Sparse::new("unbounded-be"));
     tree.run(&ls_data.reader(40));
     ls_data.wait_until_read();

@@ -8,7 +8,7 @@ use qosm_model::knob::{DEFAULT_WEIGHT, IDLE_WEIGHT, Knob, Value};
 
 use super::{CONTAINER, POD, TIER, Tree, want};
 
-/// `None` where the kernel is older than 5.15.
+/// `None` on kernels before 5.15.
 fn tree(name: &str) -> Option<Tree> {
     let mut tree = Tree::new(name);
     if tree.host.support(CONTAINER, Knob::CpuIdle) == Support::Native {
@@ -68,7 +68,7 @@ fn an_idle_container_gets_its_weight_back() {
     assert_eq!(tree.host.read(CONTAINER, Knob::CpuWeight).unwrap(), IDLE_WEIGHT, "{}", read(&tree, Knob::CpuWeight));
     assert!(tree.host.plan(&idle()).steps.is_empty());
 
-    // The rule behind the host's: the kernel refuses a weight, and the host refuses it before the write.
+    // The kernel refuses the weight, so the host refuses it before the write.
     assert_eq!(write(&tree, Knob::CpuWeight, "100").unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
     let plan = tree.host.plan(&[want(CONTAINER, Knob::CpuWeight, 100)]);
     assert!(matches!(plan.refused[0].2, HostError::Idle { .. }), "{plan:?}");

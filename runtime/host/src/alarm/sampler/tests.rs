@@ -1,4 +1,4 @@
-//! A node in memory: containers that work by a plan, and are halted by their quota as the kernel does it.
+//! A simulated node: containers that work by a plan, and are halted at their quota as by the kernel.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,21 +9,21 @@ use qosm_model::unit::Micros;
 use super::super::sampling_rate::SamplingRate;
 use super::*;
 
-/// The node's steps, in microseconds.
+/// Length of the simulation's steps, in microseconds.
 const STEP: u64 = 100;
 const PERIOD: u64 = 100_000;
 
-/// A container as the test has it.
+/// A simulated container.
 struct Load {
     path: String,
-    /// CPU time in each 100 ms.
+    /// CPU time per 100 ms, in microseconds; `None` without a quota.
     quota: Option<u64>,
-    /// How many CPUs it takes at a moment, in thousandths of one; moments in microseconds.
+    /// Its demand at a time in microseconds, in thousandths of a CPU.
     wants: Box<dyn Fn(u64) -> u64>,
     used: u64,
-    /// Its period: when it began, and what was used since.
+    /// Start of its current period, and the CPU time used since.
     period: (u64, u64),
-    /// Moments at which it was halted.
+    /// Times at which it was halted.
     halts: Vec<u64>,
 }
 
@@ -48,7 +48,7 @@ impl Load {
         self.period.1 += used;
     }
 
-    /// Whether it has been reported of in this period.
+    /// Whether it was halted in its current period, at `at` or before.
     fn is_halted(&self, at: u64) -> bool {
         self.halts.last().is_some_and(|last| *last >= self.period.0 && *last <= at)
     }
@@ -57,12 +57,12 @@ impl Load {
 #[derive(Default)]
 struct World {
     loads: Vec<Load>,
-    /// How often each file was read.
+    /// Number of reads of each file.
     reads: BTreeMap<String, usize>,
     gone: Vec<String>,
 }
 
-/// A file of the node in memory.
+/// A file of the simulated node.
 struct File {
     world: Rc<RefCell<World>>,
     path: String,
@@ -94,7 +94,7 @@ struct Node {
     at: u64,
     next: u64,
     cpu: Duration,
-    /// What a read costs.
+    /// Duration of a read.
     read: Duration,
     rounds: usize,
     has_lost: bool,
@@ -170,7 +170,7 @@ impl Node {
             .extend(reported.map(|&(ContainerId(number), first)| (usize::try_from(number).unwrap(), self.at, first)));
     }
 
-    /// From the first halt of a container after a moment until it was reported of, in milliseconds.
+    /// Time from the first halt of a container after `from` until its report, in milliseconds.
     fn reaction(&self, container: usize, from: u64) -> Option<f64> {
         let halt = *self.world.borrow().loads[container].halts.iter().find(|halt| **halt >= from)?;
         let reported = self.reported.iter().find(|(who, at, _)| *who == container && *at >= halt)?.1;
@@ -181,7 +181,7 @@ impl Node {
         std::mem::take(&mut self.world.borrow_mut().reads)
     }
 
-    /// Forgets what was counted so far.
+    /// Resets the counts.
     fn begin_count(&mut self) {
         self.reads();
         self.rounds = 0;
@@ -192,14 +192,14 @@ fn id(number: usize) -> ContainerId {
     ContainerId(u32::try_from(number).unwrap())
 }
 
-/// `count` idle containers in three tiers, with a quota of 20 ms each.
+/// Idle containers in three tiers, with a quota of 20 ms each.
 fn idle(containers: usize) -> Vec<Load> {
     let tier = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
     let load = |number: usize| Load::new(&format!("{}/pod{number}/{number}", tier[number % 3]), Some(20_000), |_| 0);
     (0..containers).map(load).collect()
 }
 
-/// A load of `cpus` CPUs from a moment on.
+/// A load of `cpus` CPUs from a time on.
 fn from(begin: u64, cpus: u64) -> impl Fn(u64) -> u64 {
     move |at| if at >= begin { cpus * 1000 } else { 0 }
 }
@@ -209,7 +209,7 @@ fn percentile(mut values: Vec<f64>, percent: usize) -> f64 {
     values[(values.len() - 1) * percent / 100]
 }
 
-/// Reactions to one container of a node that was idle, which begins to work at moments all over a round and a tick.
+/// Reactions to a container on an idle node, which begins to work at times spread over a round and a tick.
 fn reactions(quota: u64, cpus: u64, others: fn() -> Vec<Load>) -> Vec<f64> {
     let begins = (0..20).map(|trial| 1_000_000 + trial * 700);
     let reaction = |begin: u64| {
@@ -240,7 +240,7 @@ fn an_idle_container_is_reported_as_soon_as_its_quota_is_used_up() {
 
 #[test]
 fn active_neighbours_do_not_delay_the_report() {
-    // One that is halted in each period, one without a quota, and one of another tier.
+    // A container that is halted in each period, one without a quota, and one of another tier.
     fn busy() -> Vec<Load> {
         let mut loads = idle(297);
         loads.push(Load::new("kubepods/burstable/poda/a", Some(30_000), |_| 1000));
@@ -311,7 +311,7 @@ fn an_active_container_is_sampled_and_its_idle_neighbour_is_not() {
 
 #[test]
 fn an_idle_container_is_never_reported_whatever_the_others_do() {
-    // Each uses half of its quota, all of them together many times one.
+    // Each uses half of its quota, all together many times one quota.
     let wants = |number: u64| move |at: u64| if (at + number * 13_700) % 100_000 < 10_000 { 1000 } else { 0 };
     let mut loads = idle(100);
     for (number, load) in (0..).zip(&mut loads) {

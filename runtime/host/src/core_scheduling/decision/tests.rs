@@ -11,7 +11,7 @@ fn container(group: Option<usize>, noted: &[u64], processes: &[(u32, u64)]) -> S
     Scanned { group, noted: cookies(noted), processes: processes.iter().map(process).collect() }
 }
 
-/// Each group as `SOURCE moves`, then the processes that are cleared.
+/// Prints each group as `SOURCE: moves`, then the processes that are cleared.
 fn shown(groups: usize, containers: &[Scanned]) -> String {
     let decision = decide(groups, containers);
     let pids = |moves: &[(usize, u32)]| moves.iter().map(|(_, pid)| format!(" {pid}")).collect::<String>();
@@ -86,7 +86,7 @@ fn a_group_keeps_what_most_of_its_processes_have_and_no_other_has_it() {
 
 const GROUPS: usize = 3;
 
-/// Carries a decision out as the kernel would, with the notes that go before it.
+/// Applies a decision as the kernel would, after writing the notes.
 fn carry_out(containers: &mut [Scanned], decision: &Decision) {
     let mut next = 1000;
     let set = |containers: &mut [Scanned], place: usize, pid: u32, cookie: Option<Cookie>| {

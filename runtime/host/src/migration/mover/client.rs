@@ -1,5 +1,5 @@
-//! The agent's side: a thread that hands requests over and notes progress. The loop never waits for it. Whatever becomes of the mover,
-//! a request is kept until it is answered or called off, or no mover can come any more.
+//! The agent's side: a thread that sends requests and records progress. The loop never waits for it. If the mover ends,
+//! a request stays pending until a mover answers it, it is cancelled, or no further mover can start.
 #![expect(
     clippy::disallowed_methods,
     reason = "a thread of its own that reads from the page mover, and starts it again later each time"
@@ -22,13 +22,13 @@ use crate::migration::job::{Job, Run};
 
 /// Interval at which events and requests are handled while a migration is under way.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The same while nothing is.
+/// Interval while no request is pending.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// Between two tries to reach the mover: doubled each time.
+/// Initial pause between attempts to reach the mover, doubled each time up to [`MAX_RETRY`].
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const MAX_RETRY: Duration = Duration::from_secs(60);
 
-/// What the loop asks for.
+/// Requests from the loop to the thread.
 enum Asked {
     Move(Job, Arc<Run>),
     CoreGroups,
@@ -37,9 +37,9 @@ enum Asked {
 /// The last answer about core scheduling groups that the loop has not taken yet.
 type Answer = Arc<Mutex<Option<CoreGroupReport>>>;
 
-/// The loop's end.
+/// The loop's handle on the thread.
 pub(crate) struct Client {
-    /// `None` = there is no mover, and none to come.
+    /// `None` if there is no mover and never will be.
     queue: Option<Sender<Asked>>,
     state: Shared,
     answer: Answer,
@@ -83,7 +83,7 @@ impl Client {
         self.state.get()
     }
 
-    /// Why there is no mover, and will be none.
+    /// Why there is no mover and never will be; `None` if there may be one.
     pub(crate) fn absent(&self) -> Option<String> {
         match (&self.queue, self.state()) {
             (None, MoverState::Away(why)) => Some(why),
@@ -91,37 +91,37 @@ impl Client {
         }
     }
 
-    /// Has processes brought to their core scheduling groups. `false` = nobody will do it.
+    /// Requests that processes are moved to their core scheduling groups. Returns `false` if there is no mover for it.
     pub(crate) fn reconcile_core_groups(&self) -> bool {
         self.queue.as_ref().is_some_and(|queue| queue.send(Asked::CoreGroups).is_ok())
     }
 
-    /// What came of it, once.
+    /// Takes the answer to the last request, if there is a new one.
     pub(crate) fn take_core_groups(&self) -> Option<CoreGroupReport> {
         self.answer.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Where a request about core scheduling groups stands.
+/// State of a request about core scheduling groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CoreGroups {
-    /// There is none.
+    /// No request.
     Idle,
-    /// The mover that answers now does not know of it.
+    /// Not yet sent to the current mover.
     Asked,
-    /// It does.
+    /// Sent to the current mover.
     Sent,
 }
 
-/// A request that is not answered to the end.
+/// A migration request that has not ended.
 struct Pending {
     request: Request,
     run: Arc<Run>,
     token: u64,
-    /// The mover that answers now knows of it.
+    /// The request was sent to the current mover.
     sent: bool,
     cancel_sent: bool,
-    /// What movers before the present one have done of it.
+    /// Progress by earlier movers.
     before: MigrationProgress,
 }
 
@@ -132,14 +132,14 @@ struct Link {
     pending: BTreeMap<u64, Pending>,
     next: u64,
     retry: Duration,
-    /// When it is tried again.
+    /// Time of the next attempt to connect.
     due: Option<Instant>,
     core_groups: CoreGroups,
     answer: Answer,
 }
 
 impl Link {
-    /// Until the host is gone.
+    /// Runs until the host is dropped.
     fn run(mut self, queue: &Receiver<Asked>) {
         loop {
             let is_idle = self.pending.is_empty() && self.core_groups == CoreGroups::Idle;
@@ -213,7 +213,7 @@ impl Link {
         }
     }
 
-    /// Everything that is under way waits for the next mover; if there will be none, it has failed.
+    /// Records that the mover is away. Pending requests wait for the next mover; without one, they fail.
     fn away(&mut self, why: String) {
         self.due = Some(Instant::now() + self.retry);
         self.retry = (self.retry * 2).min(MAX_RETRY);
@@ -301,7 +301,7 @@ impl Link {
         }
     }
 
-    /// Sends what the mover does not know yet.
+    /// Sends all requests that the mover does not know yet.
     fn send_requests(&mut self) {
         let is_ready = matches!(self.state.get(), MoverState::Ready(_));
         let channel = self.channel.as_ref().filter(|_| is_ready);
@@ -345,15 +345,15 @@ impl Link {
     }
 }
 
-/// Ends a run: there is no page mover, and none will come.
+/// Ends a run as failed, since there is no page mover and never will be.
 fn fail(run: &Run, why: &str) {
     run.end(MigrationState::Failed, format!("there is no page mover: {why}"));
 }
 
-/// What was done before and what has been done since, as one.
+/// Sums the progress before and after a restart of the mover.
 fn total(before: &MigrationProgress, mut now: MigrationProgress) -> MigrationProgress {
     now.pages_moved = now.pages_moved.saturating_add(before.pages_moved);
-    // What is left was found again; what was moved is where it should be.
+    // The new mover only finds pages that are left; pages moved earlier are in place.
     now.pages_found = now.pages_found.saturating_add(before.pages_moved);
     now.busy.0 = now.busy.0.saturating_add(before.busy.0);
     now

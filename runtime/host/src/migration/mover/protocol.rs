@@ -1,7 +1,7 @@
-//! What an agent and its page mover say to each other: one JSON document a packet, over a socket that keeps packets apart
-//! (`SOCK_SEQPACKET`), so that a process that dies in the middle leaves no half message.
+//! Messages between an agent and its page mover: one JSON document per packet, over a socket that preserves packets
+//! (`SOCK_SEQPACKET`), so that a process that dies leaves no partial message.
 //!
-//! A request names a container by its cgroup. The mover looks its processes up itself and accepts no process ID.
+//! A request names a container by its cgroup. The mover finds the processes itself and accepts no PIDs.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,19 +20,19 @@ use super::super::job::MigrationLimits;
 use crate::core_scheduling::{CoreGroupProblem, CoreGroupReport};
 use crate::error::known_errno;
 
-/// Both sides must be of the same version of these messages.
+/// Version of these messages; both sides must have the same.
 pub(crate) const VERSION: u32 = 2;
-/// Upper bound of a message: a cgroup's path has at most 4096 characters, and failures name at most 32 processes.
+/// Upper bound of a message, in bytes: a cgroup's path has at most 4096 characters, and failures name at most 32 processes.
 const MAX: usize = 64 << 10;
 
-/// What the agent asks for.
+/// Requests of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) enum Request {
     /// Move a container's pages.
     #[serde(rename_all = "camelCase")]
     Move {
-        /// The agent's number of the request.
+        /// The agent's ID of the request.
         id: u64,
         /// The container's cgroup, relative to the hierarchy with the memory controller.
         cgroup: String,
@@ -40,9 +40,9 @@ pub(crate) enum Request {
         to: Vec<u32>,
         limits: Limits,
     },
-    /// Leave the rest where it is.
+    /// Stop a migration; pages that were not moved stay.
     Cancel { id: u64 },
-    /// Bring processes to the core scheduling groups that their cgroups are noted for.
+    /// Move processes to the core scheduling groups that their cgroups' notes name.
     CoreGroups,
 }
 
@@ -55,21 +55,21 @@ pub(crate) struct Limits {
     pressure_percent: u32,
 }
 
-/// What the mover answers.
+/// Answers of the mover.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Event {
-    /// It takes requests from now on, and knows of none yet.
+    /// The mover accepts requests from now on, and knows of none yet.
     Hello { version: u32, confinement: MoverConfinement },
-    /// How far a request is.
+    /// Progress of a request.
     Progress { id: u64, progress: Progress },
-    /// What came of core scheduling groups.
+    /// Result of [`Request::CoreGroups`].
     CoreGroups(CoreGroupAnswer),
-    /// The process that moved pages has ended; another one starts after `seconds`.
+    /// The process that moves pages has ended; another starts after `seconds`.
     Ended { why: String, seconds: u64 },
 }
 
-/// [`CoreGroupReport`] on its way.
+/// [`CoreGroupReport`] in the protocol's format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CoreGroupAnswer {
@@ -81,7 +81,7 @@ pub(crate) struct CoreGroupAnswer {
 }
 
 impl From<CoreGroupReport> for CoreGroupAnswer {
-    /// As many problems as surely fit into a message.
+    /// Keeps only as many problems as are sure to fit into a message, and counts the others.
     fn from(report: CoreGroupReport) -> Self {
         let mut left = MAX / 4;
         let mut fits = |problem: &CoreGroupProblem| {
@@ -110,20 +110,20 @@ impl From<CoreGroupAnswer> for CoreGroupReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MoverConfinement {
-    /// Its process ID, as it sees it.
+    /// Its PID, as it sees it.
     pub pid: u32,
-    /// No `execve` brings it a privilege.
+    /// Whether `execve` cannot give it privileges (`no_new_privs`).
     pub no_new_privileges: bool,
-    /// Seccomp filters; `None` = no filter.
+    /// Number of seccomp filters, 0 in strict mode; `None` without seccomp.
     pub seccomp_filters: Option<u32>,
-    /// Effective capabilities, a bit each.
+    /// Effective capabilities, as a bit mask.
     pub capabilities: u64,
-    /// The bounding set.
+    /// The capability bounding set, as a bit mask.
     pub bounding_set: u64,
 }
 
 impl MoverConfinement {
-    /// That of this process.
+    /// Reads the confinement of this process.
     pub(crate) fn read() -> io::Result<Self> {
         let status = Status::read()?;
         Ok(Self {
@@ -140,7 +140,7 @@ impl MoverConfinement {
     }
 }
 
-/// [`MigrationProgress`] on its way.
+/// [`MigrationProgress`] in the protocol's format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Progress {
@@ -198,7 +198,7 @@ impl From<MigrationProgress> for Progress {
 }
 
 impl Progress {
-    /// As the model has it; `None` for an unknown state.
+    /// Converts to the model's type; `None` for an unknown state.
     pub(crate) fn into_model(self, token: u64) -> Option<MigrationProgress> {
         Some(MigrationProgress {
             token,
@@ -221,7 +221,7 @@ pub(crate) fn numbers(nodes: &[NumaId]) -> Vec<u32> {
     nodes.iter().map(|id| id.0).collect()
 }
 
-/// One end of the conversation.
+/// One end of the connection.
 pub(crate) struct Channel {
     socket: OwnedFd,
     buffer: Vec<u8>,
@@ -232,7 +232,7 @@ impl Channel {
         Self { socket, buffer: vec![0; MAX] }
     }
 
-    /// Sends a message; one that the other side does not take within a second is an error, as a closed socket is.
+    /// Sends a message. A closed socket is an error, and so is a message that the other side does not accept within a second.
     pub(crate) fn send(&self, message: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
         if text.len() > MAX {
@@ -252,18 +252,18 @@ impl Channel {
         }
     }
 
-    /// The next message, if one comes within this time.
+    /// The next message, if one arrives within this time.
     ///
     /// # Errors
     ///
-    /// `UnexpectedEof` when the other side has closed, `InvalidData` for an invalid message.
+    /// `UnexpectedEof` if the other side has closed the socket, `InvalidData` for an invalid message.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self, within: Duration) -> io::Result<Option<T>> {
         if !self.wait(PollFlags::IN, within)? {
             return Ok(None);
         }
         match recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
             Ok((_, 0)) => Err(io::ErrorKind::UnexpectedEof.into()),
-            // `InvalidData` instead of the parser's kind: half a document is no closed socket.
+            // `InvalidData` instead of the parser's kind: a truncated document is not a closed socket.
             Ok((_, length)) => serde_json::from_slice(self.buffer.get(..length).unwrap_or_default())
                 .map(Some)
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),

@@ -1,4 +1,4 @@
-//! The mover's side.
+//! The page mover's side of the connection.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,19 +14,19 @@ use crate::backend::Backend as _;
 use crate::migration::job::{Job, MigrationLimits, Run};
 use crate::mounts::Controller;
 
-/// How often progress is sent.
+/// Interval between progress messages.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-/// Requests that may be open: more containers than any node has.
+/// Maximum number of open requests: more containers than any node has.
 const MAX_OPEN: usize = 4096;
 
 impl Host {
-    /// Moves pages for the client of this socket, until it is closed, and brings processes to core scheduling groups. Only cgroups of
-    /// containers are accepted: below the node's kubepods group, or below its cgroup root where there is none. The processes are looked up
-    /// here, and of groups those that cgroups are noted for.
+    /// Serves the client of this socket until it is closed: moves pages, and moves processes to core scheduling groups.
+    /// Only accepts cgroups of containers: below the node's kubepods group, or below its cgroup root if that does not
+    /// exist. The mover finds the processes itself, and takes core scheduling groups only from the notes on cgroups.
     ///
     /// # Errors
     ///
-    /// When the socket fails.
+    /// If the socket fails.
     pub fn serve_migrations(&mut self, socket: OwnedFd) -> io::Result<()> {
         let mut channel = Channel::new(socket);
         channel.send(&Event::Hello { version: VERSION, confinement: MoverConfinement::read()? })?;
@@ -96,7 +96,7 @@ impl Host {
     }
 }
 
-/// Sends the progress that has changed, and drops migrations that have ended.
+/// Sends changed progress, and drops migrations that have ended.
 fn send_progress(channel: &Channel, open: &mut BTreeMap<u64, (Arc<Run>, MigrationProgress)>) -> io::Result<()> {
     let mut ended = Vec::new();
     for (&id, (run, sent)) in open.iter_mut() {
@@ -115,11 +115,11 @@ fn send_progress(channel: &Channel, open: &mut BTreeMap<u64, (Arc<Run>, Migratio
     Ok(())
 }
 
-/// Sends the agent the exit of the process behind this socket, and when another one starts.
+/// Notifies the agent that the process behind this socket has exited, and when another one starts.
 ///
 /// # Errors
 ///
-/// When the agent is gone.
+/// If the agent is gone.
 pub fn send_mover_exit(socket: OwnedFd, why: String, again_in: Duration) -> io::Result<()> {
     Channel::new(socket).send(&Event::Ended { why, seconds: again_in.as_secs() })
 }

@@ -4,19 +4,19 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// A node in a few numbers. `files` of a group is its place here.
+/// A node as a few numbers. A group's `files` is its index here.
 #[derive(Default)]
 struct Toy {
     usage: Vec<u64>,
     limit: Vec<Option<u64>>,
-    /// What cannot be reclaimed of each.
+    /// Memory of each group that cannot be reclaimed.
     fixed: Vec<u64>,
     answer: Option<Errno>,
     free: FreePages,
     asked: Vec<(usize, u64)>,
-    /// The limit of the group above all of them; it uses what they do.
+    /// The limit of an ancestor of all groups; it uses their sum.
     above: Option<u64>,
-    /// The node's memory, of which all that they do not use is available.
+    /// The node's memory; all that the groups do not use is available.
     memory: Option<u64>,
 }
 
@@ -85,7 +85,7 @@ fn reclaims_in_slices_from_the_high_watermark_to_the_low_one() {
     let report = reclaimer.report(GroupId(1)).unwrap();
     assert_eq!((report.rounds, report.reclaimed, report.exhausted), (1, Bytes(30 * MIB), 0));
     assert_eq!(report.levels, Some((Bytes(90 * MIB), Bytes(70 * MIB))));
-    // Between the two nothing happens.
+    // Between the two levels nothing is reclaimed.
     toy.usage[0] = 89 * MIB;
     sweep(&mut reclaimer, 1_000_000, &mut toy);
     assert_eq!(toy.asked.len(), 4);
@@ -174,7 +174,7 @@ fn a_growing_group_is_polled_often_and_a_still_one_seldom() {
         interval
     };
     assert_eq!([(); 7].map(|()| next(&mut toy)), [10_000, 20_000, 40_000, 80_000, 160_000, 250_000, 250_000]);
-    // 10 MiB in 250 ms: 30 MiB to go take 750 ms, half of which is longer than it may sleep.
+    // 10 MiB in 250 ms: the remaining 30 MiB take 750 ms, half of which exceeds the longest interval.
     toy.usage[0] = 60 * MIB;
     assert_eq!(next(&mut toy), 250_000);
     toy.usage[0] = 85 * MIB;
@@ -205,7 +205,7 @@ fn while_the_node_runs_short_be_goes_first_and_lower_but_ls_is_not_forgotten() {
     assert!(toy.usage[be] < 48 * MIB && toy.usage[ls] > 93 * MIB, "{:?}", toy.usage);
 }
 
-/// A BE group and an LS group without limits of their own, with the same amount of memory each.
+/// A BE group and an LS group without their own limits, with the same amount of memory each.
 fn unbounded(usage: u64) -> (Toy, Reclaimer<usize>) {
     let mut toy = Toy::with(usage, None, 0);
     toy.usage.push(usage);
@@ -220,7 +220,7 @@ fn unbounded(usage: u64) -> (Toy, Reclaimer<usize>) {
 const BE: usize = 0;
 const LS: usize = 1;
 
-/// Polls the groups in the order in which they are due, for `time`.
+/// Polls the groups when they are due, until a time.
 fn play(reclaimer: &mut Reclaimer<usize>, toy: &mut Toy, until: u64) {
     while let Some(due) = reclaimer.due().filter(|due| due.0 <= until) {
         reclaimer.poll(due, toy);
@@ -232,7 +232,7 @@ fn without_a_limit_of_their_own_be_pays_for_the_limit_above_and_ls_only_when_be_
     for (fixed, expected) in [
         // 1000 MiB above: BE starts at 925 MiB and ends at 923 MiB.
         (0, (423, 500)),
-        // 962.5 MiB for LS, which is enough to leave it alone.
+        // LS starts at 962.5 MiB, so it is left alone.
         (460, (460, 500)),
         // BE has nothing to reclaim, so LS is reclaimed: down to 960.5 MiB.
         (500, (500, 460)),
@@ -243,7 +243,7 @@ fn without_a_limit_of_their_own_be_pays_for_the_limit_above_and_ls_only_when_be_
         play(&mut reclaimer, &mut toy, 1_000_000);
         assert_eq!((toy.usage[BE] / MIB, toy.usage[LS] / MIB), expected, "{fixed} MiB of BE cannot be had");
         assert_eq!(toy.asked.first().map(|&(group, _)| group), Some(BE));
-        // The same where nothing is limited but the node itself.
+        // The same if only the node's memory is limited.
         let (mut toy, mut reclaimer) = unbounded(500 * MIB);
         toy.memory = Some(1000 * MIB);
         toy.fixed[BE] = fixed * MIB;
@@ -257,7 +257,7 @@ fn without_a_limit_of_their_own_be_pays_for_the_limit_above_and_ls_only_when_be_
 #[test]
 fn before_the_kernel_takes_from_all_a_be_group_without_any_limit_gives_until_there_is_enough() {
     let (mut toy, mut reclaimer) = unbounded(500 * MIB);
-    // Near from 30 000 pages on; 10 000 short of that.
+    // Near from 30 000 pages on; 10 000 less are free.
     toy.free = FreePages { free: 20_000, min: 9000, low: 9500, high: 10_000, managed: 640_000 };
     play(&mut reclaimer, &mut toy, 5_000_000);
     let given = 500 - toy.usage[BE] / MIB;
@@ -288,7 +288,7 @@ proptest! {
     ) {
         let watermarks = marks(ratio, scale, 0);
         let low = watermarks.levels(Some(Bytes(limit)), Nearness::default()).map_or(u64::MAX, |levels| levels.low.0);
-        // A group that keeps to its limit, so that the number of slices stays small.
+        // A group near its limit, so that the number of slices stays small.
         let usage = usage.min(limit).max(limit.saturating_sub(1 << 30));
         let mut toy = Toy::with(usage, Some(limit), fixed);
         sweep(&mut one(watermarks), 0, &mut toy);

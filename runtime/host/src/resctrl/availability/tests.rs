@@ -28,7 +28,7 @@ fn the_message_says_what_is_missing_and_what_to_do() {
         ("", KNOWN, XEON, None, "not mounted: `mount -t resctrl resctrl /sys/fs/resctrl` makes it usable"),
         (REAL, KNOWN, XEON, None, "mounted at /sys/fs/resctrl, code and data apart in L3, bandwidth in MB/s"),
         (SEEN_FROM_A_CONTAINER, KNOWN, XEON, None, "mounted at /host/sys/fs/resctrl"),
-        // ARM has no flags for it, and the kernel knows better.
+        // ARM has no processor flags for it; the kernel's list of file systems decides.
         (
             "",
             KNOWN,

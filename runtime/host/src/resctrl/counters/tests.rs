@@ -26,7 +26,7 @@ fn reads_each_cache_and_takes_words_for_missing() {
         ("qosm-be/mon_data/mon_L3_08/mbm_local_bytes", "Unavailable\n"),
         ("qosm-be/mon_data/mon_L3_00/llc_occupancy", "Error\n"),
         ("qosm-be/mon_data/mon_L3_00/mbm_total_bytes", "Unassigned\n"),
-        // What later kernels have besides.
+        // Additional files of later kernels.
         ("qosm-be/mon_data/mon_PERF_PKG_00/core_energy", "1.5\n"),
     ]);
     let mut counters = open(&fixture).unwrap();

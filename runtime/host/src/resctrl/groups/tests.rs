@@ -51,11 +51,11 @@ fn writes_only_what_is_different() {
     let fixture = populated();
     let groups = fixture.groups(Vendor::Intel);
     let wanted: Schemata = "L3:0=7ff;1=7ff\nMB:0=100;1=95\n".parse().unwrap();
-    // 95 becomes 100 in the kernel, so nothing is different.
+    // The kernel rounds 95 up to 100, so nothing differs.
     let written = groups.apply(&name("be"), &wanted).unwrap();
     assert_eq!(written, Written { now: written.now.clone(), ..Written::default() });
 
-    // As long as what is written over it, for a plain file keeps the rest.
+    // Same length as the new text, since a plain file keeps the rest.
     fixture.add(&[("qosm-be/schemata", "L3:1=8\nMB:0=90\n")]);
     let wanted: Schemata = "L3:1=f;7=f\nMB:0=35\n".parse().unwrap();
     let written = groups.apply(&name("be"), &wanted).unwrap();
@@ -100,7 +100,7 @@ fn too_many_groups_name_the_exhausted_resource() {
     assert!(matches!(cannot(Errno::ROFS, "ok\n"), ReadOnly { .. }));
     assert!(matches!(cannot(Errno::PERM, "ok\n"), Make { errno: "EPERM", .. }));
 
-    // Kernels that say nothing: there are as many groups as there can be, or there are not.
+    // Kernels without a text: either the maximum number of groups exists, or not.
     assert!(matches!(cannot(Errno::NOSPC, "ok\n"), Rmids { .. }));
     fixture.add(&[("info/MB/num_closids", "5\n")]);
     let groups = fixture.groups(Vendor::Intel);
@@ -109,7 +109,7 @@ fn too_many_groups_name_the_exhausted_resource() {
 
 #[test]
 fn a_failed_removal_names_its_group() {
-    // Plain directories with files in them go no more easily than a group with a fault.
+    // Plain directories with files cannot be removed, like a group with a fault.
     let fixture = populated();
     let adopted = fixture.groups(Vendor::Intel).adopt(&[control("ls")]).unwrap();
     assert_eq!(adopted.kept, [control("ls")]);

@@ -1,4 +1,4 @@
-//! Threads of containers into the groups that are theirs, and monitor groups for those that are counted.
+//! Moves threads of containers into their groups, and creates monitor groups for counted containers.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::resctrl::group::{Group, GroupName};
 use crate::resctrl::members::{Member, UnmovedThreads};
 
 impl ClassReconciler {
-    /// How many containers can be counted: some RMIDs are left to control groups, each of which needs one, too.
+    /// Maximum number of counted containers: some RMIDs are reserved for control groups, each of which also needs one.
     fn most_counted(&self) -> usize {
         let info = self.groups.info();
         let rmids = info.monitoring.as_ref().map_or(0, |monitoring| monitoring.num_rmids);
@@ -19,7 +19,7 @@ impl ClassReconciler {
         usize::try_from(rmids.saturating_sub(reserved)).unwrap_or(usize::MAX)
     }
 
-    /// Brings monitor groups in line. Returns those that threads have yet to leave.
+    /// Reconciles the monitor groups. Returns old groups that threads must leave before they can be removed.
     pub(super) fn count(&mut self) -> Vec<Group> {
         let mut left = Vec::new();
         let mut counted = 0;
@@ -27,7 +27,7 @@ impl ClassReconciler {
             if !member.is_counted
                 && let Some(monitor) = member.monitor.take()
             {
-                // Its threads fall into the control group.
+                // The kernel moves its threads to the control group.
                 if let Err(error) = self.groups.remove(&monitor) {
                     tracing::warn!(group = %monitor, error = error.full_message(), "resctrl group not removed");
                 }
@@ -56,7 +56,7 @@ impl ClassReconciler {
                 member.counters.close(&mut self.budget);
                 member.counters = CounterDelta::default();
                 counted -= 1;
-                // With the threads that are in it for now.
+                // It still contains the threads.
                 left.push(before);
             }
             if lacks_rmids || counted >= most {
@@ -124,7 +124,7 @@ impl ClassReconciler {
                     member.unmoved.error = Some(error.full_message());
                     member.mark_unsettled();
                     if error.is_gone() {
-                        // Which of the two it is shows the next time.
+                        // The next call finds out which of the two is gone.
                         member.monitor = None;
                         gone.extend(control);
                     }
@@ -138,7 +138,7 @@ impl ClassReconciler {
         }
     }
 
-    /// Takes the threads out of an adopted group that an earlier process had put there and no class wants there now.
+    /// Moves threads that an earlier process put into an adopted group, and that no class wants there now, to the root.
     pub(super) fn release_others(&self, name: &GroupName) {
         let members = self.members.values().filter(|member| member.control.as_ref() == Some(name));
         let cgroups: Vec<_> = members.map(Member::cgroup).collect();

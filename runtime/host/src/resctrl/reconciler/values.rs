@@ -1,4 +1,4 @@
-//! Schemata of control groups, as far as the kernel takes them.
+//! Schemata of control groups, as far as the kernel accepts them.
 
 use super::ClassReconciler;
 use crate::resctrl::error::ResctrlError;
@@ -6,7 +6,7 @@ use crate::resctrl::group::GroupName;
 use crate::resctrl::groups::Groups;
 use crate::resctrl::schemata::Schemata;
 
-/// Times that a refused value is left as it is before it is tried again: a foreign group that was in the way may be gone.
+/// Number of calls after which a refused value is tried again: another program's conflicting group may be gone.
 const TRIES_UNTIL_RETRY: u8 = 16;
 
 impl ClassReconciler {
@@ -54,8 +54,8 @@ impl ClassReconciler {
     }
 }
 
-/// Writes the part that the kernel accepts of schemata that it refused as a whole. A refused line falls back to the
-/// root's value, which contains no exclusive ways. Returns the resulting schemata, and the refusals.
+/// Writes the acceptable part of schemata that the kernel refused as a whole, line by line. A refused line falls back
+/// to the root's value, which contains no exclusive ways. Returns the resulting schemata, and the refusals.
 fn line_by_line(groups: &Groups, name: &GroupName, wanted: &Schemata) -> Result<(Schemata, Vec<String>), ResctrlError> {
     let root = groups.schemata(None)?;
     let mut taken = Schemata::new();

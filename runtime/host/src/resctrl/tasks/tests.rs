@@ -109,7 +109,7 @@ fn writes_only_threads_that_are_not_in_the_group_already() {
         let (resctrl, cgroup) = (fixture::intel(), Fixture::new(&[]));
         resctrl.add(&[("qosm-be/tasks", "7\n8\n9\n")]);
         cgroup.add(&[(&format!("c/{file}"), "7\n8\n"), (&format!("c/below/it/{file}"), "9\n")]);
-        // A directory without the file, as between its making and its filling.
+        // A directory without the file, as between its creation and its population.
         cgroup.root.create_dir("c/empty").unwrap();
         let directory = cgroup.dir("c");
         let group = Group::Control(name("be"));

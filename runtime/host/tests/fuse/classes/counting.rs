@@ -1,4 +1,4 @@
-//! Containers and classes that are counted.
+//! Counted containers and classes.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn demand(node: &Node, group: &str) {
     node.machine.others(|tree| tree.set_group_demand(group, 0, demand)).unwrap();
 }
 
-/// Megabytes at the first domain.
+/// Traffic in the first domain, in megabytes.
 fn traffic(usages: &[Usage]) -> Option<u64> {
     usages.first()?.total.map(|total| (total.0 + 500_000) / 1_000_000)
 }
@@ -48,14 +48,14 @@ fn traffic_is_counted_of_each_class_each_container_and_the_rest() {
         let containers: Vec<_> =
             reading.containers.iter().map(|(container, usages)| (container.0, traffic(usages))).collect();
         assert_eq!(containers, [(0, Some(1000 * seconds)), (2, Some(1000 * seconds))]);
-        // Its own, and that of the container in no class.
+        // The root's own traffic, and that of the container in no class.
         assert_eq!(traffic(&reading.rest), Some(2000 * seconds), "{reading:?}");
         let usage = reading.rest[0];
         // The kernel counts in units of its own.
         let (local, total) = (usage.local.unwrap().0, usage.total.unwrap().0);
         assert!(usage.domain == DomainId(0) && total.abs_diff(local * 2) < 1 << 20, "{usage:?}");
     }
-    // A cache that goes takes its counters along; the others are read on.
+    // A removed cache takes its counters along; the others are still read.
     node.machine.others(|tree| tree.offline_l3(1));
     node.host.reconcile_classes(&wanted, &[ContainerId(0), ContainerId(2)]);
     node.machine.others(|tree| tree.advance(SECOND));
@@ -86,7 +86,7 @@ fn a_monitor_group_follows_its_container_and_counts_on() {
             let groups = monitors(&node);
             let [group] = groups.as_slice() else { unreachable!("{groups:?}") };
             assert_eq!(group.split_once("mon_groups/").unwrap().0, above);
-            // The class that it left has gone with its only member.
+            // The class that the container left is gone with its only member.
             let reading = node.host.read_resctrl();
             assert_eq!(reading.containers.len(), 1);
             if !before.is_empty() {
@@ -126,13 +126,13 @@ fn without_enough_rmids_some_are_not_counted_and_classes_come_first() {
         assert!(node.host.reconcile_classes(&[], &counted).is_empty());
         assert_eq!(node.host.read_resctrl().containers.len(), 3);
     }
-    // A class needs an RMID, too.
+    // A class also needs an RMID.
     for _ in 0..2 {
         let outcomes = node.host.reconcile_classes(&[be(&[0]), class("ls", shares(None, None), &[1])], &counted);
         assert!(outcomes.iter().all(|outcome| outcome.in_force), "{outcomes:?}");
         assert_eq!(node.host.read_resctrl().containers.len(), 3);
     }
-    // Others hold them all, as soon as the caches have forgotten who had them.
+    // Other programs take all RMIDs as soon as these leave limbo.
     node.keep(&[]);
     node.machine.others(|tree| tree.advance(60 * SECOND));
     node.machine.others(|tree| (0..5).for_each(|id| tree.mkdir(&format!("mon_groups/{id}"), Writer::ROOT).unwrap()));
@@ -149,7 +149,7 @@ fn machines_that_do_not_count_have_readings_of_nothing() {
     assert!(outcome.in_force);
     let reading = node.host.read_resctrl();
     assert_eq!((reading.classes, reading.containers, reading.rest), (vec![vec![]], vec![], vec![]));
-    // One that only counts does so without any class.
+    // A machine that only monitors counts without any class.
     let Some(mut node) = Node::of(Profile::monitor_only(), 1) else { return };
     let outcome = node.host.reconcile_classes(&[be(&[0])], &[ContainerId(0)]).remove(0);
     assert!(!outcome.in_force);

@@ -1,21 +1,21 @@
-//! Threads of real processes, on this machine's threads: into classes, between them, and out.
+//! Moves threads of real processes into classes, between them, and out.
 
 use super::*;
 
-/// A node that knows the threads of this machine.
+/// A node whose emulation knows the threads of this machine.
 fn node(containers: u32) -> Option<Node> {
     Node::new(Machine::any, containers)
 }
 
 impl Node {
-    /// Threads that are in the container and in the group.
+    /// Number of threads that are both in the container and in the group.
     fn inside(&self, container: usize, group: &str) -> usize {
         let tasks = self.machine.text(&format!("{group}tasks"));
         let threads = self.cgroups[container].threads();
         threads.iter().filter(|thread| tasks.lines().any(|line| line == *thread)).count()
     }
 
-    /// Keeps it until no thread had to be moved.
+    /// Reconciles until no thread had to be moved.
     fn settle(&mut self, wanted: &[WantedClass]) {
         let still = |outcomes: Vec<ClassOutcome>| outcomes.iter().all(|outcome| outcome.threads_moved == 0);
         assert!((0..50).any(|_| still(self.keep(wanted))), "threads are moved again and again");
@@ -40,7 +40,7 @@ fn threads_go_with_their_container_from_class_to_class_and_out() {
     assert_eq!((node.inside(0, "qosm-p-be/"), node.inside(1, "")), (3, 3));
     assert_eq!(node.keep(&[be(&[0])])[0].threads_moved, 0);
 
-    // Who is started in a container from outside begins in the root, as `kubectl exec` does.
+    // A process that enters a container from outside starts in the root group, as with `kubectl exec`.
     node.cgroups[0].run("exec sleep 1000");
     node.cgroups[0].wait_for_threads(4);
     assert_eq!(node.keep(&[be(&[0])])[0].threads_moved, 1);
@@ -51,7 +51,7 @@ fn threads_go_with_their_container_from_class_to_class_and_out() {
     assert_eq!(moved, [3, 4]);
     assert_eq!((node.inside(0, "qosm-p-ls/"), node.inside(1, "qosm-p-be/")), (4, 3));
 
-    // One leaves a class that stays.
+    // One container leaves a class that stays.
     let outcomes = node.keep(&[be(&[0, 1])]);
     assert_eq!(outcomes[0].threads_moved, 4);
     node.keep(&[be(&[1])]);
@@ -124,7 +124,7 @@ fn a_cgroup_made_anew_under_the_same_name_is_another_container() {
     assert_eq!(outcome.threads_moved, 3);
     let after = monitors(&node);
     assert!(after.len() == 1 && after != before, "{after:?}");
-    // And one that is gone leaves nothing.
+    // A removed container leaves no group.
     node.host.detach(Target::Container(ContainerId(0)));
     node.host.reconcile_classes(&[be(&[0])], &[ContainerId(0)]);
     assert!(monitors(&node).is_empty() && node.control_groups().is_empty());

@@ -1,8 +1,8 @@
-//! More classes than the machine has CLOSIDs, groups that an earlier agent left, and groups of others.
+//! More classes than the machine has CLOSIDs, groups of an earlier agent, and groups of other programs.
 
 use super::*;
 
-/// Three groups beside the root.
+/// A machine with three groups besides the root.
 fn few() -> Profile {
     Profile::few_closids()
 }
@@ -35,17 +35,17 @@ fn equal_classes_share_a_group_when_there_are_no_more_and_others_wait() {
             "{outcomes:?}"
         );
     }
-    // Its shares become others than those of the group that it is in.
+    // Its shares now differ from those of the shared group.
     let mut changed = wanted.clone();
     changed[3] = lower("d", 80, &[3]);
     let outcomes = node.keep(&changed);
     assert_eq!(groups(&outcomes), ["qosm-p-a", "qosm-p-b", "", "", ""]);
     assert!(!outcomes[3].in_force);
-    // A removed class frees its group for the first that waits.
+    // A removed class frees its group for the first waiting class.
     node.machine.others(|tree| tree.rmdir("lab")).unwrap();
     let outcomes = node.keep(&changed);
     assert_eq!(groups(&outcomes), ["qosm-p-a", "qosm-p-b", "qosm-p-c", "", ""]);
-    // With the group's own class gone, the other that was in it has its own.
+    // After the group's own class is removed, the other class in it gets a group of its own.
     node.keep(&wanted);
     let outcomes = node.keep(&wanted[1..]);
     assert_eq!(groups(&outcomes), ["qosm-p-b", "qosm-p-c", "qosm-p-d", ""]);
@@ -64,7 +64,7 @@ fn a_class_that_comes_before_others_takes_the_group_of_the_last() {
         assert_eq!(groups(&outcomes), ["qosm-p-a", "qosm-p-b", "qosm-p-c", ""]);
         assert!(outcomes[3].why.contains("no CLOSID is left"), "{outcomes:?}");
     }
-    // It came out as it does for an agent that begins with all of them.
+    // The result is the same as for an agent that starts with all of them.
     node.restart();
     assert_eq!(groups(&node.keep(&more)), ["qosm-p-a", "qosm-p-b", "qosm-p-c", ""]);
 }
@@ -75,7 +75,7 @@ fn the_next_agent_takes_over_what_is_wanted_and_removes_the_rest() {
     let counted = [0, 1, 2].map(ContainerId);
     let all = [be(&[0]), lower("ls", 60, &[1])];
     node.host.reconcile_classes(&all, &counted);
-    // As the first agent left it, except for a thread in no container.
+    // The state that the first agent left, except for a thread in no container.
     node.machine.others(|tree| {
         tree.write("qosm-p-be/tasks", b"10\n", Writer::ROOT).unwrap();
         tree.mkdir("qosm-other", Writer::ROOT).unwrap();
@@ -100,7 +100,7 @@ fn the_next_agent_takes_over_what_is_wanted_and_removes_the_rest() {
     assert!(left.len() == 1 && before.contains(&left[0]) && left[0].starts_with("qosm-p-be/"), "{left:?}");
     assert_eq!(node.machine.text("qosm-p-be/tasks"), "");
 
-    // One that wants nothing leaves nothing.
+    // An agent without wanted classes removes all groups.
     node.restart();
     assert_eq!(node.keep(&[]), []);
     assert!(node.control_groups().is_empty() && monitors(&node).is_empty());
@@ -131,7 +131,7 @@ fn clearing_leaves_none_of_qosm_s_groups_and_all_others() {
         assert!(node.exists("lab/mon_groups/qosm-like") && node.exists("mon_groups/x"));
         assert_eq!(node.host.clear_classes().unwrap(), Vec::<String>::new());
     }
-    // It can be gone on with.
+    // Classes can be reconciled again afterwards.
     assert!(node.keep(&[be(&[0])])[0].in_force);
 }
 

@@ -1,4 +1,4 @@
-//! The client against a mover that the tests play.
+//! The client against a mover that the tests simulate.
 
 use std::os::fd::OwnedFd;
 
@@ -97,7 +97,7 @@ fn requests_that_a_mover_left_open_are_sent_to_the_next() {
     hello(&mover);
     let Request::Move { id: again, .. } = next(&mut mover) else { unreachable!("nothing was called off") };
     assert_eq!(again, id);
-    // It counts from the beginning; what was moved before is not forgotten.
+    // The new mover counts from 0; the total includes the pages moved before.
     mover.send(&Event::Progress { id, progress: reported(4, 4, MigrationState::Done) }).unwrap();
     let done = wait(&run, |progress| progress.state == MigrationState::Done);
     assert_eq!((done.pages_moved, done.pages_found), (9, 9));
@@ -111,7 +111,7 @@ fn where_no_mover_can_come_requests_fail_and_say_why() {
         let failed = wait(&run, |progress| progress.state == MigrationState::Failed);
         assert_eq!(failed.why, "there is no page mover: there is no second NUMA node");
     }
-    // A child that is gone with what would start another does not come back either.
+    // A child without a supervisor does not come back either.
     let (socket, mut mover) = pair();
     let client = Client::start(MoverAddress::Connected(socket)).unwrap();
     hello(&mover);
@@ -189,11 +189,11 @@ fn answer(client: &Client) -> CoreGroupReport {
 fn core_groups_are_asked_for_until_a_mover_has_answered_and_the_answer_is_taken_once() {
     let (socket, mut mover) = pair();
     let client = Client::start(MoverAddress::Connected(socket)).unwrap();
-    // Before there is one it waits.
+    // Before there is a mover, the request waits.
     assert!(client.reconcile_core_groups());
     hello(&mover);
     assert_eq!(next::<Request>(&mut mover), Request::CoreGroups);
-    // This one ends without an answer.
+    // This mover ends without an answer.
     mover.send(&Event::Ended { why: "signal: 9".to_owned(), seconds: 0 }).unwrap();
     hello(&mover);
     assert_eq!(next::<Request>(&mut mover), Request::CoreGroups);
